@@ -18,6 +18,7 @@ from quorate.solution.constraint_table import (
     constraint_table,
     gains,
     in_conflict,
+    limits_of,
     tightest,
 )
 
@@ -145,7 +146,7 @@ def test_words():
 
     mu = Multipliers(np.zeros(0), np.zeros(0), np.array([[0.2, 0.0], [0.0, -3.0], [1e-12, 0.0]]))
     proof = certify_constrained(concrete, data, np.zeros(4), mu)[0]
-    table = constraint_table(concrete, data, proof, mu)
+    table = constraint_table(concrete, data.clients, limits_of(concrete, data), proof, mu)
     assert len(table) == 6
     assert not any(row["met"] for row in table)
     assert table[1]["slack"] == -0.5  # of an equality never positive
@@ -168,7 +169,7 @@ def test_words():
     assert gains(table, convex=False)[0].endswith("by about 0.03.")
     assert owners(concrete, mu, fed.clients) == ["clinic 1", "clinic 0"]
     assert in_conflict(concrete, mu, fed.clients, most=1) == "clinic 1 and 1 more"
-    loose = constraint_table(concrete, data, proof, mu, tol=1.0)
+    loose = constraint_table(concrete, data.clients, limits_of(concrete, data), proof, mu, tol=1.0)
     assert all(row["met"] for row in loose)
     assert broken(loose) == ""
 

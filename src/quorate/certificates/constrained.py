@@ -42,6 +42,7 @@ from quorate.problem.client_means import client_gradients, client_values, hessia
 from quorate.problem.constraints.constraint import Point, excess
 from quorate.problem.losses import Quadratic
 from quorate.problem.lower_bounds import region
+from quorate.problem.metadata import Metadata
 from quorate.problem.multipliers import Multipliers, no_multipliers, signed, weighting
 from quorate.problem.problem import Problem, checked_model
 from quorate.problem.rank_coordinates import has_rank_coordinate
@@ -85,8 +86,9 @@ class Weighed:
     risk: Each | None  # (n,) f_i(w)
     loss: Each | None  # (n,) mean loss over all rows
     local: Each | None  # (n, p) c_i(w); -1 where it has none
-    has: Each | None  # (n, p)
+    limits: Each | None  # (n, p) that are asked, NaN where a client has none
     shared: Sum | None  # (n, p_c)
+    shared_limits: Sum | None  # (n, p_c) its parts of them
     gradient: Sum | None  # (n, D) of the Lagrangian without h and the server's part
     start: Sum | None  # (n, D) of f at w = 0
     hessian: Sum | None  # (1, D, D) of the Lagrangian
@@ -150,7 +152,7 @@ class Weighing(Algorithm):
         constant, balance, size, spread = minorant(point, ask.prior, terms, ask.shift)
         ended = locked(point, ask.prior, terms, ask.shift)
         if not ask.first:
-            return memory, Weighed(constant, balance, size, spread, ended, *[None] * 8)
+            return memory, Weighed(constant, balance, size, spread, ended, *[None] * 9)
         zero = Point(problem, np.zeros_like(ask.w), data)
         pushed = [np.einsum("np,npd->nd", mu, stack.jacobian(point)) for stack, mu in terms]
         return memory, Weighed(
@@ -162,8 +164,9 @@ class Weighing(Algorithm):
             risk=client_values(point),
             loss=self._mean_loss(point),
             local=problem.local_constraint.values(point),
-            has=~np.isnan(problem.local_constraint.limits(data)),
+            limits=problem.local_constraint.limits(data),
             shared=problem.constraint.coupled.values(point),
+            shared_limits=problem.constraint.coupled.limits(data),
             gradient=ask.prior[:, None] * client_gradients(point) + sum(pushed),
             start=ask.prior[:, None] * client_gradients(zero),
             hessian=hessians(point, ask.prior, terms, together=True) if self.provable else None,
@@ -312,7 +315,7 @@ def _normed(mu: Multipliers, least: float) -> Multipliers:
     return mu if total == 0 else Multipliers(*(part / total for part in parts))
 
 
-def _check(problem: Problem, fed: Federation, w: Array, mu: Multipliers, like: Multipliers) -> None:
+def _check(problem: Problem, fed: Federation | Metadata, w: Array, mu: Multipliers, like: Multipliers) -> None:
     checked_model(w, problem.predictor.dimension(fed.n_features))
     for name in ("server", "shared", "local"):
         part, needed = getattr(mu, name), getattr(like, name)
@@ -331,7 +334,7 @@ def _check(problem: Problem, fed: Federation, w: Array, mu: Multipliers, like: M
 
 def certify_constrained(
     problem: Problem,
-    fed: Federation,
+    fed: Federation | Metadata,
     w: Array,
     mu: Multipliers | None,
     engine: Engine | None = None,
@@ -382,8 +385,8 @@ def conclude_constrained(
     """The certificate from the clients' answers, by arithmetic alone."""
     up, glob = state.first, problem.constraint
     assert up is not None
-    risk, loss, values, shared, has, start = _present(
-        up.risk, up.loss, up.local, up.shared, up.has, up.start
+    risk, loss, values, shared, limits, start = _present(
+        up.risk, up.loss, up.local, up.shared, up.limits, up.start
     )
     weights = weighting(problem, mu, len(risk))
     value = problem.over_clients.value(risk) + problem.penalty(w)
@@ -393,7 +396,7 @@ def conclude_constrained(
     bound = state.bound if math.isfinite(state.bound) and proof is None else None
     gap, relative_gap = gaps(value, bound)
     nothing = np.zeros(len(weights))
-    local = np.where(has, values, np.nan)
+    local = np.where(np.isnan(limits), np.nan, values)
     # how far the client weights are from the worst ones
     short = np.atleast_1d(problem.over_clients.value(risk) - weights @ risk)
     products = [short, mu.local * np.nan_to_num(local), mu.shared * shared, mu.server * held]

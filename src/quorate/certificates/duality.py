@@ -49,6 +49,7 @@ from quorate.problem.lower_bounds import (
     survey,
     without_dual,
 )
+from quorate.problem.metadata import Metadata
 from quorate.problem.predictors.affine import is_affine
 from quorate.problem.problem import Problem, checked_model
 from quorate.problem.rank_coordinates import is_provable, row_minorant
@@ -211,7 +212,7 @@ class Certification(Algorithm):
 
 def certify_run(
     problem: Problem,
-    fed: Federation,
+    fed: Federation | Metadata,
     w: Array,
     duals: Duals | None,
     engine: Engine | None = None,
@@ -248,7 +249,7 @@ def certify_run(
     return conclude(concrete, w, duals, run.state.seen, run.state.certified, copies), run
 
 
-def run_all(rounds: Algorithm, data: Federation, engine: Engine | None) -> Run:
+def run_all(rounds: Algorithm, data: Federation | Metadata, engine: Engine | None) -> Run:
     """The rounds of a certificate; raises ``KeyboardInterrupt`` where they are interrupted."""
     run = (engine or InProcess()).run(rounds, data)
     if run.outcome.stop is Stop.INTERRUPTED:  # half a proof proves nothing
@@ -337,7 +338,7 @@ def _distance(problem: Problem, weights: Array) -> float:
     return float(np.abs(problem.over_clients.project(weights) - weights).max())
 
 
-def _check(problem: Problem, fed: Federation, w: Array, duals: Duals | None) -> None:
+def _check(problem: Problem, fed: Federation | Metadata, w: Array, duals: Duals | None) -> None:
     D = len(checked_model(w, problem.predictor.dimension(fed.n_features)))
     if duals is None:
         return

@@ -402,6 +402,12 @@ class Federation:
         return np.array([len(t) for t in self.y], dtype=np.intp)
 
     @property
+    def alike(self) -> bool:
+        """Whether all rows of a client count alike, at every client."""
+        weights = self.sample_weight or ()
+        return all(float(np.ptp(w)) <= 1e-12 * float(np.max(w)) for w in weights)
+
+    @property
     def fitted(self) -> bool:
         """Whether the features were made by a schema that was fitted on rows."""
         return self.schema is not None and self.schema.fitted

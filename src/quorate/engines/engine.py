@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.engines.event_log import Log
-from quorate.engines.federated_data import FederatedData
+from quorate.engines.federated_data import Known
 from quorate.rounds import Algorithm, Conclude, Done, Outcome, Round, Stop, visibility
 
 STEPS = "on_client", "on_server", "server_start"  # of an algorithm, all else has a default
@@ -23,7 +23,7 @@ class Engine(Protocol):
     def run(
         self,
         algorithm: Algorithm,
-        federation: FederatedData,
+        federation: Known,
         *,
         seed: int = 0,
         watch: Sequence[Watch] = (),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from quorate.arrays import Block
 
@@ -33,6 +33,7 @@ class Known(Protocol):
         ...
 
 
+@runtime_checkable
 class FederatedData(Known, Protocol):
     """What an engine needs of a federation whose rows are in this process."""
 
@@ -43,3 +44,13 @@ class FederatedData(Known, Protocol):
     def blocks(self, size: int = 64) -> list[Block]:
         """The rows of all clients, so many clients together at most."""
         ...
+
+
+def rows_here(federation: Known) -> FederatedData:
+    """The federation, where its rows are in this process; raises ``TypeError`` elsewhere."""
+    if not isinstance(federation, FederatedData):
+        raise TypeError(
+            "this engine computes with the clients' rows itself, and they are at their owners: give"
+            " the rows, or the engine that reaches the sites."
+        )
+    return federation

@@ -35,7 +35,7 @@ from quorate.engines.engine import (
     handler,
     reported,
 )
-from quorate.engines.federated_data import FederatedData
+from quorate.engines.federated_data import Known, rows_here
 from quorate.engines.possible import Fields, refusing
 from quorate.engines.run_record import traffic_table
 from quorate.rounds import (
@@ -96,7 +96,7 @@ class InProcess:
     def run(
         self,
         algorithm: Algorithm,
-        federation: FederatedData,
+        federation: Known,
         *,
         seed: int = 0,
         watch: Sequence[Watch] = (),
@@ -157,17 +157,16 @@ class _Job:
     """One run: the engine's settings, the algorithm, and the data as blocks."""
 
     def __init__(
-        self, engine: InProcess, algorithm: Algorithm, federation: FederatedData, seed: int
+        self, engine: InProcess, algorithm: Algorithm, federation: Known, seed: int
     ) -> None:
         check_algorithm(algorithm)
         self.engine, self.algorithm, self.seed = engine, algorithm, seed
         self.clients = tuple(map(str, federation.clients))
         self.n = len(self.clients)
         together = engine.mode == "blocks"
+        here = rows_here(federation)
         self.blocks = (
-            federation.blocks(engine.block_size)
-            if together
-            else [federation.block(i) for i in range(self.n)]
+            here.blocks(engine.block_size) if together else [here.block(i) for i in range(self.n)]
         )
         self.file = RunFile.of(engine.checkpoint, files.describe(algorithm), federation, seed)
 

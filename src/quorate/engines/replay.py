@@ -19,7 +19,7 @@ from quorate.engines.engine import Run, Watch, check_algorithm
 from quorate.engines.event_log import Log
 from quorate.engines.event_source import Batch
 from quorate.engines.events import EventEngine, Loop
-from quorate.engines.federated_data import FederatedData
+from quorate.engines.federated_data import Known, rows_here
 from quorate.engines.stepping import LocalClients
 from quorate.rounds import Algorithm, Outcome, Stop
 
@@ -67,7 +67,7 @@ class Replay(EventEngine):
     def run(
         self,
         algorithm: Algorithm,
-        federation: FederatedData,
+        federation: Known,
         *,
         seed: int | None = None,
         watch: Sequence[Watch] = (),
@@ -90,7 +90,7 @@ class Replay(EventEngine):
             )
         source, seed = _Recorded(self.log), self.log.seed
         check_algorithm(algorithm)
-        clients = LocalClients(algorithm, federation, self.block_size, seed)
+        clients = LocalClients(algorithm, rows_here(federation), self.block_size, seed)
         loop = Loop(self, clients, source, (self.log,), federation, seed)
         return loop.run(watch, resume, max_rounds)
 

@@ -27,7 +27,7 @@ from quorate.engines.engine import Run, Watch, check_algorithm
 from quorate.engines.event_queue import post, put_back, take
 from quorate.engines.event_source import Batch
 from quorate.engines.events import EventEngine, Loop
-from quorate.engines.federated_data import FederatedData
+from quorate.engines.federated_data import Known, rows_here
 from quorate.engines.stepping import LocalClients
 from quorate.engines.waiting import NOBODY, First, View, Waiting
 from quorate.rounds import Algorithm, Outcome, Stop, record
@@ -114,7 +114,7 @@ class VirtualClock(EventEngine):
     def run(
         self,
         algorithm: Algorithm,
-        federation: FederatedData,
+        federation: Known,
         *,
         seed: int = 0,
         watch: Sequence[Watch] = (),
@@ -134,7 +134,7 @@ class VirtualClock(EventEngine):
         clock = _Clock(self, federation.clients, seed)
         rule = (self.delays, self.stragglers, self.outages, self.crashes, self.wait)
         check_algorithm(algorithm)
-        clients = LocalClients(algorithm, federation, self.block_size, seed)
+        clients = LocalClients(algorithm, rows_here(federation), self.block_size, seed)
         loop = Loop(self, clients, clock, rule, federation, seed)
         return loop.run(watch, resume, max_rounds)
 

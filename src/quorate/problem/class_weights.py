@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from quorate.arrays import Array
 from quorate.data.federation import Federation
+from quorate.problem.metadata import Metadata
 
 Balance = Literal["balanced"] | Mapping[Any, float]
 
@@ -48,8 +49,10 @@ def class_counts(fed: Federation, values: ArrayLike) -> Array:
     return np.sum(counts, 0, float)
 
 
-def masses(fed: Federation) -> Array:
+def masses(fed: Federation | Metadata) -> Array:
     """(N,) the weight of every client's rows together."""
+    if isinstance(fed, Metadata):
+        return fed.masses
     if fed.sample_weight is None:
         return fed.sizes.astype(float)
     return np.array([float(v.sum()) for v in fed.sample_weight])

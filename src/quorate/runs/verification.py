@@ -51,7 +51,7 @@ from quorate.runs.sections.section import Inputs
 from quorate.runs.splits import Parts, prepare
 from quorate.runs.traffic import Marks, check_history, check_messages
 from quorate.solution.client_table import client_table
-from quorate.solution.constraint_table import constraint_table
+from quorate.solution.constraint_table import constraint_table, limits_of
 from quorate.solution.outcome import UNPROVED
 from quorate.solution.public_part import public_history
 from quorate.solution.warnings import notes
@@ -297,7 +297,9 @@ def _proved(
     concrete, data = problem.at(fed)
     mu = signed(concrete, mu)
     multipliers = no_multipliers(concrete, fed.n_clients) if infeasible else mu
-    table = constraint_table(concrete, data, certificate, multipliers)
+    table = constraint_table(
+        concrete, data.clients, limits_of(concrete, data), certificate, multipliers
+    )
     return certificate, table, mu, [row for each in runs for row in each.messages]
 
 

@@ -10,6 +10,7 @@ from quorate.arrays import Array
 from quorate.certificates.certificate import Certificate
 from quorate.data.federation import Federation
 from quorate.problem.conic_form import sample_radii
+from quorate.problem.metadata import Metadata
 from quorate.problem.problem import Problem
 from quorate.problem.wasserstein.worst_case import worst_case
 from quorate.solution.constraint_table import TIGHTEST, tightest
@@ -17,7 +18,7 @@ from quorate.solution.constraint_table import TIGHTEST, tightest
 
 def client_table(
     problem: Problem,
-    fed: Federation,
+    fed: Federation | Metadata,
     certificate: Certificate,
     constraints: list[dict[str, Any]] | None = None,
 ) -> list[dict[str, Any]]:

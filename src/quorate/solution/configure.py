@@ -16,22 +16,20 @@ from quorate.algorithms.requirements import Setting
 from quorate.arrays import Array, is_number
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine
-from quorate.engines.replay import Replay
-from quorate.engines.virtual_clock import VirtualClock
+from quorate.engines.events import EventEngine
+from quorate.problem.metadata import Metadata
 from quorate.problem.problem import Problem
 
 
-def setting_of(fed: Federation, engine: Engine | None = None) -> Setting:
+def setting_of(fed: Federation | Metadata, engine: Engine | None = None) -> Setting:
     """What algorithms may know of the data and the engine before they run."""
-    weights = fed.sample_weight or ()
-    equal = all(float(np.ptp(w)) <= 1e-12 * float(np.max(w)) for w in weights)
-    return Setting(fed.n_clients, equal, isinstance(engine, VirtualClock | Replay))
+    return Setting(fed.n_clients, fed.alike, isinstance(engine, EventEngine))
 
 
 def configure(
     algorithm: Method,
     problem: Problem,
-    fed: Federation,
+    fed: Federation | Metadata,
     tol: float | None = None,
     atol: float | None = None,
     max_rounds: int | None = None,

@@ -7,7 +7,8 @@ limit by t lowers the optimal objective by at most price * t, and by that to fir
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,13 +25,39 @@ TIGHTEST = ("limit", "measured", "slack", "price")  # of a row, beside its clien
 SERVER, TOGETHER = "server", "all clients"
 
 
+class Limits(NamedTuple):
+    """The limits that constraints ask, as their owners know them.
+
+    Attributes
+    ----------
+    local : (N, p) of the clients' own constraints, NaN where a client has none
+    shared : (p_c,) of the sums over the clients
+    """
+
+    local: Array
+    shared: Array
+
+
+def limits_of(problem: Problem, fed: Federation) -> Limits:
+    """The limits of a concrete problem, read off the rows."""
+    local, coupled = problem.local_constraint, problem.constraint.coupled
+    blocks = [fed.block(i) for i in range(fed.n_clients)]
+    each = [local.limits(block) for block in blocks]
+    return Limits(np.concatenate(each), np.sum([coupled.limits(b)[0] for b in blocks], 0))
+
+
 def constraint_table(
-    problem: Problem, fed: Federation, certificate: Certificate, mu: Multipliers, tol: float = 1e-6
+    problem: Problem,
+    clients: Sequence[ClientName],
+    limits: Limits,
+    certificate: Certificate,
+    mu: Multipliers,
+    tol: float = 1e-6,
 ) -> list[dict[str, Any]]:
     """One row for every constraint and owner: owner, constraint, limit, measured, slack, price,
     met.
 
-    ``problem`` and ``fed`` are concrete. ``slack`` is limit - measured, for equalities - |measured
+    ``problem`` is concrete. ``slack`` is limit - measured, for equalities - |measured
     - limit|; a constraint is ``met`` where its slack is at least - tol. Constraints that a client
     does not have are left out.
     """
@@ -41,17 +68,14 @@ def constraint_table(
     table: list[dict[str, Any]] = []
     held, coupled = shared.held, shared.coupled
     if held.size:
-        limits = held.limits(shared.block)[0]
-        table += constraint_rows(SERVER, held, limits, certificate.server_values, mu.server, tol)
-    blocks = [fed.block(i) for i in range(fed.n_clients)] if local.size or coupled.size else []
+        asked = held.limits(shared.block)[0]
+        table += constraint_rows(SERVER, held, asked, certificate.server_values, mu.server, tol)
     if coupled.size:
-        limits = np.asarray(sum(coupled.limits(block)[0] for block in blocks))
-        table += constraint_rows(
-            TOGETHER, coupled, limits, certificate.shared_values, mu.shared, tol
-        )
-    for i, block in enumerate(blocks if local.size else []):
-        values, limits = certificate.constraint_values[i], local.limits(block)[0]
-        table += constraint_rows(fed.clients[i], local, limits, values, mu.local[i], tol)
+        values = certificate.shared_values
+        table += constraint_rows(TOGETHER, coupled, limits.shared, values, mu.shared, tol)
+    for i, name in enumerate(clients if local.size else ()):
+        values = certificate.constraint_values[i]
+        table += constraint_rows(name, local, limits.local[i], values, mu.local[i], tol)
     return table
 
 

@@ -18,6 +18,7 @@ from quorate.algorithms.pooled.rank.rank_admm import RankADMM
 from quorate.algorithms.requirements import Setting
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine
+from quorate.problem.metadata import Metadata
 from quorate.problem.problem import Problem
 from quorate.problem.requirements import only_constrained
 from quorate.solution.configure import setting_of
@@ -25,7 +26,9 @@ from quorate.solution.configure import setting_of
 SMALL = 500  # coefficients up to which second-order steps are the default
 
 
-def default_algorithm(problem: Problem, fed: Federation, engine: Engine | None = None) -> Method:
+def default_algorithm(
+    problem: Problem, fed: Federation | Metadata, engine: Engine | None = None
+) -> Method:
     """The first algorithm, in the order of ``preferred``, whose requirements the problem meets.
 
     Raises

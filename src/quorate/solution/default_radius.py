@@ -21,6 +21,7 @@ from quorate.arrays import norm as norm_of
 from quorate.data.federation import Federation
 from quorate.problem.class_weights import masses
 from quorate.problem.losses import Logistic, Loss, Squared
+from quorate.problem.metadata import Metadata
 from quorate.problem.predictors.affine import Linear
 from quorate.problem.problem import Problem
 from quorate.problem.wasserstein.ball import WassersteinBall
@@ -111,11 +112,15 @@ def residual_scale(fed: Federation) -> float:
     return 1.4826 * high if high > 1e-6 * top else (top or 1.0)
 
 
-def settled(problem: Problem, fed: Federation) -> Problem:
+def settled(problem: Problem, fed: Federation | Metadata) -> Problem:
     """The problem with the radius "auto" as a number."""
     ball = problem.over_samples
     if not isinstance(ball, WassersteinBall) or not ball.is_auto:
         return problem
+    if isinstance(fed, Metadata):
+        raise ValueError(
+            "radius='auto' is read off the rows, which are at their owners: state a number."
+        )
     radius = default_radius(problem, fed)
     return replace(problem, over_samples=replace(ball, radius=radius))
 

@@ -17,6 +17,7 @@ from quorate.data.federation import Federation
 from quorate.data.schema import Schema
 from quorate.data.tables import matrix, table_of
 from quorate.problem.losses import Loss
+from quorate.problem.metadata import Metadata
 from quorate.problem.prediction import Rows
 from quorate.problem.targets import classes_of
 from quorate.text import listed
@@ -42,9 +43,11 @@ class Inputs:
     schema: Schema | None = None
 
     @classmethod
-    def of(cls, loss: Loss, fed: Federation) -> Inputs:
+    def of(cls, loss: Loss, fed: Federation | Metadata) -> Inputs:
         """Those of a federation, as it is given to ``solve``."""
         named = loss.targets in ("sign", "class")
+        if isinstance(fed, Metadata):
+            return cls(fed.feature_names, tuple(fed.labels) if named else None)
         return cls(fed.feature_names, tuple(classes_of(fed)) if named else None, fed.schema)
 
     def features(self, X: Rated, unknown: str = "error") -> Rows:

@@ -49,8 +49,10 @@ from quorate.privacy.accounting import Release, noise_for
 from quorate.privacy.budget import Budget
 from quorate.privacy.ledger import Ledger
 from quorate.privacy.ledger_file import Book, new_name
+from quorate.problem.metadata import Metadata
 from quorate.problem.problem import Problem
 from quorate.rounds import members
+from quorate.solution.plan import Plan
 from quorate.storage import OWN, write_whole
 
 Releases = dict[str, tuple[Release, ...]]  # by client
@@ -100,7 +102,7 @@ class Free:
     """The run of an algorithm that spends nothing."""
 
     algorithm: Method
-    fed: Federation
+    fed: Federation | Metadata
     engine: Engine
     resume: bool
     ledger: Ledger | None = None
@@ -133,7 +135,7 @@ class Charge:
     """
 
     algorithm: PrivateADMM
-    fed: Federation
+    fed: Federation | Metadata
     engine: Engine
     resume: bool
     with_rows: tuple[str, ...]
@@ -253,20 +255,10 @@ class Charge:
         return final, digest
 
 
-def charged(
-    algorithm: Method,
-    problem: Problem,
-    fed: Federation,
-    data: Federation,
-    engine: Engine,
-    resume: bool,
-) -> Free | Charge:
+def charged(plan: Plan, resume: bool) -> Free | Charge:
     """The account of a run, with the algorithm whose noise is planned.
 
-    Parameters
-    ----------
-    problem, fed : as stated, the clients that have rows; all whose sizes are declared take part
-    data : the rows as a concrete problem has them, for algorithms that cost nothing
+    Of the clients that have rows all whose sizes are declared take part.
 
     Raises
     ------
@@ -275,8 +267,9 @@ def charged(
     ValueError
         where the ledger file is damaged, or the run to go on with is not known
     """
+    algorithm, problem, fed, engine = plan.method, plan.problem, plan.data, plan.engine
     if not isinstance(algorithm, PrivateADMM):
-        return Free(algorithm, data, engine, resume)
+        return Free(algorithm, plan.coded, engine, resume)
     with_rows, budget = fed.names, problem.privacy
     problem, fed = problem.at(everybody(problem, fed))
     algorithm = replace(algorithm, problem=problem)

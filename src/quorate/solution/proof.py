@@ -16,26 +16,32 @@ from quorate.data.federation import Federation
 from quorate.engines.engine import Engine, Run
 from quorate.problem.conic_form import public_shape
 from quorate.problem.lower_bounds import Duals, row_duals
+from quorate.problem.metadata import Metadata
 from quorate.problem.multipliers import Multipliers, no_multipliers, signed, weighting
 from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean, Sum
 from quorate.rounds import Stop
 from quorate.solution.configure import configure
+from quorate.solution.constraint_table import Limits
 
 PROVING_ROUNDS = 100  # at most, for the bound of a model whose algorithm proves none
 
 
 class Proof(NamedTuple):
-    """A certificate, the duals or multipliers it stands on, and the runs that made it."""
+    """A certificate, the duals or multipliers it stands on, and the runs that made it.
+
+    ``limits`` are those of the constraints, as their owners told them, where there are any.
+    """
 
     certificate: Certificate
     duals: Duals | Multipliers | None
     runs: list[Run]
+    limits: Limits | None = None
 
 
 def prove(
     problem: Problem,
-    fed: Federation,
+    fed: Federation | Metadata,
     algorithm: Method,
     run: Run,
     answer: Answer,
@@ -61,7 +67,7 @@ def prove(
 
 
 def _prove_constrained(
-    problem: Problem, fed: Federation, run: Run, answer: Answer, engine: Engine
+    problem: Problem, fed: Federation | Metadata, run: Run, answer: Answer, engine: Engine
 ) -> Proof:
     """Certify a model under constraints by its multipliers."""
     concrete, _ = problem.at(fed)
@@ -73,7 +79,9 @@ def _prove_constrained(
     infeasible = run.outcome.stop is Stop.INFEASIBLE
     certificate, runs = certify_constrained(problem, fed, answer.w, multipliers, engine, infeasible)
     consensus = None if copies is None else float(np.abs(copies - answer.w).max())
-    return Proof(replace(certificate, consensus=consensus), multipliers, runs)
+    first = runs[0].state.first
+    limits = Limits(first.limits, first.shared_limits)
+    return Proof(replace(certificate, consensus=consensus), multipliers, runs, limits)
 
 
 def _provable(algorithm: Method, problem: Problem, n_clients: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,19 +15,18 @@ from quorate.arrays import Array
 from quorate.client_names import ClientName
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine, Run, Watch
-from quorate.engines.inprocess import InProcess
+from quorate.privacy.ledger import Ledger
 from quorate.problem.calibration import calibrated
+from quorate.problem.metadata import Metadata
 from quorate.problem.multipliers import Multipliers, no_multipliers
 from quorate.problem.problem import Problem
 from quorate.rounds import Stop
 from quorate.solution.blame import triviality
 from quorate.solution.client_table import client_table
-from quorate.solution.configure import configure
 from quorate.solution.constraint_table import constraint_table
-from quorate.solution.default import default_algorithm
-from quorate.solution.default_radius import settled
 from quorate.solution.inputs import Inputs
 from quorate.solution.outcome import confirmed, confirmed_constrained
+from quorate.solution.plan import Plan, plan
 from quorate.solution.privacy_account import charged
 from quorate.solution.proof import prove
 from quorate.solution.solution import Solution
@@ -37,7 +36,7 @@ from quorate.solution.warnings import notes
 
 def solve(
     problem: Problem,
-    fed: Federation,
+    fed: Federation | Metadata,
     *,
     algorithm: Method | None = None,
     engine: Engine | None = None,
@@ -53,6 +52,9 @@ def solve(
 
     Parameters
     ----------
+    fed : the rows by client; or the `Metadata` of rows that stay at their owners' sites, for an
+        engine that reaches these. Then the checks that read rows are left out: ``calibration`` and
+        ``trivial`` are None
     algorithm : such as ``Bundle()`` (the default for several clients), ``RankADMM()`` (for the rows
         of one), ``InteriorPoint()`` (with constraints and up to 500 coefficients), ``ProximalAL()``
         (with more), ``AsyncDRO()`` (for smooth losses where the problem is not convex or the engine
@@ -108,7 +110,7 @@ def solve(
         watch=watch,
         resume=resume,
     )
-    if solution.outcome.stop is Stop.INTERRUPTED:
+    if solution.outcome.stop is Stop.INTERRUPTED or isinstance(fed, Metadata):
         return solution
     found = triviality(solution.problem, fed, solution, fit)
     if found is not None and problem.privacy is None:
@@ -118,7 +120,7 @@ def solve(
 
 def fit(
     problem: Problem,
-    fed: Federation,
+    fed: Federation | Metadata,
     *,
     algorithm: Method | None = None,
     engine: Engine | None = None,
@@ -131,32 +133,69 @@ def fit(
     resume: bool = False,
 ) -> Solution:
     """`solve` without the check for a trivial model, for models that are steps to others."""
-    if not isinstance(problem, Problem) or not isinstance(fed, Federation):
-        raise TypeError(
-            f"solve(problem, federation) got {type(problem).__name__} and {type(fed).__name__}."
-        )
     _check_run(engine, watch)
     began = time.perf_counter()
-    engine = engine or InProcess()
-    problem = settled(problem, fed)
-    concrete, data = problem.at(fed)
-    chosen = algorithm or default_algorithm(concrete, data, engine)
-    method = configure(chosen, concrete, data, tol, atol, max_rounds, start, engine)
-    named = [_with_names(see, fed.clients) for see in watch]
-    with charged(method, problem, fed, data, engine, resume) as charge:
-        run = charge.run(seed, named)
-    method = charge.algorithm
+    settled = plan(
+        problem,
+        fed,
+        algorithm=algorithm,
+        engine=engine,
+        tol=tol,
+        atol=atol,
+        max_rounds=max_rounds,
+        start=start,
+    )
+    finished = run(settled, seed=seed, watch=watch, resume=resume)
+    return replace(conclude(finished), seconds=time.perf_counter() - began)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A plan that was carried out.
+
+    Attributes
+    ----------
+    plan : with the method that ran, whose noise is planned where it is private
+    run : of the engine
+    seed : of every random stream
+    ledger : of a private run
+    """
+
+    plan: Plan
+    run: Run
+    seed: int
+    ledger: Ledger | None = None
+
+
+def run(
+    plan: Plan, *, seed: int = 0, watch: Sequence[Watch] = (), resume: bool = False
+) -> Finished:
+    """Carry out a plan; parameters as of `solve`."""
+    clients = plan.data.clients
+    named = [_with_names(see, clients) for see in watch]
+    with charged(plan, resume) as charge:
+        finished = charge.run(seed, named)
+    ledger = charge.ledger and charge.ledger.named(charge.fed.clients)
+    return Finished(replace(plan, method=charge.algorithm), finished, seed, ledger)
+
+
+def conclude(finished: Finished) -> Solution:
+    """The solution of a plan that was carried out: its certificate, tables and warnings."""
+    began = time.perf_counter()
+    plan, run = finished.plan, finished.run
+    problem, data, concrete, method = plan.problem, plan.data, plan.concrete, plan.method
     answer = _answer(method, run)
-    side_engine = engine.aside() if hasattr(engine, "aside") else engine
-    proof = prove(problem, fed, method, run, answer, side_engine, seed)
-    certificate, duals, side = proof
+    aside = plan.engine.aside() if hasattr(plan.engine, "aside") else plan.engine
+    certificate, duals, side, limits = prove(
+        problem, data, method, run, answer, aside, finished.seed
+    )
     table: list[dict[str, Any]] = []
-    if isinstance(duals, Multipliers):
+    if isinstance(duals, Multipliers) and limits is not None:
         infeasible = run.outcome.stop is Stop.INFEASIBLE  # its multipliers are no shadow prices
-        shown = no_multipliers(concrete, fed.n_clients) if infeasible else duals
-        table = constraint_table(concrete, data, certificate, shown)
+        shown = no_multipliers(concrete, data.n_clients) if infeasible else duals
+        table = constraint_table(concrete, data.clients, limits, certificate, shown)
         outcome = confirmed_constrained(
-            concrete, fed.clients, run.outcome, certificate, duals, table, method
+            concrete, data.clients, run.outcome, certificate, duals, table, method
         )
     else:
         outcome = confirmed(run.outcome, certificate, method, concrete)
@@ -167,20 +206,20 @@ def fit(
         duals=duals,
         outcome=outcome,
         rounds=run.rounds,
-        ledger=charge.ledger and charge.ledger.named(charge.fed.clients),
-        history=[_named_row(row, fed.clients) for row in run.history],
+        ledger=finished.ledger,
+        history=[_named_row(row, data.clients) for row in run.history],
         certificate=certificate,
         clients=_with_bytes(client_table(concrete, data, certificate, table), runs),
         messages=_merged(*(each.messages for each in runs)),
-        notes=notes(concrete, fed, data, answer.w, certificate),
+        notes=notes(concrete, data, plan.coded, answer.w, certificate),
         seconds=time.perf_counter() - began,
         copies=answer.copies,
         state=run.state,
         tries=answer.tries or [],
         constraints=table,
         log=run.log,
-        calibration=calibrated(problem, fed, answer.w),
-        inputs=Inputs.of(problem.loss, fed),
+        calibration=calibrated(problem, data, answer.w) if isinstance(data, Federation) else None,
+        inputs=Inputs.of(problem.loss, data),
     )
 
 

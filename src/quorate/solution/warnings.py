@@ -16,6 +16,7 @@ from quorate.problem.calibration import calibrated
 from quorate.problem.class_weights import masses
 from quorate.problem.conic_form import multiplier_floor
 from quorate.problem.lower_bounds import region
+from quorate.problem.metadata import Metadata
 from quorate.problem.predictors.affine import is_affine
 from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
@@ -28,23 +29,34 @@ RARE = 0.2  # a class of fewer rows is rare
 
 
 def notes(
-    problem: Problem, stated: Federation, fed: Federation, w: Array, certificate: Certificate
+    problem: Problem,
+    stated: Federation | Metadata,
+    fed: Federation | Metadata,
+    w: Array,
+    certificate: Certificate,
 ) -> tuple[str, ...]:
     """Warnings: one-class clients, useless labels, inactive feature robustness, clipped rows,
     constraints without rows or below what rows can show, no bound, tiny clients of much weight,
     what is found of a rare class.
 
-    ``stated`` is the user's federation, ``fed`` what ``problem.at`` makes of it.
+    ``stated`` is the user's federation, ``fed`` what ``problem.at`` makes of it. Of rows that are
+    elsewhere there are those warnings that need none.
     """
-    return (
-        *_one_class(problem, fed),
+    known = (
         *_useless_labels(problem, fed),
         *_inactive(problem, fed, w, certificate),
-        *_clipped(problem, stated, fed),
-        *_without_rows(problem, fed, certificate),
-        *faint_levels(problem, fed, w),
+        *_without_constrained_rows(problem, fed, certificate),
         *_without_bound(problem, fed, certificate),
         *_overweighted(problem, fed, certificate),
+    )
+    if isinstance(fed, Metadata) or isinstance(stated, Metadata):
+        return known
+    return (
+        *_one_class(problem, fed),
+        *known,
+        *_clipped(problem, stated, fed),
+        *_without_class(problem, fed),
+        *faint_levels(problem, fed, w),
         *_cuts(problem, stated, fed, w),
     )
 
@@ -60,7 +72,7 @@ def _one_class(problem: Problem, fed: Federation) -> Iterator[str]:
         )
 
 
-def _useless_labels(problem: Problem, fed: Federation) -> Iterator[str]:
+def _useless_labels(problem: Problem, fed: Federation | Metadata) -> Iterator[str]:
     """Clients whose radius pays for flipping every label with probability 1/2, which costs
     label_cost / 2. Where all clients do, the model is trivial (`quorate.solution.trivial`).
     """
@@ -76,7 +88,7 @@ def _useless_labels(problem: Problem, fed: Federation) -> Iterator[str]:
 
 
 def _inactive(
-    problem: Problem, fed: Federation, w: Array, certificate: Certificate
+    problem: Problem, fed: Federation | Metadata, w: Array, certificate: Certificate
 ) -> Iterator[str]:
     """Feature robustness without effect: the transport multiplier is above what moving x is worth
     (drfl notes, fact 9).
@@ -114,14 +126,20 @@ def _clipped(problem: Problem, stated: Federation, fed: Federation) -> Iterator[
         )
 
 
-def _without_rows(problem: Problem, fed: Federation, certificate: Certificate) -> Iterator[str]:
-    """Clients without rows for a constraint, or for the class in the objective."""
+def _without_constrained_rows(
+    problem: Problem, fed: Federation | Metadata, certificate: Certificate
+) -> Iterator[str]:
+    """Clients without rows for a constraint."""
     if certificate.constraint_values is not None:
         missing = np.isnan(certificate.constraint_values).T
         for word, column in zip(problem.local_constraint.words, missing, strict=True):
             if column.any():
                 names = _some(_where(fed, column))
                 yield f"No rows for the constraint on {word} at {names}: it asks nothing there."
+
+
+def _without_class(problem: Problem, fed: Federation) -> Iterator[str]:
+    """Clients without rows of the class in the objective."""
     mean = problem.over_samples
     if isinstance(mean, Mean) and mean.code is not None:
         empty = np.array([not (fed.rows(i)[1] == mean.code).any() for i in range(fed.n_clients)])
@@ -130,7 +148,9 @@ def _without_rows(problem: Problem, fed: Federation, certificate: Certificate) -
             yield f"No rows of class {mean.label} at {names}: 0 in the objective."
 
 
-def _without_bound(problem: Problem, fed: Federation, certificate: Certificate) -> Iterator[str]:
+def _without_bound(
+    problem: Problem, fed: Federation | Metadata, certificate: Certificate
+) -> Iterator[str]:
     constrained = certificate.constraint_values is not None
     if certificate.bound is not None or constrained or problem.privacy is not None:
         return
@@ -152,7 +172,7 @@ def _without_bound(problem: Problem, fed: Federation, certificate: Certificate) 
     yield f"No lower bound is stated: {why}"
 
 
-def _where(fed: Federation, chosen: NDArray[np.bool_]) -> list[ClientName]:
+def _where(fed: Federation | Metadata, chosen: NDArray[np.bool_]) -> list[ClientName]:
     """The clients at which a mask holds."""
     return [fed.clients[i] for i in np.flatnonzero(chosen)]
 
@@ -163,7 +183,9 @@ def _some(names: Sequence[ClientName]) -> str:
     )
 
 
-def _overweighted(problem: Problem, fed: Federation, certificate: Certificate) -> Iterator[str]:
+def _overweighted(
+    problem: Problem, fed: Federation | Metadata, certificate: Certificate
+) -> Iterator[str]:
     """Clients of a few rows that count for many: under a uniform prior, or as the worst client."""
     q, mass = np.asarray(certificate.weights, float), masses(fed)
     if problem.privacy is not None or len(q) != fed.n_clients or not mass.sum() > 0:

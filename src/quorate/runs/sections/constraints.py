@@ -19,7 +19,7 @@ from quorate.runs.constraint_metrics import TRAINING, asked, kept
 from quorate.runs.files import Record
 from quorate.runs.form import Form, Number, Share, Whole, optional
 from quorate.runs.sections.section import Inputs, Section
-from quorate.solution.constraint_table import constraint_table, gains
+from quorate.solution.constraint_table import constraint_table, gains, limits_of
 
 ROUNDING = 1e-8  # a multiplier below it is none
 NEAR = 1e-3  # of an optimum, relative: what multipliers are stated for
@@ -120,7 +120,9 @@ def _with_rates(inputs: Inputs, met: list[Record]) -> list[Record]:
         return table
     assert isinstance(inputs.multipliers, Multipliers)
     concrete, data = inputs.problem.at(inputs.parts.train)
-    rows = constraint_table(concrete, data, proof, inputs.multipliers)
+    rows = constraint_table(
+        concrete, data.clients, limits_of(concrete, data), proof, inputs.multipliers
+    )
     weights = [abs(row["price"]) for row in rows]
     total = sum(weights) or 1.0
     return [{**row, "weight": w / total} for row, w in zip(table, weights, strict=True)]

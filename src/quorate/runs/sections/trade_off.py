@@ -48,7 +48,7 @@ from quorate.runs.outcomes import ended, method_of, stop_of
 from quorate.runs.run import Points
 from quorate.runs.sections.section import Inputs, Progress, Study, TableSection
 from quorate.runs.splits import HELD_OUT, Parts
-from quorate.solution.constraint_table import constraint_table
+from quorate.solution.constraint_table import constraint_table, limits_of
 from quorate.solution.outcome import UNPROVED
 from quorate.solution.solve import fit
 
@@ -141,7 +141,7 @@ class TradeOff(TableSection):
             proof, _ = certify_constrained(problem, fed, w, mu, infeasible=infeasible)
             end = ended(there, method_of(there, problem, fed), row["outcome"], words, row["rounds"])
             concrete, data = problem.at(fed)
-            rows = constraint_table(concrete, data, proof, mu)
+            rows = constraint_table(concrete, data.clients, limits_of(concrete, data), proof, mu)
             stop = stop_of(end, problem, fed, proof, mu, rows)
             again = {"level": level, "outcome": stop, "rounds": row["rounds"]}
             again |= {"tried": UNPROVED} if words else {}

@@ -237,7 +237,7 @@ class PrivateADMM(Settings):
 
     def ledger(
         self,
-        fed: Federation,
+        fed: Federation | Metadata,
         answered: Sequence[int],
         before: Mapping[str, tuple[Release, ...]],
     ) -> Ledger | None:

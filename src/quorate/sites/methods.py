@@ -1,0 +1,26 @@
+"""The algorithms as they travel between the server and its sites."""
+
+from __future__ import annotations
+
+from quorate.algorithms.federated.private_admm.client import Mechanism
+from quorate.certificates.certify import ROUNDS
+from quorate.codec import CodecError
+from quorate.rounds import Algorithm
+from quorate.statements import stated, statement_bytes
+
+# beside the public ones: the rounds of certificates, and the plan of a private method, which is
+# public and which a site computes again before it goes by it
+ALLOWED = (*ROUNDS, Mechanism)
+
+
+def method_bytes(algorithm: Algorithm) -> bytes:
+    """The statement of an algorithm as the sites need it."""
+    return statement_bytes(algorithm.for_clients(), allowed=ALLOWED)
+
+
+def method_of(statement: bytes) -> Algorithm:
+    """The algorithm of a statement; ``CodecError`` for one of anything else."""
+    algorithm = stated(statement, object, allowed=ALLOWED)
+    if not isinstance(algorithm, Algorithm):
+        raise CodecError(f"the statement is of a {type(algorithm).__name__}, and of no algorithm")
+    return algorithm
