@@ -315,7 +315,9 @@ def _normed(mu: Multipliers, least: float) -> Multipliers:
     return mu if total == 0 else Multipliers(*(part / total for part in parts))
 
 
-def _check(problem: Problem, fed: Federation | Metadata, w: Array, mu: Multipliers, like: Multipliers) -> None:
+def _check(
+    problem: Problem, fed: Federation | Metadata, w: Array, mu: Multipliers, like: Multipliers
+) -> None:
     checked_model(w, problem.predictor.dimension(fed.n_features))
     for name in ("server", "shared", "local"):
         part, needed = getattr(mu, name), getattr(like, name)

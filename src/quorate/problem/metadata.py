@@ -8,7 +8,7 @@ reads them off its rows (``introduced``), the server puts them together (`Metada
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -209,7 +209,7 @@ class Metadata:
         """The number d of features."""
         return len(self.feature_names)
 
-    @cached_property
+    @property
     def sizes(self) -> NDArray[np.intp]:
         """(N,) rows of each client."""
         return np.array([each.rows for each in self.introductions], np.intp)
@@ -246,6 +246,10 @@ class Metadata:
     def position(self, client: ClientName) -> int:
         """The position of a client, by name."""
         return client_names.position(client, self.clients)
+
+    def positions(self, clients: Iterable[ClientName]) -> list[int]:
+        """The positions of several clients, by name."""
+        return client_names.positions(clients, self.clients)
 
     # ---------------------------------------------------------------- groups of rows
 

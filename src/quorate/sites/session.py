@@ -18,7 +18,7 @@ from quorate.problem.metadata import Introduced, Metadata
 from quorate.problem.problem import Problem
 from quorate.sites.messages import Agree, Agreed, Introduce
 from quorate.sites.methods import method_bytes
-from quorate.statements import digest, statement_bytes
+from quorate.statements import digest, stated, statement_bytes
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,13 @@ class Agreement:
 
     Attributes
     ----------
+    problem : as all sites read it
     session : with which an engine runs algorithms there
     metadata : what the sites told of their rows
     digest : of the problem, as every site prints it
     """
 
+    problem: Problem
     session: Session
     metadata: Metadata
     digest: str
@@ -55,9 +57,11 @@ def agree(
     SilentError : a site does not answer for ``patience`` seconds
     ValueError : sites whose rows do not fit together, or the problem
     """
+    written = statement_bytes(problem)
+    problem = stated(written, Problem)  # as the sites read it
     sites = transport.ids()
     link = Link(transport, experiment, sites, patience)
-    statement = np.frombuffer(statement_bytes(problem), np.uint8)
+    statement = np.frombuffer(written, np.uint8)
     software = version("quorate")
     introduced = _all(link, [Introduce(statement, software)], Introduced)
     metadata = Metadata.of(introduced, server)
@@ -65,7 +69,7 @@ def agree(
     opening = [Introduce(statement, software), Agree(statement, software, tuple(introduced))]
     _all(link, opening[1:], Agreed)
     session = Session(link, lambda site: opening, method_bytes)
-    return Agreement(session, metadata, digest(statement.tobytes()))
+    return Agreement(problem, session, metadata, digest(written))
 
 
 def _all(link: Link, bodies: Sequence[Any], kind: type) -> list[Any]:

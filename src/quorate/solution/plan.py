@@ -1,4 +1,4 @@
-"""What a solve is going to do, settled before anybody's rows are touched: problem, method, messages.
+"""What a solve is going to do, settled before it begins: the problem, the method, the messages.
 
     plan(problem, data) -> Plan     run(plan, engine) -> Finished     conclude(finished) -> Solution
 

@@ -296,7 +296,11 @@ def charged(plan: Plan, resume: bool) -> Free | Charge:
 
 
 def _opened(
-    algorithm: PrivateADMM, fed: Federation, file: Book, budget: Budget, note: Note | None
+    algorithm: PrivateADMM,
+    fed: Federation | Metadata,
+    file: Book,
+    budget: Budget,
+    note: Note | None,
 ) -> str:
     """The number of the run, written first beside the checkpoint and then into the ledger file."""
     number = new_name()
@@ -364,7 +368,7 @@ def _to_go_on(file: Book, note: Note, checkpoint: Path | None) -> str:
 
 
 def _as_begun(
-    algorithm: PrivateADMM, problem: Problem, fed: Federation, file: Book, number: str
+    algorithm: PrivateADMM, problem: Problem, fed: Federation | Metadata, file: Book, number: str
 ) -> PrivateADMM:
     """The algorithm with the noise of its run in the ledger file; refused where other answers were
     planned.

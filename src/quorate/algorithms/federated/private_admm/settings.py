@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, overload
 
 import numpy as np
 
@@ -26,13 +26,13 @@ from quorate.arrays import Array
 from quorate.client_names import ClientName
 from quorate.privacy.accounting import MECHANISMS, MOST_ROUNDS
 from quorate.problem.losses import Loss, Multinomial
+from quorate.problem.metadata import Metadata
 from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
 
 if TYPE_CHECKING:
     from quorate.algorithms.federated.private_admm.client import Mechanism
     from quorate.data.federation import Federation
-    from quorate.problem.metadata import Metadata
 
 UNMIXED_ROWS = Need(
     "mean",
@@ -214,14 +214,23 @@ class ClientSizes(Protocol):
     def n_features(self) -> int: ...
 
 
-def everybody(problem: Problem, fed: Federation) -> Federation:
-    """The federation of all clients whose sizes are declared by name, in that order.
+@overload
+def everybody(problem: Problem, fed: Federation) -> Federation: ...
+
+
+@overload
+def everybody(problem: Problem, fed: Federation | Metadata) -> Federation | Metadata: ...
+
+
+def everybody(problem: Problem, fed: Federation | Metadata) -> Federation | Metadata:
+    """The federation of all clients whose sizes are declared by name, in that order; of rows that
+    are elsewhere those that take part.
 
     Some of them may have no rows: otherwise a client whose only row comes or goes would take part
     or not. The answers of a client without rows are noise, as those of all others are.
     """
     declared = None if problem.privacy is None else problem.privacy.sizes
-    if not isinstance(declared, Mapping):
+    if not isinstance(declared, Mapping) or isinstance(fed, Metadata):
         return fed
     names = tuple(map(str, declared))
     if names == fed.names or set(fed.names) - set(names):

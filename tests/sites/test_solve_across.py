@@ -1,0 +1,59 @@
+"""``solve`` over sites: the same model, certificate and tables as where all rows are in one place."""
+
+import numpy as np
+import pytest
+from sites.helpers import agreed
+from toy import federation
+
+import quorate as qr
+from quorate.engines.network import Network
+
+ROWS = federation((20, 35, 12, 28, 9), 4)
+PROBLEMS = {
+    "ball and lp-ball": qr.Problem(
+        qr.Hinge(),
+        over_samples=qr.WassersteinBall(0.05, 0.5, "l2"),
+        over_clients=qr.LpBall(0.2, 2),
+        regulariser=qr.L2(1e-2),
+    ),
+    "constraint": qr.Problem(
+        qr.Logistic(),
+        over_samples=qr.Mean(label=-1.0),
+        local_constraint=qr.NeymanPearson(1.0, 0.6),
+        regulariser=qr.L2(1e-2),
+    ),
+    "constraint over all": qr.Problem(
+        qr.Logistic(),
+        constraint=qr.Coupled(qr.NeymanPearson(1.0, 0.6)),
+        regulariser=qr.L2(1e-2),
+    ),
+    "class weights": qr.Problem(
+        qr.Logistic(),
+        over_clients=qr.Superquantile(0.4),
+        regulariser=qr.L2(1e-2),
+        class_weight="balanced",
+    ),
+    "several classes": qr.Problem(qr.Multinomial(), regulariser=qr.L2(1e-1)),
+    "quantile": qr.Problem(qr.Quantile(0.3), regulariser=qr.L2(1e-2)),
+}
+
+
+@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS.keys())
+def test_a_solution_across_sites_is_that_of_one_place(problem, tmp_path):
+    here = qr.solve(problem, ROWS, engine=qr.InProcess("each"))
+    agreement = agreed(problem, ROWS, tmp_path)
+    engine = Network(agreement.session)
+    there = qr.solve(agreement.problem, agreement.metadata, engine=engine)
+    np.testing.assert_allclose(there.w, here.w, rtol=1e-12, atol=1e-14)
+    assert there.outcome == here.outcome
+    numbers = there.certificate.numbers()
+    for name, value in here.certificate.numbers().items():
+        if value is None or name == "relative_gap":
+            assert (numbers[name] is None) == (value is None)
+        else:
+            np.testing.assert_allclose(numbers[name], value, rtol=1e-9, atol=1e-12)
+    assert there.constraints == pytest.approx(here.constraints) or here.constraints
+    keys = "client", "n", "loss", "worst_loss", "weight"
+    for mine, theirs in zip(there.clients, here.clients, strict=True):
+        assert [mine[key] for key in keys] == pytest.approx([theirs[key] for key in keys])
+    assert there.inputs.classes == here.inputs.classes
