@@ -117,9 +117,9 @@ class Weighing(Algorithm):
     stateless: ClassVar[bool] = True
 
     def for_clients(self) -> Weighing:
-        """The rounds alone: model and multipliers come with the messages."""
-        nothing = Multipliers(np.zeros(0), np.zeros(0), np.zeros((0, 0)))
-        return Weighing(np.zeros(0), nothing, self.objective)
+        """The rounds alone: model and multipliers come with the messages, zeros stand for them."""
+        zero = np.zeros(1)
+        return Weighing(zero, Multipliers(zero, zero, zero[None]), self.objective)
 
     def at_client(self, problem: Problem, data: object) -> Weighing:
         """The rounds with the clients' problem."""

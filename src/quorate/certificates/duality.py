@@ -108,8 +108,8 @@ class Certification(Algorithm):
     stateless: ClassVar[bool] = True
 
     def for_clients(self) -> Certification:
-        """The rounds alone: model and duals come with the messages."""
-        return Certification(np.zeros(0))
+        """The rounds alone: model and duals come with the messages, and a zero stands for them."""
+        return Certification(np.zeros(1))
 
     def at_client(self, problem: Problem, data: object) -> Certification:
         """The rounds with the clients' problem."""
