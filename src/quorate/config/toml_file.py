@@ -1,5 +1,4 @@
-"""TOML files that are held against a schema, with errors that name the file, the line and the key.
-"""
+"""TOML files held against a schema; an error names the file, the line and the key."""
 
 from __future__ import annotations
 
