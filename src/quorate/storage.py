@@ -69,15 +69,27 @@ def _write_all(file: int, data: bytes) -> None:
         rest = rest[os.write(file, rest) :]
 
 
-def append(path: Path, data: bytes) -> None:
-    """Write to the end of a file that is there, and let it reach the disk.
+def append(path: Path, data: bytes, *, sync: bool = True) -> None:
+    """Write to the end of a file that is there, and let it reach the disk unless ``sync`` is False.
 
-    After a crash the file may end with the first bytes of ``data`` alone.
+    After a crash the file may end with a part of ``data``.
     """
     with named_errors(path):
         file = os.open(path, os.O_WRONLY | os.O_APPEND | HERE | getattr(os, "O_BINARY", 0))
         try:
             _write_all(file, data)
+            if sync:
+                os.fsync(file)
+        finally:
+            os.close(file)
+
+
+def cut(path: Path, size: int) -> None:
+    """Leave the first bytes of a file alone."""
+    with named_errors(path):
+        file = os.open(path, os.O_WRONLY | HERE)
+        try:
+            os.ftruncate(file, size)
             os.fsync(file)
         finally:
             os.close(file)
@@ -207,8 +219,10 @@ class Lock:
         except FileNotFoundError:
             return ""
 
-    def write(self, text: str) -> None:
-        """Replace what the file holds, without a moment at which it holds nothing."""
+    def write(self, text: str, *, sync: bool = True) -> None:
+        """Replace what the file holds, without a moment at which it holds nothing, and let it reach
+        the disk unless ``sync`` is False.
+        """
         data = text.encode()
         with named_errors(self.path):
             mode = os.O_WRONLY | os.O_CREAT | HERE | getattr(os, "O_BINARY", 0)
@@ -216,7 +230,8 @@ class Lock:
             try:
                 _write_all(file, data)
                 os.ftruncate(file, len(data))
-                os.fsync(file)
+                if sync:
+                    os.fsync(file)
             finally:
                 os.close(file)
 

@@ -16,7 +16,7 @@ from quorate.config.errors import near
 from quorate.data.readers import read
 from quorate.data.tables import Table, has_column
 from quorate.data.validation import missing
-from quorate.sites.policy import LevelCount, Policy, Proposal
+from quorate.sites.policy import LevelCount, Policy, Proposal, rows_in_words
 from quorate.sites.site_file import SiteFile
 from quorate.text import shown
 
@@ -36,7 +36,8 @@ class Column:
             return f"{shown(self.name)}: numbers"
         n = len(self.levels)
         least = min(self.levels.values(), default=0)
-        return f"{shown(self.name)}: {n} level{'s' * (n != 1)}, the smallest of {least} rows"
+        several = "s" * (n != 1)
+        return f"{shown(self.name)}: {n} level{several}, the smallest of {rows_in_words(least)}"
 
 
 @dataclass(frozen=True)

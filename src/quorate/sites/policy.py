@@ -370,6 +370,11 @@ def _foreign(raw: Mapping[str, object]) -> Iterator[Fault]:
 # ---------------------------------------------------------------------------------------- the rules
 
 
+def rows_in_words(rows: int) -> str:
+    """Such as "1 row" and "1,200 rows"."""
+    return f"{rows:,} row{'s' * (rows != 1)}"
+
+
 def _unknown(rule: str, what: str) -> Refusal:
     text = f"{rule}: {what} is not known, so this rule cannot be judged. Ask for it to be stated."
     return Refusal(rule, text, text)
@@ -456,8 +461,8 @@ def _rows(policy: Policy, run: Proposal) -> Iterator[Refusal]:
     elif not run.rows >= least:
         yield Refusal(
             rule,
-            f"{rule}: {run.rows} rows of this site would take part, and {least} are needed. Add"
-            f" rows, or lower {rule} in {FILE}.",
+            f"{rule}: {rows_in_words(run.rows)} of this site would take part, and {least} are"
+            f" needed. Add rows, or lower {rule} in {FILE}.",
             f"{rule}: fewer rows than this site's policy needs. Leave the site out, or ask its"
             " owner.",
         )
@@ -473,9 +478,9 @@ def _levels(policy: Policy, run: Proposal) -> Iterator[Refusal]:
             named = f" {shown(level.level)}" if policy.show_levels and level.level else ""
             yield Refusal(
                 rule,
-                f"{rule}: column {shown(level.column)} has a level{named} with {level.rows} rows of"
-                f" this site, and {least} are needed. Merge levels, leave the column out, or lower"
-                f" {rule} in {FILE}.",
+                f"{rule}: column {shown(level.column)} has a level{named} with"
+                f" {rows_in_words(level.rows)} of this site, and {least} are needed. Merge levels,"
+                f" leave the column out, or lower {rule} in {FILE}.",
                 f"{rule}: a category level has fewer rows than this site's policy needs. Use fewer"
                 " columns or coarser categories, or ask the site's owner.",
             )
@@ -489,8 +494,8 @@ def _parameters(policy: Policy, run: Proposal) -> Iterator[Refusal]:
         text = f"{rule}: the model has {run.parameters} parameters"
         yield Refusal(
             rule,
-            f"{text} for {run.rows} rows of this site, and at most {share:g} times as many as rows"
-            f" are allowed. Use fewer columns, or raise {rule} in {FILE}.",
+            f"{text} for {rows_in_words(run.rows)} of this site, and at most {share:g} times as"
+            f" many as rows are allowed. Use fewer columns, or raise {rule} in {FILE}.",
             f"{text}, too many for the rows of this site. Use fewer columns, or ask its owner.",
         )
 

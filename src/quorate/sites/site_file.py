@@ -123,9 +123,13 @@ class SiteFile(Section):
         return faults
 
 
-def site_path(place: Path) -> Path:
-    """The site.toml that a path names: itself, or that of a folder."""
-    return place / NAME if place.is_dir() else place
+def site_path(place: Path, *, new: bool = False) -> Path:
+    """The site.toml that a path names: itself, or that of a folder; where neither is there, the
+    path is that of a file unless it is ``new``.
+    """
+    if place.is_dir() or (new and place.suffix != ".toml"):
+        return place / NAME
+    return place
 
 
 def read_site(place: str | os.PathLike[str]) -> SiteFile:
