@@ -302,9 +302,8 @@ class Policy(Section):
     ] = False
     constraint: Annotated[
         list[ConstraintSection],
-        Field(default_factory=list),
         Says("a problem keeps this or something stricter: {}", "a problem needs no constraint"),
-    ]
+    ] = Field(default_factory=list)
 
     @model_validator(mode="before")
     @classmethod
@@ -450,7 +449,7 @@ def _organizations(policy: Policy, run: Proposal) -> Iterator[Refusal]:
     if len(counted) < least:
         who = f" ({_first(counted)})" if counted else ""
         what = "known organisations" if known is not None else "organisations"
-        text = f"{rule}: {len(counted)} {what} take part{who}, and {least} are needed"
+        text = f"{rule}: {len(counted)} of the {least} {what} that are needed take part{who}"
         yield Refusal(rule, f"{text}. Wait for others, or lower {rule} in {FILE}.", f"{text}.")
 
 
