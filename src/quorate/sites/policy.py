@@ -79,7 +79,7 @@ def _algorithms(value: object) -> list[str]:
 
 
 def _digests(value: object) -> list[str]:
-    """Whole digests in hexadecimal digits: who knows the first digits alone can make another."""
+    """Whole digests in hexadecimal digits, since the first digits are easily those of another."""
     digests = [text.lower().removeprefix("sha256:") for text in _texts(value)]
     if any(len(text) < 32 or {*text} - {*"0123456789abcdef"} for text in digests):
         raise ValueError("allowed: a list of digests, each of at least 32 hexadecimal digits")
