@@ -263,6 +263,7 @@ def test_a_line_that_is_repeated_is_found_where_it_stands(row: int, place: int) 
     # before itself it is where it belongs, and then the second one is not
     assert faults[0].line == (place + 2 if place == row else place + 1)
     assert not faults[0].crash
+    assert ("inserted or moved" in faults[0].text) == (place >= row)
 
 
 @given(one=st.integers(0, LINES - 1), other=st.integers(0, LINES - 1))
