@@ -45,7 +45,7 @@ def test_help_is_quick_and_imports_nothing_heavy() -> None:
     assert done.returncode == 0, done.stderr
     assert all(
         name in done.stdout
-        for name in ("init", "run", "predict", "report", "verify", "compare", "data")
+        for name in ("init", "run", "predict", "report", "verify", "compare", "data", "site")
     )
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.5
 

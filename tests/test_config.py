@@ -99,7 +99,7 @@ WRONG = {
         DATA + "[path]\nradii = []\n",
         ["line 4", "path.radii", "[]", "list of numbers >= 0"],
     ),
-    "radii missing": (DATA + "[path]\ntest = 0.2\n", ["line 3", "path", "[radii] is missing"]),
+    "radii missing": (DATA + "[path]\ntest = 0.2\n", ["line 3", "path", "`radii` is missing"]),
     "radii twice": (DATA + "[path]\nradii = [0.1, 0.1]\n", ["path.radii", "every radius once"]),
     "negative radii": (
         DATA + "[path]\nradii = [0.1, -0.1]\n",

@@ -1,4 +1,4 @@
-"""The command line: init, run, predict, report, verify, compare, data.
+"""The command line: init, run, predict, report, verify, compare, data, site.
 
 Exit status: 0 well; 1 a verification that fails; 2 bad input, with one line that says what is
 wrong; 3 a run whose constraints no model meets; 130 after Ctrl-C, 143 after SIGTERM and 129 after
@@ -19,6 +19,7 @@ import typer
 from quorate import signals
 from quorate.report.output import deliver, guarded, note, printed
 from quorate.report.tables import printable, sentence
+from quorate.sites.commands import site
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,6 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.add_typer(site, name="site")
 
 # bad input, in our words
 EXPECTED = (ValueError, TypeError, OSError, RuntimeError, ImportError, ArithmeticError)

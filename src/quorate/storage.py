@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,6 +67,32 @@ def _write_all(file: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(file, rest) :]
+
+
+def append(path: Path, data: bytes, *, sync: bool = True) -> None:
+    """Write to the end of a file that is there, and let it reach the disk unless ``sync`` is False.
+
+    After a crash the file may end with a part of ``data``.
+    """
+    with named_errors(path):
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | HERE | getattr(os, "O_BINARY", 0))
+        try:
+            _write_all(file, data)
+            if sync:
+                os.fsync(file)
+        finally:
+            os.close(file)
+
+
+def cut(path: Path, size: int) -> None:
+    """Leave the first bytes of a file alone."""
+    with named_errors(path):
+        file = os.open(path, os.O_WRONLY | HERE)
+        try:
+            os.ftruncate(file, size)
+            os.fsync(file)
+        finally:
+            os.close(file)
 
 
 def destroy(path: Path) -> None:
@@ -164,6 +191,27 @@ class Lock:
             os.close(self._file)
             self._file = None
 
+    @contextlib.contextmanager
+    def alone(self, busy: str, patience: float = 30.0) -> Iterator[None]:
+        """Wait until no other process has the lock, and keep the others waiting meanwhile.
+
+        Raises
+        ------
+        TimeoutError : another process had it for ``patience`` seconds; ``busy`` says what it does
+        """
+        end = time.monotonic() + patience
+        while not self.take():
+            if time.monotonic() > end:
+                raise TimeoutError(
+                    f"{busy} for {patience:g} s (its lock is {self.path.name}): wait for it, or end"
+                    " it."
+                )
+            time.sleep(0.01)
+        try:
+            yield
+        finally:
+            self.free()
+
     def text(self) -> str:
         """What the file holds; nothing where there is none."""
         try:
@@ -171,8 +219,10 @@ class Lock:
         except FileNotFoundError:
             return ""
 
-    def write(self, text: str) -> None:
-        """Replace what the file holds, without a moment at which it holds nothing."""
+    def write(self, text: str, *, sync: bool = True) -> None:
+        """Replace what the file holds, without a moment at which it holds nothing, and let it reach
+        the disk unless ``sync`` is False.
+        """
         data = text.encode()
         with named_errors(self.path):
             mode = os.O_WRONLY | os.O_CREAT | HERE | getattr(os, "O_BINARY", 0)
@@ -180,7 +230,8 @@ class Lock:
             try:
                 _write_all(file, data)
                 os.ftruncate(file, len(data))
-                os.fsync(file)
+                if sync:
+                    os.fsync(file)
             finally:
                 os.close(file)
 

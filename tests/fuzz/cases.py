@@ -29,6 +29,9 @@ from quorate.runs.files import sealed, to_json
 from quorate.runs.pipeline import dry_run
 from quorate.runs.splits import prepare
 from quorate.runs.verification import passed, verify_run
+from quorate.sites.audit import AuditLog, head_path, read_log
+from quorate.sites.site_file import first_site
+from quorate.sites.words import in_words
 
 Case = Callable[[Corpus, Path, Random], Verdict]
 
@@ -308,6 +311,49 @@ def ledger(corpus: Corpus, work: Path, rng: Random) -> Verdict:
     return judged(read)
 
 
+# ---- sites
+
+
+DEMAND = '[[policy.constraint]]\nkind = "loss_gap"\ncolumn = "sex"\nlevel = 0.1\n'
+
+
+def site_file(corpus: Corpus, work: Path, rng: Random) -> Verdict:
+    """A site's file: read, said, and held against the site's rows."""
+    text = first_site("north", "clinics.csv") + DEMAND
+    copied(corpus.table, work / "clinics.csv")
+    (work / "site.toml").write_bytes(mutate.of_file("site.toml", text.encode(), rng))
+    use = pick(rng, ("policy", "check", "log"))
+    return judged(lambda: command("site", use, work))
+
+
+def audit_log(corpus: Corpus, work: Path, rng: Random) -> Verdict:
+    """A site's log or its head record: read in words, and gone on with."""
+    path = work / "audit.jsonl"
+    written = AuditLog.open(path, "north")
+    for k in range(int(rng.integers(4))):
+        written.write("in", "alliance", "Evaluate", seq=k, size=9)
+    file = path if rng.random() < 0.8 else head_path(path)
+    before = file.read_bytes()
+    file.write_bytes(mutate.of_file(path.name if file == path else "head", before, rng))
+
+    def read() -> str | None:
+        entries, faults = read_log(path)
+        _ = [in_words(entry) for entry in entries]
+        if file.read_bytes() != before and not faults and not _is_older(file, path):
+            return "a log that was changed is whole"
+        written.note("and on")
+        return None
+
+    return judged(read)
+
+
+def _is_older(file: Path, path: Path) -> bool:
+    """Whether a changed file is one that a crash may leave: a head record that is empty beside a
+    log of one line.
+    """
+    return file != path and not file.read_bytes() and path.read_bytes().count(b"\n") == 1
+
+
 KINDS: dict[str, tuple[float, Case]] = {  # how often, and the case
     "configuration": (20, configuration),
     "table": (16, table),
@@ -319,6 +365,8 @@ KINDS: dict[str, tuple[float, Case]] = {  # how often, and the case
     "trace": (6, trace),
     "data set": (3, data_set),
     "work folder": (0.3, work_folder),
+    "site file": (6, site_file),
+    "audit log": (6, audit_log),
 }
 
 

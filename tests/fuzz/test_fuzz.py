@@ -17,6 +17,8 @@ COUNTS = {
     "trace": 120,
     "data set": 30,
     "work folder": 4,
+    "site file": 200,
+    "audit log": 300,
 }
 
 

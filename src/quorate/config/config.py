@@ -8,18 +8,18 @@ error names the line, the key, the value there and what is allowed.
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Callable
 from glob import glob
 from pathlib import Path
 
-from pydantic import ValidationError, model_validator
+from pydantic import model_validator
 
-from quorate.config.errors import ConfigError, line_of, lines_in_words
+from quorate.config.errors import ConfigError, line_of
 from quorate.config.methods import broken_rule, settings_taken
 from quorate.config.schema import BLANK, Drift, moved
 from quorate.config.statement import sentence
 from quorate.config.tables import Tables
+from quorate.config.toml_file import text_of, validated
 from quorate.data.federation import Federation
 from quorate.solution.default_radius import default_radius
 
@@ -147,15 +147,7 @@ def read_config(path: str | os.PathLike[str], **changes: object) -> Config:
         range
     """
     path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise ConfigError(
-            f"there is no configuration {str(path)!r}: correct its path, or write one with"
-            " `quorate init`"
-        ) from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the configuration {str(path)!r}: {error}") from error
+    text = text_of(path, "configuration", "quorate init")
     return parse_config(text, folder=path.absolute().parent, where=str(path), **changes)
 
 
@@ -165,19 +157,7 @@ def parse_config(
     """As `read_config`, from text; relative paths start at ``folder`` (default: the working
     directory).
     """
-    try:
-        raw = tomllib.loads(text)
-    except RecursionError as error:
-        raise ConfigError(f"{where} is no TOML: its lists lie too deep in each other") from error
-    except ValueError as error:  # of its grammar, or of a number with thousands of digits
-        raise ConfigError(f"{where} is no TOML: {error}") from error
-    raw |= {key: value for key, value in changes.items() if value is not None}
-    try:
-        config = Config.model_validate(raw)
-    except ValidationError as error:
-        lines = [line for e in error.errors() for line in lines_in_words(e, raw, text, Config)]
-        texts = [" ".join(f"{where}, {line}".splitlines()) for line in dict.fromkeys(lines)]
-        raise ConfigError("\n".join(texts)) from None
+    config, raw = validated(Config, text, where, **changes)
     config._folder = folder or Path.cwd()
     delays = raw.get("engine", {}).get("delays", ())
     if "path" in delays:

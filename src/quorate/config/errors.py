@@ -58,7 +58,8 @@ def _in_words(error: ErrorDetails, path: Sequence[str], root: type[BaseModel]) -
     if kind == "extra_forbidden":
         return unknown(path[-1], _keys(root, path[:-1]))
     if kind == "missing":
-        return f"[{error['loc'][-1]}] is missing: it is required"
+        *above, key = error["loc"]
+        return f"{f'`{key}`' if above else f'[{key}]'} is missing: it is required"
     if kind == "literal_error":
         allowed = re.split(r", | or ", context["expected"])
         return not_among(value, [part.strip("'") for part in allowed])

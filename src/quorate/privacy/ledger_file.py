@@ -15,7 +15,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -309,21 +309,9 @@ class Book:
         except ValueError:
             return 0, ""
 
-    @contextlib.contextmanager
-    def _alone(self, patience: float = 30.0) -> Iterator[None]:
+    def _alone(self, patience: float = 30.0) -> contextlib.AbstractContextManager[None]:
         """Wait until no other process writes, and keep the others waiting meanwhile."""
-        lock, end = self._lock, time.monotonic() + patience
-        while not lock.take():
-            if time.monotonic() > end:
-                raise TimeoutError(
-                    f"another run has been writing into the ledger for {patience:g} s (its lock is"
-                    f" {lock.path.name}): wait for it, or end it."
-                )
-            time.sleep(0.01)
-        try:
-            yield
-        finally:
-            lock.free()
+        return self._lock.alone("another run has been writing into the ledger", patience)
 
 
 def new_name() -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from quorate.config.toml import toml_key
 from quorate.starters.inspection import Inspected
 from quorate.starters.robust import CLIENTS
-from quorate.starters.toml import toml_key
 
 WORST = """\
 [clients]         # which client weights are allowed; the model is best for the worst of them

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from quorate.config.config import ConfigError
+from quorate.config.toml import toml_line, toml_value
 from quorate.starters.look import Asked, look
 from quorate.starters.proposals import (
     data_keys,
@@ -20,7 +21,6 @@ from quorate.starters.proposals import (
     summary,
     used,
 )
-from quorate.starters.toml import toml_line, toml_value
 
 SOMEBODY = "a_client"  # in examples, where no client is known by name
 PARTITION = (

@@ -4,8 +4,8 @@ values.
 
 from __future__ import annotations
 
+from quorate.config.toml import toml_key
 from quorate.starters.inspection import Inspected
-from quorate.starters.toml import toml_key
 
 TEMPLATE = """\
 # Written by `quorate init --private`.

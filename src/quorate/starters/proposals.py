@@ -9,12 +9,12 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from quorate.config.toml import toml_key, toml_line, toml_value
 from quorate.data.kinds import LARGE, MOST, RARE, Kind, sentinel, words
 from quorate.data.profile import ANSWERS, SURE, Summary, fold, merged, spellings
 from quorate.data.reading import is_censored
 from quorate.data.tables import MISSING
 from quorate.starters.look import TINY, Look
-from quorate.starters.toml import toml_key, toml_line, toml_value
 from quorate.text import printable
 
 WIDTH = 80  # columns of a terminal

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from quorate.config.toml import toml_value
 from quorate.starters.inspection import Inspected
-from quorate.starters.toml import toml_value
 
 CLIENTS = """\
 [clients]                      # the worst client weights

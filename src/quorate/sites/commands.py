@@ -1,0 +1,142 @@
+"""The commands of a data owner: `quorate site policy`, `check` and `log`.
+
+Exit status: 0 well; 1 a log that was changed; 2 bad input, and rows that break the site's policy,
+with one line for each fault.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quorate.text import printable, short
+
+if TYPE_CHECKING:
+    from quorate.sites.audit import Entry, Fault
+
+site = typer.Typer(help="What a data owner's site allows, holds and has answered.")
+Folder = Annotated[Path, typer.Argument(help="Folder of the site, with its site.toml.")]
+TABLE = "rows.csv"
+
+
+@site.callback(invoke_without_command=True)
+def common(context: typer.Context) -> None:
+    """What a data owner's site allows, holds and has answered."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(2)
+
+
+@site.command()
+def policy(
+    folder: Folder = Path("."),
+    name: Annotated[
+        str | None, typer.Option(help="Name of the site, where its site.toml is written.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Its table, as seen from FOLDER, where that is written.")
+    ] = None,
+) -> None:
+    """Say what the site allows; where there is no site.toml yet, write a commented one."""
+    from quorate.config.errors import ConfigError
+    from quorate.sites.site_file import read_site, site_path
+
+    path = site_path(folder, new=True)
+    if not path.exists():
+        _write(path, name, data)
+        return
+    if name is not None or data is not None:
+        raise ConfigError(f"{path} exists, and --name and --data are for a new one: edit it")
+    known = read_site(path)
+    _say(f"site {known.site.name}: {path}, rows in {known.rows}")
+    for key, text in known.policy.words():
+        _say(f"  {key}: {text}")
+    _say(f"digest of this policy: {known.policy.digest()}")
+
+
+@site.command()
+def check(folder: Folder = Path(".")) -> None:
+    """Hold the rows of the site against its own policy."""
+    from quorate.config.errors import ConfigError
+    from quorate.sites.holdings import broken, holdings, largest_model, read_rows
+    from quorate.sites.policy import rows_in_words
+    from quorate.sites.site_file import read_site
+
+    known = read_site(folder)
+    table = read_rows(known)
+    held = holdings(table, known.data.categorical)
+    _say(f"site {known.site.name}: {rows_in_words(held.rows)} in {known.rows}")
+    for column in held.columns:
+        _say(f"  {column.words()}")
+    _say(f"a model of all rows may have {largest_model(known, held.rows)} parameters at most")
+    if faults := broken(known, table):
+        raise ConfigError("\n".join(faults))
+    _say("the rows keep the policy of the site")
+
+
+@site.command()
+def log(
+    folder: Annotated[
+        Path, typer.Argument(help="Folder of the site, with its site.toml, or a log.")
+    ] = Path("."),
+    verify: Annotated[bool, typer.Option("--verify", help="Only say whether it is whole.")] = False,
+) -> None:
+    """Say in words what was asked and answered, and whether the log was changed."""
+    from quorate.config.errors import ConfigError
+    from quorate.sites.audit import read_log
+    from quorate.sites.site_file import read_site
+    from quorate.sites.words import in_words
+
+    alone = folder.is_file() and folder.suffix != ".toml"
+    known = None if alone else read_site(folder)
+    path = folder if known is None else known.log
+    try:
+        entries, faults = read_log(path)
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"there is no log {str(path)!r} yet: the first message that the site receives begins it"
+        ) from error
+    if known is not None:
+        faults += _foreign(entries, known.site.name)
+    for entry in () if verify else entries:
+        _say(in_words(entry))
+    for fault in faults:
+        _say(f"line {fault.line}: {fault.text}")
+    if any(not fault.crash for fault in faults):
+        _say(f"the log {path} was CHANGED after it was written")
+        raise typer.Exit(1)
+    _say(f"{len(entries)} lines, and none was changed, removed, inserted or moved")
+
+
+def _foreign(entries: list[Entry], name: str) -> list[Fault]:
+    """Whether a log that begins well is that of another site."""
+    from quorate.sites.audit import BEGUN, Fault
+
+    begun = [entry.text for entry in entries[:1] if entry.event == BEGUN]
+    other = [owner for owner in begun if owner != name]
+    return [Fault(1, f"the log is that of site {owner!r}, not of {name!r}") for owner in other]
+
+
+def _write(path: Path, name: str | None, data: str | None) -> None:
+    """Write a commented site.toml with the defaults."""
+    from quorate.config.toml_file import validated
+    from quorate.data.readers import paths
+    from quorate.sites.site_file import SiteFile, first_site
+    from quorate.storage import make_folder, write_whole
+
+    folder = path.absolute().parent
+    if data is None:
+        tables = paths(folder) if folder.is_dir() and any(folder.iterdir()) else []
+        data = tables[0].name if len(tables) == 1 else TABLE
+    plain = short(printable(folder.resolve().name).strip(), 64)
+    text = first_site(plain or "site" if name is None else name, data)
+    validated(SiteFile, text, str(path))  # what is written must be valid
+    make_folder(folder)
+    write_whole(path, text.encode(), 0o644)  # who may change it may change what is allowed
+    _say(f"wrote {path}; next: read it, and quorate site check {folder}")
+
+
+def _say(text: str) -> None:
+    typer.echo(printable(text))

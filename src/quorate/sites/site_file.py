@@ -1,0 +1,203 @@
+"""What a data owner writes about a site: who it is, where its rows are, and its policy.
+
+A ``site.toml`` has three tables. [site] says what the site is called and where it keeps its things,
+[data] where its rows are and how their file is written, [policy] what others may compute on them.
+It is read at the site alone.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import wrap
+from typing import Annotated
+
+from pydantic import Field, PlainValidator, PrivateAttr, model_validator
+
+from quorate.config.schema import Section, Texts
+from quorate.config.toml import toml_line, toml_value
+from quorate.config.toml_file import text_of, validated
+from quorate.data.reading import Reading
+from quorate.sites.policy import Policy, meaning
+from quorate.text import printable
+
+NAME = "site.toml"
+WIDTH = 100  # characters of a line of the file that is written
+
+
+def _name(value: object) -> str:
+    if isinstance(value, str) and 0 < len(value) <= 64 and value == printable(value).strip():
+        return value
+    raise ValueError("allowed: a name of 1 to 64 printable characters, no space at its ends")
+
+
+def _path(value: object) -> str:
+    if isinstance(value, str) and value.strip() and "\0" not in value:
+        return value
+    raise ValueError("allowed: a path, relative to the folder of site.toml")
+
+
+Place = Annotated[str, PlainValidator(_path)]
+
+
+class SiteSection(Section):
+    """The table [site]: the name of the site and where it keeps what it writes."""
+
+    name: Annotated[str, PlainValidator(_name)]
+    state: Place = "state"
+    log: Place = "audit.jsonl"
+    key: Annotated[str | None, PlainValidator(_path)] = None
+
+
+class RowsSection(Section):
+    """The table [data]: the file of the site's rows, and how it is written."""
+
+    path: Place
+    categorical: Texts = Field(default_factory=list)  # columns of numbers that are codes
+    encoding: str = "utf-8"
+    delimiter: str | None = None
+    decimal: str = "."
+    missing: Texts = Field(default_factory=list)
+    exclude: Texts = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _can_be_read(self) -> RowsSection:
+        _ = self.reading  # which refuses what no table can be
+        return self
+
+    @property
+    def reading(self) -> Reading:
+        """How the file is read."""
+        return Reading(
+            encoding=self.encoding,
+            delimiter=self.delimiter,
+            decimal=self.decimal,
+            missing=tuple(self.missing),
+            exclude=tuple(self.exclude),
+        )
+
+
+class SiteFile(Section):
+    """A whole ``site.toml``; relative paths start at its folder."""
+
+    site: SiteSection
+    data: RowsSection
+    policy: Annotated[Policy, Field(default_factory=Policy)]
+    _path: Path = PrivateAttr(default_factory=lambda: Path.cwd() / NAME)
+
+    @property
+    def path(self) -> Path:
+        """The file itself."""
+        return self._path
+
+    @property
+    def rows(self) -> Path:
+        """The table of the site's rows."""
+        return self._path.parent / self.data.path
+
+    @property
+    def log(self) -> Path:
+        """The audit log."""
+        return self._path.parent / self.site.log
+
+    @property
+    def state(self) -> Path:
+        """The folder of what the site remembers of its runs."""
+        return self._path.parent / self.site.state
+
+    @property
+    def key(self) -> Path | None:
+        """The private key with which the site signs; None where it signs nothing."""
+        return None if self.site.key is None else self._path.parent / self.site.key
+
+    def exposed(self) -> list[str]:
+        """What other users of this machine could change or read, a sentence for each."""
+        faults = []
+        if os.name == "posix" and self._path.stat().st_mode & stat.S_IWOTH:
+            faults.append(f"{self._path} can be changed by every user: chmod o-w {self._path}")
+        key = self.key
+        if os.name == "posix" and key is not None and key.exists() and key.stat().st_mode & 0o077:
+            faults.append(f"the private key {key} can be read by others: chmod 600 {key}")
+        return faults
+
+
+def site_path(place: Path, *, new: bool = False) -> Path:
+    """The site.toml that a path names: itself, or that of a folder; where neither is there, the
+    path is that of a file unless it is ``new``.
+    """
+    if place.is_dir() or (new and place.suffix != ".toml"):
+        return place / NAME
+    return place
+
+
+def read_site(place: str | os.PathLike[str]) -> SiteFile:
+    """The site whose ``site.toml`` is here, or in this folder.
+
+    Raises
+    ------
+    ConfigError : there is no such file, it is no TOML, or it has unknown keys or wrong values
+    """
+    path = site_path(Path(place))
+    site, _ = validated(SiteFile, text_of(path, "site", "quorate site policy"), str(path))
+    site._path = path.absolute()
+    return site
+
+
+# -------------------------------------------------------------------------------- the first one
+
+
+SITE = """\
+# What this site is, and what it lets others compute on its rows; written by `quorate site policy`.
+# It is read at this site alone, before every step, and no server can change it.
+# `quorate site check` holds the rows against it.
+
+[site]
+# by this name the other sites and the server know it
+name = {name}
+# the folder of what the site remembers of its runs; nobody else may read it
+state = "state"
+# the log of what was asked and answered, see `quorate site log`
+log = "audit.jsonl"
+# the private key with which the site signs what it sends
+# key = "site.key"
+
+[data]
+# CSV or Parquet, with the names of the columns in the first line
+path = {path}
+# columns of numbers that are codes, whose values are levels
+# categorical = ["ward"]
+# how the file is written: also delimiter, decimal, missing, exclude
+# encoding = "utf-8"
+"""
+
+
+DEMAND = """\
+# in the words of a configuration:
+# [[policy.constraint]]
+# kind = "demographic_parity"
+# on = "clients"
+# column = "sex"
+# level = 0.1
+"""
+
+
+def first_site(name: str, path: str) -> str:
+    """A commented ``site.toml`` with the defaults, for a site of this name and its table."""
+    head = SITE.format(name=toml_value(name), path=toml_value(path))
+    return "\n".join([head, "[policy]", *_policy_lines(), DEMAND])
+
+
+def _policy_lines() -> Iterator[str]:
+    """The keys of the policy with their defaults, each below what it means."""
+    defaults = Policy()
+    for key in Policy.model_fields:
+        says, value = meaning(key), getattr(defaults, key)
+        yield from wrap(says.about(), WIDTH, initial_indent="# ", subsequent_indent="# ")
+        if says.known:
+            yield f"# {says.elsewhere()}"
+        if says.example:
+            yield f"# {key} = {says.example}"
+        elif key != "constraint":
+            yield toml_line(key, value)

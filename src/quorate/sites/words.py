@@ -1,0 +1,155 @@
+"""Lines of the audit log in words that a data protection officer understands.
+
+Whether a server reads this site's own numbers or only their sum over the sites is not a matter of
+the algorithm alone: an algorithm may use only the sum, and yet every site's numbers reach the
+server, which adds them up. The words say which of the two holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from quorate.sites.audit import BEGUN, TORN, Content, Entry
+from quorate.text import printable
+
+# What the fields of answers hold; those of one class, as "Class.field", come first.
+ANSWERS: dict[str, str] = {
+    "Certified.features": "transport cost spent on features",
+    "Gauged.steep": "largest entry of the gradient",
+    "Met.level": "constant of a line below the risk",
+    "Perturbed.gap": "distance of the noised model from the server's",
+    "Perturbed.noise": "expected size of the noise, which is public",
+    "Perturbed.shifted": "noised model",
+    "Settled.change": "change of the multipliers",
+    "Settled.gradient": "largest entry of the gradient",
+    "Settled.steep": "squared lengths of the constraints' gradients",
+    "Visited.level": "constant of a line below the risk",
+    "balance": "gradient of the lower bound",
+    "base": "risk without its part for the radius",
+    "bite": "constraint values times changes of the multipliers",
+    "bound": "proven lower bound",
+    "change": "change of the model",
+    "constant": "constant of the lower bound",
+    "curvature": "curvature of the risk",
+    "drift": "difference between the site's copy and the model",
+    "fallbacks": "how often a slower solver was needed",
+    "features": "number of features",
+    "finished": "whether the method can go on",
+    "gap": "squared length of a residual",
+    "gradient": "gradient of the risk",
+    "gradient_level": "derivative of the risk by the transport multiplier",
+    "has": "which constraints the site has",
+    "hessian": "second derivatives of the risk and the constraints",
+    "inner": "inner products of the last steps",
+    "labels": "transport cost spent on labels",
+    "length": "length of the gradient",
+    "level": "transport multiplier",
+    "local": "values of the constraints on this site's rows",
+    "local_jacobian": "gradients of the constraints on this site's rows",
+    "locked": "second derivatives over rows whose gradients change no more",
+    "loss": "mean loss",
+    "minus": "share of rows of the smaller class",
+    "moved": "squared length of the copy's last step",
+    "pi": "bound on the risk",
+    "plus": "share of rows of the larger class",
+    "primal": "squared distance between the site's copy and the model",
+    "product": "multipliers times constraint values",
+    "pull": "squared length of the multipliers",
+    "push": "constraint gradients times changes of the multipliers",
+    "reach": "largest length of a row",
+    "residual": "residual of the method",
+    "residuals": "residuals of the optimality conditions",
+    "risk": "risk",
+    "risk_gradient": "gradient of the risk",
+    "shared": "part of the constraints over all sites",
+    "shared_jacobian": "gradients of the part of the constraints over all sites",
+    "shifted": "copy of the model, shifted by its multipliers",
+    "single": "change of the model",
+    "size": "sizes of the terms of the lower bound's gradient",
+    "slack": "slack of the constraints over all sites",
+    "slack_drift": "change of this slack",
+    "snapshot": "model after some of the local steps",
+    "spread": "sizes of the terms of the lower bound's constant",
+    "square": "mean square of every feature",
+    "start": "gradient of the risk at the model 0",
+    "steep": "squared length of the gradient",
+    "steps": "number of iterations",
+    "target": "largest size of a target",
+    "unsolved": "accuracy of the site's solver",
+    "value": "weighted risk",
+    "violation": "violation of the constraints",
+    "w": "the site's model",
+}
+QUESTIONS: dict[str, str] = {
+    "w": "model",
+    "z": "model",
+    "weights": "weights of the sites",
+    "prior": "weights of the sites",
+    "multipliers": "multipliers",
+    "points": "models tried before",
+}
+UNMASKED = "this version sends them to the server unmasked"
+READ = {  # of an answer: how a field is combined, and whether it is masked
+    ("sum", False): f"of which the algorithm uses only the sum over the sites; {UNMASKED}",
+    ("sum", True): "added up with those of the other sites before anybody reads them",
+    ("max", False): f"of which the algorithm uses only the largest over the sites; {UNMASKED}",
+    ("max", True): "of which nobody reads more than the largest over the sites",
+}
+ASKED = {  # of a question
+    "each": "for this site alone",
+    "all": "the same for all sites",
+    "version": "the same for all sites that are sent this version",
+}
+
+
+def in_words(entry: Entry) -> str:
+    """A line of the log as one sentence, such as "2026-11-23 10:04:11 UTC  received from server
+    alliance: model (31 numbers), the same for all sites".
+    """
+    when = f"{entry.at[:19].replace('T', ' ')} UTC  "
+    if entry.event == BEGUN:
+        return printable(f"{when}the log of site {entry.text} begins")
+    if entry.event == TORN:
+        return printable(f"{when}after a crash: {entry.text}")
+    if not entry.way:
+        return printable(f"{when}note: {entry.text}")
+    way = "received from" if entry.way == "in" else "sent to"
+    refused = "; ".join(text for _, text in entry.refused)
+    what = "; ".join(_groups(entry)) or (
+        "a refusal" if refused and entry.way == "out" else "no numbers"
+    )
+    more = f". Refused by {refused}" if refused else ""
+    return printable(f"{when}{way} server {entry.who}: {what} ({_details(entry)}){more}")
+
+
+def _groups(entry: Entry) -> Iterator[str]:
+    """The fields of a message, those together that are seen alike."""
+    ordered = sorted(entry.fields.items(), key=lambda item: item[1].how)
+    for how, fields in groupby(ordered, key=lambda item: item[1].how):
+        names = ", ".join(f"{_field(entry, name)} ({_count(held)})" for name, held in fields)
+        if entry.way == "in":
+            yield f"{names}, {ASKED.get(how, how)}"
+        else:
+            seen = READ.get((how, entry.masked), "which the server reads as this site's numbers")
+            yield f"{names}, {seen}"
+
+
+def _field(entry: Entry, name: str) -> str:
+    known = QUESTIONS if entry.way == "in" else ANSWERS
+    return known.get(f"{entry.kind}.{name}") or known.get(name) or name.replace("_", " ")
+
+
+def _count(held: Content) -> str:
+    counts = ((held.numbers, "number"), (held.texts, "text"))
+    return ", ".join(f"{n:,} {word}{'s' * (n != 1)}" for n, word in counts if n)
+
+
+def _details(entry: Entry) -> str:
+    """The kind of a message, its place and its size."""
+    parts = [entry.kind or "unreadable"]
+    if entry.seq is not None:
+        parts.append(f"message {entry.seq}")
+    if entry.experiment:
+        parts.append(f"experiment {entry.experiment}")
+    return ", ".join([*parts, f"{entry.size:,} bytes"])
