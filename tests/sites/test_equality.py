@@ -11,6 +11,7 @@ from quorate.engines.delays import Constant
 from quorate.engines.network import Network
 from quorate.engines.replay import Replay
 from quorate.engines.virtual_clock import VirtualClock
+from quorate.engines.waiting import First
 from quorate.rounds import encode
 
 FEDERATED = {name: example for name, example in ALGORITHMS.items() if example.stated is not None}
@@ -26,7 +27,7 @@ def test_iterates_across_sites_are_those_one_by_one(example, tmp_path):
     method = replace(example.algorithm, problem=concrete)
     clock = VirtualClock(Constant(), block_size=1)
     alone = clock.run(example.algorithm, example.federation, seed=3, max_rounds=20)
-    run = Network(agreement.session).run(method, data, seed=3, max_rounds=20)
+    run = Network(agreement.session, First()).run(method, data, seed=3, max_rounds=20)
     again = Replay(run.log).run(example.algorithm, example.federation, max_rounds=20)
     assert encode(run.state) == encode(again.state)
     if all(len(ids) == rows.n_clients for ids in run.active):

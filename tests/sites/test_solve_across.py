@@ -1,4 +1,4 @@
-"""``solve`` over sites: the same model, certificate and tables as where all rows are in one place."""
+"""``solve`` over sites: the model, certificate and tables of rows in one place."""
 
 import numpy as np
 import pytest
@@ -38,6 +38,12 @@ PROBLEMS = {
 }
 
 
+def numbered(row):
+    """A row of a table to nine digits, without what passed between server and client."""
+    kept = {name: value for name, value in row.items() if not name.startswith("bytes")}
+    return {k: round(v, 9) if isinstance(v, float) else v for k, v in kept.items()}
+
+
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS.keys())
 def test_a_solution_across_sites_is_that_of_one_place(problem, tmp_path):
     here = qr.solve(problem, ROWS, engine=qr.InProcess("each"))
@@ -45,15 +51,13 @@ def test_a_solution_across_sites_is_that_of_one_place(problem, tmp_path):
     engine = Network(agreement.session)
     there = qr.solve(agreement.problem, agreement.metadata, engine=engine)
     np.testing.assert_allclose(there.w, here.w, rtol=1e-12, atol=1e-14)
-    assert there.outcome == here.outcome
+    assert (there.outcome.stop, there.outcome.text) == (here.outcome.stop, here.outcome.text)
     numbers = there.certificate.numbers()
     for name, value in here.certificate.numbers().items():
         if value is None or name == "relative_gap":
             assert (numbers[name] is None) == (value is None)
         else:
             np.testing.assert_allclose(numbers[name], value, rtol=1e-9, atol=1e-12)
-    assert there.constraints == pytest.approx(here.constraints) or here.constraints
-    keys = "client", "n", "loss", "worst_loss", "weight"
-    for mine, theirs in zip(there.clients, here.clients, strict=True):
-        assert [mine[key] for key in keys] == pytest.approx([theirs[key] for key in keys])
+    assert [*map(numbered, there.constraints)] == [*map(numbered, here.constraints)]
+    assert [*map(numbered, there.clients)] == [*map(numbered, here.clients)]
     assert there.inputs.classes == here.inputs.classes

@@ -75,7 +75,8 @@ class Server:
 
 
 class EventEngine:
-    """The base of the engines whose clients answer at different times.
+    """The base of the engines whose clients answer at different times, and whose server need not
+    wait for all of them.
 
     Attributes
     ----------
@@ -89,6 +90,11 @@ class EventEngine:
     keep_rows: int
     checkpoint: str | os.PathLike[str] | None
     every: int
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether the server may go on without some of the clients."""
+        return True
 
     def check_settings(self, block_size: int) -> None:
         """Raise ``ValueError`` on settings that are no numbers of clients and rounds."""

@@ -14,7 +14,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from quorate.engines.federated_data import Known
 from quorate.engines.in_flight import Kind
 from quorate.engines.interrupts import Interrupts
 from quorate.engines.link import Link, SilentError
-from quorate.engines.waiting import First, View, Waiting
+from quorate.engines.waiting import View, Waiting
 from quorate.engines.wire import Begin, Failed, Lost, Refused, Step, Stepped, Unknown
 from quorate.rounds import (
     Algorithm,
@@ -89,19 +89,25 @@ class Network(EventEngine):
     Parameters
     ----------
     session : what the sites have agreed to
-    wait : as of ``VirtualClock``: for whose answers an asynchronous algorithm waits
+    wait : as of ``VirtualClock``: for whose answers an asynchronous algorithm waits; None: for
+        those of all, and the default algorithms are synchronous ones
     keep_rows, checkpoint, every : as of ``VirtualClock``; the checkpoint has the server's part of
         the run alone, since every site keeps its own
     """
 
     session: Session
-    wait: Waiting = field(default_factory=First)
+    wait: Waiting | None = None
     keep_rows: int = 1
     checkpoint: str | os.PathLike[str] | None = None
     every: int = 1
 
     def __post_init__(self) -> None:
         self.check_settings(1)
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether the server may go on without some of the sites."""
+        return self.wait is not None
 
     @property
     def block_size(self) -> int:
@@ -256,7 +262,7 @@ class _Arrivals:
 
     interrupts: Interrupts
 
-    def __init__(self, wait: Waiting, sites: Sites) -> None:
+    def __init__(self, wait: Waiting | None, sites: Sites) -> None:
         n = len(sites.names)
         self.wait, self.sites = wait, sites
         self.time = self.latest = 0.0
@@ -277,7 +283,7 @@ class _Arrivals:
     ) -> Batch | Outcome:
         """The answers of the next round, waited for."""
         count, must = in_flight, np.empty(0, np.intp)
-        if wait_for is not None:
+        if wait_for is not None and self.wait is not None:
             wanted, must = self.wait.need(View(round_, self.time, since, self.trip))
             count = max(wait_for, min(wanted, in_flight))
         while len(self.arrived) < count or not self.arrived.keys() >= {*must.tolist()}:

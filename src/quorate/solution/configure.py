@@ -16,14 +16,13 @@ from quorate.algorithms.requirements import Setting
 from quorate.arrays import Array, is_number
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine
-from quorate.engines.events import EventEngine
 from quorate.problem.metadata import Metadata
 from quorate.problem.problem import Problem
 
 
 def setting_of(fed: Federation | Metadata, engine: Engine | None = None) -> Setting:
     """What algorithms may know of the data and the engine before they run."""
-    return Setting(fed.n_clients, fed.alike, isinstance(engine, EventEngine))
+    return Setting(fed.n_clients, fed.alike, bool(getattr(engine, "asynchronous", False)))
 
 
 def configure(
