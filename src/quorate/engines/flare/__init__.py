@@ -1,0 +1,26 @@
+"""Runs over NVIDIA FLARE: the messages, the job's folder, starting it, and watching over it."""
+
+from quorate.engines.flare.job import ALLOWED, PERMISSION, allow, export_job
+from quorate.engines.flare.local import Poc, simulate
+from quorate.engines.flare.place import filters, warning_about, working_folder, write_setting
+from quorate.engines.flare.supervisor import NotFinished, Supervisor, connect
+from quorate.engines.flare.transport import FlareTransport, JobAborted, SiteFailure
+
+__all__ = [
+    "ALLOWED",
+    "PERMISSION",
+    "FlareTransport",
+    "JobAborted",
+    "NotFinished",
+    "Poc",
+    "SiteFailure",
+    "Supervisor",
+    "allow",
+    "connect",
+    "export_job",
+    "filters",
+    "simulate",
+    "warning_about",
+    "working_folder",
+    "write_setting",
+]

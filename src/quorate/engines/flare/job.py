@@ -1,0 +1,182 @@
+"""The folder that is submitted to FLARE as a job, and what a site lists to accept such a job.
+
+The folder has four files of text: no code, no data and nothing pickled. The classes that FLARE
+builds are those of the installed package; every site and the server name them in the list of
+permitted classes of their FLARE folder (`ALLOWED`, `allow`), and FLARE refuses all others.
+
+    NAME/meta.json                         which sites take part
+    NAME/app/config/config_fed_server.json   the classes of the server
+    NAME/app/config/config_fed_client.json   the classes of a site
+    NAME/app/config/quorate_job.toml         the configuration of the run
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import tomli_w
+
+from quorate.storage import make_folder, write_whole
+from quorate.text import shown
+
+SERVER, SITE = "quorate.sites.flare_app.Server", "quorate.sites.flare_app.Site"
+CONTROLLER = "nvflare.collab.runtime.controller.CollabController"
+EXECUTOR = "nvflare.collab.runtime.executor.CollabExecutor"
+ALLOWED = (CONTROLLER, EXECUTOR, SERVER, SITE)
+JOB_FILE = "quorate_job.toml"
+EXPERIMENT = "experiment"  # the entry of a job that names the server's folder for the run
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")  # of jobs, sites and experiments
+
+PERMISSION = f"""\
+Every site and the server permit quorate's classes, and no code that comes with a job:
+
+1. Install quorate[flare] into the environment that runs the FLARE daemon.
+2. In the FLARE folder, copy local/resources.json.default to local/resources.json and set
+     "class_allow_list": {json.dumps(list(ALLOWED))}
+   These four are enough for quorate. Keep the other entries only where other jobs need them.
+3. In local/authorization.json (a copy of authorization.json.default) set "byoc": "none" for every
+   role: FLARE does not look at the list of classes for a job that brings code of its own.
+4. Name the folder of the data owner (the one with site.toml) in the file
+   local/quorate_site.toml:    folder = "/path/of/the/folder"
+   or in the environment variable QUORATE_SITE of the daemon. At the server the file is
+   local/quorate_server.toml, the variable QUORATE_SERVER, and the folder takes the runs.
+5. Set NVFLARE_STREAMING_RETRY_TIMEOUT=2 and NVFLARE_STREAMING_RETRY_WAIT=1 in the environment of
+   the daemon; otherwise memory and threads grow with the number of rounds.
+"""
+
+
+def export_job(
+    folder: Path,
+    name: str,
+    job: Mapping[str, str],
+    min_clients: int,
+    *,
+    sites: Sequence[str] | None = None,
+    call_timeout: float = 60.0,
+    start_timeout: float = 60.0,
+    server: str = SERVER,
+    site: str = SITE,
+) -> Path:
+    """Write the folder that is submitted to FLARE; two exports of a job are equal byte by byte.
+
+    Parameters
+    ----------
+    folder
+        Where the job's folder is written.
+    name
+        The name of the job and of its folder.
+    job
+        The run as plain texts. ``job["experiment"]`` names the server's folder for it: the same
+        job, submitted again, goes on with the same run.
+    min_clients
+        The number of sites that must be connected for the job to start.
+    sites
+        The sites that take part, all of which must be connected; every connected site by default.
+    call_timeout
+        Seconds that a site has for one answer.
+    start_timeout
+        Seconds that the sites have to say that they are ready.
+    server, site
+        The classes of both sides, for tests and measurements.
+
+    Returns
+    -------
+    Path
+        ``folder / name``.
+    """
+    _check_name("job", name)
+    for each in sites or ():
+        _check_name("site", each)
+    experiment_of(job)
+    count = max(100, len(sites or ()), min_clients)  # each site has one call at a time
+    threads = {"max_inbound_call_threads": count, "max_outbound_call_threads": count}
+    meta = {
+        "name": name,
+        "resource_spec": {},
+        "min_clients": min_clients,
+        "deploy_map": {"app": ["@ALL"] if sites is None else ["server", *sites]},
+        **({} if sites is None else {"mandatory_clients": list(sites)}),
+    }
+    server_args = {
+        "server_obj_id": "_server",
+        "collab_obj_ids": [],
+        "props": {},
+        "sync_task_timeout": start_timeout,
+        **threads,
+    }
+    client_args = {"client_obj_id": "_client", "collab_obj_ids": [], "props": {}, **threads}
+    workflow = {"id": "controller", "path": CONTROLLER, "args": server_args}
+    executor = {"tasks": ["*"], "executor": {"path": EXECUTOR, "args": client_args}}
+    at_server = {"id": "_server", "path": server, "args": {"timeout": call_timeout}}
+    at_site = {"id": "_client", "path": site, "args": {}}
+    config = folder / name / "app" / "config"
+    make_folder(config)
+    _write_json(folder / name / "meta.json", meta)
+    _write_json(config / "config_fed_server.json", _app("workflows", workflow, at_server))
+    _write_json(config / "config_fed_client.json", _app("executors", executor, at_site))
+    write_whole(config / JOB_FILE, written(job).encode())
+    return folder / name
+
+
+def written(job: Mapping[str, str]) -> str:
+    """A job as TOML, with its texts on lines of their own where that keeps every character."""
+    lines = not any("\r" in text for text in job.values())
+    return tomli_w.dumps(dict(sorted(job.items())), multiline_strings=lines)
+
+
+def experiment_of(job: Mapping[str, str]) -> str:
+    """The name of the experiment, which becomes the name of a folder: it comes from elsewhere."""
+    name = job.get(EXPERIMENT, "")
+    _check_name("experiment", name)
+    return name
+
+
+def allow(local: Path, classes: Sequence[str] = ALLOWED, only: bool = False) -> Path:
+    """Permit classes in the ``local`` folder of a site or of the server.
+
+    Parameters
+    ----------
+    local
+        The folder ``local`` of the FLARE folder.
+    classes
+        The classes to permit, by default those that quorate's jobs use.
+    only
+        Permit these classes and no others, instead of adding them to the list.
+
+    Returns
+    -------
+    Path
+        ``resources.json``, which FLARE reads instead of ``resources.json.default``.
+    """
+    target = local / "resources.json"
+    source = target if target.exists() else local / "resources.json.default"
+    resources = json.loads(source.read_text(encoding="utf-8"))
+    before = [] if only else resources.get("class_allow_list", [])
+    resources["class_allow_list"] = [*before, *(one for one in classes if one not in before)]
+    _write_json(target, resources)
+    return target
+
+
+def _app(role: str, worker: Mapping[str, object], component: Mapping[str, object]) -> dict:
+    return {
+        "format_version": 2,
+        role: [worker],
+        "components": [component],
+        "task_data_filters": [],
+        "task_result_filters": [],
+    }
+
+
+def _write_json(path: Path, value: object) -> None:
+    write_whole(path, (json.dumps(value, indent=2) + "\n").encode())
+
+
+def _check_name(what: str, name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise ValueError(
+            f"the name of the {what} is {shown(name)}; letters, digits, _ and - are needed "
+            f"(1 to 63, a letter or a digit first): give another name"
+        )
