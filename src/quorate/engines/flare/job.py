@@ -36,7 +36,9 @@ Every site and the server permit quorate's classes, and no code that comes with 
 1. Install quorate[flare] into the environment that runs the FLARE daemon.
 2. In the FLARE folder, copy local/resources.json.default to local/resources.json and set
      "class_allow_list": {json.dumps(list(ALLOWED))}
-   These four are enough for quorate. Keep the other entries only where other jobs need them.
+     "allow_log_streaming": false
+   These four classes are enough for quorate. Keep other entries only where other jobs need them.
+   By default FLARE sends the error log of every job from the site to the server.
 3. In local/authorization.json (a copy of authorization.json.default) set "byoc": "none" for every
    role: FLARE does not look at the list of classes for a job that brings code of its own.
 4. Name the folder of the data owner (the one with site.toml) in the file
@@ -135,7 +137,7 @@ def experiment_of(job: Mapping[str, str]) -> str:
 
 
 def allow(local: Path, classes: Sequence[str] = ALLOWED, only: bool = False) -> Path:
-    """Permit classes in the ``local`` folder of a site or of the server.
+    """Permit classes in the ``local`` folder of a site or of the server; error logs stay there.
 
     Parameters
     ----------
@@ -156,6 +158,7 @@ def allow(local: Path, classes: Sequence[str] = ALLOWED, only: bool = False) -> 
     resources = json.loads(source.read_text(encoding="utf-8"))
     before = [] if only else resources.get("class_allow_list", [])
     resources["class_allow_list"] = [*before, *(one for one in classes if one not in before)]
+    resources["allow_log_streaming"] = False  # else FLARE sends the site's error log to the server
     _write_json(target, resources)
     return target
 
