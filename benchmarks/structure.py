@@ -73,7 +73,7 @@ PLACE = {  # the column of every layer; its row follows from the layers that it 
     **{"problem": 1, "engines": 2, "fairness": 3, "algorithms": 0.5, "certificates": 1.5},
     **{"functional": 0, "solution": 1, "experiments": 0, "auditing": 1, "estimators": 2},
     **{"model_selection": 2, "config": 4, "runs": 3.5, "public": 1},
-    **{"report": 3, "starters": 4, "cli": 3.5},
+    **{"report": 2.5, "starters": 3.5, "sites": 4.5, "cli": 3.5},
 }
 STYLE = """
 text { font: 13px system-ui, sans-serif; text-anchor: middle; fill: #1b1f24 }

@@ -140,7 +140,9 @@ def _ask(transport: FlareTransport, k: int, message: bytes) -> dict[str, bytes]:
                 continue
             tries[client] += 1
             if tries[client] > TRIES:
-                raise RuntimeError(f"{client} is away; the job ends, to be submitted again: {answer}")
+                raise RuntimeError(
+                    f"{client} is away; the job ends, to be submitted again: {answer}"
+                )
             time.sleep(0.5)
             transport.push(client, k, message)
     return answers

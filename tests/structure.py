@@ -49,6 +49,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "runs": ("runs/",),
     "report": ("report/",),
     "starters": ("starters/",),
+    "sites": ("sites/",),
     "cli": ("cli.py", "__main__.py"),
     "public": (ROOT,),
 }
@@ -76,7 +77,8 @@ LEFT_OF: dict[str, tuple[str, ...]] = {
     "runs": ("config", "fairness"),
     "report": ("runs",),
     "starters": ("runs",),
-    "cli": ("report", "starters"),
+    "sites": ("runs",),
+    "cli": ("report", "starters", "sites"),
     "public": ("model_selection", "auditing"),
 }
 

@@ -38,6 +38,11 @@ BY_STRING = {  # the files that import modules by names made at run time, which 
 ALONE = {  # heavy or optional package -> the only files that may import it
     "matplotlib": {"drawing.py"},
     "clarabel": {"solvers/conic/builder.py"},
+    "nvflare": {
+        "engines/flare/local.py",
+        "engines/flare/supervisor.py",
+        "sites/flare_app.py",
+    },
     "torch": {"problem/constraints/torch_function.py", "problem/predictors/torch_module.py"},
 }
 LAZY = (
@@ -51,6 +56,7 @@ LAZY = (
     "pyarrow",
     "clarabel",
     "torch",
+    "nvflare",
 )
 
 

@@ -88,7 +88,9 @@ RUN = standin()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("workspace", type=Path)
     parser.add_argument("--only", choices=("rounds", "sites", "long", "kills"))
     given = parser.parse_args()
@@ -136,7 +138,9 @@ def exported(poc: Poc, name: str, rounds: int, more: Mapping[str, str], limit: f
     )
 
 
-def supervised(poc: Poc, job: Path, done: Path, pause: float) -> tuple[threading.Thread, Supervisor]:
+def supervised(
+    poc: Poc, job: Path, done: Path, pause: float
+) -> tuple[threading.Thread, Supervisor]:
     """A supervisor in a thread of its own."""
     begun = time.perf_counter()
 

@@ -1,1 +1,1 @@
-"""A run across sites: the side of a site, the side of the server, and what ties them to engines."""
+"""What runs at the sites of a run and at its server, whichever engine carries the messages."""

@@ -16,12 +16,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol
 
-from nvflare.collab import collab
-from nvflare.collab.api.exceptions import RunAborted
+from nvflare.collab import collab  # pyright: ignore[reportMissingImports]
+from nvflare.collab.api.exceptions import RunAborted  # pyright: ignore[reportMissingImports]
 
 from quorate.engines.flare.job import experiment_of
 from quorate.engines.flare.place import filters, quiet, read_job, warning_about, working_folder
-from quorate.engines.flare.transport import FlareTransport, JobAborted, Proxy, failure
+from quorate.engines.flare.transport import FlareTransport, JobAbortedError, Proxy, failure
 from quorate.storage import write_whole
 
 log = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ class Server:
         transport = FlareTransport(sites, timeout=self.timeout, aborted=context.is_aborted)
         try:
             self.serve(transport, folder, job)
-        except JobAborted as error:
+        except JobAbortedError as error:
             raise RunAborted(str(error)) from error
         finally:
             transport.close()

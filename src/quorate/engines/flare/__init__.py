@@ -3,17 +3,17 @@
 from quorate.engines.flare.job import ALLOWED, PERMISSION, allow, export_job
 from quorate.engines.flare.local import Poc, simulate
 from quorate.engines.flare.place import filters, warning_about, working_folder, write_setting
-from quorate.engines.flare.supervisor import NotFinished, Supervisor, connect
-from quorate.engines.flare.transport import FlareTransport, JobAborted, SiteFailure
+from quorate.engines.flare.supervisor import NotFinishedError, Supervisor, connect
+from quorate.engines.flare.transport import FlareTransport, JobAbortedError, SiteError
 
 __all__ = [
     "ALLOWED",
     "PERMISSION",
     "FlareTransport",
-    "JobAborted",
-    "NotFinished",
+    "JobAbortedError",
+    "NotFinishedError",
     "Poc",
-    "SiteFailure",
+    "SiteError",
     "Supervisor",
     "allow",
     "connect",

@@ -20,12 +20,13 @@ from pathlib import Path
 import tomli_w
 
 from quorate.storage import make_folder, write_whole
-from quorate.text import shown
+from quorate.text import listed, shown
 
 SERVER, SITE = "quorate.sites.flare_app.Server", "quorate.sites.flare_app.Site"
 CONTROLLER = "nvflare.collab.runtime.controller.CollabController"
 EXECUTOR = "nvflare.collab.runtime.executor.CollabExecutor"
 ALLOWED = (CONTROLLER, EXECUTOR, SERVER, SITE)
+CONFIG = Path("app", "config")
 JOB_FILE = "quorate_job.toml"
 EXPERIMENT = "experiment"  # the entry of a job that names the server's folder for the run
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")  # of jobs, sites and experiments
@@ -114,12 +115,16 @@ def export_job(
     executor = {"tasks": ["*"], "executor": {"path": EXECUTOR, "args": client_args}}
     at_server = {"id": "_server", "path": server, "args": {"timeout": call_timeout}}
     at_site = {"id": "_client", "path": site, "args": {}}
-    config = folder / name / "app" / "config"
-    make_folder(config)
-    _write_json(folder / name / "meta.json", meta)
-    _write_json(config / "config_fed_server.json", _app("workflows", workflow, at_server))
-    _write_json(config / "config_fed_client.json", _app("executors", executor, at_site))
-    write_whole(config / JOB_FILE, written(job).encode())
+    files = {
+        Path("meta.json"): _json(meta),
+        CONFIG / "config_fed_server.json": _json(_app("workflows", workflow, at_server)),
+        CONFIG / "config_fed_client.json": _json(_app("executors", executor, at_site)),
+        CONFIG / JOB_FILE: written(job).encode(),
+    }
+    _refuse_others(folder / name, set(files))
+    make_folder(folder / name / CONFIG)
+    for path, data in files.items():
+        write_whole(folder / name / path, data)
     return folder / name
 
 
@@ -159,7 +164,7 @@ def allow(local: Path, classes: Sequence[str] = ALLOWED, only: bool = False) -> 
     before = [] if only else resources.get("class_allow_list", [])
     resources["class_allow_list"] = [*before, *(one for one in classes if one not in before)]
     resources["allow_log_streaming"] = False  # else FLARE sends the site's error log to the server
-    _write_json(target, resources)
+    write_whole(target, _json(resources))
     return target
 
 
@@ -173,8 +178,18 @@ def _app(role: str, worker: Mapping[str, object], component: Mapping[str, object
     }
 
 
-def _write_json(path: Path, value: object) -> None:
-    write_whole(path, (json.dumps(value, indent=2) + "\n").encode())
+def _json(value: object) -> bytes:
+    return (json.dumps(value, indent=2) + "\n").encode()
+
+
+def _refuse_others(folder: Path, expected: set[Path]) -> None:
+    """A folder that holds anything else would send it to every site."""
+    there = {path.relative_to(folder) for path in folder.rglob("*") if not path.is_dir()}
+    if more := sorted(path.as_posix() for path in there - expected):
+        raise FileExistsError(
+            f"{folder} holds {listed(more, len(more))}, which is no part of a job: remove the "
+            f"folder or give another name"
+        )
 
 
 def _check_name(what: str, name: str) -> None:

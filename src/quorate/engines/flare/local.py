@@ -1,8 +1,8 @@
 """FLARE on one machine: its simulator, and real daemons that speak TLS over the loopback device.
 
 The simulator runs the server and one process for each site; it is for trials. `Poc` provisions a
-FLARE project with a certificate authority of its own and starts the server and every site as FLARE
-is run in production, each in a process of its own, so that one of them can be stopped and restarted.
+FLARE project with a certificate authority of its own and starts the server and every site as in
+production, each in a process of its own, so that one of them can be stopped and restarted.
 
 FLARE starts processes in sessions of their own, which a signal to a group does not reach. All of
 them inherit an environment variable with the workspace, by which they are ended.
@@ -17,7 +17,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +25,7 @@ from typing import Protocol, cast
 
 from quorate.engines.flare.job import ALLOWED, EXPERIMENT, SERVER, SITE, allow, export_job
 from quorate.engines.flare.place import require_flare, variable, write_setting
-from quorate.engines.flare.supervisor import NotFinished, Session, connect
+from quorate.engines.flare.supervisor import NotFinishedError, Session, connect
 
 log = logging.getLogger(__name__)
 TAG = "QUORATE_FLARE"  # the workspace, in the environment of every process that is started for it
@@ -81,7 +81,7 @@ def simulate(
 
     Raises
     ------
-    NotFinished
+    NotFinishedError
         The server's record of the end is not there. The same call goes on with the run.
     """
     require_flare()
@@ -125,7 +125,7 @@ def simulate(
         end_all(workspace)
     run = workspace / "server" / job[EXPERIMENT]
     if not (run / "done").exists():
-        raise NotFinished(
+        raise NotFinishedError(
             f"the simulator ended without the server's record {run / 'done'}: read {output}, which "
             f"ends in\n{_tail(output)}"
         )
@@ -272,7 +272,9 @@ class Poc:
             for name, daemon in self._daemons.items():
                 if daemon.poll() is not None:
                     output = self.kits / name / "console.log"
-                    raise NotFinished(f"the daemon of {name} ended; its log ends in\n{_tail(output)}")
+                    raise NotFinishedError(
+                        f"the daemon of {name} ended; its log ends in\n{_tail(output)}"
+                    )
             with suppress(Exception):
                 session = self.connect()
                 try:
@@ -282,14 +284,13 @@ class Poc:
                 if {client.name for client in there} >= set(self.sites):
                     return
             time.sleep(1.0)
-        raise NotFinished(
+        raise NotFinishedError(
             f"server and sites were not connected within {seconds:.0f} s: read console.log in the "
             f"folders of {self.kits}"
         )
 
     def _of(self, name: str) -> list[Process]:
-        kit = str(self.kits / name)
-        return [one for one in tagged(self.workspace) if kit in _command(one)]
+        return [one for one in tagged(self.workspace) if works_in(self.kits / name, _command(one))]
 
 
 def tagged(workspace: Path) -> list[Process]:
@@ -322,13 +323,18 @@ def _kill(processes: list[Process]) -> None:
             one.kill()
 
 
-def _command(one: Process) -> str:
+def works_in(kit: Path, command: Sequence[str]) -> bool:
+    """Whether a command names a folder of FLARE's or a file in it: site-1 is no part of site-10."""
+    return any(kit in (Path(part), *Path(part).parents) for part in command)
+
+
+def _command(one: Process) -> list[str]:
     import psutil
 
     try:
-        return " ".join([*one.cmdline(), ""])
+        return one.cmdline()
     except (psutil.Error, OSError):
-        return ""
+        return []
 
 
 def _environment(workspace: Path) -> dict[str, str]:
@@ -344,10 +350,10 @@ def _environment(workspace: Path) -> dict[str, str]:
 
 def _provision(workspace: Path, sites: tuple[str, ...]) -> None:
     """Let FLARE make the project: certificates, start scripts, folders."""
-    from nvflare.lighter.constants import CtxKey, ProvisionMode
-    from nvflare.lighter.prov_utils import prepare_builders
-    from nvflare.lighter.provision import prepare_project
-    from nvflare.lighter.provisioner import Provisioner
+    from nvflare.lighter.constants import CtxKey, ProvisionMode  # pyright: ignore[reportMissingImports]
+    from nvflare.lighter.prov_utils import prepare_builders  # pyright: ignore[reportMissingImports]
+    from nvflare.lighter.provision import prepare_project  # pyright: ignore[reportMissingImports]
+    from nvflare.lighter.provisioner import Provisioner  # pyright: ignore[reportMissingImports]
 
     builder = "nvflare.lighter.impl."
     project = {
@@ -380,7 +386,7 @@ def _provision(workspace: Path, sites: tuple[str, ...]) -> None:
 
 def _store_jobs_in(resources: Path, workspace: Path) -> None:
     """Keep the server's jobs in the workspace; FLARE's default is one folder of the machine."""
-    from nvflare.lighter.utils import update_storage_locations
+    from nvflare.lighter.utils import update_storage_locations  # pyright: ignore[reportMissingImports]
 
     update_storage_locations(str(resources.parent), str(workspace), resources.name)
 

@@ -15,7 +15,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
+import tomli_w
+
 from quorate.engines.flare.job import JOB_FILE
+from quorate.storage import make_folder, write_whole
 from quorate.text import shown
 
 Role = Literal["site", "server"]
@@ -48,16 +51,13 @@ def variable(role: Role) -> str:
 
 def write_setting(local: Path, role: Role, folder: Path | Mapping[str, Path]) -> Path:
     """Name the folder to work in, or for the simulator one folder for each site."""
-    import tomli_w
-
-    named = folder if isinstance(folder, Mapping) else {"": folder}
-    paths = {name: str(path.absolute()) for name, path in named.items()}
+    if isinstance(folder, Mapping):
+        named: object = {name: str(path.absolute()) for name, path in folder.items()}
+    else:
+        named = str(folder.absolute())
     target = local / setting(role)
-    local.mkdir(parents=True, exist_ok=True)
-    target.write_text(
-        tomli_w.dumps({"folder": paths if isinstance(folder, Mapping) else paths[""]}),
-        encoding="utf-8",
-    )
+    make_folder(local)
+    write_whole(target, tomli_w.dumps({"folder": named}).encode())
     return target
 
 
@@ -74,7 +74,7 @@ def working_folder(
     file = local / setting(role)
     if not file.exists():
         raise FileNotFoundError(
-            f"{role} {name} does not know its folder: write folder = \"/the/path\" into {file}, or "
+            f'{role} {name} does not know its folder: write folder = "/the/path" into {file}, or '
             f"set {variable(role)} in the environment of the FLARE daemon"
         )
     folder = tomllib.loads(file.read_text(encoding="utf-8")).get("folder")

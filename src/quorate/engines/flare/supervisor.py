@@ -26,15 +26,19 @@ PERMANENT = {  # errors of a session that the same job meets again
 }
 
 
-class NotFinished(RuntimeError):
+class NotFinishedError(RuntimeError):
     """A run did not end within what it was given; it can go on."""
 
 
 class ServerFacts(Protocol):
+    """What FLARE says about its server."""
+
     start_time: float
 
 
 class SystemFacts(Protocol):
+    """What FLARE says about server and sites."""
+
     server_info: ServerFacts
 
 
@@ -65,7 +69,7 @@ def connect(kit: Path, user: str, timeout: float = 30.0) -> Session:
         Seconds for connecting; FLARE's 10 are too few where the machine is busy.
     """
     require_flare()
-    from nvflare.fuel.flare_api.flare_api import new_secure_session
+    from nvflare.fuel.flare_api.flare_api import new_secure_session  # pyright: ignore[reportMissingImports]
 
     return new_secure_session(user, str(kit), timeout=timeout, auto_login_max_tries=1)
 
@@ -115,7 +119,7 @@ class Supervisor:
 
         Raises
         ------
-        NotFinished
+        NotFinishedError
             The job ended too often without the record, or the server stayed unreachable.
         """
         try:
@@ -156,7 +160,7 @@ class Supervisor:
 
     def _submit(self, session: Session, begun: float) -> None:
         if len(self.ids) >= self.most:
-            raise NotFinished(
+            raise NotFinishedError(
                 f"the job was submitted {len(self.ids)} times, its last status is {self._status}, "
                 f"and the server's record of the end is not there: read the log of the job "
                 f"{self.ids[-1]} at the server, then start again to go on"
@@ -170,7 +174,7 @@ class Supervisor:
 
     def _failed(self, error: Exception) -> None:
         """A command failed: end the run where it would fail again, else wait for the server."""
-        if isinstance(error, NotFinished) or type(error).__name__ in PERMANENT:
+        if isinstance(error, NotFinishedError) or type(error).__name__ in PERMANENT:
             raise error
         if type(error).__name__ == "JobNotFound":
             self._running = False
@@ -181,7 +185,7 @@ class Supervisor:
             self._lost = time.monotonic()
             self.progress(f"the FLARE server does not answer ({text})")
         elif (away := time.monotonic() - self._lost) > self.patience:
-            raise NotFinished(
+            raise NotFinishedError(
                 f"the FLARE server has not answered for {away:.0f} s ({text}): start it, then "
                 f"start again to go on"
             ) from error

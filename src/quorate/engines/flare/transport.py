@@ -18,7 +18,6 @@ from typing import Protocol
 
 from quorate.text import printable, short
 
-ANSWER = "answer"  # the method that a site publishes
 LOOK = 1.0  # seconds between two looks at whether the job was aborted
 LONGEST = 1000  # characters of what a site reports about a failure
 WAIT = 2.0  # seconds for which closing waits for threads that are between two calls
@@ -28,6 +27,8 @@ class Call(Protocol):
     """What FLARE's proxy returns when it is given a time limit; it has the site's methods."""
 
     def answer(self, data: bytes) -> bytes: ...
+
+    def facts(self) -> str: ...
 
 
 class Proxy(Protocol):
@@ -39,7 +40,7 @@ class Proxy(Protocol):
     def __call__(self, *, timeout: float) -> Call: ...
 
 
-class SiteFailure(Exception):
+class SiteError(Exception):
     """A call to a site failed: it did not answer in time, or raised an error.
 
     Attributes
@@ -60,7 +61,7 @@ class SiteFailure(Exception):
         return f"site {self.site} did not answer ({self.cause}): {self.text}"
 
 
-class JobAborted(Exception):
+class JobAbortedError(Exception):
     """FLARE ends the job, so that no site can be asked any more."""
 
 
@@ -75,7 +76,7 @@ class FlareTransport:
         Seconds that a site has for an answer.
     aborted
         Whether FLARE ends the job, such as ``collab.context.is_aborted``. ``push`` and ``poll``
-        then raise `JobAborted`.
+        then raise `JobAbortedError`.
 
     Notes
     -----
@@ -150,7 +151,7 @@ class FlareTransport:
 
     def _check(self) -> None:
         if self._aborted():
-            raise JobAborted("FLARE ends the job: submit it again to go on")
+            raise JobAbortedError("FLARE ends the job: submit it again to go on")
 
     def _serve(self, site: Proxy) -> None:
         """Make one call after the other to a site, in a thread of its own."""
@@ -165,11 +166,11 @@ class FlareTransport:
         except Exception as error:
             return failure(site.name, error)
         if not isinstance(answer, bytes):
-            return SiteFailure(site.name, "TypeError", f"the answer is no bytes: {type(answer)}")
+            return SiteError(site.name, "TypeError", f"the answer is no bytes: {type(answer)}")
         return answer
 
 
-def failure(site: str, error: Exception) -> SiteFailure:
+def failure(site: str, error: Exception) -> SiteError:
     """The failure of a call: FLARE's errors name the type of the error at the site."""
     cause = str(getattr(error, "cause_type", type(error).__name__))
-    return SiteFailure(site, short(printable(cause), 80), short(printable(str(error)), LONGEST))
+    return SiteError(site, short(printable(cause), 80), short(printable(str(error)), LONGEST))

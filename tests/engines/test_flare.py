@@ -1,0 +1,541 @@
+"""Runs over NVIDIA FLARE: laws of the transport and the supervisor without FLARE, one run with it.
+
+The test at the end needs nvflare, which the extra ``flare`` installs, and starts its simulator.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import quorate
+from quorate.engines.flare import (
+    ALLOWED,
+    FlareTransport,
+    JobAbortedError,
+    NotFinishedError,
+    SiteError,
+    Supervisor,
+    allow,
+    export_job,
+    filters,
+    simulate,
+    warning_about,
+    working_folder,
+    write_setting,
+)
+from quorate.engines.flare import place as place_module
+from quorate.engines.flare.job import CONTROLLER, EXECUTOR, SERVER, SITE, written
+from quorate.engines.flare.local import works_in
+from quorate.engines.flare.place import read_job, require_flare
+
+NAMES = ("carl", "anna", "berta", "dora")
+Answer = Callable[[bytes], bytes]
+
+
+@dataclass
+class FakeSite:
+    """A site that is called as FLARE's proxies are, and counts the calls that run at once."""
+
+    name: str
+    reply: Answer = lambda data: data
+    limits: list[float] = field(default_factory=list)
+    running: int = 0
+    most: int = 0
+
+    def __call__(self, *, timeout: float) -> FakeSite:
+        self.limits.append(timeout)
+        return self
+
+    def answer(self, data: bytes) -> bytes:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            return self.reply(data)
+        finally:
+            self.running -= 1
+
+
+class RemoteError(Exception):
+    """Has the fields of FLARE's ``CollabCallError``."""
+
+    def __init__(self, text: str, cause_type: str) -> None:
+        super().__init__(text)
+        self.cause_type = cause_type
+
+
+def sites(reply: Answer = lambda data: data, names: Sequence[str] = NAMES) -> list[FakeSite]:
+    return [FakeSite(name, reply) for name in names]
+
+
+# ----------------------------------------------------------------------------------- the transport
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(NAMES), st.booleans()), max_size=60))
+def test_every_message_has_one_answer_or_failure_in_its_order(
+    asked: list[tuple[str, bool]],
+) -> None:
+    def reply(data: bytes) -> bytes:
+        time.sleep(0.001 * (len(data) % 3))  # so that sites answer in changing orders
+        if data.endswith(b"!"):
+            raise RemoteError("no", "ValueError")
+        return data[::-1]
+
+    transport = FlareTransport(sites(reply))
+    sent: Counter[str] = Counter()
+    wanted, got = {}, []
+    for name, fails in asked:
+        seq = sent[name]
+        message = f"{name} {seq}{'!' if fails else ''}".encode()
+        transport.push(name, seq, message)
+        sent[name] += 1
+        wanted[name, seq] = None if fails else message[::-1]
+        if seq % 3 == 2:
+            got += transport.poll(0.0)
+    while len(got) < len(asked):
+        got += transport.poll()
+    assert transport.poll() == []
+    answers = {(name, seq): answer for name, seq, answer in got}
+    assert len(answers) == len(got)
+    for name in NAMES:
+        assert [seq for one, seq, _ in got if one == name] == list(range(sent[name]))
+    for key, answer in answers.items():
+        assert isinstance(answer, SiteError) if wanted[key] is None else answer == wanted[key]
+    transport.close()
+
+
+def test_a_slow_site_holds_up_nobody_and_has_one_call_at_a_time() -> None:
+    gate = threading.Event()
+    there = sites()
+    slow = next(site for site in there if site.name == "dora")
+    slow.reply = lambda data: data if gate.wait(30) else b""
+    transport = FlareTransport(there, timeout=7.5)
+    assert transport.ids() == ("anna", "berta", "carl", "dora")
+    transport.push("dora", 0, b"0")
+    transport.push("dora", 1, b"1")
+    for k in range(100):  # rounds of the others meanwhile
+        for name in ("anna", "carl"):
+            transport.push(name, k, b"%d" % k)
+        got: list[tuple[str, int, bytes | Exception]] = []
+        while len(got) < 2:
+            got += transport.poll()
+        assert sorted(got) == [("anna", k, b"%d" % k), ("carl", k, b"%d" % k)]
+    assert transport.poll(0.01) == []
+    gate.set()
+    got = transport.poll()
+    while len(got) < 2:
+        got += transport.poll()
+    assert got == [("dora", 0, b"0"), ("dora", 1, b"1")]
+    assert slow.most == 1
+    assert set(slow.limits) == {7.5}
+    transport.close()
+
+
+def test_threads_do_not_grow_with_the_rounds_and_end_at_the_close() -> None:
+    before = set(threading.enumerate())
+    transport = FlareTransport(sites())
+    for k in range(500):
+        for name in NAMES:
+            transport.push(name, k, b"x")
+        left = len(NAMES)
+        while left:
+            left -= len(transport.poll())
+        assert len(set(threading.enumerate()) - before) == len(NAMES)
+    transport.close()
+    assert not set(threading.enumerate()) - before
+
+
+def test_failures_name_the_site_the_cause_and_a_short_printable_text() -> None:
+    def reply(data: bytes) -> bytes:
+        if data == b"remote":
+            raise RemoteError("first\x1b[2J line\n" + "x" * 5000, "KeyError")
+        if data == b"local":
+            raise OSError("no line")
+        return "text"  # pyright: ignore[reportReturnType]
+
+    transport = FlareTransport(sites(reply, ["anna"]))
+    for k, message in enumerate((b"remote", b"local", b"wrong")):
+        transport.push("anna", k, message)
+    got: list[tuple[str, int, bytes | Exception]] = []
+    while len(got) < 3:
+        got += transport.poll()
+    failures = [answer for _, _, answer in got if isinstance(answer, SiteError)]
+    assert [one.cause for one in failures] == ["KeyError", "OSError", "TypeError"]
+    assert all(one.site == "anna" and len(one.text) <= 1000 for one in failures)
+    assert failures[0].text.isprintable()
+    assert str(failures[1]) == "site anna did not answer (OSError): no line"
+    transport.close()
+
+
+def test_a_job_that_flare_aborts_ends_the_run() -> None:
+    aborted = threading.Event()
+
+    def reply(data: bytes) -> bytes:
+        aborted.set()
+        raise RemoteError("aborted", "RunAborted")
+
+    transport = FlareTransport(sites(reply), aborted=aborted.is_set)
+    transport.push("anna", 0, b"")
+    with pytest.raises(JobAbortedError):
+        transport.poll()
+    with pytest.raises(JobAbortedError):
+        transport.push("anna", 1, b"")
+    transport.close()
+
+
+def test_an_abort_ends_the_wait_for_a_site_that_says_nothing() -> None:
+    gate, looks = threading.Event(), iter([False, False, True])
+    transport = FlareTransport(
+        sites(lambda data: data if gate.wait(30) else b""), aborted=lambda: next(looks, True)
+    )
+    transport.push("anna", 0, b"")
+    with pytest.raises(JobAbortedError):
+        transport.poll()
+    gate.set()
+    transport.close()
+
+
+def test_two_sites_of_one_name_are_refused() -> None:
+    with pytest.raises(ValueError, match="same name"):
+        FlareTransport(sites(names=["anna", "anna"]))
+
+
+# -------------------------------------------------------------------------------- the job's folder
+
+
+JOB = {"experiment": "trial-1", "config": 'a = {b = 1}\n[c]\nd = "é\\"\n'}
+FILES = {
+    "meta.json",
+    *(f"app/config/{n}" for n in ("config_fed_server.json", "config_fed_client.json")),
+    "app/config/quorate_job.toml",
+}
+
+
+def read(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_two_exports_are_equal_and_hold_no_code(tmp_path: Path) -> None:
+    one = export_job(tmp_path / "one", "run", JOB, 3)
+    other = export_job(tmp_path / "other", "run", dict(reversed(JOB.items())), 3)
+    assert read(one) == read(other)
+    assert set(read(one)) == FILES
+    assert read_job(one / "app" / "config") == JOB
+    again = export_job(tmp_path / "one", "run", JOB, 3)
+    assert read(again) == read(other)
+
+
+def test_a_job_names_only_the_classes_that_a_site_permits(tmp_path: Path) -> None:
+    texts = read(export_job(tmp_path, "run", JOB, 2, sites=["anna", "berta"]))
+    named = {
+        value
+        for name, text in texts.items()
+        if name.endswith(".json")
+        for value in paths_of(json.loads(text))
+    }
+    assert named == set(ALLOWED) == {CONTROLLER, EXECUTOR, SERVER, SITE}
+    meta = json.loads(texts["meta.json"])
+    assert meta["deploy_map"] == {"app": ["server", "anna", "berta"]}
+    assert meta["mandatory_clients"] == ["anna", "berta"]
+    source = Path(quorate.__file__).parent / "sites" / "flare_app.py"
+    classes = {n.name for n in ast.parse(source.read_text()).body if isinstance(n, ast.ClassDef)}
+    for path in (SERVER, SITE):
+        assert path.startswith("quorate.sites.flare_app.")
+        assert path.rsplit(".", 1)[1] in classes
+
+
+def paths_of(value: object) -> set[str]:
+    """The values of all entries ``path``."""
+    if isinstance(value, dict):
+        here = {value["path"]} if "path" in value else set()
+        return here.union(*(paths_of(part) for part in value.values()))
+    return set().union(*(paths_of(part) for part in value)) if isinstance(value, list) else set()
+
+
+def test_more_sites_than_flares_threads_are_all_asked_at_once(tmp_path: Path) -> None:
+    many = [f"site-{k}" for k in range(250)]
+    text = read(export_job(tmp_path, "run", JOB, 250, sites=many))[
+        "app/config/config_fed_server.json"
+    ]
+    assert json.loads(text)["workflows"][0]["args"]["max_outbound_call_threads"] == 250
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=5), st.text(max_size=30), max_size=4))
+def test_every_text_of_a_job_arrives(tmp_path_factory: pytest.TempPathFactory, job) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    (folder / "quorate_job.toml").write_bytes(written(job).encode())
+    assert read_job(folder) == job
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "a b", "-a", "é", "a" * 64, "a\n"])
+def test_names_that_are_no_names_of_folders_are_refused(tmp_path: Path, name: str) -> None:
+    for job, folder, others in (
+        ({**JOB, "experiment": name}, "run", ["anna"]),
+        (JOB, name, ["anna"]),
+        (JOB, "run", [name]),
+    ):
+        with pytest.raises(ValueError, match="letters, digits"):
+            export_job(tmp_path / "out", folder, job, 1, sites=others)
+    assert not (tmp_path / "out").exists()
+
+
+def test_files_of_another_job_are_not_mixed_in(tmp_path: Path) -> None:
+    export_job(tmp_path, "run", JOB, 3)
+    code = tmp_path / "run" / "app" / "custom" / "code.py"
+    code.parent.mkdir()
+    code.write_text("")
+    with pytest.raises(FileExistsError, match=r"custom/code\.py"):
+        export_job(tmp_path, "run", JOB, 3)
+
+
+def test_a_site_permits_our_classes_beside_others_or_alone(tmp_path: Path) -> None:
+    default = {"format_version": 2, "class_allow_list": ["one.Class"], "components": [{"id": "x"}]}
+    (tmp_path / "resources.json.default").write_text(json.dumps(default))
+    for _ in range(2):
+        resources = json.loads(allow(tmp_path).read_text())
+        assert resources["class_allow_list"] == ["one.Class", *ALLOWED]
+        assert resources["components"] == default["components"]
+        assert resources["allow_log_streaming"] is False
+    assert json.loads(allow(tmp_path, only=True).read_text())["class_allow_list"] == list(ALLOWED)
+    assert json.loads((tmp_path / "resources.json.default").read_text()) == default
+
+
+def test_processes_of_one_site_are_not_those_of_another() -> None:
+    kit = Path("/w/quorate/prod_00/site-1")
+    assert works_in(kit, ["python", "-m", "client_train", "-m", str(kit), "-s", "fed_client.json"])
+    assert works_in(kit, ["python", "-w", f"{kit}/startup"])
+    assert not works_in(kit, ["python", "-m", f"{kit}0", "-s", f"{kit}2/startup"])
+
+
+# -------------------------------------------------------------------------- what stands at a site
+
+
+def test_the_folder_is_the_sites_choice(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="QUORATE_SITE"):
+        working_folder("site", "anna", tmp_path, {})
+    write_setting(tmp_path, "site", tmp_path / "data")
+    write_setting(tmp_path, "server", tmp_path / "runs")
+    assert working_folder("site", "anna", tmp_path, {}) == tmp_path / "data"
+    assert working_folder("server", "server", tmp_path, {}) == tmp_path / "runs"
+    environment = {"QUORATE_SITE": "/elsewhere", "QUORATE_SERVER": ""}
+    assert working_folder("site", "anna", tmp_path, environment) == Path("/elsewhere")
+    assert working_folder("server", "server", tmp_path, environment) == tmp_path / "runs"
+
+
+def test_sites_of_the_simulator_share_a_file(tmp_path: Path) -> None:
+    write_setting(tmp_path, "site", {"anna": tmp_path / "a", "berta": tmp_path / "b"})
+    assert working_folder("site", "berta", tmp_path, {}) == tmp_path / "b"
+    with pytest.raises(ValueError, match="carl"):
+        working_folder("site", "carl", tmp_path, {})
+
+
+def test_filters_that_are_not_in_force_are_reported(tmp_path: Path) -> None:
+    assert warning_about(filters(tmp_path, tmp_path)) == ""
+    scope = {"name": "private", "task_result_filters": [{"name": "SVTPrivacy", "args": {}}]}
+    (tmp_path / "privacy.json").write_text(json.dumps({"scopes": [scope, {"name": "public"}]}))
+    entry = {"tasks": ["*"], "filters": [{"path": "nvflare.x.ExcludeVars"}]}
+    job = {"task_data_filters": [entry], "task_result_filters": []}
+    (tmp_path / "config_fed_client.json").write_text(json.dumps(job))
+    named = filters(tmp_path, tmp_path)
+    assert len(named) == 2
+    text = warning_about(named)
+    for part in ("NOT in force", "SVTPrivacy", "private", "ExcludeVars", "site.toml"):
+        assert part in text
+
+
+@pytest.mark.parametrize(("there", "fine"), [("2.9.0", True), ("2.9.7", True), ("2.10.0", False)])
+def test_other_versions_of_flare_are_refused(
+    there: str, fine: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place_module, "version", lambda name: there)
+    if fine:
+        require_flare()
+        return
+    with pytest.raises(ImportError, match=r"pip install 'quorate\[flare\]'"):
+        require_flare()
+
+
+def test_without_flare_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise place_module.PackageNotFoundError(name)
+
+    monkeypatch.setattr(place_module, "version", missing)
+    with pytest.raises(ImportError, match=r"not installed.*pip install 'quorate\[flare\]'"):
+        simulate(JOB, {}, Path("nowhere"))
+
+
+# ---------------------------------------------------------------------------------- the supervisor
+
+
+class NoConnection(ConnectionError):  # noqa: N818 (the name is FLARE's)
+    """Has the name of FLARE's error."""
+
+
+class AuthorizationError(Exception):
+    """Has the name of FLARE's error."""
+
+
+@dataclass
+class FakeServer:
+    """A FLARE server by a script: what each look finds; done is set by the last entry."""
+
+    script: list[object]
+    done: bool = False
+    start: float = 1.0
+    submitted: list[str | None] = field(default_factory=list)
+    aborted: list[str] = field(default_factory=list)
+    sessions: int = 0
+    lose_next_answer: bool = False
+
+    def connect(self) -> FakeServer:
+        self.sessions += 1
+        return self
+
+    def close(self) -> None:
+        self.sessions -= 1
+
+    def get_system_info(self) -> SimpleNamespace:
+        if self.script and isinstance(self.script[0], Exception):
+            raise self.script.pop(0)  # pyright: ignore[reportGeneralTypeIssues]
+        if self.script and self.script[0] == "restart":
+            self.script.pop(0)
+            self.start += 1
+        return SimpleNamespace(server_info=SimpleNamespace(start_time=self.start))
+
+    def submit_job(self, job_definition_path: str, submit_token: str | None = None) -> str:
+        self.submitted.append(submit_token)
+        if self.lose_next_answer:
+            self.lose_next_answer = False
+            raise NoConnection("lost")
+        return f"job-{len(self.submitted)}"
+
+    def abort_job(self, job_id: str) -> None:
+        self.aborted.append(job_id)
+
+    def get_job_status(self, job_id: str) -> str:
+        status = str(self.script.pop(0)) if self.script else "FINISHED:COMPLETED"
+        self.done = self.done or not self.script
+        return status
+
+
+def supervise(server: FakeServer, most: int = 5, patience: float = 100.0) -> tuple[int, list[str]]:
+    texts: list[str] = []
+    supervisor = Supervisor(
+        Path("job"),
+        server.connect,
+        lambda: server.done,
+        pause=0.0,
+        most=most,
+        patience=patience,
+        progress=texts.append,
+    )
+    try:
+        return supervisor.run(), texts
+    finally:
+        assert server.sessions == 0, "a session was left open"
+
+
+def test_a_job_is_submitted_until_the_record_is_there() -> None:
+    script = ["RUNNING", "FINISHED:ABNORMAL", "RUNNING", "FINISHED:COMPLETED", "RUNNING"]
+    server = FakeServer([*script])
+    count, texts = supervise(server)
+    assert count == 3
+    assert len(set(server.submitted)) == 3
+    assert texts[-1] == "the run has ended"
+    assert sum("FINISHED:ABNORMAL" in text for text in texts) == 1
+
+
+def test_a_record_that_is_there_needs_no_job() -> None:
+    server = FakeServer([], done=True)
+    assert supervise(server)[0] == 0
+    assert server.submitted == []
+
+
+def test_a_server_that_was_restarted_has_forgotten_the_job() -> None:
+    server = FakeServer(["RUNNING", NoConnection("x"), NoConnection("x"), "restart", "RUNNING"])
+    count, texts = supervise(server)
+    assert count == 2
+    assert server.aborted == ["job-1"]
+    assert sum("does not answer" in text for text in texts) == 1
+
+
+def test_a_lost_connection_alone_submits_nothing() -> None:
+    server = FakeServer(["RUNNING", NoConnection("x"), RuntimeError("y"), "RUNNING", "RUNNING"])
+    assert supervise(server)[0] == 1
+
+
+def test_a_submission_whose_answer_was_lost_is_repeated_with_its_token() -> None:
+    server = FakeServer(["RUNNING"], lose_next_answer=True)
+    assert supervise(server)[0] == 1
+    first, second = server.submitted
+    assert first == second
+
+
+def test_the_number_of_submissions_has_a_cap() -> None:
+    server = FakeServer(["FINISHED:ABNORMAL"] * 50)
+    with pytest.raises(NotFinishedError, match="submitted 3 times"):
+        supervise(server, most=3)
+    assert len(server.submitted) == 3
+
+
+def test_patience_with_a_server_ends() -> None:
+    with pytest.raises(NotFinishedError, match="has not answered"):
+        supervise(FakeServer([NoConnection("x")] * 50), patience=0.0)
+
+
+def test_an_error_that_would_come_again_ends_the_run() -> None:
+    with pytest.raises(AuthorizationError):
+        supervise(FakeServer([AuthorizationError("no")] * 3))
+
+
+# ------------------------------------------------------------------------------------- with FLARE
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("nvflare") is None, reason="needs pip install 'quorate[flare]'"
+)
+def test_three_processes_of_the_simulator_step_exactly_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import flare_standin
+
+    root = Path(quorate.__file__).parents[1]
+    here = Path(flare_standin.__file__).parent
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(root), str(here)]))
+    monkeypatch.setenv("QUORATE_SITE", str(tmp_path / "of-the-user"))  # for other sites than these
+    owners = {name: tmp_path / "owners" / name for name in ("anna", "berta", "carl")}
+    for folder in owners.values():
+        folder.mkdir(parents=True)
+    run = simulate(
+        {"experiment": "trial", "rounds": "20", "size": "50"},
+        owners,
+        tmp_path / "work",
+        time_limit=300,
+        server="flare_standin.CountingServer",
+        site="flare_standin.CountingSite",
+    )
+    record = json.loads((run / "done").read_text())
+    assert record["sites"] == sorted(owners)
+    assert record["digest"] == flare_standin.expected(list(owners), 20, 50)
+    assert all((folder / "state").exists() for folder in owners.values())
+    output = (tmp_path / "work" / "simulator.log").read_text()
+    assert output.count(f'"nvflare": "{place_module.NEEDED}') == 3
+    assert len(output) < 20_000, "FLARE's loggers are not turned down"
