@@ -18,9 +18,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+from nvflare.apis.dxo import DXO
+from nvflare.apis.dxo_filter import DXOFilter
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
 
-from quorate.engines.flare.transport import FlareTransport
+from quorate.engines.flare.transport import Answers
 from quorate.sites.flare_app import Server, Site
+from quorate.sites.flare_tasks import TaskServer, TaskSite
 from quorate.storage import Lock, write_whole
 
 LOCK_WAIT = 60.0  # seconds for the process of an earlier job to let go of the folder
@@ -76,14 +81,41 @@ class CountingSite(Site):
         return CountingParty(folder, name)
 
 
+class CountingTaskSite(TaskSite):
+    """The same where messages are tasks."""
+
+    def open(self, folder: Path, name: str) -> CountingParty:
+        return CountingParty(folder, name)
+
+
 class CountingServer(Server):
     """The server's object with the loop below."""
 
-    def serve(self, transport: FlareTransport, folder: Path, job: Mapping[str, str]) -> None:
+    def serve(self, transport: Answers, folder: Path, job: Mapping[str, str]) -> None:
         average(transport, folder, job)
 
 
-def average(transport: FlareTransport, folder: Path, job: Mapping[str, str]) -> None:
+class Witness(DXOFilter):
+    """A filter of a site that changes nothing and notes every message of a run that it sees."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(supported_data_kinds=None, data_kinds_to_filter=None)
+        self.folder = Path(folder)
+
+    def process_dxo(self, dxo: DXO, shareable: Shareable, fl_ctx: FLContext) -> DXO:
+        with (self.folder / fl_ctx.get_identity_name()).open("ab") as file:
+            file.write(b"." if "message" in dxo.data else b"?")
+        return dxo
+
+
+class CountingTaskServer(TaskServer):
+    """The same where messages are tasks."""
+
+    def serve(self, transport: Answers, folder: Path, job: Mapping[str, str]) -> None:
+        average(transport, folder, job)
+
+
+def average(transport: Answers, folder: Path, job: Mapping[str, str]) -> None:
     """Average until the rounds are over; z and the round are on disk after every round."""
     rounds, size = int(job["rounds"]), int(job["size"])
     persist, pause = job.get("persist", "yes") == "yes", float(job.get("pause", "0"))
@@ -127,7 +159,7 @@ def expected(names: list[str], rounds: int, size: int) -> str:
     return hashlib.sha256(z.tobytes()).hexdigest()
 
 
-def _ask(transport: FlareTransport, k: int, message: bytes) -> dict[str, bytes]:
+def _ask(transport: Answers, k: int, message: bytes) -> dict[str, bytes]:
     """The answers of all sites; a message that failed is sent again."""
     answers: dict[str, bytes] = {}
     tries = dict.fromkeys(transport.ids(), 1)

@@ -41,7 +41,9 @@ ALONE = {  # heavy or optional package -> the only files that may import it
     "nvflare": {
         "engines/flare/local.py",
         "engines/flare/supervisor.py",
+        "engines/flare/tasks.py",
         "sites/flare_app.py",
+        "sites/flare_tasks.py",
     },
     "torch": {"problem/constraints/torch_function.py", "problem/predictors/torch_module.py"},
 }

@@ -1,6 +1,6 @@
 """Runs over NVIDIA FLARE: laws of the transport and the supervisor without FLARE, one run with it.
 
-The test at the end needs nvflare, which the extra ``flare`` installs, and starts its simulator.
+The tests at the end need nvflare, which the extra ``flare`` installs; one starts its simulator.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -27,6 +28,7 @@ from quorate.engines.flare import (
     FlareTransport,
     JobAbortedError,
     NotFinishedError,
+    Poc,
     SiteError,
     Supervisor,
     allow,
@@ -509,33 +511,179 @@ def test_an_error_that_would_come_again_ends_the_run() -> None:
 # ------------------------------------------------------------------------------------- with FLARE
 
 
-@pytest.mark.skipif(
+flare = pytest.mark.skipif(
     importlib.util.find_spec("nvflare") is None, reason="needs pip install 'quorate[flare]'"
 )
-def test_three_processes_of_the_simulator_step_exactly_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+
+
+@dataclass
+class FakeController:
+    """Hands tasks to a site that is a function of the task, as FLARE's controller does."""
+
+    site: Callable[[Any], str]  # what becomes of the task, after the site reported its results
+
+    def send(self, task: Any, fl_ctx: object, targets: list[str]) -> None:
+        status = self.site(task)
+        task.completion_status = status
+        task.task_done_cb(task, fl_ctx)
+
+
+@flare
+def test_every_task_has_one_answer_or_failure() -> None:
+    from nvflare.apis.dxo import DXO, DataKind
+    from nvflare.apis.shareable import make_reply
+
+    from quorate.engines.flare.tasks import TaskTransport, packed, unpacked
+
+    def site(task: Any) -> str:
+        message = unpacked(task.data)
+        results = {
+            b"fine": packed(b"answer"),
+            b"emptied": DXO(DataKind.APP_DEFINED, data={}).to_shareable(),
+            b"altered": DXO(DataKind.APP_DEFINED, data={"message": [1.0]}).to_shareable(),
+            b"refused": make_reply("TASK_RESULT_FILTER_ERROR"),
+        }
+        if message in results:
+            task.result_received_cb(SimpleNamespace(result=results[message]), None)
+            return "ok"
+        return message.decode()
+
+    controller: Any = FakeController(site)
+    transport = TaskTransport(controller, None, NAMES, timeout=1.5, aborted=lambda: False)
+    asked = ["fine", "emptied", "altered", "refused", "timeout", "client_dead"]
+    for seq, message in enumerate(asked):
+        transport.push("anna", seq, message.encode())
+    got = transport.poll()
+    assert transport.poll() == []
+    assert [seq for _, seq, _ in got] == list(range(len(asked)))
+    assert got[0] == ("anna", 0, b"answer")
+    causes = [answer.cause for _, _, answer in got[1:] if isinstance(answer, SiteError)]
+    refused = "TASK_RESULT_FILTER_ERROR"
+    assert causes == ["FilteredError"] * 2 + [refused, "TimeoutError", "RuntimeError"]
+
+
+@flare
+def test_a_site_answers_one_message_at_a_time_and_opens_its_folder_once(tmp_path: Path) -> None:
+    from quorate.sites.flare_app import Owner
+
+    write_setting(tmp_path, "site", tmp_path / "data")
+    party, opened = FakeSite("anna", lambda data: time.sleep(0.002) or data), []
+
+    class Here(Owner):
+        def open(self, folder: Path, name: str) -> Any:
+            opened.append((folder, name))
+            answer = lambda sender, data: party.answer(sender.encode() + data)  # noqa: E731
+            return SimpleNamespace(answer=answer, close=lambda: opened.append("closed"))
+
+    here, answers = Here(), []
+    threads = [
+        threading.Thread(
+            target=lambda k=k: answers.append(here.ask(tmp_path, "anna", "server", b"%d" % k))
+        )
+        for k in range(20)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    here.end()
+    assert sorted(answers) == sorted(b"server%d" % k for k in range(20))
+    assert party.most == 1
+    assert opened == [(tmp_path / "data", "anna"), "closed"]
+
+
+@flare
+def test_what_a_site_cannot_open_is_not_quoted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    from quorate.sites.flare_app import Owner
+
+    write_setting(tmp_path, "site", tmp_path / "data")
+    tries, row = [], "Ms Miller, born 1950"
+
+    class Here(Owner):
+        def open(self, folder: Path, name: str) -> Any:
+            tries.append(name)
+            raise ValueError(row)
+
+    here = Here()
+    for _ in range(2):  # the owner may mend the folder meanwhile
+        with pytest.raises(RuntimeError, match="^ValueError at the site$") as error:
+            here.ask(tmp_path, "anna", "server", b"")
+        assert error.value.__cause__ is None
+        assert error.value.__suppress_context__
+    assert len(tries) == 2
+    assert "Miller" not in caplog.text
+    assert "ValueError" in caplog.text
+
+
+@flare
+def test_a_project_permits_our_classes_only_and_keeps_its_jobs(tmp_path: Path) -> None:
+    owners = {"anna": tmp_path / "a", "berta": tmp_path / "b"}
+    for _ in range(2):  # a project that is there is used again, with its certificates
+        poc = Poc(tmp_path / "work", owners)
+        poc.provision()
+        certificates = {
+            name: (poc.kits / name / "startup" / "rootCA.pem").read_bytes() for name in poc.names
+        }
+        assert len(set(certificates.values())) == 1
+    assert list((tmp_path / "work" / "quorate").glob("prod_*")) == [poc.kits]
+    for name in poc.names:
+        resources = json.loads((poc.kits / name / "local" / "resources.json").read_text())
+        assert resources["class_allow_list"] == list(ALLOWED)
+        if name in owners:
+            assert working_folder("site", name, poc.kits / name / "local", {}) == owners[name]
+        else:
+            assert working_folder("server", name, poc.kits / name / "local", {}) == poc.runs
+            assert str(tmp_path / "work" / "jobs-storage") in json.dumps(resources)
+    with pytest.raises(ValueError, match="carl"):
+        Poc(tmp_path / "work", {**owners, "carl": tmp_path / "c"}).provision()
+
+
+@flare
+def test_a_workspace_with_a_space_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="a b"):
+        Poc(tmp_path / "a b", {})
+
+
+@flare
+@pytest.mark.parametrize("tasks", [False, True], ids=["calls", "tasks"])
+def test_three_processes_step_exactly_once_and_filters_see_tasks_only(
+    tasks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import flare_standin
 
-    root = Path(quorate.__file__).parents[1]
-    here = Path(flare_standin.__file__).parent
+    rounds, kind = 12, "CountingTask" if tasks else "Counting"
+    root, here = Path(quorate.__file__).parents[1], Path(flare_standin.__file__).parent
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(root), str(here)]))
     monkeypatch.setenv("QUORATE_SITE", str(tmp_path / "of-the-user"))  # for other sites than these
     owners = {name: tmp_path / "owners" / name for name in ("anna", "berta", "carl")}
-    for folder in owners.values():
+    seen, local = tmp_path / "seen", tmp_path / "work" / "flare" / "local"
+    for folder in (*owners.values(), seen, local):
         folder.mkdir(parents=True)
+    witness = {"path": "flare_standin.Witness", "args": {"folder": str(seen)}}
+    scope = {"name": "private", "task_result_filters": [witness]}
+    policy = {"scopes": [scope], "default_scope": "private"}
+    (local / "privacy.json").write_text(json.dumps(policy))
     run = simulate(
-        {"experiment": "trial", "rounds": "20", "size": "50"},
+        {"experiment": "trial", "rounds": str(rounds), "size": "50"},
         owners,
         tmp_path / "work",
         time_limit=300,
-        server="flare_standin.CountingServer",
-        site="flare_standin.CountingSite",
+        tasks=tasks,
+        server=f"flare_standin.{kind}Server",
+        site=f"flare_standin.{kind}Site",
     )
     record = json.loads((run / "done").read_text())
     assert record["sites"] == sorted(owners)
-    assert record["digest"] == flare_standin.expected(list(owners), 20, 50)
+    assert record["digest"] == flare_standin.expected(list(owners), rounds, 50)
     assert all((folder / "state").exists() for folder in owners.values())
+    # in the simulator FLARE applies the scope's filters where the results arrive
+    messages = sum(path.read_bytes().count(b".") for path in seen.iterdir())
     output = (tmp_path / "work" / "simulator.log").read_text()
-    assert output.count(f'"nvflare": "{place_module.NEEDED}') == 3
-    assert len(output) < 20_000, "FLARE's loggers are not turned down"
+    if tasks:
+        assert messages == rounds * len(owners)
+    else:
+        assert messages == 0
+        assert output.count("filters are NOT in force") >= len(owners)
+    assert len(output) < 30_000, "FLARE's loggers are not turned down"

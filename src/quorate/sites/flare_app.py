@@ -11,7 +11,7 @@ import logging
 import platform
 import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol
@@ -21,6 +21,9 @@ from nvflare.collab.api.exceptions import RunAborted  # pyright: ignore[reportMi
 
 from quorate.engines.flare.job import experiment_of
 from quorate.engines.flare.place import filters, quiet, read_job, warning_about, working_folder
+from quorate.engines.flare.transport import (
+    Answers as Transport,
+)
 from quorate.engines.flare.transport import FlareTransport, JobAbortedError, Proxy, failure
 from quorate.storage import write_whole
 
@@ -38,8 +41,18 @@ class Party(Protocol):
     def close(self) -> None: ...
 
 
-class Site:
-    """The site's object: one published method that takes bytes and returns bytes."""
+class Workspace(Protocol):
+    """The part of FLARE's ``Workspace`` that is used here."""
+
+    def get_app_config_dir(self, job_id: str) -> str: ...
+
+    def get_site_config_dir(self) -> str: ...
+
+    def get_result_root(self, job_id: str) -> str: ...
+
+
+class Owner:
+    """What both objects of a site have: the data owner's folder, opened once, and a lock."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # a call that ran out of time still runs when the next comes
@@ -51,13 +64,33 @@ class Site:
 
         return open_party(folder, name)
 
+    def ask(self, local: Path, name: str, sender: str, data: bytes) -> bytes:
+        """Answer a message, one at a time."""
+        with self._lock:
+            try:
+                if self._party is None:
+                    self._party = self.open(working_folder("site", name, local), name)
+                return self._party.answer(sender, data)
+            except Exception as error:
+                # the text of an error may quote data, and FLARE sends errors and logs elsewhere
+                kind = type(error).__name__
+                log.warning("%s\n%s", kind, "".join(traceback.format_tb(error.__traceback__)))
+                raise RuntimeError(f"{kind} at the site") from None
+
+    def end(self) -> None:
+        """Let go of the folder."""
+        if self._party is not None:
+            self._party.close()
+
+
+class Site(Owner):
+    """The site's object: one published method that takes bytes and returns bytes."""
+
     @collab.publish
     def answer(self, data: bytes) -> bytes:
         """Answer a message of the server."""
-        sender, name = collab.caller, collab.site_name  # FLARE proves who calls
         local = Path(collab.workspace.get_site_config_dir())
-        with self._lock:
-            return self._opened(name, local).answer(sender, data)
+        return self.ask(local, collab.site_name, collab.caller, data)  # FLARE proves who calls
 
     @collab.publish
     def facts(self) -> str:
@@ -71,21 +104,9 @@ class Site:
         return json.dumps({"site": collab.site_name, **versions(), "warning": warning})
 
     @collab.final
-    def end(self) -> None:
-        """Let go of the site's folder."""
-        if self._party is not None:
-            self._party.close()
-
-    def _opened(self, name: str, local: Path) -> Party:
-        if self._party is None:
-            try:
-                self._party = self.open(working_folder("site", name, local), name)
-            except Exception as error:
-                # the text of an error may quote data, and FLARE sends errors and logs elsewhere
-                kind = type(error).__name__
-                log.warning("%s\n%s", kind, "".join(traceback.format_tb(error.__traceback__)))
-                raise RuntimeError(f"{kind} when the site opened its folder") from None
-        return self._party
+    def finish(self) -> None:
+        """Let go of the site's folder at the end of the job."""
+        self.end()
 
 
 class Server:
@@ -100,34 +121,50 @@ class Server:
     def __init__(self, timeout: float = 60.0) -> None:
         self.timeout = timeout
 
-    def serve(self, transport: FlareTransport, folder: Path, job: Mapping[str, str]) -> None:
+    def serve(self, transport: Transport, folder: Path, job: Mapping[str, str]) -> None:
         """The server's side of the run."""
-        from quorate.sites.server import serve
-
-        serve(transport, folder, job)
+        serve_run(transport, folder, job)
 
     @collab.main
     def run(self) -> str:
         """Run the job to its end, or go on with it where an earlier job ended."""
         quiet()
-        workspace, context, number = collab.workspace, collab.context, collab.fl_ctx.get_job_id()
-        job = read_job(Path(workspace.get_app_config_dir(number)))
-        local = Path(workspace.get_site_config_dir())
-        folder = working_folder("server", collab.site_name, local) / experiment_of(job)
+        context, number = collab.context, collab.fl_ctx.get_job_id()
         sites = list(collab.clients)
         for site in sites:
             log.info("%s", _facts(site))
         transport = FlareTransport(sites, timeout=self.timeout, aborted=context.is_aborted)
         try:
-            self.serve(transport, folder, job)
+            finish_run(transport, self.serve, collab.workspace, number)
         except JobAbortedError as error:
             raise RunAborted(str(error)) from error
-        finally:
-            transport.close()
+        return DONE
+
+
+def serve_run(transport: Transport, folder: Path, job: Mapping[str, str]) -> None:
+    """The server's side of quorate's runs."""
+    from quorate.sites.server import serve
+
+    serve(transport, folder, job)
+
+
+def finish_run(
+    transport: Transport,
+    serve: Callable[[Transport, Path, Mapping[str, str]], None],
+    workspace: Workspace,
+    number: str,
+) -> None:
+    """Serve the job of this workspace in the server's folder, and put its record in the result."""
+    try:
+        job = read_job(Path(workspace.get_app_config_dir(number)))
+        local = Path(workspace.get_site_config_dir())
+        folder = working_folder("server", "server", local) / experiment_of(job)
+        serve(transport, folder, job)
         done = folder / DONE
         if done.exists():
             write_whole(Path(workspace.get_result_root(number)) / DONE_HERE, done.read_bytes())
-        return DONE
+    finally:
+        transport.close()
 
 
 def versions() -> dict[str, str]:

@@ -25,11 +25,19 @@ from quorate.text import listed, shown
 SERVER, SITE = "quorate.sites.flare_app.Server", "quorate.sites.flare_app.Site"
 CONTROLLER = "nvflare.collab.runtime.controller.CollabController"
 EXECUTOR = "nvflare.collab.runtime.executor.CollabExecutor"
+TASK_SERVER, TASK_SITE = (
+    "quorate.sites.flare_tasks.TaskServer",
+    "quorate.sites.flare_tasks.TaskSite",
+)
 ALLOWED = (CONTROLLER, EXECUTOR, SERVER, SITE)
+ALLOWED_TASKS = (TASK_SERVER, TASK_SITE)  # of a job whose messages are tasks
+ASK = 0.05  # seconds after which a site asks for its next task again
+TASK = "quorate"  # the name of the tasks
 CONFIG = Path("app", "config")
 JOB_FILE = "quorate_job.toml"
 EXPERIMENT = "experiment"  # the entry of a job that names the server's folder for the run
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")  # of jobs, sites and experiments
+Json = dict[str, object]
 
 PERMISSION = f"""\
 Every site and the server permit quorate's classes, and no code that comes with a job:
@@ -60,8 +68,9 @@ def export_job(
     sites: Sequence[str] | None = None,
     call_timeout: float = 60.0,
     start_timeout: float = 60.0,
-    server: str = SERVER,
-    site: str = SITE,
+    tasks: bool = False,
+    server: str | None = None,
+    site: str | None = None,
 ) -> Path:
     """Write the folder that is submitted to FLARE; two exports of a job are equal byte by byte.
 
@@ -82,6 +91,9 @@ def export_job(
         Seconds that a site has for one answer.
     start_timeout
         Seconds that the sites have to say that they are ready.
+    tasks
+        Pass messages as tasks, on which the filters of the sites act, instead of as calls, on
+        which they do not. It is slower; sites and server permit `ALLOWED_TASKS`.
     server, site
         The classes of both sides, for tests and measurements.
 
@@ -94,8 +106,6 @@ def export_job(
     for each in sites or ():
         _check_name("site", each)
     experiment_of(job)
-    count = max(100, len(sites or ()), min_clients)  # each site has one call at a time
-    threads = {"max_inbound_call_threads": count, "max_outbound_call_threads": count}
     meta = {
         "name": name,
         "resource_spec": {},
@@ -103,22 +113,13 @@ def export_job(
         "deploy_map": {"app": ["@ALL"] if sites is None else ["server", *sites]},
         **({} if sites is None else {"mandatory_clients": list(sites)}),
     }
-    server_args = {
-        "server_obj_id": "_server",
-        "collab_obj_ids": [],
-        "props": {},
-        "sync_task_timeout": start_timeout,
-        **threads,
-    }
-    client_args = {"client_obj_id": "_client", "collab_obj_ids": [], "props": {}, **threads}
-    workflow = {"id": "controller", "path": CONTROLLER, "args": server_args}
-    executor = {"tasks": ["*"], "executor": {"path": EXECUTOR, "args": client_args}}
-    at_server = {"id": "_server", "path": server, "args": {"timeout": call_timeout}}
-    at_site = {"id": "_client", "path": site, "args": {}}
+    make = _with_tasks if tasks else _with_calls
+    count = max(100, len(sites or ()), min_clients)  # each site has one call at a time
+    at_server, at_site = make(server, site, call_timeout, start_timeout, count)
     files = {
         Path("meta.json"): _json(meta),
-        CONFIG / "config_fed_server.json": _json(_app("workflows", workflow, at_server)),
-        CONFIG / "config_fed_client.json": _json(_app("executors", executor, at_site)),
+        CONFIG / "config_fed_server.json": _json(at_server),
+        CONFIG / "config_fed_client.json": _json(at_site),
         CONFIG / JOB_FILE: written(job).encode(),
     }
     _refuse_others(folder / name, set(files))
@@ -168,11 +169,42 @@ def allow(local: Path, classes: Sequence[str] = ALLOWED, only: bool = False) -> 
     return target
 
 
-def _app(role: str, worker: Mapping[str, object], component: Mapping[str, object]) -> dict:
+def _with_calls(
+    server: str | None, site: str | None, call_timeout: float, start_timeout: float, count: int
+) -> tuple[Json, Json]:
+    """What FLARE builds at the server and at a site where messages are calls."""
+    common = {
+        "collab_obj_ids": [],
+        "props": {},
+        "max_inbound_call_threads": count,
+        "max_outbound_call_threads": count,
+    }
+    controller = {"server_obj_id": "_server", "sync_task_timeout": start_timeout, **common}
+    workflow = {"id": "controller", "path": CONTROLLER, "args": controller}
+    executor = {"path": EXECUTOR, "args": {"client_obj_id": "_client", **common}}
+    of_server = {"id": "_server", "path": server or SERVER, "args": {"timeout": call_timeout}}
+    of_site = {"id": "_client", "path": site or SITE, "args": {}}
+    return (
+        _app("workflows", workflow, of_server),
+        _app("executors", {"tasks": ["*"], "executor": executor}, of_site),
+    )
+
+
+def _with_tasks(
+    server: str | None, site: str | None, call_timeout: float, start_timeout: float, count: int
+) -> tuple[Json, Json]:
+    """What FLARE builds at the server and at a site where messages are tasks."""
+    workflow = {"id": "server", "path": server or TASK_SERVER, "args": {"timeout": call_timeout}}
+    executor = {"tasks": [TASK], "executor": {"path": site or TASK_SITE, "args": {}}}
+    at_server = {"server": {"task_request_interval": ASK}, **_app("workflows", workflow)}
+    return at_server, _app("executors", executor)
+
+
+def _app(role: str, worker: Json, *components: Json) -> Json:
     return {
         "format_version": 2,
         role: [worker],
-        "components": [component],
+        "components": list(components),
         "task_data_filters": [],
         "task_result_filters": [],
     }

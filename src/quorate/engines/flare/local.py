@@ -23,9 +23,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, cast
 
-from quorate.engines.flare.job import ALLOWED, EXPERIMENT, SERVER, SITE, allow, export_job
+from quorate.engines.flare.job import ALLOWED, ALLOWED_TASKS, EXPERIMENT, allow, export_job
 from quorate.engines.flare.place import require_flare, variable, write_setting
 from quorate.engines.flare.supervisor import NotFinishedError, Session, connect
+from quorate.text import listed
 
 log = logging.getLogger(__name__)
 TAG = "QUORATE_FLARE"  # the workspace, in the environment of every process that is started for it
@@ -54,8 +55,9 @@ def simulate(
     *,
     call_timeout: float = 60.0,
     time_limit: float | None = None,
-    server: str = SERVER,
-    site: str = SITE,
+    tasks: bool = False,
+    server: str | None = None,
+    site: str | None = None,
 ) -> Path:
     """Run a job on this machine with FLARE's simulator, one process for each site.
 
@@ -71,6 +73,8 @@ def simulate(
         Seconds that a site has for one answer.
     time_limit
         Seconds for the whole run.
+    tasks
+        Pass messages as tasks, as for `export_job`.
     server, site
         The classes of both sides, for tests and measurements.
 
@@ -94,13 +98,15 @@ def simulate(
         len(sites),
         sites=list(sites),
         call_timeout=call_timeout,
+        tasks=tasks,
         server=server,
         site=site,
     )
     local = workspace / "flare" / "local"  # the simulator gives every participant a copy
     local.mkdir(parents=True, exist_ok=True)
+    classes = [*ALLOWED, *ALLOWED_TASKS, *filter(None, (server, site))]
     (local / "resources.json").write_text(
-        json.dumps({"format_version": 2, "class_allow_list": sorted({*ALLOWED, server, site})})
+        json.dumps({"format_version": 2, "class_allow_list": classes})
     )
     write_setting(local, "site", sites)
     write_setting(local, "server", workspace / "server")
@@ -203,6 +209,11 @@ class Poc:
         """Make certificates and folders, unless they are there."""
         if not self.kits.exists():
             _provision(self.workspace, tuple(self.sites))
+        if missing := [name for name in self.names if not (self.kits / name).exists()]:
+            raise ValueError(
+                f"the project of {self.workspace} was made without {listed(missing, len(missing))}:"
+                f" give another workspace"
+            )
         for name in self.names:
             local = self.kits / name / "local"
             allow(local, self.classes, only=True)
@@ -350,7 +361,10 @@ def _environment(workspace: Path) -> dict[str, str]:
 
 def _provision(workspace: Path, sites: tuple[str, ...]) -> None:
     """Let FLARE make the project: certificates, start scripts, folders."""
-    from nvflare.lighter.constants import CtxKey, ProvisionMode  # pyright: ignore[reportMissingImports]
+    from nvflare.lighter.constants import (  # pyright: ignore[reportMissingImports]
+        CtxKey,
+        ProvisionMode,
+    )
     from nvflare.lighter.prov_utils import prepare_builders  # pyright: ignore[reportMissingImports]
     from nvflare.lighter.provision import prepare_project  # pyright: ignore[reportMissingImports]
     from nvflare.lighter.provisioner import Provisioner  # pyright: ignore[reportMissingImports]
@@ -386,7 +400,9 @@ def _provision(workspace: Path, sites: tuple[str, ...]) -> None:
 
 def _store_jobs_in(resources: Path, workspace: Path) -> None:
     """Keep the server's jobs in the workspace; FLARE's default is one folder of the machine."""
-    from nvflare.lighter.utils import update_storage_locations  # pyright: ignore[reportMissingImports]
+    from nvflare.lighter.utils import (  # pyright: ignore[reportMissingImports]
+        update_storage_locations,
+    )
 
     update_storage_locations(str(resources.parent), str(workspace), resources.name)
 

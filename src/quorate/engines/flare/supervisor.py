@@ -69,7 +69,9 @@ def connect(kit: Path, user: str, timeout: float = 30.0) -> Session:
         Seconds for connecting; FLARE's 10 are too few where the machine is busy.
     """
     require_flare()
-    from nvflare.fuel.flare_api.flare_api import new_secure_session  # pyright: ignore[reportMissingImports]
+    from nvflare.fuel.flare_api.flare_api import (  # pyright: ignore[reportMissingImports]
+        new_secure_session,
+    )
 
     return new_secure_session(user, str(kit), timeout=timeout, auto_login_max_tries=1)
 

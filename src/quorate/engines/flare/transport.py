@@ -18,6 +18,7 @@ from typing import Protocol
 
 from quorate.text import printable, short
 
+Entry = tuple[str, int, bytes | Exception]  # site, number of the message, what came of it
 LOOK = 1.0  # seconds between two looks at whether the job was aborted
 LONGEST = 1000  # characters of what a site reports about a failure
 WAIT = 2.0  # seconds for which closing waits for threads that are between two calls
@@ -65,7 +66,70 @@ class JobAbortedError(Exception):
     """FLARE ends the job, so that no site can be asked any more."""
 
 
-class FlareTransport:
+class Answers:
+    """What the sites answer, in the order in which it comes, for a thread that waits for it.
+
+    Parameters
+    ----------
+    names
+        The names of the sites.
+    aborted
+        Whether FLARE ends the job. ``push`` and ``poll`` then raise `JobAbortedError`.
+    """
+
+    def __init__(self, names: Iterable[str], aborted: Callable[[], bool]) -> None:
+        self._names = tuple(sorted(names))
+        if len(set(self._names)) < len(self._names):
+            raise ValueError("two sites have the same name: give every site a name of its own")
+        self._aborted = aborted
+        self._waiting = 0  # messages that were neither answered nor reported as failed
+        self._answers: queue.SimpleQueue[Entry] = queue.SimpleQueue()
+
+    def ids(self) -> tuple[str, ...]:
+        """The names of the sites in alphabetical order."""
+        return self._names
+
+    def push(self, client: str, seq: int, message: bytes) -> None:
+        """Send a message; returns at once."""
+        self._check()
+        self._send(client, seq, message)
+        self._waiting += 1
+
+    def poll(self, timeout: float | None = None) -> list[Entry]:
+        """Wait for an answer or a failure, and return all that are there.
+
+        An empty list says that the time is over, or that nothing is awaited.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        while self._waiting:
+            self._check()
+            left = LOOK if end is None else min(LOOK, end - time.monotonic())
+            try:
+                there = [self._answers.get(timeout=max(left, 0.0))]
+            except queue.Empty:
+                if end is not None and time.monotonic() >= end:
+                    break
+                continue
+            while not self._answers.empty():
+                there.append(self._answers.get())
+            self._waiting -= len(there)
+            if any(isinstance(answer, Exception) for _, _, answer in there):
+                self._check()  # a job that is aborted fails every call
+            return there
+        return []
+
+    def close(self) -> None:
+        """Let go of what sends the messages."""
+
+    def _send(self, client: str, seq: int, message: bytes) -> None:
+        raise NotImplementedError
+
+    def _check(self) -> None:
+        if self._aborted():
+            raise JobAbortedError("FLARE ends the job: submit it again to go on")
+
+
+class FlareTransport(Answers):
     """Carries bytes between the server and the sites over FLARE's Collab API.
 
     Parameters
@@ -92,54 +156,18 @@ class FlareTransport:
         timeout: float = 60.0,
         aborted: Callable[[], bool] = lambda: False,
     ) -> None:
-        sites = sorted(proxies, key=lambda proxy: proxy.name)
-        self._aborted, self._timeout = aborted, timeout
-        self._waiting = 0  # messages that were neither answered nor reported as failed
-        self._answers: queue.SimpleQueue[tuple[str, int, bytes | Exception]] = queue.SimpleQueue()
+        sites = list(proxies)
+        super().__init__((site.name for site in sites), aborted)
+        self._timeout = timeout
         self._asked: dict[str, queue.SimpleQueue[tuple[int, bytes] | None]] = {
             site.name: queue.SimpleQueue() for site in sites
         }
-        if len(self._asked) < len(sites):
-            raise ValueError("two sites have the same name: give every site a name of its own")
         self._threads = [
             threading.Thread(target=self._serve, args=(site,), name=f"to {site.name}", daemon=True)
             for site in sites
         ]
         for thread in self._threads:
             thread.start()
-
-    def ids(self) -> tuple[str, ...]:
-        """The names of the sites in alphabetical order."""
-        return tuple(self._asked)
-
-    def push(self, client: str, seq: int, message: bytes) -> None:
-        """Send a message; returns at once."""
-        self._check()
-        self._asked[client].put((seq, message))
-        self._waiting += 1
-
-    def poll(self, timeout: float | None = None) -> list[tuple[str, int, bytes | Exception]]:
-        """Wait for an answer or a failure, and return all that are there.
-
-        An empty list says that the time is over, or that nothing is awaited.
-        """
-        end = None if timeout is None else time.monotonic() + timeout
-        while self._waiting:
-            self._check()
-            left = LOOK if end is None else min(LOOK, end - time.monotonic())
-            try:
-                there = [self._answers.get(timeout=max(left, 0.0))]
-            except queue.Empty:
-                if end is not None and time.monotonic() >= end:
-                    break
-                continue
-            while not self._answers.empty():
-                there.append(self._answers.get())
-            self._waiting -= len(there)
-            if any(isinstance(answer, Exception) for _, _, answer in there):
-                self._check()  # a job that is aborted fails every call
-            return there
-        return []
 
     def close(self) -> None:
         """End the threads; one whose call is under way ends when the call does."""
@@ -149,9 +177,8 @@ class FlareTransport:
         for thread in self._threads:
             thread.join(max(end - time.monotonic(), 0.0))
 
-    def _check(self) -> None:
-        if self._aborted():
-            raise JobAbortedError("FLARE ends the job: submit it again to go on")
+    def _send(self, client: str, seq: int, message: bytes) -> None:
+        self._asked[client].put((seq, message))
 
     def _serve(self, site: Proxy) -> None:
         """Make one call after the other to a site, in a thread of its own."""
