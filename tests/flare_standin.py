@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import threading
 import time
 import zlib
 from collections.abc import Mapping
@@ -30,7 +28,6 @@ from quorate.storage import Lock, write_whole
 
 LOCK_WAIT = 60.0  # seconds for the process of an earlier job to let go of the folder
 TRIES = 6  # how often a message is sent before the job is given up
-SAMPLE = 500  # rounds between two looks at memory and threads
 
 
 class CountingParty:
@@ -126,7 +123,7 @@ def average(transport: Answers, folder: Path, job: Mapping[str, str]) -> None:
         stored = file.read_bytes()
         k, z = int.from_bytes(stored[:8]), np.frombuffer(stored[8:])
     experiment = hashlib.sha256(job["experiment"].encode()).digest()[:16]
-    times, samples, spent = [], [], time.process_time()
+    times = []
     while k < rounds:
         begun = time.perf_counter()
         head = experiment + k.to_bytes(8) + bytes([persist])
@@ -135,16 +132,12 @@ def average(transport: Answers, folder: Path, job: Mapping[str, str]) -> None:
         if persist:
             write_whole(file, k.to_bytes(8) + z.tobytes())
         times.append(time.perf_counter() - begun)
-        if k % SAMPLE == 0 or k == rounds:
-            samples.append({"round": k, "rss": _rss(), "threads": threading.active_count()})
         (folder / "round").write_text(str(k))
         time.sleep(pause)
     report = {
         "digest": hashlib.sha256(z.tobytes()).hexdigest(),
         "sites": list(transport.ids()),
         "times": times,
-        "samples": samples,
-        "cpu": time.process_time() - spent,
     }
     write_whole(folder / "done", json.dumps(report).encode())
 
@@ -182,9 +175,3 @@ def _ask(transport: Answers, k: int, message: bytes) -> dict[str, bytes]:
 
 def _mean(answers: Mapping[str, bytes]) -> np.ndarray:
     return np.mean([np.frombuffer(answers[name]) for name in sorted(answers)], axis=0)
-
-
-def _rss() -> int:
-    """The memory of this process in bytes."""
-    with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -14,6 +14,9 @@ each job is a process of its own at each of them.
   are killed (SIGKILL) one after the other, and a supervisor submits the same job until the run has
   ended. The result must have the same bits as that of a run in one process without FLARE.
 
+Targets: 15 ms a round with 3 sites and 60 ms with 10, on a machine that does nothing else; memory
+and threads of every process at the end at most 1.25 times those after 500 rounds; the same bits.
+
 The run itself is a stand-in (``tests/flare_standin.py``): sites with a state on disk that must be
 stepped exactly once. Another run takes its place in ``RUN``.
 """
@@ -43,6 +46,10 @@ from quorate.engines.flare import ALLOWED, Poc, Supervisor, export_job  # noqa: 
 from quorate.engines.flare.local import HOST, Process, tagged  # noqa: E402
 
 SIZE = 6250  # numbers of 8 bytes in a message
+TARGETS = {3: 15.0, 10: 60.0}  # milliseconds of a round, by the number of sites
+SAMPLE = 500  # rounds between two looks at memory and threads
+MISSED: list[str] = []
+GROWTH = 1.25  # of memory and threads between round 500 and the last
 KILLS = ("a site's job", "a site and its daemon", "the server's job", "the server and its daemon")
 
 
@@ -109,6 +116,8 @@ def main() -> None:
     if given.only in (None, "sites"):
         with started(given.workspace / "ten", 10) as poc:
             timed(poc, f"sites-{stamp}", 200)
+    if MISSED:
+        raise SystemExit("missed: " + "; ".join(MISSED))
 
 
 @contextmanager
@@ -161,18 +170,27 @@ def timed(poc: Poc, name: str, rounds: int) -> None:
     awaited(lambda: RUN.reached(folder) > 0, 120.0)
     first, before, load = RUN.reached(folder), used(poc), os.getloadavg()[0]
     print("  | round | process | RSS MB | threads |")
-    for at in [*range(500, rounds, 500), rounds]:
+    looks: dict[str, list[tuple[float, int]]] = {}
+    spent = 0.0
+    for at in [*range(SAMPLE, rounds, SAMPLE), rounds]:
         awaited(lambda at=at: RUN.reached(folder) >= at, 600.0)
         if at == rounds:
             spent = (used(poc) - before) / (at - first)
         for role, one in roles(poc):
             with suppress(Exception):
-                rss = one.memory_info().rss / 1e6
-                print(f"  | {at} | {role} | {rss:.0f} | {one.num_threads()} |", flush=True)
+                look = one.memory_info().rss / 1e6, one.num_threads()
+                looks.setdefault(role, []).append(look)
+                print(f"  | {at} | {role} | {look[0]:.0f} | {look[1]} |", flush=True)
     thread.join()
     low, middle, high = np.percentile(np.array(RUN.times(folder)[1:]) * 1000, [10, 50, 90])
     print(f"  a round: {middle:.1f} ms (p10 {low:.1f}, p90 {high:.1f}), CPU {spent * 1000:.1f} ms")
     print(f"  load before and after: {load:.1f}, {os.getloadavg()[0]:.1f}")
+    if (target := TARGETS.get(len(poc.sites), np.inf)) < middle:
+        MISSED.append(f"{len(poc.sites)} sites: {middle:.1f} ms a round, target {target:.0f}")
+    for role, seen in looks.items():
+        for what, first_look, last in zip(("RSS", "threads"), seen[0], seen[-1], strict=True):
+            if last > GROWTH * first_look:
+                MISSED.append(f"{role}: {what} from {first_look:.0f} to {last:.0f}")
     compare(poc, folder, rounds)
 
 

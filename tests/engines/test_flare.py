@@ -423,6 +423,9 @@ class FakeServer:
         return SimpleNamespace(server_info=SimpleNamespace(start_time=self.start))
 
     def submit_job(self, job_definition_path: str, submit_token: str | None = None) -> str:
+        folder = Path(job_definition_path)
+        assert read(folder) == {"meta.json": b"{}"}
+        (folder / "signature").write_text("FLARE's")
         self.submitted.append(submit_token)
         if self.lose_next_answer:
             self.lose_next_answer = False
@@ -437,25 +440,44 @@ class FakeServer:
         self.done = self.done or not self.script
         return status
 
-
-def supervise(server: FakeServer, most: int = 5, patience: float = 100.0) -> tuple[int, list[str]]:
-    texts: list[str] = []
-    supervisor = Supervisor(
-        Path("job"),
-        server.connect,
-        lambda: server.done,
-        pause=0.0,
-        most=most,
-        patience=patience,
-        progress=texts.append,
-    )
-    try:
-        return supervisor.run(), texts
-    finally:
-        assert server.sessions == 0, "a session was left open"
+    def download_job_result(self, job_id: str, destination: str | None = None) -> str:
+        place = Path(destination or "", job_id, "workspace", "app")
+        place.mkdir(parents=True)
+        if job_id == "job-2":
+            (place.parent / "quorate_done").write_text("the record")
+        return str(place.parents[1])
 
 
-def test_a_job_is_submitted_until_the_record_is_there() -> None:
+@pytest.fixture
+def job_folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    (folder / "meta.json").write_text("{}")
+    return folder
+
+
+@pytest.fixture
+def supervise(job_folder: Path) -> Callable[..., tuple[int, list[str]]]:
+    def run(server: FakeServer, most: int = 5, patience: float = 100.0) -> tuple[int, list[str]]:
+        texts: list[str] = []
+        supervisor = Supervisor(
+            job_folder,
+            server.connect,
+            lambda: server.done,
+            pause=0.0,
+            most=most,
+            patience=patience,
+            progress=texts.append,
+        )
+        try:
+            return supervisor.run(), texts
+        finally:
+            assert server.sessions == 0, "a session was left open"
+
+    return run
+
+
+def test_a_job_is_submitted_until_the_record_is_there(supervise: Any) -> None:
     script = ["RUNNING", "FINISHED:ABNORMAL", "RUNNING", "FINISHED:COMPLETED", "RUNNING"]
     server = FakeServer([*script])
     count, texts = supervise(server)
@@ -465,13 +487,21 @@ def test_a_job_is_submitted_until_the_record_is_there() -> None:
     assert sum("FINISHED:ABNORMAL" in text for text in texts) == 1
 
 
-def test_a_record_that_is_there_needs_no_job() -> None:
+def test_the_record_of_a_server_elsewhere_is_downloaded(tmp_path: Path, job_folder: Path) -> None:
+    server, here = FakeServer(["FINISHED:ABNORMAL", "RUNNING"]), tmp_path / "here"
+    done = (here / "done").exists
+    Supervisor(job_folder, server.connect, done, 0.0, progress=lambda _: None, fetch=here).run()
+    assert (here / "done").read_text() == "the record"
+    assert len(server.submitted) == 2
+
+
+def test_a_record_that_is_there_needs_no_job(supervise: Any) -> None:
     server = FakeServer([], done=True)
     assert supervise(server)[0] == 0
     assert server.submitted == []
 
 
-def test_a_server_that_was_restarted_has_forgotten_the_job() -> None:
+def test_a_server_that_was_restarted_has_forgotten_the_job(supervise: Any) -> None:
     server = FakeServer(["RUNNING", NoConnection("x"), NoConnection("x"), "restart", "RUNNING"])
     count, texts = supervise(server)
     assert count == 2
@@ -479,31 +509,31 @@ def test_a_server_that_was_restarted_has_forgotten_the_job() -> None:
     assert sum("does not answer" in text for text in texts) == 1
 
 
-def test_a_lost_connection_alone_submits_nothing() -> None:
+def test_a_lost_connection_alone_submits_nothing(supervise: Any) -> None:
     server = FakeServer(["RUNNING", NoConnection("x"), RuntimeError("y"), "RUNNING", "RUNNING"])
     assert supervise(server)[0] == 1
 
 
-def test_a_submission_whose_answer_was_lost_is_repeated_with_its_token() -> None:
+def test_a_submission_whose_answer_was_lost_is_repeated_with_its_token(supervise: Any) -> None:
     server = FakeServer(["RUNNING"], lose_next_answer=True)
     assert supervise(server)[0] == 1
     first, second = server.submitted
     assert first == second
 
 
-def test_the_number_of_submissions_has_a_cap() -> None:
+def test_the_number_of_submissions_has_a_cap(supervise: Any) -> None:
     server = FakeServer(["FINISHED:ABNORMAL"] * 50)
     with pytest.raises(NotFinishedError, match="submitted 3 times"):
         supervise(server, most=3)
     assert len(server.submitted) == 3
 
 
-def test_patience_with_a_server_ends() -> None:
+def test_patience_with_a_server_ends(supervise: Any) -> None:
     with pytest.raises(NotFinishedError, match="has not answered"):
         supervise(FakeServer([NoConnection("x")] * 50), patience=0.0)
 
 
-def test_an_error_that_would_come_again_ends_the_run() -> None:
+def test_an_error_that_would_come_again_ends_the_run(supervise: Any) -> None:
     with pytest.raises(AuthorizationError):
         supervise(FakeServer([AuthorizationError("no")] * 3))
 
@@ -608,7 +638,7 @@ def test_what_a_site_cannot_open_is_not_quoted(
 
     here = Here()
     for _ in range(2):  # the owner may mend the folder meanwhile
-        with pytest.raises(RuntimeError, match="^ValueError at the site$") as error:
+        with pytest.raises(RuntimeError, match=r"^ValueError at the site$") as error:
             here.ask(tmp_path, "anna", "server", b"")
         assert error.value.__cause__ is None
         assert error.value.__suppress_context__

@@ -19,17 +19,15 @@ from typing import Protocol
 from nvflare.collab import collab  # pyright: ignore[reportMissingImports]
 from nvflare.collab.api.exceptions import RunAborted  # pyright: ignore[reportMissingImports]
 
-from quorate.engines.flare.job import experiment_of
+from quorate.engines.flare.job import DONE, DONE_HERE, experiment_of
 from quorate.engines.flare.place import filters, quiet, read_job, warning_about, working_folder
 from quorate.engines.flare.transport import (
-    Answers as Transport,
+    Answers as Answers,
 )
 from quorate.engines.flare.transport import FlareTransport, JobAbortedError, Proxy, failure
 from quorate.storage import write_whole
 
 log = logging.getLogger(__name__)
-DONE = "done"  # the server's record that a run has ended
-DONE_HERE = "quorate_done"  # its copy in the result of FLARE's job
 PATIENCE = 30.0  # seconds in which a site says what runs there
 
 
@@ -121,7 +119,7 @@ class Server:
     def __init__(self, timeout: float = 60.0) -> None:
         self.timeout = timeout
 
-    def serve(self, transport: Transport, folder: Path, job: Mapping[str, str]) -> None:
+    def serve(self, transport: Answers, folder: Path, job: Mapping[str, str]) -> None:
         """The server's side of the run."""
         serve_run(transport, folder, job)
 
@@ -141,7 +139,7 @@ class Server:
         return DONE
 
 
-def serve_run(transport: Transport, folder: Path, job: Mapping[str, str]) -> None:
+def serve_run(transport: Answers, folder: Path, job: Mapping[str, str]) -> None:
     """The server's side of quorate's runs."""
     from quorate.sites.server import serve
 
@@ -149,8 +147,8 @@ def serve_run(transport: Transport, folder: Path, job: Mapping[str, str]) -> Non
 
 
 def finish_run(
-    transport: Transport,
-    serve: Callable[[Transport, Path, Mapping[str, str]], None],
+    transport: Answers,
+    serve: Callable[[Answers, Path, Mapping[str, str]], None],
     workspace: Workspace,
     number: str,
 ) -> None:

@@ -21,7 +21,7 @@ from nvflare.apis.signal import Signal  # pyright: ignore[reportMissingImports]
 from quorate.engines.flare.job import TASK
 from quorate.engines.flare.place import quiet
 from quorate.engines.flare.tasks import FilteredError, TaskTransport, packed, unpacked
-from quorate.engines.flare.transport import JobAbortedError
+from quorate.engines.flare.transport import Answers, JobAbortedError
 from quorate.sites.flare_app import Owner, finish_run, serve_run
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class TaskSite(Executor, Owner):
             log.warning("%s", error)
             return make_reply(ReturnCode.BAD_TASK_DATA)
         local = Path(fl_ctx.get_workspace().get_site_config_dir())
-        return packed(self.ask(local, fl_ctx.get_identity_name(), SENDER, data))
+        return packed(self.ask(local, str(fl_ctx.get_identity_name()), SENDER, data))
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Let go of the site's folder at the end of the job."""
@@ -69,7 +69,7 @@ class TaskServer(Controller):
         super().__init__()
         self.timeout = timeout
 
-    def serve(self, transport: TaskTransport, folder: Path, job: Mapping[str, str]) -> None:
+    def serve(self, transport: Answers, folder: Path, job: Mapping[str, str]) -> None:
         """The server's side of the run."""
         serve_run(transport, folder, job)
 
@@ -79,15 +79,16 @@ class TaskServer(Controller):
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         """Run the job to its end, or go on with it where an earlier job ended."""
         quiet()
+        engine = fl_ctx.get_engine()
         transport = TaskTransport(
             self,
             fl_ctx,
-            [client.name for client in fl_ctx.get_engine().get_clients()],
+            [client.name for client in engine.get_clients()] if engine is not None else [],
             timeout=self.timeout,
             aborted=lambda: bool(abort_signal.triggered),
         )
         try:
-            finish_run(transport, self.serve, fl_ctx.get_workspace(), fl_ctx.get_job_id())
+            finish_run(transport, self.serve, fl_ctx.get_workspace(), str(fl_ctx.get_job_id()))
         except JobAbortedError as error:
             log.info("%s", error)
 

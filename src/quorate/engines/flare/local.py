@@ -23,7 +23,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, cast
 
-from quorate.engines.flare.job import ALLOWED, ALLOWED_TASKS, EXPERIMENT, allow, export_job
+from quorate.engines.flare.job import (
+    ALLOWED,
+    ALLOWED_TASKS,
+    DONE,
+    EXPERIMENT,
+    allow,
+    export_job,
+)
 from quorate.engines.flare.place import require_flare, variable, write_setting
 from quorate.engines.flare.supervisor import NotFinishedError, Session, connect
 from quorate.text import listed
@@ -130,9 +137,9 @@ def simulate(
     finally:
         end_all(workspace)
     run = workspace / "server" / job[EXPERIMENT]
-    if not (run / "done").exists():
+    if not (run / DONE).exists():
         raise NotFinishedError(
-            f"the simulator ended without the server's record {run / 'done'}: read {output}, which "
+            f"the simulator ended without the server's record {run / DONE}: read {output}, which "
             f"ends in\n{_tail(output)}"
         )
     return run

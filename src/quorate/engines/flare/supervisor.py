@@ -8,15 +8,19 @@ nothing but the server's own record ``done`` says that the run is complete.
 
 from __future__ import annotations
 
+import shutil
 import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from tempfile import TemporaryDirectory
+from typing import Protocol, cast
 
+from quorate.engines.flare.job import DONE, DONE_HERE
 from quorate.engines.flare.place import require_flare
+from quorate.storage import make_folder, write_whole
 from quorate.text import printable, short
 
 FINISHED = "FINISHED:"  # the start of every status of a job that FLARE will not run any more
@@ -53,6 +57,8 @@ class Session(Protocol):
 
     def get_system_info(self) -> SystemFacts: ...
 
+    def download_job_result(self, job_id: str, destination: str | None = None) -> str: ...
+
     def close(self) -> object: ...
 
 
@@ -73,7 +79,8 @@ def connect(kit: Path, user: str, timeout: float = 30.0) -> Session:
         new_secure_session,
     )
 
-    return new_secure_session(user, str(kit), timeout=timeout, auto_login_max_tries=1)
+    session = new_secure_session(user, str(kit), timeout=timeout, auto_login_max_tries=1)
+    return cast(Session, session)
 
 
 @dataclass
@@ -97,6 +104,9 @@ class Supervisor:
         Seconds for which the server may be unreachable without a break.
     progress
         Is called with one line of text when something changed.
+    fetch
+        Where the server's folder is on another machine: a folder of this one, into which the
+        results of finished jobs are downloaded. The record of the end is then ``fetch / "done"``.
     """
 
     job: Path
@@ -106,6 +116,7 @@ class Supervisor:
     most: int = 20
     patience: float = 3600.0
     progress: Callable[[str], None] = print
+    fetch: Path | None = None
     ids: list[str] = field(default_factory=list)  # FLARE's names of the jobs, one per submission
 
     def __post_init__(self) -> None:
@@ -158,6 +169,8 @@ class Supervisor:
             self._status = status
             self.progress(f"job {self.ids[-1]}: {status}")
         if status.startswith(FINISHED):
+            if self.fetch is not None:
+                _fetch(self._session, self.ids[-1], self.fetch)
             self._running = False
 
     def _submit(self, session: Session, begun: float) -> None:
@@ -168,7 +181,9 @@ class Supervisor:
                 f"{self.ids[-1]} at the server, then start again to go on"
             )
         self._token = self._token or uuid.uuid4().hex
-        job = session.submit_job(str(self.job.absolute()), submit_token=self._token)
+        with TemporaryDirectory() as place:  # FLARE writes signatures into what it submits
+            copy = shutil.copytree(self.job, Path(place) / self.job.name)
+            job = session.submit_job(str(copy), submit_token=self._token)
         self._token = ""
         self.ids.append(job)
         self._begun, self._status, self._running = begun, "", True
@@ -197,3 +212,11 @@ class Supervisor:
         if session is not None:
             with suppress(Exception):
                 session.close()
+
+
+def _fetch(session: Session, job: str, folder: Path) -> None:
+    """Download the result of a job; the record of the end, where it is in it, to a fixed place."""
+    make_folder(folder)
+    there = Path(session.download_job_result(job, str(folder)))
+    for record in there.rglob(DONE_HERE):
+        write_whole(folder / DONE, record.read_bytes())

@@ -113,7 +113,9 @@ def unpacked(shareable: Shareable) -> bytes:
     return message
 
 
-def _answer(client: str, result: Shareable) -> bytes | Exception:
+def _answer(client: str, result: Shareable | None) -> bytes | Exception:
+    if result is None:
+        return SiteError(client, "FilteredError", "no result came; a filter may have taken it out")
     code = str(result.get_return_code())
     if code != "OK":
         return SiteError(client, code, "the site could not answer, or a filter refused it")
