@@ -22,9 +22,12 @@ from nvflare.collab.api.exceptions import RunAborted  # pyright: ignore[reportMi
 from quorate.engines.flare.job import DONE, DONE_HERE, experiment_of
 from quorate.engines.flare.place import filters, quiet, read_job, warning_about, working_folder
 from quorate.engines.flare.transport import (
-    Answers as Answers,
+    Answers,
+    FlareTransport,
+    JobAbortedError,
+    Proxy,
+    failure,
 )
-from quorate.engines.flare.transport import FlareTransport, JobAbortedError, Proxy, failure
 from quorate.storage import write_whole
 
 log = logging.getLogger(__name__)
