@@ -43,6 +43,13 @@ ALONE = {  # heavy or optional package -> the only files that may import it
         "engines/flower/transport.py",
         "sites/flower_app.py",
     },
+    "nvflare": {
+        "engines/flare/local.py",
+        "engines/flare/supervisor.py",
+        "engines/flare/tasks.py",
+        "sites/flare_app.py",
+        "sites/flare_tasks.py",
+    },
     "torch": {"problem/constraints/torch_function.py", "problem/predictors/torch_module.py"},
 }
 LAZY = (
@@ -56,6 +63,7 @@ LAZY = (
     "pyarrow",
     "clarabel",
     "torch",
+    "nvflare",
 )
 
 
