@@ -9,13 +9,16 @@ from quorate.data.federation import Federation
 from quorate.engines.transport import LocalTransport
 from quorate.problem.problem import Problem
 from quorate.sites.party import Party
+from quorate.sites.rows import of_federation
 from quorate.sites.session import Agreement, agree
 
 
 def parties(fed: Federation, folder: Path, **options: Any) -> dict[str, Party]:
     """A party for every client of a federation."""
     return {
-        name: Party(name, fed.restrict(client).without_server(), folder / name, **options)
+        name: Party(
+            name, of_federation(fed.restrict(client).without_server()), folder / name, **options
+        )
         for name, client in zip(fed.names, fed.clients, strict=True)
     }
 

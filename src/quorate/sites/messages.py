@@ -21,14 +21,14 @@ class Introduce:
 
     problem: NDArray[np.uint8]  # the statement as bytes
     software: str  # the version of quorate at the server
+    roles: str = ""  # what the columns are for, see `quorate.sites.rows.Roles`
 
 
 @record
 class Agree:
     """Tell a site what all sites told of their rows, from which the problem becomes concrete."""
 
-    problem: NDArray[np.uint8]
-    software: str
+    ask: Introduce
     introductions: tuple[Introduced, ...]
 
 
@@ -38,3 +38,4 @@ class Agreed:
 
     problem: str  # the digest of the problem
     software: str  # the version of quorate at the site
+    policy: str  # the digest of the site's policy

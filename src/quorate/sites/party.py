@@ -9,16 +9,19 @@ process that dies is replaced by another one that goes on.
 from __future__ import annotations
 
 import hashlib
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Block, stream
-from quorate.data.federation import Federation
+from quorate.codec import home
+from quorate.engines.flower.bundle import package_digest
 from quorate.engines.wire import (
     Begin,
     Begun,
@@ -30,25 +33,28 @@ from quorate.engines.wire import (
     Stepped,
     Unknown,
 )
+from quorate.names import short_name
 from quorate.problem.metadata import Introduced, Metadata, introduced
 from quorate.problem.problem import Problem, with_columns
 from quorate.rounds import Algorithm, CodecError, Conclude, decode, encode, record, settled
+from quorate.sites.audit import AuditLog
+from quorate.sites.demands import held_constraints
+from quorate.sites.guard import (
+    OF_AGREEMENT,
+    OF_ROWS,
+    OF_RUN,
+    Guard,
+    RefusedByPolicyError,
+)
 from quorate.sites.messages import Agree, Agreed, Introduce
 from quorate.sites.methods import method_of
+from quorate.sites.policy import Proposal, Refusal
+from quorate.sites.rows import OwnRows, Source, of_site
+from quorate.sites.site_file import read_site
 from quorate.statements import digest, stated
 from quorate.storage import OWN, make_folder, write_whole
 
 LARGEST = 2**28  # bytes of a message
-
-
-class Guard(Protocol):
-    """What a site allows, and its record of what was asked and answered."""
-
-    def asked(self, sender: str, envelope: Envelope | None, size: int, reason: str) -> None: ...
-
-    def refusal(self, sender: str, party: Party, body: object) -> Refused | None: ...
-
-    def answered(self, sender: str, envelope: Envelope, size: int) -> None: ...
 
 
 class NotAgreedError(Exception):
@@ -59,7 +65,7 @@ class NotAgreedError(Exception):
 class Agreement:
     """What a site has agreed to, for its disk."""
 
-    problem: NDArray[np.uint8]
+    ask: Introduce
     introductions: tuple[Introduced, ...]
 
 
@@ -84,39 +90,61 @@ class Run:
     algorithm: Algorithm
 
 
+@dataclass
+class Known:
+    """An experiment that a site has agreed to: the problem and its rows as all parties read them.
+
+    Attributes
+    ----------
+    problem : concrete
+    block : the site's rows
+    metadata : of all sites, for the coded rows
+    proposal : what the policy was asked
+    """
+
+    problem: Problem
+    block: Block
+    metadata: Metadata
+    proposal: Proposal
+
+
 class Party:
-    """A data owner's side of one experiment or several.
+    """A data owner's side of the experiments that its site takes part in.
 
     Parameters
     ----------
     name : of the site
-    rows : the site's rows, a federation of one client of this name
+    rows : its rows, by what the server says of the columns
     folder : where it keeps its state; nobody else may read it
-    guard : its policy and its log; None allows everything, for trials
+    guard : its policy and its log
     """
 
-    def __init__(
-        self, name: str, rows: Federation, folder: Path, guard: Guard | None = None
-    ) -> None:
-        if tuple(map(str, rows.clients)) != (name,):
-            raise ValueError(f"the site {name} has rows of {rows.clients}: give its own alone.")
-        self.name, self.rows, self.folder, self.guard = name, rows, folder, guard
-        self.problems: dict[str, tuple[Problem, Block, Metadata]] = {}  # by experiment
+    def __init__(self, name: str, rows: Source, folder: Path, guard: Guard | None = None) -> None:
+        self.name, self.source, self.folder = name, rows, folder
+        self.guard = guard or Guard()
+        self.rows: dict[str, OwnRows] = {}  # by what the server says of the columns
+        self.known: dict[str, Known] = {}  # by experiment
         self.runs: dict[tuple[str, str], Run] = {}
         make_folder(folder)
 
     def answer(self, sender: str, data: bytes) -> bytes:
         """The answer to any bytes, from whoever sent them; it is never an error."""
         envelope, reason = self._opened(data)
-        if self.guard is not None:
-            self.guard.asked(sender, envelope, len(data), reason)
+        self.guard.heard(sender, envelope, len(data))
+        refusals: Sequence[Refusal] = ()
         if envelope is None:
-            return encode(Envelope("", self.name, 0, Refused("message", reason)))
-        body = self._answer(sender, envelope.experiment, envelope.body)
+            envelope = Envelope("", self.name, 0, None)
+            refusals = [Refusal("message", reason, reason)]
+        else:
+            try:
+                body = self._answer(sender, envelope.experiment, envelope.body)
+            except RefusedByPolicyError as refused:
+                refusals = refused.refusals
+        if refusals:
+            body = Refused(refusals[0].rule, refusals[0].answer)
         reply = replace(envelope, body=body)
         sent = encode(reply)
-        if self.guard is not None:
-            self.guard.answered(sender, reply, len(sent))
+        self.guard.said(sender, reply, len(sent), refusals)
         return sent
 
     def _opened(self, data: bytes) -> tuple[Envelope | None, str]:
@@ -135,69 +163,117 @@ class Party:
 
     def _answer(self, sender: str, experiment: str, body: object) -> object:
         """The body of the answer."""
-        if self.guard is not None and (refused := self.guard.refusal(sender, self, body)):
-            return refused
+        self.guard.judge_message(sender, body)
         try:
             if isinstance(body, Introduce):
-                return self._introduced(body)
+                return self._introduced(sender, body)
             if isinstance(body, Agree):
-                return self._agreed(experiment, body)
+                return self._agreed(sender, experiment, body)
             if isinstance(body, Begin):
-                return self._begun(experiment, body)
+                return self._begun(sender, experiment, body)
             if isinstance(body, Step):
                 return self._stepped(experiment, body)
+        except RefusedByPolicyError:
+            raise
         except NotAgreedError as unknown:
             return Unknown(str(unknown))
         except Exception as error:
             return Failed(f"{type(error).__name__}: {' '.join(str(error).split())}")
-        return Refused("message", f"a {type(body).__name__} is no question that a site answers.")
+        text = f"a {type(body).__name__} is no question that a site answers."
+        raise RefusedByPolicyError([Refusal("message", text, text)])
 
     # ---- what it agrees to
 
-    def _introduced(self, ask: Introduce) -> Introduced:
-        problem = stated(ask.problem.tobytes(), Problem)
-        asked = problem.asked()
-        mark = self.rows.digests()[0]
-        return introduced(asked, with_columns(self.rows, asked.columns), 0, mark)
+    def _introduced(self, sender: str, ask: Introduce) -> Introduced:
+        problem, rows = stated(ask.problem.tobytes(), Problem), self._rows(ask.roles)
+        self.guard.judge(self._proposal(sender, ask, problem, rows), OF_ROWS)
+        return self._facts(problem, rows)
 
-    def _agreed(self, experiment: str, ask: Agree) -> Agreed:
-        mine = encode(self._introduced(Introduce(ask.problem, ask.software)))
-        if mine not in map(encode, ask.introductions):
-            raise ValueError(
-                "the server does not say of this site what the site said: begin the experiment"
-                " again, so that the site is asked anew."
-            )
-        agreement = Agreement(ask.problem, ask.introductions)
+    def _rows(self, roles: str) -> OwnRows:
+        if roles not in self.rows:
+            self.rows = {roles: self.source(roles)}
+            if self.rows[roles].train.names != (self.name,):
+                raise ValueError("these rows are another site's.")
+        return self.rows[roles]
+
+    def _proposal(self, sender: str, ask: Introduce, problem: Problem, rows: OwnRows) -> Proposal:
+        """What the policy has to know of a problem and the rows that it asks for."""
+        budget = problem.privacy
+        return Proposal(
+            server=sender,
+            site=self.name,
+            problem_digest=digest(ask.problem.tobytes()).replace("-", ""),
+            software_digest=self.guard.software,
+            version=ask.software,
+            columns=rows.columns,
+            rows=int(rows.train.sizes[0]),
+            levels=rows.levels,
+            epsilon=math.inf if budget is None else budget.epsilon,
+            delta=0.0 if budget is None else budget.delta,
+            constraints=held_constraints(problem.local_constraint, problem.constraint),
+        )
+
+    @staticmethod
+    def _facts(problem: Problem, rows: OwnRows) -> Introduced:
+        """What the site tells of its rows."""
+        asked, train = problem.asked(), rows.train
+        return introduced(asked, with_columns(train, asked.columns), 0, train.digests()[0])
+
+    def _agreed(self, sender: str, experiment: str, ask: Agree) -> Agreed:
+        agreement = Agreement(ask.ask, ask.introductions)
+        known = self._read(sender, agreement)
+        self.guard.judge(known.proposal, OF_AGREEMENT)
         file = self._file(experiment, "agreed")
         make_folder(file.parent)
         write_whole(file, encode(agreement), OWN)
-        self.problems[experiment] = self._concrete(agreement)
-        return Agreed(digest(ask.problem.tobytes()), version("quorate"))
+        self.known[experiment] = known
+        policy = self.guard.policy
+        mark = "" if policy is None else policy.digest()
+        return Agreed(digest(ask.ask.problem.tobytes()), version("quorate"), mark)
 
-    def _concrete(self, agreement: Agreement) -> tuple[Problem, Block, Metadata]:
+    def _read(self, sender: str, agreement: Agreement) -> Known:
         """The problem as all sites have it, and this site's rows as it reads them."""
-        problem = stated(agreement.problem.tobytes(), Problem)
+        ask = agreement.ask
+        problem, rows = stated(ask.problem.tobytes(), Problem), self._rows(ask.roles)
+        if encode(self._facts(problem, rows)) not in map(encode, agreement.introductions):
+            raise ValueError(
+                "the server does not say of this site what its rows are: begin the experiment"
+                " again, so that the site is asked anew."
+            )
         metadata = Metadata.of(agreement.introductions)
         concrete, coded = problem.at(metadata)
-        block = problem.coded(self.rows, metadata).block(0)
-        return concrete, replace(block, index=np.array([metadata.position(self.name)])), coded
+        block = problem.coded(rows.train, metadata).block(0)
+        proposal = replace(
+            self._proposal(sender, ask, problem, rows),
+            sites=metadata.names,
+            parameters=concrete.predictor.dimension(coded.n_features),
+        )
+        mine = replace(block, index=np.array([metadata.position(self.name)]))
+        return Known(concrete, mine, coded, proposal)
 
-    def _known(self, experiment: str) -> tuple[Problem, Block, Metadata]:
+    def _agreement(self, experiment: str) -> Known:
         """What the site has agreed to, from its disk where this process does not know it yet."""
-        if experiment not in self.problems:
+        if experiment not in self.known:
             kept = self._kept(experiment, "agreed", Agreement)
             if kept is None:
                 raise NotAgreedError("experiment")
-            self.problems[experiment] = self._concrete(kept)
-        return self.problems[experiment]
+            self.known[experiment] = self._read("", kept)
+        return self.known[experiment]
 
     # ---- runs
 
-    def _begun(self, experiment: str, ask: Begin) -> Begun:
-        problem, block, metadata = self._known(experiment)
-        run = self._run(experiment, ask.run)
+    def _begun(self, sender: str, experiment: str, ask: Begin) -> Begun:
+        known = self._agreement(experiment)
+        block, run = known.block, self._run(experiment, ask.run)
         if run is None:
-            algorithm = self._algorithm(ask.method, problem, metadata)
+            algorithm = self._algorithm(ask.method, known)
+            proposal = replace(
+                known.proposal,
+                server=sender,
+                algorithm=short_name("algorithm", algorithm) or home(type(algorithm)),
+                messages=[kind.__name__ for kind in algorithm.on_client],
+            )
+            self.guard.judge(proposal, OF_RUN)
             turn = ask.turn if algorithm.stateless else 0
             state = RunState(ask.run, ask.method, ask.seed, turn, None, "", None)
             if not algorithm.stateless:
@@ -208,13 +284,12 @@ class Party:
             raise ValueError(f"the run {ask.run!r:.40} was begun with another algorithm or seed.")
         return Begun(ask.run, run.state.turn)
 
-    def _algorithm(
-        self, method: NDArray[np.uint8], problem: Problem, metadata: Metadata
-    ) -> Algorithm:
-        return method_of(method.tobytes()).at_client(problem, metadata)
+    @staticmethod
+    def _algorithm(method: NDArray[np.uint8], known: Known) -> Algorithm:
+        return method_of(method.tobytes()).at_client(known.problem, known.metadata)
 
     def _stepped(self, experiment: str, ask: Step) -> Stepped | Lost:
-        block = self._known(experiment)[1]
+        block = self._agreement(experiment).block
         run = self._run(experiment, ask.run)
         if run is None:
             raise NotAgreedError("run")
@@ -245,8 +320,7 @@ class Party:
         if known is None:
             kept = self._kept(experiment, _plain_name(name), RunState)
             if kept is not None and kept.run == name:
-                problem, _, metadata = self._known(experiment)
-                known = Run(kept, self._algorithm(kept.method, problem, metadata))
+                known = Run(kept, self._algorithm(kept.method, self._agreement(experiment)))
                 self.runs[experiment, name] = known
         return known
 
@@ -270,8 +344,28 @@ class Party:
 
     def close(self) -> None:
         """Forget what this process knows; the disk has it."""
-        self.problems.clear()
+        self.known.clear()
         self.runs.clear()
+
+
+def open_party(folder: Path, name: str) -> Party:
+    """The site's side, as the ``site.toml`` in its folder says.
+
+    Raises
+    ------
+    ValueError, OSError : a folder without a readable ``site.toml``, or one of another site
+    AuditError : a log that cannot be gone on with
+    """
+    site = read_site(folder)
+    if site.site.name != name:
+        raise ValueError(
+            f"the engine knows this site as {name!r}, and its site.toml as {site.site.name!r}: give"
+            " both the same name."
+        )
+    log = AuditLog.open(site.log, name)
+    log.note(f"opened with the policy {site.policy.digest()}")
+    guard = Guard(site.policy, log, package_digest())
+    return Party(name, of_site(site), site.state, guard)
 
 
 def _plain_name(name: str) -> str:

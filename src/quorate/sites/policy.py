@@ -80,10 +80,15 @@ def _algorithms(value: object) -> list[str]:
 
 def _digests(value: object) -> list[str]:
     """Whole digests in hexadecimal digits, since the first digits are easily those of another."""
-    digests = [text.lower().removeprefix("sha256:") for text in _texts(value)]
+    digests = [_plain(text) for text in _texts(value)]
     if any(len(text) < 32 or {*text} - {*"0123456789abcdef"} for text in digests):
         raise ValueError("allowed: a list of digests, each of at least 32 hexadecimal digits")
     return digests
+
+
+def _plain(digest: str) -> str:
+    """A digest without what makes it easier to read: groups of digits, and the kind before it."""
+    return digest.lower().removeprefix("sha256:").replace("-", "")
 
 
 def _texts(value: object) -> list[str]:
@@ -532,7 +537,7 @@ def _one(name: str | None) -> Sequence[str] | None:
 
 
 def _digest(text: str | None) -> Sequence[str] | None:
-    return None if text is None else (text.lower().removeprefix("sha256:"),)
+    return None if text is None else (_plain(text),)
 
 
 RULES: tuple[Callable[[Policy, Proposal], Iterator[Refusal]], ...] = (

@@ -44,12 +44,14 @@ def agree(
     experiment: str,
     problem: Problem,
     *,
+    roles: str = "",
     server: Federation | None = None,
     patience: float = 600.0,
 ) -> Agreement:
     """Tell all sites the problem, ask each what its rows are, and tell each what all are.
 
-    ``server`` is what the server itself holds, for constraints on its own data.
+    ``roles`` says what the columns of their tables are for (`quorate.sites.rows`). ``server`` is
+    what the server itself holds, for constraints on its own data.
 
     Raises
     ------
@@ -61,14 +63,13 @@ def agree(
     problem = stated(written, Problem)  # as the sites read it
     sites = transport.ids()
     link = Link(transport, experiment, sites, patience)
-    statement = np.frombuffer(written, np.uint8)
-    software = version("quorate")
-    introduced = _all(link, [Introduce(statement, software)], Introduced)
+    ask = Introduce(np.frombuffer(written, np.uint8), version("quorate"), roles)
+    introduced = _all(link, [ask], Introduced)
     metadata = Metadata.of(introduced, server)
     problem.at(metadata)  # before any site is bound to it
-    opening = [Introduce(statement, software), Agree(statement, software, tuple(introduced))]
-    _all(link, opening[1:], Agreed)
-    session = Session(link, lambda site: opening, method_bytes)
+    agreement = Agree(ask, tuple(introduced))
+    _all(link, [agreement], Agreed)
+    session = Session(link, lambda site: [agreement], method_bytes)
     return Agreement(problem, session, metadata, digest(written))
 
 

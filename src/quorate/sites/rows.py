@@ -1,0 +1,121 @@
+"""A site's rows as an experiment uses them, and what its policy has to know of them.
+
+A server says which columns it means (`Roles`): target, features, classes. It never says where the
+rows are, which is the site's own affair. Features are made as the server declares, so that nothing
+depends on the rows of others.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from quorate.data.declared_schema import apart
+from quorate.data.federation import Federation
+from quorate.data.schema import Schema
+from quorate.sites.holdings import level_counts, read_rows
+from quorate.sites.policy import LevelCount
+from quorate.sites.site_file import SiteFile
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What the columns of the sites' tables are for.
+
+    Parameters
+    ----------
+    target : the column that is predicted
+    schema : how features are made of the other columns, as ``Schema.to_dict`` writes it
+    columns : further columns, whose values constraints are about
+    classes : of the target, declared; None for numbers
+    positive : of two classes the one that counts as +1
+    person : the column that says whose each row is
+    test : the share of rows that a site holds out to judge the model on, each by itself
+    seed : of this choice
+    """
+
+    target: str
+    schema: Mapping[str, Any]
+    columns: tuple[str, ...] = ()
+    classes: tuple[Any, ...] | None = None
+    positive: Any = None
+    person: str | None = None
+    test: float = 0.0
+    seed: int = 0
+
+    def text(self) -> str:
+        """As JSON, for the wire."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def of(cls, text: str) -> Roles:
+        """The inverse of ``text``; ``ValueError`` for anything else."""
+        try:
+            fields = json.loads(text)
+            lists = {name: tuple(fields[name]) for name in ("columns", "classes") if fields[name]}
+            return cls(**fields | {"columns": ()} | lists)
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(
+                f"the server's description of columns cannot be read: {error}"
+            ) from None
+
+
+@dataclass(frozen=True)
+class OwnRows:
+    """The rows of one site.
+
+    Attributes
+    ----------
+    train : to train on, a federation of this one client
+    test : to judge on, or None
+    columns : of the table that are used
+    levels : the smallest category level of each column that has levels
+    """
+
+    train: Federation
+    test: Federation | None
+    columns: tuple[str, ...]
+    levels: tuple[LevelCount, ...]
+
+
+Source = Callable[[str], OwnRows]  # of the text of `Roles`
+
+
+def of_federation(fed: Federation) -> Source:
+    """The rows of a federation of one client, whatever the server says about columns."""
+    columns = fed.columns or {}
+    levels = {name: Counter(parts[0].tolist()) for name, parts in columns.items()}
+    if fed.classes is not None:
+        levels["the target"] = Counter(fed.y[0].tolist())
+    counts = [LevelCount(name, min(each.values(), default=0)) for name, each in levels.items()]
+    rows = OwnRows(fed, None, (*fed.feature_names, *columns), tuple(counts))
+    return lambda text: rows
+
+
+def of_site(site: SiteFile) -> Source:
+    """The rows in the file that a site's ``site.toml`` names."""
+
+    def rows(text: str) -> OwnRows:
+        if not text:
+            raise ValueError("the server does not say which column is predicted.")
+        roles, table = Roles.of(text), read_rows(site)
+        schema = Schema.from_dict(roles.schema)
+        fed = Federation.from_tables(
+            {site.site.name: table},
+            roles.target,
+            schema=schema,
+            columns=roles.columns,
+            classes=None if roles.classes is None else list(roles.classes),
+            person=roles.person,
+            positive=roles.positive,
+        )
+        train, test = apart(fed, roles.test, roles.seed) if roles.test else (fed, None)
+        named = (roles.target, *(column.name for column in schema.columns), *roles.columns)
+        used = tuple(dict.fromkeys(named))
+        levels = level_counts(table, used, site.data.categorical, site.policy.show_levels)
+        return OwnRows(train, test, used, levels)
+
+    return rows
