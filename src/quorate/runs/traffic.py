@@ -28,6 +28,7 @@ WAYS, SIZES = ("up", "down"), ("count", "bytes")
 # columns of the history of which every number is checked here, or against the events of a
 # simulated clock
 CHECKED = {"round", "bytes_up", "bytes_down", "time", "answered"}
+CONCLUSION = {"Conclude": "down", "Concluded": "up"}  # after the last round
 SOMETIMES = {OBJECTIVE, LARGEST, VIOLATION}  # columns that not every row needs to have
 
 
@@ -213,7 +214,10 @@ def _odd_messages(run: Run, marks: Marks) -> Iterator[str]:
     for row in rows:
         if row["bytes"] < row["count"]:
             yield f"{row['message']} has {row['count']} messages of {row['bytes']} bytes in all"
-    beside = [*marks.messages, *_proving(rows, marks)]
+    concluding = _concluding(rows)
+    if any(row["count"] != len(marks.clients) for row in concluding):
+        yield "every client concludes once, or nobody does"
+    beside = [*marks.messages, *_proving(rows, marks), *concluding]
     for way in WAYS:
         sent = sum(row[f"bytes_{way}"] for row in run.history)
         more = _total(rows, way) - sent - _total(beside, way)
@@ -249,12 +253,18 @@ def _is_possible(count: int, way: str, run: Run, marks: Marks) -> bool:
 def _ways(marks: Marks) -> dict[str, str]:
     """The messages that a run can have, each with its direction."""
     ways = {row["message"]: row["direction"] for row in marks.messages}
+    ways |= CONCLUSION
     if marks.method is None:
         return ways | {"Perturb": "down", "Perturbed": "up"}
     for method in (marks.method, Bundle()):
         ways |= {kind.__name__: "down" for kind in method.on_client}
         ways |= {kind.__name__: "up" for kind in method.on_server}
     return ways
+
+
+def _concluding(rows: Sequence[Row]) -> list[Row]:
+    """The messages after the last round, with what the clients keep of the answer."""
+    return [row for row in rows if row["message"] in CONCLUSION]
 
 
 def _proving(rows: Sequence[Row], marks: Marks) -> list[Row]:
@@ -280,15 +290,16 @@ def _odd_clients(run: Run, marks: Marks) -> Iterator[str]:
         elif run.events is None and not _some_take_part(marks) and len({*by_client}) > 1:
             yield f"all clients answer in every round, and their bytes {way} differ"
     if run.events is not None and not (run.config.engine.get("keep_rows") or 1) > 1:
-        again = _sent(run.history, run.events, marks)
+        again = _sent(run.history, run.result["messages"], run.events, marks)
         if [row["bytes_up"] for row in rows] != again:
             yield "the clients' bytes up are not those of their answers"
 
 
-def _sent(history: Sequence[Row], log: Log, marks: Marks) -> list[int]:
-    """The bytes from each client by the log of who answered when, and those of the proof."""
+def _sent(history: Sequence[Row], rows: Sequence[Row], log: Log, marks: Marks) -> list[int]:
+    """The bytes from each client by the log of who answered when, and those beside the rounds."""
     n, start = len(marks.clients), 0
-    sent = [_total(marks.messages, "up") // n] * n
+    beside = [*marks.messages, *_concluding(rows)]
+    sent = [_total(beside, "up") // n] * n
     for row, end in zip(history, log.ends.tolist(), strict=True):
         for i in log.answered[start:end].tolist():
             sent[i] += row["bytes_up"] // (end - start)

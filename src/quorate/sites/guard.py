@@ -78,11 +78,8 @@ class Guard:
         """Write down what is about to leave."""
         if self.log is not None:
             body, about = _held(envelope)
-            fields = contents(body)
-            kind = type(body).__name__
-            self.log.write(
-                "out", sender, kind, size=size, fields=fields, refusals=refusals, **about
-            )
+            about |= {"fields": contents(body), "refusals": refusals}
+            self.log.write("out", sender, type(body).__name__, size=size, **about)
 
 
 def _held(envelope: Envelope | None) -> tuple[object, dict]:
