@@ -232,6 +232,7 @@ def test_every_line_of_the_constrained_algorithms_has_its_code(number: int, line
 
 
 PROOF = {"Certify", "Certified"}  # messages of the certificate
+ENDING = {"Concluded"}  # the answer to `Conclude`, after the last round
 SURVEYS = {"Survey", "Surveyed", *PROOF}
 WEIGHING = {"Weigh", "Weighed"}
 FEDERATED = [quorate.Bundle(), quorate.ADLPMM(), quorate.EpigraphADMM(), quorate.DoubleLoop()]
@@ -251,7 +252,7 @@ POOLED = [
 @pytest.mark.parametrize(
     ("page", "algorithms", "more"),
     [
-        ("drfl.md", FEDERATED, PROOF),
+        ("drfl.md", FEDERATED, PROOF | ENDING),
         ("rank.md", POOLED, SURVEYS),
         ("constrained.md", CONSTRAINED, WEIGHING),
         ("private.md", PRIVATE, set()),

@@ -14,7 +14,7 @@ import quorate as qr
 from quorate.algorithms.comparators import local_steps
 from quorate.algorithms.comparators.local_steps import Descended, Walk
 from quorate.arrays import stream
-from quorate.rounds import visibility
+from quorate.rounds import Algorithm, visibility
 from quorate.solution.configure import configure
 
 
@@ -206,19 +206,22 @@ def test_what_the_server_sees():
     assert up["each"].single.shape == (5, 8)
 
 
-class Attacked:
+class Attacked(Algorithm):
     """The algorithm with one client whose uploaded change is replaced."""
 
     def __init__(self, inner, client, false):
         self.inner, self.client, self.false = inner, client, false
-        self.on_server, self.client_start, self.report = (
-            inner.on_server,
-            inner.client_start,
-            inner.report,
-        )
-        self.server_start, self.gradients = inner.server_start, inner.gradients
-        self.donates, self.private = inner.donates, inner.private
-        self.on_client = dict(inner.on_client) | {local_steps.Descend: self.descend}
+
+    @property
+    def on_client(self):
+        return dict(self.inner.on_client) | {local_steps.Descend: self.descend}
+
+    @property
+    def on_server(self):
+        return self.inner.on_server
+
+    def server_start(self, n_clients):
+        return self.inner.server_start(n_clients)
 
     def descend(self, memory, ask, data, rng):
         memory, up = self.inner.on_client[local_steps.Descend](memory, ask, data, rng)

@@ -55,11 +55,12 @@ class RefusedError(RuntimeError):
 
 class StateLostError(RuntimeError):
     """A site has lost what it keeps between two messages, so that the run cannot go on as it was;
-    ``site``.
+    ``site``, and the server's ``state``.
     """
 
     def __init__(self, site: str, had: int, needed: int) -> None:
         self.site = site
+        self.state: Any = None  # the server's, when it noticed
         super().__init__(
             f"the site {site} has lost what it keeps of the run: it has answered {had} messages of"
             f" it, and the server has {needed} answers. The run has to begin again at its model."
@@ -143,7 +144,11 @@ class Network(EventEngine):
         source = _Arrivals(self.wait, clients)
         loop = Loop(self, clients, source, (self.wait,), federation, seed)
         source.interrupts = loop.interrupts
-        return loop.run(watch, resume, max_rounds)
+        try:
+            return loop.run(watch, resume, max_rounds)
+        except StateLostError as lost:
+            lost.state = loop.server.state
+            raise
 
 
 class Sites(Clients):

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from quorate.algorithms.method import Answer, Concluded, Method
+from quorate.algorithms.method import Answer, Concluded, Method, settings_of
 from quorate.arrays import Array
 from quorate.client_names import ClientName
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine, Run, Watch
+from quorate.engines.network import StateLostError
 from quorate.privacy.ledger import Ledger
 from quorate.problem.calibration import calibrated
 from quorate.problem.metadata import Metadata
@@ -32,6 +33,9 @@ from quorate.solution.proof import prove
 from quorate.solution.solution import Solution
 from quorate.solution.trivial import TrivialModelWarning
 from quorate.solution.warnings import notes
+
+RESTARTS = 5  # of a run whose sites lose what they keep
+LOST = "The site {} lost what it keeps of the run, which then began again at its model."
 
 
 def solve(
@@ -159,24 +163,46 @@ class Finished:
     run : of the engine
     seed : of every random stream
     ledger : of a private run
+    lost : the sites that lost what they keep, whereupon the run began again at its model
     """
 
     plan: Plan
     run: Run
     seed: int
     ledger: Ledger | None = None
+    lost: tuple[str, ...] = ()
 
 
 def run(
     plan: Plan, *, seed: int = 0, watch: Sequence[Watch] = (), resume: bool = False
 ) -> Finished:
     """Carry out a plan; parameters as of `solve`."""
-    clients = plan.data.clients
+    clients, lost = plan.data.clients, list[str]()
     named = [_with_names(see, clients) for see in watch]
-    with charged(plan, resume) as charge:
-        finished = charge.run(seed, named)
-    ledger = charge.ledger and charge.ledger.named(charge.fed.clients)
-    return Finished(replace(plan, method=charge.algorithm), finished, seed, ledger)
+    while True:
+        try:
+            with charged(plan, resume) as charge:
+                finished = charge.run(seed, named)
+        except StateLostError as error:
+            plan, resume = _begun_again(plan, error, len(lost)), False
+            lost.append(error.site)
+        else:
+            ledger = charge.ledger and charge.ledger.named(charge.fed.clients)
+            plan = replace(plan, method=charge.algorithm)
+            return Finished(plan, finished, seed, ledger, tuple(lost))
+
+
+def _begun_again(plan: Plan, lost: StateLostError, before: int) -> Plan:
+    """The plan from the model at which a site lost what it keeps: there all duals begin anew, at
+    every client, so that they fit each other. Raises where that is not possible.
+    """
+    method = plan.method
+    private = method.requirements.private
+    if private or lost.state is None or before >= RESTARTS or "start" not in settings_of(method):
+        raise lost
+    w = method.answer(lost.state).w
+    start = w if len(w) and np.isfinite(w).all() else None
+    return replace(plan, method=replace(method, start=start))  # type: ignore[type-var]
 
 
 def conclude(finished: Finished) -> Solution:
@@ -211,7 +237,10 @@ def conclude(finished: Finished) -> Solution:
         certificate=certificate,
         clients=_with_bytes(client_table(concrete, data, certificate, table), runs),
         messages=_merged(*(each.messages for each in runs)),
-        notes=notes(concrete, data, plan.coded, answer.w, certificate),
+        notes=(
+            *(LOST.format(site) for site in finished.lost),
+            *notes(concrete, data, plan.coded, answer.w, certificate),
+        ),
         seconds=time.perf_counter() - began,
         copies=answer.copies,
         state=run.state,

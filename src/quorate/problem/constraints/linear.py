@@ -268,7 +268,7 @@ class Monotone:
     ...     regulariser=qr.L2(0.1),
     ... )
     >>> w = qr.solve(problem, fed).w
-    >>> names = list(data.feature_names)
+    >>> names = list(fed.feature_names)
     >>> chosen = [w[names.index(f"mean {name}")] for name in ("radius", "texture", "area")]
     >>> bool(np.all(np.diff(chosen) >= -1e-6))
     True
