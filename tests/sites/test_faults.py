@@ -1,0 +1,223 @@
+"""Messages that are lost, repeated or late, sites that die or forget, servers that go on."""
+
+import random
+import shutil
+from dataclasses import replace
+
+import pytest
+from sites.helpers import parties
+from toy import federation
+
+import quorate as qr
+from quorate.engines.link import SilentError
+from quorate.engines.network import Network
+from quorate.engines.transport import LocalTransport
+from quorate.engines.wire import Envelope, Failed, Lost, Refused, Step, Stepped
+from quorate.rounds import Stop, decode, encode
+from quorate.sites.party import Party
+from quorate.sites.rows import of_federation
+from quorate.sites.session import agree
+
+ROWS = federation((20, 35, 12, 28, 9), 4)
+BALL = qr.Problem(
+    qr.Hinge(),
+    over_samples=qr.WassersteinBall(0.05, 0.5, "l2"),
+    over_clients=qr.LpBall(0.2, 2),
+    regulariser=qr.L2(1e-2),
+)
+LIMIT = qr.Problem(
+    qr.Logistic(),
+    over_samples=qr.Mean(label=-1.0),
+    local_constraint=qr.NeymanPearson(1.0, 0.6),
+    regulariser=qr.L2(1e-2),
+)
+
+
+class Faulty:
+    """Sites whose messages get lost on the way there, on the way back, or are carried out twice."""
+
+    def __init__(self, sites: dict[str, Party], seed: int, share: float) -> None:
+        self.sites, self.rng, self.share = sites, random.Random(seed), share
+
+    def calls(self):
+        return {name: lambda data, name=name: self.call(name, data) for name in self.sites}
+
+    def call(self, name: str, data: bytes) -> bytes:
+        fate = self.rng.random() / self.share
+        if fate < 0.25:
+            raise ConnectionError("lost on the way to the site")
+        answer = self.sites[name].answer("server", data)
+        if fate < 0.5:
+            raise ConnectionError("lost on the way back")
+        if fate < 0.75:
+            assert self.sites[name].answer("server", data) == answer  # carried out once
+        elif fate < 1:
+            return answer[:-3]  # cut short
+        return answer
+
+
+def solved(problem, sites, **options):
+    transport = LocalTransport(sites)
+    agreement = agree(transport, "experiment", problem, patience=20.0)
+    engine = Network(agreement.session, **options.pop("engine", {}))
+    return qr.solve(agreement.problem, agreement.metadata, engine=engine, **options)
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Messages are sent again at once."""
+    monkeypatch.setattr("quorate.engines.link.SHORTEST", 0.001)
+    monkeypatch.setattr("quorate.engines.link.LONGEST", 0.01)
+
+
+@pytest.mark.parametrize("algorithm", [qr.Bundle(), qr.ADLPMM(max_rounds=15)], ids=["cuts", "ADMM"])
+@pytest.mark.parametrize("seed", range(3))
+def test_lost_repeated_and_damaged_messages_change_no_bit(algorithm, seed, tmp_path, quick):
+    faulty = Faulty(parties(ROWS, tmp_path / "a"), seed, share=0.3)
+    there = solved(BALL, faulty.calls(), algorithm=algorithm)
+    calm = Faulty(parties(ROWS, tmp_path / "b"), seed, share=1e-9)
+    assert encode(there.state) == encode(solved(BALL, calm.calls(), algorithm=algorithm).state)
+
+
+def test_a_site_that_dies_goes_on_from_its_disk(tmp_path, quick):
+    whole = solved(LIMIT, Faulty(parties(ROWS, tmp_path / "b"), 0, 1e-9).calls())
+    sites = parties(ROWS, tmp_path / "a")
+    calls = Faulty(sites, 0, 1e-9).calls()
+    count = iter(range(10**6))
+
+    def dying(data: bytes) -> bytes:
+        if next(count) % 7 == 3:  # another process opens the same folder
+            rows = of_federation(ROWS.restrict("site b1"))
+            sites["site b1"] = Party("site b1", rows, tmp_path / "a" / "site b1")
+        return sites["site b1"].answer("server", data)
+
+    again = solved(LIMIT, calls | {"site b1": dying}, algorithm=qr.ProximalAL(max_rounds=40))
+    other = solved(
+        LIMIT,
+        Faulty(parties(ROWS, tmp_path / "c"), 0, 1e-9).calls(),
+        algorithm=qr.ProximalAL(max_rounds=40),
+    )
+    assert encode(again.state) == encode(other.state)
+    assert whole.outcome.stop is Stop.OPTIMAL
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [qr.Bundle(), qr.ADLPMM(tol=1e-6, max_rounds=600), qr.EpigraphADMM(tol=1e-6, max_rounds=600)],
+    ids=lambda algorithm: type(algorithm).__name__,
+)
+def test_a_site_whose_disk_is_lost_takes_part_again(algorithm, tmp_path, quick):
+    sites = parties(ROWS, tmp_path)
+    calls = Faulty(sites, 0, 1e-9).calls()
+    count = iter(range(10**6))
+
+    def forgetful(data: bytes) -> bytes:
+        if next(count) == 9:
+            shutil.rmtree(tmp_path / "site b1")
+            rows = of_federation(ROWS.restrict("site b1"))
+            sites["site b1"] = Party("site b1", rows, tmp_path / "site b1")
+        return sites["site b1"].answer("server", data)
+
+    solution = solved(BALL, calls | {"site b1": forgetful}, algorithm=algorithm)
+    best = qr.solve(BALL, ROWS).certificate
+    assert solution.certificate.value <= best.value * (1 + 1e-3)
+    # whoever keeps nothing between two messages has lost nothing
+    told = any("lost what it keeps" in note for note in solution.notes)
+    assert told is not type(algorithm).stateless
+
+
+def test_a_server_that_dies_goes_on_from_its_checkpoint(tmp_path, quick):
+    calm = Faulty(parties(ROWS, tmp_path / "b"), 0, 1e-9)
+    whole = solved(LIMIT, calm.calls(), algorithm=qr.ProximalAL(max_rounds=60))
+
+    class DeathError(Exception):
+        """Of the server."""
+
+    sites, file = Faulty(parties(ROWS, tmp_path / "a"), 0, 1e-9).calls(), tmp_path / "server"
+    for dies in (5, 6, 20, None):
+
+        def watch(row, state, dies=dies):
+            if row["round"] == dies:
+                raise DeathError
+
+        options = {"engine": {"checkpoint": file}, "resume": file.exists(), "watch": [watch]}
+        method = qr.ProximalAL(max_rounds=60)
+        if dies is None:
+            solution = solved(LIMIT, sites, algorithm=method, **options)
+        else:
+            with pytest.raises(DeathError):
+                solved(LIMIT, sites, algorithm=method, **options)
+    assert encode(solution.state) == encode(whole.state)
+
+
+def test_a_silent_site_stalls_a_run_that_goes_on_later(tmp_path, quick):
+    sites, silent = Faulty(parties(ROWS, tmp_path / "a"), 0, 1e-9).calls(), [False]
+    inner = sites["site c2"]
+
+    def sleepy(data: bytes) -> bytes:
+        if silent[0]:
+            raise ConnectionError("no route to the site")
+        return inner(data)
+
+    def hush(row, state):
+        silent[0] = row["round"] >= 4
+
+    transport = LocalTransport(sites | {"site c2": sleepy})
+    agreement = agree(transport, "experiment", BALL, patience=0.2)
+    engine = Network(agreement.session, checkpoint=tmp_path / "server")
+    concrete, data = agreement.problem.at(agreement.metadata)
+    method = replace(qr.Bundle(), problem=concrete)
+    run = engine.run(method, data, watch=[hush])
+    assert run.outcome.stop is Stop.STALLED
+    assert "site c2" in run.outcome.text
+    assert run.rounds == 4
+    silent[0] = False
+    again = engine.run(method, data, resume=True)
+    assert again.outcome.stop is Stop.OPTIMAL
+
+
+def test_a_site_that_never_answers_is_named(tmp_path, quick):
+    sites = Faulty(parties(ROWS, tmp_path), 0, 1e-9).calls()
+
+    def away(data: bytes) -> bytes:
+        raise ConnectionError("nobody there")
+
+    with pytest.raises(SilentError, match=r"site d3 .*nobody there"):
+        agree(LocalTransport(sites | {"site d3": away}), "e", BALL, patience=0.2)
+
+
+def asked(party: Party, body, experiment="experiment", site=None, sender="server"):
+    envelope = Envelope(experiment, site or party.name, 7, body)
+    return decode(party.answer(sender, encode(envelope))).body
+
+
+def test_a_repeated_turn_is_answered_alike_and_another_one_is_not_carried_out(tmp_path):
+    sites = parties(ROWS, tmp_path)
+    transport = LocalTransport({n: lambda d, p=p: p.answer("server", d) for n, p in sites.items()})
+    agreement = agree(transport, "experiment", BALL, patience=20.0)
+    concrete, data = agreement.problem.at(agreement.metadata)
+    Network(agreement.session).run(replace(qr.ADLPMM(), problem=concrete), data, max_rounds=3)
+    party = sites["site a0"]
+    ((_, name), run), *_ = party.runs.items()
+    before = run.state
+    message = decode(encode(before.answer))  # no message at all
+    for turn in (-1, 0, before.turn + 1, 10**6):
+        assert isinstance(asked(party, Step(name, turn, message)), Lost)
+    answer = asked(party, Step(name, before.turn, message))
+    assert isinstance(answer, Failed)
+    assert party.runs["experiment", name].state is before
+    assert not isinstance(answer, Stepped)
+
+
+@pytest.mark.parametrize("data", [b"", b"\0" * 100, b"QRM\x89" + b"\0" * 60], ids=repr)
+def test_bytes_that_are_no_message_are_refused(data, tmp_path):
+    party = next(iter(parties(ROWS, tmp_path).values()))
+    body = decode(party.answer("server", data)).body
+    assert isinstance(body, Refused)
+    assert body.rule == "message"
+
+
+def test_a_message_for_another_site_and_a_record_that_is_no_question_are_refused(tmp_path):
+    party = next(iter(parties(ROWS, tmp_path).values()))
+    for body, site in ((Failed("x"), None), (Step("r", 0, Failed("x")), "site b1")):
+        assert isinstance(asked(party, body, site=site), Refused)
