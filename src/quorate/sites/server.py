@@ -22,7 +22,7 @@ from quorate.sites.rows import Roles
 from quorate.sites.session import agree
 from quorate.solution.solve import solve
 from quorate.statements import stated, statement_bytes
-from quorate.storage import write_whole
+from quorate.storage import make_folder, write_whole
 
 DONE, STATE, SOLUTION = "done", "server.checkpoint", "solution.qr"
 SETTINGS = ("tol", "atol", "max_rounds", "seed")  # of ``solve``, that a job may have
@@ -67,6 +67,7 @@ def serve(transport: Transport, folder: Path, job: Mapping[str, str]) -> None:
     """
     if (folder / DONE).exists():
         return
+    make_folder(folder)
     settings = json.loads(job["settings"])
     patience = settings.pop("patience")
     problem = stated(_bytes(job["problem"]), Problem)
