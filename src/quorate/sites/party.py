@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -52,9 +53,10 @@ from quorate.sites.policy import Proposal, Refusal
 from quorate.sites.rows import OwnRows, Source, of_site
 from quorate.sites.site_file import read_site
 from quorate.statements import digest, stated
-from quorate.storage import OWN, make_folder, write_whole
+from quorate.storage import OWN, Lock, make_folder, write_whole
 
 LARGEST = 2**28  # bytes of a message
+BUSY = 60.0  # seconds in which another process may let go of the folder
 
 
 class NotAgreedError(Exception):
@@ -117,11 +119,19 @@ class Party:
     rows : its rows, by what the server says of the columns
     folder : where it keeps its state; nobody else may read it
     guard : its policy and its log
+    held : what is let go of in the end, such as the lock of the folder
     """
 
-    def __init__(self, name: str, rows: Source, folder: Path, guard: Guard | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        rows: Source,
+        folder: Path,
+        guard: Guard | None = None,
+        held: ExitStack | None = None,
+    ) -> None:
         self.name, self.source, self.folder = name, rows, folder
-        self.guard = guard or Guard()
+        self.guard, self.held = guard or Guard(), held or ExitStack()
         self.rows: dict[str, OwnRows] = {}  # by what the server says of the columns
         self.known: dict[str, Known] = {}  # by experiment
         self.runs: dict[tuple[str, str], Run] = {}
@@ -346,6 +356,7 @@ class Party:
         """Forget what this process knows; the disk has it."""
         self.known.clear()
         self.runs.clear()
+        self.held.close()
 
 
 def open_party(folder: Path, name: str) -> Party:
@@ -362,10 +373,14 @@ def open_party(folder: Path, name: str) -> Party:
             f"the engine knows this site as {name!r}, and its site.toml as {site.site.name!r}: give"
             " both the same name."
         )
+    make_folder(site.state)
+    held = ExitStack()
+    # the process of an earlier job may linger
+    held.enter_context(Lock(site.state / "lock").alone(f"another process works for {name}", BUSY))
     log = AuditLog.open(site.log, name)
     log.note(f"opened with the policy {site.policy.digest()}")
     guard = Guard(site.policy, log, package_digest())
-    return Party(name, of_site(site), site.state, guard)
+    return Party(name, of_site(site), site.state, guard, held)
 
 
 def _plain_name(name: str) -> str:
