@@ -24,12 +24,12 @@ from quorate.arrays import Block, stream
 from quorate.codec import home
 from quorate.engines.flower.bundle import package_digest
 from quorate.engines.wire import (
-    Begin,
-    Begun,
     Envelope,
     Failed,
     Lost,
     Refused,
+    RunStarted,
+    StartRun,
     Step,
     Stepped,
     Unknown,
@@ -179,7 +179,7 @@ class Party:
                 return self._introduced(sender, body)
             if isinstance(body, Agree):
                 return self._agreed(sender, experiment, body)
-            if isinstance(body, Begin):
+            if isinstance(body, StartRun):
                 return self._begun(sender, experiment, body)
             if isinstance(body, Step):
                 return self._stepped(experiment, body)
@@ -272,7 +272,7 @@ class Party:
 
     # ---- runs
 
-    def _begun(self, sender: str, experiment: str, ask: Begin) -> Begun:
+    def _begun(self, sender: str, experiment: str, ask: StartRun) -> RunStarted:
         known = self._agreement(experiment)
         block, run = known.block, self._run(experiment, ask.run)
         if run is None:
@@ -292,7 +292,7 @@ class Party:
             self._keep(experiment, run)
         elif (run.state.method.tobytes(), run.state.seed) != (ask.method.tobytes(), ask.seed):
             raise ValueError(f"the run {ask.run!r:.40} was begun with another algorithm or seed.")
-        return Begun(ask.run, run.state.turn)
+        return RunStarted(ask.run, run.state.turn)
 
     @staticmethod
     def _algorithm(method: NDArray[np.uint8], known: Known) -> Algorithm:
