@@ -137,7 +137,7 @@ def load(path: Path, kind: type[T] = Checkpoint) -> T:
         value = decode(path.read_bytes())
     except FileNotFoundError:
         raise CheckpointError(
-            f"no checkpoint at {path}: nothing to resume. StartRun a new run (resume=False)"
+            f"no checkpoint at {path}: nothing to resume. Begin a new run (resume=False)"
         ) from None
     except CodecError as error:
         raise CheckpointError(
