@@ -20,7 +20,6 @@ from quorate.sites.session import agree
 from quorate.solution.configure import configure
 from quorate.statements import digest, statement_bytes
 
-PRIVATE = replace(PROBLEM, over_clients=qr.Mean(), privacy=qr.Budget(3.0, 1e-6))
 FAIR = replace(PROBLEM, over_clients=qr.Mean(), local_constraint=qr.DemographicParity("sex", 0.3))
 DEMAND = """
 [[policy.constraint]]
@@ -66,8 +65,6 @@ VIOLATIONS = {
     "other version": ("allowed_versions", 'allowed_versions = ["9.9"]', PROBLEM, roles(), 120),
     "other server": ("allowed_servers", 'allowed_servers = ["friend"]', PROBLEM, roles(), 120),
     "no budget": ("maximum_epsilon", "maximum_epsilon = 1.0", PROBLEM, roles(), 120),
-    "too large an epsilon": ("maximum_epsilon", "maximum_epsilon = 1.0", PRIVATE, roles(), 120),
-    "too large a delta": ("maximum_delta", "maximum_delta = 1e-9", PRIVATE, roles(), 120),
     "too loose a constraint": (
         "constraint",
         DEMAND,

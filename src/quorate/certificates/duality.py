@@ -254,6 +254,8 @@ def run_all(rounds: Algorithm, data: Federation | Metadata, engine: Engine | Non
     run = (engine or InProcess()).run(rounds, data)
     if run.outcome.stop is Stop.INTERRUPTED:  # half a proof proves nothing
         raise KeyboardInterrupt
+    if run.outcome.stop is Stop.STALLED:
+        raise TimeoutError(f"the certificate: {run.outcome.text}")
     return run
 
 

@@ -22,7 +22,7 @@ SHORTEST, LONGEST = 0.2, 10.0  # seconds until a message is sent again
 STOPPING = Refused, Failed, Unknown, Lost  # answers after which a site is sent nothing more
 
 
-class SilentError(RuntimeError):
+class SilentError(TimeoutError):
     """A site has not answered for as long as the server is willing to wait."""
 
     def __init__(self, site: str, seconds: float, reason: str) -> None:

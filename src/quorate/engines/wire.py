@@ -29,7 +29,7 @@ class Envelope:
 
 @record
 class StartRun:
-    """StartRun a run of an algorithm, or say how far it is where the site knows it already.
+    """Begin a run of an algorithm, or say how far it is where the site knows it already.
 
     ``turn`` is where the server stands, which a site that has no memory of its own can go on from.
     """

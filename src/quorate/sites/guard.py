@@ -15,12 +15,14 @@ from quorate.engines.wire import Envelope, Step
 from quorate.sites.audit import AuditLog, contents
 from quorate.sites.policy import Policy, Proposal, Refusal
 
-# the rules that are judged when a site is asked about its rows, and those of its agreement
-OF_ROWS = (
+# the rules that are judged before any row is read, when a site is asked about its rows, when it
+# agrees, and when a run begins
+OF_PROBLEM = (
     *("allowed_servers", "allowed_versions", "pinned_software", "pinned_problems"),
-    *("allowed_columns", "disallowed_columns", "minimum_rows", "minimum_level_rows"),
+    *("allowed_columns", "disallowed_columns"),
     *("maximum_epsilon", "maximum_delta", "constraint"),
 )
+OF_ROWS = (*OF_PROBLEM, "minimum_rows", "minimum_level_rows")
 OF_AGREEMENT = (*OF_ROWS, "minimum_organizations", "maximum_parameter_share")
 OF_RUN = (*OF_AGREEMENT, "allowed_algorithms", "allowed_messages")
 
@@ -63,6 +65,14 @@ class Guard:
         refusal = self.policy.refuse_message(kind, sender)
         if refusal and (isinstance(body, Step) or refusal.rule != "allowed_messages"):
             raise RefusedByPolicyError([refusal])
+
+    def told(self, error: Exception) -> str:
+        """What the server is told of an error, whose text may quote rows: that stays in the log."""
+        text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        if self.log is None:
+            return text
+        self.log.note(text)
+        return f"{type(error).__name__}; the site's log says more"
 
     def heard(self, sender: str, envelope: Envelope | None, size: int) -> None:
         """Write down what came in; the line reaches the disk with the answer's."""

@@ -20,8 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from quorate.algorithms.alternatives import check_requirements
+from quorate.algorithms.method import Method
 from quorate.arrays import Block, stream
-from quorate.codec import home
+from quorate.codec import FIELDS, home
 from quorate.engines.flower.bundle import package_digest
 from quorate.engines.wire import (
     Envelope,
@@ -42,6 +44,7 @@ from quorate.sites.audit import AuditLog
 from quorate.sites.demands import held_constraints
 from quorate.sites.guard import (
     OF_AGREEMENT,
+    OF_PROBLEM,
     OF_ROWS,
     OF_RUN,
     Guard,
@@ -50,8 +53,9 @@ from quorate.sites.guard import (
 from quorate.sites.messages import Agree, Agreed, Introduce
 from quorate.sites.methods import method_of
 from quorate.sites.policy import Proposal, Refusal
-from quorate.sites.rows import OwnRows, Source, of_site
+from quorate.sites.rows import OwnRows, Source, columns_of, of_site
 from quorate.sites.site_file import read_site
+from quorate.solution.configure import setting_of
 from quorate.statements import digest, stated
 from quorate.storage import OWN, Lock, make_folder, write_whole
 
@@ -67,6 +71,7 @@ class NotAgreedError(Exception):
 class Agreement:
     """What a site has agreed to, for its disk."""
 
+    sender: str
     ask: Introduce
     introductions: tuple[Introduced, ...]
 
@@ -148,8 +153,11 @@ class Party:
         else:
             try:
                 body = self._answer(sender, envelope.experiment, envelope.body)
+                encode(body)
             except RefusedByPolicyError as refused:
                 refusals = refused.refusals
+            except Exception as error:
+                body = Failed(self.guard.told(error))
         if refusals:
             body = Refused(refusals[0].rule, refusals[0].answer)
         reply = replace(envelope, body=body)
@@ -166,7 +174,7 @@ class Party:
         except CodecError as error:
             return None, str(error)
         if not isinstance(envelope, Envelope) or not _is_plain(envelope):
-            return None, f"a {type(envelope).__name__} is no envelope of quorate."
+            return None, f"a {type(envelope).__name__} is no envelope with a question."
         if envelope.site != self.name:
             return None, f"the message is for the site {envelope.site!r:.60}."
         return envelope, ""
@@ -182,42 +190,55 @@ class Party:
             if isinstance(body, StartRun):
                 return self._begun(sender, experiment, body)
             if isinstance(body, Step):
-                return self._stepped(experiment, body)
-        except RefusedByPolicyError:
-            raise
+                return self._stepped(sender, experiment, body)
         except NotAgreedError as unknown:
             return Unknown(str(unknown))
-        except Exception as error:
-            return Failed(f"{type(error).__name__}: {' '.join(str(error).split())}")
         text = f"a {type(body).__name__} is no question that a site answers."
         raise RefusedByPolicyError([Refusal("message", text, text)])
 
     # ---- what it agrees to
 
     def _introduced(self, sender: str, ask: Introduce) -> Introduced:
-        problem, rows = stated(ask.problem.tobytes(), Problem), self._rows(ask.roles)
+        problem, rows = self._asked(sender, ask)
         self.guard.judge(self._proposal(sender, ask, problem, rows), OF_ROWS)
         return self._facts(problem, rows)
 
+    def _asked(self, sender: str, ask: Introduce) -> tuple[Problem, OwnRows]:
+        """The problem and the rows that a server asks for; what can be judged without the rows is
+        judged before they are read.
+        """
+        problem = stated(ask.problem.tobytes(), Problem)
+        self.guard.judge(self._proposal(sender, ask, problem), OF_PROBLEM)
+        if problem.privacy is not None and self.guard.policy is not None:
+            text = "maximum_epsilon: this version keeps no privacy ledger at a site."
+            raise RefusedByPolicyError([Refusal("maximum_epsilon", text, text)])
+        return problem, self._rows(ask.roles)
+
     def _rows(self, roles: str) -> OwnRows:
         if roles not in self.rows:
-            self.rows = {roles: self.source(roles)}
-            if self.rows[roles].train.names != (self.name,):
+            rows = self.source(roles)
+            if rows.train.names != (self.name,):
                 raise ValueError("these rows are another site's.")
+            self.rows = {roles: rows}
         return self.rows[roles]
 
-    def _proposal(self, sender: str, ask: Introduce, problem: Problem, rows: OwnRows) -> Proposal:
-        """What the policy has to know of a problem and the rows that it asks for."""
+    def _proposal(
+        self, sender: str, ask: Introduce, problem: Problem, rows: OwnRows | None = None
+    ) -> Proposal:
+        """What the policy has to know of a problem and of the rows that it asks for, where these
+        are read.
+        """
         budget = problem.privacy
+        columns = columns_of(ask.roles) if rows is None else rows.columns
         return Proposal(
             server=sender,
             site=self.name,
             problem_digest=digest(ask.problem.tobytes()).replace("-", ""),
             software_digest=self.guard.software,
             version=ask.software,
-            columns=rows.columns,
-            rows=int(rows.train.sizes[0]),
-            levels=rows.levels,
+            columns=columns,
+            rows=None if rows is None else int(rows.train.sizes[0]),
+            levels=None if rows is None else rows.levels,
             epsilon=math.inf if budget is None else budget.epsilon,
             delta=0.0 if budget is None else budget.delta,
             constraints=held_constraints(problem.local_constraint, problem.constraint),
@@ -230,8 +251,15 @@ class Party:
         return introduced(asked, with_columns(train, asked.columns), 0, train.digests()[0])
 
     def _agreed(self, sender: str, experiment: str, ask: Agree) -> Agreed:
-        agreement = Agreement(ask.ask, ask.introductions)
-        known = self._read(sender, agreement)
+        agreement = Agreement(sender, ask.ask, ask.introductions)
+        kept = self._kept(experiment, "agreed", Agreement)
+        if kept is not None and encode(kept) != encode(agreement):
+            text = (
+                f"the site has agreed to another experiment of the name {experiment!r:.60}: give"
+                " this one another name."
+            )
+            raise RefusedByPolicyError([Refusal("experiment", text, text)])
+        known = self._read(agreement)
         self.guard.judge(known.proposal, OF_AGREEMENT)
         file = self._file(experiment, "agreed")
         make_folder(file.parent)
@@ -241,10 +269,10 @@ class Party:
         mark = "" if policy is None else policy.digest()
         return Agreed(digest(ask.ask.problem.tobytes()), version("quorate"), mark)
 
-    def _read(self, sender: str, agreement: Agreement) -> Known:
+    def _read(self, agreement: Agreement) -> Known:
         """The problem as all sites have it, and this site's rows as it reads them."""
-        ask = agreement.ask
-        problem, rows = stated(ask.problem.tobytes(), Problem), self._rows(ask.roles)
+        sender, ask = agreement.sender, agreement.ask
+        problem, rows = self._asked(sender, ask)
         if encode(self._facts(problem, rows)) not in map(encode, agreement.introductions):
             raise ValueError(
                 "the server does not say of this site what its rows are: begin the experiment"
@@ -261,29 +289,28 @@ class Party:
         mine = replace(block, index=np.array([metadata.position(self.name)]))
         return Known(concrete, mine, coded, proposal)
 
-    def _agreement(self, experiment: str) -> Known:
-        """What the site has agreed to, from its disk where this process does not know it yet."""
+    def _agreement(self, sender: str, experiment: str) -> Known:
+        """What the site has agreed to with this server, from its disk where this process does not
+        know it yet.
+        """
         if experiment not in self.known:
             kept = self._kept(experiment, "agreed", Agreement)
             if kept is None:
                 raise NotAgreedError("experiment")
-            self.known[experiment] = self._read("", kept)
-        return self.known[experiment]
+            self.known[experiment] = self._read(kept)
+        known = self.known[experiment]
+        if known.proposal.server != sender:
+            text = "the site has agreed to this experiment with another server."
+            raise RefusedByPolicyError([Refusal("allowed_servers", text, text)])
+        return known
 
     # ---- runs
 
     def _begun(self, sender: str, experiment: str, ask: StartRun) -> RunStarted:
-        known = self._agreement(experiment)
-        block, run = known.block, self._run(experiment, ask.run)
+        known = self._agreement(sender, experiment)
+        block, run = known.block, self._run(known, experiment, ask.run)
         if run is None:
             algorithm = self._algorithm(ask.method, known)
-            proposal = replace(
-                known.proposal,
-                server=sender,
-                algorithm=short_name("algorithm", algorithm) or home(type(algorithm)),
-                messages=[kind.__name__ for kind in algorithm.on_client],
-            )
-            self.guard.judge(proposal, OF_RUN)
             turn = ask.turn if algorithm.stateless else 0
             state = RunState(ask.run, ask.method, ask.seed, turn, None, "", None)
             if not algorithm.stateless:
@@ -294,19 +321,32 @@ class Party:
             raise ValueError(f"the run {ask.run!r:.40} was begun with another algorithm or seed.")
         return RunStarted(ask.run, run.state.turn)
 
-    @staticmethod
-    def _algorithm(method: NDArray[np.uint8], known: Known) -> Algorithm:
-        return method_of(method.tobytes()).at_client(known.problem, known.metadata)
+    def _algorithm(self, method: NDArray[np.uint8], known: Known) -> Algorithm:
+        """The algorithm of a statement with the site's problem, where the policy allows it and it
+        takes the problem.
+        """
+        algorithm = method_of(method.tobytes())
+        if isinstance(algorithm, Method):
+            name = short_name("algorithm", algorithm) or home(type(algorithm))
+            messages = [kind.__name__ for kind in algorithm.on_client]
+            proposal = replace(known.proposal, algorithm=name, messages=messages)
+            self.guard.judge(proposal, OF_RUN)
+            check_requirements(algorithm, known.problem, setting_of(known.metadata))
+        elif known.problem.privacy is not None:
+            raise ValueError("a certificate is computed from the rows exactly, without noise.")
+        return algorithm.at_client(known.problem, known.metadata)
 
-    def _stepped(self, experiment: str, ask: Step) -> Stepped | Lost:
-        block = self._agreement(experiment).block
-        run = self._run(experiment, ask.run)
+    def _stepped(self, sender: str, experiment: str, ask: Step) -> Stepped | Lost:
+        known = self._agreement(sender, experiment)
+        block, run = known.block, self._run(known, experiment, ask.run)
         if run is None:
             raise NotAgreedError("run")
         state, mark = run.state, hashlib.sha256(encode(ask.message)).hexdigest()
         conclusion = isinstance(ask.message, Conclude)
         if ask.turn == state.turn - 1 and mark == state.asked and not conclusion:
             return Stepped(ask.run, ask.turn, state.answer)
+        if run.algorithm.stateless and ask.turn >= 0:  # it may go on from anywhere
+            state = replace(state, turn=ask.turn)
         # a run may end while this site's last answer is on its way
         if ask.turn != state.turn and not (conclusion and ask.turn == state.turn - 1):
             return Lost(ask.run, state.turn)
@@ -324,15 +364,14 @@ class Party:
             self._keep(experiment, replace(run, state=new))
         return Stepped(ask.run, ask.turn, upload)
 
-    def _run(self, experiment: str, name: str) -> Run | None:
+    def _run(self, known: Known, experiment: str, name: str) -> Run | None:
         """A run that the site takes part in, from its disk where this process does not know it."""
-        known = self.runs.get((experiment, name))
-        if known is None:
+        run = self.runs.get((experiment, name))
+        if run is None:
             kept = self._kept(experiment, _plain_name(name), RunState)
             if kept is not None and kept.run == name:
-                known = Run(kept, self._algorithm(kept.method, self._agreement(experiment)))
-                self.runs[experiment, name] = known
-        return known
+                run = self.runs[experiment, name] = Run(kept, self._algorithm(kept.method, known))
+        return run
 
     def _keep(self, experiment: str, run: Run) -> None:
         """Write where a run is, before anything of it leaves the site."""
@@ -391,4 +430,7 @@ def _plain_name(name: str) -> str:
 def _is_plain(envelope: Envelope) -> bool:
     """Whether the fields beside the body are what they have to be."""
     texts = isinstance(envelope.experiment, str) and isinstance(envelope.site, str)
-    return texts and type(envelope.number) is int and 0 <= envelope.number < 2**53
+    body = envelope.body
+    inside = body.message if isinstance(body, Step) else body
+    asks = isinstance(body, Introduce | Agree | StartRun | Step) and type(inside) in FIELDS
+    return texts and asks and type(envelope.number) is int and 0 <= envelope.number < 2**53

@@ -81,6 +81,17 @@ class OwnRows:
     levels: tuple[LevelCount, ...]
 
 
+def columns_of(text: str) -> tuple[str, ...] | None:
+    """The columns of the site's table that a server means; None where it does not say."""
+    if not text:
+        return None
+    roles = Roles.of(text)
+    schema = Schema.from_dict(roles.schema)
+    person = () if roles.person is None else (roles.person,)
+    named = (roles.target, *(column.name for column in schema.columns), *roles.columns, *person)
+    return tuple(dict.fromkeys(named))
+
+
 Source = Callable[[str], OwnRows]  # of the text of `Roles`
 
 
@@ -113,8 +124,7 @@ def of_site(site: SiteFile) -> Source:
             positive=roles.positive,
         )
         train, test = apart(fed, roles.test, roles.seed) if roles.test else (fed, None)
-        named = (roles.target, *(column.name for column in schema.columns), *roles.columns)
-        used = tuple(dict.fromkeys(named))
+        used = columns_of(text) or ()
         levels = level_counts(table, used, site.data.categorical, site.policy.show_levels)
         return OwnRows(train, test, used, levels)
 

@@ -17,7 +17,6 @@ from quorate.algorithms.method import Method
 from quorate.engines.network import Network
 from quorate.engines.transport import Transport
 from quorate.problem.problem import Problem
-from quorate.rounds import Stop
 from quorate.sites.rows import Roles
 from quorate.sites.session import agree
 from quorate.solution.solve import solve
@@ -82,8 +81,6 @@ def serve(transport: Transport, folder: Path, job: Mapping[str, str]) -> None:
         resume=state.exists(),
         **settings,
     )
-    if solution.outcome.stop is Stop.STALLED and "has not answered" in solution.outcome.text:
-        raise TimeoutError(solution.outcome.text)
     solution.save(folder / SOLUTION)
     write_whole(folder / DONE, solution.outcome.text.encode())
 

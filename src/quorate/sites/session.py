@@ -65,12 +65,17 @@ def agree(
     link = Link(transport, experiment, sites, patience)
     ask = Introduce(np.frombuffer(written, np.uint8), version("quorate"), roles)
     introduced = _all(link, [ask], Introduced)
+    if odd := [n for n, each in zip(sites, introduced, strict=True) if str(each.client) != n]:
+        raise ValueError(f"the site {odd[0]} introduces itself by another name.")
     metadata = Metadata.of(introduced, server)
     problem.at(metadata)  # before any site is bound to it
     agreement = Agree(ask, tuple(introduced))
-    _all(link, [agreement], Agreed)
+    mark = digest(written)
+    for name, told in zip(sites, _all(link, [agreement], Agreed), strict=True):
+        if told.problem != mark:
+            raise ValueError(f"the site {name} agrees to another problem, {told.problem:.60}.")
     session = Session(link, lambda site: [agreement], method_bytes)
-    return Agreement(problem, session, metadata, digest(written))
+    return Agreement(problem, session, metadata, mark)
 
 
 def _all(link: Link, bodies: Sequence[Any], kind: type) -> list[Any]:
