@@ -29,7 +29,7 @@ from quorate.engines.in_flight import Kind
 from quorate.engines.interrupts import Interrupts
 from quorate.engines.link import Link, SilentError
 from quorate.engines.waiting import View, Waiting
-from quorate.engines.wire import Begin, Failed, Lost, Refused, Step, Stepped, Unknown
+from quorate.engines.wire import Failed, Lost, Refused, StartRun, Step, Stepped, Unknown
 from quorate.rounds import (
     Algorithm,
     Conclude,
@@ -185,9 +185,9 @@ class Sites(Clients):
         self.link.send(i, [*begin, self._step(i)])
         self.begun[i] = True
 
-    def _begin(self, i: int) -> Begin:
+    def _begin(self, i: int) -> StartRun:
         method = np.frombuffer(self.method, np.uint8)
-        return Begin(self.run, method, self.seed, int(self.flight.turns[i]))
+        return StartRun(self.run, method, self.seed, int(self.flight.turns[i]))
 
     def _step(self, i: int) -> Step:
         message = self.flight.message(np.array([i]))

@@ -1,9 +1,9 @@
 """The messages between the server and a site, beside those of the algorithms.
 
 Each is the body of an `Envelope`, by which the two ends know what a reply belongs to. A run of an
-algorithm at a site begins with ``Begin``; then every ``Step`` has the number of its turn, so that
-one that is sent twice is carried out once: a site answers the last turn again with the same bytes,
-carries out the next one, and answers ``Lost`` where its own count is another.
+algorithm at a site begins with ``StartRun``. Then every ``Step`` has the number of its turn, so
+that one that is sent twice is carried out once: a site answers the last turn again with the same
+bytes, carries out the next one, and answers ``Lost`` where its own count is another.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Envelope:
 
 
 @record
-class Begin:
-    """Begin a run of an algorithm, or say how far it is where the site knows it already.
+class StartRun:
+    """StartRun a run of an algorithm, or say how far it is where the site knows it already.
 
     ``turn`` is where the server stands, which a site that has no memory of its own can go on from.
     """
@@ -41,7 +41,7 @@ class Begin:
 
 
 @record
-class Begun:
+class RunStarted:
     """How many messages of the run the site has answered."""
 
     run: str

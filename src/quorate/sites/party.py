@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -23,12 +24,12 @@ from quorate.arrays import Block, stream
 from quorate.codec import home
 from quorate.engines.flower.bundle import package_digest
 from quorate.engines.wire import (
-    Begin,
-    Begun,
     Envelope,
     Failed,
     Lost,
     Refused,
+    RunStarted,
+    StartRun,
     Step,
     Stepped,
     Unknown,
@@ -52,9 +53,10 @@ from quorate.sites.policy import Proposal, Refusal
 from quorate.sites.rows import OwnRows, Source, of_site
 from quorate.sites.site_file import read_site
 from quorate.statements import digest, stated
-from quorate.storage import OWN, make_folder, write_whole
+from quorate.storage import OWN, Lock, make_folder, write_whole
 
 LARGEST = 2**28  # bytes of a message
+BUSY = 60.0  # seconds in which another process may let go of the folder
 
 
 class NotAgreedError(Exception):
@@ -117,11 +119,19 @@ class Party:
     rows : its rows, by what the server says of the columns
     folder : where it keeps its state; nobody else may read it
     guard : its policy and its log
+    held : what is let go of in the end, such as the lock of the folder
     """
 
-    def __init__(self, name: str, rows: Source, folder: Path, guard: Guard | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        rows: Source,
+        folder: Path,
+        guard: Guard | None = None,
+        held: ExitStack | None = None,
+    ) -> None:
         self.name, self.source, self.folder = name, rows, folder
-        self.guard = guard or Guard()
+        self.guard, self.held = guard or Guard(), held or ExitStack()
         self.rows: dict[str, OwnRows] = {}  # by what the server says of the columns
         self.known: dict[str, Known] = {}  # by experiment
         self.runs: dict[tuple[str, str], Run] = {}
@@ -169,7 +179,7 @@ class Party:
                 return self._introduced(sender, body)
             if isinstance(body, Agree):
                 return self._agreed(sender, experiment, body)
-            if isinstance(body, Begin):
+            if isinstance(body, StartRun):
                 return self._begun(sender, experiment, body)
             if isinstance(body, Step):
                 return self._stepped(experiment, body)
@@ -262,7 +272,7 @@ class Party:
 
     # ---- runs
 
-    def _begun(self, sender: str, experiment: str, ask: Begin) -> Begun:
+    def _begun(self, sender: str, experiment: str, ask: StartRun) -> RunStarted:
         known = self._agreement(experiment)
         block, run = known.block, self._run(experiment, ask.run)
         if run is None:
@@ -282,7 +292,7 @@ class Party:
             self._keep(experiment, run)
         elif (run.state.method.tobytes(), run.state.seed) != (ask.method.tobytes(), ask.seed):
             raise ValueError(f"the run {ask.run!r:.40} was begun with another algorithm or seed.")
-        return Begun(ask.run, run.state.turn)
+        return RunStarted(ask.run, run.state.turn)
 
     @staticmethod
     def _algorithm(method: NDArray[np.uint8], known: Known) -> Algorithm:
@@ -346,6 +356,7 @@ class Party:
         """Forget what this process knows; the disk has it."""
         self.known.clear()
         self.runs.clear()
+        self.held.close()
 
 
 def open_party(folder: Path, name: str) -> Party:
@@ -362,10 +373,14 @@ def open_party(folder: Path, name: str) -> Party:
             f"the engine knows this site as {name!r}, and its site.toml as {site.site.name!r}: give"
             " both the same name."
         )
+    make_folder(site.state)
+    held = ExitStack()
+    # the process of an earlier job may linger
+    held.enter_context(Lock(site.state / "lock").alone(f"another process works for {name}", BUSY))
     log = AuditLog.open(site.log, name)
     log.note(f"opened with the policy {site.policy.digest()}")
     guard = Guard(site.policy, log, package_digest())
-    return Party(name, of_site(site), site.state, guard)
+    return Party(name, of_site(site), site.state, guard, held)
 
 
 def _plain_name(name: str) -> str:

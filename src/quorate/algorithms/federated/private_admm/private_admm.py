@@ -185,7 +185,7 @@ class PrivateADMM(Settings):
                 f"NO privacy: {caveat} For comparisons with the paper only; else"
                 " Problem(privacy=Budget(...))."
             )
-            warnings.warn(text, NoPrivacyWarning, stacklevel=5)
+            warnings.warn(text, NoPrivacyWarning, stacklevel=6)
         plan = Mechanism(
             kind=kind,
             multiplier=multiplier,
