@@ -93,6 +93,7 @@ def test_enough_python_runs() -> None:
         "private",
         "aspire",
         "data",
+        "engines",
         "extending",
     }
 
