@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 CLIENT_ID = "client-id"  # the key of a SuperNode's configuration that holds the site's name
 HELLO, STEP = "query.hello", "query.step"  # Flower's types of the two messages
+UNNOTICED = 120.0  # seconds in which Flower notices that a node is dead
 LOST = {  # Flower's codes after which the same message is pushed again
     3: "the message is no longer on the SuperLink",
     4: "the answer is no longer on the SuperLink",
@@ -264,10 +265,13 @@ class FlowerTransport:
     def gather(self) -> None:
         """Wait until every site is connected; raises ``FlowerError`` for a node that is none."""
         end = self._clock() + self._limits.gather
+        alone = self._clock()  # when no two nodes were last one site
         while True:
             missing = [site for site in self._sites if self._nodes.of(site) is None]
-            wrong = [text for site in self._sites if (text := self._nodes.doubled(site))]
-            if wrong := [*wrong, *self._nodes.foreign.values()]:
+            doubled = [text for site in self._sites if (text := self._nodes.doubled(site))]
+            alone = alone if doubled else self._clock()
+            lasting = doubled if self._clock() - alone >= UNNOTICED else []
+            if wrong := [*lasting, *self._nodes.foreign.values()]:
                 raise FlowerError("; ".join(wrong))
             if not missing:
                 return
