@@ -63,7 +63,7 @@ class StateLostError(RuntimeError):
         self.state: Any = None  # the server's, when it noticed
         super().__init__(
             f"the site {site} has lost what it keeps of the run: it has answered {had} messages of"
-            f" it, and the server has {needed} answers. The run has to begin again at its model."
+            f" it, and the server has {needed} answers. It can begin again at its model."
         )
 
 
