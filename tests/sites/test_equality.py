@@ -29,6 +29,6 @@ def test_iterates_across_sites_are_those_one_by_one(example, tmp_path):
     alone = clock.run(example.algorithm, example.federation, seed=3, max_rounds=20)
     run = Network(agreement.session, First()).run(method, data, seed=3, max_rounds=20)
     again = Replay(run.log).run(example.algorithm, example.federation, max_rounds=20)
-    assert encode(run.state) == encode(again.state)
+    assert encode((run.state, run.concluded)) == encode((again.state, again.concluded))
     if all(len(ids) == rows.n_clients for ids in run.active):
         assert encode((run.state, run.concluded)) == encode((alone.state, alone.concluded))

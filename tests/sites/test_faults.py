@@ -4,16 +4,18 @@ import random
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from sites.helpers import parties
 from toy import federation
 
 import quorate as qr
 from quorate.engines.link import SilentError
-from quorate.engines.network import Network
+from quorate.engines.network import Network, RefusedError
 from quorate.engines.transport import LocalTransport
-from quorate.engines.wire import Envelope, Failed, Lost, Refused, Step, Stepped
+from quorate.engines.wire import Envelope, Failed, Lost, Refused, StartRun, Step, Stepped
 from quorate.rounds import Stop, decode, encode
+from quorate.sites.methods import method_bytes
 from quorate.sites.party import Party
 from quorate.sites.rows import of_federation
 from quorate.sites.session import agree
@@ -221,3 +223,57 @@ def test_a_message_for_another_site_and_a_record_that_is_no_question_are_refused
     party = next(iter(parties(ROWS, tmp_path).values()))
     for body, site in ((Failed("x"), None), (Step("r", 0, Failed("x")), "site b1")):
         assert isinstance(asked(party, body, site=site), Refused)
+
+
+def test_a_server_that_dies_after_a_run_has_begun_again_goes_on(tmp_path, quick):
+    sites = parties(ROWS, tmp_path / "a")
+    calls, count = Faulty(sites, 0, 1e-9).calls(), iter(range(10**6))
+
+    def forgetful(data: bytes) -> bytes:
+        if next(count) == 9:
+            shutil.rmtree(tmp_path / "a" / "site b1")
+            rows = of_federation(ROWS.restrict("site b1"))
+            sites["site b1"] = Party("site b1", rows, tmp_path / "a" / "site b1")
+        return sites["site b1"].answer("server", data)
+
+    class DeathError(Exception):
+        """Of the server."""
+
+    rounds = [0]
+
+    def watch(row, state):
+        rounds[0] += 1
+        if rounds[0] == 20:
+            raise DeathError
+
+    file, method = tmp_path / "server", qr.ADLPMM(max_rounds=40)
+    calls |= {"site b1": forgetful}
+    options = {"engine": {"checkpoint": file}, "algorithm": method, "watch": [watch]}
+    with pytest.raises(DeathError):
+        solved(BALL, calls, **options)
+    assert (tmp_path / "server.start").exists()
+    solution = solved(BALL, calls, resume=True, **options)
+    assert solution.rounds == 41
+    assert not solution.notes or "lost" not in solution.notes[0]
+
+
+def test_an_experiment_is_agreed_to_once_and_with_one_server(tmp_path):
+    sites = parties(ROWS, tmp_path)
+    calls = Faulty(sites, 0, 1e-9).calls()
+    agree(LocalTransport(calls), "experiment", BALL)
+    with pytest.raises(RefusedError, match="another experiment of the name"):
+        agree(LocalTransport(calls), "experiment", LIMIT)
+    agree(LocalTransport(calls), "experiment", BALL)  # the same again
+
+
+def test_a_method_for_one_owner_is_not_begun_at_one_of_several(tmp_path):
+    calls = Faulty(parties(ROWS, tmp_path), 0, 1e-9).calls()
+    problem = qr.Problem(qr.Logistic(), over_samples=qr.Superquantile(0.2), regulariser=qr.L2(1e-2))
+    agreement = agree(LocalTransport(calls), "experiment", problem)
+    concrete, data = agreement.problem.at(agreement.metadata)
+    method = replace(qr.RankADMM(), problem=concrete)
+    with pytest.raises(ValueError, match="all rows in one place"):
+        Network(agreement.session).run(method, data)
+    party = Party("site a0", of_federation(ROWS.restrict("site a0")), tmp_path / "site a0")
+    ask = StartRun("r", np.frombuffer(method_bytes(method), np.uint8), 0, 0)
+    assert isinstance(asked(party, ask), Failed)

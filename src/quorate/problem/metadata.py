@@ -85,10 +85,8 @@ def introduced(asked: Asked, fed: Federation, i: int = 0, digest: str = "") -> I
     y, weights = fed.y[i], None if fed.sample_weight is None else fed.sample_weight[i]
     columns = {name: parts[i] for name, parts in (fed.columns or {}).items()}
     labels: tuple[Any, ...] = ()
-    if fed.classes is not None:
-        labels = tuple(fed.classes.tolist())
-    elif asked.classes:
-        labels = tuple(np.unique(y).tolist())
+    if asked.classes:
+        labels = tuple(np.unique(y).tolist() if fed.classes is None else fed.classes.tolist())
     known = [name for name in asked.columns if name in columns]
     linear = None if fed.linear is None else fed.linear[i]
     return Introduced(

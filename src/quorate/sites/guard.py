@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from quorate.engines.wire import Envelope, Step
+from quorate.problem.metadata import Introduced
 from quorate.sites.audit import AuditLog, contents
 from quorate.sites.policy import Policy, Proposal, Refusal
 
@@ -24,6 +25,7 @@ OF_PROBLEM = (
 )
 OF_ROWS = (*OF_PROBLEM, "minimum_rows", "minimum_level_rows")
 OF_AGREEMENT = (*OF_ROWS, "minimum_organizations", "maximum_parameter_share")
+GROUPS = 20  # that a column makes at most
 OF_RUN = (*OF_AGREEMENT, "allowed_algorithms", "allowed_messages")
 
 
@@ -56,6 +58,22 @@ class Guard:
             broken = self.policy.refusals(proposal)
             if refusals := [refusal for refusal in broken if refusal.rule in rules]:
                 raise RefusedByPolicyError(refusals)
+
+    def judge_groups(self, facts: Introduced) -> None:
+        """Raise `RefusedByPolicyError` where what the site would tell of its groups of rows is
+        about too few rows, or about a column of too many values.
+        """
+        if self.policy is None:
+            return
+        rule, least = "minimum_level_rows", self.policy.minimum_level_rows
+        for name, values in facts.values.items():
+            if len(values) > GROUPS:
+                text = f"{rule}: column {name!r} makes more than {GROUPS} groups of rows."
+                raise RefusedByPolicyError([Refusal(rule, text, text)])
+        for name, cells in facts.cells.items():
+            if any(weight < least for *_, weight in cells):
+                text = f"{rule}: a group of {name or 'the target'!r} has too few rows at this site."
+                raise RefusedByPolicyError([Refusal(rule, text, text)])
 
     def judge_message(self, sender: str, body: object) -> None:
         """Raise `RefusedByPolicyError` for a sender or a message of a run that is not allowed."""

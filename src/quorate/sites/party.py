@@ -60,6 +60,7 @@ from quorate.statements import digest, stated
 from quorate.storage import OWN, Lock, make_folder, write_whole
 
 LARGEST = 2**28  # bytes of a message
+KEPT = 8  # runs of stateless algorithms that a process knows
 BUSY = 60.0  # seconds in which another process may let go of the folder
 
 
@@ -85,6 +86,7 @@ class RunState:
     seed: int
     turn: int  # answered messages
     memory: Any
+    before: Any  # the memory before the last message
     asked: str  # the digest of the last message
     answer: Any  # to it
 
@@ -201,7 +203,9 @@ class Party:
     def _introduced(self, sender: str, ask: Introduce) -> Introduced:
         problem, rows = self._asked(sender, ask)
         self.guard.judge(self._proposal(sender, ask, problem, rows), OF_ROWS)
-        return self._facts(problem, rows)
+        facts = self._facts(problem, rows)
+        self.guard.judge_groups(facts)
+        return facts
 
     def _asked(self, sender: str, ask: Introduce) -> tuple[Problem, OwnRows]:
         """The problem and the rows that a server asks for; what can be judged without the rows is
@@ -312,10 +316,11 @@ class Party:
         if run is None:
             algorithm = self._algorithm(ask.method, known)
             turn = ask.turn if algorithm.stateless else 0
-            state = RunState(ask.run, ask.method, ask.seed, turn, None, "", None)
+            state = RunState(ask.run, ask.method, ask.seed, turn, None, None, "", None)
             if not algorithm.stateless:
                 state = replace(state, memory=settled(algorithm.client_start(block)))
             run = Run(state, algorithm)
+            self._forget_all_but(KEPT)
             self._keep(experiment, run)
         elif (run.state.method.tobytes(), run.state.seed) != (ask.method.tobytes(), ask.seed):
             raise ValueError(f"the run {ask.run!r:.40} was begun with another algorithm or seed.")
@@ -352,16 +357,25 @@ class Party:
             return Lost(ask.run, state.turn)
         step = run.algorithm.on_client[type(ask.message)]
         memory, upload = step(
-            state.memory,
+            state.memory if ask.turn == state.turn else state.before,
             ask.message,
             block,
             lambda p: stream(state.seed, block.names[p], state.turn),
         )
         if not conclusion:
             new = replace(
-                state, turn=state.turn + 1, memory=settled(memory), asked=mark, answer=upload
+                state,
+                turn=state.turn + 1,
+                memory=settled(memory),
+                before=state.memory,
+                asked=mark,
+                answer=upload,
             )
-            self._keep(experiment, replace(run, state=new))
+            run = replace(run, state=new)
+            if run.algorithm.stateless:  # it can go on from anywhere
+                self.runs[experiment, ask.run] = run
+            else:
+                self._keep(experiment, run)
         return Stepped(ask.run, ask.turn, upload)
 
     def _run(self, known: Known, experiment: str, name: str) -> Run | None:
@@ -377,6 +391,15 @@ class Party:
         """Write where a run is, before anything of it leaves the site."""
         write_whole(self._file(experiment, _plain_name(run.state.run)), encode(run.state), OWN)
         self.runs[experiment, run.state.run] = run
+
+    def _forget_all_but(self, most: int) -> None:
+        """Forget the runs that were begun first of those that have no memory, such as those of
+        certificates.
+        """
+        alike = [key for key, run in self.runs.items() if run.algorithm.stateless]
+        for experiment, name in alike[: max(len(alike) - most, 0)]:
+            del self.runs[experiment, name]
+            self._file(experiment, _plain_name(name)).unlink(missing_ok=True)
 
     # ---- its disk
 

@@ -13,10 +13,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from quorate.data.declared_schema import apart
 from quorate.data.federation import Federation
 from quorate.data.schema import Schema
-from quorate.sites.holdings import level_counts, read_rows
+from quorate.sites.holdings import read_rows
 from quorate.sites.policy import LevelCount
 from quorate.sites.site_file import SiteFile
 
@@ -125,7 +127,24 @@ def of_site(site: SiteFile) -> Source:
         )
         train, test = apart(fed, roles.test, roles.seed) if roles.test else (fed, None)
         used = columns_of(text) or ()
-        levels = level_counts(table, used, site.data.categorical, site.policy.show_levels)
-        return OwnRows(train, test, used, levels)
+        return OwnRows(train, test, used, _levels(train, schema, roles))
 
     return rows
+
+
+def _levels(train: Federation, schema: Schema, roles: Roles) -> tuple[LevelCount, ...]:
+    """The smallest level of every column, as the rows that are trained on have it: of every
+    feature that is 0 or 1 those that have it and those that have not, of target and further columns
+    every value.
+    """
+    X, m = train.X[0], int(train.sizes[0])
+    counts: dict[str, list[int]] = {}
+    for name, column in zip(schema.feature_names, np.asarray(X).T, strict=True):
+        values, n = np.unique(column, return_counts=True)
+        if len(values) <= 2:
+            counts[name] = n.tolist() if len(values) == 2 else [m]
+    if train.classes is not None:
+        counts[roles.target] = [*Counter(train.y[0].tolist()).values()]
+    for name, parts in (train.columns or {}).items():
+        counts[name] = [*Counter(parts[0].tolist()).values()]
+    return tuple(LevelCount(name, min(each)) for name, each in counts.items())

@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from quorate.problem.calibration import calibrated
 from quorate.problem.metadata import Metadata
 from quorate.problem.multipliers import Multipliers, no_multipliers
 from quorate.problem.problem import Problem
-from quorate.rounds import Stop
+from quorate.rounds import Stop, decode, encode
 from quorate.solution.blame import triviality
 from quorate.solution.client_table import client_table
 from quorate.solution.constraint_table import constraint_table
@@ -33,6 +34,7 @@ from quorate.solution.proof import prove
 from quorate.solution.solution import Solution
 from quorate.solution.trivial import TrivialModelWarning
 from quorate.solution.warnings import notes
+from quorate.storage import OWN, write_whole
 
 RESTARTS = 5  # of a run whose sites lose what they keep
 LOST = "The site {} lost what it keeps of the run, which then began again at its model."
@@ -179,6 +181,10 @@ def run(
     """Carry out a plan; parameters as of `solve`."""
     clients, lost = plan.data.clients, list[str]()
     named = [_with_names(see, clients) for see in watch]
+    if resume:
+        plan = _as_begun_again(plan)
+    elif (file := _start_file(plan)) is not None:
+        file.unlink(missing_ok=True)
     while True:
         try:
             with charged(plan, resume) as charge:
@@ -201,8 +207,26 @@ def _begun_again(plan: Plan, lost: StateLostError, before: int) -> Plan:
     if private or lost.state is None or before >= RESTARTS or "start" not in settings_of(method):
         raise lost
     w = method.answer(lost.state).w
-    start = w if len(w) and np.isfinite(w).all() else None
-    return replace(plan, method=replace(method, start=start))  # type: ignore[type-var]
+    if not len(w) or not np.isfinite(w).all():
+        raise lost
+    if (file := _start_file(plan)) is not None:  # a server that dies from now on begins there, too
+        write_whole(file, encode(w), OWN)
+    return replace(plan, method=replace(method, start=w))  # type: ignore[type-var]
+
+
+def _as_begun_again(plan: Plan) -> Plan:
+    """The plan of a run that is resumed, from the model at which it once began again."""
+    file = _start_file(plan)
+    if file is None or not file.is_file():
+        return plan
+    start = decode(file.read_bytes())
+    return replace(plan, method=replace(plan.method, start=start))  # type: ignore[type-var]
+
+
+def _start_file(plan: Plan) -> Path | None:
+    """Where the model stands at which a run has begun again, beside its checkpoint."""
+    checkpoint = getattr(plan.engine, "checkpoint", None)
+    return None if checkpoint is None else Path(f"{checkpoint}.start")
 
 
 def conclude(finished: Finished) -> Solution:
