@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,12 +57,14 @@ class Link:
     experiment : the name by which all sides know it
     sites : the names of the sites, whose order numbers them
     patience : seconds without an answer after which a site counts as silent
+    keep : is handed every question that a site has answered, and the bytes of the answer
     """
 
     transport: Transport
     experiment: str
     sites: tuple[str, ...]
     patience: float = 600.0
+    keep: Callable[[Envelope, bytes], None] | None = None
     waiting: dict[int, _Waiting] = field(default_factory=dict, init=False)
     sent: int = field(default=0, init=False)
 
@@ -73,10 +75,12 @@ class Link:
     def _push(self, site: int, bodies: list[Any], now: float) -> None:
         # a number is used once, so that a late answer to another question is known as one
         self.sent += 1
-        name = self.sites[site]
-        message = encode(Envelope(self.experiment, name, self.sent, bodies[0]))
+        message = encode(self._envelope(site, self.sent, bodies[0]))
         self.waiting[site] = _Waiting(bodies, self.sent, message, now)
-        self.transport.push(name, self.sent, message)
+        self.transport.push(self.sites[site], self.sent, message)
+
+    def _envelope(self, site: int, number: int, body: Any) -> Envelope:
+        return Envelope(self.experiment, self.sites[site], number, body)
 
     def take(self, timeout: float) -> list[tuple[int, Any]]:
         """The answers that have come, and a `SilentError` for every site that has not answered for
@@ -103,6 +107,8 @@ class Link:
             known.reason, known.again = _first_line(body), now + known.pause
             known.pause = min(2 * known.pause, LONGEST)
             return []
+        if self.keep is not None and isinstance(result, bytes):
+            self.keep(self._envelope(site, known.number, known.bodies[0]), result)
         if len(known.bodies) > 1 and not isinstance(body, STOPPING):
             self._push(site, known.bodies[1:], now)
             return []

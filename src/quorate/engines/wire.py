@@ -19,12 +19,18 @@ from quorate.rounds import record
 
 @record
 class Envelope:
-    """A body with what it belongs to, from the server to a site or back."""
+    """A body with what it belongs to, from the server to a site or back.
+
+    An answer that its site signs also has ``asked``, the digest of what it is the answer to, and
+    the signature over the bytes of the envelope without a signature (`quorate.sites.signatures`).
+    """
 
     experiment: str
     site: str
     number: int  # of the question; an answer has that of its question
     body: Any
+    asked: str = ""
+    signature: NDArray[np.uint8] | None = None
 
 
 @record

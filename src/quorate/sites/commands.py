@@ -1,4 +1,4 @@
-"""The commands of a data owner: `quorate site policy`, `check` and `log`.
+"""The commands of a data owner: `quorate site policy`, `check`, `log` and `key`.
 
 Exit status: 0 well; 1 a log that was changed; 2 bad input, and rows that break the site's policy,
 with one line for each fault.
@@ -108,6 +108,25 @@ def log(
         _say(f"the log {path} was CHANGED after it was written")
         raise typer.Exit(1)
     _say(f"{len(entries)} lines, and none was changed, removed, inserted or moved")
+
+
+@site.command()
+def key(folder: Folder = Path(".")) -> None:
+    """Print the public key of the site; where it has no key yet, make one."""
+    from quorate.config.errors import ConfigError
+    from quorate.sites.signatures import make_key, public_line
+    from quorate.sites.site_file import read_site
+
+    known = read_site(folder)
+    if known.key is None:
+        raise ConfigError(
+            f'{known.path} names no key: write key = "site.key" in its table [site], and the site'
+            " signs what it sends"
+        )
+    if not known.key.exists():
+        make_key(known.key)
+        typer.echo(f"wrote the private key {printable(str(known.key))}: keep it here", err=True)
+    _say(public_line(known.key, known.site.name))
 
 
 def _foreign(entries: list[Entry], name: str) -> list[Fault]:

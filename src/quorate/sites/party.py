@@ -54,6 +54,7 @@ from quorate.sites.messages import Agree, Agreed, Introduce
 from quorate.sites.methods import method_of
 from quorate.sites.policy import Proposal, Refusal
 from quorate.sites.rows import OwnRows, Source, columns_of, of_site
+from quorate.sites.signatures import Sign, asked, signed, signer
 from quorate.sites.site_file import read_site
 from quorate.solution.configure import setting_of
 from quorate.statements import digest, stated
@@ -109,12 +110,14 @@ class Known:
     block : the site's rows
     metadata : of all sites, for the coded rows
     proposal : what the policy was asked
+    digest : of what was agreed, for signatures
     """
 
     problem: Problem
     block: Block
     metadata: Metadata
     proposal: Proposal
+    digest: bytes
 
 
 class Party:
@@ -126,6 +129,7 @@ class Party:
     rows : its rows, by what the server says of the columns
     folder : where it keeps its state; nobody else may read it
     guard : its policy and its log
+    sign : signs every answer; None: the site signs nothing
     held : what is let go of in the end, such as the lock of the folder
     """
 
@@ -135,9 +139,10 @@ class Party:
         rows: Source,
         folder: Path,
         guard: Guard | None = None,
+        sign: Sign | None = None,
         held: ExitStack | None = None,
     ) -> None:
-        self.name, self.source, self.folder = name, rows, folder
+        self.name, self.source, self.folder, self.sign = name, rows, folder, sign
         self.guard, self.held = guard or Guard(), held or ExitStack()
         self.rows: dict[str, OwnRows] = {}  # by what the server says of the columns
         self.known: dict[str, Known] = {}  # by experiment
@@ -162,10 +167,22 @@ class Party:
                 body = Failed(self.guard.told(error))
         if refusals:
             body = Refused(refusals[0].rule, refusals[0].answer)
-        reply = replace(envelope, body=body)
+        reply = Envelope(envelope.experiment, self.name, envelope.number, body)
+        if self.sign is not None:
+            reply = signed(reply, self._asked(data, envelope), self.sign)
         sent = encode(reply)
         self.guard.said(sender, reply, len(sent), refusals)
         return sent
+
+    def _asked(self, data: bytes, envelope: Envelope) -> str:
+        """The digest of a question, and of the agreement and the algorithm that it is about."""
+        ask = envelope.body
+        if isinstance(ask, Step) and isinstance(ask.run, str):
+            known = self.known.get(envelope.experiment)
+            run = self.runs.get((envelope.experiment, ask.run))
+            if known is not None and run is not None:
+                return asked(data, known.digest, hashlib.sha256(run.state.method).digest())
+        return asked(data)
 
     def _opened(self, data: bytes) -> tuple[Envelope | None, str]:
         """The envelope, or why there is none."""
@@ -291,7 +308,8 @@ class Party:
             parameters=concrete.predictor.dimension(coded.n_features),
         )
         mine = replace(block, index=np.array([metadata.position(self.name)]))
-        return Known(concrete, mine, coded, proposal)
+        told = Agree(agreement.ask, agreement.introductions)
+        return Known(concrete, mine, coded, proposal, hashlib.sha256(encode(told)).digest())
 
     def _agreement(self, sender: str, experiment: str) -> Known:
         """What the site has agreed to with this server, from its disk where this process does not
@@ -426,7 +444,8 @@ def open_party(folder: Path, name: str) -> Party:
 
     Raises
     ------
-    ValueError, OSError : a folder without a readable ``site.toml``, or one of another site
+    ValueError, OSError : a folder without a readable ``site.toml``, or one of another site; a key
+        that cannot be read
     AuditError : a log that cannot be gone on with
     """
     site = read_site(folder)
@@ -435,6 +454,7 @@ def open_party(folder: Path, name: str) -> Party:
             f"the engine knows this site as {name!r}, and its site.toml as {site.site.name!r}: give"
             " both the same name."
         )
+    sign = None if site.key is None else signer(site.key)
     make_folder(site.state)
     held = ExitStack()
     # the process of an earlier job may linger
@@ -442,7 +462,7 @@ def open_party(folder: Path, name: str) -> Party:
     log = AuditLog.open(site.log, name)
     log.note(f"opened with the policy {site.policy.digest()}")
     guard = Guard(site.policy, log, package_digest())
-    return Party(name, of_site(site), site.state, guard, held)
+    return Party(name, of_site(site), site.state, guard, sign, held)
 
 
 def _plain_name(name: str) -> str:

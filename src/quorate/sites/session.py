@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -13,7 +13,7 @@ from quorate.data.federation import Federation
 from quorate.engines.link import Link
 from quorate.engines.network import RefusedError, Session
 from quorate.engines.transport import Transport
-from quorate.engines.wire import Failed, Refused
+from quorate.engines.wire import Envelope, Failed, Refused
 from quorate.problem.metadata import Introduced, Metadata
 from quorate.problem.problem import Problem
 from quorate.sites.messages import Agree, Agreed, Introduce
@@ -47,11 +47,13 @@ def agree(
     roles: str = "",
     server: Federation | None = None,
     patience: float = 600.0,
+    keep: Callable[[Envelope, bytes], None] | None = None,
 ) -> Agreement:
     """Tell all sites the problem, ask each what its rows are, and tell each what all are.
 
     ``roles`` says what the columns of their tables are for (`quorate.sites.rows`). ``server`` is
-    what the server itself holds, for constraints on its own data.
+    what the server itself holds, for constraints on its own data. ``keep`` is handed every question
+    that a site has answered, and the bytes of the answer, such as `SignedAnswers.keep`.
 
     Raises
     ------
@@ -62,7 +64,7 @@ def agree(
     written = statement_bytes(problem)
     problem = stated(written, Problem)  # as the sites read it
     sites = transport.ids()
-    link = Link(transport, experiment, sites, patience)
+    link = Link(transport, experiment, sites, patience, keep)
     ask = Introduce(np.frombuffer(written, np.uint8), version("quorate"), roles)
     introduced = _all(link, [ask], Introduced)
     if odd := [n for n, each in zip(sites, introduced, strict=True) if str(each.client) != n]:
