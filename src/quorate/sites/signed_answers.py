@@ -78,7 +78,7 @@ class SignedHead:
     Attributes
     ----------
     experiment, sites : their names
-    software, roles : as every site was asked, see `Introduce`
+    software : the version of quorate at the server, as every site was told
     sizes : (2 + rounds, N) bytes of the answers: what the sites told, their agreements, all rounds
     """
 
@@ -86,7 +86,6 @@ class SignedHead:
     experiment: str
     sites: tuple[str, ...]
     software: str
-    roles: str
     runs: tuple[SignedRun, ...]
     sizes: NDArray[Any]
 
@@ -157,7 +156,7 @@ class SignedAnswers:
                 answers.append([answer for _, answer in whole])
             runs.append(SignedRun(run, kept.method, tuple(messages)))
         head = SignedHead(
-            FORMAT, self.experiment, sites, ask.software, ask.roles, tuple(runs), np.empty((0, 0))
+            FORMAT, self.experiment, sites, ask.software, tuple(runs), np.empty((0, 0))
         )
         return SignedFile(head, answers).data()
 
@@ -212,7 +211,7 @@ class SignedFile(NamedTuple):
 
 def _is_sound(head: SignedHead) -> bool:
     """Whether all parts have their types, whoever wrote them."""
-    texts = (head.experiment, head.software, head.roles, *head.sites)
+    texts = (head.experiment, head.software, *head.sites)
     runs = all(
         isinstance(run, SignedRun)
         and isinstance(run.run, str)

@@ -1,0 +1,638 @@
+"""Signed answers: what a server, a site or a disk changes is noticed, and the site is named."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fuzz.records import leaves, put
+from sites.test_solve_across import PROBLEMS
+from toy import federation
+
+import quorate as qr
+from quorate.certificates.constrained import Weigh, Weighing
+from quorate.certificates.duality import Certified, Certify
+from quorate.data.federation import Federation
+from quorate.engines.network import Network
+from quorate.engines.transport import LocalTransport
+from quorate.engines.wire import Envelope, Failed, Step, Stepped
+from quorate.rounds import Round, decode, encode
+from quorate.runs.checks import passed
+from quorate.runs.files import plain
+from quorate.sites import signatures
+from quorate.sites.messages import Agree, Introduce
+from quorate.sites.party import Party, open_party
+from quorate.sites.policy import Policy
+from quorate.sites.rows import of_federation
+from quorate.sites.session import Agreement, agree
+from quorate.sites.signatures import (
+    Sign,
+    SignatureError,
+    make_key,
+    opened,
+    public_line,
+    read_keys,
+    signed,
+    signer,
+)
+from quorate.sites.signed_answers import SignedAnswers, SignedFile, Verified, verify_signed
+
+Call = Callable[..., int]
+Capture = pytest.CaptureFixture[str]
+Answer = Callable[[bytes], bytes]
+
+ROWS = federation((20, 35, 12, 28), 4)
+NAMES = ROWS.names
+CUTS, LIMIT = PROBLEMS["ball and lp-ball"], PROBLEMS["constraint"]
+OTHERS = {
+    "no bound": qr.Problem(qr.Logistic(), qr.MLP((2,)), regulariser=qr.L2(1e-2)),
+    "infeasible": replace(
+        LIMIT,
+        local_constraint=(
+            qr.LinearInequality([[1.0, 0.0, 0.0, 0.0, 0.0]], [-1.0]),
+            qr.LinearInequality([[-1.0, 0.0, 0.0, 0.0, 0.0]], [-1.0]),
+        ),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Signers:
+    """The private keys of sites, and the folder of their public ones."""
+
+    folder: Path
+    sign: dict[str, Sign]
+
+    @property
+    def keys(self) -> dict[str, bytes]:
+        return read_keys(self.folder)
+
+
+@pytest.fixture(scope="module")
+def signers(tmp_path_factory: pytest.TempPathFactory) -> Signers:
+    folder, sign = tmp_path_factory.mktemp("keys"), {}
+    for name in NAMES:
+        make_key(folder / name)
+        (folder / f"{name}.pub").write_text(public_line(folder / name, name) + "\n")
+        sign[name] = signer(folder / name)
+    return Signers(folder, sign)
+
+
+@dataclass
+class Experiment:
+    """Sites that sign, their agreement with a server, and the answers that it keeps."""
+
+    parties: dict[str, Party]
+    kept: SignedAnswers
+    agreement: Agreement
+
+    @classmethod
+    def of(
+        cls,
+        problem: qr.Problem,
+        sign: Mapping[str, Sign | None],
+        folder: Path,
+        rows: Federation = ROWS,
+        lie: Callable[[str, Any], Any] = lambda site, body: body,
+        name: str = "experiment",
+    ) -> Experiment:
+        """``lie`` changes what a site is asked, behind the back of what is kept."""
+        parties = {
+            site: Party(
+                site,
+                of_federation(rows.restrict(client).without_server()),
+                folder / site,
+                sign=sign[site],
+            )
+            for site, client in zip(rows.names, rows.clients, strict=True)
+        }
+
+        def answer(site: str) -> Answer:
+            def changed(data: bytes) -> bytes:
+                asked = decode(data)
+                other = replace(asked, body=lie(site, asked.body))
+                return parties[site].answer("server", encode(other))
+
+            return changed
+
+        kept, sites = SignedAnswers(), {site: answer(site) for site in parties}
+        agreement = agree(
+            LocalTransport(sites), name, problem, server=rows.server, patience=20.0, keep=kept.keep
+        )
+        return cls(parties, kept, agreement)
+
+    def solve(self, **options: Any) -> Result:
+        engine = Network(self.agreement.session)
+        solution = qr.solve(
+            self.agreement.problem, self.agreement.metadata, engine=engine, **options
+        )
+        return Result(self.agreement.problem, solution, self.kept.file())
+
+
+@dataclass(frozen=True)
+class Result:
+    """A solution across sites, and the file of the signed answers that its certificate stands on.
+
+    ``verify`` takes what a server would claim in place of what it should.
+    """
+
+    problem: qr.Problem
+    solution: qr.Solution
+    data: bytes
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        return self.solution.certificate.numbers()
+
+    @property
+    def file(self) -> SignedFile:
+        return SignedFile.of(self.data)
+
+    def verify(self, keys: Mapping[str, bytes], **claims: Any) -> Verified:
+        claimed = {
+            "data": self.data,
+            "problem": self.problem,
+            "w": self.solution.w,
+            "duals": self.solution.duals,
+            "numbers": self.numbers,
+        }
+        infeasible = self.solution.outcome.stop is qr.Stop.INFEASIBLE
+        return verify_signed(**claimed | {"keys": keys, "infeasible": infeasible} | claims)
+
+    def with_answer(self, k: int, i: int, answer: bytes) -> bytes:
+        """The file with another answer of a site."""
+        file = self.file
+        answers = [list(of_round) for of_round in file.answers]
+        answers[k][i] = answer
+        return SignedFile(file.head, answers).data()
+
+
+@pytest.fixture(scope="module")
+def cuts(signers: Signers, tmp_path_factory: pytest.TempPathFactory) -> Result:
+    return Experiment.of(CUTS, signers.sign, tmp_path_factory.mktemp("cuts")).solve()
+
+
+@pytest.fixture(scope="module")
+def limit(signers: Signers, tmp_path_factory: pytest.TempPathFactory) -> Result:
+    return Experiment.of(LIMIT, signers.sign, tmp_path_factory.mktemp("limit")).solve()
+
+
+def named(verified: Verified) -> set[str]:
+    """The sites that differ; whatever differs must fail the verification."""
+    assert not passed(verified.checks)
+    assert verified.certificate is None or not verified.checks[-1].ok
+    sites = [check for check in verified.checks if check.name.startswith("site ")]
+    return {check.name.removeprefix("site ") for check in sites if check.ok is False}
+
+
+def text_of(verified: Verified, name: str) -> str:
+    (check,) = (check for check in verified.checks if check.name == name)
+    assert check.ok is False
+    return check.text
+
+
+# ---- what holds
+
+
+@pytest.mark.parametrize(
+    "problem", [*PROBLEMS.values(), *OTHERS.values()], ids=[*PROBLEMS, *OTHERS]
+)
+def test_a_certificate_follows_from_what_the_sites_signed(
+    problem: qr.Problem, signers: Signers, tmp_path: Path
+) -> None:
+    experiment = Experiment.of(problem, signers.sign, tmp_path)
+    result = experiment.solve(max_rounds=60)
+    verified = result.verify(signers.keys)
+    assert passed(verified.checks), verified.checks
+    assert [check.name for check in verified.checks] == [
+        *(f"site {name}" for name in NAMES),
+        "signed certificate",
+    ]
+    assert experiment.kept.signers == NAMES
+    assert verified.certificate is not None
+    again = verified.certificate.numbers() | {"consensus": result.numbers["consensus"]}
+    assert plain(again) == plain(result.numbers)  # bit for bit on the same machine
+    assert verified.metadata is not None
+    assert verified.metadata.digests() == ROWS.digests()
+    assert verified.metadata.sizes.tolist() == ROWS.sizes.tolist()
+    assert (result.solution.outcome.stop is qr.Stop.INFEASIBLE) == (
+        verified.certificate.infeasible is not None
+    )
+    # any other objective is noticed, even the least one
+    worse = result.numbers | {"value": result.numbers["value"] * (1 + 1e-6)}
+    assert not passed(result.verify(signers.keys, numbers=worse).checks)
+
+
+def test_the_digest_of_the_policy_is_signed(signers: Signers, tmp_path: Path) -> None:
+    experiment = Experiment.of(CUTS, signers.sign, tmp_path)
+    policy = Policy(maximum_parameter_share=1.0)
+    experiment.parties[NAMES[0]].guard.policy = policy
+    body = experiment.kept.agree
+    question = encode(Envelope("experiment", NAMES[0], 99, body))
+    answer = experiment.parties[NAMES[0]].answer("server", question)
+    experiment.kept.keep(decode(question), answer)
+    first, second, *_ = experiment.solve().verify(signers.keys).checks
+    assert policy.digest() in first.text
+    assert "policy none" in second.text
+
+
+# ---- bytes
+
+
+def test_a_changed_byte_is_noticed_and_the_site_is_named(cuts: Result, signers: Signers) -> None:
+    head = len(cuts.data) - sum(len(answer) for each in cuts.file.answers for answer in each)
+    ends = np.cumsum([head, *(len(answer) for each in cuts.file.answers for answer in each)])
+    for position in range(0, len(cuts.data), 37):
+        data = bytearray(cuts.data)
+        data[position] ^= 1 << (position % 8)
+        verified = cuts.verify(signers.keys, data=bytes(data))
+        if position < head:
+            assert named(verified) == set()
+            assert "cannot be read" in text_of(verified, "signed answers")
+        else:
+            k = int(np.searchsorted(ends, position, "right")) - 1
+            assert named(verified) == {NAMES[k % len(NAMES)]}
+
+
+def test_a_file_that_is_cut_or_longer_is_refused(cuts: Result, signers: Signers) -> None:
+    for data in (b"", cuts.data[:7], cuts.data[:500], cuts.data[:-1], cuts.data + b"\0"):
+        verified = cuts.verify(signers.keys, data=data)
+        assert not passed(verified.checks)
+        assert "cannot be read" in text_of(verified, "signed answers")
+
+
+def test_a_head_of_any_values_is_refused_and_never_an_error(cuts: Result, signers: Signers) -> None:
+    file = cuts.file
+    start = b"".join(answer for each in file.answers for answer in each)
+    for path, value in leaves(file.head):
+        for other in (None, "x", -1, 2**40, 0.5, True, np.zeros((1, 2)), ("x",), {"x": 1}):
+            if type(other) is type(value) and np.array_equal(other, value):
+                continue
+            head = encode(put(file.head, path, other))
+            data = len(head).to_bytes(8, "big") + head + start
+            assert not passed(cuts.verify(signers.keys, data=data).checks), (path, other)
+
+
+# ---- a server that lies
+
+
+def test_a_site_that_is_left_out_is_named(signers: Signers, tmp_path: Path) -> None:
+    few = ROWS.restrict(ROWS.clients[:3])
+    result = Experiment.of(CUTS, signers.sign, tmp_path, few).solve()
+    verified = result.verify(signers.keys)
+    assert named(verified) == {NAMES[3]}
+    assert "takes part 0 times" in text_of(verified, f"site {NAMES[3]}")
+    kept = {name: key for name, key in signers.keys.items() if name != NAMES[3]}
+    assert passed(result.verify(kept).checks)
+
+
+def test_an_invented_site_is_named(cuts: Result, signers: Signers) -> None:
+    known = {name: key for name, key in signers.keys.items() if name != NAMES[1]}
+    verified = cuts.verify(known)
+    assert named(verified) == {NAMES[1]}
+    assert "not among those given" in text_of(verified, f"site {NAMES[1]}")
+
+
+def test_a_site_cannot_be_left_out_of_the_file_alone(cuts: Result, signers: Signers) -> None:
+    file = cuts.file
+    head = replace(file.head, sites=NAMES[:3])
+    data = SignedFile(head, [of_round[:3] for of_round in file.answers]).data()
+    assert named(cuts.verify(signers.keys, data=data)) == {NAMES[3]}
+    known = {name: signers.keys[name] for name in NAMES[:3]}
+    assert named(cuts.verify(known, data=data)) == {*NAMES[:3]}  # they agreed with a fourth
+
+
+def test_an_answer_by_another_key_or_without_one_is_named(signers: Signers, tmp_path: Path) -> None:
+    other = {**signers.sign, NAMES[2]: signers.sign[NAMES[0]]}
+    result = Experiment.of(CUTS, other, tmp_path / "other").solve()
+    verified = result.verify(signers.keys)
+    assert named(verified) == {NAMES[2]}
+    assert "another key" in text_of(verified, f"site {NAMES[2]}")
+    nobody = Experiment.of(CUTS, {**signers.sign, NAMES[2]: None}, tmp_path / "none")
+    assert NAMES[2] not in nobody.kept.signers
+    verified = nobody.solve().verify(signers.keys)
+    assert named(verified) == {NAMES[2]}
+    assert "no signature" in text_of(verified, f"site {NAMES[2]}")
+
+
+@pytest.mark.parametrize("k", range(4))
+def test_no_answer_stands_for_another_one(
+    k: int, cuts: Result, signers: Signers, tmp_path: Path
+) -> None:
+    again = Experiment.of(CUTS, signers.sign, tmp_path / "same").solve()
+    other = Experiment.of(CUTS, signers.sign, tmp_path / "other", name="other").solve()
+    assert passed(again.verify(signers.keys).checks)
+    cases = {
+        "of another round": cuts.file.answers[(k + 1) % 4][1],
+        "of another site": cuts.file.answers[k][2],
+        "of another experiment": other.file.answers[k][1],
+    }
+    if k >= 2:  # in another run, of the same name of an experiment
+        cases["of another run"] = again.file.answers[k][1]
+    for answer in cases.values():
+        assert named(cuts.verify(signers.keys, data=cuts.with_answer(k, 1, answer))) == {NAMES[1]}
+
+
+def test_an_answer_at_another_model_in_the_same_experiment_is_named(
+    signers: Signers, tmp_path: Path
+) -> None:
+    experiment = Experiment.of(CUTS, signers.sign, tmp_path)
+    first, second = experiment.solve(max_rounds=3), experiment.solve()
+    assert passed(first.verify(signers.keys).checks)
+    assert passed(second.verify(signers.keys).checks)
+    # rounds: what it told, its agreement, two of the first certificate, two of the second
+    assert len(second.file.answers) == 6
+    old = second.file.answers[3][0]
+    assert named(second.verify(signers.keys, data=second.with_answer(5, 0, old))) == {NAMES[0]}
+
+
+def test_a_model_or_duals_that_the_sites_were_not_asked_about_are_noticed(
+    cuts: Result, limit: Result, signers: Signers
+) -> None:
+    w, duals, mu = cuts.solution.w, cuts.solution.duals, limit.solution.duals
+    k = int(np.argmax(duals.multipliers.sum(1)))
+    more = duals.multipliers.copy()
+    more[k, 0] *= 1 + 1e-6
+    claims = [
+        (cuts, {"w": w + 1e-12}, "w"),
+        (cuts, {"w": w[:-1]}, "shape"),
+        (cuts, {"w": np.full_like(w, np.nan)}, "finite"),
+        (cuts, {"duals": replace(duals, points=duals.points * (1 - 1e-12))}, "points"),
+        (cuts, {"duals": replace(duals, multipliers=more)}, "multipliers"),
+        (cuts, {"duals": None}, "points"),
+        (limit, {"w": limit.solution.w * (1 + 1e-12)}, "Weigh.w"),
+        (limit, {"duals": replace(mu, local=mu.local * (1 + 1e-6))}, "Weigh.local"),
+        (limit, {"infeasible": True}, "Weigh"),
+    ]
+    for result, claim, part in claims:
+        verified = result.verify(signers.keys, **claim)
+        assert named(verified) == set()
+        assert part in text_of(verified, "signed certificate")
+
+
+def test_two_certificates_cannot_be_mixed(signers: Signers, tmp_path: Path) -> None:
+    experiment = Experiment.of(CUTS, signers.sign, tmp_path)
+    first, second = experiment.solve(max_rounds=4), experiment.solve()
+    for claims in (
+        {"w": first.solution.w},
+        {"duals": first.solution.duals},
+        {"numbers": first.numbers},
+        {"w": first.solution.w, "duals": first.solution.duals},
+        {"w": first.solution.w, "numbers": first.numbers},
+    ):
+        verified = second.verify(signers.keys, **claims)
+        assert named(verified) == set()
+        text_of(verified, "signed certificate")
+
+
+def test_every_number_that_a_server_states_otherwise_is_noticed(
+    cuts: Result, limit: Result, signers: Signers
+) -> None:
+    for result in (cuts, limit):
+        for name, value in result.numbers.items():
+            if value is None or name == "consensus":
+                continue
+            other = np.array(value, float)
+            other = other + 1e-3 * np.maximum(np.abs(other), 1.0)
+            verified = result.verify(signers.keys, numbers=result.numbers | {name: other.tolist()})
+            if not np.isnan(other).all():
+                assert name in text_of(verified, "signed certificate")
+                assert named(verified) == set()
+    weights = np.roll(cuts.solution.duals.weights, 1)
+    assert not np.allclose(weights, cuts.solution.duals.weights)
+    claimed = replace(cuts.solution.duals, weights=weights)
+    assert "duals" in text_of(cuts.verify(signers.keys, duals=claimed), "signed certificate")
+
+
+def test_another_problem_or_other_columns_are_noticed_at_every_site(
+    cuts: Result, signers: Signers
+) -> None:
+    for claim in ({"problem": replace(CUTS, regulariser=qr.L2(1e-3))}, {"roles": "{}"}):
+        verified = cuts.verify(signers.keys, **claim)
+        assert named(verified) == {*NAMES}
+        assert "another question" in text_of(verified, f"site {NAMES[0]}")
+        assert verified.checks[-1].ok is None
+
+
+def test_a_site_that_was_told_otherwise_of_the_others_is_named(
+    signers: Signers, tmp_path: Path
+) -> None:
+    def lie(site: str, body: Any) -> Any:
+        if site != NAMES[3] or not isinstance(body, Agree):
+            return body
+        first, *others = body.introductions
+        return replace(body, introductions=(replace(first, rows=5000, weight=5e3), *others))
+
+    result = Experiment.of(LIMIT, signers.sign, tmp_path, lie=lie).solve()
+    verified = result.verify(signers.keys)
+    assert named(verified) == {NAMES[3]}
+    assert "what the sites told" in text_of(verified, f"site {NAMES[3]}")
+
+
+def test_a_site_that_was_asked_about_another_model_is_named(
+    signers: Signers, tmp_path: Path
+) -> None:
+    def lie(site: str, body: Any) -> Any:
+        ask = body.message if isinstance(body, Step) else None
+        if site == NAMES[0] and isinstance(ask, Certify):
+            return replace(body, message=replace(ask, w=2 * ask.w))
+        return body
+
+    result = Experiment.of(CUTS, signers.sign, tmp_path, lie=lie).solve()
+    verified = result.verify(signers.keys)
+    assert named(verified) == {NAMES[0]}
+    assert "Certify in round 2" in text_of(verified, f"site {NAMES[0]}")
+
+
+def test_all_sites_that_differ_are_named(cuts: Result, signers: Signers) -> None:
+    data = cuts.with_answer(3, 0, cuts.file.answers[3][1])
+    mixed = replace(cuts, data=data)
+    data = mixed.with_answer(2, 2, b"nothing")
+    assert named(cuts.verify(signers.keys, data=data)) == {NAMES[0], NAMES[2]}
+
+
+def test_a_server_that_shifts_gradients_as_it_likes_proves_no_more(
+    limit: Result, signers: Signers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = Weighing._ask
+
+    def ask(self: Weighing, state: Any, n_clients: int) -> Round:
+        round_ = honest(self, state, n_clients)
+        assert isinstance(round_.message, Weigh)
+        return Round(replace(round_.message, shift=round_.message.shift + 0.3))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Weighing, "_ask", ask)
+        lied = Experiment.of(LIMIT, signers.sign, tmp_path).solve()
+    verified = lied.verify(signers.keys, numbers=limit.numbers)
+    assert verified.certificate is not None
+    assert verified.certificate.bound is not None
+    # the least value lies between bound and value of the honest certificate
+    assert verified.certificate.bound < limit.numbers["bound"] - 1e-3
+    text_of(verified, "signed certificate")
+
+
+def test_an_experiment_is_agreed_once(signers: Signers, tmp_path: Path) -> None:
+    experiment = Experiment.of(CUTS, signers.sign, tmp_path)
+    name, body = NAMES[0], experiment.kept.agree
+    assert body is not None
+    own, other, *rest = body.introductions
+    false = replace(body, introductions=(own, replace(other, rows=7), *rest))
+    party = experiment.parties[name]
+    for renewed in (party, Party(name, party.source, party.folder, sign=party.sign)):
+        for ask, refused in ((body, False), (false, True), (body, False)):
+            reply = decode(renewed.answer("server", encode(Envelope("experiment", name, 1, ask))))
+            assert isinstance(reply.body, Failed) == refused
+    elsewhere = decode(party.answer("server", encode(Envelope("another", name, 1, false))))
+    assert not isinstance(elsewhere.body, Failed)
+
+
+# ---- a site that lies
+
+
+@pytest.mark.parametrize("change", ["nan", "shape", "kind", "nothing"])
+def test_what_a_site_signs_is_never_an_error(change: str, cuts: Result, signers: Signers) -> None:
+    answer = decode(cuts.file.answers[3][1])
+    upload = answer.body.upload
+    assert isinstance(upload, Certified)
+    others = {
+        "nan": replace(upload, risk=upload.risk * np.nan),
+        "shape": replace(upload, gradient=upload.gradient[:, :-1]),
+        "kind": replace(upload, loss=None),
+        "nothing": None,
+    }
+    body = replace(answer.body, upload=others[change])
+    forged = signed(replace(answer, body=body), answer.asked, signers.sign[NAMES[1]])
+    verified = cuts.verify(signers.keys, data=cuts.with_answer(3, 1, encode(forged)))
+    assert not passed(verified.checks)
+
+
+def test_a_site_cannot_tell_of_rows_of_another_one(
+    cuts: Result, signers: Signers, tmp_path: Path
+) -> None:
+    answer = decode(cuts.file.answers[0][1])
+    forged = replace(answer, body=replace(answer.body, client=NAMES[2]))
+    forged = signed(forged, answer.asked, signers.sign[NAMES[1]])
+    data = cuts.with_answer(0, 1, encode(forged))
+    assert named(cuts.verify(signers.keys, data=data)) == {NAMES[1]}
+
+    class Liar(Party):
+        def _introduced(self, sender: str, ask: Introduce) -> Any:
+            return replace(super()._introduced(sender, ask), client="elsewhere")
+
+    liar = Liar(NAMES[0], of_federation(ROWS.restrict(ROWS.clients[0])), tmp_path)
+    transport = LocalTransport({NAMES[0]: lambda data: liar.answer("server", data)})
+    with pytest.raises(ValueError, match="tells of rows of 'elsewhere'"):
+        agree(transport, "experiment", CUTS, patience=20.0)
+
+
+def test_a_server_cannot_have_its_signature_echoed(tmp_path: Path) -> None:
+    party = Party(NAMES[0], of_federation(ROWS.restrict(ROWS.clients[0])), tmp_path)
+    ask = Envelope(
+        "experiment", NAMES[0], 1, Stepped("run", 0, None), "asked", np.ones(64, np.uint8)
+    )
+    reply = decode(party.answer("server", encode(ask)))
+    assert (reply.asked, reply.signature) == ("", None)
+
+
+# ---- keys
+
+
+def test_a_key_signs_and_its_line_checks(tmp_path: Path) -> None:
+    make_key(tmp_path / "keys" / "north.key")
+    path = tmp_path / "keys" / "north.key"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    line = public_line(path, "St. Mary, north")
+    assert line.startswith("quorate-ed25519 ")
+    assert line.endswith(" St. Mary, north")
+    (tmp_path / "mary.pub").write_text(line + "\n")
+    (key,) = read_keys(tmp_path).values()
+    reply = signed(Envelope("e", "St. Mary, north", 3, None), "digest", signer(path))
+    assert opened(encode(reply), key).asked == "digest"
+    for other in (
+        replace(reply, experiment="f"),
+        replace(reply, number=4),
+        replace(reply, body=1),
+        replace(reply, asked="other"),
+        replace(reply, signature=reply.signature[:-1]),
+        replace(reply, signature=None),
+        replace(reply, signature="no array"),
+    ):
+        with pytest.raises(SignatureError):
+            opened(encode(other), key)
+    with pytest.raises(SignatureError, match="no answer of a site"):
+        opened(encode(("nothing",)), key)
+    with pytest.raises(FileExistsError, match="already"):
+        make_key(path)
+
+
+def test_files_that_hold_no_key_are_named(tmp_path: Path) -> None:
+    (tmp_path / "x.pem").write_text("nothing")
+    with pytest.raises(ValueError, match=r"x\.pem.* holds no private key"):
+        signer(tmp_path / "x.pem")
+    with pytest.raises(FileNotFoundError, match="quorate site key"):
+        signer(tmp_path / "absent")
+    with pytest.raises(ValueError, match="has no public key"):
+        read_keys(tmp_path)
+    for text in ("", "quorate-ed25519", "quorate-ed25519 AAAA north", "ssh-ed25519 AAAA north"):
+        (tmp_path / "x.pub").write_text(text)
+        with pytest.raises(ValueError, match=r"x\.pub.* holds no public key"):
+            read_keys(tmp_path)
+    make_key(tmp_path / "key")
+    for name in ("x.pub", "y.pub"):
+        (tmp_path / name).write_text(public_line(tmp_path / "key", "north"))
+    with pytest.raises(ValueError, match="two public keys of the site 'north'"):
+        read_keys(tmp_path)
+
+
+def test_a_key_of_another_kind_or_with_a_password_is_refused(tmp_path: Path) -> None:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+
+    pem, pkcs = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    locked = serialization.BestAvailableEncryption(b"secret")
+    unlocked = serialization.NoEncryption()
+    other = ec.generate_private_key(ec.SECP256R1()).private_bytes(pem, pkcs, unlocked)
+    secret = ed25519.Ed25519PrivateKey.generate().private_bytes(pem, pkcs, locked)
+    for text, words in ((other, "not one of Ed25519"), (secret, "without a password")):
+        (tmp_path / "key").write_bytes(text)
+        with pytest.raises(ValueError, match=words):
+            signer(tmp_path / "key")
+
+
+def test_without_the_package_it_is_said_how_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signatures, "find_spec", lambda name: None)
+    for call in (lambda: make_key(tmp_path / "key"), lambda: opened(b"", bytes(32))):
+        with pytest.raises(ImportError, match=r"pip install 'quorate\[sign\]'"):
+            call()
+
+
+def test_the_command_makes_a_key_once_and_the_site_signs_with_it(
+    quorate: Call, tmp_path: Path, capsys: Capture
+) -> None:
+    assert quorate("site", "policy", "north") == 0
+    capsys.readouterr()
+    assert quorate("site", "key", "north") == 2
+    assert 'write key = "site.key"' in capsys.readouterr().err
+    file = tmp_path / "north" / "site.toml"
+    file.write_text(file.read_text().replace('# key = "site.key"', 'key = "site.key"'))
+    (tmp_path / "north" / "rows.csv").write_text("age,sick\n31,no\n44,yes\n")
+    with pytest.raises(FileNotFoundError, match="quorate site key"):
+        open_party(tmp_path / "north", "north")
+    assert quorate("site", "key", "north") == 0
+    line, told = capsys.readouterr()
+    assert "wrote the private key" in told
+    assert quorate("site", "key", "north") == 0
+    assert capsys.readouterr() == (line, "")
+    (tmp_path / "north.pub").write_text(line)
+    party = open_party(tmp_path / "north", "north")
+    ask = encode(Envelope("experiment", "north", 1, None))
+    reply = opened(party.answer("server", ask), read_keys(tmp_path)["north"])
+    assert reply.asked == signatures.asked(ask)
