@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from fuzz.records import leaves, put
+from sites.folders import NAMES as CLINICS
+from sites.folders import PROBLEM, folder_of, roles
 from sites.test_solve_across import PROBLEMS
 from toy import federation
 
@@ -20,15 +22,17 @@ from quorate.certificates.duality import Certified, Certify
 from quorate.data.federation import Federation
 from quorate.engines.network import Network
 from quorate.engines.transport import LocalTransport
-from quorate.engines.wire import Envelope, Failed, Step, Stepped
-from quorate.rounds import Round, decode, encode
+from quorate.engines.wire import Begin, Envelope, Failed, Step, Stepped
+from quorate.rounds import Round, decode, encode, rows
 from quorate.runs.checks import passed
 from quorate.runs.files import plain
 from quorate.sites import signatures
 from quorate.sites.messages import Agree, Introduce
+from quorate.sites.methods import method_bytes
 from quorate.sites.party import Party, open_party
 from quorate.sites.policy import Policy
 from quorate.sites.rows import of_federation
+from quorate.sites.server import SIGNED, SOLUTION, job_of, serve
 from quorate.sites.session import Agreement, agree
 from quorate.sites.signatures import (
     Sign,
@@ -41,6 +45,7 @@ from quorate.sites.signatures import (
     signer,
 )
 from quorate.sites.signed_answers import SignedAnswers, SignedFile, Verified, verify_signed
+from quorate.sites.site_file import read_site
 
 Call = Callable[..., int]
 Capture = pytest.CaptureFixture[str]
@@ -226,6 +231,50 @@ def test_a_certificate_follows_from_what_the_sites_signed(
     # any other objective is noticed, even the least one
     worse = result.numbers | {"value": result.numbers["value"] * (1 + 1e-6)}
     assert not passed(result.verify(signers.keys, numbers=worse).checks)
+
+
+def test_a_certificate_of_the_ranks_of_one_site_follows_from_its_answers(
+    signers: Signers, tmp_path: Path
+) -> None:
+    problem = qr.Problem(qr.Squared(), over_samples=qr.Superquantile(0.5), regulariser=qr.L2(0.1))
+    one = ROWS.restrict(ROWS.clients[0])
+    result = Experiment.of(problem, signers.sign, tmp_path, one).solve()
+    keys = {NAMES[0]: signers.keys[NAMES[0]]}
+    verified = result.verify(keys)
+    assert passed(verified.checks), verified.checks
+    duals = result.solution.duals
+    assert duals.rows is not None
+    other = replace(duals, rows=duals.rows * (1 + 1e-12))
+    assert "Certify.rows" in text_of(result.verify(keys, duals=other), "signed certificate")
+
+
+def test_a_job_leaves_the_answers_that_its_certificate_stands_on(
+    quorate: Call, tmp_path: Path, capsys: Capture
+) -> None:
+    policy = "maximum_parameter_share = 1.0"
+    places = {name: folder_of(tmp_path, name, policy) for name in CLINICS}
+    for name, place in places.items():
+        file = place / "site.toml"
+        file.write_text(file.read_text().replace("[site]", '[site]\nkey = "secret/site.key"'))
+        capsys.readouterr()
+        assert quorate("site", "key", name) == 0
+        (tmp_path / f"{name}.pub").write_text(capsys.readouterr().out)
+    parties = {name: open_party(place, name) for name, place in places.items()}
+    transport = LocalTransport(
+        {name: lambda data, name=name: parties[name].answer("s", data) for name in parties}
+    )
+    serve(transport, tmp_path / "out", job_of("trial", PROBLEM, roles=roles(), patience=20.0))
+    solution = qr.load(tmp_path / "out" / SOLUTION)
+    file = tmp_path / "out" / SIGNED
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600  # every site's numbers are in it
+    result = Result(PROBLEM, solution, file.read_bytes())
+    keys = read_keys(tmp_path)
+    assert passed(result.verify(keys, roles=roles().text()).checks)
+    assert named(result.verify(keys, roles=roles(test=0.2).text())) == {*CLINICS}
+    assert (
+        read_site(places["east"]).policy.digest()
+        in result.verify(keys, roles=roles().text()).checks[CLINICS.index("east")].text
+    )
 
 
 def test_the_digest_of_the_policy_is_signed(signers: Signers, tmp_path: Path) -> None:
@@ -490,6 +539,42 @@ def test_an_experiment_is_agreed_once(signers: Signers, tmp_path: Path) -> None:
             assert isinstance(reply.body, Failed) == refused
     elsewhere = decode(party.answer("server", encode(Envelope("another", name, 1, false))))
     assert not isinstance(elsewhere.body, Failed)
+
+
+def test_an_answer_under_another_agreement_is_named(signers: Signers, tmp_path: Path) -> None:
+    """A site whose disk was lost agrees anew, and what it answered before proves nothing."""
+    name = NAMES[3]
+
+    def lie(site: str, body: Any) -> Any:
+        if site != name or not isinstance(body, Agree):
+            return body
+        first, *others = body.introductions
+        return replace(body, introductions=(replace(first, rows=5000, weight=5e3), *others))
+
+    experiment = Experiment.of(LIMIT, signers.sign, tmp_path, lie=lie)
+    result = experiment.solve()
+    source = experiment.parties[name].source
+    renewed = Party(name, source, tmp_path / "renewed", sign=signers.sign[name])
+    question = encode(Envelope("experiment", name, 2, experiment.kept.agree))
+    data = result.with_answer(1, 3, renewed.answer("server", question))
+    verified = result.verify(signers.keys, data=data)
+    assert named(verified) == {name}
+    assert "Weigh in round 1" in text_of(verified, f"site {name}")
+
+
+def test_the_algorithm_of_a_run_is_part_of_what_is_signed(
+    cuts: Result, signers: Signers, tmp_path: Path
+) -> None:
+    digests, (certificate,) = set(), cuts.file.head.runs
+    for k, method in enumerate((method_bytes(qr.Bundle()), certificate.method.tobytes())):
+        party = Experiment.of(CUTS, signers.sign, tmp_path / str(k)).parties[NAMES[0]]
+        begin = Begin("run", np.frombuffer(method, np.uint8), 0, 0)
+        party.answer("server", encode(Envelope("experiment", NAMES[0], 6, begin)))
+        ask = Step("run", 0, rows(certificate.messages[0], [0]))
+        reply = decode(party.answer("server", encode(Envelope("experiment", NAMES[0], 7, ask))))
+        assert isinstance(reply.body, Stepped)
+        digests.add(reply.asked)
+    assert len(digests) == 2
 
 
 # ---- a site that lies

@@ -57,7 +57,7 @@ class Link:
     experiment : the name by which all sides know it
     sites : the names of the sites, whose order numbers them
     patience : seconds without an answer after which a site counts as silent
-    keep : is handed every question that a site has answered, and the bytes of the answer
+    keep : is handed every question that a site does not refuse, and the bytes of the answer
     """
 
     transport: Transport
@@ -107,9 +107,10 @@ class Link:
             known.reason, known.again = _first_line(body), now + known.pause
             known.pause = min(2 * known.pause, LONGEST)
             return []
-        if self.keep is not None and isinstance(result, bytes):
+        stops = isinstance(body, STOPPING)
+        if self.keep is not None and isinstance(result, bytes) and not stops:
             self.keep(self._envelope(site, known.number, known.bodies[0]), result)
-        if len(known.bodies) > 1 and not isinstance(body, STOPPING):
+        if len(known.bodies) > 1 and not stops:
             self._push(site, known.bodies[1:], now)
             return []
         del self.waiting[site]

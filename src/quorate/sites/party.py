@@ -181,7 +181,8 @@ class Party:
             known = self.known.get(envelope.experiment)
             run = self.runs.get((envelope.experiment, ask.run))
             if known is not None and run is not None:
-                return asked(data, known.digest, hashlib.sha256(run.state.method).digest())
+                method = hashlib.sha256(run.state.method.tobytes()).digest()
+                return asked(data, known.digest, method)
         return asked(data)
 
     def _opened(self, data: bytes) -> tuple[Envelope | None, str]:

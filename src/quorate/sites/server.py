@@ -19,11 +19,12 @@ from quorate.engines.transport import Transport
 from quorate.problem.problem import Problem
 from quorate.sites.rows import Roles
 from quorate.sites.session import agree
+from quorate.sites.signed_answers import SignedAnswers
 from quorate.solution.solve import solve
 from quorate.statements import stated, statement_bytes
-from quorate.storage import make_folder, write_whole
+from quorate.storage import OWN, make_folder, write_whole
 
-DONE, STATE, SOLUTION = "done", "server.checkpoint", "solution.qr"
+DONE, STATE, SOLUTION, SIGNED = "done", "server.checkpoint", "solution.qr", "signed.qrt"
 SETTINGS = ("tol", "atol", "max_rounds", "seed")  # of ``solve``, that a job may have
 
 
@@ -71,7 +72,15 @@ def serve(transport: Transport, folder: Path, job: Mapping[str, str]) -> None:
     patience = settings.pop("patience")
     problem = stated(_bytes(job["problem"]), Problem)
     algorithm = stated(_bytes(job["algorithm"]), Method) if job["algorithm"] else None
-    agreement = agree(transport, job["experiment"], problem, roles=job["roles"], patience=patience)
+    signed = SignedAnswers()
+    agreement = agree(
+        transport,
+        job["experiment"],
+        problem,
+        roles=job["roles"],
+        patience=patience,
+        keep=signed.keep,
+    )
     state = folder / STATE
     solution = solve(
         agreement.problem,
@@ -82,6 +91,8 @@ def serve(transport: Transport, folder: Path, job: Mapping[str, str]) -> None:
         **settings,
     )
     solution.save(folder / SOLUTION)
+    if signed.signers:
+        write_whole(folder / SIGNED, signed.file(), OWN)
     write_whole(folder / DONE, solution.outcome.text.encode())
 
 

@@ -440,10 +440,9 @@ def _compared(
     """The numbers that are stated against those that were computed again."""
     was, now = plain(numbers), plain(certificate.numbers())
     now["consensus"] = was.get("consensus")  # of the clients' copies, which stay with them
-    pair = [was, now]
     if isinstance(duals, Duals):
-        pair = [{**was, "duals": plain(duals.weights)}, {**now, "duals": now["weights"]}]
-    check = compared("signed certificate", *pair, abs(certificate.value))
+        was, now = {**was, "duals": plain(duals.weights)}, {**now, "duals": now["weights"]}
+    check = compared("signed certificate", was, now, abs(certificate.value))
     text = f"value {certificate.value:.9g}, from what the sites signed"
     return replace(check, text=text) if check.ok else check
 
