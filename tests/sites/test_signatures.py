@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import stat
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,18 +19,20 @@ from sites.test_solve_across import PROBLEMS
 from toy import federation
 
 import quorate as qr
+from quorate.certificates import constrained, duality
 from quorate.certificates.constrained import Weigh, Weighing
 from quorate.certificates.duality import Certified, Certify
 from quorate.data.federation import Federation
+from quorate.engines.link import Link
 from quorate.engines.network import Network
 from quorate.engines.transport import LocalTransport
-from quorate.engines.wire import Begin, Envelope, Failed, Step, Stepped
+from quorate.engines.wire import Begin, Envelope, Failed, Step, Stepped, Unknown
 from quorate.rounds import Round, decode, encode, rows
 from quorate.runs.checks import passed
 from quorate.runs.files import plain
 from quorate.sites import signatures
 from quorate.sites.messages import Agree, Introduce
-from quorate.sites.methods import method_bytes
+from quorate.sites.methods import method_bytes, method_of
 from quorate.sites.party import Party, open_party
 from quorate.sites.policy import Policy
 from quorate.sites.rows import of_federation
@@ -46,6 +50,7 @@ from quorate.sites.signatures import (
 )
 from quorate.sites.signed_answers import SignedAnswers, SignedFile, Verified, verify_signed
 from quorate.sites.site_file import read_site
+from quorate.statements import statement_bytes
 
 Call = Callable[..., int]
 Capture = pytest.CaptureFixture[str]
@@ -385,6 +390,9 @@ def test_no_answer_stands_for_another_one(
         cases["of another run"] = again.file.answers[k][1]
     for answer in cases.values():
         assert named(cuts.verify(signers.keys, data=cuts.with_answer(k, 1, answer))) == {NAMES[1]}
+    data = cuts.with_answer(k, 1, cases["of another experiment"])
+    told = text_of(cuts.verify(signers.keys, data=data), f"site {NAMES[1]}")
+    assert "in the experiment 'other'" in told
 
 
 def test_an_answer_at_another_model_in_the_same_experiment_is_named(
@@ -526,6 +534,48 @@ def test_a_server_that_shifts_gradients_as_it_likes_proves_no_more(
     text_of(verified, "signed certificate")
 
 
+def test_other_rounding_on_another_machine_is_no_fault(
+    cuts: Result, limit: Result, signers: Signers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    solved, scaled = constrained.pseudosolve, duality.feasible_duals
+
+    def rescaled(by: float) -> Callable[..., qr.Duals]:
+        def other(*given: Any) -> qr.Duals:
+            duals = scaled(*given)
+            return replace(duals, multipliers=duals.multipliers * (1 + by))
+
+        return other
+
+    monkeypatch.setattr(constrained, "pseudosolve", lambda *given: solved(*given) * (1 + 1e-4))
+    assert passed(limit.verify(signers.keys).checks)
+    monkeypatch.setattr(constrained, "FLOOR", 0.0)  # it asks for one more round than there was
+    assert passed(limit.verify(signers.keys).checks)
+    monkeypatch.setattr(duality, "feasible_duals", rescaled(1e-12))
+    assert passed(cuts.verify(signers.keys).checks)
+    monkeypatch.setattr(duality, "feasible_duals", rescaled(1e-8))
+    assert named(cuts.verify(signers.keys)) == set()
+
+
+def test_the_rounds_have_to_be_those_of_the_certificate(
+    limit: Result, signers: Signers, tmp_path: Path
+) -> None:
+    other = Weighing(limit.solution.w, limit.solution.duals, objective=False)
+    method = np.frombuffer(method_bytes(other), np.uint8)
+
+    def lie(site: str, body: Any) -> Any:
+        proves = isinstance(body, Begin) and isinstance(method_of(body.method.tobytes()), Weighing)
+        return replace(body, method=method) if proves else body
+
+    result = Experiment.of(LIMIT, signers.sign, tmp_path, lie=lie).solve()
+    assert named(result.verify(signers.keys)) == {*NAMES}
+    file = result.file
+    (run,) = file.head.runs
+    head = replace(file.head, runs=(replace(run, method=method),))
+    verified = result.verify(signers.keys, data=SignedFile(head, file.answers).data())
+    assert named(verified) == set()
+    assert "no such certificate" in text_of(verified, "signed certificate")
+
+
 def test_an_experiment_is_agreed_once(signers: Signers, tmp_path: Path) -> None:
     experiment = Experiment.of(CUTS, signers.sign, tmp_path)
     name, body = NAMES[0], experiment.kept.agree
@@ -580,7 +630,7 @@ def test_the_algorithm_of_a_run_is_part_of_what_is_signed(
 # ---- a site that lies
 
 
-@pytest.mark.parametrize("change", ["nan", "shape", "kind", "nothing"])
+@pytest.mark.parametrize("change", ["nan", "shape", "kind", "nothing", "refusal"])
 def test_what_a_site_signs_is_never_an_error(change: str, cuts: Result, signers: Signers) -> None:
     answer = decode(cuts.file.answers[3][1])
     upload = answer.body.upload
@@ -590,11 +640,12 @@ def test_what_a_site_signs_is_never_an_error(change: str, cuts: Result, signers:
         "shape": replace(upload, gradient=upload.gradient[:, :-1]),
         "kind": replace(upload, loss=None),
         "nothing": None,
+        "refusal": None,
     }
-    body = replace(answer.body, upload=others[change])
+    body = Failed("no") if change == "refusal" else replace(answer.body, upload=others[change])
     forged = signed(replace(answer, body=body), answer.asked, signers.sign[NAMES[1]])
     verified = cuts.verify(signers.keys, data=cuts.with_answer(3, 1, encode(forged)))
-    assert not passed(verified.checks)
+    assert named(verified) == ({NAMES[1]} if change == "refusal" else set())
 
 
 def test_a_site_cannot_tell_of_rows_of_another_one(
@@ -623,6 +674,30 @@ def test_a_server_cannot_have_its_signature_echoed(tmp_path: Path) -> None:
     )
     reply = decode(party.answer("server", encode(ask)))
     assert (reply.asked, reply.signature) == ("", None)
+
+
+def test_an_answer_written_in_another_form_is_none(cuts: Result, signers: Signers) -> None:
+    answer = cuts.file.answers[2][1]
+    body = answer[:-16].replace(b'["r",', b'["r", ', 1)
+    prefix = struct.Struct("<4sHxxIQ")  # of the codec
+    magic, version, header, total = prefix.unpack_from(body)
+    body = prefix.pack(magic, version, header + 1, total + 1) + body[prefix.size :]
+    body += hashlib.blake2b(body, digest_size=16).digest()
+    assert encode(decode(body)) == answer
+    verified = cuts.verify(signers.keys, data=cuts.with_answer(2, 1, body))
+    assert named(verified) == {NAMES[1]}
+
+
+def test_what_a_site_refuses_is_not_kept(tmp_path: Path) -> None:
+    party = Party(NAMES[0], of_federation(ROWS.restrict(ROWS.clients[0])), tmp_path)
+    transport = LocalTransport({NAMES[0]: lambda data: party.answer("server", data)})
+    kept = []
+    link = Link(transport, "e", (NAMES[0],), 20.0, lambda asked, answer: kept.append(asked.body))
+    assert isinstance(link.ask({0: [Step("run", 0, None)]})[0], Unknown)
+    assert not kept
+    ask = Introduce(np.frombuffer(statement_bytes(CUTS), np.uint8), "")
+    link.ask({0: [ask]})
+    assert kept == [ask]
 
 
 # ---- keys
