@@ -526,7 +526,16 @@ def test_a_server_that_shifts_gradients_as_it_likes_proves_no_more(
     with monkeypatch.context() as patch:
         patch.setattr(Weighing, "_ask", ask)
         lied = Experiment.of(LIMIT, signers.sign, tmp_path).solve()
+    shifts, balance = [], Weighing.balance
+
+    def noted(self: Weighing, state: Any, *given: Any) -> Any:
+        shifts.append(state.shift)
+        return balance(self, state, *given)
+
+    monkeypatch.setattr(Weighing, "balance", noted)
     verified = lied.verify(signers.keys, numbers=limit.numbers)
+    (run,) = lied.file.head.runs
+    assert encode(tuple(shifts)) == encode(tuple(each.shift for each in run.messages))
     assert verified.certificate is not None
     assert verified.certificate.bound is not None
     # the least value lies between bound and value of the honest certificate
@@ -554,6 +563,27 @@ def test_other_rounding_on_another_machine_is_no_fault(
     assert passed(cuts.verify(signers.keys).checks)
     monkeypatch.setattr(duality, "feasible_duals", rescaled(1e-8))
     assert named(cuts.verify(signers.keys)) == set()
+
+
+def test_a_model_whose_bound_another_method_proved_follows_from_the_answers(
+    signers: Signers, tmp_path: Path
+) -> None:
+    experiment = Experiment.of(CUTS, signers.sign, tmp_path)
+    result = experiment.solve(algorithm=qr.ADLPMM(max_rounds=30))
+    assert passed(result.verify(signers.keys).checks)
+    assert len(result.file.answers) == 4  # and those of other rounds are not kept
+
+
+def test_a_certificate_that_was_cut_short_is_left_out(signers: Signers, tmp_path: Path) -> None:
+    experiment = Experiment.of(CUTS, signers.sign, tmp_path)
+    (run,) = experiment.solve().file.head.runs
+    party, kept = experiment.parties[NAMES[0]], experiment.kept
+    for body in (Begin("half", run.method, 0, 0), Step("half", 0, rows(run.messages[0], [0]))):
+        ask = Envelope("experiment", NAMES[0], 99, body)
+        kept.keep(ask, party.answer("server", encode(ask)))
+    result = experiment.solve()
+    assert len(result.file.answers) == 6
+    assert passed(result.verify(signers.keys).checks)
 
 
 def test_the_rounds_have_to_be_those_of_the_certificate(

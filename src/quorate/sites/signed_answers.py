@@ -34,7 +34,6 @@ from quorate.certificates.certify import ROUNDS
 from quorate.certificates.constrained import Weigh, Weighing, certify_constrained
 from quorate.certificates.duality import certify_run
 from quorate.codec import CodecError, decode, encode, record
-from quorate.data.federation import Federation
 from quorate.engines.engine import Run, Watch, handler
 from quorate.engines.federated_data import Known
 from quorate.engines.wire import Begin, Envelope, Step, Stepped
@@ -42,6 +41,7 @@ from quorate.problem.lower_bounds import Duals
 from quorate.problem.metadata import Introduced, Metadata
 from quorate.problem.multipliers import Multipliers
 from quorate.problem.problem import Problem
+from quorate.problem.requirements import only_constrained
 from quorate.rounds import Algorithm, Outcome, Round, Stop, combine, marks, rows
 from quorate.runs.checks import UNREADABLE, Check, compared
 from quorate.runs.files import plain
@@ -300,7 +300,6 @@ def verify_signed(
     keys: Mapping[str, bytes],
     *,
     roles: str = "",
-    server: Federation | None = None,
     infeasible: bool = False,
 ) -> Verified:
     """Check a certificate against what the sites signed, without trust in the server.
@@ -314,7 +313,6 @@ def verify_signed(
     numbers : those that are stated of the certificate, see ``Certificate.numbers``
     keys : the public keys of exactly the sites that take part, see `signatures.read_keys`
     roles : what the columns of the sites' tables are for, ``Roles.text()``
-    server : the server's data, for constraints on them
     infeasible : whether the multipliers are to prove that no model meets all constraints
 
     Returns
@@ -345,7 +343,7 @@ def verify_signed(
     if answers.faults:
         return Verified(sites)
     try:
-        metadata = Metadata.of(introduced, server)
+        metadata = Metadata.of(introduced)
         engine = _Recorded(file.head.runs, uploads)
         certificate = _certificate(problem, metadata, w, duals, engine, infeasible)
         check = _compared(certificate, duals, numbers)
@@ -429,7 +427,9 @@ def _certificate(
     infeasible: bool,
 ) -> Certificate:
     """The certificate by the signed answers."""
-    if isinstance(duals, Multipliers):
+    if only_constrained(problem) or isinstance(duals, Multipliers):
+        if isinstance(duals, Duals):
+            raise ValueError("a problem with constraints needs multipliers, and has duals")
         return certify_constrained(problem, metadata, w, duals, engine, infeasible)[0]
     return certify_run(problem, metadata, w, duals, engine)[0]
 
@@ -495,7 +495,7 @@ def _again(algorithm: Algorithm, n: int, run: SignedRun, uploads: list[list[Any]
             raise _OtherQuestionError(f"there is no answer to {type(ask.message).__name__}")
         message = run.messages[turn]
         _check_question(message, ask.message)
-        if isinstance(message, Weigh):
+        if isinstance(message, Weigh):  # the state goes with what the sites were asked
             state = replace(state, shift=message.shift)
         combined = combine(
             type(uploads[turn][0]), [([i], upload) for i, upload in enumerate(uploads[turn])]
