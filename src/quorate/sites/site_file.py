@@ -160,7 +160,7 @@ name = {name}
 state = "state"
 # the log of what was asked and answered, see `quorate site log`
 log = "audit.jsonl"
-# the private key with which the site signs what it sends
+# the private key with which the site signs what it sends, see `quorate site key`
 # key = "site.key"
 
 [data]
