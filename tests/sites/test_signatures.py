@@ -26,7 +26,7 @@ from quorate.data.federation import Federation
 from quorate.engines.link import Link
 from quorate.engines.network import Network
 from quorate.engines.transport import LocalTransport
-from quorate.engines.wire import Begin, Envelope, Failed, Step, Stepped, Unknown
+from quorate.engines.wire import Envelope, Failed, Refused, StartRun, Step, Stepped, Unknown
 from quorate.rounds import Round, decode, encode, rows
 from quorate.runs.checks import passed
 from quorate.runs.files import plain
@@ -578,7 +578,7 @@ def test_a_certificate_that_was_cut_short_is_left_out(signers: Signers, tmp_path
     experiment = Experiment.of(CUTS, signers.sign, tmp_path)
     (run,) = experiment.solve().file.head.runs
     party, kept = experiment.parties[NAMES[0]], experiment.kept
-    for body in (Begin("half", run.method, 0, 0), Step("half", 0, rows(run.messages[0], [0]))):
+    for body in (StartRun("half", run.method, 0, 0), Step("half", 0, rows(run.messages[0], [0]))):
         ask = Envelope("experiment", NAMES[0], 99, body)
         kept.keep(ask, party.answer("server", encode(ask)))
     result = experiment.solve()
@@ -593,7 +593,9 @@ def test_the_rounds_have_to_be_those_of_the_certificate(
     method = np.frombuffer(method_bytes(other), np.uint8)
 
     def lie(site: str, body: Any) -> Any:
-        proves = isinstance(body, Begin) and isinstance(method_of(body.method.tobytes()), Weighing)
+        proves = isinstance(body, StartRun) and isinstance(
+            method_of(body.method.tobytes()), Weighing
+        )
         return replace(body, method=method) if proves else body
 
     result = Experiment.of(LIMIT, signers.sign, tmp_path, lie=lie).solve()
@@ -616,9 +618,9 @@ def test_an_experiment_is_agreed_once(signers: Signers, tmp_path: Path) -> None:
     for renewed in (party, Party(name, party.source, party.folder, sign=party.sign)):
         for ask, refused in ((body, False), (false, True), (body, False)):
             reply = decode(renewed.answer("server", encode(Envelope("experiment", name, 1, ask))))
-            assert isinstance(reply.body, Failed) == refused
+            assert isinstance(reply.body, Refused) == refused
     elsewhere = decode(party.answer("server", encode(Envelope("another", name, 1, false))))
-    assert not isinstance(elsewhere.body, Failed)
+    assert not isinstance(elsewhere.body, Refused)
 
 
 def test_an_answer_under_another_agreement_is_named(signers: Signers, tmp_path: Path) -> None:
@@ -648,7 +650,7 @@ def test_the_algorithm_of_a_run_is_part_of_what_is_signed(
     digests, (certificate,) = set(), cuts.file.head.runs
     for k, method in enumerate((method_bytes(qr.Bundle()), certificate.method.tobytes())):
         party = Experiment.of(CUTS, signers.sign, tmp_path / str(k)).parties[NAMES[0]]
-        begin = Begin("run", np.frombuffer(method, np.uint8), 0, 0)
+        begin = StartRun("run", np.frombuffer(method, np.uint8), 0, 0)
         party.answer("server", encode(Envelope("experiment", NAMES[0], 6, begin)))
         ask = Step("run", 0, rows(certificate.messages[0], [0]))
         reply = decode(party.answer("server", encode(Envelope("experiment", NAMES[0], 7, ask))))

@@ -169,12 +169,12 @@ class Party:
             body = Refused(refusals[0].rule, refusals[0].answer)
         reply = Envelope(envelope.experiment, self.name, envelope.number, body)
         if self.sign is not None:
-            reply = signed(reply, self._asked(data, envelope), self.sign)
+            reply = signed(reply, self._question(data, envelope), self.sign)
         sent = encode(reply)
         self.guard.said(sender, reply, len(sent), refusals)
         return sent
 
-    def _asked(self, data: bytes, envelope: Envelope) -> str:
+    def _question(self, data: bytes, envelope: Envelope) -> str:
         """The digest of a question, and of the agreement and the algorithm that it is about."""
         ask = envelope.body
         if isinstance(ask, Step) and isinstance(ask.run, str):

@@ -36,7 +36,7 @@ from quorate.certificates.duality import certify_run
 from quorate.codec import CodecError, decode, encode, record
 from quorate.engines.engine import Run, Watch, handler
 from quorate.engines.federated_data import Known
-from quorate.engines.wire import Begin, Envelope, Step, Stepped
+from quorate.engines.wire import Envelope, StartRun, Step, Stepped
 from quorate.problem.lower_bounds import Duals
 from quorate.problem.metadata import Introduced, Metadata
 from quorate.problem.multipliers import Multipliers
@@ -122,7 +122,7 @@ class SignedAnswers:
             self.introduced[site] = answer
         elif isinstance(ask, Agree):
             self.agree, self.agreed[site] = ask, answer
-        elif isinstance(ask, Begin) and isinstance(method_of(ask.method.tobytes()), ROUNDS):
+        elif isinstance(ask, StartRun) and isinstance(method_of(ask.method.tobytes()), ROUNDS):
             self.runs.setdefault(ask.run, _Kept(ask.method))
         elif isinstance(ask, Step) and ask.run in self.runs:
             of_turn = self.runs[ask.run].rounds.setdefault(ask.turn, {})
