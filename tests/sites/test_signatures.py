@@ -27,6 +27,7 @@ from quorate.engines.link import Link
 from quorate.engines.network import Network
 from quorate.engines.transport import LocalTransport
 from quorate.engines.wire import Envelope, Failed, Refused, StartRun, Step, Stepped, Unknown
+from quorate.problem.lower_bounds import Survey
 from quorate.rounds import Round, decode, encode, rows
 from quorate.runs.checks import passed
 from quorate.runs.files import plain
@@ -695,16 +696,16 @@ def test_a_site_cannot_tell_of_rows_of_another_one(
 
     liar = Liar(NAMES[0], of_federation(ROWS.restrict(ROWS.clients[0])), tmp_path)
     transport = LocalTransport({NAMES[0]: lambda data: liar.answer("server", data)})
-    with pytest.raises(ValueError, match="tells of rows of 'elsewhere'"):
+    with pytest.raises(ValueError, match="introduces itself by another name"):
         agree(transport, "experiment", CUTS, patience=20.0)
 
 
 def test_a_server_cannot_have_its_signature_echoed(tmp_path: Path) -> None:
     party = Party(NAMES[0], of_federation(ROWS.restrict(ROWS.clients[0])), tmp_path)
-    ask = Envelope(
-        "experiment", NAMES[0], 1, Stepped("run", 0, None), "asked", np.ones(64, np.uint8)
-    )
+    body = Step("run", 0, Survey(np.ones(1)))
+    ask = Envelope("experiment", NAMES[0], 1, body, "asked", np.ones(64, np.uint8))
     reply = decode(party.answer("server", encode(ask)))
+    assert isinstance(reply.body, Unknown)
     assert (reply.asked, reply.signature) == ("", None)
 
 
@@ -725,7 +726,8 @@ def test_what_a_site_refuses_is_not_kept(tmp_path: Path) -> None:
     transport = LocalTransport({NAMES[0]: lambda data: party.answer("server", data)})
     kept = []
     link = Link(transport, "e", (NAMES[0],), 20.0, lambda asked, answer: kept.append(asked.body))
-    assert isinstance(link.ask({0: [Step("run", 0, None)]})[0], Unknown)
+    ask = Step("run", 0, Survey(np.ones(1)))
+    assert isinstance(link.ask({0: [ask]})[0], Unknown)
     assert not kept
     ask = Introduce(np.frombuffer(statement_bytes(CUTS), np.uint8), "")
     link.ask({0: [ask]})
