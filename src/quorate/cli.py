@@ -216,6 +216,17 @@ def run(
     dry: Annotated[
         bool, typer.Option("--dry-run", help="Only say what a private run would spend and tell.")
     ] = False,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="Run over sites: flare-sim, flare-poc, flare, flower-sim or flower."),
+    ] = None,
+    sites: Annotated[
+        Path | None,
+        typer.Option(help="Folder with a folder for each site, where they are on this machine."),
+    ] = None,
+    kit: Annotated[
+        Path | None, typer.Option(help="FLARE folder of the user who submits jobs.")
+    ] = None,
 ) -> None:
     """Train, compare with baselines, certify, and write a report."""
     from quorate.report.terminal import Terminal, say, show
@@ -231,7 +242,8 @@ def run(
             for line in [*told_before(settings), *spent]:
                 say(line, console)
             return
-        with _work(config, out, quick, resume, seed) as work:
+        with _work(config, out, quick, resume, seed, engine is not None) as work:
+            _carrier(work, engine, sites, kit)
             finished = _trained(work, console)
         show(finished, console)
     except BaseException as error:
@@ -248,7 +260,12 @@ def run(
 
 
 def _work(
-    config: Path | None, out: Path, quick: bool, resume: Path | None, seed: int | None
+    config: Path | None,
+    out: Path,
+    quick: bool,
+    resume: Path | None,
+    seed: int | None,
+    engine: bool,
 ) -> Work:
     """The folder that the run works in, with its configuration."""
     from quorate.config.config import ConfigError
@@ -256,7 +273,7 @@ def _work(
     from quorate.runs.work import Work, unfinished
 
     if resume is not None:
-        if config is not None or quick or seed is not None:
+        if config is not None or quick or seed is not None or engine:
             raise ConfigError(
                 "--resume takes its configuration from the interrupted run: leave out CONFIG and"
                 " options"
@@ -267,6 +284,18 @@ def _work(
         note(line, whole=True)
     name = slug(settings.title or settings.data.name or (config or Path("run")).stem)
     return Work.begin(settings, out, name)
+
+
+def _carrier(work: Work, engine: str | None, sites: Path | None, kit: Path | None) -> None:
+    """Write into the folder of the work how a run over sites reaches them."""
+    from quorate.config.config import ConfigError
+    from quorate.sites.run import Carrier
+
+    if engine is not None:
+        Carrier.of(work.config, engine, sites, kit).keep(work.folder)
+    elif sites is not None or kit is not None:
+        name = "--sites" if kit is None else "--kit"
+        raise ConfigError(f"{name} is for a run over sites: give --engine as well")
 
 
 def _checked(config: Path | None, quick: bool, seed: int | None) -> Config:
@@ -291,10 +320,15 @@ def _trained(work: Work, console: Console) -> Run:
     from quorate.runs.declared_ranges import told
     from quorate.runs.folder import read_run
     from quorate.runs.pipeline import begin, opening, run_study
+    from quorate.sites.run import Carrier, run_at_sites
 
     if work.done is not None:
         return read_run(work.done)
     shown = progress(console)
+    if work.config.data.sites is not None and (carrier := Carrier.kept(work.folder)) is not None:
+        with shown as show:
+            drawn = render if work.config.report.html else None
+            return read_run(run_at_sites(work, carrier, show, drawn))
     study = begin(work.config, work.folder, work.resume, shown)
     for line in [*opening(study), *told(study.config, study.parts)]:
         say(line, console)

@@ -115,12 +115,36 @@ def classification(
     cells = {"tp": positive & chosen, "fp": ~positive & chosen}
     cells |= {"fn": positive & ~chosen, "tn": ~positive & ~chosen}
     counts = {name: rows[cell].sum().item() for name, cell in cells.items()}
-    rates = {name: _rate(counts, name) for name in RATES}
-    accuracy, recall, specificity = rates["accuracy"], rates["recall"], rates["specificity"]
     p = None if probability is None else np.asarray(probability, float)
+    figures = two_classes(
+        counts,
+        auc(positive, scores, rows),
+        None if p is None else _mean((p - positive) ** 2, rows),
+        None if p is None else _log_loss(np.where(positive, p, 1 - p), rows),
+        weighted=weight is not None,
+    )
+    return {**figures, "n": len(scores), "positives": int(positive.sum())}
+
+
+def two_classes(
+    confusion: dict[str, Any],
+    auc: float | None,
+    brier: float | None,
+    log_loss: float | None,
+    weighted: bool = False,
+) -> Classification:
+    """The figures of two classes that follow from a confusion, beside three that do not.
+
+    Parameters
+    ----------
+    confusion : rows, or sums of weights, as "tp", "fp", "fn" and "tn"
+    weighted : whether these are no counts of rows; then nothing has an interval
+    """
+    rates = {name: _rate(confusion, name) for name in RATES}
+    accuracy, recall, specificity = rates["accuracy"], rates["recall"], rates["specificity"]
     figures: Classification = {
-        "n": len(scores),
-        "positives": int(positive.sum()),
+        "n": sum(confusion.values()),
+        "positives": confusion["tp"] + confusion["fn"],
         "accuracy": np.nan if accuracy is None else accuracy,
         "balanced_accuracy": (
             None if recall is None or specificity is None else (recall + specificity) / 2
@@ -128,13 +152,13 @@ def classification(
         "recall": recall,
         "precision": rates["precision"],
         "specificity": specificity,
-        "auc": auc(positive, scores, rows),
-        "brier": None if p is None else _mean((p - positive) ** 2, rows),
-        "log_loss": None if p is None else _log_loss(np.where(positive, p, 1 - p), rows),
-        "confusion": counts,
+        "auc": auc,
+        "brier": brier,
+        "log_loss": log_loss,
+        "confusion": confusion,
     }
-    if weight is None:
-        sums = {name: _counted(counts, name) for name in RATES}
+    if not weighted:
+        sums = {name: _counted(confusion, name) for name in RATES}
         figures["interval"] = {name: clopper_pearson(*sums[name]) for name in RATES}
     return figures
 
@@ -164,24 +188,49 @@ def several_classes(
     (n, C), rows = p.shape, _weights(weight, len(p))
     confusion = np.zeros((C, C), rows.dtype)
     np.add.at(confusion, (truth, p.argmax(1)), rows)
+    each = [auc(truth == c, p[:, c], rows) for c in range(C)]
+    areas = [area for area in each if area is not None]
+    figures = classes(
+        confusion,
+        float(np.mean(areas)) if len(areas) == C else None,
+        _mean(((p - np.eye(C)[truth]) ** 2).sum(1), rows),
+        _log_loss(p[np.arange(n), truth], rows),
+        weighted=weight is not None,
+    )
+    return {**figures, "n": n, "counts": np.bincount(truth, minlength=C).tolist()}
+
+
+def classes(
+    confusion: NDArray[Any],
+    auc: float | None,
+    brier: float,
+    log_loss: float,
+    weighted: bool = False,
+) -> SeveralClasses:
+    """The figures of several classes that follow from a confusion, beside three that do not.
+
+    Parameters
+    ----------
+    confusion : (C, C) rows, or sums of weights, by truth and prediction
+    weighted : whether these are no counts of rows; then nothing has an interval
+    """
     right, of, given = np.diag(confusion), confusion.sum(1), confusion.sum(0)
     recalls, precisions = _ratios(right, of), _ratios(right, given)
     known = [recall for recall in recalls if recall is not None]
-    each = [auc(truth == c, p[:, c], rows) for c in range(C)]
-    areas = [area for area in each if area is not None]
     figures: SeveralClasses = {
-        "n": n,
-        "counts": np.bincount(truth, minlength=C).tolist(),
-        "accuracy": float(right.sum() / rows.sum()),
+        "n": of.sum().item(),
+        "counts": of.tolist(),
+        "accuracy": float(right.sum() / of.sum()),
         "balanced_accuracy": float(np.mean(known)) if len(known) > 1 else None,
         "recalls": recalls,
         "precisions": precisions,
-        "auc": float(np.mean(areas)) if len(areas) == C else None,
-        "brier": _mean(((p - np.eye(C)[truth]) ** 2).sum(1), rows),
-        "log_loss": _log_loss(p[np.arange(n), truth], rows),
+        "auc": auc,
+        "brier": brier,
+        "log_loss": log_loss,
         "confusion": confusion.tolist(),
     }
-    if weight is None:
+    if not weighted:
+        n = int(confusion.sum())
         figures["interval"] = {"accuracy": clopper_pearson(int(right.sum()), n)}
     return figures
 

@@ -187,12 +187,14 @@ class Algorithm(Protocol):
     with a row per client need not be copied for every answer. Messages may share arrays with the
     state all the same. ``private`` asks for the memories of all clients before the first message,
     since they hold the keys of their noise. ``stateless``: clients keep nothing between two
-    messages, so that one whose disk is lost goes on as if nothing had happened.
+    messages, so that one whose disk is lost goes on as if nothing had happened. ``held_out``: it is
+    about the rows that clients hold out, and not about those that they train on.
     """
 
     donates: ClassVar[bool] = False
     private: ClassVar[bool] = False
     stateless: ClassVar[bool] = False
+    held_out: ClassVar[bool] = False
 
     @property
     def on_client(self) -> Mapping[type, Callable[[Any, Any, Block, Streams], tuple[Any, Any]]]:

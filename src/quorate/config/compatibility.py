@@ -117,4 +117,50 @@ def _positive(config: Tables) -> Iterator[Refusal]:
         )
 
 
-RULES = (private_rules, _positive, _path, _one_place, _tables_of_constraints, _trade_off)
+def _sites(config: Tables) -> Iterator[Refusal]:
+    """What a run cannot have whose rows stay at sites."""
+    if config.data.sites is None:
+        return
+    has = {
+        "privacy": config.privacy is not None,
+        "path": config.path is not None,
+        "trade_off": config.trade_off is not None,
+    }
+    for table in (name for name, there in has.items() if there):
+        yield Refusal(
+            f"[{table}] needs all rows in one place, and data.sites keep theirs: leave it out",
+            table,
+        )
+    if config.robust.radius == "auto":
+        yield Refusal(
+            "robust.radius = 'auto' is read off the rows, which data.sites keep: give a number",
+            *("robust", "radius"),
+        )
+    if config.problem_.pooled or config.risk.by_rank:
+        key = ("problem", "pooled") if config.problem_.pooled else ("risk", "name")
+        yield Refusal(
+            f"{'.'.join(key)} needs the rows of all clients in one place, and data.sites keep"
+            " theirs: leave it out",
+            *key,
+        )
+    if config.engine.clocked:
+        yield Refusal(
+            "engine.kind = 'virtual_clock' simulates time, and data.sites take their own: leave"
+            " [engine] out",
+            *("engine", "kind"),
+        )
+    if "wafl" in config.report.compare_with:
+        yield Refusal(
+            "report.compare_with has 'wafl', which pools the rows that data.sites keep: leave it"
+            " out",
+            *("report", "compare_with"),
+        )
+    if config.loss().targets in ("sign", "class") and config.data.classes is None:
+        yield Refusal(
+            f"problem.loss = {config.problem_.loss!r} needs data.classes, which no one can read off"
+            " rows that data.sites keep: declare them, such as classes = ['no', 'yes']",
+            *("data", "classes"),
+        )
+
+
+RULES = (_sites, private_rules, _positive, _path, _one_place, _tables_of_constraints, _trade_off)

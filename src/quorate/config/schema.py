@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeGuard
+from typing import Annotated, Any, ClassVar, Literal, TypeGuard
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
 
@@ -118,6 +118,7 @@ class DataSection(Section):
 
     name: str | None = None
     path: Annotated[list[str] | None, PlainValidator(lambda value: _paths(value))] = None
+    sites: Texts | None = None  # the names of the sites that keep the rows
     client: str | None = None
     partition: Partition | None = None
     target: str | None = None
@@ -152,6 +153,12 @@ class DataSection(Section):
     shifted: list[str] = []
     drift: Drift | None = None
 
+    # the keys that a run over sites may have beside them, of those above
+    AT_SITES: ClassVar = (
+        *("target", "columns", "classes", "positive", "scale", "groups", "person", "test"),
+        *("features", "categorical", "indicators", "min_count"),
+    )
+
     @model_validator(mode="after")
     def _one_source(self) -> DataSection:
         if broken := next(self._rules(), None):
@@ -182,11 +189,14 @@ class DataSection(Section):
 
     def _rules(self) -> Iterator[str]:
         """What the keys ask of each other, as sentences."""
+        if self.sites is not None:
+            yield from self._rules_of_sites()
+            return
         named = self.path is None
         if (self.name is None) is named:
             yield (
-                "needs exactly one of `name` (a data set, see `quorate data`) and `path` (CSV or"
-                " Parquet)"
+                "needs exactly one of `name` (a data set, see `quorate data`), `path` (CSV or"
+                " Parquet) and `sites` (who keeps the rows)"
             )
         if not named and self.target is None:
             yield "needs `target`, the column to predict, beside `path`"
@@ -205,6 +215,31 @@ class DataSection(Section):
                 " out features, categorical, indicators and min_count"
             )
         yield from self._reading_rules()
+
+    def _rules_of_sites(self) -> Iterator[str]:
+        """The same where sites keep the rows, of which nothing is read here."""
+        if not self.sites:
+            yield "has `sites` without a name: give the names in the sites' site.toml"
+        if self.target is None or self.columns is None:
+            missing = "target" if self.target is None else "columns"
+            yield (
+                f"needs `{missing}` beside `sites`: nothing is read off the rows, so target and"
+                " columns are declared, such as columns = { age = { min = 0, max = 110 } }"
+            )
+        elif self._is_fitted:
+            yield (
+                "has `columns`, which say how every feature is made: set scale = 'none', and leave"
+                " out features, categorical, indicators and min_count"
+            )
+        taken = {*self.AT_SITES, "sites"}
+        for key, field in DataSection.model_fields.items():
+            if key not in taken and getattr(self, key) != field.get_default(
+                call_default_factory=True
+            ):
+                yield (
+                    f"has `{key}` beside `sites`: where a site's rows are and how they are read"
+                    " stands in its site.toml; leave it out"
+                )
 
     def _reading_rules(self) -> Iterator[str]:
         """What the keys about untidy tables ask of each other and of the others."""

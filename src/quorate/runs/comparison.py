@@ -126,23 +126,64 @@ def paired(
 
 def effects(loss: Loss, mine: Judged, theirs: Judged, tests: int = 1) -> Record:
     """What `paired` states of the same rows under two models, but for risks by rank."""
-    n, saved, merit = len(mine.loss), theirs.loss - mine.loss, mine.merit - theirs.merit
+    return counted([compared_rows(loss, mine, theirs)], tests)
+
+
+class Compared(NamedTuple):
+    """What two models do on the same rows, in numbers that add up over sets of rows: rows that one
+    alone gets right, how much lower the first one's mean loss is and the squares of this round
+    their mean, and the other one's mean loss beside that without a model.
+    """
+
+    n: float
+    better: float
+    worse: float
+    less: float
+    squares: float
+    loss: float
+    without: float
+
+
+def compared_rows(loss: Loss, mine: Judged, theirs: Judged) -> Compared:
+    """Two models on the same rows."""
+    saved, merit = theirs.loss - mine.loss, mine.merit - theirs.merit
+    without = _without(loss, theirs)
     if loss.targets == "real":  # nearly every row is closer to one of the models
         near = FLOOR_OF_LOSS * max(-float(theirs.merit.mean()), ROUNDING * _spread(theirs.y))
         merit[np.abs(merit) <= near] = 0.0
     else:
-        merit[np.abs(saved) <= ROUNDING * _without(loss, theirs)] = 0.0
-    better, worse = int((merit > 0).sum()), int((merit < 0).sum())
+        merit[np.abs(saved) <= ROUNDING * without] = 0.0
+    less = float(saved.mean())
+    return Compared(
+        n=len(saved),
+        better=int((merit > 0).sum()),
+        worse=int((merit < 0).sum()),
+        less=less,
+        squares=float(((saved - less) ** 2).sum()),
+        loss=float(theirs.loss.mean()),
+        without=without,
+    )
+
+
+def counted(sets: Sequence[Compared], tests: int) -> Record:
+    """What `paired` states of several sets of rows together."""
+    n = sum(each.n for each in sets)
+    better, worse = (int(sum(getattr(each, key) for each in sets)) for key in ("better", "worse"))
+
+    def mean(key: str) -> float:
+        return sum(each.n * getattr(each, key) for each in sets) / n
+
+    less = mean("less")
+    squares = sum(each.squares + each.n * (each.less - less) ** 2 for each in sets)
     quantile = -float(stdtrit(n - 1, ERROR / (2 * tests))) if n > 1 else math.inf
-    margin = quantile * float(saved.std(ddof=1)) / math.sqrt(n) if n > 1 else math.inf
     return {
         "better": better,
         "worse": worse,
         "p": sign_test(better, worse),
-        "less": float(saved.mean()),
-        "margin": margin,
+        "less": less,
+        "margin": quantile * math.sqrt(squares / (n - 1) / n) if n > 1 else math.inf,
         "tests": tests,
-        "floor": _floor(float(theirs.loss.mean()), _without(loss, theirs)),
+        "floor": _floor(mean("loss"), mean("without")),
     }
 
 

@@ -14,6 +14,7 @@ from quorate.arrays import Array
 from quorate.data.federation import Federation
 from quorate.measures import RATES, small
 from quorate.problem.calibration import Sigmoid
+from quorate.problem.losses import Loss
 from quorate.problem.prediction import scores
 from quorate.problem.problem import Problem
 from quorate.problem.risks.ranks import by_rank
@@ -187,18 +188,25 @@ def rows_of(problem: Problem, w: Array, fed: Federation) -> list[Judged]:
     """How a model does on every client's rows."""
     rows = []
     for X, y in zip(fed.X, fed.y, strict=True):
-        prediction = scores(problem.predictor, w, X)
         if problem.loss.targets == "class":
             coded = (y[:, None] == np.asarray(fed.classes)).argmax(1).astype(float)
-            merit = (prediction.argmax(1) == coded).astype(float)
         elif problem.loss.targets == "sign":
             coded = np.where(y == fed.classes[1], 1.0, -1.0)  # type: ignore[index]
-            merit = (np.where(prediction > 0, 1.0, -1.0) == coded).astype(float)
         else:
             coded = y.astype(float)
-            merit = -np.abs(prediction - coded)
-        rows.append(Judged(problem.loss.value(prediction, coded), merit, coded, prediction))
+        rows.append(judged(problem.loss, scores(problem.predictor, w, X), coded))
     return rows
+
+
+def judged(loss: Loss, prediction: Array, coded: Array) -> Judged:
+    """How predictions do on rows whose targets are coded as the loss has them."""
+    if loss.targets == "class":
+        merit = (prediction.argmax(1) == coded).astype(float)
+    elif loss.targets == "sign":
+        merit = (np.where(prediction > 0, 1.0, -1.0) == coded).astype(float)
+    else:
+        merit = -np.abs(prediction - coded)
+    return Judged(loss.value(prediction, coded), merit, coded, prediction)
 
 
 def losses_of(problem: Problem, w: Array, fed: Federation) -> list[Array]:
@@ -247,26 +255,39 @@ def judge(
 def _measure(
     problem: Problem, w: Array, fed: Federation, rows: list[Judged], trained: int | None
 ) -> Record:
-    name, sign = ("error", -1.0) if problem.loss.targets == "real" else ("accuracy", 1.0)
+    name, sign = merit_of(problem.loss)
     clients = [
         {"client": c, "n": len(row.merit), "loss": float(row.loss.mean())}
         | {name: float(sign * row.merit.mean())}
         for c, row in zip(fed.clients, rows, strict=True)
     ]
-    worst = max(clients, key=lambda row: row["loss"])
-    least = min(clients, key=lambda row: sign * row[name])
     whole = together(rows)
     numbers = {
         "n": int(fed.sizes.sum()),
         "loss": float(whole.loss.mean()),
-        "worst_loss": worst["loss"],
-        "worst_loss_client": worst["client"],
         name: float(sign * whole.merit.mean()),
-        f"worst_{name}": least[name],
-        f"worst_{name}_client": least["client"],
         "clients": clients,
     }
+    numbers |= worst_of(problem.loss, clients)
     return numbers | _by_rank(problem, rows, fed, clients, trained) | summary(problem, w, fed)
+
+
+def merit_of(loss: Loss) -> tuple[str, float]:
+    """What the merit of rows is called, and the sign that makes a larger one better."""
+    return ("error", -1.0) if loss.targets == "real" else ("accuracy", 1.0)
+
+
+def worst_of(loss: Loss, clients: Sequence[Record]) -> Record:
+    """The clients at which a model does worst, by loss and by merit."""
+    name, sign = merit_of(loss)
+    worst = max(clients, key=lambda row: row["loss"])
+    least = min(clients, key=lambda row: sign * row[name])
+    return {
+        "worst_loss": worst["loss"],
+        "worst_loss_client": worst["client"],
+        f"worst_{name}": least[name],
+        f"worst_{name}_client": least["client"],
+    }
 
 
 def _by_rank(

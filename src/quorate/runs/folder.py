@@ -26,7 +26,7 @@ from datetime import date
 from pathlib import Path
 
 from quorate.arrays import Array
-from quorate.config.config import read_config
+from quorate.config.config import Config, read_config
 from quorate.engines.event_log import Log
 from quorate.problem.lower_bounds import Duals
 from quorate.problem.multipliers import Multipliers
@@ -52,11 +52,10 @@ from quorate.runs.files import (
     write,
 )
 from quorate.runs.form import damaged
-from quorate.runs.model_file import save_model, stored_model
+from quorate.runs.model_file import Described, save_model, stored_model
 from quorate.runs.result_form import history_in, result_in
 from quorate.runs.run import Points, Run
 from quorate.runs.sections.all import SECTIONS
-from quorate.runs.sections.section import Study
 from quorate.solution.public_part import public_history
 from quorate.solution.solution import Solution
 from quorate.storage import OWN_FOLDER
@@ -75,58 +74,70 @@ def is_drawn(name: str) -> bool:
 
 def write_run(
     out: Path,
-    study: Study,
+    stated: Config,
+    described: Described,
     models: Mapping[str, Solution],
     points: Mapping[str, Points],
     result: Record,
     *,
+    partial: Path | None = None,
     render: Render | None = None,
     today: date | None = None,
 ) -> Path:
     """Write a run below ``out``; returns its folder, named by date and title.
 
-    ``render`` draws the files of the report (name -> text) of every part of the finished run.
+    Parameters
+    ----------
+    stated : the configuration as the folder will have it
+    described : the features and classes of the rows trained on, such as these rows
+    models : by name, the main one first
+    points : the further models of sections
+    result : the content of result.json
+    partial : the folder that the work was done in
+    render : draws the files of the report (name -> text) of every part of the finished run
     """
     out.mkdir(parents=True, exist_ok=True)
-    work = out / f".writing-{secrets.token_hex(4)}" if study.work is None else study.work / FINISHED
+    work = out / f".writing-{secrets.token_hex(4)}" if partial is None else partial / FINISHED
     shutil.rmtree(work, ignore_errors=True)  # of a process that died
     work.mkdir()
     try:
-        _write_public(work, out, study, next(iter(models.values())))
-        _write_exact(work, study, models, points)
-        whole = _seal(work, study, result)
+        _write_public(work, out, stated, described, next(iter(models.values())))
+        _write_exact(work, stated, models, points)
+        whole = _seal(work, stated, result)
         if render is not None:
             run = read_run(work)
             for part in filter(None, (run, run.owner)):
                 for name, text in render(part).items():
                     write(part.path / name, text.encode())
-            whole = _seal(work, study, result)
-        if study.work is not None:  # by it a finished run is known whose process died
-            write(study.work / CLAIMED, whole.encode())
+            whole = _seal(work, stated, result)
+        if partial is not None:  # by it a finished run is known whose process died
+            write(partial / CLAIMED, whole.encode())
         return claim(work, out, f"{today or date.today()}-{slug(result['title'])}")
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _write_public(work: Path, out: Path, study: Study, solution: Solution) -> None:
+def _write_public(
+    work: Path, out: Path, stated: Config, described: Described, solution: Solution
+) -> None:
     """Write what every run shows: its configuration, its model, and of a private run the history of
     its noisy answers.
     """
-    there = study.stated.moved_to(out / "run")  # its paths start where the folder will be
+    there = stated.moved_to(out / "run")  # its paths start where the folder will be
     write(work / "config.toml", there.text().encode())
-    save_model(work / "model.safetensors", study.stated, solution, study.parts.train)
-    if study.stated.privacy is not None:
+    save_model(work / "model.safetensors", stated, solution, described)
+    if stated.privacy is not None:
         write(work / "history.jsonl", lines(public_history(solution.history)))
         (work / OWNER).mkdir(mode=OWN_FOLDER)
         write(work / OWNER / "README.txt", README.encode())
 
 
 def _write_exact(
-    work: Path, study: Study, models: Mapping[str, Solution], points: Mapping[str, Points]
+    work: Path, stated: Config, models: Mapping[str, Solution], points: Mapping[str, Points]
 ) -> None:
     """Write what was computed from the rows exactly."""
-    folder, (main, *names) = exact_folder(study.stated, work), models
-    solution, private = models[main], study.stated.privacy is not None
+    folder, (main, *names) = exact_folder(stated, work), models
+    solution, private = models[main], stated.privacy is not None
     write(folder / "history.jsonl", lines(solution.history))
     if names or not private:
         weights = {name.lower(): models[name].w for name in names}
@@ -143,13 +154,13 @@ def _write_exact(
             section.write(folder, points[section.name])
 
 
-def _seal(work: Path, study: Study, result: Row) -> str:
+def _seal(work: Path, stated: Config, result: Row) -> str:
     """Write the result.json of every part, each with the digests of the files beside it; returns
     the seal of the run's own.
     """
     seals = {}
-    for folder, part in parts_of(study.stated, result).items():
-        outside = "" if folder or study.stated.privacy is None else OWNER
+    for folder, part in parts_of(stated, result).items():
+        outside = "" if folder or stated.privacy is None else OWNER
         whole = sealed(work / folder, part, outside)
         write(work / folder / "result.json", to_json(whole, indent=1).encode())
         seals[folder] = whole["seal"]

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from quorate.arrays import Array
 from quorate.config.config import Config
-from quorate.data.federation import Federation
 from quorate.data.reading import ENCODINGS, ORDERS, PARTS, is_delimiter
 from quorate.data.schema import OTHER, Schema
 from quorate.names import NAMED, load
@@ -170,12 +170,24 @@ class ModelForm(Form):
         return self
 
 
-def model_of(
-    config: Config, fed: Federation, infeasible: bool, calibration: Sigmoid | None
-) -> Record:
-    """What a model's file says beside its numbers: how features are made and predictions computed.
+class Described(Protocol):
+    """What is known of the rows to train on: names, classes and schema."""
 
-    ``fed`` are the rows to train on; of these only names, classes and schema are used.
+    @property
+    def feature_names(self) -> Sequence[str]: ...
+
+    @property
+    def classes(self) -> Any: ...
+
+    @property
+    def schema(self) -> Schema | None: ...
+
+
+def model_of(
+    config: Config, fed: Described, infeasible: bool, calibration: Sigmoid | None
+) -> Record:
+    """What a model's file says beside its numbers: how features are made and predictions computed;
+    ``fed`` are the rows to train on.
     """
     schema = None if fed.schema is None else fed.schema.to_dict()
     model = described(config, fed.classes, fed.feature_names, schema, infeasible)
@@ -204,7 +216,7 @@ def described(
     return plain(model)
 
 
-def save_model(file: Path, config: Config, solution: Solution, fed: Federation) -> None:
+def save_model(file: Path, config: Config, solution: Solution, fed: Described) -> None:
     """Write w, and in the metadata how features are made and predictions computed."""
     infeasible = solution.outcome.stop is Stop.INFEASIBLE
     model = model_of(config, fed, infeasible, solution.calibration)

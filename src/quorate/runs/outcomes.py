@@ -14,6 +14,7 @@ from quorate.config.config import Config
 from quorate.data.federation import Federation
 from quorate.engines.event_log import Log
 from quorate.engines.virtual_clock import VirtualClock
+from quorate.problem.metadata import Metadata
 from quorate.problem.multipliers import Multipliers
 from quorate.problem.problem import Problem
 from quorate.rounds import Outcome, Stop
@@ -36,7 +37,7 @@ from quorate.solution.solution import Solution
 def method_of(
     config: Config,
     problem: Problem,
-    fed: Federation,
+    fed: Federation | Metadata,
     main: bool = True,
     clock: bool = False,
     default: Method | None = None,
@@ -69,7 +70,7 @@ def ended(
 def outcome_of(
     end: Ended,
     problem: Problem,
-    fed: Federation,
+    fed: Federation | Metadata,
     certificate: Certificate,
     multipliers: Multipliers | None = None,
     table: Sequence[Row] = (),
@@ -93,7 +94,7 @@ def stop_of(
     return refuted(end, certificate) or again.stop.value
 
 
-def summary(config: Config, solution: Solution, fed: Federation) -> Record:
+def summary(config: Config, solution: Solution, fed: Federation | Metadata) -> Record:
     """How the model of a run ended, as result.json has it."""
     if solution.problem.privacy is not None:
         again = budget_used(solution.rounds)

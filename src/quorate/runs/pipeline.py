@@ -154,7 +154,17 @@ def run_study(
         sigmoids = {name: solution.calibration for name, solution in models.items()}
         evaluation = evaluate(problem, weights, parts.tests, parts.ranked, sigmoids)
         result = result_of(study, models, points, evaluation)
-        return write_run(out, study, models, points, result, render=render, today=today)
+        return write_run(
+            out,
+            study.stated,
+            parts.train,
+            models,
+            points,
+            result,
+            partial=study.work,
+            render=render,
+            today=today,
+        )
 
 
 def dry_run(config: Config) -> list[str]:

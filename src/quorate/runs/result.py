@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from quorate.config.config import Config
+from quorate.data.federation import Federation
+from quorate.problem.metadata import Metadata
 from quorate.runs.baselines import label
 from quorate.runs.files import Record, Row, plain
 from quorate.runs.model_file import FORMAT
@@ -24,14 +26,33 @@ def result_of(
     evaluation: Row,
 ) -> Record:
     """All keys of result.json except the digests of files; ``models`` has the main one first."""
-    config, solution = study.stated, next(iter(models.values()))
     inputs = inputs_of(study, models, points)
-    result = {
+    result = of_models(study.stated, models, study.parts.train, evaluation)
+    for section in SECTIONS:
+        result |= section.result(inputs) if section.keys else {}
+    result |= {"versions": versions(), "data": data_digests(study.parts)}
+    ledger = inputs.ledger
+    if ledger is not None and ledger.book:
+        result["book"] = ledger.book  # what a later copy of the ledger file knows
+    return plain(result)
+
+
+def of_models(
+    config: Config,
+    models: Mapping[str, Solution],
+    fed: Federation | Metadata,
+    evaluation: Row,
+) -> Record:
+    """The keys of result.json that every run has of its models, the main one first; ``fed``: the
+    rows trained on, or what is known of them.
+    """
+    solution = next(iter(models.values()))
+    return {
         "format": FORMAT,
         "title": titled(config),
         "model": label(solution.problem),
         "problem": config.sentence(),
-        "outcome": summary(config, solution, study.parts.train),
+        "outcome": summary(config, solution, fed),
         "rounds": solution.rounds,
         "seconds": solution.seconds,
         "certificate": solution.certificate.numbers(),
@@ -42,12 +63,6 @@ def result_of(
         "baselines": {name.lower(): _summary(models[name]) for name in [*models][1:]},
         "evaluation": evaluation,
     }
-    for section in SECTIONS:
-        result |= section.result(inputs) if section.keys else {}
-    result |= {"versions": versions(), "data": data_digests(study.parts)}
-    if solution.ledger is not None and solution.ledger.book:
-        result["book"] = solution.ledger.book  # what a later copy of the ledger file knows
-    return plain(result)
 
 
 def inputs_of(study: Study, models: Mapping[str, Solution], points: Mapping[str, Points]) -> Inputs:

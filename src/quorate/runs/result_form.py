@@ -228,7 +228,8 @@ def result_in(file: Path, config: Config, public: bool = False) -> Record:
         raise RunError(f"{file.parent}: the run is of format {stated}, this quorate reads {FORMAT}")
     rest = {**result}
     for section in SECTIONS:
-        if section.form is not None and section.is_stated(config, public):
+        here = config.data.sites is None or section.at_sites
+        if section.form is not None and here and section.is_stated(config, public):
             part = {key: rest.pop(key) for key in section.keys if key in rest}
             check_form(file, part, section.form)
     check_form(file, rest, PublicForm if public else RunForm)

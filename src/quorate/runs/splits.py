@@ -90,6 +90,11 @@ def prepare(config: Config, watch: Watch | None = None) -> Parts:
         to train on
     ValueError, OSError : files that cannot be read or hold no such table
     """
+    if config.data.sites is not None:
+        raise ConfigError(
+            "data.sites keep the rows of this run, so that none can be read here: run it with"
+            " --engine, such as quorate run CONFIG --engine flare-sim"
+        )
     with in_words_of_files(), without_values(config.privacy is not None):
         return _prepared(config, watch)
 

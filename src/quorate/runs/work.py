@@ -34,7 +34,8 @@ from quorate.storage import OWN, OWN_FOLDER, Lock, destroy, named_errors, sync_f
 CONFIG, LOCK, PLACE = "config.toml", "lock", "place"
 PARTIAL = ".partial"
 KEYS = "*.checkpoint*"  # files that may have keys of noise
-KEPT = ("*.checkpoint", "*.account", "*.points")  # files that a resumed run goes on with
+CARRIER = "carrier.json"  # how a run over sites reaches them
+KEPT = ("*.checkpoint", "*.account", "*.points", CARRIER)  # files that a resumed run goes on with
 PROBE = "probe"  # a file, and then a folder, by which outputs are tried
 ROOM = 1 << 20  # bytes that a run should find room for
 

@@ -6,11 +6,12 @@ from quorate.algorithms.federated.private_admm.client import Mechanism
 from quorate.certificates.certify import ROUNDS
 from quorate.codec import CodecError
 from quorate.rounds import Algorithm
+from quorate.sites.judging import Judging
 from quorate.statements import stated, statement_bytes
 
-# beside the public ones: the rounds of certificates, and the plan of a private method, which is
-# public and which a site computes again before it goes by it
-ALLOWED = (*ROUNDS, Mechanism)
+# beside the public ones: the rounds of certificates and of judging, and the plan of a private
+# method (which is public, and which a site computes again before it goes by it)
+ALLOWED = (*ROUNDS, Judging, Mechanism)
 
 
 def method_bytes(algorithm: Algorithm) -> bytes:

@@ -107,7 +107,8 @@ class Known:
     Attributes
     ----------
     problem : concrete
-    block : the site's rows
+    block : the site's rows to train on
+    held_out : those to judge on; None without any
     metadata : of all sites, for the coded rows
     proposal : what the policy was asked
     digest : of what was agreed, for signatures
@@ -115,9 +116,23 @@ class Known:
 
     problem: Problem
     block: Block
+    held_out: Block | None
     metadata: Metadata
     proposal: Proposal
     digest: bytes
+
+    @property
+    def held_rows(self) -> int:
+        """How many rows are held out."""
+        return 0 if self.held_out is None else self.held_out.y.size
+
+    def rows_for(self, algorithm: Algorithm) -> Block:
+        """The rows that an algorithm is about."""
+        if not algorithm.held_out:
+            return self.block
+        if self.held_out is None:
+            raise ValueError("the site holds out no rows to judge a model on.")
+        return self.held_out
 
 
 class Party:
@@ -308,9 +323,19 @@ class Party:
             sites=metadata.names,
             parameters=concrete.predictor.dimension(coded.n_features),
         )
-        mine = replace(block, index=np.array([metadata.position(self.name)]))
+        held = None
+        if rows.test is not None:
+            held = problem.coded(rows.test, metadata).block(0)
+        mine = np.array([metadata.position(self.name)])
         told = Agree(agreement.ask, agreement.introductions)
-        return Known(concrete, mine, coded, proposal, hashlib.sha256(encode(told)).digest())
+        return Known(
+            problem=concrete,
+            block=replace(block, index=mine),
+            held_out=held and replace(held, index=mine),
+            metadata=coded,
+            proposal=proposal,
+            digest=hashlib.sha256(encode(told)).digest(),
+        )
 
     def _agreement(self, sender: str, experiment: str) -> Known:
         """What the site has agreed to with this server, from its disk where this process does not
@@ -331,13 +356,14 @@ class Party:
 
     def _begun(self, sender: str, experiment: str, ask: StartRun) -> RunStarted:
         known = self._agreement(sender, experiment)
-        block, run = known.block, self._run(known, experiment, ask.run)
+        run = self._run(known, experiment, ask.run)
         if run is None:
             algorithm = self._algorithm(ask.method, known)
             turn = ask.turn if algorithm.stateless else 0
             state = RunState(ask.run, ask.method, ask.seed, turn, None, None, "", None)
             if not algorithm.stateless:
-                state = replace(state, memory=settled(algorithm.client_start(block)))
+                memory = algorithm.client_start(known.rows_for(algorithm))
+                state = replace(state, memory=settled(memory))
             run = Run(state, algorithm)
             self._forget_all_but(KEPT)
             self._keep(experiment, run)
@@ -358,13 +384,16 @@ class Party:
             check_requirements(algorithm, known.problem, setting_of(known.metadata))
         elif known.problem.privacy is not None:
             raise ValueError("a certificate is computed from the rows exactly, without noise.")
+        elif algorithm.held_out:
+            self.guard.judge(replace(known.proposal, rows=known.held_rows), OF_ROWS)
         return algorithm.at_client(known.problem, known.metadata)
 
     def _stepped(self, sender: str, experiment: str, ask: Step) -> Stepped | Lost:
         known = self._agreement(sender, experiment)
-        block, run = known.block, self._run(known, experiment, ask.run)
+        run = self._run(known, experiment, ask.run)
         if run is None:
             raise NotAgreedError("run")
+        block = known.rows_for(run.algorithm)
         state, mark = run.state, hashlib.sha256(encode(ask.message)).hexdigest()
         conclusion = isinstance(ask.message, Conclude)
         if ask.turn == state.turn - 1 and mark == state.asked and not conclusion:

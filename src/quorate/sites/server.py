@@ -4,28 +4,68 @@ A job is a mapping of plain texts, which an engine carries as it is: the experim
 of problem and algorithm, what the columns of the sites' tables are for, and the settings of
 ``solve``. Everything that the server has to remember stands in one folder, so that the same job
 goes on where it was cut short, whichever process runs it.
+
+    solution.qr, erm.qr, ...   the model and its baselines, for ``quorate.load``
+    result.qrt                 all of them, with how they do on the rows that the sites hold out
+    signed.qrt                 what the sites signed, where they sign
+    progress.jsonl             a line for each round
+    done, error                how it ended; an error is that of the last try
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from quorate.algorithms.method import Method
-from quorate.engines.network import Network
+from quorate.engines.engine import ClientError, Watch
+from quorate.engines.network import Network, RefusedError, StateLostError
 from quorate.engines.transport import Transport
+from quorate.problem.metadata import Introduced
 from quorate.problem.problem import Problem
+from quorate.rounds import encode, record
+from quorate.runs.baselines import BASELINES, called, label
+from quorate.runs.files import to_json
+from quorate.sites.judging import judge_at_sites
 from quorate.sites.rows import Roles
-from quorate.sites.session import agree
+from quorate.sites.session import Agreement, agree
 from quorate.sites.signed_answers import SignedAnswers
+from quorate.solution.load import load
+from quorate.solution.solution import Solution
 from quorate.solution.solve import solve
 from quorate.statements import stated, statement_bytes
 from quorate.storage import OWN, make_folder, write_whole
 
-DONE, STATE, SOLUTION, SIGNED = "done", "server.checkpoint", "solution.qr", "signed.qrt"
+DONE, ERROR, RESULT, SIGNED = "done", "error", "result.qrt", "signed.qrt"
+SOLUTION, PROGRESS = "solution.qr", "progress.jsonl"
+# errors that the same job meets again
+PERMANENT = (RefusedError, StateLostError, ClientError, ValueError, TypeError, ArithmeticError)
 SETTINGS = ("tol", "atol", "max_rounds", "seed")  # of ``solve``, that a job may have
+
+
+@record
+class SiteRun:
+    """What a run across sites has come to.
+
+    Attributes
+    ----------
+    names : of the models, the main one first
+    solutions : the files of their solutions
+    introductions : what the sites told of their rows
+    evaluation : as JSON, how the models do on the rows that the sites hold out
+    """
+
+    names: tuple[str, ...]
+    solutions: tuple[NDArray[np.uint8], ...]
+    introductions: tuple[Introduced, ...]
+    evaluation: str
 
 
 def job_of(
@@ -34,6 +74,7 @@ def job_of(
     algorithm: Method | None = None,
     roles: Roles | None = None,
     patience: float = 600.0,
+    compare_with: Sequence[str] = (),
     **settings: float,
 ) -> dict[str, str]:
     """The job that an engine carries.
@@ -44,21 +85,29 @@ def job_of(
     algorithm : None for the default of the problem
     roles : what the columns of the sites' tables are for
     patience : seconds that the server waits for a site
+    compare_with : baselines that are trained as well, by name, such as "erm"
     settings : of ``solve``: tol, atol, max_rounds, seed
     """
     if odd := sorted({*settings} - {*SETTINGS}):
         raise TypeError(f"a job has no setting {odd[0]!r}; it has {', '.join(SETTINGS)}.")
+    if strange := [name for name in compare_with if name not in BASELINES or name == "wafl"]:
+        raise ValueError(
+            f"compare_with has {strange[0]!r}: across sites there are the baselines"
+            f" {', '.join(name for name in BASELINES if name != 'wafl')}, and none that pools rows."
+        )
     return {
         "experiment": experiment,
         "problem": _text(statement_bytes(problem)),
         "algorithm": "" if algorithm is None else _text(statement_bytes(algorithm)),
         "roles": "" if roles is None else roles.text(),
+        "compare_with": " ".join(compare_with),
         "settings": json.dumps({"patience": patience, **settings}, sort_keys=True),
     }
 
 
 def serve(transport: Transport, folder: Path, job: Mapping[str, str]) -> None:
-    """Run a job to its end, or go on with it; the solution stands in the folder before ``done``.
+    """Run a job to its end, or go on with it; what it has come to stands in the folder before
+    ``done``.
 
     Raises
     ------
@@ -68,32 +117,102 @@ def serve(transport: Transport, folder: Path, job: Mapping[str, str]) -> None:
     if (folder / DONE).exists():
         return
     make_folder(folder)
-    settings = json.loads(job["settings"])
-    patience = settings.pop("patience")
-    problem = stated(_bytes(job["problem"]), Problem)
-    algorithm = stated(_bytes(job["algorithm"]), Method) if job["algorithm"] else None
-    signed = SignedAnswers()
-    agreement = agree(
-        transport,
-        job["experiment"],
-        problem,
-        roles=job["roles"],
-        patience=patience,
-        keep=signed.keep,
-    )
-    state = folder / STATE
-    solution = solve(
-        agreement.problem,
-        agreement.metadata,
-        algorithm=algorithm,
-        engine=Network(agreement.session, checkpoint=state),
-        resume=state.exists(),
-        **settings,
-    )
-    solution.save(folder / SOLUTION)
-    if signed.signers:
-        write_whole(folder / SIGNED, signed.file(), OWN)
-    write_whole(folder / DONE, solution.outcome.text.encode())
+    with _noted(folder / ERROR):
+        signed = SignedAnswers()
+        _Serving(transport, folder, job).run(signed)
+        if signed.signers:
+            write_whole(folder / SIGNED, signed.file(), OWN)
+        text = load(folder / SOLUTION).outcome.text
+        write_whole(folder / DONE, text.encode())
+
+
+class _Serving:
+    """A job that is being served."""
+
+    def __init__(self, transport: Transport, folder: Path, job: Mapping[str, str]) -> None:
+        self.transport, self.folder = transport, folder
+        self.experiment, self.roles = job["experiment"], job["roles"]
+        self.settings = json.loads(job["settings"])
+        self.patience = self.settings.pop("patience")
+        self.problem = stated(_bytes(job["problem"]), Problem)
+        algorithm = job["algorithm"]
+        self.algorithm = stated(_bytes(algorithm), Method) if algorithm else None
+        self.baselines = job.get("compare_with", "").split()
+
+    def run(self, signed: SignedAnswers) -> None:
+        """Train the models, judge them, and write the result."""
+        main = self._agreed("", self.problem, signed.keep)
+        name, data = label(self.problem), main.metadata
+        solutions = {name: self._solved(name, main, SOLUTION, self.algorithm)}
+        for baseline in self.baselines:
+            # a baseline keeps the clients of a federation, of which it needs no row
+            problem, _ = BASELINES[baseline](self.problem, data)  # type: ignore[arg-type]
+            agreement = self._agreed(f"-{baseline}", problem)
+            solved = self._solved(called(baseline), agreement, f"{baseline}.qr")
+            solutions[called(baseline)] = solved
+        evaluation: dict[str, Any] = {"measures": [], "pairs": [], "verdict": []}
+        if self.roles and Roles.of(self.roles).test and self.problem.privacy is None:
+            models = {each: solution.w for each, solution in solutions.items()}
+            evaluation = judge_at_sites(main.problem, data, models, Network(main.session))
+        files = [SOLUTION, *(f"{baseline}.qr" for baseline in self.baselines)]
+        result = SiteRun(
+            names=tuple(solutions),
+            solutions=tuple(np.frombuffer((self.folder / f).read_bytes(), np.uint8) for f in files),
+            introductions=data.introductions,
+            evaluation=to_json(evaluation),
+        )
+        write_whole(self.folder / RESULT, encode(result))
+
+    def _agreed(
+        self, ending: str, problem: Problem, keep: Callable[..., None] | None = None
+    ) -> Agreement:
+        return agree(
+            self.transport,
+            self.experiment + ending,
+            problem,
+            roles=self.roles,
+            patience=self.patience,
+            keep=keep,
+        )
+
+    def _solved(
+        self, name: str, agreement: Agreement, file: str, algorithm: Method | None = None
+    ) -> Solution:
+        """The solution, or that of an earlier process of this job."""
+        if (self.folder / file).exists():
+            return load(self.folder / file)
+        state = self.folder / f"{Path(file).stem}.checkpoint"
+        solution = solve(
+            agreement.problem,
+            agreement.metadata,
+            algorithm=algorithm,
+            engine=Network(agreement.session, checkpoint=state),
+            resume=state.exists(),
+            watch=[self._watch(name)],
+            **self.settings,
+        )
+        solution.save(self.folder / file)
+        return solution
+
+    def _watch(self, name: str) -> Watch:
+        """Write a line for every round of a model."""
+
+        def see(row: dict[str, Any], state: object) -> None:
+            with (self.folder / PROGRESS).open("a", encoding="utf-8") as lines:
+                lines.write(to_json({"model": name, **row}) + "\n")
+
+        return see
+
+
+@contextmanager
+def _noted(path: Path) -> Iterator[None]:
+    """Write down why a job failed, unless the same job may go on by itself."""
+    path.unlink(missing_ok=True)
+    try:
+        yield
+    except PERMANENT as error:
+        write_whole(path, f"{type(error).__name__}: {error}".encode())
+        raise
 
 
 def _text(data: bytes) -> str:

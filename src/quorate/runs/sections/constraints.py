@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from quorate.config.config import Config
 from quorate.data.federation import Federation
 from quorate.fairness import group_rates
 from quorate.problem.constraints.constraint import several
+from quorate.problem.metadata import Metadata
 from quorate.problem.multipliers import Multipliers
 from quorate.problem.prediction import scores
 from quorate.problem.problem import Problem
@@ -19,7 +20,8 @@ from quorate.runs.constraint_metrics import TRAINING, asked, kept
 from quorate.runs.files import Record
 from quorate.runs.form import Form, Number, Share, Whole, optional
 from quorate.runs.sections.section import Inputs, Section
-from quorate.solution.constraint_table import constraint_table, gains, limits_of
+from quorate.solution.constraint_table import Limits, constraint_table, gains
+from quorate.solution.solution import Solution
 
 ROUNDING = 1e-8  # a multiplier below it is none
 NEAR = 1e-3  # of an optimum, relative: what multipliers are stated for
@@ -83,6 +85,7 @@ class Constraints(Section):
     name = "constraints"
     keys = ("constraints", "prices", "kept", "groups")
     form = ConstraintsForm
+    at_sites = True
 
     def applies(self, config: Config) -> bool:
         return config.constrained
@@ -101,28 +104,46 @@ class Constraints(Section):
                 where = {"set": name, "model": model}
                 met.append({**where, "rows": kept(problem, w, fed, name != TRAINING)})
                 by_group += [{**where, **row} for row in groups(problem, w, fed)]
+        proof, table, of = inputs.certificate, inputs.constraints, inputs.multipliers
+        priced = with_rates(problem, inputs.parts.train, proof, of, table, met[0]["rows"])
         return {
-            "constraints": _with_rates(inputs, met[0]["rows"]),
-            "prices": stated(inputs.certificate, inputs.constraints),
+            "constraints": priced,
+            "prices": stated(proof, table),
             "kept": met,
             "groups": by_group,
         }
 
 
-def _with_rates(inputs: Inputs, met: list[Record]) -> list[Record]:
-    """The table of constraints with the rates of the rows trained on. Where nothing is feasible
-    it has the weights of the constraints in the proof, too.
+def without_rows(solution: Solution, data: Metadata) -> Record:
+    """What a run over sites states of its constraints, which follows from its certificate alone."""
+    if not asked(solution.problem):
+        return {}
+    proof, table = solution.certificate, solution.constraints
+    priced = with_rates(solution.problem, data, proof, solution.duals, table)
+    return {"constraints": priced, "prices": stated(proof, table), "kept": [], "groups": []}
+
+
+def with_rates(
+    problem: Problem,
+    fed: Federation | Metadata,
+    proof: Certificate,
+    multipliers: object,
+    table: list[Record],
+    met: Sequence[Record] = (),
+) -> list[Record]:
+    """The table of constraints with the rates of the rows trained on, where they are here. Where
+    nothing is feasible it has the weights of the constraints in the proof, too.
     """
-    proof, table = inputs.certificate, inputs.constraints
     rate = {(row["owner"], row["constraint"]): row["rate"] for row in met}
     table = [{**row, "rate": rate.get((row["owner"], row["constraint"]))} for row in table]
     if proof.infeasible is None:
         return table
-    assert isinstance(inputs.multipliers, Multipliers)
-    concrete, data = inputs.problem.at(inputs.parts.train)
-    rows = constraint_table(
-        concrete, data.clients, limits_of(concrete, data), proof, inputs.multipliers
-    )
+    assert isinstance(multipliers, Multipliers)
+    concrete, data = problem.at(fed)
+    # a constraint that an owner does not have has no value, whatever its limit is
+    values = np.asarray(proof.constraint_values), np.asarray(proof.shared_values)
+    limits = Limits(*(np.zeros(each.shape) for each in values))
+    rows = constraint_table(concrete, data.clients, limits, proof, multipliers)
     weights = [abs(row["price"]) for row in rows]
     total = sum(weights) or 1.0
     return [{**row, "weight": w / total} for row, w in zip(table, weights, strict=True)]

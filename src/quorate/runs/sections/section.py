@@ -166,6 +166,7 @@ class Section(Protocol):
     public : whether these keys and files may leave the owner in a private run, because they follow
         from public numbers and noisy answers
     first : whether it trains before the model, because what it spends is charged first
+    at_sites : whether a run over sites, whose rows are not here, states it, too
     """
 
     name: str
@@ -174,6 +175,7 @@ class Section(Protocol):
     files: tuple[str, ...] = ()
     public: bool = False
     first: bool = False
+    at_sites: bool = False
 
     def applies(self, config: Config) -> bool:
         """Whether a run of this configuration has the section."""

@@ -1,0 +1,205 @@
+"""Models judged on the rows that every site holds out, as one round more: figures leave a site, and
+no row or score of one.
+
+    Judge -> JudgedRows     models; how each does on the site's rows
+
+What follows from counts is computed from the counts of all sites. An AUC is about pairs of rows, of
+which most have their rows at two sites, and R2 about the spread of all targets: over all sites
+neither is stated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from quorate.arrays import Array, Block, Streams
+from quorate.certificates.duality import run_all
+from quorate.engines.engine import Engine
+from quorate.measures import classes, small, two_classes
+from quorate.problem.losses import Loss
+from quorate.problem.metadata import Metadata
+from quorate.problem.problem import Problem
+from quorate.rounds import Algorithm, Done, Each, Outcome, Round, Stop, record
+from quorate.runs.comparison import Compared, compared_rows, counted, verdict
+from quorate.runs.evaluation import Judged, judged, worst_of
+from quorate.runs.files import Record
+from quorate.runs.splits import HELD_OUT
+from quorate.solution.figures import figures
+
+OF_CLASSES, OF_NUMBERS = ("auc", "brier", "log_loss"), ("mae", "rmse", "r2")
+CELLS = ("tn", "fp", "fn", "tp")  # of a confusion by truth and prediction, row by row
+
+
+@record
+class Judge:
+    """Ask how models do on the rows that a site holds out."""
+
+    models: Array  # (M, D), the main one first
+
+
+@record
+class JudgedRows:
+    """How the models do on a site's rows."""
+
+    rows: Each  # (n,)
+    loss: Each  # (n, M) mean losses
+    confusion: Each  # (n, M, C, C) rows by truth and prediction; without classes (n, M, 0, 0)
+    measures: Each  # (n, M, 3) AUC, Brier score, log loss; or MAE, RMSE, R2; nan for none
+    compared: Each  # (n, M - 1, 7) the main model with each other one, as of `Compared`
+
+
+@dataclass(frozen=True)
+class Judging(Algorithm):
+    """One round in which every site judges models on the rows that it holds out."""
+
+    models: Array
+    problem: Problem | None = None
+
+    stateless: ClassVar[bool] = True
+    held_out: ClassVar[bool] = True
+
+    def for_clients(self) -> Judging:
+        """The round alone: the models come with the message."""
+        return Judging(np.zeros((1, 1)))
+
+    def at_client(self, problem: Problem, data: object) -> Judging:
+        """The round with the sites' problem."""
+        return replace(self, problem=problem)
+
+    @property
+    def on_client(self) -> dict:
+        return {Judge: self.judge}
+
+    @property
+    def on_server(self) -> dict:
+        return {JudgedRows: self.end}
+
+    def server_start(self, n_clients: int) -> tuple[None, Round]:
+        return None, Round(Judge(self.models))
+
+    def judge(self, memory: None, ask: Judge, data: Block, rng: Streams) -> tuple[None, JudgedRows]:
+        problem = self.problem
+        assert problem is not None
+        y = data.y[0]
+        rows = [judged(problem.loss, problem.predictor.forward(w, data)[0], y) for w in ask.models]
+        each = [_numbers(problem.loss, row) for row in rows]
+        pairs = [compared_rows(problem.loss, rows[0], other) for other in rows[1:]]
+        return memory, JudgedRows(
+            rows=np.array([float(len(y))]),
+            loss=np.array([[float(row.loss.mean()) for row in rows]]),
+            confusion=np.array([[confusion for confusion, _ in each]], float),
+            measures=np.array([[measures for _, measures in each]]),
+            compared=np.array(pairs, float).reshape(1, len(pairs), len(Compared._fields)),
+        )
+
+    def end(self, state: None, ids: Sequence[int], up: JudgedRows) -> tuple[JudgedRows, Done]:
+        return up, Done(Outcome(Stop.OPTIMAL, "judged."))
+
+
+def judge_at_sites(
+    problem: Problem, data: Metadata, models: dict[str, Array], engine: Engine
+) -> Record:
+    """What `quorate.runs.comparison.evaluate` states, of the rows that the sites hold out."""
+    rounds = Judging(np.stack([*models.values()]), problem.at(data)[0])
+    up: Any = run_all(rounds, data, engine).state
+    return evaluation(problem.loss, data.names, [*models], up)
+
+
+def evaluation(loss: Loss, clients: Sequence[str], models: Sequence[str], up: JudgedRows) -> Record:
+    """The models on the rows of every site, the main one paired with each other, and the verdict.
+
+    Raises
+    ------
+    ValueError : figures that no rows have
+    """
+    sites = [_checked(loss, client, i, len(models), up) for i, client in enumerate(clients)]
+    measures = [
+        {"set": HELD_OUT, "model": model, **_measured(loss, [site[k] for site in sites])}
+        for k, model in enumerate(models)
+    ]
+    main, *others = models
+    pairs = []
+    for k, other in enumerate(others):
+        sets = [Compared(*row.tolist()) for row in up.compared[:, k]]
+        pair = counted(sets, 2 * len(others))
+        pairs.append({"set": HELD_OUT, "model": main, "other": other, **pair})
+    return {"measures": measures, "pairs": pairs, "verdict": verdict(measures, pairs)}
+
+
+def _numbers(loss: Loss, rows: Judged) -> tuple[Any, list[float]]:
+    """The confusion of rows, and the three figures that do not follow from it."""
+    stated: Record = {**figures(loss, rows.prediction, rows.y)}
+    if loss.targets == "real":
+        confusion, names = np.zeros((0, 0)), OF_NUMBERS
+    else:
+        confusion, names = _cells(stated["confusion"]), OF_CLASSES
+    return confusion, [math.nan if stated[name] is None else stated[name] for name in names]
+
+
+def _cells(confusion: Any) -> Array:
+    """(C, C) rows by truth and prediction."""
+    if isinstance(confusion, dict):
+        confusion = np.reshape([confusion[cell] for cell in CELLS], (2, 2))
+    return np.asarray(confusion, float)
+
+
+def _checked(loss: Loss, client: str, i: int, n_models: int, up: JudgedRows) -> list[Record]:
+    """The figures of each model at one site."""
+    n, confusion = float(up.rows[i]), up.confusion[i]
+    shapes = len(up.loss[i]) == len(up.measures[i]) == len(confusion) == n_models
+    whole = n >= 1 and n % 1 == 0 and bool(np.isfinite(up.loss[i]).all())
+    if loss.targets != "real":
+        cells = confusion.reshape(n_models, -1) if shapes else confusion
+        whole &= bool((cells >= 0).all() and (cells % 1 == 0).all() and (cells.sum(1) == n).all())
+    if not (shapes and whole and len(up.compared[i]) == n_models - 1):
+        raise ValueError(f"the site {client} answers with figures that no rows have.")
+    return [
+        {"client": client, "n": int(n), "loss": float(up.loss[i, k])}
+        | _figures(loss, int(n), confusion[k], up.measures[i, k].tolist())
+        for k in range(n_models)
+    ]
+
+
+def _figures(loss: Loss, n: int, confusion: Array, measures: Sequence[float]) -> Record:
+    """The figures of rows, of their confusion and of three numbers."""
+    one, two, three = (None if math.isnan(value) else value for value in measures)
+    if loss.targets == "real":
+        stated: Record = {
+            "n": n,
+            "error": one,
+            **dict(zip(OF_NUMBERS, (one, two, three), strict=True)),
+        }
+    elif len(confusion) == 2:
+        counts = confusion.ravel().astype(int).tolist()
+        cells: Record = dict(zip(CELLS, counts, strict=True))
+        stated = {**two_classes(cells, one, two, three)}
+    else:
+        assert two is not None
+        assert three is not None
+        stated = {**classes(confusion.astype(int), one, two, three)}
+    return stated | {"small": small(stated)}
+
+
+def _measured(loss: Loss, sites: Sequence[Record]) -> Record:
+    """How a model does on the rows of all sites together."""
+    n = sum(site["n"] for site in sites)
+
+    def mean(key: str, power: float = 1.0) -> float:
+        values = [site[key] for site in sites]
+        if any(value is None for value in values):
+            return math.nan
+        total = sum(s["n"] * value**power for s, value in zip(sites, values, strict=True))
+        return (total / n) ** (1 / power)
+
+    if loss.targets == "real":
+        cells, measures = np.zeros((0, 0)), [mean("mae"), mean("rmse", 2.0), math.nan]
+    else:
+        cells = np.sum([_cells(site["confusion"]) for site in sites], axis=0)
+        measures = [math.nan, mean("brier"), mean("log_loss")]
+    whole = {"n": n, "loss": mean("loss"), **_figures(loss, n, cells, measures)}
+    return whole | worst_of(loss, sites) | {"clients": [*sites]}

@@ -1,0 +1,342 @@
+"""A run whose rows stay at sites, from its configuration to the same folder as every other run.
+
+    configuration -> job -> an engine carries it to the sites -> result -> folder
+
+What needs rows is computed at the sites or left out: the folder has no warnings that read rows, no
+comparison with a constant and no rates of groups. The result is that of `quorate.sites.server`.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from quorate.config.config import Config, ConfigError
+from quorate.data.declared_schema import declared_schema
+from quorate.problem.metadata import Metadata
+from quorate.rounds import decode
+from quorate.runs.files import parsed, plain, slug, text_in
+from quorate.runs.folder import Render, write_run
+from quorate.runs.result import of_models, titled, versions
+from quorate.runs.sections.constraints import without_rows
+from quorate.runs.sections.section import Progress
+from quorate.runs.work import CARRIER, Work
+from quorate.sites.rows import Roles
+from quorate.sites.server import DONE, ERROR, PROGRESS, RESULT, SIGNED, SiteRun, job_of
+from quorate.sites.site_file import NAME, read_site
+from quorate.solution.load import load
+from quorate.solution.solution import Solution
+from quorate.storage import OWN, write_whole
+from quorate.text import listed, short
+
+ENGINES = ("flare-sim", "flare-poc", "flare", "flower-sim", "flower")
+HERE = ("flare-sim", "flare-poc", "flower-sim", "flower")  # whose sites are on this machine
+LOOK = 0.3  # seconds between two looks at the progress
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """How a run reaches its sites.
+
+    Parameters
+    ----------
+    engine : one of `ENGINES`
+    experiment : the name by which server and sites know the run
+    sites : the folder with a folder for each site, where the engine starts them on this machine
+    kit : of FLARE in production the folder of the user who may submit jobs
+    """
+
+    engine: str
+    experiment: str
+    sites: str = ""
+    kit: str = ""
+
+    @classmethod
+    def of(cls, config: Config, engine: str, sites: Path | None, kit: Path | None) -> Carrier:
+        """A new experiment; raises `ConfigError` where something is missing."""
+        if engine not in ENGINES:
+            raise ConfigError(f"--engine must be one of {', '.join(ENGINES)}, got {engine!r}")
+        if config.data.sites is None:
+            raise ConfigError(
+                f"--engine {engine} runs over sites that keep their rows, and the configuration"
+                " reads rows itself: give data.sites, the names of the sites, instead of data.path"
+            )
+        if (kit is None) is (engine == "flare"):
+            text = "needs --kit, the FLARE folder of the user who submits jobs"
+            text = text if kit is None else "takes no --kit, which is for --engine flare"
+            raise ConfigError(f"--engine {engine} {text}")
+        folder = ""
+        if engine in HERE:
+            place = (sites or config.folder).absolute()
+            site_folders(place, config.data.sites)
+            folder = str(place)
+        elif sites is not None:
+            raise ConfigError(f"--engine {engine} takes no --sites: its sites run elsewhere")
+        name = f"{slug(titled(config))[:40]}-{secrets.token_hex(4)}"
+        return cls(engine, name, folder, "" if kit is None else str(kit.absolute()))
+
+    def keep(self, work: Path) -> None:
+        """Write it into the folder of the work, for those who go on."""
+        write_whole(work / CARRIER, json.dumps(asdict(self)).encode(), OWN)
+
+    @classmethod
+    def kept(cls, work: Path) -> Carrier | None:
+        """That of a run that is gone on with; None of a run in one place."""
+        file = work / CARRIER
+        return cls(**parsed(file, text_in(file))) if file.is_file() else None
+
+
+def site_folders(place: Path, names: list[str]) -> dict[str, Path]:
+    """The folder of each site below a folder, by the names in their ``site.toml``."""
+    there = {read_site(file).site.name: file.parent for file in sorted(place.glob(f"*/{NAME}"))}
+    if missing := [name for name in names if name not in there]:
+        known = f"; there: {listed([*there], 5)}" if there else ""
+        raise ConfigError(
+            f"no folder below {place} is that of the site {missing[0]!r}, by the name in its"
+            f" {NAME}{known}. Give --sites, the folder that holds a folder for each site"
+        )
+    return {name: there[name] for name in names}
+
+
+def job_of_config(config: Config, experiment: str) -> dict[str, str]:
+    """The job of a configuration with ``data.sites``."""
+    a = config.algorithm
+    given = {"tol": a.tol, "max_rounds": a.max_rounds}
+    settings = {name: value for name, value in given.items() if value is not None}
+    return job_of(
+        experiment,
+        config.problem(),
+        config.method(),
+        roles_of(config),
+        compare_with=config.report.compare_with,
+        seed=config.seed,
+        **settings,
+    )
+
+
+def roles_of(config: Config) -> Roles:
+    """What the columns of the sites' tables are for."""
+    data = config.data
+    assert data.columns is not None
+    assert data.target is not None
+    schema = declared_schema([*data.columns], data.columns, data.target, data.classes)
+    named = (*data.groups, *(one.get("column") for one in config.constraint))
+    return Roles(
+        data.target,
+        schema.to_dict(),
+        columns=tuple(dict.fromkeys(name for name in named if name is not None)),
+        classes=None if data.classes is None else tuple(data.classes),
+        positive=data.positive,
+        person=data.person,
+        test=data.test,
+        seed=config.seed,
+    )
+
+
+def run_at_sites(
+    work: Work,
+    carrier: Carrier,
+    progress: Progress,
+    render: Render | None = None,
+    today: date | None = None,
+) -> Path:
+    """Carry a run to its sites, follow it, and write its folder; returns that folder.
+
+    Raises
+    ------
+    KeyboardInterrupt : Ctrl-C; the same work goes on later
+    RuntimeError : the run failed, by a rule of a site's policy for example
+    """
+    config = work.config
+    job = job_of_config(config, carrier.experiment)
+    folder = _carried(work.folder, carrier, config, job, progress)
+    if (folder / ERROR).exists() and not (folder / DONE).exists():
+        raise RuntimeError(short((folder / ERROR).read_text("utf-8", errors="replace"), 2000))
+    finished = decode((folder / RESULT).read_bytes())
+    if not isinstance(finished, SiteRun):
+        raise ValueError(f"{folder / RESULT} holds a {type(finished).__name__}, and no result")
+    solutions = dict(_solutions(finished, work.folder))
+    for name, solution in solutions.items():
+        progress.done(name, solution.outcome.text)
+    written = _written(work, finished, solutions, render, today)
+    if (folder / SIGNED).exists():  # beside the run, since it must not travel with it
+        data = (folder / SIGNED).read_bytes()
+        write_whole(signed_beside(written), data, OWN)
+    return written
+
+
+def signed_beside(run: Path) -> Path:
+    """Where the signed answers of a run are kept, which its folder does not hold."""
+    return run.with_name(f"{run.name}.{SIGNED}")
+
+
+def _solutions(finished: SiteRun, work: Path) -> Iterator[tuple[str, Solution]]:
+    for name, data in zip(finished.names, finished.solutions, strict=True):
+        file = work / "collected.qr"
+        write_whole(file, data.tobytes(), OWN)
+        yield name, load(file)
+        file.unlink()
+
+
+def _written(
+    work: Work,
+    finished: SiteRun,
+    solutions: Mapping[str, Solution],
+    render: Render | None,
+    today: date | None,
+) -> Path:
+    """The folder of a run from what its sites and its server told."""
+    config, main = work.config, next(iter(solutions.values()))
+    data, evaluation = Metadata.of(finished.introductions), json.loads(finished.evaluation)
+    schema = declared_schema(
+        [*(config.data.columns or {})],
+        config.data.columns or {},
+        config.data.target,
+        config.data.classes,
+    )
+    result = of_models(config, solutions, data, evaluation) | without_rows(main, data)
+    result |= {
+        "versions": versions(),
+        "data": {"train": dict(zip(data.names, data.digests(), strict=True))},
+    }
+    described = replace(main.inputs, schema=schema)
+    return write_run(
+        work.out,
+        config,
+        described,
+        solutions,
+        {},
+        plain(result),
+        partial=work.folder,
+        render=render,
+        today=today,
+    )
+
+
+# ---------------------------------------------------------------------------------- the carriers
+
+
+def _carried(
+    work: Path, carrier: Carrier, config: Config, job: Mapping[str, str], progress: Progress
+) -> Path:
+    """Run a job over its engine to the end; returns the server's folder of it."""
+    names = config.data.sites or []
+    with _engine(work, carrier, names, job, progress) as (folder, run, stop):
+        failed: list[BaseException] = []
+
+        def guarded() -> None:
+            try:
+                run()
+            except BaseException as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=guarded, daemon=True)
+        thread.start()
+        follow = _Follower(folder / PROGRESS, progress)
+        try:
+            while thread.is_alive():
+                thread.join(LOOK)
+                follow.look()
+        except KeyboardInterrupt:
+            stop()
+            thread.join(30.0)
+            raise
+        follow.look()
+        if failed and not (folder / ERROR).exists():
+            raise failed[0]
+        return folder
+
+
+class _Follower:
+    """Shows the rounds that a server has written down since the last look."""
+
+    def __init__(self, file: Path, progress: Progress) -> None:
+        self.file, self.progress, self.read = file, progress, 0
+        self.watches: dict[str, Callable[[dict[str, Any], object], None]] = {}
+
+    def look(self) -> None:
+        """Show what is new; a line that is being written waits for the next look."""
+        if not self.file.is_file():
+            return
+        with self.file.open("rb") as lines:
+            lines.seek(self.read)
+            whole, end, _ = lines.read().rpartition(b"\n")
+        self.read += len(whole) + len(end)
+        for line in whole.splitlines():
+            row = json.loads(line)
+            model = row.pop("model")
+            if model not in self.watches:
+                self.watches[model] = self.progress.watch(model)
+            self.watches[model](row, None)
+
+
+@contextmanager
+def _engine(
+    work: Path, carrier: Carrier, names: list[str], job: Mapping[str, str], progress: Progress
+) -> Iterator[tuple[Path, Callable[[], object], Callable[[], object]]]:
+    """The server's folder of a run, what runs it, and what stops it."""
+    space = work / "engine"
+    if carrier.engine.startswith("flower"):
+        yield from _flower(space, carrier, names, job)
+    elif carrier.engine == "flare":
+        yield from _flare(space, carrier, names, job, progress)
+    else:
+        yield from _flare_here(space, carrier, names, job, progress)
+
+
+def _flare_here(
+    space: Path, carrier: Carrier, names: list[str], job: Mapping[str, str], progress: Progress
+) -> Iterator[Any]:
+    from quorate.engines.flare import Poc, Supervisor, export_job, simulate
+    from quorate.engines.flare.local import end_all
+
+    sites = site_folders(Path(carrier.sites), names)
+    server = space / "server" / carrier.experiment
+    if carrier.engine == "flare-sim":
+        yield server, lambda: simulate(job, sites, space), lambda: end_all(space)
+        return
+    progress.say("FLARE: starting a server and a process for each site, with TLS")
+    folder = export_job(space / "job", "run", job, len(sites), sites=names)
+    with Poc(space, sites) as poc:
+        ended = lambda: any((server / name).exists() for name in (DONE, ERROR))  # noqa: E731
+        supervisor = Supervisor(folder, poc.connect, ended, pause=1.0, progress=progress.say)
+        yield server, supervisor.run, poc.stop
+
+
+def _flare(
+    space: Path, carrier: Carrier, names: list[str], job: Mapping[str, str], progress: Progress
+) -> Iterator[Any]:
+    from quorate.engines.flare import Supervisor, connect, export_job
+
+    kit = Path(carrier.kit)
+    folder = export_job(space / "job", carrier.experiment, job, len(names), sites=names)
+    results = space / "results"
+    ended = lambda: any((results / name).exists() for name in (DONE, ERROR))  # noqa: E731
+    supervisor = Supervisor(
+        folder,
+        lambda: connect(kit, kit.name),
+        ended,
+        progress=progress.say,
+        fetch=results,
+    )
+    yield results, supervisor.run, lambda: None
+
+
+def _flower(
+    space: Path, carrier: Carrier, names: list[str], job: Mapping[str, str]
+) -> Iterator[Any]:
+    from quorate.engines.flower import Deployment, export_app
+
+    sites = site_folders(Path(carrier.sites), names)
+    bundle = export_app(space / "app", job, names)
+    simulated = carrier.engine == "flower-sim"
+    with Deployment(sites, space / "flower", simulated=simulated) as deployment:
+        server = deployment.server / carrier.experiment
+        yield server, lambda: deployment.run(bundle.app), deployment.stop
