@@ -1,4 +1,4 @@
-"""The command line: init, run, predict, report, verify, compare, data, site.
+"""The command line: init, run, predict, report, verify, compare, data, site, engine.
 
 Exit status: 0 well; 1 a verification that fails; 2 bad input, with one line that says what is
 wrong; 3 a run whose constraints no model meets; 130 after Ctrl-C, 143 after SIGTERM and 129 after
@@ -19,6 +19,7 @@ import typer
 from quorate import signals
 from quorate.report.output import deliver, guarded, note, printed
 from quorate.report.tables import printable, sentence
+from quorate.sites.commands import engine as engine_commands
 from quorate.sites.commands import site
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(site, name="site")
+app.add_typer(engine_commands, name="engine")
 
 # bad input, in our words
 EXPECTED = (ValueError, TypeError, OSError, RuntimeError, ImportError, ArithmeticError)
@@ -412,6 +414,12 @@ def verify(
     without_data: Annotated[
         bool, typer.Option("--without-data", help="Let absent data pass.")
     ] = False,
+    keys: Annotated[
+        Path | None, typer.Option(help="Of a run over sites: folder of the sites' public keys.")
+    ] = None,
+    signed: Annotated[
+        Path | None, typer.Option(help="What the sites signed, where that is not beside the run.")
+    ] = None,
 ) -> None:
     """Check a finished run: digests, certificate, tables, computed again from model and data.
     Status 1 if it fails.
@@ -426,6 +434,11 @@ def verify(
 
         parts = prepare(read_config(run / "config.toml").reading(data))
     checks = verify_run(run, parts, render)
+    if keys is not None:
+        from quorate.sites.run import check_signed
+
+        checks = [check for check in checks if check.name != "data"]
+        checks += check_signed(run, keys, signed)
     for check in (c for c in checks if c.checkable):
         state = "not checked" if check.ok is None else "ok" if check.ok else "FAILED"
         print(f"{state:<12}{sentence(f'{check.name}: {check.text}')}")

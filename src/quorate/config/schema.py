@@ -233,9 +233,8 @@ class DataSection(Section):
             )
         taken = {*self.AT_SITES, "sites"}
         for key, field in DataSection.model_fields.items():
-            if key not in taken and getattr(self, key) != field.get_default(
-                call_default_factory=True
-            ):
+            usual = field.get_default(call_default_factory=True)
+            if key not in taken and getattr(self, key) != usual:
                 yield (
                     f"has `{key}` beside `sites`: where a site's rows are and how they are read"
                     " stands in its site.toml; leave it out"

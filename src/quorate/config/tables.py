@@ -98,6 +98,11 @@ class Tables(Section):
         return self.clients not in (ClientsSection(), ClientsSection(risk="mean"))
 
     @property
+    def logged(self) -> bool:
+        """Whether the run has a log of who answered when."""
+        return self.engine.clocked or self.data.sites is not None
+
+    @property
     def labels(self) -> list[str | float]:
         """The classes that the objective and the constraints name."""
         labels = [self.problem_.label, *(one.get("label") for one in self.constraint)]

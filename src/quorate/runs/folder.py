@@ -6,7 +6,8 @@
     baselines.safetensors  the models it is compared with, and what proves their bounds
     path.json, path.safetensors  with [path]: the radii tried, held-out numbers, models
     trade_off.json, trade_off.safetensors  with [trade_off]: the levels tried, models, multipliers
-    events.qrt           on a simulated clock: who answered when, for `Replay(Log.load(path))`
+    events.qrt           on a simulated clock and over sites: who answered when, for
+                         `Replay(Log.load(path))`
 
 A private run keeps what is withheld in a folder of its own, see `quorate.runs.disclosure`.
 
@@ -240,7 +241,7 @@ def _with_exact(run: Run) -> Run:
     models |= {f"a model of its {name}": each.w.shape[1:] for name, each in points.items()}
     if odd := [name for name, shape in models.items() if shape != (size,)]:
         raise damaged(path, f"{odd[0]} has the shape {models[odd[0]]}; needed: {size} numbers")
-    events = _read_events(path, run) if config.engine.clocked else None
+    events = _read_events(path, run) if config.logged else None
     exact = replace(run, duals=duals, baselines=baselines, proofs=proofs)
     return replace(exact, points=points, events=events)
 

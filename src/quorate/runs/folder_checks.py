@@ -14,7 +14,7 @@ from quorate.problem.calibration import calibrated
 from quorate.runs.checks import Check, compared, not_checked
 from quorate.runs.disclosure import OWNER, README
 from quorate.runs.files import Record, Row, files_in, text_in
-from quorate.runs.folder import Render, is_drawn
+from quorate.runs.folder import EVENTS, Render, is_drawn
 from quorate.runs.model_file import described, model_of
 from quorate.runs.result import titled, versions
 from quorate.runs.run import Run
@@ -78,6 +78,7 @@ def _known(run: Run, part: Run) -> set[str]:
     names |= {"config.toml", "model.safetensors"} if part is run else {"README.txt"}
     if part is not run.exact:
         return names
+    names |= {EVENTS} if run.config.logged else set()
     used = (section.files for section in SECTIONS if section.applies(run.config))
     names |= set() if run.private else {"duals.safetensors"}
     return names.union({"baselines.safetensors"}, *used)

@@ -117,7 +117,7 @@ def _by_engine(log: Log | None) -> bool:
     return log is not None and log.outcome is not None
 
 
-def check_outcome(run: Run, problem: Problem, fed: Federation) -> Iterator[Check]:
+def check_outcome(run: Run, problem: Problem, fed: Federation | Metadata) -> Iterator[Check]:
     """The outcome of a run against what it states of its rounds, its certificate and its
     constraints, which other checks compare with what they are.
     """

@@ -35,7 +35,7 @@ from quorate.runs.disclosure import (
     public_result,
 )
 from quorate.runs.files import FormError, Record, Row, plain
-from quorate.runs.folder import Render, read_run
+from quorate.runs.folder import EVENTS, Render, read_run
 from quorate.runs.folder_checks import (
     check_declared_model,
     check_model,
@@ -89,6 +89,9 @@ def verify_run(
     if run.exact is None and not judged:
         text = "stays with the owner: this copy has none"
         return [*checks, Check(OWNER.rstrip("/"), True, text)]
+    if run.config.data.sites is not None:
+        text = "stay at the sites, so what was computed from them is not checked"
+        return [*checks, Check("data", None, f"{text}: give --keys, the sites' public keys")]
     try:
         parts = parts or prepare(run.config)
     except (ConfigError, ValueError, OSError) as error:
@@ -126,6 +129,7 @@ def _files(run: Run) -> set[str]:
     """The files that a folder must have."""
     needed = {"config.toml", "model.safetensors", "history.jsonl"}
     needed |= {"duals.safetensors"} if run.config.privacy is None else set()
+    needed |= {EVENTS} if run.config.logged else set()
     return needed.union(*(s.files for s in SECTIONS if s.name in run.points))
 
 

@@ -1,4 +1,5 @@
-"""The commands of a data owner: `quorate site policy`, `check`, `log` and `key`.
+"""The commands of a data owner, `quorate site policy`, `check`, `log` and `key`, and of who starts
+a run over sites by hand, `quorate engine export`.
 
 Exit status: 0 well; 1 a log that was changed; 2 bad input, and rows that break the site's policy,
 with one line for each fault.
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from quorate.sites.audit import Entry, Fault
 
 site = typer.Typer(help="What a data owner's site allows, holds and has answered.")
+engine = typer.Typer(help="What an engine such as NVIDIA FLARE or Flower is given of a run.")
 Folder = Annotated[Path, typer.Argument(help="Folder of the site, with its site.toml.")]
 TABLE = "rows.csv"
 
@@ -127,6 +129,57 @@ def key(folder: Folder = Path(".")) -> None:
         make_key(known.key)
         typer.echo(f"wrote the private key {printable(str(known.key))}: keep it here", err=True)
     _say(public_line(known.key, known.site.name))
+
+
+@engine.callback(invoke_without_command=True)
+def engines(context: typer.Context) -> None:
+    """What an engine such as NVIDIA FLARE or Flower is given of a run."""
+    common(context)
+
+
+@engine.command()
+def export(
+    config: Annotated[Path, typer.Argument(help="Configuration with data.sites.")],
+    to: Annotated[str, typer.Option("--to", help="flare or flower.")],
+    out: Annotated[Path, typer.Option(help="Folder in which it is written.")] = Path("export"),
+    experiment: Annotated[
+        str | None,
+        typer.Option(help="Name by which all know the run; one that is given again goes on."),
+    ] = None,
+    tasks: Annotated[
+        bool, typer.Option("--tasks", help="FLARE: as tasks, on which the sites' filters act.")
+    ] = False,
+) -> None:
+    """Write the job of a configuration as files: no data, and no code."""
+    from quorate.config.config import ConfigError, read_config
+    from quorate.sites.run import Carrier, job_of_config
+
+    if to not in ("flare", "flower") or (tasks and to != "flare"):
+        given = f"--tasks with --to {to}" if to == "flower" else f"--to {to!r}"
+        raise ConfigError(f"{given}: give --to flare (with or without --tasks) or --to flower")
+    settings = read_config(config)
+    settings.check()
+    sites = settings.data.sites
+    if sites is None:
+        raise ConfigError(
+            f"{config} reads rows itself, and a job is for sites that keep theirs: give data.sites,"
+            " their names, instead of data.path"
+        )
+    name = experiment or Carrier.named(settings)
+    job = job_of_config(settings, name)
+    if to == "flare":
+        from quorate.engines.flare import export_job
+
+        _say(f"wrote {export_job(out, name, job, len(sites), sites=sites, tasks=tasks)}")
+        _say("next: submit this folder with FLARE's own console; docs/engines.md says what each")
+        _say("site and the server set up once")
+        return
+    from quorate.engines.flower import export_app
+
+    bundle = export_app(out / name, job, sites)
+    _say(f"wrote {bundle.app}, and what is approved: {bundle.file}")
+    _say(f"SHA-256 {bundle.sha256}; the page for who decides: {bundle.sheet}")
+    _say(f"next: flwr run {bundle.app} CONNECTION")
 
 
 def _foreign(entries: list[Entry], name: str) -> list[Fault]:

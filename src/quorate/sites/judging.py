@@ -169,11 +169,8 @@ def _figures(loss: Loss, n: int, confusion: Array, measures: Sequence[float]) ->
     """The figures of rows, of their confusion and of three numbers."""
     one, two, three = (None if math.isnan(value) else value for value in measures)
     if loss.targets == "real":
-        stated: Record = {
-            "n": n,
-            "error": one,
-            **dict(zip(OF_NUMBERS, (one, two, three), strict=True)),
-        }
+        named = zip(OF_NUMBERS, (one, two, three), strict=True)
+        stated: Record = {"n": n, "error": one, **dict(named)}
     elif len(confusion) == 2:
         counts = confusion.ravel().astype(int).tolist()
         cells: Record = dict(zip(CELLS, counts, strict=True))

@@ -20,18 +20,26 @@ from typing import Any
 
 from quorate.config.config import Config, ConfigError
 from quorate.data.declared_schema import declared_schema
+from quorate.problem.lower_bounds import Duals
 from quorate.problem.metadata import Metadata
+from quorate.problem.multipliers import Multipliers
 from quorate.rounds import decode
+from quorate.runs.checks import Check, compared, not_checked
 from quorate.runs.files import parsed, plain, slug, text_in
-from quorate.runs.folder import Render, write_run
+from quorate.runs.folder import Render, read_run, write_run
+from quorate.runs.outcomes import check_outcome
 from quorate.runs.result import of_models, titled, versions
 from quorate.runs.sections.constraints import without_rows
 from quorate.runs.sections.section import Progress
 from quorate.runs.work import CARRIER, Work
 from quorate.sites.rows import Roles
 from quorate.sites.server import DONE, ERROR, PROGRESS, RESULT, SIGNED, SiteRun, job_of
+from quorate.sites.signatures import read_keys
+from quorate.sites.signed_answers import verify_signed
 from quorate.sites.site_file import NAME, read_site
+from quorate.solution.client_table import client_table
 from quorate.solution.load import load
+from quorate.solution.outcome import UNPROVED
 from quorate.solution.solution import Solution
 from quorate.storage import OWN, write_whole
 from quorate.text import listed, short
@@ -79,8 +87,12 @@ class Carrier:
             folder = str(place)
         elif sites is not None:
             raise ConfigError(f"--engine {engine} takes no --sites: its sites run elsewhere")
-        name = f"{slug(titled(config))[:40]}-{secrets.token_hex(4)}"
-        return cls(engine, name, folder, "" if kit is None else str(kit.absolute()))
+        return cls(engine, cls.named(config), folder, "" if kit is None else str(kit.absolute()))
+
+    @staticmethod
+    def named(config: Config) -> str:
+        """A name for a new experiment, which no site has heard before."""
+        return f"{slug(titled(config))[:40]}-{secrets.token_hex(4)}"
 
     def keep(self, work: Path) -> None:
         """Write it into the folder of the work, for those who go on."""
@@ -175,6 +187,51 @@ def run_at_sites(
 def signed_beside(run: Path) -> Path:
     """Where the signed answers of a run are kept, which its folder does not hold."""
     return run.with_name(f"{run.name}.{SIGNED}")
+
+
+def check_signed(path: Path, keys: Path, signed: Path | None = None) -> list[Check]:
+    """Check the certificate of a run against what its sites signed, without trust in its server.
+
+    Parameters
+    ----------
+    path : the folder of the run
+    keys : the folder of the sites' public keys
+    signed : the signed answers; by default they lie beside the run
+    """
+    run, file = read_run(path), signed or signed_beside(path)
+    if run.config.data.sites is None:
+        raise ConfigError("--keys is for a run over sites, and this one has its rows in one place")
+    if not file.is_file():
+        raise ConfigError(
+            f"there are no signed answers {str(file)!r}: who ran it has them, where the sites sign;"
+            " give their file by --signed"
+        )
+    duals: Duals | Multipliers | None = Duals(**run.duals) if run.duals else None
+    if run.config.constrained:
+        duals = Multipliers(**run.duals)
+    outcome = run.result["outcome"]
+    verified = verify_signed(
+        file.read_bytes(),
+        run.config.problem(),
+        run.w,
+        duals,
+        run.result["certificate"],
+        read_keys(keys),
+        roles=roles_of(run.config).text(),
+        infeasible=outcome["stop"] == "infeasible" or UNPROVED in outcome["text"],
+    )
+    checks = [*verified.checks]
+    if verified.certificate is not None and verified.metadata is not None:
+        problem, stated = run.config.problem(), run.result["clients"]
+        concrete, data = problem.at(verified.metadata)
+        table = client_table(concrete, data, verified.certificate, run.result.get("constraints"))
+        rows = [{key: row.get(key) for key in table[0]} for row in stated]
+        checks.append(compared("clients", rows, plain(table), abs(verified.certificate.value)))
+        checks += check_outcome(run, problem, verified.metadata)
+        digests = dict(zip(data.names, data.digests(), strict=True))
+        checks.append(compared("data: train", run.result["data"]["train"], digests))
+    told = "figures of held-out rows, history, times and messages: sites sign certificates alone"
+    return [*checks, not_checked("evaluation", told)]
 
 
 def _solutions(finished: SiteRun, work: Path) -> Iterator[tuple[str, Solution]]:
@@ -272,6 +329,7 @@ class _Follower:
         for line in whole.splitlines():
             row = json.loads(line)
             model = row.pop("model")
+            row.pop("time", None)  # of a clock that is not simulated, as "seconds" have it
             if model not in self.watches:
                 self.watches[model] = self.progress.watch(model)
             self.watches[model](row, None)
