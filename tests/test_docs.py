@@ -166,7 +166,7 @@ def test_files_named_in_the_text_exist(page: Path) -> None:
         near = (ROOT / name, SOURCE / name)
         assert (
             any(path.is_file() for path in near)
-            or name in ("config.toml", "solve.py", "quorate.toml", "site.toml")
+            or name in ("config.toml", "solve.py", "quorate.toml", "site.toml", "trial.toml")
             or ("my" in name)
         ), name
 

@@ -153,7 +153,11 @@ def _checked(loss: Loss, client: str, i: int, n_models: int, up: JudgedRows) -> 
     n, confusion = float(up.rows[i]), up.confusion[i]
     shapes = len(up.loss[i]) == len(up.measures[i]) == len(confusion) == n_models
     whole = n >= 1 and n % 1 == 0 and bool(np.isfinite(up.loss[i]).all())
-    if loss.targets != "real":
+    one, two, three = up.measures[i].T if shapes else np.zeros((3, 1))
+    if loss.targets == "real":
+        whole &= bool((one >= 0).all() and (two >= 0).all() and not (three > 1).any())
+    else:
+        whole &= not bool(((one < 0) | (one > 1) | (two < 0) | (three < 0)).any())
         cells = confusion.reshape(n_models, -1) if shapes else confusion
         whole &= bool((cells >= 0).all() and (cells % 1 == 0).all() and (cells.sum(1) == n).all())
     if not (shapes and whole and len(up.compared[i]) == n_models - 1):

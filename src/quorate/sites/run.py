@@ -260,6 +260,7 @@ def _written(
     )
     result = of_models(config, solutions, data, evaluation) | without_rows(main, data)
     result |= {
+        "notes": [*main.notes, *finished.notes],
         "versions": versions(),
         "data": {"train": dict(zip(data.names, data.digests(), strict=True))},
     }
@@ -317,6 +318,7 @@ class _Follower:
     def __init__(self, file: Path, progress: Progress) -> None:
         self.file, self.progress, self.read = file, progress, 0
         self.watches: dict[str, Callable[[dict[str, Any], object], None]] = {}
+        self.times: dict[str, float] = {}  # of the last round of each model
 
     def look(self) -> None:
         """Show what is new; a line that is being written waits for the next look."""
@@ -328,8 +330,10 @@ class _Follower:
         self.read += len(whole) + len(end)
         for line in whole.splitlines():
             row = json.loads(line)
-            model = row.pop("model")
-            row.pop("time", None)  # of a clock that is not simulated, as "seconds" have it
+            model, now = row.pop("model"), row.pop("time", 0.0)
+            # by the clock on the wall, since most of it is spent waiting
+            row["seconds"] = max(now - self.times.get(model, 0.0), 0.0)
+            self.times[model] = now
             if model not in self.watches:
                 self.watches[model] = self.progress.watch(model)
             self.watches[model](row, None)
@@ -340,7 +344,7 @@ def _engine(
     work: Path, carrier: Carrier, names: list[str], job: Mapping[str, str], progress: Progress
 ) -> Iterator[tuple[Path, Callable[[], object], Callable[[], object]]]:
     """The server's folder of a run, what runs it, and what stops it."""
-    space = work / "engine"
+    space = (work / "engine").absolute()
     if carrier.engine.startswith("flower"):
         yield from _flower(space, carrier, names, job)
     elif carrier.engine == "flare":

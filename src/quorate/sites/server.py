@@ -32,7 +32,7 @@ from quorate.problem.metadata import Introduced
 from quorate.problem.problem import Problem
 from quorate.rounds import encode, record
 from quorate.runs.baselines import BASELINES, called, label
-from quorate.runs.files import to_json
+from quorate.runs.files import Record, to_json
 from quorate.sites.judging import judge_at_sites
 from quorate.sites.rows import Roles
 from quorate.sites.session import Agreement, agree
@@ -60,12 +60,14 @@ class SiteRun:
     solutions : the files of their solutions
     introductions : what the sites told of their rows
     evaluation : as JSON, how the models do on the rows that the sites hold out
+    notes : what a person should know beside those of the main solution
     """
 
     names: tuple[str, ...]
     solutions: tuple[NDArray[np.uint8], ...]
     introductions: tuple[Introduced, ...]
     evaluation: str
+    notes: tuple[str, ...] = ()
 
 
 def job_of(
@@ -150,18 +152,30 @@ class _Serving:
             agreement = self._agreed(f"-{baseline}", problem)
             solved = self._solved(called(baseline), agreement, f"{baseline}.qr")
             solutions[called(baseline)] = solved
-        evaluation: dict[str, Any] = {"measures": [], "pairs": [], "verdict": []}
-        if self.roles and Roles.of(self.roles).test and self.problem.privacy is None:
-            models = {each: solution.w for each, solution in solutions.items()}
-            evaluation = judge_at_sites(main.problem, data, models, Network(main.session))
+        evaluation, notes = self._judged(main, solutions)
         files = [SOLUTION, *(f"{baseline}.qr" for baseline in self.baselines)]
         result = SiteRun(
             names=tuple(solutions),
             solutions=tuple(np.frombuffer((self.folder / f).read_bytes(), np.uint8) for f in files),
             introductions=data.introductions,
             evaluation=to_json(evaluation),
+            notes=notes,
         )
         write_whole(self.folder / RESULT, encode(result))
+
+    def _judged(
+        self, main: Agreement, solutions: Mapping[str, Solution]
+    ) -> tuple[Record, tuple[str, ...]]:
+        """How the models do on the rows that the sites hold out, or why nobody knows."""
+        none: Record = {"measures": [], "pairs": [], "verdict": []}
+        if not self.roles or not Roles.of(self.roles).test or self.problem.privacy is not None:
+            return none, ()
+        models = {name: solution.w for name, solution in solutions.items()}
+        try:
+            engine = Network(main.session)
+            return judge_at_sites(main.problem, main.metadata, models, engine), ()
+        except (RefusedError, ClientError) as error:  # the models stand all the same
+            return none, (f"No model was judged on held-out rows: {error}",)
 
     def _agreed(
         self, ending: str, problem: Problem, keep: Callable[..., None] | None = None
@@ -211,7 +225,7 @@ def _noted(path: Path) -> Iterator[None]:
     try:
         yield
     except PERMANENT as error:
-        write_whole(path, f"{type(error).__name__}: {error}".encode())
+        write_whole(path, (str(error) or type(error).__name__).encode())
         raise
 
 

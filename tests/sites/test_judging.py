@@ -1,0 +1,143 @@
+"""Models judged at their sites: what follows from counts is as where all rows are in one place."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import quorate as qr
+from quorate.engines.network import Network, RefusedError
+from quorate.engines.transport import LocalTransport
+from quorate.runs.comparison import evaluate
+from quorate.runs.splits import HELD_OUT
+from quorate.sites.guard import Guard
+from quorate.sites.judging import JudgedRows, evaluation, judge_at_sites
+from quorate.sites.party import Party
+from quorate.sites.policy import Policy
+from quorate.sites.rows import OwnRows
+from quorate.sites.session import Agreement, agree
+
+SIZES = (40, 65, 30)
+OVER_ALL = ("auc", "r2", "small")  # of which nothing, or little, follows from counts of sites
+PROBLEMS = {
+    "two classes": qr.Problem(qr.Logistic(), regulariser=qr.L2(1e-2)),
+    "several classes": qr.Problem(qr.Multinomial(), regulariser=qr.L2(1e-2)),
+    "numbers": qr.Problem(qr.Squared(), regulariser=qr.L2(1e-2)),
+}
+
+
+def rows(kind: str, seed: int) -> qr.Federation:
+    """Rows of three clients."""
+    rng = np.random.default_rng(seed)
+    owner = np.repeat(["east", "north", "south"], SIZES)
+    X = rng.normal(size=(len(owner), 3))
+    score = X @ [1.0, -1.0, 0.5] + rng.normal(size=len(owner))
+    y = {
+        "two classes": np.where(score > 0, "yes", "no"),
+        "several classes": np.digitize(score, [-0.7, 0.7]).astype(str),
+        "numbers": score,
+    }[kind]
+    classes = None if kind == "numbers" else np.unique(y)
+    return qr.Federation.from_arrays(X, y, owner, classes=classes)
+
+
+def agreed(kind: str, folder: Path, guard: Guard | None = None, held: int = 99) -> Agreement:
+    """The agreement of sites that hold out rows."""
+    train, test = rows(kind, 0), rows(kind, 1)
+    sites = {}
+    for name in train.names:
+        mine = test.restrict(name)
+        few = mine._where([np.arange(int(mine.sizes[0])) < held]) if held else None
+        own = OwnRows(train.restrict(name), few, (), ())
+        party = Party(name, lambda roles, own=own: own, folder / name, guard or Guard())
+        sites[name] = lambda data, party=party: party.answer("server", data)
+    return agree(LocalTransport(sites), "judging", PROBLEMS[kind], patience=20.0)
+
+
+def models_of(kind: str) -> dict[str, np.ndarray]:
+    """A model and two that it is compared with."""
+    w = qr.solve(PROBLEMS[kind], rows(kind, 0), tol=1e-6).w
+    rng = np.random.default_rng(2)
+    return {"model": w, "ERM": w + 0.2 * rng.normal(size=len(w)), "AFL": 0.5 * w}
+
+
+def same(there: dict, here: dict, without: tuple[str, ...] = ()) -> None:
+    """Numbers of the same names and, to rounding, of the same size."""
+    for name, value in here.items():
+        if name in without or name in ("curves", "asked", "met", "excess", "excess_owner"):
+            continue
+        if isinstance(value, float):
+            assert there[name] == pytest.approx(value, rel=1e-9, abs=1e-12), name
+        elif isinstance(value, dict) and not isinstance(next(iter(value.values())), dict):
+            same(there[name], value)
+        elif name != "clients":
+            assert there[name] == value, name
+
+
+@pytest.mark.parametrize("kind", PROBLEMS)
+def test_figures_of_sites_are_those_of_one_place(kind, tmp_path):
+    models = models_of(kind)
+    agreement = agreed(kind, tmp_path)
+    engine = Network(agreement.session)
+    there = judge_at_sites(agreement.problem, agreement.metadata, models, engine)
+    here = evaluate(PROBLEMS[kind], models, {HELD_OUT: rows(kind, 1)})
+    for mine, other in zip(there["measures"], here["measures"], strict=True):
+        same(mine, other, OVER_ALL)
+        assert mine.get("auc") is None
+        for client, stated in zip(mine["clients"], other["clients"], strict=True):
+            same(client, stated)
+    counts = ("better", "worse", "p") if kind == "numbers" else ()  # what is closer, site by site
+    for mine, other in zip(there["pairs"], here["pairs"], strict=True):
+        same(mine, other, (*counts, "floor") if counts else ())
+    if kind != "numbers":
+        assert there["verdict"] == here["verdict"]
+
+
+def test_few_rows_are_not_judged(tmp_path):
+    policy = Policy(maximum_parameter_share=1.0, minimum_rows=10)
+    agreement = agreed("two classes", tmp_path, Guard(policy), held=9)
+    engine = Network(agreement.session)
+    models = models_of("two classes")
+    with pytest.raises(RefusedError, match="minimum_rows"):
+        judge_at_sites(agreement.problem, agreement.metadata, models, engine)
+
+
+def test_a_site_without_held_out_rows_says_so(tmp_path):
+    agreement = agreed("two classes", tmp_path, held=0)
+    engine = Network(agreement.session)
+    with pytest.raises(Exception, match="holds out no rows"):
+        judge_at_sites(agreement.problem, agreement.metadata, models_of("two classes"), engine)
+
+
+GOOD = JudgedRows(
+    rows=np.array([20.0]),
+    loss=np.array([[0.4]]),
+    confusion=np.array([[[[8.0, 2.0], [3.0, 7.0]]]]),
+    measures=np.array([[[0.8, 0.2, 0.5]]]),
+    compared=np.zeros((1, 0, 7)),
+)
+ODD = {
+    "rows": [np.array([21.0]), np.array([20.5]), np.array([math.nan]), np.array([0.0])],
+    "loss": [np.array([[math.inf]]), np.array([[0.4, 0.3]])],
+    "confusion": [
+        np.array([[[[8.0, 2.0], [3.0, -7.0]]]]),
+        np.array([[[[8.5, 1.5], [3.0, 7.0]]]]),
+        np.array([[[[8.0, 2.0], [math.nan, 7.0]]]]),
+    ],
+    "measures": [np.array([[[1.8, 0.2, 0.5]]]), np.array([[[0.8, -0.2, 0.5]]])],
+}
+
+
+@pytest.mark.parametrize(
+    ("field", "k"), [(f, k) for f, odd in ODD.items() for k in range(len(odd))]
+)
+def test_figures_that_no_rows_have_are_refused(field, k):
+    stated = evaluation(qr.Logistic(), ["east"], ["model"], GOOD)
+    assert stated["measures"][0]["accuracy"] == 0.75
+    odd = dataclasses.replace(GOOD, **{field: ODD[field][k]})
+    with pytest.raises(ValueError, match="east answers with figures that no rows have"):
+        evaluation(qr.Logistic(), ["east"], ["model"], odd)

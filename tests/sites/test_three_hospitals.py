@@ -1,0 +1,113 @@
+"""The page on three hospitals, every command of it: a run over NVIDIA FLARE with real processes."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import quorate as qr
+from quorate.config.config import read_config
+from quorate.data.declared_schema import apart
+from quorate.data.readers import read
+from quorate.data.schema import Schema
+from quorate.runs.folder import read_run
+from quorate.sites.audit import read_log
+from quorate.sites.run import roles_of
+
+PAGE = Path(__file__).parents[2] / "docs" / "three-hospitals.md"
+NAMES = ("north", "east", "south")
+needed = ("nvflare", "cryptography")
+
+pytestmark = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in needed),
+    reason="needs pip install 'quorate[flare,sign]'",
+)
+
+
+@pytest.fixture
+def shell(tmp_path, monkeypatch):
+    """A folder to work in, and a shell that knows the command ``quorate``."""
+    command = tmp_path / "bin" / "quorate"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m quorate "$@"\n')
+    command.chmod(0o755)
+    source = Path(qr.__file__).parents[1]
+    path = f"{command.parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(source)}
+    environment.pop("QUORATE_SITE", None)
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+
+    def run(text: str) -> str:
+        done = subprocess.run(
+            ["bash", "-e", "-c", text],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=400,
+            check=False,
+        )
+        assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    return run
+
+
+def test_every_command_of_the_page(shell):
+    text = PAGE.read_text(encoding="utf-8")
+    printed = ""
+    for language, block in re.findall(r"```(python|toml|sh)\n(.*?)```", text, re.DOTALL):
+        if language == "python":
+            exec(block, {})
+        elif language == "toml":
+            Path("trial.toml").write_text(block)
+        else:
+            printed += shell(block)
+    (folder,) = (path for path in Path("runs").iterdir() if path.is_dir())
+    run = read_run(folder)
+    assert run.result["outcome"]["stop"] == "optimal"
+    assert f"report: {folder / 'report.html'}" in printed.replace("\n", " ")
+    assert "verified" in printed
+    assert "held-out rows" in printed
+
+    # the model is that of all rows in one place
+    config = read_config("trial.toml")
+    order = [row["client"] for row in run.result["clients"]]
+    fed = qr.Federation.from_tables(
+        {name: read(Path("hospitals", name, "rows.csv"), []) for name in order},
+        "ill",
+        schema=Schema.from_dict(roles_of(config).schema),
+        classes=["no", "yes"],
+    )
+    train, test = apart(fed, config.data.test, config.seed)
+    sizes = dict(zip(train.names, train.sizes.tolist(), strict=True))
+    assert {row["client"]: row["n"] for row in run.result["clients"]} == sizes
+    here = qr.solve(config.problem(), train, engine=qr.InProcess("each"))
+    np.testing.assert_allclose(run.w, here.w, rtol=1e-12, atol=1e-14)
+    assert test is not None
+    judged = run.result["evaluation"]["measures"][0]
+    assert judged["n"] == int(test.sizes.sum())
+    assert judged["loss"] == pytest.approx(here.evaluate(test)["log_loss"], rel=1e-9)
+
+    for name in NAMES:
+        entries, faults = read_log(Path("hospitals", name, "audit.jsonl"))
+        assert not faults
+        kinds = {entry.kind for entry in entries if entry.way == "in"}
+        assert {"Introduce", "Agree", "StartRun", "Judge"} <= kinds
+
+    # who changes one byte of what the sites signed is named
+    (file,) = Path("runs").glob("*.signed.qrt")
+    assert file.stat().st_mode & 0o077 == 0
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(AssertionError, match="FAILED"):
+        shell(f"quorate verify {folder} --keys keys")
