@@ -108,11 +108,26 @@ def summary(result: Result) -> list[str]:
         value = number(certificate["value"])
         sentences.append(f"The objective of the model is {value}; {_unproven(result)}")
     duals = "multipliers" if constrained(result) else "dual weights"
+    again = "from what the sites signed" if at_sites(result) else "from this folder"
     sentences.append(
         f"These numbers were computed after the run from data, model and {duals} alone, without the"
-        " algorithm; quorate verify computes them again from this folder."
+        f" algorithm; quorate verify computes them again {again}."
     )
     return sentences
+
+
+def at_sites(result: Result) -> bool:
+    """Whether the rows of the run are at sites, by what is not stated where they are not here."""
+    return "checks" not in result and not private(result)
+
+
+def whoever(result: Result) -> str:
+    """Who can check a run."""
+    if at_sites(result):
+        return (
+            "Whoever has the sites' public keys can check what they signed: quorate verify --keys."
+        )
+    return "Whoever has the data can check all of it: quorate verify."
 
 
 def _took(result: Result) -> str:

@@ -76,4 +76,4 @@ def _trust(result: Result) -> str:
         )
     else:
         text += " No bound is proven: a better model of this kind may exist."
-    return f"{text} Whoever has the data can check all of it: quorate verify.".strip()
+    return f"{text} {words.whoever(result)}".strip()

@@ -1,0 +1,303 @@
+"""Runs over sites from the command line: the folder, its checks, what ends and what goes on."""
+
+from __future__ import annotations
+
+import _thread
+import json
+import shutil
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sites.folders import CLASSES, NAMES, folder_of, rows_of
+
+import quorate as qr
+from quorate.__main__ import main
+from quorate.config.config import parse_config
+from quorate.engines.transport import LocalTransport
+from quorate.report.html import render
+from quorate.runs.files import digest, seal
+from quorate.runs.folder import read_run
+from quorate.runs.verification import verify_run
+from quorate.sites import run as runs
+from quorate.sites.party import Party, open_party
+from quorate.sites.server import serve
+
+CONFIG = """
+title = "over sites"
+
+[data]
+sites = ["east", "north", "south"]
+target = "state"
+classes = ["ill", "well"]
+scale = "none"
+test = 0.3
+{data}
+
+[data.columns]
+age = {{}}
+dose = {{}}
+stay = {{}}
+
+[problem]
+loss = "{loss}"
+
+{rest}
+"""
+CONSTRAINED = """
+[[constraint]]
+kind = "neyman_pearson"
+label = "ill"
+level = 0.55
+"""
+COMPARED = '[report]\ncompare_with = ["erm", "drfa"]\n[robust]\nradius = 0.02\nlabel_cost = 1.0\n'
+
+
+def config(rest: str = "", loss: str = "logistic", data: str = "") -> str:
+    return CONFIG.format(rest=rest, loss=loss, data=data)
+
+
+class Ending(LocalTransport):
+    """Sites in this process, whose command is interrupted after so many messages, once."""
+
+    def __init__(self, sites: dict[str, Party], after: list[int]) -> None:
+        super().__init__({name: partial(site.answer, "server") for name, site in sites.items()})
+        self.after, self.asked, self.over = after, 0, False
+
+    def push(self, client: str, seq: int, message: bytes) -> None:
+        self.asked += 1
+        if self.after and self.asked > self.after[0]:
+            self.after.clear()
+            _thread.interrupt_main()
+        super().push(client, seq, message)
+
+    def poll(self, timeout: float | None = None) -> list:
+        if self.over:
+            raise EOFError("the engine was stopped")
+        return super().poll(0.5)
+
+    def end(self) -> None:
+        self.over = True
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder with three sites, whose engine is this process; ``killed`` ends it once, in the
+    middle.
+    """
+    monkeypatch.chdir(tmp_path)
+    for name in NAMES:
+        folder_of(tmp_path / "sites", name)
+    killed: list[int] = []
+
+    @contextmanager
+    def engine(work, carrier, names, job, progress):
+        folders = runs.site_folders(Path(carrier.sites), names)
+        sites = {name: open_party(folder, name) for name, folder in folders.items()}
+        transport = Ending(sites, killed)
+        server = work / "engine" / "server" / carrier.experiment
+        try:
+            yield server, lambda: serve(transport, server, job), transport.end
+        finally:
+            for site in sites.values():
+                site.close()
+
+    monkeypatch.setattr(runs, "_engine", engine)
+    return killed
+
+
+def quorate(*arguments: str) -> int:
+    """The status of a command."""
+    import sys
+
+    before, sys.argv = sys.argv, ["quorate", *arguments]
+    try:
+        main()
+    except SystemExit as end:
+        return int(end.code or 0)
+    finally:
+        sys.argv = before
+    return 0
+
+
+def finished(text: str) -> Path:
+    Path("trial.toml").write_text(text)
+    assert quorate("run", "trial.toml", "--engine", "flare-sim", "--sites", "sites") == 0
+    (folder,) = (path for path in Path("runs").iterdir() if path.is_dir())
+    return folder
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        config(),
+        config(COMPARED, loss="hinge"),
+        config(CONSTRAINED, data='groups = ["sex"]'),
+        config("[algorithm]\nmax_rounds = 3\n"),
+    ],
+    ids=["plain", "compared", "constrained", "cut off"],
+)
+def test_a_folder_over_sites_is_read_drawn_and_checked(here, text, capsys):
+    folder = finished(text)
+    run = read_run(folder)
+    assert [row["client"] for row in run.result["clients"]] == [*NAMES]
+    measures = run.result["evaluation"]["measures"]
+    assert len(measures) == 1 + len(run.config.report.compare_with)
+    assert measures[0]["n"] + sum(row["n"] for row in run.result["clients"]) == 120 * len(NAMES)
+    assert "checks" not in run.result
+    failed = [check for check in verify_run(folder, render=render) if check.ok is False]
+    assert not failed
+    assert quorate("verify", str(folder)) == 1  # rows that are not here are not checked
+    assert quorate("verify", str(folder), "--without-data") == 0
+    assert quorate("report", str(folder), "--format", "md") == 0
+    assert quorate("predict", str(folder), "sites/east/rows.csv", "--out", "p.csv") == 0
+    capsys.readouterr()
+    # the model is that of rows in one place, of which each site chose the same ones
+    if not run.config.constrained:
+        assert np.isfinite(run.w).all()
+
+
+def test_a_run_of_numbers_over_sites(here):
+    text = config(loss="huber").replace('classes = ["ill", "well"]\n', "")
+    text = text.replace('target = "state"', 'target = "stay"').replace("stay = {}\n", "")
+    run = read_run(finished(text))
+    (row,) = run.result["evaluation"]["measures"]
+    assert row["r2"] is None
+    assert row["mae"] == pytest.approx(row["error"])
+
+
+@pytest.mark.parametrize("after", [12, 60])
+def test_a_run_that_is_cut_short_goes_on_to_the_same_bits(here, after, capsys):
+    undisturbed = read_run(finished(config(COMPARED, loss="hinge"))).w
+    shutil.rmtree("runs")
+    for name in NAMES:
+        shutil.rmtree(Path("sites", name, "state"))
+    here.append(after)
+    assert quorate("run", "trial.toml", "--engine", "flare-sim", "--sites", "sites") == 130
+    assert "--resume runs/over-sites.partial" in capsys.readouterr().err
+    assert quorate("run", "--resume", "runs/over-sites.partial") == 0
+    (folder,) = (path for path in Path("runs").iterdir() if path.is_dir())
+    np.testing.assert_array_equal(read_run(folder).w, undisturbed)
+
+
+def test_a_site_that_refuses_ends_the_run_by_its_rule(here, capsys):
+    file = Path("sites/north/site.toml")
+    file.write_text(file.read_text().replace("[policy]", "[policy]\nminimum_rows = 1000"))
+    Path("trial.toml").write_text(config())
+    assert quorate("run", "trial.toml", "--engine", "flare-sim", "--sites", "sites") == 2
+    said = capsys.readouterr().err
+    assert "the site north refuses by its rule 'minimum_rows'" in said
+    file.write_text(file.read_text().replace("minimum_rows = 1000", ""))
+    assert quorate("run", "--resume", "runs/over-sites.partial") == 0
+
+
+def test_few_held_out_rows_leave_the_model_and_a_note(here):
+    file = Path("sites/north/site.toml")
+    file.write_text(file.read_text().replace("[policy]", "[policy]\nminimum_rows = 60"))
+    run = read_run(finished(config()))
+    assert run.result["evaluation"]["measures"] == []
+    assert "minimum_rows" in run.result["notes"][-1]
+
+
+def test_signed_runs_are_verified_by_keys(here, capsys):
+    Path("keys").mkdir()
+    for name in NAMES:
+        file = Path("sites", name, "site.toml")
+        file.write_text(file.read_text().replace("[data]", 'key = "site.key"\n\n[data]'))
+        assert quorate("site", "key", f"sites/{name}") == 0
+        Path("keys", f"{name}.pub").write_text(capsys.readouterr().out)
+    folder = finished(config(CONSTRAINED))
+    assert quorate("verify", str(folder), "--keys", "keys") == 0
+    # a server that states a better weight of a client than what was signed
+    result = json.loads((folder / "result.json").read_text())
+    result["clients"][0]["loss"] -= 0.01
+    result |= {"seal": seal(result)}
+    (folder / "result.json").write_text(json.dumps(result))
+    capsys.readouterr()
+    assert quorate("verify", str(folder), "--keys", "keys") == 1
+    assert "FAILED      clients" in capsys.readouterr().out
+    beside = next(Path("runs").glob("*.signed.qrt"))
+    assert not beside.stat().st_mode & 0o077
+    beside.rename("elsewhere.qrt")
+    assert quorate("verify", str(folder), "--keys", "keys") == 2
+    assert "--signed" in capsys.readouterr().err
+
+
+ODD = {
+    'client = "sex"': "`client` beside `sites`",
+    'path = "rows.csv"': "`path` beside `sites`",
+    'encoding = "latin-1"': "`encoding` beside `sites`",
+    'features = ["age"]': "`columns`, which say",
+}
+
+
+@pytest.mark.parametrize("line", ODD)
+def test_what_is_the_site_s_affair_is_refused(line):
+    with pytest.raises(
+        qr.ConfigError if hasattr(qr, "ConfigError") else ValueError, match=ODD[line]
+    ):
+        parse_config(config(data=line))
+
+
+TABLES = {
+    '[robust]\nradius = "auto"\n': "'auto' is read off the rows",
+    "[privacy]\nepsilon = 1.0\ndelta = 1e-6\n": r"\[privacy\] needs all rows",
+    "[path]\nradii = [0.1, 0.2]\n": r"\[path\] needs all rows",
+    '[risk]\nname = "superquantile"\ntail = 0.1\n': "risk.name needs the rows",
+    '[engine]\nkind = "virtual_clock"\n': "simulates time",
+    '[report]\ncompare_with = ["wafl"]\n': "pools the rows",
+}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_what_needs_all_rows_in_one_place_is_refused(table):
+    with pytest.raises(ValueError, match=TABLES[table]):
+        parse_config(config(table))
+
+
+def test_classes_are_declared():
+    text = config().replace('classes = ["ill", "well"]\n', "")
+    with pytest.raises(ValueError, match=r"needs data\.classes"):
+        parse_config(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("trial.toml",), "run it with --engine"),
+        (("trial.toml", "--engine", "flare"), "needs --kit"),
+        (("trial.toml", "--engine", "flare-sim", "--kit", "."), "takes no --kit"),
+        (("trial.toml", "--engine", "abacus"), "must be one of"),
+        (("trial.toml", "--engine", "flare-sim"), "no folder below"),
+        (("trial.toml", "--sites", "sites"), "give --engine as well"),
+        (("rows.toml", "--engine", "flare-sim"), "reads rows itself"),
+    ],
+)
+def test_wrong_commands_say_what_is_needed(here, arguments, said, capsys):
+    Path("trial.toml").write_text(config())
+    Path("rows.toml").write_text('[data]\npath = "rows.csv"\ntarget = "state"\n')
+    assert quorate("run", *arguments) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("to", ["flare", "flower"])
+def test_a_job_is_exported_without_data_and_the_same_each_time(here, to, capsys):
+    if to == "flower":
+        pytest.importorskip("tomli_w")
+    Path("trial.toml").write_text(config(COMPARED))
+    written = []
+    for out in ("one", "two"):
+        asked = ("trial.toml", "--to", to, "--out", out, "--experiment", "trial")
+        assert quorate("engine", "export", *asked) == 0
+        files = sorted(path for path in Path(out).rglob("*") if path.is_file())
+        written.append({path.relative_to(out): digest(path.read_bytes()) for path in files})
+        cells = [str(cell) for cell in rows_of("north")["age"][:20]]
+        for path in files:
+            data = path.read_bytes()
+            assert not any(cell.encode() in data for cell in cells)
+    capsys.readouterr()
+    assert written[0] == written[1]
+    assert CLASSES
+    assert quorate("engine", "export", "trial.toml", "--to", "abacus") == 2
