@@ -11,10 +11,19 @@ from toy import federation
 
 import quorate as qr
 from quorate.engines.link import SilentError
-from quorate.engines.network import Network, RefusedError
+from quorate.engines.network import ForgetfulError, Network, RefusedError
 from quorate.engines.transport import LocalTransport
-from quorate.engines.wire import Envelope, Failed, Lost, Refused, StartRun, Step, Stepped
-from quorate.rounds import Stop, decode, encode
+from quorate.engines.wire import (
+    Envelope,
+    Failed,
+    Lost,
+    Refused,
+    StartRun,
+    Step,
+    Stepped,
+    Unknown,
+)
+from quorate.rounds import Conclude, Stop, decode, encode
 from quorate.sites.methods import method_bytes
 from quorate.sites.party import Party
 from quorate.sites.rows import of_federation
@@ -126,6 +135,45 @@ def test_a_site_whose_disk_is_lost_takes_part_again(algorithm, tmp_path, quick):
     # whoever keeps nothing between two messages has lost nothing
     told = any("lost what it keeps" in note for note in solution.notes)
     assert told is not type(algorithm).stateless
+
+
+def test_a_site_whose_disk_is_lost_before_it_concludes_takes_part_again(tmp_path, quick):
+    sites, lost = parties(ROWS, tmp_path), []
+    calls = Faulty(sites, 0, 1e-9).calls()
+
+    def forgetful(data: bytes) -> bytes:
+        body = decode(data).body
+        if not lost and isinstance(body, Step) and isinstance(body.message, Conclude):
+            lost.append(True)
+            shutil.rmtree(tmp_path / "site b1")
+            rows = of_federation(ROWS.restrict("site b1"))
+            sites["site b1"] = Party("site b1", rows, tmp_path / "site b1")
+        return sites["site b1"].answer("server", data)
+
+    method = qr.ADLPMM(max_rounds=8)
+    solution = solved(BALL, calls | {"site b1": forgetful}, algorithm=method)
+    assert lost
+    assert any("site b1 lost what it keeps" in note for note in solution.notes)
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["every step", "the conclusion"])
+def test_a_site_that_always_forgets_is_named(late, tmp_path, quick):
+    calls = Faulty(parties(ROWS, tmp_path), 0, 1e-9).calls()
+    inner, asked = calls["site b1"], []
+
+    def forgets(data: bytes) -> bytes:
+        envelope = decode(data)
+        if isinstance(envelope.body, Step):
+            concludes = isinstance(envelope.body.message, Conclude)
+            if concludes or not late:
+                asked.append(envelope.number)
+                return encode(replace(envelope, body=Unknown("run")))
+        return inner(data)
+
+    with pytest.raises(ForgetfulError, match="site b1") as error:
+        solved(BALL, calls | {"site b1": forgets}, algorithm=qr.ADLPMM(max_rounds=8))
+    assert error.value.site == "site b1"
+    assert len(asked) <= 4
 
 
 def test_a_server_that_dies_goes_on_from_its_checkpoint(tmp_path, quick):
