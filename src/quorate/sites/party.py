@@ -70,7 +70,7 @@ class NotAgreedError(Exception):
 
 
 @record
-class Agreement:
+class AgreedRecord:
     """What a site has agreed to, for its disk."""
 
     sender: str
@@ -93,7 +93,7 @@ class RunState:
 
 
 @dataclass
-class Run:
+class LocalRun:
     """A run that a site takes part in: the algorithm with the site's own concrete problem."""
 
     state: RunState
@@ -101,7 +101,7 @@ class Run:
 
 
 @dataclass
-class Known:
+class Experiment:
     """An experiment that a site has agreed to: the problem and its rows as all parties read them.
 
     Attributes
@@ -160,8 +160,8 @@ class Party:
         self.name, self.source, self.folder, self.sign = name, rows, folder, sign
         self.guard, self.held = guard or Guard(), held or ExitStack()
         self.rows: dict[str, OwnRows] = {}  # by what the server says of the columns
-        self.known: dict[str, Known] = {}  # by experiment
-        self.runs: dict[tuple[str, str], Run] = {}
+        self.known: dict[str, Experiment] = {}  # by experiment
+        self.runs: dict[tuple[str, str], LocalRun] = {}
         make_folder(folder)
 
     def answer(self, sender: str, data: bytes) -> bytes:
@@ -288,8 +288,8 @@ class Party:
         return introduced(asked, with_columns(train, asked.columns), 0, train.digests()[0])
 
     def _agreed(self, sender: str, experiment: str, ask: Agree) -> Agreed:
-        agreement = Agreement(sender, ask.ask, ask.introductions)
-        kept = self._kept(experiment, "agreed", Agreement)
+        agreement = AgreedRecord(sender, ask.ask, ask.introductions)
+        kept = self._kept(experiment, "agreed", AgreedRecord)
         if kept is not None and encode(kept) != encode(agreement):
             text = (
                 f"the site has agreed to another experiment of the name {experiment!r:.60}: give"
@@ -306,7 +306,7 @@ class Party:
         mark = "" if policy is None else policy.digest()
         return Agreed(digest(ask.ask.problem.tobytes()), version("quorate"), mark)
 
-    def _read(self, agreement: Agreement) -> Known:
+    def _read(self, agreement: AgreedRecord) -> Experiment:
         """The problem as all sites have it, and this site's rows as it reads them."""
         sender, ask = agreement.sender, agreement.ask
         problem, rows = self._asked(sender, ask)
@@ -328,7 +328,7 @@ class Party:
             held = problem.coded(rows.test, metadata).block(0)
         mine = np.array([metadata.position(self.name)])
         told = Agree(agreement.ask, agreement.introductions)
-        return Known(
+        return Experiment(
             problem=concrete,
             block=replace(block, index=mine),
             held_out=held and replace(held, index=mine),
@@ -337,12 +337,12 @@ class Party:
             digest=hashlib.sha256(encode(told)).digest(),
         )
 
-    def _agreement(self, sender: str, experiment: str) -> Known:
+    def _agreement(self, sender: str, experiment: str) -> Experiment:
         """What the site has agreed to with this server, from its disk where this process does not
         know it yet.
         """
         if experiment not in self.known:
-            kept = self._kept(experiment, "agreed", Agreement)
+            kept = self._kept(experiment, "agreed", AgreedRecord)
             if kept is None:
                 raise NotAgreedError("experiment")
             self.known[experiment] = self._read(kept)
@@ -364,14 +364,14 @@ class Party:
             if not algorithm.stateless:
                 memory = algorithm.client_start(known.rows_for(algorithm))
                 state = replace(state, memory=settled(memory))
-            run = Run(state, algorithm)
+            run = LocalRun(state, algorithm)
             self._forget_all_but(KEPT)
             self._keep(experiment, run)
         elif (run.state.method.tobytes(), run.state.seed) != (ask.method.tobytes(), ask.seed):
             raise ValueError(f"the run {ask.run!r:.40} was begun with another algorithm or seed.")
         return RunStarted(ask.run, run.state.turn)
 
-    def _algorithm(self, method: NDArray[np.uint8], known: Known) -> Algorithm:
+    def _algorithm(self, method: NDArray[np.uint8], known: Experiment) -> Algorithm:
         """The algorithm of a statement with the site's problem, where the policy allows it and it
         takes the problem.
         """
@@ -426,16 +426,16 @@ class Party:
                 self._keep(experiment, run)
         return Stepped(ask.run, ask.turn, upload)
 
-    def _run(self, known: Known, experiment: str, name: str) -> Run | None:
+    def _run(self, known: Experiment, experiment: str, name: str) -> LocalRun | None:
         """A run that the site takes part in, from its disk where this process does not know it."""
         run = self.runs.get((experiment, name))
         if run is None:
             kept = self._kept(experiment, _plain_name(name), RunState)
             if kept is not None and kept.run == name:
-                run = self.runs[experiment, name] = Run(kept, self._algorithm(kept.method, known))
+                run = self.runs[experiment, name] = LocalRun(kept, self._algorithm(kept.method, known))
         return run
 
-    def _keep(self, experiment: str, run: Run) -> None:
+    def _keep(self, experiment: str, run: LocalRun) -> None:
         """Write where a run is, before anything of it leaves the site."""
         write_whole(self._file(experiment, _plain_name(run.state.run)), encode(run.state), OWN)
         self.runs[experiment, run.state.run] = run
