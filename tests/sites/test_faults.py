@@ -24,6 +24,7 @@ from quorate.engines.wire import (
     Unknown,
 )
 from quorate.rounds import Conclude, Stop, decode, encode
+from quorate.sites.guard import Guard
 from quorate.sites.methods import method_bytes
 from quorate.sites.party import Party
 from quorate.sites.rows import of_federation
@@ -99,7 +100,7 @@ def test_a_site_that_dies_goes_on_from_its_disk(tmp_path, quick):
     def dying(data: bytes) -> bytes:
         if next(count) % 7 == 3:  # another process opens the same folder
             rows = of_federation(ROWS.restrict("site b1"))
-            sites["site b1"] = Party("site b1", rows, tmp_path / "a" / "site b1")
+            sites["site b1"] = Party("site b1", rows, tmp_path / "a" / "site b1", Guard(None))
         return sites["site b1"].answer("server", data)
 
     again = solved(LIMIT, calls | {"site b1": dying}, algorithm=qr.ProximalAL(max_rounds=40))
@@ -126,7 +127,7 @@ def test_a_site_whose_disk_is_lost_takes_part_again(algorithm, tmp_path, quick):
         if next(count) == 9:
             shutil.rmtree(tmp_path / "site b1")
             rows = of_federation(ROWS.restrict("site b1"))
-            sites["site b1"] = Party("site b1", rows, tmp_path / "site b1")
+            sites["site b1"] = Party("site b1", rows, tmp_path / "site b1", Guard(None))
         return sites["site b1"].answer("server", data)
 
     solution = solved(BALL, calls | {"site b1": forgetful}, algorithm=algorithm)
@@ -147,7 +148,7 @@ def test_a_site_whose_disk_is_lost_before_it_concludes_takes_part_again(tmp_path
             lost.append(True)
             shutil.rmtree(tmp_path / "site b1")
             rows = of_federation(ROWS.restrict("site b1"))
-            sites["site b1"] = Party("site b1", rows, tmp_path / "site b1")
+            sites["site b1"] = Party("site b1", rows, tmp_path / "site b1", Guard(None))
         return sites["site b1"].answer("server", data)
 
     method = qr.ADLPMM(max_rounds=8)
@@ -281,7 +282,7 @@ def test_a_server_that_dies_after_a_run_has_begun_again_goes_on(tmp_path, quick)
         if next(count) == 9:
             shutil.rmtree(tmp_path / "a" / "site b1")
             rows = of_federation(ROWS.restrict("site b1"))
-            sites["site b1"] = Party("site b1", rows, tmp_path / "a" / "site b1")
+            sites["site b1"] = Party("site b1", rows, tmp_path / "a" / "site b1", Guard(None))
         return sites["site b1"].answer("server", data)
 
     class DeathError(Exception):
@@ -322,6 +323,7 @@ def test_a_method_for_one_owner_is_not_begun_at_one_of_several(tmp_path):
     method = replace(qr.RankADMM(), problem=concrete)
     with pytest.raises(ValueError, match="all rows in one place"):
         Network(agreement.session).run(method, data)
-    party = Party("site a0", of_federation(ROWS.restrict("site a0")), tmp_path / "site a0")
+    rows = of_federation(ROWS.restrict("site a0"))
+    party = Party("site a0", rows, tmp_path / "site a0", Guard(None))
     ask = StartRun("r", np.frombuffer(method_bytes(method), np.uint8), 0, 0)
     assert isinstance(asked(party, ask), Failed)

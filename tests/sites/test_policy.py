@@ -14,6 +14,7 @@ import quorate as qr
 from quorate.config.errors import ConfigError
 from quorate.config.toml_file import validated
 from quorate.sites.demands import Held, held_constraints
+from quorate.sites.guard import Guard, RefusedByPolicyError
 from quorate.sites.policy import LevelCount, Policy, Proposal, meaning
 
 DIGEST, OTHER = "0a" * 32, "0b" * 32
@@ -230,21 +231,22 @@ def test_a_level_is_named_to_the_site_alone_and_where_it_says_so() -> None:
     assert "Köln" not in refusal.text
 
 
-def test_single_messages_are_refused_by_sender_and_by_kind() -> None:
-    policy = stated(STRICT)
-    assert policy.refuse_message("Expand", "alliance") is None
-    assert policy.refuse_message(".algorithms.federated:Expand", "alliance") is None
-    for kind, sender, rule in (
-        ("Expand", "mallory", "allowed_servers"),
-        ("Dump", "alliance", "allowed_messages"),
-        ("", "alliance", "allowed_messages"),
-        ("Expand.", "alliance", "allowed_messages"),
-        ("expand", "alliance", "allowed_messages"),
-    ):
-        refusal = policy.refuse_message(kind, sender)
-        assert refusal is not None
-        assert refusal.rule == rule
-    assert Policy().refuse_message("Dump", "anybody") is None
+@pytest.mark.parametrize("kind", ["Dump", "", "Expand.", "expand"])
+def test_single_messages_are_refused_by_kind(kind: str) -> None:
+    guard = Guard(stated(STRICT))
+    for allowed in ("Expand", ".algorithms.federated:Expand"):
+        guard.judge_message(allowed)
+    Guard(Policy()).judge_message(kind)
+    with pytest.raises(RefusedByPolicyError, match=r"^allowed_messages: "):
+        guard.judge_message(kind)
+
+
+def test_a_server_is_refused_whatever_it_asks() -> None:
+    guard = Guard(stated(STRICT))
+    guard.judge_sender("alliance")
+    Guard(Policy()).judge_sender("mallory")
+    with pytest.raises(RefusedByPolicyError, match=r"^allowed_servers: "):
+        guard.judge_sender("mallory")
 
 
 def test_an_empty_list_allows_nothing() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -26,6 +25,8 @@ from quorate.arrays import Block, stream
 from quorate.codec import FIELDS, home
 from quorate.engines.flower.bundle import package_digest
 from quorate.engines.wire import (
+    DAMAGED,
+    UNREAD,
     Envelope,
     Failed,
     Lost,
@@ -55,12 +56,12 @@ from quorate.sites.methods import method_of
 from quorate.sites.policy import Proposal, Refusal
 from quorate.sites.rows import OwnRows, Source, columns_of, of_site
 from quorate.sites.signatures import Sign, asked, signed, signer
-from quorate.sites.site_file import read_site
+from quorate.sites.site_file import WatchedSite
 from quorate.solution.configure import setting_of
 from quorate.statements import digest, stated
 from quorate.storage import OWN, Lock, make_folder, write_whole
 
-LARGEST = 2**28  # bytes of a message
+LARGEST, LARGEST_HEADER = 2**28, 2**23  # bytes of a message, and of what describes its arrays
 KEPT = 8  # runs of stateless algorithms that a process knows
 BUSY = 60.0  # seconds in which another process may let go of the folder
 
@@ -143,9 +144,10 @@ class Party:
     name : of the site
     rows : its rows, by what the server says of the columns
     folder : where it keeps its state; nobody else may read it
-    guard : its policy and its log
+    guard : its policy and its log; ``Guard(None)`` for trials alone
     sign : signs every answer; None: the site signs nothing
     held : what is let go of in the end, such as the lock of the folder
+    file : its site.toml, which the site goes by as it is when a message comes
     """
 
     def __init__(
@@ -153,26 +155,33 @@ class Party:
         name: str,
         rows: Source,
         folder: Path,
-        guard: Guard | None = None,
+        guard: Guard,
         sign: Sign | None = None,
         held: ExitStack | None = None,
+        file: WatchedSite | None = None,
     ) -> None:
-        self.name, self.source, self.folder, self.sign = name, rows, folder, sign
-        self.guard, self.held = guard or Guard(), held or ExitStack()
+        self.name, self.source, self.folder, self.guard = name, rows, folder, guard
+        self.sign, self.held, self.file = sign, held or ExitStack(), file
         self.rows: dict[str, OwnRows] = {}  # by what the server says of the columns
-        self.known: dict[str, Experiment] = {}  # by experiment
+        self.known: dict[str, Experiment] = {}  # by its name
         self.runs: dict[tuple[str, str], LocalRun] = {}
         make_folder(folder)
 
     def answer(self, sender: str, data: bytes) -> bytes:
-        """The answer to any bytes, from whoever sent them; it is never an error."""
-        envelope, reason = self._opened(data)
+        """The answer to any bytes, from whoever sent them: an upload, or why there is none.
+
+        Raises
+        ------
+        AuditError : the log cannot be written, so that nothing may leave the site
+        """
+        envelope, refusals = None, ()
+        try:
+            envelope = self._opened(sender, data)
+        except RefusedByPolicyError as refused:
+            refusals = refused.refusals
         self.guard.heard(sender, envelope, len(data))
-        refusals: Sequence[Refusal] = ()
-        if envelope is None:
-            envelope = Envelope("", self.name, 0, None)
-            refusals = [Refusal("message", reason, reason)]
-        else:
+        body = None
+        if envelope is not None:
             try:
                 body = self._answer(sender, envelope.experiment, envelope.body)
                 encode(body)
@@ -182,9 +191,10 @@ class Party:
                 body = Failed(self.guard.told(error))
         if refusals:
             body = Refused(refusals[0].rule, refusals[0].answer)
-        reply = Envelope(envelope.experiment, self.name, envelope.number, body)
+        asked = envelope or Envelope("", self.name, UNREAD, None)
+        reply = Envelope(asked.experiment, self.name, asked.number, body)
         if self.sign is not None:
-            reply = signed(reply, self._question(data, envelope), self.sign)
+            reply = signed(reply, self._question(data, asked), self.sign)
         sent = encode(reply)
         self.guard.said(sender, reply, len(sent), refusals)
         return sent
@@ -200,23 +210,50 @@ class Party:
                 return asked(data, known.digest, method)
         return asked(data)
 
-    def _opened(self, data: bytes) -> tuple[Envelope | None, str]:
-        """The envelope, or why there is none."""
+    def _opened(self, sender: str, data: bytes) -> Envelope:
+        """The envelope, where the site as it is now lets the server ask; nothing of a message from
+        anybody else is read.
+        """
+        self._read_again()
+        self.guard.judge_sender(sender)
         if len(data) > LARGEST:
-            return None, f"the message has {len(data)} bytes, and at most {LARGEST} are read."
+            raise _refusal(
+                DAMAGED, f"it has {len(data)} bytes, and at most {LARGEST} are read: send less."
+            )
         try:
-            envelope = decode(data)
+            envelope = decode(data, header=LARGEST_HEADER)
         except CodecError as error:
-            return None, str(error)
+            raise _refusal(DAMAGED, f"{error}.") from error
         if not isinstance(envelope, Envelope) or not _is_plain(envelope):
-            return None, f"a {type(envelope).__name__} is no envelope with a question."
+            raise _refusal(
+                DAMAGED, f"a {type(envelope).__name__} is no envelope with a question of a server."
+            )
         if envelope.site != self.name:
-            return None, f"the message is for the site {envelope.site!r:.60}."
-        return envelope, ""
+            raise _refusal(DAMAGED, f"it is for the site {envelope.site!r:.60}.")
+        return envelope
+
+    def _read_again(self) -> None:
+        """Go by what ``site.toml`` says now; what was judged by an earlier one is judged anew, from
+        the site's disk.
+        """
+        if self.file is None:
+            return
+        try:
+            if not self.file.changed():
+                return
+        except (OSError, ValueError) as error:
+            answer = "site.toml: the site cannot read its file, and allows nothing. Ask its owner."
+            text = f"site.toml: nothing is allowed until it can be read: {error}"
+            raise RefusedByPolicyError([Refusal("site.toml", text, answer)]) from error
+        self.guard.policy, self.source = self.file.site.policy, of_site(self.file.site)
+        for held in (self.rows, self.known, self.runs):
+            held.clear()
+        self.guard.note(f"site.toml has changed: the policy is {self.file.site.policy.digest()}")
 
     def _answer(self, sender: str, experiment: str, body: object) -> object:
         """The body of the answer."""
-        self.guard.judge_message(sender, body)
+        if isinstance(body, Step):
+            self.guard.judge_message(type(body.message).__name__)
         try:
             if isinstance(body, Introduce):
                 return self._introduced(sender, body)
@@ -228,28 +265,26 @@ class Party:
                 return self._stepped(sender, experiment, body)
         except NotAgreedError as unknown:
             return Unknown(str(unknown))
-        text = f"a {type(body).__name__} is no question that a site answers."
-        raise RefusedByPolicyError([Refusal("message", text, text)])
+        raise _refusal(DAMAGED, f"a {type(body).__name__} is no question that a site answers.")
 
     # ---- what it agrees to
 
     def _introduced(self, sender: str, ask: Introduce) -> Introduced:
-        problem, rows = self._asked(sender, ask)
-        self.guard.judge(self._proposal(sender, ask, problem, rows), OF_ROWS)
-        facts = self._facts(problem, rows)
-        self.guard.judge_groups(facts)
-        return facts
+        return self._asked(sender, ask)[2]
 
-    def _asked(self, sender: str, ask: Introduce) -> tuple[Problem, OwnRows]:
-        """The problem and the rows that a server asks for; what can be judged without the rows is
-        judged before they are read.
+    def _asked(self, sender: str, ask: Introduce) -> tuple[Problem, OwnRows, Introduced]:
+        """The problem and the rows that a server asks for, and what the site tells of these, where
+        its policy allows it; what can be judged without the rows is judged before they are read.
         """
         problem = stated(ask.problem.tobytes(), Problem)
         self.guard.judge(self._proposal(sender, ask, problem), OF_PROBLEM)
         if problem.privacy is not None and self.guard.policy is not None:
-            text = "maximum_epsilon: this version keeps no privacy ledger at a site."
-            raise RefusedByPolicyError([Refusal("maximum_epsilon", text, text)])
-        return problem, self._rows(ask.roles)
+            raise _refusal("maximum_epsilon", "this version keeps no privacy ledger at a site.")
+        rows = self._rows(ask.roles)
+        self.guard.judge(self._proposal(sender, ask, problem, rows), OF_ROWS)
+        facts = self._facts(problem, rows)
+        self.guard.judge_groups(facts)
+        return problem, rows, facts
 
     def _rows(self, roles: str) -> OwnRows:
         if roles not in self.rows:
@@ -291,13 +326,12 @@ class Party:
         agreement = AgreedRecord(sender, ask.ask, ask.introductions)
         kept = self._kept(experiment, "agreed", AgreedRecord)
         if kept is not None and encode(kept) != encode(agreement):
-            text = (
+            raise _refusal(
+                "experiment",
                 f"the site has agreed to another experiment of the name {experiment!r:.60}: give"
-                " this one another name."
+                " this one another name.",
             )
-            raise RefusedByPolicyError([Refusal("experiment", text, text)])
         known = self._read(agreement)
-        self.guard.judge(known.proposal, OF_AGREEMENT)
         file = self._file(experiment, "agreed")
         make_folder(file.parent)
         write_whole(file, encode(agreement), OWN)
@@ -307,10 +341,12 @@ class Party:
         return Agreed(digest(ask.ask.problem.tobytes()), version("quorate"), mark)
 
     def _read(self, agreement: AgreedRecord) -> Experiment:
-        """The problem as all sites have it, and this site's rows as it reads them."""
+        """The problem as all sites have it, and this site's rows as it reads them, where the policy
+        as it is now allows the agreement.
+        """
         sender, ask = agreement.sender, agreement.ask
-        problem, rows = self._asked(sender, ask)
-        if encode(self._facts(problem, rows)) not in map(encode, agreement.introductions):
+        problem, rows, facts = self._asked(sender, ask)
+        if encode(facts) not in map(encode, agreement.introductions):
             raise ValueError(
                 "the server does not say of this site what its rows are: begin the experiment"
                 " again, so that the site is asked anew."
@@ -323,6 +359,7 @@ class Party:
             sites=metadata.names,
             parameters=concrete.predictor.dimension(coded.n_features),
         )
+        self.guard.judge(proposal, OF_AGREEMENT)
         held = None
         if rows.test is not None:
             held = problem.coded(rows.test, metadata).block(0)
@@ -348,8 +385,9 @@ class Party:
             self.known[experiment] = self._read(kept)
         known = self.known[experiment]
         if known.proposal.server != sender:
-            text = "the site has agreed to this experiment with another server."
-            raise RefusedByPolicyError([Refusal("allowed_servers", text, text)])
+            raise _refusal(
+                "allowed_servers", "the site has agreed to this experiment with another server."
+            )
         return known
 
     # ---- runs
@@ -432,7 +470,8 @@ class Party:
         if run is None:
             kept = self._kept(experiment, _plain_name(name), RunState)
             if kept is not None and kept.run == name:
-                run = self.runs[experiment, name] = LocalRun(kept, self._algorithm(kept.method, known))
+                run = LocalRun(kept, self._algorithm(kept.method, known))
+                self.runs[experiment, name] = run
         return run
 
     def _keep(self, experiment: str, run: LocalRun) -> None:
@@ -478,7 +517,8 @@ def open_party(folder: Path, name: str) -> Party:
         that cannot be read
     AuditError : a log that cannot be gone on with
     """
-    site = read_site(folder)
+    file = WatchedSite(folder)
+    site = file.site
     if site.site.name != name:
         raise ValueError(
             f"the engine knows this site as {name!r}, and its site.toml as {site.site.name!r}: give"
@@ -492,7 +532,13 @@ def open_party(folder: Path, name: str) -> Party:
     log = AuditLog.open(site.log, name)
     log.note(f"opened with the policy {site.policy.digest()}")
     guard = Guard(site.policy, log, package_digest())
-    return Party(name, of_site(site), site.state, guard, sign, held)
+    return Party(name, of_site(site), site.state, guard, sign, held, file)
+
+
+def _refusal(rule: str, text: str) -> RefusedByPolicyError:
+    """The error for a refusal whose text has nothing that was counted in the site's rows."""
+    text = f"{rule}: {text}"
+    return RefusedByPolicyError([Refusal(rule, text, text)])
 
 
 def _plain_name(name: str) -> str:

@@ -324,11 +324,6 @@ class Policy(Section):
         """
         return [refusal for rule in RULES for refusal in rule(self, proposal)]
 
-    def refuse_message(self, kind: str, sender: str) -> Refusal | None:
-        """Why one message is refused, by its class and by who sent it; None where it is allowed."""
-        asked = Proposal(server=sender, messages=(kind,))
-        return next((r for rule in (_server, _messages) for r in rule(self, asked)), None)
-
     def words(self) -> list[tuple[str, str]]:
         """Every rule in force, and what is not limited: pairs of a key and a sentence."""
         return [(key, text) for key in type(self).model_fields for text in self._in_words(key)]

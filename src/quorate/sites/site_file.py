@@ -16,6 +16,7 @@ from typing import Annotated
 
 from pydantic import Field, PlainValidator, PrivateAttr, model_validator
 
+from quorate.config.errors import ConfigError
 from quorate.config.schema import Section, Texts
 from quorate.config.toml import toml_line, toml_value
 from quorate.config.toml_file import text_of, validated
@@ -143,6 +144,39 @@ def read_site(place: str | os.PathLike[str]) -> SiteFile:
     site, _ = validated(SiteFile, text_of(path, "site", "quorate site policy"), str(path))
     site._path = path.absolute()
     return site
+
+
+class WatchedSite:
+    """A ``site.toml`` that is read again once its bytes are others; ``site`` is what it says.
+
+    Raises
+    ------
+    ConfigError, OSError : as of `read_site`
+    """
+
+    def __init__(self, place: str | os.PathLike[str]) -> None:
+        self._path = site_path(Path(place))
+        self._bytes = self._path.read_bytes() if self._path.is_file() else b""
+        self.site = read_site(self._path)
+
+    def changed(self) -> bool:
+        """Whether the file now says something else, which ``site`` then says.
+
+        Raises
+        ------
+        ConfigError, OSError : it cannot be read now, or has another [site], which holds for as
+            long as a process runs
+        """
+        data = self._path.read_bytes()
+        if data == self._bytes:
+            return False
+        site = read_site(self._path)
+        if site.site != self.site.site:
+            raise ConfigError(
+                f"{self._path}: [site] is not as it was when this process began: start it again."
+            )
+        self._bytes, self.site = data, site
+        return True
 
 
 # -------------------------------------------------------------------------------- the first one

@@ -1,0 +1,166 @@
+"""A site between its policy, its log and a server: what it refuses, keeps and tells."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sites.folders import NAMES, PROBLEM, folder_of, roles
+
+import quorate as qr
+from quorate.engines.network import Network, RefusedError
+from quorate.engines.transport import LocalTransport
+from quorate.engines.wire import Envelope, Refused
+from quorate.problem.metadata import Introduced
+from quorate.problem.problem import Problem
+from quorate.rounds import decode, encode
+from quorate.sites.audit import AuditError, read_log
+from quorate.sites.messages import Introduce
+from quorate.sites.party import Party, open_party
+from quorate.sites.rows import Roles
+from quorate.sites.session import Agreement, agree
+from quorate.solution.configure import configure
+from quorate.statements import statement_bytes
+
+
+def opened(place: Path, policy: str = "", rows: int = 120) -> dict[str, Party]:
+    """Three sites, of which "north" has a policy of its own."""
+    for name in NAMES:
+        folder_of(place, name, *((policy, rows) if name == "north" else ()))
+    return {name: open_party(place / name, name) for name in NAMES}
+
+
+def agreed(
+    sites: dict[str, Party], problem: Problem = PROBLEM, asked: Roles | None = None
+) -> Agreement:
+    """The agreement of the sites as they are when they are asked."""
+    calls = {name: lambda data, name=name: sites[name].answer("alliance", data) for name in sites}
+    text = (asked or roles()).text()
+    return agree(LocalTransport(calls), "trial", problem, roles=text, patience=20.0)
+
+
+def introduce(problem: Problem = PROBLEM, asked: Roles | None = None) -> Introduce:
+    """The question for the facts of a site's rows."""
+    statement = np.frombuffer(statement_bytes(problem), np.uint8)
+    return Introduce(statement, version("quorate"), (asked or roles()).text())
+
+
+def ask(party: Party, body: object, experiment: str = "trial", sender: str = "alliance") -> Any:
+    """The body of the answer to a question."""
+    return decode(party.answer(sender, encode(Envelope(experiment, party.name, 7, body)))).body
+
+
+def policy_of(folder: Path, text: str) -> None:
+    """Write the policy of a site, whose process may go on."""
+    file = folder / "site.toml"
+    head = file.read_text().partition("[policy]")[0]
+    file.write_text(f"{head}[policy]\n{text}\n")
+
+
+# --------------------------------------------------------------------------------- its policy now
+
+STRICTER = {
+    "minimum_rows": "minimum_rows = 1000",
+    "disallowed_columns": 'disallowed_columns = ["dose"]',
+    "minimum_organizations": "minimum_organizations = 4",
+    "maximum_parameter_share": "maximum_parameter_share = 0.01",
+    "allowed_algorithms": 'allowed_algorithms = ["private_admm"]',
+    "allowed_messages": 'allowed_messages = ["Survey"]',
+    "allowed_servers": 'allowed_servers = ["friend"]',
+    "maximum_epsilon": "maximum_epsilon = 0.1",
+}
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["one process", "another process"])
+@pytest.mark.parametrize("rule", STRICTER)
+def test_a_policy_that_becomes_stricter_ends_a_run(rule: str, restarts: bool, tmp_path: Path):
+    sites = opened(tmp_path)
+    agreement = agreed(sites)
+    concrete, data = agreement.problem.at(agreement.metadata)
+    method, rounds = configure(qr.ADLPMM(max_rounds=12), concrete, data), []
+
+    def watch(row: dict[str, Any], state: object) -> None:
+        rounds.append(row["round"])
+        if row["round"] == 3:
+            policy_of(tmp_path / "north", STRICTER[rule])
+            if restarts:
+                sites["north"].close()
+                sites["north"] = open_party(tmp_path / "north", "north")
+
+    with pytest.raises(RefusedError) as refused:
+        Network(agreement.session).run(method, data, watch=[watch])
+    assert (refused.value.site, refused.value.rule) == ("north", rule)
+    assert rounds[-1] == 3
+    entries, faults = read_log(tmp_path / "north" / "audit.jsonl")
+    assert not faults
+    assert entries[-1].refused[0][0] == rule
+
+
+def test_a_policy_that_stays_as_strict_disturbs_no_run(tmp_path: Path):
+    def run(place: Path, change: bool) -> bytes:
+        sites = opened(place)
+        agreement = agreed(sites)
+        concrete, data = agreement.problem.at(agreement.metadata)
+
+        def watch(row: dict[str, Any], state: object) -> None:
+            if row["round"] in (2, 5) and change:
+                policy_of(place / "north", f"minimum_rows = {row['round']}")
+
+        method = configure(qr.ADLPMM(max_rounds=8), concrete, data)
+        return encode(Network(agreement.session).run(method, data, watch=[watch]).state)
+
+    assert run(tmp_path / "a", True) == run(tmp_path / "b", False)
+    notes = [e.text for e in read_log(tmp_path / "a" / "north" / "audit.jsonl")[0] if not e.way]
+    assert sum("site.toml has changed" in note for note in notes) == 2
+
+
+BROKEN = {
+    "no TOML": "[policy",
+    "an unknown rule": '[site]\nname = "north"\n[data]\npath = "rows.csv"\n[policy]\nmin = 1',
+    "another name": '[site]\nname = "east"\n[data]\npath = "rows.csv"',
+    "no file": None,
+}
+
+
+@pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN.keys())
+def test_a_broken_file_refuses_everything_until_it_is_repaired(text: str | None, tmp_path: Path):
+    party = opened(tmp_path)["north"]
+    file = tmp_path / "north" / "site.toml"
+    before = file.read_bytes()
+    assert isinstance(ask(party, introduce()), Introduced)
+    file.unlink() if text is None else file.write_text(text)
+    reply = decode(party.answer("alliance", encode(Envelope("trial", "north", 7, introduce()))))
+    assert isinstance(reply.body, Refused)
+    assert reply.body.rule == "site.toml"
+    assert "Ask its owner" in reply.body.text
+    assert str(tmp_path) not in reply.body.text
+    (refused,) = read_log(tmp_path / "north" / "audit.jsonl")[0][-1].refused
+    assert refused[1].startswith("site.toml: nothing is allowed until it can be read: ")
+    file.write_bytes(before)
+    assert isinstance(ask(party, introduce()), Introduced)
+
+
+def test_a_site_that_refuses_before_it_reads_is_named_at_the_server(tmp_path: Path):
+    sites = opened(tmp_path)
+    (tmp_path / "north" / "site.toml").write_text("[policy")
+    with pytest.raises(RefusedError, match=r"site north refuses .*site\.toml"):
+        agreed(sites)
+
+
+# ------------------------------------------------------------------------------------- its log
+
+
+def test_nothing_leaves_a_site_whose_log_cannot_be_written(tmp_path: Path, monkeypatch):
+    party = opened(tmp_path)["north"]
+
+    def full(*args: object, **options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("quorate.sites.audit.append", full)
+        with pytest.raises(AuditError, match=r"No space left .* no answer leaves this site"):
+            ask(party, introduce())
+    assert isinstance(ask(party, introduce()), Introduced)
