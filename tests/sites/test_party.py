@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,23 @@ from sites.folders import NAMES, PROBLEM, folder_of, roles
 import quorate as qr
 from quorate.engines.network import Network, RefusedError
 from quorate.engines.transport import LocalTransport
-from quorate.engines.wire import Envelope, Refused
-from quorate.problem.metadata import Introduced
+from quorate.engines.wire import (
+    UNREAD,
+    Envelope,
+    Lost,
+    Refused,
+    RunStarted,
+    StartRun,
+    Step,
+)
+from quorate.problem.lower_bounds import Survey
+from quorate.problem.metadata import Asked, Introduced, Metadata, introduced
 from quorate.problem.problem import Problem
-from quorate.rounds import decode, encode
+from quorate.rounds import Conclude, decode, encode
 from quorate.sites.audit import AuditError, read_log
-from quorate.sites.messages import Introduce
-from quorate.sites.party import Party, open_party
+from quorate.sites.messages import Agree, Agreed, Introduce
+from quorate.sites.methods import method_bytes
+from quorate.sites.party import KEPT, Party, open_party
 from quorate.sites.rows import Roles
 from quorate.sites.session import Agreement, agree
 from quorate.solution.configure import configure
@@ -164,3 +175,145 @@ def test_nothing_leaves_a_site_whose_log_cannot_be_written(tmp_path: Path, monke
         with pytest.raises(AuditError, match=r"No space left .* no answer leaves this site"):
             ask(party, introduce())
     assert isinstance(ask(party, introduce()), Introduced)
+
+
+# --------------------------------------------------------------------------------- what it keeps
+
+
+def start(name: str, method: Any, turn: int = 0) -> StartRun:
+    """The question that begins a run."""
+    return StartRun(name, np.frombuffer(method_bytes(method), np.uint8), 0, turn)
+
+
+def test_a_site_keeps_so_many_experiments_at_most(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("quorate.sites.party.MOST_EXPERIMENTS", 3)
+    sites = opened(tmp_path)
+    party, (opening,) = sites["north"], agreed(sites).session.opening(0)
+    for name in ("second", "third"):
+        assert isinstance(ask(party, opening, name), Agreed)
+    refused = ask(party, opening, "fourth")
+    assert isinstance(refused, Refused)
+    assert refused.rule == "experiments"
+    assert "keeps 3, and at most 3 are kept" in refused.text
+    assert isinstance(ask(party, opening, "second"), Agreed)  # one that it keeps already
+
+
+def test_a_site_keeps_so_many_runs_at_most_and_forgets_those_without_a_memory(
+    tmp_path: Path, monkeypatch
+):
+    monkeypatch.setattr("quorate.sites.party.MOST_RUNS", 6)
+    sites = opened(tmp_path)
+    agreement, party = agreed(sites), sites["north"]
+    concrete, data = agreement.problem.at(agreement.metadata)
+    kept = configure(qr.ADLPMM(max_rounds=4), concrete, data)
+    assert isinstance(ask(party, start("kept", kept)), RunStarted)
+    for k in range(20):
+        assert isinstance(ask(party, start(f"cuts {k}", qr.Bundle())), RunStarted)
+    assert ask(party, start("kept", kept)) is not None
+    folder = party._file("trial", "agreed").parent
+    assert len([*folder.iterdir()]) <= 7  # with the agreement
+    for k in range(6):
+        last = ask(party, start(f"kept {k}", kept))
+    assert isinstance(last, Refused)
+    assert last.rule == "runs"
+    assert "6 of this experiment, and at most 6" in last.text
+    assert isinstance(ask(party, start("kept", kept)), RunStarted)
+
+
+def test_a_process_has_few_experiments_and_runs_in_memory(tmp_path: Path):
+    sites = opened(tmp_path)
+    party, agreement = sites["north"], agreed(sites)
+    (opening,) = agreement.session.opening(0)
+    concrete, data = agreement.problem.at(agreement.metadata)
+    method = configure(qr.ADLPMM(max_rounds=4), concrete, data)
+    for k in range(3 * KEPT):
+        assert isinstance(ask(party, opening, f"e{k}"), Agreed)
+        assert isinstance(ask(party, start(f"r{k}", method)), RunStarted)
+    assert len(party.known) == len(party.runs) == KEPT
+    # what it has forgotten goes on from its disk
+    step = Step("r0", 1, Conclude())
+    assert ask(party, step).turn == 0
+    assert isinstance(ask(party, step), Lost)
+
+
+def test_nothing_of_a_server_that_may_not_ask_is_decoded(tmp_path: Path, monkeypatch):
+    party = opened(tmp_path, 'allowed_servers = ["alliance"]')["north"]
+    question = encode(Envelope("trial", "north", 7, introduce()))
+
+    def read(*args: object, **options: object) -> None:
+        raise AssertionError("it was decoded")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("quorate.sites.party.decode", read)
+        answer = party.answer("mallory", question)
+    reply = decode(answer)
+    assert (reply.number, reply.body.rule) == (UNREAD, "allowed_servers")
+    heard, said = read_log(tmp_path / "north" / "audit.jsonl")[0][-2:]
+    assert (heard.who, heard.kind, heard.size) == ("mallory", "", len(question))
+    assert said.refused[0][0] == "allowed_servers"
+
+
+def test_the_header_of_a_message_is_bounded_before_it_is_read(tmp_path: Path, monkeypatch):
+    party = opened(tmp_path)["north"]
+    envelope = Envelope("trial", "north", 7, replace(introduce(), roles="x" * 2**16))
+    monkeypatch.setattr("quorate.sites.party.LARGEST_HEADER", 2**15)
+    with monkeypatch.context() as patch:
+        patch.setattr("quorate.codec.json.loads", None)  # it is not called
+        answer = party.answer("alliance", encode(envelope))
+    refused = decode(answer).body
+    assert refused.rule == "message"
+    assert "at most 32768 are read" in refused.text
+
+
+def nested(levels: int) -> tuple[Any, ...]:
+    """A tuple in a tuple in a tuple ..."""
+    value: tuple[Any, ...] = ()
+    for _ in range(levels):
+        value = (value,)
+    return value
+
+
+ODD = {
+    "deep": Step("r", 0, Survey(nested(60))),  # pyright: ignore[reportArgumentType]
+    "a turn that is no number": Step("r", "0", Conclude()),  # pyright: ignore[reportArgumentType]
+    "a turn beyond 64 bits": Step("r", 2**63, Conclude()),
+    "a run without a name": Step(None, 0, Conclude()),  # pyright: ignore[reportArgumentType]
+    "a message that is no record": Step("r", 0, 1.0),
+    "floats for a statement": replace(introduce(), problem=np.ones(3)),
+    "agreement to nothing": Agree(None, ()),  # pyright: ignore[reportArgumentType]
+    "introductions of nobody": Agree(introduce(), (1,)),  # pyright: ignore[reportArgumentType]
+}
+
+
+@pytest.mark.parametrize("body", ODD.values(), ids=ODD.keys())
+def test_what_is_no_question_is_refused_before_it_is_looked_into(body: Any, tmp_path: Path):
+    refused = ask(opened(tmp_path)["north"], body)
+    assert isinstance(refused, Refused)
+    assert refused.rule == "message"
+
+
+class Counted(str):
+    """A label that counts how often it is compared."""
+
+    count = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Counted.count += 1
+        return str.__eq__(self, other)
+
+
+def test_what_other_sites_tell_is_read_in_as_many_steps_as_it_has_parts():
+    n, one = (
+        400,
+        introduced(
+            Asked(True, (), ("",)),
+            qr.Federation.from_arrays([[0.0], [1.0]], ["a", "b"], ["north", "north"]),
+        ),
+    )
+    labels = [f"{k:04}" for k in range(n)]
+    cells: Any = {"": tuple((Counted(label), None, 1.0) for label in labels)}
+    data = Metadata((replace(one, cells=cells),), classes=np.array(labels))
+    Counted.count = 0
+    assert data.class_masses().tolist() == [[1.0] * n]
+    assert Counted.count <= 4 * n

@@ -62,7 +62,9 @@ from quorate.statements import digest, stated
 from quorate.storage import OWN, Lock, make_folder, write_whole
 
 LARGEST, LARGEST_HEADER = 2**28, 2**23  # bytes of a message, and of what describes its arrays
-KEPT = 8  # runs of stateless algorithms that a process knows
+MOST_EXPERIMENTS, MOST_RUNS = 1_000, 100  # on the disk of a site, and of each experiment there
+KEPT = 8  # experiments and runs that a process has in memory
+DEEPEST = 32  # levels of records, tuples and tables in a message
 BUSY = 60.0  # seconds in which another process may let go of the folder
 
 
@@ -333,9 +335,11 @@ class Party:
             )
         known = self._read(agreement)
         file = self._file(experiment, "agreed")
+        if not file.exists():
+            self._check_room()
         make_folder(file.parent)
         write_whole(file, encode(agreement), OWN)
-        self.known[experiment] = known
+        self._know(experiment, known)
         policy = self.guard.policy
         mark = "" if policy is None else policy.digest()
         return Agreed(digest(ask.ask.problem.tobytes()), version("quorate"), mark)
@@ -382,13 +386,29 @@ class Party:
             kept = self._kept(experiment, "agreed", AgreedRecord)
             if kept is None:
                 raise NotAgreedError("experiment")
-            self.known[experiment] = self._read(kept)
+            self._know(experiment, self._read(kept))
         known = self.known[experiment]
         if known.proposal.server != sender:
             raise _refusal(
                 "allowed_servers", "the site has agreed to this experiment with another server."
             )
         return known
+
+    def _know(self, experiment: str, known: Experiment) -> None:
+        """Have an experiment in memory, and forget the one that came first of too many."""
+        self.known[experiment] = known
+        for name in [*self.known][:-KEPT]:
+            del self.known[name]
+
+    def _check_room(self) -> None:
+        """Raise `RefusedByPolicyError` where the site keeps too many experiments already."""
+        count = sum(each.is_dir() for each in self.folder.iterdir())
+        if count >= MOST_EXPERIMENTS:
+            rule = "experiments"
+            text = f"{rule}: the site keeps {count}, and at most {MOST_EXPERIMENTS} are kept"
+            do = f"Remove the folders of those that are over from {self.folder}."
+            answer = f"{text}. Ask its owner to remove those that are over."
+            raise RefusedByPolicyError([Refusal(rule, f"{text}. {do}", answer)])
 
     # ---- runs
 
@@ -397,13 +417,13 @@ class Party:
         run = self._run(known, experiment, ask.run)
         if run is None:
             algorithm = self._algorithm(ask.method, known)
+            self._make_room(experiment)
             turn = ask.turn if algorithm.stateless else 0
             state = RunState(ask.run, ask.method, ask.seed, turn, None, None, "", None)
             if not algorithm.stateless:
                 memory = algorithm.client_start(known.rows_for(algorithm))
                 state = replace(state, memory=settled(memory))
             run = LocalRun(state, algorithm)
-            self._forget_all_but(KEPT)
             self._keep(experiment, run)
         elif (run.state.method.tobytes(), run.state.seed) != (ask.method.tobytes(), ask.seed):
             raise ValueError(f"the run {ask.run!r:.40} was begun with another algorithm or seed.")
@@ -471,22 +491,42 @@ class Party:
             kept = self._kept(experiment, _plain_name(name), RunState)
             if kept is not None and kept.run == name:
                 run = LocalRun(kept, self._algorithm(kept.method, known))
-                self.runs[experiment, name] = run
+                self._remember(experiment, run)
         return run
 
     def _keep(self, experiment: str, run: LocalRun) -> None:
         """Write where a run is, before anything of it leaves the site."""
         write_whole(self._file(experiment, _plain_name(run.state.run)), encode(run.state), OWN)
-        self.runs[experiment, run.state.run] = run
+        self._remember(experiment, run)
 
-    def _forget_all_but(self, most: int) -> None:
-        """Forget the runs that were begun first of those that have no memory, such as those of
-        certificates.
+    def _remember(self, experiment: str, run: LocalRun) -> None:
+        """Have a run in memory, and forget the one that came first of too many."""
+        self.runs[experiment, run.state.run] = run
+        for key in [*self.runs][:-KEPT]:
+            del self.runs[key]
+
+    def _make_room(self, experiment: str) -> None:
+        """Remove the oldest runs of algorithms that keep nothing, such as those of certificates,
+        where an experiment has too many; `RefusedByPolicyError` where all keep something.
         """
-        alike = [key for key, run in self.runs.items() if run.algorithm.stateless]
-        for experiment, name in alike[: max(len(alike) - most, 0)]:
-            del self.runs[experiment, name]
-            self._file(experiment, _plain_name(name)).unlink(missing_ok=True)
+        folder = self._file(experiment, "agreed").parent
+        files = [each for each in folder.iterdir() if each.name != "agreed"]
+        if len(files) < MOST_RUNS:
+            return
+        for file in sorted(files, key=lambda each: each.stat().st_mtime_ns):
+            if len(files) <= MOST_RUNS // 2:
+                return
+            kept = self._kept(experiment, file.name, RunState)
+            if kept is None or method_of(kept.method.tobytes()).stateless:
+                file.unlink()
+                self.runs.pop((experiment, "" if kept is None else kept.run), None)
+                files.remove(file)
+        if len(files) >= MOST_RUNS:
+            raise _refusal(
+                "runs",
+                f"the site keeps {len(files)} of this experiment, and at most {MOST_RUNS} are"
+                " kept: begin another experiment.",
+            )
 
     # ---- its disk
 
@@ -546,10 +586,46 @@ def _plain_name(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()[:32]
 
 
+QUESTIONS: dict[type, dict[str, type]] = {  # and what their fields have to be
+    Introduce: {"problem": np.ndarray, "software": str, "roles": str},
+    Agree: {"ask": Introduce, "introductions": tuple},
+    StartRun: {"run": str, "method": np.ndarray, "seed": int, "turn": int},
+    Step: {"run": str, "turn": int, "message": object},
+}
+
+
 def _is_plain(envelope: Envelope) -> bool:
-    """Whether the fields beside the body are what they have to be."""
+    """Whether an envelope has a question, all of whose fields are what they have to be."""
+    body, number = envelope.body, envelope.number
     texts = isinstance(envelope.experiment, str) and isinstance(envelope.site, str)
-    body = envelope.body
-    inside = body.message if isinstance(body, Step) else body
-    asks = isinstance(body, Introduce | Agree | StartRun | Step) and type(inside) in FIELDS
-    return texts and asks and type(envelope.number) is int and 0 <= envelope.number < 2**53
+    numbered = type(number) is int and 0 <= number < 2**53
+    if not (texts and numbered and _is_question(body) and _is_shallow(body, DEEPEST)):
+        return False
+    if isinstance(body, Agree):
+        told = all(isinstance(each, Introduced) for each in body.introductions)
+        return told and _is_question(body.ask)
+    return not isinstance(body, Step) or type(body.message) in FIELDS
+
+
+def _is_question(body: object) -> bool:
+    """Whether a body is a question whose fields have their types, whole numbers of 64 bits."""
+    if (kinds := QUESTIONS.get(type(body))) is None:
+        return False
+    values = [(getattr(body, name), kind) for name, kind in kinds.items()]
+    return all(
+        isinstance(value, kind)
+        and (kind is not int or (type(value) is int and -(2**63) <= value < 2**63))
+        and (kind is not np.ndarray or (value.dtype == np.uint8 and value.ndim == 1))
+        for value, kind in values
+    )
+
+
+def _is_shallow(value: object, levels: int) -> bool:
+    """Whether a value is nested so many levels deep at most, so that all can walk through it."""
+    if type(value) in FIELDS:
+        value = [getattr(value, name) for name in FIELDS[type(value)]]
+    elif isinstance(value, dict):
+        value = [*value.values()]
+    if not isinstance(value, list | tuple):
+        return True
+    return levels > 0 and all(_is_shallow(part, levels - 1) for part in value)
