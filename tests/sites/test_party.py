@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -9,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sites.folders import NAMES, PROBLEM, folder_of, roles
+from sites.folders import NAMES, PROBLEM, folder_of, roles, rows_of
 
 import quorate as qr
 from quorate.engines.network import Network, RefusedError
@@ -17,6 +22,7 @@ from quorate.engines.transport import LocalTransport
 from quorate.engines.wire import (
     UNREAD,
     Envelope,
+    Failed,
     Lost,
     Refused,
     RunStarted,
@@ -33,6 +39,7 @@ from quorate.sites.methods import method_bytes
 from quorate.sites.party import KEPT, Party, open_party
 from quorate.sites.rows import Roles
 from quorate.sites.session import Agreement, agree
+from quorate.sites.site_file import read_site
 from quorate.solution.configure import configure
 from quorate.statements import statement_bytes
 
@@ -317,3 +324,156 @@ def test_what_other_sites_tell_is_read_in_as_many_steps_as_it_has_parts():
     Counted.count = 0
     assert data.class_masses().tolist() == [[1.0] * n]
     assert Counted.count <= 4 * n
+
+
+# ------------------------------------------------------------------------------- what it tells
+
+
+OTHERS = {
+    "other columns": roles(columns={"age": {}, "dose": {}}),
+    "held-out rows": roles(test=0.2),
+    "another seed": replace(roles(), seed=4),
+    "a person": replace(roles(), person="sex"),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS.keys())
+def test_a_site_answers_for_one_selection_of_a_target(other: Roles, tmp_path: Path):
+    party, mild = opened(tmp_path)["north"], replace(PROBLEM, regulariser=qr.L2(2e-2))
+    assert isinstance(ask(party, introduce()), Introduced)
+    for problem, experiment, sender in (
+        (PROBLEM, "trial", "alliance"),
+        (mild, "another", "alliance"),
+        (PROBLEM, "trial", "its accomplice"),
+    ):
+        refused = ask(party, introduce(problem, other), experiment, sender)
+        assert isinstance(refused, Refused)
+        assert refused.rule == "one_selection"
+        assert str(tmp_path) not in refused.text
+    (told,) = read_log(tmp_path / "north" / "audit.jsonl")[0][-1].refused
+    assert isinstance(ask(party, introduce(mild)), Introduced)
+    party.close()
+    party = open_party(tmp_path / "north", "north")
+    assert ask(party, introduce(PROBLEM, other)).rule == "one_selection"
+    Path(told[1].partition("Remove ")[2].partition(" to allow")[0]).unlink()
+    assert isinstance(ask(party, introduce(PROBLEM, other)), Introduced)
+    assert ask(party, introduce()).rule == "one_selection"
+
+
+def test_a_refused_selection_binds_no_site_and_its_owner_may_allow_several(tmp_path: Path):
+    party = opened(tmp_path, "minimum_rows = 100")["north"]
+    assert ask(party, introduce(PROBLEM, roles(test=0.5))).rule == "minimum_rows"
+    assert isinstance(ask(party, introduce()), Introduced)
+    policy_of(tmp_path / "north", "one_selection = false")
+    assert isinstance(ask(party, introduce(PROBLEM, roles(test=0.5))), Introduced)
+
+
+def test_a_server_does_not_choose_the_rows_that_are_held_out(tmp_path: Path):
+    """Two sites of the same rows hold out others, by their secrets; each the same ones always."""
+    asked, held = roles(test=0.5), []
+    for place in ("a", "b"):
+        folder_of(tmp_path / place, "north")
+        for _ in range(2):
+            with closing(open_party(tmp_path / place / "north", "north")) as party:
+                rows = party._rows(asked.text())
+                assert rows.test is not None
+                held.append(rows.test.X[0])
+    assert np.array_equal(held[0], held[1])
+    assert np.array_equal(held[2], held[3])
+    assert not np.array_equal(held[0], held[2])
+    assert abs(len(held[0]) - 60) < 25
+
+
+def test_the_digest_of_rows_is_stable_and_nobody_else_can_compute_it(tmp_path: Path):
+    digests = []
+    for place in ("a", "b"):
+        folder_of(tmp_path / place, "north")
+        for _ in range(2):
+            with closing(open_party(tmp_path / place / "north", "north")) as party:
+                digests.append(ask(party, introduce()).digest)
+                plain = party._rows(roles().text()).train.digests()[0]
+    assert digests[0] == digests[1]
+    assert digests[2] == digests[3]
+    assert len({*digests, plain}) == 3
+
+
+def test_a_site_that_has_lost_its_state_and_not_its_secret_takes_part_again(tmp_path: Path):
+    sites = opened(tmp_path)
+    (opening,) = agreed(sites).session.opening(0)
+    for lost, answer in (("state", Agreed), ("secret", Failed)):
+        sites["north"].close()
+        shutil.rmtree(tmp_path / "north" / "state")
+        if lost == "secret":
+            (tmp_path / "north" / "secret").unlink()
+        sites["north"] = open_party(tmp_path / "north", "north")
+        assert isinstance(ask(sites["north"], opening), answer)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of POSIX")
+def test_nobody_else_can_read_the_secret_and_a_damaged_one_is_none(tmp_path: Path):
+    folder_of(tmp_path, "north")
+    open_party(tmp_path / "north", "north").close()
+    secret = tmp_path / "north" / "secret"
+    assert secret.stat().st_mode & 0o777 == 0o600
+    assert read_site(tmp_path / "north").exposed() == []
+    secret.chmod(0o644)
+    assert "secret can be read by others" in read_site(tmp_path / "north").exposed()[0]
+    secret.write_bytes(b"")
+    with pytest.raises(ValueError, match="has 0 bytes and needs 32"):
+        open_party(tmp_path / "north", "north")
+
+
+def agreed_with(place: Path, least: int, problem: Problem, asked: Roles | None = None) -> Agreement:
+    """The agreement of sites all of which need so many rows."""
+    sites = opened(place)
+    for name in NAMES:
+        policy_of(place / name, f"minimum_rows = {least}")
+    return agreed(sites, problem, asked)
+
+
+FEW = {  # and how many of 120 rows that is
+    "the largest loss": (replace(PROBLEM, over_samples=qr.Superquantile(1 / 120)), 1),
+    "a tenth of the losses": (replace(PROBLEM, over_samples=qr.Superquantile(0.1)), 12),
+}
+
+
+@pytest.mark.parametrize(("problem", "rows"), FEW.values(), ids=FEW.keys())
+def test_losses_by_rank_need_as_many_rows_as_a_run(problem: Problem, rows: int, tmp_path: Path):
+    assert agreed_with(tmp_path / "enough", rows, problem).digest
+    with pytest.raises(RefusedError, match="averages over losses by rank") as refused:
+        agreed_with(tmp_path / "too few", rows + 1, problem)
+    assert refused.value.rule == "minimum_rows"
+    text = str(refused.value).partition("minimum_rows: ")[2]
+    assert not any(c.isdigit() for c in text)
+
+
+def cells_of(name: str) -> list[int]:
+    """How many rows of a site every class has in every group."""
+    table = rows_of(name)
+    return [*Counter(zip(table["state"].tolist(), table["sex"].tolist(), strict=True)).values()]
+
+
+def classes_of(name: str) -> list[int]:
+    """How many rows of a site every class has."""
+    return [*Counter(rows_of(name)["state"].tolist()).values()]
+
+
+ODDS, MEAN = qr.EqualisedOdds("sex", 0.3), replace(PROBLEM, over_clients=qr.Mean())
+GROUPS = {
+    "a group of a constraint": (replace(MEAN, local_constraint=ODDS), cells_of),
+    "a group over all sites": (replace(MEAN, constraint=qr.Coupled(ODDS)), cells_of),
+    "a class": (replace(MEAN, local_constraint=qr.NeymanPearson("ill", 0.6)), classes_of),
+    "the class of the loss": (replace(MEAN, over_samples=qr.Mean(label="well")), classes_of),
+}
+
+
+@pytest.mark.parametrize(("problem", "counted"), GROUPS.values(), ids=GROUPS.keys())
+def test_a_group_whose_mean_is_told_needs_as_many_rows_as_a_run(
+    problem: Problem, counted: Callable[[str], list[int]], tmp_path: Path
+):
+    asked = replace(roles(), columns=("sex",))
+    least = min(min(counted(name)) for name in NAMES)
+    assert agreed_with(tmp_path / "enough", least, problem, asked).digest
+    with pytest.raises(RefusedError, match="averages over the rows") as refused:
+        agreed_with(tmp_path / "too few", least + 1, problem, asked)
+    assert refused.value.rule == "minimum_rows"

@@ -141,7 +141,11 @@ def test_a_rule_that_cannot_be_judged_refuses(fact: str) -> None:
 def test_every_fact_is_needed_by_a_rule_and_every_rule_by_a_fact() -> None:
     assert {*NEEDED} == {field.name for field in fields(Proposal)} - {"site"}
     judged = {rule for needed in NEEDED.values() for rule in needed}
-    assert judged == {*Policy.model_fields} - {"known_organizations", "show_levels"}
+    assert judged == {*Policy.model_fields} - {
+        "known_organizations",
+        "show_levels",
+        "one_selection",
+    }
     tried = {rule for _, rule in VIOLATIONS.values()} | {"disallowed_columns"}
     assert tried == judged
 
@@ -273,7 +277,7 @@ def test_every_rule_is_in_the_words_of_the_policy() -> None:
     for policy in (Policy(), stated(STRICT)):
         assert [*dict.fromkeys(key for key, _ in policy.words())] == [*Policy.model_fields]
     said = dict(stated(STRICT).words())
-    assert said["minimum_rows"] == "a run needs 20 rows of this site or more"
+    assert said["minimum_rows"].startswith("a run needs 20 rows of this site or more, and")
     assert said["allowed_algorithms"].endswith(": interior_point, private_admm")
     assert "sex at most 0.1 apart" in said["constraint"]
     assert dict(Policy().words())["allowed_columns"] == "every column of the table may be used"

@@ -12,11 +12,18 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
+
+from quorate.arrays import Block
 from quorate.engines.wire import Envelope
-from quorate.problem.constraints.group_means import MOST_GROUPS
+from quorate.problem.constraints.coupled import Shared
+from quorate.problem.constraints.group_means import MOST_GROUPS, Group, OnRows
 from quorate.problem.metadata import Introduced
+from quorate.problem.problem import Problem
+from quorate.problem.risks.mean import Mean
+from quorate.problem.risks.ranks import TwoSided, by_rank
 from quorate.sites.audit import AuditError, AuditLog, contents
-from quorate.sites.policy import Policy, Proposal, Refusal
+from quorate.sites.policy import FILE, Policy, Proposal, Refusal, rows_in_words
 
 # the rules that are judged before any row is read, when a site is asked about its rows, when it
 # agrees, and when a run begins
@@ -75,6 +82,28 @@ class Guard:
             if any(weight < least for *_, weight in cells):
                 text = f"{rule}: a group of {name or 'the target'!r} has too few rows at this site."
                 raise RefusedByPolicyError([Refusal(rule, text, text)])
+
+    def judge_means(self, problem: Problem, block: Block) -> None:
+        """Raise `RefusedByPolicyError` where the answers of a run would be means over too few of
+        the site's rows, such as those of a group of a constraint, or the largest losses.
+        """
+        if self.policy is None:
+            return
+        rule, least = "minimum_rows", self.policy.minimum_rows
+        for what, rows in averaged(problem, block):
+            if 0 < rows < least:
+                text = f"{rule}: the run averages over {what}"
+                raise RefusedByPolicyError(
+                    [
+                        Refusal(
+                            rule,
+                            f"{text}, {rows_in_words(rows)} of this site, and {least} are needed."
+                            f" Take no part, or lower {rule} in {FILE}.",
+                            f"{text}, which are too few here. Use coarser groups or a larger share,"
+                            " or ask the site's owner.",
+                        )
+                    ]
+                )
 
     def judge_sender(self, sender: str) -> None:
         """Raise `RefusedByPolicyError` for a server that may not ask, whatever it asks."""
@@ -140,6 +169,31 @@ class Guard:
                 refusals=refusals,
                 sync=sync,
             )
+
+
+def averaged(problem: Problem, block: Block) -> Iterator[tuple[str, int]]:
+    """Over what the answers of a run average beside all rows, and over how many rows of a site;
+    ``problem`` is concrete.
+
+    A group tells of the rows outside it as well, which are all rows without it. Losses that are
+    weighed by rank count as many rows as equal weights of the largest weight's size are.
+    """
+    m, risk = int((block.share > 0).sum()), problem.over_samples
+    shared = [one.one for one in problem.constraint.coupled.parts if isinstance(one, Shared)]
+    means = [one for one in (*problem.local_constraint.parts, *shared) if isinstance(one, OnRows)]
+    groups = [group for each in means for group in each.groups]
+    if isinstance(risk, Mean) and risk.code is not None:
+        groups.append(Group(risk.code))
+    for group in groups:
+        inside = int(group.inside(block).sum())
+        yield "the rows of a group", inside
+        yield "the rows outside a group", m - inside
+    if by_rank(risk):
+        two = isinstance(risk, TwoSided)
+        ranks = (risk.rank_weights_below, risk.rank_weights_above) if two else (risk.rank_weights,)
+        for sizes in (np.abs(weights(m)) for weights in ranks):
+            if largest := sizes.max(initial=0.0):
+                yield "losses by rank", max(int(sizes.sum() / largest * (1 + 1e-9)), 1)
 
 
 @contextmanager

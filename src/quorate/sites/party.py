@@ -54,9 +54,9 @@ from quorate.sites.guard import (
 from quorate.sites.messages import Agree, Agreed, Introduce
 from quorate.sites.methods import method_of
 from quorate.sites.policy import Proposal, Refusal
-from quorate.sites.rows import OwnRows, Source, columns_of, of_site
+from quorate.sites.rows import OwnRows, Roles, Source, columns_of, of_site
 from quorate.sites.signatures import Sign, asked, signed, signer
-from quorate.sites.site_file import WatchedSite
+from quorate.sites.site_file import WatchedSite, secret_of
 from quorate.solution.configure import setting_of
 from quorate.statements import digest, stated
 from quorate.storage import OWN, Lock, make_folder, write_whole
@@ -64,6 +64,7 @@ from quorate.storage import OWN, Lock, make_folder, write_whole
 LARGEST, LARGEST_HEADER = 2**28, 2**23  # bytes of a message, and of what describes its arrays
 MOST_EXPERIMENTS, MOST_RUNS = 1_000, 100  # on the disk of a site, and of each experiment there
 KEPT = 8  # experiments and runs that a process has in memory
+SELECTIONS = "selections"  # the folder of what was answered for, by target
 DEEPEST = 32  # levels of records, tuples and tables in a message
 BUSY = 60.0  # seconds in which another process may let go of the folder
 
@@ -150,6 +151,7 @@ class Party:
     sign : signs every answer; None: the site signs nothing
     held : what is let go of in the end, such as the lock of the folder
     file : its site.toml, which the site goes by as it is when a message comes
+    secret : keys what the site tells of its rows; empty for trials, where anybody may compute it
     """
 
     def __init__(
@@ -161,9 +163,10 @@ class Party:
         sign: Sign | None = None,
         held: ExitStack | None = None,
         file: WatchedSite | None = None,
+        secret: bytes = b"",
     ) -> None:
         self.name, self.source, self.folder, self.guard = name, rows, folder, guard
-        self.sign, self.held, self.file = sign, held or ExitStack(), file
+        self.sign, self.held, self.file, self.secret = sign, held or ExitStack(), file, secret
         self.rows: dict[str, OwnRows] = {}  # by what the server says of the columns
         self.known: dict[str, Experiment] = {}  # by its name
         self.runs: dict[tuple[str, str], LocalRun] = {}
@@ -247,7 +250,7 @@ class Party:
             answer = "site.toml: the site cannot read its file, and allows nothing. Ask its owner."
             text = f"site.toml: nothing is allowed until it can be read: {error}"
             raise RefusedByPolicyError([Refusal("site.toml", text, answer)]) from error
-        self.guard.policy, self.source = self.file.site.policy, of_site(self.file.site)
+        self.guard.policy, self.source = self.file.site.policy, of_site(self.file.site, self.secret)
         for held in (self.rows, self.known, self.runs):
             held.clear()
         self.guard.note(f"site.toml has changed: the policy is {self.file.site.policy.digest()}")
@@ -282,11 +285,39 @@ class Party:
         self.guard.judge(self._proposal(sender, ask, problem), OF_PROBLEM)
         if problem.privacy is not None and self.guard.policy is not None:
             raise _refusal("maximum_epsilon", "this version keeps no privacy ledger at a site.")
+        self._check_selection(ask.roles)
         rows = self._rows(ask.roles)
         self.guard.judge(self._proposal(sender, ask, problem, rows), OF_ROWS)
         facts = self._facts(problem, rows)
         self.guard.judge_groups(facts)
+        if (selection := self._selection(ask.roles)) is not None and not selection.exists():
+            make_folder(selection.parent)
+            write_whole(selection, ask.roles.encode(), OWN)
         return problem, rows, facts
+
+    def _selection(self, roles: str) -> Path | None:
+        """The file of the one choice of columns and held-out rows that the site answers for, of the
+        target that these roles are about; None where the server does not choose.
+        """
+        if not roles:
+            return None
+        return self.folder / SELECTIONS / _plain_name(Roles.of(roles).target)
+
+    def _check_selection(self, roles: str) -> None:
+        """Raise `RefusedByPolicyError` for another choice of columns and held-out rows than the one
+        that the site has answered for.
+        """
+        policy, file, rule = self.guard.policy, self._selection(roles), "one_selection"
+        if policy is None or not policy.one_selection or file is None or not file.exists():
+            return
+        if file.read_bytes() != roles.encode():
+            text = (
+                f"{rule}: the site has answered for another choice of columns and held-out rows of"
+                " this target"
+            )
+            do = f"Remove {file} to allow one more choice."
+            answer = f"{text}. Ask for the same ones, or ask its owner."
+            raise RefusedByPolicyError([Refusal(rule, f"{text}. {do}", answer)])
 
     def _rows(self, roles: str) -> OwnRows:
         if roles not in self.rows:
@@ -318,11 +349,13 @@ class Party:
             constraints=held_constraints(problem.local_constraint, problem.constraint),
         )
 
-    @staticmethod
-    def _facts(problem: Problem, rows: OwnRows) -> Introduced:
-        """What the site tells of its rows."""
+    def _facts(self, problem: Problem, rows: OwnRows) -> Introduced:
+        """What the site tells of its rows; nobody else can hold a guess against their digest."""
         asked, train = problem.asked(), rows.train
-        return introduced(asked, with_columns(train, asked.columns), 0, train.digests()[0])
+        mark = train.digests()[0]
+        if self.secret:
+            mark = hashlib.blake2b(mark.encode(), digest_size=16, key=self.secret).hexdigest()
+        return introduced(asked, with_columns(train, asked.columns), 0, mark)
 
     def _agreed(self, sender: str, experiment: str, ask: Agree) -> Agreed:
         agreement = AgreedRecord(sender, ask.ask, ask.introductions)
@@ -352,8 +385,8 @@ class Party:
         problem, rows, facts = self._asked(sender, ask)
         if encode(facts) not in map(encode, agreement.introductions):
             raise ValueError(
-                "the server does not say of this site what its rows are: begin the experiment"
-                " again, so that the site is asked anew."
+                "the server does not say of this site what its rows are, or rows or secret of the"
+                " site are others now: begin another experiment, so that it is asked anew."
             )
         metadata = Metadata.of(agreement.introductions)
         concrete, coded = problem.at(metadata)
@@ -364,6 +397,7 @@ class Party:
             parameters=concrete.predictor.dimension(coded.n_features),
         )
         self.guard.judge(proposal, OF_AGREEMENT)
+        self.guard.judge_means(concrete, block)
         held = None
         if rows.test is not None:
             held = problem.coded(rows.test, metadata).block(0)
@@ -402,7 +436,8 @@ class Party:
 
     def _check_room(self) -> None:
         """Raise `RefusedByPolicyError` where the site keeps too many experiments already."""
-        count = sum(each.is_dir() for each in self.folder.iterdir())
+        kept = [each for each in self.folder.iterdir() if each.name != SELECTIONS]
+        count = sum(each.is_dir() for each in kept)
         if count >= MOST_EXPERIMENTS:
             rule = "experiments"
             text = f"{rule}: the site keeps {count}, and at most {MOST_EXPERIMENTS} are kept"
@@ -566,13 +601,15 @@ def open_party(folder: Path, name: str) -> Party:
         )
     sign = None if site.key is None else signer(site.key)
     make_folder(site.state)
-    held = ExitStack()
-    # the process of an earlier job may linger
-    held.enter_context(Lock(site.state / "lock").alone(f"another process works for {name}", BUSY))
-    log = AuditLog.open(site.log, name)
-    log.note(f"opened with the policy {site.policy.digest()}")
-    guard = Guard(site.policy, log, package_digest())
-    return Party(name, of_site(site), site.state, guard, sign, held, file)
+    with ExitStack() as held:
+        # the process of an earlier job may linger
+        alone = Lock(site.state / "lock").alone(f"another process works for {name}", BUSY)
+        held.enter_context(alone)
+        log = AuditLog.open(site.log, name)
+        log.note(f"opened with the policy {site.policy.digest()}")
+        guard, secret = Guard(site.policy, log, package_digest()), secret_of(site)
+        rows = of_site(site, secret)
+        return Party(name, rows, site.state, guard, sign, held.pop_all(), file, secret)
 
 
 def _refusal(rule: str, text: str) -> RefusedByPolicyError:

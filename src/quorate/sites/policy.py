@@ -180,7 +180,7 @@ class Policy(Section):
     minimum_rows: Annotated[
         Count,
         Says(
-            "a run needs {} rows of this site or more",
+            "a run needs {} rows of this site or more, and so does a group whose mean it tells",
             known=(
                 Known("vantage6", "GLM_MINIMUM_ROWS", "10"),
                 Known("DataSHIELD", "nfilter.subset", "3"),
@@ -305,6 +305,13 @@ class Policy(Section):
             "refusals in the site's log name the level that is too small: {}",
         ),
     ] = False
+    one_selection: Annotated[
+        bool,
+        Says(
+            "for each target the site answers for one choice of columns and held-out rows alone,"
+            " since two would tell the rows in which they differ: {}",
+        ),
+    ] = True
     constraint: Annotated[
         list[ConstraintSection],
         Says("a problem keeps this or something stricter: {}", "a problem needs no constraint"),
