@@ -230,9 +230,7 @@ class Party:
         except CodecError as error:
             raise _refusal(DAMAGED, f"{error}.") from error
         if not isinstance(envelope, Envelope) or not _is_plain(envelope):
-            raise _refusal(
-                DAMAGED, f"a {type(envelope).__name__} is no envelope with a question of a server."
-            )
+            raise _refusal(DAMAGED, f"this {type(envelope).__name__} has no question of a server.")
         if envelope.site != self.name:
             raise _refusal(DAMAGED, f"it is for the site {envelope.site!r:.60}.")
         return envelope
