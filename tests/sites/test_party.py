@@ -404,7 +404,7 @@ def test_a_site_that_has_lost_its_state_and_not_its_secret_takes_part_again(tmp_
         sites["north"].close()
         shutil.rmtree(tmp_path / "north" / "state")
         if lost == "secret":
-            (tmp_path / "north" / "secret").unlink()
+            (tmp_path / "north" / "site.secret").unlink()
         sites["north"] = open_party(tmp_path / "north", "north")
         assert isinstance(ask(sites["north"], opening), answer)
 
@@ -413,7 +413,7 @@ def test_a_site_that_has_lost_its_state_and_not_its_secret_takes_part_again(tmp_
 def test_nobody_else_can_read_the_secret_and_a_damaged_one_is_none(tmp_path: Path):
     folder_of(tmp_path, "north")
     open_party(tmp_path / "north", "north").close()
-    secret = tmp_path / "north" / "secret"
+    secret = tmp_path / "north" / "site.secret"
     assert secret.stat().st_mode & 0o777 == 0o600
     assert read_site(tmp_path / "north").exposed() == []
     secret.chmod(0o644)

@@ -21,7 +21,7 @@ from quorate.problem.constraints.group_means import MOST_GROUPS, Group, OnRows
 from quorate.problem.metadata import Introduced
 from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
-from quorate.problem.risks.ranks import TwoSided, by_rank
+from quorate.problem.risks.ranks import by_rank
 from quorate.sites.audit import AuditError, AuditLog, contents
 from quorate.sites.policy import FILE, Policy, Proposal, Refusal, rows_in_words
 
@@ -189,8 +189,8 @@ def averaged(problem: Problem, block: Block) -> Iterator[tuple[str, int]]:
         yield "the rows of a group", inside
         yield "the rows outside a group", m - inside
     if by_rank(risk):
-        two = isinstance(risk, TwoSided)
-        ranks = (risk.rank_weights_below, risk.rank_weights_above) if two else (risk.rank_weights,)
+        names = ("rank_weights", "rank_weights_below", "rank_weights_above")
+        ranks = [getattr(risk, name) for name in names if hasattr(risk, name)]
         for sizes in (np.abs(weights(m)) for weights in ranks):
             if largest := sizes.max(initial=0.0):
                 yield "losses by rank", max(int(sizes.sum() / largest * (1 + 1e-9)), 1)

@@ -650,7 +650,7 @@ def _is_question(body: object) -> bool:
     return all(
         isinstance(value, kind)
         and (kind is not int or (type(value) is int and -(2**63) <= value < 2**63))
-        and (kind is not np.ndarray or (value.dtype == np.uint8 and value.ndim == 1))
+        and (not isinstance(value, np.ndarray) or (value.dtype == np.uint8 and value.ndim == 1))
         for value, kind in values
     )
 

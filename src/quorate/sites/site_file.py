@@ -25,7 +25,7 @@ from quorate.sites.policy import Policy, meaning
 from quorate.storage import OWN, write_whole
 from quorate.text import printable
 
-NAME, SECRET = "site.toml", "secret"
+NAME, SECRET = "site.toml", "site.secret"
 SECRET_BYTES = 32
 WIDTH = 100  # characters of a line of the file that is written
 
