@@ -19,6 +19,7 @@ from quorate.engines.network import Network
 from quorate.engines.waiting import First
 from quorate.rounds import encode
 from quorate.sites.flare_app import Server, Site
+from quorate.sites.guard import Guard
 from quorate.sites.party import Party
 from quorate.sites.rows import of_federation
 from quorate.sites.session import agree
@@ -43,7 +44,7 @@ class ExampleSite(Site):
     """The site's object."""
 
     def open(self, folder: Path, name: str) -> Party:
-        return Party(name, of_federation(rows().restrict(name)), folder)
+        return Party(name, of_federation(rows().restrict(name)), folder, Guard(None))
 
 
 class ExampleServer(Server):

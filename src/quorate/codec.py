@@ -210,7 +210,7 @@ def _field(owner: object, name: str, arrays: list[NDArray[Any]]) -> Any:
         raise CodecError(f"{type(owner).__name__}.{name}: {error}") from None
 
 
-def decode(data: bytes, *, records: bool = True) -> Any:
+def decode(data: bytes, *, records: bool = True, header: int | None = None) -> Any:
     """The record in ``data``, its arrays writable and independent of ``data``. Nothing in ``data``
     is run as code.
 
@@ -218,6 +218,7 @@ def decode(data: bytes, *, records: bool = True) -> Any:
     ----------
     records : whether records and members of enumerations may be in ``data``; otherwise it may hold
         numbers, texts, arrays, tuples and dicts alone
+    header : bytes that the header may have, which grows most when it is read; None: any number
 
     Raises
     ------
@@ -235,6 +236,8 @@ def decode(data: bytes, *, records: bool = True) -> Any:
             f"the record is of version {version}; this quorate reads version {_VERSION}: update"
             " quorate"
         )
+    if header is not None and length > header:
+        raise CodecError(f"the record's header has {length} bytes, and at most {header} are read")
     if len(data) != total:
         raise CodecError(
             f"the record has {len(data)} bytes and needs {total}: it was cut short or run together;"
@@ -246,9 +249,9 @@ def decode(data: bytes, *, records: bool = True) -> Any:
             " restore it"
         )
     try:
-        header = json.loads(data[_PREFIX.size : _PREFIX.size + length])
+        described = json.loads(data[_PREFIX.size : _PREFIX.size + length])
         reader = _Reader(data, _PREFIX.size + length, records)
-        value = reader.unpack(header)
+        value = reader.unpack(described)
     except CodecError:
         raise
     except (

@@ -11,10 +11,20 @@ from toy import federation
 
 import quorate as qr
 from quorate.engines.link import SilentError
-from quorate.engines.network import Network, RefusedError
+from quorate.engines.network import ForgetfulError, Network, RefusedError
 from quorate.engines.transport import LocalTransport
-from quorate.engines.wire import Envelope, Failed, Lost, Refused, StartRun, Step, Stepped
-from quorate.rounds import Stop, decode, encode
+from quorate.engines.wire import (
+    Envelope,
+    Failed,
+    Lost,
+    Refused,
+    StartRun,
+    Step,
+    Stepped,
+    Unknown,
+)
+from quorate.rounds import Conclude, Stop, decode, encode
+from quorate.sites.guard import Guard
 from quorate.sites.methods import method_bytes
 from quorate.sites.party import Party
 from quorate.sites.rows import of_federation
@@ -90,7 +100,7 @@ def test_a_site_that_dies_goes_on_from_its_disk(tmp_path, quick):
     def dying(data: bytes) -> bytes:
         if next(count) % 7 == 3:  # another process opens the same folder
             rows = of_federation(ROWS.restrict("site b1"))
-            sites["site b1"] = Party("site b1", rows, tmp_path / "a" / "site b1")
+            sites["site b1"] = Party("site b1", rows, tmp_path / "a" / "site b1", Guard(None))
         return sites["site b1"].answer("server", data)
 
     again = solved(LIMIT, calls | {"site b1": dying}, algorithm=qr.ProximalAL(max_rounds=40))
@@ -117,7 +127,7 @@ def test_a_site_whose_disk_is_lost_takes_part_again(algorithm, tmp_path, quick):
         if next(count) == 9:
             shutil.rmtree(tmp_path / "site b1")
             rows = of_federation(ROWS.restrict("site b1"))
-            sites["site b1"] = Party("site b1", rows, tmp_path / "site b1")
+            sites["site b1"] = Party("site b1", rows, tmp_path / "site b1", Guard(None))
         return sites["site b1"].answer("server", data)
 
     solution = solved(BALL, calls | {"site b1": forgetful}, algorithm=algorithm)
@@ -126,6 +136,45 @@ def test_a_site_whose_disk_is_lost_takes_part_again(algorithm, tmp_path, quick):
     # whoever keeps nothing between two messages has lost nothing
     told = any("lost what it keeps" in note for note in solution.notes)
     assert told is not type(algorithm).stateless
+
+
+def test_a_site_whose_disk_is_lost_before_it_concludes_takes_part_again(tmp_path, quick):
+    sites, lost = parties(ROWS, tmp_path), []
+    calls = Faulty(sites, 0, 1e-9).calls()
+
+    def forgetful(data: bytes) -> bytes:
+        body = decode(data).body
+        if not lost and isinstance(body, Step) and isinstance(body.message, Conclude):
+            lost.append(True)
+            shutil.rmtree(tmp_path / "site b1")
+            rows = of_federation(ROWS.restrict("site b1"))
+            sites["site b1"] = Party("site b1", rows, tmp_path / "site b1", Guard(None))
+        return sites["site b1"].answer("server", data)
+
+    method = qr.ADLPMM(max_rounds=8)
+    solution = solved(BALL, calls | {"site b1": forgetful}, algorithm=method)
+    assert lost
+    assert any("site b1 lost what it keeps" in note for note in solution.notes)
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["every step", "the conclusion"])
+def test_a_site_that_always_forgets_is_named(late, tmp_path, quick):
+    calls = Faulty(parties(ROWS, tmp_path), 0, 1e-9).calls()
+    inner, asked = calls["site b1"], []
+
+    def forgets(data: bytes) -> bytes:
+        envelope = decode(data)
+        if isinstance(envelope.body, Step):
+            concludes = isinstance(envelope.body.message, Conclude)
+            if concludes or not late:
+                asked.append(envelope.number)
+                return encode(replace(envelope, body=Unknown("run")))
+        return inner(data)
+
+    with pytest.raises(ForgetfulError, match="site b1") as error:
+        solved(BALL, calls | {"site b1": forgets}, algorithm=qr.ADLPMM(max_rounds=8))
+    assert error.value.site == "site b1"
+    assert len(asked) <= 4
 
 
 def test_a_server_that_dies_goes_on_from_its_checkpoint(tmp_path, quick):
@@ -233,7 +282,7 @@ def test_a_server_that_dies_after_a_run_has_begun_again_goes_on(tmp_path, quick)
         if next(count) == 9:
             shutil.rmtree(tmp_path / "a" / "site b1")
             rows = of_federation(ROWS.restrict("site b1"))
-            sites["site b1"] = Party("site b1", rows, tmp_path / "a" / "site b1")
+            sites["site b1"] = Party("site b1", rows, tmp_path / "a" / "site b1", Guard(None))
         return sites["site b1"].answer("server", data)
 
     class DeathError(Exception):
@@ -274,6 +323,7 @@ def test_a_method_for_one_owner_is_not_begun_at_one_of_several(tmp_path):
     method = replace(qr.RankADMM(), problem=concrete)
     with pytest.raises(ValueError, match="all rows in one place"):
         Network(agreement.session).run(method, data)
-    party = Party("site a0", of_federation(ROWS.restrict("site a0")), tmp_path / "site a0")
+    rows = of_federation(ROWS.restrict("site a0"))
+    party = Party("site a0", rows, tmp_path / "site a0", Guard(None))
     ask = StartRun("r", np.frombuffer(method_bytes(method), np.uint8), 0, 0)
     assert isinstance(asked(party, ask), Failed)

@@ -14,6 +14,7 @@ import quorate as qr
 from quorate.config.errors import ConfigError
 from quorate.config.toml_file import validated
 from quorate.sites.demands import Held, held_constraints
+from quorate.sites.guard import Guard, RefusedByPolicyError
 from quorate.sites.policy import LevelCount, Policy, Proposal, meaning
 
 DIGEST, OTHER = "0a" * 32, "0b" * 32
@@ -140,7 +141,11 @@ def test_a_rule_that_cannot_be_judged_refuses(fact: str) -> None:
 def test_every_fact_is_needed_by_a_rule_and_every_rule_by_a_fact() -> None:
     assert {*NEEDED} == {field.name for field in fields(Proposal)} - {"site"}
     judged = {rule for needed in NEEDED.values() for rule in needed}
-    assert judged == {*Policy.model_fields} - {"known_organizations", "show_levels"}
+    assert judged == {*Policy.model_fields} - {
+        "known_organizations",
+        "show_levels",
+        "one_selection",
+    }
     tried = {rule for _, rule in VIOLATIONS.values()} | {"disallowed_columns"}
     assert tried == judged
 
@@ -230,21 +235,22 @@ def test_a_level_is_named_to_the_site_alone_and_where_it_says_so() -> None:
     assert "Köln" not in refusal.text
 
 
-def test_single_messages_are_refused_by_sender_and_by_kind() -> None:
-    policy = stated(STRICT)
-    assert policy.refuse_message("Expand", "alliance") is None
-    assert policy.refuse_message(".algorithms.federated:Expand", "alliance") is None
-    for kind, sender, rule in (
-        ("Expand", "mallory", "allowed_servers"),
-        ("Dump", "alliance", "allowed_messages"),
-        ("", "alliance", "allowed_messages"),
-        ("Expand.", "alliance", "allowed_messages"),
-        ("expand", "alliance", "allowed_messages"),
-    ):
-        refusal = policy.refuse_message(kind, sender)
-        assert refusal is not None
-        assert refusal.rule == rule
-    assert Policy().refuse_message("Dump", "anybody") is None
+@pytest.mark.parametrize("kind", ["Dump", "", "Expand.", "expand"])
+def test_single_messages_are_refused_by_kind(kind: str) -> None:
+    guard = Guard(stated(STRICT))
+    for allowed in ("Expand", ".algorithms.federated:Expand"):
+        guard.judge_message(allowed)
+    Guard(Policy()).judge_message(kind)
+    with pytest.raises(RefusedByPolicyError, match=r"^allowed_messages: "):
+        guard.judge_message(kind)
+
+
+def test_a_server_is_refused_whatever_it_asks() -> None:
+    guard = Guard(stated(STRICT))
+    guard.judge_sender("alliance")
+    Guard(Policy()).judge_sender("mallory")
+    with pytest.raises(RefusedByPolicyError, match=r"^allowed_servers: "):
+        guard.judge_sender("mallory")
 
 
 def test_an_empty_list_allows_nothing() -> None:
@@ -271,7 +277,7 @@ def test_every_rule_is_in_the_words_of_the_policy() -> None:
     for policy in (Policy(), stated(STRICT)):
         assert [*dict.fromkeys(key for key, _ in policy.words())] == [*Policy.model_fields]
     said = dict(stated(STRICT).words())
-    assert said["minimum_rows"] == "a run needs 20 rows of this site or more"
+    assert said["minimum_rows"].startswith("a run needs 20 rows of this site or more, and")
     assert said["allowed_algorithms"].endswith(": interior_point, private_admm")
     assert "sex at most 0.1 apart" in said["constraint"]
     assert dict(Policy().words())["allowed_columns"] == "every column of the table may be used"

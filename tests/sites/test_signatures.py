@@ -32,6 +32,7 @@ from quorate.rounds import Round, decode, encode, rows
 from quorate.runs.checks import passed
 from quorate.runs.files import plain
 from quorate.sites import signatures
+from quorate.sites.guard import Guard
 from quorate.sites.messages import Agree, Introduce
 from quorate.sites.methods import method_bytes, method_of
 from quorate.sites.party import Party, open_party
@@ -118,6 +119,7 @@ class Experiment:
                 site,
                 of_federation(rows.restrict(client).without_server()),
                 folder / site,
+                Guard(None),
                 sign=sign[site],
             )
             for site, client in zip(rows.names, rows.clients, strict=True)
@@ -616,7 +618,7 @@ def test_an_experiment_is_agreed_once(signers: Signers, tmp_path: Path) -> None:
     own, other, *rest = body.introductions
     false = replace(body, introductions=(own, replace(other, rows=7), *rest))
     party = experiment.parties[name]
-    for renewed in (party, Party(name, party.source, party.folder, sign=party.sign)):
+    for renewed in (party, Party(name, party.source, party.folder, party.guard, party.sign)):
         for ask, refused in ((body, False), (false, True), (body, False)):
             reply = decode(renewed.answer("server", encode(Envelope("experiment", name, 1, ask))))
             assert isinstance(reply.body, Refused) == refused
@@ -637,7 +639,7 @@ def test_an_answer_under_another_agreement_is_named(signers: Signers, tmp_path: 
     experiment = Experiment.of(LIMIT, signers.sign, tmp_path, lie=lie)
     result = experiment.solve()
     source = experiment.parties[name].source
-    renewed = Party(name, source, tmp_path / "renewed", sign=signers.sign[name])
+    renewed = Party(name, source, tmp_path / "renewed", Guard(None), signers.sign[name])
     question = encode(Envelope("experiment", name, 2, experiment.kept.agree))
     data = result.with_answer(1, 3, renewed.answer("server", question))
     verified = result.verify(signers.keys, data=data)
@@ -694,14 +696,16 @@ def test_a_site_cannot_tell_of_rows_of_another_one(
         def _introduced(self, sender: str, ask: Introduce) -> Any:
             return replace(super()._introduced(sender, ask), client="elsewhere")
 
-    liar = Liar(NAMES[0], of_federation(ROWS.restrict(ROWS.clients[0])), tmp_path)
+    rows = of_federation(ROWS.restrict(ROWS.clients[0]))
+    liar = Liar(NAMES[0], rows, tmp_path, Guard(None))
     transport = LocalTransport({NAMES[0]: lambda data: liar.answer("server", data)})
     with pytest.raises(ValueError, match="introduces itself by another name"):
         agree(transport, "experiment", CUTS, patience=20.0)
 
 
 def test_a_server_cannot_have_its_signature_echoed(tmp_path: Path) -> None:
-    party = Party(NAMES[0], of_federation(ROWS.restrict(ROWS.clients[0])), tmp_path)
+    rows = of_federation(ROWS.restrict(ROWS.clients[0]))
+    party = Party(NAMES[0], rows, tmp_path, Guard(None))
     body = Step("run", 0, Survey(np.ones(1)))
     ask = Envelope("experiment", NAMES[0], 1, body, "asked", np.ones(64, np.uint8))
     reply = decode(party.answer("server", encode(ask)))
@@ -722,7 +726,8 @@ def test_an_answer_written_in_another_form_is_none(cuts: Result, signers: Signer
 
 
 def test_what_a_site_refuses_is_not_kept(tmp_path: Path) -> None:
-    party = Party(NAMES[0], of_federation(ROWS.restrict(ROWS.clients[0])), tmp_path)
+    rows = of_federation(ROWS.restrict(ROWS.clients[0]))
+    party = Party(NAMES[0], rows, tmp_path, Guard(None))
     transport = LocalTransport({NAMES[0]: lambda data: party.answer("server", data)})
     kept = []
     link = Link(transport, "e", (NAMES[0],), 20.0, lambda asked, answer: kept.append(asked.body))

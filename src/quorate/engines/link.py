@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quorate.engines.transport import Transport
-from quorate.engines.wire import Envelope, Failed, Lost, Refused, Unknown
+from quorate.engines.wire import DAMAGED, UNREAD, Envelope, Failed, Lost, Refused, Unknown
 from quorate.rounds import CodecError, decode, encode
 
 SHORTEST, LONGEST = 0.2, 10.0  # seconds until a message is sent again
@@ -124,13 +124,16 @@ class Link:
             reply = decode(result)
         except CodecError as error:
             return error
-        expected = self.experiment, self.sites[site], known.number
-        if (
-            not isinstance(reply, Envelope)
-            or (reply.experiment, reply.site, reply.number) != expected
-        ):
+        name, expected = self.sites[site], (self.experiment, self.sites[site], known.number)
+        if not isinstance(reply, Envelope):
+            return CodecError(f"a {type(reply).__name__} is no answer")
+        if (reply.experiment, reply.site, reply.number) == expected:
+            return reply.body
+        if (reply.experiment, reply.site, reply.number) != ("", name, UNREAD):
             return CodecError("the answer belongs to another question")
-        return reply.body
+        if isinstance(reply.body, Refused) and reply.body.rule != DAMAGED:
+            return reply.body  # without reading what it was asked
+        return CodecError(getattr(reply.body, "text", "the site could not read the question"))
 
     def _again(self, now: float) -> None:
         """Send again what failed a while ago."""

@@ -43,6 +43,7 @@ from quorate.rounds import (
 )
 
 BREATH = 0.5  # seconds at most until a Ctrl-C is noticed
+RETELLINGS = 3  # how often a site is told of a run again before one answer
 
 
 class RefusedError(RuntimeError):
@@ -64,6 +65,18 @@ class StateLostError(RuntimeError):
         super().__init__(
             f"the site {site} has lost what it keeps of the run: it has answered {had} messages of"
             f" it, and the server has {needed} answers. It can begin again at its model."
+        )
+
+
+class ForgetfulError(RuntimeError):
+    """A site still does not know a run of which it was told again; names the ``site``."""
+
+    def __init__(self, site: str, times: int) -> None:
+        self.site = site
+        super().__init__(
+            f"the site {site} was told of the run again {times} time{'s' * (times > 1)} in a row,"
+            " and answers that it does not know it. Look into the site's log, and make sure that"
+            " one process alone answers for it and that it can write its state."
         )
 
 
@@ -137,6 +150,7 @@ class Network(EventEngine):
         ------
         RefusedError : a site refuses a message
         StateLostError : a site has lost what it keeps of the run
+        ForgetfulError : a site does not know the run, however often it is told of it
         ClientError : a site's step raised an error; names it
         """
         check_algorithm(algorithm)
@@ -169,6 +183,7 @@ class Sites(Clients):
         self.run, self.method = uuid.uuid4().hex, session.method(algorithm)
         self.uploads: dict[int, Any] = {}
         self.begun = np.zeros(len(names), bool)
+        self.retold = np.zeros(len(names), np.int64)  # since each site's last answer
         self.asked: Ids = np.empty(0, np.int64)
 
     def send(self, ask: Round, round_: int) -> tuple[Ids, Kind]:
@@ -193,13 +208,18 @@ class Sites(Clients):
         message = self.flight.message(np.array([i]))
         return Step(self.run, int(self.flight.turns[i]), settled(message))
 
+    def _retold(self, i: int, step: Step) -> list[Any]:
+        """The bodies for a site that has forgotten the run, which is told about it once more."""
+        return [*self.session.opening(i), self._begin(i), step]
+
     def receive(self, i: int, body: object) -> None:
         """Keep what a site has answered; raises where it is no answer to its message."""
         turn = int(self.flight.turns[i])
         if isinstance(body, Stepped) and (body.run, body.turn) == (self.run, turn):
-            self.uploads[i] = body.upload
-        elif isinstance(body, Unknown):  # it is told about the run once more
-            self.link.send(i, [*self.session.opening(i), self._begin(i), self._step(i)])
+            self.uploads[i], self.retold[i] = body.upload, 0
+        elif isinstance(body, Unknown) and self.retold[i] < RETELLINGS:
+            self.retold[i] += 1
+            self.link.send(i, self._retold(i, self._step(i)))
         else:
             raise self._error(i, body, self.flight.kind_of(i).message, int(self.flight.since[i]))
 
@@ -210,6 +230,8 @@ class Sites(Clients):
             return RefusedError(name, body.rule, body.text)
         if isinstance(body, Lost):
             return StateLostError(name, body.turn, int(self.flight.turns[i]))
+        if isinstance(body, Unknown):
+            return ForgetfulError(name, int(self.retold[i]))
         if isinstance(body, Failed):
             error = RuntimeError(body.text)
             return ClientError.of((name,), kind, round_ + 1, error, "the site has the details.")
@@ -238,11 +260,12 @@ class Sites(Clients):
         super().undo()
 
     def _conclusions(self) -> list[Any]:
-        steps = {
-            i: [self._begin(i), Step(self.run, int(self.flight.turns[i]), Conclude())]
-            for i in range(len(self.names))
-        }
-        replies = self.link.ask(steps)
+        turns = self.flight.turns.tolist()
+        steps = {i: Step(self.run, turn, Conclude()) for i, turn in enumerate(turns)}
+        replies = self.link.ask({i: [self._begin(i), step] for i, step in steps.items()})
+        forgot = [i for i, body in replies.items() if isinstance(body, Unknown)]
+        self.retold[forgot] = 1
+        replies |= self.link.ask({i: self._retold(i, steps[i]) for i in forgot})
         for i, body in replies.items():
             if not isinstance(body, Stepped):
                 raise self._error(i, body, Conclude, 0)

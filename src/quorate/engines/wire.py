@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 from quorate.codec import Form
 from quorate.rounds import record
 
+UNREAD = 0  # the number of an answer to a question that the site did not read
+DAMAGED = "message"  # the rule that refuses bytes which are no question, and may be sent again
+
 
 @record
 class Envelope:

@@ -261,8 +261,13 @@ class Metadata:
     def class_masses(self) -> Array:
         """(N, C) the weight of every client's rows of each class, before the classes' weights."""
         assert self.classes is not None
-        labels = self.classes.tolist()
-        return np.stack([self._mass("", lambda label, _, c=c: label == c) for c in labels], 1)
+        place = {label: k for k, label in enumerate(self.classes.tolist())}
+        masses = np.zeros((self.n_clients, len(place)))
+        for i, each in enumerate(self.introductions):
+            for label, _, weight in each.cells.get("", ()):
+                if label in place:
+                    masses[i, place[label]] += weight
+        return masses
 
     def group_masses(self, label: Any, column: str | None, value: Any) -> Array:
         """(N,) the weight of every client's rows of a label (None: any) with a value in a column

@@ -8,13 +8,22 @@ algorithm when a run begins. Every message of a run is held against the rules of
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from quorate.engines.wire import Envelope, Step
+import numpy as np
+
+from quorate.arrays import Block
+from quorate.engines.wire import Envelope
+from quorate.problem.constraints.coupled import Shared
+from quorate.problem.constraints.group_means import MOST_GROUPS, Group, OnRows
 from quorate.problem.metadata import Introduced
-from quorate.sites.audit import AuditLog, contents
-from quorate.sites.policy import Policy, Proposal, Refusal
+from quorate.problem.problem import Problem
+from quorate.problem.risks.mean import Mean
+from quorate.problem.risks.ranks import by_rank
+from quorate.sites.audit import AuditError, AuditLog, contents
+from quorate.sites.policy import FILE, Policy, Proposal, Refusal, rows_in_words
 
 # the rules that are judged before any row is read, when a site is asked about its rows, when it
 # agrees, and when a run begins
@@ -25,7 +34,6 @@ OF_PROBLEM = (
 )
 OF_ROWS = (*OF_PROBLEM, "minimum_rows", "minimum_level_rows")
 OF_AGREEMENT = (*OF_ROWS, "minimum_organizations", "maximum_parameter_share")
-GROUPS = 20  # that a column makes at most
 OF_RUN = (*OF_AGREEMENT, "allowed_algorithms", "allowed_messages")
 
 
@@ -43,12 +51,12 @@ class Guard:
 
     Parameters
     ----------
-    policy : its rules; None allows everything, for trials
+    policy : its rules; None allows everything, for trials with rows that are nobody's secret
     log : where every message in and out is written; None writes nothing, for trials
     software : the digest of the installed quorate, for ``pinned_software``
     """
 
-    policy: Policy | None = None
+    policy: Policy | None
     log: AuditLog | None = None
     software: str | None = None
 
@@ -67,53 +75,134 @@ class Guard:
             return
         rule, least = "minimum_level_rows", self.policy.minimum_level_rows
         for name, values in facts.values.items():
-            if len(values) > GROUPS:
-                text = f"{rule}: column {name!r} makes more than {GROUPS} groups of rows."
+            if len(values) > MOST_GROUPS:
+                text = f"{rule}: column {name!r} makes more than {MOST_GROUPS} groups of rows."
                 raise RefusedByPolicyError([Refusal(rule, text, text)])
         for name, cells in facts.cells.items():
             if any(weight < least for *_, weight in cells):
                 text = f"{rule}: a group of {name or 'the target'!r} has too few rows at this site."
                 raise RefusedByPolicyError([Refusal(rule, text, text)])
 
-    def judge_message(self, sender: str, body: object) -> None:
-        """Raise `RefusedByPolicyError` for a sender or a message of a run that is not allowed."""
+    def judge_means(self, problem: Problem, block: Block) -> None:
+        """Raise `RefusedByPolicyError` where the answers of a run would be means over too few of
+        the site's rows, such as those of a group of a constraint, or the largest losses.
+        """
         if self.policy is None:
             return
-        kind = type(body.message if isinstance(body, Step) else body).__name__
-        refusal = self.policy.refuse_message(kind, sender)
-        if refusal and (isinstance(body, Step) or refusal.rule != "allowed_messages"):
-            raise RefusedByPolicyError([refusal])
+        rule, least = "minimum_rows", self.policy.minimum_rows
+        for what, rows in averaged(problem, block):
+            if 0 < rows < least:
+                text = f"{rule}: the run averages over {what}"
+                raise RefusedByPolicyError(
+                    [
+                        Refusal(
+                            rule,
+                            f"{text}, {rows_in_words(rows)} of this site, and {least} are needed."
+                            f" Take no part, or lower {rule} in {FILE}.",
+                            f"{text}, which are too few here. Use coarser groups or a larger share,"
+                            " or ask the site's owner.",
+                        )
+                    ]
+                )
+
+    def judge_sender(self, sender: str) -> None:
+        """Raise `RefusedByPolicyError` for a server that may not ask, whatever it asks."""
+        self.judge(Proposal(server=sender), ("allowed_servers",))
+
+    def judge_message(self, kind: str) -> None:
+        """Raise `RefusedByPolicyError` for a message of an algorithm, by the name of its class."""
+        self.judge(Proposal(messages=(kind,)), ("allowed_messages",))
 
     def told(self, error: Exception) -> str:
         """What the server is told of an error, whose text may quote rows: that stays in the log."""
         text = f"{type(error).__name__}: {' '.join(str(error).split())}"
         if self.log is None:
             return text
-        self.log.note(text)
+        self.note(text)
         return f"{type(error).__name__}; the site's log says more"
 
-    def heard(self, sender: str, envelope: Envelope | None, size: int) -> None:
-        """Write down what came in; the line reaches the disk with the answer's."""
+    def note(self, text: str) -> None:
+        """Write down something that is no message."""
         if self.log is not None:
-            body, about = _held(envelope)
-            kind = "" if body is None else type(body).__name__
-            fields = {} if body is None else contents(body)
-            self.log.write("in", sender, kind, size=size, fields=fields, sync=False, **about)
+            with _written():
+                self.log.note(text)
+
+    def heard(self, sender: str, envelope: Envelope | None, size: int) -> None:
+        """Write down what came in, None where it was not read; the line reaches the disk with the
+        answer's.
+        """
+        if self.log is not None and envelope is None:
+            with _written():
+                self.log.write("in", sender, "", size=size, sync=False)
+        elif envelope is not None:
+            self._write("in", sender, envelope, size, (), False)
 
     def said(
         self, sender: str, envelope: Envelope, size: int, refusals: Iterable[Refusal] = ()
     ) -> None:
         """Write down what is about to leave."""
-        if self.log is not None:
-            body, about = _held(envelope)
-            about |= {"fields": contents(body), "refusals": refusals}
-            self.log.write("out", sender, type(body).__name__, size=size, **about)
+        self._write("out", sender, envelope, size, refusals, True)
+
+    def _write(
+        self,
+        way: str,
+        who: str,
+        envelope: Envelope,
+        size: int,
+        refusals: Iterable[Refusal],
+        sync: bool,
+    ) -> None:
+        """Write a line about a message: an algorithm's own, where it carries one."""
+        if self.log is None:
+            return
+        body = envelope.body
+        inside = getattr(body, "message", getattr(body, "upload", body))
+        with _written():
+            self.log.write(
+                way,
+                who,
+                type(inside).__name__,
+                experiment=envelope.experiment,
+                seq=envelope.number,
+                size=size,
+                fields=contents(inside),
+                refusals=refusals,
+                sync=sync,
+            )
 
 
-def _held(envelope: Envelope | None) -> tuple[object, dict]:
-    """What a message holds, an algorithm's own where there is one, and what it belongs to."""
-    if envelope is None:
-        return None, {}
-    body = envelope.body
-    inside = getattr(body, "message", getattr(body, "upload", body))
-    return inside, {"experiment": envelope.experiment, "seq": envelope.number}
+def averaged(problem: Problem, block: Block) -> Iterator[tuple[str, int]]:
+    """Over what the answers of a run average beside all rows, and over how many rows of a site;
+    ``problem`` is concrete.
+
+    A group tells of the rows outside it as well, which are all rows without it. Losses that are
+    weighed by rank count as many rows as equal weights of the largest weight's size are.
+    """
+    m, risk = int((block.share > 0).sum()), problem.over_samples
+    shared = [one.one for one in problem.constraint.coupled.parts if isinstance(one, Shared)]
+    means = [one for one in (*problem.local_constraint.parts, *shared) if isinstance(one, OnRows)]
+    groups = [group for each in means for group in each.groups]
+    if isinstance(risk, Mean) and risk.code is not None:
+        groups.append(Group(risk.code))
+    for group in groups:
+        inside = int(group.inside(block).sum())
+        yield "the rows of a group", inside
+        yield "the rows outside a group", m - inside
+    if by_rank(risk):
+        names = ("rank_weights", "rank_weights_below", "rank_weights_above")
+        ranks = [getattr(risk, name) for name in names if hasattr(risk, name)]
+        for sizes in (np.abs(weights(m)) for weights in ranks):
+            if largest := sizes.max(initial=0.0):
+                yield "losses by rank", max(int(sizes.sum() / largest * (1 + 1e-9)), 1)
+
+
+@contextmanager
+def _written() -> Iterator[None]:
+    """Where the log cannot be written, the error says that nothing leaves the site."""
+    try:
+        yield
+    except OSError as error:
+        raise AuditError(
+            f"the audit log cannot be written ({error}), so that no answer leaves this site: free"
+            " its disk, or end the process that holds the log."
+        ) from error

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -26,6 +25,8 @@ from quorate.arrays import Block, stream
 from quorate.codec import FIELDS, home
 from quorate.engines.flower.bundle import package_digest
 from quorate.engines.wire import (
+    DAMAGED,
+    UNREAD,
     Envelope,
     Failed,
     Lost,
@@ -53,15 +54,18 @@ from quorate.sites.guard import (
 from quorate.sites.messages import Agree, Agreed, Introduce
 from quorate.sites.methods import method_of
 from quorate.sites.policy import Proposal, Refusal
-from quorate.sites.rows import OwnRows, Source, columns_of, of_site
+from quorate.sites.rows import OwnRows, Roles, Source, columns_of, of_site
 from quorate.sites.signatures import Sign, asked, signed, signer
-from quorate.sites.site_file import read_site
+from quorate.sites.site_file import WatchedSite, secret_of
 from quorate.solution.configure import setting_of
 from quorate.statements import digest, stated
 from quorate.storage import OWN, Lock, make_folder, write_whole
 
-LARGEST = 2**28  # bytes of a message
-KEPT = 8  # runs of stateless algorithms that a process knows
+LARGEST, LARGEST_HEADER = 2**28, 2**23  # bytes of a message, and of what describes its arrays
+MOST_EXPERIMENTS, MOST_RUNS = 1_000, 100  # on the disk of a site, and of each experiment there
+KEPT = 8  # experiments and runs that a process has in memory
+SELECTIONS = "selections"  # the folder of what was answered for, by target
+DEEPEST = 32  # levels of records, tuples and tables in a message
 BUSY = 60.0  # seconds in which another process may let go of the folder
 
 
@@ -70,7 +74,7 @@ class NotAgreedError(Exception):
 
 
 @record
-class Agreement:
+class AgreedRecord:
     """What a site has agreed to, for its disk."""
 
     sender: str
@@ -93,7 +97,7 @@ class RunState:
 
 
 @dataclass
-class Run:
+class LocalRun:
     """A run that a site takes part in: the algorithm with the site's own concrete problem."""
 
     state: RunState
@@ -101,7 +105,7 @@ class Run:
 
 
 @dataclass
-class Known:
+class Experiment:
     """An experiment that a site has agreed to: the problem and its rows as all parties read them.
 
     Attributes
@@ -143,9 +147,11 @@ class Party:
     name : of the site
     rows : its rows, by what the server says of the columns
     folder : where it keeps its state; nobody else may read it
-    guard : its policy and its log
+    guard : its policy and its log; ``Guard(None)`` for trials alone
     sign : signs every answer; None: the site signs nothing
     held : what is let go of in the end, such as the lock of the folder
+    file : its site.toml, which the site goes by as it is when a message comes
+    secret : keys what the site tells of its rows; empty for trials, where anybody may compute it
     """
 
     def __init__(
@@ -153,26 +159,34 @@ class Party:
         name: str,
         rows: Source,
         folder: Path,
-        guard: Guard | None = None,
+        guard: Guard,
         sign: Sign | None = None,
         held: ExitStack | None = None,
+        file: WatchedSite | None = None,
+        secret: bytes = b"",
     ) -> None:
-        self.name, self.source, self.folder, self.sign = name, rows, folder, sign
-        self.guard, self.held = guard or Guard(), held or ExitStack()
+        self.name, self.source, self.folder, self.guard = name, rows, folder, guard
+        self.sign, self.held, self.file, self.secret = sign, held or ExitStack(), file, secret
         self.rows: dict[str, OwnRows] = {}  # by what the server says of the columns
-        self.known: dict[str, Known] = {}  # by experiment
-        self.runs: dict[tuple[str, str], Run] = {}
+        self.known: dict[str, Experiment] = {}  # by its name
+        self.runs: dict[tuple[str, str], LocalRun] = {}
         make_folder(folder)
 
     def answer(self, sender: str, data: bytes) -> bytes:
-        """The answer to any bytes, from whoever sent them; it is never an error."""
-        envelope, reason = self._opened(data)
+        """The answer to any bytes, from whoever sent them: an upload, or why there is none.
+
+        Raises
+        ------
+        AuditError : the log cannot be written, so that nothing may leave the site
+        """
+        envelope, refusals = None, ()
+        try:
+            envelope = self._opened(sender, data)
+        except RefusedByPolicyError as refused:
+            refusals = refused.refusals
         self.guard.heard(sender, envelope, len(data))
-        refusals: Sequence[Refusal] = ()
-        if envelope is None:
-            envelope = Envelope("", self.name, 0, None)
-            refusals = [Refusal("message", reason, reason)]
-        else:
+        body = None
+        if envelope is not None:
             try:
                 body = self._answer(sender, envelope.experiment, envelope.body)
                 encode(body)
@@ -182,9 +196,10 @@ class Party:
                 body = Failed(self.guard.told(error))
         if refusals:
             body = Refused(refusals[0].rule, refusals[0].answer)
-        reply = Envelope(envelope.experiment, self.name, envelope.number, body)
+        asked = envelope or Envelope("", self.name, UNREAD, None)
+        reply = Envelope(asked.experiment, self.name, asked.number, body)
         if self.sign is not None:
-            reply = signed(reply, self._question(data, envelope), self.sign)
+            reply = signed(reply, self._question(data, asked), self.sign)
         sent = encode(reply)
         self.guard.said(sender, reply, len(sent), refusals)
         return sent
@@ -200,23 +215,48 @@ class Party:
                 return asked(data, known.digest, method)
         return asked(data)
 
-    def _opened(self, data: bytes) -> tuple[Envelope | None, str]:
-        """The envelope, or why there is none."""
+    def _opened(self, sender: str, data: bytes) -> Envelope:
+        """The envelope, where the site as it is now lets the server ask; nothing of a message from
+        anybody else is read.
+        """
+        self._read_again()
+        self.guard.judge_sender(sender)
         if len(data) > LARGEST:
-            return None, f"the message has {len(data)} bytes, and at most {LARGEST} are read."
+            raise _refusal(
+                DAMAGED, f"it has {len(data)} bytes, and at most {LARGEST} are read: send less."
+            )
         try:
-            envelope = decode(data)
+            envelope = decode(data, header=LARGEST_HEADER)
         except CodecError as error:
-            return None, str(error)
+            raise _refusal(DAMAGED, f"{error}.") from error
         if not isinstance(envelope, Envelope) or not _is_plain(envelope):
-            return None, f"a {type(envelope).__name__} is no envelope with a question."
+            raise _refusal(DAMAGED, f"this {type(envelope).__name__} has no question of a server.")
         if envelope.site != self.name:
-            return None, f"the message is for the site {envelope.site!r:.60}."
-        return envelope, ""
+            raise _refusal(DAMAGED, f"it is for the site {envelope.site!r:.60}.")
+        return envelope
+
+    def _read_again(self) -> None:
+        """Go by what ``site.toml`` says now; what was judged by an earlier one is judged anew, from
+        the site's disk.
+        """
+        if self.file is None:
+            return
+        try:
+            if not self.file.changed():
+                return
+        except (OSError, ValueError) as error:
+            answer = "site.toml: the site cannot read its file, and allows nothing. Ask its owner."
+            text = f"site.toml: nothing is allowed until it can be read: {error}"
+            raise RefusedByPolicyError([Refusal("site.toml", text, answer)]) from error
+        self.guard.policy, self.source = self.file.site.policy, of_site(self.file.site, self.secret)
+        for held in (self.rows, self.known, self.runs):
+            held.clear()
+        self.guard.note(f"site.toml has changed: the policy is {self.file.site.policy.digest()}")
 
     def _answer(self, sender: str, experiment: str, body: object) -> object:
         """The body of the answer."""
-        self.guard.judge_message(sender, body)
+        if isinstance(body, Step):
+            self.guard.judge_message(type(body.message).__name__)
         try:
             if isinstance(body, Introduce):
                 return self._introduced(sender, body)
@@ -228,28 +268,54 @@ class Party:
                 return self._stepped(sender, experiment, body)
         except NotAgreedError as unknown:
             return Unknown(str(unknown))
-        text = f"a {type(body).__name__} is no question that a site answers."
-        raise RefusedByPolicyError([Refusal("message", text, text)])
+        raise _refusal(DAMAGED, f"a {type(body).__name__} is no question that a site answers.")
 
     # ---- what it agrees to
 
     def _introduced(self, sender: str, ask: Introduce) -> Introduced:
-        problem, rows = self._asked(sender, ask)
-        self.guard.judge(self._proposal(sender, ask, problem, rows), OF_ROWS)
-        facts = self._facts(problem, rows)
-        self.guard.judge_groups(facts)
-        return facts
+        return self._asked(sender, ask)[2]
 
-    def _asked(self, sender: str, ask: Introduce) -> tuple[Problem, OwnRows]:
-        """The problem and the rows that a server asks for; what can be judged without the rows is
-        judged before they are read.
+    def _asked(self, sender: str, ask: Introduce) -> tuple[Problem, OwnRows, Introduced]:
+        """The problem and the rows that a server asks for, and what the site tells of these, where
+        its policy allows it; what can be judged without the rows is judged before they are read.
         """
         problem = stated(ask.problem.tobytes(), Problem)
         self.guard.judge(self._proposal(sender, ask, problem), OF_PROBLEM)
         if problem.privacy is not None and self.guard.policy is not None:
-            text = "maximum_epsilon: this version keeps no privacy ledger at a site."
-            raise RefusedByPolicyError([Refusal("maximum_epsilon", text, text)])
-        return problem, self._rows(ask.roles)
+            raise _refusal("maximum_epsilon", "this version keeps no privacy ledger at a site.")
+        self._check_selection(ask.roles)
+        rows = self._rows(ask.roles)
+        self.guard.judge(self._proposal(sender, ask, problem, rows), OF_ROWS)
+        facts = self._facts(problem, rows)
+        self.guard.judge_groups(facts)
+        if (selection := self._selection(ask.roles)) is not None and not selection.exists():
+            make_folder(selection.parent)
+            write_whole(selection, ask.roles.encode(), OWN)
+        return problem, rows, facts
+
+    def _selection(self, roles: str) -> Path | None:
+        """The file of the one choice of columns and held-out rows that the site answers for, of the
+        target that these roles are about; None where the server does not choose.
+        """
+        if not roles:
+            return None
+        return self.folder / SELECTIONS / _plain_name(Roles.of(roles).target)
+
+    def _check_selection(self, roles: str) -> None:
+        """Raise `RefusedByPolicyError` for another choice of columns and held-out rows than the one
+        that the site has answered for.
+        """
+        policy, file, rule = self.guard.policy, self._selection(roles), "one_selection"
+        if policy is None or not policy.one_selection or file is None or not file.exists():
+            return
+        if file.read_bytes() != roles.encode():
+            text = (
+                f"{rule}: the site has answered for another choice of columns and held-out rows of"
+                " this target"
+            )
+            do = f"Remove {file} to allow one more choice."
+            answer = f"{text}. Ask for the same ones, or ask its owner."
+            raise RefusedByPolicyError([Refusal(rule, f"{text}. {do}", answer)])
 
     def _rows(self, roles: str) -> OwnRows:
         if roles not in self.rows:
@@ -281,39 +347,44 @@ class Party:
             constraints=held_constraints(problem.local_constraint, problem.constraint),
         )
 
-    @staticmethod
-    def _facts(problem: Problem, rows: OwnRows) -> Introduced:
-        """What the site tells of its rows."""
+    def _facts(self, problem: Problem, rows: OwnRows) -> Introduced:
+        """What the site tells of its rows; nobody else can hold a guess against their digest."""
         asked, train = problem.asked(), rows.train
-        return introduced(asked, with_columns(train, asked.columns), 0, train.digests()[0])
+        mark = train.digests()[0]
+        if self.secret:
+            mark = hashlib.blake2b(mark.encode(), digest_size=16, key=self.secret).hexdigest()
+        return introduced(asked, with_columns(train, asked.columns), 0, mark)
 
     def _agreed(self, sender: str, experiment: str, ask: Agree) -> Agreed:
-        agreement = Agreement(sender, ask.ask, ask.introductions)
-        kept = self._kept(experiment, "agreed", Agreement)
+        agreement = AgreedRecord(sender, ask.ask, ask.introductions)
+        kept = self._kept(experiment, "agreed", AgreedRecord)
         if kept is not None and encode(kept) != encode(agreement):
-            text = (
+            raise _refusal(
+                "experiment",
                 f"the site has agreed to another experiment of the name {experiment!r:.60}: give"
-                " this one another name."
+                " this one another name.",
             )
-            raise RefusedByPolicyError([Refusal("experiment", text, text)])
         known = self._read(agreement)
-        self.guard.judge(known.proposal, OF_AGREEMENT)
         file = self._file(experiment, "agreed")
+        if not file.exists():
+            self._check_room()
         make_folder(file.parent)
         write_whole(file, encode(agreement), OWN)
-        self.known[experiment] = known
+        self._know(experiment, known)
         policy = self.guard.policy
         mark = "" if policy is None else policy.digest()
         return Agreed(digest(ask.ask.problem.tobytes()), version("quorate"), mark)
 
-    def _read(self, agreement: Agreement) -> Known:
-        """The problem as all sites have it, and this site's rows as it reads them."""
+    def _read(self, agreement: AgreedRecord) -> Experiment:
+        """The problem as all sites have it, and this site's rows as it reads them, where the policy
+        as it is now allows the agreement.
+        """
         sender, ask = agreement.sender, agreement.ask
-        problem, rows = self._asked(sender, ask)
-        if encode(self._facts(problem, rows)) not in map(encode, agreement.introductions):
+        problem, rows, facts = self._asked(sender, ask)
+        if encode(facts) not in map(encode, agreement.introductions):
             raise ValueError(
-                "the server does not say of this site what its rows are: begin the experiment"
-                " again, so that the site is asked anew."
+                "the server does not say of this site what its rows are, or rows or secret of the"
+                " site are others now: begin another experiment, so that it is asked anew."
             )
         metadata = Metadata.of(agreement.introductions)
         concrete, coded = problem.at(metadata)
@@ -323,12 +394,14 @@ class Party:
             sites=metadata.names,
             parameters=concrete.predictor.dimension(coded.n_features),
         )
+        self.guard.judge(proposal, OF_AGREEMENT)
+        self.guard.judge_means(concrete, block)
         held = None
         if rows.test is not None:
             held = problem.coded(rows.test, metadata).block(0)
         mine = np.array([metadata.position(self.name)])
         told = Agree(agreement.ask, agreement.introductions)
-        return Known(
+        return Experiment(
             problem=concrete,
             block=replace(block, index=mine),
             held_out=held and replace(held, index=mine),
@@ -337,20 +410,38 @@ class Party:
             digest=hashlib.sha256(encode(told)).digest(),
         )
 
-    def _agreement(self, sender: str, experiment: str) -> Known:
+    def _agreement(self, sender: str, experiment: str) -> Experiment:
         """What the site has agreed to with this server, from its disk where this process does not
         know it yet.
         """
         if experiment not in self.known:
-            kept = self._kept(experiment, "agreed", Agreement)
+            kept = self._kept(experiment, "agreed", AgreedRecord)
             if kept is None:
                 raise NotAgreedError("experiment")
-            self.known[experiment] = self._read(kept)
+            self._know(experiment, self._read(kept))
         known = self.known[experiment]
         if known.proposal.server != sender:
-            text = "the site has agreed to this experiment with another server."
-            raise RefusedByPolicyError([Refusal("allowed_servers", text, text)])
+            raise _refusal(
+                "allowed_servers", "the site has agreed to this experiment with another server."
+            )
         return known
+
+    def _know(self, experiment: str, known: Experiment) -> None:
+        """Have an experiment in memory, and forget the one that came first of too many."""
+        self.known[experiment] = known
+        for name in [*self.known][:-KEPT]:
+            del self.known[name]
+
+    def _check_room(self) -> None:
+        """Raise `RefusedByPolicyError` where the site keeps too many experiments already."""
+        kept = [each for each in self.folder.iterdir() if each.name != SELECTIONS]
+        count = sum(each.is_dir() for each in kept)
+        if count >= MOST_EXPERIMENTS:
+            rule = "experiments"
+            text = f"{rule}: the site keeps {count}, and at most {MOST_EXPERIMENTS} are kept"
+            do = f"Remove the folders of those that are over from {self.folder}."
+            answer = f"{text}. Ask its owner to remove those that are over."
+            raise RefusedByPolicyError([Refusal(rule, f"{text}. {do}", answer)])
 
     # ---- runs
 
@@ -359,19 +450,19 @@ class Party:
         run = self._run(known, experiment, ask.run)
         if run is None:
             algorithm = self._algorithm(ask.method, known)
+            self._make_room(experiment)
             turn = ask.turn if algorithm.stateless else 0
             state = RunState(ask.run, ask.method, ask.seed, turn, None, None, "", None)
             if not algorithm.stateless:
                 memory = algorithm.client_start(known.rows_for(algorithm))
                 state = replace(state, memory=settled(memory))
-            run = Run(state, algorithm)
-            self._forget_all_but(KEPT)
+            run = LocalRun(state, algorithm)
             self._keep(experiment, run)
         elif (run.state.method.tobytes(), run.state.seed) != (ask.method.tobytes(), ask.seed):
             raise ValueError(f"the run {ask.run!r:.40} was begun with another algorithm or seed.")
         return RunStarted(ask.run, run.state.turn)
 
-    def _algorithm(self, method: NDArray[np.uint8], known: Known) -> Algorithm:
+    def _algorithm(self, method: NDArray[np.uint8], known: Experiment) -> Algorithm:
         """The algorithm of a statement with the site's problem, where the policy allows it and it
         takes the problem.
         """
@@ -426,28 +517,49 @@ class Party:
                 self._keep(experiment, run)
         return Stepped(ask.run, ask.turn, upload)
 
-    def _run(self, known: Known, experiment: str, name: str) -> Run | None:
+    def _run(self, known: Experiment, experiment: str, name: str) -> LocalRun | None:
         """A run that the site takes part in, from its disk where this process does not know it."""
         run = self.runs.get((experiment, name))
         if run is None:
             kept = self._kept(experiment, _plain_name(name), RunState)
             if kept is not None and kept.run == name:
-                run = self.runs[experiment, name] = Run(kept, self._algorithm(kept.method, known))
+                run = LocalRun(kept, self._algorithm(kept.method, known))
+                self._remember(experiment, run)
         return run
 
-    def _keep(self, experiment: str, run: Run) -> None:
+    def _keep(self, experiment: str, run: LocalRun) -> None:
         """Write where a run is, before anything of it leaves the site."""
         write_whole(self._file(experiment, _plain_name(run.state.run)), encode(run.state), OWN)
-        self.runs[experiment, run.state.run] = run
+        self._remember(experiment, run)
 
-    def _forget_all_but(self, most: int) -> None:
-        """Forget the runs that were begun first of those that have no memory, such as those of
-        certificates.
+    def _remember(self, experiment: str, run: LocalRun) -> None:
+        """Have a run in memory, and forget the one that came first of too many."""
+        self.runs[experiment, run.state.run] = run
+        for key in [*self.runs][:-KEPT]:
+            del self.runs[key]
+
+    def _make_room(self, experiment: str) -> None:
+        """Remove the oldest runs of algorithms that keep nothing, such as those of certificates,
+        where an experiment has too many; `RefusedByPolicyError` where all keep something.
         """
-        alike = [key for key, run in self.runs.items() if run.algorithm.stateless]
-        for experiment, name in alike[: max(len(alike) - most, 0)]:
-            del self.runs[experiment, name]
-            self._file(experiment, _plain_name(name)).unlink(missing_ok=True)
+        folder = self._file(experiment, "agreed").parent
+        files = [each for each in folder.iterdir() if each.name != "agreed"]
+        if len(files) < MOST_RUNS:
+            return
+        for file in sorted(files, key=lambda each: each.stat().st_mtime_ns):
+            if len(files) <= MOST_RUNS // 2:
+                return
+            kept = self._kept(experiment, file.name, RunState)
+            if kept is None or method_of(kept.method.tobytes()).stateless:
+                file.unlink()
+                self.runs.pop((experiment, "" if kept is None else kept.run), None)
+                files.remove(file)
+        if len(files) >= MOST_RUNS:
+            raise _refusal(
+                "runs",
+                f"the site keeps {len(files)} of this experiment, and at most {MOST_RUNS} are"
+                " kept: begin another experiment.",
+            )
 
     # ---- its disk
 
@@ -478,7 +590,8 @@ def open_party(folder: Path, name: str) -> Party:
         that cannot be read
     AuditError : a log that cannot be gone on with
     """
-    site = read_site(folder)
+    file = WatchedSite(folder)
+    site = file.site
     if site.site.name != name:
         raise ValueError(
             f"the engine knows this site as {name!r}, and its site.toml as {site.site.name!r}: give"
@@ -486,13 +599,21 @@ def open_party(folder: Path, name: str) -> Party:
         )
     sign = None if site.key is None else signer(site.key)
     make_folder(site.state)
-    held = ExitStack()
-    # the process of an earlier job may linger
-    held.enter_context(Lock(site.state / "lock").alone(f"another process works for {name}", BUSY))
-    log = AuditLog.open(site.log, name)
-    log.note(f"opened with the policy {site.policy.digest()}")
-    guard = Guard(site.policy, log, package_digest())
-    return Party(name, of_site(site), site.state, guard, sign, held)
+    with ExitStack() as held:
+        # the process of an earlier job may linger
+        alone = Lock(site.state / "lock").alone(f"another process works for {name}", BUSY)
+        held.enter_context(alone)
+        log = AuditLog.open(site.log, name)
+        log.note(f"opened with the policy {site.policy.digest()}")
+        guard, secret = Guard(site.policy, log, package_digest()), secret_of(site)
+        rows = of_site(site, secret)
+        return Party(name, rows, site.state, guard, sign, held.pop_all(), file, secret)
+
+
+def _refusal(rule: str, text: str) -> RefusedByPolicyError:
+    """The error for a refusal whose text has nothing that was counted in the site's rows."""
+    text = f"{rule}: {text}"
+    return RefusedByPolicyError([Refusal(rule, text, text)])
 
 
 def _plain_name(name: str) -> str:
@@ -500,10 +621,46 @@ def _plain_name(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()[:32]
 
 
+QUESTIONS: dict[type, dict[str, type]] = {  # and what their fields have to be
+    Introduce: {"problem": np.ndarray, "software": str, "roles": str},
+    Agree: {"ask": Introduce, "introductions": tuple},
+    StartRun: {"run": str, "method": np.ndarray, "seed": int, "turn": int},
+    Step: {"run": str, "turn": int, "message": object},
+}
+
+
 def _is_plain(envelope: Envelope) -> bool:
-    """Whether the fields beside the body are what they have to be."""
+    """Whether an envelope has a question, all of whose fields are what they have to be."""
+    body, number = envelope.body, envelope.number
     texts = isinstance(envelope.experiment, str) and isinstance(envelope.site, str)
-    body = envelope.body
-    inside = body.message if isinstance(body, Step) else body
-    asks = isinstance(body, Introduce | Agree | StartRun | Step) and type(inside) in FIELDS
-    return texts and asks and type(envelope.number) is int and 0 <= envelope.number < 2**53
+    numbered = type(number) is int and 0 <= number < 2**53
+    if not (texts and numbered and _is_question(body) and _is_shallow(body, DEEPEST)):
+        return False
+    if isinstance(body, Agree):
+        told = all(isinstance(each, Introduced) for each in body.introductions)
+        return told and _is_question(body.ask)
+    return not isinstance(body, Step) or type(body.message) in FIELDS
+
+
+def _is_question(body: object) -> bool:
+    """Whether a body is a question whose fields have their types, whole numbers of 64 bits."""
+    if (kinds := QUESTIONS.get(type(body))) is None:
+        return False
+    values = [(getattr(body, name), kind) for name, kind in kinds.items()]
+    return all(
+        isinstance(value, kind)
+        and (kind is not int or (type(value) is int and -(2**63) <= value < 2**63))
+        and (not isinstance(value, np.ndarray) or (value.dtype == np.uint8 and value.ndim == 1))
+        for value, kind in values
+    )
+
+
+def _is_shallow(value: object, levels: int) -> bool:
+    """Whether a value is nested so many levels deep at most, so that all can walk through it."""
+    if type(value) in FIELDS:
+        value = [getattr(value, name) for name in FIELDS[type(value)]]
+    elif isinstance(value, dict):
+        value = [*value.values()]
+    if not isinstance(value, list | tuple):
+        return True
+    return levels > 0 and all(_is_shallow(part, levels - 1) for part in value)

@@ -180,7 +180,7 @@ class Policy(Section):
     minimum_rows: Annotated[
         Count,
         Says(
-            "a run needs {} rows of this site or more",
+            "a run needs {} rows of this site or more, and so does a group whose mean it tells",
             known=(
                 Known("vantage6", "GLM_MINIMUM_ROWS", "10"),
                 Known("DataSHIELD", "nfilter.subset", "3"),
@@ -305,6 +305,13 @@ class Policy(Section):
             "refusals in the site's log name the level that is too small: {}",
         ),
     ] = False
+    one_selection: Annotated[
+        bool,
+        Says(
+            "for each target the site answers for one choice of columns and held-out rows alone,"
+            " since two would tell the rows in which they differ: {}",
+        ),
+    ] = True
     constraint: Annotated[
         list[ConstraintSection],
         Says("a problem keeps this or something stricter: {}", "a problem needs no constraint"),
@@ -323,11 +330,6 @@ class Policy(Section):
         none where the run may begin.
         """
         return [refusal for rule in RULES for refusal in rule(self, proposal)]
-
-    def refuse_message(self, kind: str, sender: str) -> Refusal | None:
-        """Why one message is refused, by its class and by who sent it; None where it is allowed."""
-        asked = Proposal(server=sender, messages=(kind,))
-        return next((r for rule in (_server, _messages) for r in rule(self, asked)), None)
 
     def words(self) -> list[tuple[str, str]]:
         """Every rule in force, and what is not limited: pairs of a key and a sentence."""

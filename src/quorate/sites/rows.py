@@ -7,6 +7,7 @@ depends on the rows of others.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -36,7 +37,7 @@ class Roles:
     positive : of two classes the one that counts as +1
     person : the column that says whose each row is
     test : the share of rows that a site holds out to judge the model on, each by itself
-    seed : of this choice
+    seed : of this choice, which depends on a secret of the site as well
     """
 
     target: str
@@ -108,8 +109,13 @@ def of_federation(fed: Federation) -> Source:
     return lambda text: rows
 
 
-def of_site(site: SiteFile) -> Source:
-    """The rows in the file that a site's ``site.toml`` names."""
+def of_site(site: SiteFile, secret: bytes) -> Source:
+    """The rows in the file that a site's ``site.toml`` names.
+
+    Which of them are held out depends on the site's secret: a server that chose them by its seed
+    could hold out a single row, and count those like it. So a person who has rows at several sites
+    may be held out at one of them and not at another.
+    """
 
     def rows(text: str) -> OwnRows:
         if not text:
@@ -125,11 +131,20 @@ def of_site(site: SiteFile) -> Source:
             person=roles.person,
             positive=roles.positive,
         )
-        train, test = apart(fed, roles.test, roles.seed) if roles.test else (fed, None)
+        train, test = (fed, None)
+        if roles.test:
+            train, test = apart(fed, roles.test, _seed(roles.seed, secret))
         used = columns_of(text) or ()
         return OwnRows(train, test, used, _levels(train, schema, roles))
 
     return rows
+
+
+def _seed(seed: int, secret: bytes) -> int:
+    """A seed that nobody knows who does not know the secret."""
+    return int.from_bytes(
+        hashlib.blake2b(str(seed).encode(), digest_size=16, key=secret).digest(), "little"
+    )
 
 
 def _levels(train: Federation, schema: Schema, roles: Roles) -> tuple[LevelCount, ...]:

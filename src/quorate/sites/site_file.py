@@ -16,14 +16,17 @@ from typing import Annotated
 
 from pydantic import Field, PlainValidator, PrivateAttr, model_validator
 
+from quorate.config.errors import ConfigError
 from quorate.config.schema import Section, Texts
 from quorate.config.toml import toml_line, toml_value
 from quorate.config.toml_file import text_of, validated
 from quorate.data.reading import Reading
 from quorate.sites.policy import Policy, meaning
+from quorate.storage import OWN, write_whole
 from quorate.text import printable
 
-NAME = "site.toml"
+NAME, SECRET = "site.toml", "site.secret"
+SECRET_BYTES = 32
 WIDTH = 100  # characters of a line of the file that is written
 
 
@@ -112,14 +115,21 @@ class SiteFile(Section):
         """The private key with which the site signs; None where it signs nothing."""
         return None if self.site.key is None else self._path.parent / self.site.key
 
+    @property
+    def secret(self) -> Path:
+        """The file of numbers that nobody else knows, by which rows are held out and digested."""
+        return self._path.parent / SECRET
+
     def exposed(self) -> list[str]:
         """What other users of this machine could change or read, a sentence for each."""
         faults = []
         if os.name == "posix" and self._path.stat().st_mode & stat.S_IWOTH:
             faults.append(f"{self._path} can be changed by every user: chmod o-w {self._path}")
-        key = self.key
-        if os.name == "posix" and key is not None and key.exists() and key.stat().st_mode & 0o077:
-            faults.append(f"the private key {key} can be read by others: chmod 600 {key}")
+        for what, file in (("private key", self.key), ("secret", self.secret)):
+            if os.name != "posix" or file is None or not file.exists():
+                continue
+            if file.stat().st_mode & 0o077:
+                faults.append(f"the {what} {file} can be read by others: chmod 600 {file}")
         return faults
 
 
@@ -143,6 +153,60 @@ def read_site(place: str | os.PathLike[str]) -> SiteFile:
     site, _ = validated(SiteFile, text_of(path, "site", "quorate site policy"), str(path))
     site._path = path.absolute()
     return site
+
+
+def secret_of(site: SiteFile) -> bytes:
+    """The secret of a site, which is drawn where there is none yet.
+
+    It stands beside ``site.toml`` and not in the folder of the site's state: a site that has lost
+    its state takes part again with the same held-out rows.
+
+    Raises
+    ------
+    ValueError, OSError : a file that holds no secret, or cannot be read or written
+    """
+    if not site.secret.exists():
+        write_whole(site.secret, os.urandom(SECRET_BYTES), OWN)
+    secret = site.secret.read_bytes()
+    if len(secret) != SECRET_BYTES:
+        raise ValueError(
+            f"the secret {site.secret} has {len(secret)} bytes and needs {SECRET_BYTES}: restore"
+            " it, or remove it. With another one, other rows are held out."
+        )
+    return secret
+
+
+class WatchedSite:
+    """A ``site.toml`` that is read again once its bytes are others; ``site`` is what it says.
+
+    Raises
+    ------
+    ConfigError, OSError : as of `read_site`
+    """
+
+    def __init__(self, place: str | os.PathLike[str]) -> None:
+        self._path = site_path(Path(place))
+        self._bytes = self._path.read_bytes() if self._path.is_file() else b""
+        self.site = read_site(self._path)
+
+    def changed(self) -> bool:
+        """Whether the file now says something else, which ``site`` then says.
+
+        Raises
+        ------
+        ConfigError, OSError : it cannot be read now, or has another [site], which holds for as
+            long as a process runs
+        """
+        data = self._path.read_bytes()
+        if data == self._bytes:
+            return False
+        site = read_site(self._path)
+        if site.site != self.site.site:
+            raise ConfigError(
+                f"{self._path}: [site] is not as it was when this process began: start it again."
+            )
+        self._bytes, self.site = data, site
+        return True
 
 
 # -------------------------------------------------------------------------------- the first one

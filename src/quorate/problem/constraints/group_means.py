@@ -32,6 +32,8 @@ from quorate.problem.risks.inputs import per_client
 if TYPE_CHECKING:
     from quorate.problem.metadata import Metadata
 
+MOST_GROUPS = 20  # that a column may make
+
 # a limit, or one for each client
 Level = float | Sequence[float] | Array | Mapping[Any, float]
 
@@ -596,7 +598,7 @@ def label_code(label: Label, data: Metadata, loss: Loss) -> float:
     return 1.0 if label == classes[1] else -1.0
 
 
-def groups_of(column: str, data: Metadata, name: str, most: int = 20) -> list[Any]:
+def groups_of(column: str, data: Metadata, name: str, most: int = MOST_GROUPS) -> list[Any]:
     """The values of a column over all clients, sorted; 2 to ``most`` of them."""
     if not isinstance(column, str) or column not in data.columns:
         raise ValueError(
