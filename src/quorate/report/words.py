@@ -117,8 +117,8 @@ def summary(result: Result) -> list[str]:
 
 
 def at_sites(result: Result) -> bool:
-    """Whether the rows of the run are at sites, by what is not stated where they are not here."""
-    return "checks" not in result and not private(result)
+    """Whether the rows of the run are at sites."""
+    return result.get("at_sites", False)
 
 
 def whoever(result: Result) -> str:

@@ -178,6 +178,7 @@ class RunForm(PartForm):
     baselines: dict[str, BaselineForm]
     data: dict[str, dict[str, ShortDigest]]
     book: ShortDigest = optional()
+    at_sites: Literal[True] = optional()
 
 
 class PublicForm(PartForm):
@@ -289,6 +290,8 @@ def _broken_proof(
     if len(weights) != len(clients):
         yield f"certificate.weights has {len(weights)} numbers for {len(clients)} clients"
     pooled = config.problem_.pooled and "owners" not in result  # then no table has the owners
+    if ("at_sites" in result) != (config.data.sites is not None):
+        yield "at_sites is there, or missing, against data.sites of the configuration"
     if not pooled and {*result["data"].get("train", ())} != {*people}:
         yield "data.train has other clients than clients"
     if "tries" in result and (not config.risk.by_rank or config.problem().convex):

@@ -206,9 +206,8 @@ def check_signed(path: Path, keys: Path, signed: Path | None = None) -> list[Che
             f"there are no signed answers {str(file)!r}: who ran it has them, where the sites sign;"
             " give their file by --signed"
         )
-    duals: Duals | Multipliers | None = Duals(**run.duals) if run.duals else None
-    if run.config.constrained:
-        duals = Multipliers(**run.duals)
+    of = Multipliers if run.config.constrained else Duals
+    duals = of(**run.duals) if run.duals else None
     outcome = run.result["outcome"]
     verified = verify_signed(
         file.read_bytes(),
@@ -260,6 +259,7 @@ def _written(
     )
     result = of_models(config, solutions, data, evaluation) | without_rows(main, data)
     result |= {
+        "at_sites": True,
         "notes": [*main.notes, *finished.notes],
         "versions": versions(),
         "data": {"train": dict(zip(data.names, data.digests(), strict=True))},
