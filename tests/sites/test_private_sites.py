@@ -26,6 +26,7 @@ from quorate.sites.session import agree
 
 DELTA, T = 1e-5, 6
 POLICY = f"maximum_epsilon = 1.0\nmaximum_delta = {DELTA}"
+LOOSE = POLICY.replace("1.0", "9.0")
 METHOD = qr.PrivateADMM(max_rounds=T)
 
 
@@ -165,7 +166,8 @@ def test_a_run_is_charged_in_full_before_its_first_answer(sites, monkeypatch):
     assert notes[1].endswith("may answer")
 
 
-def test_a_second_run_adds_up_and_is_refused_where_the_sum_is_too_large(sites):
+def test_a_second_run_adds_up_and_is_refused_where_the_sum_is_too_large(tmp_path):
+    sites = Sites(tmp_path, dict.fromkeys(NAMES, LOOSE) | {"north": POLICY})
     sites.solve(problem(0.5))
     sites.solve(problem(0.5))
     spent = sites.epsilon()
@@ -382,6 +384,19 @@ def test_keys_stand_in_the_runs_own_file_until_the_last_answer_and_nowhere_else(
     assert not any(key in encode(body) for key in keys for body in (*sites.answered, *sites.sent))
 
 
+def test_the_keys_that_a_runs_file_held_before_are_overwritten(sites, tmp_path):
+    witness = tmp_path / "witness"
+
+    def watch(row, state):
+        if row["round"] == 2:  # a second name of the file shows what is left of it on the disk
+            witness.hardlink_to(sites.state()[0])
+            key = decode(witness.read_bytes()).memory.secret
+            assert key.any()
+
+    sites.solve(watch=[watch])
+    assert not any(witness.read_bytes())
+
+
 @pytest.mark.parametrize(
     ("method", "stated", "told"),
     [
@@ -400,7 +415,7 @@ def test_noise_that_others_can_subtract_is_refused(tmp_path, method, stated, tol
     sites = Sites(tmp_path, policies)
     with pytest.raises(RefusedError) as refused:
         sites.solve(stated, method)
-    assert refused.value.rule == "maximum_epsilon"
+    assert refused.value.rule == "noise"
     assert told in str(refused.value)
     assert not steps(sites.answered)
     assert not sites.book().path.exists() or not sites.book().runs()

@@ -101,16 +101,19 @@ class SiteLedger:
         """Raise for noise that others could subtract, or that gives no guarantee."""
         if self.guard.policy is None or not isinstance(algorithm, PrivateADMM):
             return
+        text = ""
         if algorithm.sensitivity != "clip":
-            raise _refusal(
+            text = (
                 f'sensitivity="{algorithm.sensitivity}" gives no guarantee of privacy. Ask for'
                 ' sensitivity="clip" and a budget.'
             )
-        if problem.privacy is not None and algorithm.noise == "simulation":
-            raise _refusal(
+        elif problem.privacy is not None and algorithm.noise == "simulation":
+            text = (
                 'noise="simulation" is made from the seed, and whoever has the seed can subtract'
                 ' it. Ask for noise="secure", which every site draws itself.'
             )
+        if text:
+            raise _refusal(text, rule="noise")
 
     def check_budget(self, budget: Budget) -> None:
         """Raise where a run with this budget cannot be within the policy, beside all before it."""
@@ -239,10 +242,10 @@ class SiteLedger:
         self.guard.note(f"{NOTED} {self.book.digest()}: {text}")
 
 
-def _refusal(text: str, do: str = "") -> RefusedByPolicyError:
+def _refusal(text: str, do: str = "", rule: str = RULE) -> RefusedByPolicyError:
     """The error for a refusal; what the owner can ``do`` is not told to the server."""
-    text = f"{RULE}: {text}"
-    return RefusedByPolicyError([Refusal(RULE, text + do, text)])
+    text = f"{rule}: {text}"
+    return RefusedByPolicyError([Refusal(rule, text + do, text)])
 
 
 def without_keys(algorithm: Algorithm, *memories: Any) -> list[Any]:
