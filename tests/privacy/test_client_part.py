@@ -41,6 +41,7 @@ def test_no_key_and_no_memory_of_a_client_is_in_the_servers_file(place):
 
 @pytest.mark.parametrize("mask", [0o000, 0o022])
 def test_nobody_else_may_read_either_file(place, mask):
+    place.folder.chmod(0o755)  # a file is at most as open as its folder
     before = os.umask(mask)
     try:
         place.solve(noise="secure", watch=at(2))
@@ -92,15 +93,35 @@ def test_a_crash_between_both_files_changes_no_bit_of_the_run(place, monkeypatch
     assert np.asarray(again.copies).tobytes() == np.asarray(whole.copies).tobytes()
 
 
+def test_a_crash_right_after_a_run_has_gone_on_changes_no_bit(place, monkeypatch):
+    """The first checkpoint that the new process writes is of the run of the old one."""
+    monkeypatch.setattr(os, "urandom", lambda n: bytes(n * [7]))
+    place.book = None
+    whole = place.solve(checkpoint="whole", noise="secure")
+    place.solve(noise="secure", watch=at(2))
+    real = inprocess.files.save
+
+    def dying(path, value, **more):
+        if isinstance(value, ServerCheckpoint):
+            raise Killed
+        real(path, value, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(inprocess.files, "save", dying)
+        with pytest.raises(Killed):
+            place.solve(noise="secure", resume=True)
+    assert place.solve(noise="secure", resume=True).w.tobytes() == whole.w.tobytes()
+
+
 def test_files_of_two_runs_or_of_rounds_far_apart_do_not_go_together(place, untouched):
     place.book = None
-    for name, end in (("run", 1), ("later", 4)):
+    for name, end in (("run", 1), ("other", 1)):
         place.solve(checkpoint=name, noise="secure", watch=at(end))
         place.solve(checkpoint=name, noise="secure", watch=at(end + 1), resume=True)
     untouched()
     mine = place.folder / "run.clients"
     part = load(mine, ClientsCheckpoint)
-    shutil.copy(place.folder / "later.clients", mine)
+    shutil.copy(place.folder / "other.clients", mine)
     with pytest.raises(CheckpointError, match=r"run\.clients is of another run than run: restore"):
         place.solve(resume=True, noise="secure")
     save(mine, replace(part, generations=part.generations[1:]))
