@@ -104,11 +104,11 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("book", ['book = "book.json"\n', ""])
-@pytest.mark.parametrize("k", range(9))
+@pytest.mark.parametrize("k", range(10))
 def test_a_run_that_dies_between_its_charge_and_its_first_rounds_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, k: int, book: str
 ) -> None:
-    """Note, book, note, checkpoint with the keys, book, note, rounds: of the first run of a
+    """Note, book, note, keys, checkpoint, book, note, rounds: of the first run of a
     curve.
     """
     study = begun(tmp_path, CURVED.replace("[privacy]", f"[privacy]\n{book}"))

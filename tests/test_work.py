@@ -19,7 +19,8 @@ import small_run
 from killed_runs import process, same
 
 from quorate import storage
-from quorate.engines.checkpoint import Checkpoint, load
+from quorate.engines.checkpoint import load
+from quorate.engines.client_part import ClientsCheckpoint
 from quorate.privacy.ledger_file import Book
 from quorate.runs.folder import read_run
 from quorate.runs.work import unfinished
@@ -87,7 +88,7 @@ def test_the_umask_decides_about_finished_folders_and_nobody_else_reads_unfinish
         main = "private.checkpoint" if private else "drfl.checkpoint"
         found = modes(work)
         assert {"config.toml", "lock", main, "erm.checkpoint"} <= set(found)
-        assert not private or f"{main}.account" in found
+        assert not private or {f"{main}.account", f"{main}.clients"} <= set(found)
         assert found.pop(".") == 0o700
         assert set(found.values()) == {0o600}
         assert quorate("run", "--resume", work) == 0
@@ -165,13 +166,14 @@ def test_keys_of_noise_are_overwritten_and_are_in_no_finished_folder(
     with broken("erm.checkpoint", 2):
         assert quorate("run", "clinics.toml") == 2
     work = only(tmp_path / "runs", "*.partial")
-    kept = load(work / "private.checkpoint", Checkpoint)
+    file = work / "private.checkpoint.clients"
+    kept = load(file, ClientsCheckpoint).generations[0]
     secrets = np.concatenate([memory.secret for _, memory in kept.memories])
     assert secrets.shape == (2, 32)
     keys = [secret.tobytes() for secret in secrets]
-    assert all(key in (work / "private.checkpoint").read_bytes() for key in keys)
+    assert all(key in file.read_bytes() for key in keys)
     # a second name of the file shows what is left of it on the disk
-    os.link(work / "private.checkpoint", tmp_path / "witness")
+    os.link(file, tmp_path / "witness")
     assert quorate("run", "--resume", work) == 0
     assert not work.exists()
     rest = [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -324,6 +326,7 @@ def test_a_full_disk_names_the_file_and_the_run_goes_on_later(
     places = [(f"{main}.checkpoint", 2), ("erm.checkpoint", 1), ("model.safetensors", 1)]
     places += [("result.json", 1), ("claimed", 1)]
     places += [(f"{main}.checkpoint.account", 3), ("book.json", 2)] * (text is PRIVATE)
+    places += [(f"{main}.checkpoint.clients", 3)] * (text is PRIVATE)
     assert quorate("run", "clinics.toml", "--out", "whole") == 0
     (tmp_path / "book.json").unlink(missing_ok=True)
     (tmp_path / "book.json.lock").unlink(missing_ok=True)

@@ -107,7 +107,7 @@ def test_a_crash_while_writing_leaves_the_last_checkpoint(saved, monkeypatch, at
 @pytest.mark.parametrize(("every", "kept"), [(1, [1, 2, 3, 4, 5, 6]), (4, [4, 6]), (100, [6])])
 def test_every_says_how_often(tmp_path, monkeypatch, every, kept):
     rounds = []
-    monkeypatch.setattr(checkpoint, "save", lambda path, found, secret: rounds.append(found.round))
+    monkeypatch.setattr(checkpoint, "save", lambda path, found: rounds.append(found.round))
     InProcess(checkpoint=tmp_path / "run", every=every).run(Toy(), federation())
     assert rounds == kept
 

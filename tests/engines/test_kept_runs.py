@@ -15,6 +15,7 @@ from wrapped import arrays
 
 from quorate.engines import CheckpointError
 from quorate.engines.checkpoint import Checkpoint
+from quorate.engines.client_part import PartedFile, ServerCheckpoint
 from quorate.rounds import decode, encode
 
 STORED = Path(__file__).parent / "checkpoints"
@@ -31,6 +32,8 @@ def without_bytes(history: Any) -> list[dict[str, Any]]:
 def inner(path: Path) -> Checkpoint:
     """The part of a checkpoint that all engines have."""
     value = decode(path.read_bytes())
+    if isinstance(value, ServerCheckpoint):
+        return PartedFile(path).joined(value.run, value.mark)
     return value if isinstance(value, Checkpoint) else value.run
 
 

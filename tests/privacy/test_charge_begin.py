@@ -19,7 +19,7 @@ from quorate.privacy.budget import BudgetSpentError
 from quorate.privacy.ledger_file import Book
 from quorate.solution import privacy_account as charge
 
-FIRST = 6  # writings until clients may answer: note, book, note, checkpoint, book, note
+FIRST = 7  # writings until clients may answer: note, book, note, keys, checkpoint, book, note
 
 
 class Machine:
@@ -91,19 +91,19 @@ def test_the_writings_are_in_that_order(place, monkeypatch):
     machine = Machine(monkeypatch)
     place.solve(watch=at(1))
     assert states == [("open", True)]
-    assert machine.written == FIRST + 3  # round 1, and what it came to in book and note
+    assert machine.written == FIRST + 4  # round 1 in both files, what it came to in book and note
 
 
 def test_a_run_that_never_began_has_other_keys_when_it_goes_on(place, monkeypatch):
     """Those of the first attempt have noised nothing; were they lost with it, nothing was told."""
     machine = Machine(monkeypatch)
-    machine.dies = 5, "before"  # the keys are in the checkpoint, and the book does not say so yet
+    machine.dies = 6, "before"  # the keys are in their file, and the book does not say so yet
     with pytest.raises(Killed):
         place.solve(noise="secure")
-    first = (place.folder / "run").read_bytes()
+    first = (place.folder / "run.clients").read_bytes()
     assert [run["state"] for run in place.runs] == ["charged"]
     place.solve(noise="secure", resume=True, watch=at(1))
-    assert (place.folder / "run").read_bytes() != first
+    assert (place.folder / "run.clients").read_bytes() != first
     assert place.counts() == [1]
 
 
@@ -161,7 +161,7 @@ def test_a_run_that_fails_before_it_begins_costs_nothing_and_leaves_the_note_tha
 def test_without_a_book_the_keys_are_kept_first_as_well(tmp_path, monkeypatch, mode):
     place, engine = Place(tmp_path, book=None), InProcess(mode, every=4)
     machine = Machine(monkeypatch)
-    machine.dies = 2, "before"  # round 4, of which nothing is in the file
+    machine.dies = 3, "before"  # round 4, of which nothing is in the file
     with pytest.raises(Killed):
         place.solve(noise="secure", engine=engine)
     assert {round_ for _, round_ in machine.answers} == {1, 2, 3, 4}

@@ -13,6 +13,7 @@ from charged import Place, T, at, federation
 
 from quorate.algorithms.federated.private_admm import client as private_client
 from quorate.engines.checkpoint import CheckpointError, describe, load, save
+from quorate.engines.client_part import ServerCheckpoint
 from quorate.engines.inprocess import InProcess
 from quorate.privacy.budget import Budget, BudgetSpentError
 from quorate.rounds import Stop
@@ -59,9 +60,13 @@ def test_secure_noise_comes_from_the_checkpoint_and_is_drawn_once(place, monkeyp
 
 
 def test_an_old_checkpoint_gives_the_old_answers_and_strikes_nothing_out(place):
+    def copied(one, other):
+        for ending in ("", ".clients"):
+            shutil.copy(place.folder / f"{one}{ending}", place.folder / f"{other}{ending}")
+
     def copy(row, state):
         if row["round"] == 3:  # round 2 is in the file
-            shutil.copy(place.folder / "run", place.folder / "old")
+            copied("run", "old")
         if row["round"] == 4:
             raise KeyboardInterrupt
 
@@ -69,12 +74,12 @@ def test_an_old_checkpoint_gives_the_old_answers_and_strikes_nothing_out(place):
     place.solve(watch=copy, noise="secure")
     assert place.counts() == [4]
     later = place.solve(resume=True, noise="secure")
-    shutil.copy(place.folder / "old", place.folder / "run")
+    copied("old", "run")
     part = place.solve(resume=True, noise="secure", watch=at(3))
     assert part.rounds == 3
     assert place.counts() == [T]  # what was released stays charged
     assert {r.count for own in part.ledger.releases.values() for r in own} == {T}
-    shutil.copy(place.folder / "old", place.folder / "run")
+    copied("old", "run")
     again = place.solve(
         resume=True, noise="secure", watch=lambda row, state: seen.setdefault(row["round"], state.w)
     )
@@ -133,7 +138,7 @@ def test_without_a_book_a_run_goes_on_only_as_it_was_begun(tmp_path, untouched):
             place.solve(resume=True, **options)
 
 
-@pytest.mark.parametrize("lost", ["run.account", "run", "book.json", "both books"])
+@pytest.mark.parametrize("lost", ["run.account", "run", "run.clients", "book.json", "both books"])
 def test_what_is_needed_to_go_on_and_missing_is_asked_for(place, untouched, lost):
     place.solve(watch=at(2))
     files = ["book.json", "book.json.lock"] if lost == "both books" else [lost]
@@ -252,12 +257,13 @@ def test_where_the_ledger_file_lies_is_no_part_of_a_run(place, tmp_path, monkeyp
         (place.folder / file).unlink()
     place.solve(watch=at(2))
     file = place.folder / "run"
-    checkpoint = load(file)
-    assert str(tmp_path) not in checkpoint.algorithm
-    assert "book=a path" in checkpoint.algorithm
-    save(file, replace(checkpoint, algorithm=checkpoint.algorithm.replace("a path", repr(old))))
+    part = load(file, ServerCheckpoint)
+    assert str(tmp_path) not in part.run.algorithm
+    assert "book=a path" in part.run.algorithm
+    known = part.run.algorithm.replace("a path", repr(old))
+    save(file, replace(part, run=replace(part.run, algorithm=known)))
     (tmp_path / "new").mkdir()
-    for name in ("book.json", "book.json.lock", "run", "run.account"):
+    for name in ("book.json", "book.json.lock", "run", "run.clients", "run.account"):
         (place.folder / name).rename(tmp_path / "new" / name)
     monkeypatch.chdir(tmp_path / "new")
     moved = replace(place, folder=Path())

@@ -21,6 +21,8 @@ from quorate.solution.configure import configure
 from quorate.statements import digest, statement_bytes
 
 FAIR = replace(PROBLEM, over_clients=qr.Mean(), local_constraint=qr.DemographicParity("sex", 0.3))
+PRIVATE = replace(PROBLEM, over_clients=qr.Mean())
+TOTAL = "maximum_epsilon = 1.0\nmaximum_delta = 1e-6"
 DEMAND = """
 [[policy.constraint]]
 kind = "demographic_parity"
@@ -65,6 +67,27 @@ VIOLATIONS = {
     "other version": ("allowed_versions", 'allowed_versions = ["9.9"]', PROBLEM, roles(), 120),
     "other server": ("allowed_servers", 'allowed_servers = ["friend"]', PROBLEM, roles(), 120),
     "no budget": ("maximum_epsilon", "maximum_epsilon = 1.0", PROBLEM, roles(), 120),
+    "too large an epsilon": (
+        "maximum_epsilon",
+        TOTAL,
+        replace(PRIVATE, privacy=qr.Budget(1.01, 1e-7)),
+        roles(),
+        120,
+    ),
+    "too large a delta": (
+        "maximum_delta",
+        TOTAL,
+        replace(PRIVATE, privacy=qr.Budget(0.5, 2e-6)),
+        roles(),
+        120,
+    ),
+    "an epsilon without a delta": (
+        "maximum_epsilon",
+        "maximum_epsilon = 1.0",
+        replace(PRIVATE, privacy=qr.Budget(0.5, 1e-7)),
+        roles(),
+        120,
+    ),
     "too loose a constraint": (
         "constraint",
         DEMAND,

@@ -1,4 +1,5 @@
-"""Checkpoints: the state of a run after a round, in one file, written by the one codec.
+"""Checkpoints: the state of a run after a round, in one file, written by the one codec. That of a
+private run has a second file (`quorate.engines.client_part`).
 
 A checkpoint belongs to (data, algorithm, seed): it is refused when one of them differs. It is
 written to a file beside the old one, which it then replaces in one step, so that a crash while
@@ -28,6 +29,7 @@ from quorate.storage import OWN, write_whole
 T = TypeVar("T")
 PATH = "a path"  # how every path is described
 Traffic = Mapping[tuple[str, str], tuple[int, int]]  # (message, "down" | "up") -> (count, bytes)
+Stored = tuple[tuple[NDArray[np.intp], Any], ...]  # (clients, their memory with clients leading)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +69,7 @@ class Memories:
             tuple(place), {number: group for number, group in groups.items() if number in used}
         )
 
-    def stored(self) -> tuple[tuple[NDArray[np.intp], Any], ...]:
+    def stored(self) -> Stored:
         """The groups, without the rows that newer groups replaced."""
         kept = []
         for number, (index, memory) in self.groups.items():
@@ -111,8 +113,7 @@ class Checkpoint:
     round: int
     state: Any
     ask: Round | Done
-    # (clients, their memory with clients leading)
-    memories: tuple[tuple[NDArray[np.intp], Any], ...]
+    memories: Stored
     turns: Annotated[NDArray[np.int64], Form("N")]  # messages each client has received
     traffic: tuple[tuple[str, str, int, int], ...]  # message, direction, count, bytes
     history: Any  # rows, see packed
@@ -126,8 +127,8 @@ def save(path: Path, value: object, *, secret: bool = False) -> None:
     write_whole(path, encode(value), OWN, destroy_old=secret)
 
 
-def load(path: Path, kind: type[T] = Checkpoint) -> T:
-    """The checkpoint in a file, which an engine wrote as a record of the class ``kind``.
+def load(path: Path, *kinds: type[T]) -> T:
+    """The checkpoint in a file, which an engine wrote as a record of one of these classes.
 
     Raises
     ------
@@ -144,7 +145,7 @@ def load(path: Path, kind: type[T] = Checkpoint) -> T:
             f"the checkpoint {path} cannot be read: {error}. Restore it from a copy, or begin a"
             " new run (resume=False)"
         ) from error
-    if type(value) is not kind:
+    if type(value) not in kinds:
         if type(value).__name__.endswith("Checkpoint"):
             raise CheckpointError(
                 f"{path} holds a checkpoint of another kind of engine: resume it with that one"
@@ -198,10 +199,10 @@ class RunFile:
             return f"nothing was saved: to resume a run give {engine}"
         return f"the last finished round is in {self.path}: go on from it with resume=True"
 
-    def load(self, kind: type[T]) -> T:
-        """The checkpoint in the file, of an engine that writes ``kind``."""
+    def load(self, *kinds: type[T]) -> T:
+        """The checkpoint in the file, of an engine that writes one of these."""
         assert self.path is not None, "a run without a file cannot be resumed"
-        return load(self.path, kind)
+        return load(self.path, *kinds)
 
     def check(self, kept: Checkpoint) -> None:
         """Refuse a checkpoint of other data, another algorithm or another seed."""

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Block
+from quorate.engines.checkpoint import Stored
 from quorate.engines.engine import check_request
 from quorate.engines.in_flight import Flight, Kind
 from quorate.engines.run_record import RunRecord
 from quorate.rounds import Algorithm, Conclude, Round, combine, encoded_size
 
 Ids = NDArray[np.int64]
-Stored = tuple[tuple[NDArray[np.intp], Any], ...]  # (clients, their memory with clients leading)
 
 
 class Answers(NamedTuple):

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from quorate.arrays import Block, Streams, stream
 from quorate.engines import checkpoint as files
 from quorate.engines.checkpoint import Memories, Progress, RunFile, Traffic
+from quorate.engines.client_part import PartedFile, ServerCheckpoint
 from quorate.engines.consistency import check_rows, check_run
 from quorate.engines.engine import (
     ClientError,
@@ -65,7 +66,8 @@ class InProcess:
     ----------
     mode : "blocks", "each" or "bytes", see the module
     block_size : clients in a block at most
-    checkpoint : file to keep the run in (overwritten by a run that does not resume), or None
+    checkpoint : file to keep the run in (overwritten by a run that does not resume), or None; of a
+        private run the clients' memories and keys are in a second file, PATH.clients
     every : rounds between two writes of the checkpoint; the end, an interruption and a failure
         write it too
 
@@ -169,6 +171,7 @@ class _Job:
             here.blocks(engine.block_size) if together else [here.block(i) for i in range(self.n)]
         )
         self.file = RunFile.of(engine.checkpoint, files.describe(algorithm), federation, seed)
+        self.parted = None if self.file.path is None else PartedFile(self.file.path)
 
     # ---- one round
 
@@ -307,32 +310,36 @@ class _Job:
     def save(
         self, now: Progress, history: Sequence[dict[str, Any]], active: Sequence[tuple[int, ...]]
     ) -> None:
-        if self.file.path is None:
+        if self.file.path is None or self.parted is None:
             return
         sets = {ids: number for number, ids in enumerate(dict.fromkeys(active))}
-        files.save(
-            self.file.path,
-            files.Checkpoint(
-                **self.file.run,
-                round=now.round,
-                state=now.state,
-                ask=now.ask,
-                memories=now.memories.stored(),
-                turns=now.turns,
-                traffic=tuple((*key, *value) for key, value in now.traffic.items()),
-                history=files.packed(history),
-                active=(
-                    tuple(np.array(ids) for ids in sets),
-                    np.array([sets[ids] for ids in active], dtype=np.int64),
-                ),
+        kept = files.Checkpoint(
+            **self.file.run,
+            round=now.round,
+            state=now.state,
+            ask=now.ask,
+            memories=now.memories.stored(),
+            turns=now.turns,
+            traffic=tuple((*key, *value) for key, value in now.traffic.items()),
+            history=files.packed(history),
+            active=(
+                tuple(np.array(ids) for ids in sets),
+                np.array([sets[ids] for ids in active], dtype=np.int64),
             ),
-            secret=self.algorithm.private,
         )
+        if self.algorithm.private:
+            self.parted.save(kept)
+        else:
+            files.save(self.file.path, kept)
 
     def restored(self) -> tuple[Progress, list[dict[str, Any]], list[tuple[int, ...]]]:
-        kept = self.file.load(files.Checkpoint)
+        assert self.parted is not None
+        part = self.file.load(files.Checkpoint, ServerCheckpoint)
+        kept = part.run if isinstance(part, ServerCheckpoint) else part
         with refusing(self.file.path):
             self.file.check(kept)
+            if isinstance(part, ServerCheckpoint):
+                kept = self.parted.joined(kept, part.mark)
             first = self.blocks[0]
             Fields(self.n, kept.round, first.n_features).checkpoint(kept)
             check_run(kept, self.algorithm, first, self.n, self.algorithm.private, 0)

@@ -14,7 +14,8 @@ import numpy as np
 
 from quorate.arrays import Block, stream
 from quorate.engines.batching import Memories, Rows
-from quorate.engines.clients import Answers, Clients, Ids, Stored
+from quorate.engines.checkpoint import Stored
+from quorate.engines.clients import Answers, Clients, Ids
 from quorate.engines.engine import ClientError
 from quorate.engines.federated_data import FederatedData
 from quorate.rounds import (

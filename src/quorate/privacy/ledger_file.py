@@ -35,8 +35,8 @@ class Book:
     "releases"}], "chain"}``, the last three {client: [[mechanism, noise, count], ...]}: all that
     the run may release, what it may have released before it resumed, and what counts. ``state`` is
     "charged" until the run may answer and "open" until it has ended; ``turn`` counts how often it
-    resumed. The file is written whole and in one step, under a lock. Nobody but its owner may read
-    it, unless the owner lets them.
+    resumed. A run may have "about", texts by which people know it. The file is written whole and in
+    one step, under a lock. Nobody but its owner may read it, unless the owner lets them.
 
     Every writing adds to the chain a digest of the previous digest and of all runs. The lock file
     holds the number of runs and the digest, and so does a run that can resume, beside its
@@ -143,7 +143,12 @@ class Book:
         return _releases(self._one(self.runs(), name)["planned"])
 
     def open_run(
-        self, releases: Releases, budget: Budget, name: str = "", state: str = "open"
+        self,
+        releases: Releases,
+        budget: Budget,
+        name: str = "",
+        state: str = "open",
+        about: Mapping[str, str] | None = None,
     ) -> str:
         """Write what a run may release, unless that is too much; returns its id (``name``).
 
@@ -167,7 +172,7 @@ class Book:
                 "least": {},
                 "releases": plan,
             }
-            self._write([*runs, run])
+            self._write([*runs, run | ({"about": {**about}} if about else {})])
         return name
 
     def begin_run(self, name: str, keep: Callable[[], None]) -> None:

@@ -3,7 +3,8 @@
     NAME.partial/  config.toml    what is run; relative paths start here
                    lock           held by the process that works here; says which one it is
                    place          where this folder was when its relative paths were last found
-                   *.checkpoint   each model so far, with the clients' keys of noise (private runs)
+                   *.checkpoint   each model so far
+                   *.clients      beside it, in private runs, the clients' keys of noise
                    *.account      which run of the ledger file it is
                    *.points       the models of sections that are finished
                    finished/      the run's own folder while it is written

@@ -54,6 +54,7 @@ from quorate.sites.guard import (
 from quorate.sites.messages import Agree, Agreed, Introduce
 from quorate.sites.methods import method_of
 from quorate.sites.policy import Proposal, Refusal
+from quorate.sites.privacy_ledger import PrivateRun, SiteLedger, without_keys
 from quorate.sites.rows import OwnRows, Roles, Source, columns_of, of_site
 from quorate.sites.signatures import Sign, asked, signed, signer
 from quorate.sites.site_file import WatchedSite, secret_of
@@ -171,6 +172,7 @@ class Party:
         self.known: dict[str, Experiment] = {}  # by its name
         self.runs: dict[tuple[str, str], LocalRun] = {}
         make_folder(folder)
+        self.ledger = SiteLedger(folder, name, guard)
 
     def answer(self, sender: str, data: bytes) -> bytes:
         """The answer to any bytes, from whoever sent them: an upload, or why there is none.
@@ -281,8 +283,8 @@ class Party:
         """
         problem = stated(ask.problem.tobytes(), Problem)
         self.guard.judge(self._proposal(sender, ask, problem), OF_PROBLEM)
-        if problem.privacy is not None and self.guard.policy is not None:
-            raise _refusal("maximum_epsilon", "this version keeps no privacy ledger at a site.")
+        if problem.privacy is not None:
+            self.ledger.check_policy()
         self._check_selection(ask.roles)
         rows = self._rows(ask.roles)
         self.guard.judge(self._proposal(sender, ask, problem, rows), OF_ROWS)
@@ -365,6 +367,8 @@ class Party:
                 " this one another name.",
             )
         known = self._read(agreement)
+        if kept is None and known.problem.privacy is not None:
+            self.ledger.check_budget(known.problem.privacy)
         file = self._file(experiment, "agreed")
         if not file.exists():
             self._check_room()
@@ -456,8 +460,9 @@ class Party:
             if not algorithm.stateless:
                 memory = algorithm.client_start(known.rows_for(algorithm))
                 state = replace(state, memory=settled(memory))
-            run = LocalRun(state, algorithm)
-            self._keep(experiment, run)
+            run = new = LocalRun(state, algorithm)
+            charged = self._charged(known, experiment, run)
+            self.ledger.begin(algorithm, charged, lambda: self._keep(experiment, new))
         elif (run.state.method.tobytes(), run.state.seed) != (ask.method.tobytes(), ask.seed):
             raise ValueError(f"the run {ask.run!r:.40} was begun with another algorithm or seed.")
         return RunStarted(ask.run, run.state.turn)
@@ -477,6 +482,7 @@ class Party:
             raise ValueError("a certificate is computed from the rows exactly, without noise.")
         elif algorithm.held_out:
             self.guard.judge(replace(known.proposal, rows=known.held_rows), OF_ROWS)
+        self.ledger.check_noise(algorithm, known.problem)
         return algorithm.at_client(known.problem, known.metadata)
 
     def _stepped(self, sender: str, experiment: str, ask: Step) -> Stepped | Lost:
@@ -494,6 +500,7 @@ class Party:
         # a run may end while this site's last answer is on its way
         if ask.turn != state.turn and not (conclusion and ask.turn == state.turn - 1):
             return Lost(ask.run, state.turn)
+        self.ledger.check_answer(run.algorithm, self._charged(known, experiment, run))
         step = run.algorithm.on_client[type(ask.message)]
         memory, upload = step(
             state.memory if ask.turn == state.turn else state.before,
@@ -502,11 +509,12 @@ class Party:
             lambda p: stream(state.seed, block.names[p], state.turn),
         )
         if not conclusion:
+            memory, before = without_keys(run.algorithm, settled(memory), state.memory)
             new = replace(
                 state,
                 turn=state.turn + 1,
-                memory=settled(memory),
-                before=state.memory,
+                memory=memory,
+                before=before,
                 asked=mark,
                 answer=upload,
             )
@@ -516,6 +524,12 @@ class Party:
             else:
                 self._keep(experiment, run)
         return Stepped(ask.run, ask.turn, upload)
+
+    def _charged(self, known: Experiment, experiment: str, run: LocalRun) -> PrivateRun:
+        """By what the privacy ledger knows a run."""
+        method = hashlib.sha256(run.state.method.tobytes()).hexdigest()
+        rows = known.metadata.digests()[known.metadata.position(self.name)]
+        return PrivateRun(known.proposal.server, experiment, run.state.run, method, rows)
 
     def _run(self, known: Experiment, experiment: str, name: str) -> LocalRun | None:
         """A run that the site takes part in, from its disk where this process does not know it."""
@@ -529,7 +543,8 @@ class Party:
 
     def _keep(self, experiment: str, run: LocalRun) -> None:
         """Write where a run is, before anything of it leaves the site."""
-        write_whole(self._file(experiment, _plain_name(run.state.run)), encode(run.state), OWN)
+        file, secret = self._file(experiment, _plain_name(run.state.run)), run.algorithm.private
+        write_whole(file, encode(run.state), OWN, destroy_old=secret)
         self._remember(experiment, run)
 
     def _remember(self, experiment: str, run: LocalRun) -> None:

@@ -266,14 +266,18 @@ class Policy(Section):
     maximum_epsilon: Annotated[
         Positive | None,
         Says(
-            "a run has a privacy budget of epsilon {} at most",
+            "a run has a privacy budget, and all runs together spend epsilon {} at most",
             "a run needs no privacy budget",
             "1.0",
         ),
     ] = None
     maximum_delta: Annotated[
         Probability | None,
-        Says("the delta of its privacy budget is {} at most", "delta has no limit", "1e-6"),
+        Says(
+            "the delta of its privacy budget is {} at most, and epsilon is added up at this delta",
+            "delta has no limit, and no private run may begin where maximum_epsilon is stated",
+            "1e-6",
+        ),
     ] = None
     pinned_problems: Annotated[
         Digests,

@@ -59,7 +59,7 @@ class Solution:
     outcome : ``outcome.stop`` and, in words, ``outcome.text``
     rounds : finished rounds
     history : one row a round
-    certificate : recomputed independently of the algorithm
+    certificate : recomputed independently of the algorithm; None of a private run across sites
     clients : one row a client
     ledger : of a private run, what every client has spent; None else. Such a run's certificate,
         clients, notes and seconds come from the rows themselves: they are for the owners, and no

@@ -60,7 +60,7 @@ def solve(
     ----------
     fed : the rows by client; or the `Metadata` of rows that stay at their owners' sites, for an
         engine that reaches these. Then the checks that read rows are left out: ``calibration`` and
-        ``trivial`` are None
+        ``trivial`` are None, and so is the ``certificate`` of a private run
     algorithm : such as ``Bundle()`` (the default for several clients), ``RankADMM()`` (for the rows
         of one), ``InteriorPoint()`` (with constraints and up to 500 coefficients), ``ProximalAL()``
         (with more), ``AsyncDRO()`` (for smooth losses where the problem is not convex or the engine
@@ -235,6 +235,9 @@ def conclude(finished: Finished) -> Solution:
     plan, run = finished.plan, finished.run
     problem, data, concrete, method = plan.problem, plan.data, plan.concrete, plan.method
     answer = _answer(method, run)
+    if problem.privacy is not None and isinstance(data, Metadata):
+        solution = _without_certificate(finished, answer)
+        return replace(solution, seconds=time.perf_counter() - began)
     aside = plan.engine.aside() if hasattr(plan.engine, "aside") else plan.engine
     certificate, duals, side, limits = prove(
         problem, data, method, run, answer, aside, finished.seed
@@ -273,6 +276,34 @@ def conclude(finished: Finished) -> Solution:
         log=run.log,
         calibration=calibrated(problem, data, answer.w) if isinstance(data, Federation) else None,
         inputs=Inputs.of(problem.loss, data),
+    )
+
+
+def _without_certificate(finished: Finished, answer: Answer) -> Solution:
+    """The solution of a private run whose rows are at their owners' sites: public numbers, and what
+    the sites answered with noise. A certificate, computed from the rows without noise, stays there.
+    """
+    plan, run, ledger = finished.plan, finished.run, finished.ledger
+    assert ledger is not None, "a private run has a ledger"
+    clients = [{"client": name, "n": ledger.sizes[name]} for name in plan.data.clients]
+    withheld: Any = None
+    return Solution(
+        problem=plan.problem,
+        w=answer.w,
+        duals=None,
+        outcome=run.outcome,
+        rounds=run.rounds,
+        ledger=ledger,
+        history=[_named_row(row, plan.data.clients) for row in run.history],
+        certificate=withheld,
+        clients=_with_bytes(clients, [run]),
+        messages=_merged(run.messages),
+        notes=(),
+        seconds=0.0,
+        copies=answer.copies,
+        state=run.state,
+        log=run.log,
+        inputs=Inputs.of(plan.problem.loss, plan.data),
     )
 
 

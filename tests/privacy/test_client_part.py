@@ -1,0 +1,146 @@
+"""The two files of a private run's checkpoint: where the keys are, and what a crash leaves."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from charged import Killed, T, at
+
+from quorate.engines import inprocess
+from quorate.engines.checkpoint import CheckpointError, load, save
+from quorate.engines.client_part import ClientsCheckpoint, PartedFile, ServerCheckpoint
+
+
+def seen_by(place):
+    """All bytes of the server's file after every round, and all keys and memories."""
+    written, kept = [], []
+
+    def watch(row, state):
+        if row["round"] > 1:
+            written.append((place.folder / "run").read_bytes())
+            kept.extend(load(place.folder / "run.clients", ClientsCheckpoint).generations)
+
+    return watch, written, kept
+
+
+def test_no_key_and_no_memory_of_a_client_is_in_the_servers_file(place):
+    watch, written, kept = seen_by(place)
+    place.solve(noise="secure", watch=watch)
+    assert len(written) == T - 1
+    memories = [memory for each in kept for _, memory in each.memories]
+    parts = [row.tobytes() for m in memories for row in (*m.secret, *m.z, *m.dual) if row.any()]
+    assert {len(m.secret[0]) for m in memories} == {32}
+    assert len(parts) > 3 * T
+    assert not [part for part in parts for data in written if part in data]
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022])
+def test_nobody_else_may_read_either_file(place, mask):
+    place.folder.chmod(0o755)  # a file is at most as open as its folder
+    before = os.umask(mask)
+    try:
+        place.solve(noise="secure", watch=at(2))
+    finally:
+        os.umask(before)
+    for name in ("run", "run.clients"):
+        assert stat.S_IMODE((place.folder / name).stat().st_mode) == 0o600
+
+
+def test_the_keys_that_the_clients_file_held_before_are_overwritten(place):
+    place.solve(noise="secure", watch=at(2))
+    memory = load(place.folder / "run.clients", ClientsCheckpoint).generations[0].memories[0][1]
+    os.link(place.folder / "run.clients", place.folder / "witness")
+    place.solve(noise="secure", resume=True, watch=at(3))
+    assert memory.secret[0].tobytes() in (place.folder / "run.clients").read_bytes()
+    assert not any((place.folder / "witness").read_bytes())
+
+
+@pytest.mark.parametrize("every", [1, 2])
+@pytest.mark.parametrize("k", range(1, T + 2))
+@pytest.mark.parametrize("book", ["book.json", None])
+def test_a_crash_between_both_files_changes_no_bit_of_the_run(place, monkeypatch, k, every, book):
+    place.book = book
+    monkeypatch.setattr(os, "urandom", lambda n: bytes(n * [7]))
+    options = {"noise": "secure", "engine": inprocess.InProcess(every=every)}
+    whole = place.solve(checkpoint="whole", **options)
+    for name in ("book.json", "book.json.lock"):
+        (place.folder / name).unlink(missing_ok=True)
+    real, count = inprocess.files.save, [0]
+
+    def dying(path, value, **more):
+        if isinstance(value, ServerCheckpoint):
+            count[0] += 1
+            if count[0] == k:
+                raise Killed
+        real(path, value, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(inprocess.files, "save", dying)
+        if k <= 1 + -(-T // every):
+            with pytest.raises(Killed):
+                place.solve(**options)
+        else:
+            place.solve(**options)
+    begun = (place.folder / "run").is_file() or book is not None
+    assert begun == (k > 1 or book is not None)
+    again = place.solve(resume=begun, **options)
+    assert again.w.tobytes() == whole.w.tobytes()
+    assert np.asarray(again.copies).tobytes() == np.asarray(whole.copies).tobytes()
+
+
+def test_a_crash_right_after_a_run_has_gone_on_changes_no_bit(place, monkeypatch):
+    """The first checkpoint that the new process writes is of the run of the old one."""
+    monkeypatch.setattr(os, "urandom", lambda n: bytes(n * [7]))
+    place.book = None
+    whole = place.solve(checkpoint="whole", noise="secure")
+    place.solve(noise="secure", watch=at(2))
+    real = inprocess.files.save
+
+    def dying(path, value, **more):
+        if isinstance(value, ServerCheckpoint):
+            raise Killed
+        real(path, value, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(inprocess.files, "save", dying)
+        with pytest.raises(Killed):
+            place.solve(noise="secure", resume=True)
+    assert place.solve(noise="secure", resume=True).w.tobytes() == whole.w.tobytes()
+
+
+def test_files_of_two_runs_or_of_rounds_far_apart_do_not_go_together(place, untouched):
+    place.book = None
+    for name, end in (("run", 1), ("other", 1)):
+        place.solve(checkpoint=name, noise="secure", watch=at(end))
+        place.solve(checkpoint=name, noise="secure", watch=at(end + 1), resume=True)
+    untouched()
+    mine = place.folder / "run.clients"
+    part = load(mine, ClientsCheckpoint)
+    shutil.copy(place.folder / "other.clients", mine)
+    with pytest.raises(CheckpointError, match=r"run\.clients is of another run than run: restore"):
+        place.solve(resume=True, noise="secure")
+    save(mine, replace(part, generations=part.generations[1:]))
+    with pytest.raises(CheckpointError, match=r"run\.clients is of other rounds than run"):
+        place.solve(resume=True, noise="secure")
+    mine.write_bytes(mine.read_bytes()[:-1])
+    with pytest.raises(CheckpointError, match=r"run\.clients cannot be read"):
+        place.solve(resume=True, noise="secure")
+
+
+def test_a_checkpoint_in_one_file_is_read_and_parted(place):
+    place.book = None
+    whole = place.solve(checkpoint="whole")
+    place.solve(watch=at(2))
+    file, clients = place.folder / "run", place.folder / "run.clients"
+    part = load(file, ServerCheckpoint)
+    save(file, PartedFile(file).joined(part.run, part.mark))
+    clients.unlink()
+    place.solve(resume=True, watch=at(3))
+    assert load(file, ServerCheckpoint).run.round == 3
+    assert clients.is_file()
+    assert place.solve(resume=True).w.tobytes() == whole.w.tobytes()
