@@ -27,10 +27,9 @@ from quorate.engines.flower import (
     export_app,
     guarded,
     job_folder,
-    package_digest,
     simulate,
 )
-from quorate.engines.flower.bundle import ERROR, PACKAGE
+from quorate.engines.flower.bundle import ERROR
 from quorate.engines.flower.deployment import _quoted
 from quorate.engines.flower.envelope import MalformedError, RefusedError, answer_in, opened, sealed
 from quorate.engines.flower.guard import (
@@ -40,6 +39,7 @@ from quorate.engines.flower.guard import (
     stand_before,
 )
 from quorate.engines.flower.transport import FAILED, LOST, STEP
+from quorate.engines.software import PACKAGE, package_digest
 from quorate.sites import flower_app
 from quorate.storage import Lock
 
@@ -680,7 +680,7 @@ def test_a_bundle_holds_a_job_and_two_stubs_that_only_assign_an_app(tmp_path: Pa
 
 @pytest.mark.parametrize("name", ["", "../up", "a/b", "-x", "a" * 64, "a\nb"])
 def test_the_name_of_an_experiment_is_no_way_out_of_its_folder(tmp_path: Path, name: str):
-    with pytest.raises(FlowerError, match="the experiment of the job is"):
+    with pytest.raises(ValueError, match="the name of the experiment is"):
         export_app(tmp_path, JOB | {"experiment": name}, NAMES)
     assert not [*tmp_path.iterdir()]
 

@@ -18,7 +18,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from quorate.engines.flower.bundle import ERROR, job_folder, package_digest
+from quorate.engines.flower.bundle import ERROR, job_folder
 from quorate.engines.flower.envelope import (
     LARGEST,
     Envelope,
@@ -36,6 +36,7 @@ from quorate.engines.flower.transport import (
     MakeMessage,
     flower_message,
 )
+from quorate.engines.software import package_digest
 from quorate.storage import Lock, make_folder, write_whole
 from quorate.text import shown
 

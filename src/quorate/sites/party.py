@@ -24,7 +24,7 @@ from quorate.algorithms.alternatives import check_requirements
 from quorate.algorithms.method import Method
 from quorate.arrays import Block, stream
 from quorate.codec import FIELDS, home
-from quorate.engines.flower.bundle import package_digest
+from quorate.engines.software import package_digest
 from quorate.engines.wire import (
     Envelope,
     Failed,

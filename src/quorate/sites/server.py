@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from quorate.algorithms.method import Method
+from quorate.engines.job import DONE, EXPERIMENT
 from quorate.engines.network import Network
 from quorate.engines.transport import Transport
 from quorate.problem.problem import Problem
@@ -24,7 +25,7 @@ from quorate.solution.solve import solve
 from quorate.statements import stated, statement_bytes
 from quorate.storage import OWN, make_folder, write_whole
 
-DONE, STATE, SOLUTION, SIGNED = "done", "server.checkpoint", "solution.qr", "signed.qrt"
+STATE, SOLUTION, SIGNED = "server.checkpoint", "solution.qr", "signed.qrt"
 SETTINGS = ("tol", "atol", "max_rounds", "seed")  # of ``solve``, that a job may have
 
 
@@ -49,7 +50,7 @@ def job_of(
     if odd := sorted({*settings} - {*SETTINGS}):
         raise TypeError(f"a job has no setting {odd[0]!r}; it has {', '.join(SETTINGS)}.")
     return {
-        "experiment": experiment,
+        EXPERIMENT: experiment,
         "problem": _text(statement_bytes(problem)),
         "algorithm": "" if algorithm is None else _text(statement_bytes(algorithm)),
         "roles": "" if roles is None else roles.text(),
@@ -75,7 +76,7 @@ def serve(transport: Transport, folder: Path, job: Mapping[str, str]) -> None:
     signed = SignedAnswers()
     agreement = agree(
         transport,
-        job["experiment"],
+        job[EXPERIMENT],
         problem,
         roles=job["roles"],
         patience=patience,
