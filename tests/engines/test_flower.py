@@ -509,7 +509,7 @@ def test_one_message_at_a_time_even_where_an_earlier_process_was_left_over(
     monkeypatch.setattr(flower_app, "PATIENCE", 0.2)
     left_over = Lock(tmp_path / flower_app.LOCK)
     assert left_over.take()
-    with pytest.raises(RefusedError, match="another process of the site is still at work"):
+    with pytest.raises(RefusedError, match="the site could not answer"):
         answer_in(step(sealed("data", b"x"), tmp_path))
     assert echo.asked == []
     left_over.free()
@@ -603,7 +603,7 @@ def test_the_server_needs_its_folder_its_software_and_no_other_server(
     assert other.take()
     monkeypatch.setattr(flower_app, "PATIENCE", 0.1)
     variable = {flower_app.SERVER_VARIABLE: str(tmp_path)}
-    with pytest.raises(RefusedError, match="another process of the server of this job"):
+    with pytest.raises(TimeoutError, match="another process of the server of this job"):
         flower_app.run_job(Grid(), job, "", flower_stand_in.serve, environment=variable)
     other.free()
 

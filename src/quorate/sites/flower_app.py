@@ -12,9 +12,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -248,15 +247,6 @@ def _serve(transport: FlowerTransport, folder: Path, job: Mapping[str, str]) -> 
     serve(transport, folder, job)
 
 
-@contextmanager
-def _alone(folder: Path, what: str) -> Iterator[None]:
-    """Wait until no other process, such as one that a crash left over, works in a folder."""
-    lock, end = Lock(folder / LOCK), time.monotonic() + PATIENCE
-    while not lock.take():
-        if time.monotonic() > end:
-            raise RefusedError(f"another process of {what} is still at work after {PATIENCE:.0f} s")
-        time.sleep(0.05)
-    try:
-        yield
-    finally:
-        lock.free()
+def _alone(folder: Path, who: str) -> AbstractContextManager[None]:
+    """Keep out other processes, such as one that a crash left over, while one works in a folder."""
+    return Lock(folder / LOCK).alone(f"another process of {who} is at work", PATIENCE)
