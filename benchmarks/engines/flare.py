@@ -50,7 +50,7 @@ from quorate.sites.server import SOLUTION  # noqa: E402
 LIMITS = {3: 15.0, 10: 60.0}  # milliseconds of a round, by the number of sites
 SAMPLE = 500  # rounds between two looks at memory and threads
 GROWTH = 1.25  # of memory and threads between round 500 and the last
-ROUNDS = {"rounds": 200, "memory": 3000, "kills": 600}
+ROUNDS = {"rounds": 200, "memory": 3000, "kills": 400}
 KILLS = ("a site's job", "a site and its daemon", "the server's job", "the server and its daemon")
 
 
@@ -60,7 +60,7 @@ def main() -> None:
     )
     parser.add_argument("what", choices=ROUNDS)
     parser.add_argument("--sites", type=int, default=3)
-    parser.add_argument("--rounds", type=int, help="200, 3,000 of memory, 600 of kills")
+    parser.add_argument("--rounds", type=int, help="200, 3,000 of memory, 400 of kills")
     parser.add_argument("--algorithm", choices=owners.ALGORITHMS, default="AFL")
     parser.add_argument("--folder", type=Path, help="for all files, which stay there")
     given = parser.parse_args()
@@ -135,7 +135,7 @@ def timed(
     first, cpu = reached(poc), used(poc)
     looks: dict[str, list[tuple[float, int]]] = {}
     for at in [*range(SAMPLE, rounds, SAMPLE), rounds]:
-        awaited(lambda at=at: reached(poc) >= before + at, 900.0)
+        awaited(lambda at=at: reached(poc) >= before + at or not thread.is_alive(), 900.0, 0.2)
         spent = (used(poc) - cpu) / max(reached(poc) - first, 1)
         for role, one in roles(poc) if memory else ():
             with suppress(Exception):  # a process may end meanwhile
@@ -242,12 +242,12 @@ def used(poc: Poc) -> float:
     return total
 
 
-def awaited(there: Callable[[], bool], seconds: float) -> None:
+def awaited(there: Callable[[], bool], seconds: float, pause: float = 0.02) -> None:
     end = time.monotonic() + seconds
     while not there():
         if time.monotonic() > end:
             raise TimeoutError(f"did not happen within {seconds:.0f} s")
-        time.sleep(0.02)
+        time.sleep(pause)
 
 
 if __name__ == "__main__":
