@@ -58,7 +58,7 @@ from quorate.sites.signatures import Sign, asked, signed, signer
 from quorate.sites.site_file import read_site
 from quorate.solution.configure import setting_of
 from quorate.statements import digest, stated
-from quorate.storage import OWN, Lock, make_folder, write_whole
+from quorate.storage import OWN, Lock, make_folder, read_in_turns, write_in_turns, write_whole
 
 LARGEST = 2**28  # bytes of a message
 KEPT = 8  # runs of stateless algorithms that a process knows
@@ -408,7 +408,8 @@ class Party:
 
     def _keep(self, experiment: str, run: Run) -> None:
         """Write where a run is, before anything of it leaves the site."""
-        write_whole(self._file(experiment, _plain_name(run.state.run)), encode(run.state), OWN)
+        state = run.state
+        write_in_turns(self._file(experiment, _plain_name(state.run)), state.turn, encode(state))
         self.runs[experiment, run.state.run] = run
 
     def _forget_all_but(self, most: int) -> None:
@@ -428,7 +429,9 @@ class Party:
     def _kept(self, experiment: str, name: str, kind: type) -> Any:
         """A record from the site's disk; None where there is none, or one that is damaged."""
         try:
-            kept = decode(self._file(experiment, name).read_bytes())
+            file = self._file(experiment, name)
+            data = read_in_turns(file) if kind is RunState else file.read_bytes()
+            kept = None if data is None else decode(data)
         except (FileNotFoundError, CodecError):
             return None
         return kept if isinstance(kept, kind) else None
