@@ -1,218 +1,195 @@
 """NVIDIA FLARE with real processes and TLS on one machine: time a round, memory, and faults.
 
-    python benchmarks/engines/flare.py WORKSPACE               # everything, about 12 minutes
-    python benchmarks/engines/flare.py WORKSPACE --only kills  # or: rounds, sites, long
+    python benchmarks/engines/flare.py rounds --sites 3    # time of a round, and where it goes
+    python benchmarks/engines/flare.py rounds --sites 10
+    python benchmarks/engines/flare.py memory              # over 3,000 rounds
+    python benchmarks/engines/flare.py kills               # four faults in one run
 
-Needs ``pip install quorate[flare]``. Daemons of the server and of every site run as in production;
-each job is a process of its own at each of them.
+Needs ``pip install quorate[flare]``. Daemons of the server and of every site run as in production,
+each job is a process of its own at each of them, and at the sites quorate's own party answers: a
+table, a policy, an audit log. ``owners.py`` beside this file has the tables and the algorithms;
+messages have 50 KB each way.
 
-- ``rounds``: 3 sites, 200 rounds of 50 KB each way. Wall time of a round at the server, and the
-  user and system time of all of FLARE's processes during the loop.
-- ``sites``: the same with 10 sites.
-- ``long``: 3,000 rounds with 3 sites; memory and threads of each process every 500 rounds.
+- ``rounds``: wall time of a round at the server, user and system time of all of FLARE's processes,
+  and the same run with the sites as functions of one process, by what a message costs there.
+- ``memory``: memory and threads of each process every 500 rounds.
 - ``kills``: a site's job, a site with its daemon, the server's job, and the server with its daemon
   are killed (SIGKILL) one after the other, and a supervisor submits the same job until the run has
-  ended. The result must have the same bits as that of a run in one process without FLARE.
+  ended. Its model must have the same bits as that of an undisturbed run.
 
 Targets: 15 ms a round with 3 sites and 60 ms with 10, on a machine that does nothing else; memory
 and threads of every process at the end at most 1.25 times those after 500 rounds; the same bits.
-
-The run itself is a stand-in (``tests/flare_standin.py``): sites with a state on disk that must be
-stepped exactly once. Another run takes its place in ``RUN``.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 import os
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 
 HOME = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(HOME / "src"), str(HOME / "tests")]
+sys.path[:0] = [str(HOME / "src"), str(HOME / "benchmarks"), str(Path(__file__).parent)]
 
-import flare_standin  # noqa: E402  (stands beside the tests that share it)
+import measure  # noqa: E402
+import owners  # noqa: E402
 
-from quorate.engines.flare import ALLOWED, Poc, Supervisor, export_job  # noqa: E402
+import quorate as qr  # noqa: E402
+from quorate.engines.flare import Poc, Supervisor, export_job  # noqa: E402
 from quorate.engines.flare.local import HOST, Process, tagged  # noqa: E402
+from quorate.engines.job import DONE  # noqa: E402
+from quorate.sites.server import SOLUTION  # noqa: E402
 
-SIZE = 6250  # numbers of 8 bytes in a message
-TARGETS = {3: 15.0, 10: 60.0}  # milliseconds of a round, by the number of sites
+LIMITS = {3: 15.0, 10: 60.0}  # milliseconds of a round, by the number of sites
 SAMPLE = 500  # rounds between two looks at memory and threads
-MISSED: list[str] = []
 GROWTH = 1.25  # of memory and threads between round 500 and the last
+ROUNDS = {"rounds": 200, "memory": 3000, "kills": 400}
 KILLS = ("a site's job", "a site and its daemon", "the server's job", "the server and its daemon")
-
-
-@dataclass(frozen=True)
-class Run:
-    """What runs over FLARE, so that an algorithm can take the place of the stand-in."""
-
-    server: str  # class paths
-    site: str
-    job: Callable[[str, int, Mapping[str, str]], dict[str, str]]  # experiment, rounds, further
-    prepare: Callable[[Path, str], None]  # writes what a data owner has into a folder, by name
-    reached: Callable[[Path], int]  # the round that the server's folder has reached
-    result: Callable[[Path], str]  # the digest of the result in the server's folder
-    times: Callable[[Path], list[float]]  # seconds of the rounds of the last job
-    without: Callable[[list[str], int], str]  # the digest without FLARE
-
-
-def standin() -> Run:
-    def reached(folder: Path) -> int:
-        with suppress(OSError, ValueError):
-            return int((folder / "round").read_text())
-        return 0
-
-    def record(folder: Path) -> dict:
-        return json.loads((folder / "done").read_text())
-
-    return Run(
-        server="flare_standin.CountingServer",
-        site="flare_standin.CountingSite",
-        job=lambda name, rounds, more: {
-            **{"experiment": name, "rounds": str(rounds), "size": str(SIZE)},
-            **more,
-        },
-        prepare=lambda folder, name: folder.mkdir(parents=True, exist_ok=True),
-        reached=reached,
-        result=lambda folder: record(folder)["digest"],
-        times=lambda folder: record(folder)["times"],
-        without=lambda names, rounds: flare_standin.expected(names, rounds, SIZE),
-    )
-
-
-RUN = standin()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("workspace", type=Path)
-    parser.add_argument("--only", choices=("rounds", "sites", "long", "kills"))
+    parser.add_argument("what", choices=ROUNDS)
+    parser.add_argument("--sites", type=int, default=3)
+    parser.add_argument("--rounds", type=int, help="200, 3,000 of memory, 400 of kills")
+    parser.add_argument("--algorithm", choices=owners.ALGORITHMS, default="AFL")
+    parser.add_argument("--folder", type=Path, help="for all files, which stay there")
     given = parser.parse_args()
-    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
+    rounds = given.rounds or ROUNDS[given.what]
+    os.environ["PYTHONPATH"] = str(HOME / "src")
     os.environ["OMP_NUM_THREADS"] = "1"
-    print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores", flush=True)
-    stamp = f"{time.time():.0f}"
-    if given.only in (None, "rounds", "long", "kills"):
-        with started(given.workspace / "three", 3) as poc:
-            if given.only in (None, "rounds"):
-                timed(poc, f"rounds-{stamp}", 200)
-            if given.only in (None, "long"):
-                timed(poc, f"long-{stamp}", 3000)
-            if given.only in (None, "kills"):
-                kills(poc, f"kills-{stamp}", 200)
-    if given.only in (None, "sites"):
-        with started(given.workspace / "ten", 10) as poc:
-            timed(poc, f"sites-{stamp}", 200)
-    if MISSED:
-        raise SystemExit("missed: " + "; ".join(MISSED))
+    print(measure.machine("nvflare"), f"load {os.getloadavg()[0]:.1f}", flush=True)
+    targets = measure.Targets()
+    with ExitStack() as stack:
+        folder = given.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        sites = owners.make(folder / "owners", given.sites)
+        if given.what == "rounds":
+            spent = owners.profile(
+                owners.make(folder / "here", given.sites), folder, given.algorithm, rounds
+            )
+        poc = stack.enter_context(started(folder / "flare", sites))
+        if given.what == "kills":
+            kills(poc, given.algorithm, rounds, targets)
+        else:
+            timed(poc, given.algorithm, rounds, targets, given.what == "memory")
+    if given.what == "rounds":
+        columns = ["the same sites as functions of one process", "ms"]
+        print("\n" + measure.table(columns, [*spent.items()]))
+    print(f"load {os.getloadavg()[0]:.1f}")
+    targets.finish()
 
 
 @contextmanager
-def started(workspace: Path, count: int) -> Iterator[Poc]:
-    """A project with so many sites, all connected."""
+def started(workspace: Path, sites: dict[str, Path]) -> Iterator[Poc]:
+    """A project with these sites, all connected."""
     begun = time.perf_counter()
-    owners = {f"site-{i + 1}": workspace / "owners" / f"site-{i + 1}" for i in range(count)}
-    for name, folder in owners.items():
-        RUN.prepare(folder, name)
-    with Poc(workspace, owners, classes=(*ALLOWED, RUN.server, RUN.site)) as poc:
-        print(f"\n{count} sites, connected after {time.perf_counter() - begun:.1f} s", flush=True)
+    with Poc(workspace, sites) as poc:
+        print(f"{len(sites)} sites, connected after {time.perf_counter() - begun:.1f} s")
         yield poc
-        begun = time.perf_counter()
-    print(f"stopped in {time.perf_counter() - begun:.1f} s; left over: {len(tagged(workspace))}")
-
-
-def exported(poc: Poc, name: str, rounds: int, more: Mapping[str, str], limit: float) -> Path:
-    return export_job(
-        poc.workspace / "jobs",
-        name,
-        RUN.job(name, rounds, more),
-        len(poc.sites),
-        sites=list(poc.sites),
-        call_timeout=limit,
-        server=RUN.server,
-        site=RUN.site,
-    )
+    if left := tagged(workspace.absolute()):
+        raise RuntimeError(f"{len(left)} processes are left over")
 
 
 def supervised(
-    poc: Poc, job: Path, done: Path, pause: float
+    poc: Poc, name: str, algorithm: str, rounds: int, limit: float = 60.0
 ) -> tuple[threading.Thread, Supervisor]:
-    """A supervisor in a thread of its own."""
+    """A job, and a supervisor in a thread of its own."""
     begun = time.perf_counter()
 
     def progress(text: str) -> None:
         print(f"  {time.perf_counter() - begun:6.1f} s  {text}", flush=True)
 
-    supervisor = Supervisor(job, poc.connect, done.exists, pause=pause, progress=progress)
-    thread = threading.Thread(target=supervisor.run)
+    folder = export_job(
+        poc.workspace / "jobs",
+        name,
+        owners.job(name, algorithm, rounds),
+        len(poc.sites),
+        sites=list(poc.sites),
+        call_timeout=limit,
+    )
+    done = poc.runs / name / DONE
+    supervisor = Supervisor(folder, poc.connect, done.exists, pause=2.0, progress=progress)
+    thread = threading.Thread(target=supervisor.run, daemon=True)
     thread.start()
     return thread, supervisor
 
 
-def timed(poc: Poc, name: str, rounds: int) -> None:
-    """Rounds without faults and without a disk: their time, and what the processes use."""
-    print(f"\n{rounds} rounds of {SIZE * 8 / 1000:.0f} KB, {len(poc.sites)} sites")
-    job, folder = exported(poc, name, rounds, {"persist": "no"}, 60.0), poc.runs / name
-    thread, _ = supervised(poc, job, folder / "done", 2.0)
-    awaited(lambda: RUN.reached(folder) > 0, 120.0)
-    first, before, load = RUN.reached(folder), used(poc), os.getloadavg()[0]
-    print("  | round | process | RSS MB | threads |")
+def timed(
+    poc: Poc, algorithm: str, rounds: int, targets: measure.Targets, memory: bool
+) -> qr.Solution:
+    """Rounds without faults: their time, and what the processes use."""
+    name = f"rounds-{time.time():.0f}"
+    print(f"\n{name}: {rounds} rounds of {algorithm}, {len(poc.sites)} sites", flush=True)
+    before = reached(poc)
+    thread, _ = supervised(poc, name, algorithm, rounds)
+    awaited(lambda: reached(poc) > before + 10, 180.0)
+    first, cpu = reached(poc), used(poc)
     looks: dict[str, list[tuple[float, int]]] = {}
-    spent = 0.0
     for at in [*range(SAMPLE, rounds, SAMPLE), rounds]:
-        awaited(lambda at=at: RUN.reached(folder) >= at, 600.0)
-        if at == rounds:
-            spent = (used(poc) - before) / (at - first)
-        for role, one in roles(poc):
-            with suppress(Exception):
+        awaited(lambda at=at: reached(poc) >= before + at or not thread.is_alive(), 900.0, 0.2)
+        spent = (used(poc) - cpu) / max(reached(poc) - first, 1)
+        for role, one in roles(poc) if memory else ():
+            with suppress(Exception):  # a process may end meanwhile
                 look = one.memory_info().rss / 1e6, one.num_threads()
                 looks.setdefault(role, []).append(look)
-                print(f"  | {at} | {role} | {look[0]:.0f} | {look[1]} |", flush=True)
+                print(f"  round {at}, {role}: {look[0]:.0f} MB, {look[1]} threads", flush=True)
     thread.join()
-    low, middle, high = np.percentile(np.array(RUN.times(folder)[1:]) * 1000, [10, 50, 90])
-    print(f"  a round: {middle:.1f} ms (p10 {low:.1f}, p90 {high:.1f}), CPU {spent * 1000:.1f} ms")
-    print(f"  load before and after: {load:.1f}, {os.getloadavg()[0]:.1f}")
-    if (target := TARGETS.get(len(poc.sites), np.inf)) < middle:
-        MISSED.append(f"{len(poc.sites)} sites: {middle:.1f} ms a round, target {target:.0f}")
+    solution = result(poc, name)
+    steps = 1000 * np.diff([row["time"] for row in solution.history])
+    low, middle, high = np.percentile(steps, [10, 50, 90])
+    rows = [
+        ("median ms a round", middle),
+        ("10 % are below", low),
+        ("10 % are above", high),
+        ("CPU ms a round, all processes", 1000 * spent),
+        ("rounds", solution.rounds),
+    ]
+    print("\n" + measure.table(["over FLARE", ""], rows), flush=True)
+    if not memory and (limit := LIMITS.get(len(poc.sites))):
+        targets.need(middle <= limit, f"{limit:.0f} ms a round with {len(poc.sites)} sites")
     for role, seen in looks.items():
-        for what, first_look, last in zip(("RSS", "threads"), seen[0], seen[-1], strict=True):
-            if last > GROWTH * first_look:
-                MISSED.append(f"{role}: {what} from {first_look:.0f} to {last:.0f}")
-    compare(poc, folder, rounds)
+        for what, begin, last in zip(("memory", "threads"), seen[0], seen[-1], strict=True):
+            holds = last <= GROWTH * begin
+            targets.need(holds, f"{what} of {role} stay, {begin:.0f} and {last:.0f}")
+    compare(poc, solution, algorithm, rounds, targets)
+    return solution
 
 
-def kills(poc: Poc, name: str, rounds: int) -> None:
-    """Four faults in one run."""
-    print(f"\n{rounds} rounds with four faults, {len(poc.sites)} sites")
-    more = {"persist": "yes", "pause": "0.05"}
-    job, folder = exported(poc, name, rounds, more, 5.0), poc.runs / name
-    begun = time.perf_counter()
-    thread, supervisor = supervised(poc, job, folder / "done", 2.0)
-    site = next(iter(poc.sites))
-    for number, what in enumerate(KILLS, 1):
-        at = number * rounds // 5
-        awaited(lambda at=at: RUN.reached(folder) >= at, 300.0)
-        print(f"  killed {what} after round {RUN.reached(folder)}", flush=True)
-        hit(poc, what, site)
-        began = time.perf_counter()
-        awaited(lambda at=at: RUN.reached(folder) > at + 5, 300.0)
-        print(f"  goes on after {time.perf_counter() - began:.0f} s", flush=True)
+def kills(poc: Poc, algorithm: str, rounds: int, targets: measure.Targets) -> None:
+    """Four faults in one run, whose model has the bits of an undisturbed run."""
+    whole = timed(poc, algorithm, rounds, measure.Targets(), memory=False)
+    name = f"kills-{time.time():.0f}"
+    print(f"\n{name}: {rounds} rounds with four faults", flush=True)
+    start, begun, rows = reached(poc), time.perf_counter(), []
+    thread, supervisor = supervised(poc, name, algorithm, rounds, limit=5.0)
+    for number, what in enumerate(KILLS):
+        at = start + 20 + number * rounds // 6
+        awaited(lambda at=at: reached(poc) >= at, 300.0)
+        hit(poc, what, next(iter(poc.sites)))
+        after, began = reached(poc), time.perf_counter()
+        awaited(lambda after=after: reached(poc) > after + 10, 300.0)
+        seconds = time.perf_counter() - began
+        print(f"  killed {what} after {after - start} messages", flush=True)
+        rows.append((what, after - start, seconds))
+    unfinished = not (poc.runs / name / DONE).exists()
     thread.join()
-    print(f"  submissions: {len(supervisor.ids)}, {time.perf_counter() - begun:.0f} s in all")
-    compare(poc, folder, rounds)
+    columns = ["killed", "messages answered", "seconds until the run went on"]
+    print("\n" + measure.table(columns, rows))
+    seconds = time.perf_counter() - begun
+    print(f"{len(supervisor.ids)} submissions, {seconds:.0f} s in all")
+    targets.need(unfinished, "the run went on after the last fault")
+    killed = result(poc, name)
+    targets.need(killed.rounds == whole.rounds, "both runs have as many rounds")
+    targets.need(killed.w.tobytes() == whole.w.tobytes(), "both models have the same bits")
 
 
 def hit(poc: Poc, what: str, site: str) -> None:
@@ -227,13 +204,23 @@ def hit(poc: Poc, what: str, site: str) -> None:
         one.kill()
 
 
-def compare(poc: Poc, folder: Path, rounds: int) -> None:
-    """End with an error unless the result has the bits of a run without FLARE."""
-    result, needed = RUN.result(folder), RUN.without(list(poc.sites), rounds)
-    short = hashlib.sha256(result.encode()).hexdigest()[:12]
-    if result != needed:
-        raise SystemExit(f"the result ({result}) differs from that without FLARE ({needed})")
-    print(f"  same bits as without FLARE ({short})", flush=True)
+def result(poc: Poc, name: str) -> qr.Solution:
+    """The solution in the server's folder."""
+    return qr.load(poc.runs / name / SOLUTION)
+
+
+def compare(
+    poc: Poc, there: qr.Solution, algorithm: str, rounds: int, targets: measure.Targets
+) -> None:
+    """Hold the model against that of a run in one process, whose sums may be rounded otherwise."""
+    here = owners.in_one_process(poc.sites, algorithm, rounds)
+    apart = float(np.abs(here.w - there.w).max() / np.abs(here.w).max())
+    targets.need(apart <= 1e-12, f"the model is that of one process, {apart:.1e} apart")
+
+
+def reached(poc: Poc) -> int:
+    """How many messages the first site has answered, of all runs."""
+    return owners.answered(next(iter(poc.sites.values())))
 
 
 def roles(poc: Poc) -> Iterator[tuple[str, Process]]:
@@ -249,18 +236,18 @@ def used(poc: Poc) -> float:
     """User and system seconds of all processes of the project."""
     total = 0.0
     for one in tagged(poc.workspace):
-        with suppress(Exception):
+        with suppress(Exception):  # a process may end meanwhile
             times = one.cpu_times()
             total += times.user + times.system
     return total
 
 
-def awaited(there: Callable[[], bool], seconds: float) -> None:
+def awaited(there: Callable[[], bool], seconds: float, pause: float = 0.02) -> None:
     end = time.monotonic() + seconds
     while not there():
         if time.monotonic() > end:
             raise TimeoutError(f"did not happen within {seconds:.0f} s")
-        time.sleep(0.02)
+        time.sleep(pause)
 
 
 if __name__ == "__main__":

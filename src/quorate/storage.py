@@ -8,7 +8,9 @@ moment. It is at most as open as its folder: in a folder that only its owner may
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import struct
 import sys
 import time
 from collections.abc import Iterator
@@ -67,6 +69,52 @@ def _write_all(file: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(file, rest) :]
+
+
+def write_in_turns(path: Path, number: int, data: bytes, *, destroy_old: bool = False) -> None:
+    """Write a file that is replaced many times a second: two records, written in turns.
+
+    After a crash `read_in_turns` gives this record or that of the number before. The file keeps
+    its place and its size, whose way to the disk takes longer than that of the record.
+    ``destroy_old``: a file that has become too small is overwritten before it goes.
+    """
+    first = _RECORD.pack(number, len(data))
+    record = first + hashlib.sha256(first + data).digest() + data
+    half = path.stat().st_size // 2 if path.exists() else 0
+    if len(record) > half:
+        half = len(record) + len(record) // 4
+        parts = [record.ljust(half, b"\0"), bytes(half)]
+        whole = parts[number % 2] + parts[1 - number % 2]
+        write_whole(path, whole, OWN, destroy_old=destroy_old)
+        return
+    with named_errors(path):
+        file = os.open(path, os.O_WRONLY | HERE | getattr(os, "O_BINARY", 0))
+        try:
+            os.lseek(file, half * (number % 2), os.SEEK_SET)
+            _write_all(file, record)
+            _sync_content(file)
+        finally:
+            os.close(file)
+
+
+def read_in_turns(path: Path) -> bytes | None:
+    """The last whole record of `write_in_turns`; None where there is none."""
+    content = path.read_bytes() if path.exists() else b""
+    half, last, whole = len(content) // 2, -1, None
+    for record in (content[:half], content[half:]):
+        if len(record) > _BEFORE:
+            first = record[: _RECORD.size]
+            number, size = _RECORD.unpack(first)
+            data = record[_BEFORE : _BEFORE + size]
+            digest = hashlib.sha256(first + data).digest()
+            if number > last and record[_RECORD.size : _BEFORE] == digest:
+                last, whole = number, data
+    return whole
+
+
+_RECORD = struct.Struct(">QQ")  # the number of a record and its size, before its digest
+_BEFORE = _RECORD.size + hashlib.sha256().digest_size  # bytes before the data
+_sync_content = getattr(os, "fdatasync", os.fsync)  # which leaves the file's date behind
 
 
 def append(path: Path, data: bytes, *, sync: bool = True) -> None:

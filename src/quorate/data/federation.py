@@ -404,8 +404,12 @@ class Federation:
     @property
     def alike(self) -> bool:
         """Whether all rows of a client count alike, at every client."""
-        weights = self.sample_weight or ()
-        return all(float(np.ptp(w)) <= 1e-12 * float(np.max(w)) for w in weights)
+        return all(self.rows_alike(i) for i in range(self.n_clients))
+
+    def rows_alike(self, i: int) -> bool:
+        """Whether all rows of client i count alike."""
+        weights = None if self.sample_weight is None else self.sample_weight[i]
+        return weights is None or bool(np.ptp(weights) <= 1e-12 * np.max(weights))
 
     @property
     def fitted(self) -> bool:

@@ -97,7 +97,7 @@ def introduced(asked: Asked, fed: Federation, i: int = 0, digest: str = "") -> I
         positive=fed.positive,
         named=fed.classes is not None,
         weight=float(len(y) if weights is None else weights.sum()),
-        alike=weights is None or bool(np.ptp(weights) <= 1e-12 * np.max(weights, initial=0.0)),
+        alike=fed.rows_alike(i),
         columns=tuple(columns),
         values={name: _values(columns[name]) for name in known},
         cells={

@@ -352,48 +352,53 @@ class Problem:
     def _concrete(self, data: Metadata) -> tuple[Problem, Metadata]:
         with without_values(self.privacy is not None):
             labels, server = self._labels(data), self._of_server(data)
-        predictor, ball = self.predictor, self.over_samples
+        predictor = self.predictor
         if hasattr(predictor, "sized"):
             several = len(labels) if self.loss.targets == "class" else None
             predictor = predictor.sized(data.n_features, several)
         if self.class_weight is not None:
             data = data.weighted(self._factors(data))
-        if (
-            isinstance(predictor, Softmax) and predictor.intercepts
-        ):  # from here on those of a feature of ones
+        if isinstance(predictor, Softmax) and predictor.intercepts:  # now of a feature of ones
             predictor, data = replace(predictor, intercepts=False), data.with_feature("1")
         local = stack(self.local_constraint, self, data, "local_constraint")
         glob = shared(self.constraint, self, data, server)
-        if isinstance(ball, Mean) and ball.label is not None and ball.code is None:
-            ball = replace(ball, code=label_code(ball.label, data, self.loss))
-        if isinstance(ball, WassersteinBall):
-            if isinstance(ball.radius, str):
-                raise ValueError(
-                    "radius='auto' is no number yet: quorate.solve reads it off the rows, and its"
-                    " solution.problem has it; quorate.default_radius(problem, fed) computes it."
-                )
-            radius = per_client(ball.radius, data.n_clients, data.clients, "radius")
-            ball = replace(ball, radius=radius, clip=ball.clip and not self._admits)
-        public = data.sizes
-        if self.privacy is not None:
-            public = self.privacy.sizes_of(data.clients, data.sizes)
-        public = public if self.class_weight is None else data.masses
-        over = among(self.over_clients, data.clients, getattr(self.privacy, "sizes", None))
-        clients = over.at(np.asarray(public), data.clients)
-        if by_rank(clients) and hasattr(clients, "rank_weights") and not hasattr(clients, "prior"):
-            _check_weights(
-                clients, np.asarray(clients.rank_weights(data.n_clients), float), data.n_clients
-            )
         concrete = replace(
             self,
             predictor=predictor,
-            over_samples=ball,
-            over_clients=clients,
+            over_samples=self._over_rows(data),
+            over_clients=self._over_clients(data),
             constraint=glob,
             local_constraint=local,
             class_weight=None,
         )
         return concrete, data
+
+    def _over_rows(self, data: Metadata) -> Any:
+        """What weighs the rows of each client, with the label's code or every client's radius."""
+        over = self.over_samples
+        if isinstance(over, Mean) and over.label is not None and over.code is None:
+            return replace(over, code=label_code(over.label, data, self.loss))
+        if not isinstance(over, WassersteinBall):
+            return over
+        if isinstance(over.radius, str):
+            raise ValueError(
+                "radius='auto' is no number yet: quorate.solve reads it off the rows, and its"
+                " solution.problem has it; quorate.default_radius(problem, fed) computes it."
+            )
+        radius = per_client(over.radius, data.n_clients, data.clients, "radius")
+        return replace(over, radius=radius, clip=over.clip and not self._admits)
+
+    def _over_clients(self, data: Metadata) -> Any:
+        """What weighs the clients, with its weights by the public sizes of their data."""
+        public = data.sizes
+        if self.privacy is not None:
+            public = self.privacy.sizes_of(data.clients, data.sizes)
+        public = public if self.class_weight is None else data.masses
+        over = among(self.over_clients, data.clients, getattr(self.privacy, "sizes", None))
+        clients, n = over.at(np.asarray(public), data.clients), data.n_clients
+        if by_rank(clients) and hasattr(clients, "rank_weights") and not hasattr(clients, "prior"):
+            _check_weights(clients, np.asarray(clients.rank_weights(n), float), n)
+        return clients
 
     def coded(self, fed: Federation, data: Metadata) -> Federation:
         """The rows as the concrete problem reads them, checked and coded at their owner.
@@ -621,7 +626,7 @@ def _check_rows(risk: RankRisk | TwoSided, fed: Federation) -> None:
     ranks = risk.rank_weights_below if isinstance(risk, TwoSided) else risk.rank_weights
     enough: set[int] = set()
     for i, (name, size) in enumerate(zip(fed.clients, fed.sizes.tolist(), strict=True)):
-        if fed.sample_weight is not None and np.ptp(fed.share(i)) > 1e-12 * fed.share(i).max():
+        if not fed.rows_alike(i):
             raise ValueError(
                 f"client {name!r} has rows of different weights, and {risk!r} ranks rows one by"
                 " one: leave the weights out (pooled() rather than pooled(prior)), or repeat rows."

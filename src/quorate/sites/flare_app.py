@@ -19,7 +19,7 @@ from typing import Protocol
 from nvflare.collab import collab  # pyright: ignore[reportMissingImports]
 from nvflare.collab.api.exceptions import RunAborted  # pyright: ignore[reportMissingImports]
 
-from quorate.engines.flare.job import DONE, DONE_HERE, experiment_of
+from quorate.engines.flare.job import DONE_HERE
 from quorate.engines.flare.place import filters, quiet, read_job, warning_about, working_folder
 from quorate.engines.flare.transport import (
     Answers,
@@ -28,6 +28,7 @@ from quorate.engines.flare.transport import (
     Proxy,
     failure,
 )
+from quorate.engines.job import DONE, experiment_of
 from quorate.storage import write_whole
 
 log = logging.getLogger(__name__)

@@ -12,13 +12,12 @@ from __future__ import annotations
 import json
 import logging
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from quorate.engines.flower.bundle import ERROR, job_folder, package_digest
+from quorate.engines.flower.bundle import ERROR, job_folder
 from quorate.engines.flower.envelope import (
     LARGEST,
     Envelope,
@@ -36,6 +35,7 @@ from quorate.engines.flower.transport import (
     MakeMessage,
     flower_message,
 )
+from quorate.engines.software import package_digest
 from quorate.storage import Lock, make_folder, write_whole
 from quorate.text import shown
 
@@ -247,15 +247,6 @@ def _serve(transport: FlowerTransport, folder: Path, job: Mapping[str, str]) -> 
     serve(transport, folder, job)
 
 
-@contextmanager
-def _alone(folder: Path, what: str) -> Iterator[None]:
-    """Wait until no other process, such as one that a crash left over, works in a folder."""
-    lock, end = Lock(folder / LOCK), time.monotonic() + PATIENCE
-    while not lock.take():
-        if time.monotonic() > end:
-            raise RefusedError(f"another process of {what} is still at work after {PATIENCE:.0f} s")
-        time.sleep(0.05)
-    try:
-        yield
-    finally:
-        lock.free()
+def _alone(folder: Path, who: str) -> AbstractContextManager[None]:
+    """Keep out other processes, such as one that a crash left over, while one works in a folder."""
+    return Lock(folder / LOCK).alone(f"another process of {who} is at work", PATIENCE)

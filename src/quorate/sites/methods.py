@@ -5,6 +5,7 @@ from __future__ import annotations
 from quorate.algorithms.federated.private_admm.client import Mechanism
 from quorate.certificates.certify import ROUNDS
 from quorate.codec import CodecError
+from quorate.names import NAMED, of_place
 from quorate.rounds import Algorithm
 from quorate.sites.judging import Judging
 from quorate.statements import stated, statement_bytes
@@ -12,6 +13,11 @@ from quorate.statements import stated, statement_bytes
 # beside the public ones: the rounds of certificates and of judging, and the plan of a private
 # method (which is public, and which a site computes again before it goes by it)
 ALLOWED = (*ROUNDS, Judging, Mechanism)
+
+# A process that begins in the middle of a run, as every one of Flower's does, is asked with a
+# message and finds a memory whose classes nothing else has imported.
+for _place in NAMED["algorithm"].values():
+    of_place(_place)
 
 
 def method_bytes(algorithm: Algorithm) -> bytes:

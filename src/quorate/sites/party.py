@@ -23,7 +23,7 @@ from quorate.algorithms.alternatives import check_requirements
 from quorate.algorithms.method import Method
 from quorate.arrays import Block, stream
 from quorate.codec import FIELDS, home
-from quorate.engines.flower.bundle import package_digest
+from quorate.engines.software import package_digest
 from quorate.engines.wire import (
     DAMAGED,
     UNREAD,
@@ -60,7 +60,7 @@ from quorate.sites.signatures import Sign, asked, signed, signer
 from quorate.sites.site_file import WatchedSite, secret_of
 from quorate.solution.configure import setting_of
 from quorate.statements import digest, stated
-from quorate.storage import OWN, Lock, make_folder, write_whole
+from quorate.storage import OWN, Lock, make_folder, read_in_turns, write_in_turns, write_whole
 
 LARGEST, LARGEST_HEADER = 2**28, 2**23  # bytes of a message, and of what describes its arrays
 MOST_EXPERIMENTS, MOST_RUNS = 1_000, 100  # on the disk of a site, and of each experiment there
@@ -543,8 +543,9 @@ class Party:
 
     def _keep(self, experiment: str, run: LocalRun) -> None:
         """Write where a run is, before anything of it leaves the site."""
-        file, secret = self._file(experiment, _plain_name(run.state.run)), run.algorithm.private
-        write_whole(file, encode(run.state), OWN, destroy_old=secret)
+        state, secret = run.state, run.algorithm.private
+        file = self._file(experiment, _plain_name(state.run))
+        write_in_turns(file, state.turn, encode(state), destroy_old=secret)
         self._remember(experiment, run)
 
     def _remember(self, experiment: str, run: LocalRun) -> None:
@@ -584,7 +585,9 @@ class Party:
     def _kept(self, experiment: str, name: str, kind: type) -> Any:
         """A record from the site's disk; None where there is none, or one that is damaged."""
         try:
-            kept = decode(self._file(experiment, name).read_bytes())
+            file = self._file(experiment, name)
+            data = read_in_turns(file) if kind is RunState else file.read_bytes()
+            kept = None if data is None else decode(data)
         except (FileNotFoundError, CodecError):
             return None
         return kept if isinstance(kept, kind) else None

@@ -20,6 +20,7 @@ from typing import Any
 
 from quorate.config.config import Config, ConfigError
 from quorate.data.declared_schema import declared_schema
+from quorate.engines.job import DONE
 from quorate.problem.lower_bounds import Duals
 from quorate.problem.metadata import Metadata
 from quorate.problem.multipliers import Multipliers
@@ -33,7 +34,7 @@ from quorate.runs.sections.constraints import without_rows
 from quorate.runs.sections.section import Progress
 from quorate.runs.work import CARRIER, Work
 from quorate.sites.rows import Roles
-from quorate.sites.server import DONE, ERROR, PROGRESS, RESULT, SIGNED, SiteRun, job_of
+from quorate.sites.server import ERROR, PROGRESS, RESULT, SIGNED, SiteRun, job_of
 from quorate.sites.signatures import read_keys
 from quorate.sites.signed_answers import verify_signed
 from quorate.sites.site_file import NAME, read_site

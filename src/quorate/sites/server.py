@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from quorate.algorithms.method import Method
 from quorate.engines.engine import ClientError, Watch
+from quorate.engines.job import DONE, EXPERIMENT
 from quorate.engines.network import Network, RefusedError, StateLostError
 from quorate.engines.transport import Transport
 from quorate.problem.metadata import Introduced
@@ -43,7 +44,7 @@ from quorate.solution.solve import solve
 from quorate.statements import stated, statement_bytes
 from quorate.storage import OWN, make_folder, write_whole
 
-DONE, ERROR, RESULT, SIGNED = "done", "error", "result.qrt", "signed.qrt"
+ERROR, RESULT, SIGNED = "error", "result.qrt", "signed.qrt"
 SOLUTION, PROGRESS = "solution.qr", "progress.jsonl"
 # errors that the same job meets again
 PERMANENT = (RefusedError, StateLostError, ClientError, ValueError, TypeError, ArithmeticError)
@@ -98,7 +99,7 @@ def job_of(
             f" {', '.join(name for name in BASELINES if name != 'wafl')}, and none that pools rows."
         )
     return {
-        "experiment": experiment,
+        EXPERIMENT: experiment,
         "problem": _text(statement_bytes(problem)),
         "algorithm": "" if algorithm is None else _text(statement_bytes(algorithm)),
         "roles": "" if roles is None else roles.text(),
@@ -133,7 +134,7 @@ class _Serving:
 
     def __init__(self, transport: Transport, folder: Path, job: Mapping[str, str]) -> None:
         self.transport, self.folder = transport, folder
-        self.experiment, self.roles = job["experiment"], job["roles"]
+        self.experiment, self.roles = job[EXPERIMENT], job["roles"]
         self.settings = json.loads(job["settings"])
         self.patience = self.settings.pop("patience")
         self.problem = stated(_bytes(job["problem"]), Problem)

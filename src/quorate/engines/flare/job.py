@@ -13,14 +13,14 @@ permitted classes of their FLARE folder (`ALLOWED`, `allow`), and FLARE refuses 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import tomli_w
 
+from quorate.engines.job import check_name, experiment_of
 from quorate.storage import make_folder, write_whole
-from quorate.text import listed, shown
+from quorate.text import listed
 
 SERVER, SITE = "quorate.sites.flare_app.Server", "quorate.sites.flare_app.Site"
 CONTROLLER = "nvflare.collab.runtime.controller.CollabController"
@@ -33,12 +33,9 @@ ALLOWED = (CONTROLLER, EXECUTOR, SERVER, SITE)
 ALLOWED_TASKS = (TASK_SERVER, TASK_SITE)  # of a job whose messages are tasks
 ASK = 0.05  # seconds after which a site asks for its next task again
 TASK = "quorate"  # the name of the tasks
-DONE = "done"  # the server's record that a run has ended, in the server's folder of the run
-DONE_HERE = "quorate_done"  # its copy in the result of FLARE's job
+DONE_HERE = "quorate_done"  # the copy of `DONE` in the result of FLARE's job
 CONFIG = Path("app", "config")
 JOB_FILE = "quorate_job.toml"
-EXPERIMENT = "experiment"  # the entry of a job that names the server's folder for the run
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")  # of jobs, sites and experiments
 Json = dict[str, object]
 
 PERMISSION = f"""\
@@ -104,9 +101,9 @@ def export_job(
     Path
         ``folder / name``.
     """
-    _check_name("job", name)
+    check_name("job", name)
     for each in sites or ():
-        _check_name("site", each)
+        check_name("site", each)
     experiment_of(job)
     meta = {
         "name": name,
@@ -135,13 +132,6 @@ def written(job: Mapping[str, str]) -> str:
     """A job as TOML, with its texts on lines of their own where that keeps every character."""
     lines = not any("\r" in text for text in job.values())
     return tomli_w.dumps(dict(sorted(job.items())), multiline_strings=lines)
-
-
-def experiment_of(job: Mapping[str, str]) -> str:
-    """The name of the experiment, which becomes the name of a folder: it comes from elsewhere."""
-    name = job.get(EXPERIMENT, "")
-    _check_name("experiment", name)
-    return name
 
 
 def allow(local: Path, classes: Sequence[str] = ALLOWED, only: bool = False) -> Path:
@@ -223,12 +213,4 @@ def _refuse_others(folder: Path, expected: set[Path]) -> None:
         raise FileExistsError(
             f"{folder} holds {listed(more, len(more))}, which is no part of a job: remove the "
             f"folder or give another name"
-        )
-
-
-def _check_name(what: str, name: str) -> None:
-    if not NAME.fullmatch(name):
-        raise ValueError(
-            f"the name of the {what} is {shown(name)}; letters, digits, _ and - are needed "
-            f"(1 to 63, a letter or a digit first): give another name"
         )

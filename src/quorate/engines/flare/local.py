@@ -26,13 +26,12 @@ from typing import Protocol, cast
 from quorate.engines.flare.job import (
     ALLOWED,
     ALLOWED_TASKS,
-    DONE,
-    EXPERIMENT,
     allow,
     export_job,
 )
 from quorate.engines.flare.place import require_flare, variable, write_setting
 from quorate.engines.flare.supervisor import NotFinishedError, Session, connect
+from quorate.engines.job import DONE, EXPERIMENT
 from quorate.text import listed
 
 log = logging.getLogger(__name__)

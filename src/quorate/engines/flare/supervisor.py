@@ -18,8 +18,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol, cast
 
-from quorate.engines.flare.job import DONE, DONE_HERE
+from quorate.engines.flare.job import DONE_HERE
 from quorate.engines.flare.place import require_flare
+from quorate.engines.job import DONE
 from quorate.storage import make_folder, write_whole
 from quorate.text import printable, short
 

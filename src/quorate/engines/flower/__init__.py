@@ -5,7 +5,7 @@
 processes on one machine.
 """
 
-from quorate.engines.flower.bundle import Bundle, export_app, job_folder, package_digest
+from quorate.engines.flower.bundle import Bundle, export_app, job_folder
 from quorate.engines.flower.deployment import Deployment, simulate
 from quorate.engines.flower.guard import guarded
 from quorate.engines.flower.transport import FlowerError, FlowerTransport, Limits, SiteError
@@ -20,6 +20,5 @@ __all__ = [
     "export_app",
     "guarded",
     "job_folder",
-    "package_digest",
     "simulate",
 ]

@@ -11,28 +11,26 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import re
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
 import tomli_w
 
 from quorate.engines.flower.transport import CLIENT_ID, FlowerError, Limits
+from quorate.engines.job import experiment_of
+from quorate.engines.software import PACKAGE, digest_of, package_digest
 from quorate.storage import make_folder, write_whole
-from quorate.text import listed, printable, shown
+from quorate.text import listed, printable
 
-PACKAGE = Path(__file__).parents[2]  # the folder of quorate
 APPS = "quorate.sites.flower_app"  # the module that the stubs fetch both apps from
 JOB, SETTINGS, CLIENT, SERVER = "job.json", "pyproject.toml", "quorate_site.py", "quorate_server.py"
-DONE, ERROR = "done", "error"  # files of a job's folder: it is done, or why its last run failed
+ERROR = "error"  # a file of a job's folder: why its last run failed
 FLOWER = ">=1.41,<1.42"
 DATE = (2024, 10, 1, 0, 0, 0)  # that Flower writes on every file of a bundle
 PUBLISHER, NAME = "quorate", "quorate-run"
-EXPERIMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
 
 @dataclass(frozen=True)
@@ -93,35 +91,9 @@ def export_app(
     return bundle
 
 
-@cache
-def package_digest() -> str:
-    """SHA-256 over the names and hashes of all files of the installed quorate."""
-    return _digest(
-        (path.relative_to(PACKAGE).as_posix(), path.read_bytes())
-        for path in PACKAGE.rglob("*")
-        if path.is_file()
-    )
-
-
 def job_folder(base: Path, job: Mapping[str, str]) -> Path:
     """Where the server keeps a job below a folder: every run of the same job goes on there."""
-    name = job.get("experiment", "")
-    if not EXPERIMENT.fullmatch(name):  # it becomes the name of a folder on another machine
-        raise FlowerError(
-            f"the experiment of the job is {shown(name)}; needed are 1 to 63 letters, digits, _ and"
-            " -, a letter or digit first: give another name"
-        )
-    return base / name
-
-
-def _digest(files: Iterable[tuple[str, bytes]]) -> str:
-    """SHA-256 over the lines ``name hash`` of files, sorted; compiled files are left out."""
-    lines = sorted(
-        f"{name} {hashlib.sha256(data).hexdigest()}\n"
-        for name, data in files
-        if "__pycache__" not in name and not name.endswith(".pyc")
-    )
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
+    return base / experiment_of(job)
 
 
 def _checked_wheel(wheel: Path, needed: str) -> str:
@@ -129,7 +101,7 @@ def _checked_wheel(wheel: Path, needed: str) -> str:
     with zipfile.ZipFile(wheel) as archive:
         top = f"{PACKAGE.name}/"
         inside = [name for name in archive.namelist() if name.startswith(top) and name != top]
-        given = _digest((name.removeprefix(top), archive.read(name)) for name in inside)
+        given = digest_of((name.removeprefix(top), archive.read(name)) for name in inside)
     if given != needed:
         raise FlowerError(
             f"{wheel} holds another quorate (digest {given[:16]}) than the one that runs here"
@@ -266,8 +238,8 @@ def _sheet(
             "## How to check",
             f"1. `sha256sum {bundle.file.name}` gives the hash above; `flwr build --app app` makes"
             " the same file.",
-            "2. `python -c 'from quorate.engines.flower import package_digest as d; print(d())'` at"
-            " the site gives the digest above.",
+            "2. `python -c 'from quorate.engines.software import package_digest as d; print(d())'`"
+            " at the site gives the digest above.",
             f'3. Start the SuperNode with `--node-config \'{CLIENT_ID}="NAME" site="FOLDER"\'` and'
             " without `--allow-runtime-dependency-installation`.",
             "4. A SuperNode runs every app that its SuperLink sends, also one that reads the site's"

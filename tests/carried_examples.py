@@ -1,0 +1,84 @@
+"""All federated algorithms in one run over an engine, at sites that hold the rows of the examples.
+
+The processes of FLARE and Flower import `flare_examples` and `flower_examples`, which share this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from toy import federation
+from wrapped import arrays
+
+from examples import ALGORITHMS, Example
+from quorate.data.federation import Federation
+from quorate.engines.network import Network
+from quorate.engines.replay import Replay
+from quorate.engines.transport import Transport
+from quorate.engines.waiting import First
+from quorate.rounds import decode, encode
+from quorate.sites.guard import Guard
+from quorate.sites.party import Party
+from quorate.sites.rows import of_federation
+from quorate.sites.session import agree
+from quorate.storage import make_folder, write_whole
+
+ROUNDS = 6
+SITES = tuple(f"site-{k}" for k in range(5))
+FEDERATED: dict[str, Example] = {
+    name: example
+    for name, example in ALGORITHMS.items()
+    if example.stated is not None and example.federation.n_clients == len(SITES)
+}
+
+
+def rows() -> Federation:
+    """The rows of the examples, under names that every engine allows."""
+    fed = federation((20, 35, 12, 28, 9), 4)
+    return Federation(SITES, fed.X, fed.y, classes=fed.classes, columns=fed.columns)
+
+
+def owners(folder: Path) -> dict[str, Path]:
+    """An empty folder for every site."""
+    places = {name: folder / name for name in SITES}
+    for place in places.values():
+        place.mkdir(parents=True)
+    return places
+
+
+def open_party(folder: Path, name: str) -> Party:
+    """The site's side, with its rows of the examples."""
+    return Party(name, of_federation(rows().restrict(name)), folder, Guard(None))
+
+
+def serve(transport: Transport, folder: Path, job: Mapping[str, str]) -> None:
+    """The server's side: one agreement and one run for every example."""
+    make_folder(folder)
+    for number, (name, example) in enumerate(FEDERATED.items()):
+        assert example.stated is not None
+        problem = example.stated[0]
+        agreement = agree(transport, f"{job['experiment']} {name}", problem, patience=60.0)
+        concrete, data = agreement.problem.at(agreement.metadata)
+        method: Any = replace(example.algorithm, problem=concrete)
+        run = Network(agreement.session, First()).run(method, data, seed=3, max_rounds=ROUNDS)
+        write_whole(folder / f"{number}.run", encode((run.state, run.log)))
+    write_whole(folder / "done", b"all examples")
+
+
+def check(done: Path) -> None:
+    """Hold every run in the server's folder against one in this process."""
+    assert len(FEDERATED) > 20
+    for number, example in enumerate(FEDERATED.values()):
+        state, log = decode((done / f"{number}.run").read_bytes())
+        assert example.stated is not None
+        concrete, data = example.stated[0].at(rows())
+        method: Any = replace(example.algorithm, problem=concrete)
+        here = Replay(log).run(method, data, max_rounds=ROUNDS)
+        # another process may lay out arrays otherwise, and round otherwise
+        for mine, theirs in zip(arrays(here.state), arrays(state), strict=True):
+            scale = np.abs(mine[np.isfinite(mine)]).max(initial=0.0)
+            np.testing.assert_allclose(theirs, mine, rtol=1e-12, atol=1e-12 * scale)

@@ -1,0 +1,30 @@
+"""Runs over Flower, whose sites are separate processes, are those of one process."""
+
+import importlib.util
+import os
+from pathlib import Path
+
+import carried_examples
+import pytest
+
+import quorate as qr
+
+pytestmark = pytest.mark.skipif(
+    not all(importlib.util.find_spec(name) for name in ("flwr", "ray")),
+    reason="needs pip install 'quorate[flower]'",
+)
+
+
+def test_every_algorithm_makes_the_iterates_of_one_process(tmp_path):
+    from quorate.engines.flower import simulate
+
+    places = [Path(qr.__file__).parents[1], Path(carried_examples.__file__).parent]
+    done = simulate(
+        {"experiment": "examples"},
+        carried_examples.owners(tmp_path / "owners"),
+        tmp_path / "work",
+        timeout=900,
+        environment={"PYTHONPATH": os.pathsep.join(map(str, places))},
+        apps="flower_examples",
+    )
+    carried_examples.check(done)
