@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,9 @@ from quorate.data.readers import read
 from quorate.data.schema import Schema
 from quorate.runs.folder import read_run
 from quorate.sites.audit import read_log
+from quorate.sites.rows import seed_at_site
 from quorate.sites.run import roles_of
+from quorate.sites.site_file import read_site, secret_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "three-hospitals.md"
 NAMES = ("north", "east", "south")
@@ -61,6 +64,13 @@ def shell(tmp_path, monkeypatch):
     return run
 
 
+def together(fed: qr.Federation, parts: Sequence[qr.Federation]) -> qr.Federation:
+    """Clients, each with the rows of one part."""
+    X, y = (tuple(getattr(part, name)[0] for part in parts) for name in "Xy")
+    names = tuple(name for part in parts for name in part.names)
+    return qr.Federation(names, X, y, classes=fed.classes, feature_names=fed.feature_names)
+
+
 def test_every_command_of_the_page(shell):
     text = PAGE.read_text(encoding="utf-8")
     printed = ""
@@ -87,15 +97,19 @@ def test_every_command_of_the_page(shell):
         schema=Schema.from_dict(roles_of(config).schema),
         classes=["no", "yes"],
     )
-    train, test = apart(fed, config.data.test, config.seed)
+    split = []
+    for name in order:
+        secret = secret_of(read_site(Path("hospitals", name)))
+        seed = seed_at_site(config.seed, secret)
+        split.append(apart(fed.restrict(name), config.data.test, seed))
+    train, test = (together(fed, parts) for parts in zip(*split, strict=True))
     sizes = dict(zip(train.names, train.sizes.tolist(), strict=True))
     assert {row["client"]: row["n"] for row in run.result["clients"]} == sizes
     here = qr.solve(config.problem(), train, engine=qr.InProcess("each"))
     np.testing.assert_allclose(run.w, here.w, rtol=1e-12, atol=1e-14)
-    assert test is not None
     judged = run.result["evaluation"]["measures"][0]
     assert judged["n"] == int(test.sizes.sum())
-    assert judged["loss"] == pytest.approx(here.evaluate(test)["log_loss"], rel=1e-9)
+    assert judged["loss"] == pytest.approx(here.evaluate(test)[-1]["log_loss"], rel=1e-9)
 
     for name in NAMES:
         entries, faults = read_log(Path("hospitals", name, "audit.jsonl"))

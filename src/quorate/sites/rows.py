@@ -133,15 +133,15 @@ def of_site(site: SiteFile, secret: bytes) -> Source:
         )
         train, test = (fed, None)
         if roles.test:
-            train, test = apart(fed, roles.test, _seed(roles.seed, secret))
+            train, test = apart(fed, roles.test, seed_at_site(roles.seed, secret))
         used = columns_of(text) or ()
         return OwnRows(train, test, used, _levels(train, schema, roles))
 
     return rows
 
 
-def _seed(seed: int, secret: bytes) -> int:
-    """A seed that nobody knows who does not know the secret."""
+def seed_at_site(seed: int, secret: bytes) -> int:
+    """The seed of a site's held-out rows, which nobody knows who does not know its secret."""
     return int.from_bytes(
         hashlib.blake2b(str(seed).encode(), digest_size=16, key=secret).digest(), "little"
     )
