@@ -529,7 +529,8 @@ class Party:
         """By what the privacy ledger knows a run."""
         method = hashlib.sha256(run.state.method.tobytes()).hexdigest()
         rows = known.metadata.digests()[known.metadata.position(self.name)]
-        return PrivateRun(known.proposal.server, experiment, run.state.run, method, rows)
+        server = known.proposal.server or ""
+        return PrivateRun(server, experiment, run.state.run, method, rows)
 
     def _run(self, known: Experiment, experiment: str, name: str) -> LocalRun | None:
         """A run that the site takes part in, from its disk where this process does not know it."""
