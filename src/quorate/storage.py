@@ -76,12 +76,13 @@ def write_in_turns(path: Path, number: int, data: bytes, *, destroy_old: bool = 
 
     After a crash `read_in_turns` gives this record or that of the number before. The file keeps
     its place and its size, whose way to the disk takes longer than that of the record.
-    ``destroy_old``: a file that has become too small is overwritten before it goes.
+    ``destroy_old``: nothing of earlier records may stay, so the file is replaced each time, and the
+    old one overwritten.
     """
     first = _RECORD.pack(number, len(data))
     record = first + hashlib.sha256(first + data).digest() + data
     half = path.stat().st_size // 2 if path.exists() else 0
-    if len(record) > half:
+    if destroy_old or len(record) > half:
         half = len(record) + len(record) // 4
         parts = [record.ljust(half, b"\0"), bytes(half)]
         whole = parts[number % 2] + parts[1 - number % 2]

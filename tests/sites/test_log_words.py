@@ -10,6 +10,7 @@ import pytest
 import quorate.algorithms
 import quorate.certificates
 import quorate.problem
+import quorate.sites.judging
 from quorate.codec import FIELDS
 from quorate.problem.metadata import Introduced
 from quorate.rounds import marks
