@@ -21,6 +21,8 @@ settings.load_profile("same")
 # them and the other nothing
 FIRST = (
     "sites/test_over_flare.py",
+    "sites/test_three_hospitals.py",
+    "sites/test_over_flower.py",
     "test_kills.py",
     "engines/test_flare.py",
     "fuzz/test_fuzz.py",
@@ -42,6 +44,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     tests = Counter(item.path for item in items)
     first = {Path(__file__).parent / name: place for place, name in enumerate(FIRST)}
+    if missing := [str(path) for path in first if not path.is_file()]:
+        raise pytest.UsageError(f"FIRST in {__file__} names {missing}, which are no files")
     items.sort(key=lambda item: (first.get(item.path, len(FIRST)), -tests[item.path]))
 
 
