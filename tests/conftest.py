@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +16,37 @@ from quorate.solution import blame
 # the same cases in every run; `--hypothesis-profile default` looks for new ones
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.load_profile("same")
+
+# files of few tests that take long: xdist would keep them for the end, when one worker has all of
+# them and the other nothing
+FIRST = (
+    "sites/test_over_flare.py",
+    "sites/test_three_hospitals.py",
+    "sites/test_over_flower.py",
+    "test_kills.py",
+    "engines/test_flare.py",
+    "fuzz/test_fuzz.py",
+    "test_notebooks.py",
+    "test_site.py",
+    "report/test_report.py",
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The order below is that in which xdist hands out files."""
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In several processes long files come first and those of most tests next, as xdist has it."""
+    if not hasattr(config, "workerinput"):
+        return
+    tests = Counter(item.path for item in items)
+    first = {Path(__file__).parent / name: place for place, name in enumerate(FIRST)}
+    if missing := [str(path) for path in first if not path.is_file()]:
+        raise pytest.UsageError(f"FIRST in {__file__} names {missing}, which are no files")
+    items.sort(key=lambda item: (first.get(item.path, len(FIRST)), -tests[item.path]))
 
 
 def pytest_collection() -> None:

@@ -16,7 +16,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import forked
 from safetensors.numpy import load_file
 
 from quorate.privacy.ledger_file import Book
@@ -79,25 +79,20 @@ def process(
     """The command in a fresh process, which dies at moment ``last``, or ``after`` so many
     seconds.
     """
-    paths = [str(HOME / "src"), str(HOME / "tests"), *sys.path]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
-    arguments = [sys.executable, str(HOME / "tests" / "dying.py"), str(root), str(last), *command]
-    with subprocess.Popen(
-        arguments,
-        cwd=folder,
-        env=environment,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    ) as child:
-        try:
-            said, _ = child.communicate(timeout=after or 300)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            said, _ = child.communicate()
+    output = root / "said"
+    child = forked.begin(
+        HOME / "tests" / "dying.py", str(root), str(last), *command, output=output, folder=folder
+    )
+    child.join(after or 300)
+    if child.is_alive():
+        child.kill()
+        child.join()
+    status, said = child.exitcode, output.read_text()
+    assert status is not None
+    child.close()
     file = root / "moments"
     moments = file.read_text().splitlines() if file.is_file() else []
-    return Ended(child.returncode, said, moments)
+    return Ended(status, said, moments)
 
 
 # ------------------------------------------------------------------------------------- comparisons

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from toy import AsyncToy, Toy, ToyMemory, federation
 
+import quorate
 from quorate.engines import CheckpointError, InProcess, Replay, VirtualClock, events
 from quorate.engines.delays import LogNormal
 from quorate.engines.event_log import Log
@@ -134,9 +135,13 @@ SCRIPT = """
 @pytest.mark.parametrize("after", [1, 7])
 def test_a_real_ctrl_c_waits_for_the_server_and_can_be_resumed(after, tmp_path):
     here = Path(__file__).parents[1]
-    path = os.pathsep.join(
-        [str(here), str(here.parent / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    )
+    # quorate is the one of this process, whose compiled functions are kept beside it
+    places = [
+        Path(quorate.__file__).parents[1],
+        here,
+        *filter(None, [os.environ.get("PYTHONPATH")]),
+    ]
+    path = os.pathsep.join(map(str, places))
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(SCRIPT), str(tmp_path / "run")],
         env=os.environ | {"PYTHONPATH": path},

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -676,44 +677,65 @@ def test_a_workspace_with_a_space_is_refused(tmp_path: Path) -> None:
         Poc(tmp_path / "a b", {})
 
 
+OWNERS, ROUNDS = ("anna", "berta", "carl"), 12
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], tuple[Path, Path]]:
+    """The folder of a run over calls or over tasks, and the server's folder in it. The simulator
+    waits more than it works, so both runs go at once.
+    """
+    import flare_standin
+
+    root, here = Path(quorate.__file__).parents[1], Path(flare_standin.__file__).parent
+
+    def run(folder: Path, tasks: bool) -> Path:
+        kind, seen = "CountingTask" if tasks else "Counting", folder / "seen"
+        owners = {name: folder / "owners" / name for name in OWNERS}
+        local = folder / "work" / "flare" / "local"
+        for each in (*owners.values(), seen, local):
+            each.mkdir(parents=True)
+        witness = {"path": "flare_standin.Witness", "args": {"folder": str(seen)}}
+        scope = {"name": "private", "task_result_filters": [witness]}
+        policy = {"scopes": [scope], "default_scope": "private"}
+        (local / "privacy.json").write_text(json.dumps(policy))
+        return simulate(
+            {"experiment": "trial", "rounds": str(ROUNDS), "size": "50"},
+            owners,
+            folder / "work",
+            time_limit=300,
+            tasks=tasks,
+            server=f"flare_standin.{kind}Server",
+            site=f"flare_standin.{kind}Site",
+        )
+
+    folders = [tmp_path_factory.mktemp(name) for name in ("calls", "tasks")]
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as pool:
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(root), str(here)]))
+        # for other sites than these
+        patch.setenv("QUORATE_SITE", str(tmp_path_factory.getbasetemp() / "of-the-user"))
+        done = list(pool.map(run, folders, (False, True)))
+    return lambda tasks: (folders[tasks], done[tasks])
+
+
 @flare
 @pytest.mark.parametrize("tasks", [False, True], ids=["calls", "tasks"])
 def test_three_processes_step_exactly_once_and_filters_see_tasks_only(
-    tasks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tasks: bool, counted: Callable[[bool], tuple[Path, Path]]
 ) -> None:
     import flare_standin
 
-    rounds, kind = 12, "CountingTask" if tasks else "Counting"
-    root, here = Path(quorate.__file__).parents[1], Path(flare_standin.__file__).parent
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(root), str(here)]))
-    monkeypatch.setenv("QUORATE_SITE", str(tmp_path / "of-the-user"))  # for other sites than these
-    owners = {name: tmp_path / "owners" / name for name in ("anna", "berta", "carl")}
-    seen, local = tmp_path / "seen", tmp_path / "work" / "flare" / "local"
-    for folder in (*owners.values(), seen, local):
-        folder.mkdir(parents=True)
-    witness = {"path": "flare_standin.Witness", "args": {"folder": str(seen)}}
-    scope = {"name": "private", "task_result_filters": [witness]}
-    policy = {"scopes": [scope], "default_scope": "private"}
-    (local / "privacy.json").write_text(json.dumps(policy))
-    run = simulate(
-        {"experiment": "trial", "rounds": str(rounds), "size": "50"},
-        owners,
-        tmp_path / "work",
-        time_limit=300,
-        tasks=tasks,
-        server=f"flare_standin.{kind}Server",
-        site=f"flare_standin.{kind}Site",
-    )
-    record = json.loads((run / "done").read_text())
-    assert record["sites"] == sorted(owners)
-    assert record["digest"] == flare_standin.expected(list(owners), rounds, 50)
-    assert all((folder / "state").exists() for folder in owners.values())
+    folder, done = counted(tasks)
+    record = json.loads((done / "done").read_text())
+    assert record["sites"] == sorted(OWNERS)
+    assert record["digest"] == flare_standin.expected(list(OWNERS), ROUNDS, 50)
+    assert all((folder / "owners" / name / "state").exists() for name in OWNERS)
     # in the simulator FLARE applies the scope's filters where the results arrive
-    messages = sum(path.read_bytes().count(b".") for path in seen.iterdir())
-    output = (tmp_path / "work" / "simulator.log").read_text()
+    messages = sum(path.read_bytes().count(b".") for path in (folder / "seen").iterdir())
+    output = (folder / "work" / "simulator.log").read_text()
     if tasks:
-        assert messages == rounds * len(owners)
+        assert messages == ROUNDS * len(OWNERS)
     else:
         assert messages == 0
-        assert output.count("filters are NOT in force") >= len(owners)
+        assert output.count("filters are NOT in force") >= len(OWNERS)
     assert len(output) < 30_000, "FLARE's loggers are not turned down"

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from toy import Toy, ToyAsk, ToyMemory, federation
 
+import quorate
 from quorate.arrays import Array, stream
 from quorate.engines import InProcess, VirtualClock, checkpoint, inprocess
 from quorate.engines.checkpoint import Memories
@@ -376,9 +377,13 @@ def interrupted(call: Any, line: int) -> tuple[Any, bool]:
 @MODES
 def test_a_real_ctrl_c_ends_cleanly_and_can_be_resumed(mode, after, tmp_path):
     here = Path(__file__).parents[1]
-    path = os.pathsep.join(
-        [str(here), str(here.parent / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    )
+    # quorate is the one of this process, whose compiled functions are kept beside it
+    places = [
+        Path(quorate.__file__).parents[1],
+        here,
+        *filter(None, [os.environ.get("PYTHONPATH")]),
+    ]
+    path = os.pathsep.join(map(str, places))
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(SCRIPT.format(mode=mode)), str(tmp_path / "run")],
         env=os.environ | {"PYTHONPATH": path},
