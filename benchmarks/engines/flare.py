@@ -51,6 +51,7 @@ LIMITS = {3: 15.0, 10: 60.0}  # milliseconds of a round, by the number of sites
 SAMPLE = 500  # rounds between two looks at memory and threads
 GROWTH = 1.25  # of memory and threads between round 500 and the last
 ROUNDS = {"rounds": 200, "memory": 3000, "kills": 400}
+PATIENCE = 20.0  # seconds without a site until its job ends: FLARE takes none back into a job
 KILLS = ("a site's job", "a site and its daemon", "the server's job", "the server and its daemon")
 
 
@@ -100,7 +101,12 @@ def started(workspace: Path, sites: dict[str, Path]) -> Iterator[Poc]:
 
 
 def supervised(
-    poc: Poc, name: str, algorithm: str, rounds: int, limit: float = 60.0
+    poc: Poc,
+    name: str,
+    algorithm: str,
+    rounds: int,
+    limit: float = 60.0,
+    patience: float = 600.0,
 ) -> tuple[threading.Thread, Supervisor]:
     """A job, and a supervisor in a thread of its own."""
     begun = time.perf_counter()
@@ -111,7 +117,7 @@ def supervised(
     folder = export_job(
         poc.workspace / "jobs",
         name,
-        owners.job(name, algorithm, rounds),
+        owners.job(name, algorithm, rounds, patience),
         len(poc.sites),
         sites=list(poc.sites),
         call_timeout=limit,
@@ -170,7 +176,7 @@ def kills(poc: Poc, algorithm: str, rounds: int, targets: measure.Targets) -> No
     name = f"kills-{time.time():.0f}"
     print(f"\n{name}: {rounds} rounds with four faults", flush=True)
     start, begun, rows = reached(poc), time.perf_counter(), []
-    thread, supervisor = supervised(poc, name, algorithm, rounds, limit=5.0)
+    thread, supervisor = supervised(poc, name, algorithm, rounds, 5.0, PATIENCE)
     for number, what in enumerate(KILLS):
         at = start + 20 + number * rounds // 6
         awaited(lambda at=at: reached(poc) >= at, 300.0)

@@ -71,9 +71,12 @@ def make(folder: Path, count: int, features: int = FEATURES) -> dict[str, Path]:
     return sites
 
 
-def job(experiment: str, algorithm: str, rounds: int, features: int = FEATURES) -> dict[str, str]:
+def job(
+    experiment: str, algorithm: str, rounds: int, patience: float = 600.0, features: int = FEATURES
+) -> dict[str, str]:
     """The job of a run of so many rounds."""
-    return job_of(experiment, PROBLEM, ALGORITHMS[algorithm](rounds), roles(features), seed=0)
+    method = ALGORITHMS[algorithm](rounds)
+    return job_of(experiment, PROBLEM, method, roles(features), patience, seed=0)
 
 
 def roles(features: int) -> Roles:
