@@ -62,10 +62,12 @@ def main() -> None:
     parser.add_argument("what", choices=ROUNDS)
     parser.add_argument("--sites", type=int, default=3)
     parser.add_argument("--rounds", type=int, help="200, 3,000 of memory, 400 of kills")
-    parser.add_argument("--algorithm", choices=owners.ALGORITHMS, default="AFL")
+    parser.add_argument("--algorithm", choices=owners.ALGORITHMS, help="AFL; FedAvg of memory")
     parser.add_argument("--folder", type=Path, help="for all files, which stay there")
     given = parser.parse_args()
     rounds = given.rounds or ROUNDS[given.what]
+    # AFL is at its optimum after some 570 rounds
+    algorithm = given.algorithm or ("FedAvg" if given.what == "memory" else "AFL")
     os.environ["PYTHONPATH"] = str(HOME / "src")
     os.environ["OMP_NUM_THREADS"] = "1"
     print(measure.machine("nvflare"), f"load {os.getloadavg()[0]:.1f}", flush=True)
@@ -75,13 +77,13 @@ def main() -> None:
         sites = owners.make(folder / "owners", given.sites)
         if given.what == "rounds":
             spent = owners.profile(
-                owners.make(folder / "here", given.sites), folder, given.algorithm, rounds
+                owners.make(folder / "here", given.sites), folder, algorithm, rounds
             )
         poc = stack.enter_context(started(folder / "flare", sites))
         if given.what == "kills":
-            kills(poc, given.algorithm, rounds, targets)
+            kills(poc, algorithm, rounds, targets)
         else:
-            timed(poc, given.algorithm, rounds, targets, given.what == "memory")
+            timed(poc, algorithm, rounds, targets, given.what == "memory")
     if given.what == "rounds":
         columns = ["the same sites as functions of one process", "ms"]
         print("\n" + measure.table(columns, [*spent.items()]))
