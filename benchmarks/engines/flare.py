@@ -145,7 +145,7 @@ def timed(
     for at in [*range(SAMPLE, rounds, SAMPLE), rounds]:
         awaited(lambda at=at: reached(poc) >= before + at or not thread.is_alive(), 900.0, 0.2)
         spent = (used(poc) - cpu) / max(reached(poc) - first, 1)
-        for role, one in roles(poc) if memory else ():
+        for role, one in roles(poc) if memory and thread.is_alive() else ():
             with suppress(Exception):  # a process may end meanwhile
                 look = one.memory_info().rss / 1e6, one.num_threads()
                 looks.setdefault(role, []).append(look)
@@ -162,6 +162,7 @@ def timed(
         ("rounds", solution.rounds),
     ]
     print("\n" + measure.table(["over FLARE", ""], rows), flush=True)
+    targets.need(solution.rounds >= rounds, f"the run has {rounds} rounds")
     if not memory and (limit := LIMITS.get(len(poc.sites))):
         targets.need(middle <= limit, f"{limit:.0f} ms a round with {len(poc.sites)} sites")
     for role, seen in looks.items():

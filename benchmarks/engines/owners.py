@@ -34,7 +34,7 @@ TARGET, CLASSES = "state", ("ill", "well")
 PROBLEM = qr.Problem(qr.Logistic(), regulariser=qr.L2(1e-2))
 ALGORITHMS: dict[str, Callable[[int], Method]] = {
     "AFL": lambda rounds: qr.AFL(max_rounds=rounds, tol=0.0),  # sites keep a state
-    "FedAvg": lambda rounds: qr.FedAvg(max_rounds=rounds),  # they keep none
+    "FedAvg": lambda rounds: qr.FedAvg(max_rounds=rounds, tol=0.0),  # they keep none
 }
 
 
