@@ -51,6 +51,7 @@ LIMITS = {3: 15.0, 10: 60.0}  # milliseconds of a round, by the number of sites
 SAMPLE = 500  # rounds between two looks at memory and threads
 GROWTH = 1.25  # of memory and threads between round 500 and the last
 ROUNDS = {"rounds": 200, "memory": 3000, "kills": 400}
+PATIENCE = 20.0  # seconds without a site until its job ends: FLARE takes none back into a job
 KILLS = ("a site's job", "a site and its daemon", "the server's job", "the server and its daemon")
 
 
@@ -61,10 +62,12 @@ def main() -> None:
     parser.add_argument("what", choices=ROUNDS)
     parser.add_argument("--sites", type=int, default=3)
     parser.add_argument("--rounds", type=int, help="200, 3,000 of memory, 400 of kills")
-    parser.add_argument("--algorithm", choices=owners.ALGORITHMS, default="AFL")
+    parser.add_argument("--algorithm", choices=owners.ALGORITHMS, help="AFL; FedAvg of memory")
     parser.add_argument("--folder", type=Path, help="for all files, which stay there")
     given = parser.parse_args()
     rounds = given.rounds or ROUNDS[given.what]
+    # AFL is at its optimum after some 570 rounds
+    algorithm = given.algorithm or ("FedAvg" if given.what == "memory" else "AFL")
     os.environ["PYTHONPATH"] = str(HOME / "src")
     os.environ["OMP_NUM_THREADS"] = "1"
     print(measure.machine("nvflare"), f"load {os.getloadavg()[0]:.1f}", flush=True)
@@ -74,13 +77,13 @@ def main() -> None:
         sites = owners.make(folder / "owners", given.sites)
         if given.what == "rounds":
             spent = owners.profile(
-                owners.make(folder / "here", given.sites), folder, given.algorithm, rounds
+                owners.make(folder / "here", given.sites), folder, algorithm, rounds
             )
         poc = stack.enter_context(started(folder / "flare", sites))
         if given.what == "kills":
-            kills(poc, given.algorithm, rounds, targets)
+            kills(poc, algorithm, rounds, targets)
         else:
-            timed(poc, given.algorithm, rounds, targets, given.what == "memory")
+            timed(poc, algorithm, rounds, targets, given.what == "memory")
     if given.what == "rounds":
         columns = ["the same sites as functions of one process", "ms"]
         print("\n" + measure.table(columns, [*spent.items()]))
@@ -100,7 +103,12 @@ def started(workspace: Path, sites: dict[str, Path]) -> Iterator[Poc]:
 
 
 def supervised(
-    poc: Poc, name: str, algorithm: str, rounds: int, limit: float = 60.0
+    poc: Poc,
+    name: str,
+    algorithm: str,
+    rounds: int,
+    limit: float = 60.0,
+    patience: float = 600.0,
 ) -> tuple[threading.Thread, Supervisor]:
     """A job, and a supervisor in a thread of its own."""
     begun = time.perf_counter()
@@ -111,7 +119,7 @@ def supervised(
     folder = export_job(
         poc.workspace / "jobs",
         name,
-        owners.job(name, algorithm, rounds),
+        owners.job(name, algorithm, rounds, patience),
         len(poc.sites),
         sites=list(poc.sites),
         call_timeout=limit,
@@ -137,7 +145,7 @@ def timed(
     for at in [*range(SAMPLE, rounds, SAMPLE), rounds]:
         awaited(lambda at=at: reached(poc) >= before + at or not thread.is_alive(), 900.0, 0.2)
         spent = (used(poc) - cpu) / max(reached(poc) - first, 1)
-        for role, one in roles(poc) if memory else ():
+        for role, one in roles(poc) if memory and thread.is_alive() else ():
             with suppress(Exception):  # a process may end meanwhile
                 look = one.memory_info().rss / 1e6, one.num_threads()
                 looks.setdefault(role, []).append(look)
@@ -154,6 +162,7 @@ def timed(
         ("rounds", solution.rounds),
     ]
     print("\n" + measure.table(["over FLARE", ""], rows), flush=True)
+    targets.need(solution.rounds >= rounds, f"the run has {rounds} rounds")
     if not memory and (limit := LIMITS.get(len(poc.sites))):
         targets.need(middle <= limit, f"{limit:.0f} ms a round with {len(poc.sites)} sites")
     for role, seen in looks.items():
@@ -170,7 +179,7 @@ def kills(poc: Poc, algorithm: str, rounds: int, targets: measure.Targets) -> No
     name = f"kills-{time.time():.0f}"
     print(f"\n{name}: {rounds} rounds with four faults", flush=True)
     start, begun, rows = reached(poc), time.perf_counter(), []
-    thread, supervisor = supervised(poc, name, algorithm, rounds, limit=5.0)
+    thread, supervisor = supervised(poc, name, algorithm, rounds, 5.0, PATIENCE)
     for number, what in enumerate(KILLS):
         at = start + 20 + number * rounds // 6
         awaited(lambda at=at: reached(poc) >= at, 300.0)

@@ -34,7 +34,7 @@ TARGET, CLASSES = "state", ("ill", "well")
 PROBLEM = qr.Problem(qr.Logistic(), regulariser=qr.L2(1e-2))
 ALGORITHMS: dict[str, Callable[[int], Method]] = {
     "AFL": lambda rounds: qr.AFL(max_rounds=rounds, tol=0.0),  # sites keep a state
-    "FedAvg": lambda rounds: qr.FedAvg(max_rounds=rounds),  # they keep none
+    "FedAvg": lambda rounds: qr.FedAvg(max_rounds=rounds, tol=0.0),  # they keep none
 }
 
 
@@ -71,9 +71,12 @@ def make(folder: Path, count: int, features: int = FEATURES) -> dict[str, Path]:
     return sites
 
 
-def job(experiment: str, algorithm: str, rounds: int, features: int = FEATURES) -> dict[str, str]:
+def job(
+    experiment: str, algorithm: str, rounds: int, patience: float = 600.0, features: int = FEATURES
+) -> dict[str, str]:
     """The job of a run of so many rounds."""
-    return job_of(experiment, PROBLEM, ALGORITHMS[algorithm](rounds), roles(features), seed=0)
+    method = ALGORITHMS[algorithm](rounds)
+    return job_of(experiment, PROBLEM, method, roles(features), patience, seed=0)
 
 
 def roles(features: int) -> Roles:
