@@ -23,6 +23,7 @@ from quorate.sites.audit import read_log
 from quorate.sites.party import RunState, open_party
 from quorate.sites.privacy_ledger import LEDGER
 from quorate.sites.session import agree
+from quorate.storage import read_in_turns, write_in_turns
 
 DELTA, T = 1e-5, 6
 POLICY = f"maximum_epsilon = 1.0\nmaximum_delta = {DELTA}"
@@ -88,7 +89,8 @@ class Sites:
     def state(self, name="north"):
         """The files of the site's runs."""
         files = (self.place / name / "state").glob("*/*")
-        return [path for path in files if path.name != "agreed"]
+        beside = ("agreed", "selections")
+        return [path for path in files if not {path.name, path.parent.name} & {*beside}]
 
 
 @pytest.fixture
@@ -337,10 +339,11 @@ def test_a_run_that_the_ledger_does_not_know_is_not_answered(sites):
     state = sites.place / "north" / "state"
     step = [body for body in sites.sent if isinstance(body, Step)][-2]
     run = sites.state()[0]
-    kept = decode(run.read_bytes())
+    kept = decode(read_in_turns(run) or b"")
     assert isinstance(kept, RunState)
     memory = replace(kept.before, answered=kept.before.answered * 0)
-    run.write_bytes(encode(replace(kept, turn=0, memory=memory, asked="", answer=None)))
+    begun = encode(replace(kept, turn=0, memory=memory, asked="", answer=None))
+    write_in_turns(run, 0, begun, anew=True)
     for name in (LEDGER, f"{LEDGER}.lock"):
         (state / name).unlink()
     sites.parties["north"].close()
@@ -390,8 +393,7 @@ def test_the_keys_that_a_runs_file_held_before_are_overwritten(sites, tmp_path):
     def watch(row, state):
         if row["round"] == 2:  # a second name of the file shows what is left of it on the disk
             witness.hardlink_to(sites.state()[0])
-            key = decode(witness.read_bytes()).memory.secret
-            assert key.any()
+            assert decode(read_in_turns(witness) or b"").memory.secret.any()
 
     sites.solve(watch=[watch])
     assert not any(witness.read_bytes())
