@@ -71,18 +71,20 @@ def _write_all(file: int, data: bytes) -> None:
         rest = rest[os.write(file, rest) :]
 
 
-def write_in_turns(path: Path, number: int, data: bytes, *, destroy_old: bool = False) -> None:
+def write_in_turns(
+    path: Path, number: int, data: bytes, *, destroy_old: bool = False, anew: bool = False
+) -> None:
     """Write a file that is replaced many times a second: two records, written in turns.
 
     After a crash `read_in_turns` gives this record or that of the number before. The file keeps
-    its place and its size, whose way to the disk takes longer than that of the record.
-    ``destroy_old``: nothing of earlier records may stay, so the file is replaced each time, and the
-    old one overwritten.
+    its place and its size, whose way to the disk takes longer than that of the record. ``anew``:
+    nothing of what it held stays in it. ``destroy_old``: a file that goes, since it is too small or
+    is written anew, is overwritten.
     """
     first = _RECORD.pack(number, len(data))
     record = first + hashlib.sha256(first + data).digest() + data
     half = path.stat().st_size // 2 if path.exists() else 0
-    if destroy_old or len(record) > half:
+    if anew or len(record) > half:
         half = len(record) + len(record) // 4
         parts = [record.ljust(half, b"\0"), bytes(half)]
         whole = parts[number % 2] + parts[1 - number % 2]

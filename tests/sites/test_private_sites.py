@@ -20,7 +20,7 @@ from quorate.privacy.accounting import total_epsilon
 from quorate.privacy.ledger_file import Book
 from quorate.rounds import Stop, decode, encode
 from quorate.sites.audit import read_log
-from quorate.sites.party import SELECTIONS, RunState, open_party
+from quorate.sites.party import RunState, open_party
 from quorate.sites.privacy_ledger import LEDGER
 from quorate.sites.session import agree
 from quorate.storage import read_in_turns, write_in_turns
@@ -89,8 +89,8 @@ class Sites:
     def state(self, name="north"):
         """The files of the site's runs."""
         files = (self.place / name / "state").glob("*/*")
-        others = ("agreed", SELECTIONS)
-        return [path for path in files if not {path.name, path.parent.name} & {*others}]
+        beside = ("agreed", "selections")
+        return [path for path in files if not {path.name, path.parent.name} & {*beside}]
 
 
 @pytest.fixture
@@ -339,11 +339,11 @@ def test_a_run_that_the_ledger_does_not_know_is_not_answered(sites):
     state = sites.place / "north" / "state"
     step = [body for body in sites.sent if isinstance(body, Step)][-2]
     run = sites.state()[0]
-    kept = decode(read_in_turns(run))
+    kept = decode(read_in_turns(run) or b"")
     assert isinstance(kept, RunState)
     memory = replace(kept.before, answered=kept.before.answered * 0)
-    again = encode(replace(kept, turn=0, memory=memory, asked="", answer=None))
-    write_in_turns(run, 0, again, destroy_old=True)
+    begun = encode(replace(kept, turn=0, memory=memory, asked="", answer=None))
+    write_in_turns(run, 0, begun, anew=True)
     for name in (LEDGER, f"{LEDGER}.lock"):
         (state / name).unlink()
     sites.parties["north"].close()
@@ -393,8 +393,7 @@ def test_the_keys_that_a_runs_file_held_before_are_overwritten(sites, tmp_path):
     def watch(row, state):
         if row["round"] == 2:  # a second name of the file shows what is left of it on the disk
             witness.hardlink_to(sites.state()[0])
-            key = decode(read_in_turns(witness)).memory.secret
-            assert key.any()
+            assert decode(read_in_turns(witness) or b"").memory.secret.any()
 
     sites.solve(watch=[watch])
     assert not any(witness.read_bytes())

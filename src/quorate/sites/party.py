@@ -522,7 +522,8 @@ class Party:
             if run.algorithm.stateless:  # it can go on from anywhere
                 self.runs[experiment, ask.run] = run
             else:
-                self._keep(experiment, run)
+                # where the keys of its noise are no longer needed, none may stay in its file
+                self._keep(experiment, run, anew=before is not state.memory)
         return Stepped(ask.run, ask.turn, upload)
 
     def _charged(self, known: Experiment, experiment: str, run: LocalRun) -> PrivateRun:
@@ -542,11 +543,13 @@ class Party:
                 self._remember(experiment, run)
         return run
 
-    def _keep(self, experiment: str, run: LocalRun) -> None:
-        """Write where a run is, before anything of it leaves the site."""
+    def _keep(self, experiment: str, run: LocalRun, anew: bool = False) -> None:
+        """Write where a run is, before anything of it leaves the site; ``anew``: without what its
+        file has held before.
+        """
         state, secret = run.state, run.algorithm.private
         file = self._file(experiment, _plain_name(state.run))
-        write_in_turns(file, state.turn, encode(state), destroy_old=secret)
+        write_in_turns(file, state.turn, encode(state), destroy_old=secret, anew=anew)
         self._remember(experiment, run)
 
     def _remember(self, experiment: str, run: LocalRun) -> None:
