@@ -29,7 +29,6 @@ from quorate.engines.flower import (
     job_folder,
     simulate,
 )
-from quorate.engines.flower.bundle import ERROR
 from quorate.engines.flower.deployment import _quoted
 from quorate.engines.flower.envelope import MalformedError, RefusedError, answer_in, opened, sealed
 from quorate.engines.flower.guard import (
@@ -39,6 +38,7 @@ from quorate.engines.flower.guard import (
     stand_before,
 )
 from quorate.engines.flower.transport import FAILED, LOST, STEP
+from quorate.engines.job import ERROR
 from quorate.engines.software import PACKAGE, package_digest
 from quorate.sites import flower_app
 from quorate.storage import Lock

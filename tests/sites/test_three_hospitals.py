@@ -115,7 +115,7 @@ def test_every_command_of_the_page(shell):
         entries, faults = read_log(Path("hospitals", name, "audit.jsonl"))
         assert not faults
         kinds = {entry.kind for entry in entries if entry.way == "in"}
-        assert {"Introduce", "Agree", "StartRun", "Judge"} <= kinds
+        assert {"Introduce", "Agree", "StartRun", "JudgeRows"} <= kinds
 
     # who changes one byte of what the sites signed is named
     (file,) = Path("runs").glob("*.signed.qrt")

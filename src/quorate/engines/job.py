@@ -1,6 +1,7 @@
 """What a job is to every engine that carries it: plain texts, one of which names the experiment.
 
-The server keeps a run in a folder of that name, in which `DONE` stands once the run has ended.
+The server keeps a run in a folder of that name, in which `DONE` stands once the run has ended, and
+`ERROR` where its last try failed.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from collections.abc import Mapping
 from quorate.text import shown
 
 EXPERIMENT = "experiment"  # the entry of a job that names the server's folder for the run
-DONE = "done"  # the server's record that a run has ended, in its folder of the run
+# what the server leaves in its folder of the run: what came of it, why its last try failed, and the
+# record that it has ended, which comes last
+RESULT, ERROR, DONE = "result.qrt", "error", "done"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")  # of experiments, and of jobs and sites
 
 

@@ -166,7 +166,7 @@ def export(
             " their names, instead of data.path"
         )
     name = experiment or Carrier.named(settings)
-    job = job_of_config(settings, name)
+    job = job_of_config(settings, name, to)
     if to == "flare":
         from quorate.engines.flare import export_job
 

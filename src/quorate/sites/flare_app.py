@@ -19,7 +19,7 @@ from typing import Protocol
 from nvflare.collab import collab  # pyright: ignore[reportMissingImports]
 from nvflare.collab.api.exceptions import RunAborted  # pyright: ignore[reportMissingImports]
 
-from quorate.engines.flare.job import DONE_HERE
+from quorate.engines.flare.job import COPIES
 from quorate.engines.flare.place import filters, quiet, read_job, warning_about, working_folder
 from quorate.engines.flare.transport import (
     Answers,
@@ -28,7 +28,7 @@ from quorate.engines.flare.transport import (
     Proxy,
     failure,
 )
-from quorate.engines.job import DONE, experiment_of
+from quorate.engines.job import DONE, ERROR, RESULT, experiment_of
 from quorate.storage import write_whole
 
 log = logging.getLogger(__name__)
@@ -156,15 +156,19 @@ def finish_run(
     workspace: Workspace,
     number: str,
 ) -> None:
-    """Serve the job of this workspace in the server's folder, and put its record in the result."""
+    """Serve the job of this workspace in the server's folder, and put what it leaves there into the
+    result of FLARE's job.
+    """
     try:
         job = read_job(Path(workspace.get_app_config_dir(number)))
         local = Path(workspace.get_site_config_dir())
         folder = working_folder("server", "server", local) / experiment_of(job)
-        serve(transport, folder, job)
-        done = folder / DONE
-        if done.exists():
-            write_whole(Path(workspace.get_result_root(number)) / DONE_HERE, done.read_bytes())
+        try:
+            serve(transport, folder, job)
+        finally:
+            there, result = [RESULT, ERROR, DONE], Path(workspace.get_result_root(number))
+            for name in (name for name in there if (folder / name).exists()):
+                write_whole(result / (COPIES + name), (folder / name).read_bytes())
     finally:
         transport.close()
 

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from quorate.engines.flower.bundle import ERROR, job_folder
+from quorate.engines.flower.bundle import job_folder
 from quorate.engines.flower.envelope import (
     LARGEST,
     Envelope,
@@ -35,6 +35,7 @@ from quorate.engines.flower.transport import (
     MakeMessage,
     flower_message,
 )
+from quorate.engines.job import ERROR
 from quorate.engines.software import package_digest
 from quorate.storage import Lock, make_folder, write_whole
 from quorate.text import shown

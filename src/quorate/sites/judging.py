@@ -1,7 +1,7 @@
 """Models judged on the rows that every site holds out, as one round more: figures leave a site, and
 no row or score of one.
 
-    Judge -> JudgedRows     models; how each does on the site's rows
+    JudgeRows -> JudgedRows     models; how each does on the site's rows
 
 What follows from counts is computed from the counts of all sites. An AUC is about pairs of rows, of
 which most have their rows at two sites, and R2 about the spread of all targets: over all sites
@@ -36,7 +36,7 @@ CELLS = ("tn", "fp", "fn", "tp")  # of a confusion by truth and prediction, row 
 
 
 @record
-class Judge:
+class JudgeRows:
     """Ask how models do on the rows that a site holds out."""
 
     models: Array  # (M, D), the main one first
@@ -73,16 +73,18 @@ class Judging(Algorithm):
 
     @property
     def on_client(self) -> dict:
-        return {Judge: self.judge}
+        return {JudgeRows: self.judge}
 
     @property
     def on_server(self) -> dict:
         return {JudgedRows: self.end}
 
     def server_start(self, n_clients: int) -> tuple[None, Round]:
-        return None, Round(Judge(self.models))
+        return None, Round(JudgeRows(self.models))
 
-    def judge(self, memory: None, ask: Judge, data: Block, rng: Streams) -> tuple[None, JudgedRows]:
+    def judge(
+        self, memory: None, ask: JudgeRows, data: Block, rng: Streams
+    ) -> tuple[None, JudgedRows]:
         problem = self.problem
         assert problem is not None
         y = data.y[0]

@@ -20,7 +20,7 @@ from typing import Any
 
 from quorate.config.config import Config, ConfigError
 from quorate.data.declared_schema import declared_schema
-from quorate.engines.job import DONE
+from quorate.engines.job import DONE, ERROR, RESULT
 from quorate.problem.lower_bounds import Duals
 from quorate.problem.metadata import Metadata
 from quorate.problem.multipliers import Multipliers
@@ -34,7 +34,7 @@ from quorate.runs.sections.constraints import without_rows
 from quorate.runs.sections.section import Progress
 from quorate.runs.work import CARRIER, Work
 from quorate.sites.rows import Roles
-from quorate.sites.server import ERROR, PROGRESS, RESULT, SIGNED, SiteRun, job_of
+from quorate.sites.server import PROGRESS, SIGNED, SiteRun, job_of
 from quorate.sites.signatures import read_keys
 from quorate.sites.signed_answers import verify_signed
 from quorate.sites.site_file import NAME, read_site
@@ -47,6 +47,9 @@ from quorate.text import listed, short
 
 ENGINES = ("flare-sim", "flare-poc", "flare", "flower-sim", "flower")
 HERE = ("flare-sim", "flare-poc", "flower-sim", "flower")  # whose sites are on this machine
+# seconds that the server waits for a site: FLARE takes the process of a site that was started again
+# into no job, so that the job has to end and be submitted again
+PATIENCE = {"flare": 30.0, "flower": 600.0}
 LOOK = 0.3  # seconds between two looks at the progress
 
 
@@ -118,8 +121,8 @@ def site_folders(place: Path, names: list[str]) -> dict[str, Path]:
     return {name: there[name] for name in names}
 
 
-def job_of_config(config: Config, experiment: str) -> dict[str, str]:
-    """The job of a configuration with ``data.sites``."""
+def job_of_config(config: Config, experiment: str, engine: str) -> dict[str, str]:
+    """The job of a configuration with ``data.sites``, for FLARE or Flower."""
     a = config.algorithm
     given = {"tol": a.tol, "max_rounds": a.max_rounds}
     settings = {name: value for name, value in given.items() if value is not None}
@@ -128,6 +131,7 @@ def job_of_config(config: Config, experiment: str) -> dict[str, str]:
         config.problem(),
         config.method(),
         roles_of(config),
+        patience=PATIENCE[engine.partition("-")[0]],
         compare_with=config.report.compare_with,
         seed=config.seed,
         **settings,
@@ -168,7 +172,7 @@ def run_at_sites(
     RuntimeError : the run failed, by a rule of a site's policy for example
     """
     config = work.config
-    job = job_of_config(config, carrier.experiment)
+    job = job_of_config(config, carrier.experiment, carrier.engine)
     folder = _carried(work.folder, carrier, config, job, progress)
     if (folder / ERROR).exists() and not (folder / DONE).exists():
         raise RuntimeError(short((folder / ERROR).read_text("utf-8", errors="replace"), 2000))

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from quorate.algorithms.method import Method
 from quorate.engines.engine import ClientError, Watch
-from quorate.engines.job import DONE, EXPERIMENT
+from quorate.engines.job import DONE, ERROR, EXPERIMENT, RESULT
 from quorate.engines.network import Network, RefusedError, StateLostError
 from quorate.engines.transport import Transport
 from quorate.problem.metadata import Introduced
@@ -44,8 +44,7 @@ from quorate.solution.solve import solve
 from quorate.statements import stated, statement_bytes
 from quorate.storage import OWN, make_folder, write_whole
 
-ERROR, RESULT, SIGNED = "error", "result.qrt", "signed.qrt"
-SOLUTION, PROGRESS = "solution.qr", "progress.jsonl"
+SOLUTION, SIGNED, PROGRESS = "solution.qr", "signed.qrt", "progress.jsonl"
 # errors that the same job meets again
 PERMANENT = (RefusedError, StateLostError, ClientError, ValueError, TypeError, ArithmeticError)
 SETTINGS = ("tol", "atol", "max_rounds", "seed")  # of ``solve``, that a job may have

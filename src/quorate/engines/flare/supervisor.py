@@ -18,9 +18,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol, cast
 
-from quorate.engines.flare.job import DONE_HERE
+from quorate.engines.flare.job import COPIES
 from quorate.engines.flare.place import require_flare
-from quorate.engines.job import DONE
+from quorate.engines.job import DONE, ERROR, RESULT
 from quorate.storage import make_folder, write_whole
 from quorate.text import printable, short
 
@@ -107,7 +107,7 @@ class Supervisor:
         Is called with one line of text when something changed.
     fetch
         Where the server's folder is on another machine: a folder of this one, into which the
-        results of finished jobs are downloaded. The record of the end is then ``fetch / "done"``.
+        results of finished jobs are downloaded, such as the record of the end, ``fetch / "done"``.
     """
 
     job: Path
@@ -216,8 +216,9 @@ class Supervisor:
 
 
 def _fetch(session: Session, job: str, folder: Path) -> None:
-    """Download the result of a job; the record of the end, where it is in it, to a fixed place."""
+    """Download the result of a job; what the server left, where it is in it, to a fixed place."""
     make_folder(folder)
     there = Path(session.download_job_result(job, str(folder)))
-    for record in there.rglob(DONE_HERE):
-        write_whole(folder / DONE, record.read_bytes())
+    for name in (RESULT, ERROR, DONE):
+        for record in there.rglob(COPIES + name):
+            write_whole(folder / name, record.read_bytes())

@@ -27,7 +27,6 @@ from quorate.text import listed, printable
 
 APPS = "quorate.sites.flower_app"  # the module that the stubs fetch both apps from
 JOB, SETTINGS, CLIENT, SERVER = "job.json", "pyproject.toml", "quorate_site.py", "quorate_server.py"
-ERROR = "error"  # a file of a job's folder: why its last run failed
 FLOWER = ">=1.41,<1.42"
 DATE = (2024, 10, 1, 0, 0, 0)  # that Flower writes on every file of a bundle
 PUBLISHER, NAME = "quorate", "quorate-run"

@@ -25,11 +25,11 @@ from typing import Any
 
 import tomli_w
 
-from quorate.engines.flower.bundle import APPS, ERROR, JOB, export_app, job_folder
+from quorate.engines.flower.bundle import APPS, JOB, export_app, job_folder
 from quorate.engines.flower.guard import guarded
 from quorate.engines.flower.keys import Certificates, make_certificates, make_node_key
 from quorate.engines.flower.transport import CLIENT_ID, FlowerError, Limits
-from quorate.engines.job import DONE
+from quorate.engines.job import DONE, ERROR
 from quorate.storage import make_folder, write_whole
 from quorate.text import shown
 
