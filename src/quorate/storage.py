@@ -27,8 +27,10 @@ def write_whole(
     *,
     beside: Path | None = None,
     destroy_old: bool = False,
+    sync: bool = True,
 ) -> None:
-    """Write a file in one step: after a crash there is either the old file or the new one.
+    """Write a file in one step: after a crash there is either the old file or the new one; without
+    ``sync`` after the end of the process, and not of the machine's power.
 
     ``mode`` is at most that of the folder by default; the file is called ``beside`` until it is
     whole, with the ending .tmp by default, and replaces what has that name. ``destroy_old``
@@ -39,9 +41,10 @@ def write_whole(
     beside = beside or path.with_name(path.name + ".tmp")
     try:
         with named_errors(path):
-            _create(beside, data, mode)
+            _create(beside, data, mode, sync)
             os.replace(beside, path)
-            sync_folder(path.parent)
+            if sync:
+                sync_folder(path.parent)
             if old is not None:
                 _overwrite(old)
     except BaseException:
@@ -53,14 +56,15 @@ def write_whole(
             os.close(old)
 
 
-def _create(path: Path, data: bytes, mode: int | None) -> None:
+def _create(path: Path, data: bytes, mode: int | None, sync: bool = True) -> None:
     """Write a new file, which no link and no mode of an older one can lead astray."""
     path.unlink(missing_ok=True)
     mode = path.parent.stat().st_mode & 0o666 if mode is None else mode
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode)
     try:
         _write_all(file, data)
-        os.fsync(file)
+        if sync:
+            os.fsync(file)
     finally:
         os.close(file)
 
@@ -72,14 +76,21 @@ def _write_all(file: int, data: bytes) -> None:
 
 
 def write_in_turns(
-    path: Path, number: int, data: bytes, *, destroy_old: bool = False, anew: bool = False
+    path: Path,
+    number: int,
+    data: bytes,
+    *,
+    destroy_old: bool = False,
+    anew: bool = False,
+    sync: bool = True,
 ) -> None:
     """Write a file that is replaced many times a second: two records, written in turns.
 
     After a crash `read_in_turns` gives this record or that of the number before. The file keeps
     its place and its size, whose way to the disk takes longer than that of the record. ``anew``:
     nothing of what it held stays in it. ``destroy_old``: a file that goes, since it is too small or
-    is written anew, is overwritten.
+    is written anew, is overwritten. Without ``sync`` a record outlives the process, and may be lost
+    with the machine's power.
     """
     first = _RECORD.pack(number, len(data))
     record = first + hashlib.sha256(first + data).digest() + data
@@ -88,14 +99,15 @@ def write_in_turns(
         half = len(record) + len(record) // 4
         parts = [record.ljust(half, b"\0"), bytes(half)]
         whole = parts[number % 2] + parts[1 - number % 2]
-        write_whole(path, whole, OWN, destroy_old=destroy_old)
+        write_whole(path, whole, OWN, destroy_old=destroy_old, sync=sync)
         return
     with named_errors(path):
         file = os.open(path, os.O_WRONLY | HERE | getattr(os, "O_BINARY", 0))
         try:
             os.lseek(file, half * (number % 2), os.SEEK_SET)
             _write_all(file, record)
-            _sync_content(file)
+            if sync:
+                _sync_content(file)
         finally:
             os.close(file)
 

@@ -120,11 +120,12 @@ class Checkpoint:
     active: Any  # (distinct sets of clients, which of them answered in each round)
 
 
-def save(path: Path, value: object, *, secret: bool = False) -> None:
+def save(path: Path, value: object, *, secret: bool = False, sync: bool = True) -> None:
     """Write a record in one step, so that there is either the old file or the new one; nobody but
-    the owner may read it. ``secret``: what the old one held is overwritten.
+    the owner may read it. ``secret``: what the old one held is overwritten. ``sync``: as of
+    `write_whole`.
     """
-    write_whole(path, encode(value), OWN, destroy_old=secret)
+    write_whole(path, encode(value), OWN, destroy_old=secret, sync=sync)
 
 
 def load(path: Path, *kinds: type[T]) -> T:

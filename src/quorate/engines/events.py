@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, ClassVar, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,8 +84,10 @@ class EventEngine:
     keep_rows : rounds for each row of the history
     checkpoint : file to keep the run in, or None
     every : rounds between two writes of the checkpoint
+    synced : whether a checkpoint outlives the machine's power as well as the process
     """
 
+    synced: ClassVar[bool] = True
     block_size: int
     keep_rows: int
     checkpoint: str | os.PathLike[str] | None
@@ -309,7 +311,7 @@ class Loop:
             times=log.times,
             ends=log.ends,
         )
-        files.save(self.file.path, kept)
+        files.save(self.file.path, kept, sync=self.engine.synced or self.algorithm.private)
 
     def _restore(self) -> None:
         kept = self.file.load(EventCheckpoint)

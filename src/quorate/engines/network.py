@@ -15,7 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,6 +109,7 @@ class Network(EventEngine):
         the run alone, since every site keeps its own
     """
 
+    synced: ClassVar[bool] = False  # it would take longer than a round
     session: Session
     wait: Waiting | None = None
     keep_rows: int = 1

@@ -40,7 +40,16 @@ from quorate.engines.wire import (
 from quorate.names import short_name
 from quorate.problem.metadata import Introduced, Metadata, introduced
 from quorate.problem.problem import Problem, with_columns
-from quorate.rounds import Algorithm, CodecError, Conclude, decode, encode, record, settled
+from quorate.rounds import (
+    Algorithm,
+    CodecError,
+    Conclude,
+    decode,
+    encode,
+    encoded_size,
+    record,
+    settled,
+)
 from quorate.sites.audit import AuditLog
 from quorate.sites.demands import held_constraints
 from quorate.sites.guard import (
@@ -191,7 +200,7 @@ class Party:
         if envelope is not None:
             try:
                 body = self._answer(sender, envelope.experiment, envelope.body)
-                encode(body)
+                encoded_size(body)  # raises for what cannot travel
             except RefusedByPolicyError as refused:
                 refusals = refused.refusals
             except Exception as error:
@@ -549,7 +558,8 @@ class Party:
         """
         state, secret = run.state, run.algorithm.private
         file = self._file(experiment, _plain_name(state.run))
-        write_in_turns(file, state.turn, encode(state), destroy_old=secret, anew=anew)
+        # where no noise is paid for, a site that loses its power may have lost the run as well
+        write_in_turns(file, state.turn, encode(state), destroy_old=secret, anew=anew, sync=secret)
         self._remember(experiment, run)
 
     def _remember(self, experiment: str, run: LocalRun) -> None:

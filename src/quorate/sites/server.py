@@ -18,6 +18,7 @@ import base64
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.algorithms.method import Method
+from quorate.engines.checkpoint import CheckpointError
 from quorate.engines.engine import ClientError, Watch
 from quorate.engines.job import DONE, ERROR, EXPERIMENT, RESULT
 from quorate.engines.network import Network, RefusedError, StateLostError
@@ -196,15 +198,21 @@ class _Serving:
         if (self.folder / file).exists():
             return load(self.folder / file)
         state = self.folder / f"{Path(file).stem}.checkpoint"
-        solution = solve(
+        solved = partial(
+            solve,
             agreement.problem,
             agreement.metadata,
             algorithm=algorithm,
             engine=Network(agreement.session, checkpoint=state),
-            resume=state.exists(),
             watch=[self._watch(name)],
             **self.settings,
         )
+        try:
+            solution = solved(resume=state.exists())
+        except CheckpointError:  # the machine lost its power while the file was written
+            if agreement.problem.privacy is not None:
+                raise
+            solution = solved()
         solution.save(self.folder / file)
         return solution
 
