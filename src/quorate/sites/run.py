@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -372,9 +373,14 @@ def _flare_here(
     progress.say("FLARE: starting a server and a process for each site, with TLS")
     folder = export_job(space / "job", "run", job, len(sites), sites=names)
     with Poc(space, sites) as poc:
-        ended = lambda: any((server / name).exists() for name in (DONE, ERROR))  # noqa: E731
+        ended = partial(_ended, server)
         supervisor = Supervisor(folder, poc.connect, ended, pause=1.0, progress=progress.say)
         yield server, supervisor.run, poc.stop
+
+
+def _ended(folder: Path) -> bool:
+    """Whether the server needs the job no more."""
+    return any((folder / name).exists() for name in (DONE, ERROR))
 
 
 def _flare(
@@ -385,11 +391,10 @@ def _flare(
     kit = Path(carrier.kit)
     folder = export_job(space / "job", carrier.experiment, job, len(names), sites=names)
     results = space / "results"
-    ended = lambda: any((results / name).exists() for name in (DONE, ERROR))  # noqa: E731
     supervisor = Supervisor(
         folder,
         lambda: connect(kit, kit.name),
-        ended,
+        partial(_ended, results),
         progress=progress.say,
         fetch=results,
     )
