@@ -201,6 +201,16 @@ def test_few_held_out_rows_leave_the_model_and_a_note(here):
     assert "minimum_rows" in run.result["notes"][-1]
 
 
+def test_held_out_rows_are_asked_about_a_few_times_only(here):
+    file = Path("sites/north/site.toml")
+    file.write_text(file.read_text().replace("[policy]", "[policy]\nmaximum_judgements = 2"))
+    for k in range(3):
+        shutil.rmtree("runs", ignore_errors=True)
+        run = read_run(finished(config(f"[clients]\nradius = 0.{k + 1}\n")))
+        assert len(run.result["evaluation"]["measures"]) == (k < 2)
+    assert "maximum_judgements" in run.result["notes"][-1]
+
+
 def test_signed_runs_are_verified_by_keys(here, capsys):
     Path("keys").mkdir()
     for name in NAMES:

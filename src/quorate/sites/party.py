@@ -60,6 +60,7 @@ from quorate.sites.guard import (
     Guard,
     RefusedByPolicyError,
 )
+from quorate.sites.judging import JudgeRows
 from quorate.sites.messages import Agree, Agreed, Introduce
 from quorate.sites.methods import method_of
 from quorate.sites.policy import Proposal, Refusal
@@ -73,6 +74,7 @@ from quorate.storage import OWN, Lock, make_folder, read_in_turns, write_in_turn
 
 LARGEST, LARGEST_HEADER = 2**28, 2**23  # bytes of a message, and of what describes its arrays
 MOST_EXPERIMENTS, MOST_RUNS = 1_000, 100  # on the disk of a site, and of each experiment there
+MOST_MODELS = 8  # that are judged at once
 KEPT = 8  # experiments and runs that a process has in memory
 SELECTIONS = "selections"  # the folder of what was answered for, by target
 DEEPEST = 32  # levels of records, tuples and tables in a message
@@ -90,6 +92,13 @@ class AgreedRecord:
     sender: str
     ask: Introduce
     introductions: tuple[Introduced, ...]
+
+
+@record
+class Judgements:
+    """The questions about held-out rows that a site has answered, for its disk."""
+
+    marks: tuple[str, ...]  # digests of the messages
 
 
 @record
@@ -126,6 +135,7 @@ class Experiment:
     metadata : of all sites, for the coded rows
     proposal : what the policy was asked
     digest : of what was agreed, for signatures
+    roles : what the columns are for, as the server says
     """
 
     problem: Problem
@@ -134,6 +144,7 @@ class Experiment:
     metadata: Metadata
     proposal: Proposal
     digest: bytes
+    roles: str
 
     @property
     def held_rows(self) -> int:
@@ -328,6 +339,25 @@ class Party:
             answer = f"{text}. Ask for the same ones, or ask its owner."
             raise RefusedByPolicyError([Refusal(rule, f"{text}. {do}", answer)])
 
+    def _check_judgement(self, known: Experiment, ask: JudgeRows, mark: str) -> None:
+        """Raise `RefusedByPolicyError` for too many questions about the rows that are held out; one
+        that was answered before counts once.
+        """
+        policy, selection = self.guard.policy, self._selection(known.roles)
+        if policy is None or selection is None:
+            return
+        file, most = selection.with_suffix(".judged"), policy.maximum_judgements
+        kept = decode(file.read_bytes()) if file.exists() else Judgements(())
+        if mark in kept.marks:
+            return
+        if len(ask.models) > MOST_MODELS or len(kept.marks) >= most:
+            rule = "maximum_judgements"
+            text = f"{rule}: at most {MOST_MODELS} models are judged at once, and {most} times"
+            do = f"Remove {file} to begin the count anew."
+            raise RefusedByPolicyError([Refusal(rule, f"{text}. {do}", f"{text}. Ask its owner.")])
+        make_folder(file.parent)
+        write_whole(file, encode(Judgements((*kept.marks, mark))), OWN)
+
     def _rows(self, roles: str) -> OwnRows:
         if roles not in self.rows:
             rows = self.source(roles)
@@ -421,6 +451,7 @@ class Party:
             metadata=coded,
             proposal=proposal,
             digest=hashlib.sha256(encode(told)).digest(),
+            roles=ask.roles,
         )
 
     def _agreement(self, sender: str, experiment: str) -> Experiment:
@@ -510,6 +541,8 @@ class Party:
         if ask.turn != state.turn and not (conclusion and ask.turn == state.turn - 1):
             return Lost(ask.run, state.turn)
         self.ledger.check_answer(run.algorithm, self._charged(known, experiment, run))
+        if isinstance(ask.message, JudgeRows):
+            self._check_judgement(known, ask.message, mark)
         step = run.algorithm.on_client[type(ask.message)]
         memory, upload = step(
             state.memory if ask.turn == state.turn else state.before,

@@ -316,6 +316,13 @@ class Policy(Section):
             " since two would tell the rows in which they differ: {}",
         ),
     ] = True
+    maximum_judgements: Annotated[
+        Count,
+        Says(
+            "for each target the site judges models on held-out rows {} times at most, eight models"
+            " each, since answers about very many models would tell single rows",
+        ),
+    ] = 20
     constraint: Annotated[
         list[ConstraintSection],
         Says("a problem keeps this or something stricter: {}", "a problem needs no constraint"),
