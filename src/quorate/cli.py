@@ -322,9 +322,10 @@ def _trained(work: Work, console: Console) -> Run:
     from quorate.runs.declared_ranges import told
     from quorate.runs.folder import read_run
     from quorate.runs.pipeline import begin, opening, run_study
-    from quorate.sites.run import Carrier, run_at_sites
+    from quorate.sites.run import Carrier, keep_signed, run_at_sites
 
     if work.done is not None:
+        keep_signed(work.folder, work.done)
         return read_run(work.done)
     shown = progress(console)
     if work.config.data.sites is not None and (carrier := Carrier.kept(work.folder)) is not None:

@@ -261,8 +261,8 @@ def test_seeds_and_clients_have_their_own_noise():
 
 @pytest.mark.parametrize("noise", ["simulation", "secure"])
 def test_resume_is_bitwise(noise, tmp_path):
-    """Of secure noise too: its key lies in the checkpoint, so that a repeated round gives its
-    answer again.
+    """Of secure noise too: its key lies in the clients' part of the checkpoint, so that a repeated
+    round gives its answer again.
     """
     fed, problem = (
         federation(),
@@ -280,9 +280,11 @@ def test_resume_is_bitwise(noise, tmp_path):
     part = solve(problem, fed, algorithm=algorithm, engine=engine, watch=[stop])
     assert (part.outcome.stop, part.rounds) == (Stop.INTERRUPTED, 4)
     assert part.ledger.releases["site 0"][0].count == 4
-    kept = (tmp_path / "run").read_bytes()
+    files = [tmp_path / name for name in ("run", "run.clients")]
+    kept = [file.read_bytes() for file in files]
     whole = solve(problem, fed, algorithm=algorithm, engine=engine, resume=True)
-    (tmp_path / "run").write_bytes(kept)
+    for file, data in zip(files, kept, strict=True):
+        file.write_bytes(data)
     again = solve(problem, fed, algorithm=algorithm, engine=engine, resume=True)
     np.testing.assert_array_equal(again.w, whole.w)
     np.testing.assert_array_equal(again.copies, whole.copies)

@@ -2,7 +2,9 @@
 
 import random
 import shutil
+import time
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -28,6 +30,7 @@ from quorate.sites.guard import Guard
 from quorate.sites.methods import method_bytes
 from quorate.sites.party import Party
 from quorate.sites.rows import of_federation
+from quorate.sites.server import job_of, serve
 from quorate.sites.session import agree
 
 ROWS = federation((20, 35, 12, 28, 9), 4)
@@ -327,3 +330,29 @@ def test_a_method_for_one_owner_is_not_begun_at_one_of_several(tmp_path):
     party = Party("site a0", rows, tmp_path / "site a0", Guard(None))
     ask = StartRun("r", np.frombuffer(method_bytes(method), np.uint8), 0, 0)
     assert isinstance(asked(party, ask), Failed)
+
+
+@pytest.mark.parametrize("algorithm", [None, qr.ADLPMM()], ids=["bundle", "ad_lpmm"])
+def test_a_job_whose_site_stays_away_is_no_finished_one(algorithm, tmp_path):
+    sites = parties(ROWS, tmp_path)
+    calls = {name: partial(site.answer, "server") for name, site in sites.items()}
+    away = {"from": 0.0, "asked": 0}
+    name, there = "site b1", calls["site b1"]
+
+    def call(data: bytes) -> bytes:
+        away["asked"] += isinstance(decode(data).body, Step)
+        if away["asked"] == 4 and not away["from"]:
+            away["from"] = time.monotonic()
+        if away["from"] and time.monotonic() - away["from"] < 1.5:  # and back soon after
+            raise ConnectionError("away")
+        return there(data)
+
+    job = job_of("stays", BALL, algorithm, patience=1.0)
+    server = tmp_path / "server"
+    with pytest.raises(SilentError, match=name):
+        serve(LocalTransport({**calls, name: call}), server, job)
+    assert not (server / "done").exists()
+    serve(LocalTransport(calls), server, job)
+    serve(LocalTransport(calls), tmp_path / "again", job_of("undisturbed", BALL, algorithm))
+    here, there = (qr.load(place / "solution.qr") for place in (server, tmp_path / "again"))
+    np.testing.assert_array_equal(here.w, there.w)

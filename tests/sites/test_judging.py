@@ -132,6 +132,43 @@ ODD = {
 }
 
 
+PAIR = (20.0, 3.0, 2.0, 0.01, 1.5, 0.4, 0.7)  # of `Compared`
+ODD_PAIRS = [
+    (*PAIR[:k], value, *PAIR[k + 1 :])
+    for k, value in [
+        (0, 2e7),
+        (1, 1e9),
+        (1, 2.5),
+        (1, math.nan),
+        (2, -1.0),
+        (3, math.inf),
+        (4, -1.0),
+    ]
+]
+
+
+@pytest.mark.parametrize("pair", ODD_PAIRS)
+def test_pairs_that_no_rows_have_are_refused(pair):
+    two = {name: np.repeat(getattr(GOOD, name), 2, 1) for name in ("loss", "confusion", "measures")}
+    good = dataclasses.replace(GOOD, **two, compared=np.array([[PAIR]]))
+    assert evaluation(qr.Logistic(), ["east"], ["model", "ERM"], good)["pairs"][0]["better"] == 3
+    odd = dataclasses.replace(good, compared=np.array([[pair]]))
+    with pytest.raises(ValueError, match="figures that no rows have"):
+        evaluation(qr.Logistic(), ["east"], ["model", "ERM"], odd)
+
+
+def test_several_classes_have_a_brier_score():
+    confusion = np.full((1, 1, 3, 3), 2.0)
+    odd = dataclasses.replace(
+        GOOD,
+        rows=np.array([18.0]),
+        confusion=confusion,
+        measures=np.array([[[0.8, math.nan, 1.0]]]),
+    )
+    with pytest.raises(ValueError, match="figures that no rows have"):
+        evaluation(qr.Multinomial(), ["east"], ["model"], odd)
+
+
 @pytest.mark.parametrize(
     ("field", "k"), [(f, k) for f, odd in ODD.items() for k in range(len(odd))]
 )

@@ -6,6 +6,7 @@ import _thread
 import json
 import shutil
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from quorate.__main__ import main
 from quorate.config.config import parse_config
 from quorate.engines.transport import LocalTransport
 from quorate.report.html import render
+from quorate.rounds import decode, encode
 from quorate.runs.files import digest, seal
 from quorate.runs.folder import read_run
 from quorate.runs.verification import verify_run
@@ -59,6 +61,9 @@ def config(rest: str = "", loss: str = "logistic", data: str = "") -> str:
     return CONFIG.format(rest=rest, loss=loss, data=data)
 
 
+serve_it = serve  # what the server does
+
+
 class Ending(LocalTransport):
     """Sites in this process, whose command is interrupted after so many messages, once."""
 
@@ -98,8 +103,13 @@ def here(tmp_path, monkeypatch):
         sites = {name: open_party(folder, name) for name, folder in folders.items()}
         transport = Ending(sites, killed)
         server = work / "engine" / "server" / carrier.experiment
+
+        def submitted() -> None:
+            if not runs._ended(server):  # as a supervisor looks before it submits
+                serve_it(transport, server, job)
+
         try:
-            yield server, lambda: serve(transport, server, job), transport.end
+            yield server, submitted, transport.end
         finally:
             for site in sites.values():
                 site.close()
@@ -201,6 +211,45 @@ def test_few_held_out_rows_leave_the_model_and_a_note(here):
     assert "minimum_rows" in run.result["notes"][-1]
 
 
+def test_a_server_that_dies_after_its_model_keeps_what_was_signed(here, capsys):
+    keys(capsys)
+    Path("trial.toml").write_text(config(COMPARED))
+    here.append(135)
+    assert quorate("run", "trial.toml", "--engine", "flare-sim", "--sites", "sites") == 130
+    (server,) = Path("runs/over-sites.partial/engine/server").iterdir()
+    assert (server / "solution.qr").exists()
+    assert not (server / "done").exists()
+    assert quorate("run", "--resume", "runs/over-sites.partial") == 0
+    (folder,) = (path for path in Path("runs").iterdir() if path.is_dir())
+    assert quorate("verify", str(folder), "--keys", "keys") == 0
+
+
+ODD_RESULTS = {
+    "no models": lambda run: replace(run, names=(), solutions=()),
+    "another model": lambda run: replace(run, names=("\x1b[31mred",)),
+    "no solution": lambda run: replace(run, solutions=(None,)),
+    "other sites": lambda run: replace(run, introductions=run.introductions[1:]),
+    "no facts": lambda run: replace(run, introductions=(1, 2, 3)),
+    "no evaluation": lambda run: replace(run, evaluation="[]"),
+    "odd notes": lambda run: replace(run, notes=(1,)),
+    "something else": lambda run: run.introductions[0],
+}
+
+
+@pytest.mark.parametrize("change", ODD_RESULTS.values(), ids=ODD_RESULTS)
+def test_a_result_that_no_run_has_is_refused(here, change, monkeypatch, capsys):
+    def server(transport, folder, job):
+        serve(transport, folder, job)
+        result = decode((folder / "result.qrt").read_bytes())
+        (folder / "result.qrt").write_bytes(encode(change(result)))
+
+    monkeypatch.setitem(globals(), "serve_it", server)
+    Path("trial.toml").write_text(config("[algorithm]\nmax_rounds = 2\n"))
+    assert quorate("run", "trial.toml", "--engine", "flare-sim", "--sites", "sites") == 2
+    assert "result.qrt" in capsys.readouterr().err
+    assert [path.name for path in Path("runs").iterdir()] == ["over-sites.partial"]
+
+
 def test_held_out_rows_are_asked_about_a_few_times_only(here):
     file = Path("sites/north/site.toml")
     file.write_text(file.read_text().replace("[policy]", "[policy]\nmaximum_judgements = 2"))
@@ -211,13 +260,18 @@ def test_held_out_rows_are_asked_about_a_few_times_only(here):
     assert "maximum_judgements" in run.result["notes"][-1]
 
 
-def test_signed_runs_are_verified_by_keys(here, capsys):
+def keys(capsys) -> None:
+    """Let all sites sign."""
     Path("keys").mkdir()
     for name in NAMES:
         file = Path("sites", name, "site.toml")
         file.write_text(file.read_text().replace("[data]", 'key = "site.key"\n\n[data]'))
         assert quorate("site", "key", f"sites/{name}") == 0
         Path("keys", f"{name}.pub").write_text(capsys.readouterr().out)
+
+
+def test_signed_runs_are_verified_by_keys(here, capsys):
+    keys(capsys)
     folder = finished(config(CONSTRAINED))
     assert quorate("verify", str(folder), "--keys", "keys") == 0
     # a server that states a better weight of a client than what was signed

@@ -105,6 +105,8 @@ class Network(EventEngine):
     session : what the sites have agreed to
     wait : as of ``VirtualClock``: for whose answers an asynchronous algorithm waits; None: for
         those of all, and the default algorithms are synchronous ones
+    stalls : a site that is silent for too long ends the run with the model so far; False: by
+        ``SilentError``, whereupon it can be resumed
     keep_rows, checkpoint, every : as of ``VirtualClock``; the checkpoint has the server's part of
         the run alone, since every site keeps its own
     """
@@ -112,6 +114,7 @@ class Network(EventEngine):
     synced: ClassVar[bool] = False  # it would take longer than a round
     session: Session
     wait: Waiting | None = None
+    stalls: bool = True
     keep_rows: int = 1
     checkpoint: str | os.PathLike[str] | None = None
     every: int = 1
@@ -156,7 +159,7 @@ class Network(EventEngine):
         """
         check_algorithm(algorithm)
         clients = Sites(self.session, algorithm, federation, seed)
-        source = _Arrivals(self.wait, clients)
+        source = _Arrivals(self.wait, clients, self.stalls)
         loop = Loop(self, clients, source, (self.wait,), federation, seed)
         source.interrupts = loop.interrupts
         try:
@@ -291,9 +294,9 @@ class _Arrivals:
 
     interrupts: Interrupts
 
-    def __init__(self, wait: Waiting | None, sites: Sites) -> None:
+    def __init__(self, wait: Waiting | None, sites: Sites, stalls: bool = True) -> None:
         n = len(sites.names)
-        self.wait, self.sites = wait, sites
+        self.wait, self.sites, self.stalls = wait, sites, stalls
         self.time = self.latest = 0.0
         self.began = time.monotonic()
         self.asked, self.trip = np.zeros(n), np.full(n, np.nan)
@@ -340,6 +343,8 @@ class _Arrivals:
     def _stalled(self) -> Outcome:
         """The outcome where sites that are waited for do not answer."""
         first = next(iter(self.silent.values()))
+        if not self.stalls:
+            raise first
         return Outcome(Stop.STALLED, f"stalled: {first}")
 
     def settle(self) -> None:

@@ -28,8 +28,8 @@ from quorate.engines.flare.transport import (
     Proxy,
     failure,
 )
-from quorate.engines.job import DONE, ERROR, RESULT, experiment_of
-from quorate.storage import write_whole
+from quorate.engines.job import DONE, LEFT, experiment_of
+from quorate.storage import OWN, write_whole
 
 log = logging.getLogger(__name__)
 PATIENCE = 30.0  # seconds in which a site says what runs there
@@ -166,9 +166,9 @@ def finish_run(
         try:
             serve(transport, folder, job)
         finally:
-            there, result = [RESULT, ERROR, DONE], Path(workspace.get_result_root(number))
-            for name in (name for name in there if (folder / name).exists()):
-                write_whole(result / (COPIES + name), (folder / name).read_bytes())
+            result = Path(workspace.get_result_root(number))
+            for name in (name for name in LEFT if (folder / name).exists()):
+                write_whole(result / (COPIES + name), (folder / name).read_bytes(), OWN)
     finally:
         transport.close()
 

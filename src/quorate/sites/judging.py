@@ -26,6 +26,7 @@ from quorate.problem.metadata import Metadata
 from quorate.problem.problem import Problem
 from quorate.rounds import Algorithm, Done, Each, Outcome, Round, Stop, record
 from quorate.runs.comparison import Compared, compared_rows, counted, verdict
+from quorate.runs.constraint_metrics import asked
 from quorate.runs.evaluation import Judged, judged, worst_of
 from quorate.runs.files import Record
 from quorate.runs.splits import HELD_OUT
@@ -109,7 +110,10 @@ def judge_at_sites(
     """What `quorate.runs.comparison.evaluate` states, of the rows that the sites hold out."""
     rounds = Judging(np.stack([*models.values()]), problem.at(data)[0])
     up: Any = run_all(rounds, data, engine).state
-    return evaluation(problem.loss, data.names, [*models], up)
+    stated = evaluation(problem.loss, data.names, [*models], up)
+    if asked(problem):  # whether the constraints hold there is not known
+        stated |= {"pairs": [], "verdict": []}
+    return stated
 
 
 def evaluation(loss: Loss, clients: Sequence[str], models: Sequence[str], up: JudgedRows) -> Record:
@@ -160,15 +164,26 @@ def _checked(loss: Loss, client: str, i: int, n_models: int, up: JudgedRows) -> 
         whole &= bool((one >= 0).all() and (two >= 0).all() and not (three > 1).any())
     else:
         whole &= not bool(((one < 0) | (one > 1) | (two < 0) | (three < 0)).any())
+        whole &= confusion.shape[1] == 2 or bool(np.isfinite([two, three]).all())
         cells = confusion.reshape(n_models, -1) if shapes else confusion
         whole &= bool((cells >= 0).all() and (cells % 1 == 0).all() and (cells.sum(1) == n).all())
-    if not (shapes and whole and len(up.compared[i]) == n_models - 1):
+    compared = up.compared[i]
+    if not (shapes and whole and _adds_up(compared, n) and len(compared) == n_models - 1):
         raise ValueError(f"the site {client} answers with figures that no rows have.")
     return [
         {"client": client, "n": int(n), "loss": float(up.loss[i, k])}
         | _figures(loss, int(n), confusion[k], up.measures[i, k].tolist())
         for k in range(n_models)
     ]
+
+
+def _adds_up(compared: Array, n: float) -> bool:
+    """Whether two models can be so on n rows, as `Compared` has them."""
+    if compared.shape[1:] != (len(Compared._fields),) or not np.isfinite(compared).all():
+        return False
+    rows, better, worse, _, squares, _, _ = compared.T
+    whole = (better % 1 == 0) & (worse % 1 == 0) & (better >= 0) & (worse >= 0)
+    return bool((whole & (better + worse <= n) & (rows == n) & (squares >= 0)).all())
 
 
 def _figures(loss: Loss, n: int, confusion: Array, measures: Sequence[float]) -> Record:

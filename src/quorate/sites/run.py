@@ -17,25 +17,31 @@ from dataclasses import asdict, dataclass, replace
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
+
+import numpy as np
 
 from quorate.config.config import Config, ConfigError
 from quorate.data.declared_schema import declared_schema
-from quorate.engines.job import DONE, ERROR, RESULT
+from quorate.data.schema import Schema
+from quorate.engines.job import DONE, ERROR, RESULT, SIGNED
 from quorate.problem.lower_bounds import Duals
-from quorate.problem.metadata import Metadata
+from quorate.problem.metadata import Introduced, Metadata
 from quorate.problem.multipliers import Multipliers
 from quorate.rounds import decode
+from quorate.runs.baselines import called, label
 from quorate.runs.checks import Check, compared, not_checked
+from quorate.runs.comparison import EvaluationForm
 from quorate.runs.files import parsed, plain, slug, text_in
 from quorate.runs.folder import Render, read_run, write_run
+from quorate.runs.form import check_form
 from quorate.runs.outcomes import check_outcome
 from quorate.runs.result import of_models, titled, versions
 from quorate.runs.sections.constraints import without_rows
 from quorate.runs.sections.section import Progress
 from quorate.runs.work import CARRIER, Work
 from quorate.sites.rows import Roles
-from quorate.sites.server import PROGRESS, SIGNED, SiteRun, job_of
+from quorate.sites.server import PROGRESS, SiteRun, job_of
 from quorate.sites.signatures import read_keys
 from quorate.sites.signed_answers import verify_signed
 from quorate.sites.site_file import NAME, read_site
@@ -50,7 +56,7 @@ ENGINES = ("flare-sim", "flare-poc", "flare", "flower-sim", "flower")
 HERE = ("flare-sim", "flare-poc", "flower-sim", "flower")  # whose sites are on this machine
 # seconds that the server waits for a site: FLARE takes the process of a site that was started again
 # into no job, so that the job has to end and be submitted again
-PATIENCE = {"flare": 30.0, "flower": 600.0}
+PATIENCE = {"flare": 150.0, "flower": 600.0}
 LOOK = 0.3  # seconds between two looks at the progress
 
 
@@ -139,12 +145,16 @@ def job_of_config(config: Config, experiment: str, engine: str) -> dict[str, str
     )
 
 
+def schema_of(config: Config) -> Schema:
+    """How features are made, which is declared."""
+    columns = config.data.columns or {}
+    return declared_schema([*columns], columns, config.data.target, config.data.classes)
+
+
 def roles_of(config: Config) -> Roles:
     """What the columns of the sites' tables are for."""
-    data = config.data
-    assert data.columns is not None
+    data, schema = config.data, schema_of(config)
     assert data.target is not None
-    schema = declared_schema([*data.columns], data.columns, data.target, data.classes)
     named = (*data.groups, *(one.get("column") for one in config.constraint))
     return Roles(
         data.target,
@@ -178,16 +188,36 @@ def run_at_sites(
     if (folder / ERROR).exists() and not (folder / DONE).exists():
         raise RuntimeError(short((folder / ERROR).read_text("utf-8", errors="replace"), 2000))
     finished = decode((folder / RESULT).read_bytes())
-    if not isinstance(finished, SiteRun):
-        raise ValueError(f"{folder / RESULT} holds a {type(finished).__name__}, and no result")
+    if not _is_result(finished, config):
+        raise ValueError(f"{folder / RESULT} holds no result of this run: ask who runs the server")
     solutions = dict(_solutions(finished, work.folder))
     for name, solution in solutions.items():
         progress.done(name, solution.outcome.text)
     written = _written(work, finished, solutions, render, today)
-    if (folder / SIGNED).exists():  # beside the run, since it must not travel with it
-        data = (folder / SIGNED).read_bytes()
-        write_whole(signed_beside(written), data, OWN)
+    keep_signed(work.folder, written)
     return written
+
+
+def keep_signed(work: Path, run: Path) -> None:
+    """Put what the sites signed beside their run, since it must not travel with it."""
+    for file in (work / "engine").rglob(SIGNED):
+        write_whole(signed_beside(run), file.read_bytes(), OWN)
+
+
+def _is_result(value: object, config: Config) -> TypeGuard[SiteRun]:
+    """Whether a value is what the server of such a run leaves."""
+    if not isinstance(value, SiteRun):
+        return False
+    models = [label(config.problem()), *map(called, config.report.compare_with)]
+    return (
+        [*value.names] == models
+        and len(value.solutions) == len(models)
+        and all(isinstance(each, np.ndarray) for each in value.solutions)
+        and all(isinstance(each, Introduced) for each in value.introductions)
+        and {str(each.client) for each in value.introductions} == {*(config.data.sites or ())}
+        and isinstance(value.evaluation, str)
+        and all(isinstance(each, str) for each in value.notes)
+    )
 
 
 def signed_beside(run: Path) -> Path:
@@ -257,12 +287,7 @@ def _written(
     """The folder of a run from what its sites and its server told."""
     config, main = work.config, next(iter(solutions.values()))
     data, evaluation = Metadata.of(finished.introductions), json.loads(finished.evaluation)
-    schema = declared_schema(
-        [*(config.data.columns or {})],
-        config.data.columns or {},
-        config.data.target,
-        config.data.classes,
-    )
+    check_form(work.folder / RESULT, evaluation, EvaluationForm)
     result = of_models(config, solutions, data, evaluation) | without_rows(main, data)
     result |= {
         "at_sites": True,
@@ -270,7 +295,7 @@ def _written(
         "versions": versions(),
         "data": {"train": dict(zip(data.names, data.digests(), strict=True))},
     }
-    described = replace(main.inputs, schema=schema)
+    described = replace(main.inputs, schema=schema_of(config))
     return write_run(
         work.out,
         config,
@@ -292,6 +317,8 @@ def _carried(
 ) -> Path:
     """Run a job over its engine to the end; returns the server's folder of it."""
     names = config.data.sites or []
+    for file in (work / "engine").rglob(ERROR):  # of the last try
+        file.unlink()
     with _engine(work, carrier, names, job, progress) as (folder, run, stop):
         failed: list[BaseException] = []
 
@@ -336,7 +363,7 @@ class _Follower:
         self.read += len(whole) + len(end)
         for line in whole.splitlines():
             row = json.loads(line)
-            model, now = row.pop("model"), row.pop("time", 0.0)
+            model, now = str(row.pop("model")), float(row.pop("time", 0.0))
             # by the clock on the wall, since most of it is spent waiting
             row["seconds"] = max(now - self.times.get(model, 0.0), 0.0)
             self.times[model] = now
@@ -367,6 +394,7 @@ def _flare_here(
 
     sites = site_folders(Path(carrier.sites), names)
     server = space / "server" / carrier.experiment
+    end_all(space)  # what a process that was killed has left
     if carrier.engine == "flare-sim":
         yield server, lambda: simulate(job, sites, space), lambda: end_all(space)
         return
@@ -398,7 +426,7 @@ def _flare(
         progress=progress.say,
         fetch=results,
     )
-    yield results, supervisor.run, lambda: None
+    yield results, supervisor.run, supervisor.abort
 
 
 def _flower(
@@ -408,7 +436,16 @@ def _flower(
 
     sites = site_folders(Path(carrier.sites), names)
     bundle = export_app(space / "app", job, names)
-    simulated = carrier.engine == "flower-sim"
-    with Deployment(sites, space / "flower", simulated=simulated) as deployment:
+    real = carrier.engine == "flower"
+    approved = space / "approved"
+    approved.write_text(f"{bundle.sha256}\n")
+    with Deployment(
+        sites,
+        space / "flower",
+        simulated=not real,
+        tls=real,
+        authenticated=real,
+        approved=approved if real else None,
+    ) as deployment:
         server = deployment.server / carrier.experiment
         yield server, lambda: deployment.run(bundle.app), deployment.stop

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from quorate.algorithms.method import Method
 from quorate.engines.checkpoint import CheckpointError
 from quorate.engines.engine import ClientError, Watch
-from quorate.engines.job import DONE, ERROR, EXPERIMENT, RESULT
+from quorate.engines.job import DONE, ERROR, EXPERIMENT, RESULT, SIGNED
 from quorate.engines.network import Network, RefusedError, StateLostError
 from quorate.engines.transport import Transport
 from quorate.problem.metadata import Introduced
@@ -46,7 +46,7 @@ from quorate.solution.solve import solve
 from quorate.statements import stated, statement_bytes
 from quorate.storage import OWN, make_folder, write_whole
 
-SOLUTION, SIGNED, PROGRESS = "solution.qr", "signed.qrt", "progress.jsonl"
+SOLUTION, PROGRESS = "solution.qr", "progress.jsonl"
 # errors that the same job meets again
 PERMANENT = (RefusedError, StateLostError, ClientError, ValueError, TypeError, ArithmeticError)
 SETTINGS = ("tol", "atol", "max_rounds", "seed")  # of ``solve``, that a job may have
@@ -122,10 +122,7 @@ def serve(transport: Transport, folder: Path, job: Mapping[str, str]) -> None:
         return
     make_folder(folder)
     with _noted(folder / ERROR):
-        signed = SignedAnswers()
-        _Serving(transport, folder, job).run(signed)
-        if signed.signers:
-            write_whole(folder / SIGNED, signed.file(), OWN)
+        _Serving(transport, folder, job).run()
         text = load(folder / SOLUTION).outcome.text
         write_whole(folder / DONE, text.encode())
 
@@ -143,11 +140,12 @@ class _Serving:
         self.algorithm = stated(_bytes(algorithm), Method) if algorithm else None
         self.baselines = job.get("compare_with", "").split()
 
-    def run(self, signed: SignedAnswers) -> None:
+    def run(self) -> None:
         """Train the models, judge them, and write the result."""
+        signed = SignedAnswers()
         main = self._agreed("", self.problem, signed.keep)
         name, data = label(self.problem), main.metadata
-        solutions = {name: self._solved(name, main, SOLUTION, self.algorithm)}
+        solutions = {name: self._solved(name, main, SOLUTION, self.algorithm, signed)}
         for baseline in self.baselines:
             # a baseline keeps the clients of a federation, of which it needs no row
             problem, _ = BASELINES[baseline](self.problem, data)  # type: ignore[arg-type]
@@ -174,9 +172,9 @@ class _Serving:
             return none, ()
         models = {name: solution.w for name, solution in solutions.items()}
         try:
-            engine = Network(main.session)
+            engine = Network(main.session, stalls=False)
             return judge_at_sites(main.problem, main.metadata, models, engine), ()
-        except (RefusedError, ClientError) as error:  # the models stand all the same
+        except (RefusedError, ClientError, ValueError) as error:  # the models stand all the same
             return none, (f"No model was judged on held-out rows: {error}",)
 
     def _agreed(
@@ -192,9 +190,16 @@ class _Serving:
         )
 
     def _solved(
-        self, name: str, agreement: Agreement, file: str, algorithm: Method | None = None
+        self,
+        name: str,
+        agreement: Agreement,
+        file: str,
+        algorithm: Method | None = None,
+        signed: SignedAnswers | None = None,
     ) -> Solution:
-        """The solution, or that of an earlier process of this job."""
+        """The solution, or that of an earlier process of this job; what the sites signed of its
+        certificate is kept first.
+        """
         if (self.folder / file).exists():
             return load(self.folder / file)
         state = self.folder / f"{Path(file).stem}.checkpoint"
@@ -203,7 +208,7 @@ class _Serving:
             agreement.problem,
             agreement.metadata,
             algorithm=algorithm,
-            engine=Network(agreement.session, checkpoint=state),
+            engine=Network(agreement.session, stalls=False, checkpoint=state),
             watch=[self._watch(name)],
             **self.settings,
         )
@@ -213,6 +218,8 @@ class _Serving:
             if agreement.problem.privacy is not None:
                 raise
             solution = solved()
+        if signed is not None and signed.signers:
+            write_whole(self.folder / SIGNED, signed.file(), OWN)
         solution.save(self.folder / file)
         return solution
 

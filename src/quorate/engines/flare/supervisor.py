@@ -20,8 +20,8 @@ from typing import Protocol, cast
 
 from quorate.engines.flare.job import COPIES
 from quorate.engines.flare.place import require_flare
-from quorate.engines.job import DONE, ERROR, RESULT
-from quorate.storage import make_folder, write_whole
+from quorate.engines.job import LEFT
+from quorate.storage import OWN, make_folder, write_whole
 from quorate.text import printable, short
 
 FINISHED = "FINISHED:"  # the start of every status of a job that FLARE will not run any more
@@ -149,6 +149,16 @@ class Supervisor:
         finally:
             self._close()
 
+    def abort(self) -> None:
+        """End the job that may still run; the same job, submitted again, goes on."""
+        with suppress(Exception):
+            session = self.connect()
+            try:
+                for job in self.ids[-1:]:
+                    session.abort_job(job)
+            finally:
+                session.close()
+
     def _step(self) -> None:
         if self._session is None:
             self._session = self.connect()
@@ -219,6 +229,6 @@ def _fetch(session: Session, job: str, folder: Path) -> None:
     """Download the result of a job; what the server left, where it is in it, to a fixed place."""
     make_folder(folder)
     there = Path(session.download_job_result(job, str(folder)))
-    for name in (RESULT, ERROR, DONE):
+    for name in LEFT:
         for record in there.rglob(COPIES + name):
-            write_whole(folder / name, record.read_bytes())
+            write_whole(folder / name, record.read_bytes(), OWN)
