@@ -178,6 +178,20 @@ def test_a_run_of_numbers_over_sites(here):
     assert row["mae"] == pytest.approx(row["error"])
 
 
+@pytest.mark.parametrize("loss", ["logistic", "huber"])
+def test_a_model_that_is_no_better_than_a_constant_says_so(here, loss):
+    text = config("", loss).replace("[problem]", "[problem]\nstrength = 1e6")
+    if loss == "huber":
+        text = text.replace('classes = ["ill", "well"]\n', "").replace('"state"', '"stay"')
+        text = text.replace("stay = {}\n", "")
+    run = read_run(finished(text))
+    said = "to every row would be" if loss == "logistic" else "no better than the mean"
+    assert said in run.result["notes"][-1]
+    shutil.rmtree("runs")
+    better = read_run(finished(config())).result["notes"]
+    assert not any("would be" in note for note in better)
+
+
 @pytest.mark.parametrize("after", [12, 60])
 def test_a_run_that_is_cut_short_goes_on_to_the_same_bits(here, after, capsys):
     undisturbed = read_run(finished(config(COMPARED, loss="hinge"))).w

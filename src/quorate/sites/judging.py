@@ -137,6 +137,30 @@ def evaluation(loss: Loss, clients: Sequence[str], models: Sequence[str], up: Ju
     return {"measures": measures, "pairs": pairs, "verdict": verdict(measures, pairs)}
 
 
+def no_better_than_a_constant(row: Record, labels: Sequence[object]) -> str | None:
+    """That the main model is no better than a constant on held-out rows, in words; None where it
+    is. ``row`` are its figures, ``labels`` the classes in their order.
+    """
+    if "accuracy" not in row:
+        explained = [client["r2"] for client in row["clients"]]
+        if any(r2 is None or r2 > 0 for r2 in explained):
+            return None
+        return (
+            "On the held-out rows of every site the model predicts no better than the mean of that"
+            " site: raise max_rounds, or lower radius and strength."
+        )
+    counts = row.get("counts") or [row["n"] - row["positives"], row["positives"]]
+    most = max(range(len(counts)), key=counts.__getitem__)
+    if row["accuracy"] > counts[most] / row["n"]:
+        return None
+    areas = [client["auc"] for client in row["clients"] if client["auc"] is not None]
+    area = f" Its AUC at the sites is {min(areas):.2f} to {max(areas):.2f}." if areas else ""
+    return (
+        f"On held-out rows the model is right in {100 * row['accuracy']:.1f} %, and answering"
+        f" {labels[most]!r} to every row would be in {100 * counts[most] / row['n']:.1f} %.{area}"
+    )
+
+
 def _numbers(loss: Loss, rows: Judged) -> tuple[Any, list[float]]:
     """The confusion of rows, and the three figures that do not follow from it."""
     stated: Record = {**figures(loss, rows.prediction, rows.y)}

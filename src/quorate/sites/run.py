@@ -40,6 +40,7 @@ from quorate.runs.result import of_models, titled, versions
 from quorate.runs.sections.constraints import without_rows
 from quorate.runs.sections.section import Progress
 from quorate.runs.work import CARRIER, Work
+from quorate.sites.judging import no_better_than_a_constant
 from quorate.sites.rows import Roles
 from quorate.sites.server import PROGRESS, SiteRun, job_of
 from quorate.sites.signatures import read_keys
@@ -289,9 +290,11 @@ def _written(
     data, evaluation = Metadata.of(finished.introductions), json.loads(finished.evaluation)
     check_form(work.folder / RESULT, evaluation, EvaluationForm)
     result = of_models(config, solutions, data, evaluation) | without_rows(main, data)
+    labels = main.inputs.classes or ()
+    poor = [no_better_than_a_constant(row, labels) for row in evaluation["measures"][:1]]
     result |= {
         "at_sites": True,
-        "notes": [*main.notes, *finished.notes],
+        "notes": [*main.notes, *finished.notes, *filter(None, poor)],
         "versions": versions(),
         "data": {"train": dict(zip(data.names, data.digests(), strict=True))},
     }
