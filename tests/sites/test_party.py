@@ -34,6 +34,7 @@ from quorate.problem.metadata import Asked, Introduced, Metadata, introduced
 from quorate.problem.problem import Problem
 from quorate.rounds import Conclude, decode, encode
 from quorate.sites.audit import AuditError, read_log
+from quorate.sites.judging import judge_at_sites
 from quorate.sites.messages import Agree, Agreed, Introduce
 from quorate.sites.methods import method_bytes
 from quorate.sites.party import KEPT, Party, open_party
@@ -382,6 +383,26 @@ def test_a_server_does_not_choose_the_rows_that_are_held_out(tmp_path: Path):
     assert np.array_equal(held[2], held[3])
     assert not np.array_equal(held[0], held[2])
     assert abs(len(held[0]) - 60) < 25
+
+
+def test_levels_of_too_few_held_out_rows_are_not_judged(tmp_path: Path):
+    """The classes of the rows that are judged on are counted, not of those that are trained on."""
+    sites, asked = opened(tmp_path), roles(test=0.3)
+    test = sites["north"]._rows(asked.text()).test
+    assert test is not None
+    least = min(Counter(test.y[0].tolist()).values())
+    models = {"model": np.array([1.0, -1.0, 0.0, 0.0])}
+    for rows in (least, least + 1):
+        policy_of(tmp_path / "north", f"minimum_level_rows = {rows}")
+        agreement = agreed(sites, PROBLEM, asked)
+        question = (agreement.problem, agreement.metadata, models, Network(agreement.session))
+        if rows == least:
+            judged = judge_at_sites(*question)["measures"][0]
+            assert test.y[0].size in [row["n"] for row in judged["clients"]]
+            continue
+        with pytest.raises(RefusedError) as refused:
+            judge_at_sites(*question)
+        assert (refused.value.site, refused.value.rule) == ("north", "minimum_level_rows")
 
 
 def test_the_digest_of_rows_is_stable_and_nobody_else_can_compute_it(tmp_path: Path):

@@ -134,6 +134,7 @@ class Experiment:
     held_out : those to judge on; None without any
     metadata : of all sites, for the coded rows
     proposal : what the policy was asked
+    judging : the same, of the rows to judge on in the place of those to train on
     digest : of what was agreed, for signatures
     roles : what the columns are for, as the server says
     """
@@ -143,13 +144,9 @@ class Experiment:
     held_out: Block | None
     metadata: Metadata
     proposal: Proposal
+    judging: Proposal
     digest: bytes
     roles: str
-
-    @property
-    def held_rows(self) -> int:
-        """How many rows are held out."""
-        return 0 if self.held_out is None else self.held_out.y.size
 
     def rows_for(self, algorithm: Algorithm) -> Block:
         """The rows that an algorithm is about."""
@@ -439,9 +436,9 @@ class Party:
         )
         self.guard.judge(proposal, OF_AGREEMENT)
         self.guard.judge_means(concrete, block)
-        held = None
+        held, size = None, 0
         if rows.test is not None:
-            held = problem.coded(rows.test, metadata).block(0)
+            held, size = problem.coded(rows.test, metadata).block(0), int(rows.test.sizes[0])
         mine = np.array([metadata.position(self.name)])
         told = Agree(agreement.ask, agreement.introductions)
         return Experiment(
@@ -450,6 +447,7 @@ class Party:
             held_out=held and replace(held, index=mine),
             metadata=coded,
             proposal=proposal,
+            judging=replace(proposal, rows=size, levels=rows.test_levels),
             digest=hashlib.sha256(encode(told)).digest(),
             roles=ask.roles,
         )
@@ -521,7 +519,7 @@ class Party:
         elif known.problem.privacy is not None:
             raise ValueError("a certificate is computed from the rows exactly, without noise.")
         elif algorithm.held_out:
-            self.guard.judge(replace(known.proposal, rows=known.held_rows), OF_ROWS)
+            self.guard.judge(known.judging, OF_ROWS)
         self.ledger.check_noise(algorithm, known.problem)
         return algorithm.at_client(known.problem, known.metadata)
 

@@ -75,13 +75,15 @@ class OwnRows:
     train : to train on, a federation of this one client
     test : to judge on, or None
     columns : of the table that are used
-    levels : the smallest category level of each column that has levels
+    levels : the smallest category level of each column that has levels, in ``train``
+    test_levels : the same in ``test``; () without any
     """
 
     train: Federation
     test: Federation | None
     columns: tuple[str, ...]
     levels: tuple[LevelCount, ...]
+    test_levels: tuple[LevelCount, ...] = ()
 
 
 def columns_of(text: str) -> tuple[str, ...] | None:
@@ -135,7 +137,8 @@ def of_site(site: SiteFile, secret: bytes) -> Source:
         if roles.test:
             train, test = apart(fed, roles.test, seed_at_site(roles.seed, secret))
         used = columns_of(text) or ()
-        return OwnRows(train, test, used, _levels(train, schema, roles))
+        of_test = () if test is None else _levels(test, schema, roles)
+        return OwnRows(train, test, used, _levels(train, schema, roles), of_test)
 
     return rows
 
@@ -147,19 +150,18 @@ def seed_at_site(seed: int, secret: bytes) -> int:
     )
 
 
-def _levels(train: Federation, schema: Schema, roles: Roles) -> tuple[LevelCount, ...]:
-    """The smallest level of every column, as the rows that are trained on have it: of every
-    feature that is 0 or 1 those that have it and those that have not, of target and further columns
-    every value.
+def _levels(rows: Federation, schema: Schema, roles: Roles) -> tuple[LevelCount, ...]:
+    """The smallest level of every column, as these rows have it: of every feature that is 0 or 1
+    those that have it and those that have not, of target and further columns every value.
     """
-    X, m = train.X[0], int(train.sizes[0])
+    X, m = rows.X[0], int(rows.sizes[0])
     counts: dict[str, list[int]] = {}
     for name, column in zip(schema.feature_names, np.asarray(X).T, strict=True):
         values, n = np.unique(column, return_counts=True)
         if len(values) <= 2:
             counts[name] = n.tolist() if len(values) == 2 else [m]
-    if train.classes is not None:
-        counts[roles.target] = [*Counter(train.y[0].tolist()).values()]
-    for name, parts in (train.columns or {}).items():
+    if rows.classes is not None:
+        counts[roles.target] = [*Counter(rows.y[0].tolist()).values()]
+    for name, parts in (rows.columns or {}).items():
         counts[name] = [*Counter(parts[0].tolist()).values()]
     return tuple(LevelCount(name, min(each)) for name, each in counts.items())
