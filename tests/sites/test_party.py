@@ -17,6 +17,8 @@ import pytest
 from sites.folders import NAMES, PROBLEM, folder_of, roles, rows_of
 
 import quorate as qr
+from quorate.data.declared_schema import declared_schema
+from quorate.data.tables import Table
 from quorate.engines.network import Network, RefusedError
 from quorate.engines.transport import LocalTransport
 from quorate.engines.wire import (
@@ -38,7 +40,7 @@ from quorate.sites.judging import judge_at_sites
 from quorate.sites.messages import Agree, Agreed, Introduce
 from quorate.sites.methods import method_bytes
 from quorate.sites.party import KEPT, Party, open_party
-from quorate.sites.rows import Roles
+from quorate.sites.rows import Roles, parted
 from quorate.sites.session import Agreement, agree
 from quorate.sites.site_file import read_site
 from quorate.solution.configure import configure
@@ -356,9 +358,54 @@ def test_a_site_answers_for_one_selection_of_a_target(other: Roles, tmp_path: Pa
     party.close()
     party = open_party(tmp_path / "north", "north")
     assert ask(party, introduce(PROBLEM, other)).rule == "one_selection"
-    Path(told[1].partition("Remove ")[2].partition(" to allow")[0]).unlink()
+    files = told[1].partition("Remove ")[2].partition(" to allow")[0]
+    for file in files.split(" and "):
+        Path(file).unlink()
     assert isinstance(ask(party, introduce(PROBLEM, other)), Introduced)
     assert ask(party, introduce()).rule == "one_selection"
+
+
+ALSO = {  # choices for another target, after one that holds out a third of the rows
+    "the same rows": (0.3, 3, None, True),
+    "no rows": (0.0, 3, None, False),
+    "one row more": (0.3 + 1 / 120, 3, None, False),
+    "another seed": (0.3, 4, None, False),
+    "a person": (0.3, 3, "age", False),
+}
+
+
+@pytest.mark.parametrize(("test", "seed", "person", "answers"), ALSO.values(), ids=ALSO.keys())
+def test_a_site_holds_out_the_same_rows_for_all_targets(
+    test: float, seed: int, person: str | None, answers: bool, tmp_path: Path
+):
+    party = opened(tmp_path)["north"]
+    schema = declared_schema(["stay"], {"stay": {}}, "dose")
+    other = Roles("dose", schema.to_dict(), test=test, seed=seed, person=person)
+    least_squares = qr.Problem(qr.Huber(), regulariser=qr.L2(1e-2))
+    assert isinstance(ask(party, introduce(PROBLEM, roles(test=0.3))), Introduced)
+    answer = ask(party, introduce(least_squares, other), "another")
+    if not answers:
+        assert (answer.rule, answer.text.count(str(tmp_path))) == ("one_selection", 0)
+        return
+    assert isinstance(answer, Introduced)
+    of_state, of_dose = (party.source(asked.text()) for asked in (roles(test=0.3), other))
+    for mine, theirs in ((of_state.train, of_dose.train), (of_state.test, of_dose.test)):
+        assert mine is not None
+        assert theirs is not None
+        assert np.array_equal(mine.X[0][:, 1], theirs.y[0])
+    assert 10 < len(of_dose.train.y[0]) < 110
+
+
+def test_a_number_with_a_fraction_moves_no_other_row_between_training_and_judging():
+    whole, fraction = np.arange(200), np.arange(200.0)
+    fraction[0] = 0.5
+    held = []
+    for numbers in (whole, fraction):
+        fed = qr.Federation.from_arrays(numbers[:, None], numbers, ["north"] * 200)
+        test = parted(fed, Table(number=numbers), 0.3, seed=5)[1]
+        assert test is not None
+        held.append({*test.y[0].tolist()} - {0.0, 0.5})
+    assert held[0] == held[1]
 
 
 def test_a_refused_selection_binds_no_site_and_its_owner_may_allow_several(tmp_path: Path):

@@ -77,6 +77,7 @@ MOST_EXPERIMENTS, MOST_RUNS = 1_000, 100  # on the disk of a site, and of each e
 MOST_MODELS = 8  # that are judged at once
 KEPT = 8  # experiments and runs that a process has in memory
 SELECTIONS = "selections"  # the folder of what was answered for, by target
+SPLIT = "split"  # its file of which rows are held out, for all targets
 DEEPEST = 32  # levels of records, tuples and tables in a message
 BUSY = 60.0  # seconds in which another process may let go of the folder
 
@@ -307,32 +308,47 @@ class Party:
         self.guard.judge(self._proposal(sender, ask, problem, rows), OF_ROWS)
         facts = self._facts(problem, rows)
         self.guard.judge_groups(facts)
-        if (selection := self._selection(ask.roles)) is not None and not selection.exists():
-            make_folder(selection.parent)
-            write_whole(selection, ask.roles.encode(), OWN)
+        for file, choice in self._selections(ask.roles).items():
+            if not file.exists():
+                make_folder(file.parent)
+                write_whole(file, choice.encode(), OWN)
         return problem, rows, facts
 
-    def _selection(self, roles: str) -> Path | None:
-        """The file of the one choice of columns and held-out rows that the site answers for, of the
-        target that these roles are about; None where the server does not choose.
+    def _selection(self, roles: str) -> Path:
+        """The file of the one choice of columns that the site answers for, of the target that these
+        roles are about.
         """
-        if not roles:
-            return None
         return self.folder / SELECTIONS / _plain_name(Roles.of(roles).target)
 
+    def _selections(self, roles: str) -> dict[Path, str]:
+        """What a server chooses, by the file of the one choice that the site answers for: of
+        held-out rows for all targets, of columns for each; nothing where it does not choose.
+        """
+        if not roles:
+            return {}
+        return {
+            self.folder / SELECTIONS / SPLIT: Roles.of(roles).split(),
+            self._selection(roles): roles,
+        }
+
     def _check_selection(self, roles: str) -> None:
-        """Raise `RefusedByPolicyError` for another choice of columns and held-out rows than the one
+        """Raise `RefusedByPolicyError` for another choice of columns or held-out rows than the one
         that the site has answered for.
         """
-        policy, file, rule = self.guard.policy, self._selection(roles), "one_selection"
-        if policy is None or not policy.one_selection or file is None or not file.exists():
+        policy, rule = self.guard.policy, "one_selection"
+        if policy is None or not policy.one_selection:
             return
-        if file.read_bytes() != roles.encode():
+        others = [
+            str(file)
+            for file, choice in self._selections(roles).items()
+            if file.exists() and file.read_bytes() != choice.encode()
+        ]
+        if others:
             text = (
-                f"{rule}: the site has answered for another choice of columns and held-out rows of"
-                " this target"
+                f"{rule}: the site has answered for another choice of columns of this target, or of"
+                " the rows that are held out for all targets"
             )
-            do = f"Remove {file} to allow one more choice."
+            do = f"Remove {' and '.join(others)} to allow one more choice."
             answer = f"{text}. Ask for the same ones, or ask its owner."
             raise RefusedByPolicyError([Refusal(rule, f"{text}. {do}", answer)])
 
@@ -340,10 +356,10 @@ class Party:
         """Raise `RefusedByPolicyError` for too many questions about the rows that are held out; one
         that was answered before counts once.
         """
-        policy, selection = self.guard.policy, self._selection(known.roles)
-        if policy is None or selection is None:
+        policy = self.guard.policy
+        if policy is None or not known.roles:
             return
-        file, most = selection.with_suffix(".judged"), policy.maximum_judgements
+        file, most = self._selection(known.roles).with_suffix(".judged"), policy.maximum_judgements
         kept = decode(file.read_bytes()) if file.exists() else Judgements(())
         if mark in kept.marks:
             return

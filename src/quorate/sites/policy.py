@@ -312,8 +312,8 @@ class Policy(Section):
     one_selection: Annotated[
         bool,
         Says(
-            "for each target the site answers for one choice of columns and held-out rows alone,"
-            " since two would tell the rows in which they differ: {}",
+            "the site answers for one choice of held-out rows alone, and for each target for one"
+            " choice of columns, since two would tell the rows in which they differ: {}",
         ),
     ] = True
     maximum_judgements: Annotated[

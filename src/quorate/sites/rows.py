@@ -19,6 +19,7 @@ import numpy as np
 from quorate.data.declared_schema import apart
 from quorate.data.federation import Federation
 from quorate.data.schema import Schema
+from quorate.data.tables import Table
 from quorate.sites.holdings import read_rows
 from quorate.sites.policy import LevelCount
 from quorate.sites.site_file import SiteFile
@@ -48,6 +49,10 @@ class Roles:
     person: str | None = None
     test: float = 0.0
     seed: int = 0
+
+    def split(self) -> str:
+        """What decides which rows are held out, as JSON: the same for whatever is predicted."""
+        return json.dumps([self.test, self.seed, self.person] if self.test else [])
 
     def text(self) -> str:
         """As JSON, for the wire."""
@@ -116,7 +121,9 @@ def of_site(site: SiteFile, secret: bytes) -> Source:
 
     Which of them are held out depends on the site's secret: a server that chose them by its seed
     could hold out a single row, and count those like it. So a person who has rows at several sites
-    may be held out at one of them and not at another.
+    may be held out at one of them and not at another. It depends on whole rows of the table as
+    well, and not on features and target: rows that are held out for one target and not for another
+    could be told from what both runs train on.
     """
 
     def rows(text: str) -> OwnRows:
@@ -135,12 +142,29 @@ def of_site(site: SiteFile, secret: bytes) -> Source:
         )
         train, test = (fed, None)
         if roles.test:
-            train, test = apart(fed, roles.test, seed_at_site(roles.seed, secret))
+            train, test = parted(fed, table, roles.test, seed_at_site(roles.seed, secret))
         used = columns_of(text) or ()
         of_test = () if test is None else _levels(test, schema, roles)
         return OwnRows(train, test, used, _levels(train, schema, roles), of_test)
 
     return rows
+
+
+def parted(
+    fed: Federation, table: Table, share: float, seed: int
+) -> tuple[Federation, Federation | None]:
+    """The rows of a site to train on and those to judge on, decided by the name of a row's person,
+    or else by the whole row of the site's table; equal rows are on the same side.
+    """
+    if fed.persons is not None:
+        return apart(fed, share, seed)
+    columns = [table[name] for name in sorted(table)]
+    # as numbers of one kind: where one cell gets a fraction, no other row changes its side
+    cells = [c.astype(float) if c.dtype.kind in "biuf" else c for c in columns]
+    rows = [repr(row) for row in zip(*(column.tolist() for column in cells), strict=True)]
+    known = fed._with(persons=(np.array(rows, object),))
+    train, test = apart(known, share, seed)
+    return train._with(persons=None), None if test is None else test._with(persons=None)
 
 
 def seed_at_site(seed: int, secret: bytes) -> int:
