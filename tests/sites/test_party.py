@@ -432,6 +432,25 @@ def test_a_server_does_not_choose_the_rows_that_are_held_out(tmp_path: Path):
     assert abs(len(held[0]) - 60) < 25
 
 
+def test_a_site_holds_out_no_rows_or_enough(tmp_path: Path):
+    sites, asked = opened(tmp_path), roles(test=0.3)
+    test = sites["north"]._rows(asked.text()).test
+    assert test is not None
+    held = int(test.sizes[0])
+    policy_of(tmp_path / "north", f"minimum_rows = {held + 1}")
+    with pytest.raises(RefusedError, match="rows would be held out") as refused:
+        agreed(sites, PROBLEM, asked)
+    assert (refused.value.site, refused.value.rule) == ("north", "minimum_rows")
+    assert str(held) not in str(refused.value).partition("minimum_rows: ")[2]
+    told = read_log(tmp_path / "north" / "audit.jsonl")[0][-1].refused
+    assert f"{held} rows of this site would be held out, and {held + 1} are needed" in told[0][1]
+    policy_of(tmp_path / "north", f"minimum_rows = {held}")
+    assert agreed(sites, PROBLEM, asked).digest
+    # none held out are enough
+    (tmp_path / "none").mkdir()
+    assert agreed(opened(tmp_path / "none"), PROBLEM, roles()).digest
+
+
 def test_levels_of_too_few_held_out_rows_are_not_judged(tmp_path: Path):
     """The classes of the rows that are judged on are counted, not of those that are trained on."""
     sites, asked = opened(tmp_path), roles(test=0.3)

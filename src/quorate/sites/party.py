@@ -306,6 +306,7 @@ class Party:
         self._check_selection(ask.roles)
         rows = self._rows(ask.roles)
         self.guard.judge(self._proposal(sender, ask, problem, rows), OF_ROWS)
+        self.guard.judge_held_out(0 if rows.test is None else int(rows.test.sizes[0]))
         facts = self._facts(problem, rows)
         self.guard.judge_groups(facts)
         for file, choice in self._selections(ask.roles).items():

@@ -180,7 +180,8 @@ class Policy(Section):
     minimum_rows: Annotated[
         Count,
         Says(
-            "a run needs {} rows of this site or more, and so does a group whose mean it tells",
+            "a run needs {} rows of this site or more, and so do rows that are held out, and a group"
+            " whose mean it tells",
             known=(
                 Known("vantage6", "GLM_MINIMUM_ROWS", "10"),
                 Known("DataSHIELD", "nfilter.subset", "3"),
