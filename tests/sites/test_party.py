@@ -39,7 +39,7 @@ from quorate.sites.audit import AuditError, read_log
 from quorate.sites.judging import judge_at_sites
 from quorate.sites.messages import Agree, Agreed, Introduce
 from quorate.sites.methods import method_bytes
-from quorate.sites.party import KEPT, Party, open_party
+from quorate.sites.party import KEPT, Party, open_party, parameters_of
 from quorate.sites.rows import Roles, parted
 from quorate.sites.session import Agreement, agree
 from quorate.sites.site_file import read_site
@@ -430,6 +430,37 @@ def test_a_server_does_not_choose_the_rows_that_are_held_out(tmp_path: Path):
     assert np.array_equal(held[2], held[3])
     assert not np.array_equal(held[0], held[2])
     assert abs(len(held[0]) - 60) < 25
+
+
+SHAPES = {  # problems, and how many parameters their models of three features have
+    "linear": (PROBLEM, 4),
+    "a network": (replace(PROBLEM, over_clients=qr.Mean(), predictor=qr.MLP(hidden=(2,))), 11),
+    "several classes": (qr.Problem(qr.Multinomial(), regulariser=qr.L2(1e-2)), 8),
+}
+
+
+@pytest.mark.parametrize(("problem", "parameters"), SHAPES.values(), ids=SHAPES.keys())
+def test_who_asks_for_too_many_parameters_may_ask_for_fewer_columns(
+    problem: Problem, parameters: int, tmp_path: Path
+):
+    party, few = opened(tmp_path)["north"], roles(columns={"age": {}})
+    assert parameters_of(problem, ask(party, introduce(problem))) == parameters
+    shutil.rmtree(tmp_path / "north" / "state" / "selections")
+    policy_of(tmp_path / "north", f"maximum_parameter_share = {(parameters - 0.5) / 120}")
+    refused = ask(party, introduce(problem))
+    assert (type(refused), refused.rule) == (Refused, "maximum_parameter_share")
+    assert f"has {parameters} parameters" in refused.text
+    assert isinstance(ask(party, introduce(problem, few)), Introduced)
+    assert ask(party, introduce(problem, roles(columns={"stay": {}}))).rule == "one_selection"
+
+
+def test_parameters_that_depend_on_classes_elsewhere_are_judged_when_all_sites_are_known():
+    """A site of one class does not know how many there are."""
+    fed = qr.Federation.from_arrays([[0.0], [1.0]], ["a", "a"], ["north", "north"])
+    facts = introduced(Asked(True, (), ()), fed)
+    problem = qr.Problem(qr.Multinomial(), regulariser=qr.L2(1e-2))
+    assert parameters_of(problem, facts) is None
+    assert parameters_of(PROBLEM, facts) == 2
 
 
 def test_a_site_holds_out_no_rows_or_enough(tmp_path: Path):

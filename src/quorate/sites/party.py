@@ -309,6 +309,10 @@ class Party:
         self.guard.judge_held_out(0 if rows.test is None else int(rows.test.sizes[0]))
         facts = self._facts(problem, rows)
         self.guard.judge_groups(facts)
+        if (parameters := parameters_of(problem, facts)) is not None:
+            # before the choice of columns is bound: who has to use fewer may ask again
+            size = replace(self._proposal(sender, ask, problem, rows), parameters=parameters)
+            self.guard.judge(size, ("maximum_parameter_share",))
         for file, choice in self._selections(ask.roles).items():
             if not file.exists():
                 make_folder(file.parent)
@@ -688,6 +692,20 @@ def open_party(folder: Path, name: str) -> Party:
         guard, secret = Guard(site.policy, log, package_digest()), secret_of(site)
         rows = of_site(site, secret)
         return Party(name, rows, site.state, guard, sign, held.pop_all(), file, secret)
+
+
+def parameters_of(problem: Problem, facts: Introduced) -> int | None:
+    """How many parameters a model of a site's features has at least; None where the site would have
+    to know the classes of others.
+    """
+    predictor, d = problem.predictor, len(facts.features)
+    classes = len(facts.labels) if problem.loss.targets == "class" else None
+    try:
+        if hasattr(predictor, "sized"):
+            predictor = predictor.sized(d, classes)
+        return int(predictor.dimension(d))
+    except ValueError:
+        return None
 
 
 def _refusal(rule: str, text: str) -> RefusedByPolicyError:
