@@ -98,10 +98,11 @@ def test_figures_of_sites_are_those_of_one_place(kind, tmp_path):
 
 
 def test_few_rows_are_not_judged(tmp_path):
-    policy = Policy(maximum_parameter_share=1.0, minimum_rows=10)
-    agreement = agreed("two classes", tmp_path, Guard(policy), held=9)
-    engine = Network(agreement.session)
+    guard = Guard(Policy(maximum_parameter_share=1.0, minimum_rows=10))
     models = models_of("two classes")
+    agreement = agreed("two classes", tmp_path, guard, held=10)
+    guard.policy = Policy(maximum_parameter_share=1.0, minimum_rows=11)
+    engine = Network(agreement.session)
     with pytest.raises(RefusedError, match="minimum_rows"):
         judge_at_sites(agreement.problem, agreement.metadata, models, engine)
 

@@ -17,6 +17,8 @@ import pytest
 from sites.folders import NAMES, PROBLEM, folder_of, roles, rows_of
 
 import quorate as qr
+from quorate.data.declared_schema import declared_schema
+from quorate.data.tables import Table
 from quorate.engines.network import Network, RefusedError
 from quorate.engines.transport import LocalTransport
 from quorate.engines.wire import (
@@ -34,10 +36,11 @@ from quorate.problem.metadata import Asked, Introduced, Metadata, introduced
 from quorate.problem.problem import Problem
 from quorate.rounds import Conclude, decode, encode
 from quorate.sites.audit import AuditError, read_log
+from quorate.sites.judging import judge_at_sites
 from quorate.sites.messages import Agree, Agreed, Introduce
 from quorate.sites.methods import method_bytes
-from quorate.sites.party import KEPT, Party, open_party
-from quorate.sites.rows import Roles
+from quorate.sites.party import KEPT, Party, open_party, parameters_of
+from quorate.sites.rows import Roles, parted
 from quorate.sites.session import Agreement, agree
 from quorate.sites.site_file import read_site
 from quorate.solution.configure import configure
@@ -355,9 +358,54 @@ def test_a_site_answers_for_one_selection_of_a_target(other: Roles, tmp_path: Pa
     party.close()
     party = open_party(tmp_path / "north", "north")
     assert ask(party, introduce(PROBLEM, other)).rule == "one_selection"
-    Path(told[1].partition("Remove ")[2].partition(" to allow")[0]).unlink()
+    files = told[1].partition("Remove ")[2].partition(" to allow")[0]
+    for file in files.split(" and "):
+        Path(file).unlink()
     assert isinstance(ask(party, introduce(PROBLEM, other)), Introduced)
     assert ask(party, introduce()).rule == "one_selection"
+
+
+ALSO = {  # choices for another target, after one that holds out a third of the rows
+    "the same rows": (0.3, 3, None, True),
+    "no rows": (0.0, 3, None, False),
+    "one row more": (0.3 + 1 / 120, 3, None, False),
+    "another seed": (0.3, 4, None, False),
+    "a person": (0.3, 3, "age", False),
+}
+
+
+@pytest.mark.parametrize(("test", "seed", "person", "answers"), ALSO.values(), ids=ALSO.keys())
+def test_a_site_holds_out_the_same_rows_for_all_targets(
+    test: float, seed: int, person: str | None, answers: bool, tmp_path: Path
+):
+    party = opened(tmp_path)["north"]
+    schema = declared_schema(["stay"], {"stay": {}}, "dose")
+    other = Roles("dose", schema.to_dict(), test=test, seed=seed, person=person)
+    least_squares = qr.Problem(qr.Huber(), regulariser=qr.L2(1e-2))
+    assert isinstance(ask(party, introduce(PROBLEM, roles(test=0.3))), Introduced)
+    answer = ask(party, introduce(least_squares, other), "another")
+    if not answers:
+        assert (answer.rule, answer.text.count(str(tmp_path))) == ("one_selection", 0)
+        return
+    assert isinstance(answer, Introduced)
+    of_state, of_dose = (party.source(asked.text()) for asked in (roles(test=0.3), other))
+    for mine, theirs in ((of_state.train, of_dose.train), (of_state.test, of_dose.test)):
+        assert mine is not None
+        assert theirs is not None
+        assert np.array_equal(mine.X[0][:, 1], theirs.y[0])
+    assert 10 < len(of_dose.train.y[0]) < 110
+
+
+def test_a_number_with_a_fraction_moves_no_other_row_between_training_and_judging():
+    whole, fraction = np.arange(200), np.arange(200.0)
+    fraction[0] = 0.5
+    held = []
+    for numbers in (whole, fraction):
+        fed = qr.Federation.from_arrays(numbers[:, None], numbers, ["north"] * 200)
+        test = parted(fed, Table(number=numbers), 0.3, seed=5)[1]
+        assert test is not None
+        held.append({*test.y[0].tolist()} - {0.0, 0.5})
+    assert held[0] == held[1]
 
 
 def test_a_refused_selection_binds_no_site_and_its_owner_may_allow_several(tmp_path: Path):
@@ -382,6 +430,76 @@ def test_a_server_does_not_choose_the_rows_that_are_held_out(tmp_path: Path):
     assert np.array_equal(held[2], held[3])
     assert not np.array_equal(held[0], held[2])
     assert abs(len(held[0]) - 60) < 25
+
+
+SHAPES = {  # problems, and how many parameters their models of three features have
+    "linear": (PROBLEM, 4),
+    "a network": (replace(PROBLEM, over_clients=qr.Mean(), predictor=qr.MLP(hidden=(2,))), 11),
+    "several classes": (qr.Problem(qr.Multinomial(), regulariser=qr.L2(1e-2)), 8),
+}
+
+
+@pytest.mark.parametrize(("problem", "parameters"), SHAPES.values(), ids=SHAPES.keys())
+def test_who_asks_for_too_many_parameters_may_ask_for_fewer_columns(
+    problem: Problem, parameters: int, tmp_path: Path
+):
+    party, few = opened(tmp_path)["north"], roles(columns={"age": {}})
+    assert parameters_of(problem, ask(party, introduce(problem))) == parameters
+    shutil.rmtree(tmp_path / "north" / "state" / "selections")
+    policy_of(tmp_path / "north", f"maximum_parameter_share = {(parameters - 0.5) / 120}")
+    refused = ask(party, introduce(problem))
+    assert (type(refused), refused.rule) == (Refused, "maximum_parameter_share")
+    assert f"has {parameters} parameters" in refused.text
+    assert isinstance(ask(party, introduce(problem, few)), Introduced)
+    assert ask(party, introduce(problem, roles(columns={"stay": {}}))).rule == "one_selection"
+
+
+def test_parameters_that_depend_on_classes_elsewhere_are_judged_when_all_sites_are_known():
+    """A site of one class does not know how many there are."""
+    fed = qr.Federation.from_arrays([[0.0], [1.0]], ["a", "a"], ["north", "north"])
+    facts = introduced(Asked(True, (), ()), fed)
+    problem = qr.Problem(qr.Multinomial(), regulariser=qr.L2(1e-2))
+    assert parameters_of(problem, facts) is None
+    assert parameters_of(PROBLEM, facts) == 2
+
+
+def test_a_site_holds_out_no_rows_or_enough(tmp_path: Path):
+    sites, asked = opened(tmp_path), roles(test=0.3)
+    test = sites["north"]._rows(asked.text()).test
+    assert test is not None
+    held = int(test.sizes[0])
+    policy_of(tmp_path / "north", f"minimum_rows = {held + 1}")
+    with pytest.raises(RefusedError, match="rows would be held out") as refused:
+        agreed(sites, PROBLEM, asked)
+    assert (refused.value.site, refused.value.rule) == ("north", "minimum_rows")
+    assert str(held) not in str(refused.value).partition("minimum_rows: ")[2]
+    told = read_log(tmp_path / "north" / "audit.jsonl")[0][-1].refused
+    assert f"{held} rows of this site would be held out, and {held + 1} are needed" in told[0][1]
+    policy_of(tmp_path / "north", f"minimum_rows = {held}")
+    assert agreed(sites, PROBLEM, asked).digest
+    # none held out are enough
+    (tmp_path / "none").mkdir()
+    assert agreed(opened(tmp_path / "none"), PROBLEM, roles()).digest
+
+
+def test_levels_of_too_few_held_out_rows_are_not_judged(tmp_path: Path):
+    """The classes of the rows that are judged on are counted, not of those that are trained on."""
+    sites, asked = opened(tmp_path), roles(test=0.3)
+    test = sites["north"]._rows(asked.text()).test
+    assert test is not None
+    least = min(Counter(test.y[0].tolist()).values())
+    models = {"model": np.array([1.0, -1.0, 0.0, 0.0])}
+    for rows in (least, least + 1):
+        policy_of(tmp_path / "north", f"minimum_level_rows = {rows}")
+        agreement = agreed(sites, PROBLEM, asked)
+        question = (agreement.problem, agreement.metadata, models, Network(agreement.session))
+        if rows == least:
+            judged = judge_at_sites(*question)["measures"][0]
+            assert test.y[0].size in [row["n"] for row in judged["clients"]]
+            continue
+        with pytest.raises(RefusedError) as refused:
+            judge_at_sites(*question)
+        assert (refused.value.site, refused.value.rule) == ("north", "minimum_level_rows")
 
 
 def test_the_digest_of_rows_is_stable_and_nobody_else_can_compute_it(tmp_path: Path):

@@ -15,12 +15,11 @@ import pytest
 
 import quorate as qr
 from quorate.config.config import read_config
-from quorate.data.declared_schema import apart
 from quorate.data.readers import read
 from quorate.data.schema import Schema
 from quorate.runs.folder import read_run
 from quorate.sites.audit import read_log
-from quorate.sites.rows import seed_at_site
+from quorate.sites.rows import parted, seed_at_site
 from quorate.sites.run import roles_of
 from quorate.sites.site_file import read_site, secret_of
 
@@ -101,7 +100,8 @@ def test_every_command_of_the_page(shell):
     for name in order:
         secret = secret_of(read_site(Path("hospitals", name)))
         seed = seed_at_site(config.seed, secret)
-        split.append(apart(fed.restrict(name), config.data.test, seed))
+        table = read(Path("hospitals", name, "rows.csv"), [])
+        split.append(parted(fed.restrict(name), table, config.data.test, seed))
     train, test = (together(fed, parts) for parts in zip(*split, strict=True))
     sizes = dict(zip(train.names, train.sizes.tolist(), strict=True))
     assert {row["client"]: row["n"] for row in run.result["clients"]} == sizes

@@ -67,6 +67,26 @@ class Guard:
             if refusals := [refusal for refusal in broken if refusal.rule in rules]:
                 raise RefusedByPolicyError(refusals)
 
+    def judge_held_out(self, rows: int) -> None:
+        """Raise `RefusedByPolicyError` where a site would hold out some rows, and too few: what it
+        tells of the others, and of a model on these, would tell of single rows.
+        """
+        if self.policy is None or not 0 < rows < self.policy.minimum_rows:
+            return
+        rule = "minimum_rows"
+        raise RefusedByPolicyError(
+            [
+                Refusal(
+                    rule,
+                    f"{rule}: {rows_in_words(rows)} of this site would be held out, and"
+                    f" {self.policy.minimum_rows} are needed. Take no part, or lower {rule} in"
+                    f" {FILE}.",
+                    f"{rule}: fewer rows would be held out than this site's policy needs. Hold out a"
+                    " larger share or none, or ask the site's owner.",
+                )
+            ]
+        )
+
     def judge_groups(self, facts: Introduced) -> None:
         """Raise `RefusedByPolicyError` where what the site would tell of its groups of rows is
         about too few rows, or about a column of too many values.

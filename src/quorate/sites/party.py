@@ -77,6 +77,7 @@ MOST_EXPERIMENTS, MOST_RUNS = 1_000, 100  # on the disk of a site, and of each e
 MOST_MODELS = 8  # that are judged at once
 KEPT = 8  # experiments and runs that a process has in memory
 SELECTIONS = "selections"  # the folder of what was answered for, by target
+SPLIT = "split"  # its file of which rows are held out, for all targets
 DEEPEST = 32  # levels of records, tuples and tables in a message
 BUSY = 60.0  # seconds in which another process may let go of the folder
 
@@ -134,6 +135,7 @@ class Experiment:
     held_out : those to judge on; None without any
     metadata : of all sites, for the coded rows
     proposal : what the policy was asked
+    judging : the same, of the rows to judge on in the place of those to train on
     digest : of what was agreed, for signatures
     roles : what the columns are for, as the server says
     """
@@ -143,13 +145,9 @@ class Experiment:
     held_out: Block | None
     metadata: Metadata
     proposal: Proposal
+    judging: Proposal
     digest: bytes
     roles: str
-
-    @property
-    def held_rows(self) -> int:
-        """How many rows are held out."""
-        return 0 if self.held_out is None else self.held_out.y.size
 
     def rows_for(self, algorithm: Algorithm) -> Block:
         """The rows that an algorithm is about."""
@@ -308,34 +306,54 @@ class Party:
         self._check_selection(ask.roles)
         rows = self._rows(ask.roles)
         self.guard.judge(self._proposal(sender, ask, problem, rows), OF_ROWS)
+        self.guard.judge_held_out(0 if rows.test is None else int(rows.test.sizes[0]))
         facts = self._facts(problem, rows)
         self.guard.judge_groups(facts)
-        if (selection := self._selection(ask.roles)) is not None and not selection.exists():
-            make_folder(selection.parent)
-            write_whole(selection, ask.roles.encode(), OWN)
+        if (parameters := parameters_of(problem, facts)) is not None:
+            # before the choice of columns is bound: who has to use fewer may ask again
+            size = replace(self._proposal(sender, ask, problem, rows), parameters=parameters)
+            self.guard.judge(size, ("maximum_parameter_share",))
+        for file, choice in self._selections(ask.roles).items():
+            if not file.exists():
+                make_folder(file.parent)
+                write_whole(file, choice.encode(), OWN)
         return problem, rows, facts
 
-    def _selection(self, roles: str) -> Path | None:
-        """The file of the one choice of columns and held-out rows that the site answers for, of the
-        target that these roles are about; None where the server does not choose.
+    def _selection(self, roles: str) -> Path:
+        """The file of the one choice of columns that the site answers for, of the target that these
+        roles are about.
         """
-        if not roles:
-            return None
         return self.folder / SELECTIONS / _plain_name(Roles.of(roles).target)
 
+    def _selections(self, roles: str) -> dict[Path, str]:
+        """What a server chooses, by the file of the one choice that the site answers for: of
+        held-out rows for all targets, of columns for each; nothing where it does not choose.
+        """
+        if not roles:
+            return {}
+        return {
+            self.folder / SELECTIONS / SPLIT: Roles.of(roles).split(),
+            self._selection(roles): roles,
+        }
+
     def _check_selection(self, roles: str) -> None:
-        """Raise `RefusedByPolicyError` for another choice of columns and held-out rows than the one
+        """Raise `RefusedByPolicyError` for another choice of columns or held-out rows than the one
         that the site has answered for.
         """
-        policy, file, rule = self.guard.policy, self._selection(roles), "one_selection"
-        if policy is None or not policy.one_selection or file is None or not file.exists():
+        policy, rule = self.guard.policy, "one_selection"
+        if policy is None or not policy.one_selection:
             return
-        if file.read_bytes() != roles.encode():
+        others = [
+            str(file)
+            for file, choice in self._selections(roles).items()
+            if file.exists() and file.read_bytes() != choice.encode()
+        ]
+        if others:
             text = (
-                f"{rule}: the site has answered for another choice of columns and held-out rows of"
-                " this target"
+                f"{rule}: the site has answered for another choice of columns of this target, or of"
+                " the rows that are held out for all targets"
             )
-            do = f"Remove {file} to allow one more choice."
+            do = f"Remove {' and '.join(others)} to allow one more choice."
             answer = f"{text}. Ask for the same ones, or ask its owner."
             raise RefusedByPolicyError([Refusal(rule, f"{text}. {do}", answer)])
 
@@ -343,10 +361,10 @@ class Party:
         """Raise `RefusedByPolicyError` for too many questions about the rows that are held out; one
         that was answered before counts once.
         """
-        policy, selection = self.guard.policy, self._selection(known.roles)
-        if policy is None or selection is None:
+        policy = self.guard.policy
+        if policy is None or not known.roles:
             return
-        file, most = selection.with_suffix(".judged"), policy.maximum_judgements
+        file, most = self._selection(known.roles).with_suffix(".judged"), policy.maximum_judgements
         kept = decode(file.read_bytes()) if file.exists() else Judgements(())
         if mark in kept.marks:
             return
@@ -439,9 +457,9 @@ class Party:
         )
         self.guard.judge(proposal, OF_AGREEMENT)
         self.guard.judge_means(concrete, block)
-        held = None
+        held, size = None, 0
         if rows.test is not None:
-            held = problem.coded(rows.test, metadata).block(0)
+            held, size = problem.coded(rows.test, metadata).block(0), int(rows.test.sizes[0])
         mine = np.array([metadata.position(self.name)])
         told = Agree(agreement.ask, agreement.introductions)
         return Experiment(
@@ -450,6 +468,7 @@ class Party:
             held_out=held and replace(held, index=mine),
             metadata=coded,
             proposal=proposal,
+            judging=replace(proposal, rows=size, levels=rows.test_levels),
             digest=hashlib.sha256(encode(told)).digest(),
             roles=ask.roles,
         )
@@ -521,7 +540,7 @@ class Party:
         elif known.problem.privacy is not None:
             raise ValueError("a certificate is computed from the rows exactly, without noise.")
         elif algorithm.held_out:
-            self.guard.judge(replace(known.proposal, rows=known.held_rows), OF_ROWS)
+            self.guard.judge(known.judging, OF_ROWS)
         self.ledger.check_noise(algorithm, known.problem)
         return algorithm.at_client(known.problem, known.metadata)
 
@@ -673,6 +692,20 @@ def open_party(folder: Path, name: str) -> Party:
         guard, secret = Guard(site.policy, log, package_digest()), secret_of(site)
         rows = of_site(site, secret)
         return Party(name, rows, site.state, guard, sign, held.pop_all(), file, secret)
+
+
+def parameters_of(problem: Problem, facts: Introduced) -> int | None:
+    """How many parameters a model of a site's features has at least; None where the site would have
+    to know the classes of others.
+    """
+    predictor, d = problem.predictor, len(facts.features)
+    classes = len(facts.labels) if problem.loss.targets == "class" else None
+    try:
+        if hasattr(predictor, "sized"):
+            predictor = predictor.sized(d, classes)
+        return int(predictor.dimension(d))
+    except ValueError:
+        return None
 
 
 def _refusal(rule: str, text: str) -> RefusedByPolicyError:

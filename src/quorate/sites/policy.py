@@ -180,7 +180,8 @@ class Policy(Section):
     minimum_rows: Annotated[
         Count,
         Says(
-            "a run needs {} rows of this site or more, and so does a group whose mean it tells",
+            "a run needs {} rows of this site or more, and so do rows that are held out, and a group"
+            " whose mean it tells",
             known=(
                 Known("vantage6", "GLM_MINIMUM_ROWS", "10"),
                 Known("DataSHIELD", "nfilter.subset", "3"),
@@ -312,8 +313,8 @@ class Policy(Section):
     one_selection: Annotated[
         bool,
         Says(
-            "for each target the site answers for one choice of columns and held-out rows alone,"
-            " since two would tell the rows in which they differ: {}",
+            "the site answers for one choice of held-out rows alone, and for each target for one"
+            " choice of columns, since two would tell the rows in which they differ: {}",
         ),
     ] = True
     maximum_judgements: Annotated[

@@ -19,6 +19,7 @@ import numpy as np
 from quorate.data.declared_schema import apart
 from quorate.data.federation import Federation
 from quorate.data.schema import Schema
+from quorate.data.tables import Table
 from quorate.sites.holdings import read_rows
 from quorate.sites.policy import LevelCount
 from quorate.sites.site_file import SiteFile
@@ -49,6 +50,10 @@ class Roles:
     test: float = 0.0
     seed: int = 0
 
+    def split(self) -> str:
+        """What decides which rows are held out, as JSON: the same for whatever is predicted."""
+        return json.dumps([self.test, self.seed, self.person] if self.test else [])
+
     def text(self) -> str:
         """As JSON, for the wire."""
         return json.dumps(asdict(self), sort_keys=True)
@@ -75,13 +80,15 @@ class OwnRows:
     train : to train on, a federation of this one client
     test : to judge on, or None
     columns : of the table that are used
-    levels : the smallest category level of each column that has levels
+    levels : the smallest category level of each column that has levels, in ``train``
+    test_levels : the same in ``test``; () without any
     """
 
     train: Federation
     test: Federation | None
     columns: tuple[str, ...]
     levels: tuple[LevelCount, ...]
+    test_levels: tuple[LevelCount, ...] = ()
 
 
 def columns_of(text: str) -> tuple[str, ...] | None:
@@ -114,7 +121,9 @@ def of_site(site: SiteFile, secret: bytes) -> Source:
 
     Which of them are held out depends on the site's secret: a server that chose them by its seed
     could hold out a single row, and count those like it. So a person who has rows at several sites
-    may be held out at one of them and not at another.
+    may be held out at one of them and not at another. It depends on whole rows of the table as
+    well, and not on features and target: rows that are held out for one target and not for another
+    could be told from what both runs train on.
     """
 
     def rows(text: str) -> OwnRows:
@@ -133,11 +142,29 @@ def of_site(site: SiteFile, secret: bytes) -> Source:
         )
         train, test = (fed, None)
         if roles.test:
-            train, test = apart(fed, roles.test, seed_at_site(roles.seed, secret))
+            train, test = parted(fed, table, roles.test, seed_at_site(roles.seed, secret))
         used = columns_of(text) or ()
-        return OwnRows(train, test, used, _levels(train, schema, roles))
+        of_test = () if test is None else _levels(test, schema, roles)
+        return OwnRows(train, test, used, _levels(train, schema, roles), of_test)
 
     return rows
+
+
+def parted(
+    fed: Federation, table: Table, share: float, seed: int
+) -> tuple[Federation, Federation | None]:
+    """The rows of a site to train on and those to judge on, decided by the name of a row's person,
+    or else by the whole row of the site's table; equal rows are on the same side.
+    """
+    if fed.persons is not None:
+        return apart(fed, share, seed)
+    columns = [table[name] for name in sorted(table)]
+    # as numbers of one kind: where one cell gets a fraction, no other row changes its side
+    cells = [c.astype(float) if c.dtype.kind in "biuf" else c for c in columns]
+    rows = [repr(row) for row in zip(*(column.tolist() for column in cells), strict=True)]
+    known = fed._with(persons=(np.array(rows, object),))
+    train, test = apart(known, share, seed)
+    return train._with(persons=None), None if test is None else test._with(persons=None)
 
 
 def seed_at_site(seed: int, secret: bytes) -> int:
@@ -147,19 +174,18 @@ def seed_at_site(seed: int, secret: bytes) -> int:
     )
 
 
-def _levels(train: Federation, schema: Schema, roles: Roles) -> tuple[LevelCount, ...]:
-    """The smallest level of every column, as the rows that are trained on have it: of every
-    feature that is 0 or 1 those that have it and those that have not, of target and further columns
-    every value.
+def _levels(rows: Federation, schema: Schema, roles: Roles) -> tuple[LevelCount, ...]:
+    """The smallest level of every column, as these rows have it: of every feature that is 0 or 1
+    those that have it and those that have not, of target and further columns every value.
     """
-    X, m = train.X[0], int(train.sizes[0])
+    X, m = rows.X[0], int(rows.sizes[0])
     counts: dict[str, list[int]] = {}
     for name, column in zip(schema.feature_names, np.asarray(X).T, strict=True):
         values, n = np.unique(column, return_counts=True)
         if len(values) <= 2:
             counts[name] = n.tolist() if len(values) == 2 else [m]
-    if train.classes is not None:
-        counts[roles.target] = [*Counter(train.y[0].tolist()).values()]
-    for name, parts in (train.columns or {}).items():
+    if rows.classes is not None:
+        counts[roles.target] = [*Counter(rows.y[0].tolist()).values()]
+    for name, parts in (rows.columns or {}).items():
         counts[name] = [*Counter(parts[0].tolist()).values()]
     return tuple(LevelCount(name, min(each)) for name, each in counts.items())
