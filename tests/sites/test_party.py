@@ -484,7 +484,12 @@ def test_a_site_holds_out_no_rows_or_enough(tmp_path: Path):
 
 def test_levels_of_too_few_held_out_rows_are_not_judged(tmp_path: Path):
     """The classes of the rows that are judged on are counted, not of those that are trained on."""
-    sites, asked = opened(tmp_path), roles(test=0.3)
+    for party in opened(tmp_path).values():
+        party.close()
+    sites, asked = {}, roles(test=0.3)
+    for name in NAMES:
+        (tmp_path / name / "site.secret").write_bytes(bytes(32))  # the same rows every time
+        sites[name] = open_party(tmp_path / name, name)
     test = sites["north"]._rows(asked.text()).test
     assert test is not None
     least = min(Counter(test.y[0].tolist()).values())
@@ -500,6 +505,23 @@ def test_levels_of_too_few_held_out_rows_are_not_judged(tmp_path: Path):
         with pytest.raises(RefusedError) as refused:
             judge_at_sites(*question)
         assert (refused.value.site, refused.value.rule) == ("north", "minimum_level_rows")
+
+
+def test_judgements_are_stopped_by_their_message_as_the_policy_says(tmp_path: Path):
+    sites, asked = opened(tmp_path), roles(test=0.3)
+    policy_of(tmp_path / "north", 'allowed_algorithms = ["bundle"]')
+    agreement = agreed(sites, PROBLEM, asked)
+    models = {"model": np.array([1.0, -1.0, 0.0, 0.0])}
+    question = (agreement.problem, agreement.metadata, models, Network(agreement.session))
+    assert len(judge_at_sites(*question)["measures"][0]["clients"]) == 3
+    policy = read_site(tmp_path / "north").policy
+    words = dict(policy.words())["allowed_algorithms"]
+    assert words.startswith("these algorithms alone may run, beside certificates and judgements")
+    assert "allowed_messages can stop: bundle" in words
+    policy_of(tmp_path / "north", 'allowed_messages = ["Survey", "Evaluate", "Certify"]')
+    with pytest.raises(RefusedError) as refused:
+        judge_at_sites(*question)
+    assert (refused.value.site, refused.value.rule) == ("north", "allowed_messages")
 
 
 def test_the_digest_of_rows_is_stable_and_nobody_else_can_compute_it(tmp_path: Path):

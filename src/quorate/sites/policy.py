@@ -180,8 +180,8 @@ class Policy(Section):
     minimum_rows: Annotated[
         Count,
         Says(
-            "a run needs {} rows of this site or more, and so do rows that are held out, and a group"
-            " whose mean it tells",
+            "a run needs {} rows of this site or more, and so do judgements on held-out rows, and a"
+            " group whose mean it tells",
             known=(
                 Known("vantage6", "GLM_MINIMUM_ROWS", "10"),
                 Known("DataSHIELD", "nfilter.subset", "3"),
@@ -241,7 +241,8 @@ class Policy(Section):
     allowed_algorithms: Annotated[
         Algorithms,
         Says(
-            "these algorithms alone may run: {}",
+            "these algorithms alone may run, beside certificates and judgements of models, which"
+            " allowed_messages can stop: {}",
             "every algorithm of the installed quorate may run",
             '["bundle", "private_admm"]',
             (Known("vantage6", "allowed_algorithms"),),
@@ -251,7 +252,7 @@ class Policy(Section):
         Names,
         Says(
             "these messages alone are answered: {}",
-            "every message of an allowed algorithm is answered",
+            "every message of allowed algorithms, certificates and judgements is answered",
             '["Survey", "Evaluate", "Certify"]',
         ),
     ] = None
