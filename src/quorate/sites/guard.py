@@ -81,7 +81,7 @@ class Guard:
                     f"{rule}: {rows_in_words(rows)} of this site would be held out, and"
                     f" {self.policy.minimum_rows} are needed. Take no part, or lower {rule} in"
                     f" {FILE}.",
-                    f"{rule}: fewer rows would be held out than this site's policy needs. Hold out"
+                    f"{rule}: fewer rows would be held out than this site needs. Hold out"
                     " a larger share or none, or ask the site's owner.",
                 )
             ]
