@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import json
 import shutil
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -76,6 +77,9 @@ class Ending(LocalTransport):
         if self.after and self.after[0](self.asked):
             self.after.clear()
             _thread.interrupt_main()
+            while not self.over:  # nothing is answered until the command has noticed
+                time.sleep(0.01)
+            raise EOFError("the engine was stopped")
         super().push(client, seq, message)
 
     def poll(self, timeout: float | None = None) -> list:
