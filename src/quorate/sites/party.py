@@ -137,7 +137,6 @@ class Experiment:
     proposal : what the policy was asked
     judging : the same, of the rows to judge on in the place of those to train on
     digest : of what was agreed, for signatures
-    roles : what the columns are for, as the server says
     """
 
     problem: Problem
@@ -147,7 +146,6 @@ class Experiment:
     proposal: Proposal
     judging: Proposal
     digest: bytes
-    roles: str
 
     def rows_for(self, algorithm: Algorithm) -> Block:
         """The rows that an algorithm is about."""
@@ -361,10 +359,10 @@ class Party:
         """Raise `RefusedByPolicyError` for too many questions about the rows that are held out; one
         that was answered before counts once.
         """
-        policy = self.guard.policy
-        if policy is None or not known.roles:
+        policy, file = self.guard.policy, self.folder / SELECTIONS / "judged"
+        if policy is None:
             return
-        file, most = self._selection(known.roles).with_suffix(".judged"), policy.maximum_judgements
+        mark, most = f"{known.digest.hex()} {mark}", policy.maximum_judgements
         kept = decode(file.read_bytes()) if file.exists() else Judgements(())
         if mark in kept.marks:
             return
@@ -470,7 +468,6 @@ class Party:
             proposal=proposal,
             judging=replace(proposal, rows=size, levels=rows.test_levels),
             digest=hashlib.sha256(encode(told)).digest(),
-            roles=ask.roles,
         )
 
     def _agreement(self, sender: str, experiment: str) -> Experiment:

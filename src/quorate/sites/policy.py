@@ -321,10 +321,10 @@ class Policy(Section):
     maximum_judgements: Annotated[
         Count,
         Says(
-            "for each target the site judges models on held-out rows {} times at most, eight models"
-            " each, since answers about very many models would tell single rows",
+            "the site judges models on held-out rows {} times at most, eight models each, since"
+            " answers about very many models would tell single rows",
         ),
-    ] = 20
+    ] = 50
     constraint: Annotated[
         list[ConstraintSection],
         Says("a problem keeps this or something stricter: {}", "a problem needs no constraint"),
