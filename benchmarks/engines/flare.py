@@ -11,7 +11,8 @@ table, a policy, an audit log. ``owners.py`` beside this file has the tables and
 messages have 50 KB each way.
 
 - ``rounds``: wall time of a round at the server, user and system time of all of FLARE's processes,
-  and the same run with the sites as functions of one process, by what a message costs there.
+  the wall time of FLARE alone, with sites that send back what they get, and the same run with the
+  sites as functions of one process, by what a message costs there.
 - ``memory``: memory and threads of each process every 500 rounds.
 - ``kills``: a site's job, a site with its daemon, the server's job, and the server with its daemon
   are killed (SIGKILL) one after the other, and a supervisor submits the same job until the run has
@@ -24,6 +25,7 @@ and threads of every process at the end at most 1.25 times those after 500 round
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import tempfile
@@ -38,11 +40,12 @@ import numpy as np
 HOME = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(HOME / "src"), str(HOME / "benchmarks"), str(Path(__file__).parent)]
 
+import echoes  # noqa: E402
 import measure  # noqa: E402
 import owners  # noqa: E402
 
 import quorate as qr  # noqa: E402
-from quorate.engines.flare import Poc, Supervisor, export_job  # noqa: E402
+from quorate.engines.flare import ALLOWED, Poc, Supervisor, export_job  # noqa: E402
 from quorate.engines.flare.local import HOST, Process, tagged  # noqa: E402
 from quorate.engines.job import DONE  # noqa: E402
 from quorate.sites.server import SOLUTION  # noqa: E402
@@ -52,6 +55,7 @@ SAMPLE = 500  # rounds between two looks at memory and threads
 GROWTH = 1.25  # of memory and threads between round 500 and the last
 ROUNDS = {"rounds": 200, "memory": 3000, "kills": 400}
 PATIENCE = 20.0  # seconds without a site until its job ends: FLARE takes none back into a job
+ECHOES = {"server": "echoes.EchoServer", "site": "echoes.EchoSite"}
 KILLS = ("a site's job", "a site and its daemon", "the server's job", "the server and its daemon")
 
 
@@ -68,7 +72,7 @@ def main() -> None:
     rounds = given.rounds or ROUNDS[given.what]
     # AFL is at its optimum after some 570 rounds
     algorithm = given.algorithm or ("FedAvg" if given.what == "memory" else "AFL")
-    os.environ["PYTHONPATH"] = str(HOME / "src")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(HOME / "src"), str(Path(__file__).parent)])
     os.environ["OMP_NUM_THREADS"] = "1"
     print(measure.machine("nvflare"), f"load {os.getloadavg()[0]:.1f}", flush=True)
     targets = measure.Targets()
@@ -84,6 +88,9 @@ def main() -> None:
             kills(poc, algorithm, rounds, targets)
         else:
             timed(poc, algorithm, rounds, targets, given.what == "memory")
+        if given.what == "rounds":
+            print(f"\nFLARE alone, between these runs: {alone(poc):.1f} ms a round", flush=True)
+            timed(poc, algorithm, rounds, targets, memory=False)
     if given.what == "rounds":
         columns = ["the same sites as functions of one process", "ms"]
         print("\n" + measure.table(columns, [*spent.items()]))
@@ -95,7 +102,7 @@ def main() -> None:
 def started(workspace: Path, sites: dict[str, Path]) -> Iterator[Poc]:
     """A project with these sites, all connected."""
     begun = time.perf_counter()
-    with Poc(workspace, sites) as poc:
+    with Poc(workspace, sites, classes=(*ALLOWED, *ECHOES.values())) as poc:
         print(f"{len(sites)} sites, connected after {time.perf_counter() - begun:.1f} s")
         yield poc
     if left := tagged(workspace.absolute()):
@@ -129,6 +136,21 @@ def supervised(
     thread = threading.Thread(target=supervisor.run, daemon=True)
     thread.start()
     return thread, supervisor
+
+
+def alone(poc: Poc) -> float:
+    """Median wall milliseconds of a round whose sites send back what they get."""
+    folder = export_job(
+        poc.workspace / "jobs",
+        "echoes",
+        {"experiment": "echoes"},
+        len(poc.sites),
+        sites=list(poc.sites),
+        **ECHOES,
+    )
+    there = poc.runs / "echoes"
+    Supervisor(folder, poc.connect, (there / DONE).exists, pause=0.2).run()
+    return 1000 * float(np.median(json.loads((there / echoes.TIMES).read_text())))
 
 
 def timed(

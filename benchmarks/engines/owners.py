@@ -29,7 +29,7 @@ from quorate.sites.server import job_of
 from quorate.sites.session import agree
 from quorate.solution.configure import configure
 
-FEATURES, ROWS = 6250, 64
+FEATURES, ROWS = 6250, 16
 TARGET, CLASSES = "state", ("ill", "well")
 PROBLEM = qr.Problem(qr.Logistic(), regulariser=qr.L2(1e-2))
 ALGORITHMS: dict[str, Callable[[int], Method]] = {

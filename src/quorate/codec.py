@@ -149,13 +149,28 @@ def encode(value: object) -> bytes:
     ------
     CodecError : a field holds something that ``record`` does not allow.
     """
+    parts = _parts(value)
+    digest = hashlib.blake2b(digest_size=_DIGEST)
+    for part in parts:
+        digest.update(part)
+    return b"".join((*parts, digest.digest()))
+
+
+def fingerprint(value: object) -> str:
+    """The SHA-256 digest of a record, as hexadecimal digits; equal records have the same one."""
+    digest = hashlib.sha256()
+    for part in _parts(value):
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _parts(value: object) -> list[Any]:
+    """What ``encode`` puts before the digest; arrays are not copied."""
     arrays: list[NDArray[Any]] = []
     header = _JSON(_pack(value, arrays)).encode()
     total = _PREFIX.size + len(header) + sum(a.nbytes for a in arrays) + _DIGEST
-    body = b"".join(
-        (_PREFIX.pack(_MAGIC, _VERSION, len(header), total), header, *[a.tobytes() for a in arrays])
-    )
-    return b"".join((body, hashlib.blake2b(body, digest_size=_DIGEST).digest()))
+    prefix = _PREFIX.pack(_MAGIC, _VERSION, len(header), total)
+    return [prefix, header, *[np.ascontiguousarray(a).reshape(-1).data for a in arrays]]
 
 
 def encoded_size(value: object) -> int:

@@ -93,11 +93,11 @@ def write_in_turns(
     with the machine's power.
     """
     first = _RECORD.pack(number, len(data))
-    record = first + hashlib.sha256(first + data).digest() + data
-    half = path.stat().st_size // 2 if path.exists() else 0
-    if anew or len(record) > half:
-        half = len(record) + len(record) // 4
-        parts = [record.ljust(half, b"\0"), bytes(half)]
+    record = [first, _digest(first, data), data]
+    length, half = _BEFORE + len(data), path.stat().st_size // 2 if path.exists() else 0
+    if anew or length > half:
+        half = length + length // 4
+        parts = [b"".join(record).ljust(half, b"\0"), bytes(half)]
         whole = parts[number % 2] + parts[1 - number % 2]
         write_whole(path, whole, OWN, destroy_old=destroy_old, sync=sync)
         return
@@ -105,7 +105,8 @@ def write_in_turns(
         file = os.open(path, os.O_WRONLY | HERE | getattr(os, "O_BINARY", 0))
         try:
             os.lseek(file, half * (number % 2), os.SEEK_SET)
-            _write_all(file, record)
+            for part in record:
+                _write_all(file, part)
             if sync:
                 _sync_content(file)
         finally:
@@ -121,10 +122,17 @@ def read_in_turns(path: Path) -> bytes | None:
             first = record[: _RECORD.size]
             number, size = _RECORD.unpack(first)
             data = record[_BEFORE : _BEFORE + size]
-            digest = hashlib.sha256(first + data).digest()
-            if number > last and record[_RECORD.size : _BEFORE] == digest:
+            ends_well = record[_RECORD.size : _BEFORE] == _digest(first, data)
+            if number > last and ends_well:
                 last, whole = number, data
     return whole
+
+
+def _digest(first: bytes, data: bytes) -> bytes:
+    """What says that a record was written to its end."""
+    digest = hashlib.sha256(first)
+    digest.update(data)
+    return digest.digest()
 
 
 _RECORD = struct.Struct(">QQ")  # the number of a record and its size, before its digest

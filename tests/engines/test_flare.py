@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -407,6 +408,7 @@ class FakeServer:
     aborted: list[str] = field(default_factory=list)
     sessions: int = 0
     lose_next_answer: bool = False
+    rounds: str | None = None  # lines about the rounds of a job that has begun
 
     def connect(self) -> FakeServer:
         self.sessions += 1
@@ -440,6 +442,12 @@ class FakeServer:
         status = str(self.script.pop(0)) if self.script else "FINISHED:COMPLETED"
         self.done = self.done or not self.script
         return status
+
+    def do_app_command(self, job_id: str, topic: str, cmd_data: dict[str, int]) -> dict[str, str]:
+        if self.rounds is None:
+            raise RuntimeError("the job has not begun")
+        end = self.rounds.find("\n", cmd_data["from"]) + 1  # a line each time
+        return {"lines": self.rounds[cmd_data["from"] : end]}
 
     def download_job_result(self, job_id: str, destination: str | None = None) -> str:
         place = Path(destination or "", job_id, "workspace", "app")
@@ -494,6 +502,48 @@ def test_the_record_of_a_server_elsewhere_is_downloaded(tmp_path: Path, job_fold
     Supervisor(job_folder, server.connect, done, 0.0, progress=lambda _: None, fetch=here).run()
     assert (here / "done").read_text() == "the record"
     assert len(server.submitted) == 2
+
+
+def test_the_rounds_of_a_server_elsewhere_are_followed(tmp_path: Path, job_folder: Path) -> None:
+    server, here = FakeServer(["SUBMITTED", *["RUNNING"] * 4, "FINISHED:COMPLETED"]), tmp_path / "h"
+    seen: list[str] = []
+
+    def done() -> bool:
+        file = here / "progress.jsonl"
+        seen.append(file.read_text() if file.exists() else "")
+        server.rounds = "one\ntwo\n" if len(seen) > 3 else None
+        return server.done
+
+    Supervisor(job_folder, server.connect, done, 0.0, progress=lambda _: None, fetch=here).run()
+    assert seen[-1] == "one\ntwo\n"
+    assert "one\n" in seen, "each line is copied when it is there"
+
+
+def test_a_server_tells_the_lines_about_rounds_that_are_whole(tmp_path: Path) -> None:
+    pytest.importorskip("nvflare")
+    from quorate.sites import flare_app
+
+    told: dict[str, Any] = {}
+    engine = SimpleNamespace(register_app_command=lambda topic, f: told.update({topic: f}))
+    local, config = tmp_path / "local", tmp_path / "app" / "config"
+    folder = export_job(tmp_path, "run", {"experiment": "trial"}, 1)
+    config.parent.mkdir()
+    (folder / "app" / "config").rename(config)
+    local.mkdir()
+    write_setting(local, "server", tmp_path / "runs")
+    workspace = SimpleNamespace(
+        get_app_config_dir=lambda job: str(config), get_site_config_dir=lambda: str(local)
+    )
+    flare_app.tell_rounds(engine, workspace, "job")
+    ask = partial(told["quorate.rounds"], "quorate.rounds", context=None)
+    assert ask({"from": 0}) == {"lines": ""}, "the run has not begun"
+    file = tmp_path / "runs" / "trial" / "progress.jsonl"
+    file.parent.mkdir(parents=True)
+    file.write_text("one\ntwo\nthr")
+    assert ask({"from": 0}) == {"lines": "one\ntwo\n"}
+    assert ask({"from": 4}) == {"lines": "two\n"}
+    for odd in (None, {}, {"from": -1}, {"from": "0"}, {"from": True}, {"from": 99}):
+        assert ask(odd) == {"lines": ""}
 
 
 def test_a_record_that_is_there_needs_no_job(supervise: Any) -> None:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from quorate.codec import Form, renamed
 from quorate.engines.federated_data import Known
 from quorate.rounds import CodecError, Done, Round, decode, encode, join, members, record
-from quorate.storage import OWN, write_whole
+from quorate.storage import OWN, read_in_turns, write_in_turns, write_whole
 
 T = TypeVar("T")
 PATH = "a path"  # how every path is described
@@ -120,12 +120,18 @@ class Checkpoint:
     active: Any  # (distinct sets of clients, which of them answered in each round)
 
 
-def save(path: Path, value: object, *, secret: bool = False, sync: bool = True) -> None:
+def save(path: Path, value: object, *, secret: bool = False) -> None:
     """Write a record in one step, so that there is either the old file or the new one; nobody but
-    the owner may read it. ``secret``: what the old one held is overwritten. ``sync``: as of
-    `write_whole`.
+    the owner may read it. ``secret``: what the old one held is overwritten.
     """
-    write_whole(path, encode(value), OWN, destroy_old=secret, sync=sync)
+    write_whole(path, encode(value), OWN, destroy_old=secret)
+
+
+def save_in_turns(path: Path, value: object, number: int) -> None:
+    """Write a record where every round counts in microseconds: it outlives the process, and not
+    the machine's power. ``number``: how many records the process has written before this one.
+    """
+    write_in_turns(path, number, encode(value), anew=number == 0, sync=False)
 
 
 def load(path: Path, *kinds: type[T]) -> T:
@@ -136,7 +142,7 @@ def load(path: Path, *kinds: type[T]) -> T:
     CheckpointError : no file, or one that is damaged, foreign, or of another version.
     """
     try:
-        value = decode(path.read_bytes())
+        value = decode(read_in_turns(path) or path.read_bytes())
     except FileNotFoundError:
         raise CheckpointError(
             f"no checkpoint at {path}: nothing to resume. Begin a new run (resume=False)"

@@ -138,7 +138,7 @@ class Loop:
         self.file = files.RunFile.of(engine.checkpoint, described, federation, seed)
         self.source, self.record = source, RunRecord()
         self.server = Server(None, Round(None), 0)
-        self.halfway, self.interrupts = False, Interrupts()
+        self.halfway, self.interrupts, self.saved = False, Interrupts(), 0
 
     def run(self, watch: Sequence[Watch], resume: bool, max_rounds: int | None) -> Run:
         """Run until the algorithm is done, or the engine cannot or may not go on."""
@@ -311,7 +311,11 @@ class Loop:
             times=log.times,
             ends=log.ends,
         )
-        files.save(self.file.path, kept, sync=self.engine.synced or self.algorithm.private)
+        if self.engine.synced or self.algorithm.private:
+            files.save(self.file.path, kept)
+        else:
+            files.save_in_turns(self.file.path, kept, self.saved)
+            self.saved += 1
 
     def _restore(self) -> None:
         kept = self.file.load(EventCheckpoint)

@@ -12,9 +12,11 @@ from collections.abc import Mapping
 from quorate.text import shown
 
 EXPERIMENT = "experiment"  # the entry of a job that names the server's folder for the run
-# what the server leaves in its folder of the run: what came of it, what the sites signed, why its
-# last try failed, and the record that it has ended, which comes last
-RESULT, SIGNED, ERROR, DONE = LEFT = "result.qrt", "signed.qrt", "error", "done"
+# what the server leaves in its folder of the run: a line for each round, what came of it, what the
+# sites signed, why its last try failed, and the record that it has ended, which comes last
+PROGRESS, RESULT, SIGNED = "progress.jsonl", "result.qrt", "signed.qrt"
+ERROR, DONE = "error", "done"
+LEFT = PROGRESS, RESULT, SIGNED, ERROR, DONE
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")  # of experiments, and of jobs and sites
 
 

@@ -170,6 +170,7 @@ class AuditLog:
     def __init__(self, path: Path, site: str) -> None:
         self.path, self.site = path, site
         self._lock = Lock(head_path(path))
+        self._ahead: tuple[str, Head] | None = None  # a head record, and this writer's line beyond
 
     @classmethod
     def open(cls, path: Path, site: str) -> AuditLog:
@@ -257,8 +258,10 @@ class AuditLog:
         entry = replace(entry, number=end.number + 1, at=_now())
         line, hash_ = _written(entry, end.hash)
         append(self.path, line, sync=sync)
+        last = Head(entry.number, hash_, end.size + len(line))
         if sync:  # never count what a crash may lose
-            self._count(Head(entry.number, hash_, end.size + len(line)))
+            self._count(last)
+        self._ahead = None if sync else (self._lock.text(), last)
         return entry
 
     def _alone(self) -> AbstractContextManager[None]:
@@ -278,6 +281,8 @@ class AuditLog:
         if not self.path.exists() or (text and head is None):
             raise AuditError(_broken(self.path, "the log is gone", "its head record is damaged"))
         head, size = head or Head(), self.path.stat().st_size
+        if self._ahead is not None and (text, size) == (self._ahead[0], self._ahead[1].size):
+            return self._ahead[1]
         if size < head.size:
             raise AuditError(_broken(self.path, f"{head.size - size} bytes at its end are gone"))
         return head if size == head.size else self._recovered(head)

@@ -19,7 +19,7 @@ from typing import Protocol
 from nvflare.collab import collab  # pyright: ignore[reportMissingImports]
 from nvflare.collab.api.exceptions import RunAborted  # pyright: ignore[reportMissingImports]
 
-from quorate.engines.flare.job import COPIES
+from quorate.engines.flare.job import COPIES, ROUNDS
 from quorate.engines.flare.place import filters, quiet, read_job, warning_about, working_folder
 from quorate.engines.flare.transport import (
     Answers,
@@ -28,11 +28,12 @@ from quorate.engines.flare.transport import (
     Proxy,
     failure,
 )
-from quorate.engines.job import DONE, LEFT, experiment_of
+from quorate.engines.job import DONE, LEFT, PROGRESS, experiment_of
 from quorate.storage import OWN, write_whole
 
 log = logging.getLogger(__name__)
 PATIENCE = 30.0  # seconds in which a site says what runs there
+TOLD = 2**18  # bytes about rounds in one answer
 
 
 class Party(Protocol):
@@ -51,6 +52,12 @@ class Workspace(Protocol):
     def get_site_config_dir(self) -> str: ...
 
     def get_result_root(self, job_id: str) -> str: ...
+
+
+class Engine(Protocol):
+    """The part of FLARE's ``ServerEngine`` that is used here."""
+
+    def register_app_command(self, topic: str, cmd_func: Callable[..., dict[str, str]]) -> None: ...
 
 
 class Owner:
@@ -132,6 +139,7 @@ class Server:
         """Run the job to its end, or go on with it where an earlier job ended."""
         quiet()
         context, number = collab.context, collab.fl_ctx.get_job_id()
+        tell_rounds(collab.fl_ctx.get_engine(), collab.workspace, number)
         sites = list(collab.clients)
         for site in sites:
             log.info("%s", _facts(site))
@@ -160,9 +168,7 @@ def finish_run(
     result of FLARE's job.
     """
     try:
-        job = read_job(Path(workspace.get_app_config_dir(number)))
-        local = Path(workspace.get_site_config_dir())
-        folder = working_folder("server", "server", local) / experiment_of(job)
+        job, folder = _job_and_folder(workspace, number)
         try:
             serve(transport, folder, job)
         finally:
@@ -171,6 +177,30 @@ def finish_run(
                 write_whole(result / (COPIES + name), (folder / name).read_bytes(), OWN)
     finally:
         transport.close()
+
+
+def tell_rounds(engine: Engine, workspace: Workspace, number: str) -> None:
+    """Let who submitted the job of this workspace ask for its rounds while it runs."""
+    file = _job_and_folder(workspace, number)[1] / PROGRESS
+
+    def told(topic: str, asked: object, context: object) -> dict[str, str]:
+        """The lines about rounds from a byte on, at most `TOLD` bytes of them."""
+        begin = asked.get("from") if isinstance(asked, dict) else None
+        if type(begin) is not int or begin < 0 or not file.is_file():
+            return {"lines": ""}
+        with file.open("rb") as lines:
+            lines.seek(begin)
+            whole, end, _ = lines.read(TOLD).rpartition(b"\n")
+        return {"lines": (whole + end).decode()}
+
+    engine.register_app_command(ROUNDS, told)
+
+
+def _job_and_folder(workspace: Workspace, number: str) -> tuple[dict[str, str], Path]:
+    """The job of a workspace, and the server's folder of its run."""
+    job = read_job(Path(workspace.get_app_config_dir(number)))
+    local = Path(workspace.get_site_config_dir())
+    return job, working_folder("server", "server", local) / experiment_of(job)
 
 
 def versions() -> dict[str, str]:

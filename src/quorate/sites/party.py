@@ -47,6 +47,7 @@ from quorate.rounds import (
     decode,
     encode,
     encoded_size,
+    fingerprint,
     record,
     settled,
 )
@@ -547,7 +548,7 @@ class Party:
         if run is None:
             raise NotAgreedError("run")
         block = known.rows_for(run.algorithm)
-        state, mark = run.state, hashlib.sha256(encode(ask.message)).hexdigest()
+        state, mark = run.state, fingerprint(ask.message)
         conclusion = isinstance(ask.message, Conclude)
         if ask.turn == state.turn - 1 and mark == state.asked and not conclusion:
             return Stepped(ask.run, ask.turn, state.answer)

@@ -24,7 +24,7 @@ import numpy as np
 from quorate.config.config import Config, ConfigError
 from quorate.data.declared_schema import declared_schema
 from quorate.data.schema import Schema
-from quorate.engines.job import DONE, ERROR, RESULT, SIGNED
+from quorate.engines.job import DONE, ERROR, PROGRESS, RESULT, SIGNED
 from quorate.problem.lower_bounds import Duals
 from quorate.problem.metadata import Introduced, Metadata
 from quorate.problem.multipliers import Multipliers
@@ -42,7 +42,7 @@ from quorate.runs.sections.section import Progress
 from quorate.runs.work import CARRIER, Work
 from quorate.sites.judging import no_better_than_a_constant
 from quorate.sites.rows import Roles
-from quorate.sites.server import PROGRESS, SiteRun, job_of
+from quorate.sites.server import SiteRun, job_of
 from quorate.sites.signatures import read_keys
 from quorate.sites.signed_answers import verify_signed
 from quorate.sites.site_file import NAME, read_site
@@ -426,6 +426,7 @@ def _flare(
         folder,
         lambda: connect(kit, kit.name),
         partial(_ended, results),
+        pause=1.0,
         progress=progress.say,
         fetch=results,
     )

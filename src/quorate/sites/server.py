@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from quorate.algorithms.method import Method
 from quorate.engines.checkpoint import CheckpointError
 from quorate.engines.engine import ClientError, Watch
-from quorate.engines.job import DONE, ERROR, EXPERIMENT, RESULT, SIGNED
+from quorate.engines.job import DONE, ERROR, EXPERIMENT, PROGRESS, RESULT, SIGNED
 from quorate.engines.network import Network, RefusedError, StateLostError
 from quorate.engines.transport import Transport
 from quorate.problem.metadata import Introduced
@@ -46,7 +46,7 @@ from quorate.solution.solve import solve
 from quorate.statements import stated, statement_bytes
 from quorate.storage import OWN, make_folder, write_whole
 
-SOLUTION, PROGRESS = "solution.qr", "progress.jsonl"
+SOLUTION = "solution.qr"
 # errors that the same job meets again
 PERMANENT = (RefusedError, StateLostError, ClientError, ValueError, TypeError, ArithmeticError)
 SETTINGS = ("tol", "atol", "max_rounds", "seed")  # of ``solve``, that a job may have

@@ -33,6 +33,7 @@ ALLOWED = (CONTROLLER, EXECUTOR, SERVER, SITE)
 ALLOWED_TASKS = (TASK_SERVER, TASK_SITE)  # of a job whose messages are tasks
 ASK = 0.05  # seconds after which a site asks for its next task again
 TASK = "quorate"  # the name of the tasks
+ROUNDS = "quorate.rounds"  # asks a job that runs for the lines about its rounds
 COPIES = "quorate_"  # begins the names of the server's files in the result of FLARE's job
 CONFIG = Path("app", "config")
 JOB_FILE = "quorate_job.toml"

@@ -392,7 +392,7 @@ def _provision(workspace: Path, sites: tuple[str, ...]) -> None:
             },
             {
                 "path": f"{builder}static_file.StaticFileBuilder",
-                "args": {"config_folder": "config"},
+                "args": {"config_folder": "config", "scheme": "tcp"},
             },
             {"path": f"{builder}cert.CertBuilder"},
             {"path": f"{builder}signature.SignatureBuilder"},

@@ -18,9 +18,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol, cast
 
-from quorate.engines.flare.job import COPIES
+from quorate.engines.flare.job import COPIES, ROUNDS
 from quorate.engines.flare.place import require_flare
-from quorate.engines.job import LEFT
+from quorate.engines.job import LEFT, PROGRESS
 from quorate.storage import OWN, make_folder, write_whole
 from quorate.text import printable, short
 
@@ -57,6 +57,8 @@ class Session(Protocol):
     def abort_job(self, job_id: str) -> object: ...
 
     def get_system_info(self) -> SystemFacts: ...
+
+    def do_app_command(self, job_id: str, topic: str, cmd_data: object) -> dict[str, object]: ...
 
     def download_job_result(self, job_id: str, destination: str | None = None) -> str: ...
 
@@ -108,6 +110,7 @@ class Supervisor:
     fetch
         Where the server's folder is on another machine: a folder of this one, into which the
         results of finished jobs are downloaded, such as the record of the end, ``fetch / "done"``.
+        While a job runs, the lines about its rounds are copied there.
     """
 
     job: Path
@@ -179,6 +182,9 @@ class Supervisor:
         if status != self._status:
             self._status = status
             self.progress(f"job {self.ids[-1]}: {status}")
+        if self.fetch is not None and not status.startswith(FINISHED):
+            with suppress(Exception):  # such as a job that has not begun, or one that just ended
+                _follow(self._session, self.ids[-1], self.fetch)
         if status.startswith(FINISHED):
             if self.fetch is not None:
                 _fetch(self._session, self.ids[-1], self.fetch)
@@ -223,6 +229,14 @@ class Supervisor:
         if session is not None:
             with suppress(Exception):
                 session.close()
+
+
+def _follow(session: Session, job: str, folder: Path) -> None:
+    """Copy the lines about the rounds of a running job that are not there yet."""
+    make_folder(folder)
+    with (folder / PROGRESS).open("ab") as lines:
+        told = session.do_app_command(job, ROUNDS, {"from": lines.tell()})
+        lines.write(str(told.get("lines", "")).encode())
 
 
 def _fetch(session: Session, job: str, folder: Path) -> None:
