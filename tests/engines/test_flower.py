@@ -8,10 +8,14 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
 import time
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import flower_stand_in
@@ -29,7 +33,7 @@ from quorate.engines.flower import (
     job_folder,
     simulate,
 )
-from quorate.engines.flower.deployment import _quoted
+from quorate.engines.flower.deployment import MARK, Deployment, _quoted
 from quorate.engines.flower.envelope import MalformedError, RefusedError, answer_in, opened, sealed
 from quorate.engines.flower.guard import (
     PROGRAM,
@@ -720,6 +724,23 @@ def test_a_name_that_flower_cannot_read_is_refused(name: str):
 
 
 # ---------------------------------------------------------------------------------------- the guard
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
+def test_what_a_killed_process_has_left_in_a_workspace_ends(tmp_path: Path):
+    def left(workspace: Path) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, MARK: str(workspace.resolve())}
+        command = [sys.executable, "-c", "print(flush=True); input()"]
+        process = subprocess.Popen(command, stdin=PIPE, stdout=PIPE, env=environment)
+        assert process.stdout is not None
+        process.stdout.readline()  # it has begun
+        return process
+
+    with left(tmp_path / "here") as here, left(tmp_path / "here too") as other:
+        Deployment({}, tmp_path / "here").stop()
+        assert here.wait(30.0) == -signal.SIGKILL
+        assert other.poll() is None, "a process of another workspace lives on"
+        other.kill()
 
 
 def test_only_bundles_of_the_list_are_approved(tmp_path: Path):

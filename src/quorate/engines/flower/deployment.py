@@ -17,7 +17,6 @@ import socket
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,8 +120,7 @@ class Deployment:
         self.simulated, self.authenticated = simulated, authenticated
         self.approved = approved
         self.server = self.workspace / "server"
-        self._token = uuid.uuid4().hex
-        self._base = {**os.environ, **QUIET, **(environment or {}), MARK: self._token}
+        self._base = {**os.environ, **QUIET, **(environment or {}), MARK: str(self.workspace)}
         here = str(Path(sys.executable).parent)  # Flower starts its programs by their bare names
         self._base["PATH"] = os.pathsep.join([here, self._base.get("PATH", "")])
         self._tls = tls
@@ -146,7 +144,10 @@ class Deployment:
     # ----------------------------------------------------------------------- starting and ending
 
     def start(self) -> None:
-        """Start the SuperLink, wait for its port, and start the SuperNodes."""
+        """Start the SuperLink, wait for its port, and start the SuperNodes; what a process that was
+        killed has left in this workspace ends first.
+        """
+        self._end_marked()
         make_folder(self.server)
         if self._tls:
             self._certificates = make_certificates(self.workspace / "certificates", HOST)
@@ -173,6 +174,10 @@ class Deployment:
             process.kill(signal.SIGKILL)
             if process.running is not None:
                 process.running.wait()
+        self._end_marked()
+
+    def _end_marked(self) -> None:
+        """Kill every process that was started for this workspace."""
         while left := [pid for pid, _ in self.processes()]:
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):
@@ -180,8 +185,8 @@ class Deployment:
             time.sleep(0.05)
 
     def processes(self) -> Iterator[tuple[int, str]]:
-        """Number and command of every process of this deployment; on Linux only."""
-        mark = f"{MARK}={self._token}".encode()
+        """Number and command of every process of this workspace; on Linux only."""
+        mark = f"{MARK}={self.workspace}".encode()
         for path in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 if mark in (path / "environ").read_bytes().split(b"\0"):
