@@ -124,6 +124,20 @@ def test_a_log_goes_on_where_another_process_has_left_it(tmp_path: Path) -> None
     assert ([entry.text for entry in entries[-2:]], faults) == (["other", "this"], [])
 
 
+@given(st.lists(st.tuples(st.integers(0, 1), st.booleans()), max_size=12))
+def test_lines_of_two_writers_are_one_chain_whether_they_are_counted_at_once(
+    writes: list[tuple[int, bool]],
+) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "audit.jsonl"
+        logs = [AuditLog.open(path, "north"), AuditLog.open(path, "north")]
+        for k, (who, sync) in enumerate(writes):
+            logs[who].write("in", f"writer {who}", "Evaluate", seq=k, sync=sync)
+        entries, faults = read_log(path)
+        assert faults == []
+        assert [entry.seq for entry in entries[1:]] == [*range(len(writes))]
+
+
 def test_a_log_of_another_site_is_refused(tmp_path: Path) -> None:
     log = written(tmp_path)
     with pytest.raises(AuditError, match="that of site 'north', and this site is 'south'"):

@@ -386,3 +386,32 @@ def test_a_job_is_exported_without_data_and_the_same_each_time(here, to, capsys)
     assert written[0] == written[1]
     assert CLASSES
     assert quorate("engine", "export", "trial.toml", "--to", "abacus") == 2
+
+
+def test_rounds_of_a_server_elsewhere_are_shown_and_nothing_else(tmp_path):
+    seen = []
+
+    class Shown(runs.Progress):
+        def watch(self, model):
+            return lambda row, state: seen.append((model, row["round"], row["seconds"]))
+
+    odd = [
+        "no JSON",
+        "[" * 100_000,
+        "\xff\xfe",
+        *map(json.dumps, (7, [], None, {}, {"model": "DRFL"}, {"model": [], "round": 2})),
+        json.dumps({"model": "\x1b[2Jother", "round": 2}),
+        json.dumps({"model": "DRFL", "round": "\x1b[2J"}),
+        json.dumps({"model": "DRFL", "round": 2, "time": "soon"}),
+    ]
+    file = tmp_path / "progress.jsonl"
+    follow = runs._Follower(file, Shown(), ["DRFL", "ERM"])
+    follow.look()
+    file.write_bytes(
+        "\n".join([*odd, '{"model": "DRFL", "round": 1, "time": 0.5}\n']).encode("latin")
+    )
+    follow.look()
+    with file.open("a") as lines:
+        lines.write('{"model": "DRFL", "round": 2, "time": 0.75}\n{"model": "ERM", "rou')
+    follow.look()
+    assert seen == [("DRFL", 1, 0.5), ("DRFL", 2, 0.25)]

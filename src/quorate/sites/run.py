@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import date
 from functools import partial
@@ -209,7 +209,7 @@ def _is_result(value: object, config: Config) -> TypeGuard[SiteRun]:
     """Whether a value is what the server of such a run leaves."""
     if not isinstance(value, SiteRun):
         return False
-    models = [label(config.problem()), *map(called, config.report.compare_with)]
+    models = _models(config)
     return (
         [*value.names] == models
         and len(value.solutions) == len(models)
@@ -219,6 +219,11 @@ def _is_result(value: object, config: Config) -> TypeGuard[SiteRun]:
         and isinstance(value.evaluation, str)
         and all(isinstance(each, str) for each in value.notes)
     )
+
+
+def _models(config: Config) -> list[str]:
+    """The names of the models that a run trains, the main one first."""
+    return [label(config.problem()), *map(called, config.report.compare_with)]
 
 
 def signed_beside(run: Path) -> Path:
@@ -333,7 +338,7 @@ def _carried(
 
         thread = threading.Thread(target=guarded, daemon=True)
         thread.start()
-        follow = _Follower(folder / PROGRESS, progress)
+        follow = _Follower(folder / PROGRESS, progress, _models(config))
         try:
             while thread.is_alive():
                 thread.join(LOOK)
@@ -349,10 +354,12 @@ def _carried(
 
 
 class _Follower:
-    """Shows the rounds that a server has written down since the last look."""
+    """Shows the rounds that a server has written down since the last look; a line that is no round
+    of one of these models is passed over, for it may come from a server elsewhere.
+    """
 
-    def __init__(self, file: Path, progress: Progress) -> None:
-        self.file, self.progress, self.read = file, progress, 0
+    def __init__(self, file: Path, progress: Progress, models: Collection[str]) -> None:
+        self.file, self.progress, self.models, self.read = file, progress, models, 0
         self.watches: dict[str, Callable[[dict[str, Any], object], None]] = {}
         self.times: dict[str, float] = {}  # of the last round of each model
 
@@ -365,14 +372,19 @@ class _Follower:
             whole, end, _ = lines.read().rpartition(b"\n")
         self.read += len(whole) + len(end)
         for line in whole.splitlines():
-            row = json.loads(line)
-            model, now = str(row.pop("model")), float(row.pop("time", 0.0))
-            # by the clock on the wall, since most of it is spent waiting
-            row["seconds"] = max(now - self.times.get(model, 0.0), 0.0)
-            self.times[model] = now
-            if model not in self.watches:
-                self.watches[model] = self.progress.watch(model)
-            self.watches[model](row, None)
+            with suppress(ValueError, TypeError, LookupError, AttributeError, RecursionError):
+                self._show(json.loads(line))
+
+    def _show(self, row: dict[str, Any]) -> None:
+        model, now = row.pop("model"), float(row.pop("time", 0.0))
+        if model not in self.models or type(row["round"]) is not int:
+            return
+        # by the clock on the wall, since most of it is spent waiting
+        row["seconds"] = max(now - self.times.get(model, 0.0), 0.0)
+        self.times[model] = now
+        if model not in self.watches:
+            self.watches[model] = self.progress.watch(model)
+        self.watches[model](row, None)
 
 
 @contextmanager

@@ -392,6 +392,7 @@ def _provision(workspace: Path, sites: tuple[str, ...]) -> None:
             },
             {
                 "path": f"{builder}static_file.StaticFileBuilder",
+                # the messages of its default, http, take a tenth longer; both have TLS
                 "args": {"config_folder": "config", "scheme": "tcp"},
             },
             {"path": f"{builder}cert.CertBuilder"},
