@@ -6,27 +6,30 @@ import _thread
 import json
 import shutil
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from sites.folders import CLASSES, NAMES, folder_of, rows_of
+from sites.folders import CLASSES, NAMES, folder_of, roles, rows_of
 
 import quorate as qr
 from quorate.__main__ import main
 from quorate.config.config import parse_config
 from quorate.engines.transport import LocalTransport
+from quorate.engines.wire import Envelope
 from quorate.report.html import render
 from quorate.rounds import decode, encode
-from quorate.runs.files import digest, seal
+from quorate.runs.files import RunError, digest, seal
 from quorate.runs.folder import read_run
 from quorate.runs.verification import verify_run
 from quorate.sites import run as runs
+from quorate.sites.messages import Introduce
 from quorate.sites.party import Party, open_party
 from quorate.sites.server import serve
+from quorate.statements import statement_bytes
 
 CONFIG = """
 title = "over sites"
@@ -328,7 +331,6 @@ def test_what_is_the_site_s_affair_is_refused(line):
 
 TABLES = {
     '[robust]\nradius = "auto"\n': "'auto' is read off the rows",
-    "[privacy]\nepsilon = 1.0\ndelta = 1e-6\n": r"\[privacy\] needs all rows",
     "[path]\nradii = [0.1, 0.2]\n": r"\[path\] needs all rows",
     '[risk]\nname = "superquantile"\ntail = 0.1\n': "risk.name needs the rows",
     '[engine]\nkind = "virtual_clock"\n': "simulates time",
@@ -415,3 +417,103 @@ def test_rounds_of_a_server_elsewhere_are_shown_and_nothing_else(tmp_path):
         lines.write('{"model": "DRFL", "round": 2, "time": 0.75}\n{"model": "ERM", "rou')
     follow.look()
     assert seen == [("DRFL", 1, 0.5), ("DRFL", 2, 0.25)]
+
+
+# ------------------------------------------------------------------------------------ private runs
+
+PRIVATE = """
+[privacy]
+epsilon = 0.9
+delta = 1e-5
+sizes = {sizes}
+
+[algorithm]
+max_rounds = 6
+{rest}
+"""
+SIZES = "{ east = 60, north = 50, south = 70 }"
+
+
+def private(rest: str = "", sizes: str = SIZES, test: float = 0.0) -> str:
+    text = config(PRIVATE.format(sizes=sizes, rest=rest)).replace("test = 0.3", f"test = {test}")
+    for column in ("age", "dose", "stay"):
+        text = text.replace(f"{column} = {{}}", f"{column} = {{ min = -5, max = 5 }}")
+    return text
+
+
+@pytest.fixture
+def private_sites(here, tmp_path):
+    for name in NAMES:
+        with (tmp_path / "sites" / name / "site.toml").open("a") as file:
+            file.write("maximum_epsilon = 1.0\nmaximum_delta = 1e-5\n")
+    return here
+
+
+@pytest.mark.parametrize("sizes", [SIZES, "60"])
+def test_a_private_run_has_a_folder_without_a_number_that_was_not_paid_for(private_sites, sizes):
+    run = read_run(finished(private(sizes=sizes)))
+    assert run.private
+    assert run.owner is None
+    assert not (run.path / "owner").exists()
+    assert not (run.path / "events.qrt").exists()
+    assert [row["n"] for row in run.result["clients"]] in ([60, 50, 70], [60, 60, 60])
+    assert run.result["certificate"] is None
+    assert run.result["privacy"]["epsilon"] <= 0.9
+    assert len(run.history) == 6
+    checks = verify_run(run.path, render=render)
+    assert not [check for check in checks if check.ok is False], checks
+    assert quorate("verify", str(run.path)) == 0
+    assert quorate("verify", str(run.path), "--keys", "sites") == 0
+    page = (run.path / "report.html").read_text()
+    assert "charged it in its own privacy ledger" in page
+    assert "owner/" not in page
+    (run.path / "owner").mkdir()
+    with pytest.raises(RunError, match="a private run over sites has none"):
+        read_run(run.path)
+
+
+def test_a_site_tells_a_private_run_the_declared_number_of_its_rows(private_sites):
+    """The rows of a site and one less: what its server is told is the same, noise apart."""
+    texts = []
+    for rows in (120, 119):
+        table = Path("sites/north/rows.csv").read_text().splitlines()
+        Path("sites/north/rows.csv").write_text("\n".join(table[: rows + 1]) + "\n")
+        sizes = {"east": 60, "north": 50, "south": 70}
+        problem = qr.Problem(qr.Logistic(), privacy=qr.Budget(0.9, 1e-5, sizes=sizes))
+        ask = Introduce(np.frombuffer(statement_bytes(problem), np.uint8), "", roles().text())
+        with closing(open_party(Path("sites/north"), "north")) as party:
+            told = decode(party.answer("server", encode(Envelope("one", "north", 1, ask)))).body
+        texts.append(encode(replace(told, digest="")))  # which a secret of the site makes
+    assert texts[0] == texts[1]
+
+
+def test_a_second_private_run_is_refused_by_the_ledgers_of_the_sites(private_sites, capsys):
+    finished(private())
+    assert quorate("run", "trial.toml", "--engine", "flare-sim", "--sites", "sites") == 2
+    assert "maximum_epsilon" in capsys.readouterr().err
+
+
+def test_a_private_run_says_before_what_it_will_cost(private_sites, capsys):
+    Path("trial.toml").write_text(private())
+    assert quorate("run", "--dry-run", "trial.toml") == 0
+    said = capsys.readouterr().out
+    assert "180 of 3 clients" in said
+    assert "nothing was run" in said
+
+
+WITHOUT = {
+    "sizes": (private().replace(f"sizes = {SIZES}", ""), r"privacy\.sizes is needed"),
+    "other sites": (private(sizes="{ east = 60, west = 50 }"), r"privacy\.sizes is needed"),
+    "book": (private().replace("[algorithm]", 'book = "l.json"\n[algorithm]'), r"privacy\.book"),
+    "curve": (private().replace("[algorithm]", "curve = [0.5]\n[algorithm]"), r"privacy\.curve"),
+    "rehearsal": (private().replace("[algorithm]", "rehearsal = true\n[algorithm]"), "rehearsal"),
+    "erm": (private('[report]\ncompare_with = ["erm"]'), "without noise by a server"),
+    "held out": (private(test=0.3), r"set data\.test = 0"),
+}
+
+
+@pytest.mark.parametrize("what", WITHOUT)
+def test_what_a_private_run_over_sites_cannot_have_is_refused(what):
+    text, why = WITHOUT[what]
+    with pytest.raises(ValueError, match=why):
+        parse_config(text)

@@ -122,7 +122,6 @@ def _sites(config: Tables) -> Iterator[Refusal]:
     if config.data.sites is None:
         return
     has = {
-        "privacy": config.privacy is not None,
         "path": config.path is not None,
         "trade_off": config.trade_off is not None,
     }

@@ -7,7 +7,7 @@ problems and options keep the guarantee is asked of the private methods (``metho
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from quorate.config.errors import Refusal
 from quorate.config.privacy import PrivacySection
@@ -21,6 +21,8 @@ def private_rules(config: Tables) -> Iterator[Refusal]:
         return
     yield from _rows(config, config.privacy)
     yield from _beside(config, config.privacy)
+    if config.data.sites is not None:
+        yield from _at_sites(config, config.data.sites, config.privacy)
 
 
 def _without(config: Tables) -> Iterator[Refusal]:
@@ -113,4 +115,49 @@ def _beside(config: Tables, privacy: PrivacySection) -> Iterator[Refusal]:
             f" this one must stay within epsilon = {privacy.epsilon:g}. Use smaller ones, or"
             " privacy.rehearsal = true where the rows are public",
             *("privacy", "curve"),
+        )
+
+
+def _at_sites(config: Tables, sites: list[str], privacy: PrivacySection) -> Iterator[Refusal]:
+    """What a private run cannot have whose rows stay at sites: whatever its server would be told
+    beside the noisy answers.
+    """
+    named = {*privacy.sizes} if isinstance(privacy.sizes, Mapping) else {*sites}
+    if privacy.sizes is None or named != {*sites}:
+        yield Refusal(
+            "privacy.sizes is needed beside data.sites, since a site that is asked for a private"
+            " run does not tell how many rows it has: declare the rows to train on, one number for"
+            f" all sites or one for each of {', '.join(sites)}",
+            *("privacy", "sizes"),
+        )
+    if privacy.book is not None:
+        yield Refusal(
+            "privacy.book is the ledger of one owner, and each of data.sites charges a ledger of"
+            " its own: leave it out",
+            *("privacy", "book"),
+        )
+    if privacy.curve:
+        yield Refusal(
+            "privacy.curve has models that are judged by their owner on private rows, which"
+            " data.sites keep: leave it out, and carry out a run for each budget",
+            *("privacy", "curve"),
+        )
+    if privacy.rehearsal:
+        yield Refusal(
+            "privacy.rehearsal is for public rows in one place, and data.sites draw noise that"
+            " nobody else can make: leave it out",
+            *("privacy", "rehearsal"),
+        )
+    if config.report.compare_with:
+        yield Refusal(
+            f"report.compare_with has {config.report.compare_with[0]!r}, which would be trained"
+            " without noise by a server that is told no exact number: leave it out",
+            *("report", "compare_with"),
+        )
+    if config.data.test or config.evaluation.public:
+        yield Refusal(
+            "data.test holds rows out to judge the model on, and sites tell no exact number about"
+            " them in a private run: set data.test = 0 and leave [evaluation] out; every owner can"
+            " judge the model at home by `quorate predict`",
+            *("data", "test"),
         )

@@ -99,8 +99,8 @@ class Tables(Section):
 
     @property
     def logged(self) -> bool:
-        """Whether the run has a log of who answered when."""
-        return self.engine.clocked or self.data.sites is not None
+        """Whether the run has a log of who answered when, which a private one does not show."""
+        return self.engine.clocked or (self.data.sites is not None and self.privacy is None)
 
     @property
     def labels(self) -> list[str | float]:

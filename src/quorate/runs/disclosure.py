@@ -26,7 +26,7 @@ from quorate.runs.sections.privacy import client_weights
 from quorate.runs.sections.section import bytes_sent
 from quorate.solution.public_part import HISTORY, public_messages
 
-OWNER = "owner/"
+OWNER = "owner/"  # where the rows are at sites, a run has no such part
 FILES = ("config.toml", "model.safetensors", "history.jsonl", "result.json", "report.html")
 COPIED = ("format", "title", "model", "problem", "outcome", "rounds", "versions")
 NOTHING = {"certificate": None, "notes": [], "baselines": {}, "data": {}}
@@ -41,23 +41,30 @@ one on without this one.
 """
 
 
-def exact_folder(config: Config, folder: Path) -> Path:
-    """Where a run keeps what was computed from the rows exactly."""
-    return folder if config.privacy is None else folder / OWNER
+def exact_folder(config: Config, folder: Path) -> Path | None:
+    """Where a run keeps what was computed from the rows exactly; None where that is nowhere, as the
+    rows of a private run are at sites.
+    """
+    if config.privacy is None:
+        return folder
+    return folder / OWNER if config.data.sites is None else None
 
 
 def parts_of(config: Config, result: Row) -> dict[str, Record]:
     """The result of a run as its parts may have it, by the folder of each part."""
     if config.privacy is None:
         return {"": {**result}}
-    withheld = {key: value for key, value in result.items() if key not in PUBLIC}
-    return {OWNER: withheld, "": public_result(config, result)}
+    public = {"": public_result(config, result)}
+    if config.data.sites is not None:
+        return public
+    return {OWNER: {key: value for key, value in result.items() if key not in PUBLIC}} | public
 
 
 def public_result(config: Config, result: Row) -> Record:
     """The result.json that may leave the owner, digests of the files excepted."""
     messages = public_messages(result["messages"])
-    public = {key: result[key] for key in (*COPIED, *PUBLIC)} | NOTHING
+    copied = (*COPIED, *PUBLIC, *(["at_sites"] if config.data.sites is not None else []))
+    public = {key: result[key] for key in copied} | NOTHING
     public |= {"clients": public_clients(config, messages), "messages": messages}
     return plain({**public, "evaluation": public_evaluation(config, result["evaluation"])})
 

@@ -129,8 +129,9 @@ def _write_public(
     save_model(work / "model.safetensors", stated, solution, described)
     if stated.privacy is not None:
         write(work / "history.jsonl", lines(public_history(solution.history)))
-        (work / OWNER).mkdir(mode=OWN_FOLDER)
-        write(work / OWNER / "README.txt", README.encode())
+        if (owner := exact_folder(stated, work)) is not None:
+            owner.mkdir(mode=OWN_FOLDER)
+            write(owner / "README.txt", README.encode())
 
 
 def _write_exact(
@@ -138,6 +139,8 @@ def _write_exact(
 ) -> None:
     """Write what was computed from the rows exactly."""
     folder, (main, *names) = exact_folder(stated, work), models
+    if folder is None:
+        return
     solution, private = models[main], stated.privacy is not None
     write(folder / "history.jsonl", lines(solution.history))
     if names or not private:
@@ -211,6 +214,8 @@ def read_run(path: str | os.PathLike[str]) -> Run:
     owner = path / OWNER
     if not owner.is_dir():
         return run
+    if exact_folder(config, path) is None:
+        raise damaged(path, f"it has {OWNER}, and a private run over sites has none")
     complete(owner, ["result.json", "history.jsonl"])
     return replace(run, owner=_with_exact(_read_part(run, owner)))
 

@@ -103,11 +103,20 @@ def with_sizes(config: Config, rows: Mapping[str, int]) -> Config:
     return config._with(privacy=privacy.model_copy(update={"sizes": sizes, "counted": counted}))
 
 
+def stated_sizes(config: Config) -> Config:
+    """A run over sites with a number of rows for each of them by name; any other as it is."""
+    sites = config.data.sites
+    if sites is None or config.privacy is None:
+        return config
+    return with_sizes(config, dict.fromkeys(sites, 0))  # which declare their sizes
+
+
 def with_public_numbers(config: Config) -> tuple[Config, Public]:
     """The run with its sizes, and what is public; no file is read where sizes and columns are
     declared by name.
     """
     data = config.data
+    config = stated_sizes(config)
     columns = data.columns or {name: {} for name in data.reading.made(data.features or ())}
     if not (isinstance(privacy_of(config).sizes, Mapping) and columns):
         source = read_tables(config)

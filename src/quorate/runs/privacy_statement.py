@@ -51,6 +51,8 @@ def made_public(config: Config) -> list[str]:
         "the model after every round, noise included, and how far the clients' noisy copies are"
         " from it",
     ]
+    if data.sites is not None:
+        public.append("when each client answers, as its server and the engine see it")
     if data.partition is not None:
         public.append("which row belongs to which invented client")
     if config.evaluation.public:
@@ -60,6 +62,9 @@ def made_public(config: Config) -> list[str]:
 
 def stays(config: Config) -> list[tuple[str, str]]:
     """What is withheld, and why."""
+    if config.data.sites is not None:
+        why = "their sites compute none of it for a private run"
+        return [("objective, certificate, losses, and digests of the rows", why)]
     exact = "computed from the rows exactly, and not charged"
     withheld = [
         ("objective, certificate and the losses of clients", exact),

@@ -163,6 +163,7 @@ class PartForm(Form):
     messages: list[MessageForm]
     evaluation: EvaluationForm
     versions: dict[Annotated[str, one_of(PACKAGES)], Version]
+    at_sites: Literal[True] = optional()
     files: dict[FileName, Digest]
     seal: Digest
 
@@ -178,7 +179,6 @@ class RunForm(PartForm):
     baselines: dict[str, BaselineForm]
     data: dict[str, dict[str, ShortDigest]]
     book: ShortDigest = optional()
-    at_sites: Literal[True] = optional()
 
 
 class PublicForm(PartForm):
@@ -273,6 +273,8 @@ def _broken(result: Row, config: Config, public: bool) -> Iterator[str]:
             yield "clients or owners has a client twice"
     if result["model"] != (name := model_called(config)):
         yield f"model is {shown(result['model'])}; needed: {name!r}"
+    if ("at_sites" in result) != (config.data.sites is not None):
+        yield "at_sites is there, or missing, against data.sites of the configuration"
     yield from _broken_evaluation(result, config, public)
     if not public:
         yield from _broken_proof(result, config, clients, people)
@@ -290,8 +292,6 @@ def _broken_proof(
     if len(weights) != len(clients):
         yield f"certificate.weights has {len(weights)} numbers for {len(clients)} clients"
     pooled = config.problem_.pooled and "owners" not in result  # then no table has the owners
-    if ("at_sites" in result) != (config.data.sites is not None):
-        yield "at_sites is there, or missing, against data.sites of the configuration"
     if not pooled and {*result["data"].get("train", ())} != {*people}:
         yield "data.train has other clients than clients"
     if "tries" in result and (not config.risk.by_rank or config.problem().convex):

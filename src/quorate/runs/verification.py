@@ -88,6 +88,8 @@ def verify_run(
     judged = run.private and run.config.evaluation.public
     if run.exact is None and not judged:
         text = "stays with the owner: this copy has none"
+        if run.config.data.sites is not None:
+            text = "no site computed anything without noise"
         return [*checks, Check(OWNER.rstrip("/"), True, text)]
     if run.config.data.sites is not None:
         text = "stay at the sites, so what was computed from them is not checked"

@@ -406,12 +406,18 @@ class Party:
         )
 
     def _facts(self, problem: Problem, rows: OwnRows) -> Introduced:
-        """What the site tells of its rows; nobody else can hold a guess against their digest."""
+        """What the site tells of its rows; nobody else can hold a guess against their digest, and
+        for a private run their number is as declared.
+        """
         asked, train = problem.asked(), rows.train
         mark = train.digests()[0]
         if self.secret:
             mark = hashlib.blake2b(mark.encode(), digest_size=16, key=self.secret).hexdigest()
-        return introduced(asked, with_columns(train, asked.columns), 0, mark)
+        facts = introduced(asked, with_columns(train, asked.columns), 0, mark)
+        if problem.privacy is None or problem.privacy.sizes is None:
+            return facts
+        (size,) = problem.privacy.sizes_of((self.name,), ())
+        return replace(facts, rows=size, weight=float(size))
 
     def _agreed(self, sender: str, experiment: str, ask: Agree) -> Agreed:
         agreement = AgreedRecord(sender, ask.ask, ask.introductions)

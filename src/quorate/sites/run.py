@@ -36,8 +36,10 @@ from quorate.runs.files import parsed, plain, slug, text_in
 from quorate.runs.folder import Render, read_run, write_run
 from quorate.runs.form import check_form
 from quorate.runs.outcomes import check_outcome
+from quorate.runs.privacy_plan import stated_sizes
 from quorate.runs.result import of_models, titled, versions
 from quorate.runs.sections.constraints import without_rows
+from quorate.runs.sections.privacy import stated_of
 from quorate.runs.sections.section import Progress
 from quorate.runs.work import CARRIER, Work
 from quorate.sites.judging import no_better_than_a_constant
@@ -243,6 +245,9 @@ def check_signed(path: Path, keys: Path, signed: Path | None = None) -> list[Che
     run, file = read_run(path), signed or signed_beside(path)
     if run.config.data.sites is None:
         raise ConfigError("--keys is for a run over sites, and this one has its rows in one place")
+    if run.private:
+        told = "of a private run over sites there is none, since it would be computed without noise"
+        return [not_checked("certificate", told)]
     if not file.is_file():
         raise ConfigError(
             f"there are no signed answers {str(file)!r}: who ran it has them, where the sites sign;"
@@ -291,12 +296,14 @@ def _written(
     today: date | None,
 ) -> Path:
     """The folder of a run from what its sites and its server told."""
-    config, main = work.config, next(iter(solutions.values()))
+    config, main = stated_sizes(work.config), next(iter(solutions.values()))
     data, evaluation = Metadata.of(finished.introductions), json.loads(finished.evaluation)
     check_form(work.folder / RESULT, evaluation, EvaluationForm)
     result = of_models(config, solutions, data, evaluation) | without_rows(main, data)
     labels = main.inputs.classes or ()
     poor = [no_better_than_a_constant(row, labels) for row in evaluation["measures"][:1]]
+    if main.ledger is not None:
+        result |= stated_of(config, main.ledger, data.n_features)
     result |= {
         "at_sites": True,
         "notes": [*main.notes, *finished.notes, *filter(None, poor)],

@@ -218,7 +218,7 @@ class _Serving:
             if agreement.problem.privacy is not None:
                 raise
             solution = solved()
-        if signed is not None and signed.signers:
+        if signed is not None and signed.signers and solution.certificate is not None:
             write_whole(self.folder / SIGNED, signed.file(), OWN)
         solution.save(self.folder / file)
         return solution

@@ -77,8 +77,7 @@ ROUNDS = Figure(
 )
 ABOUT_ROUNDS = (
     "Both follow from public numbers and from answers that are paid for. How near the model is to"
-    " the best one would have to be computed from the rows: that number is withheld, and stays with"
-    " the owner."
+    " the best one would have to be computed from the rows without noise: that number is withheld."
 )
 OWNER = (
     "Its numbers were computed from the rows exactly, without noise. The privacy budget does not"
@@ -95,10 +94,12 @@ class Guarantee(ReportSection):
 
     def lead(self, run: Run) -> str:
         clients = words.clients(len(run.result["clients"]))
+        exact = "exact numbers stay with the owner of the data"
+        if words.at_sites(run.result):
+            exact = "no exact number about a row has left a site"
         return (
             f"A model trained within a privacy budget, from data that stayed with {clients}. This"
-            " report is public and may travel with the model; exact numbers stay with the owner of"
-            " the data."
+            f" report is public and may travel with the model; {exact}."
         )
 
     def facts(self, run: Run) -> list[Fact]:
@@ -140,14 +141,16 @@ class Guarantee(ReportSection):
         chapters.append(chapter("budget", "Budget by client", *blocks))
         if len(run.history) > 1:
             chapters.append(chapter("rounds", "Rounds", Row((ROUNDS, Text(ABOUT_ROUNDS)))))
-        where = Text("It is in the folder owner/, which stays where the data are.")
-        chapters.append(chapter("withheld", "What is withheld", where, withheld(result)))
+        where = [Text("It is in the folder owner/, which stays where the data are.")]
+        where = [] if words.at_sites(result) else where
+        chapters.append(chapter("withheld", "What is withheld", *where, withheld(result)))
         return chapters
 
     def brief(self, run: Run, columns: int) -> list[Block]:
-        rehearsal = filter(None, [run.result["privacy"]["rehearsal"]])
-        tables = ledger(run.result).first(PRINTED), accounts(run.result)
-        return [*tables, *texts([*rehearsal, *guaranteed(run.result)])]
+        result = run.result
+        rehearsal = filter(None, [result["privacy"]["rehearsal"]])
+        tables = ledger(result).first(PRINTED), accounts(result)
+        return [*tables, *texts([*rehearsal, *guaranteed(result)])]
 
 
 class OwnersPart(ReportSection):
@@ -177,14 +180,21 @@ def guaranteed(result: Result) -> list[str]:
         " No privacy ledger is kept: other runs on the same rows, if there are any, would add to"
         " this."
     )
+    sites = (
+        " This is what this run spends. Each client has charged it in its own privacy ledger,"
+        " together with all other runs on its rows, whose total the client alone knows."
+    )
+    where, others = " outside owner/", "" if privacy["book"] else alone
+    if words.at_sites(result):
+        where, others = "", sites
     return [
         (
-            "Everything in this folder outside owner/ and every message that the"
+            f"Everything in this folder{where} and every message that the"
             f" {words.clients(len(privacy['ledger']))} sent{paid} is ({number(epsilon)},"
             f" {delta:g})-differentially private; ({privacy['allowed']:g}, {delta:g}) was allowed."
             " Whatever somebody believed about one row before, seeing all of it multiplies the odds"
             f" by at most {number(odds)}, except with probability {delta:g}."
-            f"{'' if privacy['book'] else alone}"
+            f"{others}"
         ),
         privacy["protects"],
         (

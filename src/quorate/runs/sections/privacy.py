@@ -25,6 +25,7 @@ from quorate.privacy.accounting import (
     noise_for,
     total_epsilon,
 )
+from quorate.privacy.ledger import Ledger
 from quorate.privacy.ledger_file import Book
 from quorate.runs.checks import UNREADABLE, Check, compared, not_checked
 from quorate.runs.files import Record, Row, plain
@@ -120,6 +121,7 @@ class Privacy(Section):
     keys = ("privacy", "withheld")
     form = PrivacyForm
     public = True
+    at_sites = True
 
     def applies(self, config: Config) -> bool:
         return config.privacy is not None
@@ -128,13 +130,7 @@ class Privacy(Section):
         """The guarantee and the ledger, as they follow from the configuration and the releases."""
         if inputs.ledger is None or not self.applies(inputs.config):
             return {}
-        config, ledger = inputs.config, inputs.ledger
-        releases = _rows(ledger.releases)
-        before = {client: spent for client, spent in _rows(ledger.before).items() if spent}
-        return {
-            "privacy": guarantee(config, inputs.parts.train.n_features, releases, before),
-            "withheld": withheld(config),
-        }
+        return stated_of(inputs.config, inputs.ledger, inputs.parts.train.n_features)
 
     def check_alone(self, run: Run) -> Iterator[Check]:
         """The public part adds up, and the ledger file knows of the run."""
@@ -157,6 +153,15 @@ def _rows(releases: Mapping[ClientName, Sequence[Release]]) -> dict[str, list[li
     return {
         str(name): [[r.mechanism, r.noise, r.count] for r in each]
         for name, each in releases.items()
+    }
+
+
+def stated_of(config: Config, ledger: Ledger, n_features: int) -> Record:
+    """What a run states of privacy, of what every client has spent."""
+    before = {client: spent for client, spent in _rows(ledger.before).items() if spent}
+    return {
+        "privacy": guarantee(config, n_features, _rows(ledger.releases), before),
+        "withheld": withheld(config),
     }
 
 
