@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv, ndtri
 
-from quorate.algorithms.federated.private_admm.client import Mechanism
+from quorate.algorithms.federated.private_admm.mechanism import Mechanism
 from quorate.algorithms.federated.private_admm.penalty import number
 from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
 from quorate.algorithms.federated.private_admm.settings import everybody

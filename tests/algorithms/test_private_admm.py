@@ -20,7 +20,7 @@ from quorate.algorithms.federated.private_admm.private_admm import OutputPerturb
 from quorate.data.federation import Federation
 from quorate.engines.inprocess import InProcess
 from quorate.privacy.budget import Budget
-from quorate.privacy.mechanisms import KINDS, fill
+from quorate.privacy.discrete_noise import discrete_noise
 from quorate.problem.losses import Huber, Logistic, Multinomial, Squared
 from quorate.problem.predictors.affine import Linear
 from quorate.problem.problem import Problem
@@ -95,12 +95,11 @@ def round_by_hand(
     for p in range(len(z)):
         X, y = data.rows(p)
         g = plan.weight[p] * gradient_by_hand(kind, X, y, z[p], plan)
-        xi = plan.multiplier * plan.sensitivity[p] * noise[p]
-        inner = 0.0 if run.output else xi
+        g = g + noise[p]
         if run.update == "prox":
-            v = (ask.rho * ask.w + dual[p] - g - inner + ask.reach * z[p]) / (ask.rho + ask.reach)
+            v = (ask.rho * ask.w + dual[p] - g + ask.reach * z[p]) / (ask.rho + ask.reach)
         else:
-            v = ask.w + (dual[p] - g - inner) / ask.rho
+            v = ask.w + (dual[p] - g) / ask.rho
             if run.radius is not None and run.region == "linf":
                 v = z[p] + np.clip(v - z[p], -ask.reach, ask.reach)
             elif run.radius is not None:
@@ -108,7 +107,7 @@ def round_by_hand(
         if isinstance(regulariser, Bounds):
             coefficients = v[: len(v) - (kind == "sign")]
             coefficients[:] = np.clip(coefficients, regulariser.lower, regulariser.upper)
-        new[p] = v + (xi / (ask.rho + ask.reach) if run.output else 0.0)
+        new[p] = v
     return new, dual + ask.rho * (ask.w - new)
 
 
@@ -155,13 +154,16 @@ def test_two_rounds_by_hand(kind, variant, regulariser, single):
         )
         streams = [lambda _, p=p, t=t: np.random.default_rng([p, t]) for p in range(P)]
         found = [run.perturb(memories[i], ask.message, data.block(i), streams[i]) for i in range(P)]
-        memories = [memory for memory, _ in found]
         noise = np.zeros((P, D))
         if privacy is not None:
             for p in range(P):
-                noise[p] = drawn(run, ask.message, streams[p](0), D)
+                noise[p] = drawn(run, memories[p], ask.message, streams[p], p)
         z, dual = round_by_hand(kind, run, data, ask.message, z, dual, noise)
+        memories = [memory for memory, _ in found]
+        # the grid on which gradients are rounded, where answers are private
         close = {"atol": 1e-5} if single else {"atol": 1e-12, "rtol": 1e-12}
+        if privacy is not None:
+            close = {"atol": 0.02 if run.plan.single else 2e-4}
         np.testing.assert_allclose(np.concatenate([m.z for m in memories]), z, **close)
         np.testing.assert_allclose(np.concatenate([m.dual for m in memories]), dual, **close)
         assert {m.z.dtype for m in memories} == {np.dtype(np.float32 if single else np.float64)}
@@ -179,11 +181,11 @@ def test_two_rounds_by_hand(kind, variant, regulariser, single):
         np.testing.assert_allclose(state.w, w, **close)
 
 
-def drawn(run: Any, ask: Any, rng: np.random.Generator, D: int) -> np.ndarray:
-    """The standard numbers of a client's simulated noise."""
-    out = np.empty(D)
-    fill(private_client._keys(run.plan, ask, 1, lambda _: rng)[0], KINDS[run.plan.kind], out)
-    return out
+def drawn(run: Any, memory: Any, ask: Any, streams: Any, p: int) -> np.ndarray:
+    """A client's simulated noise."""
+    plan = run.plan
+    key = private_client._key(plan, memory, ask, streams, 0)
+    return plan.unit[p] * discrete_noise(plan.kind, plan.noise, key, run._size)
 
 
 # ---- the same numbers in every way
@@ -193,7 +195,9 @@ def drawn(run: Any, ask: Any, rng: np.random.Generator, D: int) -> np.ndarray:
     "options", [{}, {"update": "prox"}, {"radius": "constant", "scaling": 0.01, "region": "l2"}]
 )
 def test_the_compiled_pass_equals_the_general_one(options):
-    """Sparse rows take the general one."""
+    """Sparse rows take the general one, in double precision: where a residual is half way between
+    two steps of the grid it may round to the other.
+    """
     fed = federation()
     thin = Federation(
         fed.clients, tuple(sparse.csr_array(x) for x in fed.X), fed.y, classes=[0, 1, 2]
@@ -203,8 +207,8 @@ def test_the_compiled_pass_equals_the_general_one(options):
         solve(problem, each, algorithm=PrivateADMM(12, **options, **KNOWN), seed=3)
         for each in (fed, thin)
     ]
-    np.testing.assert_allclose(runs[1].w, runs[0].w, rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(runs[1].copies, runs[0].copies, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(runs[1].w, runs[0].w, atol=1e-3)
+    np.testing.assert_allclose(runs[1].copies, runs[0].copies, atol=1e-3)
 
 
 ENGINES = (("each", 1), ("bytes", 1), ("blocks", 2), ("blocks", 64))

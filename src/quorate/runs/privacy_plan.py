@@ -21,7 +21,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from quorate.algorithms.federated.private_admm.client import Mechanism, Perturb, Perturbed
+from quorate.algorithms.federated.private_admm.client import Perturb, Perturbed
+from quorate.algorithms.federated.private_admm.mechanism import Mechanism
 from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
 from quorate.arrays import Array
 from quorate.config.config import Config

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quorate.algorithms.federated.private_admm.client import Mechanism
+from quorate.algorithms.federated.private_admm.mechanism import Mechanism
 from quorate.certificates.certify import ROUNDS
 from quorate.codec import CodecError
 from quorate.names import NAMED, of_place

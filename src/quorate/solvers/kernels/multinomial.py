@@ -17,7 +17,7 @@ from numba import njit, types
 
 from quorate.solvers.kernels.exponential import exp64, log1p64
 from quorate.solvers.kernels.signatures import RISKS_AND_GRADIENTS, doubles
-from quorate.solvers.kernels.thin_products import multiply_narrow
+from quorate.solvers.kernels.thin_products import multiply
 
 TILE = 96  # rows
 LANES = 8  # columns come in multiples
@@ -136,11 +136,11 @@ def risks_and_gradients(X, y, weights, w, classes):
         for first in range(0, used, TILE):
             count = min(TILE, used - first)
             start = (i * m + first) * d
-            multiply_narrow(X, start, d, 1, Z, S, (count, d, wide), True)
+            multiply(X, start, d, 1, Z, S, (count, d, wide), True)
             risks[i], left = _residuals(
                 S, E, rows, y, weights, i, first, count, classes, risks[i], left
             )
-            multiply_narrow(X, start, 1, d, S, G, (d, count, wide), first == 0)
+            multiply(X, start, 1, d, S, G, (d, count, wide), first == 0)
         risks[i] += left if np.isfinite(left) else 0.0
         for k in range(d):
             for c in range(classes):

@@ -1,9 +1,9 @@
 """C = A B and C = C + A B for C of few columns, compiled for wide vector registers.
 
 A library of linear algebra copies A and B into blocks before it multiplies. With some sixty columns
-that is a third of its time and, worse, empties the cache of what the caller needs next. Here 6 rows
-by 4 vectors of C stay in registers while a row of B and six numbers of A meet them, and nothing is
-copied.
+that is a third of its time and, worse, empties the cache of what the caller needs next. Here 8 rows
+by one vector of C stay in registers while a row of B and eight numbers of A meet them, and nothing
+is copied.
 """
 
 # The types that llvmlite declares lack attributes and parameters that its classes have:
@@ -14,29 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import njit
 from numba.core import cgutils, types
 from numba.core.base import BaseContext
 from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
 
-ROWS, VECTORS, BYTES = 6, 4, 64  # of C at a time: rows, vectors of a row, bytes of a vector
-NARROW = 8  # rows of C at a time where they are one vector wide
-
-
-def _wide_registers() -> bool:
-    try:
-        return bool(binding.get_host_cpu_features().get("avx512f"))
-    except RuntimeError:  # unknown processor
-        return False
-
-
-SUITED = _wide_registers()  # without them the results are right, but a library is faster
+ROWS, BYTES = 8, 64  # of C at a time: rows, and bytes of the vector that is in each
 
 
 class _Emitter:
-    """The instructions for ``rows`` rows by ``vectors`` vectors of C."""
+    """The instructions for ``rows`` rows by one vector of C."""
 
     def __init__(
         self,
@@ -45,22 +34,18 @@ class _Emitter:
         kinds: Sequence[types.Array],
         values: Sequence[ir.Value],
         rows: int,
-        vectors: int,
     ) -> None:
-        self.builder, self.rows, self.vectors = builder, rows, vectors
+        self.builder, self.rows = builder, rows
         self.A, self.B, self.C = (
             cgutils.create_struct_proxy(kind)(context, builder, value=value).data
             for kind, value in zip(kinds[:3], values[:3], strict=True)
         )
         self.size = kinds[0].dtype.bitwidth // 8
-        self.lanes = BYTES // self.size
-        self.vector = ir.VectorType(context.get_data_type(kinds[0].dtype), self.lanes)
+        self.vector = ir.VectorType(context.get_data_type(kinds[0].dtype), BYTES // self.size)
 
-    def places(self, data: ir.Value, start: ir.Value) -> list[ir.Value]:
-        """The addresses of the vectors that begin at entry ``start``."""
-        step, to = self.builder, self.vector.as_pointer()
-        at = [step.add(start, start.type(k * self.lanes)) for k in range(self.vectors)]
-        return [step.bitcast(step.gep(data, [k]), to) for k in at]
+    def place(self, data: ir.Value, start: ir.Value) -> ir.Value:
+        """The address of the vector that begins at entry ``start``."""
+        return self.builder.bitcast(self.builder.gep(data, [start]), self.vector.as_pointer())
 
     def loaded(self, place: ir.Value) -> ir.Value:
         """The vector at an address."""
@@ -74,9 +59,8 @@ class _Emitter:
         first = step.insert_element(
             nothing, step.load(step.gep(self.A, [start])), ir.IntType(32)(0)
         )
-        return step.shuffle_vector(
-            first, nothing, ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), None)
-        )
+        lanes = ir.VectorType(ir.IntType(32), BYTES // self.size)
+        return step.shuffle_vector(first, nothing, ir.Constant(lanes, None))
 
     def emit(self, numbers: Sequence[ir.Value]) -> None:
         """Write the loop over the rows of B, with the block of C in registers."""
@@ -84,31 +68,24 @@ class _Emitter:
         step, zero = self.builder, ir.Constant(self.vector, None)
         starts = [step.add(a, step.mul(across, a.type(r))) for r in range(self.rows)]
         places = [
-            self.places(self.C, step.add(c, step.mul(below, c.type(r)))) for r in range(self.rows)
+            self.place(self.C, step.add(c, step.mul(below, c.type(r)))) for r in range(self.rows)
         ]
         sums = [
-            [
-                cgutils.alloca_once_value(step, step.select(new, zero, self.loaded(place)))
-                for place in row
-            ]
-            for row in places
+            cgutils.alloca_once_value(step, step.select(new, zero, self.loaded(place)))
+            for place in places
         ]
         with cgutils.for_range(step, count) as loop:
-            values = [
-                self.loaded(place)
-                for place in self.places(self.B, step.add(b, step.mul(loop.index, down)))
-            ]
-            for start, row in zip(starts, sums, strict=True):
+            at = step.add(b, step.mul(loop.index, down))
+            value = self.loaded(self.place(self.B, at))
+            for start, total in zip(starts, sums, strict=True):
                 x = self.spread(step.add(start, step.mul(loop.index, along)))
-                for total, value in zip(row, values, strict=True):
-                    more = step.fmul(x, value, flags=("contract",))
-                    step.store(step.fadd(step.load(total), more, flags=("contract",)), total)
-        for row, total in zip(places, sums, strict=True):
-            for place, value in zip(row, total, strict=True):
-                step.store(step.load(value), place).align = self.size
+                more = step.fmul(x, value, flags=("contract",))
+                step.store(step.fadd(step.load(total), more, flags=("contract",)), total)
+        for place, total in zip(places, sums, strict=True):
+            step.store(step.load(total), place).align = self.size
 
 
-def _block(rows: int, vectors: int) -> Callable[..., None]:
+def _block(rows: int) -> Callable[..., None]:
     @intrinsic
     def block(typing_context, A, B, C, a, across, along, b, down, c, below, count, new):
         """Add to a block of C the sum of A[a + r across + k along] B[b + k down ...] over k."""
@@ -119,7 +96,7 @@ def _block(rows: int, vectors: int) -> Callable[..., None]:
             signature: Signature,
             values: Sequence[ir.Value],
         ) -> ir.Value:
-            _Emitter(context, builder, signature.args, values, rows, vectors).emit(values[3:])
+            _Emitter(context, builder, signature.args, values, rows).emit(values[3:])
             return context.get_dummy_value()
 
         return types.void(A, B, C, a, across, along, b, down, c, below, count, new), code
@@ -127,49 +104,15 @@ def _block(rows: int, vectors: int) -> Callable[..., None]:
     return block
 
 
-_several, _one = _block(ROWS, VECTORS), _block(1, VECTORS)
-_narrow, _narrow_one = _block(NARROW, 1), _block(1, 1)
+_several, _one = _block(ROWS), _block(1)
 
 
 @njit(cache=True)
-def columns(size):
-    """C has a multiple of so many columns; ``size`` is the bytes of a number."""
-    return VECTORS * BYTES // size
+def multiply(A, start, across, along, B, C, shape, new):
+    """Write A B into C, or C + A B where not ``new``; all three have one precision.
 
-
-@njit(cache=True)
-def multiply(A, B, C, new):
-    """Write A B into C (m, columns), or C + A B where not ``new``; A may be a transpose.
-
-    All three have one precision.
-
-    As many columns as C has are read from every row of B. Where B has fewer, these are the
-    beginning of its next row: the caller must provide one, and ignore the columns beyond those of
-    B.
-    """
-    m, count = A.shape
-    size = A.itemsize
-    across, along, down, wide = (
-        A.strides[0] // size,
-        A.strides[1] // size,
-        B.strides[0] // size,
-        C.shape[1],
-    )
-    row = 0
-    while row < m:
-        several = m - row >= ROWS
-        for left in range(0, wide, columns(size)):
-            at = row * across, across, along, left, down, row * wide + left, wide, count, new
-            if several:
-                _several(A, B, C, *at)
-            else:
-                _one(A, B, C, *at)
-        row += ROWS if several else 1
-
-
-@njit(cache=True)
-def multiply_narrow(A, start, across, along, B, C, shape, new):
-    """``multiply`` of doubles for B and C of few columns, a multiple of eight, quick to compile.
+    The columns of B and C are a multiple of the numbers in a vector: eight doubles, sixteen single
+    ones.
 
     A begins at its entry ``start``, rows ``across`` and columns ``along`` entries apart, and B and
     C are contiguous: without slices the compiler needs a fraction of the time. ``shape`` is the
@@ -179,11 +122,11 @@ def multiply_narrow(A, start, across, along, B, C, shape, new):
     m, count, wide = shape
     row = 0
     while row < m:
-        several = m - row >= NARROW
-        if not several and new and m >= NARROW:
+        several = m - row >= ROWS
+        if not several and new and m >= ROWS:
             # computing some rows twice is quicker than the last ones one by one
-            row, several = m - NARROW, True
-        for left in range(0, wide, 8):
+            row, several = m - ROWS, True
+        for left in range(0, wide, BYTES // A.itemsize):
             at = (
                 start + row * across,
                 across,
@@ -196,7 +139,7 @@ def multiply_narrow(A, start, across, along, B, C, shape, new):
                 new,
             )
             if several:
-                _narrow(A, B, C, *at)
+                _several(A, B, C, *at)
             else:
-                _narrow_one(A, B, C, *at)
-        row += NARROW if several else 1
+                _one(A, B, C, *at)
+        row += ROWS if several else 1

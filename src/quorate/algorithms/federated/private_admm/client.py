@@ -14,23 +14,30 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quorate.algorithms.federated.private_admm import kernels
-from quorate.arrays import Array, Block, Streams, unwritable, writable
+from quorate.algorithms.federated.private_admm.float_gradient import Rows, precision
+from quorate.algorithms.federated.private_admm.integer_gradient import IntegerRows
+from quorate.algorithms.federated.private_admm.mechanism import MEAN_SIZE, Mechanism
+from quorate.arrays import Array, Block, Streams, writable
 from quorate.codec import Extended, Form
 from quorate.privacy.budget import BudgetSpentError
-from quorate.privacy.mechanisms import KINDS, MEAN_SIZE, fill, secure
-from quorate.problem.constraints.constraint import once
-from quorate.problem.losses import Multinomial
+from quorate.privacy.discrete_noise import discrete_noise
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import Bounds
 from quorate.rounds import Sum, record
 from quorate.solvers.smooth.newton import lbfgs
+
+# clients are summed in so many groups; the number is fixed, so that threads do not change the sums
+GROUPS = 8
+ALONE = 10_000_000  # fewer multiplications are done before several threads have started
 
 
 @record
@@ -66,60 +73,13 @@ class PrivateMemory:
     secret: Annotated[NDArray[np.uint8], Form("n, 32|0")]
 
 
-@dataclass(frozen=True, eq=False)
-class Mechanism:
-    """The noise mechanism of the clients' answers; all of it is public.
-
-    Attributes
-    ----------
-    kind : "gaussian" or "laplace"; None adds no noise
-    multiplier : scale of the noise over the sensitivity
-    clip : largest norm of one row's gradient, l1 for Laplace, else l2; inf does not clip
-    bound : rows are shortened to this norm; inf leaves them alone
-    sensitivity : (N,) of each client's gradient; zeros without noise
-    weight : (N,) a_p
-    rounds : answers that the budget pays for
-    source : "simulation" or "secure"
-    unsafe : noise scaled by the data at hand, (20), which gives no guarantee
-    caveat : why there is no guarantee; empty where there is one
-    output : noise is added to z_p
-    features : d
-    place : of the run in the ledger file, so that no two runs have the same noise
-    engine : the engine, in which repeated answers are equal to the bit
-    """
-
-    kind: str | None
-    multiplier: float
-    clip: float
-    bound: float
-    sensitivity: Array
-    weight: Array
-    rounds: int
-    source: str
-    unsafe: bool
-    caveat: str
-    output: bool
-    features: int
-    place: int = 0
-    engine: str = ""
-
-    @property
-    def norm(self) -> int:
-        return kernels.L1 if self.kind == "laplace" else kernels.L2
-
-
 def start(problem: Problem, mechanism: Mechanism, w: Array, data: Block) -> PrivateMemory:
     """The first memory: z_p^1 = w^1, lambda_p^1 = 0, and a key of the noise from the system."""
     n = len(data.names)
-    z = np.tile(w, (n, 1)).astype(_dtype(data))
+    z = np.tile(w, (n, 1)).astype(precision(data))
     length = 32 if mechanism.source == "secure" and mechanism.kind else 0
     secret = np.frombuffer(os.urandom(length * n), np.uint8).reshape(n, length)
     return PrivateMemory(z, np.zeros_like(z), np.zeros(n), secret)
-
-
-def _dtype(data: Block) -> np.dtype:
-    kind = data.X.dtype
-    return kind if kind == np.float32 else np.dtype(float)
 
 
 def _check_ask(mechanism: Mechanism, memory: PrivateMemory, ask: Perturb) -> None:
@@ -153,65 +113,79 @@ def perturb(
     if mechanism.kind:
         _check_ask(mechanism, memory, ask)
     n, w = len(data.names), ask.w.astype(memory.z.dtype)
-    rows = Rows.of(problem, mechanism, data)
-    scale = ask.scale * mechanism.multiplier * mechanism.sensitivity[data.index]
-    weight = mechanism.weight[data.index]
-    kind = KINDS[mechanism.kind or "gaussian"]
+    noisy = _noisy_gradients(problem, mechanism, memory, ask, data, rng)
     region = near, ask.reach, *_box(problem, w)
     z, old = writable(memory.z), writable(memory.dual)
-    new, dual = np.empty_like(z), np.empty_like(old)
-    if rows.codes is not None and not memory.secret.shape[1] and not mechanism.unsafe:
-        keys = _keys(mechanism, ask, n, rng) if scale.any() else np.zeros(n, np.uint64)
-        client_rows = (
-            rows.count,
-            w,
-            z,
-            old,
-            rows.factor,
-            rows.length,
-            mechanism.clip,
-            mechanism.norm,
-            weight,
-        )
-        noise = keys, kind, scale, mechanism.output
-        penalties = ask.rho, ask.next_rho
-        gap, shifted = kernels.softmax_round(
-            unwritable(np.asarray(data.X)),
-            rows.codes,
-            *client_rows,
-            *noise,
-            *penalties,
-            *region,
-            new,
-            dual,
-        )
-    else:
-        gap, shifted = np.empty(n), np.zeros((1, len(w)))
-        for i in range(n):
-            g, largest = rows.gradient(problem, mechanism, z[i], data, i)
-            if mechanism.unsafe:
-                scale[i] = mechanism.multiplier * weight[i] * largest  # (20)
-            xi = (
-                scale[i] * _noise(mechanism, kind, memory, ask, rng, i)
-                if scale[i] > 0
-                else np.zeros(len(w))
-            )
-            # noise comes before anything large is added, which would round the gradient and reveal
-            # it
-            new[i] = weight[i] * g + (0.0 if mechanism.output else xi)
+    new, dual, gap = np.empty_like(z), np.empty_like(old), np.empty(n)
+    shifted, scale = np.zeros((min(n, GROUPS), len(w))), np.empty(n)
+
+    def serve(group: int) -> None:
+        for i in range(group, n, GROUPS):
+            new[i], scale[i] = noisy(i)
             kernels.towards(w, z[i], old[i], ask.rho, *region, new[i])
-            if mechanism.output:
-                new[i] += (xi / (ask.rho + ask.reach)).astype(new.dtype)
             gap[i] = kernels.update_multipliers(
-                w, new[i], old[i], ask.rho, ask.next_rho, dual[i], shifted[0]
+                w, new[i], old[i], ask.rho, ask.next_rho, dual[i], shifted[group]
             )
-    upload = Perturbed(shifted, gap, mean_noise(mechanism, ask, scale))
+
+    _each_of(serve, len(shifted), data.y.size * len(w))
+    upload = Perturbed(shifted.sum(0, keepdims=True), gap, mean_noise(mechanism, ask, scale))
     return replace(memory, z=new, dual=dual, answered=memory.answered + 1), upload
+
+
+def _each_of(serve: Callable[[int], None], groups: int, work: int) -> None:
+    """Serve every group, in threads where the work of so many multiplications is worth them."""
+    from numba import config
+
+    threads = min(groups, config.NUMBA_NUM_THREADS)  # pyright: ignore[reportAttributeAccessIssue]
+    if threads == 1 or work < ALONE:
+        for group in range(groups):
+            serve(group)
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(serve, range(groups)))
+
+
+def _noisy_gradients(
+    problem: Problem,
+    mechanism: Mechanism,
+    memory: PrivateMemory,
+    ask: Perturb,
+    data: Block,
+    rng: Streams,
+) -> Callable[[int], tuple[Array, float]]:
+    """f_p' + xi_p of a client of the block by its position, and the scale of xi_p."""
+    weight = mechanism.weight[data.index]
+    scale = ask.scale * mechanism.multiplier * mechanism.sensitivity[data.index]
+    if mechanism.exact:
+        unit, noise = mechanism.unit[data.index], mechanism.noise
+
+        def on_grid(i: int) -> tuple[Array, float]:
+            rows = IntegerRows.of(problem, mechanism, data, i)
+            total = rows.gradient(problem, mechanism, memory.z[i])
+            if noise:
+                key = _key(mechanism, memory, ask, rng, i)
+                total += discrete_noise(str(mechanism.kind), noise, key, len(total))
+            return unit[i] * total, scale[i]
+
+        return on_grid
+    rows = Rows.of(problem, mechanism, data)
+
+    def in_floats(i: int) -> tuple[Array, float]:
+        g, largest = rows.gradient(problem, mechanism, memory.z[i], data, i)
+        size = mechanism.multiplier * weight[i] * largest if mechanism.unsafe else scale[i]  # (20)
+        if not size > 0:
+            return weight[i] * g, 0.0
+        key = int.from_bytes(_key(mechanism, memory, ask, rng, i)[:16], "little")
+        own = np.random.Generator(np.random.Philox(key=key))
+        draw = own.laplace if mechanism.kind == "laplace" else own.normal
+        return weight[i] * g + draw(scale=size, size=len(g)), size
+
+    return in_floats
 
 
 def mean_noise(mechanism: Mechanism, ask: Perturb, scale: Array) -> Array:
     """The mean size E |xi| of noise of this scale, of z_p or of the objective."""
-    size = scale * MEAN_SIZE[KINDS[mechanism.kind or "gaussian"]]
+    size = scale * MEAN_SIZE[mechanism.kind or "gaussian"]
     return size / (ask.rho + ask.reach if mechanism.output else 1.0)
 
 
@@ -271,151 +245,21 @@ def _about(mechanism: Mechanism, ask: Perturb) -> bytes:
     the same noise, which can be subtracted.
     """
     it = mechanism
-    plan = [
-        KINDS[it.kind or "gaussian"],
-        it.multiplier,
-        it.clip,
-        it.bound,
-        it.output,
-        it.rounds,
-        it.place,
-    ]
+    plan = it.multiplier, it.clip, it.bound, it.output, it.rounds, it.place
     settings = np.array([*plan, ask.round, ask.rho, ask.reach, ask.scale], float)
-    return settings.tobytes() + it.weight.tobytes()
+    return str(it.kind).encode() + settings.tobytes() + it.weight.tobytes()
 
 
-def _keys(mechanism: Mechanism, ask: Perturb, n: int, rng: Streams) -> NDArray[np.uint64]:
-    """The keys of the simulated noise of n clients."""
-    about = np.frombuffer(
-        hashlib.blake2b(_about(mechanism, ask), digest_size=8).digest(), np.uint64
-    )
-    return (
-        np.array([rng(i).integers(0, 2**64, dtype=np.uint64) for i in range(n)], np.uint64) ^ about
-    )
+def _key(mechanism: Mechanism, memory: PrivateMemory, ask: Perturb, rng: Streams, i: int) -> bytes:
+    """The key of client i's noise for this question, and for no other.
 
-
-def _noise(
-    mechanism: Mechanism, kind: int, memory: PrivateMemory, ask: Perturb, rng: Streams, i: int
-) -> Array:
-    size = memory.z.shape[1]
-    if memory.secret.shape[1]:
-        # The noise depends on the question: the same one gets the same answer, so that a round may
-        # be repeated; another one never meets the same noise, which could be subtracted.
-        about = b"".join(
-            np.ascontiguousarray(part).tobytes() for part in (ask.w, memory.z[i], memory.dual[i])
-        )
-        return secure(memory.secret[i].tobytes(), about + _about(mechanism, ask), kind, size)
-    xi = np.empty(size)
-    fill(_keys(mechanism, ask, 1, lambda _: rng(i))[0], kind, xi)
-    return xi
-
-
-# larger gradients, also infinite ones, count as this large; by the bytes of a number
-STEEP = {4: 1e30, 8: 1e100}
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """The numbers of a block's rows that the mechanism needs, computed once."""
-
-    count: NDArray[np.int64]  # (n,) rows
-    codes: NDArray[np.int32] | None  # (n, m) classes, where the compiled pass applies
-    factor: Array  # (n, m) shortens a row to the bound
-    length: Array  # (n, m) the norm of the shortened row, an intercept's 1 included
-
-    @classmethod
-    def of(cls, problem: Problem, mechanism: Mechanism, data: Block) -> Rows:
-        key = "rows of private ADMM", mechanism.norm, mechanism.bound, problem.predictor.intercept
-        return once(data, key, lambda: cls._computed(problem, mechanism, data))
-
-    @classmethod
-    def _computed(cls, problem: Problem, mechanism: Mechanism, data: Block) -> Rows:
-        X, one = data.X, float(problem.predictor.intercept)
-        if not isinstance(X, np.ndarray):
-            length = (
-                abs(X).sum(-1) if mechanism.norm == kernels.L1 else np.sqrt(X.multiply(X).sum(-1))
-            )
-        elif mechanism.norm == kernels.L1:
-            length = np.stack([np.abs(rows).sum(-1, dtype=float) for rows in X])
-        else:
-            length = np.sqrt(np.einsum("nmd,nmd->nm", X, X, dtype=float))
-        length = np.asarray(length, float)
-        length = length.reshape(data.y.shape)
-        with np.errstate(divide="ignore"):
-            factor = np.minimum(1.0, mechanism.bound / length)
-        length = (
-            factor * np.where(length > 0, length, 0.0) if np.isfinite(mechanism.bound) else length
-        )
-        length = length + one if mechanism.norm == kernels.L1 else np.hypot(length, one)
-        fused = isinstance(problem.loss, Multinomial) and isinstance(X, np.ndarray)
-        codes = data.y.astype(np.int32) if fused else None
-        dtype = _dtype(data)
-        return cls((data.share > 0).sum(1), codes, factor.astype(dtype), length.astype(dtype))
-
-    def value_and_gradient(
-        self, problem: Problem, v: Array, data: Block, i: int
-    ) -> tuple[float, Array]:
-        """A client's sum of losses and its gradient, with rows shortened and nothing clipped."""
-        block, m = data.part(np.array([i])), self.count[i]
-        prediction = self._predicted(problem, v, block, i)
-        alive = np.arange(block.y.shape[1]) < m
-        gradient = problem.loss.gradient(prediction, block.y)
-        gradient = np.where(_wide(alive, gradient), gradient, 0.0)
-        value = float(np.where(alive, problem.loss.value(prediction, block.y), 0.0).sum())
-        return value, self._back(problem, v, gradient, block, i)
-
-    def gradient(
-        self, problem: Problem, mechanism: Mechanism, v: Array, data: Block, i: int
-    ) -> tuple[Array, float]:
-        """The sum of client i's clipped gradients (D,), and the largest norm before clipping."""
-        block, m = data.part(np.array([i])), self.count[i]
-        if self.codes is not None:
-            Z = writable(v).reshape(block.n_features, -1)
-            G = np.empty_like(Z)
-            client_rows = (
-                unwritable(np.asarray(block.X))[0, :m],
-                self.codes[i, :m],
-                Z,
-                self.factor[i, :m],
-                self.length[i, :m],
-            )
-            largest = kernels.softmax_gradient(*client_rows, mechanism.clip, mechanism.norm, G)
-            return G.reshape(-1), largest
-        # whatever the rows and the model are, no row counts for more than clip
-        with np.errstate(all="ignore"):
-            gradient = problem.loss.gradient(self._predicted(problem, v, block, i), block.y)
-            gradient = np.where(
-                _wide(np.arange(block.y.shape[1]) < m, gradient), np.asarray(gradient, float), 0.0
-            )
-            if mechanism.clip < np.inf:
-                most = STEEP[self.length.itemsize]
-                gradient = np.clip(np.nan_to_num(gradient, posinf=most, neginf=-most), -most, most)
-            flat = gradient.reshape(block.y.shape[1], -1)
-            size = (
-                np.abs(flat).sum(1) if mechanism.norm == kernels.L1 else np.sqrt((flat**2).sum(1))
-            )
-            size = size * self.length[i]
-            shrink = np.where(size > mechanism.clip, mechanism.clip / size, 1.0)
-            gradient = (gradient * _wide(shrink, gradient)).astype(self.length.dtype)
-            return self._back(problem, v, gradient, block, i), float(size.max(initial=0.0))
-
-    def _predicted(self, problem: Problem, v: Array, block: Block, i: int) -> Array:
-        prediction = problem.predictor.forward(v[None], block)
-        if not (self.factor[i] < 1).any():
-            return prediction
-        b = np.asarray(problem.predictor.split(v)[1])
-        return b + _wide(self.factor[i], prediction) * (prediction - b)
-
-    def _back(self, problem: Problem, v: Array, gradient: Array, block: Block, i: int) -> Array:
-        """The gradients times the shortened rows, summed; an intercept's 1 is not shortened."""
-        total = problem.predictor.backward(
-            v[None], gradient * _wide(self.factor[i], gradient), block
-        )[0]
-        if problem.predictor.intercept:
-            total[-1] = gradient.sum()
-        return total
-
-
-def _wide(rows: Array, values: Array) -> Array:
-    """(m,) as (1, m), or as (1, m, 1) for several numbers a row."""
-    return rows.reshape(1, -1, *(1,) * (values.ndim - 2))
+    The same question gets the same answer, so that a round may be repeated; another one never meets
+    the same noise, which could be subtracted.
+    """
+    secret, about = memory.secret[i].tobytes(), _about(mechanism, ask)
+    if not secret:  # a simulation
+        secret = rng(i).bytes(32)
+    else:
+        question = ask.w, memory.z[i], memory.dual[i]
+        about += b"".join(np.ascontiguousarray(part).tobytes() for part in question)
+    return hashlib.blake2b(about, key=secret, digest_size=32, person=b"quorate noise").digest()

@@ -31,7 +31,7 @@ from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
 
 if TYPE_CHECKING:
-    from quorate.algorithms.federated.private_admm.client import Mechanism
+    from quorate.algorithms.federated.private_admm.mechanism import Mechanism
     from quorate.data.federation import Federation
 
 UNMIXED_ROWS = Need(

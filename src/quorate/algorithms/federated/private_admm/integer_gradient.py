@@ -1,0 +1,254 @@
+"""A client's sum of clipped gradients in integers: exact, in any order and on any processor.
+
+The gradient of a row is the outer product of the row and of the loss's gradient r in the row's
+predictions. Both factors are rounded,
+
+    u = round(A x / ||x||),     q = round(r ||x|| steps / (A clip)),     g = clip / steps u q',
+
+and ||u|| ||q|| <= steps is checked in integers, so that rounding is inside the sensitivity. A row's
+u and q depend on that row and the model alone, never on the rows around it: its predictions are
+sums in one order wherever the row lies, and transcendental functions meet rows in whole tiles, of
+which no part is computed in another way.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from quorate.algorithms.federated.private_admm.kernels import L1, exponentials
+from quorate.algorithms.federated.private_admm.mechanism import Mechanism
+from quorate.arrays import Array, Block
+from quorate.problem.constraints.constraint import once
+from quorate.problem.losses import Loss, Multinomial
+from quorate.problem.problem import Problem
+from quorate.solvers.kernels import thin_products
+
+TILE = 96  # rows whose sum single precision holds exactly: 96 SINGLE < 2^24
+LANES = 16  # columns of a product in single precision, of which eight are enough in double
+MANY = 2**18  # entries of a tile in double precision
+STEEP = 1e100  # larger gradients, also infinite ones, count as this large
+
+
+def in_single_precision(problem: Problem, kind: str, features: int) -> bool:
+    """Whether ``Mechanism.single`` applies: where the compiled softmax pass does, and the rows'
+    directions on its coarse grid still tell so many features apart.
+    """
+    return isinstance(problem.loss, Multinomial) and kind == "gaussian" and features <= 2**12
+
+
+@dataclass(frozen=True, eq=False)
+class IntegerRows:
+    """A client's rows as directions on the grid and lengths, computed once.
+
+    Attributes
+    ----------
+    U : (m, d) integers as floats, or CSR; an intercept's 1 is the last column. Rows of zeros make m
+        a multiple of TILE
+    y : (m,) targets
+    length : (m,) ||x|| after it is shortened to the bound; 0 for rows that are not finite
+    size : (m,) ||u||^2, for l1 ||u||
+    """
+
+    U: Any
+    y: NDArray[Any]
+    length: Array
+    size: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, problem: Problem, mechanism: Mechanism, data: Block, i: int) -> IntegerRows:
+        """Those of client i of a block."""
+        intercept, grid = int(problem.predictor.intercept), mechanism.direction
+        key = "integer rows", i, mechanism.norm, mechanism.bound, grid, intercept
+        return once(data, key, lambda: cls._rounded(mechanism, data, i, intercept, grid))
+
+    @classmethod
+    def _rounded(
+        cls, mechanism: Mechanism, data: Block, i: int, intercept: int, grid: int
+    ) -> IntegerRows:
+        from scipy.sparse import csr_array, hstack, vstack
+
+        m, d = int((data.share[i] > 0).sum()), data.n_features
+        thin = not isinstance(data.X, np.ndarray)
+        X = data.X[:m] if thin else np.asarray(data.X)[i, :m]
+        starts = np.asarray(X.indptr, np.int64) if thin else np.arange(m + 1) * d
+        values = np.ascontiguousarray(X.data if thin else X, np.float64).reshape(-1)
+        spare = -m % TILE
+        length, size = np.zeros(m + spare), np.zeros(m + spare, np.int64)
+        u, ones = np.empty(len(values), np.float32), np.empty((m, intercept), np.float32)
+        settings = mechanism.norm, mechanism.bound, intercept, grid
+        _directions(values, starts, *settings, u, ones, length, size)
+        if thin:
+            U = csr_array((u.astype(float), X.indices, X.indptr), shape=(m, d))
+            U = hstack([U, csr_array(ones.astype(float))]) if intercept else U
+            U = csr_array(vstack([U, csr_array((spare, d + intercept))]))
+        else:
+            U = np.zeros((m + spare, d + intercept), np.float32)
+            U[:m, :d], U[:m, d:] = u.reshape(m, d), ones
+        # the spare rows have some target, so that the loss can be evaluated
+        y = np.resize(data.y[i, :m], m + spare) if m else data.y[i, :0]
+        return cls(U, y, length, size)
+
+    def gradient(self, problem: Problem, mechanism: Mechanism, v: Array) -> NDArray[np.int64]:
+        """The integer sum (D,) of the rows' gradients at the model v, in steps of the grid."""
+        Z = v.reshape(self.U.shape[1], -1)
+        if mechanism.single and isinstance(self.U, np.ndarray):
+            with np.errstate(over="ignore"):  # rows of predictions beyond all numbers count for 0
+                single = np.ascontiguousarray(Z, np.float32)
+            rows = self.U, self.y.astype(np.int32), single, self.length, self.size
+            total = np.zeros(Z.shape, np.int64)
+            _softmax_sum(*rows, mechanism.clip, mechanism.steps, mechanism.direction, total)
+        else:
+            total = self._summed(problem.loss, mechanism, Z.astype(float))
+        return total.reshape(-1)
+
+    def _summed(self, loss: Loss, mechanism: Mechanism, Z: Array) -> NDArray[np.int64]:
+        (m, d), K = self.U.shape, Z.shape[1]
+        thin = not isinstance(self.U, np.ndarray)
+        count = m if thin else max(1, MANY // (d * TILE)) * TILE
+        total = np.zeros(Z.shape, np.int64)
+        for first in range(0, m, max(count, 1)):
+            here = slice(first, min(first + count, m))
+            U = self.U[here] if thin else self.U[here].astype(float)
+            length = self.length[here]
+            with np.errstate(all="ignore"):  # whatever rows and model are, no row counts for more
+                S = U @ Z if thin else _product(U, Z)
+                S *= (length / mechanism.direction)[:, None]
+                r = loss.gradient(S if loss.targets == "class" else S[:, 0], self.y[here])
+                r = np.clip(np.nan_to_num(r, posinf=STEEP, neginf=-STEEP), -STEEP, STEEP)
+            q = _quantised(r.reshape(-1, K), length, self.size[here], mechanism)
+            total += (U.T @ q).astype(np.int64)  # of integers below 2^53: exact in any order
+        return total
+
+
+def _product(U: Array, Z: Array) -> Array:
+    """U Z, every entry a sum in the order of the columns of U, whatever the number of rows."""
+    (m, d), K = U.shape, Z.shape[1]
+    wide = -(-K // 8) * 8
+    B, S = np.zeros((d, wide)), np.empty((m, wide))
+    B[:, :K] = Z
+    thin_products.multiply(U.reshape(-1), 0, d, 1, B, S, (m, d, wide), True)
+    return S[:, :K].copy()
+
+
+def _quantised(
+    r: Array, length: Array, size: NDArray[np.int64], mechanism: Mechanism
+) -> NDArray[np.float64]:
+    """The residuals r (m, K) on the grid, so short that no row's gradient exceeds ``steps``."""
+    manhattan, steps = mechanism.norm == L1, mechanism.steps
+    norm = np.abs(r).sum(1) if manhattan else np.sqrt((r * r).sum(1))
+    most = np.minimum(length, np.divide(mechanism.clip, norm, where=norm > 0, out=length.copy()))
+    q = np.rint(r * (most * (steps / (mechanism.clip * mechanism.direction)))[:, None])
+    limit = steps if manhattan else steps * steps
+    while True:
+        whole = q.astype(np.int64)
+        long = size * (np.abs(whole) if manhattan else whole * whole).sum(1)
+        over = long > limit
+        if not over.any():
+            return q
+        ratio = limit / long[over]
+        q[over] = np.trunc(q[over] * (0.999999 * (ratio if manhattan else np.sqrt(ratio)))[:, None])
+
+
+@njit(cache=True, error_model="numpy")
+def _directions(values, starts, norm, bound, one, grid, u, ones, length, size):
+    """Fill the last four: the numbers of ``IntegerRows`` of the rows values[starts[i] :
+    starts[i + 1]].
+    """
+    for i in range(len(starts) - 1):
+        top, total = 0.0, 0.0
+        for j in range(starts[i], starts[i + 1]):
+            a = abs(values[j])
+            top = a if a > top or not a < np.inf else top
+        for j in range(starts[i], starts[i + 1]):
+            a = abs(values[j]) / top if top > 0 else 0.0
+            total += a if norm == L1 else a * a
+        long = top * (total if norm == L1 else math.sqrt(total))
+        factor = bound / long if long > bound else 1.0
+        short = factor * long if long > bound else long
+        whole = short + one if norm == L1 else math.hypot(short, one)
+        if not 0 < whole < np.inf:
+            whole, factor = 0.0, 0.0
+        over = grid / whole if whole > 0 else 0.0
+        counted = np.int64(0)
+        for j in range(starts[i], starts[i + 1]):
+            # a quotient first, because the product of the factors alone may overflow
+            entry = np.rint(over * (factor * values[j])) if whole > 0 else 0.0
+            u[j] = entry
+            counted += np.int64(abs(entry) if norm == L1 else entry * entry)
+        if one:
+            entry = np.rint(over)
+            ones[i, 0] = entry
+            counted += np.int64(entry if norm == L1 else entry * entry)
+        length[i], size[i] = whole, counted
+
+
+@njit(cache=True, error_model="numpy")
+def _softmax_residuals(S, K, y, length, size, clip, steps, grid):
+    """Replace the first K columns of S, u'Z, by the integers q, and the others by zeros."""
+    m, wide = S.shape
+    zero, limit = S.dtype.type(0.0), steps * steps
+    for i in range(len(y)):
+        over, top = S.dtype.type(length[i] / grid), S[i, 0]
+        for k in range(1, K):
+            top = S[i, k] if S[i, k] > top else top
+        for k in range(K):
+            S[i, k] = over * (S[i, k] - top)
+        for k in range(K, wide):
+            S[i, k] = zero
+    exponentials(S.reshape(m * wide))
+    for i in range(len(y)):
+        total = zero
+        for k in range(K):
+            total += S[i, k]
+        share, norm = S.dtype.type(1.0) / total, zero
+        for k in range(K):
+            S[i, k] *= share
+        S[i, y[i]] -= S.dtype.type(1.0)
+        for k in range(K):
+            norm += S[i, k] * S[i, k]
+        long = length[i] * math.sqrt(norm)
+        finite = long < np.inf  # a row whose predictions are not counts for nothing
+        most = length[i] * (clip / long if long > clip else 1.0)
+        shrink = S.dtype.type(most * steps / (clip * grid) if finite else 0.0)
+        square = zero
+        for k in range(K):
+            S[i, k] = np.rint(S[i, k] * shrink) if finite else zero
+            square += S[i, k] * S[i, k]  # integers below 2^24: exact
+        for k in range(K, wide):
+            S[i, k] = zero
+        while size[i] * np.int64(square) > limit:
+            shrink = S.dtype.type(0.999 * math.sqrt(limit / (size[i] * np.float64(square))))
+            square = zero
+            for k in range(K):
+                S[i, k] = np.trunc(S[i, k] * shrink)
+                square += S[i, k] * S[i, k]
+
+
+@njit(cache=True, nogil=True)
+def _softmax_sum(U, y, Z, length, size, clip, steps, grid, total):
+    """Add the integer gradients of softmax rows to total (d, K)."""
+    d, K = Z.shape
+    wide = -(-K // LANES) * LANES
+    B, S, G = (
+        np.zeros((d, wide), Z.dtype),
+        np.empty((TILE, wide), Z.dtype),
+        np.empty((d, wide), Z.dtype),
+    )
+    for j in range(d):
+        for k in range(K):
+            B[j, k] = Z[j, k]
+    flat = U.reshape(-1)
+    for first in range(0, len(U), TILE):
+        here = slice(first, first + TILE)
+        thin_products.multiply(flat, first * d, d, 1, B, S, (TILE, d, wide), True)
+        _softmax_residuals(S, K, y[here], length[here], size[here], clip, steps, grid)
+        thin_products.multiply(flat, first * d, 1, d, S, G, (d, TILE, wide), True)
+        for j in range(d):
+            for k in range(K):
+                total[j, k] += np.int64(G[j, k])

@@ -1,0 +1,110 @@
+"""The noise of a private method's answers: its kind and scale, and the integer grid it is drawn on.
+
+A row's gradient, shortened to norm ``clip``, is rounded to an integer matrix of norm <= ``steps``,
+so that one grid step is clip / steps. Sums of integers are exact, and so is noise over the
+integers: nothing of an answer depends on the rows below the grid (docs/private.md, "Computer
+arithmetic").
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from quorate.algorithms.federated.private_admm.kernels import L1, L2
+from quorate.arrays import Array
+
+MEAN_SIZE = {"gaussian": math.sqrt(2 / math.pi), "laplace": 1.0}  # E |xi| of noise of scale 1
+
+FINE, SINGLE = 2**28, 2**17  # steps; of sums of 96 rows that single precision holds exactly
+FEWEST = 2**10
+WIDEST = 2**38  # of the noise in grid steps, so that sums of thousands of clients fit 64 bits
+# N_Z(s^2) is, but for a factor 1 + 1e-33, a function of a Gaussian number of variance s^2 - 4
+SMOOTHING = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Mechanism:
+    """The noise mechanism of the clients' answers; all of it is public.
+
+    Attributes
+    ----------
+    kind : "gaussian" or "laplace"; None adds no noise
+    multiplier : scale of the noise over the sensitivity
+    clip : largest norm of one row's gradient, l1 for Laplace, else l2; inf does not clip
+    bound : rows are shortened to this norm; inf leaves them alone
+    sensitivity : (N,) of each client's gradient; zeros without noise
+    weight : (N,) a_p
+    rounds : answers that the budget pays for
+    source : "simulation" or "secure"
+    unsafe : noise scaled by the data at hand, (20), which gives no guarantee
+    caveat : why there is no guarantee; empty where there is one
+    output : the published noise is that of z_p
+    features : d
+    spread : 1 where neighbours differ by one row more, 2 where a row takes another's place
+    single : the rows' gradients are added in single precision
+    place : of the run in the ledger file, so that no two runs have the same noise
+    engine : the engine, in which repeated answers are equal to the bit
+    """
+
+    kind: str | None
+    multiplier: float
+    clip: float
+    bound: float
+    sensitivity: Array
+    weight: Array
+    rounds: int
+    source: str
+    unsafe: bool
+    caveat: str
+    output: bool
+    features: int
+    spread: float = 1.0
+    single: bool = False
+    place: int = 0
+    engine: str = ""
+
+    @property
+    def norm(self) -> int:
+        return L1 if self.kind == "laplace" else L2
+
+    @property
+    def exact(self) -> bool:
+        """Whether gradients and noise are integers, as every guarantee needs."""
+        return self.kind is not None and not self.caveat
+
+    @property
+    def steps(self) -> int:
+        """The norm to which an integer gradient of one row is shortened, a power of two."""
+        steps, noise = SINGLE if self.single else FINE, self.multiplier * self.spread
+        while noise * steps > WIDEST and steps > FEWEST:
+            steps //= 2
+        if not noise * steps <= WIDEST:
+            raise ValueError(
+                f"the budget needs noise of {noise:.3g} times what one row may count for, and more"
+                f" than {WIDEST / FEWEST:.3g} drowns every answer: state a larger epsilon, or fewer"
+                " rounds."
+            )
+        return steps
+
+    @property
+    def direction(self) -> int:
+        """The norm to which a row's own direction is rounded; about the root of the steps."""
+        half = (self.steps.bit_length() - 1) // 2
+        return 2 ** (half + (2 if self.norm == L1 else 1))
+
+    @property
+    def unit(self) -> Array:
+        """(N,) what one grid step of a client's sum counts for in its gradient."""
+        return self.weight * (self.clip / self.steps)
+
+    @property
+    def noise(self) -> int:
+        """The variance (Gaussian) or scale (Laplace) of the discrete noise, in grid steps; 0 where
+        the multiplier is.
+        """
+        scale = Fraction(self.multiplier) * Fraction(self.spread) * self.steps
+        if not scale:
+            return 0
+        return math.ceil(scale) if self.norm == L1 else math.ceil(scale**2) + SMOOTHING

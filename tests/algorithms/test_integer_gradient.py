@@ -1,0 +1,191 @@
+"""Integer sums of clipped gradients: what a row counts for, exactly, whatever is around it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from private_cases import LOSSES, planned
+from scipy import sparse
+
+from quorate.algorithms.federated.private_admm.integer_gradient import IntegerRows
+from quorate.algorithms.federated.private_admm.mechanism import Mechanism
+from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
+from quorate.arrays import Block
+from quorate.data.federation import Federation
+from quorate.privacy.budget import Budget
+from quorate.problem.losses import Multinomial
+from quorate.problem.predictors.affine import Softmax
+from quorate.problem.problem import Problem
+
+# rows, features, classes; tiles of 96, of a vector of columns or more, and more classes than one
+SHAPES = {"few": (7, 3, 3), "tile": (96, 5, 10), "two tiles": (101, 40, 17), "wide": (250, 9, 62)}
+
+
+def table(
+    loss: str, shape: str, seed: int = 0, single: bool = False
+) -> tuple[Problem, Federation, np.ndarray]:
+    """A problem, the rows of one client, and a model that is certain of some of them."""
+    rng = np.random.default_rng(seed)
+    (m, d, K), (function, predictor) = SHAPES[shape], LOSSES[loss]
+    several = isinstance(function, Multinomial)
+    X = rng.standard_normal((m, d)) * rng.choice([0.01, 1.0, 30.0], (m, 1))
+    classes = list(range(K)) if several else [0, 1]
+    real = function.targets == "real"
+    y = rng.standard_normal(m) * 3 if real else rng.choice(classes, m)
+    fed = Federation(("a",), (X,), (y,), classes=None if real else classes)
+    problem = Problem(function, predictor, privacy=Budget(2.0, 1e-4, sizes=9))
+    concrete, data = problem.at(fed.single() if single else fed)
+    D = concrete.predictor.dimension(d)
+    # the exponential loss grows beyond all numbers
+    return concrete, data, rng.standard_normal(D) * (0.01 if loss == "exponential" else 1.0)
+
+
+def plan(problem: Problem, fed: Federation, **options: Any) -> Mechanism:
+    return planned(PrivateADMM(max_rounds=3, **{"clip": 0.7} | options), problem, fed)[0].plan
+
+
+def block(fed: Federation, rows: Any = slice(None), thin: bool = False) -> Block:
+    """Those rows of the client, and only those, in that order."""
+    whole = fed.block(0)
+    X, y = np.asarray(whole.X)[0, rows], whole.y[0, rows]
+    share = np.full((1, len(y)), 1 / max(len(y), 1))
+    kept = sparse.csr_array(X) if thin else np.ascontiguousarray(X)[None]
+    return Block(kept, y[None], share, np.array([0]), ("a",))
+
+
+def total(problem: Problem, mechanism: Mechanism, data: Block, v: np.ndarray) -> np.ndarray:
+    found = IntegerRows.of(problem, mechanism, data, 0).gradient(problem, mechanism, v)
+    assert found.dtype == np.int64
+    return found
+
+
+def by_hand(problem: Problem, mechanism: Mechanism, data: Block, v: np.ndarray) -> np.ndarray:
+    """The sum of clipped gradients in floating point, one row at a time."""
+    order, sums = 1 if mechanism.kind == "laplace" else 2, np.zeros_like(v)
+    for x, y in zip(np.asarray(data.X, float)[0], data.y[0], strict=True):
+        x = x * min(1.0, mechanism.bound / np.linalg.norm(x, order))
+        x = np.append(x, 1.0) if problem.predictor.intercept else x
+        p = x @ v.reshape(len(x), -1)
+        several = isinstance(problem.loss, Multinomial)
+        r = problem.loss.gradient(p if several else p[0], np.asarray(y))
+        g = np.outer(x, r).ravel()
+        sums += g * min(1.0, mechanism.clip / max(np.linalg.norm(g, order), 1e-300))
+    return sums
+
+
+WAYS = {
+    "gaussian": {},
+    "laplace": {"mechanism": "laplace"},
+    "bound": {"bound": 1.3},
+    "bound, laplace": {"bound": 1.3, "mechanism": "laplace"},
+    "hardly clipped": {"clip": 100.0},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_it_is_the_clipped_gradient_on_a_grid(loss, shape, way):
+    for single in (False, True):
+        problem, fed, v = table(loss, shape, single=single)
+        it = plan(problem, fed, **WAYS[way])
+        data = block(fed)
+        found = total(problem, it, data, v) * (it.clip / it.steps)
+        expected = by_hand(problem, it, data, v)
+        # a row's direction and its residuals are rounded by half a step, and shortened to fit
+        step = it.clip * it.direction / it.steps * (2.0 if it.norm == 2 else 3.0)
+        direction = 2.0 * it.clip * math.sqrt(fed.n_features) / it.direction
+        assert np.abs(found - expected).max() <= data.y.size * (step + direction)
+        typical = np.linalg.norm(found - expected) / np.linalg.norm(expected)
+        usual = 0.05 if it.single else 5e-3 if it.kind == "laplace" else 2e-3
+        assert typical < usual or way == "hardly clipped"
+
+
+@pytest.mark.parametrize("way", ["gaussian", "laplace", "bound"])
+@pytest.mark.parametrize("thin", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_row_counts_for_the_same_integers_wherever_it_lies(loss, shape, thin, way):
+    """The sum of the rows one by one, of a permutation and of two parts are equal to the bit, and
+    no row counts for more than the grid's steps.
+    """
+    problem, fed, v = table(loss, shape, 1, single=shape == "two tiles")
+    it, m = plan(problem, fed, **WAYS[way]), SHAPES[shape][0]
+    whole = total(problem, it, block(fed, thin=thin), v)
+    alone = [total(problem, it, block(fed, [i], thin), v) for i in range(m)]
+    assert (sum(alone) == whole).all()
+    for row in alone:
+        exact = [int(entry) for entry in row]
+        if it.kind == "laplace":
+            assert sum(map(abs, exact)) <= it.steps
+        else:
+            assert sum(entry * entry for entry in exact) <= it.steps**2
+    order = np.random.default_rng(2).permutation(m)
+    assert (total(problem, it, block(fed, order, thin), v) == whole).all()
+    parts = [total(problem, it, block(fed, rows, thin), v) for rows in (order[:5], order[5:])]
+    assert (parts[0] + parts[1] == whole).all()
+
+
+@pytest.mark.parametrize("thin", [False, True])
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_rows_beyond_all_numbers_count_for_nothing_and_huge_ones_for_the_clip(
+    loss, mechanism, thin
+):
+    problem, fed, v = table(loss, "few")
+    it, data = plan(problem, fed, mechanism=mechanism), block(fed)
+    plain = total(problem, it, block(fed, thin=thin), v)
+    for odd in (np.nan, np.inf, -np.inf, 1.7e308, 1e149, 1e-320, 0.0):
+        X = np.asarray(data.X)[0].copy()
+        X[2] = [odd, 1e3, -odd]
+        changed = replace(data, X=sparse.csr_array(X) if thin else X[None])
+        for model in (v, v * 1e300):
+            found = total(problem, it, changed, model)
+            others = total(problem, it, block(fed, [0, 1, 3, 4, 5, 6], thin), model)
+            one = [int(entry) for entry in found - others]
+            norm = sum(map(abs, one)) if mechanism == "laplace" else math.hypot(*map(float, one))
+            assert norm <= it.steps * (1 + 1e-12)
+            if not np.isfinite(odd):
+                assert norm == 0
+    assert np.abs(plain).max() > 0
+
+
+def test_a_long_row_that_is_badly_classified_attains_the_clip():
+    problem, fed, v = table("multinomial", "wide")
+    X = np.asarray(fed.block(0).X)[0, :1] * 1e6
+    data = Block(X[None], np.array([[0.0]]), np.ones((1, 1)), np.array([0]), ("a",))
+    certain = v.reshape(9, 62).copy()
+    certain[:, 5] = X[0]  # of another class
+    for options, least in (({}, 0.99), ({"mechanism": "laplace"}, 0.999)):
+        it = plan(problem, fed, **options)
+        found = total(problem, it, data, certain.ravel()).astype(float)
+        norm = np.abs(found).sum() if it.kind == "laplace" else np.linalg.norm(found)
+        assert least < norm / it.steps <= 1
+
+
+def test_no_rows_are_a_sum_of_zero():
+    for loss in LOSSES:
+        problem, fed, v = table(loss, "few")
+        for thin in (False, True):
+            nothing = total(problem, plan(problem, fed), block(fed, slice(0), thin), v)
+            assert nothing.tolist() == [0] * len(v)
+
+
+def test_many_features_keep_the_finer_grid():
+    """Directions of so many features would round to zero on the coarse one."""
+    rng = np.random.default_rng(0)
+    problem = Problem(Multinomial(), Softmax(intercepts=False), privacy=Budget(2.0, 1e-4, sizes=9))
+    steps = []
+    for d in (4096, 4097):
+        fed = Federation(("a",), (rng.choice([-1.0, 1.0], (4, d)),), (np.array([0, 1, 1, 0]),))
+        concrete, data = problem.at(fed)
+        it = plan(concrete, data)
+        steps.append(it.steps)
+        found = total(concrete, it, block(data), np.zeros(2 * d)) * (it.clip / it.steps)
+        expected = by_hand(concrete, it, block(data), np.zeros(2 * d))
+        assert np.linalg.norm(found - expected) < 0.02 * np.linalg.norm(expected)
+    assert steps == [2**17, 2**28]
