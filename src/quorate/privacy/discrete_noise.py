@@ -39,7 +39,6 @@ in the processor's cache.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -64,7 +63,9 @@ _THRESHOLD = 14
 _ONE = 1 << _THRESHOLD  # what a column of the alias method holds
 _REST = 64 - 10 - _THRESHOLD  # bits of a proposal below its column and threshold
 _LAST = STEPS - 1
-_FAR = np.uint64(29)  # further bits of the U of word i come from block i 2^29 of another stream
+# A part's stream has its number; word i of the stream that lies m times so far off continues, for
+# the m-th time, the number U of the proposal at word i.
+_FURTHER = 1 << 48
 _BITS = 160  # of the enclosures from which the tables are made
 
 # All closed steps together reach at least so many scales, and less than twice as many if B > 1.
@@ -115,12 +116,12 @@ class Sampler:
 
     def decided(self, key: bytes, part: int, index: int) -> int | None:
         """The number of the proposal at a word of a part's stream, None where it is refused."""
-        word = int(keystream.words(key, index, 1, 2 * part)[0])
+        word = int(keystream.words(key, index, 1, part)[0])
         shift, column, bits = self.tables.shift, word >> 54, _REST - 1 - self.tables.shift
         threshold, other = divmod(int(self.tables.alias[column]), 1 << 16)
         step = column if (word >> _REST) % _ONE < threshold else other
         sign, first = word >> (_REST - 1) & 1, (step << shift) + (word >> bits) % (1 << shift)
-        u, more, height = word % (1 << bits), 0, self.heights[step]
+        u, times, height = word % (1 << bits), 0, self.heights[step]
         y, low, high = first, 0, 0  # the sum of g up to y lies between low and high
         fine = bits + 64
         while True:
@@ -131,9 +132,8 @@ class Sampler:
                     return None
                 return -y if sign else y
             if u * height << (fine - bits) < high:  # the bits of U at hand do not decide
-                place = (BLOCK * index << int(_FAR)) + more
-                u = u << 64 | int(keystream.words(key, place, 1, 2 * part + 1)[0])
-                more, bits = more + 1, bits + 64
+                times, bits = times + 1, bits + 64
+                u = u << 64 | int(keystream.words(key, index, 1, part + times * _FURTHER)[0])
                 y, low, high, fine = first, 0, 0, bits + 64
                 continue
             if step < _LAST:
@@ -172,13 +172,16 @@ def discrete_noise(
     TypeError
         If the parameter is no integer or fraction, or the key no bytes.
     ValueError
-        If the kind is unknown, the scale is out of its range or the key has not 32 bytes.
+        If the kind is unknown, the scale is out of its range, the key has not 32 bytes or the size
+        is negative.
 
     Notes
     -----
     The discrete Gaussian is that of Canonne, Kamath and Steinke (2020), "The discrete Gaussian for
     differential privacy"; the sampler is another, see the head of this module.
     """
+    if size < 0:
+        raise ValueError(f"size must be at least 0, got {size}.")
     made, words = sampler(kind, parameter), keystream.key_words(key)
     out = np.zeros(size, np.int64)
     finish(made, key, 0, out, add(made.tables, words, 0, out))
@@ -227,11 +230,14 @@ def add(tables, key, first, out):
     ``key`` is what ``keystream.key_words`` returns. Returns, of every part of PART entries, how
     many of its numbers were added, and the word at which ``finish`` goes on if they are not all.
     """
+    if first < 0 or first % PART:
+        raise ValueError("first must be a multiple of PART: parts have streams of their own.")
+    none = np.int64(0)  # a literal would compile ``draw`` twice
     parts = (len(out) + PART - 1) // PART
     left = np.empty((parts, 2), np.int64)
     for i in range(parts):
         numbers = out[PART * i : PART * (i + 1)]
-        left[i] = draw(tables, key, first // PART + i, numbers, 0, 0)
+        left[i, 0], left[i, 1] = draw(tables, key, first // PART + i, numbers, none, none)
     return left
 
 
@@ -247,13 +253,14 @@ def draw(tables, key, part, out, j, index):
     places, firsts, unit = (1 << np.int64(shift)) - 1, (1 << bits) - 1, 0.5**bits
     whole = np.int64(shift == 0)
     buffer, size, at = np.empty(4 * BATCH, np.uint64), 0, 0
+    further, start = np.empty(BATCH, np.uint64), -BATCH
     while j < len(out):
         if at == size:  # the next word is made
             index += at
             at = index % BLOCK
             index -= at
             size = BATCH * min(4, (len(out) - j + BATCH - 1) // BATCH)
-            keystream.fill(key, np.uint64(2 * part), np.uint64(index // BLOCK), buffer[:size])
+            keystream.fill(key, np.uint64(part), np.uint64(index // BLOCK), buffer[:size])
         while at < size and j < len(out):
             word = buffer[at]
             column = np.int64(word >> np.uint64(54))
@@ -265,16 +272,18 @@ def draw(tables, key, part, out, j, index):
             if u >= quick[k]:
                 if k == _LAST:
                     return j, index + at
-                right = ratio[k] * _falling(place * (slope[k] + place * curve))
+                right = _right(ratio[k], slope[k], curve, place)
                 left = u * unit
                 if left >= right + margin:
                     at += 1
                     continue
                 if left + unit > right - margin:
-                    block = np.uint64(index + at) << _FAR
-                    more = np.empty(BATCH, np.uint64)
-                    keystream.fill(key, np.uint64(2 * part + 1), block, more)
-                    left += unit * (2.0**-53 * np.float64(np.int64(more[0] >> np.uint64(11))))
+                    if not start <= index + at < start + BATCH:
+                        start = index + at // BATCH * BATCH
+                        stream = np.uint64(part + _FURTHER)
+                        keystream.fill(key, stream, np.uint64(start // BLOCK), further)
+                    word = further[index + at - start]
+                    left += unit * (2.0**-53 * np.float64(np.int64(word >> np.uint64(11))))
                     if left >= right + margin:
                         at += 1
                         continue
@@ -287,12 +296,13 @@ def draw(tables, key, part, out, j, index):
 
 
 @njit(inline="always")
-def _falling(d):
-    """exp(-d) for 0 <= d < 1 / 4, see MARGIN."""
-    s = 1.0
+def _right(ratio, slope, curve, place):
+    """c g(y) / e_k in doubles, see MARGIN."""
+    d = place * (slope + place * curve)
+    series = 1.0
     for i in range(10, 0, -1):
-        s = 1.0 - d * s * (1.0 / i)
-    return s
+        series = 1.0 - d * series * (1.0 / i)
+    return ratio * series
 
 
 @lru_cache(maxsize=64)
@@ -321,11 +331,16 @@ def _prepared(kind: Kind, parameter: Fraction) -> Sampler:
     heights[0] += STEPS * _ONE - sum(heights)
 
     bits = _REST - 1 - shift
-    quick = [(scale * low << bits) // (e << _BITS) for (low, _), e in zip(after, heights, strict=True)]
+    quick = [
+        (scale * low << bits) // (e << _BITS) for (low, _), e in zip(after, heights, strict=True)
+    ]
     quick[_LAST] = 0  # so that each of its proposals is decided in Python
     ratio = [scale * low / (e << _BITS) for (low, _), e in zip(g, heights, strict=False)]
     if kind == "gaussian":
-        slope, curve = [float(k * width / parameter) for k in range(STEPS)], float(1 / (2 * parameter))
+        slope, curve = (
+            [float(k * width / parameter) for k in range(STEPS)],
+            float(1 / (2 * parameter)),
+        )
     else:
         slope, curve = [float(1 / parameter)] * STEPS, 0.0
     tables = Tables(

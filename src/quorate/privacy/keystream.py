@@ -99,8 +99,10 @@ def fill(key, stream, block, out):
     """
     half = np.uint64(32)
     start = np.empty(16, np.uint32)
-    start[:4] = _CONSTANTS
-    start[4:12] = key
+    for i in range(4):
+        start[i] = _CONSTANTS[i]
+    for i in range(8):
+        start[4 + i] = key[i]
     start[14], start[15] = np.uint32(stream), np.uint32(stream >> half)
     x, counter = np.empty((16, LANES), np.uint32), np.empty(LANES, np.uint64)
     for at in range(0, len(out), BATCH):
