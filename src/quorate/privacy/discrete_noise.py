@@ -1,0 +1,409 @@
+"""Exact discrete Gaussian and discrete Laplace numbers from a secret key.
+
+The discrete Gaussian of variance parameter sigma^2 has, for every integer x,
+
+    P(x) proportional to exp(-x^2 / (2 sigma^2)),
+
+and the discrete Laplace of scale t has exp(-|x| / t) (Canonne, Kamath, Steinke 2020, Definitions 1
+and 26). Privacy that is proved for these distributions holds on a computer only if the sampler has
+them exactly. This one has, if the words of the key stream are uniform and independent.
+
+**Rejection from a staircase.** Let g(y) be the density above for y >= 0, without its constant. It
+falls. The integers y >= 0 are cut into 1,024 steps of width B = 2^b; step k has a whole height e_k
+>= c max g over its integers, for a whole number c, and the heights sum to 2^24. One word of 64 bits
+is one proposal,
+
+    10 bits  a column      } step k with probability e_k / 2^24, exactly: Walker's alias method
+    14 bits  a threshold   } with integer thresholds
+     1 bit   the sign
+     b bits  the place in the step, so y = k B + place
+    39 - b   the first bits of a uniform number U,
+
+and y is accepted where U < c g(y) / e_k. Each sign of y has the same chance; 0 would have both, so
+-0 is refused (for B = 1, where that would be often, g(0) is halved instead). The last step is open:
+with g_i = c g(y + i B) / e_k, the number is y + i B where g_0 + ... + g_(i-1) <= U < g_0 + ... +
+g_i, and its height is at least c times the sum of all those g.
+
+**The comparison** is the only place where irrational numbers occur. ``quick`` holds integers that
+are proved to be low enough for a whole step: they decide most proposals. Otherwise the right side
+is computed in doubles to within a proved ``MARGIN`` (see there); a proposal within the margin has
+more bits of U, from a stream of its own, and one that 53 more bits do not decide is decided in
+Python, by integers that enclose the exponential and as many bits as that takes. Every proposal of
+the last step is decided there. So which proposal is accepted depends on the words alone, never on
+the margin, the rounding of a machine or a mathematical library: the same key gives the same numbers
+everywhere. Reading more or fewer bits of U moves no other word.
+
+Time is not hidden: it depends on how many proposals are refused and on which entries of tables are
+in the processor's cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from numbers import Rational
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from quorate.privacy import keystream
+from quorate.privacy.keystream import BATCH, BLOCK
+
+Kind = Literal["gaussian", "laplace"]
+
+# every so many numbers start a stream of their own, so parts are made in any order and in threads
+PART = 4096
+
+SMALLEST, LARGEST = Fraction(1, 2), Fraction(2**40)  # the scale: sigma or t
+STEPS = 1024
+_THRESHOLD = 14
+_ONE = 1 << _THRESHOLD  # what a column of the alias method holds
+_REST = 64 - 10 - _THRESHOLD  # bits of a proposal below its column and threshold
+_LAST = STEPS - 1
+# A part's stream has its number; word i of the stream that lies m times so far off continues, for
+# the m-th time, the number U of the proposal at word i.
+_FURTHER = 1 << 48
+_BITS = 160  # of the enclosures from which the tables are made
+
+# All closed steps together reach at least so many scales, and less than twice as many if B > 1.
+_REACH = {"gaussian": 8, "laplace": 20}
+# In the last step, g falls by a factor of at most exp(-x) from y to y + B, where x = 20 / 1024 for
+# Laplace and (2 k + 1) B^2 / (2 sigma^2) >= 2047 (8 / 1024)^2 / 2 > 1 / 17 for the Gaussian; so the
+# sum of all g from one on is at most 1 / (1 - exp(-x)) <= 1 + 1 / x <= 53 times that one.
+_TAIL = 53
+
+# How far c g(y) / e_k in doubles may be from its value, and then some. It is ratio[k] exp(-d) with
+# d = place (slope[k] + place curve). Gaussian: B > 1 means B < sigma / 64, so d < 2045 B^2 / (2
+# sigma^2) < 1 / 4; Laplace: d < B / t < 40 / 1024; and B = 1 means d = 0. So the series of exp(-d)
+# is cut after d^10 with an error below (1 / 4)^11 / 11! < 2^-47. All else are fewer than 60
+# roundings of numbers of at most 1, by at most 2^-53 each. The 53 further bits of U are rounded
+# once more. Nothing but sums and products of doubles is used. A compiler that fuses them leaves out
+# roundings.
+MARGIN = 2.0**-40
+
+
+class Tables(NamedTuple):
+    """What compiled code needs to draw one kind of noise."""
+
+    alias: NDArray[np.uint32]  # of a column: its threshold * 2^16 + the step beyond the threshold
+    quick: NDArray[np.int64]  # of a step: first bits of U below this accept all of its integers
+    ratio: NDArray[np.float64]  # of a step: c g / e_k at its first integer
+    slope: NDArray[np.float64]
+    curve: float
+    shift: int  # b
+    margin: float
+
+
+@dataclass(frozen=True, eq=False)
+class Sampler:
+    """One kind of noise with one parameter, ready to draw: ``sampler`` makes it."""
+
+    kind: Kind
+    parameter: Fraction
+    scale: int  # c
+    heights: tuple[int, ...]
+    tables: Tables
+
+    def enclosed(self, y: int, bits: int) -> tuple[int, int]:
+        """Integers around 2^bits c g(y)."""
+        low, high = _exponential(_exponent(self.kind, self.parameter, y), bits)
+        if y == 0 and self.tables.shift == 0:
+            low, high = low // 2, -(-high // 2)
+        return self.scale * low, self.scale * high
+
+    def decided(self, key: bytes, part: int, index: int) -> int | None:
+        """The number of the proposal at a word of a part's stream, None where it is refused."""
+        word = int(keystream.words(key, index, 1, part)[0])
+        shift, column, bits = self.tables.shift, word >> 54, _REST - 1 - self.tables.shift
+        threshold, other = divmod(int(self.tables.alias[column]), 1 << 16)
+        step = column if (word >> _REST) % _ONE < threshold else other
+        sign, first = word >> (_REST - 1) & 1, (step << shift) + (word >> bits) % (1 << shift)
+        u, times, height = word % (1 << bits), 0, self.heights[step]
+        y, low, high = first, 0, 0  # the sum of g up to y lies between low and high
+        fine = bits + 64
+        while True:
+            at_y = self.enclosed(y, fine)
+            low, high = low + at_y[0], high + at_y[1]
+            if (u + 1) * height << (fine - bits) <= low:
+                if y == 0 and sign and shift:
+                    return None
+                return -y if sign else y
+            if u * height << (fine - bits) < high:  # the bits of U at hand do not decide
+                times, bits = times + 1, bits + 64
+                u = u << 64 | int(keystream.words(key, index, 1, part + times * _FURTHER)[0])
+                y, low, high, fine = first, 0, 0, bits + 64
+                continue
+            if step < _LAST:
+                return None
+            y += 1 << shift
+            if u * height << (fine - bits) >= high + _TAIL * self.enclosed(y, fine)[1]:
+                return None
+
+
+def discrete_noise(
+    kind: Kind, parameter: int | Fraction, key: bytes, size: int
+) -> NDArray[np.int64]:
+    """Independent exact discrete Gaussian or discrete Laplace numbers (size,).
+
+    Parameters
+    ----------
+    kind
+        "gaussian" for P(x) proportional to exp(-x^2 / (2 sigma^2)) on the integers, "laplace" for
+        exp(-|x| / t).
+    parameter
+        The Gaussian's sigma^2 or the Laplace's t, an integer or a fraction. A float is refused: it
+        is seldom the number that was meant. sigma and t lie between 0.5 and 2^40.
+    key
+        32 secret random bytes. A key serves one call only: the same key gives the same numbers, and
+        shorter noise is the start of longer.
+    size
+        How many numbers.
+
+    Returns
+    -------
+    NDArray[np.int64]
+        The numbers, which have the distribution exactly if the key stream of ChaCha20 is uniform.
+
+    Raises
+    ------
+    TypeError
+        If the parameter is no integer or fraction, or the key no bytes.
+    ValueError
+        If the kind is unknown, the scale is out of its range, the key has not 32 bytes or the size
+        is negative.
+
+    Notes
+    -----
+    The discrete Gaussian is that of Canonne, Kamath and Steinke (2020), "The discrete Gaussian for
+    differential privacy"; the sampler is another, see the head of this module.
+    """
+    if size < 0:
+        raise ValueError(f"size must be at least 0, got {size}.")
+    made, words = sampler(kind, parameter), keystream.key_words(key)
+    out = np.zeros(size, np.int64)
+    finish(made, key, 0, out, add(made.tables, words, 0, out))
+    return out
+
+
+def sampler(kind: Kind, parameter: int | Fraction) -> Sampler:
+    """The tables of one kind of noise, kept for further calls; see ``discrete_noise``."""
+    if kind not in _REACH:
+        raise ValueError(f"kind must be 'gaussian' or 'laplace', got {kind!r}.")
+    name, power = ("sigma^2", 2) if kind == "gaussian" else ("t", 1)
+    if isinstance(parameter, bool) or not isinstance(parameter, Rational):
+        raise TypeError(
+            f"{name} must be an int or a fractions.Fraction, got {parameter!r}. "
+            f"Write the number that is meant, such as Fraction(5, 2) or Fraction('2.5')."
+        )
+    exact = Fraction(int(parameter.numerator), int(parameter.denominator))  # of NumPy's integers
+    if not SMALLEST**power <= exact <= LARGEST**power:
+        given = f"{float(exact):.6g}" if abs(exact) < 2**1000 else "a far larger number"
+        raise ValueError(
+            f"{name} must lie between {SMALLEST**power} and 2^{40 * power}, got {given}. "
+            "Choose another unit for the integers to which the noise is added."
+        )
+    return _prepared(kind, exact)
+
+
+def finish(
+    made: Sampler, key: bytes, first: int, out: NDArray[np.int64], left: NDArray[np.int64]
+) -> None:
+    """Add the numbers that ``add`` left out, given what it returned; it is rarely any."""
+    words = keystream.key_words(key)
+    for i in np.flatnonzero(left[:, 0] < np.minimum(PART, len(out) - PART * np.arange(len(left)))):
+        part, numbers = first // PART + int(i), out[PART * i : PART * (i + 1)]
+        j, index = int(left[i, 0]), int(left[i, 1])
+        while j < len(numbers):
+            if (number := made.decided(key, part, index)) is not None:
+                numbers[j] += number
+                j += 1
+            j, index = draw(made.tables, words, part, numbers, j, index + 1)
+
+
+@njit(cache=True, nogil=True)
+def add(tables, key, first, out):
+    """Add noise to out (n,) of int64, which starts at entry ``first``, a multiple of PART, of all.
+
+    ``key`` is what ``keystream.key_words`` returns. Returns, of every part of PART entries, how
+    many of its numbers were added, and the word at which ``finish`` goes on if they are not all.
+    """
+    if first < 0 or first % PART:
+        raise ValueError("first must be a multiple of PART: parts have streams of their own.")
+    none = np.int64(0)  # a literal would compile ``draw`` twice
+    parts = (len(out) + PART - 1) // PART
+    left = np.empty((parts, 2), np.int64)
+    for i in range(parts):
+        numbers = out[PART * i : PART * (i + 1)]
+        left[i, 0], left[i, 1] = draw(tables, key, first // PART + i, numbers, none, none)
+    return left
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def draw(tables, key, part, out, j, index):
+    """Add the numbers j, j + 1, ... of a part to out, from word ``index`` of its stream on.
+
+    Returns the next number and word. If the number is not len(out), that word is a proposal that
+    doubles do not decide.
+    """
+    alias, quick, ratio, slope, curve, shift, margin = tables
+    bits = np.int64(_REST - 1 - shift)
+    places, firsts, unit = (1 << np.int64(shift)) - 1, (1 << bits) - 1, 0.5**bits
+    whole = np.int64(shift == 0)
+    buffer, size, at = np.empty(4 * BATCH, np.uint64), 0, 0
+    further, start = np.empty(BATCH, np.uint64), -BATCH
+    while j < len(out):
+        if at == size:  # the next word is made
+            index += at
+            at = index % BLOCK
+            index -= at
+            size = BATCH * min(4, (len(out) - j + BATCH - 1) // BATCH)
+            keystream.fill(key, np.uint64(part), np.uint64(index // BLOCK), buffer[:size])
+        while at < size and j < len(out):
+            word = buffer[at]
+            column = np.int64(word >> np.uint64(54))
+            entry, rest = np.int64(alias[column]), np.int64(word)
+            k = column if (rest >> _REST) & (_ONE - 1) < entry >> 16 else entry & 0xFFFF
+            place, u = (rest >> bits) & places, rest & firsts
+            y = (k << shift) + place
+            sign = (rest >> (_REST - 1)) & 1
+            if u >= quick[k]:
+                if k == _LAST:
+                    return j, index + at
+                right = _right(ratio[k], slope[k], curve, place)
+                left = u * unit
+                if left >= right + margin:
+                    at += 1
+                    continue
+                if left + unit > right - margin:
+                    if not start <= index + at < start + BATCH:
+                        start = index + at // BATCH * BATCH
+                        stream = np.uint64(part + _FURTHER)
+                        keystream.fill(key, stream, np.uint64(start // BLOCK), further)
+                    word = further[index + at - start]
+                    left += unit * (2.0**-53 * np.float64(np.int64(word >> np.uint64(11))))
+                    if left >= right + margin:
+                        at += 1
+                        continue
+                    if left > right - margin:
+                        return j, index + at
+            at += 1
+            out[j] += (y ^ -sign) + sign
+            j += np.int64((y | (1 - sign) | whole) != 0)  # -0 adds nothing and does not count
+    return j, index + at
+
+
+@njit(inline="always")
+def _right(ratio, slope, curve, place):
+    """c g(y) / e_k in doubles, see MARGIN."""
+    d = place * (slope + place * curve)
+    series = 1.0
+    for i in range(10, 0, -1):
+        series = 1.0 - d * series * (1.0 / i)
+    return ratio * series
+
+
+@lru_cache(maxsize=64)
+def _prepared(kind: Kind, parameter: Fraction) -> Sampler:
+    """The tables, in integers: they are the same on every machine."""
+    power = 2 if kind == "gaussian" else 1
+    shift, reach = 0, _REACH[kind] ** power * parameter
+    while (STEPS << shift) ** power < reach:
+        shift += 1
+    width = 1 << shift
+
+    # g(k B) for k = 0 .. STEPS: by products of exp(-(g's exponent at B)), twice as many each time
+    factor = base = _exponential(_exponent(kind, parameter, width), _BITS)
+    g = [(1 << _BITS, 1 << _BITS)]
+    for _ in range(STEPS):
+        g.append(_product(g[-1], factor))
+        if kind == "gaussian":
+            factor = _product(_product(factor, base), base)
+    after = g[:STEPS] if shift == 0 else g[1:]  # at most g of a step's last integer
+    if shift == 0:
+        g[0] = after[0] = (1 << (_BITS - 1), 1 << (_BITS - 1))
+
+    upper = [high for _, high in g[:_LAST]] + [_TAIL * g[_LAST][1]]
+    scale = ((STEPS * _ONE - STEPS) << _BITS) // sum(upper)
+    heights = [-(-scale * high >> _BITS) for high in upper]
+    heights[0] += STEPS * _ONE - sum(heights)
+
+    bits = _REST - 1 - shift
+    quick = [
+        (scale * low << bits) // (e << _BITS) for (low, _), e in zip(after, heights, strict=True)
+    ]
+    quick[_LAST] = 0  # so that each of its proposals is decided in Python
+    ratio = [scale * low / (e << _BITS) for (low, _), e in zip(g, heights, strict=False)]
+    if kind == "gaussian":
+        slope, curve = (
+            [float(k * width / parameter) for k in range(STEPS)],
+            float(1 / (2 * parameter)),
+        )
+    else:
+        slope, curve = [float(1 / parameter)] * STEPS, 0.0
+    tables = Tables(
+        _fixed(_aliases(heights), np.uint32),
+        _fixed(quick, np.int64),
+        _fixed(ratio, np.float64),
+        _fixed(slope, np.float64),
+        curve,
+        shift,
+        MARGIN,
+    )
+    return Sampler(kind, parameter, scale, tuple(heights), tables)
+
+
+def _fixed(values: list, dtype: type) -> NDArray:
+    """An array that nobody can change: it is shared by all who draw this noise."""
+    out = np.array(values, dtype)
+    out.flags.writeable = False
+    return out
+
+
+def _aliases(heights: list[int]) -> list[int]:
+    """Walker's alias method (1977) for integer heights that sum to STEPS 2^14, without rounding."""
+    threshold, other, left = [_ONE] * STEPS, list(range(STEPS)), list(heights)
+    small = [k for k in range(STEPS) if left[k] < _ONE]
+    large = [k for k in range(STEPS) if left[k] >= _ONE]
+    while small:
+        poor, rich = small.pop(), large[-1]
+        threshold[poor], other[poor] = left[poor], rich
+        left[rich] -= _ONE - left[poor]
+        if left[rich] < _ONE:
+            small.append(large.pop())
+    return [t << 16 | k for t, k in zip(threshold, other, strict=True)]
+
+
+def _exponent(kind: Kind, parameter: Fraction, y: int) -> Fraction:
+    """-log g(y)."""
+    return y * y / (2 * parameter) if kind == "gaussian" else y / parameter
+
+
+def _exponential(x: Fraction, bits: int) -> tuple[int, int]:
+    """Integers around 2^bits exp(-x), x >= 0.
+
+    x is halved until it is at most 1 / 2, exp of that is enclosed by its series, and 1 / exp is
+    squared as often; every step rounds the lower end down and the upper end up.
+    """
+    halvings = (2 * x.numerator // x.denominator).bit_length()
+    fine = bits + halvings + 32
+    low = (x.numerator << fine) // (x.denominator << halvings)
+    low_term = high_term = low_sum = high_sum = 1 << fine
+    i = 0
+    while high_term > 1:
+        i += 1
+        low_term = low_term * low // (i << fine)
+        high_term = -(-high_term * (low + 1) // (i << fine))
+        low_sum, high_sum = low_sum + low_term, high_sum + high_term
+    high_sum += high_term  # the terms at least halve, so all that follow are at most the last
+    inverse = (1 << 2 * fine) // high_sum, -(-(1 << 2 * fine) // low_sum)
+    for _ in range(halvings):
+        inverse = inverse[0] ** 2 >> fine, -(-(inverse[1] ** 2) >> fine)
+    return inverse[0] >> (fine - bits), -(-inverse[1] >> (fine - bits))
+
+
+def _product(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
+    """The product of two enclosures of _BITS bits."""
+    return a[0] * b[0] >> _BITS, -(-a[1] * b[1] >> _BITS)
