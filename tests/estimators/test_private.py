@@ -52,7 +52,7 @@ def rows(request, clinics, three):
 @pytest.fixture
 def no_noise(monkeypatch):
     """Secure noise is zero: what is left of a fit is arithmetic."""
-    monkeypatch.setattr(private_client, "secure", lambda secret, about, kind, size: np.zeros(size))
+    monkeypatch.setattr(private_client, "discrete_noise", lambda *given: np.zeros(given[-1], int))
 
 
 # the checks give no groups
@@ -80,7 +80,7 @@ def test_examples():
 @pytest.mark.usefixtures("no_noise")
 def test_without_noise_it_is_logistic_regression(rows):
     X, y, groups = rows
-    model = PrivateClassifier(rounds=400, clip=50.0, rho=0.5, regulariser=qr.L2(0.05)).fit(
+    model = PrivateClassifier(rounds=400, clip=8.0, rho=0.5, regulariser=qr.L2(0.05)).fit(
         X, y, groups=groups
     )
     other = LogisticRegression(C=1 / (len(y) * 0.05), tol=1e-10, max_iter=1000)
@@ -90,7 +90,8 @@ def test_without_noise_it_is_logistic_regression(rows):
         assert w == pytest.approx(np.column_stack([other.coef_, other.intercept_]), abs=1e-4)
     else:  # intercepts are regularised, as coefficients of ones
         other.set_params(fit_intercept=False).fit(np.column_stack([X, np.ones(len(y))]), y)
-        assert w == pytest.approx(other.coef_, abs=1e-4)
+        # a step of the grid is coarser for softmax models
+        assert w == pytest.approx(other.coef_, abs=1e-2)
 
 
 @pytest.mark.usefixtures("no_noise")
@@ -310,17 +311,15 @@ def alike(request, monkeypatch):
     """
     noise = request.param
 
-    def gradient(self, problem, mechanism, v, data, i):
-        return np.cos(np.arange(len(v)) + len(data.names[i])), 1.0
+    def gradient(self, problem, mechanism, v):
+        return np.rint(1e6 * np.cos(np.arange(len(v)))).astype(int)
 
-    monkeypatch.setattr(private_client.Rows, "gradient", gradient)
+    monkeypatch.setattr(private_client.IntegerRows, "gradient", gradient)
     monkeypatch.setattr(private_client.os, "urandom", lambda size: b"7" * size)
 
     def fit(X, y, groups, **settings):
-        # The compiled pass of dense rows has its gradients inside; sparse ones take the other way
-        # with either noise.
         model = PrivateClassifier(rounds=3, noise=noise, random_state=3, **settings)
-        return pickle.dumps(model.fit(csr_array(X), y, groups=groups))
+        return pickle.dumps(model.fit(X, y, groups=groups))
 
     return fit
 

@@ -46,12 +46,12 @@ MECHANISMS = {
 def test_a_calibrated_mechanism_stands_and_one_with_too_little_noise_falls(name):
     algorithm, budget = MECHANISMS[name]
     problem, fed = problem_and_data(budget)
-    fair = qr.audit(problem, fed, algorithm=algorithm, runs=RUNS)
+    fair = qr.audit(problem, fed, algorithm=algorithm, runs=RUNS, seed=1)
     assert fair.claimed == 1.0
     assert fair.epsilon <= 1.0
     assert not fair.broken
     assert "not refuted" in fair.text
-    weak = qr.audit(problem, fed, algorithm=algorithm, runs=RUNS, weaken=8.0)
+    weak = qr.audit(problem, fed, algorithm=algorithm, runs=RUNS, weaken=8.0, seed=1)
     assert weak.epsilon > 1.0
     assert weak.broken
     assert "REFUTED" in weak.text
@@ -63,7 +63,7 @@ def test_the_bound_nears_the_truth_where_the_attack_is_the_best_one():
     it, and below.
     """
     problem, fed = problem_and_data(Budget(2.0, 0.05, sizes=20))
-    found = qr.audit(problem, fed, algorithm=qr.PrivateADMM(max_rounds=1), runs=2000)
+    found = qr.audit(problem, fed, algorithm=qr.PrivateADMM(max_rounds=1), runs=2000, seed=1)
     assert 1.0 < found.epsilon <= 2.0
     assert 1.2 < found.gaussian <= 2.0
     assert found.attack == "projection"

@@ -80,7 +80,7 @@ def test_without_noise_whoever_has_no_rows_adds_a_gradient_of_zero(mechanism, mo
     """
     from quorate.algorithms.federated.private_admm import client as private_client
 
-    monkeypatch.setattr(private_client, "secure", lambda *given: np.zeros(given[-1]))
+    monkeypatch.setattr(private_client, "discrete_noise", lambda *given: np.zeros(given[-1], int))
     fed = federation("abc")
     found = solved(fed, noise="secure", max_rounds=1, rho=2.0, clip=100.0, mechanism=mechanism)
     total = sum(SIZES.values())
@@ -88,7 +88,8 @@ def test_without_noise_whoever_has_no_rows_adds_a_gradient_of_zero(mechanism, mo
     for X, y in zip(fed.X, fed.y, strict=True):
         gradient += (-0.5 * y[:, None] * X).sum(0) / total
     # z_p = w - g_p / rho, lambda_p = g_p, and w = mean of z_p - lambda_p / rho
-    np.testing.assert_allclose(found.w, -2 * gradient / 2.0 / len(SIZES), rtol=1e-12)
+    # but for the grid, on which a step is a part of the clip
+    np.testing.assert_allclose(found.w, -2 * gradient / 2.0 / len(SIZES), atol=100 / 2**13)
 
 
 def test_what_the_run_leaves_is_of_those_who_have_rows():
