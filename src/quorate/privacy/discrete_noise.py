@@ -315,7 +315,7 @@ def _prepared(kind: Kind, parameter: Fraction) -> Sampler:
         shift += 1
     width = 1 << shift
 
-    # g(k B) for k = 0 .. STEPS: by products of exp(-(g's exponent at B)), twice as many each time
+    # g(k B) for k = 0 .. STEPS: g((k + 1) B) / g(k B) is g(B), the Gaussian's g(B)^(2 k + 1)
     factor = base = _exponential(_exponent(kind, parameter, width), _BITS)
     g = [(1 << _BITS, 1 << _BITS)]
     for _ in range(STEPS):
