@@ -190,7 +190,7 @@ def test_noise_that_starts_within_a_part_is_refused():
 @pytest.mark.parametrize("margin", [1e-4, 2.0])
 def test_numbers_do_not_depend_on_how_proposals_are_decided(kind, scale, margin):
     """With a margin of 2, integers in Python decide every proposal, and no double does."""
-    size = 200 if margin == 2 else 3000
+    size = 600 if margin == 2 else 3000  # more than one batch of words
     noise, words = sampler(kind, parameter(kind, scale)), keystream.key_words(key())
     none = np.zeros(STEPS, np.int64)
     none.flags.writeable = False

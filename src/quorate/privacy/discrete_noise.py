@@ -4,9 +4,9 @@ The discrete Gaussian of variance parameter sigma^2 has, for every integer x,
 
     P(x) proportional to exp(-x^2 / (2 sigma^2)),
 
-and the discrete Laplace of scale t has exp(-|x| / t) (Canonne, Kamath, Steinke 2020, Definitions 1
-and 26). Privacy that is proved for these distributions holds on a computer only if the sampler has
-them exactly. This one has, if the words of the key stream are uniform and independent.
+and the discrete Laplace of scale t has exp(-|x| / t) (Canonne, Kamath, Steinke 2020). Privacy that
+is proved for these distributions holds on a computer only if the sampler has them exactly. This one
+has, if the words of the key stream are uniform and independent.
 
 **Rejection from a staircase.** Let g(y) be the density above for y >= 0, without its constant. It
 falls. The integers y >= 0 are cut into 1,024 steps of width B = 2^b; step k has a whole height e_k
@@ -75,7 +75,7 @@ _REACH = {"gaussian": 8, "laplace": 20}
 # sum of all g from one on is at most 1 / (1 - exp(-x)) <= 1 + 1 / x <= 53 times that one.
 _TAIL = 53
 
-# How far c g(y) / e_k in doubles may be from its value, and then some. It is ratio[k] exp(-d) with
+# More than the error of c g(y) / e_k in doubles, which is below 2^-46. It is ratio[k] exp(-d) with
 # d = place (slope[k] + place curve). Gaussian: B > 1 means B < sigma / 64, so d < 2045 B^2 / (2
 # sigma^2) < 1 / 4; Laplace: d < B / t < 40 / 1024; and B = 1 means d = 0. So the series of exp(-d)
 # is cut after d^10 with an error below (1 / 4)^11 / 11! < 2^-47. All else are fewer than 60
@@ -170,7 +170,7 @@ def discrete_noise(
     Raises
     ------
     TypeError
-        If the parameter is no integer or fraction, or the key no bytes.
+        If the parameter is neither an integer nor a fraction, or the key is not of type bytes.
     ValueError
         If the kind is unknown, the scale is out of its range, the key has not 32 bytes or the size
         is negative.
@@ -250,7 +250,8 @@ def draw(tables, key, part, out, j, index):
     """
     alias, quick, ratio, slope, curve, shift, margin = tables
     bits = np.int64(_REST - 1 - shift)
-    places, firsts, unit = (1 << np.int64(shift)) - 1, (1 << bits) - 1, 0.5**bits
+    places, firsts = (1 << np.int64(shift)) - 1, (1 << bits) - 1
+    unit = 1.0 / np.float64(1 << bits)  # exact
     whole = np.int64(shift == 0)
     buffer, size, at = np.empty(4 * BATCH, np.uint64), 0, 0
     further, start = np.empty(BATCH, np.uint64), -BATCH
@@ -314,7 +315,7 @@ def _prepared(kind: Kind, parameter: Fraction) -> Sampler:
         shift += 1
     width = 1 << shift
 
-    # g(k B) for k = 0 .. STEPS: by products of exp(-(g's exponent at B)), twice as many each time
+    # g(k B) for k = 0 .. STEPS: g((k + 1) B) / g(k B) is g(B), the Gaussian's g(B)^(2 k + 1)
     factor = base = _exponential(_exponent(kind, parameter, width), _BITS)
     g = [(1 << _BITS, 1 << _BITS)]
     for _ in range(STEPS):
