@@ -77,9 +77,9 @@ class Budget:
     (parallel composition); a person with records at several clients adds theirs up. Clients are
     identified by their names.
 
-    The guarantee is proved for noise of real numbers; computers add doubles, see
-    ``quorate.privacy.mechanisms``. It does not cover choices made outside the runs after a look at
-    the data (of rows, of scaling, of epsilon).
+    The guarantee holds for the numbers that a computer sends: gradients and noise are integers
+    (docs/private.md, "Computer arithmetic"). It does not cover choices made outside the runs after
+    a look at the data (of rows, of scaling, of epsilon).
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ from quorate.algorithms.federated.private_admm.mechanism import MEAN_SIZE, Mecha
 from quorate.arrays import Array, Block, Streams, writable
 from quorate.codec import Extended, Form
 from quorate.privacy.budget import BudgetSpentError
-from quorate.privacy.discrete_noise import discrete_noise
+from quorate.privacy.discrete_noise import Kind, discrete_noise
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import Bounds
 from quorate.rounds import Sum, record
@@ -128,7 +128,9 @@ def perturb(
             )
 
     _each_of(serve, len(shifted), data.y.size * len(w))
-    upload = Perturbed(shifted.sum(0, keepdims=True), gap, mean_noise(mechanism, ask, scale))
+    with np.errstate(all="ignore"):  # the server reports what is not finite
+        total = shifted.sum(0, keepdims=True)
+    upload = Perturbed(total, gap, mean_noise(mechanism, ask, scale))
     return replace(memory, z=new, dual=dual, answered=memory.answered + 1), upload
 
 
@@ -164,7 +166,7 @@ def _noisy_gradients(
             total = rows.gradient(problem, mechanism, memory.z[i])
             if noise:
                 key = _key(mechanism, memory, ask, rng, i)
-                total += discrete_noise(str(mechanism.kind), noise, key, len(total))
+                total += discrete_noise(cast(Kind, mechanism.kind), noise, key, len(total))
             return unit[i] * total, scale[i]
 
         return on_grid

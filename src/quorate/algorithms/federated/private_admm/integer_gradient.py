@@ -74,22 +74,22 @@ class IntegerRows:
         from scipy.sparse import csr_array, hstack, vstack
 
         m, d = int((data.share[i] > 0).sum()), data.n_features
-        thin = not isinstance(data.X, np.ndarray)
-        X = data.X[:m] if thin else np.asarray(data.X)[i, :m]
-        starts = np.asarray(X.indptr, np.int64) if thin else np.arange(m + 1) * d
-        values = np.ascontiguousarray(X.data if thin else X, np.float64).reshape(-1)
+        thin: Any = None if isinstance(data.X, np.ndarray) else csr_array(data.X[:m])
+        starts = np.arange(m + 1) * d if thin is None else thin.indptr.astype(np.int64)
+        rows = np.asarray(data.X)[i, :m] if thin is None else thin.data
+        values = np.ascontiguousarray(rows, np.float64).reshape(-1)
         spare = -m % TILE
         length, size = np.zeros(m + spare), np.zeros(m + spare, np.int64)
         u, ones = np.empty(len(values), np.float32), np.empty((m, intercept), np.float32)
         settings = mechanism.norm, mechanism.bound, intercept, grid
         _directions(values, starts, *settings, u, ones, length, size)
-        if thin:
-            U = csr_array((u.astype(float), X.indices, X.indptr), shape=(m, d))
-            U = hstack([U, csr_array(ones.astype(float))]) if intercept else U
-            U = csr_array(vstack([U, csr_array((spare, d + intercept))]))
-        else:
+        if thin is None:
             U = np.zeros((m + spare, d + intercept), np.float32)
             U[:m, :d], U[:m, d:] = u.reshape(m, d), ones
+        else:
+            U = csr_array((u.astype(float), thin.indices, thin.indptr), shape=(m, d))
+            U = hstack([U, csr_array(ones.astype(float))]) if intercept else U
+            U = csr_array(vstack([U, csr_array((spare, d + intercept))]))
         # the spare rows have some target, so that the loss can be evaluated
         y = np.resize(data.y[i, :m], m + spare) if m else data.y[i, :0]
         return cls(U, y, length, size)
