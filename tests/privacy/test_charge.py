@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from charged import DELTA, FED, Killed, Place, T, at, federation, forgotten
 from problems import PLAIN
