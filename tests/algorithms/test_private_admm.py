@@ -184,7 +184,8 @@ def test_two_rounds_by_hand(kind, variant, regulariser, single):
 def drawn(run: Any, memory: Any, ask: Any, streams: Any, p: int) -> np.ndarray:
     """A client's simulated noise."""
     plan = run.plan
-    key = private_client._key(plan, memory, ask, streams, 0)
+    memory = replace(memory, asked=private_client._asked(plan, memory, ask))
+    key = private_client._key(memory, streams, 0)
     return plan.unit[p] * discrete_noise(plan.kind, plan.noise, key, run._size)
 
 

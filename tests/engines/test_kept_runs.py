@@ -40,7 +40,8 @@ def inner(path: Path) -> Checkpoint:
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_goes_on_from_an_old_checkpoint(name, tmp_path):
     run, old, new = RUNS[name], tmp_path / f"{name}.qrt", tmp_path / "new.qrt"
-    shutil.copy(STORED / old.name, old)
+    for part in STORED.glob(f"{old.name}*"):
+        shutil.copy(part, tmp_path)
     run.solve(new, stop=True)
     kept, today = inner(old), inner(new)
     assert (kept.round, type(kept.state)) == (run.after, type(today.state))
@@ -60,6 +61,14 @@ def test_a_run_goes_on_from_an_old_checkpoint(name, tmp_path):
         for one, other in zip(arrays(kept.state), arrays(today.state), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-9)
         np.testing.assert_allclose(resumed.w, whole.w, rtol=1e-6, atol=1e-8)
+
+
+def test_a_private_run_that_was_begun_with_noise_in_doubles_is_refused(tmp_path):
+    """Its first answers do not keep what the ledger of the whole run would say."""
+    path = tmp_path / "run.qrt"
+    shutil.copy(STORED / "private_admm_in_doubles.qrt", path)
+    with pytest.raises(CheckpointError, match=r"(?s)the checkpoint .* cannot be read: .*PrivateMemory"):
+        RUNS["private_admm"].solve(path, resume=True)
 
 
 def test_an_old_checkpoint_of_another_run_is_refused(tmp_path):

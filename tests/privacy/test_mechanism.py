@@ -329,17 +329,22 @@ def test_runs_of_other_settings_do_not_share_noise(noise):
         memory, (_, first) = run.client_start(data.block(0)), run.server_start(2)
         secret = np.frombuffer(bytes(range(32)), np.uint8)[None, : memory.secret.shape[1]]
         memory, ask = replace(memory, secret=secret), first.message
-        keys.append(private_client._key(run.plan, memory, ask, _stream, 0))
-        assert private_client._key(run.plan, memory, ask, _stream, 0) == keys[-1]
+        keys.append(key(run, memory, ask))
+        assert key(run, memory, ask) == keys[-1]
         if noise == "secure":
             asked = replace(ask, w=ask.w + 1e-9)
-            keys.append(private_client._key(run.plan, memory, asked, _stream, 0))
-            elsewhere = replace(memory, z=memory.z + 1e-9)
-            keys.append(private_client._key(run.plan, elsewhere, ask, _stream, 0))
-            other = replace(memory, secret=secret[:, ::-1])
-            keys.append(private_client._key(run.plan, other, ask, _stream, 0))
+            keys.append(key(run, memory, asked))
+            later = run.perturb(memory, asked, data.block(0), _stream)[0]
+            keys.append(key(run, later, ask))  # the same question after another one
+            keys.append(key(run, replace(memory, secret=secret[:, ::-1]), ask))
     assert len(set(keys)) == len(keys)
     assert {len(key) for key in keys} == {32}
+
+
+def key(run: Any, memory: Any, ask: Perturb) -> bytes:
+    """The key of the noise with which a client answers."""
+    asked = private_client._asked(run.plan, memory, ask)
+    return private_client._key(replace(memory, asked=asked), _stream, 0)
 
 
 def _stream(_: int) -> np.random.Generator:

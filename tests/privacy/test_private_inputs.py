@@ -432,7 +432,12 @@ def test_a_budget_has_the_clients_own_noise_and_no_seed_makes_it():
     run = PrivateADMM(max_rounds=2, noise="simulation")
     simulated = [solve(it.problem, it.fed, algorithm=run, seed=0) for _ in range(2)]
     np.testing.assert_array_equal(simulated[0].w, simulated[1].w)
-    assert "made from the seed: a simulation, as whoever has the seed" in simulated[0].ledger.text
+    ledger = simulated[0].ledger
+    assert "made from the seed: a simulation, as whoever has the seed" in ledger.text
+    assert ledger.text.startswith("No guarantee, but with secure noise the same run would be (")
+    assert not ledger.guarantee
+    assert secure[0].ledger.guarantee
+    assert ledger.epsilon == secure[0].ledger.epsilon
     free = [
         solve(replace(it.problem, privacy=None), it.fed, algorithm=PrivateADMM(max_rounds=2))
         for _ in range(2)

@@ -182,10 +182,15 @@ def discrete_noise(
     """
     if size < 0:
         raise ValueError(f"size must be at least 0, got {size}.")
-    made, words = sampler(kind, parameter), keystream.key_words(key)
     out = np.zeros(size, np.int64)
-    finish(made, key, 0, out, add(made.tables, words, 0, out))
+    add_noise(kind, parameter, key, out)
     return out
+
+
+def add_noise(kind: Kind, parameter: int | Fraction, key: bytes, out: NDArray[np.int64]) -> None:
+    """Add to out (n,) the numbers that ``discrete_noise`` returns."""
+    made, words = sampler(kind, parameter), keystream.key_words(key)
+    finish(made, key, 0, out, add(made.tables, words, 0, out))
 
 
 def sampler(kind: Kind, parameter: int | Fraction) -> Sampler:

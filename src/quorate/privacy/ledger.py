@@ -32,6 +32,8 @@ class Ledger:
     caveat : why there is no guarantee; empty where there is one
     book : digest of the ledger file once the run was settled, which the file knows from then on:
         ``Book(path).knows(digest)``
+    simulated : the noise comes from a seed, which is nobody's secret: there is no guarantee, and
+        every total is that of the same run with secure noise
 
     Examples
     --------
@@ -53,15 +55,16 @@ class Ledger:
     mechanism: str
     caveat: str = ""
     book: str = ""
+    simulated: bool = False
 
     @property
     def guarantee(self) -> bool:
         """Whether a total (epsilon, delta) holds."""
-        return not self.caveat
+        return not self.caveat and not self.simulated
 
     @property
     def epsilon(self) -> float | None:
-        """The total for every record, the largest of all clients; None without a guarantee.
+        """The total for every record, the largest of all clients; None with a ``caveat``.
 
         The clients' records differ, so their totals do not add up.
         """
@@ -110,7 +113,7 @@ class Ledger:
         if self.caveat:
             return f"No guarantee: {self.caveat}"
         delta = f"{self.budget.delta:g}"
-        text = (
+        text = "No guarantee, but with secure noise the same run would be " * self.simulated + (
             f"({self.epsilon:.4g}, {delta})-differentially private in total, of"
             f" ({self.budget.epsilon:g}, {delta}) allowed; adjacency:"
             f" {WORDS[self.budget.adjacency]}; {self.mechanism}."

@@ -29,7 +29,7 @@ from quorate.algorithms.federated.private_admm.mechanism import MEAN_SIZE, Mecha
 from quorate.arrays import Array, Block, Streams, writable
 from quorate.codec import Extended, Form
 from quorate.privacy.budget import BudgetSpentError
-from quorate.privacy.discrete_noise import Kind, discrete_noise
+from quorate.privacy.discrete_noise import Kind, add_noise
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import Bounds
 from quorate.rounds import Sum, record
@@ -69,8 +69,9 @@ class PrivateMemory:
     z: Annotated[Array, Form("n, D")]
     dual: Annotated[Array, Form("n, D")]  # lambda_p
     answered: Annotated[Array, Form("n")]  # rounds
-    # the key of its noise; (n, 0) in simulations
+    # the key of its noise, and a digest of all it was asked; (n, 0) in simulations
     secret: Annotated[NDArray[np.uint8], Form("n, 32|0")]
+    asked: Annotated[NDArray[np.uint8], Form("n, 32|0")]
 
 
 def start(problem: Problem, mechanism: Mechanism, w: Array, data: Block) -> PrivateMemory:
@@ -79,7 +80,7 @@ def start(problem: Problem, mechanism: Mechanism, w: Array, data: Block) -> Priv
     z = np.tile(w, (n, 1)).astype(precision(data))
     length = 32 if mechanism.source == "secure" and mechanism.kind else 0
     secret = np.frombuffer(os.urandom(length * n), np.uint8).reshape(n, length)
-    return PrivateMemory(z, np.zeros_like(z), np.zeros(n), secret)
+    return PrivateMemory(z, np.zeros_like(z), np.zeros(n), secret, np.zeros_like(secret))
 
 
 def _check_ask(mechanism: Mechanism, memory: PrivateMemory, ask: Perturb) -> None:
@@ -113,7 +114,8 @@ def perturb(
     if mechanism.kind:
         _check_ask(mechanism, memory, ask)
     n, w = len(data.names), ask.w.astype(memory.z.dtype)
-    noisy = _noisy_gradients(problem, mechanism, memory, ask, data, rng)
+    asked = _asked(mechanism, memory, ask)
+    noisy = _noisy_gradients(problem, mechanism, replace(memory, asked=asked), ask, data, rng)
     region = near, ask.reach, *_box(problem, w)
     z, old = writable(memory.z), writable(memory.dual)
     new, dual, gap = np.empty_like(z), np.empty_like(old), np.empty(n)
@@ -131,7 +133,10 @@ def perturb(
     with np.errstate(all="ignore"):  # the server reports what is not finite
         total = shifted.sum(0, keepdims=True)
     upload = Perturbed(total, gap, mean_noise(mechanism, ask, scale))
-    return replace(memory, z=new, dual=dual, answered=memory.answered + 1), upload
+    if not memory.secret.size:
+        asked = memory.asked
+    after = replace(memory, z=new, dual=dual, answered=memory.answered + 1, asked=asked)
+    return after, upload
 
 
 def _each_of(serve: Callable[[int], None], groups: int, work: int) -> None:
@@ -165,8 +170,7 @@ def _noisy_gradients(
             rows = IntegerRows.of(problem, mechanism, data, i)
             total = rows.gradient(problem, mechanism, memory.z[i])
             if noise:
-                key = _key(mechanism, memory, ask, rng, i)
-                total += discrete_noise(cast(Kind, mechanism.kind), noise, key, len(total))
+                add_noise(cast(Kind, mechanism.kind), noise, _key(memory, rng, i), total)
             return unit[i] * total, scale[i]
 
         return on_grid
@@ -177,7 +181,7 @@ def _noisy_gradients(
         size = mechanism.multiplier * weight[i] * largest if mechanism.unsafe else scale[i]  # (20)
         if not size > 0:
             return weight[i] * g, 0.0
-        key = int.from_bytes(_key(mechanism, memory, ask, rng, i)[:16], "little")
+        key = int.from_bytes(_key(memory, rng, i)[:16], "little")
         own = np.random.Generator(np.random.Philox(key=key))
         draw = own.laplace if mechanism.kind == "laplace" else own.normal
         return weight[i] * g + draw(scale=size, size=len(g)), size
@@ -252,16 +256,24 @@ def _about(mechanism: Mechanism, ask: Perturb) -> bytes:
     return str(it.kind).encode() + settings.tobytes() + it.weight.tobytes()
 
 
-def _key(mechanism: Mechanism, memory: PrivateMemory, ask: Perturb, rng: Streams, i: int) -> bytes:
-    """The key of client i's noise for this question, and for no other.
-
-    The same question gets the same answer, so that a round may be repeated; another one never meets
-    the same noise, which could be subtracted.
+def _asked(mechanism: Mechanism, memory: PrivateMemory, ask: Perturb) -> NDArray[np.uint8]:
+    """A digest (n, 32) of all that each client was asked so far, this question the last; in a
+    simulation, of this question's settings alone.
     """
-    secret, about = memory.secret[i].tobytes(), _about(mechanism, ask)
-    if not secret:  # a simulation
-        secret = rng(i).bytes(32)
-    else:
-        question = ask.w, memory.z[i], memory.dual[i]
-        about += b"".join(np.ascontiguousarray(part).tobytes() for part in question)
-    return hashlib.blake2b(about, key=secret, digest_size=32, person=b"quorate noise").digest()
+    question = _about(mechanism, ask)
+    if memory.secret.size:
+        question += np.ascontiguousarray(ask.w).tobytes()
+    latest = hashlib.blake2b(question, digest_size=32).digest()
+    each = [hashlib.blake2b(before.tobytes() + latest, digest_size=32) for before in memory.asked]
+    return np.array([np.frombuffer(digest.digest(), np.uint8) for digest in each])
+
+
+def _key(memory: PrivateMemory, rng: Streams, i: int) -> bytes:
+    """The key of client i's noise for what it was asked, and for nothing else.
+
+    The same questions get the same answer, so that a round may be repeated; others never meet the
+    same noise, which could be subtracted.
+    """
+    secret = memory.secret[i].tobytes() or rng(i).bytes(32)
+    question = memory.asked[i].tobytes()
+    return hashlib.blake2b(question, key=secret, digest_size=32, person=b"quorate noise").digest()

@@ -30,6 +30,7 @@ from quorate.problem.problem import Problem
 from quorate.solvers.kernels import thin_products
 
 TILE = 96  # rows whose sum single precision holds exactly: 96 SINGLE < 2^24
+WHOLE = 16  # a client's rows are a multiple of it, so that vectors have no other end
 LANES = 16  # columns of a product in single precision, of which eight are enough in double
 MANY = 2**18  # entries of a tile in double precision
 STEEP = 1e100  # larger gradients, also infinite ones, count as this large
@@ -49,7 +50,7 @@ class IntegerRows:
     Attributes
     ----------
     U : (m, d) integers as floats, or CSR; an intercept's 1 is the last column. Rows of zeros make m
-        a multiple of TILE
+        a multiple of WHOLE
     y : (m,) targets
     length : (m,) ||x|| after it is shortened to the bound; 0 for rows that are not finite
     size : (m,) ||u||^2, for l1 ||u||
@@ -78,7 +79,7 @@ class IntegerRows:
         starts = np.arange(m + 1) * d if thin is None else thin.indptr.astype(np.int64)
         rows = np.asarray(data.X)[i, :m] if thin is None else thin.data
         values = np.ascontiguousarray(rows, np.float64).reshape(-1)
-        spare = -m % TILE
+        spare = -m % WHOLE
         length, size = np.zeros(m + spare), np.zeros(m + spare, np.int64)
         u, ones = np.empty(len(values), np.float32), np.empty((m, intercept), np.float32)
         settings = mechanism.norm, mechanism.bound, intercept, grid
@@ -110,7 +111,7 @@ class IntegerRows:
     def _summed(self, loss: Loss, mechanism: Mechanism, Z: Array) -> NDArray[np.int64]:
         (m, d), K = self.U.shape, Z.shape[1]
         thin = not isinstance(self.U, np.ndarray)
-        count = m if thin else max(1, MANY // (d * TILE)) * TILE
+        count = m if thin else max(1, MANY // (d * WHOLE)) * WHOLE
         total = np.zeros(Z.shape, np.int64)
         for first in range(0, m, max(count, 1)):
             here = slice(first, min(first + count, m))
@@ -245,10 +246,11 @@ def _softmax_sum(U, y, Z, length, size, clip, steps, grid, total):
             B[j, k] = Z[j, k]
     flat = U.reshape(-1)
     for first in range(0, len(U), TILE):
-        here = slice(first, first + TILE)
-        thin_products.multiply(flat, first * d, d, 1, B, S, (TILE, d, wide), True)
-        _softmax_residuals(S, K, y[here], length[here], size[here], clip, steps, grid)
-        thin_products.multiply(flat, first * d, 1, d, S, G, (d, TILE, wide), True)
+        here = slice(first, min(first + TILE, len(U)))
+        m = here.stop - first
+        thin_products.multiply(flat, first * d, d, 1, B, S, (m, d, wide), True)
+        _softmax_residuals(S[:m], K, y[here], length[here], size[here], clip, steps, grid)
+        thin_products.multiply(flat, first * d, 1, d, S, G, (d, m, wide), True)
         for j in range(d):
             for k in range(K):
                 total[j, k] += np.int64(G[j, k])

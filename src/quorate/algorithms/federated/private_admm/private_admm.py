@@ -257,6 +257,7 @@ class PrivateADMM(Settings):
             {c: public[c] for c in names},
             words,
             plan.caveat,
+            simulated=plan.source == "simulation",
         )
 
     # -- clients -----------------------------------------------------------------------------------
