@@ -332,7 +332,7 @@ def test_a_method_for_one_owner_is_not_begun_at_one_of_several(tmp_path):
     assert isinstance(asked(party, ask), Failed)
 
 
-@pytest.mark.parametrize("algorithm", [None, qr.ADLPMM()], ids=["bundle", "ad_lpmm"])
+@pytest.mark.parametrize("algorithm", [None, qr.ADLPMM(max_rounds=12)], ids=["bundle", "ad_lpmm"])
 def test_a_job_whose_site_stays_away_is_no_finished_one(algorithm, tmp_path):
     sites = parties(ROWS, tmp_path)
     calls = {name: partial(site.answer, "server") for name, site in sites.items()}
