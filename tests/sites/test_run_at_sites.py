@@ -20,11 +20,9 @@ from quorate.__main__ import main
 from quorate.config.config import parse_config
 from quorate.engines.transport import LocalTransport
 from quorate.engines.wire import Envelope
-from quorate.report.html import render
 from quorate.rounds import decode, encode
 from quorate.runs.files import RunError, digest, seal
 from quorate.runs.folder import read_run
-from quorate.runs.verification import verify_run
 from quorate.sites import run as runs
 from quorate.sites.messages import Introduce
 from quorate.sites.party import Party, open_party
@@ -440,7 +438,9 @@ SIZES = "{ east = 60, north = 50, south = 70 }"
 def private(
     rest: str = "", sizes: str = SIZES, test: float = 0.0, report: str = "html = false"
 ) -> str:
-    text = config(PRIVATE.format(sizes=sizes, rest=rest), report=report).replace("test = 0.3", f"test = {test}")
+    text = config(PRIVATE.format(sizes=sizes, rest=rest), report=report).replace(
+        "test = 0.3", f"test = {test}"
+    )
     for column in ("age", "dose", "stay"):
         text = text.replace(f"{column} = {{}}", f"{column} = {{ min = -5, max = 5 }}")
     return text
