@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from examples import ALGORITHMS, Example
 from quorate.data.federation import Federation
 from quorate.engines.network import Network
 from quorate.engines.replay import Replay
-from quorate.engines.transport import Transport
+from quorate.engines.transport import LocalTransport, Transport
 from quorate.engines.waiting import First
 from quorate.rounds import decode, encode
 from quorate.sites.guard import Guard
@@ -53,6 +54,19 @@ def owners(folder: Path) -> dict[str, Path]:
 def open_party(folder: Path, name: str) -> Party:
     """The site's side, with its rows of the examples."""
     return Party(name, of_federation(rows().restrict(name)), folder, Guard(None))
+
+
+def compile_here(folder: Path) -> None:
+    """Serve every example in this process, which compiles what the processes of the sites would
+    otherwise compile all at once, each for itself.
+    """
+    parties = {name: open_party(place, name) for name, place in owners(folder / "owners").items()}
+    calls = {name: partial(party.answer, "server") for name, party in parties.items()}
+    transport = LocalTransport(calls)
+    serve(transport, folder / "server", {"experiment": "examples"})
+    transport.close()
+    for party in parties.values():
+        party.close()
 
 
 def serve(transport: Transport, folder: Path, job: Mapping[str, str]) -> None:

@@ -1,5 +1,6 @@
 """Fixtures that several files share."""
 
+import functools
 import gc
 import os
 import sys
@@ -8,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import typer.main
 from hypothesis import settings
 
 from quorate.cli import main
@@ -70,6 +72,16 @@ def memory_for_a_disk() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", os.fstat)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_command_line() -> Iterator[None]:
+    """A process has one command line, which typer makes anew for every call of it: for tests, which
+    call it a thousand times, it is made once.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", functools.cache(typer.main.get_command))
         yield
 
 

@@ -16,7 +16,7 @@ import ast
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
 
@@ -198,6 +198,7 @@ def absolute(node: ast.ImportFrom, file: str) -> str:
     return ".".join([*package, *([node.module] if node.module else [])])
 
 
+@cache
 def external_packages(path: Path) -> set[str]:
     """The top-level packages that a file imports anywhere."""
     names: set[str] = set()

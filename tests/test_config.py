@@ -389,6 +389,7 @@ def test_every_algorithm_that_can_be_named_solves_and_verifies(tmp_path: Path, n
     text = text.replace("tol = 1e-6", f'name = "{name}"\ntol = 1e-2').replace('"afl", "erm"', "")
     text = text.replace('name = "auto"', f'name = "{name}"')
     text = text.replace('name = "interior_point"', f'name = "{name}"\ntol = 1e-3')
+    text = text.replace("[trade_off]\nconstraint = 2\nlevels = [0.3, 0.5]\n", "")  # more solves
     data = small_run.wards(small_run.table()) if asks.constrained else None
     drawn = name in ("double_loop", "proximal_al")  # that prove nothing on their way
     run = small_run.small_run(tmp_path, draw=drawn, text=text, data=data)

@@ -81,7 +81,7 @@ def test_own_convex_functions_without_hessian_end_without_a_bound(coupled):
     slots = (
         {"constraint": qr.Coupled(own, prior="uniform")} if coupled else {"local_constraint": own}
     )
-    solution = qr.solve(problem(**slots), federation(), max_rounds=400)
+    solution = qr.solve(problem(**slots), federation(), max_rounds=150)
     assert solution.certificate.bound is None
     assert solution.certificate.feasibility <= 1e-5
     assert solution.w @ solution.w == pytest.approx(1.0, abs=1e-3)

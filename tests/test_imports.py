@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
 from structure import (
     LAYERS,
     LEFT_OF,
+    Graph,
     external_packages,
     layers_of,
     loads_by_string,
@@ -25,7 +27,6 @@ from structure import (
 import quorate
 
 SOURCE = Path(quorate.__file__).parent
-GRAPH = read_graph(SOURCE)
 OPEN: dict[str, str] = {  # "file -> file" that no layer permits, and what opens it
 }
 IN_CIRCLE: tuple[str, ...] = (  # files that still import each other in a circle
@@ -67,8 +68,14 @@ LAZY = (
 )
 
 
+@cache
+def graph() -> Graph:
+    """The imports of the package."""
+    return read_graph(SOURCE)
+
+
 def test_every_file_stands_in_exactly_one_layer():
-    wrong = {file: layers for file in GRAPH.files if len(layers := layers_of(file)) != 1}
+    wrong = {file: layers for file in graph().files if len(layers := layers_of(file)) != 1}
     assert not wrong, "files in no layer or in several; see LAYERS in structure.py"
 
 
@@ -85,15 +92,15 @@ def test_layers_stand_in_order():
 
 
 def test_directions():
-    wrong = dict(text.split(": ", 1) for text in wrong_directions(GRAPH))
+    wrong = dict(text.split(": ", 1) for text in wrong_directions(graph()))
     new = [f"{edge}: {names}" for edge, names in wrong.items() if edge not in OPEN]
     assert not new, "imports that no layer permits:\n" + "\n".join(new)
     assert not (done := set(OPEN) - set(wrong)), f"no longer needed in OPEN: {sorted(done)}"
 
 
 def test_no_circles():
-    in_circle = {file for circle in GRAPH.circles for file in circle}
-    new = [GRAPH.told(circle) for circle in GRAPH.circles if set(circle) - set(IN_CIRCLE)]
+    in_circle = {file for circle in graph().circles for file in circle}
+    new = [graph().told(circle) for circle in graph().circles if set(circle) - set(IN_CIRCLE)]
     assert not new, "\n".join(new)
     done = set(IN_CIRCLE) - in_circle
     assert not done, f"no longer needed in IN_CIRCLE: {sorted(done)}"
@@ -101,12 +108,12 @@ def test_no_circles():
 
 @pytest.mark.parametrize(("package", "files"), ALONE.items())
 def test_packages_that_are_imported_in_one_place(package: str, files: set[str]):
-    users = {file for file in GRAPH.files if package in external_packages(SOURCE / file)}
+    users = {file for file in graph().files if package in external_packages(SOURCE / file)}
     assert users == files
 
 
 def test_who_imports_by_string():
-    assert {file for file in GRAPH.files if loads_by_string(SOURCE / file)} == BY_STRING
+    assert {file for file in graph().files if loads_by_string(SOURCE / file)} == BY_STRING
 
 
 def test_every_public_name_exists():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any, ClassVar
@@ -146,6 +147,7 @@ def case(values: dict[str, Any]) -> Case | None:
     return Case(concrete, fed, engine)
 
 
+@cache
 def cases() -> list[Case]:
     """All pairs of values of all pairs of slots, each problem once."""
     found: dict[str, Case] = {}
@@ -157,7 +159,6 @@ def cases() -> list[Case]:
     return list(found.values())
 
 
-CASES = cases()
 METHODS = known_methods()
 
 
@@ -171,21 +172,21 @@ def refused(method: Method, it: Case) -> RefusedError | None:
 
 
 def test_there_are_combinations_of_all_kinds():
-    assert len(CASES) > 300
-    taken = [{cls for cls in METHODS if takes(cls, it.problem, it.setting)} for it in CASES]
+    assert len(cases()) > 300
+    taken = [{cls for cls in METHODS if takes(cls, it.problem, it.setting)} for it in cases()]
     assert set.union(*taken) == {*METHODS}
     assert sum(not each for each in taken) > 20
 
 
 def test_every_algorithm_takes_or_refuses_in_words():
-    for it in CASES:
+    for it in cases():
         for cls in METHODS:
             error = refused(cls(), it)
             assert (error is None) == takes(cls, it.problem, it.setting), (cls, it)
 
 
 def test_the_default_refuses_only_what_no_algorithm_takes():
-    for it in CASES:
+    for it in cases():
         known = taking(it.problem, it.setting)
         if known:
             method = default_algorithm(it.problem, it.fed, it.engine)
@@ -198,7 +199,7 @@ def test_the_default_refuses_only_what_no_algorithm_takes():
 
 @pytest.mark.parametrize("start", range(4))
 def test_what_an_advice_names_is_accepted(start):
-    for k, it in enumerate(CASES[start::4]):
+    for k, it in enumerate(cases()[start::4]):
         for cls in (METHODS[k % len(METHODS)], METHODS[(7 * k + 3) % len(METHODS)]):
             error = refused(cls(), it)
             if error is None:
@@ -219,7 +220,7 @@ def test_what_an_advice_names_is_accepted(start):
 
 def accepted() -> list[tuple[type[Method], Case]]:
     """What is taken."""
-    return [(cls, it) for it in CASES for cls in METHODS if takes(cls, it.problem, it.setting)]
+    return [(cls, it) for it in cases() for cls in METHODS if takes(cls, it.problem, it.setting)]
 
 
 def test_what_is_accepted_runs():
@@ -389,6 +390,7 @@ class File:
         return takes(load("algorithm", name), problem, setting)
 
 
+@cache
 def files() -> list[File]:
     """A file for every pair of values of all pairs of keys."""
     known: dict[str, File] = {}
@@ -446,13 +448,10 @@ def advised(message: str) -> list[dict[str, Any]]:
     return ways
 
 
-ALL_FILES = files()
-
-
 @pytest.mark.parametrize("name", ["auto", *NAMED["algorithm"]])
 def test_a_file_is_taken_exactly_where_solve_takes_its_problem(name):
     counts = {True: 0, False: 0}
-    for file in ALL_FILES:
+    for file in files():
         refusal = file.refusal(name)
         only = [words for rule, words in ONLY_IN_FILES.values() if rule(file.keys, name)]
         if only:
@@ -467,8 +466,8 @@ def test_a_file_is_taken_exactly_where_solve_takes_its_problem(name):
 @pytest.mark.parametrize("start", range(4))
 def test_what_a_refusal_of_a_file_names_is_accepted(start):
     """Every refusal of the default method, and one in three of those of the others."""
-    asked = [(file, "auto") for file in ALL_FILES]
-    asked += list(product(ALL_FILES, NAMED["algorithm"]))[::3]
+    asked = [(file, "auto") for file in files()]
+    asked += list(product(files(), NAMED["algorithm"]))[::3]
     for file, name in asked[start::4]:
         refusal = file.refusal(name)
         if refusal is None:

@@ -88,7 +88,7 @@ def answer(risk, z):
     )
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_no_answer_depends_on_what_was_asked_before(seed):
     rng = np.random.default_rng([1, seed])
     for _ in range(12):

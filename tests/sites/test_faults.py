@@ -118,7 +118,7 @@ def test_a_site_that_dies_goes_on_from_its_disk(tmp_path, quick):
 
 @pytest.mark.parametrize(
     "algorithm",
-    [qr.Bundle(), qr.ADLPMM(tol=1e-3, max_rounds=60), qr.EpigraphADMM(tol=1e-3, max_rounds=60)],
+    [qr.Bundle(), qr.ADLPMM(tol=1e-3, max_rounds=25), qr.EpigraphADMM(tol=1e-3, max_rounds=25)],
     ids=lambda algorithm: type(algorithm).__name__,
 )
 def test_a_site_whose_disk_is_lost_takes_part_again(algorithm, tmp_path, quick):
@@ -182,7 +182,7 @@ def test_a_site_that_always_forgets_is_named(late, tmp_path, quick):
 
 def test_a_server_that_dies_goes_on_from_its_checkpoint(tmp_path, quick):
     calm = Faulty(parties(ROWS, tmp_path / "b"), 0, 1e-9)
-    whole = solved(LIMIT, calm.calls(), algorithm=qr.ProximalAL(max_rounds=60))
+    whole = solved(LIMIT, calm.calls(), algorithm=qr.ProximalAL(max_rounds=24))
 
     class DeathError(Exception):
         """Of the server."""
@@ -195,7 +195,7 @@ def test_a_server_that_dies_goes_on_from_its_checkpoint(tmp_path, quick):
                 raise DeathError
 
         options = {"engine": {"checkpoint": file}, "resume": file.exists(), "watch": [watch]}
-        method = qr.ProximalAL(max_rounds=60)
+        method = qr.ProximalAL(max_rounds=24)
         if dies is None:
             solution = solved(LIMIT, sites, algorithm=method, **options)
         else:
@@ -295,17 +295,17 @@ def test_a_server_that_dies_after_a_run_has_begun_again_goes_on(tmp_path, quick)
 
     def watch(row, state):
         rounds[0] += 1
-        if rounds[0] == 20:
+        if rounds[0] == 8:
             raise DeathError
 
-    file, method = tmp_path / "server", qr.ADLPMM(max_rounds=40)
+    file, method = tmp_path / "server", qr.ADLPMM(max_rounds=12)
     calls |= {"site b1": forgetful}
     options = {"engine": {"checkpoint": file}, "algorithm": method, "watch": [watch]}
     with pytest.raises(DeathError):
         solved(BALL, calls, **options)
     assert (tmp_path / "server.start").exists()
     solution = solved(BALL, calls, resume=True, **options)
-    assert solution.rounds == 41
+    assert solution.rounds == 13
     assert not solution.notes or "lost" not in solution.notes[0]
 
 
@@ -332,7 +332,7 @@ def test_a_method_for_one_owner_is_not_begun_at_one_of_several(tmp_path):
     assert isinstance(asked(party, ask), Failed)
 
 
-@pytest.mark.parametrize("algorithm", [None, qr.ADLPMM()], ids=["bundle", "ad_lpmm"])
+@pytest.mark.parametrize("algorithm", [None, qr.ADLPMM(max_rounds=12)], ids=["bundle", "ad_lpmm"])
 def test_a_job_whose_site_stays_away_is_no_finished_one(algorithm, tmp_path):
     sites = parties(ROWS, tmp_path)
     calls = {name: partial(site.answer, "server") for name, site in sites.items()}

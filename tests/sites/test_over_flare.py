@@ -25,6 +25,7 @@ def importable(monkeypatch):
 def test_every_algorithm_makes_the_iterates_of_one_process(tmp_path, importable):
     from quorate.engines.flare import simulate
 
+    carried_examples.compile_here(tmp_path / "here")
     done = simulate(
         {"experiment": "examples"},
         carried_examples.owners(tmp_path / "owners"),

@@ -19,6 +19,7 @@ def test_every_algorithm_makes_the_iterates_of_one_process(tmp_path):
     from quorate.engines.flower import simulate
 
     places = [Path(qr.__file__).parents[1], Path(carried_examples.__file__).parent]
+    carried_examples.compile_here(tmp_path / "here")
     done = simulate(
         {"experiment": "examples"},
         carried_examples.owners(tmp_path / "owners"),

@@ -87,7 +87,8 @@ def moved(w, old, new, start, rho, history, most, D, dual, shifted, squares):
             pull += dual[i, j] ** 2
         squares[0, i], squares[1, i], squares[2, i] = primal, step, pull
         for k in range(h):
-            drift[i, k] = history[i, first + k]
+            for j in range(size):  # not as an array, which takes seconds to compile
+                drift[i, k, j] = history[i, first + k, j]
         for k in range(h + 1):
             product = 0.0
             for j in range(D):

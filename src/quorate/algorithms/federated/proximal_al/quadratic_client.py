@@ -154,7 +154,8 @@ def _round(
     models = np.empty_like(u)
     value, violation, residual = numbers[0], numbers[1], numbers[2]
     for i in range(n):
-        models[i] = w
+        for j in range(D):  # an array's assignment takes seconds to compile: its error has a text
+            models[i, j] = w[j]
         value[i], gradient, doubt = _at(w, u[i], known[i], A[i], scale[i] * q[i], longest[i], qb[i])
         violation[i] = _add(
             gradient, estimate[i], w, C[i], d[i], multiplier[i], beta, anchor[i], sigma
