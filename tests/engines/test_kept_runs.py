@@ -67,7 +67,9 @@ def test_a_private_run_that_was_begun_with_noise_in_doubles_is_refused(tmp_path)
     """Its first answers do not keep what the ledger of the whole run would say."""
     path = tmp_path / "run.qrt"
     shutil.copy(STORED / "private_admm_in_doubles.qrt", path)
-    with pytest.raises(CheckpointError, match=r"(?s)the checkpoint .* cannot be read: .*PrivateMemory"):
+    with pytest.raises(
+        CheckpointError, match=r"(?s)the checkpoint .* cannot be read: .*PrivateMemory"
+    ):
         RUNS["private_admm"].solve(path, resume=True)
 
 
