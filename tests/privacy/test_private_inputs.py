@@ -448,3 +448,15 @@ def test_a_budget_has_the_clients_own_noise_and_no_seed_makes_it():
         planned(PrivateADMM(), replace(it.problem, privacy=None), it.fed)[0].plan.source
         == "simulation"
     )
+
+
+def test_an_affine_model_of_somebody_else_is_refused():
+    """What a row counts for in its gradient is unknown."""
+
+    class Doubled(Linear):
+        def forward(self, w: Any, block: Any) -> Any:
+            return 2 * super().forward(w, block)
+
+    it = case("logistic", "ordinary", 1)
+    with pytest.raises(ValueError, match=r"a private model is Linear\(\) or Softmax\(\), got"):
+        solve(replace(it.problem, predictor=Doubled()), it.fed, max_rounds=2)

@@ -27,6 +27,7 @@ from quorate.client_names import ClientName
 from quorate.privacy.accounting import MECHANISMS, MOST_ROUNDS
 from quorate.problem.losses import Loss, Multinomial
 from quorate.problem.metadata import Metadata
+from quorate.problem.predictors.affine import Linear, Softmax
 from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
 
@@ -163,6 +164,11 @@ def check_guarantee(it: Settings, problem: Problem, fed: Federation | Metadata |
         )
     if private:
         _check_sensitivity(it, problem.loss)
+        if type(problem.predictor) not in (Linear, Softmax):
+            raise ValueError(
+                f"a private model is Linear() or Softmax(), got {problem.predictor!r}: of other"
+                " models no gradient of a row is known to be bounded."
+            )
 
 
 def _check_columns(fed: Federation | Metadata) -> None:
