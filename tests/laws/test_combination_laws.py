@@ -368,17 +368,13 @@ ONLY_IN_FILES: dict[str, tuple[Any, str]] = {
 PRIVATE = [name for name in NAMED["algorithm"] if getattr(load("algorithm", name), "private", 0)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class File:
     """A file, and the problem that it states; None where `solve` cannot be given such a problem."""
 
     keys: frozenset[str]  # that have another value than the first
     tables: Tables
     stated: Case | None
-
-    def refusal(self, name: str = "auto") -> str | None:
-        """Why the file is refused with an algorithm, or None."""
-        return broken_rule(self.tables.edited({"algorithm.name": name}))
 
     def taken(self, name: str) -> bool:
         """Whether `solve` takes the problem with an algorithm."""
@@ -388,6 +384,12 @@ class File:
         if name == "auto":
             return bool(taking(problem, setting))
         return takes(load("algorithm", name), problem, setting)
+
+
+@cache
+def refusal_of(file: File, name: str) -> str | None:
+    """Why a file is refused with an algorithm, or None."""
+    return broken_rule(file.tables.edited({"algorithm.name": name}))
 
 
 @cache
@@ -452,7 +454,7 @@ def advised(message: str) -> list[dict[str, Any]]:
 def test_a_file_is_taken_exactly_where_solve_takes_its_problem(name):
     counts = {True: 0, False: 0}
     for file in files():
-        refusal = file.refusal(name)
+        refusal = refusal_of(file, name)
         only = [words for rule, words in ONLY_IN_FILES.values() if rule(file.keys, name)]
         if only:
             assert refusal is not None, file
@@ -469,7 +471,7 @@ def test_what_a_refusal_of_a_file_names_is_accepted(start):
     asked = [(file, "auto") for file in files()]
     asked += list(product(files(), NAMED["algorithm"]))[::3]
     for file, name in asked[start::4]:
-        refusal = file.refusal(name)
+        refusal = refusal_of(file, name)
         if refusal is None:
             continue
         tables = file.tables.edited({"algorithm.name": name})
