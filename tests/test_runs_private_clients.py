@@ -28,17 +28,17 @@ def travelling(path: Path) -> dict[str, bytes]:
 
 def run(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, data: str) -> Any:
     """A finished run whose noise is the same each time, and hides everything."""
-    from quorate.algorithms.federated.private_admm import client as private_client
+    from quorate.algorithms.federated.private_admm import noisy_gradient
 
     drawn = iter(range(10**6))
     monkeypatch.setattr(
-        private_client,
+        noisy_gradient,
         "discrete_noise",
         lambda *given: np.full(given[-1], 10**12 * (1 + next(drawn) % 7)),
     )
     # sums are exact, so that no noise, however large, makes them forget a row
-    real = private_client.IntegerRows.gradient
-    monkeypatch.setattr(private_client.IntegerRows, "gradient", lambda *given: 0 * real(*given))
+    real = noisy_gradient.IntegerRows.gradient
+    monkeypatch.setattr(noisy_gradient.IntegerRows, "gradient", lambda *given: 0 * real(*given))
     folder.mkdir()
     return small_run.private_run(folder, data=data, text=text)
 

@@ -24,7 +24,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import quorate as qr
 from quorate import PrivateClassifier
-from quorate.algorithms.federated.private_admm import client as private_client
+from quorate.algorithms.federated.private_admm import noisy_gradient
 from quorate.estimators import (
     MissingGroupsWarning,
     private,
@@ -52,7 +52,7 @@ def rows(request, clinics, three):
 @pytest.fixture
 def no_noise(monkeypatch):
     """Secure noise is zero: what is left of a fit is arithmetic."""
-    monkeypatch.setattr(private_client, "discrete_noise", lambda *given: np.zeros(given[-1], int))
+    monkeypatch.setattr(noisy_gradient, "discrete_noise", lambda *given: np.zeros(given[-1], int))
 
 
 # the checks give no groups
@@ -253,7 +253,7 @@ def test_every_fit_is_charged_to_the_book(clinics, tmp_path, monkeypatch):
         raise AssertionError("a row was touched")
 
     with monkeypatch.context() as patch:
-        patch.setattr(private_client.Rows, "gradient", touched)
+        patch.setattr(noisy_gradient.Rows, "gradient", touched)
         with pytest.raises(qr.BudgetSpentError, match=r"to epsilon = 1\.\d+ of 1 .* refused"):
             model.fit(X, y, groups=groups)
     np.testing.assert_array_equal(model.coef_, before)
@@ -314,8 +314,8 @@ def alike(request, monkeypatch):
     def gradient(self, problem, mechanism, v):
         return np.rint(1e6 * np.cos(np.arange(len(v)))).astype(int)
 
-    monkeypatch.setattr(private_client.IntegerRows, "gradient", gradient)
-    monkeypatch.setattr(private_client.os, "urandom", lambda size: b"7" * size)
+    monkeypatch.setattr(noisy_gradient.IntegerRows, "gradient", gradient)
+    monkeypatch.setattr(noisy_gradient.os, "urandom", lambda size: b"7" * size)
 
     def fit(X, y, groups, **settings):
         model = PrivateClassifier(rounds=3, noise=noise, random_state=3, **settings)

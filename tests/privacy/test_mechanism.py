@@ -16,6 +16,7 @@ from private_cases import BUDGET, LOSSES, ROWS, SIZES, case, planned
 from problems import SOFTMAX
 
 from quorate.algorithms.federated.private_admm import client as private_client
+from quorate.algorithms.federated.private_admm import noisy_gradient
 from quorate.algorithms.federated.private_admm.client import Perturb
 from quorate.algorithms.federated.private_admm.mechanism import MEAN_SIZE, Mechanism
 from quorate.algorithms.federated.private_admm.private_admm import OutputPerturbedADMM, PrivateADMM
@@ -269,17 +270,17 @@ def _noisy_gradient(run: Any, block: Any, z: np.ndarray, rho: float, reach: floa
     memory = replace(run.client_start(block), z=z[None])
     ask = Perturb(np.zeros(len(z)), 1, rho, rho, reach, 1.0)
     wide = replace(run, region="linf")
-    about = private_client._about(run.plan, ask)
+    about = noisy_gradient._about(run.plan, private_client.question(memory, ask))
     found = {}
-    original = private_client._about
-    private_client._about = lambda *_: about  # the radius is part of what the noise is for
+    original = noisy_gradient._about
+    noisy_gradient._about = lambda *_: about  # the radius is part of what the noise is for
     try:
         after, _ = wide.perturb(
             memory, replace(ask, reach=math.inf), block, lambda _: np.random.default_rng(7)
         )
         found["g"] = -rho * after.z[0]
     finally:
-        private_client._about = original
+        noisy_gradient._about = original
     return found["g"]
 
 
@@ -329,17 +330,22 @@ def test_runs_of_other_settings_do_not_share_noise(noise):
         memory, (_, first) = run.client_start(data.block(0)), run.server_start(2)
         secret = np.frombuffer(bytes(range(32)), np.uint8)[None, : memory.secret.shape[1]]
         memory, ask = replace(memory, secret=secret), first.message
-        keys.append(private_client._key(run.plan, memory, ask, _stream, 0))
-        assert private_client._key(run.plan, memory, ask, _stream, 0) == keys[-1]
+        keys.append(key_of(run, memory, ask))
+        assert key_of(run, memory, ask) == keys[-1]
         if noise == "secure":
             asked = replace(ask, w=ask.w + 1e-9)
-            keys.append(private_client._key(run.plan, memory, asked, _stream, 0))
+            keys.append(key_of(run, memory, asked))
             elsewhere = replace(memory, z=memory.z + 1e-9)
-            keys.append(private_client._key(run.plan, elsewhere, ask, _stream, 0))
+            keys.append(key_of(run, elsewhere, ask))
             other = replace(memory, secret=secret[:, ::-1])
-            keys.append(private_client._key(run.plan, other, ask, _stream, 0))
+            keys.append(key_of(run, other, ask))
     assert len(set(keys)) == len(keys)
     assert {len(key) for key in keys} == {32}
+
+
+def key_of(run: Any, memory: Any, ask: Perturb) -> bytes:
+    """The key of the first client's noise."""
+    return noisy_gradient._key(run.plan, memory, private_client.question(memory, ask), _stream, 0)
 
 
 def _stream(_: int) -> np.random.Generator:
