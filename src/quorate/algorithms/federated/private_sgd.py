@@ -113,6 +113,10 @@ class PrivateSGD(PrivateMethod):
     """
 
     length: float | None = None
+    noise: str | None = None
+    start: Array | None = None
+    problem: Problem | None = None
+    plan: Mechanism | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -22,6 +22,7 @@ import numpy as np
 
 from quorate.algorithms.federated.private_admm import client, kernels
 from quorate.algorithms.federated.private_admm.client import Perturb, Perturbed, PrivateMemory
+from quorate.algorithms.federated.private_admm.mechanism import Mechanism
 from quorate.algorithms.federated.private_admm.penalty import (
     RADII,
     Penalty,
@@ -133,9 +134,13 @@ class PrivateADMM(PrivateMethod):
     scaling: float = 1.0
     eta: Any = None
     average: bool = False
+    noise: str | None = None
     sensitivity: str = "clip"
     local_epsilon: float | None = None
     tol: float = 1e-6
+    start: Array | None = None
+    problem: Problem | None = None
+    plan: Mechanism | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -65,10 +65,11 @@ class PrivateMethod(Method):
     mechanism: str = "gaussian"
     clip: float | None = None
     bound: float | None = None
-    noise: str | None = None
-    start: Array | None = None
-    problem: Problem | None = None
-    plan: Mechanism | None = None
+    if TYPE_CHECKING:  # fields of the subclasses, after their own: checkpoints state them in order
+        noise: str | None = None
+        start: Array | None = None
+        problem: Problem | None = None
+        plan: Mechanism | None = None
     private: ClassVar[bool] = True
     output: ClassVar[bool] = False  # noise on the local model, not on the gradient
     requirements: ClassVar[Requirements] = Requirements(
