@@ -90,7 +90,7 @@ def fsync(file: int) -> None:
 def main() -> None:
     """Run the command under the hooks."""
     from quorate import cli
-    from quorate.algorithms.federated.private_admm import client as private_client
+    from quorate.algorithms.federated.private_admm import noisy_gradient
     from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
 
     def perturb(algorithm: Any, memory: Any, ask: Any, data: Any, rng: Any) -> Any:
@@ -105,7 +105,7 @@ def main() -> None:
 
     method: Any = PrivateADMM
     real_perturb, method.perturb = method.perturb, perturb
-    private_client.os.urandom = lambda n: bytes(k % 251 for k in range(n))
+    noisy_gradient.os.urandom = lambda n: bytes(k % 251 for k in range(n))
     sys.argv = ["quorate", *sys.argv[3:]]
     os.write, os.fsync = write, fsync
     sys.addaudithook(hook)

@@ -29,6 +29,7 @@ from quorate.algorithms.federated.bundle import Bundle
 from quorate.algorithms.federated.epigraph_admm import EpigraphADMM
 from quorate.algorithms.federated.interior_point.interior_point import InteriorPoint
 from quorate.algorithms.federated.private_admm.private_admm import OutputPerturbedADMM, PrivateADMM
+from quorate.algorithms.federated.private_sgd import PrivateSGD
 from quorate.algorithms.federated.proximal_al.proximal_al import ProximalAL
 from quorate.algorithms.pooled.rank.continuation import Start
 from quorate.algorithms.pooled.rank.penalties import Growing
@@ -267,6 +268,15 @@ ALGORITHMS: dict[str, Example] = {
     "private ADMM, exact": private(
         PrivateADMM(rho=1.0, update="exact", tol=1e-10), Problem(Logistic(), PLAIN), 1e-6, None
     ),
+    "private SGD": private(
+        PrivateSGD(noise="simulation"), Problem(Multinomial(), SOFTMAX, regulariser=L2(1e-2)), 1e-12
+    ),
+    "private SGD, all general": private(
+        PrivateSGD(mechanism="laplace", bound=2.0, length=3.0, noise="simulation"),
+        Problem(Logistic(), Linear(True), regulariser=Bounds(-0.5, 0.5)),
+        1e-12,
+    ),
+    "private SGD, noise-free": private(PrivateSGD(), Problem(Logistic(), PLAIN), 1e-12, None),
     "output-perturbed ADMM": private(
         OutputPerturbedADMM(noise="simulation"), Problem(Multinomial(), SOFTMAX), 1e-12
     ),

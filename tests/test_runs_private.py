@@ -15,7 +15,7 @@ import pytest
 import small_run
 
 import quorate as qr
-from quorate.algorithms.federated.private_admm import client as private_client
+from quorate.algorithms.federated.private_admm import noisy_gradient
 from quorate.algorithms.federated.private_admm.client import Perturbed
 from quorate.config.config import read_config
 from quorate.privacy.accounting import Release, gaussian_epsilon
@@ -40,7 +40,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     the same, so that no number of it is another's by chance.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(private_client.os, "urandom", lambda n: bytes(k % 251 for k in range(n)))
+        patch.setattr(noisy_gradient.os, "urandom", lambda n: bytes(k % 251 for k in range(n)))
         folder = tmp_path_factory.mktemp("private")
         return small_run.private_run(folder, draw=True, text=CURVED).path
 
@@ -144,7 +144,7 @@ def test_nothing_exact_is_written_in_what_travels(finished: Path) -> None:
         assert number in (0.0, 1.0) or not re.search(shown, said)
     for part in data_digests(prepare(run.config)).values():
         assert not any(digest in text for digest in part.values())
-    assert {key for row in run.history for key in row} == {*HISTORY}
+    assert {key for row in run.history for key in row} == {*HISTORY} - {"step"}
     assert run.result["evaluation"] == {"measures": [], "pairs": [], "verdict": []}
     assert run.result["certificate"] is None
     assert run.result["data"] == {}
@@ -352,11 +352,24 @@ def test_the_seed_does_not_make_the_noise(tmp_path: Path) -> None:
 def test_every_option_leaves_a_run_that_verifies(tmp_path: Path, name: str, options: str) -> None:
     if name == "output_perturbed_admm" and "radius" in options:
         options = 'update = "prox", scaling = 2.0'
+    _verifies(tmp_path, name, options)
+
+
+@pytest.mark.parametrize("options", ["length = 2.0", 'mechanism = "laplace", bound = 1.0'])
+def test_gradient_descent_leaves_a_run_that_verifies(tmp_path: Path, options: str) -> None:
+    run = _verifies(tmp_path, "private_sgd", options)
+    assert {"step", "noise"} <= {*run.history[0]}
+    assert "gap" not in run.history[0]
+    assert {row["message"] for row in run.result["messages"]} == {"Blur", "Blurred"}
+
+
+def _verifies(tmp_path: Path, name: str, options: str) -> Run:
     text = small_run.PRIVATE.replace('compare_with = ["erm"]', "")
     text += f'name = "{name}"\noptions = {{ {options} }}\n'
     run = small_run.private_run(tmp_path, text=text)
     assert run.result["privacy"]["epsilon"] == pytest.approx(3.0, rel=1e-2)
     assert passed(verify_run(run.path))
+    return run
 
 
 # --------------------------------------------------------------------------------- the command line

@@ -28,14 +28,14 @@ def travelling(path: Path) -> dict[str, bytes]:
 
 def run(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, data: str) -> Any:
     """A finished run whose noise is the same each time, and replaces everything."""
-    from quorate.algorithms.federated.private_admm import client as private_client
+    from quorate.algorithms.federated.private_admm import noisy_gradient
 
     drawn = iter(range(10**6))
 
     def noise(*given: Any) -> None:
         given[-1][:] = 10**12 * (1 + next(drawn) % 7)
 
-    monkeypatch.setattr(private_client, "add_noise", noise)
+    monkeypatch.setattr(noisy_gradient, "add_noise", noise)
     folder.mkdir()
     return small_run.private_run(folder, data=data, text=text)
 

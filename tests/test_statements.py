@@ -199,6 +199,8 @@ ELSE: dict[str, Any] = {
     "PrivateADMM.region": "l2",
     "PrivateADMM.eta": qr.Penalty(),
     "PrivateADMM.noise": "secure",
+    "PrivateSGD.mechanism": "laplace",
+    "PrivateSGD.noise": "secure",
     "OutputPerturbedADMM.mechanism": "laplace",
     "OutputPerturbedADMM.radius": "1/t",
     "OutputPerturbedADMM.region": "l2",
@@ -216,7 +218,8 @@ ELSE: dict[str, Any] = {
     "Spectral.sigma": [0.25, 0.75],
 }
 REFUSED = {  # values that only runs have
-    *("Bundle.known", "PrivateADMM.plan", "OutputPerturbedADMM.plan", "CentralisedAL.multipliers"),
+    *("Bundle.known", "PrivateADMM.plan", "PrivateSGD.plan", "OutputPerturbedADMM.plan"),
+    "CentralisedAL.multipliers",
     # one value, or one that changes with another field alone
     *("OutputPerturbedADMM.update", "PrivateADMM.sensitivity", "OutputPerturbedADMM.sensitivity"),
 }

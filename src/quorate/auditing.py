@@ -26,6 +26,7 @@ from scipy.special import betaincinv, ndtri
 from quorate.algorithms.federated.private_admm.mechanism import Mechanism
 from quorate.algorithms.federated.private_admm.penalty import number
 from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
+from quorate.algorithms.federated.private_admm.private_method import PrivateMethod
 from quorate.algorithms.federated.private_admm.settings import everybody
 from quorate.algorithms.method import Method
 from quorate.arrays import Array, Block
@@ -189,7 +190,10 @@ def _attacked(
     """The algorithm with its noise, which is divided by ``weaken``, and that noise."""
     method = PrivateADMM() if algorithm is None else algorithm
     if not isinstance(method, PrivateADMM):
-        raise ValueError(f"{type(method).__name__} adds no noise: there is no guarantee to refute.")
+        text = "adds no noise: there is no guarantee to refute."
+        if isinstance(method, PrivateMethod):
+            text = "has no attack here: audit PrivateADMM, whose clients add the same noise."
+        raise ValueError(f"{type(method).__name__} {text}")
     if method.noise is None:
         method = replace(method, noise="simulation")
     method = configure(method, problem, fed).planned(problem, fed)

@@ -103,6 +103,7 @@ NAMED: dict[str, dict[str, str]] = {
         "output_perturbed_admm": (
             "quorate.algorithms.federated.private_admm.private_admm:OutputPerturbedADMM"
         ),
+        "private_sgd": "quorate.algorithms.federated.private_sgd:PrivateSGD",
         "async_dro": "quorate.algorithms.federated.async_dro.async_dro:AsyncDRO",
         "aspire": "quorate.algorithms.federated.aspire.aspire:ASPIRE",
         "multiplier_method": "quorate.algorithms.comparators.multiplier_method:MultiplierMethod",

@@ -10,11 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from private_cases import planned
+from private_rounds import federation, gradient_by_hand
 from problems import PLAIN, SOFTMAX
 from scipy import optimize, sparse
-from scipy.special import expit, softmax
+from scipy.special import expit
 
 from quorate.algorithms.federated.private_admm import client as private_client
+from quorate.algorithms.federated.private_admm import noisy_gradient
 from quorate.algorithms.federated.private_admm.penalty import Penalty
 from quorate.algorithms.federated.private_admm.private_admm import OutputPerturbedADMM, PrivateADMM
 from quorate.data.federation import Federation
@@ -27,57 +30,12 @@ from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L1, L2, Bounds
 from quorate.problem.risks import Mean
 from quorate.rounds import Stop
-from quorate.solution.configure import configure
 from quorate.solution.solve import solve
 
-SIZES = (9, 25, 4, 16)
 BUDGET, KNOWN = Budget(3.0, 1e-3), {"noise": "simulation"}
 
 
-def federation(
-    kind: str = "class", seed: int = 0, sizes: tuple[int, ...] = SIZES, d: int = 5
-) -> Federation:
-    """Ragged clients with targets of that kind: "class" (three), "sign" or "real"."""
-    rng = np.random.default_rng(seed)
-    truth = rng.standard_normal((d, 3))
-    X = [rng.standard_normal((m, d)) for m in sizes]
-    score = [x @ truth + rng.standard_normal((len(x), 3)) for x in X]
-    y = {
-        "class": [s.argmax(1) for s in score],
-        "sign": [np.where(s[:, 0] > 0.5, 1, -1) for s in score],
-        "real": [s[:, 0] + 1 for s in score],
-    }[kind]
-    classes = {"class": [0, 1, 2], "sign": [-1, 1], "real": None}[kind]
-    return Federation(
-        tuple(f"site {i}" for i in range(len(sizes))), tuple(X), tuple(y), classes=classes
-    )
-
-
-def planned(algorithm: Any, problem: Problem, fed: Federation) -> tuple[Any, Federation]:
-    concrete, data = problem.at(fed)
-    return (
-        configure(algorithm, concrete, data, None, None, None, None).planned(concrete, data),
-        data,
-    )
-
-
 # ---- rounds by hand
-
-
-def gradient_by_hand(
-    kind: str, X: np.ndarray, y: np.ndarray, z: np.ndarray, plan: Any
-) -> np.ndarray:
-    """The sum of the rows' gradients, each clipped, one row at a time."""
-    total = np.zeros_like(z)
-    for x, target in zip(X, y, strict=True):
-        order = 1 if plan.kind == "laplace" else 2
-        x = x * min(1.0, plan.bound / np.linalg.norm(x, order))
-        if kind == "class":
-            g = np.outer(x, softmax(x @ z.reshape(len(x), 3)) - np.eye(3)[int(target)]).ravel()
-        else:
-            g = -target * expit(-target * (x @ z[:-1] + z[-1])) * np.append(x, 1.0)
-        total += g * min(1.0, plan.clip / np.linalg.norm(g, order))
-    return total
 
 
 def round_by_hand(
@@ -184,8 +142,8 @@ def test_two_rounds_by_hand(kind, variant, regulariser, single):
 def drawn(run: Any, memory: Any, ask: Any, streams: Any, p: int) -> np.ndarray:
     """A client's simulated noise."""
     plan = run.plan
-    memory = replace(memory, asked=private_client._asked(plan, memory, ask))
-    key = private_client._key(memory, streams, 0)
+    question = private_client.question(plan, memory, ask)
+    key = noisy_gradient._key(memory, question, streams, 0)
     return plan.unit[p] * discrete_noise(plan.kind, plan.noise, key, run._size)
 
 

@@ -24,7 +24,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import quorate as qr
 from quorate import PrivateClassifier
-from quorate.algorithms.federated.private_admm import client as private_client
+from quorate.algorithms.federated.private_admm import noisy_gradient
 from quorate.estimators import (
     MissingGroupsWarning,
     private,
@@ -52,7 +52,7 @@ def rows(request, clinics, three):
 @pytest.fixture
 def no_noise(monkeypatch):
     """Secure noise is zero: what is left of a fit is arithmetic."""
-    monkeypatch.setattr(private_client, "add_noise", lambda *given: None)
+    monkeypatch.setattr(noisy_gradient, "add_noise", lambda *given: None)
 
 
 # the checks give no groups
@@ -253,7 +253,7 @@ def test_every_fit_is_charged_to_the_book(clinics, tmp_path, monkeypatch):
         raise AssertionError("a row was touched")
 
     with monkeypatch.context() as patch:
-        patch.setattr(private_client.Rows, "gradient", touched)
+        patch.setattr(noisy_gradient.Rows, "gradient", touched)
         with pytest.raises(qr.BudgetSpentError, match=r"to epsilon = 1\.\d+ of 1 .* refused"):
             model.fit(X, y, groups=groups)
     np.testing.assert_array_equal(model.coef_, before)
@@ -314,8 +314,8 @@ def alike(request, monkeypatch):
     def gradient(self, problem, mechanism, v):
         return np.rint(1e6 * np.cos(np.arange(len(v)))).astype(int)
 
-    monkeypatch.setattr(private_client.IntegerRows, "gradient", gradient)
-    monkeypatch.setattr(private_client.os, "urandom", lambda size: b"7" * size)
+    monkeypatch.setattr(noisy_gradient.IntegerRows, "gradient", gradient)
+    monkeypatch.setattr(noisy_gradient.os, "urandom", lambda size: b"7" * size)
 
     def fit(X, y, groups, **settings):
         model = PrivateClassifier(rounds=3, noise=noise, random_state=3, **settings)
@@ -492,3 +492,39 @@ def test_one_class_for_all_rows_asked_about_is_warned_of_with_the_cut():
     alike = np.tile(X[:1], (50, 1))
     with pytest.warns(qr.TrivialModelWarning, match="Raise epsilon"):
         several.predict(alike)
+
+
+# ---- declared ranges
+
+
+def test_ranges_scale_rows_in_fit_and_in_predictions():
+    """With ranges a fit is one on unit rows by gradient descent, and predictions scale alike."""
+    rng = np.random.default_rng(3)
+    low, high = np.array([0.0, 100.0, -3.0]), np.array([10.0, 300.0, 3.0])
+    rows = rng.uniform(low, high, (900, 3))
+    centred = (rows - (low + high) / 2) / ((high - low) / 2)
+    rule = centred @ [1.0, -1.0, 0.5]
+    unit = centred / np.linalg.norm(centred, axis=1, keepdims=True)
+    for y in (np.where(rule > 0, "a", "b"), np.digitize(rule, [-0.4, 0.4])):
+        settings = {"rounds": 30, "epsilon": 4, "delta": 1e-5, "random_state": 0}
+        mine = qr.PrivateClassifier(ranges=(low, high), **settings).fit(rows, y, groups=GROUPS_3)
+        theirs = qr.PrivateClassifier(ranges=(-1, 1), **settings).fit(centred, y, groups=GROUPS_3)
+        np.testing.assert_allclose(mine.coef_, theirs.coef_, atol=1e-3)
+        found = mine.decision_function(rows)
+        scores = unit @ mine.coef_.T + mine.intercept_
+        np.testing.assert_allclose(found.reshape(len(rows), -1), scores, atol=1e-12)
+        assert mine.score(rows, y) > 0.8
+        assert {*mine.history_[0]} >= {"step", "noise"}
+        assert 3.9 < mine.privacy_.epsilon <= 4
+
+
+def test_ranges_take_gradient_descent_and_its_settings_alone():
+    rows, y = np.eye(3).repeat(20, 0), np.tile([0, 1], 30)
+    for more in ({"rho": 1.0}, {"average": True}):
+        with pytest.raises(ValueError, match="with ranges the method is PrivateSGD"):
+            qr.PrivateClassifier(ranges=(0, 1), **more).fit(rows, y, groups=y)
+    with pytest.raises(ValueError, match="ranges must be a pair"):
+        qr.PrivateClassifier(ranges=(1, 0)).fit(rows, y, groups=y)
+
+
+GROUPS_3 = np.repeat(["x", "y", "z"], 300)

@@ -168,6 +168,7 @@ def test_the_bounds_hold_as_often_as_they_say(hit, alarm, delta):
         ({"canary": (np.zeros(2), 0)}, "a record is .* 6 finite features"),
         ({"canary": (np.full(6, math.nan), 0)}, "a record is .* 6 finite features"),
         ({"canary": (np.zeros(6), 7)}, "targets outside|labels"),
+        ({"algorithm": qr.PrivateSGD()}, "PrivateSGD has no attack here: audit PrivateADMM"),
         ({"algorithm": qr.Bundle()}, "Bundle adds no noise: there is no guarantee to refute"),
     ],
 )

@@ -9,7 +9,7 @@ from charged import DELTA, FED, Killed, Place, T, at, federation, forgotten
 from problems import PLAIN
 
 import quorate as qr
-from quorate.algorithms.federated.private_admm import client as private_client
+from quorate.algorithms.federated.private_admm import noisy_gradient
 from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
 from quorate.engines.inprocess import ClientError, InProcess
 from quorate.privacy.accounting import Release, total_epsilon
@@ -70,8 +70,8 @@ def test_a_repeated_run_costs_again_and_is_refused_before_data_are_touched(place
 
 def test_a_second_run_has_what_the_first_left_and_other_noise(place, monkeypatch):
     keys = []
-    real = private_client._key
-    monkeypatch.setattr(private_client, "_key", lambda *a: keys.append(real(*a)) or keys[-1])
+    real = noisy_gradient._key
+    monkeypatch.setattr(noisy_gradient, "_key", lambda *a: keys.append(real(*a)) or keys[-1])
     first = place.solve(checkpoint=None, watch=at(1))
     second = place.solve(checkpoint=None)
     assert first.ledger.epsilon < second.ledger.epsilon <= 1.0
@@ -103,8 +103,8 @@ def test_a_second_run_goes_on_with_the_noise_it_was_begun_with(tmp_path):
 def test_equal_runs_of_one_book_never_share_noise(place, monkeypatch, settings_equal):
     """Even where the plan comes out the same, because nothing was released before."""
     keys = []
-    real = private_client._key
-    monkeypatch.setattr(private_client, "_key", lambda *a: keys.append(real(*a)) or keys[-1])
+    real = noisy_gradient._key
+    monkeypatch.setattr(noisy_gradient, "_key", lambda *a: keys.append(real(*a)) or keys[-1])
     place.solve(checkpoint=None, epsilon=1.0, max_rounds=1)
     forgotten(place)
     place.solve(checkpoint=None, epsilon=1.0, max_rounds=1 if settings_equal else 2)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from charged import Place, T, at, federation
 
-from quorate.algorithms.federated.private_admm import client as private_client
+from quorate.algorithms.federated.private_admm import noisy_gradient
 from quorate.engines.checkpoint import CheckpointError, describe, load, save
 from quorate.engines.client_part import ServerCheckpoint
 from quorate.engines.inprocess import InProcess
@@ -25,7 +25,7 @@ from quorate.rounds import Stop
 def test_a_run_that_goes_on_is_the_same_run_at_the_same_cost(
     tmp_path, noise, mechanism, book, monkeypatch
 ):
-    monkeypatch.setattr(private_client.os, "urandom", lambda n: bytes(k % 251 for k in range(n)))
+    monkeypatch.setattr(noisy_gradient.os, "urandom", lambda n: bytes(k % 251 for k in range(n)))
     found = []
     for name, ends in (("one", []), ("many", [1, 2, 4])):
         (tmp_path / name).mkdir()
@@ -51,8 +51,8 @@ def test_a_run_that_goes_on_is_the_same_run_at_the_same_cost(
 
 def test_secure_noise_comes_from_the_checkpoint_and_is_drawn_once(place, monkeypatch):
     drawn = []
-    real = private_client.os.urandom
-    monkeypatch.setattr(private_client.os, "urandom", lambda n: drawn.append(n) or real(n))
+    real = noisy_gradient.os.urandom
+    monkeypatch.setattr(noisy_gradient.os, "urandom", lambda n: drawn.append(n) or real(n))
     place.solve(watch=at(2), noise="secure")
     assert sum(drawn) == 3 * 32
     place.solve(resume=True, noise="secure")

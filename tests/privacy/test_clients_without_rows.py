@@ -78,9 +78,9 @@ def test_without_noise_whoever_has_no_rows_adds_a_gradient_of_zero(mechanism, mo
     """z stays at w where nothing pulls: the first model is what the others' gradients make of it,
     by hand.
     """
-    from quorate.algorithms.federated.private_admm import client as private_client
+    from quorate.algorithms.federated.private_admm import noisy_gradient
 
-    monkeypatch.setattr(private_client, "add_noise", lambda *given: None)
+    monkeypatch.setattr(noisy_gradient, "add_noise", lambda *given: None)
     fed = federation("abc")
     found = solved(fed, noise="secure", max_rounds=1, rho=2.0, clip=100.0, mechanism=mechanism)
     total = sum(SIZES.values())

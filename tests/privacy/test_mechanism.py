@@ -16,6 +16,7 @@ from private_cases import BUDGET, LOSSES, ROWS, SIZES, case, planned
 from problems import SOFTMAX
 
 from quorate.algorithms.federated.private_admm import client as private_client
+from quorate.algorithms.federated.private_admm import noisy_gradient
 from quorate.algorithms.federated.private_admm.client import Perturb
 from quorate.algorithms.federated.private_admm.mechanism import MEAN_SIZE, Mechanism
 from quorate.algorithms.federated.private_admm.private_admm import OutputPerturbedADMM, PrivateADMM
@@ -269,17 +270,18 @@ def _noisy_gradient(run: Any, block: Any, z: np.ndarray, rho: float, reach: floa
     memory = replace(run.client_start(block), z=z[None])
     ask = Perturb(np.zeros(len(z)), 1, rho, rho, reach, 1.0)
     wide = replace(run, region="linf")
-    about = private_client._about(run.plan, ask)
+    numbers = ask.round, ask.rho, ask.reach, ask.scale
+    about = noisy_gradient._about(run.plan, numbers)
     found = {}
-    original = private_client._about
-    private_client._about = lambda *_: about  # the radius is part of what the noise is for
+    original = noisy_gradient._about
+    noisy_gradient._about = lambda *_: about  # the radius is part of what the noise is for
     try:
         after, _ = wide.perturb(
             memory, replace(ask, reach=math.inf), block, lambda _: np.random.default_rng(7)
         )
         found["g"] = -rho * after.z[0]
     finally:
-        private_client._about = original
+        noisy_gradient._about = original
     return found["g"]
 
 
@@ -343,8 +345,8 @@ def test_runs_of_other_settings_do_not_share_noise(noise):
 
 def key(run: Any, memory: Any, ask: Perturb) -> bytes:
     """The key of the noise with which a client answers."""
-    asked = private_client._asked(run.plan, memory, ask)
-    return private_client._key(replace(memory, asked=asked), _stream, 0)
+    question = private_client.question(run.plan, memory, ask)
+    return noisy_gradient._key(memory, question, _stream, 0)
 
 
 def _stream(_: int) -> np.random.Generator:

@@ -11,7 +11,7 @@ import pytest
 from sites.folders import CLASSES, COLUMNS, NAMES, folder_of, roles, rows_of
 
 import quorate as qr
-from quorate.algorithms.federated.private_admm import client as private_client
+from quorate.algorithms.federated.private_admm import noisy_gradient
 from quorate.data.declared_schema import declared_schema
 from quorate.engines.network import Network, RefusedError, StateLostError
 from quorate.engines.transport import LocalTransport
@@ -100,7 +100,7 @@ def sites(tmp_path):
 
 @pytest.fixture
 def same_keys(monkeypatch):
-    monkeypatch.setattr(private_client.os, "urandom", lambda n: bytes(k % 251 for k in range(n)))
+    monkeypatch.setattr(noisy_gradient.os, "urandom", lambda n: bytes(k % 251 for k in range(n)))
 
 
 def steps(answers):
@@ -199,9 +199,10 @@ def test_a_second_run_of_one_experiment_is_refused_before_any_answer(sites):
     assert len(sites.book().runs()) == 1
 
 
+@pytest.mark.parametrize("kind", [qr.PrivateADMM, qr.PrivateSGD])
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
-def test_all_that_the_policy_allows_can_be_spent_at_once(sites, mechanism):
-    method = qr.PrivateADMM(max_rounds=T, mechanism=mechanism, clip=1.0)
+def test_all_that_the_policy_allows_can_be_spent_at_once(sites, mechanism, kind):
+    method = kind(max_rounds=T, mechanism=mechanism, clip=1.0)
     sites.solve(problem(1.0), method)
     with pytest.raises(RefusedError, match="maximum_epsilon"):
         sites.solve(problem(0.01), method)
@@ -359,7 +360,7 @@ def test_a_run_that_the_ledger_does_not_know_is_not_answered(sites):
 
 
 def test_keys_stand_in_the_runs_own_file_until_the_last_answer_and_nowhere_else(sites, tmp_path):
-    keys, drawn = [], private_client.os.urandom
+    keys, drawn = [], noisy_gradient.os.urandom
 
     def urandom(n):
         keys.append(drawn(n))
@@ -378,7 +379,7 @@ def test_keys_stand_in_the_runs_own_file_until_the_last_answer_and_nowhere_else(
                 assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(private_client.os, "urandom", urandom)
+        patch.setattr(noisy_gradient.os, "urandom", urandom)
         solution = sites.solve(watch=[watch], checkpoint=tmp_path / "server")
     assert solution.rounds == T
     assert sum(len(key) == 32 for key in keys) == 3
@@ -403,13 +404,14 @@ def test_the_keys_that_a_runs_file_held_before_are_overwritten(sites, tmp_path):
     ("method", "stated", "told"),
     [
         (qr.PrivateADMM(max_rounds=T, noise="simulation"), problem(), 'noise="simulation"'),
+        (qr.PrivateSGD(max_rounds=T, noise="simulation"), problem(), 'noise="simulation"'),
         (
             qr.PrivateADMM(max_rounds=T, sensitivity="local-unsafe", local_epsilon=0.5),
             replace(problem(), privacy=None),
             'sensitivity="local-unsafe"',
         ),
     ],
-    ids=["simulation", "unsafe"],
+    ids=["simulation", "simulation of SGD", "unsafe"],
 )
 @pytest.mark.filterwarnings("ignore::quorate.NoPrivacyWarning")
 def test_noise_that_others_can_subtract_is_refused(tmp_path, method, stated, told):

@@ -28,6 +28,7 @@ def declared_schema(
     target: str | None,
     classes: ArrayLike | None = None,
     reading: Reading = PLAIN,
+    unit: bool = False,
 ) -> Schema:
     """The schema of ``features``, each made as ``declared`` says; one without a declaration is
     taken as it is.
@@ -35,18 +36,21 @@ def declared_schema(
     ``declared`` has for a column ``{"min", "max"}`` (made 0 to 1), ``{"mean", "scale"}``,
     ``{"categories"}`` or ``{}``; ``missing`` is the number that stands for none (by default that
     which becomes 0, of a range its middle), and ``indicator`` asks for a feature of its own.
+    ``unit``: ranges are made -1 to 1, and every row is then divided by its length, so that all rows
+    count alike where gradients are clipped: `PrivateSGD(bound=1)` is made for such rows.
     """
-    columns = tuple(_column(name, declared.get(name, {})) for name in features)
+    columns = tuple(_column(name, declared.get(name, {}), unit) for name in features)
     known = None if classes is None else tuple(np.asarray(classes).tolist())
-    return Schema(columns, target, known, reading=reading)
+    return Schema(columns, target, known, reading=reading, unit=unit)
 
 
-def _column(name: str, how: Mapping[str, Any]) -> Numeric | Categorical:
+def _column(name: str, how: Mapping[str, Any], centred: bool) -> Numeric | Categorical:
     if "categories" in how:
         return Categorical(name, tuple(how["categories"]))
     if "min" in how:
         centre, scale = float(how["min"]), float(how["max"]) - float(how["min"])
         middle = centre + scale / 2
+        centre, scale = (middle, scale / 2) if centred else (centre, scale)
     else:
         centre, scale = float(how.get("mean", 0.0)), float(how.get("scale", 1.0))
         middle = centre

@@ -38,6 +38,7 @@ from quorate.data.tables import (
     targets_of,
     texts,
 )
+from quorate.data.unit_rows import unit_rows
 
 SMALL = 2**16  # cells of a table whose columns are taken together
 OTHER = "other"  # the category of rare ones
@@ -226,6 +227,7 @@ class Schema:
 
     ``fitted``: scale and categories were read off rows and disclose something about them, so that a
     private run refuses the schema. ``reading``: how tables were read, and are read by `transform`.
+    ``unit``: in the end every row is divided by its Euclidean length.
     """
 
     columns: tuple[Numeric | Categorical, ...]
@@ -233,6 +235,7 @@ class Schema:
     classes: tuple[Any, ...] | None = None
     fitted: bool = False
     reading: Reading = PLAIN
+    unit: bool = False
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -321,7 +324,7 @@ class Schema:
                     _fill_numeric(part, column, cells, where)
             else:
                 _fill_categorical(part, column, cells, where, unknown)
-        return X
+        return unit_rows(X) if self.unit else X
 
     def to_dict(self) -> dict[str, Any]:
         """A dictionary for JSON; floating-point numbers survive the way there and back exactly."""
@@ -341,6 +344,7 @@ class Schema:
             "classes": None if self.classes is None else list(self.classes),
             "fitted": self.fitted,
             **({"reading": reading} if reading else {}),
+            **({"unit": True} if self.unit else {}),
         }
 
     @classmethod
@@ -361,7 +365,8 @@ class Schema:
             classes = None if data["classes"] is None else tuple(data["classes"])
             reading = Reading.from_dict(data.get("reading", {}))
             fitted = bool(data.get("fitted", True))
-            return cls(tuple(columns), data["target"], classes, fitted, reading)
+            unit = bool(data.get("unit", False))
+            return cls(tuple(columns), data["target"], classes, fitted, reading, unit)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"this is no schema written by quorate: {error!r}.") from error
 

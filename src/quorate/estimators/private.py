@@ -3,9 +3,10 @@
     minimise over w, b:  sum_i q_i f_i(w, b) + h(w),
             by gradients of rows that are clipped, added up, and noised
 
-f_i is the mean logistic loss of client i's rows, of as many classes as there are; `PrivateADMM` is
-the method. What a fit leaves on the estimator has been paid for or is public, for a fitted
-estimator is pickled and travels: no objective, no certificate, no table of losses, no times.
+f_i is the mean logistic loss of client i's rows, of as many classes as there are; the method is
+`PrivateSGD` where ranges of the features are declared, else `PrivateADMM`. What a fit leaves on the
+estimator has been paid for or is public, for a fitted estimator is pickled and travels: no
+objective, no certificate, no table of losses, no times.
 """
 
 from __future__ import annotations
@@ -23,10 +24,14 @@ from scipy.sparse import csr_array
 from sklearn.utils.multiclass import check_classification_targets
 
 from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
+from quorate.algorithms.federated.private_admm.private_method import PrivateMethod
+from quorate.algorithms.federated.private_admm.settings import ClientSizes
+from quorate.algorithms.federated.private_sgd import PrivateSGD
 from quorate.arrays import Array, Features, Label
 from quorate.client_names import ByClient, ClientName, by_position
 from quorate.data.federation import Federation
 from quorate.data.row_errors import RowError, without_values
+from quorate.data.unit_rows import middles, unit_rows
 from quorate.engines.inprocess import InProcess
 from quorate.estimators.base import Classifier, Plan, Seed, chosen, coefficients
 from quorate.estimators.rows import (
@@ -67,7 +72,12 @@ class PrivateClassifier(Classifier):
     rounds : the budget is spread over them: more rounds mean more noise in each
     clip : the gradient of a row is shortened to this norm, l2 (l1 for Laplace); None: a default for
         features of order one, see `PrivateADMM`
-    bound : rows are shortened to this norm, l2 (l1 for Laplace), before anything else; None: not
+    bound : rows are shortened to this norm, l2 (l1 for Laplace), before anything else; None: not,
+        or 1 with ``ranges``
+    ranges : (low, high), the ranges of the features as declared to everybody, two numbers or two
+        lists of d numbers: every row is centred at the middles, divided by half the widths and then
+        by its own length, here and in predictions; the method is then `PrivateSGD`, which is more
+        accurate on such rows. None: rows are taken as they are, and the method is `PrivateADMM`
     mechanism : "gaussian" or "laplace"; Laplace needs ``clip`` or ``bound``
     adjacency : "add-remove": data sets differ by one row more or less; "replace": one row is
         another one
@@ -86,14 +96,15 @@ class PrivateClassifier(Classifier):
     regulariser : h of the coefficients; None is ``L2(1e-4)``; ``Bounds`` limits them
     fit_intercept : add an intercept. Of two classes it is free of h, of more it is regularised as
         all coefficients
-    rho, average : of `PrivateADMM`: penalty, None is its default; the mean of all models instead of
-        the last
+    rho, average : of `PrivateADMM`, without ``ranges``: penalty, None is its default; the mean of
+        all models instead of the last
     random_state : seed of simulated noise; with secure noise it plays no part
 
     Attributes
     ----------
     classes_ : (C,) the labels, sorted
-    coef_, intercept_ : (1, d) and (1,) of two classes, (C, d) and (C,) of more
+    coef_, intercept_ : (1, d) and (1,) of two classes, (C, d) and (C,) of more; with ``ranges`` of
+        the rows as they are centred and scaled
     clients_ : (N,) names of the clients, sorted
     privacy_ : what was spent: ``privacy_.epsilon``, ``privacy_.text`` in words,
         ``privacy_.table()`` by client
@@ -154,6 +165,7 @@ class PrivateClassifier(Classifier):
         rounds: int = 100,
         clip: float | None = None,
         bound: float | None = None,
+        ranges: tuple[ArrayLike, ArrayLike] | None = None,
         mechanism: str = "gaussian",
         adjacency: str = "add-remove",
         sizes: ByClient[int] | int | None = None,
@@ -174,6 +186,7 @@ class PrivateClassifier(Classifier):
         self.rounds = rounds
         self.clip = clip
         self.bound = bound
+        self.ranges = ranges
         self.mechanism = mechanism
         self.adjacency = adjacency
         self.sizes = sizes
@@ -220,7 +233,7 @@ class PrivateClassifier(Classifier):
             sizes = {name: _plain(n) for name, n in sizes.items()}
         return Budget(_plain(self.epsilon), _plain(self.delta), self.adjacency, sizes, self.book)
 
-    def _algorithm(self, budget: Budget) -> PrivateADMM:
+    def _algorithm(self, budget: Budget) -> PrivateMethod:
         rounds, spend, noise = _plain(self.rounds), _plain(self.spend), self.noise
         if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 1:
             raise ValueError(
@@ -244,16 +257,29 @@ class PrivateClassifier(Classifier):
                 raise ValueError(f"{name} must be True or False, got {value!r}.")
         if noise is None:
             noise = "secure" if self.random_state is None else "simulation"
-        return _Share(
-            max_rounds=rounds,
-            mechanism=self.mechanism,
-            clip=_plain(self.clip),
-            bound=_plain(self.bound),
-            rho=_plain(self.rho),
-            average=bool(self.average),
-            noise=noise,
-            share=None if spend is None else replace(budget, epsilon=spend, book=None),
-        )
+        common: dict[str, Any] = {
+            "max_rounds": rounds,
+            "mechanism": self.mechanism,
+            "clip": _plain(self.clip),
+            "bound": self._bound,
+            "noise": noise,
+            "share": None if spend is None else replace(budget, epsilon=spend, book=None),
+        }
+        if self.ranges is None:
+            return _SharedADMM(rho=_plain(self.rho), average=bool(self.average), **common)
+        if self.rho is not None or self.average:
+            raise ValueError(
+                "rho and average are settings of PrivateADMM, and with ranges the method is"
+                " PrivateSGD: leave them out, or leave ranges out."
+            )
+        return _SharedSGD(**common)
+
+    @property
+    def _bound(self) -> float | None:
+        """The length to which rows are shortened; rows with declared ranges are of length 1."""
+        if self.bound is None and self.ranges is not None and self.mechanism == "gaussian":
+            return 1.0
+        return _plain(self.bound)
 
     # ---- the problem
 
@@ -287,20 +313,30 @@ class PrivateClassifier(Classifier):
         codes, C = self._classes(rows.y), len(self.classes_)
         rows_of_groups(rows.groups, len(codes))  # raises where one name has two types
         targets, classes = (2 * codes - 1, np.array([-1, 1])) if C == 2 else (codes, np.arange(C))
-        X = self._with_ones(rows.X) if C > 2 and self.fit_intercept else rows.X
+        X = self._scaled(rows.X)
+        X = self._with_ones(X) if C > 2 and self.fit_intercept else X
         fed = Federation.from_arrays(X, targets, rows.groups, classes=classes)
         order = sorted(range(fed.n_clients), key=fed.names.__getitem__)
         return fed._pick([(i, slice(None)) for i in order])
+
+    def _scaled(self, X: Matrix) -> Matrix:
+        """The rows as the model takes them."""
+        if self.ranges is None:
+            return X
+        return unit_rows(X, *middles(self.ranges, self.n_features_in_))
+
+    def _scores(self, X: Matrix) -> Array:
+        return super()._scores(self._scaled(X))
 
     def _with_ones(self, X: Matrix) -> Matrix:
         """(n, d + 1): `Softmax` has its intercepts as the coefficients of ones, which no bound may
         shorten.
         """
-        if self.bound is not None:
+        if (bound := self._bound) is not None:
             length = np.asarray(
                 abs(X).sum(1) if self.mechanism == "laplace" else np.sqrt(_squares(X))
             ).ravel()
-            factor = float(self.bound) / np.maximum(length, float(self.bound))
+            factor = bound / np.maximum(length, bound)
             X = (
                 X * factor[:, None]
                 if isinstance(X, np.ndarray)
@@ -407,19 +443,27 @@ def _declared_prior(
 
 
 @dataclass(frozen=True)
-class _Share(PrivateADMM):
+class _Shared(PrivateMethod):
     """With the noise that keeps ``share``, even where the problem's budget allows less noise; the
     privacy ledger may refuse.
     """
 
     share: Budget | None = None
 
-    def planned(
-        self, problem: Problem, fed: Federation, spent: Sequence[Release] = ()
-    ) -> PrivateADMM:
+    def planned(self, problem: Problem, fed: ClientSizes, spent: Sequence[Release] = ()) -> Self:
         if self.share is None:
             return super().planned(problem, fed, spent)
         return replace(super().planned(replace(problem, privacy=self.share), fed), problem=problem)
+
+
+@dataclass(frozen=True)
+class _SharedADMM(_Shared, PrivateADMM):
+    pass
+
+
+@dataclass(frozen=True)
+class _SharedSGD(_Shared, PrivateSGD):
+    pass
 
 
 def _plain(value: T) -> T:

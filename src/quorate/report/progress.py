@@ -58,6 +58,8 @@ def cells(model: str, row: Record, sent: int, seconds: float) -> tuple[str, ...]
     gap = number("gap", ".1e")
     if "rho" in row and "objective" not in row:  # private: the objective is not computed
         gap = f"copies {gap} apart"
+    elif "step" in row and "noise" in row:  # private gradient descent, which has nothing else
+        gap = f"noise {number('noise', '.1e')}"
     elif gap == NOTHING and "primal" in row:  # methods that prove no bound on their way
         gap = f"residual {max(row['primal'], row['dual']):.1e}"
     elif gap == NOTHING and row.get("residual", 0.0) > 0:

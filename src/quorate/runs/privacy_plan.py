@@ -21,9 +21,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from quorate.algorithms.federated.private_admm.client import Perturb, Perturbed
 from quorate.algorithms.federated.private_admm.mechanism import Mechanism
-from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
+from quorate.algorithms.federated.private_admm.private_method import PrivateMethod
 from quorate.arrays import Array
 from quorate.config.config import Config
 from quorate.config.privacy import PrivacySection
@@ -71,7 +70,7 @@ class Plan:
     """
 
     public: Public
-    algorithm: PrivateADMM
+    algorithm: PrivateMethod
     noise: Mechanism
     budget: Budget
     scale: Array
@@ -168,21 +167,21 @@ def plan(config: Config, public: Public, book: str | os.PathLike[str] | None = N
 
 
 def exchanged(
-    algorithm: PrivateADMM, problem: Problem, public: Public
-) -> Iterator[tuple[int, int, Perturb]]:
+    algorithm: PrivateMethod, problem: Problem, public: Public
+) -> Iterator[tuple[int, int, Any]]:
     """Of every round the bytes from and to one client, and the request but for the model in it, for
     noise that is planned.
     """
     D = problem.predictor.dimension(public.n_features)
-    up = encoded_size(Perturbed(shifted=np.zeros((1, D)), gap=np.zeros(1), noise=np.zeros(1)))
+    up = encoded_size(algorithm.answer_alike(D))
     for t in range(1, algorithm.max_rounds + 1):
         message = algorithm.ask(np.zeros(D), t).message
         yield up, encoded_size(rows(message, (0,))), message
 
 
 def planned(
-    algorithm: PrivateADMM, problem: Problem, public: Public, spent: Releases = ()
-) -> tuple[PrivateADMM, Mechanism]:
+    algorithm: PrivateMethod, problem: Problem, public: Public, spent: Releases = ()
+) -> tuple[PrivateMethod, Mechanism]:
     """The method with its noise planned, and the noise."""
     algorithm = algorithm.planned(problem, public, spent)
     assert algorithm.plan is not None
@@ -194,7 +193,7 @@ def budget_of(config: Config) -> Budget:
     return privacy_of(config).budget(config.folder)
 
 
-def _before(budget: Budget, clients: tuple[str, ...], algorithm: PrivateADMM) -> Releases:
+def _before(budget: Budget, clients: tuple[str, ...], algorithm: PrivateMethod) -> Releases:
     """The releases in the ledger file of the client that has least left."""
     if budget.book is None:
         return ()
@@ -207,7 +206,7 @@ def _before(budget: Budget, clients: tuple[str, ...], algorithm: PrivateADMM) ->
 
 
 def _curve(
-    config: Config, budget: Budget, algorithm: PrivateADMM, spent: Releases
+    config: Config, budget: Budget, algorithm: PrivateMethod, spent: Releases
 ) -> tuple[list[tuple[float, float]], Releases]:
     """(epsilon alone, E_k) of every run of the curve, and what is spent after them."""
     points, privacy = [], privacy_of(config)
@@ -228,13 +227,13 @@ def public_of(config: Config, n_features: int) -> Public:
     return Public(tuple(sizes), tuple(sizes.values()), n_features)
 
 
-def stated_method(config: Config, public: Public) -> tuple[Problem, PrivateADMM]:
+def stated_method(config: Config, public: Public) -> tuple[Problem, PrivateMethod]:
     """The problem for the clients as they are declared, and its method without a plan."""
     problem, arguments = config.problem(), config.solve_arguments()
     over = problem.over_clients.at(np.array(public.sizes), public.clients)
     problem = replace(problem, over_clients=over)
     fed: Any = public  # of which sizes and clients are used
     algorithm = arguments["algorithm"] or default_algorithm(problem, fed)
-    assert isinstance(algorithm, PrivateADMM)
+    assert isinstance(algorithm, PrivateMethod)
     rounds = arguments["max_rounds"]
     return problem, algorithm if rounds is None else replace(algorithm, max_rounds=rounds)

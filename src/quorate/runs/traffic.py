@@ -22,6 +22,7 @@ from quorate.runs.checks import Check, not_checked
 from quorate.runs.files import Row
 from quorate.runs.observers import LARGEST, OBJECTIVE, VIOLATION
 from quorate.runs.run import Run
+from quorate.solution.public_part import MESSAGES
 
 CUTS = 1e-6  # relative: cuts hold to the tolerance of the server's solver
 WAYS, SIZES = ("up", "down"), ("count", "bytes")
@@ -255,7 +256,7 @@ def _ways(marks: Marks) -> dict[str, str]:
     ways = {row["message"]: row["direction"] for row in marks.messages}
     ways |= CONCLUSION
     if marks.method is None:
-        return ways | {"Perturb": "down", "Perturbed": "up"}
+        return ways | MESSAGES
     for method in (marks.method, Bundle()):
         ways |= {kind.__name__: "down" for kind in method.on_client}
         ways |= {kind.__name__: "up" for kind in method.on_server}

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-from quorate.algorithms.federated.private_admm.client import PrivateMemory
-from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
+from quorate.algorithms.federated.private_admm.noisy_gradient import NoiseKeys
+from quorate.algorithms.federated.private_admm.private_method import PrivateMethod
 from quorate.privacy.accounting import MECHANISMS, Release, noise_for, total_epsilon
 from quorate.privacy.budget import LARGEST, Budget, BudgetSpentError
 from quorate.privacy.ledger_file import Book
@@ -99,13 +99,12 @@ class SiteLedger:
 
     def check_noise(self, algorithm: object, problem: Problem) -> None:
         """Raise for noise that others could subtract, or that gives no guarantee."""
-        if self.guard.policy is None or not isinstance(algorithm, PrivateADMM):
+        if self.guard.policy is None or not isinstance(algorithm, PrivateMethod):
             return
         text = ""
-        if algorithm.sensitivity != "clip":
+        if setting := algorithm.unguaranteed:
             text = (
-                f'sensitivity="{algorithm.sensitivity}" gives no guarantee of privacy. Ask for'
-                ' sensitivity="clip" and a budget.'
+                f'{setting} gives no guarantee of privacy. Ask for sensitivity="clip" and a budget.'
             )
         elif problem.privacy is not None and algorithm.noise == "simulation":
             text = (
@@ -169,14 +168,14 @@ class SiteLedger:
             book.begin_run(run.number, lambda: None)
         self._answers(run.number)
 
-    def _charges(self, algorithm: Algorithm) -> TypeGuard[PrivateADMM]:
+    def _charges(self, algorithm: Algorithm) -> TypeGuard[PrivateMethod]:
         """Whether the answers of an algorithm have noise, and the site a policy."""
-        noisy = isinstance(algorithm, PrivateADMM) and algorithm.releases(1)
+        noisy = isinstance(algorithm, PrivateMethod) and algorithm.releases(1)
         return bool(noisy) and self.guard.policy is not None
 
     # ---- the file
 
-    def _charge(self, book: Book, algorithm: PrivateADMM, run: PrivateRun) -> None:
+    def _charge(self, book: Book, algorithm: PrivateMethod, run: PrivateRun) -> None:
         releases = algorithm.releases(algorithm.max_rounds)
         budget = algorithm.problem and algorithm.problem.privacy
         assert budget is not None, "an algorithm without a budget has no releases"
@@ -253,8 +252,8 @@ def without_keys(algorithm: Algorithm, *memories: Any) -> list[Any]:
     needs them any more.
     """
     last = memories[0]
-    rounds = algorithm.max_rounds if isinstance(algorithm, PrivateADMM) else 0
-    if not isinstance(last, PrivateMemory) or (last.answered < rounds).any():
+    rounds = algorithm.max_rounds if isinstance(algorithm, PrivateMethod) else 0
+    if not isinstance(last, NoiseKeys) or (last.answered < rounds).any():
         return [*memories]
     return [replace(memory, secret=np.zeros_like(memory.secret)) for memory in memories]
 

@@ -17,6 +17,7 @@ from quorate.text import printable
 ANSWERS: dict[str, str] = {
     "Certified.features": "transport cost spent on features",
     "Concluded.changes": "last change of the multipliers",
+    "Blurred.gradient": "gradient with noise",
     "Concluded.copies": "site's copy of the model",
     "Concluded.multipliers": "multipliers of the site's constraints",
     "Concluded.rows": "multipliers of the rows",

@@ -39,7 +39,7 @@ from typing import Any
 
 import numpy as np
 
-from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
+from quorate.algorithms.federated.private_admm.private_method import PrivateMethod
 from quorate.algorithms.federated.private_admm.settings import everybody
 from quorate.algorithms.method import Method
 from quorate.data.federation import Federation
@@ -134,7 +134,7 @@ class Charge:
     rounds : how many are finished
     """
 
-    algorithm: PrivateADMM
+    algorithm: PrivateMethod
     fed: Federation | Metadata
     engine: Engine
     resume: bool
@@ -268,7 +268,7 @@ def charged(plan: Plan, resume: bool) -> Free | Charge:
         where the ledger file is damaged, or the run to go on with is not known
     """
     algorithm, problem, fed, engine = plan.method, plan.problem, plan.data, plan.engine
-    if not isinstance(algorithm, PrivateADMM):
+    if not isinstance(algorithm, PrivateMethod):
         return Free(algorithm, plan.coded, engine, resume)
     with_rows, budget = fed.names, problem.privacy
     problem, fed = problem.at(everybody(problem, fed))
@@ -296,7 +296,7 @@ def charged(plan: Plan, resume: bool) -> Free | Charge:
 
 
 def _opened(
-    algorithm: PrivateADMM,
+    algorithm: PrivateMethod,
     fed: Federation | Metadata,
     file: Book,
     budget: Budget,
@@ -368,8 +368,8 @@ def _to_go_on(file: Book, note: Note, checkpoint: Path | None) -> str:
 
 
 def _as_begun(
-    algorithm: PrivateADMM, problem: Problem, fed: Federation | Metadata, file: Book, number: str
-) -> PrivateADMM:
+    algorithm: PrivateMethod, problem: Problem, fed: Federation | Metadata, file: Book, number: str
+) -> PrivateMethod:
     """The algorithm with the noise of its run in the ledger file; refused where other answers were
     planned.
     """
@@ -392,7 +392,7 @@ def _as_begun(
     return replace(algorithm, plan=replace(algorithm.plan, multiplier=was.noise))
 
 
-def _bound(algorithm: PrivateADMM, engine: Engine) -> PrivateADMM:
+def _bound(algorithm: PrivateMethod, engine: Engine) -> PrivateMethod:
     """The plan with the engine and the values of schedules with which it has to stay."""
     plan = algorithm.plan
     if plan is None or plan.kind is None:
@@ -405,7 +405,7 @@ def _bound(algorithm: PrivateADMM, engine: Engine) -> PrivateADMM:
     return replace(algorithm, plan=replace(plan, engine=words))
 
 
-def _placed(algorithm: PrivateADMM, place: int) -> PrivateADMM:
+def _placed(algorithm: PrivateMethod, place: int) -> PrivateMethod:
     """The plan with the place of its run in the ledger file."""
     assert algorithm.plan is not None
     return replace(algorithm, plan=replace(algorithm.plan, place=place))

@@ -12,8 +12,9 @@ from quorate.rounds import Outcome, Stop
 from quorate.solution.outcome import budget_used
 
 # columns of the history that follow from public numbers and noisy answers
-HISTORY = ("round", "rho", "gap", "noise", "bytes_up", "bytes_down")
-MESSAGES = ("Perturb", "Perturbed")
+HISTORY = ("round", "rho", "step", "gap", "noise", "bytes_up", "bytes_down")
+# of private rounds, and their directions
+MESSAGES = {"Perturb": "down", "Perturbed": "up", "Blur": "down", "Blurred": "up"}
 
 
 def public_history(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -73,7 +73,7 @@ BARS = Figure(
 ROUNDS = Figure(
     "rounds",
     "Above, the expected size of the noise in an answer; below, the sum of the distances of the"
-    " clients' noisy copies from the model.",
+    " clients' noisy copies from the model, or the step of a method whose clients keep none.",
 )
 ABOUT_ROUNDS = (
     "Both follow from public numbers and from answers that are paid for. How near the model is to"
@@ -121,7 +121,9 @@ class Guarantee(ReportSection):
         title, height = "What every client has spent of its budget, and what is left", len(rows)
         drawn = {"budget": Plot(title, 1.3 + 0.26 * height, _budget, (rows, privacy))}
         if len(history) > 1:
-            title = "Noise in every answer, and distance of the clients' copies from the model"
+            copies = "gap" in history[0]
+            below = "distance of the clients' copies from the model" if copies else "step"
+            title = f"Noise in every answer, and {below}"
             drawn["rounds"] = Plot(f"{title}, by round", 4.0, _rounds, (history,))
         return drawn
 
@@ -283,7 +285,8 @@ def _budget(canvas: Canvas, rows: Rows, privacy: Record) -> None:
 def _rounds(canvas: Canvas, history: Rows) -> None:
     panels = canvas.subplots(2, sharex=True)
     x = column(history, "round")
-    lines = (("noise", ORANGE, "noise"), ("gap", BLUE, "distance"))
+    second = ("step", BLUE, "step") if "step" in history[0] else ("gap", BLUE, "distance")
+    lines = (("noise", ORANGE, "noise"), second)
     for axes, (key, colour, name) in zip(panels, lines, strict=True):
         y = column(history, key)
         y = np.where(y > 0, y, np.nan)

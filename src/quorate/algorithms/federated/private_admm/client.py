@@ -12,32 +12,30 @@ z_p^{t+1} depends on the data through one clipped gradient with noise.
 
 from __future__ import annotations
 
-import hashlib
-import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Annotated, cast
+from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 
 from quorate.algorithms.federated.private_admm import kernels
 from quorate.algorithms.federated.private_admm.float_gradient import Rows, precision
-from quorate.algorithms.federated.private_admm.integer_gradient import IntegerRows
 from quorate.algorithms.federated.private_admm.mechanism import MEAN_SIZE, Mechanism
+from quorate.algorithms.federated.private_admm.noisy_gradient import (
+    GROUPS,
+    NoiseKeys,
+    Question,
+    answered,
+    check_question,
+    each_of,
+    new_keys,
+    noisy_gradients,
+)
 from quorate.arrays import Array, Block, Streams, writable
 from quorate.codec import Extended, Form
-from quorate.privacy.budget import BudgetSpentError
-from quorate.privacy.discrete_noise import Kind, add_noise
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import Bounds
 from quorate.rounds import Sum, record
 from quorate.solvers.smooth.newton import lbfgs
-
-# clients are summed in so many groups; the number is fixed, so that threads do not change the sums
-GROUPS = 8
-ALONE = 10_000_000  # fewer multiplications are done before several threads have started
 
 
 @record
@@ -63,42 +61,24 @@ class Perturbed:
 
 
 @record
-class PrivateMemory:
+class PrivateMemory(NoiseKeys):
     """The memory of a client."""
 
     z: Annotated[Array, Form("n, D")]
     dual: Annotated[Array, Form("n, D")]  # lambda_p
-    answered: Annotated[Array, Form("n")]  # rounds
-    # the key of its noise, and a digest of all it was asked; (n, 0) in simulations
-    secret: Annotated[NDArray[np.uint8], Form("n, 32|0")]
-    asked: Annotated[NDArray[np.uint8], Form("n, 32|0")]
 
 
-def start(problem: Problem, mechanism: Mechanism, w: Array, data: Block) -> PrivateMemory:
-    """The first memory: z_p^1 = w^1, lambda_p^1 = 0, and a key of the noise from the system."""
+def start(mechanism: Mechanism, w: Array, data: Block) -> PrivateMemory:
+    """The first memory: z_p^1 = w^1 and lambda_p^1 = 0."""
     n = len(data.names)
     z = np.tile(w, (n, 1)).astype(precision(data))
-    length = 32 if mechanism.source == "secure" and mechanism.kind else 0
-    secret = np.frombuffer(os.urandom(length * n), np.uint8).reshape(n, length)
-    return PrivateMemory(z, np.zeros_like(z), np.zeros(n), secret, np.zeros_like(secret))
+    return PrivateMemory(*new_keys(mechanism, n), z, np.zeros_like(z))
 
 
-def _check_ask(mechanism: Mechanism, memory: PrivateMemory, ask: Perturb) -> None:
-    """Refuse a question that the budget does not pay for, before anything is released."""
-    if (memory.answered >= mechanism.rounds).any():
-        raise BudgetSpentError(
-            f"the budget pays for {mechanism.rounds} answers, and all are released: another one"
-            " would overspend. Nothing was released."
-        )
-    if not mechanism.caveat and ask.scale != 1:
-        raise ValueError(
-            f"the server asks for {ask.scale} times the noise that was planned: nothing was"
-            " released."
-        )
-    if not (np.isfinite(ask.w).all() and 0 < ask.rho < np.inf and ask.reach > 0):
-        raise ValueError(
-            "the server's question is not of finite numbers > 0: nothing was released."
-        )
+def question(mechanism: Mechanism, memory: PrivateMemory, ask: Perturb) -> Question:
+    """What a request asks of the gradients and of their noise."""
+    numbers = ask.round, ask.rho, ask.reach
+    return Question.of(mechanism, memory, memory.z, ask.w, numbers, ask.scale)
 
 
 def perturb(
@@ -111,11 +91,11 @@ def perturb(
     rng: Streams,
 ) -> tuple[PrivateMemory, Perturbed]:
     """Carry out a round at the clients of a block: step (8) or (9), and (4c)."""
-    if mechanism.kind:
-        _check_ask(mechanism, memory, ask)
+    finite = bool(np.isfinite(ask.w).all() and 0 < ask.rho < np.inf and ask.reach > 0)
+    check_question(mechanism, memory, ask.scale, finite)
     n, w = len(data.names), ask.w.astype(memory.z.dtype)
-    asked = _asked(mechanism, memory, ask)
-    noisy = _noisy_gradients(problem, mechanism, replace(memory, asked=asked), ask, data, rng)
+    asked = question(mechanism, memory, ask)
+    noisy = noisy_gradients(problem, mechanism, memory, asked, data, rng)
     region = near, ask.reach, *_box(problem, w)
     z, old = writable(memory.z), writable(memory.dual)
     new, dual, gap = np.empty_like(z), np.empty_like(old), np.empty(n)
@@ -129,64 +109,11 @@ def perturb(
                 w, new[i], old[i], ask.rho, ask.next_rho, dual[i], shifted[group]
             )
 
-    _each_of(serve, len(shifted), data.y.size * len(w))
+    each_of(serve, len(shifted), data.y.size * len(w))
     with np.errstate(all="ignore"):  # the server reports what is not finite
         total = shifted.sum(0, keepdims=True)
     upload = Perturbed(total, gap, mean_noise(mechanism, ask, scale))
-    if not memory.secret.size:
-        asked = memory.asked
-    after = replace(memory, z=new, dual=dual, answered=memory.answered + 1, asked=asked)
-    return after, upload
-
-
-def _each_of(serve: Callable[[int], None], groups: int, work: int) -> None:
-    """Serve every group, in threads where the work of so many multiplications is worth them."""
-    from numba import config
-
-    threads = min(groups, config.NUMBA_NUM_THREADS)  # pyright: ignore[reportAttributeAccessIssue]
-    if threads == 1 or work < ALONE:
-        for group in range(groups):
-            serve(group)
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(serve, range(groups)))
-
-
-def _noisy_gradients(
-    problem: Problem,
-    mechanism: Mechanism,
-    memory: PrivateMemory,
-    ask: Perturb,
-    data: Block,
-    rng: Streams,
-) -> Callable[[int], tuple[Array, float]]:
-    """f_p' + xi_p of a client of the block by its position, and the scale of xi_p."""
-    weight = mechanism.weight[data.index]
-    scale = ask.scale * mechanism.multiplier * mechanism.sensitivity[data.index]
-    if mechanism.exact:
-        unit, noise = mechanism.unit[data.index], mechanism.noise
-
-        def on_grid(i: int) -> tuple[Array, float]:
-            rows = IntegerRows.of(problem, mechanism, data, i)
-            total = rows.gradient(problem, mechanism, memory.z[i])
-            if noise:
-                add_noise(cast(Kind, mechanism.kind), noise, _key(memory, rng, i), total)
-            return unit[i] * total, scale[i]
-
-        return on_grid
-    rows = Rows.of(problem, mechanism, data)
-
-    def in_floats(i: int) -> tuple[Array, float]:
-        g, largest = rows.gradient(problem, mechanism, memory.z[i], data, i)
-        size = mechanism.multiplier * weight[i] * largest if mechanism.unsafe else scale[i]  # (20)
-        if not size > 0:
-            return weight[i] * g, 0.0
-        key = int.from_bytes(_key(memory, rng, i)[:16], "little")
-        own = np.random.Generator(np.random.Philox(key=key))
-        draw = own.laplace if mechanism.kind == "laplace" else own.normal
-        return weight[i] * g + draw(scale=size, size=len(g)), size
-
-    return in_floats
+    return answered(memory, asked, z=new, dual=dual), upload
 
 
 def mean_noise(mechanism: Mechanism, ask: Perturb, scale: Array) -> Array:
@@ -242,38 +169,3 @@ def exact(
     gap = np.abs(ask.w - new).sum(1)
     upload = Perturbed(_summed(new, dual, ask.next_rho), gap, np.zeros(len(gap)))
     return replace(memory, z=new, dual=dual, answered=memory.answered + 1), upload
-
-
-def _about(mechanism: Mechanism, ask: Perturb) -> bytes:
-    """The settings that the noise depends on, so that other runs of a ledger have other noise.
-
-    In a simulation, runs on other rows or with another loss under the same settings and seed have
-    the same noise, which can be subtracted.
-    """
-    it = mechanism
-    plan = it.multiplier, it.clip, it.bound, it.output, it.rounds, it.place
-    settings = np.array([*plan, ask.round, ask.rho, ask.reach, ask.scale], float)
-    return str(it.kind).encode() + settings.tobytes() + it.weight.tobytes()
-
-
-def _asked(mechanism: Mechanism, memory: PrivateMemory, ask: Perturb) -> NDArray[np.uint8]:
-    """A digest (n, 32) of all that each client was asked so far, this question the last; in a
-    simulation, of this question's settings alone.
-    """
-    question = _about(mechanism, ask)
-    if memory.secret.size:
-        question += np.ascontiguousarray(ask.w).tobytes()
-    latest = hashlib.blake2b(question, digest_size=32).digest()
-    each = [hashlib.blake2b(before.tobytes() + latest, digest_size=32) for before in memory.asked]
-    return np.array([np.frombuffer(digest.digest(), np.uint8) for digest in each])
-
-
-def _key(memory: PrivateMemory, rng: Streams, i: int) -> bytes:
-    """The key of client i's noise for what it was asked, and for nothing else.
-
-    The same questions get the same answer, so that a round may be repeated; others never meet the
-    same noise, which could be subtracted.
-    """
-    secret = memory.secret[i].tobytes() or rng(i).bytes(32)
-    question = memory.asked[i].tobytes()
-    return hashlib.blake2b(question, key=secret, digest_size=32, person=b"quorate noise").digest()

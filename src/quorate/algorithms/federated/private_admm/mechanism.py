@@ -100,6 +100,12 @@ class Mechanism:
         return self.weight * (self.clip / self.steps)
 
     @property
+    def deviation(self) -> float:
+        """The standard deviation of a coordinate of the noise of all clients' answers together."""
+        one = self.multiplier * math.sqrt(float((self.sensitivity**2).sum()))
+        return one * (math.sqrt(2.0) if self.norm == L1 else 1.0)
+
+    @property
     def noise(self) -> int:
         """The variance (Gaussian) or scale (Laplace) of the discrete noise, in grid steps; 0 where
         the multiplier is.

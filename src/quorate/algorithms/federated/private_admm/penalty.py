@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
 from typing import TypeGuard
@@ -77,3 +78,19 @@ def check_penalty(it: Penalty) -> None:
         raise ValueError(
             f"epsilon of a Penalty must be a number > 0, or inf for no noise, got {it.epsilon!r}."
         )
+
+
+RADII = {"constant": lambda t: 1.0, "1/t": lambda t: 1 / t, "1/t^2": lambda t: 1 / t**2}
+
+
+def of_round(name: str, schedule: Callable[[int], object], t: int) -> float:
+    """The value of a schedule in round t, which must be a number > 0."""
+    try:
+        value = schedule(t)
+    except ArithmeticError as error:
+        raise ValueError(
+            f"{name} must be a number > 0, and its function fails in round {t}: {error!r}."
+        ) from error
+    if number(value):
+        return float(value)
+    raise ValueError(f"{name} must be a number > 0, got {value!r} in round {t}.")

@@ -14,36 +14,35 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
 from quorate.algorithms.federated.private_admm import client, kernels
 from quorate.algorithms.federated.private_admm.client import Perturb, Perturbed, PrivateMemory
-from quorate.algorithms.federated.private_admm.integer_gradient import in_single_precision
 from quorate.algorithms.federated.private_admm.mechanism import Mechanism
-from quorate.algorithms.federated.private_admm.penalty import Penalty, PublishedStep
-from quorate.algorithms.federated.private_admm.settings import (
+from quorate.algorithms.federated.private_admm.penalty import (
     RADII,
-    ClientSizes,
-    Settings,
-    check_guarantee,
-    default_clip,
-    default_rho,
+    Penalty,
+    PublishedStep,
+    number,
     of_round,
-    row_weights,
-    sizes,
-    steepest,
+)
+from quorate.algorithms.federated.private_admm.private_method import PrivateMethod
+from quorate.algorithms.federated.private_admm.settings import (
+    ClientSizes,
+    check_columns,
+    default_rho,
 )
 from quorate.algorithms.method import Answer, Concluded, conclude_copies, copies_of
+from quorate.algorithms.settings import check_choice
 from quorate.arrays import Array, Block, Streams
 from quorate.codec import Form
 from quorate.data.federation import Federation
-from quorate.privacy.accounting import Release, noise_for
+from quorate.privacy.accounting import Release
 from quorate.privacy.budget import Budget, NoPrivacyWarning
-from quorate.privacy.ledger import Ledger
 from quorate.problem.metadata import Metadata
 from quorate.problem.problem import Problem
 from quorate.rounds import Conclude, Done, Outcome, Round, Stop, record
@@ -52,15 +51,6 @@ CAVEATS = {
     "local-unsafe": "the noise depends on the data at hand, equation (20), and so reveals them.",
     "published": (
         "the constants of the published code bound no row's gradient, and its total is not stated."
-    ),
-}
-
-
-SOURCES = {
-    "secure": ", made from keys that the clients drew",
-    "simulation": (
-        ", made from the seed: a simulation, as whoever has the seed, or two runs of it, can"
-        " subtract it"
     ),
 }
 
@@ -78,7 +68,7 @@ class PrivateState:
 
 
 @dataclass(frozen=True)
-class PrivateADMM(Settings):
+class PrivateADMM(PrivateMethod):
     """Private ADMM: models within a privacy budget, ``Problem(privacy=Budget(epsilon, delta))``.
 
     Without a budget this is the noise-free limit.
@@ -137,128 +127,102 @@ class PrivateADMM(Settings):
     True
     """
 
-    private: ClassVar[bool] = True
+    rho: Any = None
+    update: str = "trust"
+    radius: str | None = None
+    region: str = "linf"
+    scaling: float = 1.0
+    eta: Any = None
+    average: bool = False
+    noise: str | None = None
+    sensitivity: str = "clip"
+    local_epsilon: float | None = None
+    tol: float = 1e-6
+    start: Array | None = None
+    problem: Problem | None = None
+    plan: Mechanism | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice(
+            self,
+            update=("trust", "prox", "exact"),
+            radius=(None, *RADII),
+            region=("linf", "l2"),
+            sensitivity=("clip", "published" if self.output else "local-unsafe"),
+        )
+        self._check_positive("scaling", "local_epsilon", *([] if callable(self.rho) else ["rho"]))
+        if self.eta is not None and not callable(self.eta):
+            raise ValueError(
+                f"eta must be a function of t, got {self.eta!r}: for another factor use scaling."
+            )
+        if not (self.tol == 0 or number(self.tol)):
+            raise ValueError(f"tol must be a number >= 0, got {self.tol!r}.")
+        if not isinstance(self.average, bool | np.bool_):
+            raise ValueError(f"average must be True or False, got {self.average!r}.")
+        if (self.sensitivity != "clip") != (self.local_epsilon is not None):
+            raise ValueError(
+                f"{self._sensitivity} and local_epsilon={self.local_epsilon} do not go together:"
+                " as published (no guarantee) an epsilon of one iteration is needed; else leave"
+                " both and state a total: Problem(privacy=Budget(epsilon, delta))."
+            )
 
     # -- before anything runs ----------------------------------------------------------------------
 
     def check_problem(self, problem: Problem, fed: Federation | Metadata | None) -> None:
         """Raise ``ValueError`` where the settings would not keep the problem's budget."""
-        check_guarantee(self, problem, fed)
+        private = problem.privacy is not None
+        if private and fed is not None:
+            check_columns(fed)
+        if self.update == "exact" and (private or self.unguaranteed):
+            raise ValueError(
+                'update="exact" has no bounded sensitivity: use it without privacy, or "prox" or'
+                ' "trust".'
+            )
+        super().check_problem(problem, fed)
 
-    def planned(
-        self, problem: Problem, fed: ClientSizes, spent: Sequence[Release] = ()
-    ) -> PrivateADMM:
+    @property
+    def _sensitivity(self) -> str:
+        return f'sensitivity="{self.sensitivity}"'
+
+    @property
+    def unguaranteed(self) -> str:
+        return "" if self.sensitivity == "clip" else self._sensitivity
+
+    @property
+    def caveat(self) -> str:
+        return CAVEATS.get(self.sensitivity, "")
+
+    @property
+    def _unsafe(self) -> bool:
+        return self.sensitivity == "local-unsafe"
+
+    def planned(self, problem: Problem, fed: ClientSizes, spent: Sequence[Release] = ()) -> Self:
         """The method with the noise that keeps all rounds, after ``spent``, within the budget."""
-        budget, N = problem.privacy, fed.n_clients
-        weight = row_weights(problem, fed)
-        bound = math.inf if self.bound is None else float(self.bound)
-        unsafe, published = self.sensitivity == "local-unsafe", self.sensitivity == "published"
-        if budget is None and not unsafe and not published:
-            kind, multiplier, clip, sensitivity = None, 0.0, self.clip or math.inf, np.zeros(N)
-        elif unsafe:
-            kind, multiplier, clip, sensitivity = (
-                "laplace",
-                1 / float(self.local_epsilon or 1),
-                math.inf,
-                np.ones(N),
-            )
-        elif published:
-            kind, multiplier, clip, sensitivity = "gaussian", 1.0, math.inf, np.ones(N)
-        else:
-            assert budget is not None
-            kind, clip = (
-                self.mechanism,
-                min(self._clip(fed), steepest(problem, self.mechanism, bound)),
-            )
-            multiplier = noise_for(budget, self.max_rounds, self.mechanism, spent)
-            sensitivity = budget.spread * clip * weight
-        if caveat := CAVEATS.get(self.sensitivity, ""):
+        if self.caveat:
             text = (
-                f"NO privacy: {caveat} For comparisons with the paper only; else"
+                f"NO privacy: {self.caveat} For comparisons with the paper only; else"
                 " Problem(privacy=Budget(...))."
             )
             warnings.warn(text, NoPrivacyWarning, stacklevel=6)
-        plan = Mechanism(
-            kind=kind,
-            multiplier=multiplier,
-            clip=clip,
-            bound=bound,
-            sensitivity=sensitivity,
-            weight=weight,
-            rounds=self.max_rounds,
-            source=self.noise or ("simulation" if budget is None else "secure"),
-            unsafe=unsafe,
-            caveat=caveat,
-            output=self.output,
-            features=fed.n_features,
-            spread=1.0 if budget is None else budget.spread,
-            single=in_single_precision(problem, self.mechanism, fed.n_features),
+        return super().planned(problem, fed, spent)
+
+    def _without_budget(self, fed: ClientSizes) -> tuple[str | None, float, float, Array]:
+        if not self.caveat:
+            return super()._without_budget(fed)
+        kind, multiplier = (
+            ("laplace", 1 / float(self.local_epsilon or 1)) if self._unsafe else ("gaussian", 1.0)
         )
-        return replace(self, problem=problem, plan=plan)
+        return kind, multiplier, math.inf, np.ones(fed.n_clients)
 
-    def at_client(self, problem: Problem, data: Metadata) -> PrivateADMM:
-        """The method with the noise that the server told, where it is as much as the budget needs;
-        all else of the plan is the client's own.
-        """
-        check_guarantee(self, problem, data)
-        told, planned = self._plan, replace(self, plan=None).planned(problem, data)
-        if told.multiplier < planned._plan.multiplier * (1 - 1e-12):
-            raise ValueError(
-                f"the server plans noise of {told.multiplier:.6g} times the sensitivity, and the"
-                f" budget needs {planned._plan.multiplier:.6g}: nothing was released. State the"
-                " same budget and rounds at the server."
-            )
-        public = {"multiplier": told.multiplier, "place": told.place, "engine": told.engine}
-        return replace(planned, plan=replace(planned._plan, **public))
-
-    def _clip(self, fed: ClientSizes) -> float:
-        if self.clip is not None:
-            return self.clip
-        return math.inf if self.bound is not None else default_clip(fed.n_features)
-
-    def releases(self, rounds: int) -> tuple[Release, ...]:
-        """The releases of one client after ``rounds`` answers."""
-        plan = self._plan
-        if plan.kind is None or plan.caveat or not rounds:
-            return ()
-        return (Release(plan.kind, plan.multiplier, rounds),)
+    @property
+    def _stated_anyway(self) -> Budget | None:
+        return Budget(float(self.local_epsilon or 1.0), 0.5) if self.caveat else None
 
     def schedules(self) -> list[float]:
-        """The values of the functions of t in all rounds; empty where there are none."""
         T = self.max_rounds
         values = [self._rho(t) for t in range(1, T + 2)] if callable(self.rho) else []
         return values + ([self._reach(t) for t in range(1, T + 1)] if callable(self.eta) else [])
-
-    def ledger(
-        self,
-        fed: Federation | Metadata,
-        answered: Sequence[int],
-        before: Mapping[str, tuple[Release, ...]],
-    ) -> Ledger | None:
-        """The privacy ledger: what every client released in so many answers."""
-        problem = self._problem
-        plan = self._plan
-        if not plan.caveat and problem.privacy is None:
-            return None
-        budget = problem.privacy or Budget(float(self.local_epsilon or 1.0), 0.5)
-        spent = {name: self.releases(k) for name, k in zip(fed.names, answered, strict=True)}
-        public = dict(zip(fed.names, sizes(problem, fed), strict=True))
-        words = (
-            f"{plan.kind} noise of {plan.multiplier:.4g} times the sensitivity in each of"
-            f" {max(answered)} rounds"
-        )
-        words += SOURCES[plan.source]
-        # sorted, because the order of their first rows would reveal something about those rows
-        names = sorted(fed.names)
-        return Ledger(
-            budget,
-            {c: spent[c] for c in names},
-            {**before},
-            {c: public[c] for c in names},
-            words,
-            plan.caveat,
-            simulated=plan.source == "simulation",
-        )
 
     # -- clients -----------------------------------------------------------------------------------
 
@@ -268,7 +232,7 @@ class PrivateADMM(Settings):
 
     def client_start(self, data: Block) -> PrivateMemory:
         D = self._problem.predictor.dimension(data.n_features)
-        return client.start(self._problem, self._plan, self._start(D), data)
+        return client.start(self._plan, self._start(D), data)
 
     def perturb(
         self, memory: PrivateMemory, ask: Perturb, data: Block, rng: Streams
@@ -310,17 +274,16 @@ class PrivateADMM(Settings):
             return state, Done(Outcome(Stop.MAX_ROUNDS, self._ended(t)))
         return state, self.ask(w, t + 1)
 
-    def _ended(self, t: int) -> str:
-        if self._plan.kind is None:
-            return f"all {t} rounds are done; no test of optimality is made."
-        return (
-            f"all {t} rounds over which the budget is spread are done; to say how near the optimum"
-            " is would cost more."
-        )
-
     def ask(self, w: Array, t: int) -> Round:
-        """The request of round t."""
         return Round(Perturb(w, t, self._rho(t), self._rho(t + 1), self._reach(t), self._scale(t)))
+
+    def answer_alike(self, dimension: int) -> Perturbed:
+        return Perturbed(shifted=np.zeros((1, dimension)), gap=np.zeros(1), noise=np.zeros(1))
+
+    def public_row(self, message: Perturb) -> dict[str, float]:
+        scale = message.scale * self._plan.multiplier * np.asarray(self._plan.sensitivity)
+        noise = client.mean_noise(self._plan, message, scale).mean()
+        return {"rho": message.rho, "noise": float(noise)}
 
     def _scale(self, t: int) -> float:
         """The factor of the noise: 1, or as published the square of a standard deviation."""
@@ -359,21 +322,6 @@ class PrivateADMM(Settings):
         z = copies_of(concluded)
         w = state.mean if self.average and state.round else state.w
         return Answer(w, copies=None if z is None else z.astype(float))
-
-    def _start(self, D: int) -> Array:
-        return np.zeros(D) if self.start is None else np.asarray(self.start, float)
-
-    @property
-    def _size(self) -> int:
-        return self._problem.predictor.dimension(self._plan.features)
-
-    @property
-    def _plan(self) -> Mechanism:
-        if self.plan is None:
-            raise ValueError(
-                "PrivateADMM has no noise planned yet: run it through quorate.solve(problem, ...)."
-            )
-        return self.plan
 
 
 @dataclass(frozen=True)

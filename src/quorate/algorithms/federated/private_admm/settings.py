@@ -1,33 +1,22 @@
-"""The settings of the private ADMMs: their checks, and the public numbers of problem and data."""
+"""The public numbers of problem and data that plan the noise of a private method, and checks."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, overload
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Protocol, overload
 
 import numpy as np
 
-from quorate.algorithms.federated.private_admm.penalty import number
-from quorate.algorithms.method import Method
 from quorate.algorithms.requirements import (
-    AFFINE,
-    CONVEX_PROX,
     EQUAL_ROWS,
-    KEEPS_PRIVACY,
     MEAN_OF_ROWS,
-    SMOOTH,
     Need,
-    Requirements,
 )
-from quorate.algorithms.settings import check_choice
 from quorate.arrays import Array
 from quorate.client_names import ClientName
-from quorate.privacy.accounting import MECHANISMS, MOST_ROUNDS
 from quorate.problem.losses import Loss, Multinomial
 from quorate.problem.metadata import Metadata
-from quorate.problem.predictors.affine import Linear, Softmax
 from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
 
@@ -54,124 +43,8 @@ SYNCHRONOUS = Need(
     lambda problem, setting: problem.privacy is None or not setting.asynchronous,
 )
 
-RADII = {"constant": lambda t: 1.0, "1/t": lambda t: 1 / t, "1/t^2": lambda t: 1 / t**2}
 
-
-def of_round(name: str, schedule: Callable[[int], object], t: int) -> float:
-    """The value of a schedule in round t, which must be a number > 0."""
-    try:
-        value = schedule(t)
-    except ArithmeticError as error:
-        raise ValueError(
-            f"{name} must be a number > 0, and its function fails in round {t}: {error!r}."
-        ) from error
-    if number(value):
-        return float(value)
-    raise ValueError(f"{name} must be a number > 0, got {value!r} in round {t}.")
-
-
-@dataclass(frozen=True)
-class Settings(Method):
-    """The parameters of a private ADMM, checked; ``PrivateADMM`` says what each is."""
-
-    max_rounds: int = 100
-    mechanism: str = "gaussian"
-    clip: float | None = None
-    bound: float | None = None
-    rho: Any = None
-    update: str = "trust"
-    radius: str | None = None
-    region: str = "linf"
-    scaling: float = 1.0
-    eta: Any = None
-    average: bool = False
-    noise: str | None = None
-    sensitivity: str = "clip"
-    local_epsilon: float | None = None
-    tol: float = 1e-6
-    start: Array | None = None
-    problem: Problem | None = None
-    plan: Mechanism | None = None
-    output: ClassVar[bool] = False  # noise on the local model, not on the gradient
-    requirements: ClassVar[Requirements] = Requirements(
-        privacy=KEEPS_PRIVACY,
-        predictor=AFFINE,
-        over_samples=UNMIXED_ROWS,
-        over_clients=FIXED_WEIGHTS,
-        loss=SMOOTH,
-        regulariser=CONVEX_PROX,
-        rows=PUBLIC_WEIGHTS,
-        engine=SYNCHRONOUS,
-    )
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-
-
-def check_settings(it: Settings) -> None:
-    """Raise on settings out of range."""
-    check_choice(
-        it,
-        mechanism=tuple(MECHANISMS),
-        update=("trust", "prox", "exact"),
-        radius=(None, *RADII),
-        region=("linf", "l2"),
-        noise=(None, "secure", "simulation"),
-        sensitivity=("clip", "published" if it.output else "local-unsafe"),
-    )
-    _check_numbers(it)
-    if not isinstance(it.average, bool | np.bool_):
-        raise ValueError(f"average must be True or False, got {it.average!r}.")
-    if (it.sensitivity != "clip") != (it.local_epsilon is not None):
-        raise ValueError(
-            f'sensitivity="{it.sensitivity}" and local_epsilon={it.local_epsilon} do not go'
-            " together: as published (no guarantee) an epsilon of one iteration is needed; else"
-            " leave both and state a total: Problem(privacy=Budget(epsilon, delta))."
-        )
-
-
-def _check_numbers(it: Settings) -> None:
-    """Raise on numbers out of range."""
-    if not (number(it.max_rounds) and it.max_rounds % 1 == 0 and it.max_rounds <= MOST_ROUNDS):
-        raise ValueError(
-            f"max_rounds must be a whole number >= 1 and at most {MOST_ROUNDS:,}, got"
-            f" {it.max_rounds!r}: the budget is spread over it."
-        )
-    # runs are equal whatever the type of this number
-    object.__setattr__(it, "max_rounds", int(it.max_rounds))
-    names = ("clip", "bound", "scaling", "local_epsilon", "rho")
-    for name in names[:-1] if callable(it.rho) else names:
-        value = getattr(it, name)
-        if value is not None and not number(value):
-            raise ValueError(f"{name} must be a number > 0, got {value!r}.")
-    if it.eta is not None and not callable(it.eta):
-        raise ValueError(
-            f"eta must be a function of t, got {it.eta!r}: for another factor use scaling."
-        )
-    if not (it.tol == 0 or number(it.tol)):
-        raise ValueError(f"tol must be a number >= 0, got {it.tol!r}.")
-
-
-def check_guarantee(it: Settings, problem: Problem, fed: Federation | Metadata | None) -> None:
-    """Raise where gradients of rows cannot be bounded, or the privacy guarantee would fail."""
-    private = problem.privacy is not None
-    if private and fed is not None:
-        _check_columns(fed)
-    if it.update == "exact" and (private or it.sensitivity != "clip"):
-        raise ValueError(
-            'update="exact" has no bounded sensitivity: use it without privacy, or "prox" or'
-            ' "trust".'
-        )
-    if private:
-        _check_sensitivity(it, problem.loss)
-        if type(problem.predictor) not in (Linear, Softmax):
-            raise ValueError(
-                f"a private model is Linear() or Softmax(), got {problem.predictor!r}: of other"
-                " models no gradient of a row is known to be bounded."
-            )
-
-
-def _check_columns(fed: Federation | Metadata) -> None:
+def check_columns(fed: Federation | Metadata) -> None:
     """Raise where scales and categories of the features come from private rows."""
     if fed.fitted:
         raise ValueError(
@@ -182,21 +55,16 @@ def _check_columns(fed: Federation | Metadata) -> None:
         )
 
 
-def _check_sensitivity(it: Settings, loss: Loss) -> None:
+def check_sensitivity(clip: float | None, bound: float | None, mechanism: str, loss: Loss) -> None:
     """Raise where nothing bounds how far one row moves a client's gradient."""
-    if it.sensitivity != "clip":
-        raise ValueError(
-            f'sensitivity="{it.sensitivity}" keeps no budget: leave privacy out of the problem, or'
-            " clip."
-        )
-    if it.clip is not None:
+    if clip is not None:
         return
-    if it.bound is not None and not math.isfinite(loss.lipschitz):
+    if bound is not None and not math.isfinite(loss.lipschitz):
         raise ValueError(
             f"{type(loss).__name__} is not Lipschitz, so a bound on the rows does not bound"
             " gradients: give clip=...."
         )
-    if it.bound is None and it.mechanism == "laplace":
+    if bound is None and mechanism == "laplace":
         raise ValueError(
             "Laplace noise needs a declared l1 bound, and the features have none: give bound=..."
             " (on the l1 norm of a row, enforced) or clip=... (on that of a gradient), or use"
@@ -316,9 +184,4 @@ def default_rho(plan: Mechanism) -> float:
     P, d, laplace = len(plan.weight), plan.features, plan.kind == "laplace"
     # the l2 sensitivity of a row
     reach = float(plan.sensitivity.max() / plan.weight.max()) / (math.sqrt(d) if laplace else 1.0)
-    noise = (
-        plan.multiplier
-        * math.sqrt(float((plan.sensitivity**2).sum()))
-        * (math.sqrt(2.0) if laplace else 1.0)
-    )
-    return max(reach / LONGEST, noise * math.sqrt(d * plan.rounds) / WANDER) / P
+    return max(reach / LONGEST, plan.deviation * math.sqrt(d * plan.rounds) / WANDER) / P

@@ -1,0 +1,188 @@
+"""A client's noisy gradient: what all private methods answer with, and the keys of its noise.
+
+A client's rows reach an answer through one clipped gradient with noise, a_p sum_i clip(l'(z_p)) +
+xi_p, and through nothing else. Who uses it, and where it is taken, is the method's business.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Annotated, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate.algorithms.federated.private_admm.float_gradient import Rows
+from quorate.algorithms.federated.private_admm.integer_gradient import IntegerRows
+from quorate.algorithms.federated.private_admm.mechanism import Mechanism
+from quorate.arrays import Array, Block, Streams
+from quorate.codec import Form
+from quorate.privacy.budget import BudgetSpentError
+from quorate.privacy.discrete_noise import Kind, add_noise
+from quorate.problem.problem import Problem
+from quorate.rounds import record
+
+# clients are summed in so many groups; the number is fixed, so that threads do not change the sums
+GROUPS = 8
+ALONE = 10_000_000  # fewer multiplications are done before several threads have started
+
+
+@record
+class NoiseKeys:
+    """What a client keeps so that no noise is used twice, and no answer is one too many."""
+
+    answered: Annotated[Array, Form("n")]  # rounds
+    # the key of its noise, and a digest of all it was asked; (n, 0) in simulations
+    secret: Annotated[NDArray[np.uint8], Form("n, 32|0")]
+    asked: Annotated[NDArray[np.uint8], Form("n, 32|0")]
+
+
+Memory = TypeVar("Memory", bound=NoiseKeys)
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What the clients of a block are asked, as far as their gradients and noise depend on it.
+
+    Attributes
+    ----------
+    models : (n, D) where every client takes its gradient
+    asked : (n, 32) a digest of all that each client was asked so far, this question the last; in a
+        simulation, of this question's settings alone
+    scale : of the noise, relative to the plan
+    """
+
+    models: Array
+    asked: NDArray[np.uint8]
+    scale: float
+
+    @classmethod
+    def of(
+        cls,
+        mechanism: Mechanism,
+        memory: NoiseKeys,
+        models: Array,
+        told: Array,
+        numbers: tuple[float, ...],
+        scale: float = 1.0,
+    ) -> Question:
+        """The question with the model that the clients were ``told`` (D,) and public numbers."""
+        words = _about(mechanism, (*numbers, scale))
+        if memory.secret.size:
+            words += np.ascontiguousarray(told).tobytes()
+        latest = hashlib.blake2b(words, digest_size=32).digest()
+        each = [hashlib.blake2b(past.tobytes() + latest, digest_size=32) for past in memory.asked]
+        asked = [np.frombuffer(digest.digest(), np.uint8) for digest in each]
+        return cls(models, np.array(asked), scale)
+
+
+def _about(mechanism: Mechanism, numbers: tuple[float, ...]) -> bytes:
+    """The settings that the noise depends on, so that other runs of a ledger have other noise.
+
+    In a simulation, runs on other rows or with another loss under the same settings and seed have
+    the same noise, which can be subtracted.
+    """
+    it = mechanism
+    plan = it.multiplier, it.clip, it.bound, it.output, it.rounds, it.place
+    return (
+        str(it.kind).encode() + np.array([*plan, *numbers], float).tobytes() + it.weight.tobytes()
+    )
+
+
+def new_keys(mechanism: Mechanism, n: int) -> tuple[Array, NDArray[np.uint8], NDArray[np.uint8]]:
+    """The first ``NoiseKeys`` of n clients, with a key of the noise from the system."""
+    length = 32 if mechanism.source == "secure" and mechanism.kind else 0
+    secret = np.frombuffer(os.urandom(length * n), np.uint8).reshape(n, length)
+    return np.zeros(n), secret, np.zeros_like(secret)
+
+
+def answered(memory: Memory, question: Question, **changes: Array) -> Memory:
+    """The memory of clients once they have answered the question, with what else has changed."""
+    asked = question.asked if memory.secret.size else memory.asked
+    return replace(memory, answered=memory.answered + 1, asked=asked, **changes)
+
+
+def check_question(
+    mechanism: Mechanism, memory: NoiseKeys, scale: float, well_formed: bool
+) -> None:
+    """Refuse a question that the budget does not pay for, before anything is released."""
+    if not mechanism.kind:
+        return
+    if (memory.answered >= mechanism.rounds).any():
+        raise BudgetSpentError(
+            f"the budget pays for {mechanism.rounds} answers, and all are released: another one"
+            " would overspend. Nothing was released."
+        )
+    if not mechanism.caveat and scale != 1:
+        raise ValueError(
+            f"the server asks for {scale} times the noise that was planned: nothing was released."
+        )
+    if not well_formed:
+        raise ValueError(
+            "the server's question is not of finite numbers > 0: nothing was released."
+        )
+
+
+def each_of(serve: Callable[[int], None], groups: int, work: int) -> None:
+    """Serve every group, in threads where the work of so many multiplications is worth them."""
+    from numba import config
+
+    threads = min(groups, config.NUMBA_NUM_THREADS)  # pyright: ignore[reportAttributeAccessIssue]
+    if threads == 1 or work < ALONE:
+        for group in range(groups):
+            serve(group)
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(serve, range(groups)))
+
+
+def noisy_gradients(
+    problem: Problem,
+    mechanism: Mechanism,
+    memory: NoiseKeys,
+    question: Question,
+    data: Block,
+    rng: Streams,
+) -> Callable[[int], tuple[Array, float]]:
+    """f_p' + xi_p of a client of the block by its position, and the scale of xi_p."""
+    weight = mechanism.weight[data.index]
+    scale = question.scale * mechanism.multiplier * mechanism.sensitivity[data.index]
+    if mechanism.exact:
+        unit, noise = mechanism.unit[data.index], mechanism.noise
+
+        def on_grid(i: int) -> tuple[Array, float]:
+            rows = IntegerRows.of(problem, mechanism, data, i)
+            total = rows.gradient(problem, mechanism, question.models[i])
+            if noise:
+                key = _key(memory, question, rng, i)
+                add_noise(cast(Kind, mechanism.kind), noise, key, total)
+            return unit[i] * total, scale[i]
+
+        return on_grid
+    rows = Rows.of(problem, mechanism, data)
+
+    def in_floats(i: int) -> tuple[Array, float]:
+        g, largest = rows.gradient(problem, mechanism, question.models[i], data, i)
+        size = mechanism.multiplier * weight[i] * largest if mechanism.unsafe else scale[i]  # (20)
+        if not size > 0:
+            return weight[i] * g, 0.0
+        seed = int.from_bytes(_key(memory, question, rng, i)[:16], "little")
+        own = np.random.Generator(np.random.Philox(key=seed))
+        draw = own.laplace if mechanism.kind == "laplace" else own.normal
+        return weight[i] * g + draw(scale=size, size=len(g)), size
+
+    return in_floats
+
+
+def _key(memory: NoiseKeys, question: Question, rng: Streams, i: int) -> bytes:
+    """The key of client i's noise for what it was asked, and for nothing else.
+
+    The same questions get the same answer, so that a round may be repeated; others never meet the
+    same noise, which could be subtracted.
+    """
+    secret, asked = memory.secret[i].tobytes() or rng(i).bytes(32), question.asked[i].tobytes()
+    return hashlib.blake2b(asked, key=secret, digest_size=32, person=b"quorate noise").digest()

@@ -1,0 +1,277 @@
+"""What all methods with noisy answers share: their budget, the plan of their noise, their ledger.
+
+The user states the total (epsilon, delta); the gradient of every row is clipped, and the noise of
+an answer follows from both and the number of rounds. What a method asks its clients for, and makes
+of their answers, is its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from quorate.algorithms.federated.private_admm.integer_gradient import in_single_precision
+from quorate.algorithms.federated.private_admm.mechanism import Mechanism
+from quorate.algorithms.federated.private_admm.penalty import number
+from quorate.algorithms.federated.private_admm.settings import (
+    FIXED_WEIGHTS,
+    PUBLIC_WEIGHTS,
+    SYNCHRONOUS,
+    UNMIXED_ROWS,
+    ClientSizes,
+    check_columns,
+    check_sensitivity,
+    default_clip,
+    row_weights,
+    sizes,
+    steepest,
+)
+from quorate.algorithms.method import Method
+from quorate.algorithms.requirements import (
+    AFFINE,
+    CONVEX_PROX,
+    KEEPS_PRIVACY,
+    SMOOTH,
+    Requirements,
+)
+from quorate.algorithms.settings import check_choice
+from quorate.arrays import Array
+from quorate.data.federation import Federation
+from quorate.privacy.accounting import MECHANISMS, MOST_ROUNDS, Release, noise_for
+from quorate.privacy.budget import Budget
+from quorate.privacy.ledger import Ledger
+from quorate.problem.metadata import Metadata
+from quorate.problem.predictors.affine import Linear, Softmax
+from quorate.problem.problem import Problem
+from quorate.rounds import Round
+
+SOURCES = {
+    "secure": ", made from keys that the clients drew",
+    "simulation": (
+        ", made from the seed: a simulation, as whoever has the seed, or two runs of it, can"
+        " subtract it"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class PrivateMethod(Method):
+    """The base of the methods that keep a budget; `PrivateADMM` says what the parameters are."""
+
+    max_rounds: int = 100
+    mechanism: str = "gaussian"
+    clip: float | None = None
+    bound: float | None = None
+    if TYPE_CHECKING:  # fields of the subclasses, after their own: checkpoints state them in order
+        noise: str | None = None
+        start: Array | None = None
+        problem: Problem | None = None
+        plan: Mechanism | None = None
+    private: ClassVar[bool] = True
+    output: ClassVar[bool] = False  # noise on the local model, not on the gradient
+    requirements: ClassVar[Requirements] = Requirements(
+        privacy=KEEPS_PRIVACY,
+        predictor=AFFINE,
+        over_samples=UNMIXED_ROWS,
+        over_clients=FIXED_WEIGHTS,
+        loss=SMOOTH,
+        regulariser=CONVEX_PROX,
+        rows=PUBLIC_WEIGHTS,
+        engine=SYNCHRONOUS,
+    )
+
+    def __post_init__(self) -> None:
+        check_choice(self, mechanism=tuple(MECHANISMS), noise=(None, "secure", "simulation"))
+        T = self.max_rounds
+        if not (number(T) and T % 1 == 0 and T <= MOST_ROUNDS):
+            raise ValueError(
+                f"max_rounds must be a whole number >= 1 and at most {MOST_ROUNDS:,}, got {T!r}:"
+                " the budget is spread over it."
+            )
+        # runs are equal whatever the type of this number
+        object.__setattr__(self, "max_rounds", int(T))
+        self._check_positive("clip", "bound")
+
+    def _check_positive(self, *names: str) -> None:
+        for name in names:
+            value = getattr(self, name)
+            if value is not None and not number(value):
+                raise ValueError(f"{name} must be a number > 0, got {value!r}.")
+
+    # -- what a method adds ------------------------------------------------------------------------
+
+    def ask(self, w: Array, t: int) -> Round:
+        """The request of round t."""
+        raise NotImplementedError
+
+    def answer_alike(self, dimension: int) -> Any:
+        """An answer of zeros, as large as every client's."""
+        raise NotImplementedError
+
+    def public_row(self, message: Any) -> dict[str, float]:
+        """What the history says of a round with this request, as far as that is public."""
+        raise NotImplementedError
+
+    def schedules(self) -> list[float]:
+        """The values of the functions of t in all rounds; empty where there are none."""
+        return []
+
+    @property
+    def unguaranteed(self) -> str:
+        """The setting because of which there is no guarantee; empty where there is one."""
+        return ""
+
+    @property
+    def caveat(self) -> str:
+        """Why there is no guarantee; empty where there is one."""
+        return ""
+
+    # -- before anything runs ----------------------------------------------------------------------
+
+    def check_problem(self, problem: Problem, fed: Federation | Metadata | None) -> None:
+        """Raise ``ValueError`` where the settings would not keep the problem's budget."""
+        if problem.privacy is None:
+            return
+        if fed is not None:
+            check_columns(fed)
+        if self.unguaranteed:
+            raise ValueError(
+                f"{self.unguaranteed} keeps no budget: leave privacy out of the problem, or clip."
+            )
+        check_sensitivity(self.clip, self.bound, self.mechanism, problem.loss)
+        if type(problem.predictor) not in (Linear, Softmax):
+            raise ValueError(
+                f"a private model is Linear() or Softmax(), got {problem.predictor!r}: of other"
+                " models no gradient of a row is known to be bounded."
+            )
+
+    def planned(self, problem: Problem, fed: ClientSizes, spent: Sequence[Release] = ()) -> Self:
+        """The method with the noise that keeps all rounds, after ``spent``, within the budget."""
+        budget, weight = problem.privacy, row_weights(problem, fed)
+        bound = math.inf if self.bound is None else float(self.bound)
+        if budget is None:
+            kind, multiplier, clip, sensitivity = self._without_budget(fed)
+        else:
+            kind = self.mechanism
+            clip = min(self._clip(problem, fed), steepest(problem, kind, bound))
+            multiplier = noise_for(budget, self.max_rounds, kind, spent)
+            sensitivity = budget.spread * clip * weight
+        plan = Mechanism(
+            kind=kind,
+            multiplier=multiplier,
+            clip=clip,
+            bound=bound,
+            sensitivity=sensitivity,
+            weight=weight,
+            rounds=self.max_rounds,
+            source=self.noise or ("simulation" if budget is None else "secure"),
+            unsafe=self._unsafe,
+            caveat=self.caveat,
+            output=self.output,
+            features=fed.n_features,
+            spread=1.0 if budget is None else budget.spread,
+            single=in_single_precision(problem, self.mechanism, fed.n_features),
+        )
+        return replace(self, problem=problem, plan=plan)
+
+    def _without_budget(self, fed: ClientSizes) -> tuple[str | None, float, float, Array]:
+        """Kind and multiplier of the noise, clip and sensitivity where no budget is stated."""
+        return None, 0.0, self.clip or math.inf, np.zeros(fed.n_clients)
+
+    @property
+    def _unsafe(self) -> bool:
+        """Whether the noise follows the data at hand."""
+        return False
+
+    def _clip(self, problem: Problem, fed: ClientSizes) -> float:
+        """The norm to which a row's gradient is shortened; inf where the rows' bound is enough."""
+        if self.clip is not None:
+            return self.clip
+        return math.inf if self.bound is not None else default_clip(fed.n_features)
+
+    def at_client(self, problem: Problem, data: Metadata) -> Self:
+        """The method with the noise that the server told, where it is as much as the budget needs;
+        all else of the plan is the client's own.
+        """
+        self.check_problem(problem, data)
+        told, planned = self._plan, replace(self, plan=None).planned(problem, data)
+        if told.multiplier < planned._plan.multiplier * (1 - 1e-12):
+            raise ValueError(
+                f"the server plans noise of {told.multiplier:.6g} times the sensitivity, and the"
+                f" budget needs {planned._plan.multiplier:.6g}: nothing was released. State the"
+                " same budget and rounds at the server."
+            )
+        public = {"multiplier": told.multiplier, "place": told.place, "engine": told.engine}
+        return replace(planned, plan=replace(planned._plan, **public))
+
+    # -- what it has cost --------------------------------------------------------------------------
+
+    def releases(self, rounds: int) -> tuple[Release, ...]:
+        """The releases of one client after ``rounds`` answers."""
+        plan = self._plan
+        if plan.kind is None or plan.caveat or not rounds:
+            return ()
+        return (Release(plan.kind, plan.multiplier, rounds),)
+
+    def ledger(
+        self,
+        fed: Federation | Metadata,
+        answered: Sequence[int],
+        before: Mapping[str, tuple[Release, ...]],
+    ) -> Ledger | None:
+        """The privacy ledger: what every client released in so many answers."""
+        problem, plan = self._problem, self._plan
+        budget = problem.privacy or self._stated_anyway
+        if budget is None:
+            return None
+        spent = {name: self.releases(k) for name, k in zip(fed.names, answered, strict=True)}
+        public = dict(zip(fed.names, sizes(problem, fed), strict=True))
+        words = (
+            f"{plan.kind} noise of {plan.multiplier:.4g} times the sensitivity in each of"
+            f" {max(answered)} rounds"
+        )
+        words += SOURCES[plan.source]
+        # sorted, because the order of their first rows would reveal something about those rows
+        names = sorted(fed.names)
+        return Ledger(
+            budget,
+            {c: spent[c] for c in names},
+            {**before},
+            {c: public[c] for c in names},
+            words,
+            plan.caveat,
+            simulated=plan.source == "simulation",
+        )
+
+    @property
+    def _stated_anyway(self) -> Budget | None:
+        """A budget for the ledger of a run with noise that keeps none."""
+        return None
+
+    def _ended(self, t: int) -> str:
+        if self._plan.kind is None:
+            return f"all {t} rounds are done; no test of optimality is made."
+        return (
+            f"all {t} rounds over which the budget is spread are done; to say how near the optimum"
+            " is would cost more."
+        )
+
+    def _start(self, D: int) -> Array:
+        return np.zeros(D) if self.start is None else np.asarray(self.start, float)
+
+    @property
+    def _size(self) -> int:
+        return self._problem.predictor.dimension(self._plan.features)
+
+    @property
+    def _plan(self) -> Mechanism:
+        if self.plan is None:
+            raise ValueError(
+                f"{type(self).__name__} has no noise planned yet: run it through"
+                " quorate.solve(problem, ...)."
+            )
+        return self.plan
