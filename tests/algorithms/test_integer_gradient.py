@@ -17,8 +17,8 @@ from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
 from quorate.arrays import Block
 from quorate.data.federation import Federation
 from quorate.privacy.budget import Budget
-from quorate.problem.losses import Multinomial
-from quorate.problem.predictors.affine import Softmax
+from quorate.problem.losses import Logistic, Multinomial, SmoothHinge
+from quorate.problem.predictors.affine import Linear, Softmax
 from quorate.problem.problem import Problem
 
 # rows, features, classes; tiles of 96, of a vector of columns or more, and more classes than one
@@ -152,6 +152,32 @@ def test_rows_beyond_all_numbers_count_for_nothing_and_huge_ones_for_the_clip(
             if not np.isfinite(odd):
                 assert norm == 0
     assert np.abs(plain).max() > 0
+
+
+@pytest.mark.parametrize("thin", [False, True])
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+@pytest.mark.parametrize("loss", ["multinomial", "logistic", "smooth hinge"])
+def test_the_shortest_and_the_longest_rows_count_for_no_more_than_the_clip(loss, mechanism, thin):
+    """Without an intercept, and where a factor that brings them onto the grid is no number."""
+    rng = np.random.default_rng(0)
+    function = {"multinomial": Multinomial(), "logistic": Logistic(), "smooth hinge": SmoothHinge()}
+    predictor = Softmax(intercepts=False) if loss == "multinomial" else Linear(intercept=False)
+    problem = Problem(function[loss], predictor, privacy=Budget(2.0, 1e-4, sizes=9))
+    fed = Federation(("a",), (rng.standard_normal((2, 3)),), (np.array([0, 1]),))
+    problem, fed = problem.at(fed)
+    it, v = plan(problem, fed, mechanism=mechanism), rng.standard_normal(6)
+    for length in (5e-324, 1e-310, 1e-305, 1e-150, 1e20, 1e30, 1e38, 1e41, 1e100, 1e160, 1e307):
+        for x in np.array([[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0], [1.0, -1.0, 1.0]]) * length:
+            X = sparse.csr_array(x[None]) if thin else x[None, None]
+            for y in np.unique(fed.y[0]).astype(float):
+                data = Block(X, np.array([[y]]), np.ones((1, 1)), np.array([0]), ("a",))
+                for model in (v, v * 1e-160, v * 740 / length if length > 1e-300 else v):
+                    model = model[: problem.predictor.dimension(3)]
+                    one = [int(entry) for entry in total(problem, it, data, model)]
+                    if mechanism == "laplace":
+                        assert sum(map(abs, one)) <= it.steps
+                    else:
+                        assert sum(entry * entry for entry in one) <= it.steps**2
 
 
 def test_a_long_row_that_is_badly_classified_attains_the_clip():

@@ -33,7 +33,11 @@ TILE = 96  # rows whose sum single precision holds exactly: 96 SINGLE < 2^24
 WHOLE = 16  # a client's rows are a multiple of it, so that vectors have no other end
 LANES = 16  # columns of a product in single precision, of which eight are enough in double
 MANY = 2**18  # entries of a tile in double precision
+MOST = 2**24  # sparse rows whose sum double precision holds exactly: 2^24 FINE < 2^53
 STEEP = 1e100  # larger gradients, also infinite ones, count as this large
+# Shorter rows, and residuals in single (their squares) or double precision, count for nothing: the
+# factors that bring them onto the grid may be no numbers.
+SHORT, FLAT, FLAT_SQUARE = 1e-300, 1e-150, 1e-30
 
 
 def in_single_precision(problem: Problem, kind: str, features: int) -> bool:
@@ -52,7 +56,8 @@ class IntegerRows:
     U : (m, d) integers as floats, or CSR; an intercept's 1 is the last column. Rows of zeros make m
         a multiple of WHOLE
     y : (m,) targets
-    length : (m,) ||x|| after it is shortened to the bound; 0 for rows that are not finite
+    length : (m,) ||x|| after it is shortened to the bound; 0 for rows that are not finite, or
+        shorter than SHORT
     size : (m,) ||u||^2, for l1 ||u||
     """
 
@@ -111,9 +116,9 @@ class IntegerRows:
     def _summed(self, loss: Loss, mechanism: Mechanism, Z: Array) -> NDArray[np.int64]:
         (m, d), K = self.U.shape, Z.shape[1]
         thin = not isinstance(self.U, np.ndarray)
-        count = m if thin else max(1, MANY // (d * WHOLE)) * WHOLE
+        count = MOST if thin else max(1, MANY // (d * WHOLE)) * WHOLE
         total = np.zeros(Z.shape, np.int64)
-        for first in range(0, m, max(count, 1)):
+        for first in range(0, m, count):
             here = slice(first, min(first + count, m))
             U = self.U[here] if thin else self.U[here].astype(float)
             length = self.length[here]
@@ -143,8 +148,9 @@ def _quantised(
     """The residuals r (m, K) on the grid, so short that no row's gradient exceeds ``steps``."""
     manhattan, steps = mechanism.norm == L1, mechanism.steps
     norm = np.abs(r).sum(1) if manhattan else np.sqrt((r * r).sum(1))
-    most = np.minimum(length, np.divide(mechanism.clip, norm, where=norm > 0, out=length.copy()))
-    q = np.rint(r * (most * (steps / (mechanism.clip * mechanism.direction)))[:, None])
+    with np.errstate(all="ignore"):
+        most = np.where(norm > FLAT, np.minimum(length / mechanism.clip, 1 / norm), 0.0)
+    q = np.rint(r * (most * (steps / mechanism.direction))[:, None])
     limit = steps if manhattan else steps * steps
     while True:
         whole = q.astype(np.int64)
@@ -173,7 +179,7 @@ def _directions(values, starts, norm, bound, one, grid, u, ones, length, size):
         factor = bound / long if long > bound else 1.0
         short = factor * long if long > bound else long
         whole = short + one if norm == L1 else math.hypot(short, one)
-        if not 0 < whole < np.inf:
+        if not SHORT < whole < np.inf:
             whole, factor = 0.0, 0.0
         over = grid / whole if whole > 0 else 0.0
         counted = np.int64(0)
@@ -214,7 +220,8 @@ def _softmax_residuals(S, K, y, length, size, clip, steps, grid):
         for k in range(K):
             norm += S[i, k] * S[i, k]
         long = length[i] * math.sqrt(norm)
-        finite = long < np.inf  # a row whose predictions are not counts for nothing
+        # a row whose predictions are not finite counts for nothing
+        finite = long < np.inf and norm > FLAT_SQUARE
         most = length[i] * (clip / long if long > clip else 1.0)
         shrink = S.dtype.type(most * steps / (clip * grid) if finite else 0.0)
         square = zero
