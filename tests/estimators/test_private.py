@@ -13,6 +13,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from private_cases import answer_alike
 from scipy.sparse import csr_array
 from sklearn import config_context
 from sklearn.base import clone
@@ -310,12 +311,7 @@ def alike(request, monkeypatch):
     rows are.
     """
     noise = request.param
-
-    def gradient(self, problem, mechanism, v):
-        return np.rint(1e6 * np.cos(np.arange(len(v)))).astype(int)
-
-    monkeypatch.setattr(private_client.IntegerRows, "gradient", gradient)
-    monkeypatch.setattr(private_client.os, "urandom", lambda size: b"7" * size)
+    answer_alike(monkeypatch)
 
     def fit(X, y, groups, **settings):
         model = PrivateClassifier(rounds=3, noise=noise, random_state=3, **settings)

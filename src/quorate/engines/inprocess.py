@@ -1,7 +1,9 @@
 """The engine that runs every client in this process, in one of three ways that give the same
 numbers.
 
-- "blocks": clients in size-sorted padded blocks, one NumPy call for a block; the fastest.
+- "blocks": clients in size-sorted padded blocks, one NumPy call for a block; the fastest. A
+  private run is computed as "each": the last digits of a sum over a block would follow the order
+  of the true sizes.
 - "each": one client after the other, in order.
 - "bytes": as "each", with every message and upload through the codec, as over a wire; bitwise equal
   to "each".
@@ -165,7 +167,7 @@ class _Job:
         self.engine, self.algorithm, self.seed = engine, algorithm, seed
         self.clients = tuple(map(str, federation.clients))
         self.n = len(self.clients)
-        together = engine.mode == "blocks"
+        together = engine.mode == "blocks" and not algorithm.private
         here = rows_here(federation)
         self.blocks = (
             here.blocks(engine.block_size) if together else [here.block(i) for i in range(self.n)]
