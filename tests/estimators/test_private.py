@@ -285,7 +285,9 @@ def test_a_grid_search_is_charged_fit_by_fit(clinics, tmp_path, total):
     X, y, groups = clinics
     book = tmp_path / "book.json"
     model = PrivateClassifier(total, 1e-6, rounds=3, book=book, spend=0.4, random_state=0)
-    search = GridSearchCV(model, {"clip": [0.5, 1.0]}, cv=WithinClients(2), error_score="raise")
+    search = GridSearchCV(
+        model, {"clip": [0.5, 1.0]}, cv=WithinClients(2, by_row=True), error_score="raise"
+    )
     with config_context(enable_metadata_routing=True):
         if total > 2:
             search.fit(X, y, groups=groups)
