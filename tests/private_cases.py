@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 from problems import PLAIN, SOFTMAX
 from scipy import sparse
 
+from quorate.algorithms.federated.private_admm import noisy_gradient
 from quorate.data.federation import Federation
 from quorate.privacy.budget import Budget
 from quorate.problem.losses import Exponential, Huber, Logistic, Multinomial, SmoothHinge, Squared
@@ -81,3 +83,13 @@ def planned(algorithm: Any, problem: Problem, fed: Federation) -> tuple[Any, Fed
         configure(algorithm, concrete, data, None, None, None, None).planned(concrete, data),
         data,
     )
+
+
+def answer_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows' clipped gradients, all that may be noised, are the same whatever the rows are."""
+
+    def gradient(self, problem, mechanism, v):
+        return np.rint(1e6 * np.cos(np.arange(len(v)))).astype(int)
+
+    monkeypatch.setattr(noisy_gradient.IntegerRows, "gradient", gradient)
+    monkeypatch.setattr(noisy_gradient.os, "urandom", lambda size: b"7" * size)

@@ -2,19 +2,22 @@ import math
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import sklearn
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 from scipy.special import ndtri
 from sklearn import model_selection
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from quorate.data.federation import Federation
 from quorate.estimators import (
     MissingGroupsWarning,
+    PrivateClassifier,
     RobustClassifier,
     RobustRegressor,
     worst_client_accuracy,
@@ -103,6 +106,67 @@ def test_within_clients_streams_belong_to_the_clients():
         test for _, test in WithinClients(4, random_state=1).split(np.zeros(120), None, GROUPS)
     ]
     assert any(a.tolist() != b.tolist() for a, b in zip(one, other, strict=True))
+
+
+def test_by_row_a_row_more_or_less_moves_no_other():
+    rng = np.random.default_rng(2)
+    X, y = rng.standard_normal((300, 3)), rng.integers(0, 2, 300)
+    groups = np.repeat(["a", "b", "c"], 100)
+    splitter = WithinClients(4, by_row=True)
+
+    def folds(X, y, groups, **more):
+        splits = splitter.split(X, y, groups, **more)
+        found = np.full(len(y), -1)
+        for k, (train, test) in enumerate(splits):
+            assert sorted([*train, *test]) == [*range(len(y))]
+            assert (found[test] == -1).all()
+            found[test] = k
+        return found
+
+    base = folds(X, y, groups)
+    assert (np.abs(np.bincount(base) - 75) < 30).all()  # hashes: four deviations of 7.5
+    for at in (0, 150, 299):
+        rest = np.arange(300) != at
+        np.testing.assert_array_equal(folds(X[rest], y[rest], groups[rest]), base[rest])
+        more = folds(
+            np.insert(X, at, [9.0, 0.0, 1.5], 0), np.insert(y, at, 1), np.insert(groups, at, "new")
+        )
+        np.testing.assert_array_equal(np.delete(more, at), base)
+    # the same rows as texts, in a table of mixed columns, sparse, in doubles, in another order
+    order = rng.permutation(300)
+    for other in (csr_array(X), pd.DataFrame(X), X.tolist()):
+        np.testing.assert_array_equal(folds(other, y, groups), base)
+    np.testing.assert_array_equal(folds(X[order], y[order] * 1.0, groups[order]), base[order])
+    table = pd.DataFrame({"age": [*range(300)], "town": [f"t{k % 7}" for k in range(300)]})
+    one = folds(table, y, groups)
+    larger = pd.concat([table, pd.DataFrame({"age": [0.5], "town": [None]})], ignore_index=True)
+    two = folds(larger, np.append(y, 0), np.append(groups, "a"))
+    np.testing.assert_array_equal(two[:300], one)
+    # a target more makes others doubles or texts of another length
+    np.testing.assert_array_equal(
+        folds(np.vstack([X, X[:1]]), np.append(y, 0.5), np.append(groups, "a"))[:300], base
+    )
+    # equal rows are together, at all clients; another seed draws other folds
+    twice = folds(np.vstack([X, X]), np.append(y, y), np.append(groups, groups[::-1]))
+    np.testing.assert_array_equal(twice, np.append(base, base))
+    splitter = WithinClients(4, by_row=True, random_state=1)
+    assert (folds(X, y, groups) != base).mean() > 0.5
+    who = np.arange(300) // 3
+    by_person = folds(X, y, groups, persons=who)
+    assert all(len({*by_person[who == one]}) == 1 for one in range(100))
+    np.testing.assert_array_equal(folds(X[3:], y[3:], groups[3:], persons=who[3:]), by_person[3:])
+
+
+def test_cross_validation_of_private_models_splits_by_row():
+    model = PrivateClassifier(8.0, 1e-2, rounds=2, sizes=40, random_state=0)
+    splits = [*WithinClients(2, by_row=True).split(X, Y, GROUPS)]
+    for estimator in (model, make_pipeline(FunctionTransformer(), model)):
+        found = cross_validate(
+            estimator, X, Y, groups=GROUPS, cv=2, return_indices=True, scoring="accuracy"
+        )
+        for k, (train, test) in enumerate(splits):
+            assert found["indices"]["train"][k].tolist() == train.tolist()
+            assert found["indices"]["test"][k].tolist() == test.tolist()
 
 
 def test_within_clients_errors():

@@ -16,7 +16,8 @@ from sklearn.base import BaseEstimator
 from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils.validation import _num_samples
 
-from quorate.arrays import Features, stream
+from quorate.arrays import Features, is_number, stream
+from quorate.data.declared_schema import drawn
 from quorate.data.persons import draw, shared
 from quorate.data.validation import grouped
 from quorate.estimators.rows import Groups
@@ -71,14 +72,27 @@ class WithinClients(BaseCrossValidator):
     ----------
     n_splits : number of folds, >= 2
     shuffle : deal in random order, or else in turn
-    random_state : seed of ``shuffle``, an integer; streams are the clients' own: a new client moves
-        nobody else's rows
+    random_state : seed of ``shuffle`` and ``by_row``, an integer; streams are the clients' own: a
+        new client moves nobody else's rows
+    by_row : each row's fold follows from its own values, its target and the seed alone (with
+        ``persons`` from its person's name), so that a row more or less moves no other row. So it
+        has to be for private models: dealt folds would differ in many rows where the data differ in
+        one, and what the fits spend would say nothing. Equal rows are in one fold, also those of
+        several clients; folds are of about equal size and not dealt by class, and a client may be
+        without rows in a training set. ``cross_validate`` does it for `PrivateClassifier` by itself
     """
 
     # scikit-learn's protocol
     __metadata_request__split = {"groups": True, "persons": True}  # noqa: RUF012
 
-    def __init__(self, n_splits: int = 5, *, shuffle: bool = True, random_state: int = 0) -> None:
+    def __init__(
+        self,
+        n_splits: int = 5,
+        *,
+        shuffle: bool = True,
+        random_state: int = 0,
+        by_row: bool = False,
+    ) -> None:
         if n_splits < 2:
             raise ValueError(
                 f"n_splits must be >= 2, got {n_splits}: one fold leaves nothing to train on."
@@ -86,6 +100,7 @@ class WithinClients(BaseCrossValidator):
         self.n_splits = n_splits
         self.shuffle = shuffle
         self.random_state = random_state
+        self.by_row = by_row
 
     def get_n_splits(self, X: object = None, y: object = None, groups: object = None) -> int:
         """``n_splits``."""
@@ -102,7 +117,8 @@ class WithinClients(BaseCrossValidator):
         ``persons`` (n,) whose it is.
         """
         who = None if persons is None else np.asarray(persons).astype(str)
-        fold = self._folds(_num_samples(X), y, groups, who)
+        n = _num_samples(X)
+        fold = self._by_row(X, n, y, who) if self.by_row else self._folds(n, y, groups, who)
         for k in range(self.n_splits):
             if not (fold == k).any():
                 raise ValueError(
@@ -110,6 +126,24 @@ class WithinClients(BaseCrossValidator):
                     " lower n_splits."
                 )
             yield np.flatnonzero(fold != k), np.flatnonzero(fold == k)
+
+    def _by_row(
+        self, X: Features, n: int, y: ArrayLike | None, who: NDArray[Any] | None
+    ) -> NDArray[np.intp]:
+        """(n,) the fold in which each row is tested, from that row alone."""
+        if who is not None:
+            return np.array([int(draw(p, self.random_state) * self.n_splits) for p in who], np.intp)
+        # dtypes may follow other rows: a number is the same as a whole number and as a double
+        target = np.zeros(n) if y is None else np.asarray(y)
+        target = target.astype(float) if target.dtype.kind in "biuf" else target
+        rows: Any = X if hasattr(X, "tocsr") else np.asarray(X)
+        if rows.dtype.kind not in "biuf":
+            cells = np.asarray(rows, object).tolist()
+            texts = [[float(c) if is_number(c) else c for c in row] for row in cells]
+            joined = zip(texts, target.tolist(), strict=True)
+            target, rows = np.array([repr(each) for each in joined]), np.zeros((n, 0))
+        numbers = drawn(rows, target, self.random_state)
+        return np.array([number * self.n_splits >> 64 for number in numbers], np.intp)
 
     def _folds(
         self, n: int, y: ArrayLike | None, groups: Groups | None, who: NDArray[Any] | None
@@ -167,7 +201,8 @@ def cross_validate(
     estimator : an estimator, pipeline or search whose ``fit`` requests groups, such as
         `RobustClassifier`
     groups : (n,) the client of each row
-    by : "rows": every client in every fold (`WithinClients`), how well each client is served;
+    by : "rows": every client in every fold (`WithinClients`, of a `PrivateClassifier` with
+        ``by_row``), how well each client is served;
         "client": whole clients are held out (``GroupKFold``), how well a new client would be
     cv : number of folds, or a splitter (then ``by`` is not used)
     scoring : as in scikit-learn; None is accuracy and worst_client_accuracy (or r2), and
@@ -190,7 +225,8 @@ def cross_validate(
             f"by must be 'rows' (split every client) or 'client' (hold out whole ones), got {by!r}."
         )
     if isinstance(cv, int | np.integer):
-        cv = WithinClients(int(cv)) if by == "rows" else model_selection.GroupKFold(int(cv))
+        within = WithinClients(int(cv), by_row=_is_private(estimator))
+        cv = within if by == "rows" else model_selection.GroupKFold(int(cv))
     if scoring is None:
         overall = {"accuracy": "accuracy", "worst_client_accuracy": worst_client_accuracy}
         scoring = (overall if is_classifier(estimator) else {"r2": "r2"}) | {
@@ -205,3 +241,11 @@ def cross_validate(
         return model_selection.cross_validate(
             estimator, X, y, scoring=scoring, cv=cv, params=params, **settings
         )
+
+
+def _is_private(estimator: BaseEstimator) -> bool:
+    """Whether an estimator, or a step of it, is to be private."""
+    from quorate.estimators.private import PrivateClassifier
+
+    parts = (estimator, *estimator.get_params(deep=True).values())
+    return any(isinstance(part, PrivateClassifier) for part in parts)

@@ -41,6 +41,8 @@ def write_whole(
     beside = beside or path.with_name(path.name + ".tmp")
     try:
         with named_errors(path):
+            if destroy_old:  # what a process that died has left there
+                destroy(beside)
             _create(beside, data, mode, sync)
             os.replace(beside, path)
             if sync:
@@ -49,11 +51,15 @@ def write_whole(
                 _overwrite(old)
     except BaseException:
         with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
+            (destroy if destroy_old else _unlink)(beside)
         raise
     finally:
         if old is not None:
             os.close(old)
+
+
+def _unlink(path: Path) -> None:
+    path.unlink(missing_ok=True)
 
 
 def _create(path: Path, data: bytes, mode: int | None, sync: bool = True) -> None:

@@ -13,6 +13,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from private_cases import answer_alike
 from scipy.sparse import csr_array
 from sklearn import config_context
 from sklearn.base import clone
@@ -284,7 +285,9 @@ def test_a_grid_search_is_charged_fit_by_fit(clinics, tmp_path, total):
     X, y, groups = clinics
     book = tmp_path / "book.json"
     model = PrivateClassifier(total, 1e-6, rounds=3, book=book, spend=0.4, random_state=0)
-    search = GridSearchCV(model, {"clip": [0.5, 1.0]}, cv=WithinClients(2), error_score="raise")
+    search = GridSearchCV(
+        model, {"clip": [0.5, 1.0]}, cv=WithinClients(2, by_row=True), error_score="raise"
+    )
     with config_context(enable_metadata_routing=True):
         if total > 2:
             search.fit(X, y, groups=groups)
@@ -310,12 +313,7 @@ def alike(request, monkeypatch):
     rows are.
     """
     noise = request.param
-
-    def gradient(self, problem, mechanism, v):
-        return np.rint(1e6 * np.cos(np.arange(len(v)))).astype(int)
-
-    monkeypatch.setattr(noisy_gradient.IntegerRows, "gradient", gradient)
-    monkeypatch.setattr(noisy_gradient.os, "urandom", lambda size: b"7" * size)
+    answer_alike(monkeypatch)
 
     def fit(X, y, groups, **settings):
         model = PrivateClassifier(rounds=3, noise=noise, random_state=3, **settings)

@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import traceback
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from charged import Killed, T, at
 
+from quorate.algorithms.federated.private_admm import client as private_client
 from quorate.engines import inprocess
 from quorate.engines.checkpoint import CheckpointError, load, save
 from quorate.engines.client_part import ClientsCheckpoint, PartedFile, ServerCheckpoint
+from quorate.engines.engine import ClientError
 
 
 def seen_by(place):
@@ -58,6 +62,110 @@ def test_the_keys_that_the_clients_file_held_before_are_overwritten(place):
     place.solve(noise="secure", resume=True, watch=at(3))
     assert memory.secret[0].tobytes() in (place.folder / "run.clients").read_bytes()
     assert not any((place.folder / "witness").read_bytes())
+
+
+def drawn_keys(monkeypatch):
+    """Every key that is drawn from now on."""
+    keys, real = [], private_client.os.urandom
+
+    def urandom(n):
+        keys.append(real(n))
+        return keys[-1]
+
+    monkeypatch.setattr(private_client.os, "urandom", urandom)
+    return keys
+
+
+def holding(folder, keys):
+    """The files that hold one of the keys."""
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return [p.name for p in paths if any(k in p.read_bytes() for k in keys if len(k) == 32)]
+
+
+@pytest.mark.parametrize("end", [T + 1, 2], ids=["finished", "interrupted"])
+def test_keys_are_in_the_clients_file_until_the_last_answer(place, monkeypatch, end):
+    keys, found = drawn_keys(monkeypatch), []
+
+    def watch(row, state):
+        found.append(holding(place.folder, keys))
+        at(end)(row, state)
+
+    finished = place.solve(noise="secure", watch=watch).rounds == T
+    assert [each for each in found if each != ["run.clients"]] == []
+    assert holding(place.folder, keys) == ([] if finished else ["run.clients"])
+    again = place.solve(noise="secure", resume=True)
+    assert again.rounds == T
+    assert holding(place.folder, keys) == []
+    # what is kept of a finished run is enough to read it again
+    assert place.solve(noise="secure", resume=True).w.tobytes() == again.w.tobytes()
+
+
+def test_the_end_overwrites_the_keys_in_their_place(place, monkeypatch):
+    keys = drawn_keys(monkeypatch)
+    place.solve(noise="secure", watch=at(2))
+    os.link(place.folder / "run.clients", place.folder / "witness")
+    place.solve(noise="secure", resume=True)
+    assert holding(place.folder, keys) == []
+    assert not any((place.folder / "witness").read_bytes())
+
+
+def test_a_process_that_dies_at_the_end_leaves_keys_that_the_next_destroys(place, monkeypatch):
+    keys = drawn_keys(monkeypatch)
+    with monkeypatch.context() as patch:
+        patch.setattr(PartedFile, "destroy_keys", _dies)
+        with pytest.raises(Killed):
+            place.solve(noise="secure")
+    assert holding(place.folder, keys) == ["run.clients"]
+    place.solve(noise="secure", resume=True)
+    assert holding(place.folder, keys) == []
+
+
+def _dies(*_):
+    raise Killed
+
+
+def test_files_of_keys_are_private_also_while_they_are_written(place, monkeypatch):
+    place.folder.chmod(0o755)
+    keys, modes, real = drawn_keys(monkeypatch), [], os.replace
+    left = place.folder / "run.clients.tmp"  # of a process that died
+    left.write_bytes(b"a key of before")
+    os.link(left, place.folder / "witness")
+
+    def moved(source, target):
+        if any(key in Path(source).read_bytes() for key in keys if len(key) == 32):
+            modes.append(stat.S_IMODE(Path(source).stat().st_mode))
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", moved)
+    before = os.umask(0)
+    try:
+        place.solve(noise="secure")
+    finally:
+        os.umask(before)
+    assert len(modes) > T
+    assert {*modes} == {0o600}
+    assert not any((place.folder / "witness").read_bytes())
+    assert not left.exists()
+
+
+def test_no_key_is_in_an_error_or_a_log(place, monkeypatch, caplog):
+    keys, real = drawn_keys(monkeypatch), private_client.perturb
+    asked = []
+
+    def perturb(*given):
+        asked.append(given)
+        if len(asked) > 4:
+            raise ArithmeticError("no such gradient")
+        return real(*given)
+
+    monkeypatch.setattr(private_client, "perturb", perturb)
+    with caplog.at_level(0), pytest.raises(ClientError) as raised:
+        place.solve(noise="secure")
+    text = "".join(traceback.format_exception(raised.value)) + caplog.text
+    assert "no such gradient" in text
+    for key in (key for key in keys if len(key) == 32):
+        numbers = str(list(key))[1:-1]
+        assert not [form for form in (key.hex(), repr(key)[2:-1], numbers) if form in text]
 
 
 @pytest.mark.parametrize("every", [1, 2])

@@ -71,8 +71,8 @@ def kind_of_run(name):
 
 def bits(solution):
     """Everything that a file has to keep, to the bit."""
-    part = solution._public()
-    kept = [f.name for f in fields(part) if f.name != "state"]
+    part = solution.public()
+    kept = [f.name for f in fields(part) if f.name != "state" and hasattr(part, f.name)]
     return encode(tuple(described(getattr(part, name)) for name in kept))
 
 
@@ -515,8 +515,8 @@ def test_of_a_private_solution_only_the_public_part_is_shown_and_saved(tmp_path)
     again = qr.load(tmp_path / "private")
     assert again.w.tolist() == solution.w.tolist()
     assert again.predict(X).tolist() == solution.predict(X).tolist()
-    assert again.certificate is None
-    assert [(row["client"], row["n"]) for row in again.clients] == [(7, 41), (3, 42), (5, 43)]
+    assert not hasattr(again, "certificate")
+    assert [(row["client"], row["n"]) for row in again.clients] == [(3, 42), (5, 43), (7, 41)]
     assert {key for row in again.history for key in row} <= {*HISTORY}
     assert "3-differentially private" in repr(again).replace("(3, 0.001)", "3")
     data, texts = (tmp_path / "private").read_bytes(), repr(solution) + solution._repr_html_()

@@ -80,12 +80,16 @@ def apart(fed: Federation, share: float, seed: int) -> tuple[Federation, Federat
 
 def _held(X: Rows, y: NDArray[Any], share: float, seed: int) -> NDArray[np.bool_]:
     """(m,) True on the rows held out."""
+    return np.array([number < share * 2**64 for number in drawn(X, y, seed)], dtype=bool)
+
+
+def drawn(X: Rows, y: NDArray[Any], seed: int) -> list[int]:
+    """For each of m rows a number from 0 to below 2^64 that follows from its own values and the
+    seed alone: equal rows have equal numbers, and no row changes that of another.
+    """
     dense = np.ascontiguousarray(X if isinstance(X, np.ndarray) else X.toarray(), dtype=np.float64)
     key = f"set aside {seed}".encode()
-    held = np.zeros(len(y), dtype=bool)
-    for r, (row, target) in enumerate(zip(dense, y.tolist(), strict=True)):
-        drawn = hashlib.blake2b(
-            row.tobytes() + repr(target).encode(), digest_size=8, key=key
-        ).digest()
-        held[r] = int.from_bytes(drawn, "little") < share * 2**64
-    return held
+    each = zip(dense, y.tolist(), strict=True)
+    texts = (row.tobytes() + repr(target).encode() for row, target in each)
+    digests = (hashlib.blake2b(text, digest_size=8, key=key).digest() for text in texts)
+    return [int.from_bytes(digest, "little") for digest in digests]

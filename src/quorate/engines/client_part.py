@@ -9,6 +9,9 @@ the server's file, and holds two generations of memories: after the round that t
 about to have, and after the one that it still has. So a process may die between the two: either way
 the memories of the server's round are there. A mark tells that both files are of one run.
 
+Once all answers are given nobody needs the keys: zeros are written over them, and the memories
+stay, so that a run that is finished can be read again.
+
 An earlier quorate wrote both parts into one file, which is still read.
 """
 
@@ -17,6 +20,9 @@ from __future__ import annotations
 import secrets
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from quorate.engines import checkpoint as files
 from quorate.engines.checkpoint import Checkpoint, CheckpointError, Stored
@@ -75,6 +81,14 @@ class PartedFile:
         files.save(self.server, part, secret=True)
         self.last = now
 
+    def destroy_keys(self) -> None:
+        """Overwrite the keys of a run whose answers are all given."""
+        if self.last is None:
+            return
+        memories = tuple((index, without_key(memory)) for index, memory in self.last.memories)
+        self.last = replace(self.last, memories=memories)
+        files.save(self.clients, ClientsCheckpoint(self.mark, (self.last,)), secret=True)
+
     def joined(self, kept: Checkpoint, mark: str) -> Checkpoint:
         """The checkpoint whose server's part is ``kept``, with the memories of that round.
 
@@ -97,3 +111,10 @@ class PartedFile:
             )
         self.mark, self.last = mark, fitting[0]
         return replace(kept, memories=fitting[0].memories)
+
+
+def without_key(memory: Any) -> Any:
+    """A client's memory with zeros in the place of the key of its noise, where it has one."""
+    if not hasattr(memory, "secret"):
+        return memory
+    return replace(memory, secret=np.zeros_like(memory.secret))

@@ -1,7 +1,9 @@
 """The engine that runs every client in this process, in one of three ways that give the same
 numbers.
 
-- "blocks": clients in size-sorted padded blocks, one NumPy call for a block; the fastest.
+- "blocks": clients in size-sorted padded blocks, one NumPy call for a block; the fastest. A
+  private run is computed as "each": the last digits of a sum over a block would follow the order
+  of the true sizes.
 - "each": one client after the other, in order.
 - "bytes": as "each", with every message and upload through the codec, as over a wire; bitwise equal
   to "each".
@@ -43,6 +45,7 @@ from quorate.rounds import (
     Algorithm,
     Combiner,
     Conclude,
+    Done,
     Outcome,
     Round,
     Stop,
@@ -67,7 +70,8 @@ class InProcess:
     mode : "blocks", "each" or "bytes", see the module
     block_size : clients in a block at most
     checkpoint : file to keep the run in (overwritten by a run that does not resume), or None; of a
-        private run the clients' memories and keys are in a second file, PATH.clients
+        private run the clients' memories and keys are in a second file, PATH.clients, and the keys
+        are overwritten once it is finished
     every : rounds between two writes of the checkpoint; the end, an interruption and a failure
         write it too
 
@@ -147,6 +151,7 @@ class InProcess:
             del history[now.round :], active[now.round :]
             if saved != now.round:
                 job.save(now, history, active)
+        job.destroy_keys(now)
         outcome = end_of(now.ask, stop, max_rounds, job.advice())
         return job.run_of(now, history, active, outcome)
 
@@ -165,7 +170,7 @@ class _Job:
         self.engine, self.algorithm, self.seed = engine, algorithm, seed
         self.clients = tuple(map(str, federation.clients))
         self.n = len(self.clients)
-        together = engine.mode == "blocks"
+        together = engine.mode == "blocks" and not algorithm.private
         here = rows_here(federation)
         self.blocks = (
             here.blocks(engine.block_size) if together else [here.block(i) for i in range(self.n)]
@@ -331,6 +336,11 @@ class _Job:
             self.parted.save(kept)
         else:
             files.save(self.file.path, kept)
+
+    def destroy_keys(self, now: Progress) -> None:
+        """Leave no key of noise in the checkpoint of a private run that is finished."""
+        if self.parted is not None and self.algorithm.private and isinstance(now.ask, Done):
+            self.parted.destroy_keys()
 
     def restored(self) -> tuple[Progress, list[dict[str, Any]], list[tuple[int, ...]]]:
         assert self.parted is not None

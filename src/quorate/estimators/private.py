@@ -358,15 +358,13 @@ class PrivateClassifier(Classifier):
         )
 
     def _plan(self, problem: Problem, fed: Federation) -> Plan:
-        budget = self._budget()
-        algorithm = self._algorithm(budget)
+        algorithm = self._algorithm(self._budget())
         if algorithm.bound is not None and isinstance(problem.loss, Multinomial):
             one = float(bool(self.fit_intercept))  # of the feature of ones
             laplace = self.mechanism == "laplace"
             bound = algorithm.bound + one if laplace else math.hypot(algorithm.bound, one)
             algorithm = replace(algorithm, bound=bound)
-        # sums in blocks follow the true sizes
-        return Plan(algorithm, InProcess("blocks" if budget.sizes is None else "each"), fed)
+        return Plan(algorithm, InProcess(), fed)
 
     # ---- the model
 

@@ -17,14 +17,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
-import numpy as np
-
 from quorate.algorithms.federated.private_admm.noisy_gradient import NoiseKeys
 from quorate.algorithms.federated.private_admm.private_method import PrivateMethod
+from quorate.engines.client_part import without_key
 from quorate.privacy.accounting import MECHANISMS, Release, noise_for, total_epsilon
 from quorate.privacy.budget import LARGEST, Budget, BudgetSpentError
 from quorate.privacy.ledger_file import Book
@@ -255,7 +253,7 @@ def without_keys(algorithm: Algorithm, *memories: Any) -> list[Any]:
     rounds = algorithm.max_rounds if isinstance(algorithm, PrivateMethod) else 0
     if not isinstance(last, NoiseKeys) or (last.answered < rounds).any():
         return [*memories]
-    return [replace(memory, secret=np.zeros_like(memory.secret)) for memory in memories]
+    return [without_key(memory) for memory in memories]
 
 
 def _noted(log: Path) -> str:

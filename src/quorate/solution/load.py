@@ -18,7 +18,7 @@ from quorate.problem.multipliers import Multipliers
 from quorate.problem.problem import Problem, checked_model
 from quorate.rounds import Outcome
 from quorate.solution.inputs import Inputs
-from quorate.solution.solution import LEFT_OUT, Solution
+from quorate.solution.solution import BLANK, LEFT_OUT, Solution
 from quorate.solution.stored import Absent, described, stored, unpacked
 from quorate.solution.trivial import Triviality
 from quorate.text import shown
@@ -77,12 +77,13 @@ def load(path: str | os.PathLike[str], *, problem: Problem | None = None) -> Sol
         raise _odd(path, error) from error
     stated = _problem(path, slots, values["problem"], problem)
     try:
-        solution = Solution(problem=stated, **dict.fromkeys(LEFT_OUT), **kept)
+        blank = BLANK if kept.get("ledger") is not None else {}  # a public part has not all
+        solution = Solution(problem=stated, **dict.fromkeys(LEFT_OUT), **{**blank, **kept})
         _check(solution)
         repr(solution)
     except REFUSED as error:
         raise _odd(path, error) from error
-    return solution
+    return solution.public()
 
 
 def _odd(path: str | os.PathLike[str], error: Exception) -> ValueError:

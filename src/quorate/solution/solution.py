@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from numpy.typing import ArrayLike, NDArray
 
@@ -31,6 +32,8 @@ from quorate.solution.frames import Table, frame
 from quorate.solution.inputs import Inputs, Rated
 from quorate.solution.plots import Kind, plotted
 from quorate.solution.public_part import (
+    WITHHELD,
+    Withheld,
     public_clients,
     public_history,
     public_messages,
@@ -45,6 +48,8 @@ if TYPE_CHECKING:
     from quorate.drawing import Axes
 
 LEFT_OUT = ("state",)  # fields that a file has not: the server's state is what a checkpoint keeps
+# what stands where a public part has nothing
+BLANK: dict[str, Any] = {"duals": None, "certificate": None, "notes": (), "seconds": 0.0}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -63,7 +68,7 @@ class Solution:
     clients : one row a client
     ledger : of a private run, what every client has spent; None else. Such a run's certificate,
         clients, notes and seconds come from the rows themselves: they are for the owners, and no
-        guarantee covers them
+        guarantee covers them; `public` is the solution without them
     messages : counts and bytes by message type and direction, certification included. Not counted
         are the sums over clients of ``radius="auto"`` and its pilot model, of ``calibration`` and
         of ``trivial``
@@ -239,7 +244,8 @@ class Solution:
         """
         ball = isinstance(self.problem.over_samples, WassersteinBall)
         risk = "worst-case loss" if ball else "risk in the problem"
-        return plotted(kind, axes, self.history, self.clients, self.certificate, risk)
+        proof = getattr(self, "certificate", None)  # a public part has none
+        return plotted(kind, axes, self.history, self.clients, proof, risk)
 
     # ------------------------------------------------------------------------------ files, texts
 
@@ -250,8 +256,9 @@ class Solution:
         it has a description, and ``load(path, problem=problem)`` needs them again. The server's
         ``state`` is left out. Of a private solution the file has the public part alone.
         """
-        part = self._public()
-        kept = {f.name: getattr(part, f.name) for f in fields(part) if f.name not in LEFT_OUT}
+        part = self.public()
+        left_out = (*LEFT_OUT, *WITHHELD) if self.private else LEFT_OUT
+        kept = {f.name: getattr(part, f.name) for f in fields(part) if f.name not in left_out}
         problem = kept.pop("problem")
         slots = {slot.name: described(getattr(problem, slot.name)) for slot in fields(problem)}
         store(path, {"problem": slots, "solution": {k: described(v) for k, v in kept.items()}})
@@ -263,37 +270,61 @@ class Solution:
         """
         return self.problem.privacy is not None and self.ledger is not None
 
-    def _public(self) -> Solution:
-        """What may leave the owners: of a private run public numbers and answers with noise, of any
-        other all of it.
+    def public(self) -> Solution:
+        """What may leave the owners of the rows: of a private run the model, the history, ledger
+        and messages, all of them public numbers or answers with noise, which the budget pays for;
+        of any other run all of it.
+
+        The rest is not in it: duals, certificate, clients' copies, state, log, notes and seconds
+        come from the rows themselves, and to ask for one raises ``AttributeError``, which says so.
+        A file, a pickle and the text of a private solution are those of its public part.
+
+        Examples
+        --------
+        >>> import numpy as np, quorate as qr
+        >>> X = np.random.default_rng(0).uniform(-1, 1, (400, 2))
+        >>> fed = qr.Federation.from_arrays(X, np.sign(X[:, 0]), np.repeat(["a", "b"], 200))
+        >>> problem = qr.Problem(qr.Logistic(), privacy=qr.Budget(1.0, 1e-6, sizes=200))
+        >>> solution = qr.solve(problem, fed, max_rounds=20)
+        >>> part = solution.public()
+        >>> bool((part.w == solution.w).all()), hasattr(part, "certificate")
+        (True, False)
         """
         if not self.private or self.ledger is None:
             return self
         budget = replace(self.ledger.budget, book=None)  # a path of the owner's machine
-        withheld: Any = None
-        return replace(
-            self,
+        return PublicSolution(
             problem=replace(self.problem, privacy=budget),
-            ledger=replace(self.ledger, budget=budget),
-            duals=None,
+            w=self.w,
             outcome=public_outcome(self.outcome, self.rounds),
+            rounds=self.rounds,
             history=public_history(self.history),
-            certificate=withheld,
-            clients=public_clients(self.clients, self.ledger),
+            clients=public_clients(self.ledger),
             messages=public_messages(self.messages),
-            notes=(),
-            seconds=0.0,
-            copies=None,
-            state=None,
-            tries=[],
-            constraints=[],
-            log=None,
-            trivial=None,
+            ledger=replace(self.ledger, budget=budget),
+            inputs=self.inputs,
+            **BLANK,
         )
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """What a pickle holds: of a private solution the public part alone."""
+        part = self.public()
+        return super().__reduce_ex__(protocol) if part is self else (_itself, (part,))
+
+    def __copy__(self) -> Self:  # no pickle: a copy stays in the process, and is whole
+        copied = object.__new__(type(self))
+        vars(copied).update(vars(self))
+        return copied
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        memo[id(self)] = copied = object.__new__(type(self))
+        vars(copied).update(deepcopy(vars(self), memo))
+        return copied
 
     def _facts(self) -> list[tuple[str, str]]:
         """What it is, for people: names and values."""
-        part, names = self._public(), self.inputs.feature_names
+        part, names = self.public(), self.inputs.feature_names
+        trivial = getattr(part, "trivial", None)  # a public part has none
         zeros = int((self.w == 0).sum())
         model = f"{len(self.w):,} coefficients" + f", {zeros:,} of them 0" * bool(zeros)
         model += f"; features {listed(names, len(names))}" * bool(names)
@@ -301,7 +332,7 @@ class Solution:
             model += f"; classes {listed(self.inputs.classes, len(self.inputs.classes))}"
         rows = sum(row["n"] for row in part.clients)
         clients = f"{len(part.clients)} with {rows:,} rows"
-        facts = [] if part.trivial is None else [("warning", part.trivial.text)]
+        facts = [("warning", trivial.text)] if trivial is not None else []
         facts += [("outcome", part.outcome.text), ("problem", part.problem.in_words())]
         if self.private and self.ledger is not None:
             facts.append(("privacy", self.ledger.text))
@@ -320,3 +351,22 @@ class Solution:
 
     def _repr_html_(self) -> str:
         return card(self._title(), self._facts())
+
+
+class PublicSolution(Solution):
+    """The public part of a private solution, see ``Solution.public``: it has no attribute of what
+    the budget does not pay for.
+    """
+
+    def public(self) -> PublicSolution:
+        """Itself."""
+        return self
+
+
+for _name in WITHHELD:
+    setattr(PublicSolution, _name, Withheld(_name))
+
+
+def _itself(part: PublicSolution) -> PublicSolution:
+    """A pickle of a private solution is this function and its public part."""
+    return part
