@@ -37,10 +37,16 @@ def chance(right: int, guesses: int, canaries: int, epsilon: float, delta: float
     beta = float(binom.sf(right - 1, guesses, 1 / (1 + math.exp(-epsilon))))
     if not delta:
         return beta
-    # beta / b(v), from the ratios of neighbouring terms, so that it never is 0 / 0
-    more = np.arange(right, guesses)
-    tail = 1 + float(np.cumprod((guesses - more) / (more + 1) * math.exp(epsilon)).sum())
-    return min(1.0, beta + canaries * delta * (1 - beta) * tail / right)
+    # (1 - beta) beta / b(v), by ratios of neighbouring terms on the side where they fall, so that
+    # it never is 0 / 0
+    odds = math.exp(epsilon)
+    if (guesses - right) * odds <= right:
+        above = np.arange(right, guesses)
+        rest = (1 - beta) * (1 + np.cumprod((guesses - above) / (above + 1) * odds).sum())
+    else:
+        below = np.arange(right, 0, -1)
+        rest = beta * np.cumprod(below / ((guesses - below + 1) * odds)).sum()
+    return min(1.0, beta + canaries * delta * float(rest) / right)
 
 
 def least_epsilon(
