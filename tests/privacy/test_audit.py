@@ -82,7 +82,11 @@ def test_noise_that_follows_the_data_is_refuted(several):
 
 
 def wide(
-    budget: Budget | None, d: int, clients: int, loss: Any = None, adjacency: str = "add-remove"
+    budget: Budget | None,
+    d: int,
+    clients: int,
+    parts: tuple[Any, Any] = (qr.Logistic(), PLAIN),
+    adjacency: str = "add-remove",
 ) -> tuple[qr.Problem, qr.Federation]:
     """Clients of 20 rows with many features."""
     rng = np.random.default_rng(0)
@@ -90,7 +94,7 @@ def wide(
     y = rng.integers(0, 2, (clients, 20))
     fed = qr.Federation(tuple(map(str, range(clients))), tuple(X), tuple(y), classes=[0, 1])
     budget = budget and replace(budget, adjacency=adjacency)
-    return qr.Problem(loss or qr.Logistic(), PLAIN, privacy=budget), fed
+    return qr.Problem(*parts, privacy=budget), fed
 
 
 STRICT = Budget(1.0, 1e-6, sizes=20)
@@ -158,11 +162,13 @@ def test_many_canaries_in_every_mechanism(name):
     assert "REFUTED" in weak.text
 
 
-@pytest.mark.parametrize("loss", [qr.Squared(), qr.Multinomial()])
-def test_many_canaries_with_other_losses(loss):
-    problem, fed = wide(STRICT, 300, 2, loss)
-    if loss.targets == "class":
-        problem = replace(problem, predictor=SOFTMAX)
+@pytest.mark.parametrize(
+    "parts",
+    [(qr.Squared(), PLAIN), (qr.Multinomial(), SOFTMAX), (qr.Logistic(), qr.Linear())],
+    ids=["squared", "multinomial", "intercept"],
+)
+def test_many_canaries_with_other_losses_and_an_intercept(parts):
+    problem, fed = wide(STRICT, 300, 2, parts)
     algorithm = qr.PrivateADMM(max_rounds=3)
     fair = qr.audit(problem, fed, algorithm=algorithm, canaries=3000, seed=1)
     weak = qr.audit(problem, fed, algorithm=algorithm, canaries=3000, weaken=2.0, seed=1)
