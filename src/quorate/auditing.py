@@ -342,7 +342,8 @@ def _surprise(
     while isinstance(ask, Round):
         message, turn, ups = ask.message, turn + 1, []
         for p, sides in blocks.items():
-            streams = lambda _, p=p, turn=turn: np.random.default_rng((*key, p + 1, turn))  # noqa: E731
+            own = (*key, p + 1, turn)
+            streams = lambda _, own=own: np.random.default_rng(own)  # noqa: E731
             without, with_ = (
                 silent.perturb(memory[p], message, block, streams)[0].z[0] for block in sides[:2]
             )
