@@ -1,21 +1,30 @@
-"""An attack on a private run, to test its guarantee: a lower bound of epsilon from many short runs.
+"""Attacks on a private run, to test its guarantee: lower bounds of epsilon.
 
-Two data sets differ in one record, the canary. Whoever knows both, all that a client sends and all
-but its noise (the adversary of the definition) guesses which of the two gave the answers. If the
-run is (epsilon, delta)-private,
+**One record, many runs.** Two data sets differ in one record, the canary. Whoever knows both, all
+that a client sends and all but its noise (the adversary of the definition) guesses which of the two
+gave the answers. If the run is (epsilon, delta)-private,
 
     P(says "with" | with) <= exp(epsilon) P(says "with" | without) + delta,
 
 and the same of "without", so that rates counted in runs bound epsilon from below (Jagielski,
 Ullman, Oprea, *Auditing differentially private machine learning*, 2020). Attack and threshold are
 chosen in one half of the runs, the rates are counted in the other and bounded as Clopper and
-Pearson do. An audit finds faults; it proves no guarantee.
+Pearson do.
+
+**Many records, one run.** Each of thousands of canaries takes part as a fair coin falls, and the
+coins are guessed from the answers of one run (Steinke, Nasr, Jagielski, *Privacy auditing with one
+(1) training run*, 2023; ``privacy/guesses.py``). Every canary has a feature of its client for
+itself, so that their gradients are orthogonal, and what one adds to an answer is seen beside the
+noise of its own entries alone. Where a run has fewer features than there are canaries, further runs
+take the rest: several runs with coins of their own are one run with all coins.
+
+An audit finds faults; it proves no guarantee.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +32,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv, ndtri
 
+from quorate.algorithms.federated.private_admm.client import Perturb, Perturbed
 from quorate.algorithms.federated.private_admm.mechanism import Mechanism
 from quorate.algorithms.federated.private_admm.penalty import number
 from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
@@ -30,14 +40,24 @@ from quorate.algorithms.federated.private_admm.private_method import PrivateMeth
 from quorate.algorithms.federated.private_admm.settings import everybody
 from quorate.algorithms.method import Method
 from quorate.arrays import Array, Block
+from quorate.client_names import ClientName
 from quorate.data.federation import Federation
 from quorate.privacy.accounting import Release, gaussian_epsilon
+from quorate.privacy.budget import Budget
+from quorate.privacy.guesses import how_many, least_epsilon, least_mu
 from quorate.problem.problem import Problem
 from quorate.rounds import Round
 from quorate.solution.configure import configure
 
 Record = tuple[ArrayLike, Any]  # (x, y) of one row
 ATTACKS = ("projection", "spread", "reported size")
+RUNS = 1000
+FEWEST = 20
+WIDEST = 2**24  # numbers in all rows of canaries of one run; more would not fit the memory
+# how far a canary's gradient, half as steep as the loss can be, is beyond the clip
+BEYOND = 4.0
+# the length of a canary beside an intercept, which takes the rest of its gradient
+BESIDE = {"gaussian": 5.0, "laplace": 20.0}
 
 
 @dataclass(frozen=True)
@@ -50,13 +70,18 @@ class Audit:
     delta : the delta that it guarantees
     epsilon : lower bound of the true one, at ``confidence``
     gaussian : the same for whoever takes for granted that the answers' trade-off is that of one
-        Gaussian (Nasr et al. 2023): larger, and worth as much as that; None where the noise is not
+        Gaussian (Nasr et al. 2023), and of many canaries that guesses are right or wrong
+        independently of each other: larger, and worth as much as that; None where the noise is not
         Gaussian
     confidence : probability with which either bound holds
     attack : the attack that was chosen: "projection" of an answer on what the canary adds, "spread"
         of the answer's noise, or the "reported size" of noise beside the one seen
-    hits, alarms : share of runs with and without the canary that the attack takes for runs with it
-    runs : of either kind
+    hits, alarms : share of runs with and without the canary, or of canaries that take part and do
+        not, that the attack takes for the former
+    runs : of either kind; of many canaries, all
+    canaries : how many records were hidden at once; 0 where it was one in many runs
+    guesses, right : how many canaries ``epsilon`` is about, those of which the attack is most
+        certain, and how many of these it guesses right; ``gaussian`` is about all canaries
 
     Examples
     --------
@@ -80,6 +105,9 @@ class Audit:
     hits: float
     alarms: float
     runs: int
+    canaries: int = 0
+    guesses: int = 0
+    right: int = 0
 
     @property
     def broken(self) -> bool:
@@ -87,12 +115,28 @@ class Audit:
         return self.epsilon > self.claimed
 
     @property
+    def suspect(self) -> bool:
+        """Whether it is refuted for whoever takes for granted what ``gaussian`` does."""
+        return self.broken or (self.gaussian is not None and self.gaussian > self.claimed)
+
+    @property
     def text(self) -> str:
         """One sentence for people."""
         verdict = "REFUTED." if self.broken else "not refuted, which proves nothing."
+        if self.suspect and not self.broken:
+            verdict = "not refuted as it stands, but REFUTED if its noise is Gaussian."
+        how = f'{self.runs} runs of either kind, attack "{self.attack}"'
+        if self.canaries:
+            runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
+            how = (
+                f"{self.canaries} canaries in {runs}, {self.right} of the {self.guesses} surest"
+                " guesses right"
+            )
+        least = f"epsilon >= {self.epsilon:.3g}"
+        if self.gaussian is not None:
+            least += f", >= {self.gaussian:.3g} if the noise is Gaussian,"
         return (
-            f"epsilon >= {self.epsilon:.3g} at delta = {self.delta:g} (confidence"
-            f' {self.confidence:g}, {self.runs} runs of either kind, attack "{self.attack}"), where'
+            f"{least} at delta = {self.delta:g} (confidence {self.confidence:g}, {how}), where"
             f" {self.claimed:g} is guaranteed: {verdict}"
         )
 
@@ -105,7 +149,8 @@ def audit(
     client: str | None = None,
     canary: Record | None = None,
     instead: Record | None = None,
-    runs: int = 1000,
+    runs: int | None = None,
+    canaries: int | None = None,
     confidence: float = 0.95,
     weaken: float = 1.0,
     claimed: float | None = None,
@@ -118,11 +163,15 @@ def audit(
     algorithm : ``PrivateADMM(...)`` (the default) or another with noise; few rounds are attacked as
         well as many. Noise is simulated, so that an audit can be repeated, unless the algorithm
         says otherwise
-    client : whose record it is; None: the first
+    client : whose record it is; None: the first, and all of them where there are many canaries
     canary : (x, y), the record; None: a long row of the first class
     instead : (x, y), what stands in its place where the budget's adjacency is "replace"; None: (-x,
         y)
-    runs : with the canary, and as many without; n runs cannot show more than epsilon = log(n / 8)
+    runs : with the canary, and as many without; None: 1000. n runs cannot show more than epsilon =
+        log(n / 8)
+    canaries : hide so many records in one run, with a coin for each, in place of one record in many
+        runs; 5000 show noise that is too small by a third, which 1000 runs with one record do not.
+        Every client takes as many at once as it has features, and further runs take the rest
     confidence : of the bound
     weaken : divides the noise: whether the audit would notice
     claimed : epsilon > 0 to refute; None: the budget's, or as published the sum over all rounds
@@ -130,12 +179,14 @@ def audit(
     Raises
     ------
     ValueError
-        for settings out of range, or an algorithm without noise
+        for settings out of range or that do not go together, or an algorithm without noise
 
     Notes
     -----
-    The data are read and attacked, and nothing is charged to a privacy ledger: an audit is for the
-    owner of the data.
+    One record in many runs also finds what follows the data or gives the noise away, such as
+    ``sensitivity="local-unsafe"``, which many canaries at once hide from each other; many canaries
+    measure noise. The data are read and attacked, and nothing is charged to a privacy ledger: an
+    audit is for the owner of the data.
 
     Examples
     --------
@@ -148,27 +199,204 @@ def audit(
     >>> result = qr.audit(problem, fed, algorithm=qr.PrivateADMM(max_rounds=1), runs=100)
     >>> result.epsilon <= result.claimed  # a bound from below, by an attack
     True
+    >>> algorithm = qr.PrivateADMM(max_rounds=1)
+    >>> many = qr.audit(problem, fed, algorithm=algorithm, canaries=600)
+    >>> many.canaries, many.runs  # of two clients with three features each
+    (600, 100)
     """
-    _check(runs, confidence, weaken, claimed, seed)
+    _check(runs, canaries, confidence, weaken, claimed, seed)
+    if canaries is not None:
+        if canary is not None or instead is not None or runs is not None:
+            raise ValueError(
+                "canary, instead and runs are about one record in many runs, and canaries asks for"
+                " many records in one run: leave either out."
+            )
+        chosen = problem, fed, algorithm, client
+        return _in_one_run(*chosen, int(canaries), confidence, weaken, claimed, seed)
+    runs = RUNS if runs is None else int(runs)
     record = _record(_canary(problem, fed) if canary is None else canary, fed.n_features)
     fed, budget = everybody(problem, fed), problem.privacy
     p = 0 if client is None else fed.position(client)
     without, with_ = _neighbours(problem, fed, p, record, instead)
     concrete, data = problem.at(without)
-    attacked, plan = _attacked(algorithm, concrete, data, weaken)
-    silent = replace(attacked, plan=replace(plan, multiplier=0.0))
+    attacked, silent, plan = _attacked(algorithm, concrete, data, weaken)
     blocks = [data.block(p), problem.at(with_)[1].block(p)]
     scores = [
-        np.array(
-            [_attack(attacked, silent, blocks, side, (seed, side, k)) for k in range(int(runs))]
-        )
+        np.array([_attack(attacked, silent, blocks, side, (seed, side, k)) for k in range(runs)])
         for side in (0, 1)
     ]
-    if claimed is None:
-        published = float(attacked.local_epsilon or math.inf) * attacked.max_rounds
-        claimed = published if budget is None else float(budget.epsilon)
-    result = _judged(scores, claimed, budget.delta if budget else 0.0, confidence)
+    stated = _claim(attacked, budget) if claimed is None else claimed
+    result = _judged(scores, stated, budget.delta if budget else 0.0, confidence)
     return result if plan.kind == "gaussian" else replace(result, gaussian=None)
+
+
+def _claim(attacked: PrivateADMM, budget: Budget | None) -> float:
+    """The total epsilon that is guaranteed, or as published its sum over all rounds."""
+    if budget is None:
+        return float(attacked.local_epsilon or math.inf) * attacked.max_rounds
+    return float(budget.epsilon)
+
+
+def _in_one_run(
+    problem: Problem,
+    fed: Federation,
+    algorithm: Method | None,
+    client: ClientName | None,
+    canaries: int,
+    confidence: float,
+    weaken: float,
+    claimed: float | None,
+    seed: int,
+) -> Audit:
+    """Hide many canaries in as few runs as have room for them, and guess which took part."""
+    fed, budget = everybody(problem, fed), problem.privacy
+    attacked, silent, plan = _attacked(algorithm, *problem.at(fed), weaken)
+    clients = list(range(fed.n_clients)) if client is None else [fed.position(client)]
+    length = _length(problem, plan)
+    x, label = _canary(problem, fed)
+    size = float(np.max(np.asarray(x))) if length is None else length
+    coins: list[NDArray[np.bool_]] = []
+    scores: list[Array] = []
+    shared = _shared(canaries, len(clients), fed.n_features)
+    for run, count in enumerate(shared):
+        here = {p: len(range(c, count, len(clients))) for c, p in enumerate(clients) if c < count}
+        rows = {p: size * np.eye(k, fed.n_features) for p, k in here.items()}
+        fell = {
+            p: np.random.default_rng((seed, run, p + 1, 0)).integers(0, 2, k) == 1
+            for p, k in here.items()
+        }
+        blocks = _sides(problem, fed, rows, label, fell)
+        coins += fell.values()
+        found = _surprise(attacked, silent, blocks, (seed, run))
+        scores += [found[p][: here[p]] for p in here]
+    stated = _claim(attacked, budget) if claimed is None else claimed
+    # of the noise as it was planned, so that the number of guesses follows from no answer
+    mu = math.sqrt(plan.rounds) / (plan.multiplier * weaken)
+    delta = budget.delta if budget else 0.0
+    took, score = np.concatenate(coins), np.concatenate(scores)
+    result = _guessed(took, score, mu, stated, delta, confidence)
+    return replace(
+        result, gaussian=result.gaussian if plan.kind == "gaussian" else None, runs=len(shared)
+    )
+
+
+def _shared(canaries: int, clients: int, features: int) -> list[int]:
+    """How many canaries each run has: as few runs as have a feature of a client for each, and in
+    memory room for its row, and about as many in each.
+    """
+    room = clients * max(1, min(features, WIDEST // (clients * features)))
+    runs = -(-canaries // room)
+    return [canaries // runs + (k < canaries % runs) for k in range(runs)]
+
+
+def _length(problem: Problem, plan: Mechanism) -> float | None:
+    """The length of a canary, whose gradient is to be clipped in every round and yet must not
+    vanish because the model has learnt it; None where nothing is clipped.
+    """
+    if math.isinf(plan.clip):
+        return None
+    beside = BESIDE[plan.kind or "gaussian"] if problem.predictor.intercept else 0.0
+    return max(BEYOND * plan.clip, beside)
+
+
+def _sides(
+    problem: Problem,
+    fed: Federation,
+    rows: Mapping[int, Array],
+    label: Any,
+    fell: Mapping[int, NDArray[np.bool_]],
+) -> dict[int, list[Block]]:
+    """Of every client the rows without any of its canaries, with all, and with those whose coin
+    fell so; as the budget's adjacency has them.
+    """
+    budget, sides = problem.privacy, []
+    none, all_ = ({p: np.full(len(x), side) for p, x in rows.items()} for side in (False, True))
+    for taking in (none, all_, fell):
+        if budget is not None and budget.adjacency == "replace":
+            chosen = {p: np.where(taking[p][:, None], x, -x) for p, x in rows.items()}
+        else:
+            chosen = {p: x[taking[p]] for p, x in rows.items()}
+        data = problem.at(_with_records(fed, {p: (x, label) for p, x in chosen.items()}))[1]
+        sides.append({p: data.block(p) for p in rows})
+    return {p: [side[p] for side in sides] for p in rows}
+
+
+def _surprise(
+    algorithm: PrivateADMM,
+    silent: PrivateADMM,
+    blocks: Mapping[int, list[Block]],
+    key: tuple[int, ...],
+) -> dict[int, Array]:
+    """(d,) scores of one run's canaries, client by client: the logarithm of how much likelier the
+    answers are with each than without, for noise of the size that the answers report.
+
+    What a canary adds is looked for in the entries of its own feature, beside the answers that its
+    client would give without noise. Nothing else depends on the coins than the answers.
+    """
+    assert algorithm.plan is not None
+    P, laplace = len(algorithm.plan.weight), algorithm.plan.kind == "laplace"
+    split = algorithm.problem.predictor.split  # pyright: ignore[reportOptionalMemberAccess]
+    state, ask = algorithm.server_start(P)
+    memory = {p: algorithm.client_start(sides[2]) for p, sides in blocks.items()}
+    scores: dict[int, Array] = {}
+    d, turn = algorithm.plan.features, 0
+    while isinstance(ask, Round):
+        message, turn, ups = ask.message, turn + 1, []
+        for p, sides in blocks.items():
+            own = (*key, p + 1, turn)
+            streams = lambda _, own=own: np.random.default_rng(own)  # noqa: E731
+            without, with_ = (
+                silent.perturb(memory[p], message, block, streams)[0].z[0] for block in sides[:2]
+            )
+            memory[p], up = algorithm.perturb(memory[p], message, sides[2], streams)
+            size = float(up.noise[0]) / (1.0 if algorithm.output else _curve(algorithm, message))
+            seen, added = (
+                split(np.asarray(change, float) / size)[0].reshape(d, -1)
+                for change in (memory[p].z[0] - without, with_ - without)
+            )
+            gain = np.abs(seen) - np.abs(seen - added) if laplace else seen * added - added**2 / 2
+            scores[p] = scores.get(p, 0.0) + gain.sum(1)
+            ups.append(up)
+        state, ask = algorithm.consent(state, range(P), _of_all(ups, P))
+    return scores
+
+
+def _curve(algorithm: PrivateADMM, message: Perturb) -> float:
+    """The factor between noise of the objective and of z."""
+    return message.rho + (message.reach if algorithm.update == "prox" else 0.0)
+
+
+def _of_all(ups: Sequence[Perturbed], clients: int) -> Perturbed:
+    """The sum of all clients' answers, where those that are not attacked answer alike."""
+    share = clients / len(ups)
+    return replace(
+        ups[0],
+        shifted=share * np.sum([up.shifted[0] for up in ups], 0),
+        gap=share * sum(float(up.gap[0]) for up in ups),
+        noise=share * sum(float(up.noise[0]) for up in ups),
+    )
+
+
+def _guessed(
+    took: NDArray[np.bool_],
+    score: Array,
+    mu: float,
+    claimed: float,
+    delta: float,
+    confidence: float,
+) -> Audit:
+    """The bounds from the canaries' scores; ``mu`` tells how many guesses are worth making."""
+    right, m = (score > 0) == took, len(took)
+    guesses = how_many(m, mu, delta, confidence)
+    surest = np.argsort(-np.abs(score), kind="stable")[:guesses]
+    hits, alarms = (
+        float((score[side] > 0).mean()) if side.any() else 0.0 for side in (took, ~took)
+    )
+    count = int(right[surest].sum())
+    epsilon = least_epsilon(count, guesses, m, delta, confidence)
+    gaussian = _epsilon_of(least_mu(int(right.sum()), m, confidence), delta)
+    found = claimed, delta, epsilon, gaussian, confidence, ATTACKS[0], hits, alarms
+    return Audit(*found, runs=1, canaries=m, guesses=guesses, right=count)
 
 
 def _neighbours(
@@ -178,16 +406,15 @@ def _neighbours(
     without, budget = fed, problem.privacy
     if budget is not None and budget.adjacency == "replace":
         x, y = record
-        without = _with_record(
-            fed, p, (-np.asarray(x), y) if instead is None else _record(instead, fed.n_features)
-        )
-    return without, _with_record(fed, p, record)
+        other = (-np.asarray(x), y) if instead is None else _record(instead, fed.n_features)
+        without = _with_records(fed, {p: other})
+    return without, _with_records(fed, {p: record})
 
 
 def _attacked(
     algorithm: Method | None, problem: Problem, fed: Federation, weaken: float
-) -> tuple[PrivateADMM, Mechanism]:
-    """The algorithm with its noise, which is divided by ``weaken``, and that noise."""
+) -> tuple[PrivateADMM, PrivateADMM, Mechanism]:
+    """The algorithm with its noise, which is divided by ``weaken``, without any, and the noise."""
     method = PrivateADMM() if algorithm is None else algorithm
     if not isinstance(method, PrivateADMM):
         text = "adds no noise: there is no guarantee to refute."
@@ -203,12 +430,21 @@ def _attacked(
             " delta))."
         )
     plan = replace(method.plan, multiplier=method.plan.multiplier / weaken)
-    return replace(method, plan=plan), plan
+    silent = replace(method, plan=replace(plan, multiplier=0.0))
+    return replace(method, plan=plan), silent, plan
 
 
-def _check(runs: float, confidence: float, weaken: float, claimed: float | None, seed: int) -> None:
-    if not (number(runs) and runs >= 20 and runs % 1 == 0):
-        raise ValueError(f"runs must be a whole number >= 20, got {runs!r}.")
+def _check(
+    runs: float | None,
+    canaries: float | None,
+    confidence: float,
+    weaken: float,
+    claimed: float | None,
+    seed: int,
+) -> None:
+    for name, count in {"runs": runs, "canaries": canaries}.items():
+        if not (count is None or (number(count) and count >= FEWEST and count % 1 == 0)):
+            raise ValueError(f"{name} must be a whole number >= {FEWEST}, got {count!r}.")
     for name, value in {"weaken": weaken, "claimed": claimed}.items():
         if not (number(value) or (name == "claimed" and value is None)):
             raise ValueError(f"{name} must be a number > 0, got {value!r}.")
@@ -240,21 +476,22 @@ def _record(stated: Record, d: int) -> Record:
     return x, y
 
 
-def _with_record(fed: Federation, p: int, record: Record) -> Federation:
-    """The data set with one row more at client p."""
-    x, y = np.asarray(record[0]), record[1]
-    # a client without rows has one that does not count
-    X, targets, counted = list(fed.X), list(fed.y), fed.share(p) > 0
-    if isinstance(X[p], np.ndarray):
-        X[p] = np.vstack([X[p][counted], x[None].astype(X[p].dtype)])
-    else:
-        from scipy.sparse import csr_array, vstack
-
-        X[p] = csr_array(vstack([X[p][counted], csr_array(x[None])]))
-    targets[p] = np.append(targets[p][counted], np.asarray([y], targets[p].dtype))
+def _with_records(fed: Federation, more: Mapping[int, Record]) -> Federation:
+    """The data set with more rows (x, y), or (X, y) with a common target, at these clients."""
+    X, targets = list(fed.X), list(fed.y)
     weights = None if fed.sample_weight is None else list(fed.sample_weight)
-    if weights is not None:
-        weights[p] = np.ones(len(targets[p]))
+    for p, (x, y) in more.items():
+        rows = np.atleast_2d(np.asarray(x))
+        counted = fed.share(p) > 0  # a client without rows has one that does not count
+        if isinstance(X[p], np.ndarray):
+            X[p] = np.vstack([X[p][counted], rows.astype(X[p].dtype)])
+        else:
+            from scipy.sparse import csr_array, vstack
+
+            X[p] = csr_array(vstack([X[p][counted], csr_array(rows)]))
+        targets[p] = np.append(targets[p][counted], np.full(len(rows), y, targets[p].dtype))
+        if weights is not None:
+            weights[p] = np.ones(len(targets[p]))
     return fed._with(X=tuple(X), y=tuple(targets), sample_weight=weights and tuple(weights))
 
 
@@ -286,14 +523,9 @@ def _attack(
         along += float(seen @ added) / max(float(np.linalg.norm(added)), 1e-300)
         size = max(float(np.abs(seen).mean()), 1e-300)
         spread += math.log(size)
-        curve = message.rho + (message.reach if algorithm.update == "prox" else 0.0)
-        reported += math.log(
-            max(abs(float(up.noise[0]) / (size * (1.0 if algorithm.output else curve)) - 1), 1e-300)
-        )
-        as_all = replace(
-            up, shifted=up.shifted[0] * P, gap=float(up.gap[0]) * P, noise=float(up.noise[0]) * P
-        )
-        state, ask = algorithm.consent(state, range(P), as_all)
+        curve = 1.0 if algorithm.output else _curve(algorithm, message)
+        reported += math.log(max(abs(float(up.noise[0]) / (size * curve) - 1), 1e-300))
+        state, ask = algorithm.consent(state, range(P), _of_all([up], P))
     return along, spread, reported
 
 
@@ -353,7 +585,15 @@ def _gaussian(hits: int, alarms: int, n: int, delta: float, confidence: float) -
     chance = _chance(confidence)
     alarm = betaincinv(alarms + 1, n - alarms, 1 - chance) if alarms < n else 1.0
     miss = betaincinv(n - hits + 1, hits, 1 - chance) if hits else 1.0
-    mu = float(ndtri(1 - alarm) - ndtri(miss)) if alarm < 1 and miss < 1 else 0.0
+    return _epsilon_of(
+        float(ndtri(1 - alarm) - ndtri(miss)) if alarm < 1 and miss < 1 else 0.0, delta
+    )
+
+
+def _epsilon_of(mu: float, delta: float) -> float:
+    """epsilon at delta where a record moves a Gaussian by mu standard deviations."""
+    if mu <= 0:
+        return 0.0
     if delta == 0:
-        return math.inf if mu > 0 else 0.0
-    return float(gaussian_epsilon((Release("gaussian", 1 / mu),), delta) or 0.0) if mu > 0 else 0.0
+        return math.inf
+    return float(gaussian_epsilon((Release("gaussian", 1 / mu),), delta) or 0.0)
