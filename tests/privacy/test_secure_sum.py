@@ -22,7 +22,7 @@ from quorate.privacy.secure_sum import masks, shamir
 from quorate.privacy.secure_sum import server as at_server
 from quorate.privacy.secure_sum.fixed_point import FixedPoint
 from quorate.privacy.secure_sum.messages import (
-    Begin,
+    BeginRound,
     Masked,
     SecureSumError,
     Terms,
@@ -257,19 +257,25 @@ def test_fewer_than_t_shares_do_not_unmask():
         assert again.ravel().tolist() == [guess]
 
 
-def test_what_is_opened_in_a_round_is_not_that_of_another():
+def test_what_is_opened_in_a_round_is_not_that_of_another(monkeypatch: pytest.MonkeyPatch):
     """A client that stayed in round 1 drops out in round 2: what opens then is of round 2 alone."""
     group, x = Group(4, 3), vectors(4, 50)
     root = group.clients[0].roots
-    first, _ = group.masked(1, x, range(4), range(4))
+    group.masked(1, x, range(4), range(4))
     own = group.clients[0]
     assert own.own is None  # forgotten as soon as it has masked
     keys = [masks.of_round(root, np.uint64(r)) for r in (1, 2)]
-    assert not np.isin(keys[0], keys[1]).any()
-    group.masked(2, x, range(4), (1, 2, 3))
-    opened = x[0].astype(np.uint64)  # by the keys of round 2 the vector of round 1 stays masked
-    masks.add(opened, keys[1], np.sign(np.arange(4)).astype(np.int8))
-    assert not np.array_equal(opened, first[0].vector)
+    _, unmask = group.masked(2, x, range(4), (1, 2, 3))
+    opened = []
+    taken = at_server._pairs
+    monkeypatch.setattr(
+        at_server, "_pairs", lambda *given: opened.append(taken(*given)) or opened[-1]
+    )
+    at_server.total(group.server, group.step(at_client.reveal, (1, 2, 3), unmask))
+    assert len(opened) == 1  # of client 0 alone
+    assert np.array_equal(opened[0][1:], keys[1][1:])
+    assert not opened[0][0].any()
+    assert not np.isin(opened[0][1:], np.concatenate([keys[0], root])).any()
 
 
 def test_no_secret_stands_in_a_repr():
@@ -342,9 +348,9 @@ def test_a_client_opens_one_secret_of_each_once():
     with REFUSED:
         at_client.reveal(after, good)
     with REFUSED:
-        at_client.share(after, Begin(1, 4))
+        at_client.share(after, BeginRound(1, 4))
     with REFUSED:
-        at_client.share(after, Begin(2, 0))
+        at_client.share(after, BeginRound(2, 0))
 
 
 def test_the_server_refuses_what_does_not_fit():

@@ -25,9 +25,9 @@ Here neither a private key nor a root is shared ever. In every round p draws two
 
 and shares both by Shamir's scheme, each share enciphered for its holder. For one that stayed t
 clients open b_p^r and not w_p^r, for one that dropped out w_p^r and not b_p^r. What is opened are
-fresh random numbers and values F(K_pq, r) at this r alone, from which nothing follows about K_pq and
-F(K_pq, r') (that is what pseudorandom means). So a client that dropped out takes part in the next
-round again, without new keys.
+fresh random numbers and values F(K_pq, r) at this r alone, from which nothing follows about K_pq
+and F(K_pq, r') (that is what pseudorandom means). So a client that dropped out takes part in the
+next round again, without new keys.
 
 **Who must not collude.** t - 1 clients' shares say nothing about b and w (Shamir). As 2 t > n and a
 client answers one ``Unmask`` per round, even a server that tells clients different lists cannot
@@ -57,7 +57,7 @@ from quorate.privacy.secure_sum.messages import (
     SHARE,
     TAG,
     Advertised,
-    Begin,
+    BeginRound,
     Delivered,
     Masked,
     Revealed,
@@ -172,7 +172,7 @@ def agree(
 
 
 def share(
-    state: Client, begin: Begin, *, draw: Draw = secrets.token_bytes
+    state: Client, begin: BeginRound, *, draw: Draw = secrets.token_bytes
 ) -> tuple[Client, Shares]:
     """Draw this round's two secrets and share them. A round's number must exceed all before."""
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
@@ -254,7 +254,7 @@ def mask(
             " many numbers as the round was begun with."
         )
     places, held = [state.clients.index(q) for q in senders], []
-    begin = Begin(state.number, state.words)
+    begin = BeginRound(state.number, state.words)
     for sender, place, nonce, text in zip(senders, places, nonces, sealed, strict=True):
         about = _about(state.roster, begin, sender, state.client)
         try:
@@ -320,10 +320,8 @@ def check_of(key: bytes) -> Array:
     return octets(keystream.words(key, 0, 4, stream=1).astype("<u8").tobytes())
 
 
-def _about(roster: str, begin: Begin, sender: int, to: int) -> bytes:
-    return (
-        f"quorate secure sum share {roster} {begin.number} {begin.words} {sender} {to}".encode()
-    )
+def _about(roster: str, begin: BeginRound, sender: int, to: int) -> bytes:
+    return f"quorate secure sum share {roster} {begin.number} {begin.words} {sender} {to}".encode()
 
 
 def _signed(terms: Terms, client: int, public: bytes) -> bytes:

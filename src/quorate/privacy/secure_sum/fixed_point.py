@@ -19,8 +19,8 @@ class FixedPoint:
     bound : the largest absolute value that any client may hand in
     clients : how many clients there may be
 
-    A number is off by at most step / 2 and the sum of N clients by N step / 2. With K = rint(bound /
-    step), whole numbers of N clients stay within N K, which must be below 2^63: then no sum
+    A number is off by at most step / 2 and the sum of N clients by N step / 2. With
+    K = rint(bound / step), sums of N clients stay within N K, which must be below 2^63: then none
     overflows, whatever the clients hold.
 
     Raises

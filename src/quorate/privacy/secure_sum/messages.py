@@ -83,7 +83,7 @@ class Roster:
 
 
 @record
-class Begin:
+class BeginRound:
     """Down: round ``number`` begins; vectors have ``words`` numbers."""
 
     number: int

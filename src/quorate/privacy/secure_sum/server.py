@@ -27,7 +27,7 @@ from quorate.privacy.secure_sum.messages import (
     SHARE,
     TAG,
     Advertised,
-    Begin,
+    BeginRound,
     Delivered,
     Masked,
     Revealed,
@@ -70,15 +70,13 @@ def enrol(terms: Terms, answers: Sequence[Advertised]) -> tuple[Server, Roster]:
     require_cryptography()
     found = _by_client(answers, tuple(range(terms.clients)), "keys")
     enough(len(found), terms.threshold, "sent keys")
-    keys = [
-        array_of(a.key, (KEY,), np.uint8, f"client {a.client}'s key") for a in found.values()
-    ]
+    keys = [array_of(a.key, (KEY,), np.uint8, f"client {a.client}'s key") for a in found.values()]
     roster = Roster(np.array([*found]), np.stack(keys), tuple(a.signature for a in found.values()))
     digest = fingerprint((terms, roster.clients, roster.keys))
     return Server(terms, tuple(found), digest), roster
 
 
-def begin(state: Server, number: int, words: int) -> tuple[Server, Begin]:
+def begin(state: Server, number: int, words: int) -> tuple[Server, BeginRound]:
     """Open a round, whatever became of the one before; its number must exceed all before."""
     if not state.number < number < 2**63 or words < 1:
         raise SecureSumError(
@@ -86,7 +84,7 @@ def begin(state: Server, number: int, words: int) -> tuple[Server, Begin]:
             " upwards, and never repeat one."
         )
     fresh = Server(state.terms, state.clients, state.roster, number, words, "begun")
-    return fresh, Begin(number, words)
+    return fresh, BeginRound(number, words)
 
 
 def deliver(state: Server, answers: Sequence[Shares]) -> tuple[Server, Mapping[int, Delivered]]:
@@ -180,9 +178,7 @@ def _not_recovered(state: Server, client: int) -> SecureSumError:
     )
 
 
-def _by_client(
-    answers: Sequence[Answer], known: tuple[int, ...], what: str
-) -> dict[int, Answer]:
+def _by_client(answers: Sequence[Answer], known: tuple[int, ...], what: str) -> dict[int, Answer]:
     """Answers by client, ascending; one of each, of known clients alone."""
     given = [a.client for a in answers]
     if strange := sorted({*given} - {*known}):
