@@ -291,9 +291,9 @@ def test_no_secret_stands_in_a_repr():
 # ---- refusals
 
 
-def change(array: np.ndarray) -> np.ndarray:
+def change(array: np.ndarray, at: int = -1) -> np.ndarray:
     other = array.copy()
-    other.flat[-1] ^= 1
+    other.flat[at] ^= 1
     return other
 
 
@@ -364,6 +364,7 @@ def test_the_server_refuses_what_does_not_fit():
         [*revealed[:2], replace(revealed[2], client=3)],
         [*revealed[:2], replace(revealed[2], number=2)],
         [*revealed[:2], replace(revealed[2], shares=change(revealed[2].shares))],
+        [*revealed[:2], replace(revealed[2], shares=change(revealed[2].shares, 0))],
         [replace(revealed[0], shares=revealed[1].shares), *revealed[1:]],
         [*revealed[:2], replace(revealed[2], shares=revealed[2].shares[:3])],
     ):
