@@ -47,7 +47,6 @@ from dataclasses import field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from quorate.arrays import Array
 from quorate.codec import fingerprint, record
 from quorate.privacy import keystream
 from quorate.privacy.secure_sum import masks, shamir
@@ -57,6 +56,7 @@ from quorate.privacy.secure_sum.messages import (
     SHARE,
     TAG,
     Advertised,
+    Array,
     BeginRound,
     Delivered,
     Masked,
@@ -342,7 +342,7 @@ def _stage(state: Client, needed: str, what: str, number: int | None = None) -> 
 def _check_signatures(
     terms: Terms,
     clients: tuple[int, ...],
-    keys: NDArray[np.generic],
+    keys: Array,
     signatures: tuple[Array, ...],
     identities: Mapping[int, bytes],
 ) -> None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import field
 from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quorate.arrays import Array
 from quorate.codec import record
 
+Array = NDArray[Any]  # of the dtype that the field says; bytes without one
 TAG = 16  # bytes by which a ciphertext grows
 KEY, NONCE, SHARE = 32, 12, 32  # bytes; a share is shamir.LIMBS numbers of 32 bits
 
@@ -145,7 +146,7 @@ class Revealed:
 
 def array_of(
     value: object, shape: tuple[int, ...], dtype: type[np.generic], what: str
-) -> NDArray[np.generic]:
+) -> NDArray[Any]:
     """The array, if it has this form."""
     if not isinstance(value, np.ndarray) or value.shape != shape or value.dtype != dtype:
         given = (

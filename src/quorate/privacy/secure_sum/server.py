@@ -16,7 +16,6 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from quorate.arrays import Array
 from quorate.codec import fingerprint, record
 from quorate.privacy import keystream
 from quorate.privacy.secure_sum import masks, shamir
@@ -27,6 +26,7 @@ from quorate.privacy.secure_sum.messages import (
     SHARE,
     TAG,
     Advertised,
+    Array,
     BeginRound,
     Delivered,
     Masked,
