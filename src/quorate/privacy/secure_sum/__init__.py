@@ -1,0 +1,1 @@
+"""Sums of clients' vectors of which the server learns nothing but the sum."""
