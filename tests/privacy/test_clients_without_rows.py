@@ -54,6 +54,26 @@ def solved(
     return qr.solve(problem, fed, algorithm=algorithm, engine=qr.InProcess("each"))
 
 
+@pytest.mark.parametrize("mode", ["blocks", "each"])
+def test_the_rounding_of_sums_over_clients_does_not_tell_who_has_more_rows(mode):
+    """A row of zeros more changes no gradient, only the order of the clients by size."""
+    rng, rows = np.random.default_rng(0), dict(zip("abcde", (5, 6, 7, 8, 9), strict=True))
+    X = {name: rng.standard_normal((m, 3)) for name, m in rows.items()}
+    budget = qr.Budget(2.0, 1e-5, sizes=dict.fromkeys(rows, 7))
+    found = []
+    for more in (0, 2):
+        tables = [np.vstack([x, np.zeros((more * (name == "d"), 3))]) for name, x in X.items()]
+        y = [np.arange(len(x)) % 2 for x in tables]
+        solution = qr.solve(
+            qr.Problem(qr.Logistic(), PLAIN, privacy=budget),
+            qr.Federation([*rows], tables, y, classes=[0, 1]),
+            algorithm=qr.PrivateADMM(max_rounds=3, noise="simulation"),
+            engine=qr.InProcess(mode),
+        )
+        found.append((solution.w.tobytes(), [row["gap"] for row in solution.history]))
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("thin", [False, True])
 @pytest.mark.parametrize("kind", LOSSES)
 @pytest.mark.parametrize("over", ["size", "uniform", {"a": 0.1, "b": 0.2, "c": 0.3, "lone": 0.4}])
