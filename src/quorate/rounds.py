@@ -319,7 +319,9 @@ class Combiner:
                     f"{self.forms[k] or None} at the clients before: all must agree"
                 )
             elif value is not None:
-                self.folded[k] = _FOLD[how](self.folded[k], value)
+                # an algorithm reports what is not finite, in words of its own
+                with np.errstate(over="ignore", invalid="ignore"):
+                    self.folded[k] = _FOLD[how](self.folded[k], value)
         self.ids.append(np.asarray(ids, dtype=np.intp))
 
     def _form(self, name: str, how: str, value: object, n: int) -> tuple[Any, ...]:

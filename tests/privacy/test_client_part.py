@@ -14,6 +14,7 @@ import pytest
 from charged import Killed, T, at
 
 from quorate.algorithms.federated.private_admm import client as private_client
+from quorate.algorithms.federated.private_admm import noisy_gradient
 from quorate.engines import inprocess
 from quorate.engines.checkpoint import CheckpointError, load, save
 from quorate.engines.client_part import ClientsCheckpoint, PartedFile, ServerCheckpoint
@@ -66,13 +67,13 @@ def test_the_keys_that_the_clients_file_held_before_are_overwritten(place):
 
 def drawn_keys(monkeypatch):
     """Every key that is drawn from now on."""
-    keys, real = [], private_client.os.urandom
+    keys, real = [], noisy_gradient.os.urandom
 
     def urandom(n):
         keys.append(real(n))
         return keys[-1]
 
-    monkeypatch.setattr(private_client.os, "urandom", urandom)
+    monkeypatch.setattr(noisy_gradient.os, "urandom", urandom)
     return keys
 
 
