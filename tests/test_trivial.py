@@ -297,7 +297,8 @@ def test_a_private_solution_warns_of_nothing_and_saves_nothing_of_it(tmp_path):
     assert solution.trivial is not None  # for the owner
     assert solution.trivial.text not in repr(solution)
     solution.save(tmp_path / "solution.qrt")
-    assert qr.load(tmp_path / "solution.qrt").trivial is None
+    with pytest.raises(AttributeError, match="has no trivial: it is judged on the rows"):
+        _ = qr.load(tmp_path / "solution.qrt").trivial
 
 
 def test_what_is_asked_of_steps_to_other_models_is_not_judged():

@@ -163,7 +163,7 @@ def test_keys_of_noise_are_overwritten_and_are_in_no_finished_folder(
     quorate: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_run.write_config(tmp_path, PRIVATE)
-    with broken("erm.checkpoint", 2):
+    with broken("private.checkpoint", 2):
         assert quorate("run", "clinics.toml") == 2
     work = only(tmp_path / "runs", "*.partial")
     file = work / "private.checkpoint.clients"

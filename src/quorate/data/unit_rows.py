@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.sparse import csr_array
 
 from quorate.arrays import Array
 
@@ -41,6 +40,8 @@ def unit_rows(X: Any, centre: ArrayLike = 0.0, scale: ArrayLike = 1.0) -> Any:
             "sparse rows cannot be centred, which fills all their cells: declare ranges around 0,"
             " such as (-1, 1), or give a dense array."
         )
+    from scipy.sparse import csr_array
+
     moved = csr_array(X.multiply(1 / np.broadcast_to(scale, (1, X.shape[1]))))
     top = _or_one(abs(moved).max(axis=1).toarray().reshape(-1, 1))
     moved = csr_array(moved.multiply(1 / top))

@@ -49,7 +49,7 @@ from quorate.sites.signatures import read_keys
 from quorate.sites.signed_answers import verify_signed
 from quorate.sites.site_file import NAME, read_site
 from quorate.solution.client_table import client_table
-from quorate.solution.load import load
+from quorate.solution.load import stated_in
 from quorate.solution.outcome import UNPROVED
 from quorate.solution.solution import Solution
 from quorate.storage import OWN, write_whole
@@ -284,7 +284,7 @@ def _solutions(finished: SiteRun, work: Path) -> Iterator[tuple[str, Solution]]:
     for name, data in zip(finished.names, finished.solutions, strict=True):
         file = work / "collected.qr"
         write_whole(file, data.tobytes(), OWN)
-        yield name, load(file)
+        yield name, stated_in(file)
         file.unlink()
 
 

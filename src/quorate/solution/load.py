@@ -69,6 +69,11 @@ def load(path: str | os.PathLike[str], *, problem: Problem | None = None) -> Sol
     >>> bool((qr.load("model.solution").predict(X) == solution.predict(X)).all())
     True
     """
+    return stated_in(path, problem).public()
+
+
+def stated_in(path: str | os.PathLike[str], problem: Problem | None = None) -> Solution:
+    """What the file of ``load`` states, with None and nothing for what a public part has not."""
     values = stored(path)
     try:
         slots = {name: unpacked(part) for name, part in values["problem"].items()}
@@ -83,7 +88,7 @@ def load(path: str | os.PathLike[str], *, problem: Problem | None = None) -> Sol
         repr(solution)
     except REFUSED as error:
         raise _odd(path, error) from error
-    return solution.public()
+    return solution
 
 
 def _odd(path: str | os.PathLike[str], error: Exception) -> ValueError:
