@@ -80,3 +80,12 @@ def test_predictions_on_tables_scale_rows_as_the_training_did() -> None:
     found = solution.decision_function({"u": rows[:, 0], "v": rows[:, 1]})
     np.testing.assert_allclose(found, by_hand, rtol=1e-12)
     assert np.mean((by_hand > 0) == (y == "well")) > 0.9
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_row_has_the_same_bits_whatever_is_around_it(order):
+    X = np.asarray(np.random.default_rng(3).standard_normal((7, 133)), order=order)
+    whole = unit_rows(X, 0.1, 3.0)
+    for i in range(7):
+        alone = np.asarray(X[i : i + 1], order=order)
+        assert unit_rows(alone, 0.1, 3.0).tobytes() == whole[i].tobytes()

@@ -31,7 +31,8 @@ def unit_rows(X: Any, centre: ArrayLike = 0.0, scale: ArrayLike = 1.0) -> Any:
     if not (np.isfinite(centre).all() and np.isfinite(scale).all() and (scale > 0).all()):
         raise ValueError("centre and scale must be finite numbers, and scale > 0.")
     if isinstance(X, np.ndarray):
-        moved = (X - centre) / scale
+        # in one order of memory, so that sums over a row do not depend on how many rows there are
+        moved = np.ascontiguousarray((X - centre) / scale)
         top = np.abs(moved).max(axis=1, initial=0.0, keepdims=True)
         moved = moved / np.where(top > 0, top, 1.0)  # squares of long rows would overflow
         return moved / _or_one(np.sqrt((moved**2).sum(axis=1, keepdims=True)))

@@ -15,9 +15,9 @@ from quorate.text import printable
 
 # What the fields of answers hold; those of one class, as "Class.field", come first.
 ANSWERS: dict[str, str] = {
+    "Blurred.gradient": "gradient with noise",
     "Certified.features": "transport cost spent on features",
     "Concluded.changes": "last change of the multipliers",
-    "Blurred.gradient": "gradient with noise",
     "Concluded.copies": "site's copy of the model",
     "Concluded.multipliers": "multipliers of the site's constraints",
     "Concluded.rows": "multipliers of the rows",

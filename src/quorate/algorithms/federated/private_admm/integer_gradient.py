@@ -1,4 +1,4 @@
-"""A client's sum of clipped gradients in integers: exact, in any order and on any processor.
+"""A client's sum of clipped gradients in integers, which is exact in any order of the rows.
 
 The gradient of a row is the outer product of the row and of the loss's gradient r in the row's
 predictions. Both factors are rounded,

@@ -148,7 +148,9 @@ def noisy_gradients(
     data: Block,
     rng: Streams,
 ) -> Callable[[int], tuple[Array, float]]:
-    """f_p' + xi_p of a client of the block by its position, and the scale of xi_p."""
+    """The function that gives, for a client's position in the block, its gradient with noise,
+    f_p' + xi_p, and the scale of xi_p.
+    """
     weight = mechanism.weight[data.index]
     scale = question.scale * mechanism.multiplier * mechanism.sensitivity[data.index]
     if mechanism.exact:

@@ -146,7 +146,8 @@ class PrivateMethod(Method):
         if type(problem.predictor) not in (Linear, Softmax):
             raise ValueError(
                 f"a private model is Linear() or Softmax(), got {problem.predictor!r}: of other"
-                " models no gradient of a row is known to be bounded."
+                " models no gradient of a row is known to be bounded. Take one of the two, or leave"
+                " privacy out of the problem."
             )
 
     def planned(self, problem: Problem, fed: ClientSizes, spent: Sequence[Release] = ()) -> Self:
