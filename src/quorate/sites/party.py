@@ -69,7 +69,7 @@ from quorate.sites.privacy_ledger import PrivateRun, SiteLedger, without_keys
 from quorate.sites.rows import OwnRows, Roles, Source, columns_of, of_site
 from quorate.sites.signatures import Sign, asked, signed, signer
 from quorate.sites.site_file import WatchedSite, secret_of
-from quorate.solution.configure import setting_of
+from quorate.solution.configure import needs_secure_sum, setting_of
 from quorate.statements import digest, stated
 from quorate.storage import OWN, Lock, make_folder, read_in_turns, write_in_turns, write_whole
 
@@ -545,6 +545,11 @@ class Party:
             raise ValueError("a certificate is computed from the rows exactly, without noise.")
         elif algorithm.held_out:
             self.guard.judge(known.judging, OF_ROWS)
+        if needs_secure_sum(known.problem):
+            raise ValueError(
+                'the budget has the view "sum", and this site answers without a secure sum: its'
+                ' noise would hide too little. Ask for view="answers".'
+            )
         self.ledger.check_noise(algorithm, known.problem)
         return algorithm.at_client(known.problem, known.metadata)
 

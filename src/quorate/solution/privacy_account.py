@@ -207,7 +207,10 @@ class Charge:
             self.file.restore_run(self.old)  # it failed before anything ran
         else:
             self._settle(
-                {name: self.algorithm.releases(self._most(name)) for name in self.fed.names}
+                {
+                    name: self.algorithm.releases(self._most(name), place)
+                    for place, name in enumerate(self.fed.names)
+                }
             )
 
     def _most(self, client: str) -> int:
@@ -308,7 +311,8 @@ def _opened(
         note.old = note.read() if note.path.exists() else None
         note.write(number)
     try:
-        releases = {c: algorithm.releases(algorithm.max_rounds) for c in fed.names}
+        rounds = algorithm.max_rounds
+        releases = {c: algorithm.releases(rounds, p) for p, c in enumerate(fed.names)}
         return file.open_run(releases, budget, number, "open" if note is None else "charged")
     except Exception:
         if note is not None:
@@ -375,13 +379,15 @@ def _as_begun(
     """
     algorithm = algorithm.planned(problem, fed)
     planned = file.planned(number)
-    plan = next(iter(planned.values()), ())
-    if len(plan) != 1 or set(planned) != set(fed.names):
+    plans = planned.values()
+    if not plans or any(len(plan) != 1 for plan in plans) or set(planned) != set(fed.names):
         raise CheckpointError(
             "the run in the ledger file is one of other clients. Resume with what it was begun"
             " with."
         )
-    was, now = plan[0], algorithm.releases(algorithm.max_rounds)[0]
+    # in the view "sum" the client whose records count most has the noise that was planned
+    was = min((plan[0] for plan in plans), key=lambda release: release.noise)
+    now = algorithm.releases(algorithm.max_rounds)[0]
     if (was.mechanism, was.count) != (now.mechanism, now.count):
         raise CheckpointError(
             f"the run was begun with {was.count} rounds of {was.mechanism} noise, got {now.count}"

@@ -11,7 +11,7 @@ their sampling). The sum of the steps follows from public numbers: `default_leng
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -52,7 +52,7 @@ class Blur:
 
 @record
 class Blurred:
-    """The client's answer."""
+    """The client's answer, in the view "sum" whole multiples of one step for all clients."""
 
     gradient: Sum  # (1, D) g_p + xi_p
 
@@ -157,6 +157,14 @@ class PrivateSGD(PrivateMethod):
         each_of(serve, len(sums), data.y.size * len(w))
         return answered(memory, question), Blurred(sums.sum(0, keepdims=True))
 
+    @property
+    def from_sums(self) -> str:
+        return ""  # every model follows from the sums of noisy gradients at the models before
+
+    def grid(self, upload_class: type) -> Mapping[str, float]:
+        step = None if self.plan is None else self.plan.common
+        return {} if step is None or upload_class is not Blurred else {"gradient": step}
+
     # -- server ------------------------------------------------------------------------------------
 
     @property
@@ -204,7 +212,7 @@ class PrivateSGD(PrivateMethod):
 
     def public_row(self, message: Blur) -> dict[str, float]:
         plan = self._plan
-        scale = plan.multiplier * float(np.mean(plan.sensitivity))
+        scale = float(np.mean(plan.scale))
         return {"step": message.step, "noise": scale * MEAN_SIZE[plan.kind or "gaussian"]}
 
     def report(self, state: PrivateSGDState) -> dict:

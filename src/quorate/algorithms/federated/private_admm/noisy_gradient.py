@@ -88,6 +88,7 @@ def _about(mechanism: Mechanism, numbers: tuple[float, ...]) -> bytes:
     """
     it = mechanism
     plan = it.multiplier, it.clip, it.bound, it.output, it.rounds, it.place
+    plan = plan if it.missing is None else (*plan, it.missing)
     return (
         str(it.kind).encode() + np.array([*plan, *numbers], float).tobytes() + it.weight.tobytes()
     )
@@ -152,17 +153,16 @@ def noisy_gradients(
     f_p' + xi_p, and the scale of xi_p.
     """
     weight = mechanism.weight[data.index]
-    scale = question.scale * mechanism.multiplier * mechanism.sensitivity[data.index]
+    scale = question.scale * mechanism.scale[data.index]
     if mechanism.exact:
-        unit, noise = mechanism.unit[data.index], mechanism.noise
 
         def on_grid(i: int) -> tuple[Array, float]:
             rows = IntegerRows.of(problem, mechanism, data, i)
             total = rows.gradient(problem, mechanism, question.models[i])
-            if noise:
+            if rows.grid.noise:
                 key = _key(memory, question, rng, i)
-                add_noise(cast(Kind, mechanism.kind), noise, key, total)
-            return unit[i] * total, scale[i]
+                add_noise(cast(Kind, mechanism.kind), rows.grid.noise, key, total)
+            return rows.grid.unit * total.astype(float), scale[i]
 
         return on_grid
     rows = Rows.of(problem, mechanism, data)

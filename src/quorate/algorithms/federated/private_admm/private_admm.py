@@ -194,6 +194,13 @@ class PrivateADMM(PrivateMethod):
         return CAVEATS.get(self.sensitivity, "")
 
     @property
+    def from_sums(self) -> str:
+        return (
+            "each client takes its gradients at a copy of the model that follows from its own"
+            " answers, which the sums do not tell, and sends its distance from the model."
+        )
+
+    @property
     def _unsafe(self) -> bool:
         return self.sensitivity == "local-unsafe"
 
