@@ -252,7 +252,10 @@ class PrivateMethod(Method):
             return ()
         place = int(np.argmax(plan.weight)) if client is None else client
         missing = 0 if budget is None else budget.missing
-        view = view or ("answers" if plan.missing is None else "sum")
+        stated = "answers" if plan.missing is None else "sum"
+        view = view or stated
+        if view != stated and view == "sum" and self.from_sums:
+            return ()
         released = plan.release(view, place, rounds, missing)
         return () if released is None else (released,)
 
@@ -270,8 +273,6 @@ class PrivateMethod(Method):
         counts = [*enumerate(zip(fed.names, answered, strict=True))]
         spent = {name: self.releases(k, p) for p, (name, k) in counts}
         seen = {name: self.releases(k, p, budget.other_view) for p, (name, k) in counts}
-        if budget.view == "answers" and self.from_sums:
-            seen = {}
         public = dict(zip(fed.names, sizes(problem, fed), strict=True))
         where = "each of" if plan.missing is None else "the clients' sum in each of"
         words = (
