@@ -193,6 +193,7 @@ ELSE: dict[str, Any] = {
     "Coupled.constraint": qr.LossGap("age", 0.5),
     "ASPIRE.bounds": (None, 1.0, None, 2.0),
     "Budget.adjacency": "replace",
+    "Budget.view": "sum",
     "PrivateADMM.mechanism": "laplace",
     "PrivateADMM.update": "prox",
     "PrivateADMM.radius": "1/t",
