@@ -20,6 +20,7 @@ import os
 import random
 import secrets
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -66,6 +67,7 @@ FIXED = (
 )
 AT_ONCE = 4096  # rows scored at once
 SMALL_DELTA = 1e-9  # at which a candidate's noise is stated to `PrivateClassifier`
+HASH = 5_327_401  # the seed of the hash, unlike those of folds, which would hold out the same rows
 
 
 class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
@@ -240,10 +242,13 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if base.classes is None:
             base.set_params(classes=np.unique(rows.y))
         base._classes(rows.y)  # raises where labels are outside the declared ones
-        found = rows_of_groups(rows.groups, len(rows.y))
+        rows_of_groups(rows.groups, len(rows.y))  # raises where one name has two types
         sizes: Any = base.sizes
         if not isinstance(sizes, Mapping):
-            sizes = {name: len(part) if sizes is None else sizes for name, part in found.items()}
+            true = Counter[Any](rows.groups)
+            sizes = {
+                name: n if sizes is None else sizes for name, n in sorted(true.items(), key=str)
+            }
         return base.set_params(sizes={**sizes})
 
     def _release(self, budget: Budget, before: Mapping[str, tuple[Release, ...]]) -> Release:
@@ -275,7 +280,7 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         y = rows.y.astype(float) if rows.y.dtype.kind in "biuf" else rows.y
         limit = float(self.validation) * 2**64
         X: Any = rows.X
-        held = np.array([number < limit for number in drawn(X, y, 0)], bool)
+        held = np.array([number < limit for number in drawn(X, y, HASH)], bool)
         if held.all() or not held.any():
             raise ValueError(
                 f"of {len(held)} rows {held.sum()} would judge and the others train: give more"
