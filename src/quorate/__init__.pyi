@@ -58,6 +58,7 @@ from quorate.estimators.agnostic import AgnosticClassifier as AgnosticClassifier
 from quorate.estimators.constrained import ConstrainedClassifier as ConstrainedClassifier
 from quorate.estimators.constrained import InfeasibleProblemError as InfeasibleProblemError
 from quorate.estimators.private import PrivateClassifier as PrivateClassifier
+from quorate.estimators.private_search import PrivateSearch as PrivateSearch
 from quorate.estimators.ranked import RiskClassifier as RiskClassifier
 from quorate.estimators.ranked import RiskRegressor as RiskRegressor
 from quorate.estimators.robust import RobustClassifier as RobustClassifier

@@ -1,8 +1,9 @@
 """Choosing radii and judging models client by client.
 
 `WithinClients` splits the rows of every client, so that each client is in every fold;
-`cross_validate` routes the clients to the splitter, to ``fit`` and to the scorers. `radius_path`
-solves a problem along its radii, and `default_radius` computes a radius from the data.
+`cross_validate` routes the clients to the splitter, to ``fit`` and to the scorers. `PrivateSearch`
+chooses settings of a private classifier, charged as one procedure. `radius_path` solves a problem
+along its radii, and `default_radius` computes a radius from the data.
 """
 
 from __future__ import annotations
@@ -20,13 +21,21 @@ from quorate.arrays import Features, is_number, stream
 from quorate.data.declared_schema import drawn
 from quorate.data.persons import draw, shared
 from quorate.data.validation import grouped
+from quorate.estimators.private_search import PrivateSearch
 from quorate.estimators.rows import Groups
 from quorate.solution.default_radius import default_radius
 from quorate.solution.radius_path import radius_path
 
 Scorer = Callable[..., float]
 
-__all__ = ["WithinClients", "cross_validate", "default_radius", "paper_grid", "radius_path"]
+__all__ = [
+    "PrivateSearch",
+    "WithinClients",
+    "cross_validate",
+    "default_radius",
+    "paper_grid",
+    "radius_path",
+]
 
 
 def paper_grid(prefix: str = "") -> dict[str, list[float]]:

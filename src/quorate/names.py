@@ -183,6 +183,7 @@ PUBLIC: tuple[str, ...] = (
     "quorate.solution.trivial:TrivialModelWarning",
     "quorate.solution.trivial:Triviality",
     "quorate.estimators.private:PrivateClassifier",
+    "quorate.estimators.private_search:PrivateSearch",
     "quorate.estimators.ranked:RiskClassifier",
     "quorate.estimators.ranked:RiskRegressor",
     "quorate.estimators.robust:RobustClassifier",

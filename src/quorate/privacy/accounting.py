@@ -10,6 +10,10 @@ Theorem 8). Laplace noise: the accounting uses only that the release of a vector
 pure mechanism is randomised response, whose composition (Kairouz, Oh, Viswanath 2015) bounds that
 of any other. For both together their dominating pairs compose (Zhu, Dong, Wang 2022).
 
+The best of a random number of runs is a release of its own kind (`best_of`): each of its runs is
+private as one Gaussian release with this noise. It is accounted for by Renyi divergences, and so is
+all that is released beside it.
+
 The total that counts is that of these privacy loss distributions (Koskela, Jalko, Honkela 2020) by
 dp-accounting, rounded up on a grid; the arithmetic is that of doubles. Renyi accounting (Mironov
 2017) is shown beside it.
@@ -28,12 +32,16 @@ from scipy.optimize import brentq
 from scipy.special import gammaln, log_ndtr
 
 from quorate.arrays import Array
+from quorate.privacy.best_of import check_number, renyi_of_best
 from quorate.privacy.budget import Budget, BudgetSpentError
 
 MECHANISMS = ("gaussian", "laplace")
 # the orders of the Renyi divergences
 ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(12, 64), 128, 256, 512, 1024)
+# the orders where divergences have a formula, as those of a search do
+FINE_ORDERS = 1 + np.geomspace(0.02, 2e4, 400)
 GRID = 2000  # steps of the grid of privacy losses in one standard deviation
+WEAKEST = 20.0  # log of the noise beyond which a search tells nothing
 LEFT = 1e-3  # a smaller share of a budget is the slack of rounding, not worth the noise
 WIDE = 100.0  # no grid where the losses deviate by more, which is an epsilon of thousands
 LEAST_DELTA = 1e-12  # rounding would matter below
@@ -46,14 +54,21 @@ VALUES = 500  # of the sum of two privacy losses, at most
 
 @dataclass(frozen=True)
 class Release:
-    """``count`` answers of one mechanism; infinite noise releases nothing."""
+    """``count`` answers of one mechanism; infinite noise releases nothing.
+
+    Of a search, whose mechanism is the law of the number of its candidates, the noise is that of
+    the one Gaussian release which is as private as a candidate.
+    """
 
     mechanism: str
     noise: float  # standard deviation or Laplace scale, over the sensitivity
     count: int = 1
+    candidates: float = 0.0  # of a search: their mean number
 
     def __post_init__(self) -> None:
-        if self.mechanism not in MECHANISMS:
+        if self.candidates:
+            check_number(self.mechanism, self.candidates)
+        elif self.mechanism not in MECHANISMS:
             raise ValueError(
                 f"mechanism must be one of {', '.join(MECHANISMS)}, got {self.mechanism!r}."
             )
@@ -66,6 +81,7 @@ class Release:
         # plain numbers can be written into a ledger file
         object.__setattr__(self, "noise", float(self.noise))
         object.__setattr__(self, "count", int(self.count))
+        object.__setattr__(self, "candidates", float(self.candidates))
 
 
 def total_epsilon(releases: Iterable[Release], delta: float) -> float:
@@ -90,6 +106,8 @@ def total_epsilon(releases: Iterable[Release], delta: float) -> float:
 def _composed(releases: tuple[Release, ...], delta: float) -> float:
     from dp_accounting.pld import privacy_loss_distribution as pld
 
+    if any(r.candidates for r in releases):
+        return _by_divergences(releases, delta)
     mu, pure = _split(releases)
     spread = math.hypot(mu, *(math.sqrt(count) * one for one, count in pure))
     if spread == 0:
@@ -146,10 +164,37 @@ def _plain_sum(mu: float, pure: list[tuple[float, int]], delta: float) -> float:
     return _gaussian_epsilon(mu, delta) + sum(count * one for one, count in pure)
 
 
+def _by_divergences(releases: tuple[Release, ...], delta: float) -> float:
+    """The total by the Renyi divergences of each release, and the conversion of Canonne, Kamath,
+    Steinke 2020, Proposition 12.
+    """
+    alpha = FINE_ORDERS
+    total = sum((r.count * _divergences(r) for r in releases), np.zeros(len(alpha)))
+    epsilon = total + np.log1p(-1 / alpha) - (math.log(delta) + np.log(alpha)) / (alpha - 1)
+    return max(float(epsilon.min()), 0.0)
+
+
+def _divergences(r: Release) -> Array:
+    """The Renyi divergences of one answer, at most, at each of ``FINE_ORDERS``."""
+    alpha = FINE_ORDERS
+    if r.mechanism == "laplace":  # of randomised response
+        truth, lie = -np.logaddexp(0, -1 / r.noise), -np.logaddexp(0, 1 / r.noise)
+        straight, crossed = alpha * truth + (1 - alpha) * lie, alpha * lie + (1 - alpha) * truth
+        return np.logaddexp(straight, crossed) / (alpha - 1)
+    one = alpha / (2 * r.noise**2)
+    if not r.candidates:
+        return one
+    return renyi_of_best(
+        r.mechanism, r.candidates, alpha, one, functools.partial(gaussian_delta, 1 / r.noise)
+    )
+
+
 def gaussian_epsilon(releases: Iterable[Release], delta: float) -> float | None:
     """The exact total epsilon of Gaussian releases alone; None where there are others."""
-    mu, pure = _split(_counted(releases))
-    return None if pure else _gaussian_epsilon(mu, delta)
+    counted = _counted(releases)
+    mu, _ = _split(counted)
+    alone = all(r.mechanism == "gaussian" for r in counted)
+    return _gaussian_epsilon(mu, delta) if alone else None
 
 
 def _gaussian_epsilon(mu: float, delta: float) -> float:
@@ -185,8 +230,11 @@ def renyi_epsilon(releases: Iterable[Release], delta: float) -> float:
     from dp_accounting import dp_event
     from dp_accounting.rdp import RdpAccountant
 
+    releases = _counted(releases)
+    if any(r.candidates for r in releases):
+        return _by_divergences(releases, delta)
     accountant = RdpAccountant(list(ORDERS))
-    for r in _counted(releases):
+    for r in releases:
         kind = dp_event.GaussianDpEvent if r.mechanism == "gaussian" else dp_event.LaplaceDpEvent
         accountant.compose(kind(r.noise), r.count)
     return float(accountant.get_epsilon(delta))
@@ -194,11 +242,12 @@ def renyi_epsilon(releases: Iterable[Release], delta: float) -> float:
 
 def _counted(releases: Iterable[Release]) -> tuple[Release, ...]:
     """The releases with equal ones added up, in a fixed order."""
-    counts: dict[tuple[str, float], int] = {}
+    counts: dict[tuple[str, float, float], int] = {}
     for r in releases:
         if r.count and not math.isinf(r.noise):
-            counts[r.mechanism, r.noise] = counts.get((r.mechanism, r.noise), 0) + r.count
-    return tuple(Release(*key, count) for key, count in sorted(counts.items()))
+            key = r.mechanism, r.noise, r.candidates
+            counts[key] = counts.get(key, 0) + r.count
+    return tuple(Release(m, noise, k, mean) for (m, noise, mean), k in sorted(counts.items()))
 
 
 def noise_for(
@@ -222,12 +271,45 @@ def noise_for(
     if before < budget.epsilon * (1 - LEFT):
         noise = _enough(budget.epsilon, budget.delta, int(rounds), mechanism, spent)
     if noise is None:
-        raise BudgetSpentError(
-            f"the budget of epsilon = {budget.epsilon:g} at delta = {budget.delta:g} is spent:"
-            f" {before:.4g} has been released. Nothing was touched. A larger budget, or other"
-            " records, is a decision of whoever owns the data."
-        )
+        raise _all_spent(budget, before)
     return noise
+
+
+def noise_of_search(budget: Budget, law: str, mean: float, spent: Iterable[Release] = ()) -> float:
+    """The least noise, nearly, of each candidate with which a search after ``spent`` keeps the
+    budget: a candidate may be as private as one Gaussian release with this noise.
+
+    Raises
+    ------
+    BudgetSpentError
+        where a thousandth of epsilon or less is left
+    """
+    check_number(law, mean)
+    spent = _counted(spent)
+    before = total_epsilon(spent, budget.delta)
+    if spent:  # beside a search it counts by Renyi divergences, which may be a little more
+        before = max(before, _by_divergences(spent, budget.delta))
+    if before >= budget.epsilon * (1 - LEFT):
+        raise _all_spent(budget, before)
+
+    def over(log_noise: float) -> float:
+        search = Release(law, math.exp(log_noise), 1, mean)
+        return total_epsilon((*spent, search), budget.delta) - budget.epsilon
+
+    if over(WEAKEST) > 0:
+        raise _all_spent(budget, before)
+    noise = _root(over, -10.0, WEAKEST, 1e-7)
+    while over(noise) > 0:
+        noise += 1e-7
+    return math.exp(noise)
+
+
+def _all_spent(budget: Budget, before: float) -> BudgetSpentError:
+    return BudgetSpentError(
+        f"the budget of epsilon = {budget.epsilon:g} at delta = {budget.delta:g} is spent:"
+        f" {before:.4g} has been released. Nothing was touched. A larger budget, or other"
+        " records, is a decision of whoever owns the data."
+    )
 
 
 @functools.lru_cache(maxsize=1024)

@@ -405,15 +405,18 @@ def _releases(plain: Mapping[str, Any]) -> dict[str, tuple[Release, ...]]:
     return {client: tuple(_release(*one) for one in entries) for client, entries in plain.items()}
 
 
-def _release(mechanism: str, noise: float, count: int) -> Release:
-    if type(count) is not int or type(noise) not in (int, float):
-        raise TypeError(f"a release of noise {noise!r} and count {count!r}")
-    return Release(mechanism, float(noise), count)
+def _release(mechanism: str, noise: float, count: int, candidates: float = 0.0) -> Release:
+    if type(count) is not int or not {type(noise), type(candidates)} <= {int, float}:
+        raise TypeError(f"a release of noise {noise!r}, count {count!r}, of {candidates!r}")
+    return Release(mechanism, float(noise), count, candidates)
 
 
 def _plain(releases: Releases) -> dict[str, list[list[Any]]]:
     return {
-        client: [[r.mechanism, r.noise, r.count] for r in released]
+        client: [
+            [r.mechanism, r.noise, r.count, *([r.candidates] if r.candidates else [])]
+            for r in released
+        ]
         for client, released in releases.items()
     }
 
@@ -432,8 +435,8 @@ def _spent(
 
 def _most(a: Sequence[Release], b: Sequence[Release]) -> tuple[Release, ...]:
     """The larger count of every kind of release: it contains the smaller one."""
-    counts: dict[tuple[str, float], int] = {}
+    counts: dict[tuple[str, float, float], int] = {}
     for r in (*a, *b):
-        key = r.mechanism, r.noise
+        key = r.mechanism, r.noise, r.candidates
         counts[key] = max(counts.get(key, 0), r.count)
-    return tuple(Release(*key, count) for key, count in counts.items())
+    return tuple(Release(m, noise, k, mean) for (m, noise, mean), k in counts.items())
