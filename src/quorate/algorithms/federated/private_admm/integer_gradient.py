@@ -30,6 +30,7 @@ from quorate.problem.problem import Problem
 from quorate.solvers.kernels import thin_products
 
 TILE = 96  # rows whose sum single precision holds exactly: 96 SINGLE < 2^24
+TILES = 64  # tiles whose sum 32 bits hold exactly: 64 2^24 < 2^31
 WHOLE = 16  # a client's rows are a multiple of it, so that vectors have no other end
 LANES = 16  # columns of a product in single precision, of which eight are enough in double
 MANY = 2**18  # entries of a tile in double precision
@@ -253,13 +254,20 @@ def _softmax_sum(U, y, Z, length, size, clip, steps, grid, total):
     for j in range(d):
         for k in range(K):
             B[j, k] = Z[j, k]
-    flat = U.reshape(-1)
+    flat, part = U.reshape(-1), np.zeros((d, wide), np.int32)
     for first in range(0, len(U), TILE):
         here = slice(first, min(first + TILE, len(U)))
         m = here.stop - first
         thin_products.multiply(flat, first * d, d, 1, B, S, (m, d, wide), True)
         _softmax_residuals(S[:m], K, y[here], length[here], size[here], clip, steps, grid)
         thin_products.multiply(flat, first * d, 1, d, S, G, (d, m, wide), True)
+        # to 32 bits first, which processors convert as vectors
         for j in range(d):
-            for k in range(K):
-                total[j, k] += np.int64(G[j, k])
+            for k in range(wide):
+                part[j, k] += np.int32(G[j, k])
+        if (first // TILE + 1) % TILES == 0 or here.stop == len(U):
+            for j in range(d):
+                for k in range(K):
+                    total[j, k] += np.int64(part[j, k])
+                for k in range(wide):
+                    part[j, k] = 0
