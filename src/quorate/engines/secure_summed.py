@@ -73,6 +73,7 @@ from quorate.rounds import (
     settled,
 )
 
+POLLS = 2  # answers of others before those that are waited for count as lost
 OwnRows = Annotated[Array, "each"]  # of any dtype
 Fields = tuple[tuple[str, str, tuple[int, ...]], ...]  # of Sum fields: name, kind, shape
 
@@ -160,6 +161,7 @@ class SumState:
     stage: str  # what is waited for
     number: Annotated[int, Form(least=-1)]  # of the round of sums, by which late answers are known
     anew: int  # how often a sum was begun anew in this round of the algorithm
+    polls: int  # how often others have answered in this stage since
     asked: tuple[int, ...]  # whose answers are of this stage
     got: tuple[tuple[int, Any], ...]  # those that have come
     busy: NDArray[np.bool_]  # (N,) who has not answered yet, this stage or an earlier one
@@ -235,7 +237,7 @@ class SecureSummed(Algorithm):
     def on_client(self) -> Mapping[type, Callable[..., tuple[Any, Any]]]:
         steps = {Enrol: self._enrol, Enter: self._enter, Work: self._work, Open: self._open}
         made: dict[type, Any] = {kind: _one_by_one(step) for kind, step in steps.items()}
-        made[Wait] = _nothing
+        made[Wait] = _one_by_one(lambda memory, ask, data, rng: (memory, None))
         if Conclude in self.inner.on_client:
             made[Conclude] = self._conclude
         return made
@@ -355,6 +357,7 @@ class SecureSummed(Algorithm):
             stage="keys",
             number=-1,
             anew=0,
+            polls=0,
             asked=(),
             got=(),
             busy=np.zeros(n_clients, bool),
@@ -379,10 +382,7 @@ class SecureSummed(Algorithm):
                 got[i] = answer
         state = replace(state, busy=busy, got=tuple(sorted(got.items())))
         if self._missing(state) > 0:
-            if state.protocol is not None and self._can_begin_anew(state):
-                anew = replace(state, anew=state.anew + 1)
-                return self._sharing(anew, np.flatnonzero(~busy).tolist())
-            return state, Round(Wait(), (), 1)
+            return self._short(state, late=not {*ids} <= got.keys())
         then = {"keys": self._with_keys, "shares": self._with_shares, "answers": self._opening}
         return then.get(state.stage, self._summed)(state)
 
@@ -398,18 +398,34 @@ class SecureSummed(Algorithm):
             return min(everybody, terms.threshold - len(in_round))
         summed = len({*state.wanted} & {*got})
         more = max(max(quorum, terms.least) - summed, terms.threshold - len(got))
-        return min(everybody, more)
+        return more if state.stage == "shares" else min(everybody, more)
 
-    def _can_begin_anew(self, state: SumState) -> bool:
-        """Whether enough are there for another round of sums, some of whom are not in this one; not
-        more often than there are clients, as those that are waited for may be no more than slow.
+    def _short(self, state: SumState, late: bool) -> tuple[SumState, Round]:
+        """Go on where answers are missing; ``late``: answers of earlier stages came in their place.
+
+        Who has come back joins those that share secrets. A sum that has begun is begun anew with
+        whoever is there, where that is enough: those that are waited for may never come. They may
+        as well be slow, so where late answers explain what is missing, they get the time in which
+        those that were late answer twice more.
         """
-        if state.anew >= len(state.busy):
-            return False
-        free = {*np.flatnonzero(~state.busy).tolist()}
-        quorum, terms = self.inner.quorum(len(state.wanted)), self.option.terms(len(state.busy))
-        there = len(free & {*state.wanted}) >= max(quorum, terms.least)
-        return there and len(free) >= terms.threshold
+        free = np.flatnonzero(~state.busy).tolist()
+        if state.stage == "shares" and (more := [i for i in free if i not in state.asked]):
+            assert state.roster is not None
+            busy = state.busy.copy()
+            busy[more] = True
+            state = replace(state, busy=busy, asked=tuple(sorted((*state.asked, *more))))
+            return state, Round(Enter(state.roster, state.number), tuple(more), 1)
+        others = [i for i in free if i not in state.asked]
+        if late and state.anew and state.polls < POLLS and others:
+            busy = state.busy.copy()
+            busy[others] = True
+            return replace(state, busy=busy, polls=state.polls + 1), Round(Wait(), tuple(others), 1)
+        if state.stage in ("answers", "opened") and state.anew < len(state.busy):
+            quorum, terms = self.inner.quorum(len(state.wanted)), self.option.terms(len(state.busy))
+            there = len({*free} & {*state.wanted}) >= max(quorum, terms.least)
+            if there and len(free) >= terms.threshold:
+                return self._sharing(replace(state, anew=state.anew + 1), free)
+        return state, Round(Wait(), (), 1)
 
     def _asking(
         self, state: SumState, stage: str, number: int, message: Any, to: Collection[int]
@@ -417,7 +433,8 @@ class SecureSummed(Algorithm):
         """The state and the request of a stage."""
         busy, asked = state.busy.copy(), tuple(sorted(to))
         busy[list(asked)] = True
-        state = replace(state, stage=stage, number=number, asked=asked, got=(), busy=busy)
+        known = {"stage": stage, "number": number, "polls": 0}
+        state = replace(state, **known, asked=asked, got=(), busy=busy)
         # where some may drop out, the rule of the engine says how many are waited for
         everybody = self._missing(state) == len(asked) == busy.sum()
         some = self.inner.quorum(len(state.wanted)) < len(state.wanted) and stage != "keys"
@@ -521,7 +538,7 @@ _NONE = np.zeros(0, np.uint64)
 
 @record
 class Wait:
-    """Sent to nobody: the server waits for answers that are on their way."""
+    """Down: nothing to do; the server waits for answers that are on their way."""
 
 
 def asked_of(work: Work, position: int = 0) -> Any:
@@ -573,7 +590,7 @@ def _bytes_of(row: NDArray[np.uint8]) -> bytes:
 
 # ---- clients, one by one
 
-STAGES = {Enrol: "keys", Enter: "shares", Work: "answers", Open: "opened"}
+STAGES = {Enrol: "keys", Enter: "shares", Work: "answers", Open: "opened", Wait: "waiting"}
 
 
 def _client(memory: SumMemory) -> Client:
@@ -614,7 +631,3 @@ def _one_by_one(step: Callable[..., tuple[SumMemory, Any]]) -> Callable[..., tup
         return memory, Sealed(_packed(answers))
 
     return stepped
-
-
-def _nothing(memory: Any, message: Wait, data: Block, rng: Streams) -> tuple[Any, Sealed]:
-    raise ValueError("nobody is sent this message.")
