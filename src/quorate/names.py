@@ -163,6 +163,7 @@ PUBLIC: tuple[str, ...] = (
     "quorate.privacy.budget:NoPrivacyWarning",
     "quorate.privacy.ledger:Ledger",
     "quorate.privacy.ledger_file:Book",
+    "quorate.privacy.odometer:RepeatedRunWarning",
     "quorate.auditing:Audit",
     "quorate.auditing:audit",
     "quorate.engines.replay:Replay",

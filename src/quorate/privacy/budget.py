@@ -95,6 +95,10 @@ class Budget:
     book : the privacy ledger file, in which all runs on these data write what they spend before
         they touch the data; a relative path starts at the working directory. With None the
         guarantee holds for each run by itself, and several runs add up
+    repeat : what happens without ``book`` where this process has spent on the same rows before:
+        "warn" says how much (`RepeatedRunWarning`), "error" refuses a run with which the total
+        would exceed epsilon (`BudgetSpentError`). A run by itself takes all of epsilon, so that
+        none may follow it
 
     Raises
     ------
@@ -113,7 +117,9 @@ class Budget:
     adjacency: str = "add-remove"
     sizes: ByClient[int] | int | None = None
     book: str | os.PathLike[str] | None = None
-    unstated: ClassVar[tuple[str, ...]] = ("book",)  # every owner has a file of their own
+    repeat: str = "warn"
+    # every owner has a file of their own
+    unstated: ClassVar[tuple[str, ...]] = ("book", "repeat")
 
     def __post_init__(self) -> None:
         for name, value in (("epsilon", self.epsilon), ("delta", self.delta)):
@@ -140,6 +146,8 @@ class Budget:
             raise ValueError(
                 f"adjacency must be one of {', '.join(ADJACENCY)}, got {self.adjacency!r}."
             )
+        if self.repeat not in ("warn", "error"):
+            raise ValueError(f'repeat must be "warn" or "error", got {self.repeat!r}.')
         if self.book is not None and (
             not isinstance(self.book, str | os.PathLike) or not os.fspath(self.book)
         ):
