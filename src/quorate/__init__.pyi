@@ -81,6 +81,7 @@ from quorate.privacy.budget import BudgetSpentError as BudgetSpentError
 from quorate.privacy.budget import NoPrivacyWarning as NoPrivacyWarning
 from quorate.privacy.ledger import Ledger as Ledger
 from quorate.privacy.ledger_file import Book as Book
+from quorate.privacy.odometer import RepeatedRunWarning as RepeatedRunWarning
 from quorate.privacy.secure_sum.option import SecureSum as SecureSum
 from quorate.problem.calibration import Sigmoid as Sigmoid
 from quorate.problem.constraints.coupled import Coupled as Coupled

@@ -164,6 +164,7 @@ PUBLIC: tuple[str, ...] = (
     "quorate.privacy.ledger:Ledger",
     "quorate.privacy.ledger_file:Book",
     "quorate.privacy.secure_sum.option:SecureSum",
+    "quorate.privacy.odometer:RepeatedRunWarning",
     "quorate.auditing:Audit",
     "quorate.auditing:audit",
     "quorate.engines.replay:Replay",

@@ -40,6 +40,7 @@ from quorate.data.declared_schema import drawn
 from quorate.estimators.base import Seed, chosen
 from quorate.estimators.private import PrivateClassifier
 from quorate.estimators.rows import Groups, Matrix, Rows, check_rows, rows_of_groups
+from quorate.privacy import odometer
 from quorate.privacy.accounting import (
     Release,
     gaussian_epsilon,
@@ -190,9 +191,13 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         self._tried(base, options, rows)
         train, held = self._apart(rows)
         releases = dict.fromkeys(names, (release,))
+        if book is None and self.random_state is None:
+            fed = base._federation(rows)
+            odometer.counted(fed, fed.X, (release,), budget)
         number = "" if book is None else book.open_run(releases, budget)
         try:
-            best = self._best(base, options, release, train, held)
+            with odometer.aside():
+                best = self._best(base, options, release, train, held)
         finally:  # whatever was seen of it meanwhile, all of it is paid for
             if book is not None:
                 book.close_run(number, releases)

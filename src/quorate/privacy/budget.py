@@ -105,6 +105,10 @@ class Budget:
     missing : of how many clients the noise may be known to the viewer (because they collude with
         it) or be absent from a sum (because they drop out). Every client sees the models and knows
         its own noise, so that 0 is a guarantee against outsiders alone
+    repeat : what happens without ``book`` where this process has spent on the same rows before:
+        "warn" says how much (`RepeatedRunWarning`), "error" refuses a run with which the total
+        would exceed epsilon (`BudgetSpentError`). A run by itself takes all of epsilon, so that
+        none may follow it
 
     Raises
     ------
@@ -125,7 +129,9 @@ class Budget:
     book: str | os.PathLike[str] | None = None
     view: str = "answers"
     missing: int = 1
-    unstated: ClassVar[tuple[str, ...]] = ("book",)  # every owner has a file of their own
+    repeat: str = "warn"
+    # every owner has a file of their own
+    unstated: ClassVar[tuple[str, ...]] = ("book", "repeat")
 
     def __post_init__(self) -> None:
         for name, value in (("epsilon", self.epsilon), ("delta", self.delta)):
@@ -163,6 +169,8 @@ class Budget:
                 " the noise may be known or absent. Give 1, or more where clients may collude."
             )
         object.__setattr__(self, "missing", int(self.missing))
+        if self.repeat not in ("warn", "error"):
+            raise ValueError(f'repeat must be "warn" or "error", got {self.repeat!r}.')
         if self.book is not None and (
             not isinstance(self.book, str | os.PathLike) or not os.fspath(self.book)
         ):

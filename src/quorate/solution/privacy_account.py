@@ -22,8 +22,9 @@ settled:
 
 Answers given again must be equal to the bit, else there would be two of them: a private run goes on
 only in the engine, mode and block size, and with the values of schedules, that it began with, and
-should on the same machine. Without a ledger file nothing is known of other runs, nor of what a
-process that died had released beyond its checkpoint; the budget holds for the run in any case.
+should on the same machine. Without a ledger file nothing is known of other processes' runs (those
+of the same process are counted, `quorate.privacy.odometer`), nor of what a process that died had
+released beyond its checkpoint; the budget holds for the run in any case.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from quorate.algorithms.method import Method
 from quorate.data.federation import Federation
 from quorate.engines.checkpoint import CheckpointError
 from quorate.engines.engine import Engine, Run, Watch
+from quorate.privacy import odometer
 from quorate.privacy.accounting import Release, noise_for
 from quorate.privacy.budget import Budget
 from quorate.privacy.ledger import Ledger
@@ -132,6 +134,7 @@ class Charge:
     old : what the ledger file had about a run that goes on
     begun : whether clients may answer
     rounds : how many are finished
+    count : what the process knows of a run without a ledger file
     """
 
     algorithm: PrivateMethod
@@ -148,6 +151,7 @@ class Charge:
     ledger: Ledger | None = None
     rounds: int = 0
     settled: bool = False
+    count: odometer.Count | None = None
 
     def run(self, seed: int, watch: Sequence[Watch]) -> Run:
         """The run, of the clients that have rows."""
@@ -196,7 +200,11 @@ class Charge:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: object
     ) -> None:
-        if self.file is None or self.settled or not isinstance(error, Exception):
+        if self.settled or not isinstance(error, Exception):
+            return
+        if self.count is not None:
+            self.count.releases = self.algorithm.releases(max(map(self._most, self.fed.names)))
+        if self.file is None:
             return
         if not self.begun:
             # where it cannot be written the run stays charged
@@ -222,6 +230,8 @@ class Charge:
     def _ended(self, run: Run) -> Run:
         """The run, its cost settled."""
         self.ledger = self.algorithm.ledger(self.fed, run.turns.tolist(), self.before or {})
+        if self.count is not None:
+            self.count.releases = self.algorithm.releases(max(run.turns.tolist()))
         if self.file is not None and self.ledger is not None:
             own = {str(name): spent for name, spent in self.ledger.releases.items()}
             releases, digest = self._settle(own)
@@ -278,7 +288,8 @@ def charged(plan: Plan, resume: bool) -> Free | Charge:
     algorithm = replace(algorithm, problem=problem)
     if budget is None or budget.book is None:
         algorithm = _bound(algorithm.planned(problem, fed), engine)
-        return Charge(algorithm, fed, engine, resume, with_rows)
+        count = _counted(algorithm, plan.data, engine, resume)
+        return Charge(algorithm, fed, engine, resume, with_rows, count=count)
     file, note = Book(budget.book), _note(engine, resume)
     charge = Charge(algorithm, fed, engine, resume, with_rows, file, note)
     if resume and note is not None:
@@ -296,6 +307,19 @@ def charged(plan: Plan, resume: bool) -> Free | Charge:
     charge.algorithm = _placed(algorithm, file.place(charge.number))
     charge.write_note()
     return charge
+
+
+def _counted(
+    algorithm: PrivateMethod, data: Federation | Metadata, engine: Engine, resume: bool
+) -> odometer.Count | None:
+    """The count of a run with a guarantee, of rows in this process."""
+    noise, budget = algorithm.plan, algorithm.problem and algorithm.problem.privacy
+    secure = noise is not None and noise.source == "secure"
+    if not (secure and budget is not None and isinstance(data, Federation)):
+        return None
+    checkpoint, releases = _checkpoint(engine), algorithm.releases(algorithm.max_rounds)
+    kept = "" if checkpoint is None else os.path.realpath(checkpoint)
+    return odometer.counted(data, data.X, releases, budget, kept if resume else "", kept)
 
 
 def _opened(

@@ -1,0 +1,243 @@
+"""Several private runs without a ledger file on the same rows: they are noticed, added up, and
+refused where that is asked for.
+"""
+
+import pickle
+import time
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+import quorate as qr
+from quorate import Budget, BudgetSpentError, InProcess, PrivateClassifier, RepeatedRunWarning
+from quorate.algorithms.federated.private_admm import client as private_client
+from quorate.model_selection import WithinClients, cross_validate
+from quorate.privacy import odometer
+from quorate.privacy.accounting import Release, noise_for, total_epsilon
+
+DELTA = 1e-5
+pytestmark = pytest.mark.filterwarnings("error::quorate.privacy.odometer.RepeatedRunWarning")
+
+
+@pytest.fixture(autouse=True)
+def begun():
+    """No run before the test has been counted, and none of it is afterwards."""
+    odometer.forget()
+    yield
+    odometer.forget()
+
+
+@pytest.fixture
+def table():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 4))
+    y = np.where(X[:, 0] + 0.3 * rng.standard_normal(300) > 0, "ill", "well")
+    return X, y, rng.choice(["east", "west"], 300)
+
+
+def federation(table):
+    X, y, groups = table
+    return qr.Federation.from_arrays(X, y, groups)
+
+
+def solve(fed, epsilon=1.0, **options):
+    budget = Budget(epsilon, DELTA, **options.pop("budget", {}))
+    return qr.solve(
+        qr.Problem(qr.Logistic(), privacy=budget), fed, max_rounds=options.pop("T", 3), **options
+    )
+
+
+def order(table, seed=1):
+    at = np.random.default_rng(seed).permutation(len(table[1]))
+    return tuple(part[at] for part in table)
+
+
+def regrouped(table):
+    X, y, groups = table
+    return X, y, np.where(np.arange(len(y)) % 3 == 0, "north", groups)
+
+
+def one_client_changed(table):
+    X, y, groups = table
+    return np.where((groups == "west")[:, None], X + 1.0, X), y, groups
+
+
+def sparse(table):
+    X, y, groups = table
+    return csr_array(X), y, groups
+
+
+@pytest.mark.parametrize("change", [lambda t: t, order, regrouped, one_client_changed, sparse])
+def test_the_same_rows_are_noticed(table, change):
+    """All or one client's, in any order, of other clients, dense or sparse."""
+    solve(federation(table))
+    with pytest.raises(RepeatedRunWarning, match="an earlier private run of this process"):
+        solve(federation(change(table)))
+
+
+def test_other_rows_are_not(table):
+    X, y, groups = table
+    solve(federation(table))
+    for other in (X + 1e-9, X[:, ::-1], X * np.sign(X), np.roll(X, 1, axis=1)):
+        solve(federation((np.ascontiguousarray(other), y, groups)))
+    solve(federation((X[:-1], y[:-1], np.where(np.arange(299) < 100, "a", "b"))))
+
+
+def test_tables_of_small_whole_numbers_differ():
+    """Their bits are zeros at the end, and hashes that ignore that agree."""
+    rng = np.random.default_rng(0)
+    found = {odometer._digest(rng.integers(0, 2, (5, 8)).astype(float)) for _ in range(2000)}
+    assert len(found) == 2000
+    X = rng.integers(0, 2, (50, 8)) * 1.0
+    assert odometer._digest(X) == odometer._digest(csr_array(X))
+    assert odometer._digest(X) == odometer._digest(np.where(X[::-1] == 0, -0.0, X[::-1]))
+    assert odometer._digest(X) != odometer._digest(np.vstack([X, np.zeros((1, 8))]))
+
+
+def test_the_warning_says_how_much_once_for_each_data_set(table):
+    fed = federation(table)
+    first = solve(fed)
+    with pytest.warns(RepeatedRunWarning) as caught:
+        second = solve(fed, 2.0)
+    (one,) = caught
+    assert one.filename == __file__
+    spent = [*first.ledger.releases["east"], *second.ledger.releases["east"]]
+    for words in (
+        f"spent epsilon = {first.ledger.epsilon:.4g} at delta = 1e-05",
+        f"With this run it may be {total_epsilon(spent, DELTA):.4g}, and 2 is stated",
+        "book=<a file>",
+    ):
+        assert words in str(one.message)
+    solve(fed)  # the third run: it was told
+
+
+def test_a_run_is_refused_where_the_total_would_exceed_the_budget(table, monkeypatch):
+    fed = federation(table)
+    solve(fed, 1.0)
+    with pytest.warns(RepeatedRunWarning):
+        solve(fed, 1.0)
+
+    def touched(*_):
+        raise AssertionError("the rows were touched")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(private_client, "perturb", touched)
+        with pytest.raises(BudgetSpentError, match=r"2 earlier private runs.*Nothing was released"):
+            solve(fed, 1.0, budget={"repeat": "error"})
+    spent = [r for digest in odometer._counts.values() for count in digest for r in count.releases]
+    assert len(spent) == 3 * 2, "the refused run is not counted"
+
+
+def test_a_repeat_within_the_budget_is_not_refused(table):
+    """A run by itself takes all of its budget; one that takes a part may have company."""
+    fed, budget = federation(table), Budget(2.0, DELTA, repeat="error")
+    half = (Release("gaussian", noise_for(Budget(1.0, DELTA), 4), 4),)
+    odometer.counted(fed, fed.X, half, budget)
+    with pytest.warns(RepeatedRunWarning, match=r"it may be 1\.4"):
+        odometer.counted(fed, fed.X, half, budget)
+    odometer.counted(fed, fed.X, half, budget)
+    with pytest.raises(BudgetSpentError):
+        odometer.counted(fed, fed.X, half, budget)
+
+
+def stop_at(t):
+    def see(row, state):
+        if row["round"] == t:
+            raise KeyboardInterrupt
+
+    return see
+
+
+def test_replaced_records_count_as_what_they_are(table):
+    fed = federation(table)
+    one = solve(fed).ledger.releases["east"][0]
+    with pytest.warns(RepeatedRunWarning) as caught:
+        solve(fed, budget={"adjacency": "replace"})
+    twice = total_epsilon([replace(one, noise=one.noise / 2)], DELTA)
+    assert f"spent epsilon = {twice:.4g}" in str(caught[0].message)
+
+
+def test_runs_without_a_guarantee_or_with_a_ledger_file_do_not_count(table, tmp_path):
+    fed = federation(table)
+    book = {"book": tmp_path / "book.json"}
+    for _ in range(2):
+        solve(fed, algorithm=qr.PrivateADMM(noise="simulation"))
+        qr.solve(qr.Problem(qr.Logistic()), fed, max_rounds=2)
+        solve(fed, 3.0, budget=book, watch=[stop_at(1)])
+    solve(fed)
+    solve(fed, algorithm=qr.PrivateADMM(noise="simulation"))
+
+
+def test_a_run_that_goes_on_is_no_other_run(table, tmp_path):
+    fed, engine = federation(table), InProcess(checkpoint=tmp_path / "run.qrt")
+    first = solve(fed, engine=engine, watch=[stop_at(1)])
+    assert [one.releases[0].count for one in odometer._counts[max(odometer._counts)]] == [1]
+    last = solve(fed, engine=engine, resume=True)
+    assert (first.rounds, last.rounds) == (1, 3)
+    assert {len(counts) for counts in odometer._counts.values()} == {1}
+    assert [one.releases[0].count for one in odometer._counts[max(odometer._counts)]] == [3]
+    with pytest.raises(RepeatedRunWarning):
+        solve(fed, engine=engine)
+
+
+def test_a_run_that_fails_counts_for_what_it_may_have_released(table):
+    fed = federation(table)
+
+    def fail(row, state):
+        raise RuntimeError("the watcher fails")
+
+    with pytest.raises(RuntimeError):
+        solve(fed, T=50, watch=[fail])
+    assert {c.releases[0].count for each in odometer._counts.values() for c in each} == {2}
+
+
+def test_fits_and_searches_are_noticed(table):
+    X, y, groups = table
+    PrivateClassifier(rounds=2).fit(X, y, groups=groups)
+    with pytest.warns(RepeatedRunWarning) as caught:
+        PrivateClassifier(rounds=2, clip=0.5).fit(X, y, groups=groups)
+    assert len(caught) == 1
+    odometer.forget()
+    search = qr.PrivateSearch(PrivateClassifier(rounds=2), {"clip": [1.0, 2.0]}, epsilon=2.0)
+    search.set_params(mean_candidates=4).fit(X, y, groups=groups)  # its candidates are one run
+    assert {len(counts) for counts in odometer._counts.values()} == {1}
+    with pytest.raises(RepeatedRunWarning, match="spent epsilon = 2 at"):
+        PrivateClassifier(rounds=2).fit(X, y, groups=groups)
+    odometer.forget()
+    folds = WithinClients(2, by_row=True)
+    cross_validate(PrivateClassifier(rounds=2), X, y, groups=groups, cv=folds)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        cross_validate(PrivateClassifier(rounds=2), X, y, groups=groups, cv=folds)
+    assert sum(w.category is RepeatedRunWarning for w in caught) == 2, "one for each training part"
+
+
+def test_rows_are_hashed_once_and_nothing_of_it_is_kept_with_them(table, monkeypatch):
+    fed, calls = federation(table), []
+    real = odometer._digest
+    monkeypatch.setattr(odometer, "_digest", lambda X: calls.append(1) or real(X))
+    before = len(pickle.dumps(fed))
+    solution = solve(fed)
+    with pytest.warns(RepeatedRunWarning):
+        solve(fed)
+    assert len(calls) == 2, "one for each client"
+    assert len(pickle.dumps(fed)) == before
+    digest = str(max(odometer._counts))
+    assert digest not in repr(solution.ledger) + str(vars(solution.public()))
+
+
+def test_rows_cost_little():
+    """Less than a tenth of one private round over them."""
+    X = np.random.default_rng(0).standard_normal((20_000, 100))
+    odometer._digest(X)
+    began = time.process_time()
+    odometer._digest(X)
+    assert time.process_time() - began < 0.2
+
+
+def test_repeat_is_one_of_two():
+    with pytest.raises(ValueError, match="repeat must be"):
+        Budget(1.0, DELTA, repeat="never")
