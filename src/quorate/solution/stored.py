@@ -28,7 +28,11 @@ FORMAT = "quorate solution 1"
 MORE = {f"{cls.__module__}:{cls.__name__}": cls for cls in (Inputs, Release)}
 
 # fields that older files have not: the last ones of their classes
-LATER = {"Budget": ("view", "missing"), "Ledger": ("other",)}
+LATER = {
+    "Budget": ("view", "missing", "repeat"),
+    "Ledger": ("other",),
+    "Release": ("candidates", "sampling"),
+}
 
 
 class HoldsCodeError(Exception):
