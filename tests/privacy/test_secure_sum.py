@@ -6,6 +6,7 @@ import itertools
 import sys
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from scipy.stats import chi2
 from quorate.codec import decode, encode
 from quorate.privacy import keystream
 from quorate.privacy.secure_sum import client as at_client
-from quorate.privacy.secure_sum import masks, shamir
+from quorate.privacy.secure_sum import masks, shamir, wide
 from quorate.privacy.secure_sum import server as at_server
 from quorate.privacy.secure_sum.fixed_point import FixedPoint
 from quorate.privacy.secure_sum.messages import (
@@ -168,6 +169,75 @@ def test_fixed_point_numbers():
     for step, bound, clients in ((1.0, 2.0**62, 2), (0.1, 1.0, 2), (1.0, np.nan, 2), (1.0, 1.0, 0)):
         with pytest.raises(ValueError, match=r"take|declare"):
             FixedPoint(step, bound, clients)
+
+
+# ---- numbers of 128 bits
+
+
+def whole_of(words: np.ndarray) -> list[int]:
+    """The numbers of pairs of words, by Python's integers."""
+    pairs = [int(low) + (int(high) << 64) for low, high in words.reshape(-1, 2)]
+    return [number - (number >> 127 << 128) for number in pairs]
+
+
+def test_pairs_of_words_are_numbers_and_add_up_with_carries():
+    rng = np.random.default_rng(0)
+    x = np.concatenate(
+        [rng.normal(size=200) * 10.0 ** rng.integers(-25, 17, 200), [0.5, -0.5, -0.0]]
+    )
+    words = wide.of_numbers(x, 10)
+    exact = [round(Fraction(float(v)) * 2**63) for v in x]
+    assert whole_of(words) == exact
+    np.testing.assert_allclose(wide.numbers(words), x, rtol=2**-52, atol=2.0**-64)
+    assert whole_of(wide.added(words, words[::-1].copy())) == [
+        (a + b + 2**127) % 2**128 - 2**127
+        for a, b in zip(exact, whole_of(words[::-1].copy()), strict=True)
+    ]
+    assert whole_of(wide.of_whole(np.array([-1, 0, 5, -(2**63)]))) == [-1, 0, 5, -(2**63)]
+    for bad in (np.nan, np.inf, -(2.0**60)):
+        with pytest.raises(ValueError, match="within the bound"):
+            wide.of_numbers([bad], 10)
+
+
+@pytest.mark.parametrize("gone", [(), (1, 4)])
+def test_sums_of_wide_numbers_are_exact_with_drop_outs(gone: tuple[int, ...]):
+    group = Group(7)
+    x = np.random.default_rng(1).integers(0, 2**64, (7, 6000), np.uint64)
+    delivered = group.shared(1, range(7))
+    stayed = [i for i in range(7) if i not in gone]
+    answers = group.step(at_client.mask, stayed, delivered, x, True)
+    group.server, unmask = at_server.unmask(group.server, answers)
+    group.server, total = at_server.total(
+        group.server, group.step(at_client.reveal, stayed, group.sends(unmask))
+    )
+    of_each = [whole_of(x[i]) for i in stayed]
+    expected = [(sum(each) + 2**127) % 2**128 - 2**127 for each in zip(*of_each, strict=True)]
+    assert whole_of(total.view(np.uint64)) == expected
+    for answer in answers:
+        counts = np.bincount(answer.vector.view(np.uint8), minlength=256)
+        assert chi2.isf(1e-6, 255) > ((counts - counts.mean()) ** 2 / counts.mean()).sum()
+
+
+def test_who_only_holds_shares_is_in_no_sum_and_helps_to_open_it():
+    group = Group(7)
+    group.terms = Terms("test", 7, 5, fewest=2)
+    made = [at_client.advertise(group.terms, i) for i in range(7)]
+    group.server, roster = at_server.enrol(group.terms, [a for _, a in made])
+    group.clients = {i: at_client.agree(c, roster) for i, (c, _) in enumerate(made)}
+    x = vectors(7)
+    group.server, begin = at_server.begin(group.server, 1)
+    shares = group.step(at_client.share, range(7), begin)
+    group.server, delivered = at_server.deliver(group.server, shares, (1, 4, 5))
+    with pytest.raises(SecureSumError, match="itself"):
+        at_client.mask(group.clients[0], delivered[0], x[0])
+    with pytest.raises(SecureSumError, match="it has to"):
+        at_client.hold(group.clients[1], delivered[1])
+    for i in (0, 2, 3, 6):
+        group.clients[i] = at_client.hold(group.clients[i], delivered[i])
+    answers = group.step(at_client.mask, (1, 4), delivered, x)
+    group.server, unmask = at_server.unmask(group.server, answers)  # client 5 drops out
+    revealed = group.step(at_client.reveal, (0, 1, 2, 4, 6), unmask)
+    assert at_server.total(group.server, revealed)[1].tolist() == wrapped(x[[1, 4]])
 
 
 # ---- what the server sees

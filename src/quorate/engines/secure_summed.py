@@ -37,6 +37,7 @@ from quorate.codec import Form, changed
 from quorate.engines.engine import check_answer, check_request, handler, reported
 from quorate.privacy.secure_sum import client as at_client
 from quorate.privacy.secure_sum import server as at_server
+from quorate.privacy.secure_sum import wide as pairs
 from quorate.privacy.secure_sum.client import Client
 from quorate.privacy.secure_sum.messages import (
     SHARE,
@@ -268,15 +269,16 @@ class SecureSummed(Algorithm):
         if p not in ask.senders:
             return _kept(memory, at_client.hold(client, delivered)), None
         if (last := _bytes_of(memory.last[0])) and (known := decode(last))[0] == ask.turn:
-            _, vector, fields, clear = known  # too few others answered: the same once more
+            _, vector, wide, fields, clear = known  # too few others answered: the same once more
         else:
-            memory, (vector, fields, clear) = self._stepped(memory, ask, data, client.terms.clients)
-        client, masked = at_client.mask(client, delivered, vector)
+            memory, answer = self._stepped(memory, ask, data, client.terms.clients)
+            vector, wide, fields, clear = answer
+        client, masked = at_client.mask(client, delivered, vector, wide)
         return _kept(memory, client), Hidden(masked, fields, clear)
 
     def _stepped(
         self, memory: SumMemory, ask: Work, data: Block, n: int
-    ) -> tuple[SumMemory, tuple[NDArray[np.int64], Fields, Any]]:
+    ) -> tuple[SumMemory, tuple[NDArray[np.uint64], bool, Fields, Any]]:
         """Take the algorithm's step."""
         message, taken = asked_of(ask), int(memory.taken[0])
         step = handler(self.inner.on_client, type(message), self.inner)
@@ -301,30 +303,38 @@ class SecureSummed(Algorithm):
     ) -> tuple[SumMemory, Any]:
         return memory, self.inner.on_client[Conclude](memory.own, ask, data, rng)[1]
 
-    def _whole(self, upload: Any, n: int) -> tuple[NDArray[np.int64], Fields, Any]:
-        """The Sum fields of one client's upload as one vector of whole numbers, their forms, and
-        the upload without them.
-        """
-        parts, fields, steps = [np.zeros(0, np.int64)], [], self.inner.grid(type(upload))
-        for name, how in marks(type(upload)):
-            if how == "sum" and (value := getattr(upload, name)) is not None:
-                try:
-                    parts.append(self._numbers(value, n, steps.get(name)).ravel())
-                except ValueError as error:
-                    raise ValueError(
-                        f"{type(upload).__name__}.{name} cannot be added up securely: {error}"
-                        " SecureSum(step=...) sets the step, a larger one allows larger numbers."
-                    ) from error
-                fields.append((name, value.dtype.str, value.shape[1:]))
-        clear = changed(upload, **{name: None for name, *_ in fields})
-        return np.concatenate(parts), tuple(fields), clear
+    def _step(self, kind: type, name: str, dtype: np.dtype[Any]) -> float | None:
+        """The step of a Sum field in words of 64 bits; None where it needs 128."""
+        if dtype.kind in "biu":
+            return 1.0
+        return self.inner.grid(kind).get(name, self.option.step)
 
-    def _numbers(self, value: Array, n: int, step: float | None) -> NDArray[np.int64]:
-        """Numbers of one client as whole ones; those that are whole anyhow as they are."""
-        if value.dtype.kind in "biu":
-            self.option.form(n, 1.0).whole(value)  # raises where a sum could overflow
-            return value.astype(np.int64)
-        return self.option.form(n, step).whole(value)
+    def _whole(self, upload: Any, n: int) -> tuple[NDArray[np.uint64], bool, Fields, Any]:
+        """The Sum fields of one client's upload as one vector of words, whether these are pairs,
+        the fields' forms, and the upload without them.
+        """
+        kind, given = type(upload), list[tuple[str, Array]]()
+        for name, how in marks(kind):
+            if how == "sum" and (value := getattr(upload, name)) is not None:
+                given.append((name, value))
+        steps = {name: self._step(kind, name, value.dtype) for name, value in given}
+        wide, parts = None in steps.values(), [np.zeros(0, np.uint64)]
+        for name, value in given:
+            try:
+                parts.append(self._words(value, n, steps[name], wide))
+            except ValueError as error:
+                raise ValueError(
+                    f"{kind.__name__}.{name} cannot be added up securely: {error}"
+                    + " SecureSum(step=...) with a larger step allows larger numbers."
+                ) from error
+        fields = tuple((name, value.dtype.str, value.shape[1:]) for name, value in given)
+        return np.concatenate(parts), wide, fields, changed(upload, **dict.fromkeys(steps))
+
+    def _words(self, value: Array, n: int, step: float | None, wide: bool) -> NDArray[np.uint64]:
+        if step is None:
+            return pairs.of_numbers(value, n)
+        whole = self.option.form(n, step).whole(value).ravel()
+        return pairs.of_whole(whole) if wide else whole.view(np.uint64)
 
     def _combined(self, hidden: Sequence[tuple[int, Hidden]], total: NDArray[np.int64]) -> Any:
         """What the algorithm's server receives: the answers' other fields, combined, and sums."""
@@ -334,16 +344,26 @@ class SecureSummed(Algorithm):
                 f"clients {[hidden[0][0], others[0]]} have answered with other Sum fields or"
                 f" shapes: {first.fields}"
             )
-        upload, at, sums = combine(type(first.clear), [([i], h.clear) for i, h in hidden]), 0, {}
-        steps = self.inner.grid(type(upload))
-        for name, kind, shape in first.fields:
-            size = int(np.prod(shape))
-            part, at, dtype = total[at : at + size].reshape(shape), at + size, np.dtype(kind)
-            if dtype.kind in "biu":
-                sums[name] = part.astype(np.zeros(1, dtype).sum().dtype)[()]
-            else:
-                sums[name] = self.option.form(2, steps.get(name)).numbers(part).astype(dtype)[()]
+        kind, wide, at, sums = type(first.clear), first.masked.wide, 0, dict[str, Any]()
+        words = total.view(np.uint64).reshape(-1, 1 + wide)  # a row for each number
+        for name, code, shape in first.fields:
+            size, dtype = int(np.prod(shape)), np.dtype(code)
+            step = self._step(kind, name, dtype)
+            sums[name] = self._sum(words[at : at + size], step, dtype).reshape(shape)[()]
+            at += size
+        upload = combine(kind, [([i], each.clear) for i, each in hidden])
         return changed(upload, **sums)
+
+    def _sum(
+        self, words: NDArray[np.uint64], step: float | None, dtype: np.dtype[Any]
+    ) -> NDArray[Any]:
+        """The numbers that the words of a sum stand for, of the kind that a plain sum has."""
+        if step is None:
+            return pairs.numbers(words.ravel()).astype(dtype)
+        whole = words[:, 0].astype(np.int64)
+        if dtype.kind in "biu":
+            return whole.astype(np.zeros(1, dtype).sum().dtype)
+        return self.option.form(2, step).numbers(whole).astype(dtype)
 
     # ---- server
 
@@ -541,6 +561,27 @@ class Wait:
     """Down: nothing to do; the server waits for answers that are on their way."""
 
 
+PROTOCOL = Enrol, Enter, Open, Wait  # its own messages, which carry none of an algorithm
+
+
+def carried_by(algorithm: Algorithm) -> Algorithm:
+    """The algorithm that a secure sum carries, or the one that is carried by none."""
+    return algorithm.inner if isinstance(algorithm, SecureSummed) else algorithm
+
+
+def hidden_in(sealed: Sealed) -> Hidden | None:
+    """The algorithm's answer in what one client sends, with its sums masked; None of anything
+    else.
+    """
+    answer = decode(_bytes_of(sealed.parcel[0]))[2]
+    return answer if isinstance(answer, Hidden) else None
+
+
+def asked_in(message: Any) -> Any:
+    """The algorithm's message that a message is or carries, or one of the protocol's own."""
+    return asked_of(message) if isinstance(message, Work) else message
+
+
 def asked_of(work: Work, position: int = 0) -> Any:
     """The algorithm's message in it, as one client of the block receives it."""
     message = decode(work.message.tobytes())
@@ -596,6 +637,11 @@ STAGES = {Enrol: "keys", Enter: "shares", Work: "answers", Open: "opened", Wait:
 def _client(memory: SumMemory) -> Client:
     """The part of one client in the protocol."""
     return decode(_bytes_of(memory.secret[0]))
+
+
+def opens_no_more(memory: SumMemory) -> bool:
+    """Whether a client has opened all that it has masked."""
+    return _client(memory).stage != "masked"
 
 
 def _kept(memory: SumMemory, client: Client) -> SumMemory:

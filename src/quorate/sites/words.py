@@ -37,6 +37,7 @@ ANSWERS: dict[str, str] = {
     "Perturbed.gap": "distance of the noised model from the server's",
     "Perturbed.noise": "expected size of the noise, which is public",
     "Perturbed.shifted": "noised model",
+    "Sealed.parcel": "keys, or shares of keys that no one site can open",
     "Settled.change": "change of the multipliers",
     "Settled.gradient": "largest entry of the gradient",
     "Settled.steep": "squared lengths of the constraints' gradients",

@@ -50,6 +50,7 @@ from numpy.typing import NDArray
 from quorate.codec import fingerprint, record
 from quorate.privacy import keystream
 from quorate.privacy.secure_sum import masks, shamir
+from quorate.privacy.secure_sum import wide as pairs
 from quorate.privacy.secure_sum.messages import (
     KEY,
     NONCE,
@@ -221,10 +222,14 @@ def share(
 
 
 def mask(
-    state: Client, delivered: Delivered, vector: NDArray[np.int64] | NDArray[np.uint64]
+    state: Client,
+    delivered: Delivered,
+    vector: NDArray[np.int64] | NDArray[np.uint64],
+    wide: bool = False,
 ) -> tuple[Client, Masked]:
     """Mask the vector (D,) of int64, in two's complement, or uint64; all vectors of a round are
-    equally long.
+    equally long, and ``wide`` in all or none: pairs of words are then numbers of 128 bits, which
+    are added up modulo 2^128.
     """
     if not isinstance(vector, np.ndarray) or vector.dtype not in (np.int64, np.uint64):
         kind = getattr(vector, "dtype", type(vector).__name__)
@@ -233,6 +238,8 @@ def mask(
         )
     if vector.ndim != 1:
         raise SecureSumError(f"a vector has one axis, got the shape {vector.shape}: flatten it.")
+    if wide and len(vector) % 2:
+        raise SecureSumError(f"numbers are pairs of words, got {len(vector)} words: pair them.")
     after = _held(state, delivered)
     if state.client not in after.senders:
         raise SecureSumError(
@@ -245,9 +252,10 @@ def mask(
     keys = masks.of_round(state.roots[places], np.uint64(state.number))
     signs = np.sign(np.array(after.senders) - state.client).astype(np.int8)
     total = vector.astype(np.uint64)
-    masks.add(total, keys, signs)
-    masks.add(total, state.own[None], np.ones(1, np.int8))
-    return after, Masked(state.client, state.number, total)
+    add = pairs.add if wide else masks.add
+    add(total, keys, signs)
+    add(total, state.own[None], np.ones(1, np.int8))
+    return after, Masked(state.client, state.number, total, wide)
 
 
 def hold(state: Client, delivered: Delivered) -> Client:

@@ -134,6 +134,7 @@ class Masked:
     client: int
     number: int
     vector: Array  # (D,) uint64
+    wide: bool = False  # whether pairs of words are one number each
 
 
 @record

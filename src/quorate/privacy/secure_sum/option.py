@@ -21,10 +21,13 @@ class SecureSum:
 
     Parameters
     ----------
-    step : a power of two; a sum over N clients is off by N step / 2 at most. Private answers have
-        a step of their own, and lose nothing
-    bound : the largest absolute value that a client may hand in, larger ones being refused; None:
-        the largest at which no sum can overflow, 2**62 step / N
+    step : None: numbers travel in 128 bits, as multiples of 2**-63 up to 2**62 / N, so that nothing
+        is lost that a double of order one has; a power of two: in 64 bits, half the bytes and time,
+        as multiples of this step, so that a sum over N clients is off by N step / 2 at most.
+        Whole numbers, and private answers, which have a step of their own, travel in 64 bits where
+        an answer has no others, and lose nothing
+    bound : with a step the largest absolute value that a client may hand in, larger ones being
+        refused; None: the largest at which no sum can overflow, 2**62 step / N
     threshold : how many clients every round needs until its end, more than half; None: all but a
         third of them, rounded down
     fewest : the least number of clients over which a sum may be opened, for algorithms that ask
@@ -44,7 +47,7 @@ class SecureSum:
     'optimal'
     """
 
-    step: float = 2.0**-36
+    step: float | None = None
     bound: float | None = None
     threshold: int | None = None
     fewest: int | None = None
@@ -53,13 +56,16 @@ class SecureSum:
     def __post_init__(self) -> None:
         if self.keys not in KEYS:
             raise ValueError(f"keys must be one of {', '.join(KEYS)}, got {self.keys!r}")
-        self.form(2)
+        if self.step is not None:
+            self.form(2, self.step)
+        elif self.bound is not None:
+            raise ValueError("a bound goes with a step: give SecureSum(step=..., bound=...).")
 
-    def form(self, clients: int, step: float | None = None) -> FixedPoint:
-        """How numbers travel, of the algorithm's own step where it has one."""
-        declared = self.bound if step is None else None
-        step = self.step if step is None else step
-        return FixedPoint(step, step * 2.0**62 / clients if declared is None else declared, clients)
+    def form(self, clients: int, step: float) -> FixedPoint:
+        """How numbers travel as multiples of a step, of this option or of the algorithm's own."""
+        own = self.bound is not None and step == self.step
+        bound = self.bound if own else step * 2.0**62 / clients
+        return FixedPoint(step, float(bound or 0.0), clients)
 
     def terms(self, clients: int) -> Terms:
         """What all clients agree on."""

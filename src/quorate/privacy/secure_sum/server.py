@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from quorate.codec import Form, fingerprint, record
 from quorate.privacy import keystream
 from quorate.privacy.secure_sum import masks, shamir
+from quorate.privacy.secure_sum import wide as pairs
 from quorate.privacy.secure_sum.client import about_pairs, check_of
 from quorate.privacy.secure_sum.messages import (
     KEY,
@@ -55,6 +56,7 @@ class Server:
     holders: tuple[int, ...] = ()  # who has shares of them
     stayed: tuple[int, ...] = ()
     sum: Array | None = field(default=None, repr=False)  # (D,) uint64, still masked
+    wide: bool = False
 
 
 class _Answer(Protocol):
@@ -118,17 +120,25 @@ def unmask(state: Server, answers: Sequence[Masked]) -> tuple[Server, Unmask]:
     """
     senders = tuple(a.client for a in state.shared)
     found = _round(state, "delivered", answers, senders, "vectors", state.terms.least)
-    total = np.zeros(np.shape(next(iter(found.values())).vector)[:1], np.uint64)
+    first = next(iter(found.values()))
+    total = np.zeros(np.shape(first.vector)[:1], np.uint64)
     for client, a in found.items():
-        total += array_of(a.vector, total.shape, np.uint64, f"client {client}'s vector")
+        vector = array_of(a.vector, total.shape, np.uint64, f"client {client}'s vector")
+        if a.wide is not first.wide or (first.wide and len(vector) % 2):
+            raise SecureSumError(
+                f"client {client}'s words are of other numbers than client {first.client}'s: begin"
+                " a new round."
+            )
+        total = pairs.added(total, vector) if first.wide else total + vector
     stayed = tuple(found)
     dropped = np.array([q for q in senders if q not in found], int)
-    after = replace(state, stage="unmasking", stayed=stayed, sum=total)
+    after = replace(state, stage="unmasking", stayed=stayed, sum=total, wide=first.wide)
     return after, Unmask(state.number, np.array(stayed), dropped)
 
 
 def total(state: Server, answers: Sequence[Revealed]) -> tuple[Server, NDArray[np.int64]]:
-    """The sum (D,) over those that stayed (``state.stayed``), modulo 2^64 in two's complement.
+    """The sum (D,) over those that stayed (``state.stayed``), modulo 2^64 in two's complement, or
+    of pairs of words modulo 2^128.
 
     Raises
     ------
@@ -147,7 +157,7 @@ def total(state: Server, answers: Sequence[Revealed]) -> tuple[Server, NDArray[n
     ]
     points = np.array(holders, np.uint64) + np.uint64(1)
     secrets = shamir.secrets_of(points, np.stack(held).astype(np.uint64))
-    result, own = state.sum.copy(), []
+    result, own, add = state.sum.copy(), [], pairs.add if state.wide else masks.add
     stayed, places = {*state.stayed}, [state.clients.index(q) for q in state.stayed]
     for message, secret in zip(state.shared, secrets, strict=True):
         key = shamir.as_key(secret)
@@ -157,8 +167,8 @@ def total(state: Server, answers: Sequence[Revealed]) -> tuple[Server, NDArray[n
             own.append(keystream.key_words(key))
         else:  # what those that stayed added for the pairs with it
             signs = np.sign(np.array(state.stayed) - message.client).astype(np.int8)
-            masks.add(result, _pairs(state, message, key)[places], signs)
-    masks.add(result, np.stack(own), np.full(len(own), -1, np.int8))
+            add(result, _pairs(state, message, key)[places], signs)
+    add(result, np.stack(own), np.full(len(own), -1, np.int8))
     after = Server(state.terms, state.clients, state.roster, state.number)
     return replace(after, stayed=state.stayed), result.view(np.int64)
 
