@@ -191,6 +191,7 @@ ELSE: dict[str, Any] = {
     "ADLPMM.steps": "tight",
     "FedAvg.aggregate": qr.Average(),
     "Coupled.constraint": qr.LossGap("age", 0.5),
+    "Budget.repeat": "error",
     "ASPIRE.bounds": (None, 1.0, None, 2.0),
     "Budget.adjacency": "replace",
     "Budget.view": "sum",

@@ -124,8 +124,9 @@ class PrivateClassifier(Classifier):
 
     A search over parameters spends at every fit: with ``book`` and ``spend`` each is charged, and
     refused once the total is spent (`BudgetSpentError`); without a file every fit has a total of
-    its own, and they add up. Scores by which a search chooses are not paid for where they come from
-    private rows.
+    its own, and they add up (`RepeatedRunWarning`). Scores by which a search chooses are not paid
+    for where they come from private rows. `PrivateSearch` is charged as one procedure, scores
+    included.
 
     ``fit`` requests ``groups``, so with metadata routing enabled a Pipeline or GridSearchCV passes
     them on. A row's weight would be private, so there is no ``sample_weight``; a fit never starts
