@@ -58,7 +58,7 @@ from quorate.problem.losses import Exponential, Hinge, Logistic, Multinomial, Sq
 from quorate.problem.predictors.affine import Linear, Softmax
 from quorate.problem.predictors.mlp import MLP
 from quorate.problem.problem import Problem
-from quorate.problem.regularisers import L1, L2, MCP, SCAD, Bounds, ElasticNet, GroupL2, Zero
+from quorate.problem.regularisers import L1, L2, MCP, SCAD, Ball, Bounds, ElasticNet, GroupL2, Zero
 from quorate.problem.risks import (
     Box,
     CDNorm,
@@ -403,6 +403,8 @@ REGULARISERS = [
     ElasticNet(0.3, 0.5),
     Bounds(-1.0, 2.0),
     Bounds(np.array([-1.0, -np.inf, 0.0, 0.5]), np.array([1.0, 3.0, np.inf, 0.5])),
+    Ball(1.5),
+    Ball(2.0, np.array([1.0, -3.0, 0.0, 0.5])),
     GroupL2(0.5, (0, 1, 0, 2)),
     MCP(0.8, 1.5),
     MCP(0.8, 3.0),

@@ -121,6 +121,7 @@ from quorate.problem.regularisers import L1 as L1
 from quorate.problem.regularisers import L2 as L2
 from quorate.problem.regularisers import MCP as MCP
 from quorate.problem.regularisers import SCAD as SCAD
+from quorate.problem.regularisers import Ball as Ball
 from quorate.problem.regularisers import Bounds as Bounds
 from quorate.problem.regularisers import ElasticNet as ElasticNet
 from quorate.problem.regularisers import GroupL2 as GroupL2

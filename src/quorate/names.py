@@ -37,6 +37,7 @@ NAMED: dict[str, dict[str, str]] = {
         "l1": "quorate.problem.regularisers:L1",
         "l2": "quorate.problem.regularisers:L2",
         "elastic_net": "quorate.problem.regularisers:ElasticNet",
+        "ball": "quorate.problem.regularisers:Ball",
         "mcp": "quorate.problem.regularisers:MCP",
         "scad": "quorate.problem.regularisers:SCAD",
     },

@@ -111,8 +111,8 @@ class PrivateADMM(PrivateMethod):
 
     Notes
     -----
-    The server handles h; ``Bounds`` is W. A round sends D + 4 numbers down and D + 2 up
-    per client.
+    The server handles h; ``Bounds`` and ``Ball`` are W, onto which the clients project their
+    copies last. A round sends D + 4 numbers down and D + 2 up per client.
 
     Examples
     --------

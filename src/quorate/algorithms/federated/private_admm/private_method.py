@@ -21,6 +21,7 @@ from quorate.algorithms.federated.private_admm.settings import (
     FIXED_WEIGHTS,
     PUBLIC_WEIGHTS,
     SYNCHRONOUS,
+    UNCONSTRAINED,
     UNMIXED_ROWS,
     ClientSizes,
     check_columns,
@@ -47,6 +48,7 @@ from quorate.privacy.ledger import Ledger
 from quorate.problem.metadata import Metadata
 from quorate.problem.predictors.affine import Linear, Softmax
 from quorate.problem.problem import Problem
+from quorate.problem.wasserstein.norm_penalty import without_ball
 from quorate.rounds import Round
 
 SOURCES = {
@@ -75,6 +77,7 @@ class PrivateMethod(Method):
     output: ClassVar[bool] = False  # noise on the local model, not on the gradient
     requirements: ClassVar[Requirements] = Requirements(
         privacy=KEEPS_PRIVACY,
+        constraint=UNCONSTRAINED,
         predictor=AFFINE,
         over_samples=UNMIXED_ROWS,
         over_clients=FIXED_WEIGHTS,
@@ -180,6 +183,7 @@ class PrivateMethod(Method):
         budget, weight = problem.privacy, row_weights(problem, fed)
         if budget is not None:
             budget.noised(fed.n_clients)  # all take part, also those without rows
+        problem = without_ball(problem, weight * np.asarray(sizes(problem, fed), float))
         bound = math.inf if self.bound is None else float(self.bound)
         if budget is None:
             kind, multiplier, clip, sensitivity = self._without_budget(fed)
