@@ -100,6 +100,23 @@ class IntegerRows:
         y = np.resize(data.y[i, :m], m + spare) if m else data.y[i, :0]
         return cls(U, y, length, size)
 
+    def of_rows(self, at: NDArray[np.intp]) -> IntegerRows:
+        """Those of the rows at some positions alone."""
+        spare = -len(at) % WHOLE
+        U, length, size = self.U[at], self.length[at], self.size[at]
+        if not spare:
+            return IntegerRows(U, self.y[at], length, size)
+        if isinstance(U, np.ndarray):
+            U = np.concatenate([U, np.zeros((spare, U.shape[1]), U.dtype)])
+        else:
+            from scipy.sparse import csr_array, vstack
+
+            U = csr_array(vstack([U, csr_array((spare, U.shape[1]))]))
+        y = np.resize(self.y[at], len(at) + spare) if len(at) else self.y[:0]
+        nothing = np.zeros(spare)
+        size = np.append(size, nothing.astype(size.dtype))
+        return IntegerRows(U, y, np.append(length, nothing), size)
+
     def gradient(self, problem: Problem, mechanism: Mechanism, v: Array) -> NDArray[np.int64]:
         """The integer sum (D,) of the rows' gradients at the model v, in steps of the grid."""
         Z = v.reshape(self.U.shape[1], -1)

@@ -44,6 +44,7 @@ class Mechanism:
     features : d
     spread : 1 where neighbours differ by one row more, 2 where a row takes another's place
     single : the rows' gradients are added in single precision
+    sampling : the probability with which a row takes part in a round
     place : of the run in the ledger file, so that no two runs have the same noise
     engine : the engine, in which repeated answers are equal to the bit
     """
@@ -64,6 +65,7 @@ class Mechanism:
     single: bool = False
     place: int = 0
     engine: str = ""
+    sampling: float = 1.0
 
     @property
     def norm(self) -> int:
@@ -97,7 +99,7 @@ class Mechanism:
     @property
     def unit(self) -> Array:
         """(N,) what one grid step of a client's sum counts for in its gradient."""
-        return self.weight * (self.clip / self.steps)
+        return self.weight * (self.clip / self.steps) / self.sampling
 
     @property
     def deviation(self) -> float:
