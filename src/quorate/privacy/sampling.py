@@ -26,7 +26,7 @@ def taken(key: bytes, rows: int, probability: float) -> NDArray[np.intp]:
     --------
     >>> from quorate.privacy.sampling import taken
     >>> len(taken(bytes(32), 10_000, 0.1))
-    964
+    974
     """
     if probability >= 1:
         return np.arange(rows)
