@@ -356,12 +356,19 @@ def test_every_option_leaves_a_run_that_verifies(tmp_path: Path, name: str, opti
     _verifies(tmp_path, name, options)
 
 
-@pytest.mark.parametrize("options", ["length = 2.0", 'mechanism = "laplace", bound = 1.0'])
+@pytest.mark.parametrize(
+    "options", ["length = 2.0", 'mechanism = "laplace", bound = 1.0', "sampling = 0.5"]
+)
 def test_gradient_descent_leaves_a_run_that_verifies(tmp_path: Path, options: str) -> None:
     run = _verifies(tmp_path, "private_sgd", options)
     assert {"step", "noise"} <= {*run.history[0]}
     assert "gap" not in run.history[0]
     assert {row["message"] for row in run.result["messages"]} == {"Blur", "Blurred"}
+    if "sampling" in options:
+        releases = run.result["privacy"]["releases"].values()
+        assert {each[0][3] for each in releases} == {0.5}
+        words = " ".join(guaranteed(run.result))
+        assert "took part in a round with probability 0.5, by a secret coin" in words
 
 
 @pytest.mark.parametrize("name", ["auto", "private_sgd"])

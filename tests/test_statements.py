@@ -203,6 +203,7 @@ ELSE: dict[str, Any] = {
     "PrivateADMM.noise": "secure",
     "PrivateSGD.mechanism": "laplace",
     "PrivateSGD.noise": "secure",
+    "PrivateSGD.sampling": 0.25,
     "OutputPerturbedADMM.mechanism": "laplace",
     "OutputPerturbedADMM.radius": "1/t",
     "OutputPerturbedADMM.region": "l2",

@@ -127,6 +127,7 @@ class Ledger:
                 "rows": self.sizes[client],
                 "answers": sum(r.count for r in releases),
                 "noise": releases[-1].noise if releases else None,
+                "sampling": releases[-1].sampling if releases else None,
             }
             if not self.caveat:
                 delta = self.budget.delta

@@ -32,8 +32,9 @@ class Book:
     """The privacy ledger file of all runs on the same data.
 
     A JSON file ``{"runs": [{"id", "began", "state", "turn", "adjacency", "planned", "least",
-    "releases"}], "chain"}``, the last three {client: [[mechanism, noise, count], ...]}: all that
-    the run may release, what it may have released before it resumed, and what counts. ``state`` is
+    "releases"}], "chain"}``, the last three {client: [[mechanism, noise, count], ...]}, with the
+    probability of a row as a fourth entry where rows are sampled: all that the run may release,
+    what it may have released before it resumed, and what counts. ``state`` is
     "charged" until the run may answer and "open" until it has ended; ``turn`` counts how often it
     resumed. A run in the view "sum" has that "view" and "missing". A run may have "about", texts by
     which people know it. The file is written whole and in one step, under a lock. Nobody but its
@@ -48,7 +49,8 @@ class Book:
     Noise is relative to the sensitivity under the run's ``adjacency``. Replacing a record moves a
     sum by at most twice as much as adding or removing one, so noise m under "add-remove" is m / 2
     under "replace", and m under "replace" is 2 m under "add-remove". Runs without an adjacency
-    count as "add-remove", the worse of both.
+    count as "add-remove", the worse of both. What sampling saves is proved under "add-remove", so
+    under "replace" such runs count as if all rows had taken part.
 
     Examples
     --------
@@ -402,23 +404,14 @@ def _replaced(
 
 
 def _releases(plain: Mapping[str, Any]) -> dict[str, tuple[Release, ...]]:
-    return {client: tuple(_release(*one) for one in entries) for client, entries in plain.items()}
-
-
-def _release(mechanism: str, noise: float, count: int, candidates: float = 0.0) -> Release:
-    if type(count) is not int or not {type(noise), type(candidates)} <= {int, float}:
-        raise TypeError(f"a release of noise {noise!r}, count {count!r}, of {candidates!r}")
-    return Release(mechanism, float(noise), count, candidates)
+    return {
+        client: tuple(Release.of_entry(*one) for one in entries)
+        for client, entries in plain.items()
+    }
 
 
 def _plain(releases: Releases) -> dict[str, list[list[Any]]]:
-    return {
-        client: [
-            [r.mechanism, r.noise, r.count, *([r.candidates] if r.candidates else [])]
-            for r in released
-        ]
-        for client, released in releases.items()
-    }
+    return {client: [r.entry for r in released] for client, released in releases.items()}
 
 
 def _spent(
@@ -429,14 +422,19 @@ def _spent(
         times = ADJACENCY[run.get("adjacency", "add-remove")] / ADJACENCY[adjacency]
         for client, released in _releases(run["releases"]).items():
             if client in spent and run["id"] != without:
-                spent[client] += tuple(replace(r, noise=times * r.noise) for r in released)
+                spent[client] += tuple(
+                    replace(r, noise=times * r.noise)
+                    if adjacency == "add-remove"
+                    else r.replacing(times)
+                    for r in released
+                )
     return spent
 
 
 def _most(a: Sequence[Release], b: Sequence[Release]) -> tuple[Release, ...]:
     """The larger count of every kind of release: it contains the smaller one."""
-    counts: dict[tuple[str, float, float], int] = {}
+    most: dict[Release, Release] = {}
     for r in (*a, *b):
-        key = r.mechanism, r.noise, r.candidates
-        counts[key] = max(counts.get(key, 0), r.count)
-    return tuple(Release(m, noise, k, mean) for (m, noise, mean), k in counts.items())
+        kind = replace(r, count=0)
+        most[kind] = max(most.get(kind, kind), r, key=lambda r: r.count)
+    return tuple(most.values())

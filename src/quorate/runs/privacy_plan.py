@@ -26,7 +26,7 @@ from quorate.algorithms.federated.private_admm.private_method import PrivateMeth
 from quorate.arrays import Array
 from quorate.config.config import Config
 from quorate.config.privacy import PrivacySection
-from quorate.privacy.accounting import Release, accounts, noise_for, total_epsilon
+from quorate.privacy.accounting import Release, accounts, total_epsilon
 from quorate.privacy.budget import Budget, BudgetSpentError
 from quorate.privacy.ledger_file import Book
 from quorate.problem.problem import Problem
@@ -205,12 +205,11 @@ def _before(budget: Budget, clients: tuple[str, ...], algorithm: PrivateMethod) 
     if budget.book is None:
         return ()
 
-    def noise(spent: Releases) -> float:
-        return noise_for(budget, algorithm.max_rounds, algorithm.mechanism, spent)
-
     Book(budget.book).check_view(budget, clients)
     by_client = Book(budget.book).spent(clients, adjacency=budget.adjacency)
-    return max({*by_client.values()}, key=noise, default=())
+    return max(
+        {*by_client.values()}, key=lambda spent: algorithm.noise_for(budget, spent), default=()
+    )
 
 
 def _curve(
@@ -222,9 +221,7 @@ def _curve(
         if privacy.rehearsal:
             points.append((epsilon, epsilon))
             continue
-        alone = replace(budget, epsilon=epsilon, book=None)
-        noise = noise_for(alone, algorithm.max_rounds, algorithm.mechanism)
-        spent = (*spent, Release(algorithm.mechanism, noise, algorithm.max_rounds))
+        spent = (*spent, algorithm.alone(replace(budget, epsilon=epsilon, book=None)))
         points.append((epsilon, total_epsilon(spent, budget.delta)))
     return points, spent
 

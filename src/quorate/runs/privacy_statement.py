@@ -106,10 +106,13 @@ def _noise(plan: Plan) -> list[str]:
     clip += f", of rows shortened to {noise.bound:.4g}" if math.isfinite(noise.bound) else ""
     norm = "l1" if algorithm.mechanism == "laplace" else "l2"
     sizes = zip(public.clients, public.sizes, plan.scale, strict=True)
+    sample = ""
+    if noise.sampling < 1:
+        sample = f", in which every row takes part with probability {noise.sampling:g}"
     return [
         f"rows, as public: {sum(public.sizes):,} of {public.n_clients} clients;"
         f" {public.n_features} features",
-        f"rounds: {algorithm.max_rounds}, each with one noisy answer of every client",
+        f"rounds: {algorithm.max_rounds}, each with one noisy answer of every client{sample}",
         f"gradients of rows: {clip} ({norm} norm)",
         f"noise: {algorithm.mechanism} ({noise.source}), {noise.multiplier:.4g} times the"
         f" sensitivity{' in the sum of all clients' * (noise.missing is not None)}",

@@ -207,6 +207,7 @@ def guaranteed(result: Result) -> list[str]:
         (
             f"In each of {result['rounds']} rounds every client answered with one sum of gradients,"
             f" {_clipped(privacy)}, and {privacy['mechanism'].capitalize()} noise."
+            f"{_sampled(privacy)}"
             f" {_source(privacy)}"
         ),
         (
@@ -224,6 +225,17 @@ def _clipped(privacy: Record) -> str:
     if privacy["bound"] == "inf":
         return rows
     return f"{rows}, of rows clipped to an {norm} norm of {number(privacy['bound'])}"
+
+
+def _sampled(privacy: Record) -> str:
+    """What share of the rows a round is of; nothing where it is of all."""
+    _, _, _, *sampling = next(iter(privacy["releases"].values()))[0]
+    if not sampling:
+        return ""
+    return (
+        f" Each row took part in a round with probability {sampling[0]:g}, by a secret coin of its"
+        " client's."
+    )
 
 
 def _source(privacy: Record) -> str:

@@ -22,7 +22,6 @@ from quorate.privacy.accounting import (
     MOST_ROUNDS,
     Release,
     accounts,
-    noise_for,
     total_epsilon,
 )
 from quorate.privacy.ledger import Ledger, views
@@ -54,10 +53,13 @@ from quorate.runs.sections.section import Inputs, Section
 from quorate.solution.outcome import budget_used
 
 Noise = Positive | Literal["inf"]
+Sampling = Annotated[float, Field(gt=0, lt=1)]
 Answers = Annotated[int, Field(ge=0, le=MOST_ROUNDS)]
-ReleaseForm = Annotated[
-    tuple[Literal["gaussian", "laplace"], Noise, Answers], Field(strict=False)
-]  # a list in JSON
+Kind = Literal["gaussian", "laplace"]
+# lists in JSON; the second where rows are sampled
+WholeForm = Annotated[tuple[Kind, Noise, Answers], Field(strict=False)]
+SampledForm = Annotated[tuple[Kind, Noise, Answers, Sampling], Field(strict=False)]
+ReleaseForm = WholeForm | SampledForm
 
 
 class AccountForm(Form):
@@ -98,7 +100,7 @@ class GuaranteeForm(Form):
     public: list[str]
     rehearsal: str
     curve: list[Positive]
-    mechanism: Literal["gaussian", "laplace"]
+    mechanism: Kind
     source: str
     clip: Noise
     bound: Noise
@@ -162,10 +164,7 @@ class Privacy(Section):
 
 def _rows(releases: Mapping[ClientName, Sequence[Release]]) -> dict[str, list[list[Any]]]:
     """Releases by client, as in result.json."""
-    return {
-        str(name): [[r.mechanism, r.noise, r.count] for r in each]
-        for name, each in releases.items()
-    }
+    return {str(name): [r.entry for r in each] for name, each in releases.items()}
 
 
 def stated_of(config: Config, ledger: Ledger, n_features: int) -> Record:
@@ -254,7 +253,10 @@ def ledger_table(
 
 def read_releases(rows: Sequence[Any]) -> tuple[Release, ...]:
     """The releases of one client in result.json."""
-    return tuple(Release(str(kind), float(noise), int(count)) for kind, noise, count in rows)
+    return tuple(
+        Release(str(kind), float(noise), int(count), *map(float, sampling))
+        for kind, noise, count, *sampling in rows
+    )
 
 
 def guarantee(config: Config, n_features: int, releases: Releases, before: Releases) -> Record:
@@ -354,14 +356,12 @@ def _check_curve(config: Config, public: Public, stated: Row) -> Check:
 def of_point(config: Config, public: Public, epsilon: float) -> Release:
     """What a run of the curve releases: noise as for its epsilon alone."""
     _, algorithm = stated_method(config, public)
-    alone = replace(budget_of(config), epsilon=epsilon, book=None)
-    noise = noise_for(alone, algorithm.max_rounds, algorithm.mechanism)
-    return Release(algorithm.mechanism, noise, algorithm.max_rounds)
+    return algorithm.alone(replace(budget_of(config), epsilon=epsilon, book=None))
 
 
 def _alike(planned: Release, release: Release) -> bool:
     """Whether a release is as planned; its noise comes from a total, by bisection."""
-    same = (planned.mechanism, planned.count) == (release.mechanism, release.count)
+    same = replace(planned, noise=1.0) == replace(release, noise=1.0)
     return same and math.isclose(planned.noise, release.noise, rel_tol=1e-4)
 
 

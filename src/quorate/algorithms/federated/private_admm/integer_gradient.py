@@ -14,7 +14,7 @@ which no part is computed in another way.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -100,6 +100,23 @@ class IntegerRows:
         # the spare rows have some target, so that the loss can be evaluated
         y = np.resize(data.y[i, :m], m + spare) if m else data.y[i, :0]
         return cls(U, y, length, size, grid)
+
+    def of_rows(self, at: NDArray[np.intp]) -> IntegerRows:
+        """Those of the rows at some positions alone."""
+        spare = -len(at) % WHOLE
+        U, length, size = self.U[at], self.length[at], self.size[at]
+        if not spare:
+            return replace(self, U=U, y=self.y[at], length=length, size=size)
+        if isinstance(U, np.ndarray):
+            U = np.concatenate([U, np.zeros((spare, U.shape[1]), U.dtype)])
+        else:
+            from scipy.sparse import csr_array, vstack
+
+            U = csr_array(vstack([U, csr_array((spare, U.shape[1]))]))
+        y = np.resize(self.y[at], len(at) + spare) if len(at) else self.y[:0]
+        nothing = np.zeros(spare)
+        size = np.append(size, nothing.astype(size.dtype))
+        return replace(self, U=U, y=y, length=np.append(length, nothing), size=size)
 
     def gradient(self, problem: Problem, mechanism: Mechanism, v: Array) -> NDArray[np.int64]:
         """The integer sum (D,) of the rows' gradients at the model v, in steps of the grid."""

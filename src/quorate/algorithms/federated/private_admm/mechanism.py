@@ -80,6 +80,7 @@ class Mechanism:
     features : d
     spread : 1 where neighbours differ by one row more, 2 where a row takes another's place
     single : the rows' gradients are added in single precision
+    sampling : the probability with which a row takes part in a round
     place : of the run in the ledger file, so that no two runs have the same noise
     engine : the engine, in which repeated answers are equal to the bit
     missing : of how many clients the noise may be missing in the view "sum", where all clients
@@ -103,6 +104,7 @@ class Mechanism:
     place: int = 0
     engine: str = ""
     missing: int | None = None
+    sampling: float = 1.0
 
     @property
     def norm(self) -> int:
@@ -148,11 +150,16 @@ class Mechanism:
         return [Grid(self.norm, steps, unit, noise, most) for steps, unit in each]
 
     @property
+    def share(self) -> Array:
+        """(N,) what a row counts for in the rounds in which it takes part."""
+        return self.weight / self.sampling
+
+    @property
     def common(self) -> float | None:
         """The one step in which all clients answer in the view "sum", a power of two."""
         if self.missing is None:
             return None
-        part, power = math.frexp(float(self.weight.max()) * (self.clip / self.steps))
+        part, power = math.frexp(float(self.share.max()) * (self.clip / self.steps))
         return math.ldexp(1.0, power - (part == 0.5))
 
     @cached_property
@@ -161,14 +168,14 @@ class Mechanism:
         if self.common is None:
             return [self.steps] * len(self.weight)
         over = Fraction(self.clip) / Fraction(self.common)
-        return [math.floor(Fraction(float(a)) * over) for a in self.weight]
+        return [math.floor(Fraction(float(a)) * over) for a in self.share]
 
     @property
     def unit(self) -> Array:
         """(N,) what one grid step of a client's sum counts for in its gradient."""
         if self.common is not None:
             return np.full(len(self.weight), self.common)
-        return self.weight * (self.clip / self.steps)
+        return self.share * (self.clip / self.steps)
 
     @property
     def scale(self) -> Array:
@@ -216,7 +223,7 @@ class Mechanism:
         """
         assert self.kind is not None, "there is noise"
         if view == "answers" and self.missing is None:
-            return Release(self.kind, self.multiplier, rounds)
+            return Release(self.kind, self.multiplier, rounds, self.sampling)
         if self.norm == L1:
             return None
         if self.missing is None:
@@ -225,8 +232,10 @@ class Mechanism:
             ]
             total = math.sqrt(float(self.scale[client] ** 2 + (others**2).sum()))
             far = float(self.sensitivity[client])
-            return Release(self.kind, total / far if far else math.inf, rounds)
+            return Release(self.kind, total / far if far else math.inf, rounds, self.sampling)
         steps = max(self._each[client], 1)
         if view == "sum":  # at least what was planned, of which the ledger file has the number
-            return Release(self.kind, self.multiplier * (max(self._each) / steps), rounds)
-        return Release(self.kind, math.sqrt(self.noise - SMOOTHING) / (self.spread * steps), rounds)
+            noise = self.multiplier * (max(self._each) / steps)
+        else:
+            noise = math.sqrt(self.noise - SMOOTHING) / (self.spread * steps)
+        return Release(self.kind, noise, rounds, self.sampling)

@@ -75,6 +75,7 @@ class PrivateMethod(Method):
         plan: Mechanism | None = None
     private: ClassVar[bool] = True
     output: ClassVar[bool] = False  # noise on the local model, not on the gradient
+    sampling = 1.0  # the probability with which a row takes part in a round
     requirements: ClassVar[Requirements] = Requirements(
         privacy=KEEPS_PRIVACY,
         constraint=UNCONSTRAINED,
@@ -190,8 +191,8 @@ class PrivateMethod(Method):
         else:
             kind = self.mechanism
             clip = min(self._clip(problem, fed), steepest(problem, kind, bound))
-            multiplier = noise_for(budget, self.max_rounds, kind, spent)
-            sensitivity = budget.spread * clip * weight
+            multiplier = self.noise_for(budget, spent)
+            sensitivity = budget.spread * clip * weight / self.sampling
         plan = Mechanism(
             kind=kind,
             multiplier=multiplier,
@@ -207,9 +208,18 @@ class PrivateMethod(Method):
             features=fed.n_features,
             spread=1.0 if budget is None else budget.spread,
             single=in_single_precision(problem, self.mechanism, fed.n_features),
+            sampling=self.sampling,
             missing=budget.missing if budget is not None and budget.view == "sum" else None,
         )
         return replace(self, problem=problem, plan=plan)
+
+    def noise_for(self, budget: Budget, spent: Sequence[Release] = ()) -> float:
+        """The noise multiplier that keeps all rounds, after ``spent``, within a budget."""
+        return noise_for(budget, self.max_rounds, self.mechanism, spent, self.sampling)
+
+    def alone(self, budget: Budget) -> Release:
+        """All answers of a run that has a budget for itself."""
+        return Release(self.mechanism, self.noise_for(budget), self.max_rounds, self.sampling)
 
     def _without_budget(self, fed: ClientSizes) -> tuple[str | None, float, float, Array]:
         """Kind and multiplier of the noise, clip and sensitivity where no budget is stated."""
@@ -283,6 +293,8 @@ class PrivateMethod(Method):
             f"{plan.kind} noise of {plan.multiplier:.4g} times the sensitivity in {where}"
             f" {max(answered)} rounds"
         )
+        if plan.sampling < 1:
+            words += f", in which every row takes part with probability {plan.sampling:g}"
         words += SOURCES[plan.source]
         # sorted, because the order of their first rows would reveal something about those rows
         names = sorted(fed.names)
