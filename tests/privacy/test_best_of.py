@@ -134,9 +134,7 @@ def test_numbers_have_the_stated_law(law, mean):
 before = st.lists(
     st.one_of(
         st.builds(Release, st.just("gaussian"), st.floats(5, 50), st.integers(1, 5)),
-        st.builds(
-            Release, st.sampled_from(NUMBERS), st.floats(9, 60), st.just(1), st.floats(2, 20)
-        ),
+        st.builds(Release, st.sampled_from(NUMBERS), st.floats(9, 60), candidates=st.floats(2, 20)),
     ),
     max_size=3,
 )
