@@ -179,7 +179,11 @@ class SiteLedger:
         releases = algorithm.releases(algorithm.max_rounds)
         budget = algorithm.problem and algorithm.problem.privacy
         assert budget is not None, "an algorithm without a budget has no releases"
-        limit = self._limit(budget) or Budget(LARGEST, budget.delta, budget.adjacency)
+        limit = self._limit(budget) or replace(budget, epsilon=LARGEST, sizes=None, book=None)
+        try:
+            book.check_view(limit, (self.site,))
+        except ValueError as error:
+            raise _refusal(f"{error}") from None
         spent = self._spent(budget.adjacency)
         total = total_epsilon((*spent, *releases), limit.delta)
         try:
@@ -202,7 +206,8 @@ class SiteLedger:
         if policy is None or policy.maximum_epsilon is None:
             return None
         delta = budget.delta if policy.maximum_delta is None else policy.maximum_delta
-        return Budget(min(policy.maximum_epsilon, LARGEST), delta, budget.adjacency)
+        most = min(policy.maximum_epsilon, LARGEST)
+        return replace(budget, epsilon=most, delta=delta, sizes=None, book=None)
 
     def _spent(self, adjacency: str) -> tuple[Release, ...]:
         return self._trusted().spent((self.site,), adjacency=adjacency)[self.site]
