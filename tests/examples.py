@@ -11,7 +11,7 @@ import constrained_oracles as oracle
 import numpy as np
 from constrained_oracles import Constrained
 from problems import PLAIN, SOFTMAX
-from toy import AsyncToy, SeparateToy, Toy, federation
+from toy import AsyncToy, SeparateToy, SummedToy, Toy, federation
 
 from quorate.algorithms.comparators.afl import AFL
 from quorate.algorithms.comparators.aggregation import Krum
@@ -36,7 +36,9 @@ from quorate.algorithms.pooled.rank.penalties import Growing
 from quorate.algorithms.pooled.rank.rank_admm import RankADMM
 from quorate.algorithms.pooled.rank.smoothed_rank_admm import SmoothedRankADMM
 from quorate.data.federation import Federation
+from quorate.engines.secure_summed import SecureSummed
 from quorate.privacy.budget import Budget
+from quorate.privacy.secure_sum.option import SecureSum
 from quorate.problem.constraints.coupled import Coupled
 from quorate.problem.constraints.custom import Constraint
 from quorate.problem.constraints.group_means import (
@@ -179,6 +181,12 @@ TOGETHER = (Coupled(NeymanPearson(1.0, 0.4)), LinearInequality(np.ones((1, 5)), 
 ALGORITHMS: dict[str, Example] = {
     "toy": Example(Toy(), federation(), lambda state: state.w, 1e-12),  # six rounds: only rounding
     "asynchronous toy": Example(AsyncToy(), federation(), lambda state: state.w, 1e-12),
+    "toy, secure sums": Example(
+        SecureSummed(SummedToy(), SecureSum(keys="simulation"), 1),
+        federation(),
+        lambda state: state.of_algorithm()[0].w,
+        1e-12,
+    ),
     "toy of separate clients": Example(SeparateToy(), federation(), lambda state: state.w, 1e-12),
     "bundle": solving(Bundle(), HINGE, 1e-6),
     "bundle, level": solving(Bundle(variant="level"), HINGE, 1e-6),

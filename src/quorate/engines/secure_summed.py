@@ -130,7 +130,12 @@ class Hidden:
 
     masked: Masked
     fields: Fields
-    clear: Any  # the answer without its Sum fields
+    rest: Array  # the bytes of the answer without its Sum fields
+
+    @property
+    def clear(self) -> Any:
+        """The answer, with None for its Sum fields."""
+        return decode(self.rest.tobytes())
 
 
 @record
@@ -145,7 +150,8 @@ class Opened:
 class SumMemory:
     """What a client keeps: its part of the protocol, and what it keeps for the algorithm."""
 
-    secret: Array  # (n, W) uint8
+    secret: Array  # (n, W) uint8; empty where keys are simulated
+    simulated: Array  # (n, W) uint8, the same with simulated keys
     taken: NDArray[np.int64]  # (n,) steps of the algorithm
     own: Any
     last: Array  # (n, W) uint8: the last answer, and the round that it is of
@@ -232,7 +238,8 @@ class SecureSummed(Algorithm):
     def client_start(self, data: Block) -> SumMemory:
         n = len(data.names)
         none = np.zeros((n, 0), np.uint8)
-        return SumMemory(none, np.zeros(n, np.int64), self.inner.client_start(data), none)
+        own = self.inner.client_start(data)
+        return SumMemory(none, none, np.zeros(n, np.int64), own, none)
 
     @property
     def on_client(self) -> Mapping[type, Callable[..., tuple[Any, Any]]]:
@@ -243,6 +250,12 @@ class SecureSummed(Algorithm):
             made[Conclude] = self._conclude
         return made
 
+    def _kept(self, memory: SumMemory, client: Client) -> SumMemory:
+        part = _packed([encode(client)])
+        if self.option.keys == "secure":
+            return replace(memory, secret=part)
+        return replace(memory, simulated=part)
+
     def _draw(self, rng: Streams) -> at_client.Draw:
         return secrets.token_bytes if self.option.keys == "secure" else rng(0).bytes
 
@@ -250,7 +263,7 @@ class SecureSummed(Algorithm):
         self, memory: SumMemory, ask: Enrol, data: Block, rng: Streams
     ) -> tuple[SumMemory, Any]:
         client, answer = at_client.advertise(ask.terms, int(data.index[0]), draw=self._draw(rng))
-        return _kept(memory, client), answer
+        return self._kept(memory, client), answer
 
     def _enter(
         self, memory: SumMemory, ask: Enter, data: Block, rng: Streams
@@ -259,7 +272,7 @@ class SecureSummed(Algorithm):
         if client.stage == "keys":
             client = at_client.agree(client, ask.roster)
         client, answer = at_client.share(client, BeginRound(ask.number), draw=self._draw(rng))
-        return _kept(memory, client), answer
+        return self._kept(memory, client), answer
 
     def _work(
         self, memory: SumMemory, ask: Work, data: Block, rng: Streams
@@ -267,18 +280,18 @@ class SecureSummed(Algorithm):
         client, p = _client(memory), int(data.index[0])
         delivered = Delivered(ask.number, ask.senders, ask.nonces, ask.sealed[0])
         if p not in ask.senders:
-            return _kept(memory, at_client.hold(client, delivered)), None
+            return self._kept(memory, at_client.hold(client, delivered)), None
         if (last := _bytes_of(memory.last[0])) and (known := decode(last))[0] == ask.turn:
-            _, vector, wide, fields, clear = known  # too few others answered: the same once more
+            _, vector, wide, fields, rest = known  # too few others answered: the same once more
         else:
             memory, answer = self._stepped(memory, ask, data, client.terms.clients)
-            vector, wide, fields, clear = answer
+            vector, wide, fields, rest = answer
         client, masked = at_client.mask(client, delivered, vector, wide)
-        return _kept(memory, client), Hidden(masked, fields, clear)
+        return self._kept(memory, client), Hidden(masked, fields, rest)
 
     def _stepped(
         self, memory: SumMemory, ask: Work, data: Block, n: int
-    ) -> tuple[SumMemory, tuple[NDArray[np.uint64], bool, Fields, Any]]:
+    ) -> tuple[SumMemory, tuple[NDArray[np.uint64], bool, Fields, Array]]:
         """Take the algorithm's step."""
         message, taken = asked_of(ask), int(memory.taken[0])
         step = handler(self.inner.on_client, type(message), self.inner)
@@ -287,7 +300,7 @@ class SecureSummed(Algorithm):
         )
         answer = self._whole(upload, n)
         last = _packed([encode((ask.turn, *answer))])
-        return SumMemory(memory.secret, memory.taken + 1, settled(own), last), answer
+        return replace(memory, taken=memory.taken + 1, own=settled(own), last=last), answer
 
     def _open(
         self, memory: SumMemory, ask: Open, data: Block, rng: Streams
@@ -296,7 +309,7 @@ class SecureSummed(Algorithm):
         if client.stage == "masked" and client.number == ask.number:
             client, revealed = at_client.reveal(client, Unmask(ask.number, ask.stayed, ask.dropped))
         client, shares = at_client.share(client, BeginRound(ask.next), draw=self._draw(rng))
-        return _kept(memory, client), Opened(revealed, shares)
+        return self._kept(memory, client), Opened(revealed, shares)
 
     def _conclude(
         self, memory: SumMemory, ask: Conclude, data: Block, rng: Streams
@@ -309,9 +322,9 @@ class SecureSummed(Algorithm):
             return 1.0
         return self.inner.grid(kind).get(name, self.option.step)
 
-    def _whole(self, upload: Any, n: int) -> tuple[NDArray[np.uint64], bool, Fields, Any]:
+    def _whole(self, upload: Any, n: int) -> tuple[NDArray[np.uint64], bool, Fields, Array]:
         """The Sum fields of one client's upload as one vector of words, whether these are pairs,
-        the fields' forms, and the upload without them.
+        the fields' forms, and the bytes of the upload without them.
         """
         kind, given = type(upload), list[tuple[str, Array]]()
         for name, how in marks(kind):
@@ -328,7 +341,8 @@ class SecureSummed(Algorithm):
                     + " SecureSum(step=...) with a larger step allows larger numbers."
                 ) from error
         fields = tuple((name, value.dtype.str, value.shape[1:]) for name, value in given)
-        return np.concatenate(parts), wide, fields, changed(upload, **dict.fromkeys(steps))
+        rest = octets(encode(settled(changed(upload, **dict.fromkeys(steps)))))
+        return np.concatenate(parts), wide, fields, rest
 
     def _words(self, value: Array, n: int, step: float | None, wide: bool) -> NDArray[np.uint64]:
         if step is None:
@@ -344,15 +358,15 @@ class SecureSummed(Algorithm):
                 f"clients {[hidden[0][0], others[0]]} have answered with other Sum fields or"
                 f" shapes: {first.fields}"
             )
-        kind, wide, at, sums = type(first.clear), first.masked.wide, 0, dict[str, Any]()
+        clear = [([i], each.clear) for i, each in hidden]
+        kind, wide, at, sums = type(clear[0][1]), first.masked.wide, 0, dict[str, Any]()
         words = total.view(np.uint64).reshape(-1, 1 + wide)  # a row for each number
         for name, code, shape in first.fields:
             size, dtype = int(np.prod(shape)), np.dtype(code)
             step = self._step(kind, name, dtype)
             sums[name] = self._sum(words[at : at + size], step, dtype).reshape(shape)[()]
             at += size
-        upload = combine(kind, [([i], each.clear) for i, each in hidden])
-        return changed(upload, **sums)
+        return changed(combine(kind, clear), **sums)
 
     def _sum(
         self, words: NDArray[np.uint64], step: float | None, dtype: np.dtype[Any]
@@ -636,16 +650,12 @@ STAGES = {Enrol: "keys", Enter: "shares", Work: "answers", Open: "opened", Wait:
 
 def _client(memory: SumMemory) -> Client:
     """The part of one client in the protocol."""
-    return decode(_bytes_of(memory.secret[0]))
+    return decode(_bytes_of((memory.secret if memory.secret.size else memory.simulated)[0]))
 
 
 def opens_no_more(memory: SumMemory) -> bool:
     """Whether a client has opened all that it has masked."""
     return _client(memory).stage != "masked"
-
-
-def _kept(memory: SumMemory, client: Client) -> SumMemory:
-    return replace(memory, secret=_packed([encode(client)]))
 
 
 def _one_by_one(step: Callable[..., tuple[SumMemory, Any]]) -> Callable[..., tuple[Any, Sealed]]:
@@ -670,10 +680,11 @@ def _one_by_one(step: Callable[..., tuple[SumMemory, Any]]) -> Callable[..., tup
             after.append(kept)
             number = getattr(message, "number", -1)
             answers.append(encode((STAGES[type(message)], number, answer)))
-        secret = np.concatenate(equally_wide([each.secret for each in after]))
-        taken = np.concatenate([each.taken for each in after])
-        last = np.concatenate(equally_wide([each.last for each in after]))
-        memory = SumMemory(secret, taken, join([each.own for each in after]), last)
-        return memory, Sealed(_packed(answers))
+        secret, simulated, last = (
+            np.concatenate(equally_wide([getattr(each, name) for each in after]))
+            for name in ("secret", "simulated", "last")
+        )
+        taken, own = np.concatenate([each.taken for each in after]), join([e.own for e in after])
+        return SumMemory(secret, simulated, taken, own, last), Sealed(_packed(answers))
 
     return stepped
