@@ -201,6 +201,7 @@ ELSE: dict[str, Any] = {
     "PrivateADMM.noise": "secure",
     "PrivateSGD.mechanism": "laplace",
     "PrivateSGD.noise": "secure",
+    "PrivateNewton.noise": "secure",
     "OutputPerturbedADMM.mechanism": "laplace",
     "OutputPerturbedADMM.radius": "1/t",
     "OutputPerturbedADMM.region": "l2",
@@ -219,6 +220,7 @@ ELSE: dict[str, Any] = {
 }
 REFUSED = {  # values that only runs have
     *("Bundle.known", "PrivateADMM.plan", "PrivateSGD.plan", "OutputPerturbedADMM.plan"),
+    *("PrivateNewton.plan", "PrivateNewton.mechanism"),
     "CentralisedAL.multipliers",
     # one value, or one that changes with another field alone
     *("OutputPerturbedADMM.update", "PrivateADMM.sensitivity", "OutputPerturbedADMM.sensitivity"),

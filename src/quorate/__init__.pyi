@@ -30,6 +30,9 @@ from quorate.algorithms.federated.private_admm.private_admm import (
     OutputPerturbedADMM as OutputPerturbedADMM,
 )
 from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM as PrivateADMM
+from quorate.algorithms.federated.private_newton.private_newton import (
+    PrivateNewton as PrivateNewton,
+)
 from quorate.algorithms.federated.private_sgd import PrivateSGD as PrivateSGD
 from quorate.algorithms.federated.proximal_al.proximal_al import ProximalAL as ProximalAL
 from quorate.algorithms.pooled.rank.continuation import Start as Start

@@ -123,7 +123,7 @@ class IntegerRows:
             U = self.U[here] if thin else self.U[here].astype(float)
             length = self.length[here]
             with np.errstate(all="ignore"):  # whatever rows and model are, no row counts for more
-                S = U @ Z if thin else _product(U, Z)
+                S = U @ Z if thin else product(U, Z)
                 S *= (length / mechanism.direction)[:, None]
                 r = loss.gradient(S if loss.targets == "class" else S[:, 0], self.y[here])
                 r = np.clip(np.nan_to_num(r, posinf=STEEP, neginf=-STEEP), -STEEP, STEEP)
@@ -132,7 +132,7 @@ class IntegerRows:
         return total
 
 
-def _product(U: Array, Z: Array) -> Array:
+def product(U: Array, Z: Array) -> Array:
     """U Z, every entry a sum in the order of the columns of U, whatever the number of rows."""
     (m, d), K = U.shape, Z.shape[1]
     wide = -(-K // 8) * 8

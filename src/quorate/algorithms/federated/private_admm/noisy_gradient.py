@@ -154,15 +154,12 @@ def noisy_gradients(
     weight = mechanism.weight[data.index]
     scale = question.scale * mechanism.multiplier * mechanism.sensitivity[data.index]
     if mechanism.exact:
-        unit, noise = mechanism.unit[data.index], mechanism.noise
+        unit = mechanism.unit[data.index]
 
         def on_grid(i: int) -> tuple[Array, float]:
             rows = IntegerRows.of(problem, mechanism, data, i)
             total = rows.gradient(problem, mechanism, question.models[i])
-            if noise:
-                key = _key(memory, question, rng, i)
-                add_noise(cast(Kind, mechanism.kind), noise, key, total)
-            return unit[i] * total, scale[i]
+            return unit[i] * with_noise(mechanism, memory, question, rng, i, total), scale[i]
 
         return on_grid
     rows = Rows.of(problem, mechanism, data)
@@ -178,6 +175,21 @@ def noisy_gradients(
         return weight[i] * g + draw(scale=size, size=len(g)), size
 
     return in_floats
+
+
+def with_noise(
+    mechanism: Mechanism,
+    memory: NoiseKeys,
+    question: Question,
+    rng: Streams,
+    i: int,
+    total: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """A sum in grid steps of client i of a block, to which its noise is added."""
+    if noise := mechanism.noise:
+        key = _key(memory, question, rng, i)
+        add_noise(cast(Kind, mechanism.kind), noise, key, total)
+    return total
 
 
 def _key(memory: NoiseKeys, question: Question, rng: Streams, i: int) -> bytes:
