@@ -176,6 +176,8 @@ PUBLIC: tuple[str, ...] = (
     "quorate.rounds:Stop",
     "quorate.problem.calibration:Sigmoid",
     "quorate.solution.client_table:exposed_rows",
+    "quorate.solution.intervals:PrivateIntervals",
+    "quorate.solution.intervals:private_intervals",
     "quorate.solution.load:load",
     "quorate.solution.solution:Solution",
     "quorate.solution.solve:solve",
