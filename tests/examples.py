@@ -29,6 +29,7 @@ from quorate.algorithms.federated.bundle import Bundle
 from quorate.algorithms.federated.epigraph_admm import EpigraphADMM
 from quorate.algorithms.federated.interior_point.interior_point import InteriorPoint
 from quorate.algorithms.federated.private_admm.private_admm import OutputPerturbedADMM, PrivateADMM
+from quorate.algorithms.federated.private_newton.private_newton import PrivateNewton
 from quorate.algorithms.federated.private_sgd import PrivateSGD
 from quorate.algorithms.federated.proximal_al.proximal_al import ProximalAL
 from quorate.algorithms.pooled.rank.continuation import Start
@@ -288,6 +289,17 @@ ALGORITHMS: dict[str, Example] = {
         PrivateSGD(sampling=0.5, noise="simulation"), Problem(Logistic(), Linear(True)), 1e-12
     ),
     "private SGD, noise-free": private(PrivateSGD(), Problem(Logistic(), PLAIN), 1e-12, None),
+    "private Newton": private(
+        PrivateNewton(noise="simulation"),
+        Problem(Logistic(), Linear(True), regulariser=L2(1e-2)),
+        1e-10,
+    ),
+    "private Newton, all general": private(
+        PrivateNewton(max_rounds=6, bound=2.0, clip=3.0, inference=True, noise="simulation"),
+        Problem(Squared(), Linear(True)),
+        1e-10,
+    ),
+    "private Newton, noise-free": private(PrivateNewton(), Problem(Logistic(), PLAIN), 1e-10, None),
     "output-perturbed ADMM": private(
         OutputPerturbedADMM(noise="simulation"), Problem(Multinomial(), SOFTMAX), 1e-12
     ),

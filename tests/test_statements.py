@@ -204,6 +204,7 @@ ELSE: dict[str, Any] = {
     "PrivateSGD.mechanism": "laplace",
     "PrivateSGD.noise": "secure",
     "PrivateSGD.sampling": 0.25,
+    "PrivateNewton.noise": "secure",
     "OutputPerturbedADMM.mechanism": "laplace",
     "OutputPerturbedADMM.radius": "1/t",
     "OutputPerturbedADMM.region": "l2",
@@ -222,6 +223,7 @@ ELSE: dict[str, Any] = {
 }
 REFUSED = {  # values that only runs have
     *("Bundle.known", "PrivateADMM.plan", "PrivateSGD.plan", "OutputPerturbedADMM.plan"),
+    *("PrivateNewton.plan", "PrivateNewton.mechanism"),
     "CentralisedAL.multipliers",
     # one value, or one that changes with another field alone
     *("OutputPerturbedADMM.update", "PrivateADMM.sensitivity", "OutputPerturbedADMM.sensitivity"),

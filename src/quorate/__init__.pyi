@@ -30,6 +30,9 @@ from quorate.algorithms.federated.private_admm.private_admm import (
     OutputPerturbedADMM as OutputPerturbedADMM,
 )
 from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM as PrivateADMM
+from quorate.algorithms.federated.private_newton.private_newton import (
+    PrivateNewton as PrivateNewton,
+)
 from quorate.algorithms.federated.private_sgd import PrivateSGD as PrivateSGD
 from quorate.algorithms.federated.proximal_al.proximal_al import ProximalAL as ProximalAL
 from quorate.algorithms.pooled.rank.continuation import Start as Start
@@ -157,6 +160,8 @@ from quorate.rounds import Outcome as Outcome
 from quorate.rounds import Stop as Stop
 from quorate.solution.client_table import exposed_rows as exposed_rows
 from quorate.solution.default_radius import default_radius as default_radius
+from quorate.solution.intervals import PrivateIntervals as PrivateIntervals
+from quorate.solution.intervals import private_intervals as private_intervals
 from quorate.solution.load import load as load
 from quorate.solution.radius_path import radius_path as radius_path
 from quorate.solution.solution import Solution as Solution

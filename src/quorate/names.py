@@ -105,6 +105,9 @@ NAMED: dict[str, dict[str, str]] = {
             "quorate.algorithms.federated.private_admm.private_admm:OutputPerturbedADMM"
         ),
         "private_sgd": "quorate.algorithms.federated.private_sgd:PrivateSGD",
+        "private_newton": (
+            "quorate.algorithms.federated.private_newton.private_newton:PrivateNewton"
+        ),
         "async_dro": "quorate.algorithms.federated.async_dro.async_dro:AsyncDRO",
         "aspire": "quorate.algorithms.federated.aspire.aspire:ASPIRE",
         "multiplier_method": "quorate.algorithms.comparators.multiplier_method:MultiplierMethod",
@@ -176,6 +179,8 @@ PUBLIC: tuple[str, ...] = (
     "quorate.rounds:Stop",
     "quorate.problem.calibration:Sigmoid",
     "quorate.solution.client_table:exposed_rows",
+    "quorate.solution.intervals:PrivateIntervals",
+    "quorate.solution.intervals:private_intervals",
     "quorate.solution.load:load",
     "quorate.solution.solution:Solution",
     "quorate.solution.solve:solve",

@@ -10,6 +10,7 @@ import numpy as np
 
 from quorate.algorithms.requirements import Requirements
 from quorate.arrays import Array
+from quorate.privacy.moments import Moments
 from quorate.problem.lower_bounds import Duals
 from quorate.problem.multipliers import Multipliers
 from quorate.problem.problem import Problem
@@ -48,6 +49,7 @@ class Answer(NamedTuple):
     row_duals : (multipliers, split), (n,) each, of the rows of the one client, which prove a bound
     copies : (N, D) the clients' copies of the model, where they keep some
     tries : one row per start of an algorithm with several starts
+    moments : of a private run for inference, what intervals are computed from
     """
 
     w: Array
@@ -56,6 +58,7 @@ class Answer(NamedTuple):
     row_duals: tuple[Array, Array] | None = None
     copies: Array | None = None
     tries: list[dict[str, Any]] | None = None
+    moments: Moments | None = None
 
 
 class Method(Algorithm):

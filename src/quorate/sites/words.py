@@ -15,6 +15,9 @@ from quorate.text import printable
 
 # What the fields of answers hold; those of one class, as "Class.field", come first.
 ANSWERS: dict[str, str] = {
+    "Bent.counts": "squared residuals and number of shortened rows, with noise",
+    "Bent.gradient": "gradient with noise",
+    "Bent.matrix": "curvature matrix with noise",
     "Blurred.gradient": "gradient with noise",
     "Certified.features": "transport cost spent on features",
     "Concluded.changes": "last change of the multipliers",

@@ -129,9 +129,7 @@ class IntegerRows:
             _softmax_sum(*rows, mechanism.clip, self.grid.steps, self.grid.direction, total)
         else:
             total = self._summed(problem.loss, mechanism.clip, Z.astype(float))
-        if self.grid.most is not None:
-            np.clip(total, -self.grid.most, self.grid.most, out=total)
-        return total.reshape(-1)
+        return self.grid.held(total).reshape(-1)
 
     def _summed(self, loss: Loss, clip: float, Z: Array) -> NDArray[np.int64]:
         (m, d), K = self.U.shape, Z.shape[1]
@@ -143,7 +141,7 @@ class IntegerRows:
             U = self.U[here] if thin else self.U[here].astype(float)
             length = self.length[here]
             with np.errstate(all="ignore"):  # whatever rows and model are, no row counts for more
-                S = U @ Z if thin else _product(U, Z)
+                S = U @ Z if thin else product(U, Z)
                 S *= (length / self.grid.direction)[:, None]
                 r = loss.gradient(S if loss.targets == "class" else S[:, 0], self.y[here])
                 r = np.clip(np.nan_to_num(r, posinf=STEEP, neginf=-STEEP), -STEEP, STEEP)
@@ -152,7 +150,7 @@ class IntegerRows:
         return total
 
 
-def _product(U: Array, Z: Array) -> Array:
+def product(U: Array, Z: Array) -> Array:
     """U Z, every entry a sum in the order of the columns of U, whatever the number of rows."""
     (m, d), K = U.shape, Z.shape[1]
     wide = -(-K // 8) * 8

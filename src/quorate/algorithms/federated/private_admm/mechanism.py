@@ -14,6 +14,7 @@ from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quorate.algorithms.federated.private_admm.kernels import L1, L2
 from quorate.arrays import Array
@@ -58,6 +59,10 @@ class Grid:
         """The norm to which a row's own direction is rounded; about the root of the steps."""
         half = (max(self.steps, 1).bit_length() - 1) // 2
         return 2 ** (half + (2 if self.norm == L1 else 1))
+
+    def held(self, total: NDArray[np.int64]) -> NDArray[np.int64]:
+        """A client's sum, in place, with its entries held to ``most``."""
+        return total if self.most is None else np.clip(total, -self.most, self.most, out=total)
 
 
 @dataclass(frozen=True, eq=False)

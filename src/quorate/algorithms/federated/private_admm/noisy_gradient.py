@@ -165,9 +165,7 @@ def noisy_gradients(
                 count = int((data.share[i] > 0).sum())
                 rows = rows.of_rows(taken(key, count, mechanism.sampling))
             total = rows.gradient(problem, mechanism, question.models[i])
-            if rows.grid.noise:
-                key = _key(memory, question, rng, i)
-                add_noise(cast(Kind, mechanism.kind), rows.grid.noise, key, total)
+            with_noise(mechanism, memory, question, rng, i, total)
             return rows.grid.unit * total.astype(float), scale[i]
 
         return on_grid
@@ -184,6 +182,21 @@ def noisy_gradients(
         return weight[i] * g + draw(scale=size, size=len(g)), size
 
     return in_floats
+
+
+def with_noise(
+    mechanism: Mechanism,
+    memory: NoiseKeys,
+    question: Question,
+    rng: Streams,
+    i: int,
+    total: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """A sum in grid steps of client i of a block, to which its noise is added in place."""
+    if noise := mechanism.noise:
+        key = _key(memory, question, rng, i)
+        add_noise(cast(Kind, mechanism.kind), noise, key, total)
+    return total
 
 
 def _key(
