@@ -55,7 +55,7 @@ from quorate.problem.metadata import Metadata
 from quorate.problem.prediction import with_ones
 from quorate.problem.predictors.affine import Linear, Softmax
 from quorate.problem.problem import Problem
-from quorate.problem.regularisers import Regulariser
+from quorate.problem.regularisers import Regulariser, Zero
 from quorate.problem.risks.mean import Mean
 from quorate.problem.risks.risk import Prior, resolve_prior
 from quorate.rounds import Stop
@@ -100,7 +100,8 @@ class PrivateClassifier(Classifier):
         those of ``y``, which then are public
     positive : the class that figures and reports call positive; None: the last of ``classes_``
     prior : weights of the clients: "size", "uniform", weights that sum to one, or a mapping by name
-    regulariser : h of the coefficients; None is ``L2(1e-4)``; ``Bounds`` limits them
+    regulariser : h of the coefficients; None: none, ``L2(1e-4)`` with ``rho`` or ``average``;
+        ``Bounds`` limits them
     fit_intercept : add an intercept. Of two classes without ``ranges`` it is free of h, else it is
         regularised as all coefficients
     rho, average : penalty, and the mean of all models instead of the last: of `PrivateADMM`, which
@@ -396,9 +397,14 @@ class PrivateClassifier(Classifier):
             Logistic() if C == 2 else Multinomial(),
             Linear(self._beside) if C == 2 else Softmax(C, intercepts=False),
             over_clients=self._over_clients(fed),
-            regulariser=self._regulariser(),
+            regulariser=self._h(),
             privacy=self._budget(),
         )
+
+    def _h(self) -> Regulariser:
+        """None by default where steps are long and limited by noise: h would shorten the model."""
+        descent = self.rho is None and not self.average
+        return Zero() if descent and self.regulariser is None else self._regulariser()
 
     def _over_clients(self, fed: Federation) -> Mean:
         if isinstance(self.prior, Mapping):
