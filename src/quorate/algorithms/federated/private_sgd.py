@@ -43,6 +43,7 @@ from quorate.rounds import Conclude, Done, Outcome, Round, Stop, Sum, record
 
 # standard deviation of the way that noise alone takes a coefficient, for rows of length 1
 WAY = 0.9
+CLIP = 1 / 3  # default clip over the length of a row
 
 
 @record
@@ -80,8 +81,8 @@ class PrivateSGD(PrivateMethod):
     max_rounds : T; the budget is spread over all of them, so that more rounds mean more noise in
         each
     mechanism : "gaussian" or "laplace"
-    clip : the gradient of a row is shortened to this norm (l2; l1 for Laplace); None: half the
-        length of a row, see ``bound``; for Laplace noise ``clip`` or ``bound`` must be declared
+    clip : the gradient of a row is shortened to this norm (l2; l1 for Laplace); None: a third of
+        the length of a row, see ``bound``; for Laplace noise ``clip`` or ``bound`` must be declared
     bound : rows are shortened to this norm first, and count as that long, an intercept's 1 beside
         it: 1 for rows that are scaled to unit length. None: rows are not shortened, and count as
         max(2, 2 sqrt(d) / 7) long, which suits features of order one
@@ -146,7 +147,7 @@ class PrivateSGD(PrivateMethod):
         if self.clip is not None:
             return self.clip
         one = problem.predictor.intercept
-        return row_length(self.bound, one, fed.n_features, self.mechanism) / 2
+        return CLIP * row_length(self.bound, one, fed.n_features, self.mechanism)
 
     # -- clients -----------------------------------------------------------------------------------
 
@@ -216,13 +217,16 @@ class PrivateSGD(PrivateMethod):
 
     def _step(self, t: int) -> float:
         """s_t = 2 tau / T (1 - (t - 1) / T); the sum over all rounds is tau (1 + 1 / T)."""
-        T, tau = self.max_rounds, self.length
-        if tau is None:
-            one = self._problem.predictor.intercept
-            plan = self._plan
-            row = row_length(self.bound, one, plan.features, self.mechanism)
-            tau = default_length(plan, row)
-        return 2 * tau / T * (1 - (t - 1) / T)
+        T = self.max_rounds
+        return 2 * self.length_of_way / T * (1 - (t - 1) / T)
+
+    @property
+    def length_of_way(self) -> float:
+        """tau, as stated or from the plan."""
+        if self.length is not None:
+            return self.length
+        plan, one = self._plan, self._problem.predictor.intercept
+        return default_length(plan, row_length(self.bound, one, plan.features, self.mechanism))
 
     # -- what is public ----------------------------------------------------------------------------
 
