@@ -25,7 +25,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from scipy.optimize import brentq
@@ -82,6 +82,24 @@ class Release:
         object.__setattr__(self, "noise", float(self.noise))
         object.__setattr__(self, "count", int(self.count))
         object.__setattr__(self, "candidates", float(self.candidates))
+
+    @classmethod
+    def of_entry(cls, mechanism: str, noise: float, count: int, more: float = 0.0) -> Release:
+        """The release of an ``entry``.
+
+        Raises
+        ------
+        TypeError
+            where its numbers are none
+        """
+        if type(count) is not int or not {type(noise), type(more)} <= {int, float}:
+            raise TypeError(f"a release of noise {noise!r}, count {count!r}, and {more!r}")
+        return cls(mechanism, noise, count, candidates=more)
+
+    @property
+    def entry(self) -> list[Any]:
+        """As files hold it: mechanism, noise, count, and of a search its mean candidates."""
+        return [self.mechanism, self.noise, self.count, *[self.candidates] * bool(self.candidates)]
 
 
 def total_epsilon(releases: Iterable[Release], delta: float) -> float:

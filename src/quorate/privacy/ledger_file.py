@@ -32,8 +32,9 @@ class Book:
     """The privacy ledger file of all runs on the same data.
 
     A JSON file ``{"runs": [{"id", "began", "state", "turn", "adjacency", "planned", "least",
-    "releases"}], "chain"}``, the last three {client: [[mechanism, noise, count], ...]}: all that
-    the run may release, what it may have released before it resumed, and what counts. ``state`` is
+    "releases"}], "chain"}``, the last three {client: [[mechanism, noise, count], ...]}, with the
+    mean number of candidates as a fourth entry of a search: all that the run may release, what it
+    may have released before it resumed, and what counts. ``state`` is
     "charged" until the run may answer and "open" until it has ended; ``turn`` counts how often it
     resumed. A run may have "about", texts by which people know it. The file is written whole and in
     one step, under a lock. Nobody but its owner may read it, unless the owner lets them.
@@ -357,23 +358,14 @@ def _replaced(
 
 
 def _releases(plain: Mapping[str, Any]) -> dict[str, tuple[Release, ...]]:
-    return {client: tuple(_release(*one) for one in entries) for client, entries in plain.items()}
-
-
-def _release(mechanism: str, noise: float, count: int, candidates: float = 0.0) -> Release:
-    if type(count) is not int or not {type(noise), type(candidates)} <= {int, float}:
-        raise TypeError(f"a release of noise {noise!r}, count {count!r}, of {candidates!r}")
-    return Release(mechanism, float(noise), count, candidates)
+    return {
+        client: tuple(Release.of_entry(*one) for one in entries)
+        for client, entries in plain.items()
+    }
 
 
 def _plain(releases: Releases) -> dict[str, list[list[Any]]]:
-    return {
-        client: [
-            [r.mechanism, r.noise, r.count, *([r.candidates] if r.candidates else [])]
-            for r in released
-        ]
-        for client, released in releases.items()
-    }
+    return {client: [r.entry for r in released] for client, released in releases.items()}
 
 
 def _spent(
@@ -390,8 +382,8 @@ def _spent(
 
 def _most(a: Sequence[Release], b: Sequence[Release]) -> tuple[Release, ...]:
     """The larger count of every kind of release: it contains the smaller one."""
-    counts: dict[tuple[str, float, float], int] = {}
+    most: dict[Release, Release] = {}
     for r in (*a, *b):
-        key = r.mechanism, r.noise, r.candidates
-        counts[key] = max(counts.get(key, 0), r.count)
-    return tuple(Release(m, noise, k, mean) for (m, noise, mean), k in counts.items())
+        kind = replace(r, count=0)
+        most[kind] = max(most.get(kind, kind), r, key=lambda r: r.count)
+    return tuple(most.values())

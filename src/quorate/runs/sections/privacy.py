@@ -24,6 +24,7 @@ from quorate.privacy.accounting import (
     noise_for,
     total_epsilon,
 )
+from quorate.privacy.best_of import MOST
 from quorate.privacy.ledger import Ledger
 from quorate.privacy.ledger_file import Book
 from quorate.runs.checks import UNREADABLE, Check, compared, not_checked
@@ -53,9 +54,13 @@ from quorate.solution.outcome import budget_used
 
 Noise = Positive | Literal["inf"]
 Answers = Annotated[int, Field(ge=0, le=MOST_ROUNDS)]
-ReleaseForm = Annotated[
-    tuple[Literal["gaussian", "laplace"], Noise, Answers], Field(strict=False)
-]  # a list in JSON
+Candidates = Annotated[float, Field(gt=1, le=MOST)]
+# lists in JSON; the second of a search
+RunForm = Annotated[tuple[Literal["gaussian", "laplace"], Noise, Answers], Field(strict=False)]
+SearchForm = Annotated[
+    tuple[Literal["poisson", "geometric", "logarithmic"], Noise, Answers, Candidates],
+    Field(strict=False),
+]
 
 
 class AccountForm(Form):
@@ -92,8 +97,8 @@ class GuaranteeForm(Form):
     bound: Noise
     rounds: Count
     ledger: Annotated[list[AccountForm], at_least(1)]
-    releases: dict[str, Annotated[list[ReleaseForm], at_least(1)]]
-    before: dict[str, list[ReleaseForm]]
+    releases: dict[str, Annotated[list[RunForm], at_least(1)]]
+    before: dict[str, list[RunForm | SearchForm]]
 
 
 class WithheldForm(Form):
@@ -149,10 +154,7 @@ class Privacy(Section):
 
 def _rows(releases: Mapping[ClientName, Sequence[Release]]) -> dict[str, list[list[Any]]]:
     """Releases by client, as in result.json."""
-    return {
-        str(name): [[r.mechanism, r.noise, r.count] for r in each]
-        for name, each in releases.items()
-    }
+    return {str(name): [r.entry for r in each] for name, each in releases.items()}
 
 
 def stated_of(config: Config, ledger: Ledger, n_features: int) -> Record:
@@ -215,7 +217,10 @@ def ledger_table(
 
 def read_releases(rows: Sequence[Any]) -> tuple[Release, ...]:
     """The releases of one client in result.json."""
-    return tuple(Release(str(kind), float(noise), int(count)) for kind, noise, count in rows)
+    return tuple(
+        Release(str(kind), float(noise), int(count), *map(float, candidates))
+        for kind, noise, count, *candidates in rows
+    )
 
 
 def guarantee(config: Config, n_features: int, releases: Releases, before: Releases) -> Record:
