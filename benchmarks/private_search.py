@@ -57,5 +57,5 @@ for epsilon in (0.5, 1.0, 4.0):
 print("\nsingle candidate at mean 10:", {law: one_number(law) for law in NUMBERS})
 for epsilon in (0.5, 1.0, 4.0):
     noise = noise_of_search(Budget(epsilon, DELTA), "poisson", 10.0)
-    stated = total_epsilon([Release("poisson", noise, 1, 10.0)], DELTA)
+    stated = total_epsilon([Release("poisson", noise, candidates=10.0)], DELTA)
     print(f"stated {stated:.4f}, exact law of a noisy score {exact(10.0, noise):.4f}")

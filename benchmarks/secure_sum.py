@@ -57,7 +57,7 @@ def run(n: int, dropped: int) -> dict[str, Any]:
         clients[i] = timed("set-up", at_client.agree, clients[i], roster)
     size["set-up up"], size["set-up down"] = n * encoded_size(keys[0]), n * encoded_size(roster)
     every, stay = range(n), range(dropped, n)
-    server, begin = at_server.begin(server, 1, WORDS)
+    server, begin = at_server.begin(server, 1)
     shares = ask("share", "round", at_client.share, every, begin)
     server, delivered = timed("server", at_server.deliver, server, shares)
     masked = ask("mask", "round", at_client.mask, stay, delivered, x)

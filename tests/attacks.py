@@ -301,6 +301,75 @@ def neighbouring_sums(one: str = "without", method: str = "ObjT", **rows: int) -
     return Attack(before, after, lambda answer: float(answer @ it.residual))
 
 
+# ---- sums over several clients, in the view "sum"
+
+
+@dataclass(frozen=True)
+class Summed:
+    """What is left of a sum over the clients, (D,), of which client 0 has the record: the last ones
+    are ``gone`` from it, or tell the attacker their noise, which it subtracts.
+    """
+
+    run: Any
+    blocks: list[Any]
+    told: int
+    gone: int
+
+    @classmethod
+    def of(cls, problem: Problem, fed: Federation, told: int, gone: int, missing: int) -> Summed:
+        try:
+            from quorate.algorithms.federated.private_sgd import PrivateSGD
+
+            budget = replace(BUDGET, view="sum", missing=missing)
+        except (ImportError, TypeError):
+            raise NoGridError("this version has no common grid for sums.") from None
+        run, data = planned(
+            PrivateSGD(max_rounds=1, clip=CLIP), replace(problem, privacy=budget), fed
+        )
+        return cls(run, [data.block(i) for i in range(data.n_clients)], told, gone)
+
+    def __call__(self, run: int) -> Array:
+        from quorate.algorithms.federated.private_admm.noisy_gradient import Question, _key
+        from quorate.algorithms.federated.private_sgd import Blur
+        from quorate.privacy.discrete_noise import discrete_noise
+
+        plan, w = self.run.plan, np.zeros(self.run._size)
+        total, stay = np.zeros(self.run._size), len(self.blocks) - self.gone
+        for i, block in enumerate(self.blocks[:stay]):
+            memory = keyed(self.run.client_start(block), (run, i))
+            stream = lambda _, i=i: np.random.default_rng((run, i))  # noqa: E731
+            _, up = self.run.blur(memory, Blur(w, 1, 1.0), block, stream)
+            total += up.gradient[0]
+            if i >= stay - self.told:
+                key = _key(memory, Question.of(plan, memory, w[None], w, (1,)), stream, 0)
+                total -= plan.common * discrete_noise(plan.kind, plan.noise, key, len(w))
+        return total
+
+
+def with_others(fed: Federation, clients: int) -> Federation:
+    """The client's rows beside those of other clients."""
+    rng, (x,), (y,) = np.random.default_rng(3), fed.X, fed.y
+    names = tuple(f"client {k}" for k in range(clients))
+    tables = [rng.standard_normal((20, x.shape[1])) for _ in names[1:]]
+    labels = [rng.choice(fed.classes, 20) for _ in names[1:]]
+    return Federation(names, (x, *tables), (y, *labels), classes=fed.classes)
+
+
+def several_sums(
+    digits: bool = False, told: int = 1, gone: int = 0, clients: int = 4, missing: int = 1
+) -> Attack:
+    """The record moves the sum of four clients along its gradient, or in its last digits."""
+    it = lone("logistic", 40)
+    one, other = (
+        Summed.of(it.problem, with_others(fed, clients), told, gone, missing)
+        for fed in (it.without, it.with_)
+    )
+    if not digits:
+        return Attack(one, other, lambda answer: float(answer @ it.gradient))
+    step = one.run.plan.common
+    return Attack(one, other, last_bit(step, np.rint((other(0) - one(0)) / step).astype(np.int64)))
+
+
 # ---- all of them
 
 ATTACKS: dict[str, Callable[[], Attack]] = {
@@ -318,4 +387,7 @@ ATTACKS: dict[str, Callable[[], Attack]] = {
     "order of the rows": lambda: neighbouring_sums("turned"),
     "last digits of the grid": lambda: last_digits("gaussian"),
     "last digits of the grid, Laplace": lambda: last_digits("laplace"),
+    "sums of four clients, one colludes": lambda: several_sums(),
+    "sums of four clients, one drops out": lambda: several_sums(told=0, gone=1),
+    "last digits of sums, one colludes": lambda: several_sums(digits=True),
 }

@@ -10,6 +10,7 @@ import numpy as np
 
 import quorate as qr
 from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
+from quorate.algorithms.federated.private_sgd import PrivateSGD
 from quorate.engines.inprocess import InProcess
 from quorate.privacy.budget import Budget
 from quorate.privacy.ledger_file import Book
@@ -49,14 +50,21 @@ class Place:
     ):
         own = self.folder / self.book if self.book else None
         epsilon = options.pop("epsilon", self.epsilon)
+        view, missing = options.pop("view", "answers"), options.pop("missing", 1)
         budget = Budget(
-            epsilon, DELTA, options.pop("adjacency", "add-remove"), book=own and str(own)
+            epsilon,
+            DELTA,
+            options.pop("adjacency", "add-remove"),
+            book=own and str(own),
+            view=view,
+            missing=missing,
         )
         problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1), privacy=budget)
         path = None if checkpoint is None else self.folder / checkpoint
         engine = replace(options.pop("engine", self.engine), checkpoint=path)
         seed = options.pop("seed", 0)
-        algorithm = PrivateADMM(**{"max_rounds": T, "noise": "simulation"} | options)
+        method = PrivateADMM if view == "answers" else PrivateSGD
+        algorithm = method(**{"max_rounds": T, "noise": "simulation"} | options)
         return qr.solve(
             problem,
             fed,

@@ -11,7 +11,7 @@ import constrained_oracles as oracle
 import numpy as np
 from constrained_oracles import Constrained
 from problems import PLAIN, SOFTMAX
-from toy import AsyncToy, SeparateToy, Toy, federation
+from toy import AsyncToy, SeparateToy, SummedToy, Toy, federation
 
 from quorate.algorithms.comparators.afl import AFL
 from quorate.algorithms.comparators.aggregation import Krum
@@ -29,6 +29,7 @@ from quorate.algorithms.federated.bundle import Bundle
 from quorate.algorithms.federated.epigraph_admm import EpigraphADMM
 from quorate.algorithms.federated.interior_point.interior_point import InteriorPoint
 from quorate.algorithms.federated.private_admm.private_admm import OutputPerturbedADMM, PrivateADMM
+from quorate.algorithms.federated.private_newton.private_newton import PrivateNewton
 from quorate.algorithms.federated.private_sgd import PrivateSGD
 from quorate.algorithms.federated.proximal_al.proximal_al import ProximalAL
 from quorate.algorithms.pooled.rank.continuation import Start
@@ -36,7 +37,9 @@ from quorate.algorithms.pooled.rank.penalties import Growing
 from quorate.algorithms.pooled.rank.rank_admm import RankADMM
 from quorate.algorithms.pooled.rank.smoothed_rank_admm import SmoothedRankADMM
 from quorate.data.federation import Federation
+from quorate.engines.secure_summed import SecureSummed
 from quorate.privacy.budget import Budget
+from quorate.privacy.secure_sum.option import SecureSum
 from quorate.problem.constraints.coupled import Coupled
 from quorate.problem.constraints.custom import Constraint
 from quorate.problem.constraints.group_means import (
@@ -58,7 +61,7 @@ from quorate.problem.losses import Exponential, Hinge, Logistic, Multinomial, Sq
 from quorate.problem.predictors.affine import Linear, Softmax
 from quorate.problem.predictors.mlp import MLP
 from quorate.problem.problem import Problem
-from quorate.problem.regularisers import L1, L2, MCP, SCAD, Bounds, ElasticNet, GroupL2, Zero
+from quorate.problem.regularisers import L1, L2, MCP, SCAD, Ball, Bounds, ElasticNet, GroupL2, Zero
 from quorate.problem.risks import (
     Box,
     CDNorm,
@@ -179,6 +182,12 @@ TOGETHER = (Coupled(NeymanPearson(1.0, 0.4)), LinearInequality(np.ones((1, 5)), 
 ALGORITHMS: dict[str, Example] = {
     "toy": Example(Toy(), federation(), lambda state: state.w, 1e-12),  # six rounds: only rounding
     "asynchronous toy": Example(AsyncToy(), federation(), lambda state: state.w, 1e-12),
+    "toy, secure sums": Example(
+        SecureSummed(SummedToy(), SecureSum(keys="simulation"), 1),
+        federation(),
+        lambda state: state.of_algorithm()[0].w,
+        1e-12,
+    ),
     "toy of separate clients": Example(SeparateToy(), federation(), lambda state: state.w, 1e-12),
     "bundle": solving(Bundle(), HINGE, 1e-6),
     "bundle, level": solving(Bundle(variant="level"), HINGE, 1e-6),
@@ -276,7 +285,21 @@ ALGORITHMS: dict[str, Example] = {
         Problem(Logistic(), Linear(True), regulariser=Bounds(-0.5, 0.5)),
         1e-12,
     ),
+    "private SGD, sampled": private(
+        PrivateSGD(sampling=0.5, noise="simulation"), Problem(Logistic(), Linear(True)), 1e-12
+    ),
     "private SGD, noise-free": private(PrivateSGD(), Problem(Logistic(), PLAIN), 1e-12, None),
+    "private Newton": private(
+        PrivateNewton(noise="simulation"),
+        Problem(Logistic(), Linear(True), regulariser=L2(1e-2)),
+        1e-10,
+    ),
+    "private Newton, all general": private(
+        PrivateNewton(max_rounds=6, bound=2.0, clip=3.0, inference=True, noise="simulation"),
+        Problem(Squared(), Linear(True)),
+        1e-10,
+    ),
+    "private Newton, noise-free": private(PrivateNewton(), Problem(Logistic(), PLAIN), 1e-10, None),
     "output-perturbed ADMM": private(
         OutputPerturbedADMM(noise="simulation"), Problem(Multinomial(), SOFTMAX), 1e-12
     ),
@@ -403,6 +426,8 @@ REGULARISERS = [
     ElasticNet(0.3, 0.5),
     Bounds(-1.0, 2.0),
     Bounds(np.array([-1.0, -np.inf, 0.0, 0.5]), np.array([1.0, 3.0, np.inf, 0.5])),
+    Ball(1.5),
+    Ball(2.0, np.array([1.0, -3.0, 0.0, 0.5])),
     GroupL2(0.5, (0, 1, 0, 2)),
     MCP(0.8, 1.5),
     MCP(0.8, 3.0),

@@ -66,7 +66,7 @@ LEFT_OF: dict[str, tuple[str, ...]] = {
     "measures": ("foundation",),
     "algorithms": ("problem",),
     "functional": ("algorithms",),
-    "engines": ("rounds",),
+    "engines": ("rounds", "privacy"),
     "certificates": ("problem", "engines"),
     "solution": ("algorithms", "certificates", "measures"),
     "estimators": ("solution", "fairness"),

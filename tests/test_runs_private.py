@@ -19,6 +19,7 @@ from quorate.algorithms.federated.private_admm import noisy_gradient
 from quorate.algorithms.federated.private_admm.client import Perturbed
 from quorate.config.config import read_config
 from quorate.privacy.accounting import Release, gaussian_epsilon
+from quorate.report.sections.privacy import guaranteed
 from quorate.runs.disclosure import OWNER
 from quorate.runs.files import save_arrays, sealed
 from quorate.runs.folder import read_run
@@ -355,12 +356,39 @@ def test_every_option_leaves_a_run_that_verifies(tmp_path: Path, name: str, opti
     _verifies(tmp_path, name, options)
 
 
-@pytest.mark.parametrize("options", ["length = 2.0", 'mechanism = "laplace", bound = 1.0'])
+@pytest.mark.parametrize(
+    "options", ["length = 2.0", 'mechanism = "laplace", bound = 1.0', "sampling = 0.5"]
+)
 def test_gradient_descent_leaves_a_run_that_verifies(tmp_path: Path, options: str) -> None:
     run = _verifies(tmp_path, "private_sgd", options)
     assert {"step", "noise"} <= {*run.history[0]}
     assert "gap" not in run.history[0]
     assert {row["message"] for row in run.result["messages"]} == {"Blur", "Blurred"}
+    if "sampling" in options:
+        releases = run.result["privacy"]["releases"].values()
+        assert {each[0][3] for each in releases} == {0.5}
+        words = " ".join(guaranteed(run.result))
+        assert "took part in a round with probability 0.5, by a secret coin" in words
+
+
+@pytest.mark.parametrize("name", ["auto", "private_sgd"])
+def test_a_run_for_whoever_sees_sums_states_both_views(tmp_path: Path, name: str) -> None:
+    text = small_run.PRIVATE.replace("[privacy]", '[privacy]\nview = "sum"\nmissing = 0')
+    if name != "auto":
+        text = f'{text}name = "{name}"\n'
+    run = small_run.private_run(tmp_path, text=text.replace('compare_with = ["erm"]', ""))
+    privacy = run.result["privacy"]
+    assert privacy["epsilon"] == pytest.approx(3.0, rel=1e-2)
+    views = privacy["views"]
+    assert (views["view"], views["missing"]) == ("sum", 0)
+    assert views["total"] == max(views["clients"].values()) > 3.5
+    assert f"{views['total']:.4g}" in views["text"]
+    assert passed(verify_run(run.path))
+    guarantee = "\n".join(guaranteed(run.result))
+    assert "every sum of what the 2 clients sent" in guarantee
+    assert views["text"] in guarantee
+    path = copy(run.path, tmp_path)  # as if every client had added the whole noise
+    assert "privacy" in reseal(path, lambda result: result["privacy"].pop("views"))
 
 
 def _verifies(tmp_path: Path, name: str, options: str) -> Run:

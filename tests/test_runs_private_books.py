@@ -67,13 +67,13 @@ def charged(book: Path) -> list[tuple[str, float]]:
 
 
 def test_a_run_after_a_search_in_its_book_is_stored_and_verified(tmp_path: Path) -> None:
-    book, search = Book(tmp_path / "book.json"), Release("geometric", 8.0, 1, 5.0)
+    book, search = Book(tmp_path / "book.json"), Release("geometric", 8.0, candidates=5.0)
     spent = dict.fromkeys(("North", "East", "South"), (search,))
     book.close_run(book.open_run(spent, Budget(3.0, 1e-5)), spent)
     run = small_run.private_run(tmp_path, text=BOOKED)
     before = run.result["privacy"]["before"].values()
     assert {tuple(release) for releases in before for release in releases} == {
-        ("geometric", 8.0, 1, 5.0)
+        ("geometric", 8.0, 1, 1.0, 5.0)
     }
     assert 2.99 < run.result["privacy"]["epsilon"] <= 3
     assert passed(verify_run(run.path))

@@ -194,6 +194,7 @@ ELSE: dict[str, Any] = {
     "Budget.repeat": "error",
     "ASPIRE.bounds": (None, 1.0, None, 2.0),
     "Budget.adjacency": "replace",
+    "Budget.view": "sum",
     "PrivateADMM.mechanism": "laplace",
     "PrivateADMM.update": "prox",
     "PrivateADMM.radius": "1/t",
@@ -202,6 +203,8 @@ ELSE: dict[str, Any] = {
     "PrivateADMM.noise": "secure",
     "PrivateSGD.mechanism": "laplace",
     "PrivateSGD.noise": "secure",
+    "PrivateSGD.sampling": 0.25,
+    "PrivateNewton.noise": "secure",
     "OutputPerturbedADMM.mechanism": "laplace",
     "OutputPerturbedADMM.radius": "1/t",
     "OutputPerturbedADMM.region": "l2",
@@ -220,6 +223,7 @@ ELSE: dict[str, Any] = {
 }
 REFUSED = {  # values that only runs have
     *("Bundle.known", "PrivateADMM.plan", "PrivateSGD.plan", "OutputPerturbedADMM.plan"),
+    *("PrivateNewton.plan", "PrivateNewton.mechanism"),
     "CentralisedAL.multipliers",
     # one value, or one that changes with another field alone
     *("OutputPerturbedADMM.update", "PrivateADMM.sensitivity", "OutputPerturbedADMM.sensitivity"),

@@ -223,3 +223,21 @@ class SeparateToy(AsyncToy):
 
     def descend(self, state: Table, ids: Sequence[int], got: Any) -> tuple[Table, Round | Done]:
         return super().descend(state, ids, Looked(got.gradient, np.abs(got.noise).sum()))
+
+
+@dataclass(frozen=True)
+class SummedToy(SeparateToy):
+    """SeparateToy whose server sees the noise as a sum."""
+
+    @property
+    def on_server(self) -> Any:
+        return {Looked: self.descend}
+
+    def look(
+        self, memory: ToyMemory, ask: Lookup, data: Block, rng: Streams
+    ) -> tuple[ToyMemory, Looked]:
+        memory, seen = super().look(memory, ask, data, rng)
+        return memory, Looked(seen.gradient, np.abs(seen.noise))
+
+    def descend(self, state: Table, ids: Sequence[int], got: Looked) -> tuple[Table, Round | Done]:
+        return AsyncToy.descend(self, state, ids, got)

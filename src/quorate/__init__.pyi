@@ -30,6 +30,9 @@ from quorate.algorithms.federated.private_admm.private_admm import (
     OutputPerturbedADMM as OutputPerturbedADMM,
 )
 from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM as PrivateADMM
+from quorate.algorithms.federated.private_newton.private_newton import (
+    PrivateNewton as PrivateNewton,
+)
 from quorate.algorithms.federated.private_sgd import PrivateSGD as PrivateSGD
 from quorate.algorithms.federated.proximal_al.proximal_al import ProximalAL as ProximalAL
 from quorate.algorithms.pooled.rank.continuation import Start as Start
@@ -82,6 +85,7 @@ from quorate.privacy.budget import NoPrivacyWarning as NoPrivacyWarning
 from quorate.privacy.ledger import Ledger as Ledger
 from quorate.privacy.ledger_file import Book as Book
 from quorate.privacy.odometer import RepeatedRunWarning as RepeatedRunWarning
+from quorate.privacy.secure_sum.option import SecureSum as SecureSum
 from quorate.problem.calibration import Sigmoid as Sigmoid
 from quorate.problem.constraints.coupled import Coupled as Coupled
 from quorate.problem.constraints.custom import Constraint as Constraint
@@ -120,6 +124,7 @@ from quorate.problem.regularisers import L1 as L1
 from quorate.problem.regularisers import L2 as L2
 from quorate.problem.regularisers import MCP as MCP
 from quorate.problem.regularisers import SCAD as SCAD
+from quorate.problem.regularisers import Ball as Ball
 from quorate.problem.regularisers import Bounds as Bounds
 from quorate.problem.regularisers import ElasticNet as ElasticNet
 from quorate.problem.regularisers import GroupL2 as GroupL2
@@ -155,6 +160,8 @@ from quorate.rounds import Outcome as Outcome
 from quorate.rounds import Stop as Stop
 from quorate.solution.client_table import exposed_rows as exposed_rows
 from quorate.solution.default_radius import default_radius as default_radius
+from quorate.solution.intervals import PrivateIntervals as PrivateIntervals
+from quorate.solution.intervals import private_intervals as private_intervals
 from quorate.solution.load import load as load
 from quorate.solution.radius_path import radius_path as radius_path
 from quorate.solution.solution import Solution as Solution

@@ -97,7 +97,7 @@ Extended = Annotated[float, Form(infinite=True)]  # a number that may be infinit
 Counter = Annotated[int, Form(most="rounds")]  # of rounds of some sort
 
 
-def changed(value: T, **fields: object) -> T:
+def changed(value: T, /, **fields: object) -> T:
     """The record with other values in these fields: ``dataclasses.replace`` where every microsecond
     counts.
     """

@@ -37,6 +37,7 @@ NAMED: dict[str, dict[str, str]] = {
         "l1": "quorate.problem.regularisers:L1",
         "l2": "quorate.problem.regularisers:L2",
         "elastic_net": "quorate.problem.regularisers:ElasticNet",
+        "ball": "quorate.problem.regularisers:Ball",
         "mcp": "quorate.problem.regularisers:MCP",
         "scad": "quorate.problem.regularisers:SCAD",
     },
@@ -104,6 +105,9 @@ NAMED: dict[str, dict[str, str]] = {
             "quorate.algorithms.federated.private_admm.private_admm:OutputPerturbedADMM"
         ),
         "private_sgd": "quorate.algorithms.federated.private_sgd:PrivateSGD",
+        "private_newton": (
+            "quorate.algorithms.federated.private_newton.private_newton:PrivateNewton"
+        ),
         "async_dro": "quorate.algorithms.federated.async_dro.async_dro:AsyncDRO",
         "aspire": "quorate.algorithms.federated.aspire.aspire:ASPIRE",
         "multiplier_method": "quorate.algorithms.comparators.multiplier_method:MultiplierMethod",
@@ -163,6 +167,7 @@ PUBLIC: tuple[str, ...] = (
     "quorate.privacy.budget:NoPrivacyWarning",
     "quorate.privacy.ledger:Ledger",
     "quorate.privacy.ledger_file:Book",
+    "quorate.privacy.secure_sum.option:SecureSum",
     "quorate.privacy.odometer:RepeatedRunWarning",
     "quorate.auditing:Audit",
     "quorate.auditing:audit",
@@ -174,6 +179,8 @@ PUBLIC: tuple[str, ...] = (
     "quorate.rounds:Stop",
     "quorate.problem.calibration:Sigmoid",
     "quorate.solution.client_table:exposed_rows",
+    "quorate.solution.intervals:PrivateIntervals",
+    "quorate.solution.intervals:private_intervals",
     "quorate.solution.load:load",
     "quorate.solution.solution:Solution",
     "quorate.solution.solve:solve",

@@ -7,8 +7,9 @@ here.
 Who sees what stands in the types. An upload's field is ``Sum`` or ``Max`` (the server receives the
 combination over the clients that answered, never a single client's number) or ``Each`` (one row per
 client). A message's ``Each`` field has one row per client of the federation and reaches each client
-as its own row; every other field reaches all of them. ``encode`` and ``decode`` (``quorate.codec``)
-are the one codec of the wire and of checkpoints.
+as its own row; every other field reaches all of them. An upload's ``Parcel`` is bytes that the
+server reads of each client, as many as that client has to say. ``encode`` and ``decode``
+(``quorate.codec``) are the one codec of the wire and of checkpoints.
 
 Asynchronous rounds. A client is *in flight* from the message until its answer. A round that waits
 for fewer than all (``Round.wait_for``) goes on while others are in flight: their answers reach a
@@ -53,6 +54,7 @@ __all__ = [
     "Each",
     "Max",
     "Outcome",
+    "Parcel",
     "Round",
     "Stop",
     "Sum",
@@ -79,13 +81,16 @@ Sum = Annotated[Array, "sum"]
 Max = Annotated[Array, "max"]
 Each = Annotated[Array, "each"]
 Version = Annotated[Array, "version"]  # of messages alone
+# of uploads alone: (n, W), zeros at the end mean nothing
+Parcel = Annotated[NDArray[np.uint8], "parcel"]
+MARKS = "sum", "max", "each", "version", "parcel"
 
 Value = TypeVar("Value")  # whatever a record can hold
 
 
 def visibility(cls: type) -> dict[str, str]:
-    """``{field: "sum" | "max" | "each" | "version" | "all"}``: what the types of a message or an
-    upload disclose.
+    """What the types of a message or an upload disclose: ``{field: mark}``, one of ``MARKS`` or
+    "all".
     """
     return dict(marks(cls))
 
@@ -101,7 +106,7 @@ def marks(cls: type) -> tuple[tuple[str, str], ...]:
 
 def _mark(hint: object) -> str | None:
     """The mark in an annotation, also inside ``Sum | None``."""
-    marks = [m for m in getattr(hint, "__metadata__", ()) if m in ("sum", "max", "each", "version")]
+    marks = [m for m in getattr(hint, "__metadata__", ()) if m in MARKS]
     return next(filter(None, [*marks, *map(_mark, typing.get_args(hint))]), None)
 
 
@@ -228,6 +233,18 @@ class Algorithm(Protocol):
         """What clients were told, with their problem and what is known of all clients' data."""
         return self
 
+    def grid(self, upload_class: type) -> Mapping[str, float]:
+        """For ``Sum`` fields of an upload that hold whole multiples of a public step: that step, a
+        power of two. A secure sum carries them without changing a bit.
+        """
+        return {}
+
+    def quorum(self, asked: int) -> int:
+        """The least number of clients whose answers the server needs of so many that were asked,
+        where the others have dropped out of the round for good; all of them unless it says so.
+        """
+        return asked
+
     def report(self, state: Any) -> dict[str, float]:
         """Numbers a person would plot, after each round; the engine adds round, seconds and
         bytes.
@@ -295,8 +312,8 @@ class Combiner:
         self.folded: list[Any] = []
         if hidden := [name for name, how in self.fields if how not in _FOLD]:
             raise TypeError(
-                f"{upload_class.__name__}.{hidden[0]} does not say who sees it: annotate Sum, Max"
-                " or Each"
+                f"{upload_class.__name__}.{hidden[0]} does not say who sees it: annotate Sum, Max,"
+                " Each or Parcel"
             )
 
     def add(self, ids: Sequence[int] | NDArray[np.intp], upload: object) -> None:
@@ -327,7 +344,9 @@ class Combiner:
     def _form(self, name: str, how: str, value: object, n: int) -> tuple[Any, ...]:
         actual = type(value).__name__
         if isinstance(value, np.ndarray):
-            if value.shape[:1] == (n,) or (value.shape[:1] == (1,) and how != "each"):
+            if how == "parcel" and value.dtype == np.uint8 and value.shape[:-1] == (n,):
+                return (value.dtype,)
+            if value.shape[:1] == (n,) or (value.shape[:1] == (1,) and how in ("sum", "max")):
                 return value.dtype, *value.shape[1:]
             actual = f"shape {value.shape}"
         raise ValueError(
@@ -344,9 +363,10 @@ class Combiner:
         if not ids or len(set(ids)) < len(ids):
             raise ValueError(f"each client answers once in a round, got answers of {listed}")
         fields = []
-        for value in self.folded:
+        for value, (_, how) in zip(self.folded, self.fields, strict=True):
             # Each: the rows of those of one part that are in order are not copied
             if type(value) is list:
+                value = equally_wide(value) if how == "parcel" else value
                 value = value[0] if len(value) == 1 else np.concatenate(value)
                 value = value if order is None else value[order]
             fields.append(value if value is None or value.flags.c_contiguous else settled(value))
@@ -362,6 +382,18 @@ _FOLD: dict[str, Callable[[Any, Any], Any]] = {
     ),
     "each": lambda parts, value: [value] if parts is None else (parts.append(value), parts)[1],
 }
+
+
+_FOLD["parcel"] = _FOLD["each"]
+
+
+def equally_wide(parcels: Sequence[NDArray[np.uint8]]) -> list[NDArray[np.uint8]]:
+    """Arrays of parcels with zeros at the ends of the shorter ones."""
+    widest = max(part.shape[1] for part in parcels)
+    return [
+        part if part.shape[1] == widest else np.pad(part, ((0, 0), (0, widest - part.shape[1])))
+        for part in parcels
+    ]
 
 
 def _into(operation: np.ufunc, total: NDArray[Any] | np.generic, value: NDArray[Any]) -> Any:

@@ -27,7 +27,7 @@ from quorate.privacy.discrete_noise import discrete_noise
 from quorate.problem.losses import Huber, Logistic, Multinomial, Squared
 from quorate.problem.predictors.affine import Linear
 from quorate.problem.problem import Problem
-from quorate.problem.regularisers import L1, L2, Bounds
+from quorate.problem.regularisers import L1, L2, Ball, Bounds
 from quorate.problem.risks import Mean
 from quorate.rounds import Stop
 from quorate.solution.solve import solve
@@ -62,9 +62,11 @@ def round_by_hand(
                 v = z[p] + np.clip(v - z[p], -ask.reach, ask.reach)
             elif run.radius is not None:
                 v = z[p] + (v - z[p]) * min(1.0, ask.reach / np.linalg.norm(v - z[p]))
+        coefficients = v[: len(v) - (kind == "sign")]
         if isinstance(regulariser, Bounds):
-            coefficients = v[: len(v) - (kind == "sign")]
             coefficients[:] = np.clip(coefficients, regulariser.lower, regulariser.upper)
+        if isinstance(regulariser, Ball):
+            coefficients *= min(1.0, regulariser.radius / np.linalg.norm(coefficients))
         new[p] = v
     return new, dual + ask.rho * (ask.w - new)
 
@@ -85,7 +87,9 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("single", [False, True])
-@pytest.mark.parametrize("regulariser", [L2(0.1), Bounds(-0.02, 0.03)], ids=["L2", "W"])
+@pytest.mark.parametrize(
+    "regulariser", [L2(0.1), Bounds(-0.02, 0.03), Ball(0.03)], ids=["L2", "box", "ball"]
+)
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("kind", ["class", "sign"])
 def test_two_rounds_by_hand(kind, variant, regulariser, single):
@@ -131,11 +135,12 @@ def test_two_rounds_by_hand(kind, variant, regulariser, single):
         state, ask = run.consent(state, range(P), up)
         w = shifted.sum(0) / P  # (4a): argmin of h(w) + sum_p <lambda_p, w> + rho ||w - z_p||^2 / 2
         own = w[: D - (kind == "sign")]
-        own[:] = (
-            own / (1 + 0.1 / (P * (1.5 + 0.5 * t)))
-            if isinstance(regulariser, L2)
-            else np.clip(own, -0.02, 0.03)
-        )
+        if isinstance(regulariser, L2):
+            own /= 1 + 0.1 / (P * (1.5 + 0.5 * t))
+        elif isinstance(regulariser, Ball):
+            own *= min(1.0, 0.03 / np.linalg.norm(own))
+        else:
+            own[:] = np.clip(own, -0.02, 0.03)
         np.testing.assert_allclose(state.w, w, **close)
 
 

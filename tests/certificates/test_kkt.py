@@ -267,8 +267,25 @@ def test_distance_from_the_group_lasso():
     assert nothing == pytest.approx(np.sqrt(short**2 + (rest**2).sum()), rel=1e-12)
 
 
+@pytest.mark.parametrize("centre", [0.0, np.array([0.3, -0.2, 0.1, 0.0])], ids=["0", "moved"])
+def test_distance_from_the_normal_cone_of_a_ball(centre):
+    """Inside nothing is balanced; on the sphere what points outwards is, and nothing else."""
+    g, rng = qr.Ball(2.0, centre), np.random.default_rng(6)
+    problem = qr.Problem(qr.Logistic(), PLAIN, regulariser=g)
+    X, y, alpha = rng.normal(size=(6, 4)), np.array([1.0, -1, 1, -1, 1, 1]), rng.random(6)
+    push = X.T @ (y * alpha)
+    outward = np.array([0.6, 0.0, -0.8, 0.0])
+    for along in (outward, -outward):
+        on = g.prox(centre + 3 * along, 1.0)
+        found = residuals(problem, X, y, on, alpha, np.zeros(6))[1]
+        expected = np.linalg.norm(push - max(push @ along, 0) * along)
+        assert found == pytest.approx(expected, rel=1e-9)
+    inside = residuals(problem, X, y, centre + outward, alpha, np.zeros(6))[1]
+    assert inside == pytest.approx(np.linalg.norm(push), rel=1e-12)
+
+
 @pytest.mark.parametrize(
-    "g", [*(g for g in REGULARISERS if not isinstance(g, qr.GroupL2)), Own()], ids=repr
+    "g", [*(g for g in REGULARISERS if not isinstance(g, qr.Ball | qr.GroupL2)), Own()], ids=repr
 )
 @pytest.mark.parametrize("intercept", [False, True])
 def test_distance_from_the_regulariser_by_differences(g, intercept):

@@ -92,7 +92,8 @@ SLOTS: dict[str, list[Any]] = {
         *(qr.Superquantile(0.5), qr.KLBall(0.1), qr.TotalVariationBall(0.2), Largest()),
     ],
     "regulariser": [
-        *(qr.L2(0.01), qr.L1(0.01), qr.Bounds(-1.0, 1.0), GROUPS, qr.MCP(0.01), Length(0.01)),
+        *(qr.L2(0.01), qr.L1(0.01), qr.Bounds(-1.0, 1.0), qr.Ball(1.0)),
+        *(GROUPS, qr.MCP(0.01), Length(0.01)),
     ],
     "constraint": [None, qr.Coupled(HALF), qr.LinearInequality(np.ones((1, 3)), 0.2)],
     "local_constraint": [None, HALF],

@@ -18,6 +18,7 @@ from quorate.problem.regularisers import (
     L2,
     MCP,
     SCAD,
+    Ball,
     Bounds,
     ElasticNet,
     Regulariser,
@@ -108,6 +109,8 @@ def test_domain_radius_is_tight():
     for h in (L1(0.7), L2(0.4), ElasticNet(0.3, 0.5), ElasticNet(0.0, 0.5), ElasticNet(0.3, 0.0)):
         assert h.domain_radius(h.value(np.array([0.0, -2.5])), 2) == pytest.approx(2.5, rel=1e-14)
     assert Bounds(-1.0, 2.0).domain_radius(0.0, 9) == 6.0
+    assert Ball(2.0).domain_radius(0.0, 9) == 2.0
+    assert Ball(2.0, 1.0).domain_radius(0.0, 9) == 5.0
     assert (
         Zero().domain_radius(1.0, 3)
         == L1(0.0).domain_radius(1.0, 3)
@@ -127,6 +130,27 @@ def test_prox_against_a_conic_solver():
     for h, model in models.items():
         cp.Problem(cp.Minimize(step * model + cp.sum_squares(w - v) / 2)).solve(solver=cp.CLARABEL)
         assert_allclose(h.prox(v, step), w.value, rtol=0, atol=1e-5)
+    centre = np.array([1.0, 0.0, -1.0, 0.5])
+    inside = [cp.norm2(w - centre) <= 1.5]
+    cp.Problem(cp.Minimize(cp.sum_squares(w - v)), inside).solve(solver=cp.CLARABEL)
+    assert_allclose(Ball(1.5, centre).prox(v, step), w.value, rtol=0, atol=1e-5)
+
+
+@LAW
+@given(
+    v=vectors,
+    radius=st.floats(1e-12, 1e12),
+    centre=vectors | st.sampled_from([0.0, 1.0, -1e9]),
+)
+def test_the_projection_onto_a_ball_lies_in_it(v, radius, centre):
+    """Whatever the rounding: a model outside would have an infinite objective."""
+    if radius > 1e-13 * np.abs(centre).max():
+        assert Ball(radius, centre).value(Ball(radius, centre).prox(v, 1.0)) == 0.0
+
+
+def test_a_ball_has_one_step_for_all_entries():
+    with pytest.raises(ValueError, match="one step for all entries"):
+        Ball(1.0).prox(np.array([3.0, 4.0]), np.array([1.0, 2.0]))
 
 
 def test_limits_of_the_concave_penalties():
@@ -149,6 +173,9 @@ def test_limits_of_the_concave_penalties():
         (lambda: ElasticNet(0.1, math.inf), "l2 must be a number >= 0"),
         (lambda: MCP(1.0, 0.0), "gamma must be a number > 0, got 0.0"),
         (lambda: SCAD(1.0, 2.0), "a must be a number > 2, got 2.0"),
+        (lambda: Ball(0.0), "radius must be a number > 0, got 0.0"),
+        (lambda: Ball(math.inf), "radius must be a number > 0, got inf"),
+        (lambda: Ball(1.0, math.nan), "centre must be a finite number, or one for each"),
         (lambda: Bounds(1.0, 0.0), "lower <= upper"),
         (lambda: Bounds(math.nan, 0.0), "lower <= upper"),
     ],

@@ -85,6 +85,12 @@ def test_noise_on_a_coarser_grid_gives_a_record_away():
     assert attacks.carried_out(attack, RUNS).epsilon > 2 * BUDGET.epsilon
 
 
+def test_more_missing_clients_than_the_budget_has_give_a_record_away():
+    """So that the same attacks on as many as it has are no idle ones."""
+    attack = attacks.several_sums(told=0, gone=39, clients=40, missing=0)
+    assert attacks.carried_out(attack, RUNS).epsilon > BUDGET.epsilon
+
+
 @pytest.mark.parametrize(("one", "other"), [(0.5, 0.5), (0.6, 0.2), (0.9, 0.97), (0.02, 0.01)])
 def test_the_bound_exceeds_the_truth_as_seldom_as_it_says(one, other):
     """Exactly, over all counts that 30 runs of either kind can give."""

@@ -72,7 +72,7 @@ def gaussian(noise):
 @pytest.mark.parametrize("noise", [1.0, 4.0, 12.0])
 @pytest.mark.parametrize("mean", [2.0, 10.0])
 def test_the_exact_law_of_a_noisy_score_keeps_the_bound_and_comes_near_it(law, noise, mean):
-    stated = total_epsilon([Release(law, noise, 1, mean)], DELTA)
+    stated = total_epsilon([Release(law, noise, candidates=mean)], DELTA)
     exact = exact_epsilon(law, mean, *gaussian(noise), DELTA)
     assert exact <= stated
     assert exact > 0.35 * stated
@@ -88,7 +88,7 @@ def test_the_bound_holds_where_the_worst_outputs_are_the_best_ones(law):
     ratio = np.log(np.maximum(p, 1e-300) / np.maximum(other, 1e-300))
     for order in (np.argsort(ratio), np.argsort(-ratio), np.argsort(np.abs(ratio))):
         exact = exact_epsilon(law, mean, p[order], other[order], DELTA)
-        assert exact <= total_epsilon([Release(law, noise, 1, mean)], DELTA)
+        assert exact <= total_epsilon([Release(law, noise, candidates=mean)], DELTA)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_dp_accounting_has_nearly_the_same_total(law, shape, noise):
     accountant = RdpAccountant(FINE_ORDERS.tolist())
     one = dp_event.GaussianDpEvent(noise)
     accountant.compose(dp_event.RepeatAndSelectDpEvent(one, 12.0, shape))
-    ours = total_epsilon([Release(law, noise, 1, 12.0)], DELTA)
+    ours = total_epsilon([Release(law, noise, candidates=12.0)], DELTA)
     # for Poisson numbers it takes the delta of one run from Renyi divergences, and says more
     tolerance = 0.3 if law == "poisson" else 1e-3
     assert ours == pytest.approx(accountant.get_epsilon(DELTA), rel=tolerance)
@@ -134,9 +134,7 @@ def test_numbers_have_the_stated_law(law, mean):
 before = st.lists(
     st.one_of(
         st.builds(Release, st.just("gaussian"), st.floats(5, 50), st.integers(1, 5)),
-        st.builds(
-            Release, st.sampled_from(NUMBERS), st.floats(9, 60), st.just(1), st.floats(2, 20)
-        ),
+        st.builds(Release, st.sampled_from(NUMBERS), st.floats(9, 60), candidates=st.floats(2, 20)),
     ),
     max_size=3,
 )
@@ -151,16 +149,16 @@ def test_the_noise_keeps_the_budget_after_whatever_was_spent(spent, law, mean, e
     try:
         noise = noise_of_search(budget, law, mean, spent)
     except qr.BudgetSpentError:
-        hardly = Release(law, 1e8, 1, mean)
+        hardly = Release(law, 1e8, candidates=mean)
         assert total_epsilon([*spent, hardly], DELTA) >= epsilon * (1 - 1e-3)
         return
-    releases = [*spent, Release(law, noise, 1, mean)]
+    releases = [*spent, Release(law, noise, candidates=mean)]
     assert epsilon * (1 - 1e-3) <= total_epsilon(releases, DELTA) <= epsilon
     assert total_epsilon([*spent, *releases], DELTA) >= total_epsilon(releases, DELTA)
 
 
 def test_a_run_after_a_search_has_the_noise_for_what_is_left():
-    budget, search = qr.Budget(2.0, DELTA), Release("poisson", 6.0, 1, 5.0)
+    budget, search = qr.Budget(2.0, DELTA), Release("poisson", 6.0, candidates=5.0)
     for kind in ("gaussian", "laplace"):
         noise = noise_for(budget, 10, kind, [search])
         assert 1.99 < total_epsilon([search, Release(kind, noise, 10)], DELTA) <= 2
@@ -168,8 +166,20 @@ def test_a_run_after_a_search_has_the_noise_for_what_is_left():
         noise_for(qr.Budget(0.1, DELTA), 10, "gaussian", [search])
 
 
+def test_what_sampling_saves_is_not_lost_beside_a_search():
+    sampled, search = Release("gaussian", 2.0, 200, 0.01), Release("poisson", 9.0, candidates=5.0)
+    each = [total_epsilon([one], DELTA) for one in (sampled, search)]
+    both = total_epsilon([sampled, search], DELTA)
+    assert max(each) < both < 1.3 * sum(each)
+    assert both < total_epsilon([sampled.replacing()], DELTA) / 2
+    budget = qr.Budget(1.5 * both, DELTA)
+    noise = noise_of_search(budget, "poisson", 5.0, [sampled])
+    total = total_epsilon([sampled, Release("poisson", noise, candidates=5.0)], DELTA)
+    assert 0.999 * budget.epsilon < total <= budget.epsilon
+
+
 def test_accountants_beside_the_total_say_nothing_less_than_is_spent():
-    search = Release("geometric", 6.0, 1, 5.0)
+    search = Release("geometric", 6.0, candidates=5.0)
     found = accounts([search], DELTA)
     assert found["gaussian"] is None
     assert found["basic"] is None
@@ -178,7 +188,7 @@ def test_accountants_beside_the_total_say_nothing_less_than_is_spent():
 
 def test_the_ledger_file_keeps_a_search(tmp_path):
     book, budget = Book(tmp_path / "book.json"), qr.Budget(2.0, DELTA)
-    search = Release("poisson", noise_of_search(budget, "poisson", 8.0), 1, 8.0)
+    search = Release("poisson", noise_of_search(budget, "poisson", 8.0), candidates=8.0)
     name = book.open_run({"north": (search,)}, budget)
     assert book.planned(name) == {"north": (search,)}
     assert book.close_run(name, {"north": (search,)}) == {"north": (search,)}
@@ -204,7 +214,7 @@ def test_the_ledger_file_keeps_a_search(tmp_path):
 )
 def test_searches_that_there_are_not_are_refused(law, mean, text):
     with pytest.raises(ValueError, match=text):
-        Release(law, 2.0, 1, mean)
+        Release(law, 2.0, candidates=mean)
     with pytest.raises(ValueError, match=text):
         noise_of_search(qr.Budget(1.0, DELTA), law, mean)
 

@@ -163,6 +163,56 @@ def test_the_numbers_of_the_page():
         eta = 2 * beta(mp.mpf(4)) / (1 - beta(mp.mpf(4)))
         assert 2.04e-34 < eta < 2.1e-34
         assert 2 * 10**10 * eta < 4.2e-24
+        # of sums, with 25 as the least variance of one client, and of 1,000 clients
+        near = beta(mp.mpf(25) / 2)
+        assert near < 1.5e-107
+        assert 1000 * 2 * near < 3e-104
+
+
+# ---- sums of several clients' noise
+
+
+@pytest.mark.parametrize("clients", [2, 3, 10])
+@pytest.mark.parametrize("sigma", [5, 8])
+@pytest.mark.parametrize("move", [1, 7])
+def test_the_total_of_a_sum_of_discrete_gaussians_is_never_below_brute_force(clients, sigma, move):
+    summed, gap = convolved([discrete_gaussian(sigma)] * clients), np.zeros(move)
+    one, other = np.append(summed, gap), np.append(gap, summed)
+    variance = clients * sigma**2
+
+    def brute(epsilon: float) -> float:
+        return float(np.maximum(one - math.exp(epsilon) * other, 0).sum())
+
+    for delta in DELTAS:
+        truth = least_epsilon(brute, delta)
+        found = total_epsilon([Release("gaussian", math.sqrt(variance - 4) / move)], delta)
+        assert truth < found < 1.01 * variance / (variance - 4) * truth
+
+
+@pytest.mark.parametrize(
+    ("clients", "v", "part"),
+    [(2, "0.25", 0.3), (2, "1", 0.05), (2, "4", 0), (5, "0.25", 0), (5, "1", 0)],
+)
+def test_a_sum_of_discrete_gaussians_is_nearly_one_within_the_bound_of_the_page(clients, v, part):
+    """P(sum = m) over the density of the sum's variance, also where the bound is no tiny number."""
+    with mp.workdps(60):
+        v = mp.mpf(v)
+        reach = math.ceil(mp.sqrt(280 * v))
+        terms = [mp.exp(-(mp.mpf(n) ** 2) / (2 * v)) for n in range(-reach, reach + 1)]
+        one = np.array([term / mp.fsum(terms) for term in terms], dtype=object)
+        summed, middle = convolved([one] * clients), clients * reach
+        low, high = 1 / (1 + beta(v)) ** clients, mp.mpf(1)
+        for j in range(1, clients):
+            away = beta(j * v / (j + 1))
+            low, high = low * (1 - away), high * (1 + away)
+        total = clients * v
+        ratios = [
+            summed[middle + m] * mp.sqrt(2 * mp.pi * total) / mp.exp(-mp.mpf(m * m) / (2 * total))
+            for m in range(4)
+        ]
+        assert low <= min(ratios)
+        assert max(ratios) <= high
+        assert max(ratios) - min(ratios) >= part * (high - low)
 
 
 # ---- Laplace

@@ -107,6 +107,36 @@ def test_what_is_too_much_is_not_written(book):
     assert book.open_run(plan(MANY, "z"), tight) != left
 
 
+def test_a_run_counts_in_the_view_it_was_charged_for_and_in_those_that_see_less(book):
+    sums = replace(BUDGET, view="sum", missing=2)
+    answers = book.open_run(plan(FEW), BUDGET)  # whoever sees answers sees sums as well
+    run = book.open_run(plan(FEW), sums)
+    assert (book.runs()[1]["view"], book.runs()[1]["missing"]) == ("sum", 2)
+    book.check_view(sums, "ab")
+    book.check_view(replace(sums, missing=1), "ab")
+    book.check_view(BUDGET, "z")  # who has spent nothing there
+    text = book.path.read_bytes()
+    for other in (BUDGET, replace(sums, missing=3)):
+        with pytest.raises(ValueError, match=r'run charged in the view "sum" with missing=2'):
+            book.open_run(plan(FEW), other)
+        with pytest.raises(ValueError, match=r'begun with the view "sum" and missing=2'):
+            book.reopen_run(run, other)
+    with pytest.raises(ValueError, match=r'begun with the view "answers"'):
+        book.reopen_run(answers, sums)
+    with pytest.raises(ValueError, match="in which its cost is not known"):
+        book.reopen_run(answers, BUDGET)  # for which the other run's answers are too many
+    assert book.path.read_bytes() == text
+    book.close_run(run, {"a": (), "b": ()})
+    book.reopen_run(answers, BUDGET)
+    damaged = json.loads(text)
+    damaged["runs"][1]["missing"] = -1
+    damaged.pop("chain")
+    book.path.write_text(json.dumps(damaged))
+    book._lock.path.unlink()
+    with pytest.raises(ValueError, match="of the view 'sum' and missing -1"):
+        book.runs()
+
+
 ACTIONS = st.tuples(
     st.sampled_from(["open", "close", "reopen", "restore"]),
     st.integers(0, 3),

@@ -23,6 +23,7 @@ from quorate.sites.audit import read_log
 from quorate.sites.party import RunState, open_party
 from quorate.sites.privacy_ledger import LEDGER
 from quorate.sites.session import agree
+from quorate.solution import configure
 from quorate.storage import read_in_turns, write_in_turns
 
 DELTA, T = 1e-5, 6
@@ -423,6 +424,18 @@ def test_noise_that_others_can_subtract_is_refused(tmp_path, method, stated, tol
     assert told in str(refused.value)
     assert not steps(sites.answered)
     assert not sites.book().path.exists() or not sites.book().runs()
+
+
+def test_answers_are_not_given_for_sums_that_are_no_secret(sites, monkeypatch):
+    """Neither server nor site takes the share of the noise of a sum for enough without one."""
+    stated, method = problem(view="sum"), qr.PrivateSGD(max_rounds=T)
+    with pytest.raises(ValueError, match="the server of Network sees each"):
+        sites.solve(stated, method)
+    monkeypatch.setattr(configure, "_check_secret", lambda engine: None)
+    with pytest.raises(Exception, match="this site answers without a secure sum"):
+        sites.solve(stated, method)
+    assert not steps(sites.answered)
+    assert not sites.book().path.exists()
 
 
 def test_a_server_that_goes_on_gets_the_same_run_for_one_charge(sites, same_keys, tmp_path):

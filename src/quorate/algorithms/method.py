@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from quorate.algorithms.requirements import Requirements
 from quorate.arrays import Array
+from quorate.privacy.moments import Moments
 from quorate.problem.lower_bounds import Duals
 from quorate.problem.multipliers import Multipliers
 from quorate.problem.problem import Problem
@@ -48,6 +49,7 @@ class Answer(NamedTuple):
     row_duals : (multipliers, split), (n,) each, of the rows of the one client, which prove a bound
     copies : (N, D) the clients' copies of the model, where they keep some
     tries : one row per start of an algorithm with several starts
+    moments : of a private run for inference, what intervals are computed from
     """
 
     w: Array
@@ -56,6 +58,7 @@ class Answer(NamedTuple):
     row_duals: tuple[Array, Array] | None = None
     copies: Array | None = None
     tries: list[dict[str, Any]] | None = None
+    moments: Moments | None = None
 
 
 class Method(Algorithm):
@@ -112,6 +115,12 @@ class Method(Algorithm):
     def _value(self, w: Array, risks: Array) -> float:
         """The objective at w, where the clients have these risks."""
         return float(self._problem.over_clients.value(risks)) + self._problem.penalty(w)
+
+    def grid(self, upload_class: type) -> Mapping[str, float]:
+        """The steps of the fields of an answer that are whole multiples of a public step, by their
+        names: such numbers add up exactly, also under the masks of a secure sum.
+        """
+        return {}
 
     def check_problem(self, problem: Problem, fed: Federation | Metadata | None) -> None:
         """Raise ``ValueError`` where a setting of this algorithm does not go with a problem that

@@ -18,7 +18,7 @@ from quorate.problem.constraints.coupled import Coupled
 from quorate.problem.constraints.server import Global
 from quorate.problem.predictors.affine import Linear, is_affine
 from quorate.problem.problem import Problem
-from quorate.problem.regularisers import GroupL2, has_parts
+from quorate.problem.regularisers import Ball, GroupL2, has_parts
 from quorate.problem.requirements import only_constrained
 from quorate.problem.risks.lp_ball import LpBall
 from quorate.problem.risks.mean import Mean, Sum
@@ -171,7 +171,7 @@ CONVEX_PROX = Need(
 SEPARABLE = Need(
     "convex, entry by entry",
     "needs a convex regulariser that acts entry by entry",
-    lambda p, s: CONVEX_PROX.holds(p, s) and not isinstance(p.regulariser, GroupL2),
+    lambda p, s: CONVEX_PROX.holds(p, s) and not isinstance(p.regulariser, Ball | GroupL2),
 )
 CONIC = Need(
     "l1, l2, bounds",
@@ -209,7 +209,7 @@ class Requirements:
     @property
     def constrained(self) -> bool:
         """Whether the algorithm takes constraints, and returns their multipliers."""
-        return self.constraint is not NO_CONSTRAINTS
+        return self.constraint.label != NO_CONSTRAINTS.label
 
     def refusal(self, method: str, problem: Problem, setting: Setting) -> Reason | None:
         """The first need that is not met, or None where the algorithm ``method`` can be used."""

@@ -46,7 +46,7 @@ from quorate.problem.metadata import Metadata
 from quorate.problem.multipliers import Multipliers, no_multipliers, signed, weighting
 from quorate.problem.problem import Problem, checked_model
 from quorate.problem.rank_coordinates import has_rank_coordinate
-from quorate.problem.regularisers import L1, Bounds, ElasticNet, Zero
+from quorate.problem.regularisers import L1, Ball, Bounds, ElasticNet, Zero
 from quorate.rounds import Algorithm, Done, Each, Outcome, Round, Stop, Sum, record
 
 ROUNDING = 1e-12  # relative to the terms that cancel
@@ -261,7 +261,7 @@ class Weighing(Algorithm):
         The length bounds that of optimal models.
         """
         problem, h = self._problem, self._problem.regulariser
-        if not self.objective and not isinstance(h, Bounds):
+        if not self.objective and not isinstance(h, Ball | Bounds):
             h = Zero()
         penalised, free = problem.predictor.split(g)
         s = in_domain(h, -penalised)

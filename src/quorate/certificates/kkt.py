@@ -25,6 +25,7 @@ from quorate.problem.regularisers import (
     L2,
     MCP,
     SCAD,
+    Ball,
     Bounds,
     ElasticNet,
     GroupL2,
@@ -167,6 +168,12 @@ def _off(g: Regulariser, w: Array, push: Array) -> Array:
                 + np.where(low & ~high, np.maximum(push, 0.0), 0.0)
                 + np.where(high & ~low, np.minimum(push, 0.0), 0.0)
             )
+        case Ball(radius, centre):
+            outward = w - centre
+            length = float(np.linalg.norm(outward))
+            if length < radius * (1 - 1e-12):
+                return push
+            return push - outward * (max(float(push @ outward), 0.0) / length**2)
         case _:
             step = 1e-6 / max(1.0, g.weak_convexity)
             return (w - g.prox(w + step * push, step)) / step

@@ -16,6 +16,8 @@ from quorate.config.objects import Objects, known
 from quorate.engines.inprocess import InProcess
 from quorate.engines.virtual_clock import VirtualClock
 
+PLAIN = "mode", "block_size", "every", "secure_sum"  # keys of the engine in this process
+
 
 class DelaysSection(Objects):
     """How long a client takes to answer, in virtual seconds."""
@@ -82,7 +84,7 @@ class EngineSection(Objects):
 
     def plain(self, checkpoint: str | os.PathLike[str] | None) -> InProcess:
         """All clients at once."""
-        stated = {key: self.get(key) for key in ("mode", "block_size", "every") if self.get(key)}
+        stated = {key: self.get(key) for key in PLAIN if self.get(key)}
         return InProcess(**stated, checkpoint=checkpoint if self.checkpoint else None)
 
     def engine(

@@ -35,9 +35,9 @@ class ProblemSection(Objects):
     """The loss of one row, the model and its regulariser."""
 
     STATES: ClassVar = {"loss": "loss", "model": "model", "regulariser": "regulariser"}
-    # the number of classes is the data's, the seed is the run's, and strength and l1_share stand
-    # for the others
-    ELSEWHERE: ClassVar = ("classes", "seed", "l1", "l2", "intercepts")
+    # the number of classes is the data's, the seed is the run's, the centre of a ball is 0, and
+    # strength and l1_share stand for the others
+    ELSEWHERE: ClassVar = ("classes", "seed", "l1", "l2", "intercepts", "centre")
     KEYS: ClassVar = {"gamma": "shape", "a": "shape"}  # where mcp and scad are flat
 
     loss: Annotated[str, known("loss")] = "hinge"

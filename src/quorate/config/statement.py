@@ -16,7 +16,9 @@ def sentence(config: Tables) -> str:
     text = f"Minimised over {h.phrase('model')}: {over}"
     if h.class_weight is not None:
         text += ", every row counted by the weight of its class"
-    if h.regulariser != "none":
+    if h.regulariser == "ball":
+        text += f", over models at most {h.radius:g} long"
+    elif h.regulariser != "none":
         text += f", plus {h.regulariser} regularisation of strength {h.strength:g}"
     if config.constraint:
         text += f", subject to: {'; '.join(one.words() for one in config.constraint)}"

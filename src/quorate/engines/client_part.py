@@ -114,7 +114,11 @@ class PartedFile:
 
 
 def without_key(memory: Any) -> Any:
-    """A client's memory with zeros in the place of the key of its noise, where it has one."""
+    """A client's memory with zeros in the place of the keys of its noise and of its masks, where it
+    has some.
+    """
+    if hasattr(memory, "own"):
+        memory = replace(memory, own=without_key(memory.own))
     if not hasattr(memory, "secret"):
         return memory
     return replace(memory, secret=np.zeros_like(memory.secret))

@@ -38,6 +38,7 @@ from quorate.engines.inprocess import InProcess
 from quorate.engines.interrupts import Interrupts
 from quorate.engines.possible import Fields, refusing
 from quorate.engines.run_record import Counts, RunRecord, traffic_table
+from quorate.privacy.secure_sum.option import SecureSum, option_of
 from quorate.rounds import (
     Done,
     Outcome,
@@ -84,6 +85,7 @@ class EventEngine:
     keep_rows : rounds for each row of the history
     checkpoint : file to keep the run in, or None
     every : rounds between two writes of the checkpoint
+    secure_sum : whether the server learns sums alone
     synced : whether a checkpoint outlives the machine's power as well as the process
     """
 
@@ -92,14 +94,18 @@ class EventEngine:
     keep_rows: int
     checkpoint: str | os.PathLike[str] | None
     every: int
+    secure_sum: SecureSum | bool | None
 
     @property
     def asynchronous(self) -> bool:
-        """Whether the server may go on without some of the clients."""
-        return True
+        """Whether the server may go on without some of the clients; a secure sum waits for all that
+        an algorithm needs.
+        """
+        return option_of(self.secure_sum) is None
 
     def check_settings(self, block_size: int) -> None:
         """Raise ``ValueError`` on settings that are no numbers of clients and rounds."""
+        option_of(self.secure_sum)
         numbers = {"block_size": block_size, "keep_rows": self.keep_rows, "every": self.every}
         for name, value in numbers.items():
             if type(value) is not int or value < 1:
@@ -107,7 +113,7 @@ class EventEngine:
 
     def aside(self) -> InProcess:
         """A plain engine, for runs beside the main one, such as a certificate's."""
-        return InProcess()
+        return InProcess(secure_sum=self.secure_sum)
 
 
 class Loop:

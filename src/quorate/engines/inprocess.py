@@ -41,6 +41,8 @@ from quorate.engines.engine import (
 from quorate.engines.federated_data import Known, rows_here
 from quorate.engines.possible import Fields, refusing
 from quorate.engines.run_record import traffic_table
+from quorate.engines.secure_run import carries_sums
+from quorate.privacy.secure_sum.option import SecureSum, option_of
 from quorate.rounds import (
     Algorithm,
     Combiner,
@@ -74,6 +76,8 @@ class InProcess:
         are overwritten once it is finished
     every : rounds between two writes of the checkpoint; the end, an interruption and a failure
         write it too
+    secure_sum : ``SecureSum()``, or True, to have the server learn the sums of the clients' numbers
+        and no single client's; None, the default, adds them up as they are
 
     Examples
     --------
@@ -90,8 +94,10 @@ class InProcess:
     block_size: int = 64
     checkpoint: str | os.PathLike[str] | None = None
     every: int = 1
+    secure_sum: SecureSum | bool | None = None
 
     def __post_init__(self) -> None:
+        option_of(self.secure_sum)
         if self.mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(MODES)}, got {self.mode!r}")
         if self.block_size < 1 or self.every < 1:
@@ -99,6 +105,7 @@ class InProcess:
                 f"block_size and every must be >= 1, got {self.block_size} and {self.every}"
             )
 
+    @carries_sums
     def run(
         self,
         algorithm: Algorithm,

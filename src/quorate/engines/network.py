@@ -28,8 +28,10 @@ from quorate.engines.federated_data import Known
 from quorate.engines.in_flight import Kind
 from quorate.engines.interrupts import Interrupts
 from quorate.engines.link import Link, SilentError
+from quorate.engines.secure_run import carries_sums
 from quorate.engines.waiting import View, Waiting
 from quorate.engines.wire import Failed, Lost, Refused, StartRun, Step, Stepped, Unknown
+from quorate.privacy.secure_sum.option import SecureSum, option_of
 from quorate.rounds import (
     Algorithm,
     Conclude,
@@ -107,8 +109,8 @@ class Network(EventEngine):
         those of all, and the default algorithms are synchronous ones
     stalls : a site that is silent for too long ends the run with the model so far; False: by
         ``SilentError``, whereupon it can be resumed
-    keep_rows, checkpoint, every : as of ``VirtualClock``; the checkpoint has the server's part of
-        the run alone, since every site keeps its own
+    keep_rows, checkpoint, every, secure_sum : as of ``VirtualClock``; the checkpoint has the
+        server's part of the run alone, since every site keeps its own
     """
 
     synced: ClassVar[bool] = False  # it would take longer than a round
@@ -118,6 +120,7 @@ class Network(EventEngine):
     keep_rows: int = 1
     checkpoint: str | os.PathLike[str] | None = None
     every: int = 1
+    secure_sum: SecureSum | bool | None = None
 
     def __post_init__(self) -> None:
         self.check_settings(1)
@@ -125,7 +128,7 @@ class Network(EventEngine):
     @property
     def asynchronous(self) -> bool:
         """Whether the server may go on without some of the sites."""
-        return self.wait is not None
+        return self.wait is not None and option_of(self.secure_sum) is None
 
     @property
     def block_size(self) -> int:
@@ -136,6 +139,7 @@ class Network(EventEngine):
         """The same sites, for runs beside the main one, such as a certificate's."""
         return replace(self, checkpoint=None)
 
+    @carries_sums
     def run(
         self,
         algorithm: Algorithm,

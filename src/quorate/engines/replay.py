@@ -20,7 +20,9 @@ from quorate.engines.event_log import Log
 from quorate.engines.event_source import Batch
 from quorate.engines.events import EventEngine, Loop
 from quorate.engines.federated_data import Known, rows_here
+from quorate.engines.secure_run import carries_sums
 from quorate.engines.stepping import LocalClients
+from quorate.privacy.secure_sum.option import SecureSum
 from quorate.rounds import Algorithm, Outcome, Stop
 
 
@@ -32,7 +34,8 @@ class Replay(EventEngine):
     Parameters
     ----------
     log : the events to repeat
-    keep_rows, checkpoint, every : as of ``VirtualClock``
+    keep_rows, checkpoint, every, secure_sum : as of ``VirtualClock``; a run with secure sums is
+        repeated with secure sums
 
     Examples
     --------
@@ -50,6 +53,7 @@ class Replay(EventEngine):
     keep_rows: int = 1
     checkpoint: str | os.PathLike[str] | None = None
     every: int = 1000
+    secure_sum: SecureSum | bool | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.log, Log):
@@ -64,6 +68,7 @@ class Replay(EventEngine):
         """The block size of the recorded run, on which the last bits depend."""
         return self.log.block_size
 
+    @carries_sums
     def run(
         self,
         algorithm: Algorithm,

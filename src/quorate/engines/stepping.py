@@ -156,7 +156,9 @@ class LocalClients(Clients):
         for group, upload in zip(groups, uploads, strict=True):
             fold.add(group, upload)
         order, combined = fold.result()
-        if (size := self._sizes.get(form := (fold.upload_class, *fold.forms))) is None:
+        widths = [getattr(first, name).shape[1] for name, how in fold.fields if how == "parcel"]
+        form = (fold.upload_class, *fold.forms, *widths)
+        if (size := self._sizes.get(form)) is None:
             self._sizes = {} if len(self._sizes) > 1000 else self._sizes
             size = self._sizes[form] = encoded_size(members(first, slice(0, 1)))
         if len(groups) == 1 and all(

@@ -28,8 +28,10 @@ from quorate.engines.event_queue import post, put_back, take
 from quorate.engines.event_source import Batch
 from quorate.engines.events import EventEngine, Loop
 from quorate.engines.federated_data import Known, rows_here
+from quorate.engines.secure_run import carries_sums
 from quorate.engines.stepping import LocalClients
 from quorate.engines.waiting import NOBODY, First, View, Waiting
+from quorate.privacy.secure_sum.option import SecureSum
 from quorate.rounds import Algorithm, Outcome, Stop, record
 
 NO_MARKS, NO_TRIPS = np.empty(0, bool), np.empty(0)
@@ -57,6 +59,8 @@ class VirtualClock(EventEngine):
     checkpoint : file to keep the run in (overwritten by a run that does not resume), or None
     every : rounds between two writes of the checkpoint; the end, an interruption and a failure
         write it too
+    secure_sum : as of ``InProcess``; ``wait`` then counts the answers of each step of a secure sum,
+        and algorithms that go on while others are in flight wait for all that they ask
 
     Examples
     --------
@@ -80,6 +84,7 @@ class VirtualClock(EventEngine):
     keep_rows: int = 1
     checkpoint: str | os.PathLike[str] | None = None
     every: int = 1000
+    secure_sum: SecureSum | bool | None = None
 
     def __post_init__(self) -> None:
         self.check_settings(self.block_size)
@@ -111,6 +116,7 @@ class VirtualClock(EventEngine):
         for name, spans in self.outages.items():
             _check_spans(name, spans)
 
+    @carries_sums
     def run(
         self,
         algorithm: Algorithm,

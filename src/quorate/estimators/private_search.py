@@ -261,9 +261,10 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         mean, law = float(self.mean_candidates), self.number
         if self.spend is not None:
             own = replace(budget, epsilon=self.spend, book=None)
-            return Release(law, noise_of_search(own, law, mean), 1, mean)
+            return Release(law, noise_of_search(own, law, mean), candidates=mean)
         ways = {*before.values()} or {()}
-        return Release(law, max(noise_of_search(budget, law, mean, way) for way in ways), 1, mean)
+        noise = max(noise_of_search(budget, law, mean, way) for way in ways)
+        return Release(law, noise, candidates=mean)
 
     def _tried(
         self, base: PrivateClassifier, options: Sequence[Mapping[str, Any]], rows: Rows

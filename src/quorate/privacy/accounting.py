@@ -14,6 +14,11 @@ The best of a random number of runs is a release of its own kind (`best_of`): ea
 private as one Gaussian release with this noise. It is accounted for by Renyi divergences, and so is
 all that is released beside it.
 
+Where every record takes part in a release with probability q alone, by a secret coin of its own
+(Poisson sampling), the Gaussian release has the two dominating pairs ((1 - q) N(0, s^2) + q N(1,
+s^2), N(0, s^2)) and the same exchanged, one for a record less and one for a record more (Zhu, Dong,
+Wang 2022, Theorem 11). Both are composed, and the larger total counts.
+
 The total that counts is that of these privacy loss distributions (Koskela, Jalko, Honkela 2020) by
 dp-accounting, rounded up on a grid; the arithmetic is that of doubles. Renyi accounting (Mironov
 2017) is shown beside it.
@@ -23,8 +28,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -40,6 +45,7 @@ MECHANISMS = ("gaussian", "laplace")
 ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(12, 64), 128, 256, 512, 1024)
 # the orders where divergences have a formula, as those of a search do
 FINE_ORDERS = 1 + np.geomspace(0.02, 2e4, 400)
+WHOLE = (*range(2, 64), 128, 256, 512, 1024)  # with sampling: of others the series may not end
 GRID = 2000  # steps of the grid of privacy losses in one standard deviation
 WEAKEST = 20.0  # log of the noise beyond which a search tells nothing
 LEFT = 1e-3  # a smaller share of a budget is the slack of rounding, not worth the noise
@@ -50,6 +56,11 @@ MOST_ROUNDS = 10**6
 # how far the number of lies may deviate, over sqrt(k); beyond has probability exp(-2 SPREAD^2)
 SPREAD = 6.0
 VALUES = 500  # of the sum of two privacy losses, at most
+# steps of the grid in one standard deviation of the loss of one release with sampling
+FINE = 8
+POINTS = 50_000  # of the grid of the losses of one release, at most, nearly
+KINDS = 32  # of releases with sampling that are composed one by one
+FAR = 10.0  # standard deviations of the noise beyond which losses are no part of the grid
 
 
 @dataclass(frozen=True)
@@ -58,11 +69,15 @@ class Release:
 
     Of a search, whose mechanism is the law of the number of its candidates, the noise is that of
     the one Gaussian release which is as private as a candidate.
+
+    With ``sampling`` below 1 a record takes part in an answer with that probability only, by a
+    secret coin. Such totals hold for one record more or less, not for one in another's place.
     """
 
     mechanism: str
     noise: float  # standard deviation or Laplace scale, over the sensitivity
     count: int = 1
+    sampling: float = 1.0
     candidates: float = 0.0  # of a search: their mean number
 
     def __post_init__(self) -> None:
@@ -78,13 +93,31 @@ class Release:
             )
         if isinstance(self.count, bool) or self.count != int(self.count) or self.count < 0:
             raise ValueError(f"count must be a whole number >= 0, got {self.count!r}.")
+        if not 0 < self.sampling <= 1:
+            raise ValueError(
+                f"sampling must be > 0 and at most 1, got {self.sampling!r}: it is the probability"
+                " with which a row takes part in an answer."
+            )
+        if self.sampling < 1 and self.mechanism != "gaussian":
+            raise ValueError(
+                f"sampling = {self.sampling:g} must be 1 for {self.mechanism} noise: what sampling"
+                " saves is accounted for Gaussian noise alone. Take mechanism='gaussian'."
+            )
         # plain numbers can be written into a ledger file
         object.__setattr__(self, "noise", float(self.noise))
         object.__setattr__(self, "count", int(self.count))
         object.__setattr__(self, "candidates", float(self.candidates))
+        object.__setattr__(self, "sampling", float(self.sampling))
 
     @classmethod
-    def of_entry(cls, mechanism: str, noise: float, count: int, more: float = 0.0) -> Release:
+    def of_entry(
+        cls,
+        mechanism: str,
+        noise: float,
+        count: int,
+        sampling: float = 1.0,
+        candidates: float = 0.0,
+    ) -> Release:
         """The release of an ``entry``.
 
         Raises
@@ -92,14 +125,28 @@ class Release:
         TypeError
             where its numbers are none
         """
-        if type(count) is not int or not {type(noise), type(more)} <= {int, float}:
-            raise TypeError(f"a release of noise {noise!r}, count {count!r}, and {more!r}")
-        return cls(mechanism, noise, count, candidates=more)
+        numbers = type(noise), type(sampling), type(candidates)
+        if type(count) is not int or not {*numbers} <= {int, float}:
+            raise TypeError(
+                f"a release of noise {noise!r}, count {count!r}, sampling {sampling!r}, candidates"
+                f" {candidates!r}"
+            )
+        return cls(mechanism, noise, count, sampling, candidates)
 
     @property
     def entry(self) -> list[Any]:
-        """As files hold it: mechanism, noise, count, and of a search its mean candidates."""
-        return [self.mechanism, self.noise, self.count, *[self.candidates] * bool(self.candidates)]
+        """As files hold it: mechanism, noise, count; with sampling its probability, and of a search
+        1 in that place and the mean number of candidates.
+        """
+        more = [*[self.sampling] * (self.sampling < 1 or self.candidates > 0)]
+        more += [self.candidates] * (self.candidates > 0)
+        return [self.mechanism, self.noise, self.count, *more]
+
+    def replacing(self, times: float = 1.0) -> Release:
+        """An upper bound on the same release with ``times`` the noise, where a record takes
+        another's place: what sampling saves is left out.
+        """
+        return replace(self, noise=times * self.noise, sampling=1.0)
 
 
 def total_epsilon(releases: Iterable[Release], delta: float) -> float:
@@ -125,16 +172,20 @@ def _composed(releases: tuple[Release, ...], delta: float) -> float:
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     if any(r.candidates for r in releases):
-        return _by_divergences(releases, delta)
-    mu, pure = _split(releases)
-    spread = math.hypot(mu, *(math.sqrt(count) * one for one, count in pure))
+        return _beside_searches(releases, delta)
+    mu, pure, sampled = _split(_gathered(releases))
+    spread = math.hypot(
+        mu,
+        *(math.sqrt(count) * one for one, count in pure),
+        *(math.sqrt(r.count) * _spread(r) for r in sampled),
+    )
     if spread == 0:
         return 0.0
     if spread > WIDE:
-        return _plain_sum(mu, pure, delta)
+        return _plain_sum(releases, delta)
     # Losses of randomised response are multiples of one loss: where they fit on the grid nothing is
     # rounded.
-    most, grid = max((one for one, _ in pure), default=0.0), spread / GRID
+    most, grid = max((one for one, _ in pure), default=0.0), _grid(spread, mu, sampled)
     grid = most / math.ceil(most / grid) * (1 + 1e-9) if most > grid else grid
     parts = (
         [pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=grid)] if mu > 0 else []
@@ -147,18 +198,89 @@ def _composed(releases: tuple[Release, ...], delta: float) -> float:
         parts.append(
             pld.from_two_probability_mass_functions(lower, upper, True, grid, symmetric=True)
         )
+    parts += [_sampled_losses(r, grid) for r in sampled]
     # beyond epsilon = 709 probabilities under delta are too small to divide by
     with np.errstate(over="ignore"):
         epsilon = float(
             functools.reduce(lambda a, b: a.compose(b), parts).get_epsilon_for_delta(delta)
         )
-    return epsilon if math.isfinite(epsilon) else _plain_sum(mu, pure, delta)
+    return epsilon if math.isfinite(epsilon) else _plain_sum(releases, delta)
 
 
-def _split(releases: tuple[Release, ...]) -> tuple[float, list[tuple[float, int]]]:
-    """1 / noise of the one Gaussian release equal to all, and (epsilon, count) of the pure ones."""
-    mu = math.hypot(*(math.sqrt(r.count) / r.noise for r in releases if r.mechanism == "gaussian"))
-    return mu, [(1 / r.noise, r.count) for r in releases if r.mechanism == "laplace"]
+def _grid(spread: float, mu: float, sampled: Sequence[Release]) -> float:
+    """The grid of the privacy losses.
+
+    On a grid of step h the loss of each release has a variance that is too large by about h^2 / 10.
+    The grid is so fine that this is a thousandth of the variance of the total, but where it would
+    have too many points. With sampling it is a power of two, so that losses are computed once.
+    """
+    if not sampled:
+        return spread / GRID
+    grid = min(spread / math.sqrt(sum(r.count for r in sampled)) / FINE, spread / 100)
+    widest = max(mu * mu / 2 + FAR * mu, *map(_farthest, sampled))
+    return 2.0 ** math.floor(math.log2(max(grid, widest / POINTS)))
+
+
+def _spread(r: Release) -> float:
+    """The standard deviation of the loss of one answer with sampling, nearly, or more."""
+    most, square = 1 / r.noise, min(1 / r.noise**2, 700.0)
+    # the second is that of the density ratio of the mixture and the noise alone
+    return min(most, r.sampling * math.sqrt(math.expm1(square)))
+
+
+def _farthest(r: Release) -> float:
+    """A loss of an answer with sampling that is hardly ever exceeded."""
+    loss = 1 / (2 * r.noise**2) + FAR / r.noise
+    return float(np.logaddexp(math.log1p(-r.sampling), math.log(r.sampling) + loss))
+
+
+@functools.lru_cache(maxsize=2 * KINDS)
+def _sampled_losses(r: Release, grid: float) -> Any:
+    """The losses of all answers of a release with sampling, in both directions."""
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    one = pld.from_gaussian_mechanism(
+        r.noise, value_discretization_interval=grid, sampling_prob=r.sampling
+    )
+    return one.self_compose(r.count) if r.count > 1 else one
+
+
+def _gathered(releases: tuple[Release, ...]) -> tuple[Release, ...]:
+    """The releases, those with sampling of few kinds: more are counted as if they had the noise and
+    the sampling of a coarser grid, the noise rounded down and the sampling up.
+
+    Less noise and more sampling are never less of a loss: noise can be added, and the divergences
+    of a mixture are convex in q and least at q = 0. Coarser grids are parts of finer ones, so that
+    fewer releases never cost more.
+    """
+    sampled = [r for r in releases if r.sampling < 1]
+    others = [r for r in releases if r.sampling == 1]
+    few, step = sampled, 2.0**-10
+    while len(few) > KINDS and step <= 1:
+        few = [*_counted(_rounded(r, step) for r in sampled)]
+        step *= 2
+    if len(few) > KINDS:
+        few = [r.replacing() for r in sampled]
+    return _counted((*others, *few))
+
+
+def _rounded(r: Release, step: float) -> Release:
+    """The release with noise and sampling that are powers of 2^step."""
+    noise = 2.0 ** (math.floor(math.log2(r.noise) / step) * step)
+    sampling = 2.0 ** (math.ceil(math.log2(r.sampling) / step) * step)
+    return Release(r.mechanism, min(noise, r.noise), r.count, min(max(sampling, r.sampling), 1.0))
+
+
+def _split(
+    releases: tuple[Release, ...],
+) -> tuple[float, list[tuple[float, int]], list[Release]]:
+    """1 / noise of the one Gaussian release equal to all without sampling, (epsilon, count) of the
+    pure ones, and those with sampling.
+    """
+    whole = [r for r in releases if r.mechanism == "gaussian" and r.sampling == 1]
+    mu = math.hypot(*(math.sqrt(r.count) / r.noise for r in whole))
+    pure = [(1 / r.noise, r.count) for r in releases if r.mechanism == "laplace"]
+    return mu, pure, [r for r in releases if r.sampling < 1]
 
 
 def _randomised_response(one: float, count: int) -> tuple[Array, Array]:
@@ -177,9 +299,25 @@ def _randomised_response(one: float, count: int) -> tuple[Array, Array]:
     return np.asarray((count - 2 * lies) * one, float), shares
 
 
-def _plain_sum(mu: float, pure: list[tuple[float, int]], delta: float) -> float:
-    """The sum of the epsilons of the Gaussian and of each pure release, also an upper bound."""
+def _plain_sum(releases: tuple[Release, ...], delta: float) -> float:
+    """The sum of the epsilons of the Gaussian and of each pure release, also an upper bound.
+
+    What sampling saves is left out.
+    """
+    mu, pure, _ = _split(tuple(r.replacing() for r in releases))
     return _gaussian_epsilon(mu, delta) + sum(count * one for one, count in pure)
+
+
+def _beside_searches(releases: tuple[Release, ...], delta: float) -> float:
+    """The total of searches and all else: by Renyi divergences, or, where these leave out what
+    sampling saves and it is less, the sum of the totals of both at half of delta.
+    """
+    total = _by_divergences(releases, delta)
+    if all(r.sampling == 1 for r in releases):
+        return total
+    searches = tuple(r for r in releases if r.candidates)
+    others = tuple(r for r in releases if not r.candidates)
+    return min(total, _by_divergences(searches, delta / 2) + _composed(others, delta / 2))
 
 
 def _by_divergences(releases: tuple[Release, ...], delta: float) -> float:
@@ -193,7 +331,9 @@ def _by_divergences(releases: tuple[Release, ...], delta: float) -> float:
 
 
 def _divergences(r: Release) -> Array:
-    """The Renyi divergences of one answer, at most, at each of ``FINE_ORDERS``."""
+    """The Renyi divergences of one answer, at most, at each of ``FINE_ORDERS``, without what
+    sampling saves.
+    """
     alpha = FINE_ORDERS
     if r.mechanism == "laplace":  # of randomised response
         truth, lie = -np.logaddexp(0, -1 / r.noise), -np.logaddexp(0, 1 / r.noise)
@@ -208,10 +348,13 @@ def _divergences(r: Release) -> Array:
 
 
 def gaussian_epsilon(releases: Iterable[Release], delta: float) -> float | None:
-    """The exact total epsilon of Gaussian releases alone; None where there are others."""
+    """The exact total epsilon of Gaussian releases alone; None where there are others.
+
+    Those with sampling are others, and so are searches.
+    """
     counted = _counted(releases)
-    mu, _ = _split(counted)
-    alone = all(r.mechanism == "gaussian" for r in counted)
+    mu = _split(counted)[0]
+    alone = all(r.mechanism == "gaussian" and r.sampling == 1 for r in counted)
     return _gaussian_epsilon(mu, delta) if alone else None
 
 
@@ -251,25 +394,35 @@ def renyi_epsilon(releases: Iterable[Release], delta: float) -> float:
     releases = _counted(releases)
     if any(r.candidates for r in releases):
         return _by_divergences(releases, delta)
-    accountant = RdpAccountant(list(ORDERS))
+    accountant = RdpAccountant([*(WHOLE if any(r.sampling < 1 for r in releases) else ORDERS)])
     for r in releases:
         kind = dp_event.GaussianDpEvent if r.mechanism == "gaussian" else dp_event.LaplaceDpEvent
-        accountant.compose(kind(r.noise), r.count)
+        event: Any = kind(r.noise)
+        if r.sampling < 1:
+            event = dp_event.PoissonSampledDpEvent(r.sampling, event)
+        accountant.compose(event, r.count)
     return float(accountant.get_epsilon(delta))
 
 
 def _counted(releases: Iterable[Release]) -> tuple[Release, ...]:
     """The releases with equal ones added up, in a fixed order."""
-    counts: dict[tuple[str, float, float], int] = {}
+    counts: dict[tuple[str, float, float, float], int] = {}
     for r in releases:
         if r.count and not math.isinf(r.noise):
-            key = r.mechanism, r.noise, r.candidates
+            key = r.mechanism, r.noise, r.sampling, r.candidates
             counts[key] = counts.get(key, 0) + r.count
-    return tuple(Release(m, noise, k, mean) for (m, noise, mean), k in sorted(counts.items()))
+    return tuple(
+        Release(mechanism, noise, count, sampling, candidates)
+        for (mechanism, noise, sampling, candidates), count in sorted(counts.items())
+    )
 
 
 def noise_for(
-    budget: Budget, rounds: int, mechanism: str = "gaussian", spent: Iterable[Release] = ()
+    budget: Budget,
+    rounds: int,
+    mechanism: str = "gaussian",
+    spent: Iterable[Release] = (),
+    sampling: float = 1.0,
 ) -> float:
     """The least noise, nearly, with which ``rounds`` releases after ``spent`` keep the budget.
 
@@ -278,16 +431,22 @@ def noise_for(
     BudgetSpentError
         where a thousandth of epsilon or less is left
     ValueError
-        for more than a million rounds
+        for more than a million rounds, and for sampling where a record takes another's place
     """
-    Release(mechanism, 1.0, rounds)  # checks the mechanism and the rounds
+    Release(mechanism, 1.0, rounds, sampling)  # checks the mechanism, the rounds, the sampling
     if not 1 <= rounds <= MOST_ROUNDS:
         raise ValueError(f"rounds must be >= 1 and at most {MOST_ROUNDS:,}, got {rounds!r}.")
+    if sampling < 1 and budget.adjacency != "add-remove":
+        raise ValueError(
+            f"sampling = {sampling:g} needs adjacency='add-remove', got {budget.adjacency!r}: what"
+            " sampling saves is accounted for one record more or less alone. State that adjacency,"
+            " or sampling=1."
+        )
     spent = _counted(spent)
     before = total_epsilon(spent, budget.delta)
     noise = None
     if before < budget.epsilon * (1 - LEFT):
-        noise = _enough(budget.epsilon, budget.delta, int(rounds), mechanism, spent)
+        noise = _enough(budget.epsilon, budget.delta, int(rounds), mechanism, spent, sampling)
     if noise is None:
         raise _all_spent(budget, before)
     return noise
@@ -304,18 +463,14 @@ def noise_of_search(budget: Budget, law: str, mean: float, spent: Iterable[Relea
     """
     check_number(law, mean)
     spent = _counted(spent)
-    before = total_epsilon(spent, budget.delta)
-    if spent:  # beside a search it counts by Renyi divergences, which may be a little more
-        before = max(before, _by_divergences(spent, budget.delta))
-    if before >= budget.epsilon * (1 - LEFT):
-        raise _all_spent(budget, before)
 
     def over(log_noise: float) -> float:
-        search = Release(law, math.exp(log_noise), 1, mean)
+        search = Release(law, math.exp(log_noise), candidates=mean)
         return total_epsilon((*spent, search), budget.delta) - budget.epsilon
 
-    if over(WEAKEST) > 0:
-        raise _all_spent(budget, before)
+    # beside a search, though it tells nothing, what was spent may count for a little more
+    if (most := over(WEAKEST)) > -LEFT * budget.epsilon:
+        raise _all_spent(budget, budget.epsilon + most)
     noise = _root(over, -10.0, WEAKEST, 1e-7)
     while over(noise) > 0:
         noise += 1e-7
@@ -332,27 +487,73 @@ def _all_spent(budget: Budget, before: float) -> BudgetSpentError:
 
 @functools.lru_cache(maxsize=1024)
 def _enough(
-    epsilon: float, delta: float, rounds: int, mechanism: str, spent: tuple[Release, ...]
+    epsilon: float,
+    delta: float,
+    rounds: int,
+    mechanism: str,
+    spent: tuple[Release, ...],
+    sampling: float,
 ) -> float | None:
     """The noise by formula, increased until the total epsilon fits; None if none fits."""
+
+    def enough(noise: float) -> bool:
+        release = Release(mechanism, noise, rounds, sampling)
+        return total_epsilon((*spent, release), delta) <= epsilon
+
+    if sampling < 1 or any(r.sampling < 1 for r in spent):
+        return _enough_of_sample(epsilon, delta, rounds, mechanism, spent, sampling, enough)
     noise = _by_formula(epsilon, delta, rounds, mechanism, spent)
     if noise is None:
         return None
     few = 0.0  # the largest noise known not to be enough
-
-    def enough(noise: float) -> bool:
-        return total_epsilon((*spent, Release(mechanism, noise, rounds)), delta) <= epsilon
-
     for k in range(15):
         if enough(noise):
             break
         few, noise = noise, noise * (1 + 1e-6 * 4**k)
     else:
         return None
-    while few and noise > few * (1 + 1e-3):
-        middle = (few + noise) / 2
+    return _least(enough, few, noise) if few else noise
+
+
+def _least(enough: Callable[[float], bool], few: float, noise: float) -> float:
+    """The least noise that is enough, to a thousandth, between one that is not and one that is."""
+    while noise > few * (1 + 1e-3):
+        middle = math.sqrt(few * noise)
         few, noise = (few, middle) if enough(middle) else (middle, noise)
     return noise
+
+
+def _enough_of_sample(
+    epsilon: float,
+    delta: float,
+    rounds: int,
+    mechanism: str,
+    spent: tuple[Release, ...],
+    sampling: float,
+    enough: Callable[[float], bool],
+) -> float | None:
+    """The noise where there is sampling, for which the formula is no more than a guess.
+
+    T answers with sampling are together nearly one Gaussian answer of noise 1 / mu, mu^2 = T q^2
+    (exp(1 / noise^2) - 1), if T is large (Bu, Dong, Long, Su 2020).
+    """
+    alike = tuple(
+        replace(r, noise=1 / _spread(r), sampling=1.0) if r.sampling < 1 else r for r in spent
+    )
+    alone = _by_formula(epsilon, delta, rounds, mechanism, alike)
+    if alone is None:  # the guess has it that nothing is left
+        alone = 8 * (_by_formula(epsilon, delta, rounds, mechanism, ()) or 1.0)
+    noise = 1 / math.sqrt(math.log1p(1 / (sampling * alone) ** 2)) if sampling < 1 else alone
+    factor = 1.01
+    if enough(noise):
+        while enough(noise / factor):
+            noise, factor = noise / factor, factor**2
+        return _least(enough, noise / factor, noise)
+    for _ in range(12):  # 1.01^4096 is beyond any noise that helps
+        few, noise, factor = noise, noise * factor, factor**2
+        if enough(noise):
+            return _least(enough, few, noise)
+    return None
 
 
 def _by_formula(
@@ -364,7 +565,7 @@ def _by_formula(
 
     It is exact, to rounding, unless there are pure releases of several sizes.
     """
-    used, pure = _split(spent)
+    used, pure, _ = _split(spent)
     nothing = np.zeros(1), np.ones(1)
     before = functools.reduce(_added, (_lossy(*one) for one in pure), nothing)
 

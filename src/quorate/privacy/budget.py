@@ -15,6 +15,9 @@ from quorate.client_names import ByClient, ClientName, by_position, closest
 # how far one record moves a sum of vectors of length 1
 ADJACENCY = {"add-remove": 1.0, "replace": 2.0}
 
+# who is to learn no more than (epsilon, delta)
+VIEWS = ("answers", "sum")
+
 LARGEST = 1e4  # epsilon
 MOST = 2**53  # rows; doubles cannot count further
 
@@ -95,6 +98,13 @@ class Budget:
     book : the privacy ledger file, in which all runs on these data write what they spend before
         they touch the data; a relative path starts at the working directory. With None the
         guarantee holds for each run by itself, and several runs add up
+    view : for whom the guarantee holds. "answers": whoever sees every answer of every client, also
+        the server; each client adds the whole noise. "sum": whoever sees the sums over all clients
+        and the models that follow from them, where a secure sum keeps single answers secret; each
+        of N clients adds its share, of variance sigma^2 / (N - ``missing``)
+    missing : of how many clients the noise may be known to the viewer (because they collude with
+        it) or be absent from a sum (because they drop out). Every client sees the models and knows
+        its own noise, so that 0 is a guarantee against outsiders alone
     repeat : what happens without ``book`` where this process has spent on the same rows before:
         "warn" says how much (`RepeatedRunWarning`), "error" refuses a run with which the total
         would exceed epsilon (`BudgetSpentError`). A run by itself takes all of epsilon, so that
@@ -117,6 +127,8 @@ class Budget:
     adjacency: str = "add-remove"
     sizes: ByClient[int] | int | None = None
     book: str | os.PathLike[str] | None = None
+    view: str = "answers"
+    missing: int = 1
     repeat: str = "warn"
     # every owner has a file of their own
     unstated: ClassVar[tuple[str, ...]] = ("book", "repeat")
@@ -146,6 +158,17 @@ class Budget:
             raise ValueError(
                 f"adjacency must be one of {', '.join(ADJACENCY)}, got {self.adjacency!r}."
             )
+        if not isinstance(self.view, str) or self.view not in VIEWS:
+            raise ValueError(
+                f"view must be one of {', '.join(VIEWS)}, got {self.view!r}: it says whether"
+                " the guarantee is for whoever sees each client's answer or only their sums."
+            )
+        if not (_finite(self.missing) and 0 <= self.missing <= MOST and self.missing % 1 == 0):
+            raise ValueError(
+                f"missing must be a whole number >= 0, got {self.missing!r}: of so many clients"
+                " the noise may be known or absent. Give 1, or more where clients may collude."
+            )
+        object.__setattr__(self, "missing", int(self.missing))
         if self.repeat not in ("warn", "error"):
             raise ValueError(f'repeat must be "warn" or "error", got {self.repeat!r}.')
         if self.book is not None and (
@@ -160,6 +183,29 @@ class Budget:
     def spread(self) -> float:
         """How far one record moves a sum of vectors of length 1."""
         return ADJACENCY[self.adjacency]
+
+    @property
+    def other_view(self) -> str:
+        """The view for which the guarantee is not."""
+        return VIEWS[1 - VIEWS.index(self.view)]
+
+    def noised(self, clients: int) -> int:
+        """How many clients' noise hides a record from whoever sees the sums alone.
+
+        In the view "answers" it is at least the client's own.
+
+        Raises
+        ------
+        ValueError
+            where the view is "sum" and none is left
+        """
+        if self.view == "sum" and self.missing >= clients:
+            raise ValueError(
+                f"missing={self.missing} leaves no noise in a sum over {clients} client(s): missing"
+                " must be less than the number of clients. Give a smaller one, more clients, or"
+                ' view="answers", where each client adds the whole noise.'
+            )
+        return max(clients - self.missing, 1)
 
     def sizes_of(self, clients: tuple[ClientName, ...], true: Iterable[int]) -> tuple[int, ...]:
         """The public number of rows of every client: as declared, or else the ``true`` ones."""

@@ -10,12 +10,12 @@ the decision to interrupt it did not depend on its answers; the budget always ho
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from quorate.client_names import ClientName, position
 from quorate.privacy.accounting import Release, accounts, total_epsilon
-from quorate.privacy.budget import Budget
+from quorate.privacy.budget import VIEWS, Budget
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,8 @@ class Ledger:
         ``Book(path).knows(digest)``
     simulated : the noise comes from a seed, which is nobody's secret: there is no guarantee, and
         every total is that of the same run with secure noise
+    other : {client: releases of this run as the budget's other view shows them}, empty where they
+        are not known
 
     Examples
     --------
@@ -56,6 +58,7 @@ class Ledger:
     caveat: str = ""
     book: str = ""
     simulated: bool = False
+    other: Mapping[ClientName, tuple[Release, ...]] = field(default_factory=dict)
 
     @property
     def guarantee(self) -> bool:
@@ -64,26 +67,53 @@ class Ledger:
 
     @property
     def epsilon(self) -> float | None:
-        """The total for every record, the largest of all clients; None with a ``caveat``.
+        """The total for every record in the budget's view, the largest of all clients; None with a
+        ``caveat``.
 
         The clients' records differ, so their totals do not add up.
         """
-        if self.caveat:
+        return self.epsilon_of(self.budget.view)
+
+    def epsilon_of(self, view: str) -> float | None:
+        """The total for whoever has this view, at the budget's delta; None where it is not known.
+
+        "answers" is seeing every answer of every client, "sum" only the sums over all clients and
+        the models, knowing the noise of ``budget.missing`` of the others. Where the budget's view
+        is "answers", the total of "sum" is that of exact arithmetic: answers of clients with
+        different grids have no public unit.
+        """
+        if view not in VIEWS:
+            raise ValueError(f"view must be one of {', '.join(VIEWS)}, got {view!r}.")
+        totals = [] if self.caveat else [self._total(client, view) for client in self.releases]
+        known = [total for total in totals if total is not None]
+        if self.caveat or len(known) < len(totals):
             return None
-        return max((self.spent(client) for client in self.releases), default=0.0)
+        return max(known, default=0.0)
 
     def spent(self, client: ClientName) -> float:
-        """The total epsilon of one client, earlier runs included."""
+        """The total epsilon of one client in the budget's view, earlier runs included."""
         known = [*self.releases]
-        name = known[position(client, known)]
-        return total_epsilon((*self.before.get(name, ()), *self.releases[name]), self.budget.delta)
+        total = self._total(known[position(client, known)], self.budget.view)
+        assert total is not None, "it is known in the budget's view"
+        return total
+
+    def _total(self, client: ClientName, view: str) -> float | None:
+        """The total of a client, called as in ``releases``; None where it is not known."""
+        before, released = self.before.get(client, ()), self.releases[client]
+        if view != self.budget.view:
+            # whoever sees answers knows the sums, and not the other way round
+            if client not in self.other or (before and view == "answers"):
+                return None
+            count = sum(r.count for r in released)  # with what a run gave before it resumed
+            released = tuple(replace(r, count=count) for r in self.other[client])
+        return total_epsilon((*before, *released), self.budget.delta)
 
     def named(self, clients: Iterable[ClientName]) -> Ledger:
         """The same with clients called as the user calls them, whole numbers included."""
         names = {str(name): name for name in clients}
         parts = {
             key: {names.get(str(name), name): value for name, value in getattr(self, key).items()}
-            for key in ("releases", "before", "sizes")
+            for key in ("releases", "before", "sizes", "other")
         }
         return replace(self, **parts)
 
@@ -97,6 +127,7 @@ class Ledger:
                 "rows": self.sizes[client],
                 "answers": sum(r.count for r in releases),
                 "noise": releases[-1].noise if releases else None,
+                "sampling": releases[-1].sampling if releases else None,
             }
             if not self.caveat:
                 delta = self.budget.delta
@@ -104,6 +135,8 @@ class Ledger:
                 epsilon = float(totals.pop("pld") or 0.0)
                 row |= {"epsilon": epsilon, "delta": delta, "before": total_epsilon(before, delta)}
                 row |= totals | {"left": max(self.budget.epsilon - epsilon, 0.0)}
+                other = self.budget.other_view
+                row[f"epsilon_{other}"] = self._total(client, other)
             rows.append(row)
         return rows
 
@@ -118,6 +151,7 @@ class Ledger:
             f" ({self.budget.epsilon:g}, {delta}) allowed; adjacency:"
             f" {WORDS[self.budget.adjacency]}; {self.mechanism}."
         )
+        text += f" {views(self.budget, self.epsilon_of(self.budget.other_view))}"
         public = "sizes as declared"
         if self.budget.sizes is None:
             public = "sizes (their true numbers of rows)"
@@ -128,6 +162,28 @@ class Ledger:
                 f" Caution: delta is above one in the number of rows ({max(self.sizes.values())})."
             )
         return f"{text} Public are the clients' names and {public}, features and classes."
+
+
+def views(budget: Budget, other: float | None) -> str:
+    """For whom the total of a budget holds, and what the ``other`` view's total is."""
+    known = "that of one client" if budget.missing == 1 else f"those of {budget.missing} clients"
+    known = "no client's noise" if not budget.missing else f"no noise but {known}"
+    if budget.view == "answers":
+        text = "It holds for whoever sees every answer of every client."
+        if other is not None:
+            text += (
+                " Whoever sees nothing but the sums over all clients and the models, and knows"
+                f" {known}, would in exact arithmetic see epsilon = {other:.4g}."
+            )
+        return text
+    text = (
+        "It holds for whoever sees nothing but the sums over all clients and the models, and knows"
+        f" {known}, where one who drops out of a sum counts as known: single answers must be"
+        " secret, as in a secure sum."
+    )
+    if other is not None:
+        text += f" Whoever sees every answer sees epsilon = {other:.4g}."
+    return text
 
 
 WORDS = {

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from quorate.privacy.accounting import Release, total_epsilon
-from quorate.privacy.budget import ADJACENCY, Budget, BudgetSpentError
+from quorate.privacy.budget import ADJACENCY, VIEWS, Budget, BudgetSpentError
 from quorate.storage import OWN, Lock, write_whole
 
 Releases = Mapping[str, Sequence[Release]]  # by client
@@ -33,11 +33,13 @@ class Book:
 
     A JSON file ``{"runs": [{"id", "began", "state", "turn", "adjacency", "planned", "least",
     "releases"}], "chain"}``, the last three {client: [[mechanism, noise, count], ...]}, with the
-    mean number of candidates as a fourth entry of a search: all that the run may release, what it
-    may have released before it resumed, and what counts. ``state`` is
+    probability of a row as a fourth entry where rows are sampled, and of a search 1 and the mean
+    number of candidates: all that the run may release, what it may have released before it resumed,
+    and what counts. ``state`` is
     "charged" until the run may answer and "open" until it has ended; ``turn`` counts how often it
-    resumed. A run may have "about", texts by which people know it. The file is written whole and in
-    one step, under a lock. Nobody but its owner may read it, unless the owner lets them.
+    resumed. A run in the view "sum" has that "view" and "missing". A run may have "about", texts by
+    which people know it. The file is written whole and in one step, under a lock. Nobody but its
+    owner may read it, unless the owner lets them.
 
     Every writing adds to the chain a digest of the previous digest and of all runs. The lock file
     holds the number of runs and the digest, and so does a run that can resume, beside its
@@ -48,7 +50,8 @@ class Book:
     Noise is relative to the sensitivity under the run's ``adjacency``. Replacing a record moves a
     sum by at most twice as much as adding or removing one, so noise m under "add-remove" is m / 2
     under "replace", and m under "replace" is 2 m under "add-remove". Runs without an adjacency
-    count as "add-remove", the worse of both.
+    count as "add-remove", the worse of both. What sampling saves is proved under "add-remove", so
+    under "replace" such runs count as if all rows had taken part.
 
     Examples
     --------
@@ -163,6 +166,7 @@ class Book:
             self._affordable(runs, releases, budget, name)
             began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             plan = _plain(releases)
+            sums = {"view": budget.view, "missing": budget.missing}
             run = {
                 "id": name,
                 "began": began,
@@ -173,6 +177,7 @@ class Book:
                 "least": {},
                 "releases": plan,
             }
+            run |= sums if budget.view == "sum" else {}
             self._write([*runs, run | ({"about": {**about}} if about else {})])
         return name
 
@@ -224,6 +229,13 @@ class Book:
                     f'the run was begun with adjacency="{was}", got "{budget.adjacency}": resume'
                     " with the same adjacency, or begin a new run (resume=False), which is"
                     " charged as another."
+                )
+            seen = _view(before)
+            if seen != (budget.view, budget.missing if budget.view == "sum" else 0):
+                raise ValueError(
+                    f'the run was begun with the view "{seen[0]}" and missing={seen[1]}: resume'
+                    " with the same, or begin a new run (resume=False), which is charged as"
+                    " another."
                 )
             self._affordable(runs, planned, budget, name)
             if before["state"] != "charged":
@@ -282,6 +294,7 @@ class Book:
     def _affordable(
         self, runs: list[dict[str, Any]], releases: Releases, budget: Budget, name: str
     ) -> None:
+        self._check_views(runs, tuple(releases), budget, name)
         before = _spent(runs, tuple(releases), name, budget.adjacency)
         for client, planned in releases.items():
             total = total_epsilon((*before[client], *planned), budget.delta)
@@ -290,6 +303,32 @@ class Book:
                     f"this run would bring client {client} to epsilon = {total:.4g} of"
                     f" {budget.epsilon:g} at delta = {budget.delta:g}: refused, nothing was"
                     f" touched. See {self.path.name} for what was spent."
+                )
+
+    def check_view(self, budget: Budget, clients: Sequence[str]) -> None:
+        """Raise where earlier runs of these clients were charged for less than the budget's view.
+
+        Whoever sees answers sees the sums as well, so that a run in the view "answers" counts in
+        full for a budget of the view "sum". A run in the view "sum" says nothing of answers, nor of
+        more missing clients than it was planned for.
+        """
+        self._check_views(self.runs(), clients, budget, "")
+
+    def _check_views(
+        self, runs: list[dict[str, Any]], clients: Sequence[str], budget: Budget, without: str
+    ) -> None:
+        for run in runs:
+            view, missing = _view(run)
+            covered = view == "answers" or (budget.view == "sum" and budget.missing <= missing)
+            spent = any(run["releases"].get(client) for client in clients)
+            if spent and not covered and run["id"] != without:
+                asked = f'the view "{budget.view}"'
+                asked += f" and missing={budget.missing}" if budget.view == "sum" else ""
+                raise ValueError(
+                    f'{self.path.name} has a run charged in the view "sum" with'
+                    f" missing={missing}, and the budget has {asked}, in which its cost is not"
+                    " known. Take the view and missing of that run, or another ledger file: its"
+                    " guarantee is then beside that of this one."
                 )
 
     def _write(self, runs: Sequence[Mapping[str, Any]]) -> None:
@@ -331,11 +370,19 @@ def _link(before: str, runs: Sequence[Mapping[str, Any]]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
+def _view(run: Mapping[str, Any]) -> tuple[str, int]:
+    """The view that a run was charged in, and how many clients' noise may be missing there."""
+    return run.get("view", "answers"), run.get("missing", 0)
+
+
 def _checked(run: Mapping[str, Any]) -> None:
     if not isinstance(run["id"], str) or run["state"] not in STATES:
         raise ValueError(f"run {run['id']!r} in state {run['state']!r}")
     if run.get("adjacency", "replace") not in ADJACENCY:
         raise ValueError(f"run {run['id']!r} of adjacency {run['adjacency']!r}")
+    view, missing = _view(run)
+    if view not in VIEWS or type(missing) is not int or missing < 0:
+        raise ValueError(f"run {run['id']!r} of the view {view!r} and missing {missing!r}")
     for part in ("planned", "least", "releases"):
         _releases(run[part])
 
@@ -376,7 +423,12 @@ def _spent(
         times = ADJACENCY[run.get("adjacency", "add-remove")] / ADJACENCY[adjacency]
         for client, released in _releases(run["releases"]).items():
             if client in spent and run["id"] != without:
-                spent[client] += tuple(replace(r, noise=times * r.noise) for r in released)
+                spent[client] += tuple(
+                    replace(r, noise=times * r.noise)
+                    if adjacency == "add-remove"
+                    else r.replacing(times)
+                    for r in released
+                )
     return spent
 
 

@@ -77,6 +77,7 @@ class Smooth(Parameters):
 
     smooth: ClassVar[bool] = True
     pieces: tuple[tuple[float, float], ...] | None = None
+    steepest_curvature: ClassVar[float] = 1.0  # the largest second derivative
 
 
 class MarginLoss(Smooth):
@@ -169,6 +170,7 @@ class Logistic(MarginLoss):
     """
 
     lipschitz = 1.0
+    steepest_curvature = 0.25
     floor = (1.0, 0.0)
     rank_kernel = Kernel(LOGISTIC)
 
@@ -200,6 +202,7 @@ class Exponential(MarginLoss):
     """
 
     lipschitz = math.inf
+    steepest_curvature = math.inf
     floor = (1.0, 0.0)
     rank_kernel = Kernel(EXPONENTIAL)
 

@@ -269,6 +269,73 @@ class Bounds(Parameters):
 
 
 @dataclass(frozen=True)
+class Ball(Parameters):
+    """0 where ||w - centre||_2 <= radius, inf elsewhere: all models at most so long.
+
+    Methods that need h as linear inequalities (``InteriorPoint``, the bundle), or entry by entry,
+    do not take it.
+
+    Parameters
+    ----------
+    radius : > 0
+    centre : a number for every coefficient, or (d,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> qr.Ball(1.0).prox(np.array([3.0, 4.0]), 1.0).round(12).tolist()
+    [0.6, 0.8]
+    """
+
+    radius: float
+    centre: Any = 0.0
+    weak_convexity = 0.0
+    strong_convexity = 0.0
+
+    def __post_init__(self) -> None:
+        remedy = "For no regulariser use Zero()."
+        _at_least("radius", self.radius, 0, remedy, strict=True)
+        centre = np.asarray(self.centre, dtype=float)
+        if centre.ndim > 1 or not np.isfinite(centre).all():
+            raise ValueError(
+                f"centre must be a finite number, or one for each coefficient, got {self.centre}."
+            )
+
+    def value(self, w: Array) -> float:
+        return 0.0 if self._length(w) <= self.radius else math.inf
+
+    def prox(self, v: Array, step: float | Array) -> Array:
+        if np.ptp(step):
+            raise ValueError(
+                "Ball.prox takes one step for all entries: the closed form holds for equal steps"
+                " only."
+            )
+        length = self._length(v)
+        if length <= self.radius:
+            return v.copy()
+        share = self.radius / length
+        while True:
+            near = self.centre + share * (v - self.centre)
+            # rounding may leave it outside; the centre's own digits count too
+            if self._length(near) <= self.radius or not share > 0:
+                return near
+            share *= 1 - 2.0**-52 * max(1.0, np.abs(self.centre).max() / self.radius)
+
+    def conjugate(self, v: Array) -> float:
+        return self.radius * float(np.linalg.norm(v)) + float((v * self.centre).sum())
+
+    def domain_radius(self, level: float, size: int) -> float:
+        if level < 0:
+            return 0.0
+        return self.radius + float(np.linalg.norm(np.broadcast_to(self.centre, size)))
+
+    def _length(self, w: Array) -> float:
+        """||w - centre||_2."""
+        return float(np.linalg.norm(w - self.centre))
+
+
+@dataclass(frozen=True)
 class GroupL2(Parameters):
     """strength sum_g sqrt(size of g) ||w_g||_2, the group lasso: whole groups of coefficients are
     zero together.

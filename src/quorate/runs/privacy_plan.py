@@ -26,7 +26,7 @@ from quorate.algorithms.federated.private_admm.private_method import PrivateMeth
 from quorate.arrays import Array
 from quorate.config.config import Config
 from quorate.config.privacy import PrivacySection
-from quorate.privacy.accounting import Release, accounts, noise_for, total_epsilon
+from quorate.privacy.accounting import Release, accounts, total_epsilon
 from quorate.privacy.budget import Budget, BudgetSpentError
 from quorate.privacy.ledger_file import Book
 from quorate.problem.problem import Problem
@@ -62,6 +62,7 @@ class Plan:
     public : who takes part, rows as public, features
     algorithm, noise : the method, and its noise as planned
     scale : (N,) the scale of each client's noise, in the units of its share of the gradient
+    other : total epsilon of whoever has the other view than the budget's; None where not known
     accounts : total epsilon at delta when the run has ended, by accountant, earlier runs and the
         curve included
     before : total epsilon that is spent before this model, the curve included
@@ -74,6 +75,7 @@ class Plan:
     noise: Mechanism
     budget: Budget
     scale: Array
+    other: float | None
     accounts: Mapping[str, float | None]
     before: float
     curve: tuple[tuple[float, float], ...]
@@ -151,14 +153,19 @@ def plan(config: Config, public: Public, book: str | os.PathLike[str] | None = N
     except BudgetSpentError as error:
         more = f" privacy.curve takes {before:.4g} of it." if points else ""
         raise BudgetSpentError(f"{error}{more}") from error
+    rounds, other = algorithm.max_rounds, None
+    seen = algorithm.releases(rounds, view=budget.other_view)
+    if seen and (budget.view == "answers" or not spent):
+        other = total_epsilon((*spent, *seen), budget.delta)
     up, down, _ = next(exchanged(algorithm, problem, public))
     return Plan(
         public=public,
         algorithm=algorithm,
         noise=noise,
         budget=budget,
-        scale=noise.multiplier * np.asarray(noise.sensitivity),
-        accounts=accounts((*spent, *algorithm.releases(algorithm.max_rounds)), budget.delta),
+        scale=noise.scale,
+        other=other,
+        accounts=accounts((*spent, *algorithm.releases(rounds)), budget.delta),
         before=before,
         curve=tuple(points),
         up=up,
@@ -198,11 +205,11 @@ def _before(budget: Budget, clients: tuple[str, ...], algorithm: PrivateMethod) 
     if budget.book is None:
         return ()
 
-    def noise(spent: Releases) -> float:
-        return noise_for(budget, algorithm.max_rounds, algorithm.mechanism, spent)
-
+    Book(budget.book).check_view(budget, clients)
     by_client = Book(budget.book).spent(clients, adjacency=budget.adjacency)
-    return max({*by_client.values()}, key=noise, default=())
+    return max(
+        {*by_client.values()}, key=lambda spent: algorithm.noise_for(budget, spent), default=()
+    )
 
 
 def _curve(
@@ -214,9 +221,7 @@ def _curve(
         if privacy.rehearsal:
             points.append((epsilon, epsilon))
             continue
-        alone = replace(budget, epsilon=epsilon, book=None)
-        noise = noise_for(alone, algorithm.max_rounds, algorithm.mechanism)
-        spent = (*spent, Release(algorithm.mechanism, noise, algorithm.max_rounds))
+        spent = (*spent, algorithm.alone(replace(budget, epsilon=epsilon, book=None)))
         points.append((epsilon, total_epsilon(spent, budget.delta)))
     return points, spent
 

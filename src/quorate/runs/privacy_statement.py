@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from quorate.config.config import Config
-from quorate.privacy.ledger import WORDS
+from quorate.privacy.ledger import WORDS, views
 from quorate.runs.privacy_plan import Plan, privacy_of
 
 REHEARSAL = (
@@ -18,9 +18,11 @@ TOTALS = {"gaussian": "closed form", "rdp": "rdp", "basic": "basic composition"}
 
 def protects(config: Config) -> str:
     """Who is protected from what."""
+    privacy = privacy_of(config)
+    seen = "all that travels" if privacy.view == "answers" else "the sums over all clients"
     return (
         "Protected is every single row that is trained on"
-        f" ({WORDS[privacy_of(config).adjacency]}): whoever sees all that travels learns almost the"
+        f" ({WORDS[privacy.adjacency]}): whoever sees {seen} learns almost the"
         " same whether or not the row is as it is. Somebody with several rows is protected less, by"
         " the sum over them; rows of one person at several clients add up as well."
     )
@@ -104,13 +106,16 @@ def _noise(plan: Plan) -> list[str]:
     clip += f", of rows shortened to {noise.bound:.4g}" if math.isfinite(noise.bound) else ""
     norm = "l1" if algorithm.mechanism == "laplace" else "l2"
     sizes = zip(public.clients, public.sizes, plan.scale, strict=True)
+    sample = ""
+    if noise.sampling < 1:
+        sample = f", in which every row takes part with probability {noise.sampling:g}"
     return [
         f"rows, as public: {sum(public.sizes):,} of {public.n_clients} clients;"
         f" {public.n_features} features",
-        f"rounds: {algorithm.max_rounds}, each with one noisy answer of every client",
+        f"rounds: {algorithm.max_rounds}, each with one noisy answer of every client{sample}",
         f"gradients of rows: {clip} ({norm} norm)",
         f"noise: {algorithm.mechanism} ({noise.source}), {noise.multiplier:.4g} times the"
-        " sensitivity",
+        f" sensitivity{' in the sum of all clients' * (noise.missing is not None)}",
         *(f"  {name}: {n:,} rows, scale {scale:.4g}" for name, n, scale in sizes),
     ]
 
@@ -125,6 +130,7 @@ def _spent(plan: Plan, rehearsal: bool) -> list[str]:
         f"total epsilon at delta = {budget.delta:g}: {totals['pld']:.4g} of {budget.epsilon:g}"
         f" (pld, which counts; {', '.join(others)}); {budget.adjacency}"
     ]
+    lines.append(views(budget, plan.other))
     if plan.before:
         lines.append(
             f"of it spent before this model: {plan.before:.4g}, by earlier runs and by the curve"

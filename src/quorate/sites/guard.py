@@ -8,13 +8,15 @@ algorithm when a run begins. Every message of a run is held against the rules of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import numpy as np
 
 from quorate.arrays import Block
+from quorate.engines.secure_summed import Sealed, Work, asked_of, hidden_in
 from quorate.engines.wire import Envelope
 from quorate.problem.constraints.coupled import Shared
 from quorate.problem.constraints.group_means import MOST_GROUPS, Group, OnRows
@@ -22,7 +24,8 @@ from quorate.problem.metadata import Introduced
 from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
 from quorate.problem.risks.ranks import by_rank
-from quorate.sites.audit import AuditError, AuditLog, contents
+from quorate.rounds import CodecError
+from quorate.sites.audit import AuditError, AuditLog, Content, contents
 from quorate.sites.policy import FILE, Policy, Proposal, Refusal, rows_in_words
 
 # the rules that are judged before any row is read, when a site is asked about its rows, when it
@@ -177,18 +180,38 @@ class Guard:
             return
         body = envelope.body
         inside = getattr(body, "message", getattr(body, "upload", body))
+        kind, fields, masked = _shown(inside)
         with _written():
             self.log.write(
                 way,
                 who,
-                type(inside).__name__,
+                kind,
                 experiment=envelope.experiment,
                 seq=envelope.number,
                 size=size,
-                fields=contents(inside),
+                masked=masked,
+                fields=fields,
                 refusals=refusals,
                 sync=sync,
             )
+
+
+def _shown(message: object) -> tuple[str, dict[str, Content], bool]:
+    """The class of a message, what its fields hold, and whether its sums are masked; of one that a
+    secure sum carries, those of the algorithm's message in it.
+    """
+    with suppress(CodecError, ValueError, TypeError, LookupError, AttributeError):
+        if isinstance(message, Work):
+            asked = asked_of(message)
+            return type(asked).__name__, contents(asked), False
+        if isinstance(message, Sealed) and (hidden := hidden_in(message)) is not None:
+            # whatever is not masked the server reads, whether it needs it or not
+            clear = {
+                name: held._replace(how="each") for name, held in contents(hidden.clear).items()
+            }
+            sums = {name: Content(math.prod(shape), 0, "sum") for name, _, shape in hidden.fields}
+            return type(hidden.clear).__name__, clear | sums, True
+    return type(message).__name__, contents(message), False
 
 
 def averaged(problem: Problem, block: Block) -> Iterator[tuple[str, int]]:

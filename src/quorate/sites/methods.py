@@ -5,14 +5,17 @@ from __future__ import annotations
 from quorate.algorithms.federated.private_admm.mechanism import Mechanism
 from quorate.certificates.certify import ROUNDS
 from quorate.codec import CodecError
+from quorate.engines.secure_summed import SecureSummed
 from quorate.names import NAMED, of_place
+from quorate.privacy.secure_sum.option import SecureSum
 from quorate.rounds import Algorithm
 from quorate.sites.judging import Judging
 from quorate.statements import stated, statement_bytes
 
-# beside the public ones: the rounds of certificates and of judging, and the plan of a private
-# method (which is public, and which a site computes again before it goes by it)
-ALLOWED = (*ROUNDS, Judging, Mechanism)
+# beside the public ones: the rounds of certificates and of judging, the plan of a private method
+# (which is public, and which a site computes again before it goes by it), and what carries any of
+# them with secure sums
+ALLOWED = (*ROUNDS, Judging, Mechanism, SecureSummed, SecureSum)
 
 # A process that begins in the middle of a run, as every one of Flower's does, is asked with a
 # message and finds a memory whose classes nothing else has imported.

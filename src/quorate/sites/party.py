@@ -23,6 +23,7 @@ from quorate.algorithms.alternatives import check_requirements
 from quorate.algorithms.method import Method
 from quorate.arrays import Block, stream
 from quorate.codec import FIELDS, home
+from quorate.engines.secure_summed import PROTOCOL, SecureSummed, asked_in, carried_by
 from quorate.engines.software import package_digest
 from quorate.engines.wire import (
     DAMAGED,
@@ -69,7 +70,7 @@ from quorate.sites.privacy_ledger import PrivateRun, SiteLedger, without_keys
 from quorate.sites.rows import OwnRows, Roles, Source, columns_of, of_site
 from quorate.sites.signatures import Sign, asked, signed, signer
 from quorate.sites.site_file import WatchedSite, secret_of
-from quorate.solution.configure import setting_of
+from quorate.solution.configure import needs_secure_sum, setting_of
 from quorate.statements import digest, stated
 from quorate.storage import OWN, Lock, make_folder, read_in_turns, write_in_turns, write_whole
 
@@ -275,7 +276,9 @@ class Party:
     def _answer(self, sender: str, experiment: str, body: object) -> object:
         """The body of the answer."""
         if isinstance(body, Step):
-            self.guard.judge_message(type(body.message).__name__)
+            asked = asked_in(body.message)
+            if not isinstance(asked, PROTOCOL):  # a secure sum's own ask for nothing of the rows
+                self.guard.judge_message(type(asked).__name__)
         try:
             if isinstance(body, Introduce):
                 return self._introduced(sender, body)
@@ -525,7 +528,7 @@ class Party:
                 state = replace(state, memory=settled(memory))
             run = new = LocalRun(state, algorithm)
             charged = self._charged(known, experiment, run)
-            self.ledger.begin(algorithm, charged, lambda: self._keep(experiment, new))
+            self.ledger.begin(carried_by(algorithm), charged, lambda: self._keep(experiment, new))
         elif (run.state.method.tobytes(), run.state.seed) != (ask.method.tobytes(), ask.seed):
             raise ValueError(f"the run {ask.run!r:.40} was begun with another algorithm or seed.")
         return RunStarted(ask.run, run.state.turn)
@@ -534,7 +537,15 @@ class Party:
         """The algorithm of a statement with the site's problem, where the policy allows it and it
         takes the problem.
         """
-        algorithm = method_of(method.tobytes())
+        summed = method_of(method.tobytes())
+        algorithm = carried_by(summed)
+        simulated = isinstance(summed, SecureSummed) and summed.option.keys != "secure"
+        if simulated and self.guard.policy is not None:
+            raise _refusal(
+                "secure_sum",
+                "masks from the seed can be taken away by whoever has it: ask for"
+                ' SecureSum(keys="secure").',
+            )
         if isinstance(algorithm, Method):
             name = short_name("algorithm", algorithm) or home(type(algorithm))
             messages = [kind.__name__ for kind in algorithm.on_client]
@@ -545,8 +556,13 @@ class Party:
             raise ValueError("a certificate is computed from the rows exactly, without noise.")
         elif algorithm.held_out:
             self.guard.judge(known.judging, OF_ROWS)
+        if needs_secure_sum(known.problem):
+            raise ValueError(
+                'the budget has the view "sum", and this site answers without a secure sum: its'
+                ' noise would hide too little. Ask for view="answers".'
+            )
         self.ledger.check_noise(algorithm, known.problem)
-        return algorithm.at_client(known.problem, known.metadata)
+        return summed.at_client(known.problem, known.metadata)
 
     def _stepped(self, sender: str, experiment: str, ask: Step) -> Stepped | Lost:
         known = self._agreement(sender, experiment)
@@ -563,9 +579,9 @@ class Party:
         # a run may end while this site's last answer is on its way
         if ask.turn != state.turn and not (conclusion and ask.turn == state.turn - 1):
             return Lost(ask.run, state.turn)
-        self.ledger.check_answer(run.algorithm, self._charged(known, experiment, run))
-        if isinstance(ask.message, JudgeRows):
-            self._check_judgement(known, ask.message, mark)
+        self.ledger.check_answer(carried_by(run.algorithm), self._charged(known, experiment, run))
+        if isinstance(asked := asked_in(ask.message), JudgeRows):
+            self._check_judgement(known, asked, mark)
         step = run.algorithm.on_client[type(ask.message)]
         memory, upload = step(
             state.memory if ask.turn == state.turn else state.before,

@@ -17,12 +17,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
 from quorate.algorithms.federated.private_admm.noisy_gradient import NoiseKeys
 from quorate.algorithms.federated.private_admm.private_method import PrivateMethod
 from quorate.engines.client_part import without_key
+from quorate.engines.secure_summed import SecureSummed, opens_no_more
 from quorate.privacy.accounting import MECHANISMS, Release, noise_for, total_epsilon
 from quorate.privacy.budget import LARGEST, Budget, BudgetSpentError
 from quorate.privacy.ledger_file import Book
@@ -177,7 +179,11 @@ class SiteLedger:
         releases = algorithm.releases(algorithm.max_rounds)
         budget = algorithm.problem and algorithm.problem.privacy
         assert budget is not None, "an algorithm without a budget has no releases"
-        limit = self._limit(budget) or Budget(LARGEST, budget.delta, budget.adjacency)
+        limit = self._limit(budget) or replace(budget, epsilon=LARGEST, sizes=None, book=None)
+        try:
+            book.check_view(limit, (self.site,))
+        except ValueError as error:
+            raise _refusal(f"{error}") from None
         spent = self._spent(budget.adjacency)
         total = total_epsilon((*spent, *releases), limit.delta)
         try:
@@ -200,7 +206,8 @@ class SiteLedger:
         if policy is None or policy.maximum_epsilon is None:
             return None
         delta = budget.delta if policy.maximum_delta is None else policy.maximum_delta
-        return Budget(min(policy.maximum_epsilon, LARGEST), delta, budget.adjacency)
+        most = min(policy.maximum_epsilon, LARGEST)
+        return replace(budget, epsilon=most, delta=delta, sizes=None, book=None)
 
     def _spent(self, adjacency: str) -> tuple[Release, ...]:
         return self._trusted().spent((self.site,), adjacency=adjacency)[self.site]
@@ -249,6 +256,13 @@ def without_keys(algorithm: Algorithm, *memories: Any) -> list[Any]:
     """The memories of a run, without the keys of its noise once all its answers are given: none
     needs them any more.
     """
+    if isinstance(algorithm, SecureSummed):
+        last, inner = memories[0], algorithm.inner
+        bare = without_keys(inner, *(None if m is None else m.own for m in memories))
+        kept = [m and replace(m, own=own) for m, own in zip(memories, bare, strict=True)]
+        # the last answers are opened: the keys of its masks are no longer needed either
+        over = bare[0] is not last.own and opens_no_more(last)
+        return [m and without_key(m) for m in kept] if over else kept
     last = memories[0]
     rounds = algorithm.max_rounds if isinstance(algorithm, PrivateMethod) else 0
     if not isinstance(last, NoiseKeys) or (last.answered < rounds).any():

@@ -143,6 +143,7 @@ def job_of_config(config: Config, experiment: str, engine: str) -> dict[str, str
         roles_of(config),
         patience=PATIENCE[engine.partition("-")[0]],
         compare_with=config.report.compare_with,
+        secure_sum=bool(config.engine.get("secure_sum")),
         seed=config.seed,
         **settings,
     )

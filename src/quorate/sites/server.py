@@ -79,6 +79,7 @@ def job_of(
     roles: Roles | None = None,
     patience: float = 600.0,
     compare_with: Sequence[str] = (),
+    secure_sum: bool = False,
     **settings: float,
 ) -> dict[str, str]:
     """The job that an engine carries.
@@ -90,6 +91,8 @@ def job_of(
     roles : what the columns of the sites' tables are for
     patience : seconds that the server waits for a site
     compare_with : baselines that are trained as well, by name, such as "erm"
+    secure_sum : whether the server learns sums alone, as of ``InProcess``; what the sites sign of a
+        certificate is then masked, and not kept
     settings : of ``solve``: tol, atol, max_rounds, seed
     """
     if odd := sorted({*settings} - {*SETTINGS}):
@@ -106,6 +109,7 @@ def job_of(
         "roles": "" if roles is None else roles.text(),
         "compare_with": " ".join(compare_with),
         "settings": json.dumps({"patience": patience, **settings}, sort_keys=True),
+        **({"secure_sum": "yes"} if secure_sum else {}),
     }
 
 
@@ -139,6 +143,7 @@ class _Serving:
         algorithm = job["algorithm"]
         self.algorithm = stated(_bytes(algorithm), Method) if algorithm else None
         self.baselines = job.get("compare_with", "").split()
+        self.secure_sum = bool(job.get("secure_sum"))
 
     def run(self) -> None:
         """Train the models, judge them, and write the result."""
@@ -172,7 +177,7 @@ class _Serving:
             return none, ()
         models = {name: solution.w for name, solution in solutions.items()}
         try:
-            engine = Network(main.session, stalls=False)
+            engine = Network(main.session, stalls=False, secure_sum=self.secure_sum)
             return judge_at_sites(main.problem, main.metadata, models, engine), ()
         except (RefusedError, ClientError, ValueError) as error:  # the models stand all the same
             return none, (f"No model was judged on held-out rows: {error}",)
@@ -203,12 +208,13 @@ class _Serving:
         if (self.folder / file).exists():
             return load(self.folder / file)
         state = self.folder / f"{Path(file).stem}.checkpoint"
+        carried = {"checkpoint": state, "secure_sum": self.secure_sum}
         solved = partial(
             solve,
             agreement.problem,
             agreement.metadata,
             algorithm=algorithm,
-            engine=Network(agreement.session, stalls=False, checkpoint=state),
+            engine=Network(agreement.session, stalls=False, **carried),
             watch=[self._watch(name)],
             **self.settings,
         )
@@ -218,7 +224,8 @@ class _Serving:
             if agreement.problem.privacy is not None:
                 raise
             solution = solved()
-        if signed is not None and signed.signers and solution.certificate is not None:
+        kept = signed is not None and signed.signers and not self.secure_sum
+        if kept and signed is not None and solution.certificate is not None:
             write_whole(self.folder / SIGNED, signed.file(), OWN)
         solution.save(self.folder / file)
         return solution

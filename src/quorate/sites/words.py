@@ -15,6 +15,9 @@ from quorate.text import printable
 
 # What the fields of answers hold; those of one class, as "Class.field", come first.
 ANSWERS: dict[str, str] = {
+    "Bent.counts": "squared residuals and number of shortened rows, with noise",
+    "Bent.gradient": "gradient with noise",
+    "Bent.matrix": "curvature matrix with noise",
     "Blurred.gradient": "gradient with noise",
     "Certified.features": "transport cost spent on features",
     "Concluded.changes": "last change of the multipliers",
@@ -37,6 +40,7 @@ ANSWERS: dict[str, str] = {
     "Perturbed.gap": "distance of the noised model from the server's",
     "Perturbed.noise": "expected size of the noise, which is public",
     "Perturbed.shifted": "noised model",
+    "Sealed.parcel": "keys, or shares of keys that no one site can open",
     "Settled.change": "change of the multipliers",
     "Settled.gradient": "largest entry of the gradient",
     "Settled.steep": "squared lengths of the constraints' gradients",

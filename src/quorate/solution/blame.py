@@ -28,7 +28,7 @@ from quorate.problem.constraints.coupled import Coupled
 from quorate.problem.losses import Logistic
 from quorate.problem.predictors.affine import is_affine
 from quorate.problem.problem import Problem
-from quorate.problem.regularisers import L1, L2, Bounds, Zero
+from quorate.problem.regularisers import L1, L2, Ball, Bounds, Zero
 from quorate.problem.risks.mean import Mean, Sum
 from quorate.problem.risks.ranks import by_rank
 from quorate.problem.risks.superquantile import Superquantile
@@ -542,7 +542,8 @@ def _of_regulariser(problem: Problem) -> Iterator[Cause]:
 
         yield Cause("strength", float(strength), harmless, at, words=words, do=do, below=below)
     elif strength is None:
-        words = f"under the {'bounds' if isinstance(regulariser, Bounds) else 'regulariser'} {name}"
+        sets = {Bounds: "bounds", Ball: "ball"}
+        words = f"under the {sets.get(type(regulariser), 'regulariser')} {name}"
         yield Cause("regulariser", repr(regulariser), harmless, words=words, do="Regularise less.")
 
 

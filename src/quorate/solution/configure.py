@@ -16,6 +16,7 @@ from quorate.algorithms.requirements import Setting
 from quorate.arrays import Array, is_number
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine
+from quorate.engines.network import Network
 from quorate.problem.metadata import Metadata
 from quorate.problem.problem import Problem
 
@@ -23,6 +24,13 @@ from quorate.problem.problem import Problem
 def setting_of(fed: Federation | Metadata, engine: Engine | None = None) -> Setting:
     """What algorithms may know of the data and the engine before they run."""
     return Setting(fed.n_clients, fed.alike, bool(getattr(engine, "asynchronous", False)))
+
+
+def needs_secure_sum(problem: Problem) -> bool:
+    """Whether the guarantee of a problem is for whoever sees the clients' sums alone, so that their
+    single answers must be secret.
+    """
+    return problem.privacy is not None and problem.privacy.view == "sum"
 
 
 def configure(
@@ -56,8 +64,20 @@ def configure(
         checked = _checked_start(settings["start"], problem.predictor.dimension(fed.n_features))
         overrides |= {"start": checked} if start is not None else {}
     check_requirements(algorithm, problem, setting_of(fed, engine))
+    if needs_secure_sum(problem):
+        _check_secret(engine)
     algorithm.check_problem(problem, fed)
     return replace(algorithm, problem=problem, **overrides)  # type: ignore[type-var]
+
+
+def _check_secret(engine: Engine | None) -> None:
+    """Raise where the server of this engine sees single answers. In one process there is none."""
+    if isinstance(engine, Network) and getattr(engine, "secure_sum", None) is None:
+        raise ValueError(
+            f'Budget(view="sum") needs sums in which single answers are secret, and the server of'
+            f" {type(engine).__name__} sees each: give the engine a secure sum, or take"
+            ' view="answers".'
+        )
 
 
 def _check_method(algorithm: object) -> None:

@@ -12,6 +12,7 @@ from quorate.algorithms.federated.async_dro.async_dro import AsyncDRO
 from quorate.algorithms.federated.bundle import Bundle
 from quorate.algorithms.federated.interior_point.interior_point import InteriorPoint
 from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
+from quorate.algorithms.federated.private_sgd import PrivateSGD
 from quorate.algorithms.federated.proximal_al.proximal_al import ProximalAL
 from quorate.algorithms.method import Method
 from quorate.algorithms.pooled.rank.rank_admm import RankADMM
@@ -58,13 +59,14 @@ def choose(problem: Problem, setting: Setting, dimension: int = 1) -> Method:
 def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Method]:
     """The algorithms that prove most, or come to the end soonest, on problems of a kind.
 
-    ``PrivateADMM`` keeps a privacy budget. With constraints it is ``InteriorPoint`` up to 500
-    coefficients and ``ProximalAL`` beyond. ``RankADMM`` is for the rows of one client. ``AsyncDRO``
-    comes first where nothing can be proved, or answers come at different times; ``Bundle`` proves a
-    gap for convex problems, and ``MultiplierMethod`` takes smooth ones with any convex regulariser.
+    ``PrivateADMM`` keeps a privacy budget, ``PrivateSGD`` one of the view "sum". With constraints
+    it is ``InteriorPoint`` up to 500 coefficients and ``ProximalAL`` beyond. ``RankADMM`` is for
+    the rows of one client. ``AsyncDRO`` comes first where nothing can be proved, or answers come at
+    different times; ``Bundle`` proves a gap for convex problems, and ``MultiplierMethod`` takes
+    smooth ones with any convex regulariser.
     """
     if problem.privacy is not None:
-        yield PrivateADMM()
+        yield PrivateSGD() if problem.privacy.view == "sum" else PrivateADMM()
         return
     if only_constrained(problem):
         methods: list[Method] = [InteriorPoint(), ProximalAL()]

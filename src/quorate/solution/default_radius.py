@@ -121,6 +121,11 @@ def settled(problem: Problem, fed: Federation | Metadata) -> Problem:
         raise ValueError(
             "radius='auto' is read off the rows, which are at their owners: state a number."
         )
+    if problem.privacy is not None:
+        raise ValueError(
+            "radius='auto' is read off the rows, and would tell about them without being charged:"
+            " state a number."
+        )
     radius = default_radius(problem, fed)
     return replace(problem, over_samples=replace(ball, radius=radius))
 

@@ -12,6 +12,7 @@ from quorate.certificates.certificate import Certificate
 from quorate.codec import encode
 from quorate.engines.event_log import Log
 from quorate.privacy.ledger import Ledger
+from quorate.privacy.moments import Moments
 from quorate.problem.calibration import Sigmoid
 from quorate.problem.lower_bounds import Duals
 from quorate.problem.multipliers import Multipliers
@@ -35,6 +36,7 @@ KINDS: dict[str, tuple[type, ...]] = {
     "calibration": (Sigmoid, type(None)),
     "inputs": (Inputs,),
     "trivial": (Triviality, type(None)),
+    "moments": (Moments, type(None)),
     "duals": (Duals, Multipliers, type(None)),
     "log": (Log, type(None)),
     "copies": (np.ndarray, type(None)),

@@ -47,7 +47,7 @@ from quorate.data.federation import Federation
 from quorate.engines.checkpoint import CheckpointError
 from quorate.engines.engine import Engine, Run, Watch
 from quorate.privacy import odometer
-from quorate.privacy.accounting import Release, noise_for
+from quorate.privacy.accounting import Release
 from quorate.privacy.budget import Budget
 from quorate.privacy.ledger import Ledger
 from quorate.privacy.ledger_file import Book, new_name
@@ -215,12 +215,16 @@ class Charge:
             self.file.restore_run(self.old)  # it failed before anything ran
         else:
             self._settle(
-                {name: self.algorithm.releases(self._most(name)) for name in self.fed.names}
+                {
+                    name: self.algorithm.releases(self._most(name), place)
+                    for place, name in enumerate(self.fed.names)
+                }
             )
 
     def _most(self, client: str) -> int:
         """The rounds that a client may have answered in a run that failed."""
-        known = 0 if self.old is None else sum(n for *_, n in self.old["releases"].get(client, ()))
+        entries = () if self.old is None else self.old["releases"].get(client, ())
+        known = sum(Release.of_entry(*entry).count for entry in entries)
         answered = max(known, self.rounds + 1) if self.rounds else known + 1
         return min(answered, self.algorithm.max_rounds)
 
@@ -296,8 +300,8 @@ def charged(plan: Plan, resume: bool) -> Free | Charge:
         charge.old, charge.begun = file.reopen_run(number, budget), file.state(number) != "charged"
     else:
         ways = {*file.spent(fed.names, adjacency=budget.adjacency).values()}
-        rounds, mechanism = algorithm.max_rounds, algorithm.mechanism
-        most = max(ways, key=lambda way: noise_for(budget, rounds, mechanism, way))
+        needed = algorithm.noise_for
+        most = max(ways, key=lambda way: needed(budget, way))
         algorithm = _bound(algorithm.planned(problem, fed, most), engine)
         charge.number, charge.begun = _opened(algorithm, fed, file, budget, note), note is None
     charge.before = file.spent(fed.names, charge.number, budget.adjacency)
@@ -332,7 +336,8 @@ def _opened(
         note.old = note.read() if note.path.exists() else None
         note.write(number)
     try:
-        releases = {c: algorithm.releases(algorithm.max_rounds) for c in fed.names}
+        rounds = algorithm.max_rounds
+        releases = {c: algorithm.releases(rounds, p) for p, c in enumerate(fed.names)}
         return file.open_run(releases, budget, number, "open" if note is None else "charged")
     except Exception:
         if note is not None:
@@ -399,18 +404,25 @@ def _as_begun(
     """
     algorithm = algorithm.planned(problem, fed)
     planned = file.planned(number)
-    plan = next(iter(planned.values()), ())
-    if len(plan) != 1 or set(planned) != set(fed.names):
+    plans = planned.values()
+    if not plans or any(len(plan) != 1 for plan in plans) or set(planned) != set(fed.names):
         raise CheckpointError(
             "the run in the ledger file is one of other clients. Resume with what it was begun"
             " with."
         )
-    was, now = plan[0], algorithm.releases(algorithm.max_rounds)[0]
-    if (was.mechanism, was.count) != (now.mechanism, now.count):
+    # in the view "sum" the client whose records count most has the noise that was planned
+    was = min((plan[0] for plan in plans), key=lambda release: release.noise)
+    now = algorithm.releases(algorithm.max_rounds)[0]
+    begun, resumed = (f"{r.count} rounds of {r.mechanism} noise" for r in (was, now))
+    if was.sampling != now.sampling:
+        begun, resumed = (
+            f"{begun} and sampling = {was.sampling}",
+            f"{resumed} and sampling = {now.sampling}",
+        )
+    if begun != resumed:
         raise CheckpointError(
-            f"the run was begun with {was.count} rounds of {was.mechanism} noise, got {now.count}"
-            f" of {now.mechanism} noise: resume with what it was begun with, or begin a"
-            " new run (resume=False), which is charged as another."
+            f"the run was begun with {begun}, got {resumed}: resume with what it was begun with, or"
+            " begin a new run (resume=False), which is charged as another."
         )
     assert algorithm.plan is not None
     return replace(algorithm, plan=replace(algorithm.plan, multiplier=was.noise))

@@ -14,7 +14,10 @@ from quorate.solution.outcome import budget_used
 # columns of the history that follow from public numbers and noisy answers
 HISTORY = ("round", "rho", "step", "gap", "noise", "bytes_up", "bytes_down")
 # of private rounds, and their directions
-MESSAGES = {"Perturb": "down", "Perturbed": "up", "Blur": "down", "Blurred": "up"}
+MESSAGES = {
+    **{"Perturb": "down", "Perturbed": "up", "Blur": "down", "Blurred": "up"},
+    **{"Bend": "down", "Bent": "up"},
+}
 # what a solution has and its public part has not, and where it comes from
 WITHHELD = {
     "duals": "they are computed from the rows without noise",

@@ -18,6 +18,7 @@ from quorate.certificates.certificate import Certificate
 from quorate.data.federation import Federation
 from quorate.engines.event_log import Log
 from quorate.privacy.ledger import Ledger
+from quorate.privacy.moments import Moments
 from quorate.problem.calibration import Sigmoid
 from quorate.problem.lower_bounds import Duals
 from quorate.problem.multipliers import Multipliers
@@ -85,6 +86,7 @@ class Solution:
         the owners alone
     log : of an asynchronous engine, who answered when; ``Replay(log)`` repeats the run
     inputs : names of features and classes, and how a table becomes features
+    moments : of a private run for inference, what `private_intervals` are computed from
 
     Examples
     --------
@@ -120,6 +122,7 @@ class Solution:
     calibration: Sigmoid | None = None
     inputs: Inputs = field(default_factory=lambda: Inputs(()))
     trivial: Triviality | None = None
+    moments: Moments | None = None
 
     # ------------------------------------------------------------------------------- predictions
 
@@ -303,6 +306,7 @@ class Solution:
             messages=public_messages(self.messages),
             ledger=replace(self.ledger, budget=budget),
             inputs=self.inputs,
+            moments=self.moments,
             **BLANK,
         )
 

@@ -276,6 +276,7 @@ def conclude(finished: Finished) -> Solution:
         log=run.log,
         calibration=calibrated(problem, data, answer.w) if isinstance(data, Federation) else None,
         inputs=Inputs.of(problem.loss, data),
+        moments=answer.moments,
     )
 
 
@@ -304,6 +305,7 @@ def _without_certificate(finished: Finished, answer: Answer) -> Solution:
         state=run.state,
         log=run.log,
         inputs=Inputs.of(plan.problem.loss, plan.data),
+        moments=answer.moments,
     )
 
 

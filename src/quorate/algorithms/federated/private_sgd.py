@@ -1,17 +1,18 @@
 """Private gradient descent: the server steps along the sum of the clients' noisy gradients.
 
-    w^{t+1} = prox_{s_t h}( w^t - s_t sum_p (a_p sum_i clip(l'(w^t; x_pi, y_pi), C) + xi_p) )
+    w^{t+1} = prox_{s_t h}( w^t - s_t sum_p (a_p / q sum_i clip(l'(w^t; x_pi, y_pi), C) + xi_p) )
 
-with all rows in every round, the noise xi_p of `PrivateADMM` at every client, steps that fall to 0
-in a straight line, and the last model as the answer (Bassily, Smith, Thakurta, *Private empirical
-risk minimization*, 2014; Abadi et al., *Deep learning with differential privacy*, 2016, without
-their sampling). The sum of the steps follows from public numbers: `default_length`.
+with the noise xi_p of `PrivateADMM` at every client, steps that fall to 0 in a straight line, and
+the last model as the answer (Bassily, Smith, Thakurta, *Private empirical risk minimization*, 2014;
+Abadi et al., *Deep learning with differential privacy*, 2016). The inner sum is over all rows where
+q = 1, else over those that each client takes by secret coins, every row with probability q. The sum
+of the steps follows from public numbers: `default_length`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -34,6 +35,9 @@ from quorate.algorithms.federated.private_admm.settings import ClientSizes, defa
 from quorate.algorithms.method import Answer, Concluded
 from quorate.arrays import Array, Block, Streams
 from quorate.codec import Form
+from quorate.data.federation import Federation
+from quorate.privacy.accounting import Release
+from quorate.problem.metadata import Metadata
 from quorate.problem.problem import Problem
 from quorate.rounds import Conclude, Done, Outcome, Round, Stop, Sum, record
 
@@ -52,7 +56,7 @@ class Blur:
 
 @record
 class Blurred:
-    """The client's answer."""
+    """The client's answer, in the view "sum" whole multiples of one step for all clients."""
 
     gradient: Sum  # (1, D) g_p + xi_p
 
@@ -85,6 +89,10 @@ class PrivateSGD(PrivateMethod):
         a budget T over the squared length of a row
     noise : "secure" or "simulation", as of `PrivateADMM`
     start : first model, zeros by default
+    sampling : q, the probability with which a row takes part in a round. Below 1 a round costs as
+        much less computing, and one answer needs less noise, since nobody knows whose rows are in
+        it; the whole run is about as accurate as one of all rows. It needs Gaussian noise and a
+        budget of one record more or less
 
     Raises
     ------
@@ -92,7 +100,8 @@ class PrivateSGD(PrivateMethod):
         where the budget's ledger leaves nothing, or a client is asked more often than the budget
         pays for
     ValueError
-        for losses that are not smooth and convex, rows of different weights, regularisers that are
+        for sampling with Laplace noise, or where a record takes another's place, for losses that
+        are not smooth and convex, rows of different weights, regularisers that are
         not convex
 
     Notes
@@ -118,10 +127,20 @@ class PrivateSGD(PrivateMethod):
     start: Array | None = None
     problem: Problem | None = None
     plan: Mechanism | None = None
+    sampling: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_positive("length")
+        self._check_positive("length", "sampling")
+        Release(self.mechanism, 1.0, 1, self.sampling)  # which says what is wrong with it
+
+    def check_problem(self, problem: Problem, fed: Federation | Metadata | None) -> None:
+        super().check_problem(problem, fed)
+        if problem.privacy is None and self.sampling < 1:
+            raise ValueError(
+                f"sampling = {self.sampling:g} needs a budget, whose secret keys decide which rows"
+                " take part: state Problem(privacy=Budget(...)), or sampling=1."
+            )
 
     def _clip(self, problem: Problem, fed: ClientSizes) -> float:
         if self.clip is not None:
@@ -156,6 +175,14 @@ class PrivateSGD(PrivateMethod):
 
         each_of(serve, len(sums), data.y.size * len(w))
         return answered(memory, question), Blurred(sums.sum(0, keepdims=True))
+
+    @property
+    def from_sums(self) -> str:
+        return ""  # every model follows from the sums of noisy gradients at the models before
+
+    def grid(self, upload_class: type) -> Mapping[str, float]:
+        step = None if self.plan is None else self.plan.common
+        return {} if step is None or upload_class is not Blurred else {"gradient": step}
 
     # -- server ------------------------------------------------------------------------------------
 
@@ -204,7 +231,7 @@ class PrivateSGD(PrivateMethod):
 
     def public_row(self, message: Blur) -> dict[str, float]:
         plan = self._plan
-        scale = plan.multiplier * float(np.mean(plan.sensitivity))
+        scale = float(np.mean(plan.scale))
         return {"step": message.step, "noise": scale * MEAN_SIZE[plan.kind or "gaussian"]}
 
     def report(self, state: PrivateSGDState) -> dict:

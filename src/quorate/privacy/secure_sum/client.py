@@ -1,7 +1,7 @@
 """A client's half of the secure sum: pure functions (state, message) -> (state, answer).
 
     advertise -> agree                      once
-    share -> mask -> reveal                 in every round
+    share -> mask -> reveal                 in every round; without a vector share -> hold -> reveal
 
 The protocol is that of Bonawitz, Ivanov, Kreuter, Marcedone, McMahan, Patel, Ramage, Segal, Seth
 (2017), against a server that follows the protocol and wants to know more. Client p sends
@@ -50,6 +50,7 @@ from numpy.typing import NDArray
 from quorate.codec import fingerprint, record
 from quorate.privacy import keystream
 from quorate.privacy.secure_sum import masks, shamir
+from quorate.privacy.secure_sum import wide as pairs
 from quorate.privacy.secure_sum.messages import (
     KEY,
     NONCE,
@@ -90,7 +91,6 @@ class Client:
     roots: Array | None = field(default=None, repr=False)  # (n, 8) uint32, of pairwise masks
     ciphers: Array | None = field(default=None, repr=False)  # (n, 32) uint8
     number: int = -1  # of the round
-    words: int = 0
     stage: str = "keys"  # what was done last
     own: Array | None = field(default=None, repr=False)  # (8,) uint32, the key of the self mask
     senders: tuple[int, ...] = ()
@@ -179,10 +179,10 @@ def share(
 
     if state.stage == "keys":
         _stage(state, "agreed", "a round")
-    if not state.number < begin.number < 2**63 or begin.words < 1:
+    if not state.number < begin.number < 2**63:
         raise SecureSumError(
-            f"round {begin.number} of {begin.words} numbers cannot follow round {state.number}:"
-            " number rounds upwards, and never repeat one."
+            f"round {begin.number} cannot follow round {state.number}: number rounds upwards, and"
+            " never repeat one."
         )
     assert state.ciphers is not None
     n, seed, nonce = len(state.clients), draw(KEY), draw(NONCE)
@@ -192,7 +192,7 @@ def share(
     parts = shamir.shares(coefficients, state.terms.clients).astype("<u4")
     sealed = [
         ChaCha20Poly1305(key.tobytes()).encrypt(
-            nonce, parts[other].tobytes(), _about(state.roster, begin, state.client, other)
+            nonce, parts[other].tobytes(), _about(state.roster, begin.number, state.client, other)
         )
         for other, key in zip(state.clients, state.ciphers, strict=True)
     ]
@@ -206,7 +206,6 @@ def share(
     after = replace(
         state,
         number=begin.number,
-        words=begin.words,
         stage="shared",
         own=keystream.key_words(own),
         senders=(),
@@ -223,40 +222,67 @@ def share(
 
 
 def mask(
-    state: Client, delivered: Delivered, vector: NDArray[np.int64] | NDArray[np.uint64]
+    state: Client,
+    delivered: Delivered,
+    vector: NDArray[np.int64] | NDArray[np.uint64],
+    wide: bool = False,
 ) -> tuple[Client, Masked]:
-    """Mask the vector (D,) of int64, in two's complement, or uint64."""
-    from cryptography.exceptions import InvalidTag
-    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-
-    _stage(state, "shared", "shares", delivered.number)
-    assert state.ciphers is not None
-    assert state.roots is not None
-    assert state.own is not None
-    senders = ascending(delivered.senders, state.clients, "the senders of shares")
-    enough(len(senders), state.terms.threshold, "shared")
-    if state.client not in senders:
-        raise SecureSumError(
-            f"the shares of client {state.client} itself are missing: it must be left out of the"
-            " round, or have its own."
-        )
-    m, sealed_bytes = len(senders), 2 * SHARE + TAG
-    nonces = array_of(delivered.nonces, (m, NONCE), np.uint8, "nonces")
-    sealed = array_of(delivered.sealed, (m, sealed_bytes), np.uint8, "sealed shares")
+    """Mask the vector (D,) of int64, in two's complement, or uint64; all vectors of a round are
+    equally long, and ``wide`` in all or none: pairs of words are then numbers of 128 bits, which
+    are added up modulo 2^128.
+    """
     if not isinstance(vector, np.ndarray) or vector.dtype not in (np.int64, np.uint64):
         kind = getattr(vector, "dtype", type(vector).__name__)
         raise TypeError(
             f"a vector must be of int64 or uint64, got {kind}: FixedPoint makes whole numbers."
         )
-    if vector.shape != (state.words,):
+    if vector.ndim != 1:
+        raise SecureSumError(f"a vector has one axis, got the shape {vector.shape}: flatten it.")
+    if wide and len(vector) % 2:
+        raise SecureSumError(f"numbers are pairs of words, got {len(vector)} words: pair them.")
+    after = _held(state, delivered)
+    if state.client not in after.senders:
         raise SecureSumError(
-            f"the vector has the shape {vector.shape} and ({state.words},) is needed: hand in as"
-            " many numbers as the round was begun with."
+            f"the shares of client {state.client} itself are missing: it must be left out of the"
+            " round, or have its own."
         )
+    assert state.roots is not None
+    assert state.own is not None
+    places = [state.clients.index(q) for q in after.senders]
+    keys = masks.of_round(state.roots[places], np.uint64(state.number))
+    signs = np.sign(np.array(after.senders) - state.client).astype(np.int8)
+    total = vector.astype(np.uint64)
+    add = pairs.add if wide else masks.add
+    add(total, keys, signs)
+    add(total, state.own[None], np.ones(1, np.int8))
+    return after, Masked(state.client, state.number, total, wide)
+
+
+def hold(state: Client, delivered: Delivered) -> Client:
+    """Take the shares of a round in which this client hands in no vector."""
+    after = _held(state, delivered)
+    if state.client in after.senders:
+        raise SecureSumError(
+            f"client {state.client} is one of those that hand in a vector: it has to."
+        )
+    return after
+
+
+def _held(state: Client, delivered: Delivered) -> Client:
+    """The state with the opened shares of all that hand in a vector."""
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+    _stage(state, "shared", "shares", delivered.number)
+    assert state.ciphers is not None
+    senders = ascending(delivered.senders, state.clients, "the senders of shares")
+    enough(len(senders), state.terms.least, "are in the sum")
+    m, sealed_bytes = len(senders), 2 * SHARE + TAG
+    nonces = array_of(delivered.nonces, (m, NONCE), np.uint8, "nonces")
+    sealed = array_of(delivered.sealed, (m, sealed_bytes), np.uint8, "sealed shares")
     places, held = [state.clients.index(q) for q in senders], []
-    begin = BeginRound(state.number, state.words)
     for sender, place, nonce, text in zip(senders, places, nonces, sealed, strict=True):
-        about = _about(state.roster, begin, sender, state.client)
+        about = _about(state.roster, state.number, sender, state.client)
         try:
             cipher = ChaCha20Poly1305(state.ciphers[place].tobytes())
             held.append(cipher.decrypt(nonce.tobytes(), text.tobytes(), about))
@@ -265,19 +291,13 @@ def mask(
                 f"the shares from client {sender} were not sealed by it for client {state.client}"
                 f" in round {state.number}, or were changed since: begin a new round."
             ) from error
-    keys = masks.of_round(state.roots[places], np.uint64(state.number))
-    signs = np.sign(np.array(senders) - state.client).astype(np.int8)
-    total = vector.astype(np.uint64)
-    masks.add(total, keys, signs)
-    masks.add(total, state.own[None], np.ones(1, np.int8))
-    after = replace(
+    return replace(
         state,
         stage="masked",
         own=None,
         senders=senders,
         held=np.frombuffer(b"".join(held), "<u4").astype(np.uint32).reshape(m, 2, -1),
     )
-    return after, Masked(state.client, state.number, total)
 
 
 def reveal(state: Client, unmask: Unmask) -> tuple[Client, Revealed]:
@@ -296,12 +316,12 @@ def reveal(state: Client, unmask: Unmask) -> tuple[Client, Revealed]:
             f"the clients {missing} have neither stayed nor dropped out: name each client of the"
             " round once."
         )
-    if state.client not in stayed:
+    if state.client in state.senders and state.client not in stayed:
         raise SecureSumError(
             f"client {state.client} handed in its vector and is said to have dropped out: leave"
             " whoever dropped out alone."
         )
-    enough(len(stayed), state.terms.threshold, "stayed")
+    enough(len(stayed), state.terms.least, "stayed")
     which = np.isin(np.array(state.senders), np.array(dropped, int)).astype(int)
     shares = state.held[np.arange(len(which)), which]
     after = replace(state, stage="revealed", senders=(), held=None)
@@ -320,8 +340,8 @@ def check_of(key: bytes) -> Array:
     return octets(keystream.words(key, 0, 4, stream=1).astype("<u8").tobytes())
 
 
-def _about(roster: str, begin: BeginRound, sender: int, to: int) -> bytes:
-    return f"quorate secure sum share {roster} {begin.number} {begin.words} {sender} {to}".encode()
+def _about(roster: str, number: int, sender: int, to: int) -> bytes:
+    return f"quorate secure sum share {roster} {number} {sender} {to}".encode()
 
 
 def _signed(terms: Terms, client: int, public: bytes) -> bytes:

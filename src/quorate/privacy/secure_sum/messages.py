@@ -43,14 +43,27 @@ class Terms:
 
     ``threshold`` t is more than half of the clients: two groups of t then share a client, and each
     client opens a round once. Up to t - 1 clients together with the server learn nothing beyond the
-    sum over the others; every round needs t clients until its end.
+    sum over the others; every round needs t clients until its end. ``fewest`` is the least number
+    of clients over which a sum may be opened, t where it is None: with fewer, the others hold
+    shares and hand in no vector.
     """
 
     run: str
     clients: int
     threshold: int
+    fewest: int | None = None
+
+    @property
+    def least(self) -> int:
+        """The least number of clients over which a sum may be opened."""
+        return self.threshold if self.fewest is None else self.fewest
 
     def __post_init__(self) -> None:
+        if self.fewest is not None and not 2 <= self.fewest <= self.clients:
+            raise ValueError(
+                f"fewest must be in 2..{self.clients}, got {self.fewest}: a sum over one client is"
+                " its own numbers."
+            )
         low = self.clients // 2 + 1
         if not 2 <= self.clients < 2**20 or not low <= self.threshold <= self.clients:
             raise ValueError(
@@ -85,10 +98,9 @@ class Roster:
 
 @record
 class BeginRound:
-    """Down: round ``number`` begins; vectors have ``words`` numbers."""
+    """Down: round ``number`` begins."""
 
     number: int
-    words: int
 
 
 @record
@@ -122,6 +134,7 @@ class Masked:
     client: int
     number: int
     vector: Array  # (D,) uint64
+    wide: bool = False  # whether pairs of words are one number each
 
 
 @record
@@ -175,9 +188,9 @@ def ascending(value: object, known: tuple[int, ...], what: str) -> tuple[int, ..
     return tuple(given)
 
 
-def enough(present: int, threshold: int, what: str) -> None:
-    """Refuse fewer than t clients."""
-    if present < threshold:
+def enough(present: int, needed: int, what: str) -> None:
+    """Refuse fewer clients than are needed."""
+    if present < needed:
         raise SecureSumError(
-            f"{present} clients {what} and {threshold} are needed: begin a new round."
+            f"{present} clients {what} and {needed} are needed: begin a new round."
         )

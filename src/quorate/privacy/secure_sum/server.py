@@ -9,16 +9,17 @@ clients must be left, else the round is over and has told nothing about anybody.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, replace
-from typing import Protocol, TypeVar
+from typing import Annotated, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quorate.codec import fingerprint, record
+from quorate.codec import Form, fingerprint, record
 from quorate.privacy import keystream
 from quorate.privacy.secure_sum import masks, shamir
+from quorate.privacy.secure_sum import wide as pairs
 from quorate.privacy.secure_sum.client import about_pairs, check_of
 from quorate.privacy.secure_sum.messages import (
     KEY,
@@ -49,12 +50,13 @@ class Server:
     terms: Terms
     clients: tuple[int, ...]
     roster: str
-    number: int = -1
-    words: int = 0
+    number: Annotated[int, Form(least=-1)] = -1
     stage: str = "enrolled"
-    shared: tuple[Shares, ...] = field(default=(), repr=False)
+    shared: tuple[Shares, ...] = field(default=(), repr=False)  # of those that hand in a vector
+    holders: tuple[int, ...] = ()  # who has shares of them
     stayed: tuple[int, ...] = ()
     sum: Array | None = field(default=None, repr=False)  # (D,) uint64, still masked
+    wide: bool = False
 
 
 class _Answer(Protocol):
@@ -76,19 +78,22 @@ def enrol(terms: Terms, answers: Sequence[Advertised]) -> tuple[Server, Roster]:
     return Server(terms, tuple(found), digest), roster
 
 
-def begin(state: Server, number: int, words: int) -> tuple[Server, BeginRound]:
+def begin(state: Server, number: int) -> tuple[Server, BeginRound]:
     """Open a round, whatever became of the one before; its number must exceed all before."""
-    if not state.number < number < 2**63 or words < 1:
+    if not state.number < number < 2**63:
         raise SecureSumError(
-            f"round {number} of {words} numbers cannot follow round {state.number}: number rounds"
-            " upwards, and never repeat one."
+            f"round {number} cannot follow round {state.number}: number rounds upwards, and never"
+            " repeat one."
         )
-    fresh = Server(state.terms, state.clients, state.roster, number, words, "begun")
-    return fresh, BeginRound(number, words)
+    return Server(state.terms, state.clients, state.roster, number, "begun"), BeginRound(number)
 
 
-def deliver(state: Server, answers: Sequence[Shares]) -> tuple[Server, Mapping[int, Delivered]]:
-    """To each client that shared, what the others sealed for it."""
+def deliver(
+    state: Server, answers: Sequence[Shares], senders: Collection[int] | None = None
+) -> tuple[Server, Mapping[int, Delivered]]:
+    """To each client that shared, what was sealed for it by those that hand in a vector:
+    ``senders``, or all that shared.
+    """
     found = _round(state, "begun", answers, state.clients, "shares")
     n = len(state.clients)
     for client, a in found.items():
@@ -99,11 +104,13 @@ def deliver(state: Server, answers: Sequence[Shares]) -> tuple[Server, Mapping[i
             (a.check, (KEY,), "check"),
         ):
             array_of(value, shape, np.uint8, f"client {client}'s {what}")
-    senders, shared = np.array([*found]), tuple(found.values())
+    shared = tuple(a for q, a in found.items() if senders is None or q in senders)
+    enough(len(shared), state.terms.least, "are in the sum")
+    listed = np.array([a.client for a in shared])
     nonces = np.stack([a.nonce for a in shared])
     sealed = np.stack([a.sealed for a in shared], axis=1)  # by the place of the receiver
-    return replace(state, stage="delivered", shared=shared), {
-        q: Delivered(state.number, senders, nonces, sealed[state.clients.index(q)]) for q in found
+    return replace(state, stage="delivered", shared=shared, holders=tuple(found)), {
+        q: Delivered(state.number, listed, nonces, sealed[state.clients.index(q)]) for q in found
     }
 
 
@@ -112,25 +119,35 @@ def unmask(state: Server, answers: Sequence[Masked]) -> tuple[Server, Unmask]:
     even if they come later.
     """
     senders = tuple(a.client for a in state.shared)
-    found = _round(state, "delivered", answers, senders, "vectors")
-    total = np.zeros(state.words, np.uint64)
+    found = _round(state, "delivered", answers, senders, "vectors", state.terms.least)
+    first = next(iter(found.values()))
+    total = np.zeros(np.shape(first.vector)[:1], np.uint64)
     for client, a in found.items():
-        total += array_of(a.vector, (state.words,), np.uint64, f"client {client}'s vector")
+        vector = array_of(a.vector, total.shape, np.uint64, f"client {client}'s vector")
+        if a.wide is not first.wide or (first.wide and len(vector) % 2):
+            raise SecureSumError(
+                f"client {client}'s words are of other numbers than client {first.client}'s: begin"
+                " a new round."
+            )
+        total = pairs.added(total, vector) if first.wide else total + vector
     stayed = tuple(found)
     dropped = np.array([q for q in senders if q not in found], int)
-    after = replace(state, stage="unmasking", stayed=stayed, sum=total)
+    after = replace(state, stage="unmasking", stayed=stayed, sum=total, wide=first.wide)
     return after, Unmask(state.number, np.array(stayed), dropped)
 
 
 def total(state: Server, answers: Sequence[Revealed]) -> tuple[Server, NDArray[np.int64]]:
-    """The sum (D,) over those that stayed (``state.stayed``), modulo 2^64 in two's complement.
+    """The sum (D,) over those that stayed (``state.stayed``), modulo 2^64 in two's complement, or
+    of pairs of words modulo 2^128.
 
     Raises
     ------
     SecureSumError : fewer than t answers, or shares that do not give the secrets that they are of;
         never a wrong sum
     """
-    found = _round(state, "unmasking", answers, state.stayed, "answers to the unmasking")
+    left = {a.client for a in state.shared} - {*state.stayed}
+    holders = tuple(q for q in state.holders if q not in left)
+    found = _round(state, "unmasking", answers, holders, "answers to the unmasking")
     assert state.sum is not None
     m, t = len(state.shared), state.terms.threshold
     holders = sorted(found)[:t]
@@ -140,7 +157,7 @@ def total(state: Server, answers: Sequence[Revealed]) -> tuple[Server, NDArray[n
     ]
     points = np.array(holders, np.uint64) + np.uint64(1)
     secrets = shamir.secrets_of(points, np.stack(held).astype(np.uint64))
-    result, own = state.sum.copy(), []
+    result, own, add = state.sum.copy(), [], pairs.add if state.wide else masks.add
     stayed, places = {*state.stayed}, [state.clients.index(q) for q in state.stayed]
     for message, secret in zip(state.shared, secrets, strict=True):
         key = shamir.as_key(secret)
@@ -150,9 +167,9 @@ def total(state: Server, answers: Sequence[Revealed]) -> tuple[Server, NDArray[n
             own.append(keystream.key_words(key))
         else:  # what those that stayed added for the pairs with it
             signs = np.sign(np.array(state.stayed) - message.client).astype(np.int8)
-            masks.add(result, _pairs(state, message, key)[places], signs)
-    masks.add(result, np.stack(own), np.full(len(own), -1, np.int8))
-    after = Server(state.terms, state.clients, state.roster, state.number, stage="enrolled")
+            add(result, _pairs(state, message, key)[places], signs)
+    add(result, np.stack(own), np.full(len(own), -1, np.int8))
+    after = Server(state.terms, state.clients, state.roster, state.number)
     return replace(after, stayed=state.stayed), result.view(np.int64)
 
 
@@ -191,9 +208,14 @@ def _by_client(answers: Sequence[Answer], known: tuple[int, ...], what: str) -> 
 
 
 def _round(
-    state: Server, stage: str, answers: Sequence[Answer], known: tuple[int, ...], what: str
+    state: Server,
+    stage: str,
+    answers: Sequence[Answer],
+    known: tuple[int, ...],
+    what: str,
+    needed: int | None = None,
 ) -> dict[int, Answer]:
-    """The answers of this step by client."""
+    """The answers of this step by client; so many are needed, t where nothing is said."""
     if state.stage != stage:
         raise SecureSumError(
             f"{what} are taken once, after {stage!r}, and the server stands at {state.stage!r} of"
@@ -205,5 +227,6 @@ def _round(
             f"{what} of the clients {other} are of another round than {state.number}: leave them"
             " out."
         )
-    enough(len(found), state.terms.threshold, f"sent {what}")
+    needed = state.terms.threshold if needed is None else needed
+    enough(len(found), needed, f"sent {what}")
     return found

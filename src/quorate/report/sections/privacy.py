@@ -189,19 +189,25 @@ def guaranteed(result: Result) -> list[str]:
     where, others = " outside owner/", "" if privacy["book"] else alone
     if words.at_sites(result):
         where, others = "", sites
+    # of older runs every client added the whole noise
+    views = privacy.get("views") or {"view": "answers", "text": ""}
+    sent = f"every message that the {words.clients(len(privacy['ledger']))} sent"
+    if views["view"] == "sum":
+        sent = f"every sum of what the {words.clients(len(privacy['ledger']))} sent"
     return [
         (
-            f"Everything in this folder{where} and every message that the"
-            f" {words.clients(len(privacy['ledger']))} sent{paid} is ({number(epsilon)},"
+            f"Everything in this folder{where} and {sent}{paid} is ({number(epsilon)},"
             f" {delta:g})-differentially private; ({privacy['allowed']:g}, {delta:g}) was allowed."
             " Whatever somebody believed about one row before, seeing all of it multiplies the odds"
             f" by at most {number(odds)}, except with probability {delta:g}."
             f"{others}"
         ),
+        *filter(None, [views["text"]]),
         privacy["protects"],
         (
             f"In each of {result['rounds']} rounds every client answered with one sum of gradients,"
             f" {_clipped(privacy)}, and {privacy['mechanism'].capitalize()} noise."
+            f"{_sampled(privacy)}"
             f" {_source(privacy)}"
         ),
         (
@@ -221,6 +227,17 @@ def _clipped(privacy: Record) -> str:
     return f"{rows}, of rows clipped to an {norm} norm of {number(privacy['bound'])}"
 
 
+def _sampled(privacy: Record) -> str:
+    """What share of the rows a round is of; nothing where it is of all."""
+    _, _, _, *sampling = next(iter(privacy["releases"].values()))[0]
+    if not sampling:
+        return ""
+    return (
+        f" Each row took part in a round with probability {sampling[0]:g}, by a secret coin of its"
+        " client's."
+    )
+
+
 def _source(privacy: Record) -> str:
     if privacy["source"] == "secure":
         return (
@@ -238,6 +255,11 @@ def _source(privacy: Record) -> str:
 def ledger(result: Result) -> Table:
     """What every client has spent."""
     rows, heads = result["privacy"]["ledger"], {**LEDGER}
+    views = result["privacy"].get("views")
+    if views is not None and views["total"] is not None:
+        other = "sum" if views["view"] == "answers" else "answers"
+        rows = [row | {"other": views["clients"][row["client"]]} for row in rows]
+        heads = heads | {"other": f'In the view "{other}"'}
     if not any(row["before"] for row in rows):
         del heads["before"]
     return of_rows("Ledger", rows, heads, {"left": _thousandths, "before": _thousandths})

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import numpy as np
 from pydantic import Field
 
+from quorate.algorithms.federated.private_admm.private_method import PrivateMethod
 from quorate.client_names import ClientName
 from quorate.config.config import Config
 from quorate.privacy.accounting import (
@@ -21,11 +22,10 @@ from quorate.privacy.accounting import (
     MOST_ROUNDS,
     Release,
     accounts,
-    noise_for,
     total_epsilon,
 )
 from quorate.privacy.best_of import MOST
-from quorate.privacy.ledger import Ledger
+from quorate.privacy.ledger import Ledger, views
 from quorate.privacy.ledger_file import Book
 from quorate.runs.checks import UNREADABLE, Check, compared, not_checked
 from quorate.runs.files import Record, Row, plain
@@ -37,6 +37,7 @@ from quorate.runs.form import (
     Positive,
     Whole,
     at_least,
+    optional,
 )
 from quorate.runs.privacy_plan import (
     Public,
@@ -53,14 +54,17 @@ from quorate.runs.sections.section import Inputs, Section
 from quorate.solution.outcome import budget_used
 
 Noise = Positive | Literal["inf"]
+Sampling = Annotated[float, Field(gt=0, lt=1)]
 Answers = Annotated[int, Field(ge=0, le=MOST_ROUNDS)]
 Candidates = Annotated[float, Field(gt=1, le=MOST)]
-# lists in JSON; the second of a search
-RunForm = Annotated[tuple[Literal["gaussian", "laplace"], Noise, Answers], Field(strict=False)]
-SearchForm = Annotated[
-    tuple[Literal["poisson", "geometric", "logarithmic"], Noise, Answers, Candidates],
-    Field(strict=False),
-]
+Kind = Literal["gaussian", "laplace"]
+Law = Literal["poisson", "geometric", "logarithmic"]
+# lists in JSON; the second where rows are sampled, the third of a search
+WholeForm = Annotated[tuple[Kind, Noise, Answers], Field(strict=False)]
+SampledForm = Annotated[tuple[Kind, Noise, Answers, Sampling], Field(strict=False)]
+ReleaseForm = WholeForm | SampledForm
+One = Annotated[float, Field(ge=1, le=1)]
+SearchForm = Annotated[tuple[Law, Noise, Answers, One, Candidates], Field(strict=False)]
 
 
 class AccountForm(Form):
@@ -79,6 +83,16 @@ class AccountForm(Form):
     left: NonNegative
 
 
+class ViewsForm(Form):
+    """For whom the guarantee holds, and the totals of the other view, see `views_of`."""
+
+    view: Literal["answers", "sum"]
+    missing: Whole
+    text: str
+    total: NonNegative | None
+    clients: dict[str, NonNegative | None]
+
+
 class GuaranteeForm(Form):
     """The guarantee of privacy, see `guarantee`."""
 
@@ -91,14 +105,15 @@ class GuaranteeForm(Form):
     public: list[str]
     rehearsal: str
     curve: list[Positive]
-    mechanism: Literal["gaussian", "laplace"]
+    mechanism: Kind
     source: str
     clip: Noise
     bound: Noise
     rounds: Count
     ledger: Annotated[list[AccountForm], at_least(1)]
-    releases: dict[str, Annotated[list[RunForm], at_least(1)]]
-    before: dict[str, list[RunForm | SearchForm]]
+    releases: dict[str, Annotated[list[ReleaseForm], at_least(1)]]
+    before: dict[str, list[ReleaseForm | SearchForm]]
+    views: ViewsForm | None = optional()  # which older runs have not
 
 
 class WithheldForm(Form):
@@ -171,26 +186,53 @@ def withheld(config: Config) -> list[dict[str, str]]:
     return [{"what": what, "why": why} for what, why in stays(config)]
 
 
-def mechanism_of(config: Config, public: Public) -> Record:
-    """How an answer is computed before noise is added, and by how much one row moves it at each
-    client; from public numbers.
-    """
+def carried_out(config: Config, public: Public, releases: Releases) -> PrivateMethod:
+    """The method with the noise of these releases; the rest of its plan is from public numbers."""
     problem, algorithm = stated_method(config, public)
     problem = replace(problem, privacy=replace(budget_of(config), book=None))
-    _, noise = planned(algorithm, problem, public)
-    sensitivity = np.asarray(noise.sensitivity).tolist()
+    algorithm, noise = planned(algorithm, problem, public)
+    # in the view "sum" the client whose records count most has the noise that was planned
+    found = [release.noise for each in releases.values() for release in read_releases(each)]
+    return replace(algorithm, plan=replace(noise, multiplier=min(found, default=noise.multiplier)))
+
+
+def mechanism_of(algorithm: PrivateMethod) -> Record:
+    """How an answer is computed before noise is added."""
+    assert algorithm.plan is not None
     return {
         "mechanism": algorithm.mechanism,
-        "source": noise.source,
-        "clip": noise.clip,
-        "bound": noise.bound,
+        "source": algorithm.plan.source,
+        "clip": algorithm.plan.clip,
+        "bound": algorithm.plan.bound,
         "rounds": algorithm.max_rounds,
-        "sensitivity": dict(zip(public.clients, sensitivity, strict=True)),
+    }
+
+
+def views_of(
+    config: Config, public: Public, algorithm: PrivateMethod, releases: Releases, before: Releases
+) -> Record:
+    """For whom the guarantee holds, and the total of whoever has the other view."""
+    budget, places = budget_of(config), {name: p for p, name in enumerate(public.clients)}
+    here = {client: read_releases(each) for client, each in releases.items()}
+    other = {
+        client: algorithm.releases(sum(r.count for r in each), places[client], budget.other_view)
+        for client, each in here.items()
+    }
+    past = {client: read_releases(each) for client, each in before.items()}
+    known = {client: each for client, each in other.items() if each}
+    ledger = Ledger(budget, here, past, dict.fromkeys(here, 1), "", other=known)
+    total = ledger.epsilon_of(budget.other_view)
+    return {
+        "view": budget.view,
+        "missing": budget.missing,
+        "text": views(budget, total),
+        "total": total,
+        "clients": {row["client"]: row[f"epsilon_{budget.other_view}"] for row in ledger.table()},
     }
 
 
 def ledger_table(
-    config: Config, mechanism: Row, releases: Releases, before: Releases
+    config: Config, scales: Mapping[str, float], releases: Releases, before: Releases
 ) -> list[Record]:
     """One row a client: rows as public, answers, noise, its scale, total epsilon by accountant,
     what is left.
@@ -199,13 +241,12 @@ def ledger_table(
     for client, each in releases.items():
         here, past = read_releases(each), read_releases(before.get(client, ()))
         totals, noise = accounts((*past, *here), privacy.delta), here[-1].noise if here else None
-        sensitivity: float = mechanism["sensitivity"][client]
         row = {
             "client": client,
             "rows": privacy.sizes[client],
             "answers": sum(release.count for release in here),
             "noise": noise,
-            "scale": None if noise is None else noise * sensitivity,
+            "scale": None if noise is None else scales[client],
             "epsilon": totals["pld"],
             "before": total_epsilon(past, privacy.delta) if past else 0.0,
             **{key: totals.get(key) for key in ("gaussian", "rdp", "basic")},
@@ -218,8 +259,8 @@ def ledger_table(
 def read_releases(rows: Sequence[Any]) -> tuple[Release, ...]:
     """The releases of one client in result.json."""
     return tuple(
-        Release(str(kind), float(noise), int(count), *map(float, candidates))
-        for kind, noise, count, *candidates in rows
+        Release(str(kind), float(noise), int(count), *map(float, more))
+        for kind, noise, count, *more in rows
     )
 
 
@@ -227,8 +268,11 @@ def guarantee(config: Config, n_features: int, releases: Releases, before: Relea
     """What result.json states of privacy: it follows from the configuration and the releases
     alone.
     """
-    p, mechanism = privacy_of(config), mechanism_of(config, public_of(config, n_features))
-    rows = ledger_table(config, mechanism, releases, before)
+    p, public = privacy_of(config), public_of(config, n_features)
+    algorithm = carried_out(config, public, releases)
+    assert algorithm.plan is not None
+    scales = dict(zip(public.clients, algorithm.plan.scale.tolist(), strict=True))
+    rows = ledger_table(config, scales, releases, before)
     return plain(
         {
             "epsilon": max((row["epsilon"] for row in rows), default=0.0),
@@ -240,10 +284,11 @@ def guarantee(config: Config, n_features: int, releases: Releases, before: Relea
             "public": made_public(config),
             "rehearsal": REHEARSAL if p.rehearsal else "",
             "curve": list(p.curve),
-            **{key: value for key, value in mechanism.items() if key != "sensitivity"},
+            **mechanism_of(algorithm),
             "ledger": rows,
             "releases": releases,
             "before": before,
+            "views": views_of(config, public, algorithm, releases, before),
         }
     )
 
@@ -264,6 +309,8 @@ def _check_ledger(run: Run) -> Iterator[Check]:
     stated = result["privacy"]
     public = public_of(config, len(run.schema.feature_names))
     again = guarantee(config, public.n_features, stated["releases"], stated["before"])
+    if "views" not in stated and privacy_of(config).view == "answers":
+        del again["views"]  # of an older run, which had no other
     yield compared("privacy", stated, again)
     if stated["delta"] != again["delta"]:
         yield Check("privacy", False, f"delta is {again['delta']:g} in the configuration")
@@ -314,25 +361,19 @@ def _check_curve(config: Config, public: Public, stated: Row) -> Check:
 def of_point(config: Config, public: Public, epsilon: float) -> Release:
     """What a run of the curve releases: noise as for its epsilon alone."""
     _, algorithm = stated_method(config, public)
-    alone = replace(budget_of(config), epsilon=epsilon, book=None)
-    noise = noise_for(alone, algorithm.max_rounds, algorithm.mechanism)
-    return Release(algorithm.mechanism, noise, algorithm.max_rounds)
+    return algorithm.alone(replace(budget_of(config), epsilon=epsilon, book=None))
 
 
 def _alike(planned: Release, release: Release) -> bool:
     """Whether a release is as planned; its noise comes from a total, by bisection."""
-    same = (planned.mechanism, planned.count) == (release.mechanism, release.count)
+    same = replace(planned, noise=1.0) == replace(release, noise=1.0)
     return same and math.isclose(planned.noise, release.noise, rel_tol=1e-4)
 
 
 def _check_traffic(run: Run, public: Public) -> Iterator[Check]:
     """Bytes and rho of every round, which follow from public numbers and the noise."""
-    problem, algorithm = stated_method(run.config, public)
-    problem = replace(problem, privacy=replace(budget_of(run.config), book=None))
-    algorithm, noise = planned(algorithm, problem, public)
-    release = next(iter(run.result["privacy"]["releases"].values()))[0]
-    noise = replace(noise, multiplier=release[1])
-    algorithm = replace(algorithm, plan=noise)
+    algorithm = carried_out(run.config, public, run.result["privacy"]["releases"])
+    problem = algorithm._problem
     sizes, n = [*exchanged(algorithm, problem, public)], public.n_clients
     again = [
         {"round": t, **algorithm.public_row(ask), "bytes_up": n * up, "bytes_down": n * down}

@@ -1,9 +1,9 @@
 """C = A B and C = C + A B for C of few columns, compiled for wide vector registers.
 
 A library of linear algebra copies A and B into blocks before it multiplies. With some sixty columns
-that is a third of its time and, worse, empties the cache of what the caller needs next. Here 8 rows
-by one vector of C stay in registers while a row of B and eight numbers of A meet them, and nothing
-is copied.
+that is a third of its time and, worse, empties the cache of what the caller needs next. Here some
+rows by one vector of C stay in registers while a row of B and a number of A for each meet them, and
+nothing is copied.
 """
 
 # The types that llvmlite declares lack attributes and parameters that its classes have:
@@ -14,14 +14,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba import njit
 from numba.core import cgutils, types
 from numba.core.base import BaseContext
 from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
 
-ROWS, BYTES = 8, 64  # of C at a time: rows, and bytes of the vector that is in each
+BYTES = 64  # of C at a time: the bytes of a row
+
+
+def _rows() -> int:
+    """How many rows of C stay in the registers of this machine.
+
+    Without vectors of 64 bytes one row takes two of only sixteen registers, and eight rows would go
+    through memory in every step. The number changes no bit: every entry is one sum of its own.
+    """
+    try:
+        return 8 if binding.get_host_cpu_features().get("avx512f") else 6
+    except RuntimeError:  # the machine does not say
+        return 6
+
+
+ROWS = _rows()
 
 
 class _Emitter:

@@ -33,7 +33,7 @@ from quorate.algorithms.federated.private_admm.noisy_gradient import (
 from quorate.arrays import Array, Block, Streams, writable
 from quorate.codec import Extended, Form
 from quorate.problem.problem import Problem
-from quorate.problem.regularisers import Bounds
+from quorate.problem.regularisers import Ball, Bounds
 from quorate.rounds import Sum, record
 from quorate.solvers.smooth.newton import lbfgs
 
@@ -105,6 +105,7 @@ def perturb(
         for i in range(group, n, GROUPS):
             new[i], scale[i] = noisy(i)
             kernels.towards(w, z[i], old[i], ask.rho, *region, new[i])
+            _into_ball(problem, new[i])
             gap[i] = kernels.update_multipliers(
                 w, new[i], old[i], ask.rho, ask.next_rho, dual[i], shifted[group]
             )
@@ -139,6 +140,13 @@ def _box(problem: Problem, w: Array) -> tuple[Array, Array]:
     problem.predictor.split(lower)[0][:] = problem.regulariser.lower
     problem.predictor.split(upper)[0][:] = problem.regulariser.upper
     return lower, upper
+
+
+def _into_ball(problem: Problem, z: Array) -> None:
+    """Project z (D,), in place, onto the set W where that is a ball; an intercept is free."""
+    if isinstance(problem.regulariser, Ball):
+        coefficients = problem.predictor.split(z)[0]
+        coefficients[:] = problem.regulariser.prox(coefficients.astype(float), 1.0)
 
 
 def exact(

@@ -14,7 +14,7 @@ which no part is computed in another way.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from quorate.algorithms.federated.private_admm.kernels import L1, exponentials
-from quorate.algorithms.federated.private_admm.mechanism import Mechanism
+from quorate.algorithms.federated.private_admm.mechanism import Grid, Mechanism
 from quorate.arrays import Array, Block
 from quorate.problem.constraints.constraint import once
 from quorate.problem.losses import Loss, Multinomial
@@ -30,6 +30,7 @@ from quorate.problem.problem import Problem
 from quorate.solvers.kernels import thin_products
 
 TILE = 96  # rows whose sum single precision holds exactly: 96 SINGLE < 2^24
+TILES = 64  # tiles whose sum 32 bits hold exactly: 64 2^24 < 2^31
 WHOLE = 16  # a client's rows are a multiple of it, so that vectors have no other end
 LANES = 16  # columns of a product in single precision, of which eight are enough in double
 MANY = 2**18  # entries of a tile in double precision
@@ -59,24 +60,24 @@ class IntegerRows:
     length : (m,) ||x|| after it is shortened to the bound; 0 for rows that are not finite, or
         shorter than SHORT
     size : (m,) ||u||^2, for l1 ||u||
+    grid : of the client's sum
     """
 
     U: Any
     y: NDArray[Any]
     length: Array
     size: NDArray[np.int64]
+    grid: Grid
 
     @classmethod
     def of(cls, problem: Problem, mechanism: Mechanism, data: Block, i: int) -> IntegerRows:
         """Those of client i of a block."""
-        intercept, grid = int(problem.predictor.intercept), mechanism.direction
-        key = "integer rows", i, mechanism.norm, mechanism.bound, grid, intercept
-        return once(data, key, lambda: cls._rounded(mechanism, data, i, intercept, grid))
+        intercept, grid = int(problem.predictor.intercept), mechanism.grid(int(data.index[i]))
+        key = "integer rows", i, mechanism.bound, grid, intercept
+        return once(data, key, lambda: cls._rounded(mechanism.bound, data, i, intercept, grid))
 
     @classmethod
-    def _rounded(
-        cls, mechanism: Mechanism, data: Block, i: int, intercept: int, grid: int
-    ) -> IntegerRows:
+    def _rounded(cls, bound: float, data: Block, i: int, intercept: int, grid: Grid) -> IntegerRows:
         from scipy.sparse import csr_array, hstack, vstack
 
         m, d = int((data.share[i] > 0).sum()), data.n_features
@@ -87,7 +88,7 @@ class IntegerRows:
         spare = -m % WHOLE
         length, size = np.zeros(m + spare), np.zeros(m + spare, np.int64)
         u, ones = np.empty(len(values), np.float32), np.empty((m, intercept), np.float32)
-        settings = mechanism.norm, mechanism.bound, intercept, grid
+        settings = grid.norm, bound, intercept, grid.direction
         _directions(values, starts, *settings, u, ones, length, size)
         if thin is None:
             U = np.zeros((m + spare, d + intercept), np.float32)
@@ -98,7 +99,24 @@ class IntegerRows:
             U = csr_array(vstack([U, csr_array((spare, d + intercept))]))
         # the spare rows have some target, so that the loss can be evaluated
         y = np.resize(data.y[i, :m], m + spare) if m else data.y[i, :0]
-        return cls(U, y, length, size)
+        return cls(U, y, length, size, grid)
+
+    def of_rows(self, at: NDArray[np.intp]) -> IntegerRows:
+        """Those of the rows at some positions alone."""
+        spare = -len(at) % WHOLE
+        U, length, size = self.U[at], self.length[at], self.size[at]
+        if not spare:
+            return replace(self, U=U, y=self.y[at], length=length, size=size)
+        if isinstance(U, np.ndarray):
+            U = np.concatenate([U, np.zeros((spare, U.shape[1]), U.dtype)])
+        else:
+            from scipy.sparse import csr_array, vstack
+
+            U = csr_array(vstack([U, csr_array((spare, U.shape[1]))]))
+        y = np.resize(self.y[at], len(at) + spare) if len(at) else self.y[:0]
+        nothing = np.zeros(spare)
+        size = np.append(size, nothing.astype(size.dtype))
+        return replace(self, U=U, y=y, length=np.append(length, nothing), size=size)
 
     def gradient(self, problem: Problem, mechanism: Mechanism, v: Array) -> NDArray[np.int64]:
         """The integer sum (D,) of the rows' gradients at the model v, in steps of the grid."""
@@ -108,12 +126,12 @@ class IntegerRows:
                 single = np.ascontiguousarray(Z, np.float32)
             rows = self.U, self.y.astype(np.int32), single, self.length, self.size
             total = np.zeros(Z.shape, np.int64)
-            _softmax_sum(*rows, mechanism.clip, mechanism.steps, mechanism.direction, total)
+            _softmax_sum(*rows, mechanism.clip, self.grid.steps, self.grid.direction, total)
         else:
-            total = self._summed(problem.loss, mechanism, Z.astype(float))
-        return total.reshape(-1)
+            total = self._summed(problem.loss, mechanism.clip, Z.astype(float))
+        return self.grid.held(total).reshape(-1)
 
-    def _summed(self, loss: Loss, mechanism: Mechanism, Z: Array) -> NDArray[np.int64]:
+    def _summed(self, loss: Loss, clip: float, Z: Array) -> NDArray[np.int64]:
         (m, d), K = self.U.shape, Z.shape[1]
         thin = not isinstance(self.U, np.ndarray)
         count = MOST if thin else max(1, MANY // (d * WHOLE)) * WHOLE
@@ -123,16 +141,16 @@ class IntegerRows:
             U = self.U[here] if thin else self.U[here].astype(float)
             length = self.length[here]
             with np.errstate(all="ignore"):  # whatever rows and model are, no row counts for more
-                S = U @ Z if thin else _product(U, Z)
-                S *= (length / mechanism.direction)[:, None]
+                S = U @ Z if thin else product(U, Z)
+                S *= (length / self.grid.direction)[:, None]
                 r = loss.gradient(S if loss.targets == "class" else S[:, 0], self.y[here])
                 r = np.clip(np.nan_to_num(r, posinf=STEEP, neginf=-STEEP), -STEEP, STEEP)
-            q = _quantised(r.reshape(-1, K), length, self.size[here], mechanism)
+            q = _quantised(r.reshape(-1, K), length, self.size[here], clip, self.grid)
             total += (U.T @ q).astype(np.int64)  # of integers below 2^53: exact in any order
         return total
 
 
-def _product(U: Array, Z: Array) -> Array:
+def product(U: Array, Z: Array) -> Array:
     """U Z, every entry a sum in the order of the columns of U, whatever the number of rows."""
     (m, d), K = U.shape, Z.shape[1]
     wide = -(-K // 8) * 8
@@ -143,14 +161,14 @@ def _product(U: Array, Z: Array) -> Array:
 
 
 def _quantised(
-    r: Array, length: Array, size: NDArray[np.int64], mechanism: Mechanism
+    r: Array, length: Array, size: NDArray[np.int64], clip: float, grid: Grid
 ) -> NDArray[np.float64]:
-    """The residuals r (m, K) on the grid, so short that no row's gradient exceeds ``steps``."""
-    manhattan, steps = mechanism.norm == L1, mechanism.steps
+    """The residuals r (m, K) on the grid, so short that no row's gradient exceeds its steps."""
+    manhattan, steps = grid.norm == L1, grid.steps
     norm = np.abs(r).sum(1) if manhattan else np.sqrt((r * r).sum(1))
     with np.errstate(all="ignore"):
-        most = np.where(norm > FLAT, np.minimum(length / mechanism.clip, 1 / norm), 0.0)
-    q = np.rint(r * (most * (steps / mechanism.direction))[:, None])
+        most = np.where(norm > FLAT, np.minimum(length / clip, 1 / norm), 0.0)
+    q = np.rint(r * (most * (steps / grid.direction))[:, None])
     limit = steps if manhattan else steps * steps
     while True:
         whole = q.astype(np.int64)
@@ -251,13 +269,20 @@ def _softmax_sum(U, y, Z, length, size, clip, steps, grid, total):
     for j in range(d):
         for k in range(K):
             B[j, k] = Z[j, k]
-    flat = U.reshape(-1)
+    flat, part = U.reshape(-1), np.zeros((d, wide), np.int32)
     for first in range(0, len(U), TILE):
         here = slice(first, min(first + TILE, len(U)))
         m = here.stop - first
         thin_products.multiply(flat, first * d, d, 1, B, S, (m, d, wide), True)
         _softmax_residuals(S[:m], K, y[here], length[here], size[here], clip, steps, grid)
         thin_products.multiply(flat, first * d, 1, d, S, G, (d, m, wide), True)
+        # to 32 bits first, which processors convert as vectors
         for j in range(d):
-            for k in range(K):
-                total[j, k] += np.int64(G[j, k])
+            for k in range(wide):
+                part[j, k] += np.int32(G[j, k])
+        if (first // TILE + 1) % TILES == 0 or here.stop == len(U):
+            for j in range(d):
+                for k in range(K):
+                    total[j, k] += np.int64(part[j, k])
+                for k in range(wide):
+                    part[j, k] = 0

@@ -11,17 +11,58 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
 
 from quorate.algorithms.federated.private_admm.kernels import L1, L2
 from quorate.arrays import Array
+from quorate.privacy.accounting import Release
 
 MEAN_SIZE = {"gaussian": math.sqrt(2 / math.pi), "laplace": 1.0}  # E |xi| of noise of scale 1
 
 FINE, SINGLE = 2**28, 2**17  # steps; of sums of 96 rows that single precision holds exactly
 FEWEST = 2**10
 WIDEST = 2**38  # of the noise in grid steps, so that sums of thousands of clients fit 64 bits
+# In the view "sum" answers are multiples of one step and their sums must be exact in doubles: the
+# rows' part of a sum is held to 2^51 steps, and noise beyond 2^52 has probability exp(-2^26)
+COMMON, TOTAL = 2**24, 2**51
+LEAST = 25  # variance of one client's noise there, so that sums have the law of one noise
 # N_Z(s^2) is, but for a factor 1 + 1e-33, a function of a Gaussian number of variance s^2 - 4
 SMOOTHING = 4
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The whole numbers that one client answers in.
+
+    Attributes
+    ----------
+    norm : L1 or L2
+    steps : the norm to which an integer gradient of one row is shortened
+    unit : what one grid step of the client's sum counts for in its gradient
+    noise : the variance (Gaussian) or scale (Laplace) of the discrete noise, in grid steps; 0 where
+        there is none
+    most : entries of the sum are held to it before there is noise, which moves no two sums further
+        apart; None does not
+    """
+
+    norm: int
+    steps: int
+    unit: float
+    noise: int
+    most: int | None = None
+
+    @property
+    def direction(self) -> int:
+        """The norm to which a row's own direction is rounded; about the root of the steps."""
+        half = (max(self.steps, 1).bit_length() - 1) // 2
+        return 2 ** (half + (2 if self.norm == L1 else 1))
+
+    def held(self, total: NDArray[np.int64]) -> NDArray[np.int64]:
+        """A client's sum, in place, with its entries held to ``most``."""
+        return total if self.most is None else np.clip(total, -self.most, self.most, out=total)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,8 +85,11 @@ class Mechanism:
     features : d
     spread : 1 where neighbours differ by one row more, 2 where a row takes another's place
     single : the rows' gradients are added in single precision
+    sampling : the probability with which a row takes part in a round
     place : of the run in the ledger file, so that no two runs have the same noise
     engine : the engine, in which repeated answers are equal to the bit
+    missing : of how many clients the noise may be missing in the view "sum", where all clients
+        answer in one public step, a power of two; None in the view "answers"
     """
 
     kind: str | None
@@ -64,6 +108,8 @@ class Mechanism:
     single: bool = False
     place: int = 0
     engine: str = ""
+    missing: int | None = None
+    sampling: float = 1.0
 
     @property
     def norm(self) -> int:
@@ -76,8 +122,11 @@ class Mechanism:
 
     @property
     def steps(self) -> int:
-        """The norm to which an integer gradient of one row is shortened, a power of two."""
+        """The largest norm to which an integer gradient of one row is shortened, a power of two."""
         steps, noise = SINGLE if self.single else FINE, self.multiplier * self.spread
+        if self.missing is not None:  # all clients' noise is more than that of those who stay
+            many = len(self.weight)
+            steps, noise = min(steps, COMMON), noise * math.sqrt(many / (many - self.missing))
         while noise * steps > WIDEST and steps > FEWEST:
             steps //= 2
         if not noise * steps <= WIDEST:
@@ -90,27 +139,108 @@ class Mechanism:
 
     @property
     def direction(self) -> int:
-        """The norm to which a row's own direction is rounded; about the root of the steps."""
-        half = (self.steps.bit_length() - 1) // 2
-        return 2 ** (half + (2 if self.norm == L1 else 1))
+        """The norm to which a row's own direction is rounded where it has the largest norm."""
+        return self.grid(int(np.argmax(self.weight))).direction
+
+    def grid(self, client: int) -> Grid:
+        """The grid of the client at this place in the federation."""
+        return self._grids[client]
+
+    @cached_property
+    def _grids(self) -> list[Grid]:
+        noise, most = self.noise, None
+        if self.missing is not None:
+            most = TOTAL // len(self.weight)
+        each = zip(self._each, self.unit.tolist(), strict=True)
+        return [Grid(self.norm, steps, unit, noise, most) for steps, unit in each]
+
+    @property
+    def share(self) -> Array:
+        """(N,) what a row counts for in the rounds in which it takes part."""
+        return self.weight / self.sampling
+
+    @property
+    def common(self) -> float | None:
+        """The one step in which all clients answer in the view "sum", a power of two."""
+        if self.missing is None:
+            return None
+        part, power = math.frexp(float(self.share.max()) * (self.clip / self.steps))
+        return math.ldexp(1.0, power - (part == 0.5))
+
+    @cached_property
+    def _each(self) -> list[int]:
+        """Of every client the norm to which an integer gradient of one row is shortened."""
+        if self.common is None:
+            return [self.steps] * len(self.weight)
+        over = Fraction(self.clip) / Fraction(self.common)
+        return [math.floor(Fraction(float(a)) * over) for a in self.share]
 
     @property
     def unit(self) -> Array:
         """(N,) what one grid step of a client's sum counts for in its gradient."""
-        return self.weight * (self.clip / self.steps)
+        if self.common is not None:
+            return np.full(len(self.weight), self.common)
+        return self.share * (self.clip / self.steps)
+
+    @property
+    def scale(self) -> Array:
+        """(N,) the scale of the noise of each client's gradient."""
+        if self.common is not None:
+            return self.unit * math.sqrt(self.noise)
+        return self.multiplier * np.asarray(self.sensitivity)
 
     @property
     def deviation(self) -> float:
         """The standard deviation of a coordinate of the noise of all clients' answers together."""
+        if self.common is not None:
+            return self.common * math.sqrt(len(self.weight) * self.noise)
         one = self.multiplier * math.sqrt(float((self.sensitivity**2).sum()))
         return one * (math.sqrt(2.0) if self.norm == L1 else 1.0)
 
     @property
     def noise(self) -> int:
-        """The variance (Gaussian) or scale (Laplace) of the discrete noise, in grid steps; 0 where
-        the multiplier is.
+        """The variance (Gaussian) or scale (Laplace) of the discrete noise of one client, in grid
+        steps; 0 where the multiplier is.
+
+        In the view "sum" the variances of all clients but the missing ones add up to what the
+        largest sensitivity needs.
         """
-        scale = Fraction(self.multiplier) * Fraction(self.spread) * self.steps
+        scale = Fraction(self.multiplier) * Fraction(self.spread)
+        scale *= self.steps if self.missing is None else max(self._each)
         if not scale:
             return 0
-        return math.ceil(scale) if self.norm == L1 else math.ceil(scale**2) + SMOOTHING
+        if self.norm == L1:
+            return math.ceil(scale)
+        variance = math.ceil(scale**2) + SMOOTHING
+        if self.missing is None:
+            return variance
+        return max(-(-variance // (len(self.weight) - self.missing)), LEAST)
+
+    # -- what it costs -----------------------------------------------------------------------------
+
+    def release(self, view: str, client: int, rounds: int, missing: int = 0) -> Release | None:
+        """What a record of a client is charged for so many answers, where whoever is to learn
+        nothing sees all answers or, ``view="sum"``, their sums, and knows the noise of ``missing``
+        other clients.
+
+        None where that is not known: sums of Laplace noise, and of answers on several grids but in
+        exact arithmetic.
+        """
+        assert self.kind is not None, "there is noise"
+        if view == "answers" and self.missing is None:
+            return Release(self.kind, self.multiplier, rounds, self.sampling)
+        if self.norm == L1:
+            return None
+        if self.missing is None:
+            others = np.sort(np.delete(self.scale, client))[
+                : max(len(self.weight) - 1 - missing, 0)
+            ]
+            total = math.sqrt(float(self.scale[client] ** 2 + (others**2).sum()))
+            far = float(self.sensitivity[client])
+            return Release(self.kind, total / far if far else math.inf, rounds, self.sampling)
+        steps = max(self._each[client], 1)
+        if view == "sum":  # at least what was planned, of which the ledger file has the number
+            noise = self.multiplier * (max(self._each) / steps)
+        else:
+            noise = math.sqrt(self.noise - SMOOTHING) / (self.spread * steps)
+        return Release(self.kind, noise, rounds, self.sampling)

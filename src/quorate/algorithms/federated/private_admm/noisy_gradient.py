@@ -23,6 +23,7 @@ from quorate.arrays import Array, Block, Streams
 from quorate.codec import Form
 from quorate.privacy.budget import BudgetSpentError
 from quorate.privacy.discrete_noise import Kind, add_noise
+from quorate.privacy.sampling import taken
 from quorate.problem.problem import Problem
 from quorate.rounds import record
 
@@ -88,6 +89,8 @@ def _about(mechanism: Mechanism, numbers: tuple[float, ...]) -> bytes:
     """
     it = mechanism
     plan = it.multiplier, it.clip, it.bound, it.output, it.rounds, it.place
+    plan = plan if it.missing is None else (*plan, it.missing)
+    numbers += (it.sampling,) if it.sampling < 1 else ()
     return (
         str(it.kind).encode() + np.array([*plan, *numbers], float).tobytes() + it.weight.tobytes()
     )
@@ -152,17 +155,18 @@ def noisy_gradients(
     f_p' + xi_p, and the scale of xi_p.
     """
     weight = mechanism.weight[data.index]
-    scale = question.scale * mechanism.multiplier * mechanism.sensitivity[data.index]
+    scale = question.scale * mechanism.scale[data.index]
     if mechanism.exact:
-        unit, noise = mechanism.unit[data.index], mechanism.noise
 
         def on_grid(i: int) -> tuple[Array, float]:
             rows = IntegerRows.of(problem, mechanism, data, i)
+            if mechanism.sampling < 1:
+                key = _key(memory, question, rng, i, b"quorate rows")
+                count = int((data.share[i] > 0).sum())
+                rows = rows.of_rows(taken(key, count, mechanism.sampling))
             total = rows.gradient(problem, mechanism, question.models[i])
-            if noise:
-                key = _key(memory, question, rng, i)
-                add_noise(cast(Kind, mechanism.kind), noise, key, total)
-            return unit[i] * total, scale[i]
+            with_noise(mechanism, memory, question, rng, i, total)
+            return rows.grid.unit * total.astype(float), scale[i]
 
         return on_grid
     rows = Rows.of(problem, mechanism, data)
@@ -180,11 +184,29 @@ def noisy_gradients(
     return in_floats
 
 
-def _key(memory: NoiseKeys, question: Question, rng: Streams, i: int) -> bytes:
-    """The key of client i's noise for what it was asked, and for nothing else.
+def with_noise(
+    mechanism: Mechanism,
+    memory: NoiseKeys,
+    question: Question,
+    rng: Streams,
+    i: int,
+    total: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """A sum in grid steps of client i of a block, to which its noise is added in place."""
+    if noise := mechanism.noise:
+        key = _key(memory, question, rng, i)
+        add_noise(cast(Kind, mechanism.kind), noise, key, total)
+    return total
+
+
+def _key(
+    memory: NoiseKeys, question: Question, rng: Streams, i: int, use: bytes = b"quorate noise"
+) -> bytes:
+    """The key of client i's noise for what it was asked, and for nothing else; or that of its
+    sample of rows.
 
     The same questions get the same answer, so that a round may be repeated; others never meet the
     same noise, which could be subtracted.
     """
     secret, asked = memory.secret[i].tobytes() or rng(i).bytes(32), question.asked[i].tobytes()
-    return hashlib.blake2b(asked, key=secret, digest_size=32, person=b"quorate noise").digest()
+    return hashlib.blake2b(asked, key=secret, digest_size=32, person=use).digest()

@@ -111,8 +111,8 @@ class PrivateADMM(PrivateMethod):
 
     Notes
     -----
-    The server handles h; ``Bounds`` is W. A round sends D + 4 numbers down and D + 2 up
-    per client.
+    The server handles h; ``Bounds`` and ``Ball`` are W, onto which the clients project their
+    copies last. A round sends D + 4 numbers down and D + 2 up per client.
 
     Examples
     --------
@@ -192,6 +192,13 @@ class PrivateADMM(PrivateMethod):
     @property
     def caveat(self) -> str:
         return CAVEATS.get(self.sensitivity, "")
+
+    @property
+    def from_sums(self) -> str:
+        return (
+            "each client takes its gradients at a copy of the model that follows from its own"
+            " answers, which the sums do not tell, and sends its distance from the model."
+        )
 
     @property
     def _unsafe(self) -> bool:

@@ -21,6 +21,7 @@ from quorate.algorithms.federated.private_admm.settings import (
     FIXED_WEIGHTS,
     PUBLIC_WEIGHTS,
     SYNCHRONOUS,
+    UNCONSTRAINED,
     UNMIXED_ROWS,
     ClientSizes,
     check_columns,
@@ -47,6 +48,7 @@ from quorate.privacy.ledger import Ledger
 from quorate.problem.metadata import Metadata
 from quorate.problem.predictors.affine import Linear, Softmax
 from quorate.problem.problem import Problem
+from quorate.problem.wasserstein.norm_penalty import without_ball
 from quorate.rounds import Round
 
 SOURCES = {
@@ -73,8 +75,10 @@ class PrivateMethod(Method):
         plan: Mechanism | None = None
     private: ClassVar[bool] = True
     output: ClassVar[bool] = False  # noise on the local model, not on the gradient
+    sampling = 1.0  # the probability with which a row takes part in a round
     requirements: ClassVar[Requirements] = Requirements(
         privacy=KEEPS_PRIVACY,
+        constraint=UNCONSTRAINED,
         predictor=AFFINE,
         over_samples=UNMIXED_ROWS,
         over_clients=FIXED_WEIGHTS,
@@ -116,6 +120,13 @@ class PrivateMethod(Method):
         """What the history says of a round with this request, as far as that is public."""
         raise NotImplementedError
 
+    @property
+    def from_sums(self) -> str:
+        """Why the models tell more than the sums of the clients' noisy gradients; empty where they
+        follow from these, as the view "sum" needs.
+        """
+        return "nobody has shown that its models tell no more than sums of noisy gradients do."
+
     def schedules(self) -> list[float]:
         """The values of the functions of t in all rounds; empty where there are none."""
         return []
@@ -142,6 +153,8 @@ class PrivateMethod(Method):
             raise ValueError(
                 f"{self.unguaranteed} keeps no budget: leave privacy out of the problem, or clip."
             )
+        if problem.privacy.view == "sum":
+            self._check_sums(problem.privacy, fed)
         check_sensitivity(self.clip, self.bound, self.mechanism, problem.loss)
         if type(problem.predictor) not in (Linear, Softmax):
             raise ValueError(
@@ -150,17 +163,36 @@ class PrivateMethod(Method):
                 " privacy out of the problem."
             )
 
+    def _check_sums(self, budget: Budget, fed: Federation | Metadata | None) -> None:
+        """Raise where no guarantee is known for whoever sees the sums alone."""
+        if self.from_sums:
+            raise ValueError(
+                f'{type(self).__name__} keeps no budget of the view "sum": {self.from_sums} Take'
+                ' PrivateSGD(), or Budget(view="answers").'
+            )
+        if self.mechanism != "gaussian":
+            raise ValueError(
+                f'mechanism="{self.mechanism}" has no view "sum": a sum of Laplace noises is none,'
+                ' and what it gives is not known. Take mechanism="gaussian", or'
+                ' Budget(view="answers").'
+            )
+        if fed is not None:
+            budget.noised(fed.n_clients)
+
     def planned(self, problem: Problem, fed: ClientSizes, spent: Sequence[Release] = ()) -> Self:
         """The method with the noise that keeps all rounds, after ``spent``, within the budget."""
         budget, weight = problem.privacy, row_weights(problem, fed)
+        if budget is not None:
+            budget.noised(fed.n_clients)  # all take part, also those without rows
+        problem = without_ball(problem, weight * np.asarray(sizes(problem, fed), float))
         bound = math.inf if self.bound is None else float(self.bound)
         if budget is None:
             kind, multiplier, clip, sensitivity = self._without_budget(fed)
         else:
             kind = self.mechanism
             clip = min(self._clip(problem, fed), steepest(problem, kind, bound))
-            multiplier = noise_for(budget, self.max_rounds, kind, spent)
-            sensitivity = budget.spread * clip * weight
+            multiplier = self.noise_for(budget, spent)
+            sensitivity = budget.spread * clip * weight / self.sampling
         plan = Mechanism(
             kind=kind,
             multiplier=multiplier,
@@ -176,8 +208,18 @@ class PrivateMethod(Method):
             features=fed.n_features,
             spread=1.0 if budget is None else budget.spread,
             single=in_single_precision(problem, self.mechanism, fed.n_features),
+            sampling=self.sampling,
+            missing=budget.missing if budget is not None and budget.view == "sum" else None,
         )
         return replace(self, problem=problem, plan=plan)
+
+    def noise_for(self, budget: Budget, spent: Sequence[Release] = ()) -> float:
+        """The noise multiplier that keeps all rounds, after ``spent``, within a budget."""
+        return noise_for(budget, self.max_rounds, self.mechanism, spent, self.sampling)
+
+    def alone(self, budget: Budget) -> Release:
+        """All answers of a run that has a budget for itself."""
+        return Release(self.mechanism, self.noise_for(budget), self.max_rounds, self.sampling)
 
     def _without_budget(self, fed: ClientSizes) -> tuple[str | None, float, float, Array]:
         """Kind and multiplier of the noise, clip and sensitivity where no budget is stated."""
@@ -211,12 +253,25 @@ class PrivateMethod(Method):
 
     # -- what it has cost --------------------------------------------------------------------------
 
-    def releases(self, rounds: int) -> tuple[Release, ...]:
-        """The releases of one client after ``rounds`` answers."""
-        plan = self._plan
+    def releases(
+        self, rounds: int, client: int | None = None, view: str | None = None
+    ) -> tuple[Release, ...]:
+        """The releases of a client after ``rounds`` answers, in the budget's view or another one.
+
+        Without the place of a ``client`` it is the one whose records count most. In another view
+        there are none where they are not known.
+        """
+        plan, budget = self._plan, self._problem.privacy
         if plan.kind is None or plan.caveat or not rounds:
             return ()
-        return (Release(plan.kind, plan.multiplier, rounds),)
+        place = int(np.argmax(plan.weight)) if client is None else client
+        missing = 0 if budget is None else budget.missing
+        stated = "answers" if plan.missing is None else "sum"
+        view = view or stated
+        if view != stated and view == "sum" and self.from_sums:
+            return ()
+        released = plan.release(view, place, rounds, missing)
+        return () if released is None else (released,)
 
     def ledger(
         self,
@@ -229,12 +284,17 @@ class PrivateMethod(Method):
         budget = problem.privacy or self._stated_anyway
         if budget is None:
             return None
-        spent = {name: self.releases(k) for name, k in zip(fed.names, answered, strict=True)}
+        counts = [*enumerate(zip(fed.names, answered, strict=True))]
+        spent = {name: self.releases(k, p) for p, (name, k) in counts}
+        seen = {name: self.releases(k, p, budget.other_view) for p, (name, k) in counts}
         public = dict(zip(fed.names, sizes(problem, fed), strict=True))
+        where = "each of" if plan.missing is None else "the clients' sum in each of"
         words = (
-            f"{plan.kind} noise of {plan.multiplier:.4g} times the sensitivity in each of"
+            f"{plan.kind} noise of {plan.multiplier:.4g} times the sensitivity in {where}"
             f" {max(answered)} rounds"
         )
+        if plan.sampling < 1:
+            words += f", in which every row takes part with probability {plan.sampling:g}"
         words += SOURCES[plan.source]
         # sorted, because the order of their first rows would reveal something about those rows
         names = sorted(fed.names)
@@ -246,6 +306,7 @@ class PrivateMethod(Method):
             words,
             plan.caveat,
             simulated=plan.source == "simulation",
+            other={c: seen[c] for c in names if seen.get(c) or (c in seen and not spent[c])},
         )
 
     @property

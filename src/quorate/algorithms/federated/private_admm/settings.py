@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, overload
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from quorate.algorithms.requirements import (
     EQUAL_ROWS,
     MEAN_OF_ROWS,
+    NO_CONSTRAINTS,
     Need,
 )
 from quorate.arrays import Array
@@ -19,15 +21,23 @@ from quorate.problem.losses import Loss, Multinomial
 from quorate.problem.metadata import Metadata
 from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
+from quorate.problem.wasserstein.norm_penalty import is_norm_penalty
 
 if TYPE_CHECKING:
     from quorate.algorithms.federated.private_admm.mechanism import Mechanism
     from quorate.data.federation import Federation
 
 UNMIXED_ROWS = Need(
-    "mean",
-    "needs over_samples = Mean() (other risks mix rows, so that one row has no bounded share)",
-    MEAN_OF_ROWS.holds,
+    "mean, ball without label moves",
+    "needs over_samples = Mean(), or WassersteinBall(radius) with a declared radius, no support and"
+    " label_cost=inf beside the regulariser Zero() or L2() (its worst case is then a norm of the"
+    " model; other risks mix rows, so that one row has no bounded share)",
+    lambda problem, setting: MEAN_OF_ROWS.holds(problem, setting) or is_norm_penalty(problem),
+)
+UNCONSTRAINED = replace(
+    NO_CONSTRAINTS,
+    words=f"{NO_CONSTRAINTS.words} (their values and multipliers follow from rows; a limit on the"
+    " model alone is a regulariser, Bounds() or Ball())",
 )
 FIXED_WEIGHTS = Need(
     "mean",

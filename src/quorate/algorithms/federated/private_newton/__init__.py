@@ -1,0 +1,1 @@
+"""Private Newton steps, for models of few features."""
