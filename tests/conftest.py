@@ -13,6 +13,7 @@ import typer.main
 from hypothesis import settings
 
 from quorate.cli import main
+from quorate.privacy import odometer
 from quorate.solution import blame
 
 # the same cases in every run; `--hypothesis-profile default` looks for new ones
@@ -83,6 +84,12 @@ def one_command_line() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.main, "get_command", functools.cache(typer.main.get_command))
         yield
+
+
+@pytest.fixture(autouse=True)
+def no_runs_before() -> None:
+    """What other tests have spent on the same rows is nothing to a test."""
+    odometer.forget()
 
 
 @pytest.fixture

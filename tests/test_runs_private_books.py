@@ -13,7 +13,7 @@ import small_run
 from quorate.config.config import read_config
 from quorate.engines import inprocess
 from quorate.privacy.accounting import Release, gaussian_epsilon
-from quorate.privacy.budget import BudgetSpentError
+from quorate.privacy.budget import Budget, BudgetSpentError
 from quorate.privacy.ledger_file import Book
 from quorate.runs.folder import read_run
 from quorate.runs.pipeline import begin, run_study, trained
@@ -21,6 +21,9 @@ from quorate.runs.sections.section import Silent, Study
 from quorate.runs.verification import passed, verify_run
 from quorate.solution import privacy_account as charge
 
+BOOKED = small_run.PRIVATE.replace("[privacy]", '[privacy]\nbook = "book.json"').replace(
+    '["erm"]', "[]"
+)
 CURVED = small_run.PRIVATE.replace("[privacy]", "[privacy]\ncurve = [1.0, 1.5]")
 
 
@@ -63,13 +66,23 @@ def charged(book: Path) -> list[tuple[str, float]]:
     ]
 
 
+def test_a_run_after_a_search_in_its_book_is_stored_and_verified(tmp_path: Path) -> None:
+    book, search = Book(tmp_path / "book.json"), Release("geometric", 8.0, candidates=5.0)
+    spent = dict.fromkeys(("North", "East", "South"), (search,))
+    book.close_run(book.open_run(spent, Budget(3.0, 1e-5)), spent)
+    run = small_run.private_run(tmp_path, text=BOOKED)
+    before = run.result["privacy"]["before"].values()
+    assert {tuple(release) for releases in before for release in releases} == {
+        ("geometric", 8.0, 1, 1.0, 5.0)
+    }
+    assert 2.99 < run.result["privacy"]["epsilon"] <= 3
+    assert passed(verify_run(run.path))
+
+
 def test_runs_in_one_book_stay_within_the_total_together(tmp_path: Path) -> None:
-    text = small_run.PRIVATE.replace("[privacy]", '[privacy]\nbook = "book.json"').replace(
-        '["erm"]', "[]"
-    )
-    first = text.replace("epsilon = 3.0", "epsilon = 1.0")
+    first = BOOKED.replace("epsilon = 3.0", "epsilon = 1.0")
     small_run.private_run(tmp_path, text=first)
-    run = small_run.private_run(tmp_path, text=text)
+    run = small_run.private_run(tmp_path, text=BOOKED)
     states = charged(tmp_path / "book.json")
     assert [state for state, _ in states] == ["ended", "ended"]
     assert states[0][1] == pytest.approx(1.0, rel=1e-2)
@@ -78,7 +91,7 @@ def test_runs_in_one_book_stay_within_the_total_together(tmp_path: Path) -> None
     assert run.result["privacy"]["ledger"][0]["before"] == pytest.approx(1.0, rel=1e-2)
     assert passed(verify_run(run.path))
     with pytest.raises(BudgetSpentError):
-        small_run.private_run(tmp_path, text=text)
+        small_run.private_run(tmp_path, text=BOOKED)
     assert charged(tmp_path / "book.json") == states
 
 

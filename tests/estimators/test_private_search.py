@@ -197,7 +197,7 @@ def test_it_is_charged_as_one_run_and_a_second_one_is_refused(rows, tmp_path):
     (run,) = Book(book).runs()
     assert run["state"] == "ended"
     assert set(run["releases"]) == {"east", "north", "south"}
-    ((law, _, count, mean),) = run["releases"]["east"]
+    ((law, _, count, _, mean),) = run["releases"]["east"]
     assert (law, count, mean) == ("poisson", 1, 3.0)
     assert Book(book).knows(found.privacy_.book)
     written = book.read_text()

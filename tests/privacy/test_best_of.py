@@ -166,6 +166,18 @@ def test_a_run_after_a_search_has_the_noise_for_what_is_left():
         noise_for(qr.Budget(0.1, DELTA), 10, "gaussian", [search])
 
 
+def test_what_sampling_saves_is_not_lost_beside_a_search():
+    sampled, search = Release("gaussian", 2.0, 200, 0.01), Release("poisson", 9.0, candidates=5.0)
+    each = [total_epsilon([one], DELTA) for one in (sampled, search)]
+    both = total_epsilon([sampled, search], DELTA)
+    assert max(each) < both < 1.3 * sum(each)
+    assert both < total_epsilon([sampled.replacing()], DELTA) / 2
+    budget = qr.Budget(1.5 * both, DELTA)
+    noise = noise_of_search(budget, "poisson", 5.0, [sampled])
+    total = total_epsilon([sampled, Release("poisson", noise, candidates=5.0)], DELTA)
+    assert 0.999 * budget.epsilon < total <= budget.epsilon
+
+
 def test_accountants_beside_the_total_say_nothing_less_than_is_spent():
     search = Release("geometric", 6.0, candidates=5.0)
     found = accounts([search], DELTA)

@@ -22,14 +22,6 @@ DELTA = 1e-5
 pytestmark = pytest.mark.filterwarnings("error::quorate.privacy.odometer.RepeatedRunWarning")
 
 
-@pytest.fixture(autouse=True)
-def begun():
-    """No run before the test has been counted, and none of it is afterwards."""
-    odometer.forget()
-    yield
-    odometer.forget()
-
-
 @pytest.fixture
 def table():
     rng = np.random.default_rng(0)

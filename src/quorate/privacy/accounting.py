@@ -172,7 +172,7 @@ def _composed(releases: tuple[Release, ...], delta: float) -> float:
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     if any(r.candidates for r in releases):
-        return _by_divergences(releases, delta)
+        return _beside_searches(releases, delta)
     mu, pure, sampled = _split(_gathered(releases))
     spread = math.hypot(
         mu,
@@ -306,6 +306,18 @@ def _plain_sum(releases: tuple[Release, ...], delta: float) -> float:
     """
     mu, pure, _ = _split(tuple(r.replacing() for r in releases))
     return _gaussian_epsilon(mu, delta) + sum(count * one for one, count in pure)
+
+
+def _beside_searches(releases: tuple[Release, ...], delta: float) -> float:
+    """The total of searches and all else: by Renyi divergences, or, where these leave out what
+    sampling saves and it is less, the sum of the totals of both at half of delta.
+    """
+    total = _by_divergences(releases, delta)
+    if all(r.sampling == 1 for r in releases):
+        return total
+    searches = tuple(r for r in releases if r.candidates)
+    others = tuple(r for r in releases if not r.candidates)
+    return min(total, _by_divergences(searches, delta / 2) + _composed(others, delta / 2))
 
 
 def _by_divergences(releases: tuple[Release, ...], delta: float) -> float:
@@ -451,18 +463,14 @@ def noise_of_search(budget: Budget, law: str, mean: float, spent: Iterable[Relea
     """
     check_number(law, mean)
     spent = _counted(spent)
-    before = total_epsilon(spent, budget.delta)
-    if spent:  # beside a search it counts by Renyi divergences, which may be a little more
-        before = max(before, _by_divergences(spent, budget.delta))
-    if before >= budget.epsilon * (1 - LEFT):
-        raise _all_spent(budget, before)
 
     def over(log_noise: float) -> float:
         search = Release(law, math.exp(log_noise), candidates=mean)
         return total_epsilon((*spent, search), budget.delta) - budget.epsilon
 
-    if over(WEAKEST) > 0:
-        raise _all_spent(budget, before)
+    # beside a search, though it tells nothing, what was spent may count for a little more
+    if (most := over(WEAKEST)) > -LEFT * budget.epsilon:
+        raise _all_spent(budget, budget.epsilon + most)
     noise = _root(over, -10.0, WEAKEST, 1e-7)
     while over(noise) > 0:
         noise += 1e-7

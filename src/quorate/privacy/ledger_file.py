@@ -33,8 +33,9 @@ class Book:
 
     A JSON file ``{"runs": [{"id", "began", "state", "turn", "adjacency", "planned", "least",
     "releases"}], "chain"}``, the last three {client: [[mechanism, noise, count], ...]}, with the
-    probability of a row as a fourth entry where rows are sampled: all that the run may release,
-    what it may have released before it resumed, and what counts. ``state`` is
+    probability of a row as a fourth entry where rows are sampled, and of a search 1 and the mean
+    number of candidates: all that the run may release, what it may have released before it resumed,
+    and what counts. ``state`` is
     "charged" until the run may answer and "open" until it has ended; ``turn`` counts how often it
     resumed. A run in the view "sum" has that "view" and "missing". A run may have "about", texts by
     which people know it. The file is written whole and in one step, under a lock. Nobody but its

@@ -24,6 +24,7 @@ from quorate.privacy.accounting import (
     accounts,
     total_epsilon,
 )
+from quorate.privacy.best_of import MOST
 from quorate.privacy.ledger import Ledger, views
 from quorate.privacy.ledger_file import Book
 from quorate.runs.checks import UNREADABLE, Check, compared, not_checked
@@ -55,11 +56,15 @@ from quorate.solution.outcome import budget_used
 Noise = Positive | Literal["inf"]
 Sampling = Annotated[float, Field(gt=0, lt=1)]
 Answers = Annotated[int, Field(ge=0, le=MOST_ROUNDS)]
+Candidates = Annotated[float, Field(gt=1, le=MOST)]
 Kind = Literal["gaussian", "laplace"]
-# lists in JSON; the second where rows are sampled
+Law = Literal["poisson", "geometric", "logarithmic"]
+# lists in JSON; the second where rows are sampled, the third of a search
 WholeForm = Annotated[tuple[Kind, Noise, Answers], Field(strict=False)]
 SampledForm = Annotated[tuple[Kind, Noise, Answers, Sampling], Field(strict=False)]
 ReleaseForm = WholeForm | SampledForm
+One = Annotated[float, Field(ge=1, le=1)]
+SearchForm = Annotated[tuple[Law, Noise, Answers, One, Candidates], Field(strict=False)]
 
 
 class AccountForm(Form):
@@ -107,7 +112,7 @@ class GuaranteeForm(Form):
     rounds: Count
     ledger: Annotated[list[AccountForm], at_least(1)]
     releases: dict[str, Annotated[list[ReleaseForm], at_least(1)]]
-    before: dict[str, list[ReleaseForm]]
+    before: dict[str, list[ReleaseForm | SearchForm]]
     views: ViewsForm | None = optional()  # which older runs have not
 
 
@@ -254,8 +259,8 @@ def ledger_table(
 def read_releases(rows: Sequence[Any]) -> tuple[Release, ...]:
     """The releases of one client in result.json."""
     return tuple(
-        Release(str(kind), float(noise), int(count), *map(float, sampling))
-        for kind, noise, count, *sampling in rows
+        Release(str(kind), float(noise), int(count), *map(float, more))
+        for kind, noise, count, *more in rows
     )
 
 
