@@ -24,6 +24,10 @@ from quorate.algorithms.federated.private_admm.client import Perturb
 from quorate.algorithms.federated.private_admm.private_admm import OutputPerturbedADMM, PrivateADMM
 from quorate.data.federation import Federation
 from quorate.privacy.budget import Budget
+from quorate.privacy.secure_sum import client as at_client
+from quorate.privacy.secure_sum import masks
+from quorate.privacy.secure_sum import server as at_server
+from quorate.privacy.secure_sum.messages import terms
 from quorate.problem.losses import Logistic, Multinomial, Squared
 from quorate.problem.problem import Problem
 
@@ -303,6 +307,54 @@ def neighbouring_sums(one: str = "without", method: str = "ObjT", **rows: int) -
 
 # ---- all of them
 
+# ---- sums that are carried securely
+
+
+class Summed:
+    """Six clients whose whole numbers are added up securely; the last drops out after it shared.
+
+    Called with the number of a run, all that the server sees: the first client's vector without its
+    own mask, which is opened, and the sum.
+    """
+
+    def __init__(self, clients: Clients, n: int = 6) -> None:
+        self.clients, self.step, agreed = clients, float(unit(clients.run.plan)[0]), terms("a", n)
+        made = [at_client.advertise(agreed, i) for i in range(n)]
+        self.server, roster = at_server.enrol(agreed, [a for _, a in made])
+        self.states = [at_client.agree(c, roster) for c, _ in made]
+
+    def _all(self, step: Any, *given: Any, of: range | None = None) -> list[Any]:
+        answers = []
+        for i in of or range(len(self.states)):
+            self.states[i], answer = step(self.states[i], *(g[i] for g in given))
+            answers.append(answer)
+        return answers
+
+    def __call__(self, run: int) -> Array:
+        n = len(self.states)
+        answer = np.rint(self.clients(run) / self.step).astype(np.int64)
+        vectors = [answer, *[0 * answer] * (n - 1)]  # the others' rows are known to the attacker
+        server, begin = at_server.begin(self.server, run)
+        server, delivered = at_server.deliver(server, self._all(at_client.share, [begin] * n))
+        own, stayed = self.states[0].own, range(n - 1)
+        masked = self._all(at_client.mask, delivered, vectors, of=stayed)
+        server, unmask = at_server.unmask(server, masked)
+        revealed = self._all(at_client.reveal, [unmask] * n, of=stayed)
+        self.server, total = at_server.total(server, revealed)
+        one = masked[0].vector.copy()
+        masks.add(one, own[None], np.full(1, -1, np.int8))
+        return np.concatenate([total * self.step, one.view(np.int64) * self.step])
+
+
+def secure_sum(masked: bool) -> Attack:
+    """The record is looked for in the sum, or in what masks leave of its client's vector."""
+    it = lone("logistic", 40)
+    run = METHODS["ObjT"]()
+    one, other = (Summed(Clients.of(it.problem, fed, run)) for fed in (it.without, it.with_))
+    aim = np.concatenate([0 * it.gradient, it.gradient][:: 1 if masked else -1])
+    return Attack(one, other, lambda seen: float(seen @ aim))
+
+
 ATTACKS: dict[str, Callable[[], Attack]] = {
     "low bits, logistic": lambda: low_bits("logistic", "ObjT", 784),
     "low bits, logistic, ObjP": lambda: low_bits("logistic", "ObjP", 784),
@@ -318,4 +370,6 @@ ATTACKS: dict[str, Callable[[], Attack]] = {
     "order of the rows": lambda: neighbouring_sums("turned"),
     "last digits of the grid": lambda: last_digits("gaussian"),
     "last digits of the grid, Laplace": lambda: last_digits("laplace"),
+    "secure sum with drop-out, the sum": lambda: secure_sum(masked=False),
+    "secure sum with drop-out, a masked vector": lambda: secure_sum(masked=True),
 }
