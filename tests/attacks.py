@@ -313,12 +313,13 @@ def neighbouring_sums(one: str = "without", method: str = "ObjT", **rows: int) -
 class Summed:
     """Six clients whose whole numbers are added up securely; the last drops out after it shared.
 
-    Called with the number of a run, all that the server sees: the first client's vector without its
-    own mask, which is opened, and the sum.
+    Called with the number of a run, all that the server sees: the sum, and the first client's
+    vector without its own mask, which is opened. ``answers`` are that client's, whole numbers; the
+    others' rows are known to the attacker.
     """
 
-    def __init__(self, clients: Clients, n: int = 6) -> None:
-        self.clients, self.step, agreed = clients, float(unit(clients.run.plan)[0]), terms("a", n)
+    def __init__(self, answers: Answers, n: int = 6) -> None:
+        self.answers, agreed = answers, terms("attacked", n)
         made = [at_client.advertise(agreed, i) for i in range(n)]
         self.server, roster = at_server.enrol(agreed, [a for _, a in made])
         self.states = [at_client.agree(c, roster) for c, _ in made]
@@ -332,8 +333,8 @@ class Summed:
 
     def __call__(self, run: int) -> Array:
         n = len(self.states)
-        answer = np.rint(self.clients(run) / self.step).astype(np.int64)
-        vectors = [answer, *[0 * answer] * (n - 1)]  # the others' rows are known to the attacker
+        answer = self.answers(run)
+        vectors = [answer, *[0 * answer] * (n - 1)]
         server, begin = at_server.begin(self.server, run)
         server, delivered = at_server.deliver(server, self._all(at_client.share, [begin] * n))
         own, stayed = self.states[0].own, range(n - 1)
@@ -343,16 +344,25 @@ class Summed:
         self.server, total = at_server.total(server, revealed)
         one = masked[0].vector.copy()
         masks.add(one, own[None], np.full(1, -1, np.int8))
-        return np.concatenate([total * self.step, one.view(np.int64) * self.step])
+        return np.stack([total, one.view(np.int64)]).astype(float)
 
 
 def secure_sum(masked: bool) -> Attack:
-    """The record is looked for in the sum, or in what masks leave of its client's vector."""
-    it = lone("logistic", 40)
-    run = METHODS["ObjT"]()
-    one, other = (Summed(Clients.of(it.problem, fed, run)) for fed in (it.without, it.with_))
-    aim = np.concatenate([0 * it.gradient, it.gradient][:: 1 if masked else -1])
-    return Attack(one, other, lambda seen: float(seen @ aim))
+    """The record is looked for in the sum of noised answers; or, ``masked``, in what masks leave of
+    a vector that has no noise at all.
+    """
+    it, run = lone("logistic", 40), METHODS["ObjT"]()
+    clients = [Clients.of(it.problem, fed, run) for fed in (it.without, it.with_)]
+    step = float(unit(clients[0].run.plan)[0])
+
+    def answers(one: Clients, gradient: Array) -> Answers:
+        exact = np.rint(gradient / step).astype(np.int64)
+        noised = lambda run: np.rint(one(run) / step).astype(np.int64)  # noqa: E731
+        return (lambda _: exact) if masked else noised
+
+    worlds = zip(clients, (0 * it.gradient, it.gradient), strict=True)
+    one, other = (Summed(answers(*world)) for world in worlds)
+    return Attack(one, other, lambda seen: float(seen[int(masked)] @ it.gradient))
 
 
 ATTACKS: dict[str, Callable[[], Attack]] = {
