@@ -24,6 +24,7 @@ from quorate.algorithms.federated.private_admm.mechanism import LEAST, SMOOTHING
 from quorate.algorithms.federated.private_admm.noisy_gradient import Question
 from quorate.algorithms.federated.private_sgd import Blur, Blurred, PrivateSGD
 from quorate.data.federation import Federation
+from quorate.engines.inprocess import InProcess
 from quorate.engines.network import Network
 from quorate.privacy.accounting import Release, total_epsilon
 from quorate.privacy.budget import Budget
@@ -229,6 +230,18 @@ def test_sums_of_answers_are_exact_and_have_all_clients_noise():
     assert abs(sd - 1) < 4 / math.sqrt(2 * run._size)
     assert plan.deviation == pytest.approx(plan.common * math.sqrt(4 * plan.noise))
     np.testing.assert_allclose(plan.scale, plan.common * math.sqrt(plan.noise))
+
+
+def test_no_bit_of_a_model_tells_how_answers_were_grouped():
+    fed = federation("class", sizes=(40, 7, 90, 21))
+    problem = Problem(qr.Multinomial(), qr.Softmax(), over_clients=Mean("uniform"), privacy=SUMS)
+    method = PrivateSGD(max_rounds=3, noise="simulation")
+    models = [
+        qr.solve(problem, fed, algorithm=method, engine=InProcess(block_size=size)).w
+        for size in (1, 2, 64)
+    ]
+    np.testing.assert_array_equal(models[0], models[1])
+    np.testing.assert_array_equal(models[0], models[2])
 
 
 def test_sums_of_huge_clients_are_held_to_what_doubles_add_exactly():
