@@ -35,6 +35,7 @@ from quorate.problem.problem import Problem
 from quorate.problem.risks import Mean
 from quorate.solution import plan as plans
 from quorate.solution.configure import configure, needs_secure_sum
+from quorate.solution.stored import packed, unpacked
 
 SUMS = Budget(1.0, 1e-6, view="sum")
 
@@ -319,3 +320,13 @@ def test_a_ledger_is_stored_with_both_views_and_read_without(tmp_path):
     again = qr.load(tmp_path / "it.qrs").ledger
     assert again.table() == solution.ledger.table()
     assert again.text == solution.ledger.text
+    # a file of the time before there were views
+    _, place, kept = packed(replace(again, budget=Budget(1.0, 1e-6), other={}))
+    budget = kept["budget"][2]
+    del kept["other"], budget["view"], budget["missing"]
+    older = unpacked(("object", place, kept))
+    assert older.epsilon == again.epsilon
+    assert older.epsilon_of("sum") is None
+    del budget["delta"]
+    with pytest.raises(ValueError, match="Budget has the fields"):
+        unpacked(("object", place, kept))
