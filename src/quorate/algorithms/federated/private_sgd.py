@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -30,15 +30,22 @@ from quorate.algorithms.federated.private_admm.noisy_gradient import (
     noisy_gradients,
 )
 from quorate.algorithms.federated.private_admm.private_method import PrivateMethod
-from quorate.algorithms.federated.private_admm.settings import ClientSizes, default_clip
+from quorate.algorithms.federated.private_admm.settings import (
+    ROW_BY_ROW,
+    ClientSizes,
+    default_clip,
+)
 from quorate.algorithms.method import Answer, Concluded
+from quorate.algorithms.requirements import Requirements
 from quorate.arrays import Array, Block, Streams
 from quorate.codec import Form
+from quorate.problem.predictors.torch_module import TorchPredictor
 from quorate.problem.problem import Problem
 from quorate.rounds import Conclude, Done, Outcome, Round, Stop, Sum, record
 
 # standard deviation of the way that noise alone takes a coefficient, for rows of length 1
 WAY = 0.9
+MODULE_CLIP = 1.0  # of a torch module, whose gradients no public number bounds
 
 
 @record
@@ -77,14 +84,15 @@ class PrivateSGD(PrivateMethod):
         each
     mechanism : "gaussian" or "laplace"
     clip : the gradient of a row is shortened to this norm (l2; l1 for Laplace); None: half the
-        length of a row, see ``bound``; for Laplace noise ``clip`` or ``bound`` must be declared
+        length of a row, see ``bound``, and 1 for a ``TorchPredictor``; for Laplace noise ``clip``
+        or ``bound`` must be declared
     bound : rows are shortened to this norm first, and count as that long, an intercept's 1 beside
         it: 1 for rows that are scaled to unit length. None: rows are not shortened, and count as
         max(2, 2 sqrt(d) / 7) long, which suits features of order one
     length : the sum of all steps; None: from the noise, which is public (`default_length`); without
         a budget T over the squared length of a row
     noise : "secure" or "simulation", as of `PrivateADMM`
-    start : first model, zeros by default
+    start : first model; None: zeros, or the module's own parameters, which must be public
 
     Raises
     ------
@@ -99,6 +107,10 @@ class PrivateSGD(PrivateMethod):
     -----
     A round sends D + 2 numbers down and D up per client. The steps suit an h that hardly bends,
     such as ``L2(1e-4)``; a strong one shortens the model in every round by its prox.
+
+    A ``TorchPredictor`` has a pass for every single row, so that no row's gradient depends on the
+    rows beside it; it counts as 2 ``clip`` long in the rule of the steps, and is worth a search for
+    ``clip`` and ``length`` on public data.
 
     Examples
     --------
@@ -118,6 +130,9 @@ class PrivateSGD(PrivateMethod):
     start: Array | None = None
     problem: Problem | None = None
     plan: Mechanism | None = None
+    requirements: ClassVar[Requirements] = replace(
+        PrivateMethod.requirements, predictor=ROW_BY_ROW
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -126,8 +141,22 @@ class PrivateSGD(PrivateMethod):
     def _clip(self, problem: Problem, fed: ClientSizes) -> float:
         if self.clip is not None:
             return self.clip
+        if isinstance(problem.predictor, TorchPredictor):
+            return MODULE_CLIP
         one = problem.predictor.intercept
         return row_length(self.bound, one, fed.n_features, self.mechanism) / 2
+
+    def _check_model(self, problem: Problem) -> None:
+        module = problem.predictor
+        if not isinstance(module, TorchPredictor):
+            super()._check_model(problem)
+            return
+        if self.bound is not None:
+            raise ValueError(
+                "bound shortens the rows of linear models, and bounds no gradient of a module: give"
+                " clip=... instead."
+            )
+        module.check_rows_apart()
 
     # -- clients -----------------------------------------------------------------------------------
 
@@ -191,9 +220,12 @@ class PrivateSGD(PrivateMethod):
         """s_t = 2 tau / T (1 - (t - 1) / T); the sum over all rounds is tau (1 + 1 / T)."""
         T, tau = self.max_rounds, self.length
         if tau is None:
-            one = self._problem.predictor.intercept
-            plan = self._plan
-            row = row_length(self.bound, one, plan.features, self.mechanism)
+            plan, predictor = self._plan, self._problem.predictor
+            if isinstance(predictor, TorchPredictor):
+                row = 2 * (self.clip or MODULE_CLIP)
+            else:
+                one = predictor.intercept
+                row = row_length(self.bound, one, plan.features, self.mechanism)
             tau = default_length(plan, row)
         return 2 * tau / T * (1 - (t - 1) / T)
 

@@ -19,10 +19,12 @@ from numpy.typing import NDArray
 from quorate.algorithms.federated.private_admm.float_gradient import Rows
 from quorate.algorithms.federated.private_admm.integer_gradient import IntegerRows
 from quorate.algorithms.federated.private_admm.mechanism import Mechanism
+from quorate.algorithms.federated.private_admm.row_gradients import real_sum, whole_sum
 from quorate.arrays import Array, Block, Streams
 from quorate.codec import Form
 from quorate.privacy.budget import BudgetSpentError
 from quorate.privacy.discrete_noise import Kind, add_noise
+from quorate.problem.predictors.affine import is_affine
 from quorate.problem.problem import Problem
 from quorate.rounds import record
 
@@ -157,14 +159,24 @@ def noisy_gradients(
         unit, noise = mechanism.unit[data.index], mechanism.noise
 
         def on_grid(i: int) -> tuple[Array, float]:
-            rows = IntegerRows.of(problem, mechanism, data, i)
-            total = rows.gradient(problem, mechanism, question.models[i])
+            v = question.models[i]
+            if is_affine(problem.predictor):
+                rows = IntegerRows.of(problem, mechanism, data, i)
+                total = rows.gradient(problem, mechanism, v)
+            else:
+                total = whole_sum(problem, mechanism, v, data, i)
             if noise:
                 key = _key(memory, question, rng, i)
                 add_noise(cast(Kind, mechanism.kind), noise, key, total)
             return unit[i] * total, scale[i]
 
         return on_grid
+    if not is_affine(problem.predictor):
+
+        def by_row(i: int) -> tuple[Array, float]:
+            return weight[i] * real_sum(problem, mechanism, question.models[i], data, i), 0.0
+
+        return by_row
     rows = Rows.of(problem, mechanism, data)
 
     def in_floats(i: int) -> tuple[Array, float]:
