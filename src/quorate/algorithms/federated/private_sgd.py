@@ -130,9 +130,7 @@ class PrivateSGD(PrivateMethod):
     start: Array | None = None
     problem: Problem | None = None
     plan: Mechanism | None = None
-    requirements: ClassVar[Requirements] = replace(
-        PrivateMethod.requirements, predictor=ROW_BY_ROW
-    )
+    requirements: ClassVar[Requirements] = replace(PrivateMethod.requirements, predictor=ROW_BY_ROW)
 
     def __post_init__(self) -> None:
         super().__post_init__()

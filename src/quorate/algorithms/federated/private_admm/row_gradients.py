@@ -77,5 +77,3 @@ def _gradients(problem: Problem, v: Array, data: Block, i: int) -> Iterator[Arra
             return problem.loss.gradient(given, y[row : row + 1])
 
     return module.row_gradients(v, X, slope)
-
-
