@@ -37,6 +37,17 @@ def fault(text: str) -> str:
 # ------------------------------------------------------------------------------------- what is read
 
 
+def test_a_private_model_may_live_in_a_ball_and_be_robust() -> None:
+    ball = TEXT.replace("[problem]", '[problem]\nregulariser = "ball"\nradius = 2.0')
+    config = parse_config(ball.replace("strength = 1e-2\n", ""))
+    config.check()
+    assert config.problem().regulariser == qr.Ball(2.0)
+    assert "over models at most 2 long" in config.sentence()
+    robust = parse_config(TEXT + '[robust]\nradius = 0.1\nnorm = "linf"\n')
+    robust.check()
+    assert robust.problem().over_samples == qr.WassersteinBall(0.1, norm="linf")
+
+
 def test_a_file_is_the_problem_and_method_that_it_states() -> None:
     text = TEXT.replace(
         "[algorithm]", "[algorithm]\noptions = { clip = 2.0, rho = { c1 = 1.0, period = 10 } }"
@@ -155,6 +166,11 @@ BROKEN = {  # what is changed -> (line, key, words)
         lambda t: t.replace("test = 0.4", "test = 0.4\nserver = 0.2"),
         "data.server:",
         "leave it out",
+    ),
+    "radius read off the rows": (
+        lambda t: t + '[robust]\nradius = "auto"\n',
+        "robust.radius:",
+        "would tell about them without being charged",
     ),
     "path": (lambda t: t + "[path]\nradii = [0.1]", "path:", "Leave [path] out"),
     "trade-off": (lambda t: t + "[trade_off]\nlevels = [0.1]", "trade_off:", "privacy.curve"),
