@@ -202,6 +202,7 @@ ELSE: dict[str, Any] = {
     "PrivateSGD.mechanism": "laplace",
     "PrivateSGD.noise": "secure",
     "PrivateSGD.sampling": 0.25,
+    "PrivateSGD.quantile": 0.25,
     "OutputPerturbedADMM.mechanism": "laplace",
     "OutputPerturbedADMM.radius": "1/t",
     "OutputPerturbedADMM.region": "l2",

@@ -9,7 +9,7 @@ arithmetic").
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from quorate.algorithms.federated.private_admm.kernels import L1, L2
@@ -20,6 +20,10 @@ MEAN_SIZE = {"gaussian": math.sqrt(2 / math.pi), "laplace": 1.0}  # E |xi| of no
 FINE, SINGLE = 2**28, 2**17  # steps; of sums of 96 rows that single precision holds exactly
 FEWEST = 2**10
 WIDEST = 2**38  # of the noise in grid steps, so that sums of thousands of clients fit 64 bits
+# Where an answer also counts short gradients, both together are one Gaussian release of multiplier
+# m: 1 / m^2 = 1 / (GRADIENT m)^2 + 1 / (COUNT m)^2
+GRADIENT, COUNT = Fraction(41, 40), Fraction(41, 9)
+COUNTED = 2**10  # grid steps by which a row moves the count
 # N_Z(s^2) is, but for a factor 1 + 1e-33, a function of a Gaussian number of variance s^2 - 4
 SMOOTHING = 4
 
@@ -45,6 +49,7 @@ class Mechanism:
     spread : 1 where neighbours differ by one row more, 2 where a row takes another's place
     single : the rows' gradients are added in single precision
     sampling : the probability with which a row takes part in a round
+    counts : answers also count the rows whose gradients are not longer than the clip
     place : of the run in the ledger file, so that no two runs have the same noise
     engine : the engine, in which repeated answers are equal to the bit
     """
@@ -66,6 +71,7 @@ class Mechanism:
     place: int = 0
     engine: str = ""
     sampling: float = 1.0
+    counts: bool = False
 
     @property
     def norm(self) -> int:
@@ -79,7 +85,7 @@ class Mechanism:
     @property
     def steps(self) -> int:
         """The norm to which an integer gradient of one row is shortened, a power of two."""
-        steps, noise = SINGLE if self.single else FINE, self.multiplier * self.spread
+        steps, noise = SINGLE if self.single else FINE, self.own * self.spread
         while noise * steps > WIDEST and steps > FEWEST:
             steps //= 2
         if not noise * steps <= WIDEST:
@@ -102,9 +108,25 @@ class Mechanism:
         return self.weight * (self.clip / self.steps) / self.sampling
 
     @property
+    def count_unit(self) -> Array:
+        """(N,) what one grid step of a client's count is, where that of all rows is a_p each."""
+        return self.weight / (self.sampling * COUNTED)
+
+    @property
+    def own(self) -> float:
+        """The multiplier of the noise of the gradient, of which a count beside it takes a part."""
+        return float(GRADIENT) * self.multiplier if self.counts else self.multiplier
+
+    def at(self, clip: float) -> Mechanism:
+        """The same with another clip, and noise in proportion."""
+        if clip == self.clip:
+            return self
+        return replace(self, clip=clip, sensitivity=self.sensitivity * (clip / self.clip))
+
+    @property
     def deviation(self) -> float:
         """The standard deviation of a coordinate of the noise of all clients' answers together."""
-        one = self.multiplier * math.sqrt(float((self.sensitivity**2).sum()))
+        one = self.own * math.sqrt(float((self.sensitivity**2).sum()))
         return one * (math.sqrt(2.0) if self.norm == L1 else 1.0)
 
     @property
@@ -112,7 +134,16 @@ class Mechanism:
         """The variance (Gaussian) or scale (Laplace) of the discrete noise, in grid steps; 0 where
         the multiplier is.
         """
-        scale = Fraction(self.multiplier) * Fraction(self.spread) * self.steps
+        return self._noise(Fraction(self.steps) * (GRADIENT if self.counts else 1))
+
+    @property
+    def count_noise(self) -> int:
+        """The same of the count."""
+        return self._noise(COUNTED * COUNT)
+
+    def _noise(self, sensitivity: Fraction) -> int:
+        """The noise of whole numbers that one row more or less moves by so many steps."""
+        scale = Fraction(self.multiplier) * Fraction(self.spread) * sensitivity
         if not scale:
             return 0
         return math.ceil(scale) if self.norm == L1 else math.ceil(scale**2) + SMOOTHING

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from quorate.algorithms.federated.private_admm.float_gradient import Rows
 from quorate.algorithms.federated.private_admm.integer_gradient import IntegerRows
-from quorate.algorithms.federated.private_admm.mechanism import Mechanism
+from quorate.algorithms.federated.private_admm.mechanism import COUNTED, Mechanism
 from quorate.arrays import Array, Block, Streams
 from quorate.codec import Form
 from quorate.privacy.budget import BudgetSpentError
@@ -89,7 +89,7 @@ def _about(mechanism: Mechanism, numbers: tuple[float, ...]) -> bytes:
     """
     it = mechanism
     plan = it.multiplier, it.clip, it.bound, it.output, it.rounds, it.place
-    numbers += (it.sampling,) if it.sampling < 1 else ()
+    numbers += (it.sampling, it.counts) if it.sampling < 1 or it.counts else ()
     return (
         str(it.kind).encode() + np.array([*plan, *numbers], float).tobytes() + it.weight.tobytes()
     )
@@ -151,12 +151,14 @@ def noisy_gradients(
     rng: Streams,
 ) -> Callable[[int], tuple[Array, float]]:
     """The function that gives, for a client's position in the block, its gradient with noise,
-    f_p' + xi_p, and the scale of xi_p.
+    f_p' + xi_p, and the scale of xi_p. Where the mechanism counts, the noisy share of the rows that
+    are not shortened, less that of those that are, is appended.
     """
     weight = mechanism.weight[data.index]
     scale = question.scale * mechanism.multiplier * mechanism.sensitivity[data.index]
     if mechanism.exact:
         unit, noise = mechanism.unit[data.index], mechanism.noise
+        count_unit = mechanism.count_unit[data.index]
 
         def on_grid(i: int) -> tuple[Array, float]:
             rows = IntegerRows.of(problem, mechanism, data, i)
@@ -164,11 +166,21 @@ def noisy_gradients(
                 key = _key(memory, question, rng, i, b"quorate rows")
                 count = int((data.share[i] > 0).sum())
                 rows = rows.of_rows(taken(key, count, mechanism.sampling))
-            total = rows.gradient(problem, mechanism, question.models[i])
+            v, count = question.models[i], np.empty(0)
+            if mechanism.counts:
+                total, more = rows.counted(problem, mechanism, v)
+                steps = np.array([more * COUNTED])
+                if noise:
+                    key = _key(memory, question, rng, i, b"quorate count")
+                    add_noise("gaussian", mechanism.count_noise, key, steps)
+                count = count_unit[i] * steps
+            else:
+                total = rows.gradient(problem, mechanism, v)
             if noise:
                 key = _key(memory, question, rng, i)
                 add_noise(cast(Kind, mechanism.kind), noise, key, total)
-            return unit[i] * total, scale[i]
+            noisy = unit[i] * total
+            return np.append(noisy, count) if mechanism.counts else noisy, scale[i]
 
         return on_grid
     rows = Rows.of(problem, mechanism, data)

@@ -74,6 +74,7 @@ class PrivateMethod(Method):
     private: ClassVar[bool] = True
     output: ClassVar[bool] = False  # noise on the local model, not on the gradient
     sampling = 1.0  # the probability with which a row takes part in a round
+    counts = False  # whether answers also count the rows whose gradients are not shortened
     requirements: ClassVar[Requirements] = Requirements(
         privacy=KEEPS_PRIVACY,
         predictor=AFFINE,
@@ -178,6 +179,7 @@ class PrivateMethod(Method):
             spread=1.0 if budget is None else budget.spread,
             single=in_single_precision(problem, self.mechanism, fed.n_features),
             sampling=self.sampling,
+            counts=self.counts and budget is not None,
         )
         return replace(self, problem=problem, plan=plan)
 
@@ -247,6 +249,7 @@ class PrivateMethod(Method):
         )
         if plan.sampling < 1:
             words += f", in which every row takes part with probability {plan.sampling:g}"
+        words += ", gradient and count of short ones together" * plan.counts
         words += SOURCES[plan.source]
         # sorted, because the order of their first rows would reveal something about those rows
         names = sorted(fed.names)
