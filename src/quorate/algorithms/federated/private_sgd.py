@@ -115,10 +115,10 @@ class PrivateSGD(PrivateMethod):
         a budget T over the squared length of a row
     noise : "secure" or "simulation", as of `PrivateADMM`
     start : first model, zeros by default
-    sampling : q, the probability with which a row takes part in a round. Below 1 a round costs as
-        much less computing, and one answer needs less noise, since nobody knows whose rows are in
-        it; the whole run is about as accurate as one of all rows. It needs Gaussian noise and a
-        budget of one record more or less
+    sampling : q, the probability with which a row takes part in a round; None: all rows do. A round
+        of a sample costs as much less computing, and one answer needs less noise, since nobody
+        knows whose rows are in it; the whole run is about as accurate as one of all rows. It needs
+        Gaussian noise and a budget of one record more or less
     quantile : the share of rows whose gradients are not to be shortened, such as 0.5. In every
         round the clip then moves towards it, by a noisy count for which the gradient has 2.5 % more
         noise. It suits rows that may be far shorter than of order one, and costs accuracy on others
@@ -158,13 +158,13 @@ class PrivateSGD(PrivateMethod):
     start: Array | None = None
     problem: Problem | None = None
     plan: Mechanism | None = None
-    sampling: float = 1.0
+    sampling: float | None = None
     quantile: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_positive("length", "sampling", "quantile")
-        Release(self.mechanism, 1.0, 1, self.sampling)  # which says what is wrong with it
+        Release(self.mechanism, 1.0, 1, self.rate)  # which says what is wrong with it
         if not self.counts:
             return
         if not (self.quantile or 0) < 1:
@@ -176,15 +176,20 @@ class PrivateSGD(PrivateMethod):
             )
 
     @property
+    def rate(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return 1.0 if self.sampling is None else float(self.sampling)
+
+    @property
     def counts(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.quantile is not None
 
     def check_problem(self, problem: Problem, fed: Federation | Metadata | None) -> None:
         super().check_problem(problem, fed)
-        if problem.privacy is None and self.sampling < 1:
+        if problem.privacy is None and self.rate < 1:
             raise ValueError(
-                f"sampling = {self.sampling:g} needs a budget, whose secret keys decide which rows"
-                " take part: state Problem(privacy=Budget(...)), or sampling=1."
+                f"sampling = {self.rate:g} needs a budget, whose secret keys decide which rows"
+                " take part: state Problem(privacy=Budget(...)), or leave"
+                " sampling out."
             )
         if problem.privacy is None and self.counts:
             raise ValueError(

@@ -48,7 +48,7 @@ class Mechanism:
     features : d
     spread : 1 where neighbours differ by one row more, 2 where a row takes another's place
     single : the rows' gradients are added in single precision
-    sampling : the probability with which a row takes part in a round
+    sampling : the probability with which a row takes part in a round; None: all do
     counts : answers also count the rows whose gradients are not longer than the clip
     place : of the run in the ledger file, so that no two runs have the same noise
     engine : the engine, in which repeated answers are equal to the bit
@@ -70,8 +70,9 @@ class Mechanism:
     single: bool = False
     place: int = 0
     engine: str = ""
-    sampling: float = 1.0
-    counts: bool = False
+    # None where they change nothing, as in checkpoints that do not have them
+    sampling: float | None = None
+    counts: bool | None = None
 
     @property
     def norm(self) -> int:
@@ -81,6 +82,11 @@ class Mechanism:
     def exact(self) -> bool:
         """Whether gradients and noise are integers, as every guarantee needs."""
         return self.kind is not None and not self.caveat
+
+    @property
+    def rate(self) -> float:
+        """The probability with which a row takes part in a round."""
+        return 1.0 if self.sampling is None else self.sampling
 
     @property
     def steps(self) -> int:
@@ -105,12 +111,12 @@ class Mechanism:
     @property
     def unit(self) -> Array:
         """(N,) what one grid step of a client's sum counts for in its gradient."""
-        return self.weight * (self.clip / self.steps) / self.sampling
+        return self.weight * (self.clip / self.steps) / self.rate
 
     @property
     def count_unit(self) -> Array:
         """(N,) what one grid step of a client's count is, where that of all rows is a_p each."""
-        return self.weight / (self.sampling * COUNTED)
+        return self.weight / (self.rate * COUNTED)
 
     @property
     def own(self) -> float:

@@ -89,7 +89,7 @@ def _about(mechanism: Mechanism, numbers: tuple[float, ...]) -> bytes:
     """
     it = mechanism
     plan = it.multiplier, it.clip, it.bound, it.output, it.rounds, it.place
-    numbers += (it.sampling, it.counts) if it.sampling < 1 or it.counts else ()
+    numbers += (it.rate, bool(it.counts)) if it.rate < 1 or it.counts else ()
     return (
         str(it.kind).encode() + np.array([*plan, *numbers], float).tobytes() + it.weight.tobytes()
     )
@@ -162,10 +162,10 @@ def noisy_gradients(
 
         def on_grid(i: int) -> tuple[Array, float]:
             rows = IntegerRows.of(problem, mechanism, data, i)
-            if mechanism.sampling < 1:
+            if mechanism.rate < 1:
                 key = _key(memory, question, rng, i, b"quorate rows")
                 count = int((data.share[i] > 0).sum())
-                rows = rows.of_rows(taken(key, count, mechanism.sampling))
+                rows = rows.of_rows(taken(key, count, mechanism.rate))
             v, count = question.models[i], np.empty(0)
             if mechanism.counts:
                 total, more = rows.counted(problem, mechanism, v)
