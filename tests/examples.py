@@ -288,6 +288,9 @@ ALGORITHMS: dict[str, Example] = {
     "private SGD, sampled": private(
         PrivateSGD(sampling=0.5, noise="simulation"), Problem(Logistic(), Linear(True)), 1e-12
     ),
+    "private SGD, quantile": private(
+        PrivateSGD(quantile=0.6, noise="simulation"), Problem(Multinomial(), SOFTMAX), 1e-12
+    ),
     "private SGD, noise-free": private(PrivateSGD(), Problem(Logistic(), PLAIN), 1e-12, None),
     "private Newton": private(
         PrivateNewton(noise="simulation"),

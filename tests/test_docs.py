@@ -238,8 +238,13 @@ SURVEYS = {"Survey", "Surveyed", *PROOF}
 WEIGHING = {"Weigh", "Weighed"}
 FEDERATED = [quorate.Bundle(), quorate.ADLPMM(), quorate.EpigraphADMM(), quorate.DoubleLoop()]
 CONSTRAINED = [quorate.InteriorPoint(), quorate.ProximalAL()]
-PRIVATE = [quorate.PrivateADMM(), quorate.OutputPerturbedADMM()]
-PRIVATE += [quorate.PrivateSGD(), quorate.PrivateNewton()]
+PRIVATE = [
+    quorate.PrivateNewton(),
+    quorate.PrivateADMM(),
+    quorate.OutputPerturbedADMM(),
+    quorate.PrivateSGD(),
+    quorate.PrivateSGD(quantile=0.5),
+]
 MIXED = [quorate.AsyncDRO(), quorate.ASPIRE(), quorate.MultiplierMethod()]
 MIXED += [quorate.AFL(), quorate.DRFA(), quorate.FedAvg()]
 POOLED = [

@@ -205,6 +205,7 @@ ELSE: dict[str, Any] = {
     "PrivateSGD.noise": "secure",
     "PrivateSGD.sampling": 0.25,
     "PrivateNewton.noise": "secure",
+    "PrivateSGD.quantile": 0.25,
     "OutputPerturbedADMM.mechanism": "laplace",
     "OutputPerturbedADMM.radius": "1/t",
     "OutputPerturbedADMM.region": "l2",

@@ -16,7 +16,7 @@ from quorate.data.declared_schema import declared_schema
 from quorate.engines.network import Network, RefusedError, StateLostError
 from quorate.engines.transport import LocalTransport
 from quorate.engines.wire import Envelope, Refused, StartRun, Step, Stepped, Unknown
-from quorate.privacy.accounting import total_epsilon
+from quorate.privacy.accounting import Release, noise_for, total_epsilon
 from quorate.privacy.ledger_file import Book
 from quorate.rounds import Stop, decode, encode
 from quorate.sites.audit import read_log
@@ -207,6 +207,16 @@ def test_all_that_the_policy_allows_can_be_spent_at_once(sites, mechanism, kind)
     sites.solve(problem(1.0), method)
     with pytest.raises(RefusedError, match="maximum_epsilon"):
         sites.solve(problem(0.01), method)
+
+
+@pytest.mark.parametrize("options", [{"sampling": 0.5}, {"quantile": 0.5, "sampling": 0.9}])
+def test_sampled_answers_are_charged_as_such(sites, options):
+    solution = sites.solve(method=qr.PrivateSGD(max_rounds=T, **options))
+    noise = noise_for(qr.Budget(0.7, DELTA), T, sampling=options["sampling"])
+    release = Release("gaussian", noise, T, options["sampling"])
+    assert sites.book().spent(("north",))["north"] == (release,)
+    assert solution.ledger.releases["north"] == (release,)
+    assert 0.69 < sites.epsilon() == solution.ledger.epsilon <= 0.7
 
 
 def test_other_columns_and_other_rows_count_as_the_same_records(sites):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
@@ -115,12 +115,6 @@ class Method(Algorithm):
     def _value(self, w: Array, risks: Array) -> float:
         """The objective at w, where the clients have these risks."""
         return float(self._problem.over_clients.value(risks)) + self._problem.penalty(w)
-
-    def grid(self, upload_class: type) -> Mapping[str, float]:
-        """The steps of the fields of an answer that are whole multiples of a public step, by their
-        names: such numbers add up exactly, also under the masks of a secure sum.
-        """
-        return {}
 
     def check_problem(self, problem: Problem, fed: Federation | Metadata | None) -> None:
         """Raise ``ValueError`` where a setting of this algorithm does not go with a problem that

@@ -26,8 +26,9 @@ from quorate.problem.wasserstein.ball import WassersteinBall
 from quorate.problem.wasserstein.box_support import BoxSupport
 from quorate.problem.wasserstein.polytope_support import PolytopeSupport
 
-# options of the private methods that are functions, or scale noise without a guarantee
-UNSAFE = ("eta", "local_epsilon", "sensitivity")
+# options of the private methods that are functions, scale noise without a guarantee, or give steps
+# that nobody can compute again from public numbers before the run
+UNSAFE = ("eta", "local_epsilon", "quantile", "sensitivity")
 TYPES = {"rho": float | as_table(Penalty)}  # of options
 
 
@@ -221,7 +222,7 @@ class AlgorithmSection(Section):
             hint = near(key, [*allowed], " Did you mean {!r}?")
             text = f"{name!r} has no such option, it takes {', '.join(allowed)}.{hint}"
             if key in types and key in UNSAFE:
-                text = "a function, or noise without a guarantee: leave it out"
+                text = "a function, noise without a guarantee or a clip that moves: leave it out"
             raise ValueError(self.refusal(text, key))
         try:
             return as_object(allowed[key], read(allowed[key], value))

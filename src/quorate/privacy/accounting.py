@@ -494,14 +494,26 @@ def _enough(
     spent: tuple[Release, ...],
     sampling: float,
 ) -> float | None:
-    """The noise by formula, increased until the total epsilon fits; None if none fits."""
+    """The noise by formula, increased until the total epsilon fits; None if none fits.
+
+    With sampling the formula is a guess: T sampled answers are together nearly one Gaussian answer
+    of noise 1 / mu, mu^2 = T q^2 (exp(1 / noise^2) - 1), if T is large (Bu, Dong, Long, Su 2020).
+    """
 
     def enough(noise: float) -> bool:
         release = Release(mechanism, noise, rounds, sampling)
         return total_epsilon((*spent, release), delta) <= epsilon
 
     if sampling < 1 or any(r.sampling < 1 for r in spent):
-        return _enough_of_sample(epsilon, delta, rounds, mechanism, spent, sampling, enough)
+        alike = tuple(
+            replace(r, noise=1 / _spread(r), sampling=1.0) if r.sampling < 1 else r for r in spent
+        )
+        guess = _by_formula(epsilon, delta, rounds, mechanism, alike)
+        if guess is None:  # it has it that nothing is left
+            guess = 8 * (_by_formula(epsilon, delta, rounds, mechanism, ()) or 1.0)
+        if sampling < 1:
+            guess = 1 / math.sqrt(math.log1p(1 / (sampling * guess) ** 2))
+        return _enough_near(enough, guess)
     noise = _by_formula(epsilon, delta, rounds, mechanism, spent)
     if noise is None:
         return None
@@ -523,27 +535,8 @@ def _least(enough: Callable[[float], bool], few: float, noise: float) -> float:
     return noise
 
 
-def _enough_of_sample(
-    epsilon: float,
-    delta: float,
-    rounds: int,
-    mechanism: str,
-    spent: tuple[Release, ...],
-    sampling: float,
-    enough: Callable[[float], bool],
-) -> float | None:
-    """The noise where there is sampling, for which the formula is no more than a guess.
-
-    T answers with sampling are together nearly one Gaussian answer of noise 1 / mu, mu^2 = T q^2
-    (exp(1 / noise^2) - 1), if T is large (Bu, Dong, Long, Su 2020).
-    """
-    alike = tuple(
-        replace(r, noise=1 / _spread(r), sampling=1.0) if r.sampling < 1 else r for r in spent
-    )
-    alone = _by_formula(epsilon, delta, rounds, mechanism, alike)
-    if alone is None:  # the guess has it that nothing is left
-        alone = 8 * (_by_formula(epsilon, delta, rounds, mechanism, ()) or 1.0)
-    noise = 1 / math.sqrt(math.log1p(1 / (sampling * alone) ** 2)) if sampling < 1 else alone
+def _enough_near(enough: Callable[[float], bool], noise: float) -> float | None:
+    """The least noise that is enough, searched for around a guess; None if none is found."""
     factor = 1.01
     if enough(noise):
         while enough(noise / factor):

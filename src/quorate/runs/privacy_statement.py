@@ -110,8 +110,8 @@ def _noise(plan: Plan) -> list[str]:
     norm = "l1" if algorithm.mechanism == "laplace" else "l2"
     sizes = zip(public.clients, public.sizes, plan.scale, strict=True)
     sample = ""
-    if noise.sampling < 1:
-        sample = f", in which every row takes part with probability {noise.sampling:g}"
+    if noise.rate < 1:
+        sample = f", in which every row takes part with probability {noise.rate:g}"
     return [
         f"rows, as public: {sum(public.sizes):,} of {public.n_clients} clients;"
         f" {public.n_features} features",

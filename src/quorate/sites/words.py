@@ -44,6 +44,8 @@ ANSWERS: dict[str, str] = {
     "Settled.change": "change of the multipliers",
     "Settled.gradient": "largest entry of the gradient",
     "Settled.steep": "squared lengths of the constraints' gradients",
+    "Trimmed.gradient": "gradient with noise",
+    "Trimmed.short": "count of rows with short gradients, with noise",
     "Visited.level": "constant of a line below the risk",
     "balance": "gradient of the lower bound",
     "base": "risk without its part for the radius",

@@ -12,11 +12,17 @@ from quorate.rounds import Outcome, Stop
 from quorate.solution.outcome import budget_used
 
 # columns of the history that follow from public numbers and noisy answers
-HISTORY = ("round", "rho", "step", "gap", "noise", "bytes_up", "bytes_down")
+HISTORY = ("round", "rho", "step", "clip", "gap", "noise", "bytes_up", "bytes_down")
 # of private rounds, and their directions
 MESSAGES = {
-    **{"Perturb": "down", "Perturbed": "up", "Blur": "down", "Blurred": "up"},
-    **{"Bend": "down", "Bent": "up"},
+    "Bend": "down",
+    "Bent": "up",
+    "Perturb": "down",
+    "Perturbed": "up",
+    "Blur": "down",
+    "Blurred": "up",
+    "Trim": "down",
+    "Trimmed": "up",
 }
 # what a solution has and its public part has not, and where it comes from
 WITHHELD = {

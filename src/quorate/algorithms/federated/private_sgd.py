@@ -6,7 +6,9 @@ with the noise xi_p of `PrivateADMM` at every client, steps that fall to 0 in a 
 the last model as the answer (Bassily, Smith, Thakurta, *Private empirical risk minimization*, 2014;
 Abadi et al., *Deep learning with differential privacy*, 2016). The inner sum is over all rows where
 q = 1, else over those that each client takes by secret coins, every row with probability q. The sum
-of the steps follows from public numbers: `default_length`.
+of the steps follows from public numbers: `default_length`. With `quantile` the clip C follows a
+noisy count of the rows that are not shortened (Andrew, Thakkar, McMahan, Ramaswamy, *Differentially
+private learning with adaptive clipping*, 2021), and the steps follow the clip.
 """
 
 from __future__ import annotations
@@ -51,6 +53,9 @@ from quorate.rounds import Conclude, Done, Outcome, Round, Stop, Sum, record
 WAY = 0.9
 CLIP = 1 / 3  # default clip over the length of a row
 MODULE_CLIP = 1.0  # of a torch module, whose gradients no public number bounds
+# of the clip's logarithm, in a round in which all rows or none are to be shortened more
+RATE = 0.2
+FARTHEST = 2.0**64  # factor between the first clip and any later one
 
 
 @record
@@ -70,11 +75,32 @@ class Blurred:
 
 
 @record
+class Trim:
+    """The server's w^t and the clip of this round: answer with the gradient there, a count of the
+    rows whose gradients are no longer than the clip, and noise.
+    """
+
+    w: Annotated[Array, Form("D")]
+    round: Annotated[int, Form(rounds=1)]  # t, from 1
+    step: float  # s_t
+    clip: float  # C_t
+
+
+@record
+class Trimmed:
+    """The client's answer."""
+
+    gradient: Sum  # (1, D) g_p + xi_p
+    short: Sum  # (1, 1) a_p / q (rows not shortened - rows shortened), with noise
+
+
+@record
 class PrivateSGDState:
     """The server's state: a function of noisy answers alone."""
 
     w: Annotated[Array, Form("D")]
     round: Annotated[int, Form(rounds=0)]
+    clip: float  # C of the next round
 
 
 @dataclass(frozen=True)
@@ -98,10 +124,15 @@ class PrivateSGD(PrivateMethod):
         a budget T over the squared length of a row
     noise : "secure" or "simulation", as of `PrivateADMM`
     start : first model; None: zeros, or the module's own parameters, which must be public
-    sampling : q, the probability with which a row takes part in a round. Below 1 a round costs as
-        much less computing, and one answer needs less noise, since nobody knows whose rows are in
-        it; the whole run is about as accurate as one of all rows. It needs Gaussian noise and a
-        budget of one record more or less
+    sampling : q, the probability with which a row takes part in a round; None: all rows do. A round
+        of a sample costs as much less computing, and one answer needs less noise, since nobody
+        knows whose rows are in it; the whole run is about as accurate as one of all rows. It needs
+        Gaussian noise and a budget of one record more or less
+    quantile : the share of rows whose gradients are not to be shortened, such as 0.5. In every
+        round the clip then moves towards it, by a noisy count for which the gradient has 2.5 % more
+        noise. It suits rows that may be far shorter than of order one, and costs accuracy on others
+        (docs/private.md). ``clip`` and ``length`` are those of the first round. None: the clip
+        stays
 
     Raises
     ------
@@ -140,20 +171,49 @@ class PrivateSGD(PrivateMethod):
     start: Array | None = None
     problem: Problem | None = None
     plan: Mechanism | None = None
-    sampling: float = 1.0
+    sampling: float | None = None
+    quantile: float | None = None
     requirements: ClassVar[Requirements] = replace(PrivateMethod.requirements, predictor=ROW_BY_ROW)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_positive("length", "sampling")
-        Release(self.mechanism, 1.0, 1, self.sampling)  # which says what is wrong with it
+        self._check_positive("length", "sampling", "quantile")
+        Release(self.mechanism, 1.0, 1, self.rate)  # which says what is wrong with it
+        if not self.counts:
+            return
+        if not (self.quantile or 0) < 1:
+            raise ValueError(f"quantile must be a share of rows below 1, got {self.quantile!r}.")
+        if self.mechanism != "gaussian":
+            raise ValueError(
+                f"quantile needs Gaussian noise, got mechanism={self.mechanism!r}: count and"
+                " gradient are accounted for together with it alone."
+            )
+
+    @property
+    def rate(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return 1.0 if self.sampling is None else float(self.sampling)
+
+    @property
+    def counts(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.quantile is not None
 
     def check_problem(self, problem: Problem, fed: Federation | Metadata | None) -> None:
         super().check_problem(problem, fed)
-        if problem.privacy is None and self.sampling < 1:
+        if problem.privacy is None and self.rate < 1:
             raise ValueError(
-                f"sampling = {self.sampling:g} needs a budget, whose secret keys decide which rows"
-                " take part: state Problem(privacy=Budget(...)), or sampling=1."
+                f"sampling = {self.rate:g} needs a budget, whose secret keys decide which rows"
+                " take part: state Problem(privacy=Budget(...)), or leave"
+                " sampling out."
+            )
+        if problem.privacy is None and self.counts:
+            raise ValueError(
+                f"quantile = {self.quantile} needs a budget: state Problem(privacy=Budget(...)), or"
+                " a clip."
+            )
+        if problem.privacy is not None and problem.privacy.view == "sum" and self.counts:
+            raise ValueError(
+                f'quantile = {self.quantile} has no view "sum": its clip moves, and clients who add'
+                ' up answer in one step that stays. Give a clip, or take Budget(view="answers").'
             )
 
     def _clip(self, problem: Problem, fed: ClientSizes) -> float:
@@ -180,7 +240,8 @@ class PrivateSGD(PrivateMethod):
 
     @property
     def on_client(self) -> dict:
-        return {Blur: self.blur, Conclude: lambda memory, ask, data, rng: (memory, Concluded())}
+        conclude = {Conclude: lambda memory, ask, data, rng: (memory, Concluded())}
+        return ({Trim: self.trim} if self.counts else {Blur: self.blur}) | conclude
 
     def client_start(self, data: Block) -> NoiseKeys:
         return NoiseKeys(*new_keys(self._plan, len(data.names)))
@@ -189,26 +250,50 @@ class PrivateSGD(PrivateMethod):
         self, memory: NoiseKeys, ask: Blur, data: Block, rng: Streams
     ) -> tuple[NoiseKeys, Blurred]:
         """Carry out a round at the clients of a block."""
-        problem, mechanism, n = self._problem, self._plan, len(data.names)
-        check_question(mechanism, memory, 1.0, bool(np.isfinite(ask.w).all()))
+        memory, sums = self._answered(self._plan, memory, ask, data, rng)
+        return memory, Blurred(sums)
+
+    def trim(
+        self, memory: NoiseKeys, ask: Trim, data: Block, rng: Streams
+    ) -> tuple[NoiseKeys, Trimmed]:
+        """Carry out a round with a clip of its own at the clients of a block."""
+        away = ask.clip / self._plan.clip
+        known = math.isfinite(away) and 1 / FARTHEST <= away <= FARTHEST
+        mechanism = self._plan.at(ask.clip) if known else self._plan
+        memory, sums = self._answered(mechanism, memory, ask, data, rng, known)
+        return memory, Trimmed(sums[:, :-1], sums[:, -1:])
+
+    def _answered(
+        self,
+        mechanism: Mechanism,
+        memory: NoiseKeys,
+        ask: Blur | Trim,
+        data: Block,
+        rng: Streams,
+        well_formed: bool = True,
+    ) -> tuple[NoiseKeys, Array]:
+        """The sum (1, D) of the clients' noisy gradients, with that of their counts at the end."""
+        problem, n = self._problem, len(data.names)
+        check_question(mechanism, memory, 1.0, well_formed and bool(np.isfinite(ask.w).all()))
         w = ask.w.astype(precision(data))
         models = np.broadcast_to(w, (n, len(w)))
         question = Question.of(mechanism, memory, models, ask.w, (ask.round,))
         noisy = noisy_gradients(problem, mechanism, memory, question, data, rng)
-        sums = np.zeros((min(n, GROUPS), len(w)))
+        sums = np.zeros((min(n, GROUPS), len(w) + self.counts))
 
         def serve(group: int) -> None:
             for i in range(group, n, GROUPS):
                 sums[group] += noisy(i)[0]
 
         each_of(serve, len(sums), data.y.size * len(w))
-        return answered(memory, question), Blurred(sums.sum(0, keepdims=True))
+        return answered(memory, question), sums.sum(0, keepdims=True)
 
     @property
     def from_sums(self) -> str:
         return ""  # every model follows from the sums of noisy gradients at the models before
 
     def grid(self, upload_class: type) -> Mapping[str, float]:
+        """The step in which all clients answer in the view "sum"."""
         step = None if self.plan is None else self.plan.common
         return {} if step is None or upload_class is not Blurred else {"gradient": step}
 
@@ -216,36 +301,53 @@ class PrivateSGD(PrivateMethod):
 
     @property
     def on_server(self) -> dict:
-        return {Blurred: self.descend}
+        return {Trimmed: self.descend} if self.counts else {Blurred: self.descend}
 
     def server_start(self, n_clients: int) -> tuple[PrivateSGDState, Round]:
         w = self._start(self._size)
-        return PrivateSGDState(w, 0), self.ask(w, 1)
+        return PrivateSGDState(w, 0, self._plan.clip), self.ask(w, 1)
 
     def descend(
-        self, state: PrivateSGDState, ids: Sequence[int], up: Blurred
+        self, state: PrivateSGDState, ids: Sequence[int], up: Blurred | Trimmed
     ) -> tuple[PrivateSGDState, Round | Done]:
-        """Take the step of this round."""
+        """Take the step of this round, and move the clip towards the quantile."""
         t = state.round + 1
-        step = self._step(t)
+        step = self._step(t, state.clip)
         with np.errstate(all="ignore"):  # a model that is not finite is refused below
             w = self._problem.prox(state.w - step * up.gradient, step)
         if not np.isfinite(w).all():
             raise ArithmeticError(
                 "the model is not finite any more: rescale the features, or give a smaller length."
             )
-        state = PrivateSGDState(w, t)
+        clip = self._clip_after(state.clip, up) if isinstance(up, Trimmed) else state.clip
+        state = PrivateSGDState(w, t, clip)
         if t >= self.max_rounds:
             return state, Done(Outcome(Stop.MAX_ROUNDS, self._ended(t)))
-        return state, self.ask(w, t + 1)
+        return state, self.ask(w, t + 1, clip)
 
-    def ask(self, w: Array, t: int) -> Round:
-        return Round(Blur(w, t, self._step(t)))
+    def _clip_after(self, clip: float, up: Trimmed) -> float:
+        """The clip of the next round: shorter where more rows than the quantile are not shortened.
 
-    def _step(self, t: int) -> float:
-        """s_t = 2 tau / T (1 - (t - 1) / T); the sum over all rounds is tau (1 + 1 / T)."""
+        Counts are of the sizes as declared, and noisy: the share may lie beyond 0 and 1.
+        """
+        share, first = (1 + float(up.short.sum())) / 2, self._plan.clip
+        moved = RATE * (min(max(share, 0.0), 1.0) - (self.quantile or 0.0))
+        return min(max(clip * math.exp(-moved), first / FARTHEST), first * FARTHEST)
+
+    def ask(self, w: Array, t: int, clip: float | None = None) -> Round:
+        clip = self._plan.clip if clip is None else clip
+        step = self._step(t, clip)
+        return Round(Trim(w, t, step, clip) if self.counts else Blur(w, t, step))
+
+    def _step(self, t: int, clip: float | None = None) -> float:
+        """s_t = 2 tau / T (1 - (t - 1) / T); the sum over all rounds is tau (1 + 1 / T).
+
+        The noise is in proportion to the clip, and so is the length of a row as far as the clip
+        tells it: tau nu row stays the same where tau is in proportion to 1 / clip^2.
+        """
         T = self.max_rounds
-        return 2 * self.length_of_way / T * (1 - (t - 1) / T)
+        ratio = self._plan.clip / clip if self.counts and clip is not None else 1.0
+        return 2 * self.length_of_way / T * (1 - (t - 1) / T) * ratio**2
 
     @property
     def length_of_way(self) -> float:
@@ -261,17 +363,19 @@ class PrivateSGD(PrivateMethod):
 
     # -- what is public ----------------------------------------------------------------------------
 
-    def answer_alike(self, dimension: int) -> Blurred:
-        return Blurred(np.zeros((1, dimension)))
+    def answer_alike(self, dimension: int) -> Blurred | Trimmed:
+        gradient = np.zeros((1, dimension))
+        return Trimmed(gradient, np.zeros((1, 1))) if self.counts else Blurred(gradient)
 
-    def public_row(self, message: Blur) -> dict[str, float]:
-        plan = self._plan
+    def public_row(self, message: Blur | Trim) -> dict[str, float]:
+        plan = self._plan.at(message.clip) if isinstance(message, Trim) else self._plan
         scale = float(np.mean(plan.scale))
-        return {"step": message.step, "noise": scale * MEAN_SIZE[plan.kind or "gaussian"]}
+        row = {"step": message.step, "noise": scale * MEAN_SIZE[plan.kind or "gaussian"]}
+        return row | ({"clip": message.clip} if isinstance(message, Trim) else {})
 
     def report(self, state: PrivateSGDState) -> dict:
-        """Numbers to plot, which are public."""
-        return self.public_row(self.ask(state.w, max(state.round, 1)).message)
+        """Numbers to plot, which are public; step and clip are those of the next round's clip."""
+        return self.public_row(self.ask(state.w, max(state.round, 1), state.clip).message)
 
     def answer(self, state: PrivateSGDState, concluded: Concluded | None = None) -> Answer:
         """The last w."""

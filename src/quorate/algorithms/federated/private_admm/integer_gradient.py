@@ -75,8 +75,9 @@ class IntegerRows:
     def of(cls, problem: Problem, mechanism: Mechanism, data: Block, i: int) -> IntegerRows:
         """Those of client i of a block."""
         intercept, grid = int(problem.predictor.intercept), mechanism.grid(int(data.index[i]))
-        key = "integer rows", i, mechanism.bound, grid, intercept
-        return once(data, key, lambda: cls._rounded(mechanism.bound, data, i, intercept, grid))
+        key = "integer rows", i, mechanism.bound, grid.norm, grid.direction, intercept
+        rows = once(data, key, lambda: cls._rounded(mechanism.bound, data, i, intercept, grid))
+        return rows if rows.grid == grid else replace(rows, grid=grid)  # the clip may move
 
     @classmethod
     def _rounded(cls, bound: float, data: Block, i: int, intercept: int, grid: Grid) -> IntegerRows:
@@ -122,22 +123,29 @@ class IntegerRows:
 
     def gradient(self, problem: Problem, mechanism: Mechanism, v: Array) -> NDArray[np.int64]:
         """The integer sum (D,) of the rows' gradients at the model v, in steps of the grid."""
+        return self.counted(problem, mechanism, v)[0]
+
+    def counted(
+        self, problem: Problem, mechanism: Mechanism, v: Array
+    ) -> tuple[NDArray[np.int64], int]:
+        """The same, and how many more rows' gradients are not longer than the clip than are."""
         Z = v.reshape(self.U.shape[1], -1)
         if mechanism.single and isinstance(self.U, np.ndarray):
             with np.errstate(over="ignore"):  # rows of predictions beyond all numbers count for 0
                 single = np.ascontiguousarray(Z, np.float32)
             rows = self.U, self.y.astype(np.int32), single, self.length, self.size
             total = np.zeros(Z.shape, np.int64)
-            _softmax_sum(*rows, mechanism.clip, self.grid.steps, self.grid.direction, total)
+            settings = mechanism.clip, self.grid.steps, self.grid.direction
+            more = int(_softmax_sum(*rows, *settings, total))
         else:
-            total = self._summed(problem.loss, mechanism.clip, Z.astype(float))
-        return self.grid.held(total).reshape(-1)
+            total, more = self._summed(problem.loss, mechanism, Z.astype(float))
+        return self.grid.held(total).reshape(-1), more
 
-    def _summed(self, loss: Loss, clip: float, Z: Array) -> NDArray[np.int64]:
+    def _summed(self, loss: Loss, mechanism: Mechanism, Z: Array) -> tuple[NDArray[np.int64], int]:
         (m, d), K = self.U.shape, Z.shape[1]
         thin = not isinstance(self.U, np.ndarray)
         count = MOST if thin else max(1, MANY // (d * WHOLE)) * WHOLE
-        total = np.zeros(Z.shape, np.int64)
+        total, more = np.zeros(Z.shape, np.int64), 0
         for first in range(0, m, count):
             here = slice(first, min(first + count, m))
             U = self.U[here] if thin else self.U[here].astype(float)
@@ -147,9 +155,13 @@ class IntegerRows:
                 S *= (length / self.grid.direction)[:, None]
                 r = loss.gradient(S if loss.targets == "class" else S[:, 0], self.y[here])
                 r = np.clip(np.nan_to_num(r, posinf=STEEP, neginf=-STEEP), -STEEP, STEEP)
-            q = _quantised(r.reshape(-1, K), length, self.size[here], clip, self.grid)
+            r = r.reshape(-1, K)
+            q = _quantised(r, length, self.size[here], mechanism.clip, self.grid)
             total += (U.T @ q).astype(np.int64)  # of integers below 2^53: exact in any order
-        return total
+            if mechanism.counts:
+                norm = length * np.sqrt((r * r).sum(1))
+                more += int(np.where(norm <= mechanism.clip, 1, -1)[length > 0].sum())
+        return total, more
 
 
 def product(U: Array, Z: Array) -> Array:
@@ -225,7 +237,11 @@ def _directions(values, starts, norm, bound, one, grid, u, ones, length, size):
 
 @njit(cache=True, error_model="numpy")
 def _softmax_residuals(S, K, y, length, size, clip, steps, grid):
-    """Replace the first K columns of S, u'Z, by the integers q, and the others by zeros."""
+    """Replace the first K columns of S, u'Z, by the integers q, and the others by zeros.
+
+    Returns how many more rows' gradients are not longer than the clip than are.
+    """
+    more = 0
     m, wide = S.shape
     zero, limit = S.dtype.type(0.0), steps * steps
     for i in range(len(y)):
@@ -250,6 +266,8 @@ def _softmax_residuals(S, K, y, length, size, clip, steps, grid):
         long = length[i] * math.sqrt(norm)
         # a row whose predictions are not finite counts for nothing
         finite = long < np.inf and norm > FLAT_SQUARE
+        if length[i] > 0:
+            more += 1 if long <= clip else -1
         most = length[i] * (clip / long if long > clip else 1.0)
         shrink = S.dtype.type(most * steps / (clip * grid) if finite else 0.0)
         square = zero
@@ -264,11 +282,16 @@ def _softmax_residuals(S, K, y, length, size, clip, steps, grid):
             for k in range(K):
                 S[i, k] = np.trunc(S[i, k] * shrink)
                 square += S[i, k] * S[i, k]
+    return more
 
 
 @njit(cache=True, nogil=True)
 def _softmax_sum(U, y, Z, length, size, clip, steps, grid, total):
-    """Add the integer gradients of softmax rows to total (d, K)."""
+    """Add the integer gradients of softmax rows to total (d, K).
+
+    Returns what ``_softmax_residuals`` does.
+    """
+    more = 0
     d, K = Z.shape
     wide = -(-K // LANES) * LANES
     B, S, G = (
@@ -284,7 +307,8 @@ def _softmax_sum(U, y, Z, length, size, clip, steps, grid, total):
         here = slice(first, min(first + TILE, len(U)))
         m = here.stop - first
         thin_products.multiply(flat, first * d, d, 1, B, S, (m, d, wide), True)
-        _softmax_residuals(S[:m], K, y[here], length[here], size[here], clip, steps, grid)
+        rows = y[here], length[here], size[here]
+        more += _softmax_residuals(S[:m], K, *rows, clip, steps, grid)
         thin_products.multiply(flat, first * d, 1, d, S, G, (d, m, wide), True)
         # to 32 bits first, which processors convert as vectors
         for j in range(d):
@@ -296,3 +320,4 @@ def _softmax_sum(U, y, Z, length, size, clip, steps, grid, total):
                     total[j, k] += np.int64(part[j, k])
                 for k in range(wide):
                     part[j, k] = 0
+    return more

@@ -9,7 +9,7 @@ arithmetic").
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -29,6 +29,10 @@ WIDEST = 2**38  # of the noise in grid steps, so that sums of thousands of clien
 # rows' part of a sum is held to 2^51 steps, and noise beyond 2^52 has probability exp(-2^26)
 COMMON, TOTAL = 2**24, 2**51
 LEAST = 25  # variance of one client's noise there, so that sums have the law of one noise
+# Where an answer also counts short gradients, both together are one Gaussian release of multiplier
+# m: 1 / m^2 = 1 / (GRADIENT m)^2 + 1 / (COUNT m)^2
+GRADIENT, COUNT = Fraction(41, 40), Fraction(41, 9)
+COUNTED = 2**10  # grid steps by which a row moves the count
 # N_Z(s^2) is, but for a factor 1 + 1e-33, a function of a Gaussian number of variance s^2 - 4
 SMOOTHING = 4
 
@@ -85,7 +89,8 @@ class Mechanism:
     features : d
     spread : 1 where neighbours differ by one row more, 2 where a row takes another's place
     single : the rows' gradients are added in single precision
-    sampling : the probability with which a row takes part in a round
+    sampling : the probability with which a row takes part in a round; None: all do
+    counts : answers also count the rows whose gradients are not longer than the clip
     place : of the run in the ledger file, so that no two runs have the same noise
     engine : the engine, in which repeated answers are equal to the bit
     missing : of how many clients the noise may be missing in the view "sum", where all clients
@@ -109,7 +114,9 @@ class Mechanism:
     place: int = 0
     engine: str = ""
     missing: int | None = None
-    sampling: float = 1.0
+    # None where they change nothing, as in checkpoints that do not have them
+    sampling: float | None = None
+    counts: bool | None = None
 
     @property
     def norm(self) -> int:
@@ -121,9 +128,14 @@ class Mechanism:
         return self.kind is not None and not self.caveat
 
     @property
+    def rate(self) -> float:
+        """The probability with which a row takes part in a round."""
+        return 1.0 if self.sampling is None else self.sampling
+
+    @property
     def steps(self) -> int:
         """The largest norm to which an integer gradient of one row is shortened, a power of two."""
-        steps, noise = SINGLE if self.single else FINE, self.multiplier * self.spread
+        steps, noise = SINGLE if self.single else FINE, self.own * self.spread
         if self.missing is not None:  # all clients' noise is more than that of those who stay
             many = len(self.weight)
             steps, noise = min(steps, COMMON), noise * math.sqrt(many / (many - self.missing))
@@ -157,7 +169,7 @@ class Mechanism:
     @property
     def share(self) -> Array:
         """(N,) what a row counts for in the rounds in which it takes part."""
-        return self.weight / self.sampling
+        return self.weight / self.rate
 
     @property
     def common(self) -> float | None:
@@ -187,14 +199,30 @@ class Mechanism:
         """(N,) the scale of the noise of each client's gradient."""
         if self.common is not None:
             return self.unit * math.sqrt(self.noise)
-        return self.multiplier * np.asarray(self.sensitivity)
+        return self.own * np.asarray(self.sensitivity)
+
+    @property
+    def count_unit(self) -> Array:
+        """(N,) what one grid step of a client's count is, where that of all rows is a_p each."""
+        return self.share / COUNTED
+
+    @property
+    def own(self) -> float:
+        """The multiplier of the noise of the gradient, of which a count beside it takes a part."""
+        return float(GRADIENT) * self.multiplier if self.counts else self.multiplier
+
+    def at(self, clip: float) -> Mechanism:
+        """The same with another clip, and noise in proportion."""
+        if clip == self.clip:
+            return self
+        return replace(self, clip=clip, sensitivity=self.sensitivity * (clip / self.clip))
 
     @property
     def deviation(self) -> float:
         """The standard deviation of a coordinate of the noise of all clients' answers together."""
         if self.common is not None:
             return self.common * math.sqrt(len(self.weight) * self.noise)
-        one = self.multiplier * math.sqrt(float((self.sensitivity**2).sum()))
+        one = self.own * math.sqrt(float((self.sensitivity**2).sum()))
         return one * (math.sqrt(2.0) if self.norm == L1 else 1.0)
 
     @property
@@ -205,8 +233,17 @@ class Mechanism:
         In the view "sum" the variances of all clients but the missing ones add up to what the
         largest sensitivity needs.
         """
-        scale = Fraction(self.multiplier) * Fraction(self.spread)
-        scale *= self.steps if self.missing is None else max(self._each)
+        steps = self.steps if self.missing is None else max(self._each)
+        return self._noise(Fraction(steps) * (GRADIENT if self.counts else 1))
+
+    @property
+    def count_noise(self) -> int:
+        """The same of the count."""
+        return self._noise(COUNTED * COUNT)
+
+    def _noise(self, sensitivity: Fraction) -> int:
+        """The noise of whole numbers that one row more or less moves by so many steps."""
+        scale = Fraction(self.multiplier) * Fraction(self.spread) * sensitivity
         if not scale:
             return 0
         if self.norm == L1:
@@ -228,19 +265,20 @@ class Mechanism:
         """
         assert self.kind is not None, "there is noise"
         if view == "answers" and self.missing is None:
-            return Release(self.kind, self.multiplier, rounds, self.sampling)
+            return Release(self.kind, self.multiplier, rounds, self.rate)
         if self.norm == L1:
             return None
         if self.missing is None:
-            others = np.sort(np.delete(self.scale, client))[
-                : max(len(self.weight) - 1 - missing, 0)
-            ]
-            total = math.sqrt(float(self.scale[client] ** 2 + (others**2).sum()))
+            scale = self.multiplier * np.asarray(
+                self.sensitivity
+            )  # of all parts of an answer alike
+            others = np.sort(np.delete(scale, client))[: max(len(scale) - 1 - missing, 0)]
+            total = math.sqrt(float(scale[client] ** 2 + (others**2).sum()))
             far = float(self.sensitivity[client])
-            return Release(self.kind, total / far if far else math.inf, rounds, self.sampling)
+            return Release(self.kind, total / far if far else math.inf, rounds, self.rate)
         steps = max(self._each[client], 1)
         if view == "sum":  # at least what was planned, of which the ledger file has the number
             noise = self.multiplier * (max(self._each) / steps)
         else:
             noise = math.sqrt(self.noise - SMOOTHING) / (self.spread * steps)
-        return Release(self.kind, noise, rounds, self.sampling)
+        return Release(self.kind, noise, rounds, self.rate)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from quorate.algorithms.federated.private_admm.float_gradient import Rows
 from quorate.algorithms.federated.private_admm.integer_gradient import IntegerRows
-from quorate.algorithms.federated.private_admm.mechanism import Mechanism
+from quorate.algorithms.federated.private_admm.mechanism import COUNTED, Mechanism
 from quorate.algorithms.federated.private_admm.row_gradients import real_sum, whole_sum
 from quorate.arrays import Array, Block, Streams
 from quorate.codec import Form
@@ -92,7 +92,7 @@ def _about(mechanism: Mechanism, numbers: tuple[float, ...]) -> bytes:
     it = mechanism
     plan = it.multiplier, it.clip, it.bound, it.output, it.rounds, it.place
     plan = plan if it.missing is None else (*plan, it.missing)
-    numbers += (it.sampling,) if it.sampling < 1 else ()
+    numbers += (it.rate, bool(it.counts)) if it.rate < 1 or it.counts else ()
     return (
         str(it.kind).encode() + np.array([*plan, *numbers], float).tobytes() + it.weight.tobytes()
     )
@@ -154,7 +154,8 @@ def noisy_gradients(
     rng: Streams,
 ) -> Callable[[int], tuple[Array, float]]:
     """The function that gives, for a client's position in the block, its gradient with noise,
-    f_p' + xi_p, and the scale of xi_p.
+    f_p' + xi_p, and the scale of xi_p. Where the mechanism counts, the noisy share of the rows that
+    are not shortened, less that of those that are, is appended.
     """
     weight = mechanism.weight[data.index]
     scale = question.scale * mechanism.scale[data.index]
@@ -162,18 +163,24 @@ def noisy_gradients(
 
         def on_grid(i: int) -> tuple[Array, float]:
             v, grid = question.models[i], mechanism.grid(int(data.index[i]))
-            at = None  # all rows
-            if mechanism.sampling < 1:
+            at, more = None, 0  # all rows
+            if mechanism.rate < 1:
                 key = _key(memory, question, rng, i, b"quorate rows")
-                at = taken(key, int((data.share[i] > 0).sum()), mechanism.sampling)
+                at = taken(key, int((data.share[i] > 0).sum()), mechanism.rate)
             if is_affine(problem.predictor):
                 rows = IntegerRows.of(problem, mechanism, data, i)
                 rows = rows if at is None else rows.of_rows(at)
-                total = rows.gradient(problem, mechanism, v)
+                total, more = rows.counted(problem, mechanism, v)
             else:
                 total = whole_sum(problem, mechanism.clip, grid, v, data, i, at)
             with_noise(mechanism, memory, question, rng, i, total)
-            return grid.unit * total.astype(float), scale[i]
+            noisy = grid.unit * total.astype(float)
+            if not mechanism.counts:
+                return noisy, scale[i]
+            count = np.array([more * COUNTED])
+            key = _key(memory, question, rng, i, b"quorate count")
+            add_noise("gaussian", mechanism.count_noise, key, count)
+            return np.append(noisy, mechanism.count_unit[data.index[i]] * count), scale[i]
 
         return on_grid
     if not is_affine(problem.predictor):

@@ -75,7 +75,8 @@ class PrivateMethod(Method):
         plan: Mechanism | None = None
     private: ClassVar[bool] = True
     output: ClassVar[bool] = False  # noise on the local model, not on the gradient
-    sampling = 1.0  # the probability with which a row takes part in a round
+    rate = 1.0  # the probability with which a row takes part in a round
+    counts = False  # whether answers also count the rows whose gradients are not shortened
     requirements: ClassVar[Requirements] = Requirements(
         privacy=KEEPS_PRIVACY,
         constraint=UNCONSTRAINED,
@@ -126,6 +127,13 @@ class PrivateMethod(Method):
         follow from these, as the view "sum" needs.
         """
         return "nobody has shown that its models tell no more than sums of noisy gradients do."
+
+    def quorum(self, asked: int) -> int:
+        """A sum may be opened where so many have answered that no more than ``missing`` clients'
+        noise is unknown to every viewer, who may be a client and then knows its own.
+        """
+        missing = self._plan.missing
+        return asked if missing is None else asked - max(missing - 1, 0)
 
     def schedules(self) -> list[float]:
         """The values of the functions of t in all rounds; empty where there are none."""
@@ -197,7 +205,7 @@ class PrivateMethod(Method):
             kind = self.mechanism
             clip = min(self._clip(problem, fed), steepest(problem, kind, bound))
             multiplier = self.noise_for(budget, spent)
-            sensitivity = budget.spread * clip * weight / self.sampling
+            sensitivity = budget.spread * clip * weight / self.rate
         plan = Mechanism(
             kind=kind,
             multiplier=multiplier,
@@ -213,18 +221,19 @@ class PrivateMethod(Method):
             features=fed.n_features,
             spread=1.0 if budget is None else budget.spread,
             single=in_single_precision(problem, self.mechanism, fed.n_features),
-            sampling=self.sampling,
+            sampling=self.rate if self.rate < 1 else None,
+            counts=self.counts or None,
             missing=budget.missing if budget is not None and budget.view == "sum" else None,
         )
         return replace(self, problem=problem, plan=plan)
 
     def noise_for(self, budget: Budget, spent: Sequence[Release] = ()) -> float:
         """The noise multiplier that keeps all rounds, after ``spent``, within a budget."""
-        return noise_for(budget, self.max_rounds, self.mechanism, spent, self.sampling)
+        return noise_for(budget, self.max_rounds, self.mechanism, spent, self.rate)
 
     def alone(self, budget: Budget) -> Release:
         """All answers of a run that has a budget for itself."""
-        return Release(self.mechanism, self.noise_for(budget), self.max_rounds, self.sampling)
+        return Release(self.mechanism, self.noise_for(budget), self.max_rounds, self.rate)
 
     def _without_budget(self, fed: ClientSizes) -> tuple[str | None, float, float, Array]:
         """Kind and multiplier of the noise, clip and sensitivity where no budget is stated."""
@@ -298,8 +307,9 @@ class PrivateMethod(Method):
             f"{plan.kind} noise of {plan.multiplier:.4g} times the sensitivity in {where}"
             f" {max(answered)} rounds"
         )
-        if plan.sampling < 1:
-            words += f", in which every row takes part with probability {plan.sampling:g}"
+        if plan.rate < 1:
+            words += f", in which every row takes part with probability {plan.rate:g}"
+        words += ", gradient and count of short ones together" * bool(plan.counts)
         words += SOURCES[plan.source]
         # sorted, because the order of their first rows would reveal something about those rows
         names = sorted(fed.names)

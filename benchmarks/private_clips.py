@@ -1,0 +1,72 @@
+"""Clips of private gradient descent: from public geometry, and by a private quantile.
+
+Breast cancer (569 rows, 30 features) and generated rows (4,000, 20 features) within (2, 1e-5), 3
+clients, 100 rounds, in several units: errors on the training rows, means of five seeds of simulated
+noise. The target: where rows are a hundredth as long as the default clip supposes, the quantile has
+at least 5 points fewer errors. One thread.
+"""
+
+from __future__ import annotations
+
+import measure
+import numpy as np
+from sklearn.datasets import load_breast_cancer
+
+import quorate as qr
+from quorate.data.unit_rows import unit_rows
+from quorate.solution.solve import fit
+
+ROUNDS, SEEDS = 100, 5
+BUDGET = qr.Budget(2.0, 1e-5)
+SHORT = "generated, a hundredth"
+
+
+def tables() -> dict[str, tuple[np.ndarray, np.ndarray, float | None]]:
+    """Rows, labels of -1 and 1, and the bound that is declared."""
+    X, y = load_breast_cancer(return_X_y=True)
+    scaled, labels = (X - X.mean(0)) / X.std(0), 2 * y - 1
+    rng = np.random.default_rng(0)
+    G, rule = rng.standard_normal((4000, 20)), rng.standard_normal(20) / np.sqrt(5)
+    side = np.where(G @ rule + 0.5 * rng.standard_normal(4000) > 0, 1, -1)
+    middle, half = (X.max(0) + X.min(0)) / 2, np.ptp(X, axis=0) / 2
+    return {
+        "breast cancer, unit rows": (unit_rows(X, middle, half), labels, 1.0),
+        "breast cancer, standard": (scaled, labels, None),
+        "breast cancer, a thirtieth": (scaled / 30, labels, None),
+        "breast cancer, raw": (X, labels, None),
+        "generated": (G, side, None),
+        "generated, a hundred times": (100 * G, side, None),
+        SHORT: (G / 100, side, None),
+    }
+
+
+def error(
+    X: np.ndarray, y: np.ndarray, bound: float | None, intercept: bool, quantile: float | None
+) -> float:
+    """The mean share of errors of the models of all seeds."""
+    fed = qr.Federation.from_arrays(X, y, np.arange(len(y)) % 3)
+    problem = qr.Problem(qr.Logistic(), qr.Linear(intercept), privacy=BUDGET)
+    method = qr.PrivateSGD(max_rounds=ROUNDS, bound=bound, quantile=quantile, noise="simulation")
+    wrong = []
+    for seed in range(SEEDS):
+        w = fit(problem, fed, algorithm=method, seed=seed).w
+        side = np.where(X @ w[: X.shape[1]] + (w[-1] if intercept else 0.0) > 0, 1, -1)
+        wrong.append(float((side != y).mean()))
+    return float(np.mean(wrong))
+
+
+def main() -> None:
+    targets, rows = measure.Targets(), []
+    for name, (X, y, bound) in tables().items():
+        for intercept in (False, True):
+            found = [error(X, y, bound, intercept, share) for share in (None, 0.5, 0.8)]
+            rows.append((name, "yes" if intercept else "no", *(100 * e for e in found)))
+            if name == SHORT and not intercept:
+                targets.need(found[1] < found[0] - 0.05, f"{name}: {found}")
+    heads = ("rows", "intercept", "error %, public clip", "quantile 0.5", "quantile 0.8")
+    print(measure.table(heads, rows))
+    targets.finish()
+
+
+if __name__ == "__main__":
+    main()
