@@ -108,12 +108,14 @@ def test_a_server_that_sees_answers_is_refused():
     problem = Problem(Logistic(), PLAIN, privacy=SUMS)
     concrete, data = problem.at(clients(2))
     network = object.__new__(Network)
+    object.__setattr__(network, "wait", None)
     assert needs_secure_sum(problem)
     assert not needs_secure_sum(replace(problem, privacy=None))
-    with pytest.raises(ValueError, match="the server of Network sees each"):
-        configure(PrivateSGD(), concrete, data, engine=network)
+    for none in (None, False):
+        object.__setattr__(network, "secure_sum", none)
+        with pytest.raises(ValueError, match="the server of Network sees each"):
+            configure(PrivateSGD(), concrete, data, engine=network)
     object.__setattr__(network, "secure_sum", True)
-    object.__setattr__(network, "wait", None)
     configure(PrivateSGD(), concrete, data, engine=network)
 
 

@@ -442,7 +442,7 @@ def test_answers_are_not_given_for_sums_that_are_no_secret(sites, monkeypatch):
     with pytest.raises(ValueError, match="the server of Network sees each"):
         sites.solve(stated, method)
     monkeypatch.setattr(configure, "_check_secret", lambda engine: None)
-    with pytest.raises(Exception, match="this site answers without a secure sum"):
+    with pytest.raises(RefusedError, match="this site answers without a secure sum"):
         sites.solve(stated, method)
     assert not steps(sites.answered)
     assert not sites.book().path.exists()

@@ -557,9 +557,10 @@ class Party:
         elif algorithm.held_out:
             self.guard.judge(known.judging, OF_ROWS)
         if needs_secure_sum(known.problem):
-            raise ValueError(
+            raise _refusal(
+                "noise",
                 'the budget has the view "sum", and this site answers without a secure sum: its'
-                ' noise would hide too little. Ask for view="answers".'
+                ' noise would hide too little. Ask for view="answers".',
             )
         self.ledger.check_noise(algorithm, known.problem)
         return summed.at_client(known.problem, known.metadata)

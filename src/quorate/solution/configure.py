@@ -72,7 +72,7 @@ def configure(
 
 def _check_secret(engine: Engine | None) -> None:
     """Raise where the server of this engine sees single answers. In one process there is none."""
-    if isinstance(engine, Network) and getattr(engine, "secure_sum", None) is None:
+    if isinstance(engine, Network) and not getattr(engine, "secure_sum", None):
         raise ValueError(
             f'Budget(view="sum") needs sums in which single answers are secret, and the server of'
             f" {type(engine).__name__} sees each: give the engine a secure sum, or take"

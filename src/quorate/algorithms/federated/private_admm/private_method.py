@@ -129,8 +129,8 @@ class PrivateMethod(Method):
         return "nobody has shown that its models tell no more than sums of noisy gradients do."
 
     def quorum(self, asked: int) -> int:
-        """A sum may be opened where so many have answered that no more than ``missing`` clients'
-        noise is unknown to every viewer, who may be a client and then knows its own.
+        """As many as the budget's view "sum" needs: the noise of at most ``missing`` clients may be
+        absent from a sum or known to a viewer, who may be a client and then knows its own.
         """
         missing = self._plan.missing
         return asked if missing is None else asked - max(missing - 1, 0)
