@@ -50,6 +50,16 @@ class PrivateIntervals:
     level : the probability with which one interval holds the truth
     freedom : (D,) degrees of freedom of the Student quantile
     shortened : the share of rows that a bound shortened, with noise: it can be negative
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> numbers = [np.array([value]) for value in (1.5, 0.25, 1.1, 1.9, 0.4)]
+    >>> found = qr.PrivateIntervals(("age",), *numbers, 0.9, np.array([90.0]), 0.001)
+    >>> found.table()
+    coefficient  estimate  error  low  high  noise
+            age       1.5   0.25  1.1   1.9    0.4
     """
 
     names: tuple[str, ...]
