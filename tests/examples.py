@@ -299,7 +299,7 @@ ALGORITHMS: dict[str, Example] = {
     ),
     "private Newton, all general": private(
         PrivateNewton(max_rounds=6, bound=2.0, clip=3.0, inference=True, noise="simulation"),
-        Problem(Squared(), Linear(True)),
+        Problem(Squared(), Linear(True), over_clients=Mean("size")),
         1e-10,
     ),
     "private Newton, noise-free": private(PrivateNewton(), Problem(Logistic(), PLAIN), 1e-10, None),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import stat
 from dataclasses import replace
@@ -200,8 +201,13 @@ def test_a_second_run_of_one_experiment_is_refused_before_any_answer(sites):
     assert len(sites.book().runs()) == 1
 
 
-@pytest.mark.parametrize("kind", [qr.PrivateADMM, qr.PrivateSGD])
-@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+@pytest.mark.parametrize(
+    ("kind", "mechanism"),
+    [
+        *itertools.product((qr.PrivateADMM, qr.PrivateSGD), ("gaussian", "laplace")),
+        (qr.PrivateNewton, "gaussian"),
+    ],
+)
 def test_all_that_the_policy_allows_can_be_spent_at_once(sites, mechanism, kind):
     method = kind(max_rounds=T, mechanism=mechanism, clip=1.0)
     sites.solve(problem(1.0), method)

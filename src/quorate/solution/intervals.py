@@ -13,7 +13,7 @@ of the mean gradient and E that of A. Their scales are public, so that
 
 A and phi have noise themselves. A parametric bootstrap adds as much again, divides V by what that
 does to it in the mean, and Student's t with the degrees of freedom that its variation is worth
-(Satterthwaite 1946) takes the place of the normal law. All of it follows from what was released.
+(Satterthwaite 1946) takes the place of the normal law. All is computed from what was released.
 """
 
 from __future__ import annotations
@@ -50,6 +50,16 @@ class PrivateIntervals:
     level : the probability with which one interval holds the truth
     freedom : (D,) degrees of freedom of the Student quantile
     shortened : the share of rows that a bound shortened, with noise: it can be negative
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> numbers = [np.array([value]) for value in (1.5, 0.25, 1.1, 1.9, 0.4)]
+    >>> found = qr.PrivateIntervals(("age",), *numbers, 0.9, np.array([90.0]), 0.001)
+    >>> found.table()
+    coefficient  estimate  error  low  high  noise
+            age       1.5   0.25  1.1   1.9    0.4
     """
 
     names: tuple[str, ...]
