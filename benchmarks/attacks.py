@@ -4,6 +4,7 @@
     attacks.py --source PATH    the same against the package in PATH, the ``src`` of another
                                 checkout; versions that added noise in doubles are expected to fail
     attacks.py --runs N         shorter or longer
+    attacks.py --only TEXT      the attacks with this in their names
 
 Target: no lower bound at 95 % is above the stated epsilon.
 """
@@ -20,13 +21,14 @@ import measure
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 
-def main(runs: int) -> None:
+def main(runs: int, only: str) -> None:
     import attacks  # the package that it attacks is known only now
 
     import quorate
 
     targets, rows = measure.Targets(), []
-    for name, made in attacks.ATTACKS.items():
+    chosen = {name: made for name, made in attacks.ATTACKS.items() if only in name}
+    for name, made in chosen.items():
         began = time.process_time()
         try:
             found = attacks.carried_out(made(), runs)
@@ -50,10 +52,11 @@ def main(runs: int) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=2000)
+    parser.add_argument("--only", default="")
     parser.add_argument("--source", type=Path, help="a folder with another version of the package")
     given = parser.parse_args()
     if given.source:
         if not (given.source / "quorate").is_dir():
             parser.error(f"{given.source} has no folder quorate: give the src of a checkout.")
         sys.path.insert(0, str(given.source))
-    main(given.runs)
+    main(given.runs, given.only)

@@ -19,13 +19,16 @@ import numpy as np
 from quorate.codec import encoded_size
 from quorate.privacy.secure_sum import client as at_client
 from quorate.privacy.secure_sum import server as at_server
+from quorate.privacy.secure_sum import wide as pairs
 from quorate.privacy.secure_sum.messages import terms
 
 WORDS = 7840
 
 
-def run(n: int, dropped: int) -> dict[str, Any]:
-    """CPU seconds and bytes by step; ``dropped`` clients share, and hand in no vector."""
+def run(n: int, dropped: int, wide: bool = False) -> dict[str, Any]:
+    """CPU seconds and bytes by step; ``dropped`` clients share, and hand in no vector. ``wide``:
+    numbers of 128 bits instead of 64.
+    """
     seconds: dict[str, float] = defaultdict(float)
     size: dict[str, int] = defaultdict(int)
 
@@ -37,11 +40,12 @@ def run(n: int, dropped: int) -> dict[str, Any]:
 
     agreed, clients = terms("benchmark", n), {}
     x = np.random.default_rng(0).integers(-(2**40), 2**40, (n, WORDS))
+    words = [pairs.of_whole(row) if wide else row for row in x]
 
     def ask(step: str, name: str, function: Any, who: range, *given: Any) -> list[Any]:
         answers = []
         for i in who:
-            own = [g[i] if isinstance(g, dict | np.ndarray) else g for g in given]
+            own = [g[i] if isinstance(g, dict | list) else g for g in given]
             clients[i], answer = timed(step, function, clients[i], *own)
             size[f"{name} up"] += encoded_size(answer)
             size[f"{name} down"] += encoded_size(own[0])
@@ -60,11 +64,11 @@ def run(n: int, dropped: int) -> dict[str, Any]:
     server, begin = at_server.begin(server, 1)
     shares = ask("share", "round", at_client.share, every, begin)
     server, delivered = timed("server", at_server.deliver, server, shares)
-    masked = ask("mask", "round", at_client.mask, stay, delivered, x)
+    masked = ask("mask", "round", at_client.mask, stay, delivered, words, wide)
     server, unmask = timed("server", at_server.unmask, server, masked)
     revealed = ask("reveal", "round", at_client.reveal, stay, unmask)
     _, total = timed("server", at_server.total, server, revealed)
-    assert np.array_equal(total, x[dropped:].sum(0))
+    assert np.array_equal(total[:: 1 + wide], x[dropped:].sum(0))
     return {
         **{k: v if k == "server" else v / n for k, v in seconds.items()},
         **{k: v / n for k, v in size.items()},
@@ -77,12 +81,14 @@ def main() -> None:
     rows = []
     for n in (10, 100) if "--quick" in sys.argv else (10, 100, 1000):
         whole = run(n, 0)
-        lost = run(n, n // 3)
+        lost, doubles = run(n, n // 3), run(n, 0, wide=True)
         ms = [f"{1e3 * whole[k]:.2f}" for k in ("set-up", "share", "mask", "reveal")]
+        ms += [f"{1e3 * doubles['mask']:.2f}"]
         kb = [f"{whole[k] / 1e3:.1f}" for k in ("set-up up", "set-up down", "round up")]
         down, server, more = whole["round down"], whole["server"], lost["server"] - whole["server"]
         rows.append([n, *ms, *kb, f"{down / 1e3:.1f}", f"{server:.3f}", f"{more:.3f}"])
-    columns = ["clients", "set-up ms", "share ms", "mask ms", "reveal ms", "set-up kB up"]
+    columns = ["clients", "set-up ms", "share ms", "mask ms", "reveal ms", "mask ms, 128 bits"]
+    columns += ["set-up kB up"]
     columns += [
         "set-up kB down",
         "round kB up",

@@ -24,6 +24,10 @@ from quorate.algorithms.federated.private_admm.client import Perturb
 from quorate.algorithms.federated.private_admm.private_admm import OutputPerturbedADMM, PrivateADMM
 from quorate.data.federation import Federation
 from quorate.privacy.budget import Budget
+from quorate.privacy.secure_sum import client as at_client
+from quorate.privacy.secure_sum import masks
+from quorate.privacy.secure_sum import server as at_server
+from quorate.privacy.secure_sum.messages import terms
 from quorate.problem.losses import Logistic, Multinomial, Squared
 from quorate.problem.problem import Problem
 
@@ -370,6 +374,64 @@ def several_sums(
     return Attack(one, other, last_bit(step, np.rint((other(0) - one(0)) / step).astype(np.int64)))
 
 
+# ---- sums that are carried securely
+
+
+class SecurelySummed:
+    """Six clients whose whole numbers are added up securely; the last drops out after it shared.
+
+    Called with the number of a run, all that the server sees: the sum, and the first client's
+    vector without its own mask, which is opened. ``answers`` are that client's, whole numbers; the
+    others' rows are known to the attacker.
+    """
+
+    def __init__(self, answers: Answers, n: int = 6) -> None:
+        self.answers, agreed = answers, terms("attacked", n)
+        made = [at_client.advertise(agreed, i) for i in range(n)]
+        self.server, roster = at_server.enrol(agreed, [a for _, a in made])
+        self.states = [at_client.agree(c, roster) for c, _ in made]
+
+    def _all(self, step: Any, *given: Any, of: range | None = None) -> list[Any]:
+        answers = []
+        for i in of or range(len(self.states)):
+            self.states[i], answer = step(self.states[i], *(g[i] for g in given))
+            answers.append(answer)
+        return answers
+
+    def __call__(self, run: int) -> Array:
+        n = len(self.states)
+        answer = self.answers(run)
+        vectors = [answer, *[0 * answer] * (n - 1)]
+        server, begin = at_server.begin(self.server, run)
+        server, delivered = at_server.deliver(server, self._all(at_client.share, [begin] * n))
+        own, stayed = self.states[0].own, range(n - 1)
+        masked = self._all(at_client.mask, delivered, vectors, of=stayed)
+        server, unmask = at_server.unmask(server, masked)
+        revealed = self._all(at_client.reveal, [unmask] * n, of=stayed)
+        self.server, total = at_server.total(server, revealed)
+        one = masked[0].vector.copy()
+        masks.add(one, own[None], np.full(1, -1, np.int8))
+        return np.stack([total, one.view(np.int64)]).astype(float)
+
+
+def secure_sum(masked: bool) -> Attack:
+    """The record is looked for in the sum of noised answers; or, ``masked``, in what masks leave of
+    a vector that has no noise at all.
+    """
+    it, run = lone("logistic", 40), METHODS["ObjT"]()
+    clients = [Clients.of(it.problem, fed, run) for fed in (it.without, it.with_)]
+    step = float(unit(clients[0].run.plan)[0])
+
+    def answers(one: Clients, gradient: Array) -> Answers:
+        exact = np.rint(gradient / step).astype(np.int64)
+        noised = lambda run: np.rint(one(run) / step).astype(np.int64)  # noqa: E731
+        return (lambda _: exact) if masked else noised
+
+    worlds = zip(clients, (0 * it.gradient, it.gradient), strict=True)
+    one, other = (SecurelySummed(answers(*world)) for world in worlds)
+    return Attack(one, other, lambda seen: float(seen[int(masked)] @ it.gradient))
+
+
 # ---- all of them
 
 ATTACKS: dict[str, Callable[[], Attack]] = {
@@ -390,4 +452,6 @@ ATTACKS: dict[str, Callable[[], Attack]] = {
     "sums of four clients, one colludes": lambda: several_sums(),
     "sums of four clients, one drops out": lambda: several_sums(told=0, gone=1),
     "last digits of sums, one colludes": lambda: several_sums(digits=True),
+    "secure sum with drop-out, the sum": lambda: secure_sum(masked=False),
+    "secure sum with drop-out, a masked vector": lambda: secure_sum(masked=True),
 }

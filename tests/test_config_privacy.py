@@ -20,6 +20,7 @@ from quorate.privacy.accounting import Release, gaussian_epsilon, noise_for
 from quorate.privacy.budget import Budget, BudgetSpentError
 from quorate.runs.pipeline import dry_run
 from quorate.runs.privacy_plan import plan, with_public_numbers
+from quorate.runs.privacy_statement import words as said_before
 from quorate.runs.splits import prepare
 from quorate.starters.look import Asked
 from quorate.starters.starter import starter
@@ -34,6 +35,17 @@ def fault(text: str) -> str:
 
 
 # ------------------------------------------------------------------------------------- what is read
+
+
+def test_a_private_model_may_live_in_a_ball_and_be_robust() -> None:
+    ball = TEXT.replace("[problem]", '[problem]\nregulariser = "ball"\nradius = 2.0')
+    config = parse_config(ball.replace("strength = 1e-2\n", ""))
+    config.check()
+    assert config.problem().regulariser == qr.Ball(2.0)
+    assert "over models at most 2 long" in config.sentence()
+    robust = parse_config(TEXT + '[robust]\nradius = 0.1\nnorm = "linf"\n')
+    robust.check()
+    assert robust.problem().over_samples == qr.WassersteinBall(0.1, norm="linf")
 
 
 def test_a_file_is_the_problem_and_method_that_it_states() -> None:
@@ -155,6 +167,11 @@ BROKEN = {  # what is changed -> (line, key, words)
         "data.server:",
         "leave it out",
     ),
+    "radius read off the rows": (
+        lambda t: t + '[robust]\nradius = "auto"\n',
+        "robust.radius:",
+        "would tell about them without being charged",
+    ),
     "path": (lambda t: t + "[path]\nradii = [0.1]", "path:", "Leave [path] out"),
     "trade-off": (lambda t: t + "[trade_off]\nlevels = [0.1]", "trade_off:", "privacy.curve"),
     "other models": (
@@ -181,6 +198,21 @@ BROKEN = {  # what is changed -> (line, key, words)
         lambda t: t.replace("delta", 'adjacency = "swap"\ndelta'),
         "privacy.adjacency:",
         "add-remove, replace",
+    ),
+    "view": (
+        lambda t: t.replace("delta", 'view = "all"\ndelta'),
+        "privacy.view:",
+        "answers, sum",
+    ),
+    "missing": (
+        lambda t: t.replace("delta", "missing = -1\ndelta"),
+        "privacy.missing:",
+        "whole number >= 0",
+    ),
+    "sums": (
+        lambda t: t.replace("delta", 'view = "sum"\ndelta') + 'name = "private_admm"\n',
+        "algorithm:",
+        "Take PrivateSGD()",
     ),
     "sizes": (
         lambda t: t.replace("East = 15", "East = 0"),
@@ -434,6 +466,25 @@ def test_replacing_a_row_takes_twice_the_noise(tmp_path: Path) -> None:
         return plan(*with_public_numbers(parse_config(text))).scale
 
     np.testing.assert_allclose(scale("replace"), 2 * scale("add-remove"), rtol=1e-12)
+
+
+def test_the_plan_states_what_either_view_shows() -> None:
+    def planned(view: str, missing: int) -> tuple[float, float, str]:
+        text = TEXT.replace("[privacy]", f'[privacy]\nview = "{view}"\nmissing = {missing}')
+        config = parse_config(text + 'name = "private_sgd"\n')
+        found = plan(*with_public_numbers(config))
+        assert found.accounts["pld"] is not None
+        assert found.other is not None
+        return found.accounts["pld"], found.other, "\n".join(said_before(config, found))
+
+    for view, missing, more in (("answers", 0, False), ("sum", 0, True), ("sum", 1, True)):
+        total, other, text = planned(view, missing)
+        assert total == pytest.approx(3.0, rel=1e-3)
+        assert (other > total) is more or (view, missing) == ("sum", 1)  # one client's noise alone
+        assert f"epsilon = {other:.4g}" in text
+        assert ("in the sum of all clients" in text) is ("single answers must be secret" in text)
+    with pytest.raises(ValueError, match="missing=2 leaves no noise"):
+        planned("sum", 2)
 
 
 def test_bytes_are_those_of_a_run(tmp_path: Path) -> None:

@@ -2,10 +2,13 @@
 clock.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import quorate as qr
+from quorate.data.declared_schema import declared_schema
 from quorate.engines.event_log import Log
 from quorate.rounds import Stop
 from quorate.solution.default import default_algorithm
@@ -60,8 +63,18 @@ def test_what_is_picked(fed, problem, engine, expected):
 
 def test_what_no_method_takes_says_what_would_be_taken(fed):
     problem = qr.Problem(qr.Hinge(), privacy=qr.Budget(1.0, 1e-5))
-    with pytest.raises(ValueError, match=r"use loss=Logistic\(\), which PrivateADMM\(\) takes"):
+    with pytest.raises(ValueError, match=r"use loss=Logistic\(\), which PrivateSGD\(\) takes"):
         qr.solve(problem, fed)
+
+
+def test_private_problems_take_gradient_descent_with_the_length_that_a_schema_declares(fed):
+    private = qr.Problem(qr.Logistic(), privacy=qr.Budget(1.0, 1e-5))
+    chosen = default_algorithm(*private.at(fed))
+    assert (type(chosen), chosen.bound) == (qr.PrivateSGD, None)
+    for unit in (False, True):
+        schema = declared_schema(["a", "b", "c"], {}, "y", ["fine", "ill"], unit=unit)
+        made = replace(fed, schema=schema, feature_names=("a", "b", "c"))
+        assert default_algorithm(*private.at(made)).bound == (1.0 if unit else None)
 
 
 def test_a_solve_on_the_clock_has_all_that_a_solve_has(fed):

@@ -339,6 +339,12 @@ def test_neighbours_that_release_the_same_leave_the_same_bytes(rows, alike):
     # replaced rows: true sizes and classes are public
     assert alike(other, label, groups) == alike(X, y, groups)
     assert alike(X, y, groups, classes=classes, sizes=81) != base  # and something is compared
+    if len(few) and isinstance(X, np.ndarray):  # the mean of rows with declared ranges as well
+        ranged = {"classes": classes, "sizes": sizes, "ranges": (-4, 4)}
+        kept = np.arange(len(y)) != 30
+        first = alike(X, y, groups, **ranged)
+        assert alike(X[kept], y[kept], groups[kept], **ranged) == first
+        assert alike(other, label, groups, **ranged) == first
 
 
 def test_numbers_kept_are_the_model_and_what_the_server_may_see(clinics):
@@ -347,7 +353,10 @@ def test_numbers_kept_are_the_model_and_what_the_server_may_see(clinics):
     kept = "calibration_ classes_ clients_ coef_ history_ intercept_ loss_ n_features_in_ n_iter_"
     kept += " positive_ privacy_"
     assert {name for name in vars(model) if name.endswith("_")} == set(kept.split())
-    assert set(model.history_[0]) == {"round", "bytes_up", "bytes_down", "rho", "gap", "noise"}
+    assert set(model.history_[0]) == {"round", "bytes_up", "bytes_down", "step", "noise"}
+    ranged = clone(model).set_params(ranges=(-9, 9)).fit(X, y, groups=groups)
+    more = {name for name in vars(ranged) if name.endswith("_")} - set(kept.split())
+    assert more == {"centre_"}
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
     assert again.privacy_.text == model.privacy_.text
@@ -495,25 +504,98 @@ def test_one_class_for_all_rows_asked_about_is_warned_of_with_the_cut():
 # ---- declared ranges
 
 
-def test_ranges_scale_rows_in_fit_and_in_predictions():
-    """With ranges a fit is one on unit rows by gradient descent, and predictions scale alike."""
+def shifted(n=900):
     rng = np.random.default_rng(3)
     low, high = np.array([0.0, 100.0, -3.0]), np.array([10.0, 300.0, 3.0])
-    rows = rng.uniform(low, high, (900, 3))
-    centred = (rows - (low + high) / 2) / ((high - low) / 2)
-    rule = centred @ [1.0, -1.0, 0.5]
-    unit = centred / np.linalg.norm(centred, axis=1, keepdims=True)
-    for y in (np.where(rule > 0, "a", "b"), np.digitize(rule, [-0.4, 0.4])):
+    X = rng.uniform(low + 0.6 * (high - low), high, (n, 3))
+    z = (X - (low + high) / 2) / ((high - low) / 2)
+    return X, z, (low, high), z @ [1.0, -1.0, 0.5]
+
+
+def test_ranges_scale_rows_in_fit_and_in_predictions():
+    X, z, ranges, rule = shifted()
+    for y in (np.where(rule > 0.35, "a", "b"), np.digitize(rule, [0.0, 0.6])):
         settings = {"rounds": 30, "epsilon": 4, "delta": 1e-5, "random_state": 0}
-        mine = qr.PrivateClassifier(ranges=(low, high), **settings).fit(rows, y, groups=GROUPS_3)
-        theirs = qr.PrivateClassifier(ranges=(-1, 1), **settings).fit(centred, y, groups=GROUPS_3)
+        mine = qr.PrivateClassifier(ranges=ranges, **settings).fit(X, y, groups=GROUPS_3)
+        theirs = qr.PrivateClassifier(ranges=(-1, 1), **settings).fit(z, y, groups=GROUPS_3)
         np.testing.assert_allclose(mine.coef_, theirs.coef_, atol=1e-3)
-        found = mine.decision_function(rows)
-        scores = unit @ mine.coef_.T + mine.intercept_
-        np.testing.assert_allclose(found.reshape(len(rows), -1), scores, atol=1e-12)
-        assert mine.score(rows, y) > 0.8
+        centre, half = np.array(mine.centre_), np.ptp(ranges, axis=0) / 2
+        rows = np.column_stack([(X - centre) / half, np.full(len(X), 0.15 * 3**0.5)])
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        scores = rows @ np.column_stack([mine.coef_, mine.intercept_]).T
+        found = mine.decision_function(X).reshape(len(X), -1)
+        np.testing.assert_allclose(found, scores, atol=1e-12)
+        assert mine.score(X, y) > 0.8
         assert {*mine.history_[0]} >= {"step", "noise"}
         assert 3.9 < mine.privacy_.epsilon <= 4
+
+
+@pytest.mark.usefixtures("no_noise")
+def test_without_noise_the_centre_is_the_weighted_mean():
+    X, z, ranges, rule = shifted()
+    model = qr.PrivateClassifier(ranges=ranges, rounds=2, epsilon=1e4, delta=0.5)
+    model.fit(X, rule > 0.3, groups=GROUPS_3)
+    weight = 1 / np.sqrt((z**2).sum(1) + 3 / 4)
+    mean = (weight[:, None] * z).sum(0) / weight.sum()
+    low, high = ranges
+    np.testing.assert_allclose(
+        (model.centre_ - (low + high) / 2) / ((high - low) / 2), mean, rtol=1e-3
+    )
+
+
+def test_much_noise_leaves_the_centre_in_the_middle():
+    X, _, ranges, rule = shifted(30)
+    model = qr.PrivateClassifier(0.01, ranges=ranges, rounds=1, random_state=0)
+    model.fit(X, rule > 0.3, groups=GROUPS_3[::30])
+    np.testing.assert_array_equal(model.centre_, np.mean(ranges, axis=0))
+
+
+def test_the_centre_is_charged(tmp_path):
+    """Its noise and that of the rounds come to the total, with a ledger file and without."""
+    X, _, ranges, rule = shifted()
+    fit = (X, rule > 0.3, GROUPS_3)
+    settings = {"ranges": ranges, "rounds": 5, "delta": 1e-5, "random_state": 0}
+
+    def fitted(**more):
+        model = qr.PrivateClassifier(**settings, **more)
+        return model.fit(*fit[:2], groups=fit[2])
+
+    alone = fitted(epsilon=2.0).privacy_
+    before, own = alone.before["x"], alone.releases["x"]
+    assert [r.count for r in (*before, *own)] == [1, 5]
+    assert 1.99 < total_epsilon((*before, *own), 1e-5) == alone.epsilon <= 2
+    share = before[0].noise ** -2 / (before[0].noise ** -2 + 5 * own[0].noise ** -2)
+    assert share == pytest.approx(0.1, rel=1e-2)
+    book = tmp_path / "book.json"
+    first = fitted(epsilon=2.0, book=book, spend=1.0).privacy_
+    assert 0.99 < first.epsilon <= 1
+    assert len(_runs(book)) == 2
+    with pytest.raises(qr.BudgetSpentError, match="nothing was touched"):
+        fitted(epsilon=2.0, book=book, spend=1.9)
+    assert len(_runs(book)) == 2  # the mean was not released either
+    rest = fitted(epsilon=2.0, book=book)
+    assert 1.99 < rest.privacy_.epsilon <= 2
+    with pytest.raises(qr.BudgetSpentError, match="is spent"):
+        fitted(epsilon=2.0, book=book)
+    assert len(_runs(book)) == 4
+
+
+def test_rows_that_cannot_be_centred_are_scaled_alone():
+    X, z, _, rule = shifted()
+    y = rule > 0.3
+    settings = {"ranges": (-1, 1), "rounds": 5, "random_state": 0, "epsilon": 4}
+    for more in (
+        {"mechanism": "laplace", "bound": 2.0},
+        {"fit_intercept": False},
+    ):
+        model = qr.PrivateClassifier(**settings, **more).fit(z, y, groups=GROUPS_3)
+        np.testing.assert_array_equal(model.centre_, np.zeros(3))
+        assert model.privacy_.before.get("x", ()) == ()
+        assert model.coef_.shape == (1, 3)
+    thin = qr.PrivateClassifier(**settings).fit(csr_array(z), y, groups=GROUPS_3)
+    found = thin.decision_function(csr_array(z))
+    np.testing.assert_allclose(found, thin.decision_function(z), atol=1e-12)
+    assert len(X) == len(found)
 
 
 def test_ranges_take_gradient_descent_and_its_settings_alone():

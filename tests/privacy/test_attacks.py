@@ -104,6 +104,16 @@ def test_the_bound_exceeds_the_truth_as_seldom_as_it_says(one, other):
     assert chances[np.array(above)].sum() <= 1 - attacks.CONFIDENCE
 
 
+def test_a_vector_without_masks_gives_a_record_away():
+    it = attacks.secure_sum(masked=True)
+    bare = [
+        lambda run, own=own: np.stack([0 * own.answers(run), own.answers(run)])
+        for own in (it.without, it.with_)
+    ]
+    attack = replace(it, without=bare[0], with_=bare[1])
+    assert attacks.carried_out(attack, RUNS).epsilon > 2 * BUDGET.epsilon
+
+
 # ---- what holds of every single answer
 
 

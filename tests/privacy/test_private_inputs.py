@@ -458,5 +458,7 @@ def test_an_affine_model_of_somebody_else_is_refused():
             return 2 * super().forward(w, block)
 
     it = case("logistic", "ordinary", 1)
-    with pytest.raises(ValueError, match=r"a private model is Linear\(\) or Softmax\(\), got"):
+    with pytest.raises(
+        ValueError, match=r"a model of PrivateADMM is Linear\(\) or Softmax\(\), got"
+    ):
         solve(replace(it.problem, predictor=Doubled()), it.fed, max_rounds=2)

@@ -24,6 +24,7 @@ from quorate.algorithms.federated.private_admm.mechanism import LEAST, SMOOTHING
 from quorate.algorithms.federated.private_admm.noisy_gradient import Question
 from quorate.algorithms.federated.private_sgd import Blur, Blurred, PrivateSGD
 from quorate.data.federation import Federation
+from quorate.engines.inprocess import InProcess
 from quorate.engines.network import Network
 from quorate.privacy.accounting import Release, total_epsilon
 from quorate.privacy.budget import Budget
@@ -34,6 +35,7 @@ from quorate.problem.problem import Problem
 from quorate.problem.risks import Mean
 from quorate.solution import plan as plans
 from quorate.solution.configure import configure, needs_secure_sum
+from quorate.solution.stored import packed, unpacked
 
 SUMS = Budget(1.0, 1e-6, view="sum")
 
@@ -231,6 +233,18 @@ def test_sums_of_answers_are_exact_and_have_all_clients_noise():
     np.testing.assert_allclose(plan.scale, plan.common * math.sqrt(plan.noise))
 
 
+def test_no_bit_of_a_model_tells_how_answers_were_grouped():
+    fed = federation("class", sizes=(40, 7, 90, 21))
+    problem = Problem(qr.Multinomial(), qr.Softmax(), over_clients=Mean("uniform"), privacy=SUMS)
+    method = PrivateSGD(max_rounds=3, noise="simulation")
+    models = [
+        qr.solve(problem, fed, algorithm=method, engine=InProcess(block_size=size)).w
+        for size in (1, 2, 64)
+    ]
+    np.testing.assert_array_equal(models[0], models[1])
+    np.testing.assert_array_equal(models[0], models[2])
+
+
 def test_sums_of_huge_clients_are_held_to_what_doubles_add_exactly():
     plan = plan_of(3, SUMS)
     plan = replace(plan, weight=np.array([1.0, 1.0, 1.0]))
@@ -306,3 +320,13 @@ def test_a_ledger_is_stored_with_both_views_and_read_without(tmp_path):
     again = qr.load(tmp_path / "it.qrs").ledger
     assert again.table() == solution.ledger.table()
     assert again.text == solution.ledger.text
+    # a file of the time before there were views
+    _, place, kept = packed(replace(again, budget=Budget(1.0, 1e-6), other={}))
+    budget = kept["budget"][2]
+    del kept["other"], budget["view"], budget["missing"]
+    older = unpacked(("object", place, kept))
+    assert older.epsilon == again.epsilon
+    assert older.epsilon_of("sum") is None
+    del budget["delta"]
+    with pytest.raises(ValueError, match="Budget has the fields"):
+        unpacked(("object", place, kept))

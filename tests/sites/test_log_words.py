@@ -12,6 +12,7 @@ import quorate.certificates
 import quorate.problem
 import quorate.sites.judging
 from quorate.codec import FIELDS
+from quorate.engines.secure_summed import Sealed
 from quorate.problem.metadata import Introduced
 from quorate.rounds import marks
 from quorate.sites.audit import Content, Entry
@@ -41,6 +42,7 @@ def test_every_field_of_every_answer_is_in_words() -> None:
     assert not unsaid, "say in quorate.sites.words what these hold"
     known = {f"{cls}.{name}" for cls, name in fields} | {name for _, name in fields}
     known |= {f"Introduced.{name}" for name in FIELDS[Introduced]}  # told before a run
+    known |= {f"Sealed.{name}" for name in FIELDS[Sealed]}  # of a secure sum
     assert not (gone := {*ANSWERS} - known), gone
 
 

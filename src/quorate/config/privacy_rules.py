@@ -85,6 +85,12 @@ def _rows(config: Tables, privacy: PrivacySection) -> Iterator[Refusal]:
 
 def _beside(config: Tables, privacy: PrivacySection) -> Iterator[Refusal]:
     """Tables and keys that a private run has no use for, or that would break its guarantee."""
+    if config.robust.radius == "auto":
+        yield Refusal(
+            "robust.radius = 'auto' is read off the rows, and would tell about them without being"
+            " charged: give a number",
+            *("robust", "radius"),
+        )
     if config.path is not None:
         yield Refusal(
             "[privacy] and [path] exclude each other: there is no radius to try. Leave [path] out",

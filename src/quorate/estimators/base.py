@@ -139,8 +139,7 @@ class FederatedModel(BaseEstimator):
         return Plan(self.algorithm, self.engine, merged(fed))
 
     def _solution(self, problem: Problem, fed: Federation) -> Solution:
-        plan, seed = self._plan(problem, fed), self.random_state
-        whole = isinstance(seed, int | np.integer)
+        plan = self._plan(problem, fed)
         return solve(
             problem,
             plan.fed,
@@ -148,9 +147,14 @@ class FederatedModel(BaseEstimator):
             engine=plan.engine,
             tol=self.tol,
             max_rounds=self.max_rounds,
-            seed=int(seed if whole else check_random_state(seed).randint(2**31)),
+            seed=self._seed(),
             start=self._start(problem, fed) if self.warm_start else None,
         )
+
+    def _seed(self) -> int:
+        seed = self.random_state
+        whole = isinstance(seed, int | np.integer)
+        return int(seed if whole else check_random_state(seed).randint(2**31))
 
     def _keep(self, solution: Solution, fed: Federation, rows: Rows) -> None:
         """Store the fitted attributes."""

@@ -4,7 +4,7 @@
             by gradients of rows that are clipped, added up, and noised
 
 f_i is the mean logistic loss of client i's rows, of as many classes as there are; the method is
-`PrivateSGD` where ranges of the features are declared, else `PrivateADMM`. What a fit leaves on the
+`PrivateSGD`, where ranges of the features are declared on `private_rows`. What a fit leaves on the
 estimator has been paid for or is public, for a fitted estimator is pickled and travels: no
 objective, no certificate, no table of losses, no times.
 """
@@ -21,8 +21,10 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
+from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.multiclass import check_classification_targets
 
+from quorate.algorithms.federated.private_admm.mechanism import MEAN_SIZE
 from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
 from quorate.algorithms.federated.private_admm.private_method import PrivateMethod
 from quorate.algorithms.federated.private_admm.settings import ClientSizes
@@ -31,9 +33,10 @@ from quorate.arrays import Array, Features, Label
 from quorate.client_names import ByClient, ClientName, by_position
 from quorate.data.federation import Federation
 from quorate.data.row_errors import RowError, without_values
-from quorate.data.unit_rows import middles, unit_rows
+from quorate.data.unit_rows import middles
 from quorate.engines.inprocess import InProcess
 from quorate.estimators.base import Classifier, Plan, Seed, chosen, coefficients
+from quorate.estimators.private_rows import Centring, UnitRows
 from quorate.estimators.rows import (
     Groups,
     Matrix,
@@ -47,15 +50,17 @@ from quorate.privacy.accounting import Release
 from quorate.privacy.budget import Budget
 from quorate.privacy.ledger import Ledger
 from quorate.problem.calibration import Sigmoid
-from quorate.problem.losses import Logistic, Loss, Multinomial
+from quorate.problem.losses import Logistic, Loss, Multinomial, Squared
+from quorate.problem.metadata import Metadata
 from quorate.problem.prediction import with_ones
-from quorate.problem.predictors.affine import Softmax
+from quorate.problem.predictors.affine import Linear, Softmax
 from quorate.problem.problem import Problem
-from quorate.problem.regularisers import Regulariser
+from quorate.problem.regularisers import Regulariser, Zero
 from quorate.problem.risks.mean import Mean
 from quorate.problem.risks.risk import Prior, resolve_prior
 from quorate.rounds import Stop
 from quorate.solution.solution import Solution
+from quorate.solution.solve import solve
 from quorate.solution.trivial import TrivialModelWarning
 
 FEW = 20  # rows that all get one class, of which that is nothing to be warned of
@@ -70,14 +75,16 @@ class PrivateClassifier(Classifier):
     ----------
     epsilon, delta : the total that this fit and all others in ``book`` may spend, see `Budget`
     rounds : the budget is spread over them: more rounds mean more noise in each
-    clip : the gradient of a row is shortened to this norm, l2 (l1 for Laplace); None: a default for
-        features of order one, see `PrivateADMM`
+    clip : the gradient of a row is shortened to this norm, l2 (l1 for Laplace); None: a third of a
+        row's length, see `PrivateSGD`
     bound : rows are shortened to this norm, l2 (l1 for Laplace), before anything else; None: not,
         or 1 with ``ranges``
     ranges : (low, high), the ranges of the features as declared to everybody, two numbers or two
-        lists of d numbers: every row is centred at the middles, divided by half the widths and then
-        by its own length, here and in predictions; the method is then `PrivateSGD`, which is more
-        accurate on such rows. None: rows are taken as they are, and the method is `PrivateADMM`
+        lists of d numbers: rows are scaled by them to -1 to 1, centred at a noisy mean of all rows,
+        for which a tenth of the budget is spent in one answer before the rounds, and divided by
+        their own length, an intercept's entry included; predictions do the same. Much more accurate
+        than rows as they are. There is no mean with Laplace noise, sparse rows or without an
+        intercept. None: rows are taken as they are
     mechanism : "gaussian" or "laplace"; Laplace needs ``clip`` or ``bound``
     adjacency : "add-remove": data sets differ by one row more or less; "replace": one row is
         another one
@@ -93,22 +100,25 @@ class PrivateClassifier(Classifier):
         those of ``y``, which then are public
     positive : the class that figures and reports call positive; None: the last of ``classes_``
     prior : weights of the clients: "size", "uniform", weights that sum to one, or a mapping by name
-    regulariser : h of the coefficients; None is ``L2(1e-4)``; ``Bounds`` limits them
-    fit_intercept : add an intercept. Of two classes it is free of h, of more it is regularised as
-        all coefficients
-    rho, average : of `PrivateADMM`, without ``ranges``: penalty, None is its default; the mean of
-        all models instead of the last
+    regulariser : h of the coefficients; None: none, ``L2(1e-4)`` with ``rho`` or ``average``;
+        ``Bounds`` limits them
+    fit_intercept : add an intercept. Of two classes without ``ranges`` it is free of h, else it is
+        regularised as all coefficients
+    rho, average : penalty, and the mean of all models instead of the last: of `PrivateADMM`, which
+        is the method where either is given; not with ``ranges``
     random_state : seed of simulated noise; with secure noise it plays no part
 
     Attributes
     ----------
     classes_ : (C,) the labels, sorted
-    coef_, intercept_ : (1, d) and (1,) of two classes, (C, d) and (C,) of more; with ``ranges`` of
-        the rows as they are centred and scaled
+    coef_, intercept_ : (1, d) and (1,) of two classes, (C, d) and (C,) of more; with ``ranges`` the
+        intercept is the coefficient of the last entry of the scaled rows
+    centre_ : (d,) the noisy mean around which rows are scaled, with ``ranges``
     clients_ : (N,) names of the clients, sorted
     privacy_ : what was spent: ``privacy_.epsilon``, ``privacy_.text`` in words,
         ``privacy_.table()`` by client
-    history_, n_iter_ : one row a round, of released numbers alone; the number of rounds
+    history_, n_iter_ : one row a round, of released numbers alone; the number of rounds, without
+        the answer that tells the mean
     loss_ : the loss used: ``Logistic()`` of two classes, ``Multinomial()`` of more
 
     Notes
@@ -157,6 +167,7 @@ class PrivateClassifier(Classifier):
     warm_start: bool = False
     prior: Prior
     privacy_: Ledger
+    centre_: Array
 
     def __init__(
         self,
@@ -266,14 +277,14 @@ class PrivateClassifier(Classifier):
             "noise": noise,
             "share": None if spend is None else replace(budget, epsilon=spend, book=None),
         }
+        if self.rho is None and not self.average:
+            return _SharedSGD(**common)
         if self.ranges is None:
             return _SharedADMM(rho=_plain(self.rho), average=bool(self.average), **common)
-        if self.rho is not None or self.average:
-            raise ValueError(
-                "rho and average are settings of PrivateADMM, and with ranges the method is"
-                " PrivateSGD: leave them out, or leave ranges out."
-            )
-        return _SharedSGD(**common)
+        raise ValueError(
+            "rho and average are settings of PrivateADMM, and with ranges the method is PrivateSGD:"
+            " leave them out, or leave ranges out."
+        )
 
     @property
     def _bound(self) -> float | None:
@@ -314,20 +325,56 @@ class PrivateClassifier(Classifier):
         codes, C = self._classes(rows.y), len(self.classes_)
         rows_of_groups(rows.groups, len(codes))  # raises where one name has two types
         targets, classes = (2 * codes - 1, np.array([-1, 1])) if C == 2 else (codes, np.arange(C))
-        X = self._scaled(rows.X)
-        X = self._with_ones(X) if C > 2 and self.fit_intercept else X
-        fed = Federation.from_arrays(X, targets, rows.groups, classes=classes)
+        self._unit, self._first = self._geometry(rows)
+        X = rows.X if self._unit is None else self._unit(rows.X)
+        X = self._with_ones(X) if C > 2 and self._beside else X
+        return self._sorted(X, targets, rows.groups, classes)
+
+    def _sorted(
+        self, X: Matrix, targets: NDArray[Any], groups: Any, classes: NDArray[Any] | None = None
+    ) -> Federation:
+        fed = Federation.from_arrays(X, targets, groups, classes=classes)
         order = sorted(range(fed.n_clients), key=fed.names.__getitem__)
         return fed._pick([(i, slice(None)) for i in order])
 
-    def _scaled(self, X: Matrix) -> Matrix:
-        """The rows as the model takes them."""
+    @property
+    def _beside(self) -> bool:
+        """Whether the intercept is no entry of the rows."""
+        return bool(self.fit_intercept) and self.ranges is None
+
+    def _geometry(self, rows: Rows) -> tuple[UnitRows | None, tuple[Release, ...]]:
+        """How rows are scaled, and what was released to know it."""
         if self.ranges is None:
-            return X
-        return unit_rows(X, *middles(self.ranges, self.n_features_in_))
+            return None, ()
+        d, one = self.n_features_in_, bool(self.fit_intercept)
+        unit = UnitRows(*middles(self.ranges, d), np.zeros(d), one)
+        self.centre_ = unit.middle
+        if not one or self.mechanism != "gaussian" or not isinstance(rows.X, np.ndarray):
+            return unit, ()
+        # the gradient of (x w - 1)^2 / 2 at w = 0 is -x
+        fed = self._sorted(unit.asked(rows.X), np.ones(len(rows.y)), rows.groups)
+        budget = self._budget()
+        problem = Problem(
+            Squared(), Linear(False), over_clients=self._over_clients(fed), privacy=budget
+        )
+        shared = self._algorithm(budget)
+        assert isinstance(shared, _SharedSGD)
+        method = Centring(
+            1, clip=1.0, bound=1.0, length=0.5, noise=shared.noise, share=shared.share
+        )
+        solution = solve(problem, fed, algorithm=method, seed=self._seed())
+        assert solution.ledger is not None
+        deviation = solution.history[0]["noise"] / MEAN_SIZE["gaussian"]
+        unit = unit.centred(solution.w, deviation * math.sqrt(len(solution.ledger.releases)))
+        self.centre_ = unit.middle + unit.half * unit.mean
+        return unit, next(iter(solution.ledger.releases.values()))
 
     def _scores(self, X: Matrix) -> Array:
-        return super()._scores(self._scaled(X))
+        if self._unit is None:
+            return super()._scores(X)
+        w = np.hstack([self.coef_, self.intercept_[:, None]]) if self._unit.one else self.coef_
+        scores = safe_sparse_dot(self._unit(X), w.T)
+        return scores if len(w) > 1 else scores[:, 0]
 
     def _with_ones(self, X: Matrix) -> Matrix:
         """(n, d + 1): `Softmax` has its intercepts as the coefficients of ones, which no bound may
@@ -346,25 +393,35 @@ class PrivateClassifier(Classifier):
         return with_ones(X)
 
     def _problem(self, fed: Federation) -> Problem:
-        budget, C = self._budget(), len(self.classes_)
-        prior = self.prior
-        if isinstance(prior, Mapping):
-            prior = _declared_prior(prior, fed, budget)
+        C = len(self.classes_)
         return Problem(
             Logistic() if C == 2 else Multinomial(),
-            self._linear() if C == 2 else Softmax(C, intercepts=False),
-            over_clients=Mean(prior),
-            regulariser=self._regulariser(),
-            privacy=budget,
+            Linear(self._beside) if C == 2 else Softmax(C, intercepts=False),
+            over_clients=self._over_clients(fed),
+            regulariser=self._h(),
+            privacy=self._budget(),
         )
+
+    def _h(self) -> Regulariser:
+        """None by default where steps are long and limited by noise: h would shorten the model."""
+        descent = self.rho is None and not self.average
+        return Zero() if descent and self.regulariser is None else self._regulariser()
+
+    def _over_clients(self, fed: Federation) -> Mean:
+        if isinstance(self.prior, Mapping):
+            return Mean(_declared_prior(self.prior, fed, self._budget()))
+        return Mean(self.prior)
 
     def _plan(self, problem: Problem, fed: Federation) -> Plan:
         algorithm = self._algorithm(self._budget())
         if algorithm.bound is not None and isinstance(problem.loss, Multinomial):
-            one = float(bool(self.fit_intercept))  # of the feature of ones
+            one = float(self._beside)  # of the feature of ones
             laplace = self.mechanism == "laplace"
             bound = algorithm.bound + one if laplace else math.hypot(algorithm.bound, one)
             algorithm = replace(algorithm, bound=bound)
+        if self._first:
+            shown = self.book is None  # a ledger file has them
+            algorithm = replace(algorithm, first=self._first, shown=shown)
         return Plan(algorithm, InProcess(), fed)
 
     # ---- the model
@@ -384,8 +441,9 @@ class PrivateClassifier(Classifier):
         ]
         self.loss_ = solution.problem.loss
         self.calibration_ = Sigmoid()  # a fitted one would cost a part of the budget
-        ones = len(self.classes_) > 2 and bool(self.fit_intercept)
-        self.coef_, self.intercept_ = coefficients(solution.w, solution.problem.predictor, ones)
+        predictor, one = solution.problem.predictor, bool(self.fit_intercept)
+        alike = predictor if isinstance(predictor, Softmax) else Linear(one)
+        self.coef_, self.intercept_ = coefficients(solution.w, alike, one)
 
     def _unfinished(self, solution: Solution) -> bool:
         return solution.outcome.stop is Stop.INTERRUPTED
@@ -444,15 +502,29 @@ def _declared_prior(
 @dataclass(frozen=True)
 class _Shared(PrivateMethod):
     """With the noise that keeps ``share``, even where the problem's budget allows less noise; the
-    privacy ledger may refuse.
+    privacy ledger may refuse. ``first`` are the releases of the same fit before, ``shown`` those
+    which no ledger file has.
     """
 
     share: Budget | None = None
+    first: tuple[Release, ...] = ()
+    shown: bool = True
 
     def planned(self, problem: Problem, fed: ClientSizes, spent: Sequence[Release] = ()) -> Self:
         if self.share is None:
-            return super().planned(problem, fed, spent)
-        return replace(super().planned(replace(problem, privacy=self.share), fed), problem=problem)
+            return super().planned(problem, fed, (*spent, *self.first * self.shown))
+        shared = replace(problem, privacy=self.share)
+        return replace(super().planned(shared, fed, self.first), problem=problem)
+
+    def ledger(
+        self,
+        fed: Federation | Metadata,
+        answered: Sequence[int],
+        before: Mapping[str, tuple[Release, ...]],
+    ) -> Ledger | None:
+        more = self.first * self.shown
+        known = {name: (*before.get(name, ()), *more) for name in fed.names}
+        return super().ledger(fed, answered, known if more else before)
 
 
 @dataclass(frozen=True)

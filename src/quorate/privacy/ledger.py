@@ -84,7 +84,7 @@ class Ledger:
         """
         if view not in VIEWS:
             raise ValueError(f"view must be one of {', '.join(VIEWS)}, got {view!r}.")
-        totals = [] if self.caveat else [self._total(client, view) for client in self.releases]
+        totals = [] if self.caveat else [self.total_of(client, view) for client in self.releases]
         known = [total for total in totals if total is not None]
         if self.caveat or len(known) < len(totals):
             return None
@@ -93,12 +93,14 @@ class Ledger:
     def spent(self, client: ClientName) -> float:
         """The total epsilon of one client in the budget's view, earlier runs included."""
         known = [*self.releases]
-        total = self._total(known[position(client, known)], self.budget.view)
+        total = self.total_of(known[position(client, known)], self.budget.view)
         assert total is not None, "it is known in the budget's view"
         return total
 
-    def _total(self, client: ClientName, view: str) -> float | None:
-        """The total of a client, called as in ``releases``; None where it is not known."""
+    def total_of(self, client: ClientName, view: str) -> float | None:
+        """The total of a client, called as in ``releases``, for whoever has this view; None where
+        it is not known.
+        """
         before, released = self.before.get(client, ()), self.releases[client]
         if view != self.budget.view:
             # whoever sees answers knows the sums, and not the other way round
@@ -136,7 +138,7 @@ class Ledger:
                 row |= {"epsilon": epsilon, "delta": delta, "before": total_epsilon(before, delta)}
                 row |= totals | {"left": max(self.budget.epsilon - epsilon, 0.0)}
                 other = self.budget.other_view
-                row[f"epsilon_{other}"] = self._total(client, other)
+                row[f"epsilon_{other}"] = self.total_of(client, other)
             rows.append(row)
         return rows
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
+from quorate.algorithms.federated.private_sgd import PrivateSGD
 from quorate.config.config import Config
+from quorate.privacy.best_accuracy import best_accuracy, information
 from quorate.privacy.ledger import WORDS, views
 from quorate.runs.privacy_plan import Plan, privacy_of
 
@@ -91,6 +93,7 @@ def words(config: Config, plan: Plan) -> list[str]:
     rehearsal = privacy_of(config).rehearsal
     return [
         *_noise(plan),
+        *_allowed(plan, bool(config.loss_of_classes)),
         *_spent(plan, rehearsal),
         _traffic(plan),
         *(f"public: {text}" for text in made_public(config)),
@@ -118,6 +121,33 @@ def _noise(plan: Plan) -> list[str]:
         f" sensitivity{' in the sum of all clients' * (noise.missing is not None)}",
         *(f"  {name}: {n:,} rows, scale {scale:.4g}" for name, n, scale in sizes),
     ]
+
+
+def _allowed(plan: Plan, classes: bool) -> list[str]:
+    """How far noise takes the model, and the best accuracy that it allows."""
+    noise, public, method = plan.noise, plan.public, plan.algorithm
+    nu = noise.deviation / math.sqrt(noise.rounds)
+    lines = [
+        f"noise of all rounds: {nu:.3g} in every entry of the mean gradient of all rows, of which"
+        f" rows that all agree make {noise.clip:.3g}"
+    ]
+    if isinstance(method, PrivateSGD):
+        lines.append(
+            f"steps: {method.length_of_way:.4g} in all, so that noise alone moves a coefficient by"
+            f" about {method.length_of_way * nu:.3g}"
+        )
+    if not classes:
+        return lines
+    best = []
+    for k in sorted({k for k in (1, 10, 100) if k < public.n_features} | {public.n_features}):
+        told = information(public.sizes, noise.multiplier, noise.spread, noise.rounds, k)
+        best.append(f"{100 * best_accuracy(told, k):.3g} % in {k}")
+    lines.append(
+        "accuracy at best, if rows point in all of so many directions alike and a plane through the"
+        f" middle tells two classes apart without error: {', '.join(best)}; no linear model from"
+        " such answers has more on average over these planes"
+    )
+    return lines
 
 
 def _spent(plan: Plan, rehearsal: bool) -> list[str]:

@@ -11,7 +11,6 @@ from quorate.algorithms.comparators.multiplier_method import MultiplierMethod
 from quorate.algorithms.federated.async_dro.async_dro import AsyncDRO
 from quorate.algorithms.federated.bundle import Bundle
 from quorate.algorithms.federated.interior_point.interior_point import InteriorPoint
-from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
 from quorate.algorithms.federated.private_sgd import PrivateSGD
 from quorate.algorithms.federated.proximal_al.proximal_al import ProximalAL
 from quorate.algorithms.method import Method
@@ -38,13 +37,16 @@ def default_algorithm(
         where no algorithm of quorate takes the problem
     """
     setting, D = setting_of(fed, engine), problem.predictor.dimension(fed.n_features)
-    return choose(problem, setting, D)
+    schema = getattr(fed, "schema", None)
+    return choose(problem, setting, D, schema is not None and schema.unit)
 
 
-def choose(problem: Problem, setting: Setting, dimension: int = 1) -> Method:
+def choose(
+    problem: Problem, setting: Setting, dimension: int = 1, unit_rows: bool = False
+) -> Method:
     """The same for a problem of D = ``dimension`` coefficients in a setting."""
     first = None
-    for algorithm in preferred(problem, setting, dimension):
+    for algorithm in preferred(problem, setting, dimension, unit_rows):
         first = first or algorithm
         name = type(algorithm).__name__
         if algorithm.requirements.refusal(name, problem, setting) is None:
@@ -56,17 +58,19 @@ def choose(problem: Problem, setting: Setting, dimension: int = 1) -> Method:
     raise AssertionError("an algorithm that takes the problem was passed over")
 
 
-def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Method]:
+def preferred(
+    problem: Problem, setting: Setting, dimension: int, unit_rows: bool = False
+) -> Iterator[Method]:
     """The algorithms that prove most, or come to the end soonest, on problems of a kind.
 
-    ``PrivateADMM`` keeps a privacy budget, ``PrivateSGD`` one of the view "sum". With constraints
-    it is ``InteriorPoint`` up to 500 coefficients and ``ProximalAL`` beyond. ``RankADMM`` is for
-    the rows of one client. ``AsyncDRO`` comes first where nothing can be proved, or answers come at
-    different times; ``Bundle`` proves a gap for convex problems, and ``MultiplierMethod`` takes
-    smooth ones with any convex regulariser.
+    ``PrivateSGD`` keeps a privacy budget, and knows the rows' length where the schema of the
+    features makes it 1. With constraints it is ``InteriorPoint`` up to 500
+    coefficients and ``ProximalAL`` beyond. ``RankADMM`` is for the rows of one client. ``AsyncDRO``
+    comes first where nothing can be proved, or answers come at different times; ``Bundle`` proves a
+    gap for convex problems, and ``MultiplierMethod`` takes smooth ones with any convex regulariser.
     """
     if problem.privacy is not None:
-        yield PrivateSGD() if problem.privacy.view == "sum" else PrivateADMM()
+        yield PrivateSGD(bound=1.0 if unit_rows else None)
         return
     if only_constrained(problem):
         methods: list[Method] = [InteriorPoint(), ProximalAL()]

@@ -13,7 +13,7 @@ of the mean gradient and E that of A. Their scales are public, so that
 
 A and phi have noise themselves. A parametric bootstrap adds as much again, divides V by what that
 does to it in the mean, and Student's t with the degrees of freedom that its variation is worth
-(Satterthwaite 1946) takes the place of the normal law. All of it is computed from what was released.
+(Satterthwaite 1946) takes the place of the normal law. All of it follows from what was released.
 """
 
 from __future__ import annotations

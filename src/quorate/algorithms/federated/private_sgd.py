@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -31,18 +31,26 @@ from quorate.algorithms.federated.private_admm.noisy_gradient import (
     noisy_gradients,
 )
 from quorate.algorithms.federated.private_admm.private_method import PrivateMethod
-from quorate.algorithms.federated.private_admm.settings import ClientSizes, default_clip
+from quorate.algorithms.federated.private_admm.settings import (
+    ROW_BY_ROW,
+    ClientSizes,
+    default_clip,
+)
 from quorate.algorithms.method import Answer, Concluded
+from quorate.algorithms.requirements import Requirements
 from quorate.arrays import Array, Block, Streams
 from quorate.codec import Form
 from quorate.data.federation import Federation
 from quorate.privacy.accounting import Release
 from quorate.problem.metadata import Metadata
+from quorate.problem.predictors.torch_module import TorchPredictor
 from quorate.problem.problem import Problem
 from quorate.rounds import Conclude, Done, Outcome, Round, Stop, Sum, record
 
 # standard deviation of the way that noise alone takes a coefficient, for rows of length 1
 WAY = 0.9
+CLIP = 1 / 3  # default clip over the length of a row
+MODULE_CLIP = 1.0  # of a torch module, whose gradients no public number bounds
 
 
 @record
@@ -80,15 +88,16 @@ class PrivateSGD(PrivateMethod):
     max_rounds : T; the budget is spread over all of them, so that more rounds mean more noise in
         each
     mechanism : "gaussian" or "laplace"
-    clip : the gradient of a row is shortened to this norm (l2; l1 for Laplace); None: half the
-        length of a row, see ``bound``; for Laplace noise ``clip`` or ``bound`` must be declared
+    clip : the gradient of a row is shortened to this norm (l2; l1 for Laplace); None: a third of
+        the length of a row, see ``bound``, and 1 for a ``TorchPredictor``; for Laplace noise
+        ``clip`` or ``bound`` must be declared
     bound : rows are shortened to this norm first, and count as that long, an intercept's 1 beside
         it: 1 for rows that are scaled to unit length. None: rows are not shortened, and count as
         max(2, 2 sqrt(d) / 7) long, which suits features of order one
     length : the sum of all steps; None: from the noise, which is public (`default_length`); without
         a budget T over the squared length of a row
     noise : "secure" or "simulation", as of `PrivateADMM`
-    start : first model, zeros by default
+    start : first model; None: zeros, or the module's own parameters, which must be public
     sampling : q, the probability with which a row takes part in a round. Below 1 a round costs as
         much less computing, and one answer needs less noise, since nobody knows whose rows are in
         it; the whole run is about as accurate as one of all rows. It needs Gaussian noise and a
@@ -109,6 +118,10 @@ class PrivateSGD(PrivateMethod):
     A round sends D + 2 numbers down and D up per client. The steps suit an h that hardly bends,
     such as ``L2(1e-4)``; a strong one shortens the model in every round by its prox.
 
+    A ``TorchPredictor`` has a pass for every single row, so that no row's gradient depends on the
+    rows beside it; it counts as 2 ``clip`` long in the rule of the steps, and is worth a search for
+    ``clip`` and ``length`` on public data.
+
     Examples
     --------
     >>> import numpy as np
@@ -128,6 +141,7 @@ class PrivateSGD(PrivateMethod):
     problem: Problem | None = None
     plan: Mechanism | None = None
     sampling: float = 1.0
+    requirements: ClassVar[Requirements] = replace(PrivateMethod.requirements, predictor=ROW_BY_ROW)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -145,8 +159,22 @@ class PrivateSGD(PrivateMethod):
     def _clip(self, problem: Problem, fed: ClientSizes) -> float:
         if self.clip is not None:
             return self.clip
+        if isinstance(problem.predictor, TorchPredictor):
+            return MODULE_CLIP
         one = problem.predictor.intercept
-        return row_length(self.bound, one, fed.n_features, self.mechanism) / 2
+        return CLIP * row_length(self.bound, one, fed.n_features, self.mechanism)
+
+    def _check_model(self, problem: Problem) -> None:
+        module = problem.predictor
+        if not isinstance(module, TorchPredictor):
+            super()._check_model(problem)
+            return
+        if self.bound is not None:
+            raise ValueError(
+                "bound shortens the rows of linear models, and bounds no gradient of a module: give"
+                " clip=... instead."
+            )
+        module.check_rows_apart()
 
     # -- clients -----------------------------------------------------------------------------------
 
@@ -216,13 +244,20 @@ class PrivateSGD(PrivateMethod):
 
     def _step(self, t: int) -> float:
         """s_t = 2 tau / T (1 - (t - 1) / T); the sum over all rounds is tau (1 + 1 / T)."""
-        T, tau = self.max_rounds, self.length
-        if tau is None:
-            one = self._problem.predictor.intercept
-            plan = self._plan
-            row = row_length(self.bound, one, plan.features, self.mechanism)
-            tau = default_length(plan, row)
-        return 2 * tau / T * (1 - (t - 1) / T)
+        T = self.max_rounds
+        return 2 * self.length_of_way / T * (1 - (t - 1) / T)
+
+    @property
+    def length_of_way(self) -> float:
+        """tau, as stated or from the plan."""
+        if self.length is not None:
+            return self.length
+        plan, predictor = self._plan, self._problem.predictor
+        if isinstance(predictor, TorchPredictor):
+            row = 2 * (self.clip or MODULE_CLIP)
+        else:
+            row = row_length(self.bound, predictor.intercept, plan.features, self.mechanism)
+        return default_length(plan, row)
 
     # -- what is public ----------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -207,6 +207,40 @@ class TorchPredictor:
             return gradient.cpu().double().numpy()
 
         return self._numbers(prediction), back
+
+    def row_gradients(
+        self, w: Array, X: Array, slope: Callable[[Array, int], Array]
+    ) -> Iterator[Array]:
+        """The gradient (D,) of the loss of every row of X (m, d), from a pass over that row alone.
+
+        ``slope`` gives the loss's gradient in the predictions (1, K) of row i. All passes have one
+        shape and run on the CPU, so that a row's gradient depends on no other row.
+        """
+        torch, module = _torch(), self.trained(w)
+        named = dict(module.named_parameters())
+        fitted = [named[name] for name, _, _ in self._parts]
+        for i, values in enumerate(X):
+            row = torch.tensor(values[None], dtype=self._dtype)  # in memory of its own, aligned
+            with torch.enable_grad():
+                prediction = module(row).reshape(1, -1)
+            push = slope(self._numbers(prediction), i)
+            push = torch.tensor(push, dtype=self._dtype).reshape(prediction.shape)
+            parts = torch.autograd.grad(
+                prediction, fitted, push, allow_unused=True, materialize_grads=True
+            )
+            yield np.concatenate([part.double().numpy().reshape(-1) for part in parts])
+
+    def check_rows_apart(self) -> None:
+        """Raise ``ValueError`` for a module that mixes rows, or keeps something of them."""
+        torch = _torch()
+        for name, part in self.module.named_modules():
+            mixes = isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
+            if mixes or getattr(part, "track_running_stats", False):
+                raise ValueError(
+                    f"the module's {name} ({type(part).__name__}) computes means over rows, so that"
+                    " one record would move the gradients of others and stay in its statistics:"
+                    " use GroupNorm or LayerNorm, which see one row, in a private model."
+                )
 
     def _predictions(self, w: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """(n, m) or (n, m, C) of rows (n, m, d) with w (D,), or (n, D); client i's depend on w[i]

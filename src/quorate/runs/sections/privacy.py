@@ -131,6 +131,7 @@ class PrivacyForm(Form):
 
 
 Releases: TypeAlias = Mapping[str, Sequence[Any]]  # by client, as in result.json
+Spent: TypeAlias = dict[ClientName, tuple[Release, ...]]
 
 
 class Privacy(Section):
@@ -213,21 +214,21 @@ def views_of(
 ) -> Record:
     """For whom the guarantee holds, and the total of whoever has the other view."""
     budget, places = budget_of(config), {name: p for p, name in enumerate(public.clients)}
-    here = {client: read_releases(each) for client, each in releases.items()}
-    other = {
-        client: algorithm.releases(sum(r.count for r in each), places[client], budget.other_view)
-        for client, each in here.items()
-    }
-    past = {client: read_releases(each) for client, each in before.items()}
-    known = {client: each for client, each in other.items() if each}
-    ledger = Ledger(budget, here, past, dict.fromkeys(here, 1), "", other=known)
+    here: Spent = {client: read_releases(each) for client, each in releases.items()}
+    past: Spent = {client: read_releases(each) for client, each in before.items()}
+    other: Spent = {}
+    for client, each in here.items():
+        count, place = sum(release.count for release in each), places[str(client)]
+        if seen := algorithm.releases(count, place, budget.other_view):
+            other[client] = seen
+    ledger = Ledger(budget, here, past, dict.fromkeys(here, 1), "", other=other)
     total = ledger.epsilon_of(budget.other_view)
     return {
         "view": budget.view,
         "missing": budget.missing,
         "text": views(budget, total),
         "total": total,
-        "clients": {row["client"]: row[f"epsilon_{budget.other_view}"] for row in ledger.table()},
+        "clients": {client: ledger.total_of(client, budget.other_view) for client in here},
     }
 
 

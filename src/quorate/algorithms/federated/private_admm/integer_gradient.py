@@ -26,6 +26,7 @@ from quorate.algorithms.federated.private_admm.mechanism import Grid, Mechanism
 from quorate.arrays import Array, Block
 from quorate.problem.constraints.constraint import once
 from quorate.problem.losses import Loss, Multinomial
+from quorate.problem.predictors.affine import is_affine
 from quorate.problem.problem import Problem
 from quorate.solvers.kernels import thin_products
 
@@ -45,7 +46,8 @@ def in_single_precision(problem: Problem, kind: str, features: int) -> bool:
     """Whether ``Mechanism.single`` applies: where the compiled softmax pass does, and the rows'
     directions on its coarse grid still tell so many features apart.
     """
-    return isinstance(problem.loss, Multinomial) and kind == "gaussian" and features <= 2**12
+    coarse = isinstance(problem.loss, Multinomial) and is_affine(problem.predictor)
+    return coarse and kind == "gaussian" and features <= 2**12
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,11 +166,19 @@ def _quantised(
     r: Array, length: Array, size: NDArray[np.int64], clip: float, grid: Grid
 ) -> NDArray[np.float64]:
     """The residuals r (m, K) on the grid, so short that no row's gradient exceeds its steps."""
-    manhattan, steps = grid.norm == L1, grid.steps
-    norm = np.abs(r).sum(1) if manhattan else np.sqrt((r * r).sum(1))
+    steps = grid.steps
+    norm = np.abs(r).sum(1) if grid.norm == L1 else np.sqrt((r * r).sum(1))
     with np.errstate(all="ignore"):
         most = np.where(norm > FLAT, np.minimum(length / clip, 1 / norm), 0.0)
-    q = np.rint(r * (most * (steps / grid.direction))[:, None])
+    return shortened(np.rint(r * (most * (steps / grid.direction))[:, None]), size, grid)
+
+
+def shortened(q: Array, size: NDArray[np.int64], grid: Grid) -> Array:
+    """Whole numbers q (m, K), in place, so short that no row's gradient exceeds ``grid.steps``.
+
+    ``size`` (m,) is what the square of a row's q counts, for l1 its norm.
+    """
+    manhattan, steps = grid.norm == L1, grid.steps
     limit = steps if manhattan else steps * steps
     while True:
         whole = q.astype(np.int64)

@@ -19,11 +19,13 @@ from numpy.typing import NDArray
 from quorate.algorithms.federated.private_admm.float_gradient import Rows
 from quorate.algorithms.federated.private_admm.integer_gradient import IntegerRows
 from quorate.algorithms.federated.private_admm.mechanism import Mechanism
+from quorate.algorithms.federated.private_admm.row_gradients import real_sum, whole_sum
 from quorate.arrays import Array, Block, Streams
 from quorate.codec import Form
 from quorate.privacy.budget import BudgetSpentError
 from quorate.privacy.discrete_noise import Kind, add_noise
 from quorate.privacy.sampling import taken
+from quorate.problem.predictors.affine import is_affine
 from quorate.problem.problem import Problem
 from quorate.rounds import record
 
@@ -159,16 +161,27 @@ def noisy_gradients(
     if mechanism.exact:
 
         def on_grid(i: int) -> tuple[Array, float]:
-            rows = IntegerRows.of(problem, mechanism, data, i)
+            v, grid = question.models[i], mechanism.grid(int(data.index[i]))
+            at = None  # all rows
             if mechanism.sampling < 1:
                 key = _key(memory, question, rng, i, b"quorate rows")
-                count = int((data.share[i] > 0).sum())
-                rows = rows.of_rows(taken(key, count, mechanism.sampling))
-            total = rows.gradient(problem, mechanism, question.models[i])
+                at = taken(key, int((data.share[i] > 0).sum()), mechanism.sampling)
+            if is_affine(problem.predictor):
+                rows = IntegerRows.of(problem, mechanism, data, i)
+                rows = rows if at is None else rows.of_rows(at)
+                total = rows.gradient(problem, mechanism, v)
+            else:
+                total = whole_sum(problem, mechanism.clip, grid, v, data, i, at)
             with_noise(mechanism, memory, question, rng, i, total)
-            return rows.grid.unit * total.astype(float), scale[i]
+            return grid.unit * total.astype(float), scale[i]
 
         return on_grid
+    if not is_affine(problem.predictor):
+
+        def by_row(i: int) -> tuple[Array, float]:
+            return weight[i] * real_sum(problem, mechanism, question.models[i], data, i), 0.0
+
+        return by_row
     rows = Rows.of(problem, mechanism, data)
 
     def in_floats(i: int) -> tuple[Array, float]:

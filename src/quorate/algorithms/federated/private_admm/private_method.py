@@ -156,11 +156,16 @@ class PrivateMethod(Method):
         if problem.privacy.view == "sum":
             self._check_sums(problem.privacy, fed)
         check_sensitivity(self.clip, self.bound, self.mechanism, problem.loss)
+        self._check_model(problem)
+
+    def _check_model(self, problem: Problem) -> None:
+        """Raise ``ValueError`` for a model of which no gradient of a row is known to be bounded."""
         if type(problem.predictor) not in (Linear, Softmax):
             raise ValueError(
-                f"a private model is Linear() or Softmax(), got {problem.predictor!r}: of other"
-                " models no gradient of a row is known to be bounded. Take one of the two, or leave"
-                " privacy out of the problem."
+                f"a model of {type(self).__name__} is Linear() or Softmax(), got"
+                f" {problem.predictor!r}: of other models no gradient of a row is known to be"
+                " bounded. Take one of the two, a TorchPredictor with PrivateSGD(clip=...), or"
+                " leave privacy out of the problem."
             )
 
     def _check_sums(self, budget: Budget, fed: Federation | Metadata | None) -> None:
@@ -323,7 +328,10 @@ class PrivateMethod(Method):
         )
 
     def _start(self, D: int) -> Array:
-        return np.zeros(D) if self.start is None else np.asarray(self.start, float)
+        if self.start is not None:
+            return np.asarray(self.start, float)
+        own = getattr(self._problem.predictor, "start", None)
+        return np.zeros(D) if own is None else own(self._plan.features)
 
     @property
     def _size(self) -> int:

@@ -19,6 +19,8 @@ from quorate.arrays import Array
 from quorate.client_names import ClientName
 from quorate.problem.losses import Loss, Multinomial
 from quorate.problem.metadata import Metadata
+from quorate.problem.predictors.affine import is_affine
+from quorate.problem.predictors.torch_module import TorchPredictor
 from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
 from quorate.problem.wasserstein.norm_penalty import is_norm_penalty
@@ -38,6 +40,13 @@ UNCONSTRAINED = replace(
     NO_CONSTRAINTS,
     words=f"{NO_CONSTRAINTS.words} (their values and multipliers follow from rows; a limit on the"
     " model alone is a regulariser, Bounds() or Ball())",
+)
+ROW_BY_ROW = Need(
+    "affine, torch module",
+    "needs the predictor Linear, Softmax or TorchPredictor",
+    lambda problem, setting: (
+        is_affine(problem.predictor) or isinstance(problem.predictor, TorchPredictor)
+    ),
 )
 FIXED_WEIGHTS = Need(
     "mean",
@@ -165,7 +174,7 @@ def steepest(problem: Problem, mechanism: str, bound: float) -> float:
 
     The norm is l1 for Laplace noise, else l2.
     """
-    if math.isinf(bound) or math.isinf(problem.loss.lipschitz):
+    if math.isinf(bound) or math.isinf(problem.loss.lipschitz) or not is_affine(problem.predictor):
         return math.inf
     one = float(problem.predictor.intercept)
     row = bound + one if mechanism == "laplace" else math.hypot(bound, one)

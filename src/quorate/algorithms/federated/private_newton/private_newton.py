@@ -219,6 +219,10 @@ class PrivateNewton(PrivateMethod):
                 )
         return method
 
+    @property
+    def from_sums(self) -> str:
+        return ""  # every model follows from the sums of noisy gradients and matrices
+
     def grid(self, upload_class: type) -> dict[str, float]:
         """The steps in which clients answer in the view "sum"."""
         if upload_class is not Bent or self._plan.missing is None:

@@ -1,0 +1,133 @@
+"""Intervals of private models: how often they hold the truth, their formula where the matrix has no
+noise, and when they are refused.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binom, norm
+
+import quorate as qr
+from quorate.data.federation import Federation
+from quorate.solution.solve import fit
+
+ROWS, TRUTH, BOUND = 1500, np.array([0.6, 0.0, 0.2]), math.sqrt(2)
+
+
+def drawn(kind: str, seed: int, n: int = ROWS) -> Federation:
+    rng = np.random.default_rng([seed, n])
+    X = rng.uniform(-1, 1, (n, 2))
+    score = X @ TRUTH[:2] + TRUTH[2]
+    y = (
+        np.where(score + rng.logistic(size=n) > 0, 1, -1)
+        if kind == "logistic"
+        else score + 0.3 * rng.normal(size=n)
+    )
+    return Federation.from_arrays(X, y, np.arange(n) % 3)
+
+
+def solved(kind: str, seed: int = 0, n: int = ROWS, clip: float | None = None) -> qr.Solution:
+    loss = qr.Logistic() if kind == "logistic" else qr.Squared()
+    budget = qr.Budget(2.0, 1e-6)
+    mean = qr.Mean("size")
+    problem = qr.Problem(loss, qr.Linear(intercept=True), over_clients=mean, privacy=budget)
+    clip = 1.4 * math.sqrt(3) if kind == "linear" and clip is None else clip
+    method = qr.PrivateNewton(
+        max_rounds=5, bound=BOUND, clip=clip, inference=True, noise="simulation"
+    )
+    return fit(problem, drawn(kind, seed, n), algorithm=method, seed=seed)
+
+
+@pytest.fixture(scope="module")
+def some() -> dict[str, qr.Solution]:
+    return {kind: solved(kind, n=6000) for kind in ("logistic", "linear")}
+
+
+@pytest.mark.parametrize("kind", ["logistic", "linear"])
+def test_they_hold_the_truth_as_often_as_they_say(kind: str) -> None:
+    """In 100 runs on new rows with new noise; without the noise they hold it far less often."""
+    times, level = 100, 0.8
+    held, naive, z = np.zeros(3, int), np.zeros(3, int), norm.ppf((1 + level) / 2)
+    for seed in range(times):
+        found = qr.private_intervals(solved(kind, seed), level)
+        held += (found.low <= TRUTH) & (found.high >= TRUTH)
+        alone = z * found.error * np.sqrt(1 - found.noise)
+        naive += np.abs(found.estimate - TRUTH) <= alone
+    # each of six counts lies within with a probability of 0.9999
+    low, high = binom.ppf(5e-5, times, level), binom.ppf(1 - 5e-5, times, level)
+    assert ((low <= held) & (held <= high)).all(), held
+    assert naive.sum() < held.sum() - 30
+
+
+def test_without_noise_in_the_matrix_they_are_the_sandwich(some: dict[str, qr.Solution]) -> None:
+    for kind, s in some.items():
+        moments = replace(s.moments, matrix_noise=0.0, square_noise=0.0)
+        found = qr.private_intervals(replace(s, moments=moments), 0.9)
+        inverse = np.linalg.inv(moments.matrix)
+        phi = 1.0 if kind == "logistic" else (moments.square - moments.spread) / (1 - 3 / 6000)
+        noise = moments.gradient_noise**2 * inverse @ inverse
+        V = phi * inverse / 6000 + noise
+        np.testing.assert_allclose(found.error, np.sqrt(np.diag(V)), rtol=1e-9)
+        np.testing.assert_allclose(found.noise, np.diag(noise) / np.diag(V), rtol=1e-9)
+        np.testing.assert_allclose(found.high - found.estimate, 1.6449 * found.error, rtol=1e-3)
+        np.testing.assert_array_equal(found.estimate, s.w)
+
+
+def test_released_numbers_are_near_those_of_the_rows(some: dict[str, qr.Solution]) -> None:
+    """The curvature, the variance of the residuals, and no row that is shortened."""
+    s, fed = some["linear"], drawn("linear", 0, 6000)
+    m = s.moments
+    X = np.column_stack([np.concatenate(fed.X), np.ones(6000)])
+    y = np.concatenate(fed.y)
+    assert np.abs(m.matrix - X.T @ X / 6000).max() < 5 * m.matrix_noise
+    best = np.linalg.lstsq(X, y, rcond=None)[0]
+    assert abs(m.square - m.spread - np.mean((y - X @ best) ** 2)) < 5 * m.square_noise + 1e-3
+    assert abs(m.over) < 5 * m.over_noise
+    assert np.abs(s.w - best).max() < 5 * m.gradient_noise * 3
+
+
+def test_the_public_part_and_its_file_are_enough(
+    some: dict[str, qr.Solution], tmp_path: Path
+) -> None:
+    s = some["logistic"]
+    s.save(tmp_path / "model")
+    tables = [
+        qr.private_intervals(each).table() for each in (s, s.public(), qr.load(tmp_path / "model"))
+    ]
+    assert tables[0] == tables[1] == tables[2]
+    assert [row["coefficient"] for row in tables[0]][-1] == "intercept"
+
+
+def test_shortened_rows_are_found() -> None:
+    """A clip at two standard deviations of the residuals shortens rows."""
+    with pytest.warns(RuntimeWarning, match="of the rows are shortened by clip or bound"):
+        qr.private_intervals(solved("linear", n=6000, clip=0.68 * math.sqrt(3)))
+    with pytest.raises(ValueError, match="of the rows are shortened by clip or bound, which"):
+        qr.private_intervals(solved("linear", n=6000, clip=0.4 * math.sqrt(3)))
+
+
+def test_intervals_that_would_not_hold_are_refused(some: dict[str, qr.Solution]) -> None:
+    s = some["linear"]
+    odd: dict[str, tuple[dict[str, Any], str]] = {
+        "matrix": ({"matrix_noise": 1.0}, "noise hides the curvature"),
+        "squares": ({"square_noise": 1.0}, "noise hides the variance of the residuals"),
+    }
+    for changes, words in odd.values():
+        with pytest.raises(ValueError, match=words):
+            qr.private_intervals(replace(s, moments=replace(s.moments, **changes)))
+    with pytest.raises(ValueError, match="level must be a number between 0 and 1"):
+        qr.private_intervals(s, 95)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="has no released numbers for intervals"):
+        qr.private_intervals(replace(s, moments=None))
+    unequal = replace(s.problem, over_clients=qr.Mean("uniform"))
+    fed = drawn("linear", 0)
+    fed = fed._pick([(0, slice(None)), (1, slice(10))])
+    method = qr.PrivateNewton(bound=BOUND, clip=2.0, inference=True)
+    with pytest.raises(ValueError, match="rows that count alike at all clients"):
+        qr.solve(unequal, fed, algorithm=method)
