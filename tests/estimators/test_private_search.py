@@ -49,8 +49,14 @@ def test_it_releases_one_model_with_its_settings_and_the_total(rows):
     assert ledger.guarantee
     assert 3.99 < ledger.epsilon <= 4
     assert ledger.sizes == {name: (groups == name).sum() for name in ("east", "north", "south")}
-    for words in ("one search", "poisson, mean 3", "drawn from 4", "answers of all"):
+    for words in (
+        "one search",
+        "poisson, mean 3",
+        "drawn from 4",
+        "not for whoever sees the answers",
+    ):
         assert words in ledger.text
+    assert "every answer of every client" not in ledger.text
     assert (found.predict(X) == found.best_estimator_.predict(X)).all()
     assert found.predict_proba(X).shape == (900, 2)
     assert found.decision_function(X).shape == (900,)
@@ -218,6 +224,9 @@ def test_searches_and_fits_share_a_ledger_file(rows, tmp_path):
     assert len(spent) == 3
     assert 3.99 < last.privacy_.epsilon <= 4
     assert total_epsilon(spent, 1e-5) == pytest.approx(last.privacy_.epsilon)
+    fit = PrivateClassifier(4.1, 1e-5, rounds=3, book=book).fit(X, y, groups=groups)
+    for words in ("every answer of every client", "Of the searches before this run"):
+        assert words in fit.privacy_.text
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])

@@ -379,8 +379,7 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             f"one search: the best of a random number of candidates ({release.mechanism}, mean"
             f" {release.candidates:g}), each with settings drawn from {options}"
             f" and as private as one Gaussian release with noise of {release.noise:.4g} times the"
-            " sensitivity, judged by a noisy number of right answers; only the best is released,"
-            " and the total does not hold against who sees the answers of all"
+            " sensitivity, judged by a noisy number of right answers; only the best is released"
         )
         if self.random_state is not None:
             words += ", made from the seed: a simulation, as whoever has the seed can repeat it"

@@ -153,7 +153,11 @@ class Ledger:
             f" ({self.budget.epsilon:g}, {delta}) allowed; adjacency:"
             f" {WORDS[self.budget.adjacency]}; {self.mechanism}."
         )
-        text += f" {views(self.budget, self.epsilon_of(self.budget.other_view))}"
+        if _searched(self.releases):
+            text += OF_SEARCH
+        else:
+            text += f" {views(self.budget, self.epsilon_of(self.budget.other_view))}"
+            text += BEFORE * _searched(self.before)
         public = "sizes as declared"
         if self.budget.sizes is None:
             public = "sizes (their true numbers of rows)"
@@ -164,6 +168,18 @@ class Ledger:
                 f" Caution: delta is above one in the number of rows ({max(self.sizes.values())})."
             )
         return f"{text} Public are the clients' names and {public}, features and classes."
+
+
+OF_SEARCH = (
+    " It holds for whoever sees what the search releases, the best candidate alone, and not for"
+    " whoever sees the answers of all candidates while it runs."
+)
+BEFORE = " Of the searches before this run it is the best candidate that is seen, alone."
+
+
+def _searched(releases: Mapping[ClientName, tuple[Release, ...]]) -> bool:
+    """Whether a search is among the releases."""
+    return any(r.candidates for each in releases.values() for r in each)
 
 
 def views(budget: Budget, other: float | None) -> str:
