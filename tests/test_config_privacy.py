@@ -3,6 +3,7 @@ dry run says.
 """
 
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from quorate.config.config import ConfigError, parse_config, read_config
 from quorate.data.declared_schema import apart, declared_schema
 from quorate.data.row_errors import RowError
 from quorate.privacy.accounting import Release, gaussian_epsilon, noise_for
+from quorate.privacy.best_accuracy import best_accuracy, information
 from quorate.privacy.budget import Budget, BudgetSpentError
 from quorate.runs.pipeline import dry_run
 from quorate.runs.privacy_plan import plan, with_public_numbers
@@ -447,6 +449,21 @@ def test_a_dry_run_reads_no_file_where_all_is_declared(tmp_path: Path) -> None:
     assert "rounds: 8" in said
     assert "2 features" in said
     assert "stays with the owner: digests of the data" in said
+    told = [information((15, 14), multiplier, 1.0, 8, k) for k in (1, 2)]
+    best = [f"{100 * best_accuracy(told[k - 1], k):.3g} % in {k}" for k in (1, 2)]
+    assert f"tells two classes apart without error: {', '.join(best)};" in said
+    nu = multiplier * 0.5 * math.hypot(1 / 15, 1 / 14) / math.sqrt(8)
+    assert f"noise of all rounds: {nu:.3g} in every entry" in said
+
+
+def test_a_dry_run_says_how_far_descent_goes(tmp_path: Path) -> None:
+    assert "[algorithm]" in TEXT
+    text = TEXT.replace("[algorithm]", '[algorithm]\nname = "private_sgd"')
+    said = "\n".join(dry_run(read_config(small_run.write_config(tmp_path, text))))
+    found = re.search(r"steps: ([\d.e+]+) in all, so that noise alone .* about ([\d.]+)", said)
+    assert found is not None
+    assert float(found[2]) == pytest.approx(0.9 / 2, rel=2e-3)  # rows count as 2 long
+    assert float(found[1]) > 0
 
 
 def test_a_dry_run_follows_from_public_numbers_alone(tmp_path: Path) -> None:

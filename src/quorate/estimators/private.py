@@ -82,9 +82,8 @@ class PrivateClassifier(Classifier):
     ranges : (low, high), the ranges of the features as declared to everybody, two numbers or two
         lists of d numbers: rows are scaled by them to -1 to 1, centred at a noisy mean of all rows,
         for which a tenth of the budget is spent in one answer before the rounds, and divided by
-        their own length, an intercept's entry included; predictions do the same. Much more accurate
-        than rows as they are. There is no mean with Laplace noise, sparse rows or without an
-        intercept. None: rows are taken as they are
+        their own length, an intercept's entry included; predictions do the same. There is no mean
+        with Laplace noise, sparse rows or without an intercept. None: rows are taken as they are
     mechanism : "gaussian" or "laplace"; Laplace needs ``clip`` or ``bound``
     adjacency : "add-remove": data sets differ by one row more or less; "replace": one row is
         another one
