@@ -16,7 +16,7 @@ import torch
 
 import quorate as qr
 
-ROWS, TEST, ROUNDS, HIDDEN = 1000, 2000, 30, 12
+ROWS, TEST, ROUNDS, HIDDEN = 500, 2000, 20, 12
 
 
 def checkerboard(m: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -105,13 +105,17 @@ BROKEN = {  # what is changed -> (line, key, words)
         "problem.pooled:",
         "set problem.pooled = false",
     ),
-    "ball": (lambda t: t + "[robust]\nradius = 0.1", "robust.radius:", "set robust.radius = 0"),
-    "balls": (
-        lambda t: t + "[robust]\nradius = { East = 0.1, North = 0.0 }",
+    "ball": (
+        lambda t: t + "[robust]\nradius = 0.1\nlabel_cost = 1.0",
         "robust.radius:",
         "set robust.radius = 0",
     ),
-    "auto": (lambda t: t + '[robust]\nradius = "auto"', "robust.radius:", "set robust.radius = 0"),
+    "balls": (
+        lambda t: t + "[robust]\nradius = { East = 0.1, North = 0.0 }\nlabel_cost = 1.0",
+        "robust.radius:",
+        "set robust.radius = 0",
+    ),
+    "auto": (lambda t: t + '[robust]\nradius = "auto"', "robust.radius:", "give a number"),
     "rank": (
         lambda t: t + '[risk]\nname = "superquantile"\ntail = 0.1',
         "risk.name:",
@@ -168,11 +172,6 @@ BROKEN = {  # what is changed -> (line, key, words)
         lambda t: t.replace("test = 0.4", "test = 0.4\nserver = 0.2"),
         "data.server:",
         "leave it out",
-    ),
-    "radius read off the rows": (
-        lambda t: t + '[robust]\nradius = "auto"\n',
-        "robust.radius:",
-        "would tell about them without being charged",
     ),
     "path": (lambda t: t + "[path]\nradii = [0.1]", "path:", "Leave [path] out"),
     "trade-off": (lambda t: t + "[trade_off]\nlevels = [0.1]", "trade_off:", "privacy.curve"),
