@@ -1,11 +1,22 @@
 """Secure sums over sites: the model of one place, and a server that reads sums alone."""
 
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
 import numpy as np
+import pytest
 from sites.helpers import agreed
-from toy import federation
+from toy import Toy, federation
 
 import quorate as qr
+from quorate.codec import CodecError
 from quorate.engines.network import Network
+from quorate.engines.secure_summed import SecureSummed
+from quorate.sites.audit import Content
+from quorate.sites.guard import _shown
+from quorate.sites.methods import method_bytes, method_of
 
 ROWS = federation((20, 35, 12, 28, 9), 4)
 PROBLEM = qr.Problem(qr.Logistic(), over_clients=qr.Mean("size"), regulariser=qr.L2(1e-2))
@@ -23,3 +34,61 @@ def test_a_solution_across_sites_is_that_of_one_place(tmp_path):
     assert here.outcome.stop is there.outcome.stop
     np.testing.assert_allclose(there.w, here.w, atol=1e-4)  # both within tol of the optimum
     assert {"Work", "Open", "Sealed"} <= {row["message"] for row in there.messages}
+
+
+def test_a_private_run_across_sites_is_charged_as_without(tmp_path):
+    budget = qr.Budget(1.0, 1e-6, sizes=20)
+    problem = qr.Problem(qr.Logistic(), privacy=budget)
+    algorithm = qr.PrivateSGD(max_rounds=4)
+    runs = []
+    for option in (None, True):
+        agreement = agreed(problem, ROWS, tmp_path / str(option))
+        engine = Network(agreement.session, secure_sum=option)
+        solve = qr.solve
+        runs.append(
+            solve(agreement.problem, agreement.metadata, algorithm=algorithm, engine=engine)
+        )
+    assert runs[0].ledger.table() == runs[1].ledger.table()
+    assert runs[1].rounds == 4
+
+
+@dataclass(frozen=True)
+class Heard(SecureSummed):
+    """Keeps what one client is sent and sends."""
+
+    sent: list[Any] = field(default_factory=list)
+
+    @property
+    def on_client(self) -> Any:
+        def heard(step: Any) -> Any:
+            def stepped(memory: Any, message: Any, *given: Any) -> Any:
+                after, upload = step(memory, message, *given)
+                self.sent.append((_shown(message), _shown(upload)))
+                return after, upload
+
+            return stepped
+
+        return {kind: heard(step) for kind, step in super().on_client.items()}
+
+
+def test_a_sites_log_says_what_is_masked_and_what_is_not():
+    algorithm = Heard(Toy(n_features=4), qr.SecureSum(keys="simulation", fewest=2), 1)
+    qr.InProcess("each").run(algorithm, ROWS, seed=1, max_rounds=3)
+    asked, answered = algorithm.sent[-1]
+    assert (asked[0], answered[0]) == ("ToyAsk", "ToyAnswer")
+    assert not asked[2]
+    assert answered[2]
+    assert answered[1]["gradient"] == Content(4, 0, "sum")
+    assert answered[1]["largest"].how == "each"  # which the server reads
+    assert [each[1][0] for each in algorithm.sent[:2]] == ["Sealed", "Sealed"]
+    assert not algorithm.sent[0][1][2]
+
+
+def test_what_carries_an_algorithm_travels_with_it():
+    algorithm = qr.PrivateSGD(max_rounds=4)
+    summed = method_of(method_bytes(SecureSummed(algorithm, qr.SecureSum(), 3)))
+    assert isinstance(summed, SecureSummed)
+    assert isinstance(summed.inner, qr.PrivateSGD)
+    assert (summed.seed, summed.option) == (3, qr.SecureSum())
+    with pytest.raises(CodecError):
+        method_of(method_bytes(SecureSummed(qr.PrivateSGD(max_rounds=4), "x", 3))[:-1])

@@ -444,11 +444,11 @@ class SecureSummed(Algorithm):
         """
         free = np.flatnonzero(~state.busy).tolist()
         if state.stage == "shares" and (more := [i for i in free if i not in state.asked]):
-            assert state.roster is not None
-            busy = state.busy.copy()
+            roster, busy = state.roster, state.busy.copy()
+            assert roster is not None
             busy[more] = True
             state = replace(state, busy=busy, asked=tuple(sorted((*state.asked, *more))))
-            return state, Round(Enter(state.roster, state.number), tuple(more), 1)
+            return state, Round(Enter(roster, state.number), tuple(more), 1)
         others = [i for i in free if i not in state.asked]
         if late and state.anew and state.polls < POLLS and others:
             busy = state.busy.copy()
