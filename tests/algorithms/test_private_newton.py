@@ -169,6 +169,14 @@ def test_a_row_moves_every_part_by_its_bound_at_most(name: str, far: float) -> N
             np.testing.assert_array_equal(both, total)
 
 
+def test_no_loss_bends_more_than_it_says() -> None:
+    at = np.linspace(-5, 5, 2001)
+    for loss, _ in LOSSES.values():
+        most = loss.curvature(at, np.ones_like(at)).max()
+        assert most <= loss.steepest_curvature
+        assert math.isinf(loss.steepest_curvature) or most == loss.steepest_curvature
+
+
 def test_the_parts_of_an_answer_are_one_release_of_the_planned_noise() -> None:
     """1 / noise^2 of the parts adds up to that of the plan, and never to more."""
     for inference in (False, True):
