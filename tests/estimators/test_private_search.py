@@ -336,3 +336,13 @@ def test_it_is_an_estimator_of_scikit_learn_with_other_parts_than_folds_by_row(r
             one, X, y, cv=WithinClients(2, by_row=True), params={"groups": groups}
         )
     assert scores.min() > 0.7
+
+
+def test_rows_of_declared_ranges_are_centred_within_a_candidates_noise(rows):
+    X, y, groups = rows
+    estimator = PrivateClassifier(ranges=(-5.0, 5.0), rounds=4)
+    found = search({"clip": [0.2, 0.4]}, estimator, epsilon=8.0).fit(X, y, groups=groups)
+    model = found.best_estimator_
+    assert model.centre_.any()
+    assert 7.99 < found.privacy_.epsilon <= 8
+    assert (private_search._labels(model, X) == model.predict(X)).mean() > 0.99
