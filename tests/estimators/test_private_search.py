@@ -186,9 +186,13 @@ def test_the_answer_for_a_row_has_the_same_bits_whatever_stands_beside_it(ranges
     model = PrivateClassifier(rounds=2, random_state=0, ranges=ranges, fit_intercept=False)
     model.fit(X, y, groups=["a"] * 700)
     rows = csr_array(X) if kind == "sparse" else X
-    whole = private_search._scores(model._scaled(rows), model.coef_)
+
+    def scores(part):
+        return private_search._scores(part if ranges is None else model._unit(part), model.coef_)
+
+    whole = scores(rows)
     for start, stop in ((0, 1), (3, 4), (1, 700), (5, 9), (123, 456)):
-        part = private_search._scores(model._scaled(rows[start:stop]), model.coef_)
+        part = scores(rows[start:stop])
         assert part.tobytes() == whole[start:stop].tobytes()
     assert (private_search._labels(model, rows) == model.predict(rows)).mean() > 0.99
 
@@ -332,3 +336,13 @@ def test_it_is_an_estimator_of_scikit_learn_with_other_parts_than_folds_by_row(r
             one, X, y, cv=WithinClients(2, by_row=True), params={"groups": groups}
         )
     assert scores.min() > 0.7
+
+
+def test_rows_of_declared_ranges_are_centred_within_a_candidates_noise(rows):
+    X, y, groups = rows
+    estimator = PrivateClassifier(ranges=(-5.0, 5.0), rounds=4)
+    found = search({"clip": [0.2, 0.4]}, estimator, epsilon=8.0).fit(X, y, groups=groups)
+    model = found.best_estimator_
+    assert model.centre_.any()
+    assert 7.99 < found.privacy_.epsilon <= 8
+    assert (private_search._labels(model, X) == model.predict(X)).mean() > 0.99

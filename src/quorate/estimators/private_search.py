@@ -37,6 +37,7 @@ from sklearn.utils.validation import check_is_fitted
 from quorate.algorithms.federated.private_admm.mechanism import SMOOTHING
 from quorate.arrays import Array, Features, is_number, shape_of
 from quorate.data.declared_schema import drawn
+from quorate.data.federation import Federation
 from quorate.estimators.base import Seed, chosen
 from quorate.estimators.private import PrivateClassifier
 from quorate.estimators.rows import Groups, Matrix, Rows, check_rows, rows_of_groups
@@ -192,7 +193,7 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         train, held = self._apart(rows)
         releases = dict.fromkeys(names, (release,))
         if book is None and self.random_state is None:
-            fed = base._federation(rows)
+            fed = Federation.from_arrays(rows.X, np.zeros(len(rows.y)), rows.groups)
             odometer.counted(fed, fed.X, (release,), budget)
         number = "" if book is None else book.open_run(releases, budget)
         try:
@@ -458,11 +459,12 @@ def _check_noise(model: PrivateClassifier, release: Release) -> None:
     """Raise where a candidate ended early, or had less noise than was charged."""
     if model.n_iter_ < model.rounds:
         raise KeyboardInterrupt("a candidate was interrupted: the search has spent its charge")
-    for released in model.privacy_.releases.values():
-        (one,) = released
-        if one != Release("gaussian", one.noise, one.count) or (
-            one.count / one.noise**2 > (1 + 1e-9) / release.noise**2
-        ):
+    ledger = model.privacy_
+    for name, released in ledger.releases.items():
+        known = (*ledger.before.get(name, ()), *released)
+        spent = sum(one.count / one.noise**2 for one in known)
+        plain = all(one == Release("gaussian", one.noise, one.count) for one in known)
+        if not plain or spent > (1 + 1e-9) / release.noise**2:
             raise ArithmeticError("a candidate has other noise than the search was charged for")
 
 
@@ -470,8 +472,12 @@ def _labels(model: PrivateClassifier, X: Matrix) -> NDArray[Any]:
     """(n,) predictions, each from its own row alone to the last bit: in a product of matrices a
     row's digits may depend on how many others there are, and one record could turn several answers.
     """
-    parts = [model._scaled(X[i : i + AT_ONCE]) for i in range(0, shape_of(X)[0], AT_ONCE)]
-    scores = np.concatenate([_scores(part, model.coef_) for part in parts]) + model.intercept_
+    unit, w = model._unit, model.coef_
+    if unit is not None and unit.one:
+        w = np.hstack([w, model.intercept_[:, None]])
+    parts = [X[i : i + AT_ONCE] for i in range(0, shape_of(X)[0], AT_ONCE)]
+    scores = np.concatenate([_scores(part if unit is None else unit(part), w) for part in parts])
+    scores = scores + model.intercept_ if unit is None else scores
     return model.classes_[chosen(scores[:, 0] if scores.shape[1] == 1 else scores)]
 
 
