@@ -49,7 +49,13 @@ from quorate.algorithms.federated.private_newton.second_moments import (
 )
 from quorate.algorithms.federated.private_sgd import row_length
 from quorate.algorithms.method import Answer, Concluded, free_prox
-from quorate.algorithms.requirements import LINEAR, SEPARABLE, SMOOTH_SCALAR, Requirements
+from quorate.algorithms.requirements import (
+    LINEAR,
+    MEAN_OF_ROWS,
+    SEPARABLE,
+    SMOOTH_SCALAR,
+    Requirements,
+)
 from quorate.arrays import Array, Block, Streams
 from quorate.codec import Form
 from quorate.privacy.accounting import Release
@@ -169,8 +175,13 @@ class PrivateNewton(PrivateMethod):
     start: Array | None = None
     problem: Problem | None = None
     plan: Mechanism | None = None
+    # a worst case over a ball is a norm of the model, which does not act entry by entry
     requirements: ClassVar[Requirements] = replace(
-        PrivateMethod.requirements, predictor=LINEAR, loss=SMOOTH_SCALAR, regulariser=SEPARABLE
+        PrivateMethod.requirements,
+        predictor=LINEAR,
+        over_samples=MEAN_OF_ROWS,
+        loss=SMOOTH_SCALAR,
+        regulariser=SEPARABLE,
     )
 
     def __post_init__(self) -> None:
