@@ -144,6 +144,7 @@ def test_a_row_moves_every_part_by_its_bound_at_most(name: str, far: float) -> N
         method = PrivateNewton(inference=inference, **KNOWN, **options)
         run, data = planned(method, problem_of(loss), fed)
         parts = [run._part(k) for k in range(2 + inference)]
+        grids = [part.grid(0) for part in parts]
         whole = IntegerRows.of(run.problem, parts[0], data.block(0), 0)
         short = shortened_rows(run.plan, data.block(0), 0)
         for w in (np.zeros(run._size), np.full(run._size, 3.0), np.full(run._size, 1e200)):
@@ -156,16 +157,14 @@ def test_a_row_moves_every_part_by_its_bound_at_most(name: str, far: float) -> N
                     length=np.where(np.arange(16) == 0, whole.length[i], 0.0),
                     size=np.repeat(whole.size[i : i + 1], 16),
                 )
-                v = integer_matrix(run.problem, parts[0], parts[1], one, w)
+                v = integer_matrix(run.problem, parts[1].clip, grids[1], one, w)
                 total += v
                 assert sum(int(k) ** 2 for k in v) <= parts[1].steps ** 2
                 if inference:
-                    c = integer_counts(
-                        run.problem, (parts[0], parts[2]), run._caps, one, short[[i] * 16], w
-                    )
+                    c = integer_counts(run.problem, grids[2], run._caps, one, short[[i] * 16], w)
                     assert sum(int(k) ** 2 for k in c) <= parts[2].steps ** 2
             # the sum of rows that are looked at one by one, to the bit
-            both = integer_matrix(run.problem, parts[0], parts[1], whole, w)
+            both = integer_matrix(run.problem, parts[1].clip, grids[1], whole, w)
             np.testing.assert_array_equal(both, total)
 
 

@@ -185,7 +185,7 @@ def test_noise_alone_moves_a_coefficient_by_as_much(
         sd = one * math.sqrt(P) * (math.sqrt(2) if mechanism == "laplace" else 1)
         steps = [run._step(t) for t in range(1, rounds + 1)]
         lengths.append(sum(steps) / (1 + 1 / rounds) * sd / math.sqrt(rounds) * row)
-        assert run.plan.clip == pytest.approx(row / 2)
+        assert run.plan.clip == pytest.approx(row / 3)
         falls = np.diff([*steps, 0.0])
         np.testing.assert_allclose(falls, falls[0])  # in a straight line to 0
     np.testing.assert_allclose(lengths, 0.9)

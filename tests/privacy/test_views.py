@@ -100,8 +100,6 @@ def test_laplace_noise_has_no_sum():
 def test_the_default_method_is_one_whose_models_follow_from_sums():
     problem = Problem(Logistic(), PLAIN, privacy=SUMS)
     assert type(plans.plan(problem, clients(2)).method) is PrivateSGD
-    without = replace(problem, privacy=replace(SUMS, view="answers"))
-    assert type(plans.plan(without, clients(2)).method) is qr.PrivateADMM
 
 
 def test_a_server_that_sees_answers_is_refused():
@@ -254,7 +252,7 @@ def test_sums_of_huge_clients_are_held_to_what_doubles_add_exactly():
     assert 3 * grid.most <= 2**51
     one = IntegerRows(np.ones((16, 1)), np.ones(16), np.ones(16), np.ones(16, int), grid)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(IntegerRows, "_summed", lambda *_: np.array([2**60, -(2**60), 5]))
+        patch.setattr(IntegerRows, "_summed", lambda *_: (np.array([2**60, -(2**60), 5]), 0))
         problem = Problem(Logistic(), PLAIN)
         np.testing.assert_array_equal(
             one.gradient(problem, plan, np.zeros(1)), [grid.most, -grid.most, 5]
@@ -325,10 +323,42 @@ def test_a_ledger_is_stored_with_both_views_and_read_without(tmp_path):
     # a file of the time before there were views
     _, place, kept = packed(replace(again, budget=Budget(1.0, 1e-6), other={}))
     budget = kept["budget"][2]
-    del kept["other"], budget["view"], budget["missing"]
+    del kept["other"], budget["view"], budget["missing"], budget["repeat"]
     older = unpacked(("object", place, kept))
     assert older.epsilon == again.epsilon
     assert older.epsilon_of("sum") is None
     del budget["delta"]
     with pytest.raises(ValueError, match="Budget has the fields"):
         unpacked(("object", place, kept))
+
+
+# ---- clients that drop out of sums
+
+
+@pytest.mark.parametrize("method", [PrivateSGD, qr.PrivateNewton])
+def test_a_run_goes_on_without_as_many_clients_as_may_drop_out(method):
+    """One of six is lost where two may be missing: one drops out, and one knows its own noise."""
+    fed, T = clients(6), 8
+    budget = replace(SUMS, missing=2)
+    problem = Problem(Logistic(), PLAIN, over_clients=Mean("size"), privacy=budget)
+    run = method(max_rounds=T, bound=1.0, noise="simulation")
+    clock = qr.VirtualClock(crashes={"client 1": 9.0}, wait=qr.First(5), secure_sum=True)
+    solution = qr.solve(problem, fed, algorithm=run, engine=clock)
+    assert solution.rounds == T
+    released = {c: sum(r.count for r in of) for c, of in solution.ledger.releases.items()}
+    lost = released.pop("client 1")
+    assert 0 < lost < T
+    assert lost < min(released.values()) <= max(released.values()) == T  # or late once
+    assert solution.ledger.epsilon <= budget.epsilon
+    step, _ = planned(method(max_rounds=T, bound=1.0), problem, fed)
+    assert (step.quorum(6), step.quorum(3)) == (5, 2)
+
+
+def test_a_run_ends_where_more_clients_drop_out_than_the_budget_allows():
+    problem = Problem(Logistic(), PLAIN, privacy=SUMS)  # one may be missing: each viewer itself
+    clock = qr.VirtualClock(crashes={"client 1": 9.0}, wait=qr.First(5), secure_sum=True)
+    run = PrivateSGD(max_rounds=8, noise="simulation")
+    solution = qr.solve(problem, clients(6), algorithm=run, engine=clock)
+    assert solution.outcome.stop is qr.Stop.STALLED
+    assert "client 1" in solution.outcome.text
+    assert 0 < solution.rounds < 8

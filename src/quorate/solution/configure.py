@@ -17,6 +17,7 @@ from quorate.arrays import Array, is_number
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine
 from quorate.engines.network import Network
+from quorate.privacy.secure_sum.option import option_of
 from quorate.problem.metadata import Metadata
 from quorate.problem.problem import Problem
 
@@ -72,7 +73,7 @@ def configure(
 
 def _check_secret(engine: Engine | None) -> None:
     """Raise where the server of this engine sees single answers. In one process there is none."""
-    if isinstance(engine, Network) and not getattr(engine, "secure_sum", None):
+    if isinstance(engine, Network) and option_of(engine.secure_sum) is None:
         raise ValueError(
             f'Budget(view="sum") needs sums in which single answers are secret, and the server of'
             f" {type(engine).__name__} sees each: give the engine a secure sum, or take"

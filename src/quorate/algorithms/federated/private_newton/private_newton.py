@@ -234,6 +234,10 @@ class PrivateNewton(PrivateMethod):
     def from_sums(self) -> str:
         return ""  # every model follows from the sums of noisy gradients and matrices
 
+    def quorum(self, asked: int) -> int:
+        """Intervals count the rows of all clients, so that none of them may drop out."""
+        return asked if self.inference else super().quorum(asked)
+
     def grid(self, upload_class: type) -> dict[str, float]:
         """The steps in which clients answer in the view "sum"."""
         if upload_class is not Bent or self._plan.missing is None:
