@@ -454,7 +454,9 @@ class SecureSummed(Algorithm):
             busy = state.busy.copy()
             busy[others] = True
             return replace(state, busy=busy, polls=state.polls + 1), Round(Wait(), tuple(others), 1)
-        if state.stage in ("answers", "opened") and state.anew < len(state.busy):
+        # shares of a private sum that are out may still open it: its answers enter no other sum
+        stages = ("answers",) if self.inner.private else ("answers", "opened")
+        if state.stage in stages and state.anew < len(state.busy):
             quorum, terms = self.inner.quorum(len(state.wanted)), self.option.terms(len(state.busy))
             there = len({*free} & {*state.wanted}) >= max(quorum, terms.least)
             if there and len(free) >= terms.threshold:
