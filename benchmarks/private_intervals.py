@@ -1,8 +1,8 @@
 """Coverage of private confidence intervals: how often 95 % intervals hold the truth.
 
-Logistic and linear regressions of 3 clients, total (epsilon, 1e-6); new rows and new noise in each
-of ``--times`` repetitions (500). Beside it the coverage of the intervals that leave the privacy
-noise out. Target: 93 to 97 % over all coefficients of every model. One thread.
+Logistic, linear and Poisson regressions of 3 clients, total (epsilon, 1e-6); new rows and new noise
+in each of ``--times`` repetitions (500). Beside it the coverage of the intervals that leave the
+privacy noise out. Target: 93 to 97 % over all coefficients of every model. One thread.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 import time
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import measure
 import numpy as np
@@ -20,6 +21,10 @@ import quorate as qr
 from quorate.solution.solve import fit
 
 DELTA, LEVEL, TARGET = 1e-6, 0.95, (0.93, 0.97)
+SD = 0.3  # of the residuals of linear models
+LINEAR: dict[str, Any] = {"loss": qr.Squared, "residual": 4.5 * SD}
+# of counts whose expectations lie between 0.7 and 3.7
+COUNTS: dict[str, Any] = {"loss": qr.Poisson, "residual": 6.0}
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,8 @@ class Model:
     truth: tuple[float, ...]  # the last is the intercept
     epsilon: float
     correlation: float = 0.0
-    sd: float = 0.0  # of the residuals; 0: logistic
+    loss: type[qr.Logistic | qr.Squared | qr.Poisson] = qr.Logistic
+    residual: float | None = None  # the declared bound on a residual
 
     def drawn(self, rng: np.random.Generator) -> tuple[qr.Federation, qr.Problem]:
         """New rows of three clients."""
@@ -39,22 +45,22 @@ class Model:
         X = rng.uniform(-1, 1, (self.rows, d))
         X = (1 - self.correlation) * X + self.correlation * X[:, :1]
         score = X @ self.truth[:-1] + self.truth[-1]
-        if self.sd:
-            y = score + self.sd * rng.normal(size=self.rows)
+        if self.loss is qr.Squared:
+            y = score + SD * rng.normal(size=self.rows)
+        elif self.loss is qr.Poisson:
+            y = rng.poisson(np.exp(score))
         else:
             y = np.where(score + rng.logistic(size=self.rows) > 0, 1, -1)
         fed = qr.Federation.from_arrays(X, y, rng.integers(0, 3, self.rows))
-        loss = qr.Squared() if self.sd else qr.Logistic()
         budget = qr.Budget(self.epsilon, DELTA)
-        mean = qr.Mean("size")
-        problem = qr.Problem(loss, qr.Linear(intercept=True), over_clients=mean, privacy=budget)
-        return fed, problem
+        mean, model = qr.Mean("size"), qr.Linear(intercept=True)
+        return fed, qr.Problem(self.loss(), model, over_clients=mean, privacy=budget)
 
     @property
     def method(self) -> qr.PrivateNewton:
-        """Settings that look at no row: features lie in [-1, 1], residuals within 4.5 sd."""
+        """Settings that look at no row: features lie in [-1, 1], residuals within their bound."""
         bound = math.sqrt(len(self.truth) - 1)
-        clip = 4.5 * self.sd * math.hypot(bound, 1) if self.sd else None
+        clip = None if self.residual is None else self.residual * math.hypot(bound, 1)
         return qr.PrivateNewton(bound=bound, clip=clip, inference=True, noise="simulation")
 
 
@@ -63,9 +69,12 @@ MODELS = (
     Model("logistic, 3 features", 2500, (1.0, -0.5, 0.0, 0.3), 2.0),
     Model("logistic, 5 features", 5000, (1.0, -0.5, 0.0, 0.5, -1.0, 0.3), 2.0),
     Model("logistic, correlated", 5000, (1.0, -0.5, 0.0, 0.3), 2.0, correlation=0.4),
-    Model("linear, 3 features", 4000, (0.4, -0.2, 0.0, 0.1), 1.0, sd=0.3),
-    Model("linear, 3 features", 2500, (0.4, -0.2, 0.0, 0.1), 2.0, sd=0.3),
-    Model("linear, 5 features", 5000, (0.4, -0.2, 0.0, 0.1, 0.3, 0.1), 2.0, sd=0.3),
+    Model("linear, 3 features", 4000, (0.4, -0.2, 0.0, 0.1), 1.0, **LINEAR),
+    Model("linear, 3 features", 2500, (0.4, -0.2, 0.0, 0.1), 2.0, **LINEAR),
+    Model("linear, 5 features", 5000, (0.4, -0.2, 0.0, 0.1, 0.3, 0.1), 2.0, **LINEAR),
+    Model("Poisson, 3 features", 8000, (0.5, -0.3, 0.0, 0.5), 1.0, **COUNTS),
+    Model("Poisson, 3 features", 4000, (0.5, -0.3, 0.0, 0.5), 2.0, **COUNTS),
+    Model("Poisson, small counts", 6000, (0.5, -0.3, 0.0, 0.0), 2.0, 0.0, qr.Poisson, 4.5),
 )
 
 

@@ -109,6 +109,7 @@ from quorate.problem.losses import Hinge as Hinge
 from quorate.problem.losses import Huber as Huber
 from quorate.problem.losses import Logistic as Logistic
 from quorate.problem.losses import Multinomial as Multinomial
+from quorate.problem.losses import Poisson as Poisson
 from quorate.problem.losses import Quadratic as Quadratic
 from quorate.problem.losses import Quantile as Quantile
 from quorate.problem.losses import SmoothHinge as SmoothHinge

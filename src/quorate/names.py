@@ -21,6 +21,7 @@ NAMED: dict[str, dict[str, str]] = {
         "logistic": "quorate.problem.losses:Logistic",
         "exponential": "quorate.problem.losses:Exponential",
         "squared": "quorate.problem.losses:Squared",
+        "poisson": "quorate.problem.losses:Poisson",
         "absolute": "quorate.problem.losses:Absolute",
         "huber": "quorate.problem.losses:Huber",
         "epsilon_insensitive": "quorate.problem.losses:EpsilonInsensitive",

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.metrics import mean_poisson_deviance
 
 from quorate.problem.losses import (
     Absolute,
@@ -19,9 +20,11 @@ from quorate.problem.losses import (
     Huber,
     Logistic,
     Loss,
+    Poisson,
     Quantile,
     SmoothHinge,
     Squared,
+    has_log_link,
 )
 
 LOSSES = [
@@ -30,6 +33,7 @@ LOSSES = [
     Logistic(),
     Exponential(),
     Squared(),
+    Poisson(),
     Absolute(),
     Huber(),
     Huber(1e-3),
@@ -44,11 +48,14 @@ GRID = np.linspace(-4.0, 4.0, 401)  # margins or residuals
 
 
 def points(loss):
-    """Predictions and targets: for labels both signs, for numbers several, so that t runs over the
-    grid.
+    """Predictions and targets: for labels both signs, for numbers and counts several, so that t
+    runs over the grid.
     """
     if loss.targets == "sign":
         return np.concatenate([GRID, -GRID]), np.concatenate([np.ones(401), -np.ones(401)])
+    if has_log_link(loss):
+        y = np.repeat([0.0, 0.5, 20.0], 401)
+        return np.tile(GRID, 3), y
     y = np.repeat([-1.5, 0.0, 20.0], 401)
     return np.tile(GRID, 3) + y, y
 
@@ -111,7 +118,9 @@ def test_gradient_is_the_complex_step_derivative(loss):
 def test_convex_with_gradients_below_and_lipschitz(loss, a, b, target, scale):
     if loss.targets == "sign":
         target = math.copysign(1.0, target)
-    if not isinstance(loss, Exponential):
+    if has_log_link(loss):
+        target = max(target, 0.0)
+    if not isinstance(loss, Exponential | Poisson):
         a, b = a * scale, b * scale
     p, q, y = np.array([a]), np.array([b]), np.array([target])
     here, there, gradient = loss.value(p, y), loss.value(q, y), loss.gradient(p, y)
@@ -150,8 +159,8 @@ def test_pieces_are_the_loss_or_absent(loss):
 def test_the_floor_is_below(loss):
     prediction, y = points(loss)
     a, b = loss.floor
+    assert (a > 0) != has_log_link(loss)
     t = -y * prediction if loss.targets == "sign" else np.abs(prediction - y)
-    assert a > 0
     assert (loss.value(prediction, y) >= a * t - b - 1e-15).all()
 
 
@@ -183,6 +192,18 @@ def test_limits():
     sample = np.random.default_rng(0).normal(size=999)
     total = [Quantile(0.9).value(np.full(999, q), sample).mean() for q in np.sort(sample)]
     assert abs(int(np.argmin(total)) - 899) <= 1
+
+
+def test_the_loss_of_counts_is_half_their_deviance():
+    y = np.arange(0.0, 40.0, 2.5)
+    for rate in (1e-3, 0.7, 3.0, 50.0):
+        p = np.full_like(y, math.log(rate))
+        deviance = [mean_poisson_deviance([count], [rate]) for count in y]
+        np.testing.assert_allclose(Poisson().value(p, y), np.array(deviance) / 2, rtol=1e-12)
+    best = Poisson().value(np.log(y[1:]), y[1:])
+    np.testing.assert_allclose(best, 0.0, atol=1e-13)
+    far = Poisson().value(np.array([1e3, -1e3, 1e3]), np.array([0.0, 0.0, 5.0]))
+    assert far.tolist() == [math.inf, 0.0, math.inf]  # without a warning
 
 
 @pytest.mark.parametrize(

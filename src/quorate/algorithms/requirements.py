@@ -16,6 +16,7 @@ from typing import Any
 from quorate.problem.constraints.constraint import Stack, several
 from quorate.problem.constraints.coupled import Coupled
 from quorate.problem.constraints.server import Global
+from quorate.problem.losses import has_log_link
 from quorate.problem.predictors.affine import Linear, is_affine
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import Ball, GroupL2, has_parts
@@ -102,10 +103,10 @@ AFFINE = Need(
 )
 LINEAR = Need("linear", "needs the predictor Linear", lambda p, s: isinstance(p.predictor, Linear))
 SMOOTH = Need("smooth", "needs a smooth loss", lambda p, s: p.loss.smooth)
-SCALAR = Need(
-    "one prediction per row",
-    "needs a loss of one prediction a row",
-    lambda p, s: p.loss.targets != "class",
+ONE_CURVE = Need(
+    "of the margin or the residual",
+    "needs a loss of the margin or the residual",
+    lambda p, s: p.loss.targets != "class" and not has_log_link(p.loss),
 )
 SMOOTH_SCALAR = Need(
     "smooth, one prediction per row",
@@ -225,7 +226,7 @@ EPIGRAPH_REQUIREMENTS = Requirements(
     predictor=AFFINE,
     over_samples=MEAN_OR_BALL,
     over_clients=BALL_OF_WEIGHTS,
-    loss=SCALAR,
+    loss=ONE_CURVE,
     regulariser=CONIC,
 )
 SLOTS: tuple[str, ...] = tuple(field.name for field in fields(Requirements))

@@ -44,7 +44,7 @@ from quorate.problem.class_weights import (
     masses,
     weighted,
 )
-from quorate.problem.losses import Loss
+from quorate.problem.losses import Loss, has_log_link
 from quorate.problem.predictors.affine import Linear, Softmax
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L2, Regulariser
@@ -187,7 +187,7 @@ class FederatedModel(BaseEstimator):
     def _loss(self) -> Loss:
         """The loss; raises ``ValueError`` unless it takes the estimator's kind of targets."""
         loss = self.default_loss if self.loss is None else self.loss
-        if getattr(loss, "targets", None) != self.targets:
+        if getattr(loss, "targets", None) != self.targets or has_log_link(loss):
             kind = "margin" if self.targets == "sign" else "residual"
             raise ValueError(
                 f"{type(self).__name__} needs a loss of the {kind}, got {loss!r}. Use"

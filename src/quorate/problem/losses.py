@@ -2,7 +2,7 @@
 
 Margin losses take y in {-1, +1} and are functions of the margin m = y * prediction;
 residual losses take real y and are functions of u = prediction - y. ``Multinomial`` takes C
-predictions a row.
+predictions a row, and ``Poisson`` counts whose logarithm is predicted.
 
 Each says what the proofs need: its Lipschitz constant in the prediction, its linear pieces where it
 is a maximum of finitely many, and a ``floor``: (a, b) with L >= -a m - b (margin) or L >= a |u| - b
@@ -18,6 +18,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import xlogy
 
 from quorate.arrays import Array
 from quorate.names import NAMED, load
@@ -33,7 +34,8 @@ class Loss(Protocol):
     a ``rank_kernel`` too: that function, as methods for risks by rank (such as RankADMM) take it.
 
     With targets "class" a prediction has one axis more than y, of C numbers a row; gradients have
-    it too.
+    it too. A loss of targets "real" that is no function of the residual has ``log_link = True``:
+    targets are then >= 0, and the prediction is the logarithm of the expected one (``Poisson``).
     """
 
     # "sign": y in {-1, +1}; "real": any number; "class": y in {0, ..., C - 1}
@@ -241,6 +243,44 @@ class Squared(ResidualLoss):
 
     def curvature(self, prediction: Array, y: Array) -> Array:
         return np.ones_like(prediction)
+
+
+@dataclass(frozen=True)
+class Poisson(Smooth):
+    """exp(p) - y p - (y - y log y) of counts y >= 0: half the deviance of Poisson regression, where
+    exp(p) is the expected count.
+
+    0 at p = log y, and above 0 everywhere for y = 0. Not Lipschitz, so it has no Wasserstein worst
+    case; no function of the residual, so that methods with conic programs and by rank refuse it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> prediction, y = np.log([1.0, 2.0, 4.0]), np.array([0.0, 2.0, 2.0])
+    >>> qr.Poisson().value(prediction, y).round(4).tolist()
+    [1.0, 0.0, 0.6137]
+    """
+
+    targets: ClassVar[str] = "real"
+    log_link: ClassVar[bool] = True
+    lipschitz = math.inf
+    steepest_curvature = math.inf
+    floor = (0.0, 0.0)  # where all counts are 0 no intercept is best
+
+    def value(self, prediction: Array, y: Array) -> Array:
+        more = np.maximum(y, 1.0)
+        with np.errstate(over="ignore"):
+            t = prediction - np.log(more)
+            below = np.exp(prediction) - y * prediction - y + xlogy(y, y)
+            return np.maximum(np.where(y < 1.0, below, more * (np.expm1(t) - t)), 0.0)
+
+    def gradient(self, prediction: Array, y: Array) -> Array:
+        return self.curvature(prediction, y) - y
+
+    def curvature(self, prediction: Array, y: Array) -> Array:
+        with np.errstate(over="ignore"):
+            return np.exp(prediction)
 
 
 @dataclass(frozen=True)
@@ -504,6 +544,19 @@ def check_numbers_of_classes(y: Array, classes: int) -> None:
             f" {classes} classes. Were these rows coded for another problem? Use the federation"
             " that problem.at(fed) returns."
         )
+
+
+def has_log_link(loss: Loss | type[Loss]) -> bool:
+    """Whether a prediction is the logarithm of the expected target."""
+    return getattr(loss, "log_link", False)
+
+
+def expected(loss: Loss | type[Loss], prediction: Array) -> Array:
+    """The targets that predictions of numbers stand for: counts of their logarithms."""
+    if not has_log_link(loss):
+        return prediction
+    with np.errstate(over="ignore"):
+        return np.exp(prediction)
 
 
 def others(loss: Loss, fits: Callable[[Loss], object]) -> str:

@@ -28,7 +28,7 @@ from quorate.problem.constraints.constraint import Point, Stack, excess, several
 from quorate.problem.constraints.coupled import Coupled
 from quorate.problem.constraints.group_means import label_code
 from quorate.problem.constraints.server import Global, shared
-from quorate.problem.losses import Loss, Quadratic, others, value_and_gradient
+from quorate.problem.losses import Loss, Quadratic, has_log_link, others, value_and_gradient
 from quorate.problem.metadata import Asked, Metadata, introduced
 from quorate.problem.prediction import federation_with_ones
 from quorate.problem.predictors.affine import (
@@ -44,6 +44,7 @@ from quorate.problem.risks.inputs import check_prior, per_client
 from quorate.problem.risks.mean import Mean, among
 from quorate.problem.risks.ranks import RankRisk, TwoSided, by_rank
 from quorate.problem.targets import (
+    check_counts,
     check_labels,
     check_quadratic,
     class_numbers,
@@ -487,7 +488,10 @@ class Problem:
                     shown=f": {classes_of(fed)[:5]}",
                     do="Check the target column, or use a loss of classes.",
                 )
-            return [np.asarray(y, float) for y in ys]
+            ys = [np.asarray(y, float) for y in ys]
+            if has_log_link(self.loss):
+                check_counts(ys, fed.clients, type(self.loss).__name__)
+            return ys
         if self.loss.targets == "class":
             return class_numbers(ys, data.labels)
         if coded(ys, data.labels):  # of a problem that is concrete already

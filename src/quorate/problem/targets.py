@@ -4,11 +4,13 @@ clients' b.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from quorate.arrays import Array
+from quorate.client_names import ClientName
 from quorate.data.row_errors import RowError
 
 if TYPE_CHECKING:
@@ -44,6 +46,20 @@ def check_quadratic(fed: Federation, predictor: Predictor) -> None:
 
 def _symmetric(A: Array) -> bool:
     return A.shape[0] == A.shape[1] and bool(np.abs(A - A.T).max() <= 1e-12 * np.abs(A).max())
+
+
+def check_counts(ys: list[Array], clients: Sequence[ClientName], loss: str) -> None:
+    """Raise unless all targets are finite and >= 0."""
+    for client, y in zip(clients, ys, strict=True):
+        odd = np.flatnonzero(~((y >= 0) & (y < np.inf)))
+        if odd.size:
+            raise RowError(
+                str(client),
+                f"{loss} needs counts, numbers >= 0, and got others",
+                shown=f" such as {y[odd[:4]].tolist()}",
+                rows=odd[:4].tolist(),
+                do="Correct these targets, or use Squared() or Huber() for numbers of either sign.",
+            )
 
 
 def check_labels(classes: list[Any], named: bool) -> None:

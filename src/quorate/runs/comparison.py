@@ -31,7 +31,7 @@ from scipy.special import betainc, ndtri, stdtrit
 from quorate.arrays import Array
 from quorate.data.federation import Federation
 from quorate.problem.calibration import Sigmoid
-from quorate.problem.losses import Loss
+from quorate.problem.losses import Loss, has_log_link
 from quorate.problem.problem import Problem
 from quorate.problem.risks.ranks import by_rank
 from quorate.runs.evaluation import Judged, MeasureForm, judge, rows_of, together
@@ -226,8 +226,10 @@ def _floor(value: float, without: float) -> float:
 
 
 def _without(loss: Loss, rows: Judged) -> float:
-    """The mean loss without a model: of the score 0, or of the median of y."""
+    """The mean loss without a model: of the score 0, or of the median of y, of counts the mean."""
     middle = np.median(rows.y) if loss.targets == "real" else 0.0
+    if has_log_link(loss):
+        middle = math.log(max(float(rows.y.mean()), 1e-12))
     return float(loss.value(np.full_like(rows.prediction, middle), rows.y).mean())
 
 

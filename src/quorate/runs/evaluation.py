@@ -14,7 +14,7 @@ from quorate.arrays import Array
 from quorate.data.federation import Federation
 from quorate.measures import RATES, small
 from quorate.problem.calibration import Sigmoid
-from quorate.problem.losses import Loss
+from quorate.problem.losses import Loss, expected
 from quorate.problem.prediction import scores
 from quorate.problem.problem import Problem
 from quorate.problem.risks.ranks import by_rank
@@ -205,7 +205,7 @@ def judged(loss: Loss, prediction: Array, coded: Array) -> Judged:
     elif loss.targets == "sign":
         merit = (np.where(prediction > 0, 1.0, -1.0) == coded).astype(float)
     else:
-        merit = -np.abs(prediction - coded)
+        merit = -np.abs(expected(loss, prediction) - coded)
     return Judged(loss.value(prediction, coded), merit, coded, prediction)
 
 

@@ -19,7 +19,9 @@ from quorate.data.profile import orders_of
 from quorate.data.readers import read
 from quorate.data.reading import Reading
 from quorate.data.tables import Table
+from quorate.names import load
 from quorate.problem.calibration import Sigmoid
+from quorate.problem.losses import expected
 from quorate.problem.prediction import predictor, scores, with_ones
 from quorate.runs.files import Row
 from quorate.runs.model_file import read_model, targets_of
@@ -110,7 +112,7 @@ def _predicted(model: Row, score: Array) -> dict[str, list[object]]:
     """The columns of predictions from the scores of all rows."""
     classes, targets = model["classes"], targets_of(model)
     if classes is None or targets not in ("sign", "class"):
-        return {"prediction": score.tolist()}
+        return {"prediction": expected(load("loss", model["loss"]), score).tolist()}
     if targets == "sign":
         columns: dict[str, list[object]] = {
             "prediction": [classes[1 if s > 0 else 0] for s in score]

@@ -17,14 +17,14 @@ import numpy as np
 
 from quorate.arrays import Array, Block
 from quorate.data.federation import Federation
-from quorate.problem.losses import Quadratic
+from quorate.problem.losses import Quadratic, has_log_link
 from quorate.problem.predictors.affine import Linear
 from quorate.problem.problem import Problem
 from quorate.problem.risks.ranks import by_rank
 from quorate.problem.wasserstein.ball import WassersteinBall, free_space
 
 STEPS = 80  # halvings at most
-FARTHEST = 60.0  # of an intercept of two classes: beyond it no loss falls in double precision
+FARTHEST = 60.0  # of an intercept: beyond it no loss of classes or counts falls in double precision
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,8 @@ def _interval(problem: Problem, table: Sequence[Block]) -> tuple[float, float]:
     if problem.loss.targets == "sign":
         return -FARTHEST, FARTHEST
     rows = np.concatenate([block.y[block.share > 0] for block in table])
+    if has_log_link(problem.loss):
+        return -FARTHEST, float(np.log1p(rows.max()))
     return float(rows.min()) - 1e-9, float(rows.max()) + 1e-9
 
 

@@ -16,7 +16,7 @@ from quorate.measures import (
     several_classes,
 )
 from quorate.problem.calibration import Sigmoid
-from quorate.problem.losses import Logistic, Loss
+from quorate.problem.losses import Logistic, Loss, expected
 
 
 def figures(
@@ -31,7 +31,7 @@ def figures(
     Of two classes y is above 0 where a row is of the positive one, of several it has their numbers.
     """
     if loss.targets == "real":
-        return regression(y, prediction, weight)
+        return regression(y, expected(loss, prediction), weight)
     if prediction.ndim == 2 and prediction.shape[1] > 2:
         return several_classes(y, softmax(prediction, axis=1), weight)
     score = decisions(prediction)

@@ -6,8 +6,8 @@ run's last rounds. With H the mean curvature at the truth and n rows
     w - truth = -H^-1 (score + xi + E u) + small,     u = w - v,
 
 score the mean gradient of the n rows at the truth, with variance phi H / n where the model is a
-likelihood (phi = 1 for logistic regression, the residual variance for least squares), xi the noise
-of the mean gradient and E that of A. Their scales are public, so that
+likelihood (phi = 1 for logistic and Poisson regression, the residual variance for least squares),
+xi the noise of the mean gradient and E that of A. Their scales are public, so that
 
     V = A^-1 (phi A / n + s_g^2 I + s_A^2 / 2 (|u|^2 I + u u')) A^-1.
 
@@ -90,8 +90,8 @@ def private_intervals(solution: Solution, level: float = 0.95) -> PrivateInterva
 
     Parameters
     ----------
-    solution : of Logistic() or Squared() with Linear(); Squared() takes the variance of the
-        residuals to be one number
+    solution : of Logistic(), Poisson() or Squared() with Linear(); Poisson() takes the variance of
+        a count to be its mean, Squared() that of the residuals to be one number
     level : the probability with which each interval holds the true coefficient
 
     Raises

@@ -20,6 +20,7 @@ from quorate.engines.event_log import Log
 from quorate.privacy.ledger import Ledger
 from quorate.privacy.moments import Moments
 from quorate.problem.calibration import Sigmoid
+from quorate.problem.losses import expected
 from quorate.problem.lower_bounds import Duals
 from quorate.problem.multipliers import Multipliers
 from quorate.problem.prediction import Rows, scores
@@ -141,10 +142,10 @@ class Solution:
         return decisions(self._scores(X, unknown))
 
     def predict(self, X: Rated, unknown: str = "error") -> NDArray[Any]:
-        """(m,) the predicted class of each row, or of a regression its number; X as in
-        `decision_function`.
+        """(m,) the predicted class of each row, or of a regression its number, of Poisson() the
+        expected count; X as in `decision_function`.
         """
-        return self.inputs.labels(self._scores(X, unknown))
+        return self.inputs.labels(expected(self.problem.loss, self._scores(X, unknown)))
 
     def predict_proba(self, X: Rated, unknown: str = "error") -> Array:
         """(m, C) the probabilities of the classes, in the order of ``inputs.classes``; X as in
@@ -159,7 +160,7 @@ class Solution:
         """The accuracy on rows with the targets y, (m,) or the name of their column in the table X;
         of a regression R2.
         """
-        scores, truth = self._scores(X), predictions.targets(X, y)
+        scores, truth = expected(self.problem.loss, self._scores(X)), predictions.targets(X, y)
         return predictions.score(scores, truth, self.inputs)
 
     def evaluate(self, fed: Federation) -> Table:

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from quorate.algorithms.alternatives import check_requirements
-from quorate.algorithms.requirements import AFFINE, MEAN_OR_BALL, SCALAR, Requirements, Setting
+from quorate.algorithms.requirements import AFFINE, MEAN_OR_BALL, ONE_CURVE, Requirements, Setting
 from quorate.arrays import DUAL, Array, Block
 from quorate.problem.conic_form import weighting
 from quorate.problem.losses import Exponential, Huber, Logistic, Loss, SmoothHinge, Squared
@@ -92,7 +92,7 @@ class CentralConic:
 
     tol: float = 1e-9
     requirements: ClassVar[Requirements] = Requirements(
-        predictor=AFFINE, over_samples=MEAN_OR_BALL, loss=SCALAR
+        predictor=AFFINE, over_samples=MEAN_OR_BALL, loss=ONE_CURVE
     )
 
     def solve(self, problem: Problem, fed: Federation) -> Central:

@@ -60,7 +60,7 @@ from quorate.arrays import Array, Block, Streams
 from quorate.codec import Form
 from quorate.privacy.accounting import Release
 from quorate.privacy.moments import Moments
-from quorate.problem.losses import Logistic, Squared
+from quorate.problem.losses import Logistic, Poisson, Squared
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import Zero
 from quorate.rounds import Conclude, Done, Outcome, Round, Stop, Sum, record
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 INFERENCE = 0.6, 0.3, 0.1
 FLAT = 1e-10  # eigenvalues below this part of the largest are raised to it, also without noise
 EXACTER = 1 + 1e-12  # so that roundings of the three parts' multipliers cost nothing
-INFERRED = (Logistic, Squared)  # losses that are likelihoods
+INFERRED = (Logistic, Poisson, Squared)  # losses that are likelihoods
 
 
 @record
@@ -137,7 +137,8 @@ class PrivateNewton(PrivateMethod):
         = 1
     inference : also ask for what `private_intervals` needs, for a tenth of every answer's budget,
         and clip nothing: the model is then the mean Newton point of the last two thirds of the
-        rounds. Needs ``bound``, no regulariser, and Logistic() or Squared()
+        rounds. Needs ``bound``, no regulariser, and Logistic(); or Poisson() or Squared() with a
+        ``clip``
     noise : "secure" or "simulation", as of `PrivateADMM`
     start : first model, zeros by default
 
@@ -206,7 +207,7 @@ class PrivateNewton(PrivateMethod):
             "a budget, Problem(privacy=...)": problem.privacy is not None,
             "a bound on the rows, bound=...": self.bound is not None,
             "no regulariser": isinstance(problem.regulariser, Zero),
-            "the loss Logistic() or Squared()": isinstance(problem.loss, INFERRED),
+            "the loss Logistic(), Poisson() or Squared()": isinstance(problem.loss, INFERRED),
         }
         if lacking := [need for need, met in needs.items() if not met]:
             raise ValueError(
