@@ -79,7 +79,7 @@ HALF = qr.NeymanPearson(1.0, 0.6)
 SLOTS: dict[str, list[Any]] = {
     "loss": [
         *(qr.Logistic(), qr.Hinge(), qr.SmoothHinge(), qr.Exponential(), qr.Squared()),
-        *(qr.Huber(), qr.Absolute(), qr.Quantile(0.4), qr.Multinomial()),
+        *(qr.Huber(), qr.Absolute(), qr.Quantile(0.4), qr.Poisson(), qr.Multinomial()),
     ],
     "predictor": [PLAIN, qr.Linear(True), qr.MLP((2,))],
     "over_samples": [
@@ -108,7 +108,7 @@ def data(n_clients: int, targets: str) -> qr.Federation:
     rng = np.random.default_rng(3)
     X = [rng.standard_normal((12, 3)) for _ in range(n_clients)]
     kinds = {"sign": np.arange(12) % 2 * 2.0 - 1, "class": np.arange(12) % 3}
-    y = [kinds.get(targets, x.sum(1) + 0.1) for x in X]
+    y = [kinds.get(targets, np.abs(x.sum(1) + 0.1)) for x in X]
     return qr.Federation([f"site {i}" for i in range(n_clients)], X, y)
 
 
