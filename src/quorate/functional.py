@@ -99,7 +99,7 @@ def pava(m: Array, weights: Array, rho: float, loss: Loss, *, decreasing: bool =
     Raises
     ------
     TypeError
-        for losses that no rank coordinate orders (``Quantile``, ``Multinomial``)
+        for losses that no rank coordinate orders (``Quantile``, ``Poisson``, ``Multinomial``)
     ValueError
         for entries that are not finite, shapes that differ, negative weights, rho <= 0
     """

@@ -39,7 +39,15 @@ from quorate.data.federation import Federation
 from quorate.privacy.accounting import Release, noise_for
 from quorate.privacy.budget import Budget, BudgetSpentError
 from quorate.privacy.discrete_noise import discrete_noise
-from quorate.problem.losses import Exponential, Huber, Logistic, Multinomial, SmoothHinge, Squared
+from quorate.problem.losses import (
+    Exponential,
+    Huber,
+    Logistic,
+    Multinomial,
+    Poisson,
+    SmoothHinge,
+    Squared,
+)
 from quorate.problem.predictors.affine import Linear, Softmax
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L1, L2, Bounds, Zero
@@ -129,6 +137,7 @@ LOSSES = {
     "exponential": (Exponential(), "sign"),
     "squared": (Squared(), "real"),
     "huber": (Huber(0.5), "real"),
+    "poisson": (Poisson(), "real"),
 }
 
 
@@ -138,9 +147,10 @@ def test_a_row_moves_every_part_by_its_bound_at_most(name: str, far: float) -> N
     """In integers, for rows and models of every length; an answer has nothing else of the rows."""
     loss, kind = LOSSES[name]
     fed = federation(kind, sizes=(40,))
-    fed = replace(fed, X=(fed.X[0] * far,))
+    y = np.rint(np.abs(fed.y[0])) if name == "poisson" else fed.y[0]
+    fed = replace(fed, X=(fed.X[0] * far,), y=(y,))
     for options in ({"clip": 0.4}, {"clip": 2.0, "bound": 1.3}):
-        inference = "bound" in options and name == "squared"
+        inference = "bound" in options and name in ("squared", "poisson")
         method = PrivateNewton(inference=inference, **KNOWN, **options)
         run, data = planned(method, problem_of(loss), fed)
         parts = [run._part(k) for k in range(2 + inference)]
@@ -166,6 +176,21 @@ def test_a_row_moves_every_part_by_its_bound_at_most(name: str, far: float) -> N
             # the sum of rows that are looked at one by one, to the bit
             both = integer_matrix(run.problem, parts[1].clip, grids[1], whole, w)
             np.testing.assert_array_equal(both, total)
+
+
+def test_rows_whose_curvature_alone_is_shortened_are_counted() -> None:
+    """Counts that are as expected have no gradient, and bend as much as they are large."""
+    fed = federation("real", sizes=(40,))
+    method = PrivateNewton(inference=True, clip=2.0, bound=1.3, **KNOWN)
+    for rate, share in ((1.0, 0), (20.0, 1)):
+        counts = replace(fed, y=(np.full(40, rate),))
+        run, data = planned(method, problem_of(Poisson()), counts)
+        part, block = run._part(2), data.block(0)
+        rows = IntegerRows.of(run.problem, run._part(0), block, 0)
+        w = np.append(np.zeros(run._size - 1), math.log(rate))
+        none = np.zeros(len(rows.y), bool)
+        over = integer_counts(run.problem, part.grid(0), run._caps, rows, none, w)
+        assert over.tolist() == [40 * share * part.steps]
 
 
 def test_no_loss_bends_more_than_it_says() -> None:
@@ -315,6 +340,9 @@ def test_settings_out_of_range_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=words):
             solve(problem, fed, algorithm=method)
+    counts = replace(fed, y=tuple(np.abs(y) for y in fed.y))
+    with pytest.raises(ValueError, match=r"Poisson is not Lipschitz, .* give clip="):
+        solve(problem_of(Poisson()), counts, algorithm=PrivateNewton(inference=True, bound=1.0))
     several = Problem(Multinomial(), Softmax(3), over_clients=Mean("size"), privacy=BUDGET)
     with pytest.raises(ValueError, match="predictor Linear"):
         solve(several, federation("class"), algorithm=PrivateNewton())

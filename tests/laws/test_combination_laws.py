@@ -304,6 +304,7 @@ FILES: dict[str, list[tuple[dict[str, Any], Values]]] = {
         ({"problem": {"loss": "hinge"}}, {"loss": qr.Hinge()}),
         ({"problem": {"loss": "squared"}}, {"loss": qr.Squared()}),
         ({"problem": {"loss": "quantile", "level": 0.4}}, {"loss": qr.Quantile(0.4)}),
+        ({"problem": {"loss": "poisson"}}, {"loss": qr.Poisson()}),
         ({"problem": {"loss": "multinomial"}}, {"loss": qr.Multinomial()}),
     ],
     "model": [

@@ -70,9 +70,8 @@ def test_methods_of_the_residual_refuse() -> None:
 
 def test_a_run_of_counts_is_verified_and_predicts_them(tmp_path: Path) -> None:
     head, *lines = small_run.table().splitlines()
-    data = "\n".join(
-        [head, *(f"{line.rpartition(',')[0]},{k % 4}" for k, line in enumerate(lines))]
-    )
+    cells = [line.rpartition(",")[0] for line in lines]
+    data = "\n".join([head, *(f"{line},{k % 4}" for k, line in enumerate(cells))])
     text = small_run.MIXED.replace('"logistic"', '"poisson"')
     run = small_run.small_run(tmp_path, draw=True, data=data + "\n", text=text)
     assert passed(verify_run(run.path))

@@ -46,8 +46,8 @@ def kernel_of(loss: Loss) -> Kernel:
     Raises
     ------
     TypeError
-        for losses without a ``rank_kernel``: ``Quantile`` (its two sides differ, so |residual| does
-        not order the losses) and ``Multinomial`` (several predictions a row)
+        for losses without a ``rank_kernel``: ``Quantile`` and ``Poisson`` (their two sides differ,
+        so |residual| does not order the losses) and ``Multinomial`` (several predictions a row)
     """
     kernel = getattr(loss, "rank_kernel", None)
     if kernel is None:

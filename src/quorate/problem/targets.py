@@ -54,7 +54,7 @@ def check_counts(ys: list[Array], clients: Sequence[ClientName], loss: str) -> N
         odd = np.flatnonzero(~((y >= 0) & (y < np.inf)))
         if odd.size:
             raise RowError(
-                str(client),
+                f"client {client!r}",
                 f"{loss} needs counts, numbers >= 0, and got others",
                 shown=f" such as {y[odd[:4]].tolist()}",
                 rows=odd[:4].tolist(),
