@@ -71,6 +71,7 @@ MORE = [  # classes that no example has
     Problem(qr.Huber(1.0)),
     qr.Spectral(np.arange(1.0, 7.0) / 21),  # of which the sum is one but for rounding
     Problem(qr.Quantile(0.3)),
+    Problem(qr.Poisson()),
     Problem(qr.SmoothHinge(), class_weight={False: 3, 1: 2.0, "1": 0.5}),
     Problem(qr.Squared(), privacy=qr.Budget(1.0, 1e-6, sizes={2: 30, "north": 10})),
     Problem(qr.Exponential(), over_clients=qr.Sum()),
