@@ -52,7 +52,9 @@ def test_a_private_model_may_live_in_a_ball_and_be_robust() -> None:
 
 def test_a_file_is_the_problem_and_method_that_it_states() -> None:
     text = TEXT.replace(
-        "[algorithm]", "[algorithm]\noptions = { clip = 2.0, rho = { c1 = 1.0, period = 10 } }"
+        "[algorithm]",
+        '[algorithm]\nname = "private_admm"\n'
+        "options = { clip = 2.0, rho = { c1 = 1.0, period = 10 } }",
     )
     config = parse_config(text, folder=Path("/there"))
     asked = config.solve_arguments()
@@ -237,12 +239,16 @@ BROKEN = {  # what is changed -> (line, key, words)
         "anybody could subtract",
     ),
     "unsafe": (
-        lambda t: t + 'options = { sensitivity = "local-unsafe", local_epsilon = 1.0 }',
+        lambda t: (
+            t
+            + 'name = "private_admm"\n'
+            + 'options = { sensitivity = "local-unsafe", local_epsilon = 1.0 }'
+        ),
         "algorithm.options.sensitivity:",
         "without a guarantee",
     ),
     "exact": (
-        lambda t: t + 'options = { update = "exact" }',
+        lambda t: t + 'name = "private_admm"\noptions = { update = "exact" }',
         "algorithm.options.update:",
         "no bounded sensitivity",
     ),
@@ -251,7 +257,11 @@ BROKEN = {  # what is changed -> (line, key, words)
         "algorithm.options.mechanism:",
         "l1 bound",
     ),
-    "rho": (lambda t: t + "options = { rho = { c3 = 1.0 } }", "algorithm.options.rho:", "c1, c2"),
+    "rho": (
+        lambda t: t + 'name = "private_admm"\noptions = { rho = { c3 = 1.0 } }',
+        "algorithm.options.rho:",
+        "c1, c2",
+    ),
     "bound": (
         lambda t: t.replace('"logistic"', '"squared"') + "options = { bound = 1.0 }",
         "algorithm.options.bound:",
@@ -442,8 +452,8 @@ def test_a_dry_run_reads_no_file_where_all_is_declared(tmp_path: Path) -> None:
     said = "\n".join(dry_run(config))
     multiplier = noise_for(Budget(3.0, 1e-5), 8)
     assert f"{multiplier:.4g} times the sensitivity" in said
-    for n, name in ((15, "East"), (14, "North")):  # clip 1, each client half of the mean
-        assert f"{name}: {n} rows, scale {multiplier * 1.0 * 0.5 / n:.4g}" in said
+    for n, name in ((15, "East"), (14, "North")):  # clip 2 / 3, each client half of the mean
+        assert f"{name}: {n} rows, scale {multiplier * 2 / 3 * 0.5 / n:.4g}" in said
     assert f"closed form {gaussian_epsilon([Release('gaussian', multiplier, 8)], 1e-5):.4g}" in said
     assert "rounds: 8" in said
     assert "2 features" in said

@@ -195,9 +195,7 @@ class Tables(Section):
                 text = "algorithm.options needs algorithm.name: 'auto' takes no options"
                 raise ValueError(Refusal(text, "algorithm", "options"))
             return None
-        sums = self.privacy is not None and self.privacy.view == "sum"
-        default = "private_sgd" if sums else "private_admm"
-        name = default if a.name == "auto" else a.name
+        name = "private_sgd" if a.name == "auto" else a.name
         return a.build(name, **(noise if name in names_with("algorithm", "private") else {}))
 
     def solve_arguments(

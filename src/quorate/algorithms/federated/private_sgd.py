@@ -52,6 +52,7 @@ from quorate.rounds import Conclude, Done, Outcome, Round, Stop, Sum, record
 # standard deviation of the way that noise alone takes a coefficient, for rows of length 1
 WAY = 0.9
 CLIP = 1 / 3  # default clip over the length of a row
+FORGET = 3.0  # the model's first part is worth exp(-3) at the end, where a regulariser shrinks it
 MODULE_CLIP = 1.0  # of a torch module, whose gradients no public number bounds
 # of the clip's logarithm, in a round in which all rows or none are to be shortened more
 RATE = 0.2
@@ -146,8 +147,8 @@ class PrivateSGD(PrivateMethod):
 
     Notes
     -----
-    A round sends D + 2 numbers down and D up per client. The steps suit an h that hardly bends,
-    such as ``L2(1e-4)``; a strong one shortens the model in every round by its prox.
+    A round sends D + 2 numbers down and D up per client. The default steps are shorter under a
+    strongly convex h, such as ``L2(0.1)``, whose prox shortens the model in every round.
 
     A ``TorchPredictor`` has a pass for every single row, so that no row's gradient depends on the
     rows beside it; it counts as 2 ``clip`` long in the rule of the steps, and is worth a search for
@@ -359,7 +360,7 @@ class PrivateSGD(PrivateMethod):
             row = 2 * (self.clip or MODULE_CLIP)
         else:
             row = row_length(self.bound, predictor.intercept, plan.features, self.mechanism)
-        return default_length(plan, row)
+        return default_length(plan, row, self._problem.regulariser.strong_convexity)
 
     # -- what is public ----------------------------------------------------------------------------
 
@@ -391,7 +392,7 @@ def row_length(bound: float | None, intercept: bool, features: int, mechanism: s
     return bound + intercept if mechanism == "laplace" else math.hypot(bound, intercept)
 
 
-def default_length(plan: Mechanism, row: float) -> float:
+def default_length(plan: Mechanism, row: float, bend: float = 0.0) -> float:
     """tau, the sum of the steps, for rows of this length:
 
         tau nu row = 0.9,     nu = sd of a coordinate of the noise of the mean of all T answers,
@@ -399,6 +400,11 @@ def default_length(plan: Mechanism, row: float) -> float:
     so that noise alone moves a coefficient by about 0.9 / row by the end, whatever T, the number of
     features and the budget are. Without noise T / row^2: first steps of twice that are stable for
     losses whose curvature is at most one.
+
+    It is at most 2 T^2 / row^2, so that at least the last step, 2 tau / T^2, is stable for a
+    logistic loss, and with a regulariser of strong convexity ``bend`` at most 3 / bend: longer
+    steps would forget in each round what the rounds before have told.
     """
-    nu = plan.deviation / math.sqrt(plan.rounds)
-    return WAY / (nu * row) if nu > 0 else plan.rounds / row**2
+    nu, T = plan.deviation / math.sqrt(plan.rounds), plan.rounds
+    tau = min(WAY / (nu * row), 2 * (T / row) ** 2) if nu > 0 else T / row**2
+    return min(tau, FORGET / bend) if bend > 0 else tau
