@@ -20,25 +20,31 @@ from quorate.engines.inprocess import InProcess
 from quorate.solution.solve import fit
 
 ROWS, TRUTH, BOUND = 3000, np.array([0.6, 0.0, 0.2]), math.sqrt(2)
+LOSSES = {  # with the declared bound on a residual
+    "logistic": (qr.Logistic(), None),
+    "linear": (qr.Squared(), 1.4),
+    "Poisson": (qr.Poisson(), 5.0),  # of counts whose expectations lie between 0.7 and 2.2
+}
 
 
 def drawn(kind: str, seed: int, n: int = ROWS) -> Federation:
     rng = np.random.default_rng([seed, n])
     X = rng.uniform(-1, 1, (n, 2))
     score = X @ TRUTH[:2] + TRUTH[2]
-    y = (
-        np.where(score + rng.logistic(size=n) > 0, 1, -1)
-        if kind == "logistic"
-        else score + 0.3 * rng.normal(size=n)
-    )
+    y = {
+        "logistic": lambda: np.where(score + rng.logistic(size=n) > 0, 1, -1),
+        "linear": lambda: score + 0.3 * rng.normal(size=n),
+        "Poisson": lambda: rng.poisson(np.exp(score)),
+    }[kind]()
     return Federation.from_arrays(X, y, np.arange(n) % 3)
 
 
 def posed(kind: str, clip: float | None = None) -> tuple[qr.Problem, qr.PrivateNewton]:
-    loss = qr.Logistic() if kind == "logistic" else qr.Squared()
+    loss, residual = LOSSES[kind]
     mean, budget = qr.Mean("size"), qr.Budget(2.0, 1e-6)
     problem = qr.Problem(loss, qr.Linear(intercept=True), over_clients=mean, privacy=budget)
-    clip = 1.4 * math.sqrt(3) if kind == "linear" and clip is None else clip
+    if clip is None and residual is not None:
+        clip = residual * math.sqrt(3)
     return problem, qr.PrivateNewton(
         max_rounds=5, bound=BOUND, clip=clip, inference=True, noise="simulation"
     )
@@ -51,13 +57,13 @@ def solved(kind: str, clip: float | None = None) -> qr.Solution:
 
 @pytest.fixture(scope="module")
 def some() -> dict[str, qr.Solution]:
-    return {kind: solved(kind) for kind in ("logistic", "linear")}
+    return {kind: solved(kind) for kind in LOSSES}
 
 
-@pytest.mark.parametrize("kind", ["logistic", "linear"])
+@pytest.mark.parametrize("kind", LOSSES)
 def test_they_hold_the_truth_as_often_as_they_say(kind: str, some: dict[str, qr.Solution]) -> None:
-    """In 60 runs on new rows with new noise; those of the linear model, most of whose variance is
-    noise, hold it far less often without the noise.
+    """In 60 runs on new rows with new noise; those of linear and Poisson models, most of whose
+    variance is noise, hold it far less often without the noise.
     """
     times, level = 60, 0.8
     problem, method = posed(kind)
@@ -70,10 +76,10 @@ def test_they_hold_the_truth_as_often_as_they_say(kind: str, some: dict[str, qr.
         held += (found.low <= TRUTH) & (found.high >= TRUTH)
         alone = z * found.error * np.sqrt(1 - found.noise)
         naive += np.abs(found.estimate - TRUTH) <= alone
-    # each of six counts lies within with a probability of 0.9999
+    # each of nine counts lies within with a probability of 0.9999
     low, high = binom.ppf(5e-5, times, level), binom.ppf(1 - 5e-5, times, level)
     assert ((low <= held) & (held <= high)).all(), held
-    if kind == "linear":
+    if kind != "logistic":
         assert naive.sum() < held.sum() - 20
 
 
@@ -82,7 +88,7 @@ def test_without_noise_in_the_matrix_they_are_the_sandwich(some: dict[str, qr.So
         moments = replace(s.moments, matrix_noise=0.0, square_noise=0.0)
         found = qr.private_intervals(replace(s, moments=moments), 0.9)
         inverse = np.linalg.inv(moments.matrix)
-        phi = 1.0 if kind == "logistic" else (moments.square - moments.spread) / (1 - 3 / 6000)
+        phi = (moments.square - moments.spread) / (1 - 3 / 6000) if kind == "linear" else 1.0
         noise = moments.gradient_noise**2 * inverse @ inverse
         V = phi * inverse / 6000 + noise
         np.testing.assert_allclose(found.error, np.sqrt(np.diag(V)), rtol=1e-9)
