@@ -88,8 +88,8 @@ def planned(algorithm: Any, problem: Problem, fed: Federation) -> tuple[Any, Fed
 def answer_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows' clipped gradients, all that may be noised, are the same whatever the rows are."""
 
-    def gradient(self, problem, mechanism, v):
-        return np.rint(1e6 * np.cos(np.arange(len(v)))).astype(int)
+    def counted(self, problem, mechanism, v):
+        return np.rint(1e6 * np.cos(np.arange(len(v)))).astype(int), 0
 
-    monkeypatch.setattr(noisy_gradient.IntegerRows, "gradient", gradient)
+    monkeypatch.setattr(noisy_gradient.IntegerRows, "counted", counted)
     monkeypatch.setattr(noisy_gradient.os, "urandom", lambda size: b"7" * size)

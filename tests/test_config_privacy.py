@@ -461,7 +461,7 @@ def test_a_dry_run_reads_no_file_where_all_is_declared(tmp_path: Path) -> None:
     told = [information((15, 14), multiplier, 1.0, 8, k) for k in (1, 2)]
     best = [f"{100 * best_accuracy(told[k - 1], k):.3g} % in {k}" for k in (1, 2)]
     assert f"tells two classes apart without error: {', '.join(best)};" in said
-    nu = multiplier * 0.5 * math.hypot(1 / 15, 1 / 14) / math.sqrt(8)
+    nu = multiplier * 2 / 3 * 0.5 * math.hypot(1 / 15, 1 / 14) / math.sqrt(8)
     assert f"noise of all rounds: {nu:.3g} in every entry" in said
 
 
