@@ -166,10 +166,11 @@ compare_with = ["erm"]
 [algorithm]
 max_rounds = 8
 """
+PRIVATE_ADMM = PRIVATE.replace("[algorithm]", '[algorithm]\nname = "private_admm"')
 
 
 def private_run(
-    folder: Path, draw: bool = False, data: str | None = None, text: str = PRIVATE
+    folder: Path, draw: bool = False, data: str | None = None, text: str = PRIVATE_ADMM
 ) -> Run:
     """A finished private run below ``folder``."""
     config, out = read_config(write_config(folder, text, data)), folder / "runs"

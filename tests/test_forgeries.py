@@ -34,7 +34,7 @@ IMPOSSIBLE = small_run.KEPT.replace(
     '[[constraint]]\nkind = "cost_limit"\ncosts = { age = 1.0 }\nlimit = -2.0\n'
     '[[constraint]]\nkind = "sign"\nsigns = { age = 1 }\n',
 )
-CURVED = small_run.PRIVATE.replace("[privacy]", "[privacy]\ncurve = [1.0, 1.5]")
+CURVED = small_run.PRIVATE_ADMM.replace("[privacy]", "[privacy]\ncurve = [1.0, 1.5]")
 KINDS = {
     "robust": small_run.CONFIG,
     "cut": small_run.CONFIG.replace("tol = 1e-6", "max_rounds = 3").replace(BASELINES, ""),
@@ -1236,7 +1236,7 @@ def test_other_line_ends_of_the_configuration_are_a_change(
 
 
 def test_a_run_that_hides_its_ledger_file_lists_it_as_not_checked(tmp_path: Path) -> None:
-    text = small_run.PRIVATE.replace("[privacy]", '[privacy]\nbook = "book.json"')
+    text = small_run.PRIVATE_ADMM.replace("[privacy]", '[privacy]\nbook = "book.json"')
     run = Forged(small_run.private_run(tmp_path, text=text).path)
 
     def state() -> tuple[bool | None, bool]:

@@ -30,9 +30,11 @@ from quorate.runs.splits import prepare
 from quorate.runs.verification import passed, verify_run
 from quorate.solution.public_part import HISTORY
 
-CURVED = small_run.PRIVATE.replace("[privacy]", "[privacy]\ncurve = [1.0, 1.5]")
-COUNTED = small_run.PRIVATE.replace("sizes = { East = 15, North = 14 }", 'adjacency = "replace"')
-PUBLIC = small_run.PRIVATE.replace("[privacy]", "[evaluation]\npublic = true\n[privacy]")
+CURVED = small_run.PRIVATE_ADMM.replace("[privacy]", "[privacy]\ncurve = [1.0, 1.5]")
+COUNTED = small_run.PRIVATE_ADMM.replace(
+    "sizes = { East = 15, North = 14 }", 'adjacency = "replace"'
+)
+PUBLIC = small_run.PRIVATE_ADMM.replace("[privacy]", "[evaluation]\npublic = true\n[privacy]")
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +107,7 @@ def changed(row: str | None) -> str:
         (CURVED, "North,3.5,-8.0,no", False),
         (COUNTED, "North,3.5,-8.0,no", True),
         (COUNTED, "North,-7.25,55.0,yes", False),
-        (small_run.PRIVATE, "North,,,yes", False),
+        (small_run.PRIVATE_ADMM, "North,,,yes", False),
     ],
 )
 def test_neighbours_with_the_same_answers_leave_the_same_bytes(
@@ -145,7 +147,7 @@ def test_nothing_exact_is_written_in_what_travels(finished: Path) -> None:
         assert number in (0.0, 1.0) or not re.search(shown, said)
     for part in data_digests(prepare(run.config)).values():
         assert not any(digest in text for digest in part.values())
-    assert {key for row in run.history for key in row} == {*HISTORY} - {"step"}
+    assert {key for row in run.history for key in row} == {*HISTORY} - {"step", "clip"}
     assert run.result["evaluation"] == {"measures": [], "pairs": [], "verdict": []}
     assert run.result["certificate"] is None
     assert run.result["data"] == {}
@@ -334,8 +336,8 @@ def weights(tmp_path: Path, name: str, text: str) -> np.ndarray:
 
 
 def test_the_seed_does_not_make_the_noise(tmp_path: Path) -> None:
-    assert not np.array_equal(*(weights(tmp_path, name, small_run.PRIVATE) for name in "ab"))
-    rehearsed = small_run.PRIVATE.replace("[privacy]", "[privacy]\nrehearsal = true")
+    assert not np.array_equal(*(weights(tmp_path, name, small_run.PRIVATE_ADMM) for name in "ab"))
+    rehearsed = small_run.PRIVATE_ADMM.replace("[privacy]", "[privacy]\nrehearsal = true")
     np.testing.assert_array_equal(*(weights(tmp_path, name, rehearsed) for name in "cd"))
 
 

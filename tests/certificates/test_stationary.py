@@ -331,7 +331,9 @@ def test_references_refuse_and_name_what_works(reference):
 
 
 def test_privacy_is_refused():
-    with pytest.raises(ValueError, match=r"PrivateADMM needs predictions that are affine"):
+    with pytest.raises(
+        ValueError, match=r"PrivateSGD needs the predictor Linear, Softmax or TorchPredictor"
+    ):
         qr.solve(replace(MEAN, privacy=qr.Budget(1.0, 1e-5)), FED)
 
 

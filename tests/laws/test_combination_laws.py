@@ -525,7 +525,7 @@ def test_what_a_refusal_names_is_accepted_beside_other_tables(tables):
 
 
 def test_a_refusal_stands_on_the_line_of_its_key():
-    with pytest.raises(ConfigError, match=r"line 3, clients\.risk: 'private_admm' needs"):
+    with pytest.raises(ConfigError, match=r"line 3, clients\.risk: 'private_sgd' needs"):
         parse_config(
             "privacy = { epsilon = 1.0, delta = 1e-5 }\n"
             "problem.loss = 'logistic'\nclients.risk = 'simplex'\n"

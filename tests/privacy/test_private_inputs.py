@@ -303,7 +303,8 @@ def test_bounds_by_coefficient_leave_the_intercept_free():
     np.testing.assert_allclose(s.w, at_optimum.w, atol=1e-4)
     assert at_optimum.w[2] > 1
     assert (s.copies[:, 0] <= 0.2).all()
-    private = solve(replace(problem, privacy=BUDGET), fed, max_rounds=5)
+    method = PrivateADMM(max_rounds=5)
+    private = solve(replace(problem, privacy=BUDGET), fed, algorithm=method)
     assert np.isfinite(private.w).all()
     assert ((private.copies[:, :2] >= [-0.1, 0.0]) & (private.copies[:, :1] <= 0.2)).all()
 
@@ -459,6 +460,6 @@ def test_an_affine_model_of_somebody_else_is_refused():
 
     it = case("logistic", "ordinary", 1)
     with pytest.raises(
-        ValueError, match=r"a model of PrivateADMM is Linear\(\) or Softmax\(\), got"
+        ValueError, match=r"a model of PrivateSGD is Linear\(\) or Softmax\(\), got"
     ):
         solve(replace(it.problem, predictor=Doubled()), it.fed, max_rounds=2)

@@ -23,12 +23,12 @@ from quorate.runs.verification import passed, verify_run
 
 SIZES = "sizes = { East = 15, North = 14 }"
 TEXT = (
-    small_run.PRIVATE.replace('title = "clinics"', 'title = "<b>T</b> & clinics"')
+    small_run.PRIVATE_ADMM.replace('title = "clinics"', 'title = "<b>T</b> & clinics"')
     .replace('"South"', '"Sud"')
     .replace(SIZES, "curve = [1.0, 1.5]")
     .replace("[privacy]", "[evaluation]\npublic = true\n[privacy]")
 )
-REHEARSED = small_run.PRIVATE.replace("[privacy]", "[privacy]\nrehearsal = true").replace(
+REHEARSED = small_run.PRIVATE_ADMM.replace("[privacy]", "[privacy]\nrehearsal = true").replace(
     '["erm"]', "[]"
 )
 
@@ -126,17 +126,17 @@ def test_a_rehearsal_guarantees_nothing(tmp_path: Path) -> None:
 
 KINDS = {  # of problems -> (the configuration, what the axis of its curve is)
     "numbers": (
-        small_run.PRIVATE.replace('"sick"\nclasses = ["no", "yes"]', '"dose"')
+        small_run.PRIVATE_ADMM.replace('"sick"\nclasses = ["no", "yes"]', '"dose"')
         .replace("dose = { mean = 0.0, scale = 1.5 }\n", "")
         .replace('"logistic"', '"squared"'),
         "mean absolute error",
     ),
     "nothing held out": (
-        small_run.PRIVATE.replace("test = 0.4", "test = 0.0").replace("shifted", "# shifted"),
+        small_run.PRIVATE_ADMM.replace("test = 0.4", "test = 0.0").replace("shifted", "# shifted"),
         "objective",
     ),
     "categories": (
-        small_run.PRIVATE.replace("age = {", "ward = { categories = ['a', 'b'] }\nage = {"),
+        small_run.PRIVATE_ADMM.replace("age = {", "ward = { categories = ['a', 'b'] }\nage = {"),
         "accuracy in %",
     ),
 }

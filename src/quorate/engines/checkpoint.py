@@ -243,7 +243,7 @@ def _timeless(description: str) -> str:
     """
     unmoved = re.sub(r"\bquorate\.(?:[a-z_]\w*\.)+", "", description)
     pathless = re.sub(r"\bbook=('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")", f"book={PATH}", unmoved)
-    viewless = re.sub(r", view='answers', missing=\d+\b", "", pathless)
+    viewless = re.sub(r"(, view='answers', missing=\d+)?, repeat='\w+'", "", pathless)
     return renamed(re.sub(r", [a-z_]\w*=None\b", "", viewless))
 
 

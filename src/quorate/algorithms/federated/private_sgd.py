@@ -101,7 +101,7 @@ class PrivateSGDState:
 
     w: Annotated[Array, Form("D")]
     round: Annotated[int, Form(rounds=0)]
-    clip: float  # C of the next round
+    clip: float | None = None  # C of the next round, where it moves
 
 
 @dataclass(frozen=True)
@@ -306,7 +306,7 @@ class PrivateSGD(PrivateMethod):
 
     def server_start(self, n_clients: int) -> tuple[PrivateSGDState, Round]:
         w = self._start(self._size)
-        return PrivateSGDState(w, 0, self._plan.clip), self.ask(w, 1)
+        return PrivateSGDState(w, 0, self._plan.clip if self.counts else None), self.ask(w, 1)
 
     def descend(
         self, state: PrivateSGDState, ids: Sequence[int], up: Blurred | Trimmed
@@ -320,7 +320,9 @@ class PrivateSGD(PrivateMethod):
             raise ArithmeticError(
                 "the model is not finite any more: rescale the features, or give a smaller length."
             )
-        clip = self._clip_after(state.clip, up) if isinstance(up, Trimmed) else state.clip
+        clip = None
+        if isinstance(up, Trimmed):
+            clip = self._clip_after(self._plan.clip if state.clip is None else state.clip, up)
         state = PrivateSGDState(w, t, clip)
         if t >= self.max_rounds:
             return state, Done(Outcome(Stop.MAX_ROUNDS, self._ended(t)))
@@ -333,7 +335,9 @@ class PrivateSGD(PrivateMethod):
         """
         share, first = (1 + float(up.short.sum())) / 2, self._plan.clip
         moved = RATE * (min(max(share, 0.0), 1.0) - (self.quantile or 0.0))
-        return min(max(clip * math.exp(-moved), first / FARTHEST), first * FARTHEST)
+        moved_to = min(max(clip * math.exp(-moved), first / FARTHEST), first * FARTHEST)
+        # coarser than the rounding of sums, whose order engines choose: noise follows from the clip
+        return float(np.float32(moved_to))
 
     def ask(self, w: Array, t: int, clip: float | None = None) -> Round:
         clip = self._plan.clip if clip is None else clip
