@@ -393,6 +393,14 @@ def test_a_run_for_whoever_sees_sums_states_both_views(tmp_path: Path, name: str
     assert "privacy" in reseal(path, lambda result: result["privacy"].pop("views"))
 
 
+def test_a_curve_for_whoever_sees_sums_is_verified(tmp_path: Path) -> None:
+    """The clients' records count unlike, and its noise is that of those which count most."""
+    text = small_run.PRIVATE.replace("[privacy]", '[privacy]\nview = "sum"\ncurve = [1.0]')
+    run = small_run.private_run(tmp_path, text=text.replace('compare_with = ["erm"]', ""))
+    assert len({tuple(each[0]) for each in run.result["privacy"]["releases"].values()}) == 2
+    assert passed(verify_run(run.path))
+
+
 def _verifies(tmp_path: Path, name: str, options: str) -> Run:
     text = small_run.PRIVATE.replace('compare_with = ["erm"]', "")
     text += f'name = "{name}"\noptions = {{ {options} }}\n'

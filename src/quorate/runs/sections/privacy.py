@@ -350,8 +350,8 @@ def _check_curve(config: Config, public: Public, stated: Row) -> Check:
     """Every run of a curve that is charged is among what was spent before the model."""
     privacy, missing = privacy_of(config), []
     for epsilon in () if privacy.rehearsal else privacy.curve:
-        release = of_point(config, public, epsilon)
-        for client in public.clients:
+        for place, client in enumerate(public.clients):
+            release = of_point(config, public, epsilon, place)
             spent = read_releases(stated["before"].get(client, ()))
             if not any(_alike(release, each) for each in spent):
                 missing.append(f"the run at epsilon {epsilon:g} of {client}")
@@ -359,10 +359,15 @@ def _check_curve(config: Config, public: Public, stated: Row) -> Check:
     return Check("privacy curve", not missing, text)
 
 
-def of_point(config: Config, public: Public, epsilon: float) -> Release:
-    """What a run of the curve releases: noise as for its epsilon alone."""
-    _, algorithm = stated_method(config, public)
-    return algorithm.alone(replace(budget_of(config), epsilon=epsilon, book=None))
+def of_point(config: Config, public: Public, epsilon: float, client: int | None = None) -> Release:
+    """What a run of the curve releases of a client, or of the one whose records count most: noise
+    as for its epsilon alone.
+    """
+    problem, algorithm = stated_method(config, public)
+    budget = replace(budget_of(config), epsilon=epsilon, book=None)
+    method = algorithm.planned(replace(problem, privacy=budget), public)
+    (release,) = method.releases(method.max_rounds, client)
+    return release
 
 
 def _alike(planned: Release, release: Release) -> bool:

@@ -209,8 +209,10 @@ def _trained(study: Study, k: int, epsilon: float, total: float, progress: Progr
 
 
 def point_of(epsilon: float, ledger: Ledger, w: Array) -> Record:
-    """What one point of the curve was run with, and its model."""
-    releases = next(iter(ledger.releases.values()))
+    """What one point of the curve was run with, and its model. Of clients whose records count for
+    less in a sum, the one whose records count most has the noise that is stated.
+    """
+    releases = min(ledger.releases.values(), key=lambda released: released[-1].noise)
     return {
         "epsilon": epsilon,
         "alone": total_epsilon(releases, ledger.budget.delta),
