@@ -27,7 +27,7 @@ from quorate.data.unit_rows import middles, unit_rows
 from quorate.privacy.accounting import noise_for
 from quorate.solution.solve import fit
 
-CLIENTS, DELTA, SLACK = 3, 1e-6, 0.006
+CLIENTS, DELTA, SLACK = 3, 1e-6, 0.003
 METHODS = {
     "PrivateNewton, 8 rounds": qr.PrivateNewton(bound=1.0, noise="simulation"),
     "PrivateNewton, 4 rounds": qr.PrivateNewton(max_rounds=4, bound=1.0, noise="simulation"),

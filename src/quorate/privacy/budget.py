@@ -158,6 +158,16 @@ class Budget:
             raise ValueError(
                 f"adjacency must be one of {', '.join(ADJACENCY)}, got {self.adjacency!r}."
             )
+        self._check_view()
+        if self.book is not None and (
+            not isinstance(self.book, str | os.PathLike) or not os.fspath(self.book)
+        ):
+            raise ValueError(f"book must be the path of a file, got {self.book!r}.")
+        if self.book is not None:  # once, whatever the working directory is later
+            object.__setattr__(self, "book", Path(os.path.abspath(self.book)))
+        _check_sizes(self.sizes)
+
+    def _check_view(self) -> None:
         if not isinstance(self.view, str) or self.view not in VIEWS:
             raise ValueError(
                 f"view must be one of {', '.join(VIEWS)}, got {self.view!r}: it says whether"
@@ -170,14 +180,10 @@ class Budget:
             )
         object.__setattr__(self, "missing", int(self.missing))
         if self.repeat not in ("warn", "error"):
-            raise ValueError(f'repeat must be "warn" or "error", got {self.repeat!r}.')
-        if self.book is not None and (
-            not isinstance(self.book, str | os.PathLike) or not os.fspath(self.book)
-        ):
-            raise ValueError(f"book must be the path of a file, got {self.book!r}.")
-        if self.book is not None:  # once, whatever the working directory is later
-            object.__setattr__(self, "book", Path(os.path.abspath(self.book)))
-        _check_sizes(self.sizes)
+            raise ValueError(
+                f'repeat must be "warn" or "error", got {self.repeat!r}: give "error" to have a'
+                " second run on the same rows refused."
+            )
 
     @property
     def spread(self) -> float:
