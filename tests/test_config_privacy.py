@@ -513,9 +513,11 @@ def test_the_plan_states_what_either_view_shows() -> None:
         planned("sum", 2)
 
 
-def test_bytes_are_those_of_a_run(tmp_path: Path) -> None:
-    config = read_config(small_run.write_config(tmp_path, TEXT))
-    found, run = plan(*with_public_numbers(config)), small_run.private_run(tmp_path)
+@pytest.mark.parametrize("text", [small_run.PRIVATE, small_run.PRIVATE_ADMM])
+def test_bytes_are_those_of_a_run(text: str, tmp_path: Path) -> None:
+    config = read_config(small_run.write_config(tmp_path, text))
+    found = plan(*with_public_numbers(config))
+    run = small_run.private_run(tmp_path, text=text)
     assert [(row["bytes_up"], row["bytes_down"]) for row in run.history] == [
         (2 * found.up, 2 * found.down)
     ] * 8
