@@ -3,6 +3,7 @@
 import functools
 import gc
 import os
+import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -36,7 +37,10 @@ FIRST = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The order below is that in which xdist hands out files."""
+    """The order below is that in which xdist hands out files; and interruptions are noticed, also
+    where a shell runs the tests in the background, whose processes ignore them.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False
 

@@ -147,7 +147,7 @@ def test_two_rounds_by_hand(kind, variant, regulariser, single):
 def drawn(run: Any, memory: Any, ask: Any, streams: Any, p: int) -> np.ndarray:
     """A client's simulated noise."""
     plan = run.plan
-    question = private_client.question(plan, memory, ask)
+    question = private_client.question(plan, memory, ask, ask.w.astype(memory.z.dtype))
     key = noisy_gradient._key(memory, question, streams, 0)
     return plan.unit[p] * discrete_noise(plan.kind, plan.noise, key, run._size)
 

@@ -345,7 +345,7 @@ def test_runs_of_other_settings_do_not_share_noise(noise):
 
 def key(run: Any, memory: Any, ask: Perturb) -> bytes:
     """The key of the noise with which a client answers."""
-    question = private_client.question(run.plan, memory, ask)
+    question = private_client.question(run.plan, memory, ask, ask.w.astype(memory.z.dtype))
     return noisy_gradient._key(memory, question, _stream, 0)
 
 

@@ -20,6 +20,7 @@ BLOCK = 8  # words of 64 bits that one call of the block function makes
 LANES = 32  # blocks made at once: loops over them become vector instructions of any width
 BATCH = BLOCK * LANES
 
+_HALF = np.uint64(32)
 _CONSTANTS = np.frombuffer(b"expand 32-byte k", "<u4").astype(np.uint32)
 
 
@@ -70,13 +71,27 @@ def _quarter(a, b, c, d):
 
 @njit(cache=True, nogil=True)
 def _rounds(x):
-    """Ten double rounds of every lane of the states x (16, LANES)."""
+    """Ten double rounds of every lane of the states x (16 LANES,), word by word.
+
+    One array of one axis, because a compiler that sees several looks at run time whether they
+    overlap, which takes as long as the rounds.
+    """
     for _ in range(10):
         for j in range(LANES):
-            a0, a1, a2, a3 = x[0, j], x[1, j], x[2, j], x[3, j]
-            b0, b1, b2, b3 = x[4, j], x[5, j], x[6, j], x[7, j]
-            c0, c1, c2, c3 = x[8, j], x[9, j], x[10, j], x[11, j]
-            d0, d1, d2, d3 = x[12, j], x[13, j], x[14, j], x[15, j]
+            a0, a1, a2, a3 = x[j], x[LANES + j], x[2 * LANES + j], x[3 * LANES + j]
+            b0, b1, b2, b3 = x[4 * LANES + j], x[5 * LANES + j], x[6 * LANES + j], x[7 * LANES + j]
+            c0, c1, c2, c3 = (
+                x[8 * LANES + j],
+                x[9 * LANES + j],
+                x[10 * LANES + j],
+                x[11 * LANES + j],
+            )
+            d0, d1, d2, d3 = (
+                x[12 * LANES + j],
+                x[13 * LANES + j],
+                x[14 * LANES + j],
+                x[15 * LANES + j],
+            )
             a0, b0, c0, d0 = _quarter(a0, b0, c0, d0)
             a1, b1, c1, d1 = _quarter(a1, b1, c1, d1)
             a2, b2, c2, d2 = _quarter(a2, b2, c2, d2)
@@ -85,10 +100,12 @@ def _rounds(x):
             a1, b2, c3, d0 = _quarter(a1, b2, c3, d0)
             a2, b3, c0, d1 = _quarter(a2, b3, c0, d1)
             a3, b0, c1, d2 = _quarter(a3, b0, c1, d2)
-            x[0, j], x[1, j], x[2, j], x[3, j] = a0, a1, a2, a3
-            x[4, j], x[5, j], x[6, j], x[7, j] = b0, b1, b2, b3
-            x[8, j], x[9, j], x[10, j], x[11, j] = c0, c1, c2, c3
-            x[12, j], x[13, j], x[14, j], x[15, j] = d0, d1, d2, d3
+            x[j], x[LANES + j], x[2 * LANES + j], x[3 * LANES + j] = a0, a1, a2, a3
+            x[4 * LANES + j], x[5 * LANES + j], x[6 * LANES + j], x[7 * LANES + j] = b0, b1, b2, b3
+            x[8 * LANES + j], x[9 * LANES + j] = c0, c1
+            x[10 * LANES + j], x[11 * LANES + j] = c2, c3
+            x[12 * LANES + j], x[13 * LANES + j] = d0, d1
+            x[14 * LANES + j], x[15 * LANES + j] = d2, d3
 
 
 @njit(cache=True, nogil=True)
@@ -97,33 +114,47 @@ def fill(key, stream, block, out):
 
     ``key`` (8,) is what ``key_words`` returns; ``stream`` and ``block`` are uint64.
     """
-    half = np.uint64(32)
-    start = np.empty(16, np.uint32)
+    _fill(key, stream, block, out, np.empty(16 * LANES, np.uint32), np.zeros(16, np.uint32))
+
+
+@njit(cache=True, nogil=True)
+def _fill(key, stream, block, out, x, start):
+    """The same beside space for the states and for the first state."""
+    lanes = len(x) // 16  # LANES, which compilers must not know: they turn the loops inside out
     for i in range(4):
         start[i] = _CONSTANTS[i]
     for i in range(8):
         start[4 + i] = key[i]
-    start[14], start[15] = np.uint32(stream), np.uint32(stream >> half)
-    x, counter = np.empty((16, LANES), np.uint32), np.empty(LANES, np.uint64)
+    start[14], start[15] = np.uint32(stream), np.uint32(stream >> _HALF)
     for at in range(0, len(out), BATCH):
-        part = out[at : at + BATCH]
+        first = block + np.uint64(at // BLOCK)
         for i in range(16):
-            word, row = start[i], x[i]
-            for j in range(LANES):
-                row[j] = word
-        for j in range(LANES):
-            counter[j] = block + np.uint64(at // BLOCK + j)
-            x[12, j], x[13, j] = np.uint32(counter[j]), np.uint32(counter[j] >> half)
+            word = start[i]
+            for j in range(lanes):
+                x[i * LANES + j] = word
+        _count(x, first)
         _rounds(x)
-        for i in range(8):
-            if i != 6:
-                low, high = start[2 * i], start[2 * i + 1]
-                for j in range(LANES):
-                    high_word = np.uint64(np.uint32(x[2 * i + 1, j] + high))
-                    part[BLOCK * j + i] = np.uint64(np.uint32(x[2 * i, j] + low)) | (
-                        high_word << half
-                    )
+        for i in range(16):
+            word = start[i]
+            for j in range(lanes):
+                x[i * LANES + j] += word
+        _count(x, first)
+        _turn(x, out[at : at + BATCH])
+
+
+@njit(cache=True, nogil=True)
+def _count(x, first):
+    """Add to every lane of the states its block's number, ``first`` in lane 0."""
+    for j in range(LANES):
+        counter = first + np.uint64(j)
+        x[12 * LANES + j] += np.uint32(counter)
+        x[13 * LANES + j] += np.uint32(counter >> _HALF)
+
+
+@njit(cache=True, nogil=True)
+def _turn(x, out):
+    """Write the states x into out (BATCH,), block after block."""
+    for i in range(BLOCK):
         for j in range(LANES):
-            high_word = np.uint64(np.uint32(x[13, j] + np.uint32(counter[j] >> half)))
-            low_word = np.uint64(np.uint32(x[12, j] + np.uint32(counter[j])))
-            part[BLOCK * j + 6] = low_word | (high_word << half)
+            high = np.uint64(x[(2 * i + 1) * LANES + j]) << _HALF
+            out[BLOCK * j + i] = np.uint64(x[2 * i * LANES + j]) | high

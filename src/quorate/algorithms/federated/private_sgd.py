@@ -278,7 +278,7 @@ class PrivateSGD(PrivateMethod):
         check_question(mechanism, memory, 1.0, well_formed and bool(np.isfinite(ask.w).all()))
         w = ask.w.astype(precision(data))
         models = np.broadcast_to(w, (n, len(w)))
-        question = Question.of(mechanism, memory, models, ask.w, (ask.round,))
+        question = Question.of(mechanism, memory, models, w, (ask.round,))
         noisy = noisy_gradients(problem, mechanism, memory, question, data, rng)
         sums = np.zeros((min(n, GROUPS), len(w) + self.counts))
 

@@ -75,10 +75,10 @@ def start(mechanism: Mechanism, w: Array, data: Block) -> PrivateMemory:
     return PrivateMemory(*new_keys(mechanism, n), z, np.zeros_like(z))
 
 
-def question(mechanism: Mechanism, memory: PrivateMemory, ask: Perturb) -> Question:
-    """What a request asks of the gradients and of their noise."""
+def question(mechanism: Mechanism, memory: PrivateMemory, ask: Perturb, w: Array) -> Question:
+    """What a request asks of the gradients and of their noise; ``w`` in the clients' precision."""
     numbers = ask.round, ask.rho, ask.reach
-    return Question.of(mechanism, memory, memory.z, ask.w, numbers, ask.scale)
+    return Question.of(mechanism, memory, memory.z, w, numbers, ask.scale)
 
 
 def perturb(
@@ -94,7 +94,7 @@ def perturb(
     finite = bool(np.isfinite(ask.w).all() and 0 < ask.rho < np.inf and ask.reach > 0)
     check_question(mechanism, memory, ask.scale, finite)
     n, w = len(data.names), ask.w.astype(memory.z.dtype)
-    asked = question(mechanism, memory, ask)
+    asked = question(mechanism, memory, ask, w)
     noisy = noisy_gradients(problem, mechanism, memory, asked, data, rng)
     region = near, ask.reach, *_box(problem, w)
     z, old = writable(memory.z), writable(memory.dual)

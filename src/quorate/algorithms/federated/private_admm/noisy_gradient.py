@@ -73,10 +73,12 @@ class Question:
         numbers: tuple[float, ...],
         scale: float = 1.0,
     ) -> Question:
-        """The question with the model that the clients were ``told`` (D,) and public numbers."""
+        """The question with the model that the clients were ``told`` (D,), in the precision in
+        which they use it, and public numbers.
+        """
         words = _about(mechanism, (*numbers, scale))
-        if memory.secret.size:
-            words += np.ascontiguousarray(told).tobytes()
+        if memory.secret.size:  # SHA-256, for which processors have instructions
+            words += hashlib.sha256(np.ascontiguousarray(told)).digest()
         latest = hashlib.blake2b(words, digest_size=32).digest()
         each = [hashlib.blake2b(past.tobytes() + latest, digest_size=32) for past in memory.asked]
         asked = [np.frombuffer(digest.digest(), np.uint8) for digest in each]
