@@ -580,6 +580,35 @@ def test_the_centre_is_charged(tmp_path):
     assert len(_runs(book)) == 4
 
 
+def test_whoever_sees_sums_alone_needs_less_noise():
+    X, _, ranges, rule = shifted()
+    settings = {"ranges": ranges, "rounds": 5, "delta": 1e-5, "epsilon": 2.0, "random_state": 0}
+    answers, sums = (
+        qr.PrivateClassifier(**settings, view=view, missing=1).fit(X, rule > 0.3, groups=GROUPS_3)
+        for view in ("answers", "sum")
+    )
+    for model in (answers, sums):
+        ledger = model.privacy_
+        assert 1.99 < ledger.epsilon <= 2
+        assert ledger.budget.view == model.view
+    # the centre's answer and the rounds' are of one view; two of three clients' noise is enough
+    ratio = sums.history_[0]["noise"] / answers.history_[0]["noise"]
+    assert ratio == pytest.approx(1 / math.sqrt(2), rel=1e-3)
+    assert answers.privacy_.epsilon_of("sum") < 2
+    assert sums.privacy_.epsilon_of("answers") is None  # that of the centre's answer is not kept
+    with pytest.raises(ValueError, match='view "sum"'):
+        qr.PrivateClassifier(view="sum", rho=1.0).fit(X, rule > 0.3, groups=GROUPS_3)
+
+
+def test_a_sample_of_rows_in_every_round():
+    X, _, ranges, rule = shifted()
+    model = qr.PrivateClassifier(4.0, 1e-5, ranges=ranges, rounds=30, sampling=0.3, random_state=0)
+    model.fit(X, rule > 0.3, groups=GROUPS_3)
+    assert {r.sampling for r in model.privacy_.releases["x"]} == {0.3}
+    assert 3.9 < model.privacy_.epsilon <= 4
+    assert model.score(X, rule > 0.3) > 0.8
+
+
 def test_rows_that_cannot_be_centred_are_scaled_alone():
     X, z, _, rule = shifted()
     y = rule > 0.3
@@ -601,8 +630,9 @@ def test_rows_that_cannot_be_centred_are_scaled_alone():
 def test_ranges_take_gradient_descent_and_its_settings_alone():
     rows, y = np.eye(3).repeat(20, 0), np.tile([0, 1], 30)
     for more in ({"rho": 1.0}, {"average": True}):
-        with pytest.raises(ValueError, match="with ranges the method is PrivateSGD"):
-            qr.PrivateClassifier(ranges=(0, 1), **more).fit(rows, y, groups=y)
+        for chosen in ({"ranges": (0, 1)}, {"sampling": 0.5}):
+            with pytest.raises(ValueError, match="with ranges or sampling the method is"):
+                qr.PrivateClassifier(**chosen, **more).fit(rows, y, groups=y)
     with pytest.raises(ValueError, match="ranges must be a pair"):
         qr.PrivateClassifier(ranges=(1, 0)).fit(rows, y, groups=y)
 

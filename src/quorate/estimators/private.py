@@ -105,6 +105,9 @@ class PrivateClassifier(Classifier):
         regularised as all coefficients
     rho, average : penalty, and the mean of all models instead of the last: of `PrivateADMM`, which
         is the method where either is given; not with ``ranges``
+    view, missing : "answers": the total holds for whoever sees every client's answers; "sum": for
+        whoever sees the clients' sums and the model alone, with less noise, see `Budget`
+    sampling : the probability with which a row takes part in a round, of `PrivateSGD`; None: all do
     random_state : seed of simulated noise; with secure noise it plays no part
 
     Attributes
@@ -190,6 +193,9 @@ class PrivateClassifier(Classifier):
         fit_intercept: bool = True,
         rho: float | Callable[[int], float] | None = None,
         average: bool = False,
+        view: str = "answers",
+        missing: int = 1,
+        sampling: float | None = None,
         random_state: Seed = None,
     ) -> None:
         self.epsilon = epsilon
@@ -211,6 +217,9 @@ class PrivateClassifier(Classifier):
         self.fit_intercept = fit_intercept
         self.rho = rho
         self.average = average
+        self.view = view
+        self.missing = missing
+        self.sampling = sampling
         self.random_state = random_state
 
     def fit(self, X: Features, y: ArrayLike, *, groups: Groups | None = None) -> Self:
@@ -242,10 +251,11 @@ class PrivateClassifier(Classifier):
         sizes = _plain(self.sizes)
         if isinstance(sizes, Mapping):
             sizes = {name: _plain(n) for name, n in sizes.items()}
-        return Budget(_plain(self.epsilon), _plain(self.delta), self.adjacency, sizes, self.book)
+        total, view = (_plain(self.epsilon), _plain(self.delta)), (self.view, _plain(self.missing))
+        return Budget(*total, self.adjacency, sizes, self.book, *view)
 
-    def _algorithm(self, budget: Budget) -> PrivateMethod:
-        rounds, spend, noise = _plain(self.rounds), _plain(self.spend), self.noise
+    def _check(self, budget: Budget) -> None:
+        rounds, spend = _plain(self.rounds), _plain(self.spend)
         if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 1:
             raise ValueError(
                 f"rounds must be a whole number >= 1, got {self.rounds!r}: the budget is spread"
@@ -266,10 +276,14 @@ class PrivateClassifier(Classifier):
         for name, value in (("average", self.average), ("fit_intercept", self.fit_intercept)):
             if not isinstance(value, bool | np.bool_):
                 raise ValueError(f"{name} must be True or False, got {value!r}.")
+
+    def _algorithm(self, budget: Budget) -> PrivateMethod:
+        self._check(budget)
+        spend, noise = _plain(self.spend), self.noise
         if noise is None:
             noise = "secure" if self.random_state is None else "simulation"
         common: dict[str, Any] = {
-            "max_rounds": rounds,
+            "max_rounds": _plain(self.rounds),
             "mechanism": self.mechanism,
             "clip": _plain(self.clip),
             "bound": self._bound,
@@ -277,12 +291,12 @@ class PrivateClassifier(Classifier):
             "share": None if spend is None else replace(budget, epsilon=spend, book=None),
         }
         if self.rho is None and not self.average:
-            return _SharedSGD(**common)
-        if self.ranges is None:
+            return _SharedSGD(sampling=_plain(self.sampling), **common)
+        if self.ranges is None and self.sampling is None:
             return _SharedADMM(rho=_plain(self.rho), average=bool(self.average), **common)
         raise ValueError(
-            "rho and average are settings of PrivateADMM, and with ranges the method is PrivateSGD:"
-            " leave them out, or leave ranges out."
+            "rho and average are settings of PrivateADMM, and with ranges or sampling the method is"
+            " PrivateSGD: leave them out, or leave ranges and sampling out."
         )
 
     @property

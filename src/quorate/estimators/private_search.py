@@ -65,6 +65,9 @@ FIXED = (
     "mechanism",
     "classes",
     "positive",
+    "view",
+    "missing",
+    "sampling",
     "random_state",
 )
 AT_ONCE = 4096  # rows scored at once
@@ -214,6 +217,12 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             raise ValueError(
                 'estimator must be a PrivateClassifier with mechanism="gaussian", got'
                 f" {estimator!r}: of others it is not proved what the best of several costs."
+            )
+        if estimator.view != "answers" or estimator.sampling is not None:
+            raise ValueError(
+                'estimator must have view="answers" and no sampling, got'
+                f" view={estimator.view!r}, sampling={estimator.sampling!r}: a candidate's cost is"
+                " proved for answers of all rows. Leave both out."
             )
         if not is_number(self.mean_candidates):
             raise ValueError(f"mean_candidates must be a number, got {self.mean_candidates!r}.")
