@@ -386,7 +386,7 @@ def renyi_epsilon(releases: Iterable[Release], delta: float) -> float:
     It uses more than the purity of Laplace noise, so it may lie below the total that counts: the
     divergence of one entry is convex in its shift and 0 at 0, so of all shifts of one l1 norm a
     shift of a single entry is the worst. It is that of the continuous Laplace; the discrete one has
-    less than 1e-14 more a release (docs/private.md, "Computer arithmetic").
+    less than 1e-14 more a release (docs/private-proofs.md, "Computer arithmetic").
     """
     from dp_accounting import dp_event
     from dp_accounting.rdp import RdpAccountant

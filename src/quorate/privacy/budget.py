@@ -81,8 +81,8 @@ class Budget:
     identified by their names.
 
     The guarantee holds for the numbers that a computer sends: gradients and noise are integers
-    (docs/private.md, "Computer arithmetic"). It does not cover choices made outside the runs after
-    a look at the data (of rows, of scaling, of epsilon).
+    (docs/private-proofs.md, "Computer arithmetic"). It does not cover choices made outside the runs
+    after a look at the data (of rows, of scaling, of epsilon).
 
     Parameters
     ----------

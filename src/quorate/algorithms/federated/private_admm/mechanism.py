@@ -2,7 +2,7 @@
 
 A row's gradient, shortened to norm ``clip``, is rounded to an integer matrix of norm <= ``steps``,
 so that one grid step is clip / steps. Sums of integers are exact, and so is noise over the
-integers: nothing of an answer depends on the rows below the grid (docs/private.md, "Computer
+integers: nothing of an answer depends on the rows below the grid (docs/private-proofs.md, "Computer
 arithmetic").
 """
 
