@@ -1,4 +1,4 @@
-"""The proofs of "Computer arithmetic" in docs/private-proofs.md, against brute force on whole numbers.
+"""The proofs of "Computer arithmetic" in docs/private-proofs.md, by brute force on integers.
 
 The discrete distributions are written out and convolved, so that the totals of compositions and of
 vectors are exact to the rounding of doubles; the lemma is evaluated with 60 digits.
