@@ -22,7 +22,6 @@ from quorate.algorithms.federated.private_admm import noisy_gradient
 from quorate.algorithms.federated.private_admm.integer_gradient import IntegerRows
 from quorate.algorithms.federated.private_admm.noisy_gradient import Question
 from quorate.algorithms.federated.private_newton.private_newton import (
-    Bend,
     PrivateNewton,
     raised,
     shares,
@@ -34,7 +33,7 @@ from quorate.algorithms.federated.private_newton.second_moments import (
     shortened_rows,
     unpacked,
 )
-from quorate.algorithms.federated.private_sgd import PrivateSGD
+from quorate.algorithms.federated.private_sgd import Blur, PrivateSGD
 from quorate.data.federation import Federation
 from quorate.privacy.accounting import Release, noise_for
 from quorate.privacy.budget import Budget, BudgetSpentError
@@ -78,7 +77,7 @@ def test_a_round_by_hand() -> None:
     P, D = data.n_clients, run._size
     state, ask = run.server_start(P)
     w = np.full(D, 0.3)
-    ask = Bend(w, 1, ask.message.step)
+    ask = Blur(w, 1, ask.message.step)
     parts = [run._part(k) for k in range(2)]
     gradient, matrix, ups = np.zeros(D), np.zeros((D, D)), []
     for p in range(P):
@@ -306,14 +305,14 @@ def test_a_client_refuses_what_is_not_paid_for() -> None:
     block = data.block(0)
     memory, w = run.client_start(block), np.zeros(run._size)
     with pytest.raises(ValueError, match="not of finite numbers > 0: nothing was released"):
-        run.bend(memory, Bend(w + np.nan, 1, 1.0), block, stream)
-    first, up = run.bend(memory, Bend(w, 1, 1.0), block, stream)
-    _, again = run.bend(memory, Bend(w, 1, 1.0), block, stream)
+        run.bend(memory, Blur(w + np.nan, 1, 1.0), block, stream)
+    first, up = run.bend(memory, Blur(w, 1, 1.0), block, stream)
+    _, again = run.bend(memory, Blur(w, 1, 1.0), block, stream)
     np.testing.assert_array_equal(up.matrix, again.matrix)  # a round may be repeated
-    _, other = run.bend(memory, Bend(w + 1e-9, 1, 1.0), block, stream)
+    _, other = run.bend(memory, Blur(w + 1e-9, 1, 1.0), block, stream)
     assert np.abs(up.matrix - other.matrix).min() > 0  # with fresh noise for another question
     with pytest.raises(BudgetSpentError, match="pays for 1 answers"):
-        run.bend(first, Bend(w, 2, 1.0), block, stream)
+        run.bend(first, Blur(w, 2, 1.0), block, stream)
 
 
 def test_settings_out_of_range_are_refused() -> None:

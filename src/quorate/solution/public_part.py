@@ -15,7 +15,6 @@ from quorate.solution.outcome import budget_used
 HISTORY = ("round", "rho", "step", "clip", "gap", "noise", "bytes_up", "bytes_down")
 # of private rounds, and their directions
 MESSAGES = {
-    "Bend": "down",
     "Bent": "up",
     "Perturb": "down",
     "Perturbed": "up",

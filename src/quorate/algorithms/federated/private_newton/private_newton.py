@@ -47,7 +47,7 @@ from quorate.algorithms.federated.private_newton.second_moments import (
     shortened_rows,
     unpacked,
 )
-from quorate.algorithms.federated.private_sgd import row_length
+from quorate.algorithms.federated.private_sgd import Blur, row_length
 from quorate.algorithms.method import Answer, Concluded, free_prox
 from quorate.algorithms.requirements import (
     LINEAR,
@@ -78,17 +78,8 @@ INFERRED = (Logistic, Poisson, Squared)  # losses that are likelihoods
 
 
 @record
-class Bend:
-    """The server's w^t: answer with the gradient and the curvature there, and noise."""
-
-    w: Annotated[Array, Form("D")]
-    round: Annotated[int, Form(rounds=1)]  # t, from 1
-    step: float  # s_t
-
-
-@record
 class Bent:
-    """The client's answer."""
+    """The client's answer to ``Blur``, with the curvature at its model."""
 
     gradient: Sum  # (1, D) g_p + xi_p
     matrix: Sum  # (1, D (D + 1) / 2) the upper triangle, off the diagonal times the root of two
@@ -299,13 +290,13 @@ class PrivateNewton(PrivateMethod):
 
     @property
     def on_client(self) -> dict:
-        return {Bend: self.bend, Conclude: lambda memory, ask, data, rng: (memory, Concluded())}
+        return {Blur: self.bend, Conclude: lambda memory, ask, data, rng: (memory, Concluded())}
 
     def client_start(self, data: Block) -> NoiseKeys:
         return NoiseKeys(*new_keys(self._plan, len(data.names)))
 
     def bend(
-        self, memory: NoiseKeys, ask: Bend, data: Block, rng: Streams
+        self, memory: NoiseKeys, ask: Blur, data: Block, rng: Streams
     ) -> tuple[NoiseKeys, Bent]:
         """Carry out a round at the clients of a block."""
         problem, plan, n = self._problem, self._plan, len(data.names)
@@ -380,7 +371,7 @@ class PrivateNewton(PrivateMethod):
         return state, self.ask(w, t + 1)
 
     def ask(self, w: Array, t: int) -> Round:
-        return Round(Bend(w, t, self._step(t)))
+        return Round(Blur(w, t, self._step(t)))
 
     def _minimum(self, gradient: Array, bend: Array, w: Array) -> Array:
         if isinstance(self._problem.regulariser, Zero):
@@ -404,7 +395,7 @@ class PrivateNewton(PrivateMethod):
         counted = (1 + (self._caps.square is not None)) * self.inference
         return Bent(*(np.zeros((1, size)) for size in (dimension, entries(dimension), counted)))
 
-    def public_row(self, message: Bend) -> dict[str, float]:
+    def public_row(self, message: Blur) -> dict[str, float]:
         plan = self._part(0)
         scale = plan.multiplier * float(np.mean(plan.sensitivity))
         return {"step": message.step, "noise": scale * MEAN_SIZE["gaussian"]}
