@@ -41,6 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
     where a shell runs the tests in the background, whose processes ignore them.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as ``nohup`` has it
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False
 
