@@ -77,6 +77,32 @@ def test_private_problems_take_gradient_descent_with_the_length_that_a_schema_de
         assert default_algorithm(*private.at(made)).bound == (1.0 if unit else None)
 
 
+def test_few_features_of_many_unit_rows_take_newton_steps():
+    """By the number of rows, features, clients and the budget, never by the rows themselves."""
+    schema = declared_schema(["a", "b", "c"], {}, "y", ["fine", "ill"], unit=True)
+
+    def chosen(rows: int, clients: int, epsilon: float, view: str = "answers", **parts):
+        X = np.zeros((rows * clients, 3))
+        y = np.resize([-1, 1], len(X))
+        made = qr.Federation.from_arrays(X, y, np.repeat([*map(str, range(clients))], rows))
+        made = replace(made, schema=schema, feature_names=("a", "b", "c"))
+        problem = qr.Problem(
+            parts.get("loss", qr.Logistic()),
+            parts.get("predictor", qr.Linear(True)),
+            over_clients=qr.Mean("size"),
+            privacy=qr.Budget(epsilon, 1e-5, view=view),
+        )
+        return type(default_algorithm(*problem.at(made)))
+
+    assert chosen(1000, 2, 1.0) is qr.PrivateNewton
+    assert chosen(1000, 2, 1.0, view="sum") is qr.PrivateSGD
+    assert chosen(40, 2, 1.0) is qr.PrivateSGD  # fewer rows
+    assert chosen(40, 2, 20.0) is qr.PrivateNewton  # a larger total
+    assert chosen(1, 2000, 1.0) is qr.PrivateSGD  # the same rows at more clients, who all add noise
+    several = {"loss": qr.Multinomial(), "predictor": qr.Softmax(2)}
+    assert chosen(1000, 2, 1.0, **several) is qr.PrivateSGD
+
+
 def test_a_solve_on_the_clock_has_all_that_a_solve_has(fed):
     clock = qr.VirtualClock(stragglers={"east": 10.0}, wait=qr.First(2))
     solution = qr.solve(LOGISTIC, fed, engine=clock, seed=3)

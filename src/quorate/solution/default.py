@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from quorate.algorithms.comparators.multiplier_method import MultiplierMethod
 from quorate.algorithms.federated.async_dro.async_dro import AsyncDRO
 from quorate.algorithms.federated.bundle import Bundle
 from quorate.algorithms.federated.interior_point.interior_point import InteriorPoint
+from quorate.algorithms.federated.private_admm.settings import row_weights
+from quorate.algorithms.federated.private_newton.private_newton import PrivateNewton, matrix_error
 from quorate.algorithms.federated.private_sgd import PrivateSGD
 from quorate.algorithms.federated.proximal_al.proximal_al import ProximalAL
 from quorate.algorithms.method import Method
@@ -18,11 +20,13 @@ from quorate.algorithms.pooled.rank.rank_admm import RankADMM
 from quorate.algorithms.requirements import Setting
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine
+from quorate.privacy.accounting import noise_for
 from quorate.problem.metadata import Metadata
 from quorate.problem.problem import Problem
 from quorate.problem.requirements import only_constrained
 from quorate.solution.configure import setting_of
 
+READABLE = 0.5  # the error of a matrix, `matrix_error`, up to which Newton steps are the default
 SMALL = 500  # coefficients up to which second-order steps are the default
 
 
@@ -37,16 +41,22 @@ def default_algorithm(
         where no algorithm of quorate takes the problem
     """
     setting, D = setting_of(fed, engine), problem.predictor.dimension(fed.n_features)
-    schema = getattr(fed, "schema", None)
-    return choose(problem, setting, D, schema is not None and schema.unit)
+    if problem.privacy is not None:
+        return choose(problem, setting, methods=private_methods(problem, fed, setting, D))
+    return choose(problem, setting, D)
 
 
 def choose(
-    problem: Problem, setting: Setting, dimension: int = 1, unit_rows: bool = False
+    problem: Problem,
+    setting: Setting,
+    dimension: int = 1,
+    methods: Iterable[Method] | None = None,
 ) -> Method:
-    """The same for a problem of D = ``dimension`` coefficients in a setting."""
+    """The same for a problem of D = ``dimension`` coefficients in a setting, among ``methods`` if
+    they are given.
+    """
     first = None
-    for algorithm in preferred(problem, setting, dimension, unit_rows):
+    for algorithm in methods or preferred(problem, setting, dimension):
         first = first or algorithm
         name = type(algorithm).__name__
         if algorithm.requirements.refusal(name, problem, setting) is None:
@@ -58,19 +68,16 @@ def choose(
     raise AssertionError("an algorithm that takes the problem was passed over")
 
 
-def preferred(
-    problem: Problem, setting: Setting, dimension: int, unit_rows: bool = False
-) -> Iterator[Method]:
+def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Method]:
     """The algorithms that prove most, or come to the end soonest, on problems of a kind.
 
-    ``PrivateSGD`` keeps a privacy budget, and knows the rows' length where the schema of the
-    features makes it 1. With constraints it is ``InteriorPoint`` up to 500
+    ``PrivateSGD`` keeps a privacy budget. With constraints it is ``InteriorPoint`` up to 500
     coefficients and ``ProximalAL`` beyond. ``RankADMM`` is for the rows of one client. ``AsyncDRO``
     comes first where nothing can be proved, or answers come at different times; ``Bundle`` proves a
     gap for convex problems, and ``MultiplierMethod`` takes smooth ones with any convex regulariser.
     """
     if problem.privacy is not None:
-        yield PrivateSGD(bound=1.0 if unit_rows else None)
+        yield PrivateSGD()
         return
     if only_constrained(problem):
         methods: list[Method] = [InteriorPoint(), ProximalAL()]
@@ -81,6 +88,25 @@ def preferred(
     if setting.asynchronous or not problem.convex:
         yield AsyncDRO()
     yield from (Bundle(), MultiplierMethod(), AsyncDRO())
+
+
+def private_methods(
+    problem: Problem, fed: Federation | Metadata, setting: Setting, dimension: int
+) -> Iterator[Method]:
+    """The methods for a problem with a budget, from public numbers alone (docs/private.md,
+    "Gradient descent").
+
+    Where the schema makes rows of length 1, ``PrivateSGD`` knows it. Where noise also leaves the
+    matrix of curvature readable, eight rounds of ``PrivateNewton`` are as accurate as its hundred.
+    """
+    budget, schema, newton = problem.privacy, getattr(fed, "schema", None), PrivateNewton(bound=1.0)
+    unit_rows = schema is not None and schema.unit
+    takes = newton.requirements.refusal("PrivateNewton", problem, setting) is None
+    if takes and unit_rows and budget is not None and budget.view == "answers":
+        weight = float(np.linalg.norm(row_weights(problem, fed)))
+        if matrix_error(noise_for(budget, 1) * budget.spread * weight, dimension) <= READABLE:
+            yield newton
+    yield PrivateSGD(bound=1.0 if unit_rows else None)
 
 
 def _is_identity(problem: Problem) -> bool:

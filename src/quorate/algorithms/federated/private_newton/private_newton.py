@@ -454,16 +454,21 @@ def raised(matrix: Array, least: float) -> Array:
 def shares(plan: Mechanism, dimension: int) -> tuple[float, float]:
     """The parts of an answer's budget for gradient and matrix, from public numbers.
 
-    With the part b for the matrix the gradient's noise has 1 / (1 - b) of its variance. The matrix,
-    averaged over all rounds, errs by kappa / b, squared and relative to its mean eigenvalue were
-    all rows as long and as steep as they may be,
-
-        kappa = 2 D (D nu)^2,     nu = sd of an entry over the bound on a row's matrix for b = 1,
-
-    and an error e of the matrix adds about e^2 to the error of the model. So (1 + kappa / b) / (1 -
-    b) is least, at b = sqrt(kappa^2 + kappa) - kappa.
+    With the part b for the matrix the gradient's noise has 1 / (1 - b) of its variance, and the
+    matrix errs by `matrix_error` / b = kappa / b. An error e of the matrix adds about e^2 to the
+    error of the model. So (1 + kappa / b) / (1 - b) is least, at b = sqrt(kappa^2 + kappa) - kappa.
     """
     one = plan.multiplier * plan.spread * math.sqrt(float((plan.weight**2).sum()) / plan.rounds)
-    kappa = 2 * dimension * (dimension * one) ** 2
+    kappa = matrix_error(one, dimension)
     b = 1 / (1 + math.sqrt(1 + 1 / kappa)) if kappa > 0 else 0.5
     return 1 - b, b
+
+
+def matrix_error(nu: float, dimension: int) -> float:
+    """kappa = 2 D (D nu)^2: how far the mean matrix of a run errs from noise, squared and relative
+    to its mean eigenvalue were all rows as long and as steep as they may be.
+
+    ``nu`` is the standard deviation of an entry, were the whole budget the matrix's, over the bound
+    on a row's matrix.
+    """
+    return 2 * dimension * (dimension * nu) ** 2
