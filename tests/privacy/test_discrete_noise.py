@@ -19,8 +19,10 @@ from quorate.privacy.discrete_noise import (
     PART,
     STEPS,
     Sampler,
+    Tables,
     add,
     discrete_noise,
+    draw,
     finish,
     sampler,
 )
@@ -42,6 +44,22 @@ def parameter(kind: str, scale: Fraction | int) -> Fraction:
 
 def made(kind: str, scale: Fraction | int, size: int = N, number: int = 0) -> np.ndarray:
     return discrete_noise(kind, parameter(kind, scale), key(number), size)
+
+
+def fields(tables: Tables) -> tuple[np.ndarray, ...]:
+    """Of all columns: threshold, ``quick`` of both steps, and the step beyond the threshold."""
+    columns, most = tables.columns, (1 << module._QUICK) - 1
+    quick = columns >> module._OWN & most, columns >> module._STEP & most
+    return columns >> (module._OWN + module._QUICK), *quick, columns & (STEPS - 1)
+
+
+def slow(noise: Sampler, part: int, j: int, index: int, size: int) -> tuple[list[int], int]:
+    """The numbers j to size of a part and the word behind them, word by word and in integers."""
+    numbers = []
+    while j + len(numbers) < size:
+        number = noise.decided(key(), part, index)
+        numbers, index = numbers + [number] * (number is not None), index + 1
+    return numbers, index
 
 
 def density(kind: str, scale: Fraction | int, y: int) -> Decimal:
@@ -192,9 +210,9 @@ def test_numbers_do_not_depend_on_how_proposals_are_decided(kind, scale, margin)
     """With a margin of 2, integers in Python decide every proposal, and no double does."""
     size = 600 if margin == 2 else 3000  # more than one batch of words
     noise, words = sampler(kind, parameter(kind, scale)), keystream.key_words(key())
-    none = np.zeros(STEPS, np.int64)
-    none.flags.writeable = False
-    careful = replace(noise, tables=noise.tables._replace(quick=none, margin=margin))
+    columns = noise.tables.columns & ~(((1 << 2 * module._QUICK) - 1) << module._STEP)
+    columns.flags.writeable = False
+    careful = replace(noise, tables=noise.tables._replace(columns=columns, margin=margin))
     out = np.zeros(size, np.int64)
     left = add(careful.tables, words, 0, out)
     if margin == 2:
@@ -202,6 +220,37 @@ def test_numbers_do_not_depend_on_how_proposals_are_decided(kind, scale, margin)
         assert left[0, 1] == 0
     finish(careful, key(), 0, out, left)
     np.testing.assert_array_equal(out, made(kind, scale, size))
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+@pytest.mark.parametrize("scale", [Fraction(1, 2), 20, 70, 1000, 2**30, 2**40])
+def test_numbers_and_words_are_those_of_a_slow_restatement(kind, scale):
+    """At any place in a part, over more than one tile of words where the part is long."""
+    noise, words = sampler(kind, parameter(kind, scale)), keystream.key_words(key())
+    for part, j, index, size in [(0, 0, 0, 1), (0, 0, 0, 1301), (3, 7, 1021, 300), (9, 5, 8, 261)]:
+        out = np.arange(size)
+        left = draw(noise.tables, words, part, out, j, index)
+        assert left[0] == size  # no proposal within the margin occurs here
+        numbers, behind = slow(noise, part, j, index, size)
+        assert left[1] == behind
+        assert (out - np.arange(size)).tolist() == [0] * j + numbers
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+@pytest.mark.parametrize("scale", [20, 1000, 2**40])
+def test_doubles_decide_no_proposal_of_the_last_step(kind, scale):
+    """They are rare, so the tables are changed: each second column has only the last step."""
+    noise, words = sampler(kind, parameter(kind, scale)), keystream.key_words(key())
+    columns = noise.tables.columns.copy()
+    columns[1::2] = STEPS - 1
+    columns.flags.writeable = False
+    stream = keystream.words(key(), 0, 1000) >> np.uint64(COLUMN)
+    where = np.flatnonzero(stream % np.uint64(2))
+    out, index = np.zeros(2000, np.int64), 0
+    for word in where[:300].tolist():
+        _, index = draw(noise.tables._replace(columns=columns), words, 0, out, 0, index)
+        assert index == word
+        index += 1
 
 
 @pytest.mark.parametrize(("kind", "scale"), ALL)
@@ -227,13 +276,14 @@ def test_tables_are_exact(kind, scale):
     assert sum(noise.heights) == STEPS << 14
     # Walker's alias method gives every step its height, without rounding
     mass = np.zeros(STEPS, np.int64)
-    threshold, other = tables.alias >> 16, tables.alias & 0xFFFF
+    threshold, own, beyond, other = fields(tables)
+    np.testing.assert_array_equal(beyond, own[other])
     np.add.at(mass, np.arange(STEPS), threshold)
-    np.add.at(mass, other, (1 << 14) - threshold.astype(np.int64))
+    np.add.at(mass, other, (1 << 14) - threshold)
     assert mass.tolist() == list(noise.heights)
-    one = 1 << (REST - 1 - tables.shift)
+    one = 1 << min(REST - 1 - tables.shift, module._QUICK)
     waste = 0.0
-    for k, (height, quick) in enumerate(zip(noise.heights, tables.quick.tolist(), strict=True)):
+    for k, (height, quick) in enumerate(zip(noise.heights, own.tolist(), strict=True)):
         share = 2 if k == 0 and width == 1 else 1
         first, last = (
             noise.scale * density(kind, scale, y) / share for y in (k * width, (k + 1) * width - 1)
@@ -271,9 +321,9 @@ def aimed(
 ) -> None:
     """Let every proposal have this step, place, sign and U = u / 2^(bits + 64 words)."""
     bits, threshold, column = REST - 1 - noise.tables.shift, 0, step
-    entry = noise.tables.alias.astype(np.int64)
-    if entry[step] >> 16 == 0:  # this column has nothing of its own step
-        column, threshold = int(np.flatnonzero((entry & 0xFFFF) == step)[0]), (1 << 14) - 1
+    thresholds, _, _, other = fields(noise.tables)
+    if thresholds[step] == 0:  # this column has nothing of its own step
+        column, threshold = int(np.flatnonzero(other == step)[0]), (1 << 14) - 1
     rest = sign << (REST - 1) | place << bits | u >> (64 * words)
     stream = [column << COLUMN | threshold << REST | rest]
     stream += [(u >> (64 * i)) % 2**64 for i in reversed(range(words))]
@@ -374,6 +424,6 @@ def test_tables_are_kept_and_cannot_be_changed():
     noise = sampler("gaussian", 36)
     assert sampler("gaussian", Fraction(36)) is noise
     assert sampler("laplace", 36) is not noise
-    for table in noise.tables[:4]:
+    for table in noise.tables[:3]:
         with pytest.raises(ValueError, match="read-only"):
             table[0] = 0

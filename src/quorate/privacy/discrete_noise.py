@@ -24,13 +24,13 @@ and y is accepted where U < c g(y) / e_k. Each sign of y has the same chance; 0 
 with g_i = c g(y + i B) / e_k, the number is y + i B where g_0 + ... + g_(i-1) <= U < g_0 + ... +
 g_i, and its height is at least c times the sum of all those g.
 
-**The comparison** is the only place where irrational numbers occur. ``quick`` holds integers that
-are proved to be low enough for a whole step: they decide most proposals. Otherwise the right side
-is computed in doubles to within a proved ``MARGIN`` (see there); a proposal within the margin has
-more bits of U, from a stream of its own, and one that 53 more bits do not decide is decided in
-Python, by integers that enclose the exponential and as many bits as that takes. Every proposal of
-the last step is decided there. So which proposal is accepted depends on the words alone, never on
-the margin, the rounding of a machine or a mathematical library: the same key gives the same numbers
+**The comparison** is the only place where irrational numbers occur. Integers (``quick``) that are
+proved to be low enough for a whole step decide most proposals. Otherwise the right side is computed
+in doubles to within a proved ``MARGIN`` (see there); a proposal within the margin has more bits of
+U, from a stream of its own, and one that 53 more bits do not decide is decided in Python, by
+integers that enclose the exponential and as many bits as that takes. Every proposal of the last
+step is decided there. So which proposal is accepted depends on the words alone, never on the
+margin, the rounding of a machine or a mathematical library: the same key gives the same numbers
 everywhere. Reading more or fewer bits of U moves no other word.
 
 Time is not hidden: it depends on how many proposals are refused and on which entries of tables are
@@ -63,6 +63,12 @@ _THRESHOLD = 14
 _ONE = 1 << _THRESHOLD  # what a column of the alias method holds
 _REST = 64 - 10 - _THRESHOLD  # bits of a proposal below its column and threshold
 _LAST = STEPS - 1
+# All that a proposal looks up for its column is one number of 63 bits, from the lowest: the step
+# beyond the threshold (10 bits), that step's ``quick`` (19), that of the column's own step (19) and
+# the threshold (15).
+_STEP, _QUICK = 10, 19
+_OWN = _QUICK + _STEP
+_TILE = 4 * BATCH  # words that are decoded together, in the fastest cache
 # A part's stream has its number; word i of the stream that lies m times so far off continues, for
 # the m-th time, the number U of the proposal at word i.
 _FURTHER = 1 << 48
@@ -88,8 +94,7 @@ MARGIN = 2.0**-40
 class Tables(NamedTuple):
     """What compiled code needs to draw one kind of noise."""
 
-    alias: NDArray[np.uint32]  # of a column: its threshold * 2^16 + the step beyond the threshold
-    quick: NDArray[np.int64]  # of a step: first bits of U below this accept all of its integers
+    columns: NDArray[np.int64]  # see _STEP
     ratio: NDArray[np.float64]  # of a step: c g / e_k at its first integer
     slope: NDArray[np.float64]
     curve: float
@@ -118,8 +123,8 @@ class Sampler:
         """The number of the proposal at a word of a part's stream, None where it is refused."""
         word = int(keystream.words(key, index, 1, part)[0])
         shift, column, bits = self.tables.shift, word >> 54, _REST - 1 - self.tables.shift
-        threshold, other = divmod(int(self.tables.alias[column]), 1 << 16)
-        step = column if (word >> _REST) % _ONE < threshold else other
+        entry = int(self.tables.columns[column])
+        step = column if (word >> _REST) % _ONE < entry >> (_OWN + _QUICK) else entry % STEPS
         sign, first = word >> (_REST - 1) & 1, (step << shift) + (word >> bits) % (1 << shift)
         u, times, height = word % (1 << bits), 0, self.heights[step]
         y, low, high = first, 0, 0  # the sum of g up to y lies between low and high
@@ -252,53 +257,102 @@ def draw(tables, key, part, out, j, index):
 
     Returns the next number and word. If the number is not len(out), that word is a proposal that
     doubles do not decide.
+
+    The proposals of a tile of words are decoded before a number is taken. Nearly all are accepted,
+    so the numbers between two that are not are added by vector instructions.
     """
-    alias, quick, ratio, slope, curve, shift, margin = tables
-    bits = np.int64(_REST - 1 - shift)
-    places, firsts = (1 << np.int64(shift)) - 1, (1 << bits) - 1
-    unit = 1.0 / np.float64(1 << bits)  # exact
-    whole = np.int64(shift == 0)
-    buffer, size, at = np.empty(4 * BATCH, np.uint64), 0, 0
+    shift, margin = tables.shift, tables.margin
+    unit = 1.0 / np.float64(1 << np.int64(_REST - 1 - shift))  # exact
+    words, size, at = np.empty(_TILE, np.uint64), 0, 0
+    numbers = np.empty(_TILE, np.int64)
+    stops, gaps, stop = np.empty(2 * _TILE, np.int64), np.empty(_TILE), 0
     further, start = np.empty(BATCH, np.uint64), -BATCH
     while j < len(out):
         if at == size:  # the next word is made
             index += at
             at = index % BLOCK
             index -= at
-            size = BATCH * min(4, (len(out) - j + BATCH - 1) // BATCH)
-            keystream.fill(key, np.uint64(part), np.uint64(index // BLOCK), buffer[:size])
-        while at < size and j < len(out):
-            word = buffer[at]
-            column = np.int64(word >> np.uint64(54))
-            entry, rest = np.int64(alias[column]), np.int64(word)
-            k = column if (rest >> _REST) & (_ONE - 1) < entry >> 16 else entry & 0xFFFF
-            place, u = (rest >> bits) & places, rest & firsts
-            y = (k << shift) + place
-            sign = (rest >> (_REST - 1)) & 1
-            if u >= quick[k]:
-                if k == _LAST:
-                    return j, index + at
-                right = _right(ratio[k], slope[k], curve, place)
-                left = u * unit
-                if left >= right + margin:
-                    at += 1
-                    continue
-                if left + unit > right - margin:
-                    if not start <= index + at < start + BATCH:
-                        start = index + at // BATCH * BATCH
-                        stream = np.uint64(part + _FURTHER)
-                        keystream.fill(key, stream, np.uint64(start // BLOCK), further)
-                    word = further[index + at - start]
-                    left += unit * (2.0**-53 * np.float64(np.int64(word >> np.uint64(11))))
-                    if left >= right + margin:
-                        at += 1
-                        continue
-                    if left > right - margin:
-                        return j, index + at
-            at += 1
-            out[j] += (y ^ -sign) + sign
-            j += np.int64((y | (1 - sign) | whole) != 0)  # -0 adds nothing and does not count
+            size = BATCH * min(_TILE // BATCH, (len(out) - j + BATCH - 1) // BATCH)
+            keystream.fill(key, np.uint64(part), np.uint64(index // BLOCK), words[:size])
+            _propose(tables, words[:size], numbers, stops, gaps)
+            stop = 0
+            while stops[stop] < at:
+                stop += 1
+        run = min(stops[stop] - at, len(out) - j)
+        sums, terms = out[j : j + run], numbers[at : at + run]
+        for i in range(run):
+            sums[i] += terms[i]
+        at, j = at + run, j + run
+        if at == size or j == len(out):
+            continue
+        gap = gaps[stop]
+        if gap < margin:
+            if abs(numbers[at]) >> shift == _LAST:
+                return j, index + at
+            if not start <= index + at < start + BATCH:
+                start = index + at // BATCH * BATCH
+                stream = np.uint64(part + _FURTHER)
+                keystream.fill(key, stream, np.uint64(start // BLOCK), further)
+            word = further[index + at - start]
+            gap += unit * (2.0**-53 * np.float64(np.int64(word >> np.uint64(11))))
+            if -margin < gap < margin:
+                return j, index + at
+            if gap < margin:
+                out[j] += numbers[at]
+                j += 1
+        at, stop = at + 1, stop + 1
     return j, index + at
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _propose(tables, words, numbers, stops, gaps):
+    """Write the number that each word proposes, and list the proposals that doubles do not accept.
+
+    ``stops`` (2 _TILE,) are their places, with len(words) behind the last; ``gaps`` say how far U
+    is above the right side: infinitely for -0, and 0 in the last step, which doubles never decide.
+
+    The look-ups have a loop of their own because compilers make no vector instructions of a loop
+    with look-ups. The loops behind make their lists without branches: a processor would often guess
+    these wrong, which takes longer than the work that they save.
+    """
+    columns, ratio, slope, curve, shift, margin = tables
+    shift, bits = np.int64(shift), np.int64(_REST - 1 - shift)
+    places, firsts, whole = (1 << shift) - 1, (1 << bits) - 1, np.int64(shift == 0)
+    unit, cut = 1.0 / np.float64(1 << bits), max(0, bits - _QUICK)
+    doubtful = np.empty(len(words), np.uint8)
+    for i in range(len(words)):
+        numbers[i] = columns[words[i] >> np.uint64(_REST + _THRESHOLD)]
+    for i in range(len(words)):
+        column, rest = np.int64(words[i] >> np.uint64(_REST + _THRESHOLD)), np.int64(words[i])
+        entry = numbers[i]
+        own = (rest >> _REST) & (_ONE - 1) < entry >> (_OWN + _QUICK)
+        k = column if own else entry & _LAST
+        quick = (entry >> _OWN if own else entry >> _STEP) & ((1 << _QUICK) - 1)
+        y, sign = (k << shift) + ((rest >> bits) & places), (rest >> (_REST - 1)) & 1
+        numbers[i] = (y ^ -sign) + sign
+        minus = np.uint8((y | (1 - sign) | whole) == 0)  # -0
+        doubtful[i] = np.uint8((rest & firsts) >> cut >= quick) | minus + minus
+    eights, found, count, kept = doubtful.view(np.uint64), 0, 0, 0
+    some = stops[_TILE:]  # eights with a doubtful proposal
+    for i in range(len(eights)):
+        some[found] = 8 * i
+        found += np.int64(eights[i] != 0)
+    for n in range(found):
+        for i in range(some[n], some[n] + 8):
+            stops[count] = i
+            count += np.int64(doubtful[i] != 0)
+    for n in range(count):
+        i = stops[n]
+        y, u = abs(numbers[i]), np.int64(words[i]) & firsts
+        k = y >> shift
+        gap = u * unit - _right(ratio[k], slope[k], curve, y & places)
+        if doubtful[i] > 1:
+            gap = np.inf
+        if k == _LAST:
+            gap = 0.0
+        stops[kept], gaps[kept] = i, gap
+        kept += np.int64(gap + unit > -margin)
+    stops[kept] = len(words)
 
 
 @njit(inline="always")
@@ -307,7 +361,7 @@ def _right(ratio, slope, curve, place):
     d = place * (slope + place * curve)
     series = 1.0
     for i in range(10, 0, -1):
-        series = 1.0 - d * series * (1.0 / i)
+        series = 1.0 - d * (1.0 / i) * series
     return ratio * series
 
 
@@ -336,11 +390,16 @@ def _prepared(kind: Kind, parameter: Fraction) -> Sampler:
     heights = [-(-scale * high >> _BITS) for high in upper]
     heights[0] += STEPS * _ONE - sum(heights)
 
-    bits = _REST - 1 - shift
+    bits = min(_REST - 1 - shift, _QUICK)
     quick = [
-        (scale * low << bits) // (e << _BITS) for (low, _), e in zip(after, heights, strict=True)
+        min((scale * low << bits) // (e << _BITS), (1 << _QUICK) - 1)
+        for (low, _), e in zip(after, heights, strict=True)
     ]
     quick[_LAST] = 0  # so that each of its proposals is decided in Python
+    columns = [
+        ((threshold << _QUICK | own) << _QUICK | quick[other]) << _STEP | other
+        for own, (threshold, other) in zip(quick, _aliases(heights), strict=True)
+    ]
     ratio = [scale * low / (e << _BITS) for (low, _), e in zip(g, heights, strict=False)]
     if kind == "gaussian":
         slope, curve = (
@@ -350,8 +409,7 @@ def _prepared(kind: Kind, parameter: Fraction) -> Sampler:
     else:
         slope, curve = [float(1 / parameter)] * STEPS, 0.0
     tables = Tables(
-        _fixed(_aliases(heights), np.uint32),
-        _fixed(quick, np.int64),
+        _fixed(columns, np.int64),
         _fixed(ratio, np.float64),
         _fixed(slope, np.float64),
         curve,
@@ -368,8 +426,12 @@ def _fixed(values: list, dtype: type) -> NDArray:
     return out
 
 
-def _aliases(heights: list[int]) -> list[int]:
-    """Walker's alias method (1977) for integer heights that sum to STEPS 2^14, without rounding."""
+def _aliases(heights: list[int]) -> list[tuple[int, int]]:
+    """The threshold of every column and the step beyond it, whose column is another.
+
+    It is Walker's alias method (1977) for integer heights that sum to STEPS 2^14: nothing is
+    rounded.
+    """
     threshold, other, left = [_ONE] * STEPS, list(range(STEPS)), list(heights)
     small = [k for k in range(STEPS) if left[k] < _ONE]
     large = [k for k in range(STEPS) if left[k] >= _ONE]
@@ -379,7 +441,7 @@ def _aliases(heights: list[int]) -> list[int]:
         left[rich] -= _ONE - left[poor]
         if left[rich] < _ONE:
             small.append(large.pop())
-    return [t << 16 | k for t, k in zip(threshold, other, strict=True)]
+    return list(zip(threshold, other, strict=True))
 
 
 def _exponent(kind: Kind, parameter: Fraction, y: int) -> Fraction:
