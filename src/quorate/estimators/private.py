@@ -355,15 +355,15 @@ class PrivateClassifier(Classifier):
         """Whether the intercept is no entry of the rows."""
         return bool(self.fit_intercept) and self.ranges is None
 
-    def _geometry(self, rows: Rows) -> tuple[UnitRows | None, tuple[Release, ...]]:
-        """How rows are scaled, and what was released to know it."""
+    def _geometry(self, rows: Rows) -> tuple[UnitRows | None, dict[str, tuple[Release, ...]]]:
+        """How rows are scaled, and what every client released to know it."""
         if self.ranges is None:
-            return None, ()
+            return None, {}
         d, one = self.n_features_in_, bool(self.fit_intercept)
         unit = UnitRows(*middles(self.ranges, d), np.zeros(d), one)
         self.centre_ = unit.middle
         if not one or self.mechanism != "gaussian" or not isinstance(rows.X, np.ndarray):
-            return unit, ()
+            return unit, {}
         # the gradient of (x w - 1)^2 / 2 at w = 0 is -x
         fed = self._sorted(unit.asked(rows.X), np.ones(len(rows.y)), rows.groups)
         budget = self._budget()
@@ -380,7 +380,7 @@ class PrivateClassifier(Classifier):
         deviation = solution.history[0]["noise"] / MEAN_SIZE["gaussian"]
         unit = unit.centred(solution.w, deviation * math.sqrt(len(solution.ledger.releases)))
         self.centre_ = unit.middle + unit.half * unit.mean
-        return unit, next(iter(solution.ledger.releases.values()))
+        return unit, {str(name): own for name, own in solution.ledger.releases.items()}
 
     def _scores(self, X: Matrix) -> Array:
         if self._unit is None:
@@ -434,7 +434,7 @@ class PrivateClassifier(Classifier):
             algorithm = replace(algorithm, bound=bound)
         if self._first:
             shown = self.book is None  # a ledger file has them
-            algorithm = replace(algorithm, first=self._first, shown=shown)
+            algorithm = replace(algorithm, first=tuple(self._first.items()), shown=shown)
         return Plan(algorithm, InProcess(), fed)
 
     # ---- the model
@@ -515,19 +515,21 @@ def _declared_prior(
 @dataclass(frozen=True)
 class _Shared(PrivateMethod):
     """With the noise that keeps ``share``, even where the problem's budget allows less noise; the
-    privacy ledger may refuse. ``first`` are the releases of the same fit before, ``shown`` those
-    which no ledger file has.
+    privacy ledger may refuse. ``first`` are the releases of every client in the same fit before,
+    and ``shown`` says that no ledger file has them.
     """
 
     share: Budget | None = None
-    first: tuple[Release, ...] = ()
+    first: tuple[tuple[str, tuple[Release, ...]], ...] = ()
     shown: bool = True
 
     def planned(self, problem: Problem, fed: ClientSizes, spent: Sequence[Release] = ()) -> Self:
+        # in the view "sum" the client whose rows count most has the least noise, here and before
+        first = min((own for _, own in self.first), key=lambda own: own[0].noise, default=())
         if self.share is None:
-            return super().planned(problem, fed, (*spent, *self.first * self.shown))
+            return super().planned(problem, fed, (*spent, *first * self.shown))
         shared = replace(problem, privacy=self.share)
-        return replace(super().planned(shared, fed, self.first), problem=problem)
+        return replace(super().planned(shared, fed, first), problem=problem)
 
     def ledger(
         self,
@@ -535,9 +537,9 @@ class _Shared(PrivateMethod):
         answered: Sequence[int],
         before: Mapping[str, tuple[Release, ...]],
     ) -> Ledger | None:
-        more = self.first * self.shown
-        known = {name: (*before.get(name, ()), *more) for name in fed.names}
-        return super().ledger(fed, answered, known if more else before)
+        first = dict(self.first) if self.shown else {}
+        known = {name: (*before.get(name, ()), *first.get(name, ())) for name in fed.names}
+        return super().ledger(fed, answered, known if first else before)
 
 
 @dataclass(frozen=True)
