@@ -130,6 +130,45 @@ def test_a_row_counts_for_the_same_integers_wherever_it_lies(loss, shape, thin, 
     assert (parts[0] + parts[1] == whole).all()
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_sum_is_the_product_of_the_rows_numbers_in_64_bits(shape):
+    """Of each row u q', of whatever rows, in any number of them."""
+    problem, fed, v = table("multinomial", shape, 3, single=True)
+    it = plan(problem, fed)
+    rows, m = IntegerRows.of(problem, it, block(fed), 0), SHAPES[shape][0]
+    assert it.single
+    assert rows.U.dtype == np.int16
+    U = rows.U[:m].astype(np.int64)
+    assert np.abs(U).max() <= rows.grid.direction
+    assert ((U**2).sum(1) == rows.size[:m]).all()
+    most, each = np.abs(U).argmax(1), np.zeros((m, len(v) // U.shape[1]), np.int64)
+    for i in range(m):
+        alone = rows.of_rows(np.array([i])).gradient(problem, it, v).reshape(U.shape[1], -1)
+        each[i] = alone[most[i]] // U[i, most[i]]
+        np.testing.assert_array_equal(alone, np.outer(U[i], each[i]))
+    rng = np.random.default_rng(4)
+    for count in (0, 1, 15, 16, 97, 1000):
+        at = rng.integers(0, m, count)
+        found = rows.of_rows(at).gradient(problem, it, v)
+        np.testing.assert_array_equal(found, (U[at].T @ each[at]).ravel())
+
+
+@pytest.mark.parametrize("count", [16_320, 16_321, 40_000])
+def test_a_sum_of_more_rows_than_32_bits_hold_is_exact(count):
+    """Where every row counts for nearly all its steps in one entry."""
+    problem, fed, _ = table("multinomial", "two tiles", single=True)
+    data, v = block(fed), np.zeros(problem.predictor.dimension(fed.n_features))
+    X = np.zeros((1, count, fed.n_features), np.float32)
+    X[0, :, 0] = 1e6
+    many = Block(X, np.full((1, count), 5.0), np.full((1, count), 1.0), data.index, data.names)
+    one = Block(X[:, :1], np.full((1, 1), 5.0), np.ones((1, 1)), data.index, data.names)
+    it = plan(problem, fed)
+    alone = total(problem, it, one, v)
+    assert 40_000 * int(np.abs(alone).max()) > 2**32
+    assert np.abs(alone).max() > 0.9 * it.steps
+    np.testing.assert_array_equal(total(problem, it, many, v), count * alone)
+
+
 @pytest.mark.parametrize("thin", [False, True])
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
 @pytest.mark.parametrize("loss", LOSSES)

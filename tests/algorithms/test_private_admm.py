@@ -4,6 +4,7 @@ schedules.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import replace
 from typing import Any
@@ -211,6 +212,16 @@ def test_the_order_of_the_clients_moves_rounding_alone():
     np.testing.assert_allclose(other.w, one.w, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(other.copies, one.copies[order], rtol=1e-10, atol=1e-12)
     assert list(other.ledger.releases) == sorted(turned.clients)
+
+
+def test_the_digest_kept_from_the_last_question_is_that_of_this_one():
+    """Also where the same array has changed since."""
+    v = np.random.default_rng(0).standard_normal(40).astype(np.float32)
+    for told in (v, v, v[::2], v[:20], v.astype(float)):
+        assert noisy_gradient._digest(told) == hashlib.sha256(told.tobytes()).digest()
+    for entry in (0, 39, 39):
+        v[entry] = np.nextafter(v[entry], np.float32(9))
+        assert noisy_gradient._digest(v) == hashlib.sha256(v.tobytes()).digest()
 
 
 def test_seeds_and_clients_have_their_own_noise():

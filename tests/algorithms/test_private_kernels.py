@@ -88,8 +88,8 @@ def test_a_step_and_its_multipliers(near, kind):
     w, z, dual, g = rng.standard_normal((4, D)).astype(kind)
     lower, upper = np.full(D, -1.5, kind), np.full(D, 2.0, kind)
     rho, after = 1.3, 1.7
-    new, multipliers, shifted = g.copy(), np.full(D, np.nan, kind), np.ones(D)
-    kernels.towards(w, z, dual, rho, which, reach, lower, upper, new)
+    new, multipliers, shifted = np.full(D, np.nan, kind), np.full(D, np.nan, kind), np.ones(D)
+    kernels.towards(w, z, dual, g.astype(float), rho, which, reach, lower, upper, new)
     gap = kernels.update_multipliers(w, new, dual, rho, after, multipliers, shifted)
     pull = reach if which == kernels.PROX else 0.0
     v = (rho * w + dual - g + pull * z) / (rho + pull)

@@ -46,3 +46,28 @@ def test_products_of_a_row_do_not_depend_on_the_others():
         part = np.empty((m, 16))
         multiply(A, 0, 40, 1, B, part, (m, 40, 16), True)
         np.testing.assert_array_equal(part, C[:m])
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 1), (1, 1, 1), (7, 4, 2), (9, 5, 3), (20, 48, 2)])
+@pytest.mark.parametrize("largest", [9, 2**15 - 1])
+def test_integers_are_pairs_of_sixteen_bits(shape, largest):
+    """Sums are those of NumPy's 64 bits; beyond 2^31 they are the same but for multiples of 2^32,
+    on every processor.
+    """
+    rng = np.random.default_rng(6)
+    m, count, vectors = shape
+    wide = 16 * vectors
+    A = rng.integers(-largest, largest + 1, (m, count, 2)).astype(np.int16)
+    B = rng.integers(-largest, largest + 1, (count, wide, 2)).astype(np.int16)
+    if m > 1:
+        A[0], A[1], B[:, 0] = largest, -largest, -largest  # the ends
+    before = rng.integers(-(2**31), 2**31, (m, wide)).astype(np.int32)
+    products = np.einsum("mcp,cwp->mw", A.astype(np.int64), B.astype(np.int64))
+    a, b = A.reshape(-1).view(np.int32), B.reshape(count, 2 * wide).view(np.int32)
+    for new in (True, False):
+        C = before.copy()
+        multiply(a, 0, count, 1, b, C, (m, count, wide), new)
+        expected = products if new else products + before
+        np.testing.assert_array_equal(C, expected.astype(np.int32))
+    if largest == 9:
+        assert np.abs(products).max(initial=0) < 2**31

@@ -103,17 +103,19 @@ def perturb(
 
     def serve(group: int) -> None:
         for i in range(group, n, GROUPS):
-            new[i], scale[i] = noisy(i)
-            kernels.towards(w, z[i], old[i], ask.rho, *region, new[i])
+            gradient, scale[i] = noisy(i)
+            gradient = gradient.astype(float, copy=False)  # what the step is compiled for
+            kernels.towards(w, z[i], old[i], gradient, ask.rho, *region, new[i])
             _into_ball(problem, new[i])
             gap[i] = kernels.update_multipliers(
                 w, new[i], old[i], ask.rho, ask.next_rho, dual[i], shifted[group]
             )
 
     each_of(serve, len(shifted), data.y.size * len(w))
-    with np.errstate(all="ignore"):  # the server reports what is not finite
-        total = shifted.sum(0, keepdims=True)
-    upload = Perturbed(total, gap, mean_noise(mechanism, ask, scale))
+    if len(shifted) > 1:
+        with np.errstate(all="ignore"):  # the server reports what is not finite
+            shifted = shifted.sum(0, keepdims=True)
+    upload = Perturbed(shifted, gap, mean_noise(mechanism, ask, scale))
     return answered(memory, asked, z=new, dual=dual), upload
 
 

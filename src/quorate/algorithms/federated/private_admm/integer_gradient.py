@@ -22,7 +22,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from quorate.algorithms.federated.private_admm.kernels import L1, exponentials
-from quorate.algorithms.federated.private_admm.mechanism import Grid, Mechanism
+from quorate.algorithms.federated.private_admm.mechanism import SINGLE, Grid, Mechanism
 from quorate.arrays import Array, Block
 from quorate.problem.constraints.constraint import once
 from quorate.problem.losses import Loss, Multinomial
@@ -30,10 +30,11 @@ from quorate.problem.predictors.affine import is_affine
 from quorate.problem.problem import Problem
 from quorate.solvers.kernels import thin_products
 
-TILE = 96  # rows whose sum single precision holds exactly: 96 SINGLE < 2^24
-TILES = 64  # tiles whose sum 32 bits hold exactly: 64 2^24 < 2^31
+TILE = 96  # rows, whose numbers stay in the cache
+TILES = (2**31 - 1) // (TILE * SINGLE)  # whose sum 32 bits hold exactly
+SHORT_INTEGERS = 2**15  # larger than those of 16 bits
 WHOLE = 16  # a client's rows are a multiple of it, so that vectors have no other end
-LANES = 16  # columns of a product in single precision, of which eight are enough in double
+LANES = 16  # columns of a product in 32 bits, of which eight are enough in doubles
 MANY = 2**18  # entries of a tile in double precision
 MOST = 2**24  # sparse rows whose sum double precision holds exactly: 2^24 FINE < 2^53
 STEEP = 1e100  # larger gradients, also infinite ones, count as this large
@@ -56,8 +57,8 @@ class IntegerRows:
 
     Attributes
     ----------
-    U : (m, d) integers as floats, or CSR; an intercept's 1 is the last column. Rows of zeros make m
-        a multiple of WHOLE
+    U : (m, d) integers, of 16 bits on a coarse grid and as floats on others, or CSR of floats; an
+        intercept's 1 is the last column. Rows of zeros make m a multiple of WHOLE
     y : (m,) targets
     length : (m,) ||x|| after it is shortened to the bound; 0 for rows that are not finite, or
         shorter than SHORT
@@ -90,11 +91,13 @@ class IntegerRows:
         values = np.ascontiguousarray(rows, np.float64).reshape(-1)
         spare = -m % WHOLE
         length, size = np.zeros(m + spare), np.zeros(m + spare, np.int64)
-        u, ones = np.empty(len(values), np.float32), np.empty((m, intercept), np.float32)
+        short = thin is None and grid.direction < SHORT_INTEGERS
+        u = np.empty(len(values), np.int16 if short else np.float32)
+        ones = np.empty((m, intercept), u.dtype)
         settings = grid.norm, bound, intercept, grid.direction
         _directions(values, starts, *settings, u, ones, length, size)
         if thin is None:
-            U = np.zeros((m + spare, d + intercept), np.float32)
+            U = np.zeros((m + spare, d + intercept), u.dtype)
             U[:m, :d], U[:m, d:] = u.reshape(m, d), ones
         else:
             U = csr_array((u.astype(float), thin.indices, thin.indptr), shape=(m, d))
@@ -134,7 +137,7 @@ class IntegerRows:
             with np.errstate(over="ignore"):  # rows of predictions beyond all numbers count for 0
                 single = np.ascontiguousarray(Z, np.float32)
             rows = self.U, self.y.astype(np.int32), single, self.length, self.size
-            total = np.zeros(Z.shape, np.int64)
+            total = np.empty(Z.shape, np.int64)
             settings = mechanism.clip, self.grid.steps, self.grid.direction
             more = int(_softmax_sum(*rows, *settings, total))
         else:
@@ -236,88 +239,120 @@ def _directions(values, starts, norm, bound, one, grid, u, ones, length, size):
 
 
 @njit(cache=True, error_model="numpy")
-def _softmax_residuals(S, K, y, length, size, clip, steps, grid):
-    """Replace the first K columns of S, u'Z, by the integers q, and the others by zeros.
+def _softmax_residuals(S, y, length, size, clip, steps, grid):
+    """Replace S (K, m), the rows' u'Z, by the integers q; m is a multiple of WHOLE.
 
-    Returns how many more rows' gradients are not longer than the clip than are.
+    Returns how many more rows' gradients are not longer than the clip than are. Classes are added
+    in their order, many rows at once.
     """
     more = 0
-    m, wide = S.shape
-    zero, limit = S.dtype.type(0.0), steps * steps
-    for i in range(len(y)):
-        over, top = S.dtype.type(length[i] / grid), S[i, 0]
-        for k in range(1, K):
-            top = S[i, k] if S[i, k] > top else top
-        for k in range(K):
-            S[i, k] = over * (S[i, k] - top)
-        for k in range(K, wide):
-            S[i, k] = zero
-    exponentials(S.reshape(m * wide))
-    for i in range(len(y)):
-        total = zero
-        for k in range(K):
-            total += S[i, k]
-        share, norm = S.dtype.type(1.0) / total, zero
-        for k in range(K):
-            S[i, k] *= share
-        S[i, y[i]] -= S.dtype.type(1.0)
-        for k in range(K):
-            norm += S[i, k] * S[i, k]
-        long = length[i] * math.sqrt(norm)
+    K, m = S.shape
+    zero, one, limit = S.dtype.type(0.0), S.dtype.type(1.0), steps * steps
+    factor, sums = np.empty(m, S.dtype), np.empty(m, S.dtype)
+    for i in range(m):
+        factor[i], sums[i] = length[i] / grid, S[0, i]
+    for k in range(1, K):
+        for i in range(m):
+            sums[i] = S[k, i] if S[k, i] > sums[i] else sums[i]
+    for k in range(K):
+        for i in range(m):
+            S[k, i] = factor[i] * (S[k, i] - sums[i])
+    exponentials(S.reshape(K * m))
+    for i in range(m):
+        sums[i] = zero
+    for k in range(K):
+        for i in range(m):
+            sums[i] += S[k, i]
+    for i in range(m):
+        factor[i], sums[i] = one / sums[i], zero
+    for k in range(K):
+        for i in range(m):
+            S[k, i] *= factor[i]
+    for i in range(m):
+        S[y[i], i] -= one
+    for k in range(K):
+        for i in range(m):
+            sums[i] += S[k, i] * S[k, i]
+    for i in range(m):
+        long = length[i] * math.sqrt(sums[i])
         # a row whose predictions are not finite counts for nothing
-        finite = long < np.inf and norm > FLAT_SQUARE
+        finite = long < np.inf and sums[i] > FLAT_SQUARE
         if length[i] > 0:
             more += 1 if long <= clip else -1
         most = length[i] * (clip / long if long > clip else 1.0)
-        shrink = S.dtype.type(most * steps / (clip * grid) if finite else 0.0)
-        square = zero
-        for k in range(K):
-            S[i, k] = np.rint(S[i, k] * shrink) if finite else zero
-            square += S[i, k] * S[i, k]  # integers below 2^24: exact
-        for k in range(K, wide):
-            S[i, k] = zero
-        while size[i] * np.int64(square) > limit:
-            shrink = S.dtype.type(0.999 * math.sqrt(limit / (size[i] * np.float64(square))))
-            square = zero
+        factor[i] = most * steps / (clip * grid) if finite else 0.0
+        sums[i] = zero
+    for k in range(K):
+        for i in range(m):
+            S[k, i] = np.rint(S[k, i] * factor[i]) if factor[i] > zero else zero
+            sums[i] += S[k, i] * S[k, i]  # integers below 2^24: exact
+    for i in range(m):
+        while size[i] * np.int64(sums[i]) > limit:
+            shrink = S.dtype.type(0.999 * math.sqrt(limit / (size[i] * np.float64(sums[i]))))
+            sums[i] = zero
             for k in range(K):
-                S[i, k] = np.trunc(S[i, k] * shrink)
-                square += S[i, k] * S[i, k]
+                S[k, i] = np.trunc(S[k, i] * shrink)
+                sums[i] += S[k, i] * S[k, i]
     return more
+
+
+@njit(inline="always")
+def _pair(one, two):
+    """Two numbers of 16 bits, as ``thin_products`` takes them."""
+    return np.uint16(np.int32(one)) | np.int32(two) << 16
+
+
+# Rows as arguments of their own, because the compiler makes vectors of them
+
+
+@njit(cache=True)
+def _copied(row, to):
+    for j in range(len(row)):
+        to[j] = row[j]
+
+
+@njit(cache=True)
+def _paired(one, two, to):
+    for j in range(len(one)):
+        to[j] = _pair(one[j], two[j])
 
 
 @njit(cache=True, nogil=True)
 def _softmax_sum(U, y, Z, length, size, clip, steps, grid, total):
-    """Add the integer gradients of softmax rows to total (d, K).
+    """Write the sum of the integer gradients of softmax rows to total (d, K).
 
     Returns what ``_softmax_residuals`` does.
     """
     more = 0
     d, K = Z.shape
     wide = -(-K // LANES) * LANES
-    B, S, G = (
-        np.zeros((d, wide), Z.dtype),
-        np.empty((TILE, wide), Z.dtype),
-        np.empty((d, wide), Z.dtype),
-    )
+    B, S = np.zeros((d, wide), Z.dtype), np.empty((TILE, wide), Z.dtype)
+    F, T = np.empty((TILE, d), Z.dtype), np.empty(TILE * K, Z.dtype)
+    P, Q = np.empty((TILE // 2, d), np.int32), np.zeros((TILE // 2, wide), np.int32)
+    G, floats, pairs = np.empty((d, wide), np.int32), F.reshape(-1), P.reshape(-1)
     for j in range(d):
         for k in range(K):
             B[j, k] = Z[j, k]
-    flat, part = U.reshape(-1), np.zeros((d, wide), np.int32)
-    for first in range(0, len(U), TILE):
+    for first in range(0, max(len(U), 1), TILE):
         here = slice(first, min(first + TILE, len(U)))
         m = here.stop - first
-        thin_products.multiply(flat, first * d, d, 1, B, S, (m, d, wide), True)
-        rows = y[here], length[here], size[here]
-        more += _softmax_residuals(S[:m], K, *rows, clip, steps, grid)
-        thin_products.multiply(flat, first * d, 1, d, S, G, (d, m, wide), True)
-        # to 32 bits first, which processors convert as vectors
-        for j in range(d):
-            for k in range(wide):
-                part[j, k] += np.int32(G[j, k])
-        if (first // TILE + 1) % TILES == 0 or here.stop == len(U):
+        for i in range(m):
+            _copied(U[first + i], F[i])
+        for i in range(m // 2):
+            _paired(U[first + 2 * i], U[first + 2 * i + 1], P[i])
+        q = T[: K * m].reshape(K, m)
+        thin_products.multiply(floats, 0, d, 1, B, S, (m, d, wide), True)
+        for k in range(K):
+            for i in range(m):
+                q[k, i] = S[i, k]
+        more += _softmax_residuals(q, y[here], length[here], size[here], clip, steps, grid)
+        for k in range(K):
+            for i in range(m // 2):
+                Q[i, k] = _pair(q[k, 2 * i], q[k, 2 * i + 1])
+        tile = first // TILE
+        thin_products.multiply(pairs, 0, 1, d, Q, G, (d, m // 2, wide), tile % TILES == 0)
+        if (tile + 1) % TILES == 0 or here.stop == len(U):
             for j in range(d):
                 for k in range(K):
-                    total[j, k] += np.int64(part[j, k])
-                for k in range(wide):
-                    part[j, k] = 0
+                    total[j, k] = G[j, k] + (total[j, k] if tile >= TILES else 0)
     return more

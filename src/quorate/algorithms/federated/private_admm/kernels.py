@@ -139,8 +139,8 @@ def softmax_gradient(X, y, Z, factor, length, clip, norm, G):
 
 @njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
 # Of more than 15 branches, because splitting it could change the compiler's vector sums.
-def towards(w, z, dual, rho, near, reach, lower, upper, new):
-    """Step (8) or (9) of one client: ``new`` holds f_p' + xi_p and becomes z^{t+1}.
+def towards(w, z, dual, gradient, rho, near, reach, lower, upper, new):
+    """Write z^{t+1} of step (8) or (9) of one client to ``new``; ``gradient`` is f_p' + xi_p.
 
     It adds no noise to z^{t+1}.
 
@@ -152,7 +152,7 @@ def towards(w, z, dual, rho, near, reach, lower, upper, new):
     penalty, radius = number(rho), number(reach)
     over = number(1.0) / (penalty + pull)
     for j in range(len(w)):
-        new[j] = (penalty * w[j] + dual[j] - new[j]) * over
+        new[j] = (penalty * w[j] + dual[j] - number(gradient[j])) * over
     if pull > 0:
         for j in range(len(w)):
             new[j] += over * pull * z[j]

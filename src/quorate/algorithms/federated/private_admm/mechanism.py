@@ -22,7 +22,7 @@ from quorate.privacy.accounting import Release
 
 MEAN_SIZE = {"gaussian": math.sqrt(2 / math.pi), "laplace": 1.0}  # E |xi| of noise of scale 1
 
-FINE, SINGLE = 2**28, 2**17  # steps; of sums of 96 rows that single precision holds exactly
+FINE, SINGLE = 2**28, 2**17  # steps; of sums that doubles, and integers of 32 bits, hold exactly
 FEWEST = 2**10
 WIDEST = 2**38  # of the noise in grid steps, so that sums of thousands of clients fit 64 bits
 # In the view "sum" answers are multiples of one step and their sums must be exact in doubles: the
@@ -88,7 +88,7 @@ class Mechanism:
     output : the published noise is that of z_p
     features : d
     spread : 1 where neighbours differ by one row more, 2 where a row takes another's place
-    single : the rows' gradients are added in single precision
+    single : predictions are of single precision, and rows' gradients added in 32 bits
     sampling : the probability with which a row takes part in a round; None: all do
     counts : answers also count the rows whose gradients are not longer than the clip
     place : of the run in the ledger file, so that no two runs have the same noise
@@ -225,7 +225,7 @@ class Mechanism:
         one = self.own * math.sqrt(float((self.sensitivity**2).sum()))
         return one * (math.sqrt(2.0) if self.norm == L1 else 1.0)
 
-    @property
+    @cached_property
     def noise(self) -> int:
         """The variance (Gaussian) or scale (Laplace) of the discrete noise of one client, in grid
         steps; 0 where the multiplier is.

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, TypeVar, cast
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from quorate.algorithms.federated.private_admm.float_gradient import Rows
@@ -78,11 +79,26 @@ class Question:
         """
         words = _about(mechanism, (*numbers, scale))
         if memory.secret.size:  # SHA-256, for which processors have instructions
-            words += hashlib.sha256(np.ascontiguousarray(told)).digest()
+            words += _digest(told)
         latest = hashlib.blake2b(words, digest_size=32).digest()
         each = [hashlib.blake2b(past.tobytes() + latest, digest_size=32) for past in memory.asked]
         asked = [np.frombuffer(digest.digest(), np.uint8) for digest in each]
         return cls(models, np.array(asked), scale)
+
+
+_TOLD = [(b"", hashlib.sha256().digest())]  # the model that a client was told last, and its digest
+
+
+def _digest(told: Array) -> bytes:
+    """SHA-256 of a model; clients of one process are told the same one after another, and equal
+    bytes are found sooner than their digest is computed.
+    """
+    words = told.tobytes()
+    last, digest = _TOLD[0]
+    if words != last:
+        digest = hashlib.sha256(words).digest()
+        _TOLD[0] = words, digest
+    return digest
 
 
 def _about(mechanism: Mechanism, numbers: tuple[float, ...]) -> bytes:
@@ -176,7 +192,7 @@ def noisy_gradients(
             else:
                 total = whole_sum(problem, mechanism.clip, grid, v, data, i, at)
             with_noise(mechanism, memory, question, rng, i, total)
-            noisy = grid.unit * total.astype(float)
+            noisy = _scaled(total, grid.unit)
             if not mechanism.counts:
                 return noisy, scale[i]
             count = np.array([more * COUNTED])
@@ -204,6 +220,15 @@ def noisy_gradients(
         return weight[i] * g + draw(scale=size, size=len(g)), size
 
     return in_floats
+
+
+@njit(cache=True, nogil=True)
+def _scaled(total, unit):
+    """unit * total, in the memory of the total."""
+    scaled = total.view(np.float64)
+    for j in range(len(total)):
+        scaled[j] = unit * total[j]
+    return scaled
 
 
 def with_noise(
