@@ -198,6 +198,7 @@ def add_noise(kind: Kind, parameter: int | Fraction, key: bytes, out: NDArray[np
     finish(made, key, 0, out, add(made.tables, words, 0, out))
 
 
+@lru_cache(maxsize=64, typed=True)  # fractions are slow to make and to compare
 def sampler(kind: Kind, parameter: int | Fraction) -> Sampler:
     """The tables of one kind of noise, kept for further calls; see ``discrete_noise``."""
     if kind not in _REACH:
@@ -222,6 +223,8 @@ def finish(
     made: Sampler, key: bytes, first: int, out: NDArray[np.int64], left: NDArray[np.int64]
 ) -> None:
     """Add the numbers that ``add`` left out, given what it returned; it is rarely any."""
+    if left[:, 0].sum() == len(out):
+        return
     words = keystream.key_words(key)
     for i in np.flatnonzero(left[:, 0] < np.minimum(PART, len(out) - PART * np.arange(len(left)))):
         part, numbers = first // PART + int(i), out[PART * i : PART * (i + 1)]

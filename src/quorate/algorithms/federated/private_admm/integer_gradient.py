@@ -35,9 +35,11 @@ TILES = (2**31 - 1) // (TILE * SINGLE)  # whose sum 32 bits hold exactly
 SHORT_INTEGERS = 2**15  # larger than those of 16 bits
 WHOLE = 16  # a client's rows are a multiple of it, so that vectors have no other end
 LANES = 16  # columns of a product in 32 bits, of which eight are enough in doubles
+MOST_16 = 2**15 - 1  # the largest of 16 bits; times a row's direction, summed, far below 2^31
 MANY = 2**18  # entries of a tile in double precision
 MOST = 2**24  # sparse rows whose sum double precision holds exactly: 2^24 FINE < 2^53
 STEEP = 1e100  # larger gradients, also infinite ones, count as this large
+LEAST = 1e-30  # entries of a model that are all smaller count as zeros
 # Shorter rows, and residuals in single (their squares) or double precision, count for nothing: the
 # factors that bring them onto the grid may be no numbers.
 SHORT, FLAT, FLAT_SQUARE = 1e-300, 1e-150, 1e-30
@@ -317,40 +319,74 @@ def _paired(one, two, to):
         to[j] = _pair(one[j], two[j])
 
 
+@njit(cache=True)
+def _raised(top, row):
+    for k in range(len(row)):
+        size = abs(row[k])
+        top[k] = top[k] if size <= top[k] else size  # NaN stays
+
+
+@njit(cache=True)
+def _rounded_pair(one, two, over, to):
+    for k in range(len(over)):
+        to[k] = _pair(np.rint(over[k] * one[k]), np.rint(over[k] * two[k]))
+
+
+@njit(cache=True)
+def _rounded_model(Z, W):
+    """Round every class of the model Z (d, K) to multiples of its largest entry over 2^15 - 1.
+
+    W (d' / 2, K') has the whole numbers in pairs of features; what they multiply is returned, (K,),
+    NaN for a class of which an entry is not finite.
+    """
+    d, K = Z.shape
+    top, none = np.zeros(K, Z.dtype), np.zeros(K, Z.dtype)
+    most = Z.dtype.type(MOST_16)
+    for j in range(d):
+        _raised(top, Z[j])
+    over, unit = np.empty(K, Z.dtype), np.empty(K, Z.dtype)
+    for k in range(K):
+        over[k] = most / top[k] if LEAST < top[k] < np.inf else 0.0
+        unit[k] = top[k] / most if top[k] < np.inf else np.nan
+    for j in range(0, d, 2):
+        _rounded_pair(Z[j], Z[j + 1] if j + 1 < d else none, over, W[j // 2])
+    return unit
+
+
 @njit(cache=True, nogil=True)
 def _softmax_sum(U, y, Z, length, size, clip, steps, grid, total):
     """Write the sum of the integer gradients of softmax rows to total (d, K).
 
-    Returns what ``_softmax_residuals`` does.
+    Both products are of pairs of 16-bit numbers: the model's entries are rounded, each class by
+    itself, which moves a prediction far less than noise has moved the model. Returns what
+    ``_softmax_residuals`` does.
     """
     more = 0
     d, K = Z.shape
-    wide = -(-K // LANES) * LANES
-    B, S = np.zeros((d, wide), Z.dtype), np.empty((TILE, wide), Z.dtype)
-    F, T = np.empty((TILE, d), Z.dtype), np.empty(TILE * K, Z.dtype)
+    wide, half = -(-K // LANES) * LANES, (d + 1) // 2
+    W, S = np.zeros((half, wide), np.int32), np.empty((TILE, wide), np.int32)
+    R, T = np.zeros((TILE, 2 * half), np.int16), np.empty(TILE * K, Z.dtype)
     P, Q = np.empty((TILE // 2, d), np.int32), np.zeros((TILE // 2, wide), np.int32)
-    G, floats, pairs = np.empty((d, wide), np.int32), F.reshape(-1), P.reshape(-1)
-    for j in range(d):
-        for k in range(K):
-            B[j, k] = Z[j, k]
+    G, along, across = np.empty((d, wide), np.int32), R.view(np.int32).reshape(-1), P.reshape(-1)
+    unit = _rounded_model(Z, W)
     for first in range(0, max(len(U), 1), TILE):
         here = slice(first, min(first + TILE, len(U)))
         m = here.stop - first
         for i in range(m):
-            _copied(U[first + i], F[i])
+            _copied(U[first + i], R[i, :d])
         for i in range(m // 2):
             _paired(U[first + 2 * i], U[first + 2 * i + 1], P[i])
         q = T[: K * m].reshape(K, m)
-        thin_products.multiply(floats, 0, d, 1, B, S, (m, d, wide), True)
+        thin_products.multiply(along, 0, half, 1, W, S, (m, half, wide), True)
         for k in range(K):
             for i in range(m):
-                q[k, i] = S[i, k]
+                q[k, i] = unit[k] * Z.dtype.type(S[i, k])
         more += _softmax_residuals(q, y[here], length[here], size[here], clip, steps, grid)
         for k in range(K):
             for i in range(m // 2):
                 Q[i, k] = _pair(q[k, 2 * i], q[k, 2 * i + 1])
         tile = first // TILE
-        thin_products.multiply(pairs, 0, 1, d, Q, G, (d, m // 2, wide), tile % TILES == 0)
+        thin_products.multiply(across, 0, 1, d, Q, G, (d, m // 2, wide), tile % TILES == 0)
         if (tile + 1) % TILES == 0 or here.stop == len(U):
             for j in range(d):
                 for k in range(K):
