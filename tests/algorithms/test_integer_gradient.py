@@ -11,6 +11,7 @@ import pytest
 from private_cases import LOSSES, planned
 from scipy import sparse
 
+from quorate.algorithms.federated.private_admm import integer_gradient
 from quorate.algorithms.federated.private_admm.integer_gradient import IntegerRows
 from quorate.algorithms.federated.private_admm.mechanism import Mechanism
 from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
@@ -254,3 +255,22 @@ def test_many_features_keep_the_finer_grid():
         expected = by_hand(concrete, it, block(data), np.zeros(2 * d))
         assert np.linalg.norm(found - expected) < 0.02 * np.linalg.norm(expected)
     assert steps == [2**17, 2**28]
+
+
+@pytest.mark.parametrize("d", [1, 2, 7, 784])
+def test_the_model_is_rounded_class_by_class(d):
+    """The pairs that predictions multiply: within half a step of the largest entry over 2^15 - 1,
+    zeros of tiny classes, and no number for a class that has none.
+    """
+    rng = np.random.default_rng(d)
+    Z = rng.standard_normal((d, 6)).astype(np.float32) * np.float32([1, 1e6, 1e-40, 0, 1, 1])
+    Z[d // 2, 4], Z[0, 5] = np.inf, np.nan
+    W = np.zeros(((d + 1) // 2, 16), np.int32)
+    unit = integer_gradient._rounded_model(Z, W)
+    numbers = W.view(np.int16).reshape(len(W), 16, 2).transpose(0, 2, 1).reshape(-1, 16)
+    assert np.isnan(unit[4:]).all()
+    for k in range(4):
+        off = max(0.51 * abs(Z[:, k]).max() / (2**15 - 1), 1e-30)
+        np.testing.assert_allclose(numbers[:d, k] * unit[k], Z[:, k], rtol=1e-6, atol=off)
+    assert not numbers[d:].any()
+    assert not numbers[:, 6:].any()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -11,7 +11,6 @@ from quorate.algorithms.comparators.multiplier_method import MultiplierMethod
 from quorate.algorithms.federated.async_dro.async_dro import AsyncDRO
 from quorate.algorithms.federated.bundle import Bundle
 from quorate.algorithms.federated.interior_point.interior_point import InteriorPoint
-from quorate.algorithms.federated.private_admm.settings import row_weights
 from quorate.algorithms.federated.private_newton.private_newton import PrivateNewton, matrix_error
 from quorate.algorithms.federated.private_sgd import PrivateSGD
 from quorate.algorithms.federated.proximal_al.proximal_al import ProximalAL
@@ -103,8 +102,11 @@ def private_methods(
     unit_rows = schema is not None and schema.unit
     takes = newton.requirements.refusal("PrivateNewton", problem, setting) is None
     if takes and unit_rows and budget is not None and budget.view == "answers":
-        weight = float(np.linalg.norm(row_weights(problem, fed)))
-        if matrix_error(noise_for(budget, 1) * budget.spread * weight, dimension) <= READABLE:
+        # of all who are declared: else somebody's only row would tell by which method it is fitted
+        declared = budget.sizes if isinstance(budget.sizes, Mapping) else None
+        sizes = [*declared.values()] if declared else budget.sizes_of(fed.clients, fed.sizes)
+        noise = noise_for(budget, 1) * budget.spread * len(sizes) ** 0.5 / sum(sizes)
+        if matrix_error(noise, dimension) <= READABLE:
             yield newton
     yield PrivateSGD(bound=1.0 if unit_rows else None)
 

@@ -175,6 +175,7 @@ class PrivateSGD(PrivateMethod):
     sampling: float | None = None
     quantile: float | None = None
     requirements: ClassVar[Requirements] = replace(PrivateMethod.requirements, predictor=ROW_BY_ROW)
+    shortens = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -323,7 +323,7 @@ def _paired(one, two, to):
 def _raised(top, row):
     for k in range(len(row)):
         size = abs(row[k])
-        top[k] = top[k] if size <= top[k] else size  # NaN stays
+        top[k] = size if size > top[k] or size != size else top[k]  # NaN stays
 
 
 @njit(cache=True)

@@ -76,6 +76,8 @@ class PrivateMethod(Method):
     private: ClassVar[bool] = True
     output: ClassVar[bool] = False  # noise on the local model, not on the gradient
     rate = 1.0  # the probability with which a row takes part in a round
+    # whether gradients of rows with a bound are clipped by default
+    shortens = False
     counts = False  # whether answers also count the rows whose gradients are not shortened
     requirements: ClassVar[Requirements] = Requirements(
         privacy=KEEPS_PRIVACY,
@@ -163,7 +165,8 @@ class PrivateMethod(Method):
             )
         if problem.privacy.view == "sum":
             self._check_sums(problem.privacy, fed)
-        check_sensitivity(self.clip, self.bound, self.mechanism, problem.loss)
+        given = self.clip, self.bound, self.mechanism
+        check_sensitivity(*given, problem.loss, self.shortens)
         self._check_model(problem)
 
     def _check_model(self, problem: Problem) -> None:

@@ -74,11 +74,15 @@ def check_columns(fed: Federation | Metadata) -> None:
         )
 
 
-def check_sensitivity(clip: float | None, bound: float | None, mechanism: str, loss: Loss) -> None:
-    """Raise where nothing bounds how far one row moves a client's gradient."""
+def check_sensitivity(
+    clip: float | None, bound: float | None, mechanism: str, loss: Loss, shortens: bool
+) -> None:
+    """Raise where nothing bounds how far one row moves a client's gradient; ``shortens``: by
+    default the method clips gradients of rows with a bound, too.
+    """
     if clip is not None:
         return
-    if bound is not None and not math.isfinite(loss.lipschitz):
+    if bound is not None and not shortens and not math.isfinite(loss.lipschitz):
         raise ValueError(
             f"{type(loss).__name__} is not Lipschitz, so a bound on the rows does not bound"
             " gradients: give clip=...."

@@ -223,6 +223,10 @@ class PrivateNewton(PrivateMethod):
         return method
 
     @property
+    def shortens(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return not self.inference
+
+    @property
     def from_sums(self) -> str:
         return ""  # every model follows from the sums of noisy gradients and matrices
 
