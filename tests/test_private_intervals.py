@@ -97,6 +97,35 @@ def test_without_noise_in_the_matrix_they_are_the_sandwich(some: dict[str, qr.So
         np.testing.assert_array_equal(found.estimate, s.w)
 
 
+@pytest.mark.parametrize("times", [0.5, 2.0])
+def test_declared_sizes_need_not_be_true(times: float, tmp_path: Path) -> None:
+    """Where there is hardly any noise the errors are those of least squares on the same rows."""
+    problem, method = posed("linear")
+    budget = qr.Budget(1000.0, 1e-6, sizes=round(2000 * times))
+    fed = drawn("linear", 0, 6000)
+    s = qr.solve(replace(problem, privacy=budget), fed, algorithm=method)
+    s.save(tmp_path / "model")
+    X = np.column_stack([np.concatenate(fed.X), np.ones(6000)])
+    y = np.concatenate(fed.y)
+    residuals = y - X @ np.linalg.lstsq(X, y)[0]
+    V = residuals @ residuals / (6000 - 3) * np.linalg.inv(X.T @ X)
+    for each in (s, s.public(), qr.load(tmp_path / "model")):
+        found = qr.private_intervals(each)
+        np.testing.assert_allclose(found.error, np.sqrt(np.diag(V)), rtol=0.03)
+
+
+def test_without_an_intercept_declared_sizes_are_refused() -> None:
+    """Nothing tells how many residuals there are; logistic and Poisson models do not ask."""
+    problem, method = posed("linear")
+    fed, plain = drawn("linear", 0, 6000), replace(problem, predictor=qr.Linear(intercept=False))
+    declared = replace(plain, privacy=qr.Budget(2.0, 1e-6, sizes=2000))
+    with pytest.raises(ValueError, match="an intercept or no declared sizes"):
+        qr.solve(declared, fed, algorithm=method)
+    qr.private_intervals(qr.solve(plain, fed, algorithm=method))
+    logistic = replace(declared, loss=qr.Logistic())
+    qr.private_intervals(qr.solve(logistic, drawn("logistic", 0, 6000), algorithm=method))
+
+
 def test_released_numbers_are_near_those_of_the_rows(some: dict[str, qr.Solution]) -> None:
     """The curvature, the variance of the residuals, and no row that is shortened."""
     s, fed = some["linear"], drawn("linear", 0, 6000)

@@ -207,6 +207,101 @@ def test_fits_and_searches_are_noticed(table):
     assert sum(w.category is RepeatedRunWarning for w in caught) == 2, "one for each training part"
 
 
+def test_a_fit_is_one_run_of_the_rows_that_it_was_given(table):
+    """With the answer that tells the centre, and whatever declared ranges make of the rows."""
+    X, y, groups = table
+    fits = [
+        PrivateClassifier(1.0, DELTA, rounds=2, ranges=ranges).fit
+        for ranges in ((-4, 4), (-4, 4.001), None)
+    ]
+    spent = [*released(fits[0](X, y, groups=groups))]
+    for fit in fits[1:]:
+        with pytest.warns(RepeatedRunWarning) as caught:
+            model = fit(*order((X, y, groups))[:2], groups=order(table)[2])
+        (one,) = caught
+        assert one.filename == __file__
+        before, spent = total_epsilon(spent, DELTA), [*spent, *released(model)]
+        assert f"spent epsilon = {before:.4g} at" in str(one.message)
+        assert f"may be {total_epsilon(spent, DELTA):.4g}, and 1 is" in str(one.message)
+        odometer._warned.clear()
+    assert {len(counts) for counts in odometer._counts.values()} == {3}
+    with pytest.raises(RepeatedRunWarning, match="3 earlier private runs"):
+        solve(federation(table))
+    # other rows that scaling makes alike
+    PrivateClassifier(rounds=2, ranges=(-8, 8)).fit(2 * X, y, groups=groups)
+
+
+def released(model):
+    """What a fit without a ledger file has released of a client's rows."""
+    return (*model.privacy_.before.get("east", ()), *model.privacy_.releases["east"])
+
+
+def test_a_fit_is_refused_before_it_releases_anything(table, monkeypatch):
+    X, y, groups = table
+    model = PrivateClassifier(1.0, DELTA, rounds=2, ranges=(-4, 4), repeat="error")
+    with pytest.raises(ValueError, match="not among the declared classes"):
+        PrivateClassifier(classes=["well", "dead"]).fit(X, y, groups=groups)
+    model.fit(X, y, groups=groups)  # the one before has spent nothing
+    with monkeypatch.context() as patch:
+        patch.setattr(private_client, "perturb", None)
+        with pytest.raises(BudgetSpentError, match=r"may be 1\.4.*Nothing was released"):
+            model.fit(X, y, groups=groups)
+        model.set_params(random_state=0)
+    model.fit(X, y, groups=groups)  # simulated noise
+    assert {len(counts) for counts in odometer._counts.values()} == {2}
+    search = qr.PrivateSearch(model.set_params(random_state=None), {"clip": [1.0]}, delta=DELTA)
+    with pytest.raises(BudgetSpentError, match="Nothing was released"):
+        search.fit(X, y, groups=groups)
+    with pytest.raises(ValueError, match="settings has repeat"):
+        search.set_params(settings={"repeat": ["warn"]}).fit(X, y, groups=groups)
+    with pytest.raises(ValueError, match="repeat must be"):
+        model.set_params(repeat="never").fit(X, y, groups=groups)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "as_answers"),
+    [
+        (("sum", 1), ("answers", 1), True),
+        (("sum", 1), ("sum", 2), True),
+        (("sum", 2), ("sum", 1), False),
+        (("answers", 1), ("sum", 2), False),
+    ],
+)
+def test_runs_in_other_views_never_count_for_less(table, first, second, as_answers):
+    """For whoever sees answers, or knows more clients' noise, sums count as answers."""
+    X, y, _ = table
+    fed = qr.Federation.from_arrays(X, y, np.arange(300) % 3)
+    views = [dict(zip(("view", "missing"), view, strict=True)) for view in (first, second)]
+    ledger = solve(fed, budget=views[0]).ledger
+    with pytest.warns(RepeatedRunWarning) as caught:
+        solve(fed, budget=views[1])
+    spent = ledger.epsilon_of("answers" if as_answers else first[0])
+    assert spent > 1.4 or not as_answers
+    assert f"spent epsilon = {spent:.4g} at" in str(caught[0].message)
+
+
+def test_the_most_of_all_clients_counts(table):
+    """Two cheap runs on the rows of one client are less than a dear one on those of another."""
+    X, y, groups = table
+    east = groups == "east"
+    for epsilon in (0.1, 0.1001):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RepeatedRunWarning)
+            solve(federation((X[east], y[east], groups[east])), epsilon)
+    dear = solve(federation((X[~east], y[~east], groups[~east])), 3.0).ledger
+    with pytest.warns(RepeatedRunWarning, match=f"spent epsilon = {dear.epsilon:.4g} at"):
+        solve(federation(table))
+
+
+def test_sampling_saves_nothing_where_records_are_replaced(table):
+    fed, sampled = federation(table), qr.PrivateSGD(sampling=0.1, max_rounds=3)
+    (one,) = solve(fed, T=None, algorithm=sampled).ledger.releases["east"]
+    with pytest.warns(RepeatedRunWarning) as caught:
+        solve(fed, budget={"adjacency": "replace"})
+    total = total_epsilon([one.replacing(0.5)], DELTA)
+    assert f"spent epsilon = {total:.4g} at" in str(caught[0].message)
+
+
 def test_rows_are_hashed_once_and_nothing_of_it_is_kept_with_them(table, monkeypatch):
     fed, calls = federation(table), []
     real = odometer._digest

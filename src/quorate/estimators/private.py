@@ -45,7 +45,9 @@ from quorate.estimators.rows import (
     names_of,
     prior_of,
     rows_of_groups,
+    tables,
 )
+from quorate.privacy import odometer
 from quorate.privacy.accounting import Release
 from quorate.privacy.budget import Budget
 from quorate.privacy.ledger import Ledger
@@ -108,6 +110,8 @@ class PrivateClassifier(Classifier):
     view, missing : "answers": the total holds for whoever sees every client's answers; "sum": for
         whoever sees the clients' sums and the model alone, with less noise, see `Budget`
     sampling : the probability with which a row takes part in a round, of `PrivateSGD`; None: all do
+    repeat : what happens without ``book`` where this process has spent on the same rows before:
+        "warn" says how much (`RepeatedRunWarning`), "error" refuses the fit (`BudgetSpentError`)
     random_state : seed of simulated noise; with secure noise it plays no part
 
     Attributes
@@ -196,6 +200,7 @@ class PrivateClassifier(Classifier):
         view: str = "answers",
         missing: int = 1,
         sampling: float | None = None,
+        repeat: str = "warn",
         random_state: Seed = None,
     ) -> None:
         self.epsilon = epsilon
@@ -220,6 +225,7 @@ class PrivateClassifier(Classifier):
         self.view = view
         self.missing = missing
         self.sampling = sampling
+        self.repeat = repeat
         self.random_state = random_state
 
     def fit(self, X: Features, y: ArrayLike, *, groups: Groups | None = None) -> Self:
@@ -235,15 +241,22 @@ class PrivateClassifier(Classifier):
         Raises
         ------
         BudgetSpentError
-            the privacy ledger leaves less than the fit would spend; no row was touched
+            the privacy ledger leaves less than the fit would spend, or ``repeat`` is "error" and an
+            earlier run has spent on these rows; nothing was released
         ValueError
             parameters out of range, labels outside ``classes`` or of one class, values that are not
             finite
         """
-        self._algorithm(self._budget())  # raises before a row is looked at
+        budget = self._budget()
+        algorithm = self._algorithm(budget)  # raises before a row is looked at
         alone = "one owner, who holds them all, adds the noise"
         with without_values(private=True):
-            return self._fit(check_rows(self, X, y, groups, None, alone=alone))
+            rows = check_rows(self, X, y, groups, None, alone=alone)
+            if budget.book is not None or algorithm.noise != "secure":
+                return self._fit(rows)
+            # the centre's answer and the rounds are of the same rows, and together spend all of it
+            with odometer.as_one(tables(rows), (algorithm.alone(budget),), budget):
+                return self._fit(rows)
 
     # ---- parameters, before a row is looked at
 
@@ -252,7 +265,7 @@ class PrivateClassifier(Classifier):
         if isinstance(sizes, Mapping):
             sizes = {name: _plain(n) for name, n in sizes.items()}
         total, view = (_plain(self.epsilon), _plain(self.delta)), (self.view, _plain(self.missing))
-        return Budget(*total, self.adjacency, sizes, self.book, *view)
+        return Budget(*total, self.adjacency, sizes, self.book, *view, self.repeat)
 
     def _check(self, budget: Budget) -> None:
         rounds, spend = _plain(self.rounds), _plain(self.spend)

@@ -37,10 +37,9 @@ from sklearn.utils.validation import check_is_fitted
 from quorate.algorithms.federated.private_admm.mechanism import SMOOTHING
 from quorate.arrays import Array, Features, is_number, shape_of
 from quorate.data.declared_schema import drawn
-from quorate.data.federation import Federation
 from quorate.estimators.base import Seed, chosen
 from quorate.estimators.private import PrivateClassifier
-from quorate.estimators.rows import Groups, Matrix, Rows, check_rows, rows_of_groups
+from quorate.estimators.rows import Groups, Matrix, Rows, check_rows, rows_of_groups, tables
 from quorate.privacy import odometer
 from quorate.privacy.accounting import (
     Release,
@@ -68,6 +67,7 @@ FIXED = (
     "view",
     "missing",
     "sampling",
+    "repeat",
     "random_state",
 )
 AT_ONCE = 4096  # rows scored at once
@@ -84,8 +84,9 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     Parameters
     ----------
-    estimator : a `PrivateClassifier` with Gaussian noise; its adjacency, sizes and classes are
-        those of the search, its epsilon, delta, book, spend and random_state are not used
+    estimator : a `PrivateClassifier` with Gaussian noise; its adjacency, sizes, classes and
+        repeat are those of the search, its epsilon, delta, book, spend and random_state are not
+        used
     settings : names and lists of values as for scikit-learn's ``GridSearchCV``, or a list of such;
         every candidate draws one combination. They may not follow from the rows
     epsilon, delta : the total that the search and all other runs in ``book`` may spend
@@ -196,8 +197,7 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         train, held = self._apart(rows)
         releases = dict.fromkeys(names, (release,))
         if book is None and self.random_state is None:
-            fed = Federation.from_arrays(rows.X, np.zeros(len(rows.y)), rows.groups)
-            odometer.counted(fed, fed.X, (release,), budget)
+            odometer.counted(None, tables(rows), (release,), budget)
         number = "" if book is None else book.open_run(releases, budget)
         try:
             with odometer.aside():

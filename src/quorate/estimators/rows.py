@@ -253,6 +253,11 @@ def names_of(clients: Sequence[ClientName]) -> NDArray[Any]:
     return np.array(clients, None if one_type else object)
 
 
+def tables(rows: Rows) -> list[Matrix]:
+    """The features of every client."""
+    return [rows.X[at] for at in rows_of_groups(rows.groups, len(rows.y)).values()]
+
+
 def rows_of_groups(groups: Groups, n: int) -> dict[str, Any]:
     """The rows of every group, by its name as text, in the order of first appearance."""
     names, picks = grouped(groups, n)

@@ -38,7 +38,7 @@ from scipy.special import gammaln, log_ndtr
 
 from quorate.arrays import Array
 from quorate.privacy.best_of import check_number, renyi_of_best
-from quorate.privacy.budget import Budget, BudgetSpentError
+from quorate.privacy.budget import ADJACENCY, Budget, BudgetSpentError
 
 MECHANISMS = ("gaussian", "laplace")
 # the orders of the Renyi divergences
@@ -147,6 +147,14 @@ class Release:
         another's place: what sampling saves is left out.
         """
         return replace(self, noise=times * self.noise, sampling=1.0)
+
+
+def under(releases: Iterable[Release], stated: str, adjacency: str) -> tuple[Release, ...]:
+    """Releases that are stated for one adjacency, as they count under another one."""
+    times = ADJACENCY[stated] / ADJACENCY[adjacency]
+    if adjacency == "add-remove":
+        return tuple(replace(r, noise=times * r.noise) for r in releases)
+    return tuple(r.replacing(times) for r in releases)
 
 
 def total_epsilon(releases: Iterable[Release], delta: float) -> float:

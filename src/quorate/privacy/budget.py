@@ -195,6 +195,10 @@ class Budget:
         """The view for which the guarantee is not."""
         return VIEWS[1 - VIEWS.index(self.view)]
 
+    def covered(self, view: str, missing: int) -> bool:
+        """Whether what is charged in a view, with so many missing, holds in that of this budget."""
+        return view == "answers" or (self.view == "sum" and self.missing <= missing)
+
     def noised(self, clients: int) -> int:
         """How many clients' noise hides a record from whoever sees the sums alone.
 

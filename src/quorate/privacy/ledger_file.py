@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from quorate.privacy.accounting import Release, total_epsilon
+from quorate.privacy.accounting import Release, total_epsilon, under
 from quorate.privacy.budget import ADJACENCY, VIEWS, Budget, BudgetSpentError
 from quorate.storage import OWN, Lock, write_whole
 
@@ -319,9 +319,8 @@ class Book:
     ) -> None:
         for run in runs:
             view, missing = _view(run)
-            covered = view == "answers" or (budget.view == "sum" and budget.missing <= missing)
             spent = any(run["releases"].get(client) for client in clients)
-            if spent and not covered and run["id"] != without:
+            if spent and not budget.covered(view, missing) and run["id"] != without:
                 asked = f'the view "{budget.view}"'
                 asked += f" and missing={budget.missing}" if budget.view == "sum" else ""
                 raise ValueError(
@@ -420,15 +419,10 @@ def _spent(
 ) -> dict[str, tuple[Release, ...]]:
     spent: dict[str, tuple[Release, ...]] = dict.fromkeys(clients, ())
     for run in runs:
-        times = ADJACENCY[run.get("adjacency", "add-remove")] / ADJACENCY[adjacency]
+        stated = run.get("adjacency", "add-remove")
         for client, released in _releases(run["releases"]).items():
             if client in spent and run["id"] != without:
-                spent[client] += tuple(
-                    replace(r, noise=times * r.noise)
-                    if adjacency == "add-remove"
-                    else r.replacing(times)
-                    for r in released
-                )
+                spent[client] += under(released, stated, adjacency)
     return spent
 
 

@@ -5,6 +5,9 @@ told so at the second run. Rows are known again by a sum of hashes of the rows' 
 each client and one for all, so that neither their order nor, where all are there, their clients
 matter. Parts of tables that overlap, such as the training parts of folds, are not recognised.
 
+What a run spends depends on who looks: runs for whoever sees sums count in full, as answers, where
+a later one is for whoever sees these.
+
 The hash has secret random weights, drawn when the process starts. Neither it nor the counts leave
 the memory of the process.
 """
@@ -13,19 +16,21 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import sys
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quorate.privacy.accounting import Release, total_epsilon
-from quorate.privacy.budget import ADJACENCY, Budget, BudgetSpentError
+from quorate.privacy.accounting import Release, total_epsilon, under
+from quorate.privacy.budget import Budget, BudgetSpentError
 
 AT_ONCE = 2**17  # numbers hashed at once, which fit in a cache
 ODD = np.uint64(0x9E3779B97F4A7C15)  # of splitmix64
@@ -58,15 +63,24 @@ class RepeatedRunWarning(UserWarning):
 
 @dataclass
 class Count:
-    """What one run spends on every record."""
+    """What one run spends on every record.
 
-    adjacency: str
+    Attributes
+    ----------
+    budget : it says for which view and adjacency
+    releases : of the client whose records count most, in the budget's view
+    answers : the same as whoever sees every answer has them
+    """
+
+    budget: Budget
     releases: tuple[Release, ...]
+    answers: tuple[Release, ...]
 
-    def under(self, adjacency: str) -> tuple[Release, ...]:
-        """The releases with noise over the sensitivity under another adjacency."""
-        times = ADJACENCY[self.adjacency] / ADJACENCY[adjacency]
-        return tuple(replace(r, noise=times * r.noise) for r in self.releases)
+    def within(self, budget: Budget) -> tuple[Release, ...]:
+        """The releases, at most, as another budget counts them."""
+        known = budget.covered(self.budget.view, self.budget.missing)
+        releases = self.releases if known else self.answers
+        return under(releases, self.budget.adjacency, budget.adjacency)
 
 
 # by digest: of a client's rows, or of all
@@ -75,7 +89,8 @@ _warned: set[int] = set()
 _resumable: dict[str, Count] = {}  # by checkpoint
 _known: WeakKeyDictionary[Any, tuple[int, ...]] = WeakKeyDictionary()
 _weights: dict[int, NDArray[np.uint64]] = {}  # by number of features
-_aside: ContextVar[bool] = ContextVar("aside", default=False)
+# where the runs of a larger one are put, which is counted as one
+_parts: ContextVar[list[Count] | None] = ContextVar("parts", default=None)
 
 
 def forget() -> None:
@@ -85,13 +100,28 @@ def forget() -> None:
 
 
 @contextlib.contextmanager
-def aside() -> Iterator[None]:
-    """Runs in this context are parts of one that has been counted."""
-    token = _aside.set(True)
+def aside() -> Iterator[list[Count]]:
+    """Runs in this context are parts of one that is counted by itself; these parts."""
+    parts: list[Count] = []
+    token = _parts.set(parts)
     try:
-        yield
+        yield parts
     finally:
-        _aside.reset(token)
+        _parts.reset(token)
+
+
+@contextlib.contextmanager
+def as_one(tables: Sequence[Any], releases: tuple[Release, ...], budget: Budget) -> Iterator[None]:
+    """The runs in this context count as one on these rows: for ``releases`` before it begins, as
+    `counted`, and in the end for what they have spent.
+    """
+    count = counted(None, tables, releases, budget)
+    with aside() as parts:
+        try:
+            yield
+        finally:
+            count.releases = tuple(r for part in parts for r in part.releases)
+            count.answers = tuple(r for part in parts for r in part.answers)
 
 
 def counted(
@@ -99,16 +129,18 @@ def counted(
     tables: Sequence[Any],
     releases: tuple[Release, ...],
     budget: Budget,
+    answers: tuple[Release, ...] | None = None,
     resumed: str = "",
     kept: str = "",
-) -> Count | None:
-    """Count a run before it releases anything; None for a part of one that has been counted.
+) -> Count:
+    """Count a run before it releases anything; a part of a larger run is left to that.
 
     Parameters
     ----------
-    data : whose rows these are; the digests are kept as long as it is
+    data : whose rows these are; the digests are kept as long as it is. None: they are not kept
     tables : (m, d) features of every client's rows
     releases : at most, on every record
+    answers : the same for whoever sees every answer; None: no others
     resumed : the checkpoint of the run that goes on, which is no other run
     kept : the checkpoint from which this run can go on
 
@@ -122,18 +154,17 @@ def counted(
     RepeatedRunWarning
         for rows on which an earlier run has spent, once for each data set
     """
-    if _aside.get():
-        return None
-    digests = _digests(data, tables)
-    count = _resumable.get(resumed) if resumed else None
-    if count is not None:
-        count.releases = releases
+    count = Count(budget, releases, releases if answers is None else answers)
+    if (parts := _parts.get()) is not None:
+        parts.append(count)
         return count
-    earlier = _earlier(digests)
+    digests = _digests(data, tables)
+    if resumed and (known := _resumable.get(resumed)) is not None:
+        known.releases, known.answers = count.releases, count.answers
+        return known
+    earlier = _earlier(digests, budget)
     if earlier:
-        spent = [release for count in earlier for release in count.under(budget.adjacency)]
-        _told(spent, releases, budget, len(earlier), digests[-1])
-    count = Count(budget.adjacency, releases)
+        _told(earlier, releases, budget, digests[-1])
     for digest in {*digests}:
         _counts[digest].append(count)
     if kept:
@@ -141,24 +172,28 @@ def counted(
     return count
 
 
-def _earlier(digests: tuple[int, ...]) -> list[Count]:
-    """The counts of the client on whose rows most runs have spent."""
+def _earlier(digests: tuple[int, ...], budget: Budget) -> list[tuple[Release, ...]]:
+    """The releases of every earlier run on the rows of the client on which most was spent."""
     whole = _counts.get(digests[-1], [])
-    each = [
-        [*whole, *(one for one in _counts.get(digest, []) if not any(one is w for w in whole))]
-        for digest in digests
-    ]
-    return max(each, key=len)
+    ways = set()
+    for digest in digests:
+        own = [one for one in _counts.get(digest, []) if not any(one is w for w in whole)]
+        ways.add(tuple(spent for one in (*whole, *own) if (spent := one.within(budget))))
+
+    def cost(way: Sequence[tuple[Release, ...]]) -> float:
+        return total_epsilon(chain(*way), budget.delta)
+
+    return [*max(filter(None, ways), key=cost, default=())]
 
 
 def _told(
-    spent: Sequence[Release],
+    earlier: Sequence[tuple[Release, ...]],
     releases: tuple[Release, ...],
     budget: Budget,
-    runs: int,
     digest: int,
 ) -> None:
     """Warn of, or refuse, a run on rows of earlier ones."""
+    runs, spent = len(earlier), [*chain(*earlier)]
     before = total_epsilon(spent, budget.delta)
     total = total_epsilon((*spent, *releases), budget.delta)
     many = "an earlier private run" if runs == 1 else f"{runs} earlier private runs"
@@ -179,8 +214,16 @@ def _told(
             f"{text} Give all runs on these rows one ledger file, book=<a file>, which keeps their"
             ' total within one budget, or try things out with noise="simulation".',
             RepeatedRunWarning,
-            stacklevel=8,  # who called `solve`
+            stacklevel=_outside(),
         )
+
+
+def _outside() -> int:
+    """The stack level, as seen by who calls this, of the code that called the library."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back and frame.f_globals["__name__"].startswith(("quorate.", "contextlib")):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 # ---- known rows
@@ -188,10 +231,13 @@ def _told(
 
 def _digests(data: Any, tables: Sequence[Any]) -> tuple[int, ...]:
     """One of every client's rows, and that of all rows, the last."""
-    if data not in _known:
-        each = [_digest(X) for X in tables]
-        _known[data] = (*each, sum(each) % 2**64)
-    return _known[data]
+    if data is not None and data in _known:
+        return _known[data]
+    each = [_digest(X) for X in tables]
+    digests = (*each, sum(each) % 2**64)
+    if data is not None:
+        _known[data] = digests
+    return digests
 
 
 def _digest(X: Any) -> int:

@@ -11,6 +11,10 @@ xi the noise of the mean gradient and E that of A. Their scales are public, so t
 
     V = A^-1 (phi A / n + s_g^2 I + s_A^2 / 2 (|u|^2 I + u u')) A^-1.
 
+Means are over the public number n of rows, which need not be the true one: A^-1 / n is the inverse
+of the rows' summed curvature whatever n is, and phi alone has to be a mean over the rows there are.
+For least squares the intercept's entry of A is their number over n.
+
 A and phi have noise themselves. A parametric bootstrap adds as much again, divides V by what that
 does to it in the mean, and Student's t with the degrees of freedom that its variation is worth
 (Satterthwaite 1946) takes the place of the normal law. All is computed from what was released.
@@ -28,6 +32,7 @@ from scipy.stats import t as student
 from quorate.arrays import Array
 from quorate.privacy.moments import Moments
 from quorate.problem.losses import Squared
+from quorate.problem.problem import Problem
 from quorate.solution.frames import Table
 from quorate.solution.solution import Solution
 
@@ -133,16 +138,20 @@ def private_intervals(solution: Solution, level: float = 0.95) -> PrivateInterva
             " algorithm=PrivateNewton(inference=True, bound=...)."
         )
     _check_rows(moments)
-    squared = isinstance(solution.problem.loss, Squared)
-    phi, phi_noise = _dispersion(moments) if squared else (1.0, 0.0)
     _check_matrix(moments)
-    total, noise = _variances(moments, moments.matrix[None], np.array([phi]))
     rng = np.random.default_rng(0)  # the bootstrap is the same for everybody
     D = len(moments.matrix)
     E = rng.normal(size=(DRAWS, D, D)) / math.sqrt(2)
     E = moments.matrix_noise * (E + E.transpose(0, 2, 1)) / math.sqrt(2)
-    again = np.maximum(phi + phi_noise * rng.normal(size=DRAWS), 0.0)
-    drawn, _ = _variances(moments, moments.matrix + E, again)
+    A, again = moments.matrix[None], moments.matrix + E
+    phi, phi_again = np.ones(1), np.ones(DRAWS)
+    if isinstance(solution.problem.loss, Squared):
+        residuals = _residuals(moments)
+        noisy = residuals + moments.square_noise * rng.normal(size=DRAWS)
+        phi = residuals / _residual_freedom(solution.problem, moments, A)
+        phi_again = np.maximum(noisy, 0.0) / _residual_freedom(solution.problem, moments, again)
+    total, noise = _variances(moments, A, phi)
+    drawn, _ = _variances(moments, again, phi_again)
     mean = drawn.mean(0)
     variance = total[0] ** 2 / mean
     freedom = 2 * mean**2 / np.maximum(drawn.var(0), 1e-12 * mean**2)
@@ -177,20 +186,30 @@ def _variances(moments: Moments, A: Array, phi: Array) -> tuple[Array, Array]:
     return sampling + noise, noise
 
 
-def _dispersion(moments: Moments) -> tuple[float, float]:
-    """The variance of the residuals, and the standard deviation of its noise.
+def _residuals(moments: Moments) -> float:
+    """The sum of the squared residuals over the public number of rows.
 
     Squares are taken at the models of the run, which add their own distance from the optimum.
     """
-    D, n = len(moments.matrix), moments.rows
-    phi = (moments.square - moments.spread) / (1 - D / n)
-    if phi <= 3 * moments.square_noise:
+    mean = moments.square - moments.spread
+    if mean <= 3 * moments.square_noise:
         raise ValueError(
-            f"the noise hides the variance of the residuals: {phi:.3g} with a standard deviation of"
-            f" {moments.square_noise:.3g}. State a smaller clip, which bounds a squared residual,"
-            " or a larger epsilon."
+            f"the noise hides the variance of the residuals: {mean:.3g} with a standard deviation"
+            f" of {moments.square_noise:.3g}. State a smaller clip, which bounds a squared"
+            " residual, or a larger epsilon."
         )
-    return phi, moments.square_noise
+    return mean
+
+
+def _residual_freedom(problem: Problem, moments: Moments, A: Array) -> Array:
+    """(k,) the degrees of freedom of the residuals over the public number of rows, by k matrices.
+
+    Declared sizes need not be true, and a run with them has an intercept, whose feature is 1 for
+    every row.
+    """
+    declared = problem.privacy is not None and problem.privacy.sizes is not None
+    present = A[:, -1, -1] if declared else np.ones(len(A))
+    return present - A.shape[-1] / moments.rows
 
 
 def _check_matrix(moments: Moments) -> None:

@@ -202,8 +202,7 @@ class Charge:
     ) -> None:
         if self.settled or not isinstance(error, Exception):
             return
-        if self.count is not None:
-            self.count.releases = self.algorithm.releases(max(map(self._most, self.fed.names)))
+        self._count(max(map(self._most, self.fed.names)))
         if self.file is None:
             return
         if not self.begun:
@@ -231,8 +230,7 @@ class Charge:
     def _ended(self, run: Run) -> Run:
         """The run, its cost settled."""
         self.ledger = self.algorithm.ledger(self.fed, run.turns.tolist(), self.before or {})
-        if self.count is not None:
-            self.count.releases = self.algorithm.releases(max(run.turns.tolist()))
+        self._count(max(run.turns.tolist()))
         if self.file is not None and self.ledger is not None:
             own = {str(name): spent for name, spent in self.ledger.releases.items()}
             releases, digest = self._settle(own)
@@ -248,6 +246,12 @@ class Charge:
             exchanged=run.exchanged[:, places],
             concluded=None if run.concluded is None else members(run.concluded, np.array(places)),
         )
+
+    def _count(self, rounds: int) -> None:
+        """What the process knows of the run, after so many rounds."""
+        if self.count is not None:
+            self.count.releases = self.algorithm.releases(rounds)
+            self.count.answers = self.algorithm.releases(rounds, view="answers")
 
     def _settle(self, releases: Releases) -> tuple[Releases, str]:
         """What stands in the ledger file, and its digest; where it cannot be written all stays
@@ -318,9 +322,10 @@ def _counted(
     secure = noise is not None and noise.source == "secure"
     if not (secure and budget is not None and isinstance(data, Federation)):
         return None
-    checkpoint, releases = _checkpoint(engine), algorithm.releases(algorithm.max_rounds)
+    checkpoint, rounds = _checkpoint(engine), algorithm.max_rounds
     kept = "" if checkpoint is None else os.path.realpath(checkpoint)
-    return odometer.counted(data, data.X, releases, budget, kept if resume else "", kept)
+    releases, answers = (algorithm.releases(rounds, view=view) for view in (None, "answers"))
+    return odometer.counted(data, data.X, releases, budget, answers, kept if resume else "", kept)
 
 
 def _opened(

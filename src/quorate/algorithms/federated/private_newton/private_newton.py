@@ -129,7 +129,7 @@ class PrivateNewton(PrivateMethod):
     inference : also ask for what `private_intervals` needs, for a tenth of every answer's budget,
         and clip nothing: the model is then the mean Newton point of the last two thirds of the
         rounds. Needs ``bound``, no regulariser, and Logistic(); or Poisson() or Squared() with a
-        ``clip``
+        ``clip``; with Squared() declared sizes need an intercept, which counts the rows
     noise : "secure" or "simulation", as of `PrivateADMM`
     start : first model, zeros by default
 
@@ -199,6 +199,7 @@ class PrivateNewton(PrivateMethod):
             "a bound on the rows, bound=...": self.bound is not None,
             "no regulariser": isinstance(problem.regulariser, Zero),
             "the loss Logistic(), Poisson() or Squared()": isinstance(problem.loss, INFERRED),
+            "an intercept or no declared sizes for Squared()": _rows_are_known(problem),
         }
         if lacking := [need for need, met in needs.items() if not met]:
             raise ValueError(
@@ -434,6 +435,14 @@ class PrivateNewton(PrivateMethod):
             over_noise=noise[2],
         )
         return Answer(w, moments=moments)
+
+
+def _rows_are_known(problem: Problem) -> bool:
+    """Whether the variance of the residuals is known where sizes are declared, as it is by the
+    intercept's curvature, the number of rows.
+    """
+    declared = problem.privacy is not None and problem.privacy.sizes is not None
+    return problem.predictor.intercept or not (declared and isinstance(problem.loss, Squared))
 
 
 def _added(late: Late | None, w: Array, gradient: Array, matrix: Array, counts: Array) -> Late:
