@@ -596,8 +596,28 @@ def test_whoever_sees_sums_alone_needs_less_noise():
     assert ratio == pytest.approx(1 / math.sqrt(2), rel=1e-3)
     assert answers.privacy_.epsilon_of("sum") < 2
     assert sums.privacy_.epsilon_of("answers") is None  # that of the centre's answer is not kept
-    with pytest.raises(ValueError, match='view "sum"'):
+    with pytest.raises(ValueError, match="view='sum' the method is PrivateSGD"):
         qr.PrivateClassifier(view="sum", rho=1.0).fit(X, rule > 0.3, groups=GROUPS_3)
+
+
+@pytest.mark.parametrize("spend", [None, 0.5])
+def test_in_sums_the_client_whose_rows_count_most_pays_most(tmp_path, spend):
+    X, _, ranges, rule = shifted()
+    groups = np.repeat(["x", "y"], [860, 40])  # alike in the objective: rows of y count for more
+    model = qr.PrivateClassifier(
+        ranges=ranges, rounds=4, view="sum", missing=0, prior="uniform", spend=spend
+    )
+    model.set_params(book=None if spend is None else tmp_path / "book.json")
+    ledger = model.fit(X, rule > 0.3, groups=groups).privacy_
+    if spend is None:
+        spent = {name: (*ledger.before[name], *ledger.releases[name]) for name in "xy"}
+    else:
+        spent = Book(tmp_path / "book.json").spent(["x", "y"])
+    (centre, rounds), (more_centre, more_rounds) = spent["y"], spent["x"]
+    assert more_centre.noise / centre.noise == pytest.approx(860 / 40, rel=1e-3)
+    assert more_rounds.noise / rounds.noise == pytest.approx(860 / 40, rel=1e-3)
+    total = 1.0 if spend is None else spend
+    assert 0.99 * total < total_epsilon(spent["y"], 1e-6) == ledger.epsilon <= total
 
 
 def test_a_sample_of_rows_in_every_round():
@@ -631,7 +651,7 @@ def test_ranges_take_gradient_descent_and_its_settings_alone():
     rows, y = np.eye(3).repeat(20, 0), np.tile([0, 1], 30)
     for more in ({"rho": 1.0}, {"average": True}):
         for chosen in ({"ranges": (0, 1)}, {"sampling": 0.5}):
-            with pytest.raises(ValueError, match="with ranges or sampling the method is"):
+            with pytest.raises(ValueError, match="with ranges, sampling or view='sum' the"):
                 qr.PrivateClassifier(**chosen, **more).fit(rows, y, groups=y)
     with pytest.raises(ValueError, match="ranges must be a pair"):
         qr.PrivateClassifier(ranges=(1, 0)).fit(rows, y, groups=y)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
@@ -571,7 +571,9 @@ class Federation:
         rows, _ = check.features_of(X, self.clients, self.feature_names)
         for name, x, t in zip(self.clients, rows, self.y, strict=True):
             check.rows(name, x, t, self.feature_names)
-        return self._with(X=rows)
+        # rows may be of any length now
+        schema = None if self.schema is None else replace(self.schema, unit=False)
+        return self._with(X=rows, schema=schema)
 
     def without_server(self) -> Federation:
         """The clients alone."""

@@ -108,7 +108,8 @@ class PrivateClassifier(Classifier):
     rho, average : penalty, and the mean of all models instead of the last: of `PrivateADMM`, which
         is the method where either is given; not with ``ranges``
     view, missing : "answers": the total holds for whoever sees every client's answers; "sum": for
-        whoever sees the clients' sums and the model alone, with less noise, see `Budget`
+        whoever sees the clients' sums and the model alone, with less noise, see `Budget`; of one
+        client alone ``missing`` must be 0
     sampling : the probability with which a row takes part in a round, of `PrivateSGD`; None: all do
     repeat : what happens without ``book`` where this process has spent on the same rows before:
         "warn" says how much (`RepeatedRunWarning`), "error" refuses the fit (`BudgetSpentError`)
@@ -305,11 +306,11 @@ class PrivateClassifier(Classifier):
         }
         if self.rho is None and not self.average:
             return _SharedSGD(sampling=_plain(self.sampling), **common)
-        if self.ranges is None and self.sampling is None:
+        if self.ranges is None and self.sampling is None and self.view == "answers":
             return _SharedADMM(rho=_plain(self.rho), average=bool(self.average), **common)
         raise ValueError(
-            "rho and average are settings of PrivateADMM, and with ranges or sampling the method is"
-            " PrivateSGD: leave them out, or leave ranges and sampling out."
+            "rho and average are settings of PrivateADMM, and with ranges, sampling or view='sum'"
+            " the method is PrivateSGD: leave them out, or leave the others out."
         )
 
     @property

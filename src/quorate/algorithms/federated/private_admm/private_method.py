@@ -190,7 +190,7 @@ class PrivateMethod(Method):
             raise ValueError(
                 f'mechanism="{self.mechanism}" has no view "sum": a sum of Laplace noises is none,'
                 ' and what it gives is not known. Take mechanism="gaussian", or'
-                ' Budget(view="answers").'
+                ' view="answers".'
             )
         if fed is not None:
             budget.noised(fed.n_clients)
