@@ -34,6 +34,7 @@ from quorate.estimators import (
 )
 from quorate.model_selection import WithinClients, cross_validate
 from quorate.privacy.accounting import Release, gaussian_epsilon, total_epsilon
+from quorate.privacy.ledger_file import Book
 
 
 @pytest.fixture
