@@ -187,7 +187,7 @@ def test_gradients_of_the_risk_are_subgradients(loss, norm):
 )
 def test_converges_to_the_central_optimum_primal_and_dual(case, method):
     problem = problem_of(*case)
-    fed = federation(case[0].targets == "sign", rows=8, d=2)
+    fed = federation(case[0].targets == "sign")
     central = CentralConic().solve(problem, fed)
     done, result = run(method, problem, fed, tol=5e-6)
     assert result.outcome.stop is Stop.OPTIMAL, result.outcome.text

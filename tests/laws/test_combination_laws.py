@@ -415,8 +415,12 @@ def files() -> list[File]:
 
 
 def files_of(name: str) -> list[File]:
-    """All of them for the default method, every other one for each of the others."""
-    return files() if name == "auto" else files()[list(NAMED["algorithm"]).index(name) % 2 :: 2]
+    """All of them for the default method and private ones, which take few, and every other one for
+    each of the others.
+    """
+    if name == "auto" or name in PRIVATE:
+        return files()
+    return files()[list(NAMED["algorithm"]).index(name) % 2 :: 2]
 
 
 def of_slots(values: Values) -> Case | None:
