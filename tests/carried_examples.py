@@ -28,7 +28,7 @@ from quorate.sites.rows import of_federation
 from quorate.sites.session import agree
 from quorate.storage import make_folder, write_whole
 
-ROUNDS = 6
+ROUNDS = 4
 SITES = tuple(f"site-{k}" for k in range(5))
 FEDERATED: dict[str, Example] = {
     name: example

@@ -15,6 +15,7 @@ from hypothesis import settings
 
 from quorate.cli import main
 from quorate.privacy import odometer
+from quorate.report import figures
 from quorate.solution import blame
 
 # the same cases in every run; `--hypothesis-profile default` looks for new ones
@@ -112,6 +113,22 @@ def quorate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., in
         return 0
 
     return call
+
+
+@pytest.fixture
+def drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each figure of the one run of a test is drawn once, not again wherever it is verified or
+    reported: a report takes most of a second, and that it comes out alike is for tests/report.
+    """
+    kept: dict[tuple[str, str, float], str] = {}
+
+    def draw(name: str, plot: figures.Plot) -> str:
+        key = name, plot.title, plot.height
+        if key not in kept:
+            kept[key] = figures.draw(name, plot)
+        return kept[key]
+
+    monkeypatch.setattr("quorate.report.html.draw", draw)
 
 
 @pytest.fixture

@@ -126,7 +126,7 @@ def short(algorithm: Any, problem: Problem) -> Example:
     """
     example = solving(algorithm, problem, 1e-6)
     return replace(
-        example, algorithm=replace(example.algorithm, tol=0.0, max_rounds=6), tolerance=1e-6
+        example, algorithm=replace(example.algorithm, tol=0.0, max_rounds=4), tolerance=1e-6
     )
 
 

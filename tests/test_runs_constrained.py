@@ -319,6 +319,7 @@ def test_a_changed_proof_is_found(impossible: Path, tmp_path: Path, change: EDIT
 # --------------------------------------------------------------------------------- the command line
 
 
+@pytest.mark.usefixtures("drawn_once")
 def test_from_a_configuration_to_predictions(
     quorate: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -348,6 +349,7 @@ def test_from_a_configuration_to_predictions(
     assert quorate("compare", folder, folder) == 0
 
 
+@pytest.mark.usefixtures("drawn_once")
 def test_a_run_that_nothing_satisfies_has_its_own_status_and_warns(
     quorate: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -332,7 +332,7 @@ def optimum(problem: Problem, fed: Federation) -> np.ndarray:
 def test_without_noise_it_ends_at_the_optimum(kind, loss, predictor, options):
     fed = federation(kind, 1)
     problem = Problem(loss, predictor, over_clients=Mean("size"), regulariser=L2(0.05))
-    rounds, rho = (150, 0.2) if "tol" in options else (2500, 5.0) if kind == "real" else (400, 0.5)
+    rounds, rho = (150, 0.2) if "tol" in options else (600, 1.5) if kind == "real" else (400, 0.5)
     s = solve(problem, fed, algorithm=PrivateADMM(max_rounds=rounds, rho=rho, **options))
     expected = optimum(problem, fed)
     np.testing.assert_allclose(s.w, expected, atol=1e-6)

@@ -105,8 +105,8 @@ def test_two_rounds_by_hand(kind: str, variant: str, regulariser: Any) -> None:
 @pytest.mark.parametrize(
     ("kind", "problem", "most"),
     [
-        ("sign", Problem(Logistic(), Linear(True), regulariser=L2(1e-2)), 1e-8),
-        ("class", Problem(Multinomial(), SOFTMAX, regulariser=L2(1e-2)), 1e-8),
+        ("sign", Problem(Logistic(), Linear(True), regulariser=L2(0.1)), 1e-8),
+        ("class", Problem(Multinomial(), SOFTMAX, regulariser=L2(0.1)), 1e-8),
         ("real", Problem(Huber(1.0), PLAIN, over_clients=Mean("uniform")), 1e-8),
         ("real", Problem(Squared(), Linear(True), regulariser=L1(0.05)), 1e-6),
         ("sign", Problem(Logistic(), PLAIN, regulariser=Bounds(-0.1, 0.2)), 1e-8),
@@ -115,7 +115,7 @@ def test_two_rounds_by_hand(kind: str, variant: str, regulariser: Any) -> None:
 )
 def test_without_noise_it_ends_at_the_optimum(kind: str, problem: Problem, most: float) -> None:
     fed = federation(kind)
-    s = solve(problem, fed, algorithm=PrivateSGD(max_rounds=4000, length=1600.0))
+    s = solve(problem, fed, algorithm=PrivateSGD(max_rounds=600, length=240.0))
     assert s.ledger is None
     assert s.outcome.stop is Stop.MAX_ROUNDS
     best = solve(problem, fed, algorithm=Bundle(tol=1e-10, max_rounds=2000)).certificate.value
@@ -126,11 +126,11 @@ def test_without_noise_it_is_sklearns_logistic_regression() -> None:
     fed = federation("sign", sizes=(60, 90, 50))
     X, y = np.concatenate(fed.X), np.concatenate(fed.y)
     s = solve(
-        Problem(Logistic(), Linear(True), over_clients=Mean("size"), regulariser=L2(0.01)),
+        Problem(Logistic(), Linear(True), over_clients=Mean("size"), regulariser=L2(0.1)),
         fed,
-        algorithm=PrivateSGD(max_rounds=3000, length=6000.0),
+        algorithm=PrivateSGD(max_rounds=400, length=400.0),
     )
-    theirs = LogisticRegression(C=1 / (0.01 * len(y)), tol=1e-10, max_iter=10_000).fit(X, y)
+    theirs = LogisticRegression(C=1 / (0.1 * len(y)), tol=1e-10, max_iter=10_000).fit(X, y)
     np.testing.assert_allclose(s.w, [*theirs.coef_[0], *theirs.intercept_], atol=1e-5)
 
 
@@ -140,7 +140,7 @@ def test_without_noise_clipped_descent_ends_where_bfgs_does() -> None:
     s = solve(
         Problem(Logistic(), PLAIN, over_clients=Mean("size"), regulariser=L2(0.05)),
         fed,
-        algorithm=PrivateSGD(max_rounds=3000, length=3000.0, clip=clip),
+        algorithm=PrivateSGD(max_rounds=500, length=500.0, clip=clip),
     )
     X, y = np.concatenate(fed.X), np.concatenate(fed.y)
     norm = np.linalg.norm(X, axis=1)

@@ -280,7 +280,7 @@ LCQP = qr.Problem(
 )
 
 
-@pytest.mark.parametrize(("d", "n", "m"), [(12, 1, 2), (12, 5, 1), (60, 4, 3)])
+@pytest.mark.parametrize(("d", "n", "m"), [(6, 1, 2), (12, 2, 2), (12, 5, 1), (60, 4, 3)])
 def test_quadratics_are_those_of_a_dense_kkt_system(d, n, m):
     A, b, C, e = quadratics(d, n, m)
     rows, p = np.concatenate(C), m * (n + 1)

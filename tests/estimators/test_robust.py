@@ -32,7 +32,7 @@ from quorate.solution.solve import solve
 @pytest.mark.filterwarnings("ignore::quorate.estimators.MissingGroupsWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.usefixtures("without_thresholds")
-@parametrize_with_checks([RobustClassifier(), RobustRegressor()])
+@parametrize_with_checks([RobustClassifier(tol=1e-4), RobustRegressor(tol=1e-4)])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 

@@ -98,7 +98,7 @@ def test_two_races_are_the_same(best: race.Optimum) -> None:
 
 def test_gaps_are_never_below_the_bound_and_costs_only_grow(best: race.Optimum) -> None:
     for name, entrant in entrants.as_they_come().items():
-        run = race.follow(setups.a(), entrant, best, 120.0)
+        run = race.follow(setups.a(), entrant, best, 60.0)
         gaps = [at.gap for at in run.points]
         assert min(gaps) >= -1e-12, name
         for key in ("time", "answers", "bytes"):

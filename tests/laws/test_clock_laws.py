@@ -94,10 +94,10 @@ def test_no_delay_changes_a_synchronous_algorithm(example):
 
 @EXAMPLE
 def test_where_all_answer_at_once_an_asynchronous_algorithm_is_synchronous(example):
-    each = InProcess("each").run(example.algorithm, example.federation, seed=1, max_rounds=6)
+    each = InProcess("each").run(example.algorithm, example.federation, seed=1, max_rounds=4)
     everybody = First(example.federation.n_clients)
     run = clock(example, block_size=1, wait=everybody).run(
-        example.algorithm, example.federation, seed=1, max_rounds=6
+        example.algorithm, example.federation, seed=1, max_rounds=4
     )
     assert encode((run.state, run.memories, tuple(run.active))) == encode(
         (each.state, each.memories, tuple(each.active))

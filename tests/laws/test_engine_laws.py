@@ -21,6 +21,24 @@ EXAMPLE = pytest.mark.parametrize("example", ALGORITHMS.values(), ids=ALGORITHMS
 EVERYWHERE = ("toy", "asynchronous toy", "AsyncDRO", "AFL", "ASPIRE", "proximal AL, as printed")
 
 
+def in_turn(name: str, mode: str) -> int:
+    """0, 1 or 2, another one for each mode of an example and for each example in a mode."""
+    return (list(ALGORITHMS).index(name) + MODES.index(mode)) % len(MODES)
+
+
+# What modes owe to interruptions and failures is seen with a few examples in every mode, and what
+# examples owe to them with every example in one mode.
+SHARED = pytest.mark.parametrize(
+    ("example", "mode"),
+    [
+        pytest.param(example, mode, id=f"{mode}-{name}")
+        for mode in MODES
+        for name, example in ALGORITHMS.items()
+        if name in EVERYWHERE or in_turn(name, mode) == 0
+    ],
+)
+
+
 def blocked(mode: str, **options: Any) -> InProcess:
     """Blocks of two, so that there are several and their clients are not in order."""
     return InProcess(mode, block_size=2, **options)
@@ -94,32 +112,35 @@ def test_a_blocked_run_ends_where_one_by_one_ends(example):
 # ---- resume
 
 
-@EXAMPLE
+@pytest.mark.parametrize("name", ALGORITHMS)
 @MODE
-def test_resume_equals_no_interruption_bit_for_bit(example, mode, tmp_path):
+def test_resume_equals_no_interruption_bit_for_bit(name, mode, tmp_path):
+    example = ALGORITHMS[name]
     whole = whole_run(example, mode)
-    for stop in {2, whole.rounds - 1}:  # after the first round: the tests below
-        engine = blocked(mode, checkpoint=tmp_path / f"{stop}.run")
-        part = engine.run(example.algorithm, example.federation, seed=1, max_rounds=stop)
-        assert (part.rounds, part.outcome.stop) == (stop, Stop.MAX_ROUNDS)
-        resumed = engine.run(example.algorithm, example.federation, seed=1, resume=True)
-        assert everything(resumed) == everything(whole)
+    # early or late, either in every mode and with every example; after the first round: the tests
+    # below
+    stop = whole.rounds - 1 if in_turn(name, mode) == 0 else 2
+    engine = blocked(mode, checkpoint=tmp_path / f"{stop}.run")
+    part = engine.run(example.algorithm, example.federation, seed=1, max_rounds=stop)
+    assert (part.rounds, part.outcome.stop) == (stop, Stop.MAX_ROUNDS)
+    resumed = engine.run(example.algorithm, example.federation, seed=1, resume=True)
+    assert everything(resumed) == everything(whole)
     # of a finished run
     again = engine.run(example.algorithm, example.federation, seed=1, resume=True)
     assert everything(again) == everything(whole)
 
 
 @pytest.mark.parametrize(
-    ("example", "where"),
+    ("example", "where", "mode"),
     [
         # in "report" clients and server have made their steps of a round that is then dropped
-        pytest.param(example, where, id=f"{where}-{name}")
+        pytest.param(example, where, mode, id=f"{mode}-{where}-{name}")
+        for mode in MODES
         for name, example in ALGORITHMS.items()
         for where in ("client", "server", "report", "watch")
-        if where == "report" or name in EVERYWHERE
+        if name in EVERYWHERE or (where == "report" and in_turn(name, mode) == 0)
     ],
 )
-@MODE
 def test_ctrl_c_keeps_the_last_finished_round(example, mode, where, tmp_path):
     whole = whole_run(example, mode, max_rounds=SOON)
     engine, algorithm = (
@@ -143,8 +164,7 @@ def test_ctrl_c_keeps_the_last_finished_round(example, mode, where, tmp_path):
 # ---- failures
 
 
-@EXAMPLE
-@MODE
+@SHARED
 def test_a_failing_client_is_named_and_the_run_can_go_on(example, mode, tmp_path):
     whole = whole_run(example, mode, max_rounds=SOON)
     engine, algorithm = blocked(mode, checkpoint=tmp_path / "run"), Disturbed(example.algorithm)
@@ -164,8 +184,7 @@ def test_a_failing_client_is_named_and_the_run_can_go_on(example, mode, tmp_path
 # ---- purity
 
 
-@EXAMPLE
-@MODE
+@SHARED
 def test_a_rerun_mutates_no_input_and_is_the_same_bit_for_bit(example, mode):
     data = example.federation.digests()
     assert everything(

@@ -25,7 +25,7 @@ from quorate.problem.risks import (
 )
 
 N = len(PRIOR)
-LAW = settings(deadline=None, max_examples=15)
+LAW = settings(deadline=None, max_examples=8)
 ROUNDING = 1e-13  # relative to the largest loss: N eps with room for the roots' own rounding
 
 small = st.integers(-3, 3).map(float) | st.floats(-3, 3, allow_subnormal=False)

@@ -88,9 +88,8 @@ def answer(risk, z):
     )
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_no_answer_depends_on_what_was_asked_before(seed):
-    rng = np.random.default_rng([1, seed])
+def test_no_answer_depends_on_what_was_asked_before():
+    rng = np.random.default_rng([1, 0])
     for _ in range(12):
         given, concrete, n = set_of(rng)
         losses = losses_of(rng, n, 14)
@@ -105,7 +104,7 @@ def test_no_answer_depends_on_what_was_asked_before(seed):
 
 def test_kept_vertices_give_the_values_of_programs():
     rng = np.random.default_rng(5)
-    for _ in range(40):
+    for _ in range(20):
         _, concrete, n = set_of(rng)
         scale = np.abs(concrete.D).max(1)
         scale = np.where(scale > 0, scale, 1.0)

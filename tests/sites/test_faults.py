@@ -85,13 +85,13 @@ def quick(monkeypatch):
     monkeypatch.setattr("quorate.engines.link.LONGEST", 0.01)
 
 
-@pytest.mark.parametrize("algorithm", [qr.Bundle(), qr.ADLPMM(max_rounds=6)], ids=["cuts", "ADMM"])
-@pytest.mark.parametrize("seed", range(3))
-def test_lost_repeated_and_damaged_messages_change_no_bit(algorithm, seed, tmp_path, quick):
-    faulty = Faulty(parties(ROWS, tmp_path / "a"), seed, share=0.3)
-    there = solved(BALL, faulty.calls(), algorithm=algorithm)
-    calm = Faulty(parties(ROWS, tmp_path / "b"), seed, share=1e-9)
-    assert encode(there.state) == encode(solved(BALL, calm.calls(), algorithm=algorithm).state)
+@pytest.mark.parametrize("algorithm", [qr.Bundle(), qr.ADLPMM(max_rounds=4)], ids=["cuts", "ADMM"])
+def test_lost_repeated_and_damaged_messages_change_no_bit(algorithm, tmp_path, quick):
+    calm = Faulty(parties(ROWS, tmp_path / "calm"), 0, share=1e-9)
+    expected = encode(solved(BALL, calm.calls(), algorithm=algorithm).state)
+    for seed in range(3):
+        faulty = Faulty(parties(ROWS, tmp_path / str(seed)), seed, share=0.3)
+        assert encode(solved(BALL, faulty.calls(), algorithm=algorithm).state) == expected, seed
 
 
 def test_a_site_that_dies_goes_on_from_its_disk(tmp_path, quick):

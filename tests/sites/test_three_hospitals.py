@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import quorate as qr
-from quorate.config.config import read_config
+from quorate.config.config import Config, read_config
 from quorate.data.readers import read
 from quorate.data.schema import Schema
 from quorate.runs.folder import read_run
@@ -70,6 +70,16 @@ def together(fed: qr.Federation, parts: Sequence[qr.Federation]) -> qr.Federatio
     return qr.Federation(names, X, y, classes=fed.classes, feature_names=fed.feature_names)
 
 
+def compile_here(config: Config) -> None:
+    """Train a little in this process, which compiles what those of the sites would otherwise
+    compile all at once, each for itself.
+    """
+    rng = np.random.default_rng(0)
+    X, ill = rng.standard_normal((60, 3)), rng.integers(0, 2, 60)
+    fed = qr.Federation.from_arrays(X, ill, np.repeat(NAMES, 20))
+    qr.solve(config.problem(), fed, engine=qr.InProcess("each"))
+
+
 def test_every_command_of_the_page(shell):
     text = PAGE.read_text(encoding="utf-8")
     printed = ""
@@ -78,6 +88,7 @@ def test_every_command_of_the_page(shell):
             exec(block, {})
         elif language == "toml":
             Path("trial.toml").write_text(block)
+            compile_here(read_config("trial.toml"))
         else:
             printed += shell(block)
     (folder,) = (path for path in Path("runs").iterdir() if path.is_dir())
