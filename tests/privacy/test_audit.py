@@ -17,6 +17,8 @@ import quorate as qr
 from quorate import auditing
 from quorate.privacy.budget import Budget, NoPrivacyWarning
 
+RUNS = 400
+
 
 def problem_and_data(
     budget: Budget | None, several: bool = False, seed: int = 0
@@ -45,13 +47,12 @@ MECHANISMS = {
 def test_a_calibrated_mechanism_stands_and_one_with_too_little_noise_falls(name):
     algorithm, budget = MECHANISMS[name]
     problem, fed = problem_and_data(budget)
-    runs = 400 if "bounds" in name else 200  # the attack on models within bounds is weaker
-    fair = qr.audit(problem, fed, algorithm=algorithm, runs=runs, seed=1)
+    fair = qr.audit(problem, fed, algorithm=algorithm, runs=RUNS, seed=1)
     assert fair.claimed == 1.0
     assert fair.epsilon <= 1.0
     assert not fair.broken
     assert "not refuted" in fair.text
-    weak = qr.audit(problem, fed, algorithm=algorithm, runs=runs, weaken=8.0, seed=1)
+    weak = qr.audit(problem, fed, algorithm=algorithm, runs=RUNS, weaken=8.0, seed=1)
     assert weak.epsilon > 1.0
     assert weak.broken
     assert "REFUTED" in weak.text
