@@ -74,7 +74,9 @@ class Run:
     active : for each round the clients that answered
     memories : for each client of this process its memory (arrays with a leading axis of 1), None
         before its first message
-    turns : (N,) the messages that each client has answered
+    turns : (N,) the messages that each client has answered in the finished rounds
+    asked : (N,) the messages that may have reached each client, also those of a round that was
+        begun and not finished: it may have answered them
     exchanged : (2, N) bytes from and to each client
     concluded : what the clients keep that belongs to the answer, see `concludes`
     log : of an asynchronous engine, what ``Replay`` needs
@@ -88,6 +90,7 @@ class Run:
     active: Sequence[tuple[int, ...]]
     memories: tuple[Any, ...]
     turns: NDArray[np.int64]
+    asked: NDArray[np.int64]
     exchanged: NDArray[np.int64]
     concluded: Any = None
     log: Log | None = None
@@ -167,6 +170,16 @@ def concludes(algorithm: Algorithm, turns: NDArray[np.int64], outcome: Outcome) 
     """
     over = outcome.stop is not Stop.INTERRUPTED
     return over and Conclude in algorithm.on_client and bool(turns.all())
+
+
+def asked(turns: NDArray[np.int64], ask: Round | Done, begun: bool) -> NDArray[np.int64]:
+    """(N,) the messages that each client was asked: those of ``turns``, and the next request where
+    its round was ``begun`` and not finished.
+    """
+    more = np.zeros_like(turns)
+    if begun and isinstance(ask, Round):
+        more[slice(None) if ask.to is None else [*ask.to]] = 1
+    return turns + more
 
 
 def handler(handlers: Mapping[type, Any], kind: type, algorithm: Algorithm) -> Any:

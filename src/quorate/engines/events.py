@@ -24,6 +24,7 @@ from quorate.engines.consistency import check_rows, check_run, traffic
 from quorate.engines.engine import (
     Run,
     Watch,
+    asked,
     check_answer,
     concludes,
     end_of,
@@ -125,6 +126,7 @@ class Loop:
         and the source of the times at which they answer
     record : the counts and the log of the finished rounds
     file : the file of the checkpoints
+    begun : how many rounds were begun; that of a round that was undone is one more than finished
     halfway : whether a round is half written, so that the state is not that of a finished round
     """
 
@@ -145,6 +147,7 @@ class Loop:
         self.source, self.record = source, RunRecord()
         self.server = Server(None, Round(None), 0)
         self.halfway, self.interrupts, self.saved = False, Interrupts(), 0
+        self.begun = 0
 
     def run(self, watch: Sequence[Watch], resume: bool, max_rounds: int | None) -> Run:
         """Run until the algorithm is done, or the engine cannot or may not go on."""
@@ -183,6 +186,7 @@ class Loop:
     def _round(self, ask: Round, watch: Sequence[Watch]) -> Outcome | None:
         """Carry out one round; the outcome of the run where there can be none."""
         clients, source, now = self.clients, self.source, self.server.round
+        self.begun = now + 1
         try:
             to, kind = clients.send(ask, now)
             source.send(to, self.algorithm.gradients(ask.message))
@@ -269,8 +273,9 @@ class Loop:
         log = self.record.events.log(
             self.file.clients, self.file.seed, self.block_size, self.source.crashed(), ended
         )
-        concluded = None
-        if concludes(self.algorithm, self.clients.flight.turns, outcome):
+        concluded, flight = None, self.clients.flight
+        begun = flight.turns + (flight.since >= 0)
+        if concludes(self.algorithm, flight.turns, outcome):
             concluded = self.clients.conclusions(self.record)
         return Run(
             self.server.state,
@@ -280,7 +285,8 @@ class Loop:
             self.server.round,
             Answered(log),
             self.clients.each(),
-            self.clients.flight.turns,
+            flight.turns,
+            asked(begun, self.server.ask, self.begun > self.server.round),
             self._exchanged(),
             concluded,
             log,

@@ -29,6 +29,7 @@ from quorate.engines.engine import (
     ClientError,
     Run,
     Watch,
+    asked,
     check_algorithm,
     check_answer,
     check_request,
@@ -138,10 +139,10 @@ class InProcess:
             raise ValueError("resume=True needs a checkpoint: InProcess(checkpoint=PATH)")
         job = _Job(self, algorithm, federation, seed)
         now, history, active = job.restored() if resume else job.started()
-        saved, stop = now.round if resume else -1, None
+        saved, stop, begun = now.round if resume else -1, None, now.round
         try:
             while going_on(now.ask, now.round, max_rounds):
-                began = time.perf_counter()
+                began, begun = time.perf_counter(), now.round + 1
                 new, ids = job.step(now)
                 history.append(job.row(new, time.perf_counter() - began))
                 # one tuple for many rounds
@@ -160,7 +161,7 @@ class InProcess:
                 job.save(now, history, active)
         job.destroy_keys(now)
         outcome = end_of(now.ask, stop, max_rounds, job.advice())
-        return job.run_of(now, history, active, outcome)
+        return job.run_of(now, history, active, outcome, begun > now.round)
 
     def aside(self) -> InProcess:
         """An engine without files, for runs beside the main one, such as a certificate's."""
@@ -383,9 +384,14 @@ class _Job:
         return active
 
     def run_of(
-        self, now: Progress, history: list[Any], active: list[tuple[int, ...]], outcome: Outcome
+        self,
+        now: Progress,
+        history: list[Any],
+        active: list[tuple[int, ...]],
+        outcome: Outcome,
+        begun: bool,
     ) -> Run:
-        """The result of the run."""
+        """The result of the run; ``begun``: it ended within a round."""
         memories = tuple(
             now.memories.of(np.array([i])) if now.memories.has(i) else None for i in range(self.n)
         )
@@ -396,7 +402,7 @@ class _Job:
         last, concluded = self.conclude(now, outcome)
         exchanged += np.array([[last.up], [last.down]]) // self.n
         table = traffic_table(last.traffic)
-        kept = memories, now.turns, exchanged, concluded
+        kept = memories, now.turns, asked(now.turns, now.ask, begun), exchanged, concluded
         return Run(now.state, outcome, history, table, now.round, active, *kept)
 
 

@@ -112,6 +112,7 @@ def _of_algorithm(run: Run, cap: int | None, max_rounds: int | None, keep_rows: 
     last = len(history)
     history = [row for k, row in enumerate(history, 1) if k % keep_rows == 0 or k == last]
     outcome, present = run.outcome, state.those_in()
+    turns = present.sum(0, dtype=np.int64)
     if cap is not None and outcome.stop is Stop.MAX_ROUNDS and run.rounds == cap:
         text = outcome.text.replace(f"max_rounds = {cap}", f"max_rounds = {max_rounds}")
         outcome = Outcome(outcome.stop, text)
@@ -123,5 +124,6 @@ def _of_algorithm(run: Run, cap: int | None, max_rounds: int | None, keep_rows: 
         rounds=state.rounds,
         active=[tuple(np.flatnonzero(each).tolist()) for each in present],
         memories=tuple(None if each is None else each.own for each in run.memories),
-        turns=present.sum(0, dtype=np.int64),
+        turns=turns,
+        asked=turns + state.in_open_sum(run.asked > run.turns),
     )

@@ -185,6 +185,16 @@ class SumState:
         n = len(self.busy)
         return np.unpackbits(self.present, axis=1, count=n).astype(bool)
 
+    def in_open_sum(self, on_their_way: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """(N,) who may have answered in a sum that was begun and not finished, where messages to
+        these clients were on their way: enough of them may have opened it.
+        """
+        sent = bool(self.got) or on_their_way[list(self.asked)].any()
+        begun = self.hidden or self.anew or (self.stage == "answers" and sent)
+        asked = np.zeros(len(self.busy), bool)
+        asked[list(self.wanted)] = bool(begun)
+        return asked
+
     def of_algorithm(self) -> tuple[Any, Round | Done]:
         """The algorithm's state and request."""
         return decode(self.inner.tobytes())

@@ -505,7 +505,8 @@ def _again(algorithm: Algorithm, n: int, run: SignedRun, uploads: list[list[Any]
         turn += 1
     nothing = np.zeros(n, np.int64)
     end = Outcome(Stop.OPTIMAL, "certified.")
-    return Run(state, end, [], [], turn, (), (None,) * n, nothing, np.zeros((2, n), np.int64))
+    counts = nothing, nothing, np.zeros((2, n), np.int64)
+    return Run(state, end, [], [], turn, (), (None,) * n, *counts)
 
 
 def _check_question(told: Any, again: Any) -> None:

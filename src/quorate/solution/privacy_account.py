@@ -15,7 +15,8 @@ the charge that stands. One that died later goes on from its checkpoint: it give
 with the same noise, which is the noise in the ledger file. How a run ends decides how it is
 settled:
 
-- it ends, or Ctrl-C ends it: at the rounds that were answered;
+- it ends, stalls, or Ctrl-C ends it: at the questions that each client was asked, also in a round
+  that was begun and not finished, as answers of it may have come;
 - a client or a watcher raises: at one round more than were finished; before step 4 at nothing;
 - anything else, such as a machine that dies: not at all, everything it might have released stays
   charged.
@@ -53,7 +54,7 @@ from quorate.privacy.ledger import Ledger
 from quorate.privacy.ledger_file import Book, new_name
 from quorate.problem.metadata import Metadata
 from quorate.problem.problem import Problem
-from quorate.rounds import members
+from quorate.rounds import Stop, members
 from quorate.solution.plan import Plan
 from quorate.storage import OWN, write_whole
 
@@ -202,7 +203,9 @@ class Charge:
     ) -> None:
         if self.settled or not isinstance(error, Exception):
             return
-        self._count(max(map(self._most, self.fed.names)))
+        # of a run that goes on all stays counted until it has finished a round
+        if self.rounds or not self.resume:
+            self._count(max(map(self._most, self.fed.names)))
         if self.file is None:
             return
         if not self.begun:
@@ -227,10 +230,19 @@ class Charge:
         answered = max(known, self.rounds + 1) if self.rounds else known + 1
         return min(answered, self.algorithm.max_rounds)
 
+    def _asked(self, run: Run) -> list[int]:
+        """The questions that each client was asked in a run that ended, and may have answered."""
+        asked = run.asked
+        # the process before may have been interrupted in the round in which this one goes on
+        if self.resume and not self.rounds and run.outcome.stop is Stop.INTERRUPTED:
+            asked = run.turns + 1
+        return np.minimum(asked, self.algorithm.max_rounds).tolist()
+
     def _ended(self, run: Run) -> Run:
         """The run, its cost settled."""
-        self.ledger = self.algorithm.ledger(self.fed, run.turns.tolist(), self.before or {})
-        self._count(max(run.turns.tolist()))
+        asked = self._asked(run)
+        self.ledger = self.algorithm.ledger(self.fed, asked, self.before or {})
+        self._count(max(asked))
         if self.file is not None and self.ledger is not None:
             own = {str(name): spent for name, spent in self.ledger.releases.items()}
             releases, digest = self._settle(own)
@@ -243,6 +255,7 @@ class Charge:
             run,
             memories=tuple(run.memories[i] for i in places),
             turns=run.turns[places],
+            asked=run.asked[places],
             exchanged=run.exchanged[:, places],
             concluded=None if run.concluded is None else members(run.concluded, np.array(places)),
         )
