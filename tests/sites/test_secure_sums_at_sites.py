@@ -52,6 +52,22 @@ def test_a_private_run_across_sites_is_charged_as_without(tmp_path):
     assert runs[1].rounds == 4
 
 
+def test_a_budget_for_whoever_sees_sums_holds_across_sites_with_a_secure_sum_alone(tmp_path):
+    problem = qr.Problem(
+        qr.Logistic(), over_clients=qr.Mean("size"), privacy=qr.Budget(1.0, 1e-6, view="sum")
+    )
+    algorithm = qr.PrivateSGD(max_rounds=3)
+    agreement = agreed(problem, ROWS, tmp_path / "masked")
+    engine = Network(agreement.session, secure_sum=True)
+    there = qr.solve(agreement.problem, agreement.metadata, algorithm=algorithm, engine=engine)
+    assert (there.rounds, there.ledger.guarantee) == (3, True)
+    assert 0.99 < there.ledger.epsilon <= 1 < there.ledger.epsilon_of("answers")
+    assert {"Work", "Open", "Sealed"} <= {row["message"] for row in there.messages}
+    plain = agreed(problem, ROWS, tmp_path / "plain")
+    with pytest.raises(ValueError, match="give the engine a secure sum"):
+        qr.solve(plain.problem, plain.metadata, algorithm=algorithm, engine=Network(plain.session))
+
+
 @dataclass(frozen=True)
 class Heard(SecureSummed):
     """Keeps what one client is sent and sends."""

@@ -266,13 +266,29 @@ class SecureSummed(Algorithm):
             return replace(memory, secret=part)
         return replace(memory, simulated=part)
 
+    def _terms(self, clients: int) -> Terms:
+        """What all agree on. Of a private algorithm no sum is opened over fewer clients than its
+        noise is planned for, whatever the server asks.
+        """
+        terms = self.option.terms(clients)
+        if not self.inner.private:
+            return terms
+        return replace(terms, fewest=max(terms.least, self.inner.quorum(clients)))
+
     def _draw(self, rng: Streams) -> at_client.Draw:
         return secrets.token_bytes if self.option.keys == "secure" else rng(0).bytes
 
     def _enrol(
         self, memory: SumMemory, ask: Enrol, data: Block, rng: Streams
     ) -> tuple[SumMemory, Any]:
-        client, answer = at_client.advertise(ask.terms, int(data.index[0]), draw=self._draw(rng))
+        terms, needed = ask.terms, self._terms(ask.terms.clients)
+        if terms.least < needed.least or terms.threshold < needed.threshold:
+            raise SecureSumError(
+                f"the server would open sums over {terms.least} of {terms.clients} clients with the"
+                f" help of {terms.threshold}, and {needed.least} and {needed.threshold} are agreed"
+                " on: nothing was sent."
+            )
+        client, answer = at_client.advertise(terms, int(data.index[0]), draw=self._draw(rng))
         return self._kept(memory, client), answer
 
     def _enter(
@@ -392,7 +408,7 @@ class SecureSummed(Algorithm):
     # ---- server
 
     def server_start(self, n_clients: int) -> tuple[SumState, Round]:
-        terms, (inner, ask) = self.option.terms(n_clients), self.inner.server_start(n_clients)
+        terms, (inner, ask) = self._terms(n_clients), self.inner.server_start(n_clients)
         state = SumState(
             inner=octets(encode((settled(inner), ask))),
             wanted=_wanted(ask, n_clients),
@@ -432,7 +448,7 @@ class SecureSummed(Algorithm):
 
     def _missing(self, state: SumState) -> int:
         """How many more answers this stage needs."""
-        got, terms = dict(state.got), self.option.terms(len(state.busy))
+        got, terms = dict(state.got), self._terms(len(state.busy))
         everybody = len(state.asked) - len(got)
         quorum = self.inner.quorum(len(state.wanted))
         if state.stage == "keys" or quorum >= len(state.wanted):
@@ -467,7 +483,7 @@ class SecureSummed(Algorithm):
         # shares of a private sum that are out may still open it: its answers enter no other sum
         stages = ("answers",) if self.inner.private else ("answers", "opened")
         if state.stage in stages and state.anew < len(state.busy):
-            quorum, terms = self.inner.quorum(len(state.wanted)), self.option.terms(len(state.busy))
+            quorum, terms = self.inner.quorum(len(state.wanted)), self._terms(len(state.busy))
             there = len({*free} & {*state.wanted}) >= max(quorum, terms.least)
             if there and len(free) >= terms.threshold:
                 return self._sharing(replace(state, anew=state.anew + 1), free)
@@ -489,7 +505,7 @@ class SecureSummed(Algorithm):
 
     def _with_keys(self, state: SumState) -> tuple[SumState, Round]:
         """Pass the keys on, and have the first secrets shared."""
-        terms = self.option.terms(len(state.busy))
+        terms = self._terms(len(state.busy))
         protocol, roster = at_server.enrol(terms, [answer for _, answer in state.got])
         state = replace(state, protocol=protocol, roster=roster)
         return self._sharing(state, protocol.clients)

@@ -556,7 +556,7 @@ class Party:
             raise ValueError("a certificate is computed from the rows exactly, without noise.")
         elif algorithm.held_out:
             self.guard.judge(known.judging, OF_ROWS)
-        if needs_secure_sum(known.problem):
+        if needs_secure_sum(known.problem) and not isinstance(summed, SecureSummed):
             raise _refusal(
                 "noise",
                 'the budget has the view "sum", and this site answers without a secure sum: its'
