@@ -15,7 +15,7 @@ import quorate as qr
 from examples import ALGORITHMS, Example
 from quorate.data import load
 from quorate.engines import ClientError, InProcess
-from quorate.engines.secure_summed import Hidden, SecureSummed, SumState, _bytes_of
+from quorate.engines.secure_summed import Enrol, Hidden, SecureSummed, SumState, _bytes_of
 from quorate.privacy.secure_sum.messages import SecureSumError
 from quorate.rounds import (
     Done,
@@ -363,3 +363,25 @@ def test_only_an_engine_that_goes_on_alone_is_asynchronous():
     assert qr.VirtualClock().asynchronous
     assert not qr.VirtualClock(secure_sum=True).asynchronous
     assert qr.VirtualClock(secure_sum=True).aside().secure_sum is True
+
+
+@pytest.mark.parametrize(("private", "least"), [(False, 5), (True, 6)])
+def test_no_key_is_told_for_sums_over_fewer_clients_than_agreed(private, least):
+    """Of seven clients five hold a sum open; of a private one no more than one may be missing."""
+
+    class Inner(Voting):
+        def quorum(self, asked: int) -> int:
+            return asked - 1
+
+    Inner.private = private
+    algorithm = SecureSummed(Inner(), replace(SUMS, fewest=None), 0)
+    block = SEVEN.block(0)
+    memory = algorithm.client_start(block)
+    enrol = algorithm.on_client[Enrol]
+    for fewest in range(2, 8):
+        terms = replace(algorithm.option.terms(7), fewest=fewest)
+        if fewest >= least:
+            enrol(memory, Enrol(terms), block, lambda _: np.random.default_rng(0))
+            continue
+        with pytest.raises(SecureSumError, match="nothing was sent"):
+            enrol(memory, Enrol(terms), block, lambda _: np.random.default_rng(0))
