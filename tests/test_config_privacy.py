@@ -263,7 +263,12 @@ BROKEN = {  # what is changed -> (line, key, words)
         "c1, c2",
     ),
     "bound": (
-        lambda t: t.replace('"logistic"', '"squared"') + "options = { bound = 1.0 }",
+        lambda t: (
+            t.replace('"logistic"', '"squared"').replace(
+                "[algorithm]", '[algorithm]\nname = "private_admm"'
+            )
+            + "options = { bound = 1.0 }"
+        ),
         "algorithm.options.bound:",
         "give clip",
     ),

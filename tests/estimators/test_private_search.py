@@ -343,8 +343,9 @@ def test_it_is_an_estimator_of_scikit_learn_with_other_parts_than_folds_by_row(r
 
 def test_rows_of_declared_ranges_are_centred_within_a_candidates_noise(rows):
     X, y, groups = rows
-    estimator = PrivateClassifier(ranges=(-5.0, 5.0), rounds=4)
-    found = search({"clip": [0.2, 0.4]}, estimator, epsilon=8.0).fit(X, y, groups=groups)
+    X, estimator = X + 3, PrivateClassifier(ranges=(-2.0, 8.0), rounds=4)
+    one = search({"clip": [0.2, 0.4]}, estimator, epsilon=8.0, random_state=0)
+    found = one.fit(X, y, groups=groups)
     model = found.best_estimator_
     assert model.centre_.any()
     assert 7.99 < found.privacy_.epsilon <= 8

@@ -221,7 +221,9 @@ def _told(
 def _outside() -> int:
     """The stack level, as seen by who calls this, of the code that called the library."""
     level, frame = 1, sys._getframe(1)
-    while frame.f_back and frame.f_globals["__name__"].startswith(("quorate.", "contextlib")):
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith(
+        ("quorate.", "contextlib")
+    ):
         level, frame = level + 1, frame.f_back
     return level
 
