@@ -333,7 +333,7 @@ class Summed:
         return cls(run, [data.block(i) for i in range(data.n_clients)], told, gone)
 
     def __call__(self, run: int) -> Array:
-        from quorate.algorithms.federated.private_admm.noisy_gradient import Question, _key
+        from quorate.algorithms.federated.private_admm.noisy_gradient import Question, Told, _key
         from quorate.algorithms.federated.private_sgd import Blur
         from quorate.privacy.discrete_noise import discrete_noise
 
@@ -345,7 +345,9 @@ class Summed:
             _, up = self.run.blur(memory, Blur(w, 1, 1.0), block, stream)
             total += up.gradient[0]
             if i >= stay - self.told:
-                key = _key(memory, Question.of(plan, memory, w[None], w, (1,)), stream, 0)
+                key = _key(
+                    memory, Question.of(plan, memory, w[None], Told.of(w, w.dtype), (1,)), stream, 0
+                )
                 total -= plan.common * discrete_noise(plan.kind, plan.noise, key, len(w))
         return total
 

@@ -19,6 +19,7 @@ from scipy.special import expit
 
 from quorate.algorithms.federated.private_admm import client as private_client
 from quorate.algorithms.federated.private_admm import noisy_gradient
+from quorate.algorithms.federated.private_admm.noisy_gradient import Told
 from quorate.algorithms.federated.private_admm.penalty import Penalty
 from quorate.algorithms.federated.private_admm.private_admm import OutputPerturbedADMM, PrivateADMM
 from quorate.data.federation import Federation
@@ -148,7 +149,7 @@ def test_two_rounds_by_hand(kind, variant, regulariser, single):
 def drawn(run: Any, memory: Any, ask: Any, streams: Any, p: int) -> np.ndarray:
     """A client's simulated noise."""
     plan = run.plan
-    question = private_client.question(plan, memory, ask, ask.w.astype(memory.z.dtype))
+    question = private_client.question(plan, memory, ask, Told.of(ask.w, memory.z.dtype))
     key = noisy_gradient._key(memory, question, streams, 0)
     return plan.unit[p] * discrete_noise(plan.kind, plan.noise, key, run._size)
 
@@ -214,14 +215,24 @@ def test_the_order_of_the_clients_moves_rounding_alone():
     assert list(other.ledger.releases) == sorted(turned.clients)
 
 
-def test_the_digest_kept_from_the_last_question_is_that_of_this_one():
-    """Also where the same array has changed since."""
-    v = np.random.default_rng(0).standard_normal(40).astype(np.float32)
-    for told in (v, v, v[::2], v[:20], v.astype(float)):
-        assert noisy_gradient._digest(told) == hashlib.sha256(told.tobytes()).digest()
-    for entry in (0, 39, 39):
-        v[entry] = np.nextafter(v[entry], np.float32(9))
-        assert noisy_gradient._digest(v) == hashlib.sha256(v.tobytes()).digest()
+def test_what_is_kept_of_the_last_model_is_that_of_this_one():
+    """Also where the same array has changed since, in another precision, and without a number."""
+    v = np.random.default_rng(0).standard_normal(40)
+
+    def check(given: np.ndarray, precision: type) -> None:
+        told = Told.of(given, precision)
+        np.testing.assert_array_equal(told.model, given.astype(precision))
+        assert told.model.dtype == precision
+        assert told.finite == np.isfinite(given).all()
+        assert told.digest == hashlib.sha256(given.astype(precision).tobytes()).digest()
+
+    for given in (v, v, v[::2], v[:20]):
+        for precision in (float, np.float32, np.float32):
+            check(given, precision)
+    for entry, value in ((0, 9.0), (39, 8.0), (39, np.nextafter(8.0, 9)), (3, np.nan), (3, np.inf)):
+        v[entry] = value
+        check(v, np.float32)
+        check(v, float)
 
 
 def test_seeds_and_clients_have_their_own_noise():

@@ -20,7 +20,7 @@ from scipy.special import expit
 from quorate.algorithms.federated.bundle import Bundle
 from quorate.algorithms.federated.private_admm import noisy_gradient
 from quorate.algorithms.federated.private_admm.integer_gradient import IntegerRows
-from quorate.algorithms.federated.private_admm.noisy_gradient import Question
+from quorate.algorithms.federated.private_admm.noisy_gradient import Question, Told
 from quorate.algorithms.federated.private_newton.private_newton import (
     PrivateNewton,
     raised,
@@ -93,7 +93,9 @@ def test_a_round_by_hand() -> None:
         share = expit(X @ w)
         matrix += run.plan.weight[p] * (X.T * (share * (1 - share))) @ X
         keys = [
-            noisy_gradient._key(memory, Question.of(part, memory, w[None], w, (1, k)), stream, 0)
+            noisy_gradient._key(
+                memory, Question.of(part, memory, w[None], Told.of(w, float), (1, k)), stream, 0
+            )
             for k, part in enumerate(parts)
         ]
         assert keys[0] != keys[1]

@@ -18,7 +18,7 @@ from scipy.special import expit, softmax
 from quorate.algorithms.federated.private_admm import noisy_gradient
 from quorate.algorithms.federated.private_admm.integer_gradient import IntegerRows
 from quorate.algorithms.federated.private_admm.mechanism import COUNT, COUNTED, GRADIENT, SMOOTHING
-from quorate.algorithms.federated.private_admm.noisy_gradient import Question
+from quorate.algorithms.federated.private_admm.noisy_gradient import Question, Told
 from quorate.algorithms.federated.private_sgd import PrivateSGD, Trim, Trimmed
 from quorate.data.federation import Federation
 from quorate.privacy.accounting import Release, noise_for, total_epsilon
@@ -85,7 +85,7 @@ def test_two_rounds_by_hand(kind: str, sampling: float) -> None:
         gradients, shares = np.zeros(len(w)), 0.0
         for i in range(data.n_clients):
             here = plan.at(message.clip)
-            question = Question.of(here, memories[i], w[None], w, (t,))
+            question = Question.of(here, memories[i], w[None], Told.of(w, w.dtype), (t,))
             noise, count, rows = (
                 noisy_gradient._key(memories[i], question, stream, 0, use)
                 for use in (b"quorate noise", b"quorate count", b"quorate rows")

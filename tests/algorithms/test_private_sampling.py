@@ -14,7 +14,7 @@ from scipy import sparse
 
 from quorate.algorithms.federated.private_admm import noisy_gradient
 from quorate.algorithms.federated.private_admm.integer_gradient import IntegerRows
-from quorate.algorithms.federated.private_admm.noisy_gradient import Question
+from quorate.algorithms.federated.private_admm.noisy_gradient import Question, Told
 from quorate.algorithms.federated.private_sgd import Blur, PrivateSGD
 from quorate.data.federation import Federation
 from quorate.engines.checkpoint import CheckpointError
@@ -57,7 +57,7 @@ def test_an_answer_by_hand(kind: str) -> None:
         block = data.block(i)
         memory = run.client_start(block)
         _, up = run.blur(memory, Blur(w, 1, 1.0), block, stream)
-        question = Question.of(plan, memory, w[None], w, (1,))
+        question = Question.of(plan, memory, w[None], Told.of(w, w.dtype), (1,))
         keys = [
             noisy_gradient._key(memory, question, stream, 0, use)
             for use in (b"quorate noise", b"quorate rows")

@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression
 
 from quorate.algorithms.federated.bundle import Bundle
 from quorate.algorithms.federated.private_admm import noisy_gradient
-from quorate.algorithms.federated.private_admm.noisy_gradient import Question
+from quorate.algorithms.federated.private_admm.noisy_gradient import Question, Told
 from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
 from quorate.algorithms.federated.private_sgd import Blur, PrivateSGD
 from quorate.privacy.accounting import Release, noise_for, total_epsilon
@@ -77,7 +77,7 @@ def test_two_rounds_by_hand(kind: str, variant: str, regulariser: Any) -> None:
             X, y = data.rows(p)
             total += plan.weight[p] * gradient_by_hand(kind, X, y, w, plan)
             if privacy is not None:
-                question = Question.of(plan, memories[p], w[None], w, (t,))
+                question = Question.of(plan, memories[p], w[None], Told.of(w, w.dtype), (t,))
                 key = noisy_gradient._key(memories[p], question, streams[p], 0)
                 total += plan.unit[p] * discrete_noise(plan.kind, plan.noise, key, D)
         memories = [memory for memory, _ in found]

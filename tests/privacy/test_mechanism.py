@@ -19,6 +19,7 @@ from quorate.algorithms.federated.private_admm import client as private_client
 from quorate.algorithms.federated.private_admm import noisy_gradient
 from quorate.algorithms.federated.private_admm.client import Perturb
 from quorate.algorithms.federated.private_admm.mechanism import MEAN_SIZE, Mechanism
+from quorate.algorithms.federated.private_admm.noisy_gradient import Told
 from quorate.algorithms.federated.private_admm.private_admm import OutputPerturbedADMM, PrivateADMM
 from quorate.data.federation import Federation
 from quorate.engines.inprocess import InProcess
@@ -345,7 +346,7 @@ def test_runs_of_other_settings_do_not_share_noise(noise):
 
 def key(run: Any, memory: Any, ask: Perturb) -> bytes:
     """The key of the noise with which a client answers."""
-    question = private_client.question(run.plan, memory, ask, ask.w.astype(memory.z.dtype))
+    question = private_client.question(run.plan, memory, ask, Told.of(ask.w, memory.z.dtype))
     return noisy_gradient._key(memory, question, _stream, 0)
 
 

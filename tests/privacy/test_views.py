@@ -21,7 +21,7 @@ import quorate as qr
 from quorate.algorithms.federated.private_admm import noisy_gradient
 from quorate.algorithms.federated.private_admm.integer_gradient import IntegerRows
 from quorate.algorithms.federated.private_admm.mechanism import LEAST, SMOOTHING, Mechanism
-from quorate.algorithms.federated.private_admm.noisy_gradient import Question
+from quorate.algorithms.federated.private_admm.noisy_gradient import Question, Told
 from quorate.algorithms.federated.private_sgd import Blur, Blurred, PrivateSGD
 from quorate.data.federation import Federation
 from quorate.engines.inprocess import InProcess
@@ -213,7 +213,7 @@ def test_sums_of_answers_are_exact_and_have_all_clients_noise():
         block, stream = data.block(i), lambda _, i=i: np.random.default_rng(i)
         memory = run.client_start(block)
         answers.append(run.blur(memory, Blur(w, 1, 1.0), block, stream)[1].gradient[0])
-        question = Question.of(plan, memory, w[None], w, (1,))
+        question = Question.of(plan, memory, w[None], Told.of(w, w.dtype), (1,))
         key = noisy_gradient._key(memory, question, stream, 0)
         drawn = discrete_noise("gaussian", plan.noise, key, run._size)
         whole += IntegerRows.of(problem, plan, block, 0).gradient(run.problem, plan, w) + drawn

@@ -26,6 +26,7 @@ from quorate.algorithms.federated.private_admm.noisy_gradient import (
     GROUPS,
     NoiseKeys,
     Question,
+    Told,
     answered,
     check_question,
     each_of,
@@ -276,10 +277,11 @@ class PrivateSGD(PrivateMethod):
     ) -> tuple[NoiseKeys, Array]:
         """The sum (1, D) of the clients' noisy gradients, with that of their counts at the end."""
         problem, n = self._problem, len(data.names)
-        check_question(mechanism, memory, 1.0, well_formed and bool(np.isfinite(ask.w).all()))
-        w = ask.w.astype(precision(data))
+        told = Told.of(ask.w, precision(data))
+        check_question(mechanism, memory, 1.0, well_formed and told.finite)
+        w = told.model
         models = np.broadcast_to(w, (n, len(w)))
-        question = Question.of(mechanism, memory, models, w, (ask.round,))
+        question = Question.of(mechanism, memory, models, told, (ask.round,))
         noisy = noisy_gradients(problem, mechanism, memory, question, data, rng)
         sums = np.zeros((min(n, GROUPS), len(w) + self.counts))
 

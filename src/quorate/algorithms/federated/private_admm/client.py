@@ -24,6 +24,7 @@ from quorate.algorithms.federated.private_admm.noisy_gradient import (
     GROUPS,
     NoiseKeys,
     Question,
+    Told,
     answered,
     check_question,
     each_of,
@@ -75,10 +76,10 @@ def start(mechanism: Mechanism, w: Array, data: Block) -> PrivateMemory:
     return PrivateMemory(*new_keys(mechanism, n), z, np.zeros_like(z))
 
 
-def question(mechanism: Mechanism, memory: PrivateMemory, ask: Perturb, w: Array) -> Question:
-    """What a request asks of the gradients and of their noise; ``w`` in the clients' precision."""
+def question(mechanism: Mechanism, memory: PrivateMemory, ask: Perturb, told: Told) -> Question:
+    """What a request asks of the gradients and of their noise."""
     numbers = ask.round, ask.rho, ask.reach
-    return Question.of(mechanism, memory, memory.z, w, numbers, ask.scale)
+    return Question.of(mechanism, memory, memory.z, told, numbers, ask.scale)
 
 
 def perturb(
@@ -91,10 +92,11 @@ def perturb(
     rng: Streams,
 ) -> tuple[PrivateMemory, Perturbed]:
     """Carry out a round at the clients of a block: step (8) or (9), and (4c)."""
-    finite = bool(np.isfinite(ask.w).all() and 0 < ask.rho < np.inf and ask.reach > 0)
+    told = Told.of(ask.w, memory.z.dtype)
+    finite = told.finite and 0 < ask.rho < np.inf and ask.reach > 0
     check_question(mechanism, memory, ask.scale, finite)
-    n, w = len(data.names), ask.w.astype(memory.z.dtype)
-    asked = question(mechanism, memory, ask, w)
+    n, w = len(data.names), told.model
+    asked = question(mechanism, memory, ask, told)
     noisy = noisy_gradients(problem, mechanism, memory, asked, data, rng)
     region = near, ask.reach, *_box(problem, w)
     z, old = writable(memory.z), writable(memory.dual)

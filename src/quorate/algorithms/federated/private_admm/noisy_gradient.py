@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Annotated, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast
 
 import numpy as np
 from numba import njit
@@ -49,6 +49,34 @@ Memory = TypeVar("Memory", bound=NoiseKeys)
 
 
 @dataclass(frozen=True, eq=False)
+class Told:
+    """A model (D,) as the server told it, and what clients need to know of it: it in their
+    precision, whether its numbers are finite, and the SHA-256 of what they use.
+    """
+
+    given: Array
+    model: Array
+    finite: bool
+    digest: bytes
+
+    @classmethod
+    def of(cls, given: Array, precision: Any) -> Told:
+        """Clients of one process are told the same model one after another: the last one is kept,
+        and an equal one is found sooner than all this is computed.
+        """
+        last = _LAST[0] if _LAST else None
+        if last is None or last.model.dtype != precision or not np.array_equal(last.given, given):
+            model = given.astype(precision)
+            digest = hashlib.sha256(np.ascontiguousarray(model)).digest()
+            last = cls(given.copy(), model, bool(np.isfinite(given).all()), digest)
+            _LAST[:] = [last]
+        return last
+
+
+_LAST: list[Told] = []
+
+
+@dataclass(frozen=True, eq=False)
 class Question:
     """What the clients of a block are asked, as far as their gradients and noise depend on it.
 
@@ -70,35 +98,18 @@ class Question:
         mechanism: Mechanism,
         memory: NoiseKeys,
         models: Array,
-        told: Array,
+        told: Told,
         numbers: tuple[float, ...],
         scale: float = 1.0,
     ) -> Question:
-        """The question with the model that the clients were ``told`` (D,), in the precision in
-        which they use it, and public numbers.
-        """
+        """The question with the model that the clients were ``told`` and public numbers."""
         words = _about(mechanism, (*numbers, scale))
-        if memory.secret.size:  # SHA-256, for which processors have instructions
-            words += _digest(told)
+        if memory.secret.size:
+            words += told.digest
         latest = hashlib.blake2b(words, digest_size=32).digest()
         each = [hashlib.blake2b(past.tobytes() + latest, digest_size=32) for past in memory.asked]
         asked = [np.frombuffer(digest.digest(), np.uint8) for digest in each]
         return cls(models, np.array(asked), scale)
-
-
-_TOLD = [(b"", hashlib.sha256().digest())]  # the model that a client was told last, and its digest
-
-
-def _digest(told: Array) -> bytes:
-    """SHA-256 of a model; clients of one process are told the same one after another, and equal
-    bytes are found sooner than their digest is computed.
-    """
-    words = told.tobytes()
-    last, digest = _TOLD[0]
-    if words != last:
-        digest = hashlib.sha256(words).digest()
-        _TOLD[0] = words, digest
-    return digest
 
 
 def _about(mechanism: Mechanism, numbers: tuple[float, ...]) -> bytes:

@@ -28,6 +28,7 @@ from quorate.algorithms.federated.private_admm.noisy_gradient import (
     GROUPS,
     NoiseKeys,
     Question,
+    Told,
     answered,
     check_question,
     each_of,
@@ -305,12 +306,13 @@ class PrivateNewton(PrivateMethod):
     ) -> tuple[NoiseKeys, Bent]:
         """Carry out a round at the clients of a block."""
         problem, plan, n = self._problem, self._plan, len(data.names)
-        check_question(plan, memory, 1.0, bool(np.isfinite(ask.w).all()))
+        told = Told.of(ask.w, ask.w.dtype)
+        check_question(plan, memory, 1.0, told.finite)
         w, D = ask.w, len(ask.w)
         parts = [self._part(k) for k in range(2 + self.inference)]
         models = np.broadcast_to(w, (n, D))
         asked = [
-            Question.of(part, memory, models, w, (ask.round, k)) for k, part in enumerate(parts)
+            Question.of(part, memory, models, told, (ask.round, k)) for k, part in enumerate(parts)
         ]
         noisy = noisy_gradients(problem, parts[0], memory, asked[0], data, rng)
         groups, caps = min(n, GROUPS), self._caps
