@@ -408,10 +408,10 @@ def default_length(plan: Mechanism, row: float, bend: float = 0.0) -> float:
     features and the budget are. Without noise T / row^2: first steps of twice that are stable for
     losses whose curvature is at most one.
 
-    It is at most 2 T^2 / row^2, so that at least the last step, 2 tau / T^2, is stable for a
-    logistic loss, and with a regulariser of strong convexity ``bend`` at most 3 / bend: longer
-    steps would forget in each round what the rounds before have told.
+    It is at most 4 T^2 / row^2, so that at least the last step, 2 tau / T^2, is stable for a
+    logistic loss, whose curvature is at most row^2 / 4, and with a regulariser of strong convexity
+    ``bend`` at most 3 / bend: longer steps would forget in each round what the rounds before told.
     """
     nu, T = plan.deviation / math.sqrt(plan.rounds), plan.rounds
-    tau = min(WAY / (nu * row), 2 * (T / row) ** 2) if nu > 0 else T / row**2
+    tau = min(WAY / (nu * row), 4 * (T / row) ** 2) if nu > 0 else T / row**2
     return min(tau, FORGET / bend) if bend > 0 else tau
