@@ -286,7 +286,7 @@ class SecureSummed(Algorithm):
             raise SecureSumError(
                 f"the server would open sums over {terms.least} of {terms.clients} clients with the"
                 f" help of {terms.threshold}, and {needed.least} and {needed.threshold} are agreed"
-                " on: nothing was sent."
+                " on: nothing was sent. Give the server the secure sum that its run states."
             )
         client, answer = at_client.advertise(terms, int(data.index[0]), draw=self._draw(rng))
         return self._kept(memory, client), answer

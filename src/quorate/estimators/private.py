@@ -269,6 +269,7 @@ class PrivateClassifier(Classifier):
         return Budget(*total, self.adjacency, sizes, self.book, *view, self.repeat)
 
     def _check(self, budget: Budget) -> None:
+        """Raise ``ValueError`` where a parameter is out of its range."""
         rounds, spend = _plain(self.rounds), _plain(self.spend)
         if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 1:
             raise ValueError(

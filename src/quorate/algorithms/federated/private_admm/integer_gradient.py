@@ -32,7 +32,6 @@ from quorate.solvers.kernels import thin_products
 
 TILE = 96  # rows, whose numbers stay in the cache
 TILES = (2**31 - 1) // (TILE * SINGLE)  # whose sum 32 bits hold exactly
-SHORT_INTEGERS = 2**15  # larger than those of 16 bits
 WHOLE = 16  # a client's rows are a multiple of it, so that vectors have no other end
 LANES = 16  # columns of a product in 32 bits, of which eight are enough in doubles
 MOST_16 = 2**15 - 1  # the largest of 16 bits; times a row's direction, summed, far below 2^31
@@ -93,7 +92,7 @@ class IntegerRows:
         values = np.ascontiguousarray(rows, np.float64).reshape(-1)
         spare = -m % WHOLE
         length, size = np.zeros(m + spare), np.zeros(m + spare, np.int64)
-        short = thin is None and grid.direction < SHORT_INTEGERS
+        short = thin is None and grid.direction <= MOST_16
         u = np.empty(len(values), np.int16 if short else np.float32)
         ones = np.empty((m, intercept), u.dtype)
         settings = grid.norm, bound, intercept, grid.direction
