@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from scipy.stats import binom, norm
 import quorate as qr
 from quorate.data.federation import Federation
 from quorate.engines.inprocess import InProcess
+from quorate.solution import intervals
 from quorate.solution.solve import fit
 
 ROWS, TRUTH, BOUND = 3000, np.array([0.6, 0.0, 0.2]), math.sqrt(2)
@@ -178,3 +180,18 @@ def test_intervals_that_would_not_hold_are_refused(some: dict[str, qr.Solution])
     method = qr.PrivateNewton(bound=BOUND, clip=2.0, inference=True)
     with pytest.raises(ValueError, match="rows that count alike at all clients"):
         qr.solve(unequal, fed, algorithm=method)
+
+
+@pytest.mark.parametrize("sizes", [None, {"a": 100}])
+def test_a_number_of_rows_that_noise_hides_gives_no_interval(sizes):
+    """Of 100 declared rows and 3 coefficients: the intercept's entry says how many there are."""
+    problem = qr.Problem(qr.Squared(), qr.Linear(True), privacy=qr.Budget(1.0, 1e-6, sizes=sizes))
+    moments: Any = SimpleNamespace(rows=100)
+    A = np.stack([np.eye(3), np.diag([1, 1, 0.5]), np.diag([1, 1, 0.02])])
+    if sizes is None:  # the true number
+        np.testing.assert_allclose(intervals._residual_freedom(problem, moments, A), 0.97)
+        return
+    found = intervals._residual_freedom(problem, moments, A[:2])
+    np.testing.assert_allclose(found, [0.97, 0.47])
+    with pytest.raises(ValueError, match="noise hides the number of rows"):
+        intervals._residual_freedom(problem, moments, A)

@@ -209,7 +209,14 @@ def _residual_freedom(problem: Problem, moments: Moments, A: Array) -> Array:
     """
     declared = problem.privacy is not None and problem.privacy.sizes is not None
     present = A[:, -1, -1] if declared else np.ones(len(A))
-    return present - A.shape[-1] / moments.rows
+    freedom = present - A.shape[-1] / moments.rows
+    if (freedom <= 0).any():
+        raise ValueError(
+            f"the noise hides the number of rows, of which {moments.rows:g} are declared, or there"
+            f" are no more than the {A.shape[-1]} coefficients. Declare sizes nearer to the true"
+            " ones, or state a larger epsilon."
+        )
+    return freedom
 
 
 def _check_matrix(moments: Moments) -> None:
