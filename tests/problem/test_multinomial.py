@@ -322,10 +322,6 @@ def test_held_out_accuracy_counts_the_class_of_the_largest_prediction():
             lambda: qr.Problem(qr.Hinge(), SOFTMAX),
             r"Hinge needs the predictor Linear\(\), got Softmax",
         ),
-        (
-            lambda: qr.Problem(qr.Multinomial(), SOFTMAX, qr.WassersteinBall(0.1)),
-            "cannot compute the Wasserstein worst case",
-        ),
         (lambda: qr.Softmax(1, intercepts=False), "classes must be >= 2"),
         (lambda: SOFTMAX.dimension(4), "knows its classes from the data"),
         (

@@ -38,7 +38,7 @@ class ProblemSection(Objects):
     STATES: ClassVar = {"loss": "loss", "model": "model", "regulariser": "regulariser"}
     # the number of classes is the data's, the seed is the run's, the centre of a ball is 0, and
     # strength and l1_share stand for the others
-    ELSEWHERE: ClassVar = ("classes", "seed", "l1", "l2", "intercepts", "centre")
+    ELSEWHERE: ClassVar = ("classes", "seed", "l1", "l2", "intercepts", "ones", "centre")
     KEYS: ClassVar = {"gamma": "shape", "a": "shape"}  # where mcp and scad are flat
 
     loss: Annotated[str, known("loss")] = "hinge"
@@ -63,6 +63,7 @@ class ProblemSection(Objects):
             "l2": (1 - share) * self.strength,
             "intercept": self.intercept,
             "intercepts": False,  # the rows have a feature of ones (`Tables.ones`)
+            "ones": self.model == "softmax" and self.intercept,
         }
         fields = parameters(self.named_class(of))
         return super().build(of, **{k: v for k, v in (stated | more).items() if k in fields})

@@ -117,9 +117,9 @@ def sample_radii(problem: Problem, n_clients: int) -> Array:
 
 
 def multiplier_floor(problem: Problem) -> tuple[float, float]:
-    """(a, b): every transport multiplier is at least a ||w||_* and at least b."""
+    """(a, b): every transport multiplier of a cut is at least a ||w||_* and at least b."""
     ball, loss = problem.over_samples, problem.loss
-    if not isinstance(ball, WassersteinBall):
+    if not isinstance(ball, WassersteinBall) or not problem.joint_cuts:
         return 0.0, 0.0
     free_label = loss.targets == "real" and getattr(ball.support, "c_label", None) is None
     return (loss.lipschitz if ball.support is None else 0.0), (

@@ -51,6 +51,7 @@ from quorate.problem.targets import (
     classes_of,
     coded,
 )
+from quorate.problem.wasserstein import classes
 from quorate.problem.wasserstein.ball import Cut, WassersteinBall, free_space
 from quorate.text import card, shown
 
@@ -206,13 +207,7 @@ class Problem:
                 "Quadratic() and Mean(label=...) are for methods with constraints, which need"
                 f" Linear(), got {self.predictor!r}: use a loss of rows over all of them."
             )
-        several = self.loss.targets == "class"
-        check_outputs(self.predictor, type(self.loss).__name__, several)
-        if several and isinstance(self.over_samples, WassersteinBall):
-            raise ValueError(
-                "quorate cannot compute the Wasserstein worst case of Multinomial. Use over_samples"
-                " = Mean() or a risk by rank, or a loss of two classes."
-            )
+        check_outputs(self.predictor, type(self.loss).__name__, self.loss.targets == "class")
 
     def _check_constraints(self) -> None:
         for slot in ("constraint", "local_constraint"):
@@ -247,6 +242,13 @@ class Problem:
         )
 
     @property
+    def joint_cuts(self) -> bool:
+        """Whether cuts over a `WassersteinBall` are joint in model and transport multiplier, and so
+        hold at any radius; those of several classes are of the model alone.
+        """
+        return self.loss.targets != "class"
+
+    @property
     def constrained(self) -> bool:
         """Whether the problem has constraints."""
         local, glob = self.local_constraint, self.constraint
@@ -264,6 +266,11 @@ class Problem:
             )
         if not any(ball.radii()):
             return
+        if self.loss.targets == "class" and not isinstance(self.predictor, Softmax):
+            raise ValueError(
+                "the worst case of several classes over a WassersteinBall is that of Softmax(), got"
+                f" {self.predictor!r}: use Softmax(), or over_samples = Mean()."
+            )
         if math.isinf(self.loss.lipschitz):
             raise ValueError(
                 f"{type(self.loss).__name__} is not Lipschitz, so its worst case over a Wasserstein"
@@ -359,8 +366,9 @@ class Problem:
             predictor = predictor.sized(data.n_features, several)
         if self.class_weight is not None:
             data = data.weighted(self._factors(data))
-        if isinstance(predictor, Softmax) and predictor.intercepts:  # now of a feature of ones
-            predictor, data = replace(predictor, intercepts=False), data.with_feature("1")
+        if isinstance(predictor, Softmax) and predictor.intercepts:
+            predictor = replace(predictor, intercepts=False, ones=True)
+            data = data.with_feature("1")
         local = stack(self.local_constraint, self, data, "local_constraint")
         glob = shared(self.constraint, self, data, server)
         concrete = replace(
@@ -512,8 +520,9 @@ class Problem:
     def cut(self, w: Array, block: Block) -> Cut:
         """A joint cut in (model, lambda_) of every client's risk at w, (D,) or (n, D).
 
-        It bounds the risk from below at every model where loss and risk are convex; else it is
-        value and gradient alone.
+        Without `joint_cuts` it is a cut in the model alone, and its lambda_ is 0. It bounds the
+        risk from below at every model where loss and risk are convex; else it is value and gradient
+        alone.
         """
         radius, ball = self.radii(block), self.over_samples
         if not isinstance(ball, WassersteinBall) or not radius.any():
@@ -523,6 +532,8 @@ class Problem:
             losses, gradients = value_and_gradient(self.loss, prediction, block.y)
             weights = self.row_weights(losses, block)
             return Cut((weights * losses).sum(1), zero, back(by_row(weights, gradients)), zero)
+        if self.loss.targets == "class":
+            return classes.cut(w, block, self.loss, self.predictor, ball, radius)
         if ball.support is None:
             return free_space(w, block, self.loss, self.predictor, ball, radius)
         return ball.support.cut(w, block, self.loss, self.predictor, ball, radius)

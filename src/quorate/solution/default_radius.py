@@ -81,6 +81,12 @@ def default_radius(problem: Problem, fed: Federation) -> float:
     ball, loss = problem.over_samples, problem.loss
     if not isinstance(ball, WassersteinBall):
         raise ValueError(f"default_radius needs over_samples=WassersteinBall(...), got {ball!r}.")
+    if loss.targets == "class":
+        raise ValueError(
+            "the noise in the gradients of several classes has no closed form in their worst case:"
+            " radius='auto' and default_radius are for losses of one number a row. State a radius,"
+            " or choose one by radius_path(problem, fed, radii)."
+        )
     # at any radius > 0 a loss without a worst case is refused
     one = replace(problem, over_samples=replace(ball, radius=1.0, support=None))
     concrete, data = one.at(fed)

@@ -138,14 +138,10 @@ def _start(algorithm: Method, last: Solution | None) -> Array | None:
 
 
 def _warm(algorithm: Method, last: Solution | None) -> Method:
-    """The algorithm with the cuts of the last solve: they are joint in the model and the transport
-    multiplier, so they hold at any radius.
-    """
-    return (
-        replace(algorithm, known=last.state.cuts)
-        if last is not None and isinstance(algorithm, Bundle)
-        else algorithm
-    )
+    """The algorithm with the cuts of the last solve where they hold at any radius."""
+    if last is None or not isinstance(algorithm, Bundle) or not last.problem.joint_cuts:
+        return algorithm
+    return replace(algorithm, known=last.state.cuts)
 
 
 def _row(problem: Problem, fed: Federation, solution: Solution) -> dict[str, Any]:
@@ -170,9 +166,9 @@ def trivial(problem: Problem, fed: Federation, w: Array, proof: Certificate) -> 
 
 def judged(problem: Problem, test: Federation, w: Array) -> dict[str, Any]:
     """Mean and worst client on held-out rows; the mean is over rows."""
-    test = Problem(problem.loss, problem.predictor).at(test)[1]
+    concrete, test = Problem(problem.loss, problem.predictor).at(test)
     blocks = [test.block(i) for i in range(test.n_clients)]
-    predictions = [problem.predictor.forward(w, block) for block in blocks]
+    predictions = [concrete.predictor.forward(w, block) for block in blocks]
 
     def by_client(of_rows: Callable[[Array, Array], Array]) -> tuple[Array, float]:
         """The mean over the rows of every client, and over all rows."""

@@ -14,7 +14,6 @@ from quorate.client_names import ClientName
 from quorate.data.federation import Federation
 from quorate.problem.calibration import calibrated
 from quorate.problem.class_weights import masses
-from quorate.problem.conic_form import multiplier_floor
 from quorate.problem.lower_bounds import region
 from quorate.problem.metadata import Metadata
 from quorate.problem.predictors.affine import is_affine
@@ -44,7 +43,7 @@ def notes(
     """
     known = (
         *_useless_labels(problem, fed),
-        *_inactive(problem, fed, w, certificate),
+        *_inactive(problem, fed, certificate),
         *_without_constrained_rows(problem, fed, certificate),
         *_without_bound(problem, fed, certificate),
         *_overweighted(problem, fed, certificate),
@@ -88,16 +87,15 @@ def _useless_labels(problem: Problem, fed: Federation | Metadata) -> Iterator[st
 
 
 def _inactive(
-    problem: Problem, fed: Federation | Metadata, w: Array, certificate: Certificate
+    problem: Problem, fed: Federation | Metadata, certificate: Certificate
 ) -> Iterator[str]:
-    """Feature robustness without effect: the transport multiplier is above what moving x is worth
-    (drfl notes, fact 9).
+    """Feature robustness without effect: all of the radius goes to labels, where a unit of it buys
+    more (drfl notes, fact 9).
     """
     ball = problem.over_samples
     if not isinstance(ball, WassersteinBall) or ball.support is not None or not any(ball.radii()):
         return
-    worth = multiplier_floor(problem)[0] * float(ball.dual_norm(problem.predictor.split(w)[0]))
-    idle = (certificate.client_levels > worth * (1 + 1e-9)) & (np.asarray(ball.radius) > 0)
+    idle = (certificate.client_labels > 0) & (certificate.client_features <= 0)
     what = "only flips labels"
     if problem.loss.targets == "real":
         what = "moves targets only, and adds the same constant for every model"

@@ -32,6 +32,7 @@ from quorate.algorithms.method import (
 from quorate.algorithms.settings import check_end, check_positive, check_share
 from quorate.arrays import DUAL, Array, Block, Streams, norm_gradient
 from quorate.codec import Extended, Form
+from quorate.problem.conic_form import multiplier_floor
 from quorate.problem.problem import Problem
 from quorate.problem.wasserstein.ball import WassersteinBall
 from quorate.rounds import Conclude, Each, Outcome, Stop, Sum, record
@@ -171,16 +172,16 @@ def risk_gradients(problem: Problem, w: Array, data: Block) -> tuple[Array, Arra
     the gradient of that multiplier's floor Lip ||w||_*.
     """
     cut, radius, ball = problem.cut(w, data), problem.radii(data), problem.over_samples
-    gradient = cut.gradient
-    if isinstance(ball, WassersteinBall) and ball.support is None and radius.any():
+    gradient, (lipschitz, _) = cut.gradient, multiplier_floor(problem)
+    if lipschitz and radius.any():
         coefficients = np.asarray(problem.predictor.split(w)[0])
-        floor = problem.loss.lipschitz * ball.dual_norm(coefficients)
+        floor = lipschitz * ball.dual_norm(coefficients)
         left = np.where(
             cut.level <= floor * (1 + 1e-12), np.maximum(radius + cut.gradient_level, 0.0), 0.0
         )
         gradient = gradient.copy()
         along = norm_gradient(np.atleast_2d(coefficients), DUAL[ball.norm])
-        gradient[:, : data.n_features] += problem.loss.lipschitz * left[:, None] * along
+        gradient[:, : data.n_features] += lipschitz * left[:, None] * along
     return radius * cut.level + cut.base, gradient, cut.level
 
 

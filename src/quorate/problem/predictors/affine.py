@@ -191,6 +191,8 @@ class Softmax:
     ----------
     classes : C; None: the number of classes of the data, set by ``problem.at(fed)``
     intercepts : whether there are intercepts; without them w is (d, C)
+    ones : whether the last feature of the rows is one of ones, so that its coefficients are the
+        intercepts: a worst case moves all features but that one
 
     Examples
     --------
@@ -201,12 +203,18 @@ class Softmax:
 
     classes: int | None = None
     intercepts: bool = True
+    ones: bool = False
     intercept: ClassVar[bool] = False  # no entry of w is free of norms and regularisers
     phrase: ClassVar[str] = "softmax models, one linear score a class"
     convex: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_count(self.classes)
+        if self.intercepts and self.ones:
+            raise ValueError(
+                "Softmax(ones=True) has its intercepts as coefficients of the last feature: give"
+                " intercepts=False too."
+            )
 
     @property
     def outputs(self) -> tuple[float, float]:
@@ -228,9 +236,13 @@ class Softmax:
         """Coefficients, and no free intercept."""
         return w, 0.0
 
+    def matrix(self, w: Array, n_features: int) -> Array:
+        """w with its last axis as (d, C), or (d + 1, C) with the intercepts."""
+        return w.reshape(*w.shape[:-1], n_features + self.intercepts, -1)
+
     def forward(self, w: Array, block: Block) -> Array:
         d = block.n_features
-        matrix = w.reshape(*w.shape[:-1], d + self.intercepts, -1)
+        matrix = self.matrix(w, d)
         coefficients = matrix[..., :d, :]
         if isinstance(block.X, np.ndarray):
             scores = np.matmul(block.X, coefficients)

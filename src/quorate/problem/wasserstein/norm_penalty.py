@@ -64,11 +64,14 @@ class NormPenalty(Parameters):
 
 
 def is_norm_penalty(problem: Problem) -> bool:
-    """Whether the problem's worst case is a norm, and its prox with h is known."""
+    """Whether the problem's worst case is a norm, and its prox with h is known.
+
+    Of several classes it is the largest norm of a difference, of classes that clients have.
+    """
     ball, h = problem.over_samples, problem.regulariser
     if not isinstance(ball, WassersteinBall) or ball.is_auto:
         return False
-    plain = ball.support is None and math.isinf(ball.label_cost)
+    plain = ball.support is None and math.isinf(ball.label_cost) and problem.joint_cuts
     known = isinstance(h, Zero | L2) or (isinstance(h, L1 | ElasticNet) and DUAL[ball.norm] == "l1")
     return plain and known and math.isfinite(problem.loss.lipschitz)
 

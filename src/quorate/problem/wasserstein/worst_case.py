@@ -20,13 +20,15 @@ from numpy.typing import NDArray
 from quorate.arrays import DUAL, Array, Block, dense, norm, norm_gradient
 from quorate.client_names import ClientName
 from quorate.problem.losses import Loss
-from quorate.problem.predictors.affine import Linear
+from quorate.problem.predictors.affine import Linear, Softmax
 from quorate.problem.wasserstein.ball import WassersteinBall, flip_multiplier, free_space
 from quorate.problem.wasserstein.box_support import BoxSupport
+from quorate.problem.wasserstein.classes import best_flips, steepest
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
+Mask = NDArray[np.bool_]
 FAR = 1e-6  # weight of an atom that stands for mass moving arbitrarily far on a polytope
 
 
@@ -54,10 +56,10 @@ class Transport:
     radius : (n,)
     plain, loss : (n, m) loss of each row as it is, and in the worst case (mass sent far not
         counted)
-    flips : (n, m) share of each row's mass whose label is flipped (zero for real targets)
+    flips : (n, m) share of each row's mass whose label is changed (zero for real targets)
     atoms : where each row's mass goes
     far : (n,) transport cost left for mass that moves arbitrarily far
-    far_x, far_y : (n, d), (n,) where it goes per unit of cost: x moves along far_x (for labels:
+    far_x, far_y : (n, d), (n,) where it goes per unit of cost: x moves along far_x (for two labels:
         along y * far_x), real targets along far_y
     share : (n, m) weight of each row in its client, 0 on padding
     """
@@ -75,6 +77,10 @@ class Transport:
     far_y: Array
     share: Array
     labels: bool  # labels in {-1, 1}, not real targets
+    # (n,) of several classes: the class of the rows that go far; where none has it, rows are
+    # flipped to it first, at ``flip_cost``
+    far_class: NDArray[np.intp] | None = None
+    flip_cost: float = math.inf
 
     @property
     def label_cost(self) -> Array:
@@ -145,14 +151,26 @@ class Transport:
             )
         x, y, p, row = (np.concatenate(part) for part in zip(*parts, strict=True))
         if self.far[client] > 0:
-            step = self.far[client] / far
-            along = y[:, None] * self.far_x[client] if self.labels else self.far_x[client]
-            x, y = (
-                np.concatenate([x, x + step * along]),
-                np.concatenate([y, y + step * self.far_y[client]]),
-            )
-            p, row = np.concatenate([p * (1 - far), p * far]), np.tile(row, 2)
+            goes, label, fee = self._goers(client, y)
+            step = self.far[client] / (far * p[goes].sum()) - fee
+            along = y[goes, None] * self.far_x[client] if self.labels else self.far_x[client]
+            x = np.concatenate([x, x[goes] + step * along])
+            y = np.concatenate([y, label + step * self.far_y[client]])
+            p = np.concatenate([p * (1 - far * goes), p[goes] * far])
+            row = np.concatenate([row, row[goes]])
         return x, y, p, row
+
+    def _goers(self, client: int, y: Array) -> tuple[Mask, Array, float]:
+        """Which atoms of labels y mass goes far from, the labels that it has there, and what these
+        cost.
+        """
+        every = np.ones(len(y), bool)
+        if self.far_class is None:
+            return every, y, 0.0
+        own = self.far_class[client]
+        if (y == own).any():
+            return y == own, y[y == own], 0.0
+        return every, np.full(len(y), float(own)), self.flip_cost
 
 
 def _active(label_part: float) -> str:
@@ -160,7 +178,12 @@ def _active(label_part: float) -> str:
 
 
 def worst_case(
-    w: Array, block: Block, loss: Loss, predictor: Linear, ball: WassersteinBall, radius: Array
+    w: Array,
+    block: Block,
+    loss: Loss,
+    predictor: Linear | Softmax,
+    ball: WassersteinBall,
+    radius: Array,
 ) -> Transport:
     """The worst distribution of every client of the block at w, (D,) or (n, D); ``radius`` (n,).
 
@@ -169,8 +192,11 @@ def worst_case(
     ValueError
         for a loss without a worst case on this support
     """
-    size, (n, m) = ball.dual_norm(predictor.split(w)[0]), block.y.shape
-    if ball.support is None:
+    n, m = block.y.shape
+    steep = steepest(w, block, predictor, ball) if isinstance(predictor, Softmax) else None
+    if steep is not None:
+        level, atoms, far = _among_classes(w, block, loss, predictor, ball, radius, steep.floor)
+    elif ball.support is None:
         level, atoms, far = _on_space(w, block, loss, predictor, ball, radius)
     elif isinstance(ball.support, BoxSupport):
         level, atoms, far = _on_box(w, block, loss, predictor, ball, radius)
@@ -185,11 +211,15 @@ def worst_case(
     )
     flips = (
         sum((a.weight * (a.y != block.y) for a in atoms), start=nothing)
-        if loss.targets == "sign"
+        if loss.targets != "real"
         else nothing
     )
     far = np.where(far > 1e-12 * radius, far, 0.0)
-    far_x, far_y = _outward(w, block, loss, predictor, ball, np.broadcast_to(size, (n,)))
+    if steep is not None:
+        far_x, far_y = steep.along, np.zeros(n)
+    else:
+        size = np.broadcast_to(ball.dual_norm(predictor.split(w)[0]), (n,))
+        far_x, far_y = _outward(w, block, loss, predictor, ball, size)
     return Transport(
         block.names,
         block.mean(worst) + level * far,
@@ -204,6 +234,8 @@ def worst_case(
         far_y,
         block.share,
         loss.targets == "sign",
+        None if steep is None else steep.own,
+        ball.label_cost,
     )
 
 
@@ -228,6 +260,37 @@ def _outward(
     )
 
 
+def _among_classes(
+    w: Array,
+    block: Block,
+    loss: Loss,
+    predictor: Softmax,
+    ball: WassersteinBall,
+    radius: Array,
+    floor: Array,
+) -> tuple[Array, list[Atom], Array]:
+    """Transport multipliers, atoms (flips) and the cost left over, of several classes."""
+    level, theta, to = best_flips(predictor.forward(w, block), block, loss, ball, radius, floor)
+    return level, *_flipped(block, ball, radius, level, floor, theta, to)
+
+
+def _flipped(
+    block: Block,
+    ball: WassersteinBall,
+    radius: Array,
+    level: Array,
+    floor: Array,
+    theta: Array,
+    to: Array,
+) -> tuple[list[Atom], Array]:
+    """Rows that stay and rows with their new labels, and the cost left for going far."""
+    on, nothing = (radius > 0)[:, None], np.zeros_like(block.y)
+    fee = nothing if math.isinf(ball.label_cost) else nothing + ball.label_cost
+    left = np.where((level <= floor) & (level > 0), radius - block.mean(theta * fee), 0.0)
+    stay = Atom(on * (1 - theta), block.X, block.y, nothing, nothing)
+    return [stay, Atom(theta, block.X, to, nothing, fee)], left
+
+
 def _on_space(
     w: Array, block: Block, loss: Loss, predictor: Linear, ball: WassersteinBall, radius: Array
 ) -> tuple[Array, list[Atom], Array]:
@@ -241,11 +304,7 @@ def _on_space(
     here, flipped = loss.value(prediction, block.y), loss.value(prediction, -block.y)
     floor = np.where(radius > 0, loss.lipschitz * ball.dual_norm(predictor.split(w)[0]), 0.0)
     level, theta = flip_multiplier(here, flipped, block.share, floor, radius, ball.label_cost)
-    left = np.where(
-        (level <= floor) & (level > 0), radius - ball.label_cost * block.mean(theta), 0.0
-    )
-    stay = Atom(on * (1 - theta), block.X, block.y, nothing, nothing)
-    return level, [stay, Atom(theta, block.X, -block.y, nothing, nothing + ball.label_cost)], left
+    return level, *_flipped(block, ball, radius, level, floor, theta, -block.y)
 
 
 def _on_box(
