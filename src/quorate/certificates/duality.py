@@ -171,17 +171,18 @@ class Certification(Algorithm):
             residuals = kkt_residuals(problem, ask.w, ask.rows[0], ask.split[0], data)[None]
         risk = problem.radii(data) * here.level + here.base
         loss = data.mean(problem.loss.value(prediction, data.y))
-        labels, features = self._spent(ask.w, data)
+        level, labels, features = self._spent(ask.w, data)
         return memory, Certified(
-            risk, loss, here.level, labels, features, constant, gradient, gradient_level, residuals
+            risk, loss, level, labels, features, constant, gradient, gradient_level, residuals
         )
 
-    def _spent(self, w: Array, data: Block) -> tuple[Array, Array]:
+    def _spent(self, w: Array, data: Block) -> tuple[Array, Array, Array]:
+        """The transport multiplier, and the costs spent on labels and features, of every client."""
         problem, radius = self._problem, self._problem.radii(data)
         if not radius.any():
-            return np.zeros(len(radius)), np.zeros(len(radius))
+            return np.zeros(len(radius)), np.zeros(len(radius)), np.zeros(len(radius))
         worst = worst_case(w, data, problem.loss, problem.predictor, problem.over_samples, radius)
-        return worst.label_cost, worst.feature_cost
+        return worst.level, worst.label_cost, worst.feature_cost
 
     def finish(
         self, state: CertificateState, ids: Sequence[int], up: Certified

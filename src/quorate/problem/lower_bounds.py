@@ -129,12 +129,10 @@ def region(problem: Problem, value: float, n_features: int, seen: Surveyed | Non
     regulariser gives h(w) <= value. The intercept: sum_s prior_s F_s(w) <= value and the loss grows
     at least linearly.
     """
-    ball = problem.over_samples
+    ball, (lipschitz, _) = problem.over_samples, multiplier_floor(problem)
     size = math.inf
-    if isinstance(ball, WassersteinBall) and ball.support is None and any(ball.radii()):
-        size = value / (
-            problem.loss.lipschitz * float(problem.over_clients.value(np.asarray(ball.radius)))
-        )
+    if lipschitz and any(ball.radii()):
+        size = value / (lipschitz * float(problem.over_clients.value(np.asarray(ball.radius))))
     length = float(problem.regulariser.domain_radius(value, n_features))
     kind = DUAL[ball.norm] if isinstance(ball, WassersteinBall) else "l2"
     root = math.sqrt(n_features)
