@@ -190,6 +190,16 @@ ALGORITHMS: dict[str, Example] = {
     ),
     "toy of separate clients": Example(SeparateToy(), federation(), lambda state: state.w, 1e-12),
     "bundle": solving(Bundle(), HINGE, 1e-6),
+    "bundle, many classes near their rows": solving(
+        Bundle(),
+        Problem(
+            Multinomial(),
+            over_samples=WassersteinBall(0.05, 2.0, "l1"),
+            over_clients=LpBall(0.2, 2),
+            regulariser=L2(1e-2),
+        ),
+        1e-6,
+    ),
     "bundle, level": solving(Bundle(variant="level"), HINGE, 1e-6),
     "bundle, hessian": solving(Bundle(metric="hessian"), LOGISTIC, 1e-6),
     "AD-LPMM": short(ADLPMM(), HINGE),

@@ -138,8 +138,10 @@ def test_clocks_are_those_that_python_builds(tmp_path: Path):
 def test_models_and_methods():
     several = '[problem]\nloss = "multinomial"\nmodel = '
     assert parse_config(DATA + several + '"softmax"').problem().predictor == qr.Softmax(
-        intercepts=False
+        intercepts=False, ones=True
     )
+    robust = DATA + several + '"softmax"\n[robust]\nradius = 0.1\n'
+    assert parse_config(robust).problem().over_samples == qr.WassersteinBall(0.1)
     network = parse_config(
         "seed = 3\n" + DATA + several + '"mlp"\nhidden = [4, 3]\nactivation = "relu"'
     )

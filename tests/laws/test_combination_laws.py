@@ -513,7 +513,6 @@ RADII: Values = {"path": {"radii": [0.1]}}
             "risk": {"name": "median"},
             "problem": {"label": "benign"},
         },
-        RADII | {"problem": {"loss": "multinomial", "model": "softmax"}},
         RADII | {"problem": {"loss": "multinomial", "model": "linear"}},
         RADII | {"problem": {"loss": "squared", "model": "mlp"}},
         {"problem": {"loss": "multinomial"}, "constraint": LIMIT["constraint"]},
