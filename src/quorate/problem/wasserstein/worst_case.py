@@ -156,7 +156,7 @@ class Transport:
             along = y[goes, None] * self.far_x[client] if self.labels else self.far_x[client]
             x = np.concatenate([x, x[goes] + step * along])
             y = np.concatenate([y, label + step * self.far_y[client]])
-            p = np.concatenate([p * (1 - far * goes), p[goes] * far])
+            p = np.concatenate([np.where(goes, p * (1 - far), p), p[goes] * far])
             row = np.concatenate([row, row[goes]])
         return x, y, p, row
 
@@ -193,15 +193,16 @@ def worst_case(
         for a loss without a worst case on this support
     """
     n, m = block.y.shape
-    steep = steepest(w, block, predictor, ball) if isinstance(predictor, Softmax) else None
-    if steep is not None:
+    if isinstance(predictor, Softmax):
+        steep = steepest(w, block, predictor, ball)
         level, atoms, far = _among_classes(w, block, loss, predictor, ball, radius, steep.floor)
-    elif ball.support is None:
-        level, atoms, far = _on_space(w, block, loss, predictor, ball, radius)
-    elif isinstance(ball.support, BoxSupport):
-        level, atoms, far = _on_box(w, block, loss, predictor, ball, radius)
+        far_x, far_y, far_class = steep.along, np.zeros(n), steep.own
     else:
-        level, atoms, far = _on_polytope(w, block, loss, predictor, ball, radius)
+        bounded = _on_box if isinstance(ball.support, BoxSupport) else _on_polytope
+        near = _on_space if ball.support is None else bounded
+        level, atoms, far = near(w, block, loss, predictor, ball, radius)
+        size = np.broadcast_to(ball.dual_norm(predictor.split(w)[0]), (n,))
+        (far_x, far_y), far_class = _outward(w, block, loss, predictor, ball, size), None
     nothing = np.zeros((n, m))
     atoms = (Atom((radius == 0)[:, None] + nothing, block.X, block.y, nothing, nothing), *atoms)
     atoms = tuple(a for a in atoms if (block.share * a.weight).any())
@@ -215,11 +216,6 @@ def worst_case(
         else nothing
     )
     far = np.where(far > 1e-12 * radius, far, 0.0)
-    if steep is not None:
-        far_x, far_y = steep.along, np.zeros(n)
-    else:
-        size = np.broadcast_to(ball.dual_norm(predictor.split(w)[0]), (n,))
-        far_x, far_y = _outward(w, block, loss, predictor, ball, size)
     return Transport(
         block.names,
         block.mean(worst) + level * far,
@@ -234,7 +230,7 @@ def worst_case(
         far_y,
         block.share,
         loss.targets == "sign",
-        None if steep is None else steep.own,
+        far_class,
         ball.label_cost,
     )
 
