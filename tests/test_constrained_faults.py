@@ -1,5 +1,7 @@
 """What a hostile first user found: each fault once, so that it stays mended."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -139,3 +141,25 @@ def test_rounds_are_whole():
 def test_wrong_types_are_named(run, text):
     with pytest.raises((TypeError, ValueError), match=text):
         run(problem(local_constraint=qr.NeymanPearson(1, 0.5)), federation())
+
+
+@pytest.mark.parametrize("stop", ["optimal", "max_rounds"])
+def test_a_value_below_the_bound_is_no_optimum(stop):
+    """A model that breaks a constraint by less than its tolerance, of an objective of that size."""
+    from quorate.rounds import Outcome, Stop
+    from quorate.solution.outcome import confirmed_constrained
+
+    stated = problem(local_constraint=qr.NeymanPearson(1, 0.5))
+    solution = qr.solve(stated, federation())
+    concrete, data = stated.at(federation())
+    odd = replace(
+        solution.certificate, value=0.0, bound=5e-8, gap=-5e-8, relative_gap=-1.0, feasibility=5e-8
+    )
+    method, ended = qr.InteriorPoint(), Outcome(Stop(stop), "ended.")
+    outcome = confirmed_constrained(
+        concrete, data.clients, ended, odd, solution.duals, solution.constraints, method
+    )
+    assert outcome.stop is (Stop.UNPROVEN if stop == "optimal" else Stop.MAX_ROUNDS)
+    assert "5.0e-08 below the bound" in outcome.text
+    assert "breaks constraints by up to 5.0e-08" in outcome.text
+    assert "within tol" not in outcome.text

@@ -47,6 +47,8 @@ class Certificate:
         gradients at w
     infeasible : where the multipliers prove that no model meets all constraints: a positive lower
         bound on their combination of the constraints, over all models
+    declared : the user's own functions that the bound stands on, in words; no number of the
+        certificate
 
     Examples
     --------
@@ -79,10 +81,12 @@ class Certificate:
     shared_values: Array | None = None
     gradient_scale: float | None = None
     infeasible: float | None = None
+    declared: tuple[str, ...] = ()
 
     def numbers(self) -> dict[str, Any]:
         """All entries as plain Python values, for storage and comparison."""
-        return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in vars(self).items()}
+        numbers = {k: v for k, v in vars(self).items() if k != "declared"}
+        return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in numbers.items()}
 
     @classmethod
     def of(cls, numbers: Mapping[str, Any]) -> Certificate:
@@ -93,14 +97,15 @@ class Certificate:
 
     def in_words(self) -> str:
         """The value, and what is proved of the optimum."""
+        declared = "as declared, " if self.declared else ""
         if self.infeasible is not None:
-            return f"{self.value:.6g}; no model meets all constraints"
+            return f"{self.value:.6g}; {declared}no model meets all constraints"
         if self.bound is None:
             return f"{self.value:.6g}; no bound is proved"
         gap, relative = max(self.gap or 0.0, 0.0), max(self.relative_gap or 0.0, 0.0)
         return (
-            f"{self.value:.6g}; no model is below {self.bound:.6g} (gap {gap:.1e}, relative"
-            f" {relative:.1e})"
+            f"{self.value:.6g}; {declared}no model is below {self.bound:.6g} (gap {gap:.1e},"
+            f" relative {relative:.1e})"
         )
 
     def _facts(self) -> list[tuple[str, str]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from quorate.arrays import Array
 from quorate.certificates.certificate import Certificate
 from quorate.certificates.constrained import Weighing, certify_constrained
@@ -10,6 +12,7 @@ from quorate.data.federation import Federation
 from quorate.engines.engine import Engine
 from quorate.problem.lower_bounds import Duals
 from quorate.problem.multipliers import Multipliers
+from quorate.problem.own_functions import check_own, declared
 from quorate.problem.problem import Problem
 from quorate.problem.requirements import check_affine, only_constrained
 
@@ -33,7 +36,8 @@ def certify(
     Raises
     ------
     ValueError
-        w, points or multipliers that are not finite or do not fit the problem
+        w, points or multipliers that are not finite or do not fit the problem; own functions that
+        contradict each other
 
     Examples
     --------
@@ -48,6 +52,9 @@ def certify(
     >>> qr.certify(problem, fed, solution.w + 0.1, solution.duals).gap > proof.gap
     True
     """
+    concrete, data = problem.at(fed)
+    check_own(concrete, data)
+    own = declared(concrete)
     if only_constrained(problem) or isinstance(duals, Multipliers):
         check_affine(problem, "a certificate of constraints")
         if isinstance(duals, Duals):
@@ -55,5 +62,5 @@ def certify(
                 "a problem with constraints needs Multipliers as duals, got Duals: give the"
                 " multipliers of the constraints, or none."
             )
-        return certify_constrained(problem, fed, w, duals, engine)[0]
-    return certify_run(problem, fed, w, duals, engine, copies)[0]
+        return replace(certify_constrained(problem, fed, w, duals, engine)[0], declared=own)
+    return replace(certify_run(problem, fed, w, duals, engine, copies)[0], declared=own)

@@ -19,6 +19,7 @@ from quorate.certificates.stationary import unprovable
 from quorate.client_names import ClientName
 from quorate.problem.lower_bounds import without_dual
 from quorate.problem.multipliers import Multipliers
+from quorate.problem.own_functions import declared
 from quorate.problem.predictors.affine import is_affine
 from quorate.problem.problem import Problem
 from quorate.problem.requirements import only_constrained
@@ -90,7 +91,7 @@ def _words(ended: Ended, problem: Problem, certificate: Certificate) -> str:
             more = "max_time"
         return f"{method} {cap}{left}{tol}: raise {more} or tol."
     if left and gap is not None and ended.stop is Stop.OPTIMAL and claims_gap(ended.method):
-        return f"gap {max(gap, 0.0):.2e} proven {after}{tol}."
+        return f"relative gap {relative:.2e} proven {after}{tol}."
     how = "came to rest"
     if ended.stop is Stop.STALLED:
         how = "made no further progress"
@@ -148,6 +149,8 @@ def confirmed(
     """The outcome of a run without constraints; where nothing is proved, with its residuals."""
     if not is_affine(problem.predictor):
         return unprovable(outcome, certificate, problem)
+    if (own := declared(problem)) and certificate.bound is not None:
+        outcome = replace(outcome, text=_as_declared(outcome.text, own))
     if problem.convex and (lacks := without_dual(problem)):
         outcome = replace(outcome, text=f"{outcome.text} No bound can be proved: {lacks}.")
     if outcome.stop is Stop.UNPROVEN and certificate.residuals is not None:
@@ -176,6 +179,17 @@ def confirmed(
             " norm or support? Solve without them."
         )
     return Outcome(Stop.UNPROVEN, text)
+
+
+def _as_declared(text: str, own: tuple[str, ...]) -> str:
+    """A method's words where a bound stands on functions of the user's own."""
+    text = text.replace("proven gap", "gap (as declared)").replace(" proven ", " (as declared) ")
+    return f"{text} {_stands_on(own)}"
+
+
+def _stands_on(own: tuple[str, ...]) -> str:
+    """Whose word a bound is."""
+    return f"Samples show no fault in what you declare of {', '.join(own)}."
 
 
 def claims_gap(algorithm: Method) -> bool:
@@ -212,7 +226,9 @@ def confirmed_constrained(
     if unmet:
         text += f" Not met: {unmet}."
     if outcome.stop is not Stop.OPTIMAL:
-        return Outcome(outcome.stop, text + ("" if unmet else _proved_gap(certificate, algorithm)))
+        return Outcome(
+            outcome.stop, text + ("" if unmet else _proved_gap(problem, certificate, algorithm))
+        )
     return Outcome(Stop.UNPROVEN, text) if unmet else _judged(problem, certificate, algorithm, text)
 
 
@@ -227,23 +243,42 @@ def _infeasible(
     """Whether it is proved that no model meets all constraints, and whose limits conflict."""
     if certificate.infeasible is None:
         return Outcome(Stop.STALLED, f"{text} {UNPROVED} Not met: {broken(table)}.")
+    how = "as declared" if declared(problem) else "proved"
     return Outcome(
         Stop.INFEASIBLE,
         "no model meets all constraints: every one, up to a million times as large as this, breaks"
-        f" a limit by {certificate.infeasible:.3g} or more (proved), this one by"
+        f" a limit by {certificate.infeasible:.3g} or more ({how}), this one by"
         f" {certificate.feasibility:.3g}. In conflict:"
         f" {in_conflict(problem, multipliers, clients)}. Relax one of these limits.",
     )
 
 
-def _proved_gap(certificate: Certificate, algorithm: Method) -> str:
+def _proved_gap(problem: Problem, certificate: Certificate, algorithm: Method) -> str:
     """What the multipliers of a run that did not end as optimal prove all the same."""
     if certificate.gap is None:
         return ""
-    text = f" Its multipliers prove a relative gap of {certificate.relative_gap:.1e}."
+    if below := _below(problem, certificate):
+        return below
+    how = "give, as declared," if declared(problem) else "prove"
+    text = f" Its multipliers {how} {_gap_of(certificate)}."
     if certificate.gap <= _allowed(algorithm, abs(certificate.value)):
         text += " So the model is optimal within tol, though the method's own test was not met."
     return text
+
+
+def _gap_of(certificate: Certificate) -> str:
+    return f"a relative gap of {max(certificate.relative_gap or 0.0, 0.0):.1e}"
+
+
+def _below(problem: Problem, certificate: Certificate) -> str:
+    """That the value is below the bound, beyond rounding, which no feasible model's is."""
+    gap, bound = certificate.gap, certificate.bound
+    if gap is None or bound is None or gap >= -1e-9 * max(abs(certificate.value), abs(bound)):
+        return ""
+    why = f"it breaks constraints by up to {certificate.feasibility:.1e}"
+    if not certificate.feasibility:
+        why = "a function is not as declared" if declared(problem) else "by rounding"
+    return f" Its value is {-gap:.1e} below the bound of its multipliers: {why}."
 
 
 def _judged(problem: Problem, certificate: Certificate, algorithm: Method, text: str) -> Outcome:
@@ -261,10 +296,13 @@ def _judged(problem: Problem, certificate: Certificate, algorithm: Method, text:
             Stop.UNPROVEN, f"{text} A point that meets the conditions of optimality; {why}"
         )
     scale = max(abs(certificate.value), 1e-12)
+    below = _below(problem, certificate)
     if -1e-6 * scale <= gap <= _allowed(algorithm, scale) + 1e-8 * scale:
-        proved = max(certificate.relative_gap or 0, 0)
-        return Outcome(Stop.OPTIMAL, f"{text} Proved to within a relative gap of {proved:.1e}.")
+        how = f"Proved to within {_gap_of(certificate)}."
+        if own := declared(problem):
+            how = f"Within {_gap_of(certificate)}, as declared. {_stands_on(own)}"
+        return Outcome(Stop.OPTIMAL, f"{text}{below or ' ' + how}")
+    how = "give, as declared," if declared(problem) else "prove"
     return Outcome(
-        Stop.UNPROVEN,
-        f"{text} The multipliers prove a relative gap of {certificate.relative_gap:.1e} only.",
+        Stop.UNPROVEN, f"{text}{below or f' The multipliers {how} {_gap_of(certificate)} only.'}"
     )

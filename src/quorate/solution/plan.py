@@ -16,6 +16,7 @@ from quorate.data.federation import Federation
 from quorate.engines.engine import Engine
 from quorate.engines.inprocess import InProcess
 from quorate.problem.metadata import Metadata
+from quorate.problem.own_functions import check_own
 from quorate.problem.problem import Problem
 from quorate.rounds import visibility
 from quorate.solution.configure import configure
@@ -89,6 +90,8 @@ def plan(
     engine = engine or InProcess()
     problem = settled(problem, data)
     concrete, coded = problem.at(data)
+    if isinstance(coded, Federation):  # no functions travel to sites
+        check_own(concrete, coded)
     chosen = algorithm or default_algorithm(concrete, coded, engine)
     method = configure(chosen, concrete, coded, tol, atol, max_rounds, start, engine)
     return Plan(problem, data, concrete, coded, method, engine)

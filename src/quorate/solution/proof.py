@@ -18,6 +18,7 @@ from quorate.problem.conic_form import public_shape
 from quorate.problem.lower_bounds import Duals, row_duals
 from quorate.problem.metadata import Metadata
 from quorate.problem.multipliers import Multipliers, no_multipliers, signed, weighting
+from quorate.problem.own_functions import declared
 from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean, Sum
 from quorate.rounds import Stop
@@ -63,6 +64,7 @@ def prove(
             raise KeyboardInterrupt
         duals = runs[-1].state.duals
     certificate, rounds = certify_run(problem, fed, answer.w, duals, engine, answer.copies)
+    certificate = replace(certificate, declared=declared(concrete))
     return Proof(certificate, duals, [*runs, rounds])
 
 
@@ -81,7 +83,8 @@ def _prove_constrained(
     consensus = None if copies is None else float(np.abs(copies - answer.w).max())
     first = runs[0].state.first
     limits = Limits(first.limits, first.shared_limits)
-    return Proof(replace(certificate, consensus=consensus), multipliers, runs, limits)
+    certificate = replace(certificate, consensus=consensus, declared=declared(concrete))
+    return Proof(certificate, multipliers, runs, limits)
 
 
 def _provable(algorithm: Method, problem: Problem, n_clients: int) -> bool:
