@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from quorate.arrays import Array
+from quorate.solvers.conic.dense import cones_of, solve_dense
 
 clarabel: Any = _clarabel  # the compiled classes have no types
 
@@ -224,24 +225,12 @@ class Model:
         ValueError
             when the data hold NaN or an infinity
         """
-        from scipy.sparse import csc_array
-
-        q = np.zeros(self.size)
-        for index, cost in self.costs:
-            np.add.at(q, index, cost)
-        row, col, value = _joined(self.entries)
-        A = csc_array((-value, (row, col)), shape=(self.height, self.size))
-        row, col, value = _joined(self.curves)
-        P = csc_array((value, (row, col)), shape=(self.size, self.size))
-        b = np.concatenate([*self.constants, np.zeros(0)])
-        if not all(np.isfinite(part).all() for part in (q, A.data, P.data, b)):
-            raise ValueError(
-                "the conic program holds NaN or infinite numbers: check the data and the penalties."
-            )
+        P, q, M, c = self._data()
         settings = clarabel.DefaultSettings()
         settings.verbose, settings.max_threads, settings.max_iter = False, 1, max_iterations
         settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tol
-        raw = clarabel.DefaultSolver(P, q, A, b, self.cones, settings).solve()
+        A = -M
+        raw = clarabel.DefaultSolver(P, q, A, c, self.cones, settings).solve()
         return ConicSolution(
             np.array(raw.x),
             np.array(raw.z),
@@ -251,6 +240,55 @@ class Model:
             raw.iterations,
             str(raw.status),
         )
+
+    def solve_dense(self, tol: float = 1e-9) -> ConicSolution:
+        """``solve`` by the interior point for dense programs, where the cones are its own and it
+        succeeds.
+        """
+        kinds = clarabel.NonnegativeConeT, clarabel.SecondOrderConeT
+        if not all(isinstance(cone, kinds) for cone in self.cones):
+            return self.solve(tol)
+        P, q, M, c = self._data()
+        ends = np.cumsum([cone.dim for cone in self.cones])
+        orders = [
+            slice(int(end) - cone.dim, int(end))
+            for cone, end in zip(self.cones, ends, strict=True)
+            if isinstance(cone, kinds[1])
+        ]
+        upper = P.toarray()
+        square = upper + upper.T - np.diag(np.diag(upper))
+        solved = solve_dense(square, q, M.tocsr(), c, cones_of(self.height, orders), tol)
+        if solved is None or solved.error > max(100 * tol, 1e-8):
+            return self.solve(tol)
+        curved = float(solved.x @ square @ solved.x) / 2
+        status = Status.SOLVED if solved.error <= tol else Status.ALMOST_SOLVED
+        return ConicSolution(
+            solved.x,
+            solved.z,
+            float(q @ solved.x) + curved + self.offset,
+            -float(c @ solved.z) - curved + self.offset,
+            status,
+            solved.iterations,
+            status.value,
+        )
+
+    def _data(self) -> tuple[Any, Array, Any, Array]:
+        """P (its upper half) and M in sparse columns, q and c."""
+        from scipy.sparse import csc_array
+
+        q = np.zeros(self.size)
+        for index, cost in self.costs:
+            np.add.at(q, index, cost)
+        row, col, value = _joined(self.entries)
+        M = csc_array((value, (row, col)), shape=(self.height, self.size))
+        row, col, value = _joined(self.curves)
+        P = csc_array((value, (row, col)), shape=(self.size, self.size))
+        c = np.concatenate([*self.constants, np.zeros(0)])
+        if not all(np.isfinite(part).all() for part in (q, M.data, P.data, c)):
+            raise ValueError(
+                "the conic program holds NaN or infinite numbers: check the data and the penalties."
+            )
+        return P, q, M, c
 
 
 def height_of(rows: Rows) -> int:
