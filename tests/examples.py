@@ -25,7 +25,7 @@ from quorate.algorithms.comparators.sgd import SGD
 from quorate.algorithms.federated.ad_lpmm import ADLPMM
 from quorate.algorithms.federated.aspire.aspire import ASPIRE
 from quorate.algorithms.federated.async_dro.async_dro import AsyncDRO
-from quorate.algorithms.federated.bundle import Bundle
+from quorate.algorithms.federated.bundle.bundle import Bundle
 from quorate.algorithms.federated.epigraph_admm import EpigraphADMM
 from quorate.algorithms.federated.interior_point.interior_point import InteriorPoint
 from quorate.algorithms.federated.private_admm.private_admm import OutputPerturbedADMM, PrivateADMM

@@ -88,7 +88,7 @@ NAMED: dict[str, dict[str, str]] = {
         "probability": "quorate.problem.constraints.group_means:Probability",
     },
     "algorithm": {
-        "bundle": "quorate.algorithms.federated.bundle:Bundle",
+        "bundle": "quorate.algorithms.federated.bundle.bundle:Bundle",
         "ad_lpmm": "quorate.algorithms.federated.ad_lpmm:ADLPMM",
         "epigraph_admm": "quorate.algorithms.federated.epigraph_admm:EpigraphADMM",
         "double_loop": "quorate.algorithms.comparators.double_loop:DoubleLoop",

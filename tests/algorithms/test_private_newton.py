@@ -17,7 +17,7 @@ from problems import PLAIN
 from scipy import sparse
 from scipy.special import expit
 
-from quorate.algorithms.federated.bundle import Bundle
+from quorate.algorithms.federated.bundle.bundle import Bundle
 from quorate.algorithms.federated.private_admm import noisy_gradient
 from quorate.algorithms.federated.private_admm.integer_gradient import IntegerRows
 from quorate.algorithms.federated.private_admm.noisy_gradient import Question, Told

@@ -16,7 +16,7 @@ from problems import PLAIN, SOFTMAX
 from scipy import optimize
 from sklearn.linear_model import LogisticRegression
 
-from quorate.algorithms.federated.bundle import Bundle
+from quorate.algorithms.federated.bundle.bundle import Bundle
 from quorate.algorithms.federated.private_admm import noisy_gradient
 from quorate.algorithms.federated.private_admm.noisy_gradient import Question, Told
 from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM

@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from quorate.algorithms.federated.bundle import Bundle
+from quorate.algorithms.federated.bundle.bundle import Bundle
 from quorate.algorithms.pooled.rank.continuation import Start
 from quorate.algorithms.pooled.rank.penalties import Growing
 from quorate.algorithms.pooled.rank.rank_admm import RankADMM

@@ -12,7 +12,7 @@ import pytest
 from private_cases import BUDGET, case, planned
 from problems import PLAIN, SOFTMAX
 
-from quorate.algorithms.federated.bundle import Bundle
+from quorate.algorithms.federated.bundle.bundle import Bundle
 from quorate.algorithms.federated.private_admm.penalty import Penalty
 from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
 from quorate.data.declared_schema import declared_schema

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.algorithms.federated.bundle import Evaluate, Evaluated
+from quorate.algorithms.federated.bundle.bundle import Evaluate, Evaluated
 from quorate.rounds import Outcome, Stop
 from quorate.sites.audit import (
     AuditError,

@@ -22,8 +22,10 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from quorate.arrays import Array, Block, Streams
+from quorate.algorithms.method import known
+from quorate.arrays import Array, Block, Streams, by_row
 from quorate.certificates.certificate import Certificate, gaps, outside
 from quorate.certificates.kkt import kkt_residuals
 from quorate.certificates.stationary import (
@@ -49,7 +51,9 @@ from quorate.problem.lower_bounds import (
     survey,
     without_dual,
 )
+from quorate.problem.losses import value_and_gradient
 from quorate.problem.metadata import Metadata
+from quorate.problem.parts import MOST_GROUPS, Parted, Parts, parted_cut, parts_of
 from quorate.problem.predictors.affine import is_affine
 from quorate.problem.problem import Problem, checked_model
 from quorate.problem.rank_coordinates import is_provable, row_minorant
@@ -63,9 +67,10 @@ class Certify:
 
     w: Array  # (D,)
     points: Array  # (K, D)
-    multipliers: Each  # (N, K)
+    multipliers: Each  # (N, K), or (N, K, P) of the parts of every client's risk
     rows: Each | None = None  # (1, n) multipliers of the one client's rows, see ``Duals``
     split: Each | None = None  # (1, n)
+    parts: Parted | None = None  # how risks are parted, see ``Duals``
 
 
 @record
@@ -81,6 +86,58 @@ class Certified:
     gradient: Sum  # (n, D)
     gradient_level: Each  # (n,)
     residuals: Each | None = None  # (1, 3) of the optimality conditions, where ``split`` was sent
+    spread: Sum | None = None  # (n,) what rounding may have added to ``constant``
+    size: Sum | None = None  # (n, D) and to ``gradient``
+
+
+@dataclass(eq=False)
+class _Combined:
+    """The combination of every client's cuts, and what rounding may have added to it."""
+
+    constant: Array  # (n,)
+    gradient: Array  # (n, D)
+    gradient_level: Array  # (n,)
+    spread: Array  # (n,)
+    size: Array  # (n, D)
+
+    @classmethod
+    def nothing(cls, n: int, D: int) -> _Combined:
+        return cls(*(np.zeros(shape) for shape in (n, (n, D), n, n, (n, D))))
+
+    def add(
+        self, problem: Problem, point: Array, multiplier: Array, data: Block, parts: Parts
+    ) -> None:
+        """Add the cuts at a point by their multipliers, (n,) or (n, P)."""
+        mu = multiplier.reshape(len(multiplier), -1)
+        cut = parted_cut(problem, point, data, parts)
+        slope, fee = by_row(mu, cut.gradient).sum(1), (mu * cut.gradient_level).sum(1)
+        base = (mu * cut.base).sum(1)
+        self.constant += base - slope @ point - fee * cut.level
+        self.gradient += slope
+        self.gradient_level += fee
+        # a sum of m products is off by at most m times the unit roundoff of its absolute terms; the
+        # root mean squares of slopes and features bound these, by Cauchy and Schwarz
+        unit = (data.y.shape[1] + len(point) + 8) * float(np.finfo(float).eps)
+        most = mu.max(1)
+        sizes = unit * most[:, None] * self._slopes(problem, point, data)
+        self.size += sizes
+        self.spread += unit * (np.abs(mu * cut.base).sum(1) + np.abs(fee * cut.level))
+        self.spread += sizes @ np.abs(point)
+
+    @staticmethod
+    def _slopes(problem: Problem, point: Array, data: Block) -> Array:
+        """(n, D) bounds on the sums of the absolute terms of the gradient."""
+        prediction = problem.predictor.forward(point, data)
+        losses, slopes = value_and_gradient(problem.loss, prediction, data.y)
+        steep = np.abs(slopes).reshape(*data.y.shape, -1).max(-1)
+        radius = problem.radii(data)
+        if radius.any():  # a flip turns a slope, and a move inside a support is paid for
+            steep = np.maximum(steep, problem.loss.lipschitz)
+        weights = problem.row_weights(losses, data)
+        heaviest = np.divide(weights, data.share, out=np.zeros_like(weights), where=data.share > 0)
+        steepness = np.sqrt((weights * steep**2).sum(1) * heaviest.max(1))[:, None]
+        features = np.sqrt(data.squares()) + radius[:, None]
+        return steepness * problem.predictor.units(features)
 
 
 @record
@@ -143,7 +200,13 @@ class Certification(Algorithm):
         duals = self.duals or none
         row_duals = [None if part is None else part[None] for part in (duals.rows, duals.split)]
         return replace(state, seen=seen), Round(
-            Certify(self.w, duals.points, duals.multipliers.T.copy(), *row_duals)
+            Certify(
+                self.w,
+                duals.points,
+                duals.multipliers.swapaxes(0, 1).copy(),
+                *row_duals,
+                duals.parts,
+            )
         )
 
     def certify(
@@ -152,16 +215,11 @@ class Certification(Algorithm):
         problem, n = self._problem, len(data.index)
         here = problem.cut(ask.w, data)
         prediction = problem.predictor.forward(ask.w, data)
-        constant, gradient, gradient_level = np.zeros(n), np.zeros((n, len(ask.w))), np.zeros(n)
-        for point, multiplier in zip(ask.points, ask.multipliers.T, strict=True):
-            if not multiplier.any():
-                continue
-            cut = problem.cut(point, data)
-            constant += multiplier * (
-                cut.base - cut.gradient @ point - cut.gradient_level * cut.level
-            )
-            gradient += multiplier[:, None] * cut.gradient
-            gradient_level += multiplier * cut.gradient_level
+        combined = _Combined.nothing(n, len(ask.w))
+        for point, multiplier in zip(ask.points, ask.multipliers.swapaxes(0, 1), strict=True):
+            if multiplier.any():
+                combined.add(problem, point, multiplier, data, parts_of(ask.parts))
+        constant, gradient = combined.constant, combined.gradient
         residuals = None
         if ask.rows is not None and is_provable(problem):
             constant, gradient = (
@@ -173,7 +231,17 @@ class Certification(Algorithm):
         loss = data.mean(problem.loss.value(prediction, data.y))
         level, labels, features = self._spent(ask.w, data)
         return memory, Certified(
-            risk, loss, level, labels, features, constant, gradient, gradient_level, residuals
+            risk,
+            loss,
+            level,
+            labels,
+            features,
+            constant,
+            gradient,
+            combined.gradient_level,
+            residuals,
+            combined.spread,
+            combined.size,
         )
 
     def _spent(self, w: Array, data: Block) -> tuple[Array, Array, Array]:
@@ -245,7 +313,7 @@ def certify_run(
     if duals is not None and duals.rows is None:
         positive = np.maximum(duals.multipliers, 0.0)
         known = not without_dual(concrete)
-        duals = feasible_duals(concrete, duals.points, positive) if known else None
+        duals = feasible_duals(concrete, duals.points, positive, duals.parts) if known else None
     run = run_all(Certification(w, duals, concrete), data, engine)
     return conclude(concrete, w, duals, run.state.seen, run.state.certified, copies), run
 
@@ -306,7 +374,14 @@ def conclude(
     bound, stationarity = (0.0 if value <= NOTHING else None), None  # losses are nonnegative
     feasibility = _distance(problem, weights) + outside(problem, coefficients)
     if duals is not None and up.residuals is None and math.isfinite(value):
-        minorant = Minorant(float(up.constant), up.gradient, up.gradient_level, weights)
+        minorant = Minorant(
+            float(up.constant),
+            up.gradient,
+            up.gradient_level,
+            weights,
+            float(known(up.spread)),
+            known(up.size),
+        )
         proven, stationarity = lower_bound(
             problem, minorant, region(problem, value, len(coefficients), seen)
         )
@@ -345,10 +420,12 @@ def _check(problem: Problem, fed: Federation | Metadata, w: Array, duals: Duals 
     D = len(checked_model(w, problem.predictor.dimension(fed.n_features)))
     if duals is None:
         return
-    K = len(duals.points)
+    K, parts = len(duals.points), ()
+    if duals.parts is not None:
+        parts = (_checked_parts(duals.parts).count(problem),)
     shapes = (
         ("points", duals.points, (K, D)),
-        ("multipliers", duals.multipliers, (K, fed.n_clients)),
+        ("multipliers", duals.multipliers, (K, fed.n_clients, *parts)),
     )
     if not is_affine(problem.predictor):
         shapes = (("weights", np.asarray(duals.weights), (fed.n_clients,)),)
@@ -364,3 +441,15 @@ def _check(problem: Problem, fed: Federation | Metadata, w: Array, duals: Duals 
                 f" shape {array.shape} for {fed.n_clients} clients of"
                 f" {[int(n) for n in fed.sizes[:3]]} rows."
             )
+
+
+def _checked_parts(array: NDArray[np.integer]) -> Parts:
+    """How risks are parted; raises ``ValueError`` for an array that is not of ``Parts``."""
+    array = np.asarray(array)
+    if array.shape == (3,) and array.dtype.kind in "iu" and (array >= (1, 1, 0)).all():
+        if array[2] <= 1 and array[0] <= MOST_GROUPS:
+            return parts_of(array)
+    raise ValueError(
+        f"duals.parts must be three whole numbers, of groups (1 to {MOST_GROUPS}), of rows (>= 1)"
+        f" and 0 or 1, got {array!r}."
+    )

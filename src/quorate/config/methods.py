@@ -15,7 +15,7 @@ from itertools import chain, combinations, groupby, islice
 from typing import NamedTuple
 
 from quorate.algorithms.alternatives import COST, RefusedError, check_requirements, takes, taking
-from quorate.algorithms.federated.bundle import Bundle
+from quorate.algorithms.federated.bundle.bundle import Bundle
 from quorate.algorithms.method import Method, settings_of
 from quorate.algorithms.requirements import SLOTS, Setting
 from quorate.config.compatibility import table_rules

@@ -78,6 +78,8 @@ class Smooth(Parameters):
     """A loss with a continuous derivative."""
 
     smooth: ClassVar[bool] = True
+    # of a function of the margin m: whether L(-m) - L(m) is linear in m
+    flips_linearly: ClassVar[bool] = False
     pieces: tuple[tuple[float, float], ...] | None = None
     steepest_curvature: ClassVar[float] = 1.0  # the largest second derivative
 
@@ -172,6 +174,7 @@ class Logistic(MarginLoss):
     """
 
     lipschitz = 1.0
+    flips_linearly = True
     steepest_curvature = 0.25
     floor = (1.0, 0.0)
     rank_kernel = Kernel(LOGISTIC)

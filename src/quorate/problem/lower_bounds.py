@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quorate.arrays import DUAL, Array, Block, norm
 from quorate.codec import Form
@@ -72,24 +73,36 @@ class Duals:
 
     weights: Annotated[Array, Form("N")]  # the adversary's client weights, in Q
     points: Annotated[Array, Form("J, D")]
-    multipliers: Annotated[Array, Form("J, N")]  # columns summing to weights
+    # (J, N), columns summing to weights; or (J, N, P) of the P parts of every client's risk
+    multipliers: Annotated[Array, Form("J, N, ...")]
     # (n,) of one client: multipliers of its rows in rank coordinates, instead of points
     rows: Annotated[Array, Form("rows")] | None = None
     # (n,) where no bound exists, the rank coordinates z at which they are stationary
     split: Annotated[Array, Form("rows")] | None = None
+    # (3,) how risks are parted (``problem.parts.Parts``) where multipliers are of their parts
+    parts: Annotated[NDArray[np.int64], Form("3")] | None = None
 
 
-def feasible_duals(problem: Problem, points: Array, multipliers: Array) -> Duals:
-    """Multipliers (K, N) rescaled so that every client's sum to weights in Q exactly.
+def feasible_duals(
+    problem: Problem,
+    points: Array,
+    multipliers: Array,
+    parts: NDArray[np.int64] | None = None,
+) -> Duals:
+    """Multipliers (K, N) or (K, N, P) rescaled so that those of every client, or of every part of
+    its risk, sum to its weight in Q exactly.
 
     Raises ``ValueError`` where the samples' risk is not convex: cuts of it prove nothing.
     """
     check_convex(problem)
     total = multipliers.sum(0)
-    weights = problem.over_clients.project(total)
-    multipliers = multipliers * np.divide(weights, total, out=np.zeros_like(total), where=total > 0)
-    multipliers[np.argmax(multipliers.sum(1)), total <= 0] = weights[total <= 0]
-    return Duals(weights, points, multipliers)
+    weights = problem.over_clients.project(total if total.ndim == 1 else total.mean(1))
+    wanted = np.broadcast_to(weights.reshape(-1, *[1] * (total.ndim - 1)), total.shape)
+    multipliers = multipliers * np.divide(wanted, total, out=np.zeros_like(total), where=total > 0)
+    if (missing := total <= 0).any():
+        fullest = np.argmax(multipliers.sum(tuple(range(1, multipliers.ndim))))
+        multipliers[fullest, missing] = wanted[missing]
+    return Duals(weights, points, multipliers, parts=parts)
 
 
 def without_dual(problem: Problem) -> str:
@@ -161,6 +174,9 @@ class Minorant:
     gradient: Array  # (D,)
     gradient_level: Array  # (N,)
     weights: Array  # (N,) in Q
+    # what rounding may have added to the constant, and to the gradient (D,) at most
+    rounding: float = 0.0
+    rounding_gradient: Array | float = 0.0
 
 
 def lower_bound(problem: Problem, minorant: Minorant, where: Region) -> tuple[float, float]:
@@ -184,9 +200,22 @@ def lower_bound(problem: Problem, minorant: Minorant, where: Region) -> tuple[fl
     best, rest = max(split(share) for share in _shares(split, lipschitz * total, floor))
     offset = abs(float(np.sum(intercept)))
     best += constant - (offset * where.offset if offset else 0.0)
+    best -= minorant.rounding + _rounding(problem, minorant, where)
     if best > -math.inf or where.value == 0:
         best = max(best, 0.0)  # losses, and so the objective, are nonnegative
     return best, max(rest, offset)
+
+
+def _rounding(problem: Problem, minorant: Minorant, where: Region) -> float:
+    """The most that the rounding of the gradient changes at a model worth having; where nothing
+    bounds these models no bound but that of an exact gradient is proved.
+    """
+    error = np.broadcast_to(minorant.rounding_gradient, minorant.gradient.shape)
+    coefficients, intercept = problem.predictor.split(error)
+    size = float(norm(coefficients, "l2"))
+    total = size * where.length if size and math.isfinite(where.length) else 0.0
+    offset = float(np.sum(intercept))
+    return total + (offset * where.offset if offset and math.isfinite(where.offset) else 0.0)
 
 
 def _negative_coefficients(

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from quorate.algorithms.federated.bundle import BundleState
+from quorate.algorithms.federated.bundle.bundle import BundleState
 from quorate.arrays import Array
 from quorate.certificates.certificate import Certificate
 from quorate.data.federation import Federation

@@ -9,7 +9,7 @@ import numpy as np
 from quorate.algorithms.alternatives import check_requirements, taking
 from quorate.algorithms.comparators.multiplier_method import MultiplierMethod
 from quorate.algorithms.federated.async_dro.async_dro import AsyncDRO
-from quorate.algorithms.federated.bundle import Bundle
+from quorate.algorithms.federated.bundle.bundle import Bundle
 from quorate.algorithms.federated.interior_point.interior_point import InteriorPoint
 from quorate.algorithms.federated.private_newton.private_newton import PrivateNewton, matrix_error
 from quorate.algorithms.federated.private_sgd import PrivateSGD

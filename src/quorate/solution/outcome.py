@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from quorate.algorithms.federated.bundle import Bundle
+from quorate.algorithms.federated.bundle.bundle import Bundle
 from quorate.algorithms.method import Method, at_cap, settings_of
 from quorate.certificates.certificate import Certificate
 from quorate.certificates.stationary import unprovable

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorate.algorithms.federated.bundle import Bundle
+from quorate.algorithms.federated.bundle.bundle import Bundle
 from quorate.algorithms.method import Answer, Method
 from quorate.certificates.certificate import Certificate
 from quorate.certificates.constrained import certify_constrained

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from quorate.algorithms.federated.bundle import Bundle
+from quorate.algorithms.federated.bundle.bundle import Bundle
 from quorate.algorithms.method import Method, settings_of
 from quorate.arrays import Array
 from quorate.certificates.certificate import Certificate

@@ -155,8 +155,8 @@ class Linear:
         )
 
     def units(self, sizes: Array) -> Array:
-        """The size (D,) of what each entry of w multiplies, for features of sizes (d,)."""
-        return np.append(sizes, 1.0) if self.intercept else sizes
+        """The size (..., D) of what each entry of w multiplies, for features of sizes (..., d)."""
+        return with_one(sizes) if self.intercept else sizes
 
     def gram(self, s: Array, block: Block) -> Array:
         """``sum_i s_i x_i x_i'`` over the whole block as (D, D), with x_i extended by 1 for an
@@ -260,6 +260,11 @@ class Softmax:
         return gradient.reshape(len(s), -1)
 
     def units(self, sizes: Array) -> Array:
-        """The size (D,) of what each entry of w multiplies, for features of sizes (d,)."""
-        sizes = np.append(sizes, 1.0) if self.intercepts else sizes
-        return np.repeat(sizes, self.classes or 1)
+        """The size (..., D) of what each entry of w multiplies, for features of sizes (..., d)."""
+        sizes = with_one(sizes) if self.intercepts else sizes
+        return np.repeat(sizes, self.classes or 1, axis=-1)
+
+
+def with_one(sizes: Array) -> Array:
+    """The sizes with a 1 at the end of the last axis, that of the feature of an intercept."""
+    return np.concatenate([sizes, np.ones((*sizes.shape[:-1], 1))], -1)

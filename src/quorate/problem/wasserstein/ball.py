@@ -51,10 +51,28 @@ class Cut:
     gradient_level: Each  # (n,) minus the transport cost that is spent at it; >= -radius
 
 
-def free_space(
+@dataclass(frozen=True, eq=False)
+class RowTerms:
+    """The worst loss alpha_i of every row on all of R^n at (w, lambda_): its own loss and what a
+    flip of its label adds, each with its gradient in the prediction.
+    """
+
+    level: Array  # (n,) the best lambda_ at w
+    loss: Array  # (n, m)
+    gradient: Array  # (n, m)
+    flip: Array  # (n, m) max(loss of the other label - loss - label_cost lambda_, 0)
+    flip_gradient: Array  # (n, m)
+    theta: Array  # (n, m) the probability of a flip
+
+    def spent(self, share: Array, label_cost: float) -> Array:
+        """The transport cost (n, m) that each row spends on its label, by its share."""
+        return share * label_cost * self.theta if self.theta.any() else np.zeros_like(share)
+
+
+def free_space_terms(
     w: Array, block: Block, loss: Loss, predictor: Linear, ball: WassersteinBall, radius: Array
-) -> Cut:
-    """The cut on all of R^n in closed form, at the model w, (d,) or (n, d).
+) -> RowTerms:
+    """The terms of every row, at the model w, (d,) or (n, d).
 
     Regression: moving x or y gains at most Lipschitz * max(||w||_*, 1/label_cost) per unit of cost,
     whatever the row. Classification: a row is left, or its label is flipped, or (far away) its x is
@@ -62,30 +80,33 @@ def free_space(
     """
     label_cost = ball.label_cost
     prediction = predictor.forward(w, block)
-    here = loss.value(prediction, block.y)  # A_i
-    gradient = loss.gradient(prediction, block.y)
+    here, gradient = loss.value(prediction, block.y), loss.gradient(prediction, block.y)
     size = np.broadcast_to(ball.dual_norm(predictor.split(w)[0]), radius.shape)
     floor = np.where(
         radius > 0,
         loss.lipschitz * np.maximum(size, 0.0 if loss.targets == "sign" else 1 / label_cost),
         0.0,
     )
+    zero = np.zeros_like(here)
     if loss.targets == "real" or math.isinf(label_cost) or not radius.any():
-        return Cut(
-            block.mean(here),
-            floor,
-            predictor.backward(w, block.share * gradient, block),
-            np.zeros(len(radius)),
-        )
-    flipped = loss.value(prediction, -block.y)  # B_i
+        return RowTerms(floor, here, gradient, zero, zero, zero)
+    flipped = loss.value(prediction, -block.y)
     level, theta = flip_multiplier(here, flipped, block.share, floor, radius, label_cost)
-    mass = (theta * block.share).sum(1)
-    gradient = gradient + theta * (loss.gradient(prediction, -block.y) - gradient)
-    base = block.mean(
-        here + (theta > 0) * np.maximum(flipped - here - label_cost * level[:, None], 0.0)
-    )
+    gain = (theta > 0) * np.maximum(flipped - here - label_cost * level[:, None], 0.0)
+    turned = theta * (loss.gradient(prediction, -block.y) - gradient)
+    return RowTerms(level, here, gradient, gain, turned, theta)
+
+
+def free_space(
+    w: Array, block: Block, loss: Loss, predictor: Linear, ball: WassersteinBall, radius: Array
+) -> Cut:
+    """The cut on all of R^n in closed form, at the model w, (d,) or (n, d)."""
+    terms = free_space_terms(w, block, loss, predictor, ball, radius)
     return Cut(
-        base, level, predictor.backward(w, block.share * gradient, block), -label_cost * mass
+        block.mean(terms.loss + terms.flip),
+        terms.level,
+        predictor.backward(w, block.share * (terms.gradient + terms.flip_gradient), block),
+        -terms.spent(block.share, ball.label_cost).sum(1),
     )
 
 

@@ -18,7 +18,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import model_validator
 
-from quorate.algorithms.federated.bundle import Bundle
+from quorate.algorithms.federated.bundle.bundle import Bundle
 from quorate.arrays import Array
 from quorate.certificates.certify import certify
 from quorate.config.config import Config

@@ -1,13 +1,13 @@
 """The master problem of bundle methods: one small conic program at the server.
 
-    minimise over w, l, z:   max_{q in Q} <q, z> + h(w)  [+ ||w - centre||_H^2 / 2]
-    subject to, for every cut k of client s,
-                z_s >= radius_s l_s + base_k + <gradient_k, w - point_k>
-                       + gradient_level_k (l_s - level_k)
-                l_s >= Lipschitz * ||w||_*,   l_s >= floor
+    minimise over w, l, t, z:   max_{q in Q} <q, z> + h(w)  [+ ||w - centre||_H^2 / 2]
+    subject to  z_s >= radius_s l_s + sum_p t_sp,   l_s >= Lipschitz * ||w||_*,   l_s >= floor
+                and for every cut k of part p of the risk of client s
+                t_sp >= base_k + <gradient_k, w - point_k> + gradient_level_k (l_s - level_k)
 
 with the transport multipliers l of the clients' Wasserstein balls and a set Q of weightings
 (``solvers/conic/weight_sets.py``). The multiplier of cut k is its share of the worst weighting q.
+Where a risk is one part, its cuts bound z_s without a t.
 """
 
 from __future__ import annotations
@@ -26,15 +26,18 @@ MOST_MEMBERS = 200  # programs solved at most, each with one weighting more
 
 @dataclass(frozen=True)
 class Pieces:
-    """K affine pieces ``offset + <gradient, w> + gradient_level * lambda_``, each of one client.
+    """K affine pieces ``offset + <gradient, w> + gradient_level * lambda_``, each of one part of
+    one client's risk.
 
     All arrays have length K; lambda_ is the client's transport multiplier.
     """
 
     owner: Index
+    part: Index
     offset: Array
     gradient: Array  # (K, D)
     gradient_level: Array  # the client's radius not included
+    parts: int  # of every client; each has a piece
 
 
 @dataclass(frozen=True)
@@ -94,12 +97,14 @@ def minimise(
     it finds.
     """
     # Units: the objective in ``unit``, every coordinate and the transport multipliers such that
-    # their gradients have size one.
+    # their gradients, or their curvatures, have size one.
+    H = np.asarray(metric, float)
     scale = unit / steepness(pieces.gradient)
+    if H.ndim == 2:
+        scale = np.sqrt(unit / np.diag(H))
     fee = float(shape.radius.max(initial=0.0) + np.abs(pieces.gradient_level).max(initial=0.0))
     lambda_unit = unit / fee if fee > 0 else unit
     weights = slice(0, len(scale) - shape.intercept)  # w without the intercept
-    H = np.asarray(metric, float)
     H = H * np.outer(scale, scale) / unit if H.ndim == 2 else H * scale**2 / unit
     program = _Program(
         replace(
@@ -114,9 +119,11 @@ def minimise(
         ),
         Pieces(
             pieces.owner,
+            pieces.part,
             pieces.offset / unit,
             pieces.gradient * (scale / unit),
             pieces.gradient_level * (lambda_unit / unit),
+            pieces.parts,
         ),
         scale=scale,
         centre=centre,
@@ -157,15 +164,13 @@ class _Program:
     offset: float
 
     def solved(self, accuracy: float) -> tuple[Master, Array]:
-        """The solution; and the pieces' largest values z (N,) there."""
+        """The solution; and the clients' risks z (N,) by their pieces there."""
         shape, pieces, scale = self.shape, self.pieces, self.scale
         weights = slice(0, len(scale) - shape.intercept)
         model = Model()
         w, z = model.variable(len(scale)), model.variable(shape.n_clients)
         coefficients = w[weights]
-        lambdas = _transport_multipliers(
-            model, shape, pieces, coefficients, scale[weights], self.size, z, w
-        )
+        prices = _risks(model, shape, pieces, coefficients, scale[weights], self.size, z, w)
         shape.weighting.add(model, z)
         _regulariser(model, shape, coefficients, scale[weights], as_cost=self.level is None)
         if shape.intercept and math.isfinite(self.offset):
@@ -173,19 +178,20 @@ class _Program:
                 model.nonneg([(w[-1:], sign), self.offset / scale[-1]])
         costs = list(model.costs)
         self._proximal(model, w)
-        solution = model.solve(tol=accuracy)
+        solution = model.solve_dense(tol=accuracy)
         value = sum(float(cost @ solution.x[index]) for index, cost in costs)
         if self.level is None:
             value += shape.l2 / 2 * float(((scale[weights] * solution.x[coefficients]) ** 2).sum())
-        fees = 0.0
-        if lambdas is not None:
-            fees = (shape.radius[pieces.owner] + pieces.gradient_level) * solution.x[lambdas]
-        largest = np.full(shape.n_clients, -math.inf)
-        np.maximum.at(largest, pieces.owner, pieces.offset + pieces.gradient @ solution.x[w] + fees)
+        price = np.zeros(shape.n_clients) if prices is None else solution.x[prices]
+        fees = pieces.gradient_level * price[pieces.owner]
+        largest = np.full((shape.n_clients, pieces.parts), -math.inf)
+        heights = pieces.offset + pieces.gradient @ solution.x[w] + fees
+        np.maximum.at(largest, (pieces.owner, pieces.part), heights)
+        risks = shape.radius * price + largest.sum(1)
         multipliers = np.maximum(solution.z[: len(pieces.offset)], 0.0)
         fine = solution.status in (Status.SOLVED, Status.ALMOST_SOLVED, Status.FAILED)
         solved = fine and bool(np.isfinite(solution.x[w]).all())
-        return Master(solution.x[w], value, multipliers, solved), largest
+        return Master(solution.x[w], value, multipliers, solved), risks
 
     def _proximal(self, model: Model, w: Index) -> None:
         """Add the proximal term, or replace the objective by the distance to the centre."""
@@ -208,7 +214,7 @@ def steepness(gradients: Array) -> Array:
     return np.maximum(largest, 1e-9 * top) if top > 0 else np.ones_like(largest)
 
 
-def _transport_multipliers(
+def _risks(
     model: Model,
     shape: Shape,
     pieces: Pieces,
@@ -218,33 +224,40 @@ def _transport_multipliers(
     z: Index,
     w: Index,
 ) -> Index | None:
-    """Add the pieces and the bounds of the transport multipliers.
+    """Add the clients' risks z and the bounds of their transport multipliers.
 
     The pieces are the first rows of the program, so that their multipliers are its first duals.
 
-    Returns every piece's transport multiplier, None where there are none.
+    Returns every client's transport multiplier, None where there are none.
     """
-    rows: list = [(z[pieces.owner], 1.0), (w, -pieces.gradient), -pieces.offset]
-    lambdas = None
+    lambda_, prices = None, None
     # at radius 0 too: cuts of runs at another radius hold only with their transport multiplier
     fees = bool(pieces.gradient_level.any())
     robust, separate = fees or bool(shape.radius.any()), fees or shape.own_multipliers
     if robust:
         lambda_ = model.variable(shape.n_clients if separate else 1)
-        lambdas = lambda_[pieces.owner if separate else np.zeros_like(pieces.owner)]
-        rows.append((lambdas, -(shape.radius[pieces.owner] + pieces.gradient_level)))
+        prices = lambda_ if separate else np.repeat(lambda_, shape.n_clients)
+    whole = pieces.parts == 1
+    parts = z[:, None] if whole else model.variable(z.size * pieces.parts).reshape(len(z), -1)
+    rows: list = [(parts[pieces.owner, pieces.part], 1.0), (w, -pieces.gradient), -pieces.offset]
+    if prices is not None:
+        radius = shape.radius[pieces.owner] if whole else 0.0
+        rows.append((prices[pieces.owner], -(radius + pieces.gradient_level)))
     model.nonneg(rows)
-    if robust:
+    if not whole:
+        sums: list = [(z, 1.0), *((part, -1.0) for part in parts.T)]
+        model.nonneg(sums if prices is None else [*sums, (prices, -shape.radius)])
+    if lambda_ is not None:
         model.nonneg([(lambda_, 1.0), -shape.floor])
-    if (robust and shape.lipschitz) or math.isfinite(size):
+    if (lambda_ is not None and shape.lipschitz) or math.isfinite(size):
         norm, middle = model.variable(), float(np.median(scale))
         model.norm_at_most([(coefficients, scale / middle)], [(norm, 1.0)], P_OF[shape.dual])
-        if robust and shape.lipschitz:
+        if lambda_ is not None and shape.lipschitz:
             bound = np.repeat(norm, len(lambda_)), -shape.lipschitz * middle
             model.nonneg([(lambda_, 1.0), bound])
         if math.isfinite(size):
             model.nonneg([size / middle, (norm, -1.0)])
-    return lambdas
+    return prices
 
 
 def _regulariser(

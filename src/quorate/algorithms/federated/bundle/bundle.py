@@ -1,0 +1,514 @@
+"""Proximal bundle: cuts of the clients' risks, one program at the server, a proven gap.
+
+    minimise over w:  max_{q in Q} sum_s q_s R_s(w) + h(w)
+
+A client answers a model w with R_s(w) as joint cuts in w and its transport multiplier l_s, one for
+every part of R_s (``quorate.problem.parts``: groups of rows). The server keeps the cuts; their
+maximum is a model of the objective from below. Each round it
+
+    1. minimises the model + ||w - centre||_H^2 / 2 for the next trial point; the best point so far
+       is the centre. Coordinates count in units of their features' root mean squares, so that
+       scaling a feature changes nothing.
+    2. where the model promises little, minimises it over a region that provably holds an optimum:
+       by weak duality its multipliers prove a lower bound.
+
+This is Kiwiel's proximal bundle method; joint cuts in (w, l) follow the dual form (4) of Bai, Wong,
+Qiao, Ho. The level variant projects the centre onto {model <= bound + 0.3 (best - bound)} instead
+of 1.
+
+Where the loss is smooth, the mean losses F_s are no matter for cuts: the model has their gradients
+at the centre, H is sum_s q_s Hess F_s(centre), which clients send as one sum, and only flips of
+labels are cut. A step is then one of Newton's method, and its multipliers, with the gradients at
+the new point, balance up to second order: they prove a bound that needs no program.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate.algorithms.federated.bundle.cuts import Cuts, Evaluated, no_cuts
+from quorate.algorithms.federated.linearisation import take_part
+from quorate.algorithms.method import (
+    Answer,
+    Concluded,
+    Method,
+    at_cap,
+    gap_report,
+    known,
+    proven_optimum,
+    start_or_empty,
+    within_bounds,
+)
+from quorate.algorithms.requirements import AFFINE, CONIC, CONVEX_OF_ROWS, PROJECTION, Requirements
+from quorate.algorithms.settings import check_choice, check_count
+from quorate.arrays import Array, Block, Streams
+from quorate.codec import Counter, Extended, Form
+from quorate.data.federation import Federation
+from quorate.problem.conic_form import member, public_shape, sample_radii
+from quorate.problem.lower_bounds import (
+    Duals,
+    Minorant,
+    Region,
+    Survey,
+    Surveyed,
+    lower_bound,
+    region,
+)
+from quorate.problem.parts import (
+    WHOLE,
+    Parted,
+    Parts,
+    has_smooth_part,
+    is_parted,
+    parted_cut,
+    parts_of,
+)
+from quorate.problem.problem import Problem
+from quorate.rounds import Done, Each, Outcome, Round, Stop, record
+from quorate.solvers.conic.bundle_master import Pieces, minimise
+
+SECOND_ORDER = 500  # numbers of a model up to which clients send D x D sums by default
+# a program for a bound is solved where the model promises less than so many tolerances, and now
+# and then
+PROMISE, NOW_AND_THEN = 30.0, 10
+MARGIN = 0.9  # of the tolerance: the certificate is charged for rounding, the server's bound is not
+
+
+@record
+class Evaluate:
+    """Ask every client for its cuts at ``w``, one for every part of its risk.
+
+    Where there are ``weights`` (N,) also for the curvature of sum_s weights_s F_s.
+    """
+
+    w: Annotated[Array, Form("D")]
+    parts: Parted
+    weights: Annotated[Each, Form("N")] | None = None
+
+
+@record
+class Tangents:
+    """The mean losses of all clients near a point: values and gradients there."""
+
+    w: Annotated[Array, Form("D")]
+    value: Annotated[Array, Form("N")]
+    gradient: Annotated[Array, Form("N, D")]
+
+
+@record
+class BundleState:
+    """The server's memory between rounds."""
+
+    trial: Annotated[Array, Form("D")]  # the model being evaluated
+    w: Annotated[Array, Form("D")]  # best model so far, the centre
+    value: Extended  # its objective
+    risks: Annotated[Array, Form("N")]  # its clients' risks
+    bound: Extended  # best proven lower bound, -inf before there is one
+    step: float
+    # the decrease that the model predicts for the trial; NaN where its program was not solved
+    predicted: Annotated[float, Form(infinite=True, nan=True)]
+    rounds: Annotated[int, Form(rounds=-1)]
+    stalled: Counter
+    cuts: Cuts
+    duals: Duals | None
+    seen: Surveyed | None
+    # of Newton's steps: the weights q of the last program, its multipliers (M,) of the first M
+    # cuts, the mean losses and their curvature at the centre, and a shift of it
+    weights: Annotated[Array, Form("N")]
+    multipliers: Annotated[Array, Form("M")]
+    tangents: Tangents | None = None
+    curvature: Annotated[Array, Form("D, D")] | None = None
+    shift: float = 0.0
+
+
+@dataclass(frozen=True)
+class Bundle(Method):
+    """The default algorithm for convex problems.
+
+    Parameters
+    ----------
+    tol, atol : stop when value - bound <= max(atol, tol max(|value|, |bound|)); where no bound is
+        provable, when the model predicts less than a tenth of that (``Stop.UNPROVEN``, never called
+        optimal)
+    max_rounds : a cap; a run that meets it is never called optimal
+    variant : "proximal" or "level"
+    metric : "auto": "hessian" where the loss is smooth and models have at most 500 numbers, else
+        "identity". With "hessian" clients send their gradients and one D x D sum a round, and only
+        flips of labels are cut
+    cuts : how many cuts all clients send in a round, about: one for each of so many groups of rows.
+        More cuts need fewer rounds, and are sums of fewer rows
+    least_rows : of a group; a client with fewer than twice as many sends one cut of all its rows
+    start : first model, zeros by default
+    known : cuts of an earlier run (``solution.state.cuts``) on the same data with the same loss,
+        label cost, norm and support; they hold for every radius, since a cut is joint in the model
+        and the transport multiplier
+
+    Raises
+    ------
+    ValueError
+        for nonconvex regularisers or risks over samples, and metric="hessian" with a loss that has
+        no second derivative
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1))
+    >>> solution = qr.solve(problem, fed, algorithm=qr.Bundle())
+    >>> bool(solution.certificate.relative_gap < 1e-5)
+    True
+    """
+
+    tol: float = 1e-6
+    atol: float = 0.0
+    max_rounds: int = 300
+    variant: str = "proximal"
+    metric: str = "auto"
+    cuts: int = 30
+    least_rows: int = 5
+    start: Array | None = None
+    known: Cuts | None = None
+    problem: Problem | None = None
+    stateless: ClassVar[bool] = True
+    requirements: ClassVar[Requirements] = Requirements(
+        predictor=AFFINE, over_samples=CONVEX_OF_ROWS, over_clients=PROJECTION, regulariser=CONIC
+    )
+
+    def __post_init__(self) -> None:
+        check_choice(
+            self, variant=("proximal", "level"), metric=("auto", "identity", "hessian")
+        )
+        check_count("cuts", self.cuts)
+        check_count("least_rows", self.least_rows)
+
+    def check_problem(self, problem: Problem, fed: Federation | None) -> None:
+        """Raise ``ValueError`` where metric="hessian" has no second derivatives."""
+        if self.metric == "hessian" and not has_smooth_part(problem):
+            raise ValueError(
+                "metric='hessian' needs a smooth loss of one number whose flips of labels are"
+                f" linear, such as Logistic(), got {problem.in_words()}. Use metric='identity'."
+            )
+
+    # -- clients -----------------------------------------------------------------------------------
+
+    @property
+    def on_client(self) -> dict:
+        return {Survey: take_part, Evaluate: self.evaluate}
+
+    def evaluate(
+        self, memory: None, ask: Evaluate, data: Block, rng: Streams
+    ) -> tuple[None, Evaluated]:
+        problem = self._problem
+        cut = parted_cut(problem, ask.w, data, parts_of(ask.parts))
+        curvature = None
+        if ask.weights is not None:
+            prediction = problem.predictor.forward(ask.w, data)
+            bend = ask.weights[:, None] * data.share * problem.loss.curvature(prediction, data.y)
+            curvature = problem.predictor.gram(bend, data)[None]
+        return memory, Evaluated(cut.base, cut.level, cut.gradient, cut.gradient_level, curvature)
+
+    # -- server ------------------------------------------------------------------------------------
+
+    @property
+    def on_server(self) -> dict:
+        return {Surveyed: self.begin, Evaluated: self.improve}
+
+    def server_start(self, n_clients: int) -> tuple[BundleState, Round]:
+        w, prior = start_or_empty(self.start), member(self._problem, n_clients)
+        cuts, zeros = self.known or no_cuts(len(w), WHOLE), np.zeros(n_clients)
+        state = BundleState(
+            w, w, math.inf, zeros, -math.inf, 0.0, math.inf, 0, 0, cuts, None, None, prior, np.zeros(0)
+        )
+        return state, Round(Survey(prior))
+
+    def begin(
+        self, state: BundleState, ids: Sequence[int], seen: Surveyed
+    ) -> tuple[BundleState, Round]:
+        w = (
+            state.trial
+            if len(state.trial)
+            else np.zeros(self._problem.predictor.dimension(len(seen.square)))
+        )
+        w = within_bounds(self._problem, w)
+        cuts = no_cuts(len(w), self._parts(len(ids), len(w)))
+        if self.known is not None:
+            self._check_known(len(ids), len(w))
+            cuts = self.known.kept(self.known.part < self._count(self.known))
+        state = replace(state, trial=w, w=w, seen=seen, cuts=cuts)
+        return state, self._asking(state)
+
+    def improve(
+        self, state: BundleState, ids: Sequence[int], up: Evaluated
+    ) -> tuple[BundleState, Round | Done]:
+        risks = sample_radii(self._problem, len(ids)) * up.level + up.base.sum(1)
+        value = self._problem.over_clients.worst(risks).value + self._problem.penalty(state.trial)
+        promised = state.predicted
+        state = self._judge(state, value, risks, up)
+        state = replace(
+            state, cuts=state.cuts.extended(state.trial, up), rounds=state.rounds + 1
+        )
+        state = self._bound(state, promised, risks)
+        outcome = self._outcome(state)
+        if outcome is not None:
+            return state, Done(outcome)
+        state = self._next(state)
+        return state, self._asking(state)
+
+    @property
+    def exact(self) -> tuple[str, ...]:
+        return ("objective", "worst_risk")
+
+    def report(self, state: BundleState) -> dict:
+        numbers = gap_report(state.value, state.bound, state.risks)
+        return numbers | {"cuts": len(state.cuts.owner)}
+
+    def answer(self, state: BundleState, concluded: Concluded | None = None) -> Answer:
+        """The model and what proves its bound."""
+        if state.duals is None:
+            return Answer(state.w)
+        used = state.duals.multipliers.max((1, 2)) > 0
+        points, multipliers = state.duals.points[used], state.duals.multipliers[used]
+        return Answer(state.w, replace(state.duals, points=points, multipliers=multipliers))
+
+    # -- the server's steps ------------------------------------------------------------------------
+
+    def _asking(self, state: BundleState) -> Round:
+        weights = state.weights if parts_of(state.cuts.parts).smooth else None
+        return Round(Evaluate(state.trial, state.cuts.parts, weights))
+
+    def _judge(self, state: BundleState, value: float, risks: Array, up: Evaluated) -> BundleState:
+        """Take a serious step or a null step; the step length follows the predicted decrease."""
+        serious = replace(
+            state, w=state.trial, value=value, risks=risks, curvature=up.curvature,
+            tangents=Tangents(state.trial, up.base[:, 0], up.gradient[:, 0]),
+        )
+        if math.isinf(state.value):  # a step that would undo the value along the first gradient
+            weights = self._problem.over_clients.weights(risks)
+            gradient = weights @ up.gradient.sum(1) / self._sizes(state)
+            size = float(gradient @ gradient)
+            step = value / size if min(value, size) > 1e-100 else 1.0  # flat: any length will do
+            return replace(serious, step=step)
+        gain, predicted = state.value - value, state.predicted
+        if gain >= 0.01 * predicted and gain > 0:
+            step = state.step * (2.5 if gain >= 0.5 * predicted else 1.0)
+            shift = 0.0 if gain >= 0.5 * predicted else state.shift / 4
+            stalled = 0 if gain > self._nothing(state) else state.stalled
+            return replace(serious, step=step, shift=shift, stalled=stalled)
+        if -gain > 0.5 * predicted and -gain > self._nothing(state):
+            shift = max(4 * state.shift, 1e-3)
+            return replace(state, step=state.step * (0.6 if -gain > predicted else 1.0), shift=shift)
+        return state
+
+    def _bound(self, state: BundleState, promised: float, risks: Array) -> BundleState:
+        """Prove a lower bound: by the multipliers of the last step with the newest gradients where
+        it was one of Newton's, and by those of the model's minimiser where an optimum must lie.
+        """
+        cuts, where, n = state.cuts, self._region(state), len(state.risks)
+        state = replace(state, cuts=replace(cuts, idle=cuts.idle + 1))
+        # nothing bounds where an optimum lies: no program could prove anything
+        if math.isinf(where.size):
+            return state
+        if len(state.multipliers) or parts_of(cuts.parts).smooth:
+            state = self._proved(state, self._newest(state, risks), where)
+        if self._proven(state):
+            return state
+        little = promised <= PROMISE * self.tol * abs(state.value)
+        if not (little or state.rounds % NOW_AND_THEN == 0):
+            return state
+        shape, count = public_shape(self._problem, n), self._count(cuts)
+        master = minimise(
+            shape, cuts.pieces(count), size=where.size, offset=where.offset, unit=_unit(state)
+        )
+        if not master.solved:
+            return state
+        state = self._proved(state, master.multipliers, where)
+        return replace(state, cuts=state.cuts.used(master.multipliers))
+
+    def _newest(self, state: BundleState, risks: Array) -> Array:
+        """(K,) the last step's multipliers, those of the mean losses moved to the newest point."""
+        cuts = state.cuts
+        multipliers = np.zeros(len(cuts.owner))
+        multipliers[: len(state.multipliers)] = state.multipliers
+        newest = (cuts.part == 0) & (cuts.point == len(cuts.points) - 1)
+        multipliers[newest] = state.weights[cuts.owner[newest]]
+        return multipliers
+
+    def _proved(self, state: BundleState, multipliers: Array, where: Region) -> BundleState:
+        """With the bound that the multipliers prove, where it is the best."""
+        cuts = state.cuts
+        proof = cuts.proof(self._problem, multipliers, len(state.risks), self._count(cuts))
+        if proof is None:
+            return state
+        duals, minorant = proof
+        bound, _ = lower_bound(self._problem, minorant, where)
+        return replace(state, bound=bound, duals=duals) if bound > state.bound else state
+
+    def _proven(self, state: BundleState) -> bool:
+        gap, scale = state.value - state.bound, max(abs(state.value), abs(state.bound))
+        return math.isfinite(scale) and gap <= max(
+            self.atol, MARGIN * self.tol * max(scale, 1e-12)
+        )
+
+    def _outcome(self, state: BundleState) -> Outcome | None:
+        done = f"{state.rounds + 1} rounds"  # those of cuts, and the first, which asks for sizes
+        if state.value == 0:
+            return Outcome(Stop.OPTIMAL, f"objective 0 after {done}, and no loss is negative.")
+        gap, scale = state.value - state.bound, max(abs(state.value), abs(state.bound))
+        if self._proven(state):
+            return proven_optimum(gap, done, self.tol)
+        if state.rounds >= self.max_rounds:
+            if math.isinf(state.bound):
+                how = (
+                    "no bound is provable, and the cuts still predict a decrease of"
+                    f" {state.predicted:.2e}"
+                )
+            else:
+                how = f"proven gap {gap:.2e}, relative {gap / scale:.2e} > tol {self.tol:g}"
+            return Outcome(
+                Stop.MAX_ROUNDS,
+                f"{at_cap(self.max_rounds, state.rounds + 1)}; {how}: raise max_rounds or tol.",
+            )
+        if state.stalled >= 3:
+            if math.isnan(state.predicted):
+                return Outcome(
+                    Stop.STALLED,
+                    "the server's programs could not be solved, and nothing is claimed: rescale the"
+                    " features, or state radii and strengths of the size of the data.",
+                )
+            if math.isinf(state.bound):
+                return Outcome(
+                    Stop.UNPROVEN,
+                    f"the cuts predict no further decrease after {done}, but nothing"
+                    " bounds where an optimum lies, so none is proven: add a regulariser such as"
+                    " L2(1e-3) for a proven gap.",
+                )
+            return Outcome(
+                Stop.STALLED,
+                f"no progress within rounding at proven gap {gap:.2e}, relative {gap / scale:.2e}:"
+                " accept it with atol or tol, or bring the features to similar sizes.",
+            )
+        return None
+
+    def _next(self, state: BundleState) -> BundleState:
+        """The next trial point, and the decrease that the model predicts there."""
+        state = replace(state, cuts=state.cuts.pruned())
+        cuts, tangents = state.cuts, state.tangents
+        newton = bool(parts_of(cuts.parts).smooth)
+        pieces = cuts.pieces(self._count(cuts))
+        metric = self._sizes(state) ** 2 / state.step  # ||.||^2 / step in the units of the features
+        if newton:
+            cut = cuts.part > 0
+            pieces = _with_tangents(pieces, cut, known(tangents))
+            metric = self._shifted(known(state.curvature), state)
+        level = None
+        if self.variant == "level" and math.isfinite(state.bound):
+            level = state.bound + 0.3 * (state.value - state.bound)
+        master = minimise(
+            public_shape(self._problem, len(state.risks)),
+            pieces,
+            centre=state.w,
+            metric=metric,
+            level=level,
+            offset=self._region(state).offset,
+            unit=_unit(state),
+            # of a trial point; bounds come from ``_bound``
+            accuracy=min(max(1e-3 * self.tol, 1e-11), 1e-9),
+        )
+        if not master.solved:
+            return replace(
+                state,
+                trial=state.w,
+                predicted=math.nan,
+                step=state.step * 0.5,
+                shift=max(4 * state.shift, 1e-3),
+                stalled=state.stalled + 1,
+                multipliers=np.zeros(0),
+            )
+        multipliers, value = master.multipliers, master.value
+        if newton:
+            n, moved = len(state.risks), master.w - state.w
+            weights, multipliers = multipliers[-n:], np.zeros(len(cuts.owner))
+            multipliers[cut] = master.multipliers[:-n]
+            value += float(moved @ metric @ moved) / 2
+            state = replace(state, multipliers=multipliers, weights=weights)
+        state = replace(state, cuts=cuts.used(multipliers))
+        predicted = state.value - value if level is None else state.value - level
+        # the model is exact near the centre: step further away
+        if predicted <= self._nothing(state):
+            further = replace(state, step=state.step * 10, stalled=state.stalled + 1)
+            return replace(further, trial=master.w, predicted=max(predicted, 0.0))
+        if level is None and predicted <= self.tol * abs(state.value):
+            state = replace(state, step=state.step * 3)
+        return replace(state, trial=master.w, predicted=predicted)
+
+    def _nothing(self, state: BundleState) -> float:
+        """A decrease so small that it counts as none.
+
+        It is far below tol, and below rounding where a bound tells when to stop.
+        """
+        return (0.1 * self.tol if math.isinf(state.bound) else 1e-14) * max(abs(state.value), 1e-12)
+
+    def _sizes(self, state: BundleState) -> Array:
+        """The units of distances: the root mean square of every feature, 1 for the intercept."""
+        sizes = np.sqrt(known(state.seen).square)
+        largest = sizes.max(initial=0.0)
+        sizes = np.maximum(sizes, 1e-9 * largest) if largest > 0 else np.ones_like(sizes)
+        return self._problem.predictor.units(sizes)
+
+    def _shifted(self, H: Array, state: BundleState) -> Array:
+        """The curvature in the units of the features, its eigenvalues shifted from 0."""
+        sizes = self._sizes(state)
+        mean = float(np.mean(np.diag(H) / sizes**2))
+        return H + np.diag(max((1e-8 + state.shift) * mean, 1e-100) * sizes**2)
+
+    def _parts(self, n_clients: int, dimension: int) -> Parts:
+        """How risks are parted."""
+        if not is_parted(self._problem):
+            return WHOLE
+        second_order = self.metric == "hessian" or (
+            self.metric == "auto" and self.variant == "proximal" and dimension <= SECOND_ORDER
+        )
+        groups = max(1, round(self.cuts / n_clients))
+        return Parts(groups, self.least_rows, int(second_order and has_smooth_part(self._problem)))
+
+    def _count(self, cuts: Cuts) -> int:
+        return parts_of(cuts.parts).count(self._problem)
+
+    def _check_known(self, n_clients: int, dimension: int) -> None:
+        """Raise ``ValueError`` unless the known cuts are of such models and clients."""
+        cuts = known(self.known)
+        if cuts.points.shape[1] != dimension or max(cuts.owner) >= n_clients:
+            raise ValueError(
+                f"known holds cuts of models of {cuts.points.shape[1]} numbers from"
+                f" {max(cuts.owner) + 1} clients, needed {dimension} numbers and {n_clients}"
+                " clients: give cuts of a run on these data, or none."
+            )
+
+    def _region(self, state: BundleState) -> Region:
+        n = len(state.trial) - self._problem.predictor.intercept
+        return region(self._problem, state.value, n, state.seen)
+
+
+def _with_tangents(pieces: Pieces, cut: NDArray[np.bool_], tangents: Tangents) -> Pieces:
+    """The pieces of flips, and the mean losses as they are near the centre, the last ones."""
+    n = len(tangents.value)
+    offset = tangents.value - tangents.gradient @ tangents.w
+    return Pieces(
+        np.append(pieces.owner[cut], np.arange(n)),
+        np.append(pieces.part[cut], np.zeros(n, np.intp)),
+        np.append(pieces.offset[cut], offset),
+        np.vstack([pieces.gradient[cut], tangents.gradient]),
+        np.append(pieces.gradient_level[cut], np.zeros(n)),
+        pieces.parts,
+    )
+
+
+def _unit(state: BundleState) -> float:
+    return max(abs(state.value), 1e-300)

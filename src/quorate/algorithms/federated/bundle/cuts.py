@@ -1,0 +1,124 @@
+"""The cuts that the server of a bundle method keeps, and the proof that their multipliers make."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate.arrays import Array
+from quorate.codec import Form
+from quorate.problem.lower_bounds import Duals, Minorant, feasible_duals
+from quorate.problem.parts import Parts, stored
+from quorate.problem.problem import Problem
+from quorate.rounds import Each, Sum, record
+from quorate.solvers.conic.bundle_master import Index, Pieces
+
+# rounds a cut may stay without a multiplier before it is dropped: the master's cost is that of its
+# cuts
+KEEP = 4
+NEEDED = 1e-5  # of the largest multiplier: a cut with more is needed
+
+
+@record
+class Evaluated:
+    """A client's worst-case risk at w as a cut of every part: radius level + sum_p base_p, and the
+    gradients in the model and in the transport multiplier ``level``.
+    """
+
+    base: Each  # (n, P)
+    level: Each  # (n,)
+    gradient: Each  # (n, P, D)
+    gradient_level: Each  # (n, P)
+    # (1, D, D) per block: sum_s weights_s Hess F_s(w) of the mean losses F_s
+    curvature: Sum | None = None
+
+
+@record
+class Cuts:
+    """The cuts that the server stores; arrays have length K, points are referred to by number."""
+
+    owner: Annotated[Index, Form("K", below="N")]  # client
+    part: Annotated[Index, Form("K")]  # of its risk
+    point: Annotated[Index, Form("K", below="P")]  # row of points
+    base: Annotated[Array, Form("K")]
+    level: Annotated[Array, Form("K")]
+    gradient: Annotated[Array, Form("K, D")]
+    gradient_level: Annotated[Array, Form("K")]
+    idle: Annotated[Index, Form("K")]  # rounds without a multiplier
+    points: Annotated[Array, Form("P, D")]
+    parts: Annotated[NDArray[np.int64], Form("3")]  # ``problem.parts.Parts`` of the risks
+
+    def extended(self, w: Array, up: Evaluated) -> Cuts:
+        """With the clients' new cuts at w."""
+        n, parts = up.base.shape
+        new = {
+            "owner": np.repeat(np.arange(n), parts),
+            "part": np.tile(np.arange(parts), n),
+            "point": np.full(n * parts, len(self.points)),
+            "base": up.base.ravel(),
+            "level": np.repeat(up.level, parts),
+            "gradient": up.gradient.reshape(n * parts, -1),
+            "gradient_level": up.gradient_level.ravel(),
+            "idle": np.zeros(n * parts, np.intp),
+            "points": w[None],
+        }
+        return replace(
+            self, **{k: np.concatenate([getattr(self, k), part]) for k, part in new.items()}
+        )
+
+    def kept(self, keep: NDArray[np.bool_]) -> Cuts:
+        """These cuts alone."""
+        if keep.all():
+            return self
+        rows = {
+            name: getattr(self, name)[keep]
+            for name in ("owner", "part", "base", "level", "gradient", "gradient_level", "idle")
+        }
+        used, point = np.unique(self.point[keep], return_inverse=True)
+        return replace(self, **rows, point=point, points=self.points[used])
+
+    def pruned(self) -> Cuts:
+        """Without the cuts that no multiplier has needed for long."""
+        return self.kept(self.idle <= KEEP)
+
+    def used(self, multipliers: Array) -> Cuts:
+        """Cuts that carry a multiplier are not idle."""
+        needed = multipliers > NEEDED * multipliers.max(initial=0.0)
+        return replace(self, idle=np.where(needed, 0, self.idle))
+
+    @property
+    def offset(self) -> Array:
+        """(K,) the values at the model 0 and the transport multiplier 0."""
+        at = np.einsum("kd,kd->k", self.gradient, self.points[self.point])
+        return self.base - at - self.gradient_level * self.level
+
+    def pieces(self, count: int) -> Pieces:
+        """For the server's program, with so many parts a client."""
+        return Pieces(
+            self.owner, self.part, self.offset, self.gradient, self.gradient_level, count
+        )
+
+    def proof(
+        self, problem: Problem, multipliers: Array, n_clients: int, count: int
+    ) -> tuple[Duals, Minorant] | None:
+        """The minorant that these multipliers (K,) make once they are rescaled to add up, and what
+        proves it; None where all are 0.
+        """
+        dense = np.zeros((len(self.points), n_clients, count))
+        np.add.at(dense, (self.point, self.owner, self.part), multipliers)
+        if not dense.sum() > 0:
+            return None
+        duals = feasible_duals(problem, self.points, dense, self.parts)
+        mu = duals.multipliers[self.point, self.owner, self.part]
+        fees = np.bincount(self.owner, mu * self.gradient_level, n_clients).astype(float)
+        minorant = Minorant(float(mu @ self.offset), mu @ self.gradient, fees, duals.weights)
+        return duals, minorant
+
+
+def no_cuts(dimension: int, parts: Parts) -> Cuts:
+    """The empty bundle."""
+    none, empty, flat = np.zeros(0, np.intp), np.zeros(0), np.zeros((0, dimension))
+    return Cuts(none, none, none, empty, empty, flat, empty, none, flat, stored(parts))

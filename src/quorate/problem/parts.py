@@ -1,0 +1,180 @@
+"""A client's risk as a sum of convex functions, each of which can be cut by itself.
+
+    R_s(w) = min over l >= floor(w) of   radius_s l + sum_p f_sp(w, l)
+
+A mean over rows is the sum of the means over groups of rows, and over a Wasserstein ball the groups
+of a client share its transport multiplier l. A cut of every group follows their maximum closer than
+one cut of the sum: a method of cutting planes needs fewer rounds, and the server sees sums of fewer
+rows. Where the loss is smooth, and flips of labels add a term that is piecewise linear, the mean
+loss of all rows is a part of its own (the first), which a gradient and a Hessian describe better
+than cuts; the flips' parts follow. What cannot be parted is one part: ``problem.cut``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate.arrays import Array, Block
+from quorate.codec import Form
+from quorate.problem.predictors.affine import Linear
+from quorate.problem.problem import Problem
+from quorate.problem.risks.mean import Mean
+from quorate.problem.wasserstein.ball import Cut, RowTerms, WassersteinBall, free_space_terms
+from quorate.rounds import Each, record
+
+MOST_GROUPS = 100_000  # of a client's rows
+Parted = Annotated[NDArray[np.int64], Form("3")]  # ``Parts`` in a message or a file
+
+
+class Parts(NamedTuple):
+    """How every client's risk is parted.
+
+    Attributes
+    ----------
+    groups : of rows, at most
+    least_rows : of a group; a client of fewer rows than two groups need is one group
+    smooth : 1 where the mean loss of all rows is a part of its own, before those of the groups
+    """
+
+    groups: int
+    least_rows: int
+    smooth: int
+
+    def count(self, problem: Problem) -> int:
+        """P, the number of parts of every client."""
+        if self.smooth:
+            return 1 + (self.groups if may_flip(problem) else 0)
+        return self.groups
+
+
+WHOLE = Parts(1, 1, 0)
+
+
+def stored(parts: Parts) -> NDArray[np.int64]:
+    """As an array (3,), which messages and files hold."""
+    return np.asarray(parts, np.int64)
+
+
+def parts_of(array: NDArray[np.integer] | None) -> Parts:
+    """Of the array of a message or a file; None means whole risks."""
+    return WHOLE if array is None else Parts(*(int(number) for number in array))
+
+
+@record
+class PartedCut:
+    """f_sp(v, l) >= base_p + <gradient_p, v - w> + gradient_level_p (l - level) for every part p
+    of every client, with equality at (w, level).
+    """
+
+    base: Each  # (n, P)
+    level: Each  # (n,) the best l at w
+    gradient: Each  # (n, P, D)
+    gradient_level: Each  # (n, P)
+
+
+def may_flip(problem: Problem) -> bool:
+    """Whether worst distributions flip labels."""
+    ball = problem.over_samples
+    return (
+        isinstance(ball, WassersteinBall)
+        and problem.loss.targets == "sign"
+        and math.isfinite(ball.label_cost)
+        and any(ball.radii())
+    )
+
+
+def is_parted(problem: Problem) -> bool:
+    """Whether the risk is a sum over rows: a mean, or a worst case on all of R^n."""
+    ball = problem.over_samples
+    of_rows = isinstance(problem.predictor, Linear) and problem.loss.targets in ("sign", "real")
+    if isinstance(ball, WassersteinBall):
+        return of_rows and (ball.support is None or not any(ball.radii()))
+    return of_rows and isinstance(ball, Mean) and getattr(ball, "label", None) is None
+
+
+def has_smooth_part(problem: Problem) -> bool:
+    """Whether the mean loss is smooth, and what flips of labels add is piecewise linear."""
+    flat = not may_flip(problem) or getattr(problem.loss, "flips_linearly", False)
+    return is_parted(problem) and problem.loss.smooth and flat
+
+
+def parted_cut(problem: Problem, w: Array, block: Block, parts: Parts) -> PartedCut:
+    """The cuts of all parts of every client of the block, at the model w (D,)."""
+    if parts == WHOLE or not is_parted(problem):
+        return _one_part(problem.cut(w, block))
+    if parts.count(problem) == 1:
+        return _one_part(problem.cut(w, block))
+    terms, share = _terms(problem, w, block), block.share
+    ball: Any = problem.over_samples
+    if not parts.smooth:
+        values, gradients = terms.loss + terms.flip, terms.gradient + terms.flip_gradient
+    else:
+        values, gradients = terms.flip, terms.flip_gradient
+    spent = terms.spent(share, getattr(ball, "label_cost", math.inf))
+    base, level = (_sums(block, v, parts) for v in (share * values, -spent))
+    gradient = _gradients(problem.predictor, block, share * gradients, parts)
+    if parts.smooth:
+        mean = block.mean(terms.loss)[:, None]
+        slope = problem.predictor.backward(w, share * terms.gradient, block)[:, None]
+        base, gradient = np.hstack([mean, base]), np.concatenate([slope, gradient], 1)
+        level = np.hstack([np.zeros_like(mean), level])
+    return PartedCut(base, terms.level, gradient, level)
+
+
+def _one_part(cut: Cut) -> PartedCut:
+    return PartedCut(
+        cut.base[:, None], cut.level, cut.gradient[:, None], cut.gradient_level[:, None]
+    )
+
+
+def _terms(problem: Problem, w: Array, block: Block) -> RowTerms:
+    ball = problem.over_samples
+    if not isinstance(ball, WassersteinBall):  # all mass stays where it is
+        ball = WassersteinBall(0.0)
+    return free_space_terms(
+        w, block, problem.loss, problem.predictor, ball, problem.radii(block)
+    )
+
+
+def _groups(block: Block, parts: Parts) -> list[int]:
+    """How many groups each client's rows make: row j belongs to group j mod so many."""
+    rows = (block.share > 0).sum(1)
+    return np.clip(rows // parts.least_rows, 1, parts.groups).tolist()
+
+
+def _sums(block: Block, values: Array, parts: Parts) -> Array:
+    """Sums of (n, m) over every group, (n, groups)."""
+    out = np.zeros((len(values), parts.groups))
+    for i, count in enumerate(_groups(block, parts)):
+        out[i, :count] = np.bincount(
+            np.arange(values.shape[1]) % count, values[i], count
+        )
+    return out
+
+
+def _gradients(predictor: Linear, block: Block, s: Array, parts: Parts) -> Array:
+    """``predictor.backward`` of the rows of every group, (n, groups, D)."""
+    D = predictor.dimension(block.n_features)
+    out = np.zeros((len(s), parts.groups, D))
+    for i, count in enumerate(_groups(block, parts)):
+        if isinstance(block.X, np.ndarray):
+            for g in range(count):
+                out[i, g, : block.n_features] = s[i, g::count] @ block.X[i, g::count]
+        else:
+            out[i, :count, : block.n_features] = (_by_group(s[i], count) @ block.X).toarray()
+        if predictor.intercept:
+            out[i, :count, -1] = np.bincount(np.arange(s.shape[1]) % count, s[i], count)
+    return out
+
+
+def _by_group(s: Array, count: int) -> Any:
+    """(count, m) with s_j at (j mod count, j)."""
+    from scipy.sparse import csr_array
+
+    rows = np.arange(len(s))
+    return csr_array((s, (rows % count, rows)), shape=(count, len(s)))
+
