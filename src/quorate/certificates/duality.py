@@ -53,7 +53,18 @@ from quorate.problem.lower_bounds import (
 )
 from quorate.problem.losses import value_and_gradient
 from quorate.problem.metadata import Metadata
-from quorate.problem.parts import MOST_GROUPS, Parted, Parts, parted_cut, parts_of
+from quorate.problem.parts import (
+    MOST_GROUPS,
+    Minorants,
+    Parted,
+    Parts,
+    has_shifted_slopes,
+    may_flip,
+    parted_cut,
+    parts_of,
+    shifted_minorants,
+    unit_of_sums,
+)
 from quorate.problem.predictors.affine import is_affine
 from quorate.problem.problem import Problem, checked_model
 from quorate.problem.rank_coordinates import is_provable, row_minorant
@@ -71,6 +82,8 @@ class Certify:
     rows: Each | None = None  # (1, n) multipliers of the one client's rows, see ``Duals``
     split: Each | None = None  # (1, n)
     parts: Parted | None = None  # how risks are parted, see ``Duals``
+    pair: Array | None = None  # (2, D) see ``Duals``
+    weights: Each | None = None  # (N,) of the mean losses, where there is a pair
 
 
 @record
@@ -117,12 +130,19 @@ class _Combined:
         self.gradient_level += fee
         # a sum of m products is off by at most m times the unit roundoff of its absolute terms; the
         # root mean squares of slopes and features bound these, by Cauchy and Schwarz
-        unit = (data.y.shape[1] + len(point) + 8) * float(np.finfo(float).eps)
+        unit = unit_of_sums(data, len(point))
         most = mu.max(1)
         sizes = unit * most[:, None] * self._slopes(problem, point, data)
         self.size += sizes
         self.spread += unit * (np.abs(mu * cut.base).sum(1) + np.abs(fee * cut.level))
         self.spread += sizes @ np.abs(point)
+
+    def include(self, mean_losses: Minorants) -> None:
+        """Add minorants of the mean losses."""
+        self.constant += mean_losses.constant
+        self.gradient += mean_losses.gradient
+        self.spread += mean_losses.spread
+        self.size += mean_losses.size
 
     @staticmethod
     def _slopes(problem: Problem, point: Array, data: Block) -> Array:
@@ -206,6 +226,8 @@ class Certification(Algorithm):
                 duals.multipliers.swapaxes(0, 1).copy(),
                 *row_duals,
                 duals.parts,
+                duals.pair,
+                None if duals.pair is None else duals.weights,
             )
         )
 
@@ -219,6 +241,8 @@ class Certification(Algorithm):
         for point, multiplier in zip(ask.points, ask.multipliers.swapaxes(0, 1), strict=True):
             if multiplier.any():
                 combined.add(problem, point, multiplier, data, parts_of(ask.parts))
+        if ask.pair is not None and ask.weights is not None:
+            combined.include(shifted_minorants(problem, ask.pair, ask.weights, data))
         constant, gradient = combined.constant, combined.gradient
         residuals = None
         if ask.rows is not None and is_provable(problem):
@@ -311,9 +335,7 @@ def certify_run(
         run = run_all(Certification(w, None, concrete, weights), data, engine)
         return measured(concrete, w, weights, run.state, copies), run
     if duals is not None and duals.rows is None:
-        positive = np.maximum(duals.multipliers, 0.0)
-        known = not without_dual(concrete)
-        duals = feasible_duals(concrete, duals.points, positive, duals.parts) if known else None
+        duals = None if without_dual(concrete) else feasible_duals(concrete, duals)
     run = run_all(Certification(w, duals, concrete), data, engine)
     return conclude(concrete, w, duals, run.state.seen, run.state.certified, copies), run
 
@@ -429,6 +451,13 @@ def _check(problem: Problem, fed: Federation | Metadata, w: Array, duals: Duals 
     )
     if not is_affine(problem.predictor):
         shapes = (("weights", np.asarray(duals.weights), (fed.n_clients,)),)
+    if duals.pair is not None:
+        shapes = (*shapes, ("pair", duals.pair, (2, D)), ("weights", duals.weights, (fed.n_clients,)))
+        if not (has_shifted_slopes(problem) and parts and _checked_parts(duals.parts).smooth):
+            raise ValueError(
+                "duals.pair is for risks whose mean losses are a part of their own, got"
+                f" parts={duals.parts!r} and {problem.in_words()}."
+            )
     for name, array, shape in shapes:
         if array.shape != shape or not np.isfinite(array).all():
             raise ValueError(f"duals.{name} must be finite with shape {shape}, got {array.shape}.")
@@ -443,7 +472,7 @@ def _check(problem: Problem, fed: Federation | Metadata, w: Array, duals: Duals 
             )
 
 
-def _checked_parts(array: NDArray[np.integer]) -> Parts:
+def _checked_parts(array: NDArray[np.integer] | None) -> Parts:
     """How risks are parted; raises ``ValueError`` for an array that is not of ``Parts``."""
     array = np.asarray(array)
     if array.shape == (3,) and array.dtype.kind in "iu" and (array >= (1, 1, 0)).all():

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
@@ -81,28 +81,37 @@ class Duals:
     split: Annotated[Array, Form("rows")] | None = None
     # (3,) how risks are parted (``problem.parts.Parts``) where multipliers are of their parts
     parts: Annotated[NDArray[np.int64], Form("3")] | None = None
+    # models between which the slopes of rows are moved to first order, instead of multipliers of
+    # the first part (``problem.parts.shifted_minorants``)
+    pair: Annotated[Array, Form("2, D")] | None = None
 
 
-def feasible_duals(
-    problem: Problem,
-    points: Array,
-    multipliers: Array,
-    parts: NDArray[np.int64] | None = None,
-) -> Duals:
-    """Multipliers (K, N) or (K, N, P) rescaled so that those of every client, or of every part of
-    its risk, sum to its weight in Q exactly.
+def feasible_duals(problem: Problem, duals: Duals) -> Duals:
+    """With multipliers >= 0 rescaled so that those of every client, or of every part of its risk,
+    sum to its weight in Q exactly.
 
-    Raises ``ValueError`` where the samples' risk is not convex: cuts of it prove nothing.
+    Raises
+    ------
+    ValueError
+        where the samples' risk is not convex: cuts of it prove nothing; and where a weight needs a
+        multiplier and there is no point
     """
     check_convex(problem)
+    multipliers = np.maximum(duals.multipliers, 0.0)
     total = multipliers.sum(0)
-    weights = problem.over_clients.project(total if total.ndim == 1 else total.mean(1))
-    wanted = np.broadcast_to(weights.reshape(-1, *[1] * (total.ndim - 1)), total.shape)
+    by_client = total if total.ndim == 1 else total.mean(1)
+    weights = problem.over_clients.project(by_client if duals.pair is None else duals.weights)
+    wanted = np.array(np.broadcast_to(weights.reshape(-1, *[1] * (total.ndim - 1)), total.shape))
+    if duals.pair is not None:
+        wanted[:, 0] = 0.0
     multipliers = multipliers * np.divide(wanted, total, out=np.zeros_like(total), where=total > 0)
-    if (missing := total <= 0).any():
+    missing = (total <= 0) & (wanted > 0)
+    if missing.any():
+        if not len(multipliers):
+            raise ValueError("duals must have a point for every part of a risk, got none.")
         fullest = np.argmax(multipliers.sum(tuple(range(1, multipliers.ndim))))
         multipliers[fullest, missing] = wanted[missing]
-    return Duals(weights, points, multipliers, parts=parts)
+    return replace(duals, weights=weights, multipliers=multipliers)
 
 
 def without_dual(problem: Problem) -> str:
@@ -160,7 +169,9 @@ def region(problem: Problem, value: float, n_features: int, seen: Surveyed | Non
         least = 1.0 if problem.loss.targets == "real" else min(float(seen.plus), float(seen.minus))
         if least > 0 and a > 0:
             target = float(seen.target) if problem.loss.targets == "real" else 0.0
-            offset = length * float(seen.reach) + target + (value + b) / (a * least)
+            # |<w, x>| over the rows of a class: at most its largest, and its root mean square
+            far = min(float(seen.reach), math.sqrt(float(seen.square.sum()) / least))
+            offset = length * far + target + (value + b) / (a * least)
     return Region(size, length, offset, value)
 
 

@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 
 from quorate.arrays import Array, Block
 from quorate.codec import Form
+from quorate.problem.conjugates import clipped_gradients, loss_conjugate
 from quorate.problem.predictors.affine import Linear
 from quorate.problem.problem import Problem
+from quorate.problem.rank_coordinates import has_rank_coordinate
 from quorate.problem.risks.mean import Mean
 from quorate.problem.wasserstein.ball import Cut, RowTerms, WassersteinBall, free_space_terms
 from quorate.rounds import Each, record
@@ -178,3 +180,50 @@ def _by_group(s: Array, count: int) -> Any:
     rows = np.arange(len(s))
     return csr_array((s, (rows % count, rows)), shape=(count, len(s)))
 
+
+class Minorants(NamedTuple):
+    """Affine minorants constant_s + <gradient_s, w> of weights_s times the mean loss of every
+    client, with the most that rounding may have added to each number.
+    """
+
+    constant: Array  # (n,)
+    gradient: Array  # (n, D)
+    spread: Array  # (n,)
+    size: Array  # (n, D)
+
+
+def has_shifted_slopes(problem: Problem) -> bool:
+    """Whether ``shifted_minorants`` is for the problem: it has conjugates of a smooth loss."""
+    return has_smooth_part(problem) and has_rank_coordinate(problem.loss)
+
+
+def shifted_minorants(problem: Problem, pair: Array, weights: Array, block: Block) -> Minorants:
+    """Minorants of the mean losses by Fenchel's inequality row by row, l(p) >= s p - l*(s).
+
+    s_i is the slope of row i as it is to first order at the model pair[1] (D,) when it and its
+    derivative are known at pair[0]: so the gradients add up to g + H (pair[1] - pair[0]), which a
+    step of Newton's method balances exactly, and the value at pair[1] is missed by the fourth order
+    of the step alone. Slopes outside the domain of l* are moved to its end.
+    """
+    (start, end), loss, y, back = pair, problem.loss, block.y, problem.predictor.backward
+    prediction = problem.predictor.forward(start, block)
+    change = problem.predictor.forward(end, block) - prediction
+    slope = loss.gradient(prediction, y) + loss.curvature(prediction, y) * change
+    slope = clipped_gradients(loss, slope, y)
+    share = weights[:, None] * block.share
+    conjugate = np.where(share > 0, share * loss_conjugate(loss, slope, y), 0.0)
+    unit = unit_of_sums(block, len(start))
+    steep = np.sqrt(block.mean(slope**2))[:, None] * np.sqrt(block.squares())
+    return Minorants(
+        -conjugate.sum(1),
+        back(start, share * slope, block),
+        unit * np.abs(conjugate).sum(1),
+        unit * weights[:, None] * problem.predictor.units(steep),
+    )
+
+
+def unit_of_sums(block: Block, dimension: int) -> float:
+    """A sum over the rows of a client, of products with predictions of so many terms, is off by at
+    most so much times its absolute terms.
+    """
+    return (block.y.shape[1] + dimension + 8) * float(np.finfo(float).eps) / 2

@@ -32,7 +32,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from quorate.algorithms.federated.bundle.cuts import Cuts, Evaluated, no_cuts
+from quorate.algorithms.federated.bundle.cuts import Cuts, Evaluated, MeanLosses, no_cuts
 from quorate.algorithms.federated.linearisation import take_part
 from quorate.algorithms.method import (
     Answer,
@@ -64,10 +64,12 @@ from quorate.problem.parts import (
     WHOLE,
     Parted,
     Parts,
+    has_shifted_slopes,
     has_smooth_part,
     is_parted,
     parted_cut,
     parts_of,
+    shifted_minorants,
 )
 from quorate.problem.problem import Problem
 from quorate.rounds import Done, Each, Outcome, Round, Stop, record
@@ -84,12 +86,15 @@ MARGIN = 0.9  # of the tolerance: the certificate is charged for rounding, the s
 class Evaluate:
     """Ask every client for its cuts at ``w``, one for every part of its risk.
 
-    Where there are ``weights`` (N,) also for the curvature of sum_s weights_s F_s.
+    Where there are ``weights`` (N,) also for the curvature of sum_s weights_s F_s, F_s the mean
+    losses.
     """
 
     w: Annotated[Array, Form("D")]
     parts: Parted
     weights: Annotated[Each, Form("N")] | None = None
+    # for minorants of weights_s F_s by slopes moved from the first model to the second
+    pair: Annotated[Array, Form("2, D")] | None = None
 
 
 @record
@@ -125,6 +130,8 @@ class BundleState:
     tangents: Tangents | None = None
     curvature: Annotated[Array, Form("D, D")] | None = None
     shift: float = 0.0
+    # what the clients' minorants are asked for: the centre, and where its Newton model balances
+    pair: Annotated[Array, Form("2, D")] | None = None
 
 
 @dataclass(frozen=True)
@@ -212,7 +219,11 @@ class Bundle(Method):
             prediction = problem.predictor.forward(ask.w, data)
             bend = ask.weights[:, None] * data.share * problem.loss.curvature(prediction, data.y)
             curvature = problem.predictor.gram(bend, data)[None]
-        return memory, Evaluated(cut.base, cut.level, cut.gradient, cut.gradient_level, curvature)
+        answer = Evaluated(cut.base, cut.level, cut.gradient, cut.gradient_level, curvature)
+        if ask.weights is None or ask.pair is None:
+            return memory, answer
+        of = shifted_minorants(problem, ask.pair, ask.weights, data)
+        return memory, replace(answer, mean_constant=of.constant, mean_gradient=of.gradient)
 
     # -- server ------------------------------------------------------------------------------------
 
@@ -254,7 +265,7 @@ class Bundle(Method):
         state = replace(
             state, cuts=state.cuts.extended(state.trial, up), rounds=state.rounds + 1
         )
-        state = self._bound(state, promised, risks)
+        state = self._bound(state, promised, up)
         outcome = self._outcome(state)
         if outcome is not None:
             return state, Done(outcome)
@@ -281,7 +292,7 @@ class Bundle(Method):
 
     def _asking(self, state: BundleState) -> Round:
         weights = state.weights if parts_of(state.cuts.parts).smooth else None
-        return Round(Evaluate(state.trial, state.cuts.parts, weights))
+        return Round(Evaluate(state.trial, state.cuts.parts, weights, state.pair))
 
     def _judge(self, state: BundleState, value: float, risks: Array, up: Evaluated) -> BundleState:
         """Take a serious step or a null step; the step length follows the predicted decrease."""
@@ -301,54 +312,77 @@ class Bundle(Method):
             shift = 0.0 if gain >= 0.5 * predicted else state.shift / 4
             stalled = 0 if gain > self._nothing(state) else state.stalled
             return replace(serious, step=step, shift=shift, stalled=stalled)
-        if -gain > 0.5 * predicted and -gain > self._nothing(state):
-            shift = max(4 * state.shift, 1e-3)
-            return replace(state, step=state.step * (0.6 if -gain > predicted else 1.0), shift=shift)
-        return state
+        step = state.step * (0.6 if -gain > predicted else 1.0)
+        if self._bends(state, up) > 0.5 * max(predicted, self._nothing(state)):
+            state = replace(state, shift=max(4 * state.shift, 1e-3))
+        return replace(state, step=step)
 
-    def _bound(self, state: BundleState, promised: float, risks: Array) -> BundleState:
-        """Prove a lower bound: by the multipliers of the last step with the newest gradients where
-        it was one of Newton's, and by those of the model's minimiser where an optimum must lie.
+    def _bends(self, state: BundleState, up: Evaluated) -> float:
+        """By how much the mean losses at the trial exceed their quadratic model: what new cuts of
+        flips cannot mend, but a shorter step.
+        """
+        if state.curvature is None or state.tangents is None:
+            return -math.inf
+        moved = state.trial - state.w
+        model = state.tangents.value + state.tangents.gradient @ moved
+        bend = float(moved @ state.curvature @ moved) / 2
+        with np.errstate(invalid="ignore", over="ignore"):
+            return float(state.weights @ (up.base[:, 0] - model)) - bend
+
+    def _bound(self, state: BundleState, promised: float, up: Evaluated) -> BundleState:
+        """Prove a lower bound: by the last step where it was one of Newton's, and by the minimiser
+        of the model where an optimum must lie.
         """
         cuts, where, n = state.cuts, self._region(state), len(state.risks)
         state = replace(state, cuts=replace(cuts, idle=cuts.idle + 1))
+        if len(state.multipliers):
+            state = self._proved_by_step(state, up, where)
         # nothing bounds where an optimum lies: no program could prove anything
-        if math.isinf(where.size):
+        if math.isinf(where.size) or self._proven(state):
             return state
-        if len(state.multipliers) or parts_of(cuts.parts).smooth:
-            state = self._proved(state, self._newest(state, risks), where)
-        if self._proven(state):
+        now_and_then = state.rounds % NOW_AND_THEN == 0
+        little = promised <= PROMISE * self.tol * abs(state.value) and not len(state.multipliers)
+        if not (little or now_and_then):
             return state
-        little = promised <= PROMISE * self.tol * abs(state.value)
-        if not (little or state.rounds % NOW_AND_THEN == 0):
-            return state
-        shape, count = public_shape(self._problem, n), self._count(cuts)
+        pieces = cuts.pieces(parts_of(cuts.parts).count(self._problem))
         master = minimise(
-            shape, cuts.pieces(count), size=where.size, offset=where.offset, unit=_unit(state)
+            public_shape(self._problem, n),
+            pieces,
+            size=where.size,
+            offset=where.offset,
+            unit=_unit(state),
         )
         if not master.solved:
             return state
-        state = self._proved(state, master.multipliers, where)
-        return replace(state, cuts=state.cuts.used(master.multipliers))
+        proof = cuts.proof(self._problem, master.multipliers, n)
+        state = replace(state, cuts=state.cuts.used(master.multipliers))
+        return self._proved(state, proof, where)
 
-    def _newest(self, state: BundleState, risks: Array) -> Array:
-        """(K,) the last step's multipliers, those of the mean losses moved to the newest point."""
-        cuts = state.cuts
+    def _proved_by_step(self, state: BundleState, up: Evaluated, where: Region) -> BundleState:
+        """By the multipliers of the last step: its flips' cuts, and the mean losses' minorants, or
+        their newest gradients where the loss has no conjugate.
+        """
+        cuts, means = state.cuts, None
         multipliers = np.zeros(len(cuts.owner))
         multipliers[: len(state.multipliers)] = state.multipliers
-        newest = (cuts.part == 0) & (cuts.point == len(cuts.points) - 1)
-        multipliers[newest] = state.weights[cuts.owner[newest]]
-        return multipliers
+        if up.mean_constant is not None:
+            sums = float(up.mean_constant), np.asarray(known(up.mean_gradient))
+            means = MeanLosses(known(state.pair), state.weights, *sums)
+        else:
+            newest = (cuts.part == 0) & (cuts.point == len(cuts.points) - 1)
+            multipliers[newest] = state.weights[cuts.owner[newest]]
+        return self._proved(
+            state, cuts.proof(self._problem, multipliers, len(state.risks), means), where
+        )
 
-    def _proved(self, state: BundleState, multipliers: Array, where: Region) -> BundleState:
-        """With the bound that the multipliers prove, where it is the best."""
-        cuts = state.cuts
-        proof = cuts.proof(self._problem, multipliers, len(state.risks), self._count(cuts))
+    def _proved(
+        self, state: BundleState, proof: tuple[Duals, Minorant] | None, where: Region
+    ) -> BundleState:
+        """With the bound that is proved, where it is the best."""
         if proof is None:
             return state
-        duals, minorant = proof
-        bound, _ = lower_bound(self._problem, minorant, where)
-        return replace(state, bound=bound, duals=duals) if bound > state.bound else state
+        bound, _ = lower_bound(self._problem, proof[1], where)
+        return replace(state, bound=bound, duals=proof[0]) if bound > state.bound else state
 
     def _proven(self, state: BundleState) -> bool:
         gap, scale = state.value - state.bound, max(abs(state.value), abs(state.bound))
@@ -430,6 +464,7 @@ class Bundle(Method):
                 shift=max(4 * state.shift, 1e-3),
                 stalled=state.stalled + 1,
                 multipliers=np.zeros(0),
+                pair=None,
             )
         multipliers, value = master.multipliers, master.value
         if newton:
@@ -437,7 +472,9 @@ class Bundle(Method):
             weights, multipliers = multipliers[-n:], np.zeros(len(cuts.owner))
             multipliers[cut] = master.multipliers[:-n]
             value += float(moved @ metric @ moved) / 2
-            state = replace(state, multipliers=multipliers, weights=weights)
+            weights = self._problem.over_clients.project(weights)
+            pair = self._pair(state, metric, moved)
+            state = replace(state, multipliers=multipliers, weights=weights, pair=pair)
         state = replace(state, cuts=cuts.used(multipliers))
         predicted = state.value - value if level is None else state.value - level
         # the model is exact near the centre: step further away
@@ -467,6 +504,18 @@ class Bundle(Method):
         sizes = self._sizes(state)
         mean = float(np.mean(np.diag(H) / sizes**2))
         return H + np.diag(max((1e-8 + state.shift) * mean, 1e-100) * sizes**2)
+
+    def _pair(self, state: BundleState, metric: Array, moved: Array) -> Array | None:
+        """The centre, and the model where its gradients by the curvature alone, without the shift,
+        are those that the step balanced.
+        """
+        if not has_shifted_slopes(self._problem):
+            return None
+        curvature, sizes = known(state.curvature), self._sizes(state)
+        more = np.linalg.lstsq(
+            curvature / np.outer(sizes, sizes), (metric - curvature) @ moved / sizes, rcond=1e-12
+        )[0]
+        return np.stack([state.w, state.w + moved + more / sizes])
 
     def _parts(self, n_clients: int, dimension: int) -> Parts:
         """How risks are parted."""

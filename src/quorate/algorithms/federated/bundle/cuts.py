@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from quorate.arrays import Array
 from quorate.codec import Form
 from quorate.problem.lower_bounds import Duals, Minorant, feasible_duals
-from quorate.problem.parts import Parts, stored
+from quorate.problem.parts import Parts, parts_of, stored
 from quorate.problem.problem import Problem
 from quorate.rounds import Each, Sum, record
 from quorate.solvers.conic.bundle_master import Index, Pieces
@@ -34,6 +34,9 @@ class Evaluated:
     gradient_level: Each  # (n, P)
     # (1, D, D) per block: sum_s weights_s Hess F_s(w) of the mean losses F_s
     curvature: Sum | None = None
+    # a minorant of weights_s F_s, where a pair was sent: constant (n,) and gradient (n, D)
+    mean_constant: Sum | None = None
+    mean_gradient: Sum | None = None
 
 
 @record
@@ -102,20 +105,40 @@ class Cuts:
         )
 
     def proof(
-        self, problem: Problem, multipliers: Array, n_clients: int, count: int
+        self, problem: Problem, multipliers: Array, n_clients: int, means: MeanLosses | None = None
     ) -> tuple[Duals, Minorant] | None:
         """The minorant that these multipliers (K,) make once they are rescaled to add up, and what
         proves it; None where all are 0.
+
+        ``means`` stands in for the cuts of the mean losses.
         """
+        count = parts_of(self.parts).count(problem)
         dense = np.zeros((len(self.points), n_clients, count))
         np.add.at(dense, (self.point, self.owner, self.part), multipliers)
-        if not dense.sum() > 0:
+        if means is not None:
+            dense[:, :, 0] = 0.0
+            duals = Duals(means.weights, self.points, dense, None, None, self.parts, means.pair)
+        elif dense.sum() > 0:
+            duals = Duals(np.zeros(n_clients), self.points, dense, parts=self.parts)
+        else:
             return None
-        duals = feasible_duals(problem, self.points, dense, self.parts)
+        duals = feasible_duals(problem, duals)
         mu = duals.multipliers[self.point, self.owner, self.part]
+        constant, gradient = float(mu @ self.offset), mu @ self.gradient
+        if means is not None:
+            constant, gradient = constant + means.constant, gradient + means.gradient
         fees = np.bincount(self.owner, mu * self.gradient_level, n_clients).astype(float)
-        minorant = Minorant(float(mu @ self.offset), mu @ self.gradient, fees, duals.weights)
-        return duals, minorant
+        return duals, Minorant(constant, gradient, fees, duals.weights)
+
+
+@dataclass(frozen=True)
+class MeanLosses:
+    """A minorant of sum_s weights_s F_s of the mean losses F_s, ``shifted_minorants`` of a pair."""
+
+    pair: Array  # (2, D)
+    weights: Array  # (N,) in Q
+    constant: float
+    gradient: Array  # (D,)
 
 
 def no_cuts(dimension: int, parts: Parts) -> Cuts:
