@@ -89,6 +89,15 @@ def weighting(problem: Problem, n_clients: int) -> Weighting:
     )
 
 
+def _without_powers(problem: Problem, form: Weighting) -> Weighting:
+    """The form, or members of the set instead of power cones: programs without a quadratic term
+    often fail on those.
+    """
+    if isinstance(form, Ball) and 0 < form.radius < math.inf and form.p not in (1, 2, math.inf):
+        return Members(form.prior[None], problem.over_clients.weights)
+    return form
+
+
 def _divergence_ball(risk: KLBall | ChiSquareBall, prior: Array) -> Weighting:
     inside = prior > 0
     least = float(prior[inside].min())
@@ -142,7 +151,7 @@ def public_shape(problem: Problem, n_clients: int) -> Shape:
         floor=floor,
         dual=DUAL[ball.norm] if robust else "l2",
         own_multipliers=robust and (flips or ball.support is not None),
-        weighting=weighting(problem, n_clients),
+        weighting=_without_powers(problem, weighting(problem, n_clients)),
         l1=l1,
         l2=l2,
         lower=lower,

@@ -308,7 +308,8 @@ class Bundle(Method):
             return replace(serious, step=step)
         gain, predicted = state.value - value, state.predicted
         if gain >= 0.01 * predicted and gain > 0:
-            step = state.step * (2.5 if gain >= 0.5 * predicted else 1.0)
+            longer = 4.0 if gain >= 0.5 * predicted else 2.0 if gain >= 0.25 * predicted else 1.0
+            step = state.step * longer
             shift = 0.0 if gain >= 0.5 * predicted else state.shift / 4
             stalled = 0 if gain > self._nothing(state) else state.stalled
             return replace(serious, step=step, shift=shift, stalled=stalled)
