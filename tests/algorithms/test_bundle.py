@@ -63,7 +63,7 @@ def test_many_clients_need_few_rounds(loss, norm, p):
     assert solution.rounds <= 15
 
 
-@pytest.mark.parametrize("options", [{"variant": "level"}, {"metric": "hessian"}], ids=str)
+@pytest.mark.parametrize("options", [{"variant": "level"}, {"metric": "identity"}], ids=str)
 def test_variants_reach_the_same_optimum(options):
     fed = federation(3)
     problem = qr.Problem(
@@ -77,8 +77,8 @@ def test_variants_reach_the_same_optimum(options):
     assert other.outcome.stop is qr.Stop.OPTIMAL
     assert other.certificate.relative_gap <= NEAR
     assert other.certificate.value == pytest.approx(plain.certificate.value, rel=NEAR)
-    if "metric" in options:
-        assert other.rounds < plain.rounds
+    if "metric" in options:  # cuts of a smooth loss need more rounds than Newton's steps
+        assert other.rounds > plain.rounds
 
 
 def test_the_cap_is_never_called_optimal():

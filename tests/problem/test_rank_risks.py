@@ -387,7 +387,7 @@ def test_no_bound_is_claimed_for_a_nonconvex_risk(risk):
     with pytest.raises(ValueError, match="not convex"):
         qr.certify(problem, fed, w, duals)
     with pytest.raises(ValueError, match="not convex"):
-        feasible_duals(problem.at(fed)[0], duals.points, duals.multipliers)
+        feasible_duals(problem.at(fed)[0], duals)
 
 
 @pytest.mark.parametrize(

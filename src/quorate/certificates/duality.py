@@ -84,6 +84,7 @@ class Certify:
     parts: Parted | None = None  # how risks are parted, see ``Duals``
     pair: Array | None = None  # (2, D) see ``Duals``
     weights: Each | None = None  # (N,) of the mean losses, where there is a pair
+    radii: Each | None = None  # (N, J) see ``Duals``
 
 
 @record
@@ -118,11 +119,19 @@ class _Combined:
         return cls(*(np.zeros(shape) for shape in (n, (n, D), n, n, (n, D))))
 
     def add(
-        self, problem: Problem, point: Array, multiplier: Array, data: Block, parts: Parts
+        self,
+        problem: Problem,
+        point: Array,
+        multiplier: Array,
+        data: Block,
+        parts: Parts,
+        radius: Array | None,
     ) -> None:
         """Add the cuts at a point by their multipliers, (n,) or (n, P)."""
+        if not multiplier.any():
+            return
         mu = multiplier.reshape(len(multiplier), -1)
-        cut = parted_cut(problem, point, data, parts)
+        cut = parted_cut(problem, point, data, parts, radius)
         slope, fee = by_row(mu, cut.gradient).sum(1), (mu * cut.gradient_level).sum(1)
         base = (mu * cut.base).sum(1)
         self.constant += base - slope @ point - fee * cut.level
@@ -228,6 +237,7 @@ class Certification(Algorithm):
                 duals.parts,
                 duals.pair,
                 None if duals.pair is None else duals.weights,
+                None if duals.radii is None else duals.radii.T.copy(),
             )
         )
 
@@ -238,9 +248,11 @@ class Certification(Algorithm):
         here = problem.cut(ask.w, data)
         prediction = problem.predictor.forward(ask.w, data)
         combined = _Combined.nothing(n, len(ask.w))
-        for point, multiplier in zip(ask.points, ask.multipliers.swapaxes(0, 1), strict=True):
-            if multiplier.any():
-                combined.add(problem, point, multiplier, data, parts_of(ask.parts))
+        for k, point in enumerate(ask.points):
+            radius = None if ask.radii is None else ask.radii[:, k]
+            combined.add(
+                problem, point, ask.multipliers[:, k], data, parts_of(ask.parts), radius
+            )
         if ask.pair is not None and ask.weights is not None:
             combined.include(shifted_minorants(problem, ask.pair, ask.weights, data))
         constant, gradient = combined.constant, combined.gradient
@@ -451,6 +463,8 @@ def _check(problem: Problem, fed: Federation | Metadata, w: Array, duals: Duals 
     )
     if not is_affine(problem.predictor):
         shapes = (("weights", np.asarray(duals.weights), (fed.n_clients,)),)
+    if duals.radii is not None:
+        shapes = (*shapes, ("radii", duals.radii, (K, fed.n_clients)))
     if duals.pair is not None:
         shapes = (*shapes, ("pair", duals.pair, (2, D)), ("weights", duals.weights, (fed.n_clients,)))
         if not (has_shifted_slopes(problem) and parts and _checked_parts(duals.parts).smooth):

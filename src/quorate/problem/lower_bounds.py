@@ -84,6 +84,8 @@ class Duals:
     # models between which the slopes of rows are moved to first order, instead of multipliers of
     # the first part (``problem.parts.shifted_minorants``)
     pair: Annotated[Array, Form("2, D")] | None = None
+    # (J, N) where cuts at a point are those of balls of other radii than the problem's: these
+    radii: Annotated[Array, Form("J, N")] | None = None
 
 
 def feasible_duals(problem: Problem, duals: Duals) -> Duals:
@@ -218,15 +220,11 @@ def lower_bound(problem: Problem, minorant: Minorant, where: Region) -> tuple[fl
 
 
 def _rounding(problem: Problem, minorant: Minorant, where: Region) -> float:
-    """The most that the rounding of the gradient changes at a model worth having; where nothing
-    bounds these models no bound but that of an exact gradient is proved.
-    """
+    """The most that the rounding of the gradient changes at a model worth having."""
     error = np.broadcast_to(minorant.rounding_gradient, minorant.gradient.shape)
     coefficients, intercept = problem.predictor.split(error)
-    size = float(norm(coefficients, "l2"))
-    total = size * where.length if size and math.isfinite(where.length) else 0.0
-    offset = float(np.sum(intercept))
-    return total + (offset * where.offset if offset and math.isfinite(where.offset) else 0.0)
+    sizes = (float(norm(coefficients, "l2")), where.length), (float(np.sum(intercept)), where.offset)
+    return sum(size * far for size, far in sizes if size)
 
 
 def _negative_coefficients(

@@ -104,13 +104,16 @@ def has_smooth_part(problem: Problem) -> bool:
     return is_parted(problem) and problem.loss.smooth and flat
 
 
-def parted_cut(problem: Problem, w: Array, block: Block, parts: Parts) -> PartedCut:
-    """The cuts of all parts of every client of the block, at the model w (D,)."""
-    if parts == WHOLE or not is_parted(problem):
-        return _one_part(problem.cut(w, block))
-    if parts.count(problem) == 1:
-        return _one_part(problem.cut(w, block))
-    terms, share = _terms(problem, w, block), block.share
+def parted_cut(
+    problem: Problem, w: Array, block: Block, parts: Parts, radius: Array | None = None
+) -> PartedCut:
+    """The cuts of all parts of every client of the block, at the model w (D,) and the transport
+    multipliers that are best for the ball's radii, or for ``radius`` (n,).
+    """
+    if parts.count(problem) == 1 or not is_parted(problem):
+        return _one_part(problem.cut(w, block, radius))
+    radius = problem.radii(block) if radius is None else radius
+    terms, share = _terms(problem, w, block, radius), block.share
     ball: Any = problem.over_samples
     if not parts.smooth:
         values, gradients = terms.loss + terms.flip, terms.gradient + terms.flip_gradient
@@ -133,13 +136,11 @@ def _one_part(cut: Cut) -> PartedCut:
     )
 
 
-def _terms(problem: Problem, w: Array, block: Block) -> RowTerms:
+def _terms(problem: Problem, w: Array, block: Block, radius: Array) -> RowTerms:
     ball = problem.over_samples
     if not isinstance(ball, WassersteinBall):  # all mass stays where it is
-        ball = WassersteinBall(0.0)
-    return free_space_terms(
-        w, block, problem.loss, problem.predictor, ball, problem.radii(block)
-    )
+        ball, radius = WassersteinBall(0.0), np.zeros_like(radius)
+    return free_space_terms(w, block, problem.loss, problem.predictor, ball, radius)
 
 
 def _groups(block: Block, parts: Parts) -> list[int]:

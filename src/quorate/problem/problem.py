@@ -517,14 +517,16 @@ class Problem:
     # -- values and cuts
     # ---------------------------------------------------------------------------------------------
 
-    def cut(self, w: Array, block: Block) -> Cut:
+    def cut(self, w: Array, block: Block, radius: Array | None = None) -> Cut:
         """A joint cut in (model, lambda_) of every client's risk at w, (D,) or (n, D).
 
         Without `joint_cuts` it is a cut in the model alone, and its lambda_ is 0. It bounds the
         risk from below at every model where loss and risk are convex; else it is value and gradient
-        alone.
+        alone. ``radius`` (n,) are radii for which its lambda_ is the best, instead of the ball's:
+        the cut holds for all.
         """
-        radius, ball = self.radii(block), self.over_samples
+        ball = self.over_samples
+        radius = self.radii(block) if radius is None else radius
         if not isinstance(ball, WassersteinBall) or not radius.any():
             if (quick := in_one_pass(self, w, block)) is not None:
                 return quick

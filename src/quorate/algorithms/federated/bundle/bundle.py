@@ -233,7 +233,7 @@ class Bundle(Method):
 
     def server_start(self, n_clients: int) -> tuple[BundleState, Round]:
         w, prior = start_or_empty(self.start), member(self._problem, n_clients)
-        cuts, zeros = self.known or no_cuts(len(w), WHOLE), np.zeros(n_clients)
+        cuts, zeros = self.known or no_cuts(len(w), n_clients, WHOLE), np.zeros(n_clients)
         state = BundleState(
             w, w, math.inf, zeros, -math.inf, 0.0, math.inf, 0, 0, cuts, None, None, prior, np.zeros(0)
         )
@@ -248,7 +248,7 @@ class Bundle(Method):
             else np.zeros(self._problem.predictor.dimension(len(seen.square)))
         )
         w = within_bounds(self._problem, w)
-        cuts = no_cuts(len(w), self._parts(len(ids), len(w)))
+        cuts = no_cuts(len(w), len(ids), self._parts(len(ids), len(w)))
         if self.known is not None:
             self._check_known(len(ids), len(w))
             cuts = self.known.kept(self.known.part < self._count(self.known))
@@ -258,12 +258,13 @@ class Bundle(Method):
     def improve(
         self, state: BundleState, ids: Sequence[int], up: Evaluated
     ) -> tuple[BundleState, Round | Done]:
-        risks = sample_radii(self._problem, len(ids)) * up.level + up.base.sum(1)
+        radii = sample_radii(self._problem, len(ids))
+        risks = radii * up.level + up.base.sum(1)
         value = self._problem.over_clients.worst(risks).value + self._problem.penalty(state.trial)
         promised = state.predicted
         state = self._judge(state, value, risks, up)
         state = replace(
-            state, cuts=state.cuts.extended(state.trial, up), rounds=state.rounds + 1
+            state, cuts=state.cuts.extended(state.trial, radii, up), rounds=state.rounds + 1
         )
         state = self._bound(state, promised, up)
         outcome = self._outcome(state)
@@ -336,12 +337,17 @@ class Bundle(Method):
         """
         cuts, where, n = state.cuts, self._region(state), len(state.risks)
         state = replace(state, cuts=replace(cuts, idle=cuts.idle + 1))
+        if math.isinf(where.size):  # nothing bounds where an optimum lies: nothing can be proved
+            return state
         if len(state.multipliers):
             state = self._proved_by_step(state, up, where)
-        # nothing bounds where an optimum lies: no program could prove anything
-        if math.isinf(where.size) or self._proven(state):
+        if self._proven(state):
             return state
-        now_and_then = state.rounds % NOW_AND_THEN == 0
+        now_and_then = (
+            self.variant == "level"  # which steps by the newest bound
+            or state.rounds % NOW_AND_THEN == 0
+            or state.rounds >= self.max_rounds
+        )
         little = promised <= PROMISE * self.tol * abs(state.value) and not len(state.multipliers)
         if not (little or now_and_then):
             return state

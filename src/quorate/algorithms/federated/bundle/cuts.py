@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from quorate.arrays import Array
 from quorate.codec import Form
+from quorate.problem.conic_form import sample_radii
 from quorate.problem.lower_bounds import Duals, Minorant, feasible_duals
 from quorate.problem.parts import Parts, parts_of, stored
 from quorate.problem.problem import Problem
@@ -52,10 +53,11 @@ class Cuts:
     gradient_level: Annotated[Array, Form("K")]
     idle: Annotated[Index, Form("K")]  # rounds without a multiplier
     points: Annotated[Array, Form("P, D")]
+    radii: Annotated[Array, Form("P, N")]  # of the balls when a point was tried
     parts: Annotated[NDArray[np.int64], Form("3")]  # ``problem.parts.Parts`` of the risks
 
-    def extended(self, w: Array, up: Evaluated) -> Cuts:
-        """With the clients' new cuts at w."""
+    def extended(self, w: Array, radii: Array, up: Evaluated) -> Cuts:
+        """With the clients' new cuts at w, for balls of these radii (N,)."""
         n, parts = up.base.shape
         new = {
             "owner": np.repeat(np.arange(n), parts),
@@ -67,6 +69,7 @@ class Cuts:
             "gradient_level": up.gradient_level.ravel(),
             "idle": np.zeros(n * parts, np.intp),
             "points": w[None],
+            "radii": radii[None],
         }
         return replace(
             self, **{k: np.concatenate([getattr(self, k), part]) for k, part in new.items()}
@@ -81,7 +84,7 @@ class Cuts:
             for name in ("owner", "part", "base", "level", "gradient", "gradient_level", "idle")
         }
         used, point = np.unique(self.point[keep], return_inverse=True)
-        return replace(self, **rows, point=point, points=self.points[used])
+        return replace(self, **rows, point=point, points=self.points[used], radii=self.radii[used])
 
     def pruned(self) -> Cuts:
         """Without the cuts that no multiplier has needed for long."""
@@ -113,13 +116,19 @@ class Cuts:
         ``means`` stands in for the cuts of the mean losses.
         """
         count = parts_of(self.parts).count(problem)
+        own = (self.radii == sample_radii(problem, n_clients)).all()
+        radii = None if own else self.radii
         dense = np.zeros((len(self.points), n_clients, count))
         np.add.at(dense, (self.point, self.owner, self.part), multipliers)
         if means is not None:
             dense[:, :, 0] = 0.0
-            duals = Duals(means.weights, self.points, dense, None, None, self.parts, means.pair)
+            duals = Duals(
+                means.weights, self.points, dense, parts=self.parts, pair=means.pair, radii=radii
+            )
         elif dense.sum() > 0:
-            duals = Duals(np.zeros(n_clients), self.points, dense, parts=self.parts)
+            duals = Duals(
+                np.zeros(n_clients), self.points, dense, parts=self.parts, radii=radii
+            )
         else:
             return None
         duals = feasible_duals(problem, duals)
@@ -141,7 +150,8 @@ class MeanLosses:
     gradient: Array  # (D,)
 
 
-def no_cuts(dimension: int, parts: Parts) -> Cuts:
+def no_cuts(dimension: int, n_clients: int, parts: Parts) -> Cuts:
     """The empty bundle."""
     none, empty, flat = np.zeros(0, np.intp), np.zeros(0), np.zeros((0, dimension))
-    return Cuts(none, none, none, empty, empty, flat, empty, none, flat, stored(parts))
+    radii = np.zeros((0, n_clients))
+    return Cuts(none, none, none, empty, empty, flat, empty, none, flat, radii, stored(parts))
