@@ -59,9 +59,11 @@ from quorate.problem.parts import (
     Parted,
     Parts,
     has_shifted_slopes,
-    may_flip,
+    of_rows,
     parted_cut,
     parts_of,
+    rounding_of_gradients,
+    rows_of_a_sum,
     shifted_minorants,
     unit_of_sums,
 )
@@ -137,14 +139,15 @@ class _Combined:
         self.constant += base - slope @ point - fee * cut.level
         self.gradient += slope
         self.gradient_level += fee
-        # a sum of m products is off by at most m times the unit roundoff of its absolute terms; the
-        # root mean squares of slopes and features bound these, by Cauchy and Schwarz
-        unit = unit_of_sums(data, len(point))
-        most = mu.max(1)
-        sizes = unit * most[:, None] * self._slopes(problem, point, data)
-        self.size += sizes
-        self.spread += unit * (np.abs(mu * cut.base).sum(1) + np.abs(fee * cut.level))
-        self.spread += sizes @ np.abs(point)
+        slopes = self._slopes(problem, point, of_rows(mu, data, parts), data)
+        rows, D = rows_of_a_sum(data, parts), len(point)
+        size = rounding_of_gradients(problem.predictor, data, slopes, rows)
+        self.size += size
+        self.spread += unit_of_sums(rows) * (np.abs(mu * cut.base).sum(1) + np.abs(fee * cut.level))
+        # of the gradient, and of the predictions at which the slopes are those
+        self.spread += size @ np.abs(point)
+        of_predictions = rounding_of_gradients(problem.predictor, data, slopes, D)
+        self.spread += of_predictions @ np.abs(point)
 
     def include(self, mean_losses: Minorants) -> None:
         """Add minorants of the mean losses."""
@@ -154,19 +157,19 @@ class _Combined:
         self.size += mean_losses.size
 
     @staticmethod
-    def _slopes(problem: Problem, point: Array, data: Block) -> Array:
-        """(n, D) bounds on the sums of the absolute terms of the gradient."""
+    def _slopes(problem: Problem, point: Array, mu: Array, data: Block) -> Array:
+        """(n,) root mean squares of the rows' slopes times their multipliers (n, m), as their
+        weights count them.
+        """
         prediction = problem.predictor.forward(point, data)
         losses, slopes = value_and_gradient(problem.loss, prediction, data.y)
         steep = np.abs(slopes).reshape(*data.y.shape, -1).max(-1)
-        radius = problem.radii(data)
-        if radius.any():  # a flip turns a slope, and a move inside a support is paid for
-            steep = np.maximum(steep, problem.loss.lipschitz)
+        if problem.radii(data).any():  # a flip turns a slope, and a move in a support is paid for
+            moves = problem.over_samples.support is not None
+            steep = np.maximum(steep, (2 if moves else 1) * problem.loss.lipschitz)
         weights = problem.row_weights(losses, data)
         heaviest = np.divide(weights, data.share, out=np.zeros_like(weights), where=data.share > 0)
-        steepness = np.sqrt((weights * steep**2).sum(1) * heaviest.max(1))[:, None]
-        features = np.sqrt(data.squares()) + radius[:, None]
-        return steepness * problem.predictor.units(features)
+        return np.sqrt((weights * (mu * steep) ** 2).sum(1) * heaviest.max(1))
 
 
 @record

@@ -173,7 +173,10 @@ def region(problem: Problem, value: float, n_features: int, seen: Surveyed | Non
             target = float(seen.target) if problem.loss.targets == "real" else 0.0
             # |<w, x>| over the rows of a class: at most its largest, and its root mean square
             far = min(float(seen.reach), math.sqrt(float(seen.square.sum()) / least))
-            offset = length * far + target + (value + b) / (a * least)
+            reach = length * far
+            if kind == "linf":  # and at most ||w||_inf ||x||_1
+                reach = min(reach, size * float(np.sqrt(seen.square / least).sum()))
+            offset = reach + target + (value + b) / (a * least)
     return Region(size, length, offset, value)
 
 
@@ -208,7 +211,7 @@ def lower_bound(problem: Problem, minorant: Minorant, where: Region) -> tuple[fl
 
     def split(share: float) -> tuple[float, float]:  # l >= share Lip ||w||_* + (1 - share) floor
         value, left = _balanced(problem, g, kind, share * lipschitz * total, where)
-        return value + (1 - share) * total * floor, left
+        return value + (1 - share) * total * floor, float(norm(left, "l2"))
 
     best, rest = max(split(share) for share in _shares(split, lipschitz * total, floor))
     offset = abs(float(np.sum(intercept)))
@@ -223,8 +226,82 @@ def _rounding(problem: Problem, minorant: Minorant, where: Region) -> float:
     """The most that the rounding of the gradient changes at a model worth having."""
     error = np.broadcast_to(minorant.rounding_gradient, minorant.gradient.shape)
     coefficients, intercept = problem.predictor.split(error)
-    sizes = (float(norm(coefficients, "l2")), where.length), (float(np.sum(intercept)), where.offset)
-    return sum(size * far for size, far in sizes if size)
+    ball, offset = problem.over_samples, float(np.sum(intercept))
+    kind = ball.norm if isinstance(ball, WassersteinBall) else "l2"
+    return _farthest(coefficients, kind, where) + (offset * where.offset if offset else 0.0)
+
+
+def _farthest(g: Array, kind: str, where: Region) -> float:
+    """The most that |<g, w>| can be at a model worth having."""
+    if not g.any():
+        return 0.0
+    return min(
+        float(norm(g, "l2")) * where.length if math.isfinite(where.length) else math.inf,
+        float(norm(g, kind)) * where.size if math.isfinite(where.size) else math.inf,
+    )
+
+
+@dataclass(frozen=True)
+class Pull:
+    """What balances a gradient beside the regulariser: a vector of the ball of the transport
+    multipliers. ``room`` (d,) says how much each entry can change, where the sum of the changes
+    times ``normal`` (d,) has to be 0.
+    """
+
+    room: Array
+    normal: Array
+
+
+def unbalanced(
+    problem: Problem, minorant: Minorant, where: Region, sizes: Array
+) -> tuple[Array, Pull]:
+    """What nothing balances of the gradient of a minorant (D,), where its bound on the transport
+    multipliers by the norm of the model is used in full; as little as possible in units of
+    ``sizes`` (D,), those of the features.
+    """
+    ball = problem.over_samples
+    radius = sample_radii(problem, len(minorant.weights))
+    fees = float(np.maximum(minorant.weights * radius + minorant.gradient_level, 0.0).sum())
+    g, intercept = problem.predictor.split(minorant.gradient)
+    kind, reach = "l2", multiplier_floor(problem)[0] * fees
+    if isinstance(ball, WassersteinBall):
+        kind = ball.norm
+    pull = Pull(np.zeros_like(g), np.zeros_like(g))
+    if isinstance(problem.regulariser, Zero) and reach > 0:
+        u = _nearest(g, kind, reach, problem.predictor.split(sizes)[0])
+        left, size = g - u, np.abs(u)
+        pull = {
+            "l1": Pull(size, np.sign(u)),
+            "l2": Pull(size, u / max(float(norm(u, "l2")), 1e-300)),
+            "linf": Pull(reach - size, np.zeros_like(u)),
+        }[kind]
+    else:
+        _, left = _balanced(problem, g, kind, reach, where)
+    left = left if left.shape == minorant.gradient.shape else np.append(left, intercept)
+    return left, pull
+
+
+def _nearest(g: Array, kind: str, reach: float, sizes: Array) -> Array:
+    """The u with ||u||_kind <= reach that is nearest to g in units of ``sizes``, for l2 to rounding
+    of its multiplier.
+    """
+    if kind == "linf":
+        return np.clip(g, -reach, reach)
+    if float(norm(g, kind)) <= reach:
+        return g
+    if kind == "l1":  # u_j = sign(g_j) max(|g_j| - theta sizes_j^2, 0)
+        order = np.argsort(-np.abs(g) / sizes**2)
+        size, square = np.abs(g)[order], sizes[order] ** 2
+        theta = (np.cumsum(size) - reach) / np.cumsum(square)
+        last = int(np.flatnonzero(size > theta * square)[-1])
+        return np.sign(g) * np.maximum(np.abs(g) - theta[last] * sizes**2, 0.0)
+    from scipy.optimize import brentq
+
+    def over(log_theta: float) -> float:  # u_j = g_j / (1 + theta sizes_j^2)
+        return float(norm(g / (1 + math.exp(log_theta) * sizes**2), "l2")) - reach
+
+    most = math.log(float(norm(g, "l2")) / reach / float(sizes.min()) ** 2)
+    return g / (1 + math.exp(brentq(over, -700.0, max(most, -699.0), xtol=1e-12)) * sizes**2)
 
 
 def _negative_coefficients(
@@ -258,9 +335,9 @@ def _shares(
 
 def _balanced(
     problem: Problem, g: Array, kind: str, ball: float, where: Region
-) -> tuple[float, float]:
-    """max over v in the ball of ``-h*(s) - |g + v + s| * (bound on w)``: by projection, or
-    alternating projections.
+) -> tuple[float, Array]:
+    """max over v in the ball of ``-h*(s) - |g + v + s| * (bound on w)``, and g + v + s there: by
+    projection, or alternating projections.
     """
     h = problem.regulariser
     v = -_project(g, kind, ball)
@@ -283,14 +360,7 @@ def _balanced(
         group, weight, length = h.sizes(s)
         s = s * np.minimum((1 - 1e-15) * weight / np.maximum(length, 1e-300), 1.0)[group]
     left = g + v + s
-    value = -float(h.conjugate(s))
-    rest = float(norm(left, "l2"))
-    if rest > 0:
-        value -= min(
-            rest * where.length if math.isfinite(where.length) else math.inf,
-            float(norm(left, kind)) * where.size if math.isfinite(where.size) else math.inf,
-        )
-    return value, rest
+    return -float(h.conjugate(s)) - _farthest(left, kind, where), left
 
 
 def _box_dual(g: Array, kind: str, ball: float, h: Bounds) -> Array:

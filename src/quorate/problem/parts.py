@@ -28,6 +28,7 @@ from quorate.problem.risks.mean import Mean
 from quorate.problem.wasserstein.ball import Cut, RowTerms, WassersteinBall, free_space_terms
 from quorate.rounds import Each, record
 
+LONGEST_SUM = 128  # rows that are added up at once where rounding is charged for
 MOST_GROUPS = 100_000  # of a client's rows
 Parted = Annotated[NDArray[np.int64], Form("3")]  # ``Parts`` in a message or a file
 
@@ -149,6 +150,17 @@ def _groups(block: Block, parts: Parts) -> list[int]:
     return np.clip(rows // parts.least_rows, 1, parts.groups).tolist()
 
 
+def of_rows(values: Array, block: Block, parts: Parts) -> Array:
+    """What each row (n, m) is multiplied by where its parts are by ``values`` (n, P), at most."""
+    if values.shape[1] == 1:
+        return np.broadcast_to(values, block.y.shape)
+    first = values[:, :1] if parts.smooth else 0.0
+    groups = values[:, -parts.groups :]
+    rows = np.arange(block.y.shape[1])
+    mine = [groups[i, rows % count] for i, count in enumerate(_groups(block, parts))]
+    return np.maximum(np.asarray(mine), first)
+
+
 def _sums(block: Block, values: Array, parts: Parts) -> Array:
     """Sums of (n, m) over every group, (n, groups)."""
     out = np.zeros((len(values), parts.groups))
@@ -170,7 +182,7 @@ def _gradients(predictor: Linear, block: Block, s: Array, parts: Parts) -> Array
         else:
             out[i, :count, : block.n_features] = (_by_group(s[i], count) @ block.X).toarray()
         if predictor.intercept:
-            out[i, :count, -1] = np.bincount(np.arange(s.shape[1]) % count, s[i], count)
+            out[i, :count, -1] = [s[i, g::count].sum() for g in range(count)]
     return out
 
 
@@ -206,25 +218,66 @@ def shifted_minorants(problem: Problem, pair: Array, weights: Array, block: Bloc
     step of Newton's method balances exactly, and the value at pair[1] is missed by the fourth order
     of the step alone. Slopes outside the domain of l* are moved to its end.
     """
-    (start, end), loss, y, back = pair, problem.loss, block.y, problem.predictor.backward
+    (start, end), loss, y = pair, problem.loss, block.y
     prediction = problem.predictor.forward(start, block)
     change = problem.predictor.forward(end, block) - prediction
     slope = loss.gradient(prediction, y) + loss.curvature(prediction, y) * change
     slope = clipped_gradients(loss, slope, y)
     share = weights[:, None] * block.share
     conjugate = np.where(share > 0, share * loss_conjugate(loss, slope, y), 0.0)
-    unit = unit_of_sums(block, len(start))
-    steep = np.sqrt(block.mean(slope**2))[:, None] * np.sqrt(block.squares())
+    rows = min(LONGEST_SUM, y.shape[1]) + y.shape[1] // LONGEST_SUM
+    steep = weights * np.sqrt(block.mean(slope**2))
     return Minorants(
         -conjugate.sum(1),
-        back(start, share * slope, block),
-        unit * np.abs(conjugate).sum(1),
-        unit * weights[:, None] * problem.predictor.units(steep),
+        _in_pieces(problem.predictor, block, share * slope),
+        unit_of_sums(pairwise(y.shape[1])) * np.abs(conjugate).sum(1),
+        rounding_of_gradients(problem.predictor, block, steep, rows),
     )
 
 
-def unit_of_sums(block: Block, dimension: int) -> float:
-    """A sum over the rows of a client, of products with predictions of so many terms, is off by at
-    most so much times its absolute terms.
+def _in_pieces(predictor: Linear, block: Block, s: Array) -> Array:
+    """``predictor.backward`` as a sum of sums of at most ``LONGEST_SUM`` rows, whose rounding is so
+    much smaller.
     """
-    return (block.y.shape[1] + dimension + 8) * float(np.finfo(float).eps) / 2
+    total = np.zeros((len(s), predictor.dimension(block.n_features)))
+    for first in range(0, s.shape[1], LONGEST_SUM):
+        rows = slice(first, first + LONGEST_SUM)
+        if isinstance(block.X, np.ndarray):
+            total[:, : block.n_features] += np.matmul(s[:, None, rows], block.X[:, rows])[:, 0]
+        else:
+            total[0, : block.n_features] += block.X[rows].T @ s[0, rows]
+    if predictor.intercept:
+        total[:, -1] = s.sum(1)
+    return total
+
+
+def rows_of_a_sum(block: Block, parts: Parts) -> int:
+    """How many rows the longest sum over a group of a client's rows has."""
+    return max(
+        -(-block.y.shape[1] // count) if parts.groups > 1 else block.y.shape[1]
+        for count in _groups(block, parts)
+    )
+
+
+def rounding_of_gradients(
+    predictor: Any, block: Block, steep: Array, rows: int
+) -> Array:
+    """The most that rounding adds to sums over rows of slopes times features, (n, D), where so many
+    rows are added up in a row.
+
+    ``steep`` (n,) are root mean squares of the slopes: by Cauchy and Schwarz the absolute terms of
+    a feature sum to at most that times its own.
+    """
+    features = np.sqrt(block.squares()) * unit_of_sums(rows)
+    ones = unit_of_sums(pairwise(block.y.shape[1]))
+    return steep[:, None] * ones * predictor.units(features / ones)
+
+
+def unit_of_sums(terms: int) -> float:
+    """A sum of so many products is off by at most so much times its absolute terms."""
+    return (terms + 8) * float(np.finfo(float).eps) / 2
+
+
+def pairwise(terms: int) -> int:
+    """How many additions a term takes part in where NumPy adds up so many in pairs."""
+    return 16 + math.ceil(math.log2(max(terms, 2)))

@@ -59,6 +59,7 @@ from quorate.problem.lower_bounds import (
     Surveyed,
     lower_bound,
     region,
+    unbalanced,
 )
 from quorate.problem.parts import (
     WHOLE,
@@ -79,7 +80,8 @@ SECOND_ORDER = 500  # numbers of a model up to which clients send D x D sums by 
 # a program for a bound is solved where the model promises less than so many tolerances, and now
 # and then
 PROMISE, NOW_AND_THEN = 30.0, 10
-MARGIN = 0.9  # of the tolerance: the certificate is charged for rounding, the server's bound is not
+BALANCES = 3  # times that multipliers are balanced
+MARGIN = 0.5  # of the tolerance: the certificate is charged for rounding, the server's bound is not
 
 
 @record
@@ -361,9 +363,16 @@ class Bundle(Method):
         )
         if not master.solved:
             return state
-        proof = cuts.proof(self._problem, master.multipliers, n)
         state = replace(state, cuts=state.cuts.used(master.multipliers))
-        return self._proved(state, proof, where)
+        multipliers, sizes = master.multipliers, self._sizes(state)
+        for _ in range(BALANCES):
+            proof = cuts.proof(self._problem, multipliers, n)
+            state = self._proved(state, proof, where)
+            if proof is None or self._proven(state):
+                break
+            left = unbalanced(self._problem, proof[1], where, sizes)
+            multipliers = cuts.balanced(proof[2], *left, sizes)
+        return state
 
     def _proved_by_step(self, state: BundleState, up: Evaluated, where: Region) -> BundleState:
         """By the multipliers of the last step: its flips' cuts, and the mean losses' minorants, or
@@ -383,13 +392,14 @@ class Bundle(Method):
         )
 
     def _proved(
-        self, state: BundleState, proof: tuple[Duals, Minorant] | None, where: Region
+        self, state: BundleState, proof: tuple[Duals, Minorant, Array] | None, where: Region
     ) -> BundleState:
         """With the bound that is proved, where it is the best."""
         if proof is None:
             return state
-        bound, _ = lower_bound(self._problem, proof[1], where)
-        return replace(state, bound=bound, duals=proof[0]) if bound > state.bound else state
+        duals, minorant, _ = proof
+        bound, _ = lower_bound(self._problem, minorant, where)
+        return replace(state, bound=bound, duals=duals) if bound > state.bound else state
 
     def _proven(self, state: BundleState) -> bool:
         gap, scale = state.value - state.bound, max(abs(state.value), abs(state.bound))
@@ -480,8 +490,8 @@ class Bundle(Method):
             multipliers[cut] = master.multipliers[:-n]
             value += float(moved @ metric @ moved) / 2
             weights = self._problem.over_clients.project(weights)
-            pair = self._pair(state, metric, moved)
-            state = replace(state, multipliers=multipliers, weights=weights, pair=pair)
+            state = replace(state, multipliers=multipliers, weights=weights)
+            state = replace(state, pair=self._pair(state, moved))
         state = replace(state, cuts=cuts.used(multipliers))
         predicted = state.value - value if level is None else state.value - level
         # the model is exact near the centre: step further away
@@ -512,17 +522,20 @@ class Bundle(Method):
         mean = float(np.mean(np.diag(H) / sizes**2))
         return H + np.diag(max((1e-8 + state.shift) * mean, 1e-100) * sizes**2)
 
-    def _pair(self, state: BundleState, metric: Array, moved: Array) -> Array | None:
-        """The centre, and the model where its gradients by the curvature alone, without the shift,
-        are those that the step balanced.
+    def _pair(self, state: BundleState, moved: Array) -> Array | None:
+        """The centre, and the model where its gradients, by the curvature alone, balance with the
+        cuts' multipliers: the step, without what its shift and the accuracy of its program miss.
         """
         if not has_shifted_slopes(self._problem):
             return None
-        curvature, sizes = known(state.curvature), self._sizes(state)
-        more = np.linalg.lstsq(
-            curvature / np.outer(sizes, sizes), (metric - curvature) @ moved / sizes, rcond=1e-12
-        )[0]
-        return np.stack([state.w, state.w + moved + more / sizes])
+        at, H, sizes = known(state.tangents), known(state.curvature), self._sizes(state)
+        gradient = state.weights @ at.gradient + H @ moved
+        pair = np.stack([state.w, state.w + moved])
+        means = MeanLosses(pair, state.weights, 0.0, gradient)
+        proof = state.cuts.proof(self._problem, state.multipliers, len(state.risks), means)
+        left, _ = unbalanced(self._problem, known(proof)[1], self._region(state), sizes)
+        pair[1] -= np.linalg.lstsq(H / np.outer(sizes, sizes), left / sizes, rcond=1e-12)[0] / sizes
+        return pair
 
     def _parts(self, n_clients: int, dimension: int) -> Parts:
         """How risks are parted."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from quorate.arrays import Array
 from quorate.codec import Form
 from quorate.problem.conic_form import sample_radii
-from quorate.problem.lower_bounds import Duals, Minorant, feasible_duals
+from quorate.problem.lower_bounds import Duals, Minorant, Pull, feasible_duals
 from quorate.problem.parts import Parts, parts_of, stored
 from quorate.problem.problem import Problem
 from quorate.rounds import Each, Sum, record
@@ -109,9 +109,9 @@ class Cuts:
 
     def proof(
         self, problem: Problem, multipliers: Array, n_clients: int, means: MeanLosses | None = None
-    ) -> tuple[Duals, Minorant] | None:
-        """The minorant that these multipliers (K,) make once they are rescaled to add up, and what
-        proves it; None where all are 0.
+    ) -> tuple[Duals, Minorant, Array] | None:
+        """What proves the minorant that these multipliers (K,) make once they are rescaled to add
+        up, the minorant, and the rescaled multipliers; None where all are 0.
 
         ``means`` stands in for the cuts of the mean losses.
         """
@@ -137,7 +137,36 @@ class Cuts:
         if means is not None:
             constant, gradient = constant + means.constant, gradient + means.gradient
         fees = np.bincount(self.owner, mu * self.gradient_level, n_clients).astype(float)
-        return duals, Minorant(constant, gradient, fees, duals.weights)
+        return duals, Minorant(constant, gradient, fees, duals.weights), mu
+
+
+    def balanced(self, multipliers: Array, left: Array, pull: Pull, sizes: Array) -> Array:
+        """Multipliers (K,) changed a little, so that with ``pull`` the gradient changes by -left
+        (D,), and no sum over a part or of a transport multiplier does.
+
+        Programs leave some 1e-10 of the gradient in units of the features' ``sizes``, and models
+        that are worth having can be large.
+        """
+        live = np.flatnonzero(multipliers > NEEDED * multipliers.max(initial=0.0))
+        if not len(live) or not left.any():
+            return multipliers
+        owner, mu = self.owner[live], multipliers[live]
+        _, part = np.unique(np.stack([owner, self.part[live]]), axis=1, return_inverse=True)
+        sums = np.eye(part.max() + 1)[part.ravel()]
+        fees = np.eye(owner.max() + 1)[owner] * self.gradient_level[live, None]
+        cuts = np.hstack([self.gradient[live] / sizes, sums, fees, np.zeros((len(live), 1))])
+        pulls = np.zeros((len(pull.room), cuts.shape[1]))
+        pulls[:, : len(pull.room)] = np.diag(1 / sizes[: len(pull.room)])
+        pulls[:, -1] = pull.normal
+        rows, room = np.vstack([cuts, pulls]), np.append(mu, pull.room)
+        target = np.zeros(rows.shape[1])
+        target[: len(left)] = -left / sizes
+        # of all changes that which is least beside what each number can change by
+        y = np.linalg.lstsq((rows * room[:, None]).T @ rows, target, rcond=1e-13)[0]
+        change = mu * (cuts @ y)
+        changed = multipliers.copy()
+        changed[live] += change * min(1.0, float((0.5 * mu / np.maximum(-change, 1e-300)).min()))
+        return changed
 
 
 @dataclass(frozen=True)
