@@ -22,9 +22,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from quorate.algorithms.method import known
 from quorate.arrays import Array, Block, Streams, by_row
 from quorate.certificates.certificate import Certificate, gaps, outside
 from quorate.certificates.kkt import kkt_residuals
@@ -54,7 +52,6 @@ from quorate.problem.lower_bounds import (
 from quorate.problem.losses import value_and_gradient
 from quorate.problem.metadata import Metadata
 from quorate.problem.parts import (
-    MOST_GROUPS,
     Minorants,
     Parted,
     Parts,
@@ -101,9 +98,9 @@ class Certified:
     constant: Sum  # (n,)
     gradient: Sum  # (n, D)
     gradient_level: Each  # (n,)
+    spread: Sum  # (n,) what rounding may have added to ``constant``
+    size: Sum  # (n, D) and to ``gradient``
     residuals: Each | None = None  # (1, 3) of the optimality conditions, where ``split`` was sent
-    spread: Sum | None = None  # (n,) what rounding may have added to ``constant``
-    size: Sum | None = None  # (n, D) and to ``gradient``
 
 
 @dataclass(eq=False)
@@ -278,9 +275,9 @@ class Certification(Algorithm):
             constant,
             gradient,
             combined.gradient_level,
-            residuals,
             combined.spread,
             combined.size,
+            residuals,
         )
 
     def _spent(self, w: Array, data: Block) -> tuple[Array, Array, Array]:
@@ -416,8 +413,8 @@ def conclude(
             up.gradient,
             up.gradient_level,
             weights,
-            float(known(up.spread)),
-            known(up.size),
+            float(up.spread),
+            up.size,
         )
         proven, stationarity = lower_bound(
             problem, minorant, region(problem, value, len(coefficients), seen)
@@ -457,25 +454,25 @@ def _check(problem: Problem, fed: Federation | Metadata, w: Array, duals: Duals 
     D = len(checked_model(w, problem.predictor.dimension(fed.n_features)))
     if duals is None:
         return
-    K, parts = len(duals.points), ()
-    if duals.parts is not None:
-        parts = (_checked_parts(duals.parts).count(problem),)
-    shapes = (
-        ("points", duals.points, (K, D)),
-        ("multipliers", duals.multipliers, (K, fed.n_clients, *parts)),
-    )
+    shapes = duals.shapes(fed.n_clients, D)
     if not is_affine(problem.predictor):
-        shapes = (("weights", np.asarray(duals.weights), (fed.n_clients,)),)
-    if duals.radii is not None:
-        shapes = (*shapes, ("radii", duals.radii, (K, fed.n_clients)))
-    if duals.pair is not None:
-        shapes = (*shapes, ("pair", duals.pair, (2, D)), ("weights", duals.weights, (fed.n_clients,)))
-        if not (has_shifted_slopes(problem) and parts and _checked_parts(duals.parts).smooth):
-            raise ValueError(
-                "duals.pair is for risks whose mean losses are a part of their own, got"
-                f" parts={duals.parts!r} and {problem.in_words()}."
-            )
-    for name, array, shape in shapes:
+        shapes = {"weights": shapes["weights"]}
+    elif duals.parts is not None:
+        count = parts_of(duals.parts).count(problem)
+        shapes["multipliers"] = (len(duals.points), fed.n_clients, count)
+    if duals.pair is not None and not (
+        has_shifted_slopes(problem) and parts_of(duals.parts).smooth
+    ):
+        raise ValueError(
+            "duals.pair is for risks whose mean losses are a part of their own, got"
+            f" parts={duals.parts!r} and {problem.in_words()}."
+        )
+    if duals.pair is None:  # weights follow from the multipliers
+        shapes = {k: v for k, v in shapes.items() if k != "weights" or not is_affine(problem.predictor)}
+    for name, shape in shapes.items():
+        if getattr(duals, name) is None:
+            continue
+        array = np.asarray(getattr(duals, name))
         if array.shape != shape or not np.isfinite(array).all():
             raise ValueError(f"duals.{name} must be finite with shape {shape}, got {array.shape}.")
     for name, array in (("rows", duals.rows), ("split", duals.split)):
@@ -488,14 +485,3 @@ def _check(problem: Problem, fed: Federation | Metadata, w: Array, duals: Duals 
                 f" {[int(n) for n in fed.sizes[:3]]} rows."
             )
 
-
-def _checked_parts(array: NDArray[np.integer] | None) -> Parts:
-    """How risks are parted; raises ``ValueError`` for an array that is not of ``Parts``."""
-    array = np.asarray(array)
-    if array.shape == (3,) and array.dtype.kind in "iu" and (array >= (1, 1, 0)).all():
-        if array[2] <= 1 and array[0] <= MOST_GROUPS:
-            return parts_of(array)
-    raise ValueError(
-        f"duals.parts must be three whole numbers, of groups (1 to {MOST_GROUPS}), of rows (>= 1)"
-        f" and 0 or 1, got {array!r}."
-    )

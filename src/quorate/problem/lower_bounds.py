@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 
 from quorate.arrays import DUAL, Array, Block, norm
 from quorate.codec import Form
@@ -80,12 +79,35 @@ class Duals:
     # (n,) where no bound exists, the rank coordinates z at which they are stationary
     split: Annotated[Array, Form("rows")] | None = None
     # (3,) how risks are parted (``problem.parts.Parts``) where multipliers are of their parts
-    parts: Annotated[NDArray[np.int64], Form("3")] | None = None
+    parts: Annotated[Array, Form("3")] | None = None
     # models between which the slopes of rows are moved to first order, instead of multipliers of
     # the first part (``problem.parts.shifted_minorants``)
     pair: Annotated[Array, Form("2, D")] | None = None
     # (J, N) where cuts at a point are those of balls of other radii than the problem's: these
     radii: Annotated[Array, Form("J, N")] | None = None
+
+
+    def used(self) -> Duals:
+        """Without the points that have no multiplier."""
+        keep = self.multipliers.any(axis=tuple(range(1, self.multipliers.ndim)))
+        radii = None if self.radii is None else self.radii[keep]
+        points, multipliers = self.points[keep], self.multipliers[keep]
+        return replace(self, points=points, multipliers=multipliers, radii=radii)
+
+    def shapes(self, n_clients: int, dimension: int) -> dict[str, tuple[int, ...]]:
+        """The shapes that the arrays need for so many clients and models of so many numbers, where
+        that does not depend on the rows.
+        """
+        points = len(self.points)
+        parts = () if self.parts is None else self.multipliers.shape[2:3]
+        return {
+            "weights": (n_clients,),
+            "points": (points, dimension),
+            "multipliers": (points, n_clients, *parts),
+            "parts": (3,),
+            "pair": (2, dimension),
+            "radii": (points, n_clients),
+        }
 
 
 def feasible_duals(problem: Problem, duals: Duals) -> Duals:

@@ -16,7 +16,6 @@ import math
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from quorate.arrays import Array, Block
 from quorate.codec import Form
@@ -30,7 +29,7 @@ from quorate.rounds import Each, record
 
 LONGEST_SUM = 128  # rows that are added up at once where rounding is charged for
 MOST_GROUPS = 100_000  # of a client's rows
-Parted = Annotated[NDArray[np.int64], Form("3")]  # ``Parts`` in a message or a file
+Parted = Annotated[Array, Form("3")]  # ``Parts`` in a message or a file
 
 
 class Parts(NamedTuple):
@@ -57,14 +56,29 @@ class Parts(NamedTuple):
 WHOLE = Parts(1, 1, 0)
 
 
-def stored(parts: Parts) -> NDArray[np.int64]:
+def stored(parts: Parts) -> Array:
     """As an array (3,), which messages and files hold."""
-    return np.asarray(parts, np.int64)
+    return np.asarray(parts, float)
 
 
-def parts_of(array: NDArray[np.integer] | None) -> Parts:
-    """Of the array of a message or a file; None means whole risks."""
-    return WHOLE if array is None else Parts(*(int(number) for number in array))
+def parts_of(array: Array | None) -> Parts:
+    """Of the array of a message or a file; None means whole risks.
+
+    Raises
+    ------
+    ValueError
+        where the numbers of the array are not those of ``Parts``
+    """
+    if array is None:
+        return WHOLE
+    array = np.asarray(array)
+    whole = array.shape == (3,) and (array == np.floor(array)).all()
+    if not whole or not (array >= (1, 1, 0)).all() or array[0] > MOST_GROUPS or array[2] > 1:
+        raise ValueError(
+            f"parts must be three whole numbers, of groups (1 to {MOST_GROUPS}), of rows (>= 1) and"
+            f" 0 or 1, got {array!r}."
+        )
+    return Parts(*(int(number) for number in array))
 
 
 @record

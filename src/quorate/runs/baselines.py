@@ -111,12 +111,8 @@ def proof_arrays(duals: object) -> dict[str, Array]:
     """
     if not isinstance(duals, Duals):
         return {}
-    arrays = {name: array for name, array in vars(duals).items() if array is not None}
-    if len(duals.points):
-        used = np.flatnonzero(duals.multipliers.any(axis=1))
-        used = used if len(used) else np.arange(1)
-        arrays |= {name: arrays[name][used] for name in ("points", "multipliers")}
-    return arrays
+    used = vars(duals.used())
+    return {name: array for name, array in used.items() if array is not None}
 
 
 def stored(
@@ -140,10 +136,13 @@ def check_proof(
     needed = {field.name for field in fields(of) if field.default is MISSING}
     if arrays and not needed <= {*arrays} <= {field.name for field in fields(of)}:
         raise damaged(file, f"its proof has not the arrays {', '.join(sorted(needed))}")
-    lengths = {name: array.shape[0] if array.ndim else 0 for name, array in arrays.items()}
-    n, k = clients or lengths.get("weights", 0), lengths.get("points", 0)
-    shapes = {"weights": (n,), "points": (k, size), "multipliers": (k, n)}
     dimensions = {"server": 1, "shared": 1, "local": 2, "rows": 1, "split": 1}
+    shapes: dict[str, tuple[int, ...]] = {}
+    if arrays and "weights" in arrays:
+        n = clients or len(np.atleast_1d(arrays["weights"]))
+        shapes = {"weights": (n,)}
+        if of is Duals and min(arrays["points"].ndim, arrays["multipliers"].ndim) >= 1:
+            shapes = Duals(**arrays).shapes(n, size)
     for name, array in arrays.items():
         fits = array.shape == shapes.get(name, array.shape)
         if not fits or array.ndim != dimensions.get(name, array.ndim):

@@ -285,11 +285,7 @@ class Bundle(Method):
 
     def answer(self, state: BundleState, concluded: Concluded | None = None) -> Answer:
         """The model and what proves its bound."""
-        if state.duals is None:
-            return Answer(state.w)
-        used = state.duals.multipliers.max((1, 2)) > 0
-        points, multipliers = state.duals.points[used], state.duals.multipliers[used]
-        return Answer(state.w, replace(state.duals, points=points, multipliers=multipliers))
+        return Answer(state.w, None if state.duals is None else state.duals.used())
 
     # -- the server's steps ------------------------------------------------------------------------
 

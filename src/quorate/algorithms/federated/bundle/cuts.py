@@ -12,7 +12,7 @@ from quorate.arrays import Array
 from quorate.codec import Form
 from quorate.problem.conic_form import sample_radii
 from quorate.problem.lower_bounds import Duals, Minorant, Pull, feasible_duals
-from quorate.problem.parts import Parts, parts_of, stored
+from quorate.problem.parts import Parted, Parts, parts_of, stored
 from quorate.problem.problem import Problem
 from quorate.rounds import Each, Sum, record
 from quorate.solvers.conic.bundle_master import Index, Pieces
@@ -54,7 +54,7 @@ class Cuts:
     idle: Annotated[Index, Form("K")]  # rounds without a multiplier
     points: Annotated[Array, Form("P, D")]
     radii: Annotated[Array, Form("P, N")]  # of the balls when a point was tried
-    parts: Annotated[NDArray[np.int64], Form("3")]  # ``problem.parts.Parts`` of the risks
+    parts: Parted  # how the risks are parted
 
     def extended(self, w: Array, radii: Array, up: Evaluated) -> Cuts:
         """With the clients' new cuts at w, for balls of these radii (N,)."""
