@@ -9,7 +9,7 @@ model, bytes add up over rounds, message types and clients, everybody who is ask
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -160,23 +160,23 @@ def _odd_cuts(run: Run, marks: Marks) -> Iterator[str]:
         ]
         if any(a < b for a, b in pairwise(column)):
             yield f"{name} is that of the best so far, and becomes worse"
-    *before, last = (_ends(row, bundle) for row in run.history)
+    *before, _ = (_within(row, bundle.ends) for row in run.history)
     if any(before):
         yield f"round {run.history[before.index(True)]['round']} has the gap to end with"
     stop, proof = run.result["outcome"]["stop"], marks.certificate
-    proved = _ends({"objective": proof.value, "bound": proof.bound}, bundle)
+    last = _within(run.history[-1], bundle.proves)
+    proved = _within({"objective": proof.value, "bound": proof.bound}, bundle.proves)
     ends = [Stop.OPTIMAL.value] if proved else [Stop.OPTIMAL.value, Stop.UNPROVEN.value]
     if (last and stop not in ends) or (not last and stop == Stop.OPTIMAL.value):
         yield f"the last row has {'the' if last else 'no'} gap of an optimum"
 
 
-def _ends(row: Row, method: Bundle) -> bool:
-    """Whether a Bundle ends with these numbers."""
+def _within(row: Row, test: Callable[[float, float], bool]) -> bool:
+    """Whether the objective and the bound of a row pass a test."""
     objective, bound = _number(row, "objective"), _number(row, "bound")
     if objective is None or bound is None:
         return objective == 0
-    scale = max(abs(objective), abs(bound), 1e-12)
-    return objective == 0 or objective - bound <= max(method.atol, method.tol * scale)
+    return test(objective, bound)
 
 
 def _to_the_end(run: Run) -> bool:

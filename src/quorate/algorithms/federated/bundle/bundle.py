@@ -339,7 +339,7 @@ class Bundle(Method):
             return state
         if len(state.multipliers):
             state = self._proved_by_step(state, up, where)
-        if self._proven(state):
+        if self.ends(state.value, state.bound):
             return state
         now_and_then = (
             self.variant == "level"  # which steps by the newest bound
@@ -364,7 +364,7 @@ class Bundle(Method):
         for _ in range(BALANCES):
             proof = cuts.proof(self._problem, multipliers, n)
             state = self._proved(state, proof, where)
-            if proof is None or self._proven(state):
+            if proof is None or self.ends(state.value, state.bound):
                 break
             left = unbalanced(self._problem, proof[1], where, sizes)
             multipliers = cuts.balanced(proof[2], *left, sizes)
@@ -397,18 +397,25 @@ class Bundle(Method):
         bound, _ = lower_bound(self._problem, minorant, where)
         return replace(state, bound=bound, duals=duals) if bound > state.bound else state
 
-    def _proven(self, state: BundleState) -> bool:
-        gap, scale = state.value - state.bound, max(abs(state.value), abs(state.bound))
-        return math.isfinite(scale) and gap <= max(
-            self.atol, MARGIN * self.tol * max(scale, 1e-12)
-        )
+    def proves(self, value: float, bound: float, margin: float = 1.0) -> bool:
+        """Whether the gap is within this share of the tolerance."""
+        scale = max(abs(value), abs(bound))
+        allowed = max(self.atol, margin * self.tol * max(scale, 1e-12))
+        return value == 0 or (math.isfinite(scale) and value - bound <= allowed)
+
+    def ends(self, value: float, bound: float) -> bool:
+        """Whether a run ends with these numbers before its cap: with room for the rounding that its
+        certificate is charged for.
+        """
+        return self.proves(value, bound, MARGIN)
 
     def _outcome(self, state: BundleState) -> Outcome | None:
         done = f"{state.rounds + 1} rounds"  # those of cuts, and the first, which asks for sizes
         if state.value == 0:
             return Outcome(Stop.OPTIMAL, f"objective 0 after {done}, and no loss is negative.")
         gap, scale = state.value - state.bound, max(abs(state.value), abs(state.bound))
-        if self._proven(state):
+        last = state.rounds >= self.max_rounds or state.stalled >= 3
+        if self.proves(state.value, state.bound, 1.0 if last else MARGIN):
             return proven_optimum(gap, done, self.tol)
         if state.rounds >= self.max_rounds:
             if math.isinf(state.bound):
