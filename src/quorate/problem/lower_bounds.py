@@ -311,6 +311,8 @@ def _nearest(g: Array, kind: str, reach: float, sizes: Array) -> Array:
         return np.clip(g, -reach, reach)
     if float(norm(g, kind)) <= reach:
         return g
+    if reach <= 1e-14 * float(norm(g, kind)):
+        return np.zeros_like(g)
     if kind == "l1":  # u_j = sign(g_j) max(|g_j| - theta sizes_j^2, 0)
         order = np.argsort(-np.abs(g) / sizes**2)
         size, square = np.abs(g)[order], sizes[order] ** 2

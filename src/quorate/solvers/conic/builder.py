@@ -94,11 +94,18 @@ class Model:
     cones: list[Any] = field(default_factory=list)
     costs: list[tuple[Index, Array]] = field(default_factory=list)
     curves: list[tuple[Index, Index, Array]] = field(default_factory=list)
+    origins: list[tuple[Index, Array]] = field(default_factory=list)
 
     def variable(self, n: int = 1) -> Index:
         """Add n new free variables."""
         self.size += n
         return np.arange(self.size - n, self.size)
+
+    def near(self, index: Index, values: ArrayLike) -> None:
+        """Solve for x[index] - values: rounding is then relative to the difference from a point
+        that is known to be near.
+        """
+        self.origins.append((index, np.broadcast_to(np.asarray(values, float), index.shape)))
 
     # -- objective ---------------------------------------------------------------------------------
 
@@ -225,17 +232,17 @@ class Model:
         ValueError
             when the data hold NaN or an infinity
         """
-        P, q, M, c = self._data()
+        P, q, M, c, origin, offset = self._data()
         settings = clarabel.DefaultSettings()
         settings.verbose, settings.max_threads, settings.max_iter = False, 1, max_iterations
         settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tol
         A = -M
         raw = clarabel.DefaultSolver(P, q, A, c, self.cones, settings).solve()
         return ConicSolution(
-            np.array(raw.x),
+            np.array(raw.x) + origin,
             np.array(raw.z),
-            raw.obj_val + self.offset,
-            raw.obj_val_dual + self.offset,
+            raw.obj_val + offset,
+            raw.obj_val_dual + offset,
             STATUS.get(str(raw.status), Status.FAILED),
             raw.iterations,
             str(raw.status),
@@ -248,7 +255,7 @@ class Model:
         kinds = clarabel.NonnegativeConeT, clarabel.SecondOrderConeT
         if not all(isinstance(cone, kinds) for cone in self.cones):
             return self.solve(tol)
-        P, q, M, c = self._data()
+        P, q, M, c, origin, offset = self._data()
         ends = np.cumsum([cone.dim for cone in self.cones])
         orders = [
             slice(int(end) - cone.dim, int(end))
@@ -263,17 +270,19 @@ class Model:
         curved = float(solved.x @ square @ solved.x) / 2
         status = Status.SOLVED if solved.error <= tol else Status.ALMOST_SOLVED
         return ConicSolution(
-            solved.x,
+            solved.x + origin,
             solved.z,
-            float(q @ solved.x) + curved + self.offset,
-            -float(c @ solved.z) - curved + self.offset,
+            float(q @ solved.x) + curved + offset,
+            -float(c @ solved.z) - curved + offset,
             status,
             solved.iterations,
             status.value,
         )
 
-    def _data(self) -> tuple[Any, Array, Any, Array]:
-        """P (its upper half) and M in sparse columns, q and c."""
+    def _data(self) -> tuple[Any, Array, Any, Array, Array, float]:
+        """P (its upper half) and M in sparse columns, q and c, the point from which x is counted,
+        and the objective there.
+        """
         from scipy.sparse import csc_array
 
         q = np.zeros(self.size)
@@ -283,12 +292,19 @@ class Model:
         M = csc_array((value, (row, col)), shape=(self.height, self.size))
         row, col, value = _joined(self.curves)
         P = csc_array((value, (row, col)), shape=(self.size, self.size))
-        c = np.concatenate([*self.constants, np.zeros(0)])
+        c, offset = np.concatenate([*self.constants, np.zeros(0)]), self.offset
+        origin = np.zeros(self.size)
+        for index, values in self.origins:
+            origin[index] = values
+        if origin.any():
+            pull = P @ origin + P.T @ origin - P.diagonal() * origin
+            offset += float(q @ origin + origin @ pull / 2)
+            q, c = q + pull, c + M @ origin
         if not all(np.isfinite(part).all() for part in (q, M.data, P.data, c)):
             raise ValueError(
                 "the conic program holds NaN or infinite numbers: check the data and the penalties."
             )
-        return P, q, M, c
+        return P, q, M, c, origin, offset
 
 
 def height_of(rows: Rows) -> int:

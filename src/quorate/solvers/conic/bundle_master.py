@@ -202,6 +202,7 @@ class _Program:
             model.nonneg([self.level, *costs])
             H = np.ones(len(w))  # a projection: its size does not matter
         if self.centre is not None:
+            model.near(w, self.centre / self.scale)
             model.quadratic(w, H)
             centre, scale = self.centre, self.scale
             model.linear(w, -(H @ (centre / scale) if H.ndim == 2 else H * centre / scale))

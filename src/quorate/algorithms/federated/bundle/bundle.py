@@ -295,10 +295,10 @@ class Bundle(Method):
 
     def _judge(self, state: BundleState, value: float, risks: Array, up: Evaluated) -> BundleState:
         """Take a serious step or a null step; the step length follows the predicted decrease."""
-        serious = replace(
-            state, w=state.trial, value=value, risks=risks, curvature=up.curvature,
-            tangents=Tangents(state.trial, up.base[:, 0], up.gradient[:, 0]),
-        )
+        newer = {"curvature": up.curvature}
+        if up.curvature is not None:
+            newer["tangents"] = Tangents(state.trial, up.base[:, 0], up.gradient[:, 0])
+        serious = replace(state, w=state.trial, value=value, risks=risks, **newer)
         if math.isinf(state.value):  # a step that would undo the value along the first gradient
             weights = self._problem.over_clients.weights(risks)
             gradient = weights @ up.gradient.sum(1) / self._sizes(state)
@@ -308,10 +308,12 @@ class Bundle(Method):
         gain, predicted = state.value - value, state.predicted
         if gain >= 0.01 * predicted and gain > 0:
             longer = 4.0 if gain >= 0.5 * predicted else 2.0 if gain >= 0.25 * predicted else 1.0
-            step = state.step * longer
             shift = 0.0 if gain >= 0.5 * predicted else state.shift / 4
             stalled = 0 if gain > self._nothing(state) else state.stalled
-            return replace(serious, step=step, shift=shift, stalled=stalled)
+            return replace(serious, step=state.step * longer, shift=shift, stalled=stalled)
+        if abs(gain) <= 1e-13 * abs(state.value):
+            # as good within rounding: its curvature and its weights prove more than those before
+            return replace(state, **newer)
         step = state.step * (0.6 if -gain > predicted else 1.0)
         if self._bends(state, up) > 0.5 * max(predicted, self._nothing(state)):
             state = replace(state, shift=max(4 * state.shift, 1e-3))
@@ -323,7 +325,7 @@ class Bundle(Method):
         """
         if state.curvature is None or state.tangents is None:
             return -math.inf
-        moved = state.trial - state.w
+        moved = state.trial - state.tangents.w
         model = state.tangents.value + state.tangents.gradient @ moved
         bend = float(moved @ state.curvature @ moved) / 2
         with np.errstate(invalid="ignore", over="ignore"):
@@ -454,12 +456,12 @@ class Bundle(Method):
         """The next trial point, and the decrease that the model predicts there."""
         state = replace(state, cuts=state.cuts.pruned())
         cuts, tangents = state.cuts, state.tangents
-        newton = bool(parts_of(cuts.parts).smooth)
+        newton = tangents is not None
         pieces = cuts.pieces(self._count(cuts))
         metric = self._sizes(state) ** 2 / state.step  # ||.||^2 / step in the units of the features
         if newton:
             cut = cuts.part > 0
-            pieces = _with_tangents(pieces, cut, known(tangents))
+            pieces = _with_tangents(pieces, cut, tangents)
             metric = self._shifted(known(state.curvature), state)
         level = None
         if self.variant == "level" and math.isfinite(state.bound):
@@ -467,7 +469,7 @@ class Bundle(Method):
         master = minimise(
             public_shape(self._problem, len(state.risks)),
             pieces,
-            centre=state.w,
+            centre=tangents.w if newton else state.w,
             metric=metric,
             level=level,
             offset=self._region(state).offset,
@@ -488,7 +490,7 @@ class Bundle(Method):
             )
         multipliers, value = master.multipliers, master.value
         if newton:
-            n, moved = len(state.risks), master.w - state.w
+            n, moved = len(state.risks), master.w - tangents.w
             weights, multipliers = multipliers[-n:], np.zeros(len(cuts.owner))
             multipliers[cut] = master.multipliers[:-n]
             value += float(moved @ metric @ moved) / 2
@@ -520,10 +522,15 @@ class Bundle(Method):
         return self._problem.predictor.units(sizes)
 
     def _shifted(self, H: Array, state: BundleState) -> Array:
-        """The curvature in the units of the features, its eigenvalues shifted from 0."""
+        """The curvature with its eigenvalues shifted from 0, in the units of the features.
+
+        A loss may have none for a while, such as Huber's far from its targets: then a thousandth of
+        that of steps without curvature.
+        """
         sizes = self._sizes(state)
         mean = float(np.mean(np.diag(H) / sizes**2))
-        return H + np.diag(max((1e-8 + state.shift) * mean, 1e-100) * sizes**2)
+        more = (1e-8 + state.shift) * mean + (1e-3 + state.shift) / state.step
+        return H + np.diag(max(more, 1e-100) * sizes**2)
 
     def _pair(self, state: BundleState, moved: Array) -> Array | None:
         """The centre, and the model where its gradients, by the curvature alone, balance with the
@@ -533,7 +540,7 @@ class Bundle(Method):
             return None
         at, H, sizes = known(state.tangents), known(state.curvature), self._sizes(state)
         gradient = state.weights @ at.gradient + H @ moved
-        pair = np.stack([state.w, state.w + moved])
+        pair = np.stack([at.w, at.w + moved])
         means = MeanLosses(pair, state.weights, 0.0, gradient)
         proof = state.cuts.proof(self._problem, state.multipliers, len(state.risks), means)
         left, _ = unbalanced(self._problem, known(proof)[1], self._region(state), sizes)
