@@ -161,17 +161,22 @@ def test_what_others_wrote_cannot_fill_the_log(tmp_path: Path) -> None:
 
 def test_fields_are_counted_with_who_sees_them() -> None:
     one = np.zeros(1)
-    answer = Evaluated(one, one, np.zeros((1, 31)), one, np.zeros((1, 31, 31)))
+    cuts = np.zeros((1, 2))
+    answer = Evaluated(cuts, one, np.zeros((1, 2, 31)), cuts, np.zeros((1, 31, 31)))
     assert contents(answer) == {
-        "base": (1, 0, "each"),
+        "base": (2, 0, "each"),
         "level": (1, 0, "each"),
-        "gradient": (31, 0, "each"),
-        "gradient_level": (1, 0, "each"),
+        "gradient": (62, 0, "each"),
+        "gradient_level": (2, 0, "each"),
         "curvature": (961, 0, "sum"),
     }
-    assert contents(Evaluate(np.zeros(4))) == {"w": (4, 0, "all")}
+    assert contents(Evaluate(np.zeros(4), np.ones(3))) == {
+        "w": (4, 0, "all"),
+        "parts": (3, 0, "all"),
+    }
     assert contents(Outcome(Stop.OPTIMAL, "text")) == {"stop": (0, 1, "all"), "text": (0, 1, "all")}
-    nested = Evaluate({"a": (1.0, True, None, "b"), "c": np.zeros((2, 3))})  # type: ignore[arg-type]
+    value = {"a": (1.0, True, None, "b"), "c": np.zeros((2, 3))}
+    nested = Evaluate(value, np.ones(3))  # type: ignore[arg-type]
     assert contents(nested)["w"] == (8, 3, "all")
 
 

@@ -415,9 +415,8 @@ def test_a_model_or_duals_that_the_sites_were_not_asked_about_are_noticed(
     cuts: Result, limit: Result, signers: Signers
 ) -> None:
     w, duals, mu = cuts.solution.w, cuts.solution.duals, limit.solution.duals
-    k = int(np.argmax(duals.multipliers.sum(1)))
     more = duals.multipliers.copy()
-    more[k, 0] *= 1 + 1e-6
+    more[np.unravel_index(np.argmax(more), more.shape)] *= 1 + 1e-6
     claims = [
         (cuts, {"w": w + 1e-12}, "w"),
         (cuts, {"w": w[:-1]}, "shape"),

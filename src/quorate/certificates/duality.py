@@ -37,6 +37,7 @@ from quorate.data.federation import Federation
 from quorate.engines.engine import Engine, Run
 from quorate.engines.inprocess import InProcess
 from quorate.problem.conic_form import member
+from quorate.problem.losses import value_and_gradient
 from quorate.problem.lower_bounds import (
     NOTHING,
     Duals,
@@ -49,7 +50,6 @@ from quorate.problem.lower_bounds import (
     survey,
     without_dual,
 )
-from quorate.problem.losses import value_and_gradient
 from quorate.problem.metadata import Metadata
 from quorate.problem.parts import (
     Minorants,
@@ -250,9 +250,7 @@ class Certification(Algorithm):
         combined = _Combined.nothing(n, len(ask.w))
         for k, point in enumerate(ask.points):
             radius = None if ask.radii is None else ask.radii[:, k]
-            combined.add(
-                problem, point, ask.multipliers[:, k], data, parts_of(ask.parts), radius
-            )
+            combined.add(problem, point, ask.multipliers[:, k], data, parts_of(ask.parts), radius)
         if ask.pair is not None and ask.weights is not None:
             combined.include(shifted_minorants(problem, ask.pair, ask.weights, data))
         constant, gradient = combined.constant, combined.gradient
@@ -454,12 +452,7 @@ def _check(problem: Problem, fed: Federation | Metadata, w: Array, duals: Duals 
     D = len(checked_model(w, problem.predictor.dimension(fed.n_features)))
     if duals is None:
         return
-    shapes = duals.shapes(fed.n_clients, D)
-    if not is_affine(problem.predictor):
-        shapes = {"weights": shapes["weights"]}
-    elif duals.parts is not None:
-        count = parts_of(duals.parts).count(problem)
-        shapes["multipliers"] = (len(duals.points), fed.n_clients, count)
+    shapes, affine = duals.shapes(fed.n_clients, D), is_affine(problem.predictor)
     if duals.pair is not None and not (
         has_shifted_slopes(problem) and parts_of(duals.parts).smooth
     ):
@@ -467,9 +460,12 @@ def _check(problem: Problem, fed: Federation | Metadata, w: Array, duals: Duals 
             "duals.pair is for risks whose mean losses are a part of their own, got"
             f" parts={duals.parts!r} and {problem.in_words()}."
         )
-    if duals.pair is None:  # weights follow from the multipliers
-        shapes = {k: v for k, v in shapes.items() if k != "weights" or not is_affine(problem.predictor)}
-    for name, shape in shapes.items():
+    if duals.parts is not None and affine:
+        count = parts_of(duals.parts).count(problem)
+        shapes["multipliers"] = (len(duals.points), fed.n_clients, count)
+    if affine and duals.pair is None:  # weights follow from the multipliers
+        del shapes["weights"]
+    for name, shape in shapes.items() if affine else [("weights", shapes["weights"])]:
         if getattr(duals, name) is None:
             continue
         array = np.asarray(getattr(duals, name))
@@ -484,4 +480,3 @@ def _check(problem: Problem, fed: Federation | Metadata, w: Array, duals: Duals 
                 f" shape {array.shape} for {fed.n_clients} clients of"
                 f" {[int(n) for n in fed.sizes[:3]]} rows."
             )
-

@@ -86,7 +86,6 @@ class Duals:
     # (J, N) where cuts at a point are those of balls of other radii than the problem's: these
     radii: Annotated[Array, Form("J, N")] | None = None
 
-
     def used(self) -> Duals:
         """Without the points that have no multiplier."""
         keep = self.multipliers.any(axis=tuple(range(1, self.multipliers.ndim)))

@@ -179,9 +179,7 @@ def _sums(block: Block, values: Array, parts: Parts) -> Array:
     """Sums of (n, m) over every group, (n, groups)."""
     out = np.zeros((len(values), parts.groups))
     for i, count in enumerate(_groups(block, parts)):
-        out[i, :count] = np.bincount(
-            np.arange(values.shape[1]) % count, values[i], count
-        )
+        out[i, :count] = np.bincount(np.arange(values.shape[1]) % count, values[i], count)
     return out
 
 
@@ -273,9 +271,7 @@ def rows_of_a_sum(block: Block, parts: Parts) -> int:
     )
 
 
-def rounding_of_gradients(
-    predictor: Any, block: Block, steep: Array, rows: int
-) -> Array:
+def rounding_of_gradients(predictor: Any, block: Block, steep: Array, rows: int) -> Array:
     """The most that rounding adds to sums over rows of slopes times features, (n, D), where so many
     rows are added up in a row.
 

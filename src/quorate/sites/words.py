@@ -71,6 +71,8 @@ ANSWERS: dict[str, str] = {
     "local_jacobian": "gradients of the constraints on this site's rows",
     "locked": "second derivatives over rows whose gradients change no more",
     "loss": "mean loss",
+    "mean_constant": "constant of the lower bound",
+    "mean_gradient": "gradient of the lower bound",
     "minus": "share of rows of the smaller class",
     "moved": "squared length of the copy's last step",
     "pi": "bound on the risk",
@@ -105,6 +107,9 @@ ANSWERS: dict[str, str] = {
     "w": "the site's model",
 }
 QUESTIONS: dict[str, str] = {
+    "pair": "models tried before",
+    "parts": "numbers of groups of rows and of their least rows",
+    "radii": "radii of earlier questions",
     "w": "model",
     "z": "model",
     "weights": "weights of the sites",

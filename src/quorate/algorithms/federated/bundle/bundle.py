@@ -191,9 +191,7 @@ class Bundle(Method):
     )
 
     def __post_init__(self) -> None:
-        check_choice(
-            self, variant=("proximal", "level"), metric=("auto", "identity", "hessian")
-        )
+        check_choice(self, variant=("proximal", "level"), metric=("auto", "identity", "hessian"))
         check_count("cuts", self.cuts)
         check_count("least_rows", self.least_rows)
 
@@ -237,7 +235,20 @@ class Bundle(Method):
         w, prior = start_or_empty(self.start), member(self._problem, n_clients)
         cuts, zeros = self.known or no_cuts(len(w), n_clients, WHOLE), np.zeros(n_clients)
         state = BundleState(
-            w, w, math.inf, zeros, -math.inf, 0.0, math.inf, 0, 0, cuts, None, None, prior, np.zeros(0)
+            w,
+            w,
+            math.inf,
+            zeros,
+            -math.inf,
+            0.0,
+            math.inf,
+            0,
+            0,
+            cuts,
+            None,
+            None,
+            prior,
+            np.zeros(0),
         )
         return state, Round(Survey(prior))
 

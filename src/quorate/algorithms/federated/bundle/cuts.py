@@ -103,9 +103,7 @@ class Cuts:
 
     def pieces(self, count: int) -> Pieces:
         """For the server's program, with so many parts a client."""
-        return Pieces(
-            self.owner, self.part, self.offset, self.gradient, self.gradient_level, count
-        )
+        return Pieces(self.owner, self.part, self.offset, self.gradient, self.gradient_level, count)
 
     def proof(
         self, problem: Problem, multipliers: Array, n_clients: int, means: MeanLosses | None = None
@@ -126,9 +124,7 @@ class Cuts:
                 means.weights, self.points, dense, parts=self.parts, pair=means.pair, radii=radii
             )
         elif dense.sum() > 0:
-            duals = Duals(
-                np.zeros(n_clients), self.points, dense, parts=self.parts, radii=radii
-            )
+            duals = Duals(np.zeros(n_clients), self.points, dense, parts=self.parts, radii=radii)
         else:
             return None
         duals = feasible_duals(problem, duals)
@@ -138,7 +134,6 @@ class Cuts:
             constant, gradient = constant + means.constant, gradient + means.gradient
         fees = np.bincount(self.owner, mu * self.gradient_level, n_clients).astype(float)
         return duals, Minorant(constant, gradient, fees, duals.weights), mu
-
 
     def balanced(self, multipliers: Array, left: Array, pull: Pull, sizes: Array) -> Array:
         """Multipliers (K,) changed a little, so that with ``pull`` the gradient changes by -left
