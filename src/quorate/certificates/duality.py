@@ -234,10 +234,10 @@ class Certification(Algorithm):
                 duals.points,
                 duals.multipliers.swapaxes(0, 1).copy(),
                 *row_duals,
-                duals.parts,
-                duals.pair,
-                None if duals.pair is None else duals.weights,
-                None if duals.radii is None else duals.radii.T.copy(),
+                parts=duals.parts,
+                pair=duals.pair,
+                weights=None if duals.pair is None else duals.weights,
+                radii=None if duals.radii is None else duals.radii.T.copy(),
             )
         )
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -324,7 +324,8 @@ def _nearest(g: Array, kind: str, reach: float, sizes: Array) -> Array:
         return float(norm(g / (1 + math.exp(log_theta) * sizes**2), "l2")) - reach
 
     most = math.log(float(norm(g, "l2")) / reach / float(sizes.min()) ** 2)
-    return g / (1 + math.exp(brentq(over, -700.0, max(most, -699.0), xtol=1e-12)) * sizes**2)
+    root: Any = brentq(over, -700.0, max(most, -699.0), xtol=1e-12)
+    return g / (1 + math.exp(root) * sizes**2)
 
 
 def _negative_coefficients(

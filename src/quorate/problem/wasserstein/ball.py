@@ -92,7 +92,8 @@ def free_space_terms(
         return RowTerms(floor, here, gradient, zero, zero, zero)
     flipped = loss.value(prediction, -block.y)
     level, theta = flip_multiplier(here, flipped, block.share, floor, radius, label_cost)
-    gain = (theta > 0) * np.maximum(flipped - here - label_cost * level[:, None], 0.0)
+    gain = np.maximum(flipped - here - label_cost * level[:, None], 0.0)
+    gain = np.where(theta > 0, gain, 0.0)
     turned = theta * (loss.gradient(prediction, -block.y) - gradient)
     return RowTerms(level, here, gradient, gain, turned, theta)
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quorate.arrays import Array
+from quorate.arrays import Array, shape_of
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -160,8 +160,9 @@ class _Rows:
     """M with its dense and its sparse columns apart, the dense ones first."""
 
     def __init__(self, M: csr_array, cones: Cones) -> None:
-        counts = np.bincount(M.indices, minlength=M.shape[1])
-        full = counts > DENSE * M.shape[0]
+        height, width = shape_of(M)
+        counts = np.bincount(M.indices, minlength=width)
+        full = counts > DENSE * height
         self.order = np.argsort(~full, kind="stable")
         self.n_dense = int(full.sum())
         columns: Any = M.tocsc()[:, self.order]
