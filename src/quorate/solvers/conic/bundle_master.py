@@ -75,6 +75,7 @@ def minimise(
     pieces: Pieces,
     *,
     centre: Array | None = None,
+    near: Array | None = None,
     metric: Array | float = 0.0,
     level: float | None = None,
     size: float = math.inf,
@@ -88,6 +89,7 @@ def minimise(
     ----------
     centre, metric : the proximal term ``||w - centre||_metric^2 / 2`` (a number or a (D, D)
         matrix); none by default
+    near : a model that may be near the minimiser, which the solver starts from
     level : project the centre on {model <= level} instead of minimising the model
     size, offset : bounds on ``||w||_*`` and on the intercept that hold an optimal model
     unit : typical size of the objective; the program is solved in this unit
@@ -127,6 +129,7 @@ def minimise(
         ),
         scale=scale,
         centre=centre,
+        near=centre if near is None else near,
         metric=H,
         level=None if level is None else level / unit,
         size=size,
@@ -158,6 +161,7 @@ class _Program:
     pieces: Pieces
     scale: Array
     centre: Array | None
+    near: Array | None
     metric: Array
     level: float | None
     size: float
@@ -201,8 +205,9 @@ class _Program:
             model.costs.clear()
             model.nonneg([self.level, *costs])
             H = np.ones(len(w))  # a projection: its size does not matter
+        if self.near is not None:
+            model.near(w, self.near / self.scale)
         if self.centre is not None:
-            model.near(w, self.centre / self.scale)
             model.quadratic(w, H)
             centre, scale = self.centre, self.scale
             model.linear(w, -(H @ (centre / scale) if H.ndim == 2 else H * centre / scale))

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 DENSE = 0.2  # columns with a larger share of entries are kept dense
 RIDGES = (1e-15, 1e-13, 1e-11, 1e-9)  # relative to a diagonal of one, the first that factors
+START, START_GAP = 1.0, 1e-2  # of every slack, and of slack times multiplier
 NEAR_BOUNDARY = 0.995  # of the longest step
 
 
@@ -58,6 +59,14 @@ class Cones:
         for rows in self.orders:
             least = min(least, float(u[rows.start] - np.linalg.norm(u[rows][1:])))
         return least
+
+    def inside(self, u: Array, least: float) -> Array:
+        """u with every cone's part moved along e until its depth is at least so much."""
+        out = np.where(self.lines, np.maximum(u, least), u)
+        for rows in self.orders:
+            depth = u[rows.start] - float(np.linalg.norm(u[rows][1:]))
+            out[rows.start] += max(least - depth, 0.0)
+        return out
 
     def product(self, u: Array, v: Array) -> Array:
         """u o v: elementwise on half-lines, (<u, v>, u_0 v_1 + v_0 u_1) on a second-order cone."""
@@ -138,8 +147,7 @@ class _Scaling:
         """M' W^-2 M."""
         H = rows.gram(np.where(self.cones.lines, self.line**-2.0, 0.0))
         for (_, size, v), part in zip(self.orders, rows.orders, strict=True):
-            scaled = self._inverse(part, size, v)
-            H += scaled.T @ scaled
+            H += squared(self._inverse(part, size, v))
         return H
 
 
@@ -183,8 +191,9 @@ class _Rows:
         """M' diag(weight) M."""
         d, n = self.n_dense, len(self.order)
         H = np.zeros((n, n))
-        weighted = self.full * weight[:, None]
-        H[:d, :d] = weighted.T @ self.full
+        weighted = self.full * np.sqrt(weight)[:, None]
+        H[:d, :d] = squared(weighted)
+        weighted *= np.sqrt(weight)[:, None]
         H[d:, :d] = self.rest_T @ weighted
         H[:d, d:] = H[d:, :d].T
         H[d:, d:] = (self.rest_T.multiply(weight[None, :]) @ self.rest).toarray()
@@ -223,16 +232,9 @@ def solve_dense(
     order = rows.order
     P, q = P[np.ix_(order, order)], q[order]
     e, degree = cones.identity(), max(cones.degree, 1)
-    H = P + rows.gram(cones.lines.astype(float))
-    for part in rows.orders:
-        H += part.T @ part
-    factor = _factor(H)
-    if factor is None:
-        return None
-    x = factor(-q - rows.back(c))
-    s = rows.forward(x) + c
-    z = -s
-    s, z = (u + max(0.0, 1.0 - cones.depth(u)) * e if cones.depth(u) <= 0 else u for u in (s, z))
+    # the point x = 0, from which x is counted, with every cone's slack at least START
+    x, s = np.zeros(len(q)), cones.inside(c, START)
+    z = cones.quotient(s, START_GAP * e)
     best: Solved | None = None
     scales = [max(1.0, float(np.abs(v).max(initial=0.0))) for v in (q, c)]
     for k in range(cap):
@@ -305,7 +307,9 @@ def _factor(H: Array) -> Any:
     from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
     size = 1 / np.sqrt(np.maximum(np.diag(H), 1e-300))
-    scaled = H * size[:, None] * size
+    scaled = H
+    scaled *= size[:, None]
+    scaled *= size
     if not np.isfinite(scaled).all():
         return None
     factor: Any = None
@@ -328,6 +332,16 @@ def _factor(H: Array) -> Any:
         return size * x
 
     return solve
+
+
+def squared(A: Array) -> Array:
+    """A'A, at half the work of a product of two matrices."""
+    from scipy.linalg.blas import dsyrk
+
+    if not A.size:
+        return np.zeros((A.shape[1], A.shape[1]))
+    upper = dsyrk(1.0, A.T, trans=0)  # A.T is in the order of columns already
+    return upper + np.triu(upper, 1).T
 
 
 def cones_of(height: int, orders: Sequence[slice]) -> Cones:

@@ -366,6 +366,7 @@ class Bundle(Method):
         master = minimise(
             public_shape(self._problem, n),
             pieces,
+            near=state.w,
             size=where.size,
             offset=where.offset,
             unit=_unit(state),
@@ -485,8 +486,7 @@ class Bundle(Method):
             level=level,
             offset=self._region(state).offset,
             unit=_unit(state),
-            # of a trial point; bounds come from ``_bound``
-            accuracy=min(max(1e-3 * self.tol, 1e-11), 1e-9),
+            accuracy=self._accuracy(state),
         )
         if not master.solved:
             return replace(
@@ -517,6 +517,14 @@ class Bundle(Method):
         if level is None and predicted <= self.tol * abs(state.value):
             state = replace(state, step=state.step * 3)
         return replace(state, trial=master.w, predicted=predicted)
+
+    def _accuracy(self, state: BundleState) -> float:
+        """Of a trial point, relative: far finer than what the last one promised, down to what the
+        tolerance needs. Bounds come from ``_bound``.
+        """
+        finest = min(max(1e-3 * self.tol, 1e-11), 1e-9)
+        promised = state.predicted / max(abs(state.value), 1e-300)
+        return max(finest, min(1e-4 * promised, 1e-6)) if math.isfinite(promised) else finest
 
     def _nothing(self, state: BundleState) -> float:
         """A decrease so small that it counts as none.
