@@ -134,3 +134,24 @@ def test_nothing_is_claimed_where_nothing_bounds_the_optimum():
     solution = qr.solve(qr.Problem(qr.Hinge(), PLAIN, over_clients=qr.LpBall(0.1)), fed)
     assert solution.certificate.bound is None
     assert any("No lower bound" in note for note in solution.notes)
+
+
+@pytest.mark.parametrize("size", [1e9, 1e11, 1e13])
+@pytest.mark.parametrize("loss", [qr.Absolute(), qr.Quantile(0.5), qr.Huber(0.5)])
+def test_cuts_far_away_prove_nothing_above_the_optimum(loss, size):
+    """The constant of a cut is then a difference of two numbers of that size, and where the cuts of
+    two opposite models balance, the bound would be their rounding.
+    """
+    fed = federation(4, targets="real")
+    rng = np.random.default_rng(int(np.log10(size)))
+    fed = fed.with_targets([1e-9 * rng.normal(size=len(x)) for x in fed.X])
+    problem = qr.Problem(loss, PLAIN, over_samples=qr.Mean(), regulariser=qr.L2(1e-3))
+    optimum = problem.objective(np.zeros(fed.n_features), fed)  # and the best is no larger
+    for _ in range(10):
+        away = size * rng.normal(size=fed.n_features)
+        points, multipliers = np.stack([away, -away]), np.full((2, fed.n_clients), 0.5)
+        planted = qr.certify(
+            problem, fed, np.zeros(fed.n_features), qr.Duals(np.zeros(3), points, multipliers)
+        )
+        assert planted.bound is not None
+        assert planted.bound <= optimum

@@ -1,0 +1,80 @@
+"""The interior point for dense programs against Clarabel: value, primal and dual."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.sparse import csr_array
+
+from quorate.solvers.conic.builder import Model, Status
+from quorate.solvers.conic.dense import cones_of, solve_dense
+
+
+def master(seed: int, rows: int, n: int, curved: bool) -> tuple[Model, slice]:
+    """A small program of cuts: the largest of some affine functions, a norm and bounds."""
+    rng = np.random.default_rng(seed)
+    model = Model()
+    x, top, size = model.variable(n), model.variable(), model.variable()
+    cuts = model.nonneg(
+        [(top, np.ones(rows)), (x, rng.normal(size=(rows, n))), rng.normal(size=rows)]
+    )
+    model.linear(top, 1.0)
+    model.linear(size, 0.1)
+    model.soc([(size, 1.0)], [(x, rng.random(n) + 0.1)])
+    model.nonneg([(size, -1.0), 20.0])
+    if curved:
+        B = rng.normal(size=(n, n // 2))
+        model.quadratic(x, B @ B.T)
+    return model, cuts
+
+
+@pytest.mark.parametrize("curved", [False, True])
+@pytest.mark.parametrize(("rows", "n"), [(6, 3), (40, 8), (60, 20), (15, 30)])
+def test_equals_clarabel(rows, n, curved):
+    for seed in range(3):
+        model, cuts = master(seed, rows, n, curved)
+        sparse, dense = model.solve(1e-10), model.solve_dense(1e-10)
+        assert dense.status in (Status.SOLVED, Status.ALMOST_SOLVED)
+        assert dense.value == pytest.approx(sparse.value, abs=1e-8, rel=1e-8)
+        assert dense.dual_value == pytest.approx(dense.value, abs=1e-7, rel=1e-7)
+        assert_allclose(dense.z[cuts].sum(), 1.0, atol=1e-7)
+        assert_allclose(dense.z[cuts], sparse.z[cuts], atol=1e-4)
+        if curved and n // 2 >= n - 1:
+            assert_allclose(dense.x, sparse.x, atol=1e-5)
+
+
+def test_a_point_that_is_near_changes_nothing_but_the_start():
+    model, _ = master(7, 40, 8, True)
+    plain = model.solve_dense(1e-10)
+    model.near(np.arange(8), plain.x[:8] + 0.01)
+    near = model.solve_dense(1e-10)
+    assert near.value == pytest.approx(plain.value, abs=1e-8)
+    assert_allclose(near.x[:8], plain.x[:8], atol=1e-5)
+    assert model.solve(1e-10).value == pytest.approx(plain.value, abs=1e-8)
+
+
+def test_programs_of_other_cones_or_without_a_solution_go_to_clarabel():
+    model = Model()
+    x = model.variable()
+    model.exponential([(x, 1.0)], [1.0], [2.0])
+    model.linear(x, -1.0)
+    assert model.solve_dense().value == pytest.approx(-np.log(2), abs=1e-7)
+    model = Model()
+    x = model.variable()
+    model.nonneg([(x, 1.0), -1.0])
+    model.nonneg([(x, -1.0), -1.0])
+    assert model.solve_dense().status is Status.INFEASIBLE
+
+
+def test_the_scale_of_a_row_does_not_matter():
+    rng = np.random.default_rng(0)
+    M = np.vstack([rng.normal(size=(9, 3)), np.eye(3), -np.eye(3)])
+    c = np.concatenate([rng.random(9), np.full(6, 5.0)])
+    q, P, sizes = rng.normal(size=3), np.zeros((3, 3)), 10.0 ** rng.integers(-6, 7, size=15)
+    one = solve_dense(P, q, csr_array(M), c, cones_of(15, []), 1e-11)
+    other = solve_dense(P, q, csr_array(M * sizes[:, None]), c * sizes, cones_of(15, []), 1e-11)
+    assert one is not None
+    assert other is not None
+    assert_allclose(other.x, one.x, atol=1e-8)
+    assert_allclose(other.z * sizes, one.z, atol=1e-6)
