@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from problems import CASES, PLAIN, Case, federation
+from sklearn.datasets import load_breast_cancer
 
 import quorate as qr
 
@@ -61,6 +62,29 @@ def test_many_clients_need_few_rounds(loss, norm, p):
     solution = qr.solve(problem, fed)
     assert solution.certificate.relative_gap <= NEAR
     assert solution.rounds <= 15
+
+
+@pytest.mark.parametrize("clients", [1, 3, 10])
+@pytest.mark.parametrize(("loss", "most"), [(qr.Hinge(), 35), (qr.Logistic(), 25)])
+def test_correlated_columns_need_few_rounds_however_few_the_clients(loss, most, clients):
+    """One cut a client took 38 rounds of ten clients, and more than 300 of one."""
+    X, y = load_breast_cancer(return_X_y=True)
+    X = (X - X.mean(0)) / X.std(0)
+    parts = [slice(k, None, clients) for k in range(clients)]
+    fed = qr.Federation(
+        [f"c{k}" for k in range(clients)], [X[k] for k in parts], [y[k] for k in parts]
+    )
+    problem = qr.Problem(
+        loss, over_samples=qr.WassersteinBall(1e-3, 1.0), over_clients=qr.LpBall(0.1)
+    )
+    solution = qr.solve(problem, fed)
+    assert solution.outcome.stop is qr.Stop.OPTIMAL
+    assert solution.certificate.relative_gap <= NEAR
+    assert solution.rounds <= most
+    # the proof is at most three rounds behind the model
+    value = solution.certificate.value * (1 + NEAR)
+    first = next(row["round"] for row in solution.history if row["objective"] <= value)
+    assert solution.rounds - first <= 3
 
 
 @pytest.mark.parametrize("options", [{"variant": "level"}, {"metric": "identity"}], ids=str)

@@ -587,6 +587,23 @@ def test_losses_by_rank_need_as_many_rows_as_a_run(problem: Problem, rows: int, 
     assert not any(c.isdigit() for c in text)
 
 
+def test_cuts_of_groups_need_as_many_rows_as_a_run(tmp_path: Path):
+    """10 groups of 12 rows at each of the three sites."""
+    for least, fits in ((12, True), (13, False)):
+        place = tmp_path / str(least)
+        agreement = agreed_with(place, least, replace(PROBLEM, loss=qr.Hinge()))
+        concrete, data = agreement.problem.at(agreement.metadata)
+        method = configure(qr.Bundle(max_rounds=3), concrete, data)
+        if fits:
+            assert Network(agreement.session).run(method, data).state.rounds == 3
+            continue
+        with pytest.raises(RefusedError, match="groups of fewer rows than this site") as refused:
+            Network(agreement.session).run(method, data)
+        assert refused.value.rule == "minimum_rows"
+        whole = configure(qr.Bundle(max_rounds=3, cuts=1), concrete, data)
+        assert Network(agreement.session).run(whole, data).state.rounds == 3
+
+
 def cells_of(name: str) -> list[int]:
     """How many rows of a site every class has in every group."""
     table = rows_of(name)

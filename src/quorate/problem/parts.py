@@ -263,6 +263,12 @@ def _in_pieces(predictor: Linear, block: Block, s: Array) -> Array:
     return total
 
 
+def least_rows(block: Block, parts: Parts) -> int:
+    """How many rows the smallest group of a client's rows has."""
+    rows = (block.share > 0).sum(1)
+    return min(int(n) // count for n, count in zip(rows, _groups(block, parts), strict=True))
+
+
 def rows_of_a_sum(block: Block, parts: Parts) -> int:
     """How many rows the longest sum over a group of a client's rows has."""
     return max(

@@ -21,6 +21,7 @@ from quorate.engines.wire import Envelope
 from quorate.problem.constraints.coupled import Shared
 from quorate.problem.constraints.group_means import MOST_GROUPS, Group, OnRows
 from quorate.problem.metadata import Introduced
+from quorate.problem.parts import least_rows, parts_of
 from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
 from quorate.problem.risks.ranks import by_rank
@@ -127,6 +128,29 @@ class Guard:
                         )
                     ]
                 )
+
+    def judge_parts(self, message: object, block: Block) -> None:
+        """Raise `RefusedByPolicyError` where a message asks for sums over groups of too few
+        rows.
+        """
+        parts = getattr(message, "parts", None)
+        if self.policy is None or parts is None or parts_of(parts).groups == 1:
+            return
+        rule, least = "minimum_rows", self.policy.minimum_rows
+        if (rows := least_rows(block, parts_of(parts))) < least:
+            text = f"{rule}: the run adds up groups of {rows_in_words(rows)}"
+            raise RefusedByPolicyError(
+                [
+                    Refusal(
+                        rule,
+                        f"{text} of this site, and {least} are needed. Take no part, or lower"
+                        f" {rule} in {FILE}.",
+                        f"{rule}: the run adds up groups of fewer rows than this site allows. Ask"
+                        " for groups of more rows, Bundle(least_rows=...), or for one cut a client,"
+                        " Bundle(cuts=1).",
+                    )
+                ]
+            )
 
     def judge_sender(self, sender: str) -> None:
         """Raise `RefusedByPolicyError` for a server that may not ask, whatever it asks."""

@@ -152,7 +152,8 @@ class Bundle(Method):
         flips of labels are cut
     cuts : how many cuts all clients send in a round, about: one for each of so many groups of rows.
         More cuts need fewer rounds, and are sums of fewer rows
-    least_rows : of a group; a client with fewer than twice as many sends one cut of all its rows
+    least_rows : of a group; a client with fewer than twice as many sends one cut of all its rows.
+        Sites may need more (``minimum_rows`` of their policy)
     start : first model, zeros by default
     known : cuts of an earlier run (``solution.state.cuts``) on the same data with the same loss,
         label cost, norm and support; they hold for every radius, since a cut is joint in the model
@@ -181,7 +182,7 @@ class Bundle(Method):
     variant: str = "proximal"
     metric: str = "auto"
     cuts: int = 30
-    least_rows: int = 5
+    least_rows: int = 10
     start: Array | None = None
     known: Cuts | None = None
     problem: Problem | None = None
