@@ -112,6 +112,7 @@ class Weighing(Algorithm):
     w: Array
     mu: Multipliers
     objective: bool = True  # False: the constraints alone
+    bounded: bool = True  # False: numbers at the model alone, in one round
     problem: Problem | None = None
 
     stateless: ClassVar[bool] = True
@@ -119,7 +120,7 @@ class Weighing(Algorithm):
     def for_clients(self) -> Weighing:
         """The rounds alone: model and multipliers come with the messages, zeros stand for them."""
         zero = np.zeros(1)
-        return Weighing(zero, Multipliers(zero, zero, zero[None]), self.objective)
+        return Weighing(zero, Multipliers(zero, zero, zero[None]), self.objective, self.bounded)
 
     def at_client(self, problem: Problem, data: object) -> Weighing:
         """The rounds with the clients' problem."""
@@ -181,14 +182,16 @@ class Weighing(Algorithm):
 
     @property
     def provable(self) -> bool:
-        """Whether a lower bound can be proved: all parts are convex and have conjugates."""
+        """Whether a lower bound is to be proved and can be: all parts are convex and have
+        conjugates.
+        """
         problem, loss = self._problem, self._problem.loss
         known = isinstance(loss, Quadratic) or (loss.smooth and has_rank_coordinate(loss))
         glob, local = problem.constraint, problem.local_constraint
         parts = [part for stack in (local, glob.held, glob.coupled) for part in stack.parts]
         curved = all(getattr(part, "hessian", part) is not None for part in parts)
         convex = local.convex and glob.convex and curved
-        return known and convex and hasattr(problem.regulariser, "conjugate")
+        return self.bounded and known and convex and hasattr(problem.regulariser, "conjugate")
 
     def balance(
         self, state: WeighingState, ids: Sequence[int], up: Weighed
@@ -341,6 +344,7 @@ def certify_constrained(
     mu: Multipliers | None,
     engine: Engine | None = None,
     infeasible: bool = False,
+    bounded: bool = True,
 ) -> tuple[Certificate, list[Any]]:
     """The certificate of a model under constraints, and the engine's runs.
 
@@ -350,6 +354,7 @@ def certify_constrained(
     w : (D,) the model
     mu : multipliers, or None: zeros
     infeasible : also try to prove by mu that no model meets all constraints
+    bounded : False: prove nothing, and compute what stands at the model
 
     Raises
     ------
@@ -362,12 +367,13 @@ def certify_constrained(
     mu = none if mu is None else mu
     _check(concrete, data, w, mu, none)
     mu = signed(concrete, mu)
-    runs = [run_all(Weighing(w, none if infeasible else mu, True, concrete), data, engine)]
+    here = Weighing(w, none if infeasible else mu, True, bounded, concrete)
+    runs = [run_all(here, data, engine)]
     proof = None
-    if infeasible:
+    if infeasible and bounded:
         for least in NEGLIGIBLE:
             scaled = _normed(mu, least)
-            runs.append(run_all(Weighing(w, scaled, False, concrete), data, engine))
+            runs.append(run_all(Weighing(w, scaled, False, True, concrete), data, engine))
             proof = max(proof or -math.inf, runs[-1].state.bound)
             if proof > 0:
                 break

@@ -301,6 +301,7 @@ def verify_signed(
     *,
     roles: str = "",
     infeasible: bool = False,
+    bounded: bool = True,
 ) -> Verified:
     """Check a certificate against what the sites signed, without trust in the server.
 
@@ -314,6 +315,7 @@ def verify_signed(
     keys : the public keys of exactly the sites that take part, see `signatures.read_keys`
     roles : what the columns of the sites' tables are for, ``Roles.text()``
     infeasible : whether the multipliers are to prove that no model meets all constraints
+    bounded : False where the proof failed, and the certificate states no bound
 
     Returns
     -------
@@ -345,7 +347,7 @@ def verify_signed(
     try:
         metadata = Metadata.of(introduced)
         engine = _Recorded(file.head.runs, uploads)
-        certificate = _certificate(problem, metadata, w, duals, engine, infeasible)
+        certificate = _certificate(problem, metadata, w, duals, engine, infeasible, bounded)
         check = _compared(certificate, duals, numbers)
     except UNUSABLE as error:
         check = Check("signed certificate", False, f"cannot be computed again: {error}")
@@ -425,12 +427,13 @@ def _certificate(
     duals: Duals | Multipliers | None,
     engine: _Recorded,
     infeasible: bool,
+    bounded: bool,
 ) -> Certificate:
     """The certificate by the signed answers."""
     if only_constrained(problem) or isinstance(duals, Multipliers):
         if isinstance(duals, Duals):
             raise ValueError("a problem with constraints needs multipliers, and has duals")
-        return certify_constrained(problem, metadata, w, duals, engine, infeasible)[0]
+        return certify_constrained(problem, metadata, w, duals, engine, infeasible, bounded)[0]
     return certify_run(problem, metadata, w, duals, engine)[0]
 
 
