@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from problems import PLAIN
+from scipy.optimize import minimize_scalar
 
 import quorate as qr
 from quorate.certificates.constrained import certify_constrained
@@ -363,7 +364,9 @@ def test_both_classes_too_tight():
     both = qr.NeymanPearson(0, 0.1), qr.NeymanPearson(1, 0.1)
     problem = qr.Problem(qr.Logistic(), PLAIN, local_constraint=both)
     proof = certified(problem, fed, np.zeros(2), local([[1.0, 1.0]]), infeasible=True)
-    assert proof.infeasible == pytest.approx(np.log(2) - 0.1, rel=1e-9)
+    # sums of 40 rows, whose rounding counts for models up to a million times as large
+    assert proof.infeasible == pytest.approx(np.log(2) - 0.1, rel=2e-8)
+    assert proof.infeasible <= np.log(2) - 0.1
     assert (
         certified(problem, fed, np.ones(2), local([[1.0, 1.0]]), infeasible=True).infeasible
         <= np.log(2) - 0.1
@@ -460,3 +463,56 @@ def test_a_constraint_that_a_client_does_not_have():
     assert np.isfinite(proof.constraint_values[:2]).all()
     assert proof.complementarity == pytest.approx(0.1 * (np.log(2) - 0.45), rel=1e-12)
     assert proof.bound <= certified(problem, fed, np.zeros(4), local([0.1, 0.1, 0.0])).bound
+
+
+@pytest.mark.parametrize("size", [np.pi / 3 * 10.0**k for k in (-9, 0, 3, 9, 11, 13)])
+@pytest.mark.parametrize("at", ["server", "clients"])
+def test_planted_multipliers_that_cancel_prove_no_more_than_the_optimum(size, at):
+    """<a, w> = b as thousands of inequalities: multipliers that cancel exactly, but whose sums are
+    rounded by 1e-13 of their sizes.
+    """
+    n, k = (1000 if at == "clients" else 3), 1000
+    a, start, y = np.array([0.3, 0.7]), np.array([0.3, -0.2]), np.tile([-1.0, 1.0], n)
+    X = np.random.default_rng(0).standard_normal((2 * n, 2))
+    fed = qr.Federation.from_arrays(X, y, np.repeat(np.arange(n), 2))
+
+    def objective(t):
+        w = start + t * np.array([-a[1], a[0]])
+        return np.log1p(np.exp(-y * (X @ w))).mean() + 0.05 * w @ w
+
+    optimum = minimize_scalar(objective, bounds=(-3, 3), method="bounded", options={"xatol": 1e-12})
+    w = start + optimum.x * np.array([-a[1], a[0]])
+    gradient = -(X.T @ (y / (1 + np.exp(y * (X @ w))))) / (2 * n) + 0.1 * w
+    price = -(gradient @ a) / (a @ a)
+    bounds = []
+    for sign in (1.0, -1.0):
+        once = max(sign * price, 0.0), max(-sign * price, 0.0)  # what proves the optimum
+        if at == "server":
+            C, d = sign * np.outer([1.0, -1.0], a), sign * np.array([-1.0, 1.0]) * (a @ start)
+            C, d = np.repeat(C, [2 * k, k], axis=0), np.repeat(d, [2 * k, k])
+            problem = stated_on(qr.LinearInequality(C, d), None)
+            prices = np.repeat([size, 2 * size], [2 * k, k])
+            prices[[0, -1]] += once
+            mu = server(prices, n)
+        else:
+            C, d = sign * np.outer([1.0, -1.0], a), sign * np.array([-1.0, 1.0]) * (a @ start)
+            problem = stated_on(None, qr.LinearInequality(C, d))
+            prices = np.zeros((n, 2))
+            prices[: 2 * (n // 3), 0], prices[2 * (n // 3) : 3 * (n // 3), 1] = size, 2 * size
+            prices[-1] = once
+            mu = local(prices)
+        bounds.append(certified(problem, fed, w, mu).bound)
+    assert max(bounds) <= optimum.fun
+    if size < 1:  # nothing is planted
+        assert max(bounds) >= optimum.fun - 1e-9
+
+
+def stated_on(constraint, local_constraint):
+    """A ridge regression of classes under linear constraints."""
+    return qr.Problem(
+        qr.Logistic(),
+        PLAIN,
+        regulariser=qr.L2(0.1),
+        constraint=constraint,
+        local_constraint=local_constraint,
+    )

@@ -12,10 +12,11 @@ by Fenchel's inequality; the right side is minimised in closed form and finite w
 lies in minus the domain of h*. The gradients of the loss at w leave a remainder r; with the Hessian
 of the Lagrangian, v = -H^+ r, the gradients s_j = l'_j + l''_j x_j'v balance it to second order,
 and a few such rounds balance it to rounding. So the bound needs neither an optimal model nor a
-bound on its size. The remainder that rounding leaves, at most 1e-12 of the size of the terms that
-cancel, is charged for all models w with sum_j size_j |w_j| up to ``REACH`` times its value at this
-model, or up to the sum of the constants; the rounding of the constants is charged as well.
-Multipliers that cancel each other only weaken the bound.
+bound on its size. What rounding leaves is at most 1e-12 of the sizes of the terms that cancel, and
+what it hides in sums of k terms k times the unit roundoff of them. Both are charged for all models
+w with sum_j size_j |w_j| up to ``REACH`` times its value at this model, or up to the sum of the
+constants; the rounding of the constants is charged as well. Multipliers that cancel each other only
+weaken the bound.
 
 With weight 0 on the objective the same minimum, if positive, proves that no model up to ``FAR``
 times as large meets all constraints, since the remainder is charged that far.
@@ -35,7 +36,14 @@ from quorate.arrays import Array, Block, Streams
 from quorate.certificates.certificate import Certificate, gaps, outside
 from quorate.certificates.duality import run_all
 from quorate.certificates.kkt import off_regulariser
-from quorate.certificates.minorants import in_domain, locked, minorant, pseudosolve, ridge
+from quorate.certificates.minorants import (
+    UNIT,
+    in_domain,
+    locked,
+    minorant,
+    pseudosolve,
+    ridge,
+)
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine
 from quorate.problem.client_means import client_gradients, client_values, hessians
@@ -47,12 +55,13 @@ from quorate.problem.multipliers import Multipliers, no_multipliers, signed, wei
 from quorate.problem.problem import Problem, checked_model
 from quorate.problem.rank_coordinates import has_rank_coordinate
 from quorate.problem.regularisers import L1, Ball, Bounds, ElasticNet, Zero
-from quorate.rounds import Algorithm, Done, Each, Outcome, Round, Stop, Sum, record
+from quorate.rounds import Algorithm, Done, Each, Max, Outcome, Round, Stop, Sum, record
 
 ROUNDING = 1e-12  # relative to the terms that cancel
 # thresholds below which multipliers are left out of a proof of infeasibility, relative to the
 # largest one
 NEGLIGIBLE = (1e-9, 1e-5, 1e-2)
+BESIDE = 6  # operations on every number beside the sums that are counted, at most
 FLOOR = 1e-15  # relative to them: balancing further gains nothing below this
 BALANCING = 8  # rounds of balancing at most
 # how far the remainder is charged: for a bound, and for a proof of infeasibility
@@ -82,6 +91,7 @@ class Weighed:
     balance: Sum  # (n, D) its gradient
     size: Sum  # (n, D) the sum of the sizes of the terms of ``balance``
     spread: Sum  # (n,) and of those of ``constant``
+    terms: Max  # (n,) how many they are
     locked: Sum  # (1, D, D) the Hessian of rows whose gradients cannot move any further
     risk: Each | None  # (n,) f_i(w)
     loss: Each | None  # (n,) mean loss over all rows
@@ -150,10 +160,10 @@ class Weighing(Algorithm):
         problem, point = self._problem, Point(self._problem, ask.w, data)
         shared = np.tile(ask.shared, (len(data.names), 1))
         terms = [(problem.local_constraint, ask.local), (problem.constraint.coupled, shared)]
-        constant, balance, size, spread = minorant(point, ask.prior, terms, ask.shift)
+        constant, balance, size, spread, count = minorant(point, ask.prior, terms, ask.shift)
         ended = locked(point, ask.prior, terms, ask.shift)
         if not ask.first:
-            return memory, Weighed(constant, balance, size, spread, ended, *[None] * 9)
+            return memory, Weighed(constant, balance, size, spread, count, ended, *[None] * 9)
         zero = Point(problem, np.zeros_like(ask.w), data)
         pushed = [np.einsum("np,npd->nd", mu, stack.jacobian(point)) for stack, mu in terms]
         return memory, Weighed(
@@ -161,6 +171,7 @@ class Weighing(Algorithm):
             balance,
             size,
             spread,
+            count,
             ended,
             risk=client_values(point),
             loss=self._mean_loss(point),
@@ -203,7 +214,7 @@ class Weighing(Algorithm):
             return state, done
         held = self._problem.constraint.held
         here = self._problem.constraint.point(self._problem, self.w)
-        constant, gradient, size, spread = minorant(
+        constant, gradient, size, spread, count = minorant(
             here, None, [(held, self.mu.server[None])], state.shift
         )
         g, scale = up.balance + gradient[0], up.size + size[0]
@@ -211,13 +222,18 @@ class Weighing(Algorithm):
         left = float((np.abs(unbalanced) / np.maximum(scale, 1e-300)).max(initial=0.0))
         constant = float(up.constant) + float(constant[0]) + value
         spread = float(up.spread) + float(spread[0]) + abs(value)
+        # the sums of a client, those over clients, and what is done with every number beside; the
+        # constant has products with models as well
+        rounding = (float(max(up.terms, count[0])) + len(ids) + BESIDE) * UNIT
+        of_constant = rounding + len(g) * UNIT
         if left <= ROUNDING or not self.objective:
             size = np.maximum(np.abs(self.w), np.abs(self.w + state.shift))
             far = max(float(scale @ size), spread) * (REACH if self.objective else FAR)
-            bound = constant - left * far - FLOOR * spread
+            bound = constant - (left + rounding) * far - of_constant * spread
         else:
             # hypot, since squares of a gradient far away may overflow
-            bound = min(constant - math.hypot(*unbalanced) * length, self._value(first))
+            loose = math.hypot(*unbalanced) + rounding * math.hypot(*scale)
+            bound = min(constant - loose * length - of_constant * spread, self._value(first))
         aim, free = self._aim(g, unbalanced)
         rest = float((np.abs(aim) / np.maximum(scale, 1e-300)).max(initial=0.0))
         stuck = rest > state.left / 2 if state.left <= ROUNDING else False

@@ -7,31 +7,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from quorate.arrays import Array
 from quorate.problem.client_means import client_gradients, row_shares
 from quorate.problem.conjugates import clipped_gradients, loss_conjugate
-from quorate.problem.constraints.constraint import Point, added
+from quorate.problem.constraints.constraint import Point, added, magnitudes_of_rows
 from quorate.problem.losses import Quadratic
 from quorate.problem.rank_coordinates import has_rank_coordinate
 from quorate.problem.regularisers import L2, Bounds, ElasticNet, Regulariser, SupportsConjugate
 
-# every row counts at least this much in the size of the terms that cancel, even where its gradient
-# almost vanishes
-FAINT = 1e-6
+UNIT = float(np.finfo(float).eps) / 2  # the relative error of one operation
+
+
+class AffineMinorant(NamedTuple):
+    """constant + <gradient, w> for each of n clients, as it was computed.
+
+    A sum of k terms is off by at most k UNIT times the sum of their sizes, up to second order, and
+    a product of k numbers by k UNIT times its size.
+    """
+
+    constant: Array  # (n,)
+    gradient: Array  # (n, D)
+    size: Array  # (n, D) the sizes of the terms of the gradient
+    spread: Array  # (n,) and of those of the constant
+    terms: Array  # (n,) how many terms an entry of the gradient has at most
 
 
 def minorant(
     point: Point, prior: Array | None, terms: Sequence[Any], shift: Array
-) -> tuple[Array, Array, Array, Array]:
+) -> AffineMinorant:
     """An affine minorant of sum_i prior_i f_i + <multipliers, c> for every client.
-
-    Returns the constants (n,), the gradients (n, D), and the sizes of the terms that each is a sum
-    of.
 
     The gradients of the row losses are those at w, shifted along the linear map of ``shift`` and
     clipped to their domain.
@@ -41,13 +49,15 @@ def minorant(
     rows: Array | None = None
     gradients, constants = np.zeros((n, D)), np.zeros(n)
     size, spread = np.zeros((n, D)), np.zeros(n)
+    count = np.zeros(n)
     # the point of tangency of all parts but the row losses
     moved = Point(problem, point.w + shift, block) if shift.any() else point
     for constraints, multipliers in terms:
         row, gradient, constant = constraints.split(moved, multipliers)
         rows, gradients, constants = added(rows, row), gradients + gradient, constants + constant
         each, weight = constraints.values(point), np.abs(multipliers)
-        size = size + np.einsum("np,npd->nd", weight, np.abs(constraints.jacobian(point)))
+        size = size + constraints.magnitudes(point, weight)
+        count = count + constraints.size
         spread = spread + (
             weight * (np.abs(each) + np.abs(np.nan_to_num(constraints.limits(block))))
         ).sum(1)
@@ -56,23 +66,28 @@ def minorant(
         if prior is not None:
             gradient = prior[:, None] * client_gradients(moved)
             square = prior * (moved.models * moved.prediction).sum(1) / 2
-            size = size + prior[:, None] * (np.abs(moved.prediction) + np.abs(block.y))
-            return constants - square, gradients + gradient, size, spread + np.abs(square)
-        return constants, gradients, size, spread
+            products = np.matmul(np.abs(block.X), np.abs(moved.models)[:, :, None])[:, :, 0]
+            size = size + prior[:, None] * (products + np.abs(block.y))
+            spread = spread + prior * (np.abs(moved.models) * products).sum(1)
+            return AffineMinorant(constants - square, gradients + gradient, size, spread, count)
+        return AffineMinorant(constants, gradients, size, spread, count)
     if prior is not None:
         rows = added(rows, prior[:, None] * row_shares(problem, block))
     if rows is None or not (problem.loss.smooth and has_rank_coordinate(problem.loss)):
-        return constants, gradients, size, spread
+        return AffineMinorant(constants, gradients, size, spread, count)
     loss, y = problem.loss, block.y
     gradient = loss.gradient(point.prediction, y) + loss.curvature(
         point.prediction, y
     ) * problem.predictor.forward(shift, block)
     gradient = clipped_gradients(loss, gradient, y)
     conjugate = np.where(rows > 0, rows * loss_conjugate(loss, gradient, y), 0.0)
-    back = problem.predictor.backward
-    absolute = back(point.w, rows * (np.abs(gradient) + FAINT), replace(block, X=abs(block.X)))
-    constants, spread = constants - conjugate.sum(1), spread + np.abs(conjugate).sum(1)
-    return constants, gradients + back(point.w, rows * gradient, block), size + absolute, spread
+    return AffineMinorant(
+        constants - conjugate.sum(1),
+        gradients + problem.predictor.backward(point.w, rows * gradient, block),
+        size + magnitudes_of_rows(point, rows, gradient),
+        spread + np.abs(conjugate).sum(1),
+        count + (rows != 0).sum(1),
+    )
 
 
 def locked(point: Point, prior: Array, terms: Sequence[Any], shift: Array) -> Array:
