@@ -5,6 +5,7 @@ another solver.
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from functools import cache
 
@@ -18,6 +19,7 @@ from problems import PLAIN
 from scipy.optimize import minimize_scalar
 
 import quorate as qr
+from quorate.certificates import constrained
 from quorate.certificates.constrained import certify_constrained
 from quorate.problem.multipliers import Multipliers
 
@@ -516,3 +518,76 @@ def stated_on(constraint, local_constraint):
         constraint=constraint,
         local_constraint=local_constraint,
     )
+
+
+# ---- many coefficients
+
+MANY = {
+    "none": qr.Zero(),
+    "l1": qr.L1(0.01),
+    "elastic net": qr.ElasticNet(0.01, 0.02),
+    "ridge": qr.L2(0.02),
+    "bounds": qr.Bounds(-0.4, 0.4),
+}
+
+
+@pytest.mark.parametrize("h", MANY.values(), ids=MANY)
+@pytest.mark.parametrize("intercept", [False, True])
+def test_bounds_by_products_with_the_hessian_are_those_by_the_hessian(monkeypatch, h, intercept):
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((150, 12)) * np.logspace(-2, 1, 12)
+    y = np.where(X[:, -3:].sum(1) + 8 * rng.standard_normal(150) > 0, 1, 0)
+    fed = qr.Federation.from_arrays(X, y, np.repeat(["a", "b", "c"], 50))
+    C = rng.standard_normal((1, 12 + intercept))
+    problem = qr.Problem(
+        qr.Logistic(),
+        qr.Linear(intercept),
+        over_samples=OF,
+        regulariser=h,
+        constraint=qr.LinearInequality(C, [-0.1]),
+        local_constraint=qr.NeymanPearson(1, 0.69),
+    )
+    solution = qr.solve(problem, fed, algorithm=qr.InteriorPoint())
+    for w, mu in ((solution.w, solution.duals), (solution.w * (1 + 1e-7), solution.duals)):
+        proofs = []
+        for dense in (500, 5):
+            monkeypatch.setattr(constrained, "DENSE", dense)
+            proofs.append(certified(problem, fed, w, mu))
+        whole, products = proofs
+        assert products.bound == pytest.approx(whole.bound, rel=1e-8)
+        assert whole.gap <= 1e-6 * whole.value
+        assert products.stationarity == whole.stationarity
+
+
+def test_an_infeasible_problem_of_many_coefficients_is_proved_to_be_one(monkeypatch):
+    monkeypatch.setattr(constrained, "DENSE", 1)
+    test_both_classes_too_tight()
+    test_contradictory_equalities_by_how_much()
+
+
+@pytest.mark.parametrize("h", [qr.ElasticNet(0.02, 0.1), qr.L1(0.02)], ids=["elastic net", "l1"])
+def test_a_certificate_of_many_coefficients_has_no_matrix_of_them(h):
+    """Features of which none counts, beside a few: model and bound are those of the few."""
+    few, D, rng = 8, 2000, np.random.default_rng(0)
+    X = rng.standard_normal((120, D)) * np.where(np.arange(D) < few, 1.0, 1e-2)
+    y = np.where(X[:, :3].sum(1) + rng.standard_normal(120) > 0, 1, 0)
+
+    def problem_of(X):
+        fed = qr.Federation.from_arrays(X, y, np.repeat(["a", "b"], 60))
+        limit = qr.NeymanPearson(1, 0.5)
+        line = qr.Linear(intercept=True)
+        return qr.Problem(
+            qr.Logistic(), line, over_samples=OF, regulariser=h, local_constraint=limit
+        ), fed
+
+    small = qr.solve(*problem_of(X[:, :few]), algorithm=qr.InteriorPoint())
+    assert small.certificate.relative_gap < 1e-8
+    w = np.concatenate([small.w[:few], np.zeros(D - few), small.w[few:]])
+    problem, fed = problem_of(X)
+    tracemalloc.start()
+    proof, (run,) = certify_constrained(problem, fed, w, small.duals)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < D * D * 8 / 4
+    assert proof.bound == pytest.approx(small.certificate.bound, rel=1e-8)
+    assert run.state.products > 0

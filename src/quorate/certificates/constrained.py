@@ -38,6 +38,8 @@ from quorate.certificates.duality import run_all
 from quorate.certificates.kkt import off_regulariser
 from quorate.certificates.minorants import (
     UNIT,
+    hessian_diagonal,
+    hessian_product,
     in_domain,
     locked,
     minorant,
@@ -47,7 +49,7 @@ from quorate.certificates.minorants import (
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine
 from quorate.problem.client_means import client_gradients, client_values, hessians
-from quorate.problem.constraints.constraint import Point, excess
+from quorate.problem.constraints.constraint import Point, Stack, excess
 from quorate.problem.losses import Quadratic
 from quorate.problem.lower_bounds import region
 from quorate.problem.metadata import Metadata
@@ -56,6 +58,7 @@ from quorate.problem.problem import Problem, checked_model
 from quorate.problem.rank_coordinates import has_rank_coordinate
 from quorate.problem.regularisers import L1, Ball, Bounds, ElasticNet, Zero
 from quorate.rounds import Algorithm, Done, Each, Max, Outcome, Round, Stop, Sum, record
+from quorate.solvers.smooth.conjugate_gradients import ConjugateGradients, started, stepped
 
 ROUNDING = 1e-12  # relative to the terms that cancel
 # thresholds below which multipliers are left out of a proof of infeasibility, relative to the
@@ -64,6 +67,8 @@ NEGLIGIBLE = (1e-9, 1e-5, 1e-2)
 BESIDE = 6  # operations on every number beside the sums that are counted, at most
 FLOOR = 1e-15  # relative to them: balancing further gains nothing below this
 BALANCING = 8  # rounds of balancing at most
+DENSE = 500  # coefficients up to which Hessians are matrices; products take their place beyond
+PRODUCTS = 400  # of the Hessian with a direction, at most
 # how far the remainder is charged: for a bound, and for a proof of infeasibility
 REACH, FAR = 1e2, 1e6
 
@@ -92,7 +97,8 @@ class Weighed:
     size: Sum  # (n, D) the sum of the sizes of the terms of ``balance``
     spread: Sum  # (n,) and of those of ``constant``
     terms: Max  # (n,) how many they are
-    locked: Sum  # (1, D, D) the Hessian of rows whose gradients cannot move any further
+    # (1, D, D) the Hessian of rows whose gradients cannot move any further
+    locked: Sum | None
     risk: Each | None  # (n,) f_i(w)
     loss: Each | None  # (n,) mean loss over all rows
     local: Each | None  # (n, p) c_i(w); -1 where it has none
@@ -102,6 +108,29 @@ class Weighed:
     gradient: Sum | None  # (n, D) of the Lagrangian without h and the server's part
     start: Sum | None  # (n, D) of f at w = 0
     hessian: Sum | None  # (1, D, D) of the Lagrangian
+    diagonal: Sum | None  # (n, D) of it, where there are too many coefficients for a matrix
+
+
+@record
+class WeighAlong:
+    """Ask for the Hessian of the Lagrangian, without ``locked``, times a direction.
+
+    The other fields are those of ``Weigh``.
+    """
+
+    w: Array
+    shift: Array
+    prior: Each
+    local: Each
+    shared: Array
+    direction: Array  # (D,)
+
+
+@record
+class WeighedAlong:
+    """A client's part of the product."""
+
+    product: Sum  # (n, D)
 
 
 @record
@@ -113,6 +142,8 @@ class WeighingState:
     left: float  # the remainder of the gradients, relative to the terms that cancel
     bound: float
     rounds: int
+    moving: ConjugateGradients | None = None  # on the way to the next shift
+    products: int = 0
 
 
 @dataclass(frozen=True)
@@ -138,32 +169,33 @@ class Weighing(Algorithm):
 
     @property
     def on_client(self) -> dict:
-        return {Weigh: self.weigh}
+        return {Weigh: self.weigh, WeighAlong: self.weigh_along}
 
     @property
     def on_server(self) -> dict:
-        return {Weighed: self.balance}
+        return {Weighed: self.balance, WeighedAlong: self.move}
 
     def server_start(self, n_clients: int) -> tuple[WeighingState, Round]:
         state = WeighingState(None, np.zeros_like(self.w), math.inf, -math.inf, 0)
-        return state, self._ask(state, n_clients)
+        return state, self.question(state, n_clients)
 
-    def _ask(self, state: WeighingState, n_clients: int) -> Round:
+    def question(self, state: WeighingState, n_clients: int) -> Round:
+        """What the clients are asked next."""
         prior = weighting(self._problem, self.mu, n_clients) * self.objective
-        return Round(
-            Weigh(self.w, state.shift, prior, self.mu.local, self.mu.shared, state.first is None)
-        )
+        asked = self.w, state.shift, prior, self.mu.local, self.mu.shared
+        if state.moving is not None:
+            return Round(WeighAlong(*asked, state.moving.direction))
+        return Round(Weigh(*asked, state.first is None))
 
     # -- clients -----------------------------------------------------------------------------------
 
     def weigh(self, memory: None, ask: Weigh, data: Block, rng: Streams) -> tuple[None, Weighed]:
         problem, point = self._problem, Point(self._problem, ask.w, data)
-        shared = np.tile(ask.shared, (len(data.names), 1))
-        terms = [(problem.local_constraint, ask.local), (problem.constraint.coupled, shared)]
+        terms, dense = self._terms(ask, data), len(ask.w) <= DENSE
         constant, balance, size, spread, count = minorant(point, ask.prior, terms, ask.shift)
-        ended = locked(point, ask.prior, terms, ask.shift)
+        ended = locked(point, ask.prior, terms, ask.shift) if dense else None
         if not ask.first:
-            return memory, Weighed(constant, balance, size, spread, count, ended, *[None] * 9)
+            return memory, Weighed(constant, balance, size, spread, count, ended, *[None] * 10)
         zero = Point(problem, np.zeros_like(ask.w), data)
         pushed = [np.einsum("np,npd->nd", mu, stack.jacobian(point)) for stack, mu in terms]
         return memory, Weighed(
@@ -181,8 +213,26 @@ class Weighing(Algorithm):
             shared_limits=problem.constraint.coupled.limits(data),
             gradient=ask.prior[:, None] * client_gradients(point) + sum(pushed),
             start=ask.prior[:, None] * client_gradients(zero),
-            hessian=hessians(point, ask.prior, terms, together=True) if self.provable else None,
+            hessian=hessians(point, ask.prior, terms, together=True)
+            if self.provable and dense
+            else None,
+            diagonal=None
+            if dense or not self.provable
+            else hessian_diagonal(point, ask.prior, terms),
         )
+
+    def weigh_along(
+        self, memory: None, ask: WeighAlong, data: Block, rng: Streams
+    ) -> tuple[None, WeighedAlong]:
+        point, terms = Point(self._problem, ask.w, data), self._terms(ask, data)
+        product = hessian_product(point, ask.prior, terms, ask.shift, ask.direction)
+        return memory, WeighedAlong(product)
+
+    def _terms(self, ask: Weigh | WeighAlong, data: Block) -> list[tuple[Stack, Array]]:
+        """The clients' constraints with their multipliers."""
+        shared = np.tile(ask.shared, (len(data.names), 1))
+        problem = self._problem
+        return [(problem.local_constraint, ask.local), (problem.constraint.coupled, shared)]
 
     def _mean_loss(self, point: Point) -> Array:
         if isinstance(point.problem.loss, Quadratic):
@@ -212,11 +262,8 @@ class Weighing(Algorithm):
         done = Done(Outcome(Stop.OPTIMAL, "certified."))
         if not self.provable:
             return state, done
-        held = self._problem.constraint.held
-        here = self._problem.constraint.point(self._problem, self.w)
-        constant, gradient, size, spread, count = minorant(
-            here, None, [(held, self.mu.server[None])], state.shift
-        )
+        here, terms = self._here()
+        constant, gradient, size, spread, count = minorant(here, None, terms, state.shift)
         g, scale = up.balance + gradient[0], up.size + size[0]
         value, unbalanced, length = self._least(g, first)
         left = float((np.abs(unbalanced) / np.maximum(scale, 1e-300)).max(initial=0.0))
@@ -242,19 +289,51 @@ class Weighing(Algorithm):
         )
         if rest <= FLOOR or stuck or state.rounds >= BALANCING:
             return state, done
+        if first.diagonal is not None:
+            right, diagonal = np.zeros_like(aim), np.zeros_like(aim)
+            curved = hessian_diagonal(here, None, terms)[0] + first.diagonal + self._ridge()
+            right[free], diagonal[free] = aim[free], np.maximum(curved[free], 0.0)
+            moving = started(right, diagonal)
+            if moving.ended or state.products >= PRODUCTS:
+                return state, done
+            state = replace(state, moving=moving)
+            return state, self.question(state, len(ids))
         assert first.hessian is not None
-        curved = (
-            hessians(here, None, [(held, self.mu.server[None])], together=True)[0]
-            + first.hessian
-            - up.locked
-        )
-        penalised = np.arange(len(self._problem.predictor.split(self.w)[0]))
-        # the regulariser's curvature, on the coefficients that it penalises
-        curved[penalised, penalised] += self.objective * ridge(self._problem.regulariser)
+        curved = hessians(here, None, terms, together=True)[0] + first.hessian - up.locked
+        curved[np.diag_indices(len(g))] += self._ridge()
         shift = state.shift.copy()
         shift[free] -= pseudosolve(curved[np.ix_(free, free)], aim[free])
         state = replace(state, shift=shift)
-        return state, self._ask(state, len(ids))
+        return state, self.question(state, len(ids))
+
+    def move(
+        self, state: WeighingState, ids: Sequence[int], up: WeighedAlong
+    ) -> tuple[WeighingState, Round | Done]:
+        """Go on to the next shift by one product; then ask for the minorant there."""
+        assert state.moving is not None
+        here, terms = self._here()
+        p = state.moving.direction
+        product = up.product + hessian_product(here, None, terms, state.shift, p)[0]
+        product = np.where(state.moving.diagonal > 0, product + self._ridge() * p, 0.0)
+        state = replace(state, moving=stepped(state.moving, product), products=state.products + 1)
+        assert state.moving is not None
+        if state.moving.ended or state.products >= PRODUCTS:
+            if not state.moving.x.any():  # nothing balances what is left
+                return state, Done(Outcome(Stop.OPTIMAL, "certified."))
+            state = replace(state, shift=state.shift - state.moving.x, moving=None)
+        return state, self.question(state, len(ids))
+
+    def _here(self) -> tuple[Point, list[tuple[Stack, Array]]]:
+        """The model on the server's rows, and its constraints with their multipliers."""
+        glob = self._problem.constraint
+        return glob.point(self._problem, self.w), [(glob.held, self.mu.server[None])]
+
+    def _ridge(self) -> Array:
+        """(D,) the curvature of the regulariser, on the coefficients that it penalises."""
+        curvature = np.zeros(len(self.w))
+        penalised = len(self._problem.predictor.split(self.w)[0])
+        curvature[:penalised] = self.objective * ridge(self._problem.regulariser)
+        return curvature
 
     def _aim(self, g: Array, unbalanced: Array) -> tuple[Array, NDArray[np.intp]]:
         """The part of the gradient to balance next, and the coefficients that can move for it.
@@ -268,8 +347,10 @@ class Weighing(Algorithm):
             free[: len(coefficients)] = (coefficients > h.lower) & (coefficients < h.upper)
         elif self.objective and isinstance(h, L1 | ElasticNet):
             free[: len(coefficients)] = coefficients != 0
-        else:
+        elif len(g) <= DENSE:
             return unbalanced, np.arange(len(g))
+        else:  # what h balances moves with it, at no product
+            return unbalanced, np.flatnonzero(unbalanced)
         off = -off_regulariser(self._problem, self.w, -g)
         aim = np.where(unbalanced != 0, unbalanced, np.where(free, off, 0.0))
         return aim, np.flatnonzero(free | (aim != 0))

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.problem.client_means import client_gradients, row_shares
+from quorate.problem.client_means import client_gradients, curvatures, row_shares
 from quorate.problem.conjugates import clipped_gradients, loss_conjugate
 from quorate.problem.constraints.constraint import Point, added, magnitudes_of_rows
 from quorate.problem.losses import Quadratic
@@ -95,13 +96,21 @@ def locked(point: Point, prior: Array, terms: Sequence[Any], shift: Array) -> Ar
 
     The shift led them there; it is their part of the Hessian of the Lagrangian.
     """
+    rows = _locked_rows(point, prior, terms, shift)
+    if rows is None:
+        return np.zeros((1, point.w.shape[-1], point.w.shape[-1]))
+    return point.problem.predictor.gram(rows, point.block)[None]
+
+
+def _locked_rows(point: Point, prior: Array, terms: Sequence[Any], shift: Array) -> Array | None:
+    """The curvature (n, m) of those rows; None: zero."""
     problem, block = point.problem, point.block
     if (
         isinstance(problem.loss, Quadratic)
         or not shift.any()
         or not has_rank_coordinate(problem.loss)
     ):
-        return np.zeros((1, point.w.shape[-1], point.w.shape[-1]))
+        return None
     loss, y = problem.loss, block.y
     rows: Array | None = prior[:, None] * row_shares(problem, block)
     for constraints, multipliers in terms:
@@ -111,8 +120,35 @@ def locked(point: Point, prior: Array, terms: Sequence[Any], shift: Array) -> Ar
     gradient = loss.gradient(point.prediction, y) + curvature * problem.predictor.forward(
         shift, block
     )
-    ended = clipped_gradients(loss, gradient, y) != gradient
-    return problem.predictor.gram(rows * curvature * ended, block)[None]
+    return rows * curvature * (clipped_gradients(loss, gradient, y) != gradient)
+
+
+def hessian_product(
+    point: Point, prior: Array | None, terms: Sequence[Any], shift: Array, direction: Array
+) -> Array:
+    """The Hessian of a client's part of the Lagrangian, without the rows of `locked`, times a
+    direction, (n, D).
+    """
+    problem, block = point.problem, point.block
+    rows, matrices = curvatures(point, prior, terms)
+    total = np.zeros(point.models.shape)
+    if rows is not None:
+        ended = None if prior is None else _locked_rows(point, prior, terms, shift)
+        rows = rows if ended is None else rows - ended
+        along = problem.predictor.forward(direction, block)
+        total = problem.predictor.backward(point.w, rows * along, block)
+    return total if matrices is None else total + matrices @ direction
+
+
+def hessian_diagonal(point: Point, prior: Array | None, terms: Sequence[Any]) -> Array:
+    """The diagonal (n, D) of the Hessian of a client's part of the Lagrangian."""
+    problem, block = point.problem, point.block
+    rows, matrices = curvatures(point, prior, terms)
+    total = np.zeros(point.models.shape)
+    if rows is not None:
+        squares = replace(block, X=block.X * block.X)
+        total = problem.predictor.backward(point.w, rows, squares)
+    return total if matrices is None else total + np.einsum("ndd->nd", matrices)
 
 
 def in_domain(h: SupportsConjugate, s: Array) -> Array:

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from quorate.arrays import Array
 from quorate.certificates.certificate import Certificate
 from quorate.certificates.certify import ROUNDS
-from quorate.certificates.constrained import Weigh, Weighing, certify_constrained
+from quorate.certificates.constrained import Weigh, WeighAlong, Weighing, certify_constrained
 from quorate.certificates.duality import certify_run
 from quorate.codec import CodecError, decode, encode, record
 from quorate.engines.engine import Run, Watch, handler
@@ -497,6 +497,12 @@ def _again(algorithm: Algorithm, n: int, run: SignedRun, uploads: list[list[Any]
                 break
             raise _OtherQuestionError(f"there is no answer to {type(ask.message).__name__}")
         message = run.messages[turn]
+        if isinstance(algorithm, Weighing):
+            if isinstance(message, WeighAlong):  # on the way to a shift, and part of no bound
+                turn += 1
+                continue
+            state = replace(state, moving=None)
+            ask = algorithm.question(state, n)
         _check_question(message, ask.message)
         if isinstance(message, Weigh):  # the state goes with what the sites were asked
             state = replace(state, shift=message.shift)

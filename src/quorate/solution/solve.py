@@ -77,10 +77,10 @@ def solve(
     -------
     Solution
         never called optimal at a cap; see ``solution.outcome``. Where the proof fails, of whatever
-        cause, the outcome says so, and there is no bound. The certificate costs two more
-        rounds (with constraints up to eight), and where the algorithm leaves no duals (the ADMMs)
-        rounds of cuts started at its model prove the bound; these are counted in ``messages`` and
-        in the clients' bytes, not in ``rounds``
+        cause, the outcome says so, and there is no bound. The certificate costs two more rounds
+        (with constraints up to eight, and with more than 500 coefficients 400), and where the
+        algorithm leaves no duals (the ADMMs) rounds of cuts started at its model prove the bound;
+        these are counted in ``messages`` and in the clients' bytes, not in ``rounds``
 
     Warns
     -----
