@@ -38,6 +38,7 @@ from quorate.certificates.duality import run_all
 from quorate.certificates.kkt import off_regulariser
 from quorate.certificates.minorants import (
     UNIT,
+    curved,
     hessian_diagonal,
     hessian_product,
     in_domain,
@@ -213,7 +214,7 @@ class Weighing(Algorithm):
             shared_limits=problem.constraint.coupled.limits(data),
             gradient=ask.prior[:, None] * client_gradients(point) + sum(pushed),
             start=ask.prior[:, None] * client_gradients(zero),
-            hessian=hessians(point, ask.prior, terms, together=True)
+            hessian=hessians(point, ask.prior, curved(terms), together=True)
             if self.provable and dense
             else None,
             diagonal=None
@@ -249,9 +250,7 @@ class Weighing(Algorithm):
         problem, loss = self._problem, self._problem.loss
         known = isinstance(loss, Quadratic) or (loss.smooth and has_rank_coordinate(loss))
         glob, local = problem.constraint, problem.local_constraint
-        parts = [part for stack in (local, glob.held, glob.coupled) for part in stack.parts]
-        curved = all(getattr(part, "hessian", part) is not None for part in parts)
-        convex = local.convex and glob.convex and curved
+        convex = local.convex and glob.convex
         return self.bounded and known and convex and hasattr(problem.regulariser, "conjugate")
 
     def balance(
@@ -291,18 +290,18 @@ class Weighing(Algorithm):
             return state, done
         if first.diagonal is not None:
             right, diagonal = np.zeros_like(aim), np.zeros_like(aim)
-            curved = hessian_diagonal(here, None, terms)[0] + first.diagonal + self._ridge()
-            right[free], diagonal[free] = aim[free], np.maximum(curved[free], 0.0)
+            whole = hessian_diagonal(here, None, terms)[0] + first.diagonal + self._ridge()
+            right[free], diagonal[free] = aim[free], np.maximum(whole[free], 0.0)
             moving = started(right, diagonal)
             if moving.ended or state.products >= PRODUCTS:
                 return state, done
             state = replace(state, moving=moving)
             return state, self.question(state, len(ids))
         assert first.hessian is not None
-        curved = hessians(here, None, terms, together=True)[0] + first.hessian - up.locked
-        curved[np.diag_indices(len(g))] += self._ridge()
+        whole = hessians(here, None, curved(terms), together=True)[0] + first.hessian - up.locked
+        whole[np.diag_indices(len(g))] += self._ridge()
         shift = state.shift.copy()
-        shift[free] -= pseudosolve(curved[np.ix_(free, free)], aim[free])
+        shift[free] -= pseudosolve(whole[np.ix_(free, free)], aim[free])
         state = replace(state, shift=shift)
         return state, self.question(state, len(ids))
 

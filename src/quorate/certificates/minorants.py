@@ -15,7 +15,7 @@ import numpy as np
 from quorate.arrays import Array
 from quorate.problem.client_means import client_gradients, curvatures, row_shares
 from quorate.problem.conjugates import clipped_gradients, loss_conjugate
-from quorate.problem.constraints.constraint import Point, added, magnitudes_of_rows
+from quorate.problem.constraints.constraint import Point, Stack, added, magnitudes_of_rows
 from quorate.problem.losses import Quadratic
 from quorate.problem.rank_coordinates import has_rank_coordinate
 from quorate.problem.regularisers import L2, Bounds, ElasticNet, Regulariser, SupportsConjugate
@@ -51,11 +51,16 @@ def minorant(
     gradients, constants = np.zeros((n, D)), np.zeros(n)
     size, spread = np.zeros((n, D)), np.zeros(n)
     count = np.zeros(n)
-    # the point of tangency of all parts but the row losses
+    # the point of tangency of all parts but the row losses, and those without second derivatives,
+    # whose gradients at another point nobody knows before
     moved = Point(problem, point.w + shift, block) if shift.any() else point
     for constraints, multipliers in terms:
-        row, gradient, constant = constraints.split(moved, multipliers)
-        rows, gradients, constants = added(rows, row), gradients + gradient, constants + constant
+        for at, (part, mine) in zip(
+            (moved, point), constraints.by_curvature(multipliers), strict=True
+        ):
+            row, gradient, constant = part.split(at, mine)
+            rows = added(rows, row)
+            gradients, constants = gradients + gradient, constants + constant
         each, weight = constraints.values(point), np.abs(multipliers)
         size = size + constraints.magnitudes(point, weight)
         count = count + constraints.size
@@ -67,7 +72,9 @@ def minorant(
         if prior is not None:
             gradient = prior[:, None] * client_gradients(moved)
             square = prior * (moved.models * moved.prediction).sum(1) / 2
-            products = np.matmul(np.abs(block.X), np.abs(moved.models)[:, :, None])[:, :, 0]
+            products = np.matmul(np.abs(np.asarray(block.X)), np.abs(moved.models)[:, :, None])[
+                :, :, 0
+            ]
             size = size + prior[:, None] * (products + np.abs(block.y))
             spread = spread + prior * (np.abs(moved.models) * products).sum(1)
             return AffineMinorant(constants - square, gradients + gradient, size, spread, count)
@@ -89,6 +96,11 @@ def minorant(
         spread + np.abs(conjugate).sum(1),
         count + (rows != 0).sum(1),
     )
+
+
+def curved(terms: Sequence[tuple[Stack, Array]]) -> list[tuple[Stack, Array]]:
+    """The constraints with second derivatives, with their multipliers."""
+    return [constraints.by_curvature(multipliers)[0] for constraints, multipliers in terms]
 
 
 def locked(point: Point, prior: Array, terms: Sequence[Any], shift: Array) -> Array:
@@ -130,7 +142,7 @@ def hessian_product(
     direction, (n, D).
     """
     problem, block = point.problem, point.block
-    rows, matrices = curvatures(point, prior, terms)
+    rows, matrices = curvatures(point, prior, curved(terms))
     total = np.zeros(point.models.shape)
     if rows is not None:
         ended = None if prior is None else _locked_rows(point, prior, terms, shift)
@@ -143,7 +155,7 @@ def hessian_product(
 def hessian_diagonal(point: Point, prior: Array | None, terms: Sequence[Any]) -> Array:
     """The diagonal (n, D) of the Hessian of a client's part of the Lagrangian."""
     problem, block = point.problem, point.block
-    rows, matrices = curvatures(point, prior, terms)
+    rows, matrices = curvatures(point, prior, curved(terms))
     total = np.zeros(point.models.shape)
     if rows is not None:
         squares = replace(block, X=block.X * block.X)

@@ -215,6 +215,20 @@ class Stack:
         each = (part.magnitudes(point, mine) for part, mine in self._by_part(multipliers))
         return sum(each, start=np.zeros(point.models.shape))
 
+    def by_curvature(self, multipliers: Array) -> tuple[tuple[Stack, Array], tuple[Stack, Array]]:
+        """The parts with second derivatives and those without, with their multipliers (n, p)."""
+        pairs = [*self._by_part(multipliers)]
+        known = [getattr(part, "hessian", part) is not None for part, _ in pairs]
+        curved, tangent = (
+            [pair for pair, has in zip(pairs, known, strict=True) if has is kind]
+            for kind in (True, False)
+        )
+        none = np.zeros((len(multipliers), 0))
+        return tuple(  # type: ignore[return-value]
+            (Stack(tuple(p for p, _ in kind)), np.concatenate([none, *(mu for _, mu in kind)], 1))
+            for kind in (curved, tangent)
+        )
+
     def _by_part(self, multipliers: Array) -> Iterator[tuple[Concrete, Array]]:
         start = 0
         for part in self.parts:
