@@ -78,15 +78,37 @@ def unit_ball(w, rows, y):
 
 
 @pytest.mark.parametrize("coupled", [False, True])
-def test_own_convex_functions_without_hessian_end_without_a_bound(coupled):
-    own = qr.Constraint(unit_ball, convex=True)
-    slots = (
-        {"constraint": qr.Coupled(own, prior="uniform")} if coupled else {"local_constraint": own}
-    )
-    solution = qr.solve(problem(**slots), federation(), max_rounds=150)
-    assert solution.certificate.bound is None
-    assert solution.certificate.feasibility <= 1e-5
-    assert solution.w @ solution.w == pytest.approx(1.0, abs=1e-3)
+@pytest.mark.parametrize("strength", [0.0, 1e-4, 0.02])
+def test_own_convex_functions_without_hessian_have_a_bound_as_declared(coupled, strength):
+    def slots(own):
+        on = {"constraint": qr.Coupled(own, prior="uniform")}
+        return {"regulariser": qr.L2(strength)} | (on if coupled else {"local_constraint": own})
+
+    def bend(w, rows, y, multipliers):
+        return 2 * multipliers[0] * np.eye(len(w))
+
+    known = qr.Constraint(unit_ball, convex=True, hessian=bend)
+    fed, stated = federation(), problem(**slots(qr.Constraint(unit_ball, convex=True)))
+    optimum = qr.solve(problem(**slots(known)), fed, algorithm=qr.InteriorPoint())
+    assert optimum.certificate.relative_gap < 1e-8
+    value, w, multipliers = optimum.certificate.value, optimum.w, optimum.duals
+    proof = qr.certify(stated, fed, w, multipliers)
+    assert value * (1 - 1e-8) <= proof.bound <= value * (1 + 1e-9)
+    assert proof.declared
+    for far in (1e-6, 1e-3, 1e-2):  # the gap of a ridge is that of stationarity and slack
+        off = qr.certify(stated, fed, (1 - far) * w, multipliers)
+        assert off.bound <= value * (1 + 1e-9)
+        length, slack = off.stationarity * np.sqrt(len(w)), 3 * off.complementarity
+        if strength > 0:
+            assert off.gap <= length**2 / (2 * strength) + slack + 1e-9
+
+
+def test_a_run_on_own_functions_without_hessian_states_a_bound_as_declared():
+    own, h = qr.Constraint(unit_ball, convex=True), qr.L2(0.02)
+    solution = qr.solve(problem(local_constraint=own, regulariser=h), federation(), max_rounds=60)
+    assert solution.certificate.bound is not None
+    assert "as declared" in solution.outcome.text
+    assert solution.w @ solution.w == pytest.approx(1.0, abs=0.1)
 
 
 def test_own_functions_can_be_checkpointed(tmp_path):

@@ -235,7 +235,7 @@ def test_every_line_of_the_constrained_algorithms_has_its_code(number: int, line
 PROOF = {"Certify", "Certified"}  # messages of the certificate
 ENDING = {"Concluded"}  # the answer to `Conclude`, after the last round
 SURVEYS = {"Survey", "Surveyed", *PROOF}
-WEIGHING = {"Weigh", "Weighed"}
+WEIGHING = {"Weigh", "Weighed", "WeighAlong", "WeighedAlong"}
 FEDERATED = [quorate.Bundle(), quorate.ADLPMM(), quorate.EpigraphADMM(), quorate.DoubleLoop()]
 CONSTRAINED = [quorate.InteriorPoint(), quorate.ProximalAL()]
 PRIVATE = [

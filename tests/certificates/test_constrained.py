@@ -5,6 +5,7 @@ another solver.
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from functools import cache
 
@@ -15,8 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from problems import PLAIN
+from scipy.optimize import minimize_scalar
 
 import quorate as qr
+from quorate.certificates import constrained
 from quorate.certificates.constrained import certify_constrained
 from quorate.problem.multipliers import Multipliers
 
@@ -363,7 +366,9 @@ def test_both_classes_too_tight():
     both = qr.NeymanPearson(0, 0.1), qr.NeymanPearson(1, 0.1)
     problem = qr.Problem(qr.Logistic(), PLAIN, local_constraint=both)
     proof = certified(problem, fed, np.zeros(2), local([[1.0, 1.0]]), infeasible=True)
-    assert proof.infeasible == pytest.approx(np.log(2) - 0.1, rel=1e-9)
+    # sums of 40 rows, whose rounding counts for models up to a million times as large
+    assert proof.infeasible == pytest.approx(np.log(2) - 0.1, rel=2e-8)
+    assert proof.infeasible <= np.log(2) - 0.1
     assert (
         certified(problem, fed, np.ones(2), local([[1.0, 1.0]]), infeasible=True).infeasible
         <= np.log(2) - 0.1
@@ -460,3 +465,129 @@ def test_a_constraint_that_a_client_does_not_have():
     assert np.isfinite(proof.constraint_values[:2]).all()
     assert proof.complementarity == pytest.approx(0.1 * (np.log(2) - 0.45), rel=1e-12)
     assert proof.bound <= certified(problem, fed, np.zeros(4), local([0.1, 0.1, 0.0])).bound
+
+
+@pytest.mark.parametrize("size", [np.pi / 3 * 10.0**k for k in (-9, 0, 3, 9, 11, 13)])
+@pytest.mark.parametrize("at", ["server", "clients"])
+def test_planted_multipliers_that_cancel_prove_no_more_than_the_optimum(size, at):
+    """<a, w> = b as thousands of inequalities: multipliers that cancel exactly, but whose sums are
+    rounded by 1e-13 of their sizes.
+    """
+    n, k = (1000 if at == "clients" else 3), 1000
+    a, start, y = np.array([0.3, 0.7]), np.array([0.3, -0.2]), np.tile([-1.0, 1.0], n)
+    X = np.random.default_rng(0).standard_normal((2 * n, 2))
+    fed = qr.Federation.from_arrays(X, y, np.repeat(np.arange(n), 2))
+
+    def objective(t):
+        w = start + t * np.array([-a[1], a[0]])
+        return np.log1p(np.exp(-y * (X @ w))).mean() + 0.05 * w @ w
+
+    optimum = minimize_scalar(objective, bounds=(-3, 3), method="bounded", options={"xatol": 1e-12})
+    w = start + optimum.x * np.array([-a[1], a[0]])
+    gradient = -(X.T @ (y / (1 + np.exp(y * (X @ w))))) / (2 * n) + 0.1 * w
+    price = -(gradient @ a) / (a @ a)
+    bounds = []
+    for sign in (1.0, -1.0):
+        once = max(sign * price, 0.0), max(-sign * price, 0.0)  # what proves the optimum
+        if at == "server":
+            C, d = sign * np.outer([1.0, -1.0], a), sign * np.array([-1.0, 1.0]) * (a @ start)
+            C, d = np.repeat(C, [2 * k, k], axis=0), np.repeat(d, [2 * k, k])
+            problem = stated_on(qr.LinearInequality(C, d), None)
+            prices = np.repeat([size, 2 * size], [2 * k, k])
+            prices[[0, -1]] += once
+            mu = server(prices, n)
+        else:
+            C, d = sign * np.outer([1.0, -1.0], a), sign * np.array([-1.0, 1.0]) * (a @ start)
+            problem = stated_on(None, qr.LinearInequality(C, d))
+            prices = np.zeros((n, 2))
+            prices[: 2 * (n // 3), 0], prices[2 * (n // 3) : 3 * (n // 3), 1] = size, 2 * size
+            prices[-1] = once
+            mu = local(prices)
+        bounds.append(certified(problem, fed, w, mu).bound)
+    assert max(bounds) <= optimum.fun
+    if size < 1:  # nothing is planted
+        assert max(bounds) >= optimum.fun - 1e-9
+
+
+def stated_on(constraint, local_constraint):
+    """A ridge regression of classes under linear constraints."""
+    return qr.Problem(
+        qr.Logistic(),
+        PLAIN,
+        regulariser=qr.L2(0.1),
+        constraint=constraint,
+        local_constraint=local_constraint,
+    )
+
+
+# ---- many coefficients
+
+MANY = {
+    "none": qr.Zero(),
+    "l1": qr.L1(0.01),
+    "elastic net": qr.ElasticNet(0.01, 0.02),
+    "ridge": qr.L2(0.02),
+    "bounds": qr.Bounds(-0.4, 0.4),
+}
+
+
+@pytest.mark.parametrize("h", MANY.values(), ids=MANY)
+@pytest.mark.parametrize("intercept", [False, True])
+def test_bounds_by_products_with_the_hessian_are_those_by_the_hessian(monkeypatch, h, intercept):
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((150, 12)) * np.logspace(-2, 1, 12)
+    y = np.where(X[:, -3:].sum(1) + 8 * rng.standard_normal(150) > 0, 1, 0)
+    fed = qr.Federation.from_arrays(X, y, np.repeat(["a", "b", "c"], 50))
+    C = rng.standard_normal((1, 12 + intercept))
+    problem = qr.Problem(
+        qr.Logistic(),
+        qr.Linear(intercept),
+        over_samples=OF,
+        regulariser=h,
+        constraint=qr.LinearInequality(C, [-0.1]),
+        local_constraint=qr.NeymanPearson(1, 0.69),
+    )
+    solution = qr.solve(problem, fed, algorithm=qr.InteriorPoint())
+    for w, mu in ((solution.w, solution.duals), (solution.w * (1 + 1e-7), solution.duals)):
+        proofs = []
+        for dense in (500, 5):
+            monkeypatch.setattr(constrained, "DENSE", dense)
+            proofs.append(certified(problem, fed, w, mu))
+        whole, products = proofs
+        assert products.bound == pytest.approx(whole.bound, rel=1e-8)
+        assert whole.gap <= 1e-6 * whole.value
+        assert products.stationarity == whole.stationarity
+
+
+def test_an_infeasible_problem_of_many_coefficients_is_proved_to_be_one(monkeypatch):
+    monkeypatch.setattr(constrained, "DENSE", 1)
+    test_both_classes_too_tight()
+    test_contradictory_equalities_by_how_much()
+
+
+@pytest.mark.parametrize("h", [qr.ElasticNet(0.02, 0.1), qr.L1(0.02)], ids=["elastic net", "l1"])
+def test_a_certificate_of_many_coefficients_has_no_matrix_of_them(h):
+    """Features of which none counts, beside a few: model and bound are those of the few."""
+    few, D, rng = 8, 2000, np.random.default_rng(0)
+    X = rng.standard_normal((120, D)) * np.where(np.arange(D) < few, 1.0, 1e-2)
+    y = np.where(X[:, :3].sum(1) + rng.standard_normal(120) > 0, 1, 0)
+
+    def problem_of(X):
+        fed = qr.Federation.from_arrays(X, y, np.repeat(["a", "b"], 60))
+        limit = qr.NeymanPearson(1, 0.5)
+        line = qr.Linear(intercept=True)
+        return qr.Problem(
+            qr.Logistic(), line, over_samples=OF, regulariser=h, local_constraint=limit
+        ), fed
+
+    small = qr.solve(*problem_of(X[:, :few]), algorithm=qr.InteriorPoint())
+    assert small.certificate.relative_gap < 1e-8
+    w = np.concatenate([small.w[:few], np.zeros(D - few), small.w[few:]])
+    problem, fed = problem_of(X)
+    tracemalloc.start()
+    proof, (run,) = certify_constrained(problem, fed, w, small.duals)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < D * D * 8 / 4
+    assert proof.bound == pytest.approx(small.certificate.bound, rel=1e-8)
+    assert run.state.products > 0

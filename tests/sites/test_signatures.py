@@ -20,7 +20,7 @@ from toy import federation
 
 import quorate as qr
 from quorate.certificates import constrained, duality
-from quorate.certificates.constrained import Weigh, Weighing
+from quorate.certificates.constrained import Weigh, WeighAlong, Weighing
 from quorate.certificates.duality import Certified, Certify
 from quorate.data.federation import Federation
 from quorate.engines.link import Link
@@ -518,7 +518,7 @@ def test_all_sites_that_differ_are_named(cuts: Result, signers: Signers) -> None
 def test_a_server_that_shifts_gradients_as_it_likes_proves_no_more(
     limit: Result, signers: Signers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = Weighing._ask
+    honest = Weighing.question
 
     def ask(self: Weighing, state: Any, n_clients: int) -> Round:
         round_ = honest(self, state, n_clients)
@@ -526,7 +526,7 @@ def test_a_server_that_shifts_gradients_as_it_likes_proves_no_more(
         return Round(replace(round_.message, shift=round_.message.shift + 0.3))
 
     with monkeypatch.context() as patch:
-        patch.setattr(Weighing, "_ask", ask)
+        patch.setattr(Weighing, "question", ask)
         lied = Experiment.of(LIMIT, signers.sign, tmp_path).solve()
     shifts, balance = [], Weighing.balance
 
@@ -543,6 +543,19 @@ def test_a_server_that_shifts_gradients_as_it_likes_proves_no_more(
     # the least value lies between bound and value of the honest certificate
     assert verified.certificate.bound < limit.numbers["bound"] - 1e-3
     text_of(verified, "signed certificate")
+
+
+def test_products_with_hessians_are_part_of_no_bound(
+    limit: Result, signers: Signers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constrained, "DENSE", 1)
+    result = Experiment.of(LIMIT, signers.sign, tmp_path).solve()
+    (run,) = result.file.head.runs
+    assert {type(message) for message in run.messages} == {Weigh, WeighAlong}
+    verified = result.verify(signers.keys)
+    assert passed(verified.checks)
+    assert verified.certificate is not None
+    assert verified.certificate.bound == pytest.approx(limit.numbers["bound"], rel=1e-8)
 
 
 def test_other_rounding_on_another_machine_is_no_fault(

@@ -13,6 +13,8 @@ from quorate.arrays import Array
 from quorate.problem.problem import Problem
 from quorate.text import card
 
+WORDS = ("declared", "failed")  # entries of a certificate that are no numbers
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Certificate:
@@ -47,8 +49,10 @@ class Certificate:
         gradients at w
     infeasible : where the multipliers prove that no model meets all constraints: a positive lower
         bound on their combination of the constraints, over all models
-    declared : the user's own functions that the bound stands on, in words; no number of the
-        certificate
+    declared : the user's own functions that the bound stands on, in words
+    failed : why the proof failed, in words; "" where it did not. Then there is no bound, and where
+        not even the value could be computed it is NaN. Neither this nor ``declared`` is a number of
+        the certificate
 
     Examples
     --------
@@ -82,10 +86,11 @@ class Certificate:
     gradient_scale: float | None = None
     infeasible: float | None = None
     declared: tuple[str, ...] = ()
+    failed: str = ""
 
     def numbers(self) -> dict[str, Any]:
         """All entries as plain Python values, for storage and comparison."""
-        numbers = {k: v for k, v in vars(self).items() if k != "declared"}
+        numbers = {k: v for k, v in vars(self).items() if k not in WORDS}
         return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in numbers.items()}
 
     @classmethod
@@ -134,6 +139,26 @@ def gaps(value: float, bound: float | None) -> tuple[float | None, float | None]
     if bound is None:
         return None, None
     return value - bound, (value - bound) / max(abs(value), abs(bound), 1e-12)
+
+
+def without_numbers(n_clients: int) -> Certificate:
+    """The certificate of a model of which nothing could be computed."""
+    unknown, nothing = np.full(n_clients, math.nan), np.zeros(n_clients)
+    return Certificate(
+        value=math.nan,
+        bound=None,
+        gap=None,
+        relative_gap=None,
+        weights=unknown,
+        client_risks=unknown,
+        client_losses=unknown,
+        client_levels=nothing,
+        client_labels=nothing,
+        client_features=nothing,
+        feasibility=math.nan,
+        stationarity=None,
+        complementarity=None,
+    )
 
 
 def outside(problem: Problem, coefficients: Array) -> float:

@@ -12,10 +12,11 @@ by Fenchel's inequality; the right side is minimised in closed form and finite w
 lies in minus the domain of h*. The gradients of the loss at w leave a remainder r; with the Hessian
 of the Lagrangian, v = -H^+ r, the gradients s_j = l'_j + l''_j x_j'v balance it to second order,
 and a few such rounds balance it to rounding. So the bound needs neither an optimal model nor a
-bound on its size. The remainder that rounding leaves, at most 1e-12 of the size of the terms that
-cancel, is charged for all models w with sum_j size_j |w_j| up to ``REACH`` times its value at this
-model, or up to the sum of the constants; the rounding of the constants is charged as well.
-Multipliers that cancel each other only weaken the bound.
+bound on its size. What rounding leaves is at most 1e-12 of the sizes of the terms that cancel, and
+what it hides in sums of k terms k times the unit roundoff of them. Both are charged for all models
+w with sum_j size_j |w_j| up to ``REACH`` times its value at this model, or up to the sum of the
+constants; the rounding of the constants is charged as well. Multipliers that cancel each other only
+weaken the bound.
 
 With weight 0 on the objective the same minimum, if positive, proves that no model up to ``FAR``
 times as large meets all constraints, since the remainder is charged that far.
@@ -35,11 +36,21 @@ from quorate.arrays import Array, Block, Streams
 from quorate.certificates.certificate import Certificate, gaps, outside
 from quorate.certificates.duality import run_all
 from quorate.certificates.kkt import off_regulariser
-from quorate.certificates.minorants import in_domain, locked, minorant, pseudosolve, ridge
+from quorate.certificates.minorants import (
+    UNIT,
+    curved,
+    hessian_diagonal,
+    hessian_product,
+    in_domain,
+    locked,
+    minorant,
+    pseudosolve,
+    ridge,
+)
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine
 from quorate.problem.client_means import client_gradients, client_values, hessians
-from quorate.problem.constraints.constraint import Point, excess
+from quorate.problem.constraints.constraint import Point, Stack, excess
 from quorate.problem.losses import Quadratic
 from quorate.problem.lower_bounds import region
 from quorate.problem.metadata import Metadata
@@ -47,14 +58,18 @@ from quorate.problem.multipliers import Multipliers, no_multipliers, signed, wei
 from quorate.problem.problem import Problem, checked_model
 from quorate.problem.rank_coordinates import has_rank_coordinate
 from quorate.problem.regularisers import L1, Ball, Bounds, ElasticNet, Zero
-from quorate.rounds import Algorithm, Done, Each, Outcome, Round, Stop, Sum, record
+from quorate.rounds import Algorithm, Done, Each, Max, Outcome, Round, Stop, Sum, record
+from quorate.solvers.smooth.conjugate_gradients import ConjugateGradients, started, stepped
 
 ROUNDING = 1e-12  # relative to the terms that cancel
 # thresholds below which multipliers are left out of a proof of infeasibility, relative to the
 # largest one
 NEGLIGIBLE = (1e-9, 1e-5, 1e-2)
+BESIDE = 6  # operations on every number beside the sums that are counted, at most
 FLOOR = 1e-15  # relative to them: balancing further gains nothing below this
 BALANCING = 8  # rounds of balancing at most
+DENSE = 500  # coefficients up to which Hessians are matrices; products take their place beyond
+PRODUCTS = 400  # of the Hessian with a direction, at most
 # how far the remainder is charged: for a bound, and for a proof of infeasibility
 REACH, FAR = 1e2, 1e6
 
@@ -82,7 +97,9 @@ class Weighed:
     balance: Sum  # (n, D) its gradient
     size: Sum  # (n, D) the sum of the sizes of the terms of ``balance``
     spread: Sum  # (n,) and of those of ``constant``
-    locked: Sum  # (1, D, D) the Hessian of rows whose gradients cannot move any further
+    terms: Max  # (n,) how many they are
+    # (1, D, D) the Hessian of rows whose gradients cannot move any further
+    locked: Sum | None
     risk: Each | None  # (n,) f_i(w)
     loss: Each | None  # (n,) mean loss over all rows
     local: Each | None  # (n, p) c_i(w); -1 where it has none
@@ -92,6 +109,29 @@ class Weighed:
     gradient: Sum | None  # (n, D) of the Lagrangian without h and the server's part
     start: Sum | None  # (n, D) of f at w = 0
     hessian: Sum | None  # (1, D, D) of the Lagrangian
+    diagonal: Sum | None  # (n, D) of it, where there are too many coefficients for a matrix
+
+
+@record
+class WeighAlong:
+    """Ask for the Hessian of the Lagrangian, without ``locked``, times a direction.
+
+    The other fields are those of ``Weigh``.
+    """
+
+    w: Array
+    shift: Array
+    prior: Each
+    local: Each
+    shared: Array
+    direction: Array  # (D,)
+
+
+@record
+class WeighedAlong:
+    """A client's part of the product."""
+
+    product: Sum  # (n, D)
 
 
 @record
@@ -103,6 +143,8 @@ class WeighingState:
     left: float  # the remainder of the gradients, relative to the terms that cancel
     bound: float
     rounds: int
+    moving: ConjugateGradients | None = None  # on the way to the next shift
+    products: int = 0
 
 
 @dataclass(frozen=True)
@@ -112,6 +154,7 @@ class Weighing(Algorithm):
     w: Array
     mu: Multipliers
     objective: bool = True  # False: the constraints alone
+    bounded: bool = True  # False: numbers at the model alone, in one round
     problem: Problem | None = None
 
     stateless: ClassVar[bool] = True
@@ -119,7 +162,7 @@ class Weighing(Algorithm):
     def for_clients(self) -> Weighing:
         """The rounds alone: model and multipliers come with the messages, zeros stand for them."""
         zero = np.zeros(1)
-        return Weighing(zero, Multipliers(zero, zero, zero[None]), self.objective)
+        return Weighing(zero, Multipliers(zero, zero, zero[None]), self.objective, self.bounded)
 
     def at_client(self, problem: Problem, data: object) -> Weighing:
         """The rounds with the clients' problem."""
@@ -127,32 +170,33 @@ class Weighing(Algorithm):
 
     @property
     def on_client(self) -> dict:
-        return {Weigh: self.weigh}
+        return {Weigh: self.weigh, WeighAlong: self.weigh_along}
 
     @property
     def on_server(self) -> dict:
-        return {Weighed: self.balance}
+        return {Weighed: self.balance, WeighedAlong: self.move}
 
     def server_start(self, n_clients: int) -> tuple[WeighingState, Round]:
         state = WeighingState(None, np.zeros_like(self.w), math.inf, -math.inf, 0)
-        return state, self._ask(state, n_clients)
+        return state, self.question(state, n_clients)
 
-    def _ask(self, state: WeighingState, n_clients: int) -> Round:
+    def question(self, state: WeighingState, n_clients: int) -> Round:
+        """What the clients are asked next."""
         prior = weighting(self._problem, self.mu, n_clients) * self.objective
-        return Round(
-            Weigh(self.w, state.shift, prior, self.mu.local, self.mu.shared, state.first is None)
-        )
+        asked = self.w, state.shift, prior, self.mu.local, self.mu.shared
+        if state.moving is not None:
+            return Round(WeighAlong(*asked, state.moving.direction))
+        return Round(Weigh(*asked, state.first is None))
 
     # -- clients -----------------------------------------------------------------------------------
 
     def weigh(self, memory: None, ask: Weigh, data: Block, rng: Streams) -> tuple[None, Weighed]:
         problem, point = self._problem, Point(self._problem, ask.w, data)
-        shared = np.tile(ask.shared, (len(data.names), 1))
-        terms = [(problem.local_constraint, ask.local), (problem.constraint.coupled, shared)]
-        constant, balance, size, spread = minorant(point, ask.prior, terms, ask.shift)
-        ended = locked(point, ask.prior, terms, ask.shift)
+        terms, dense = self._terms(ask, data), len(ask.w) <= DENSE
+        constant, balance, size, spread, count = minorant(point, ask.prior, terms, ask.shift)
+        ended = locked(point, ask.prior, terms, ask.shift) if dense else None
         if not ask.first:
-            return memory, Weighed(constant, balance, size, spread, ended, *[None] * 9)
+            return memory, Weighed(constant, balance, size, spread, count, ended, *[None] * 10)
         zero = Point(problem, np.zeros_like(ask.w), data)
         pushed = [np.einsum("np,npd->nd", mu, stack.jacobian(point)) for stack, mu in terms]
         return memory, Weighed(
@@ -160,6 +204,7 @@ class Weighing(Algorithm):
             balance,
             size,
             spread,
+            count,
             ended,
             risk=client_values(point),
             loss=self._mean_loss(point),
@@ -169,8 +214,26 @@ class Weighing(Algorithm):
             shared_limits=problem.constraint.coupled.limits(data),
             gradient=ask.prior[:, None] * client_gradients(point) + sum(pushed),
             start=ask.prior[:, None] * client_gradients(zero),
-            hessian=hessians(point, ask.prior, terms, together=True) if self.provable else None,
+            hessian=hessians(point, ask.prior, curved(terms), together=True)
+            if self.provable and dense
+            else None,
+            diagonal=None
+            if dense or not self.provable
+            else hessian_diagonal(point, ask.prior, terms),
         )
+
+    def weigh_along(
+        self, memory: None, ask: WeighAlong, data: Block, rng: Streams
+    ) -> tuple[None, WeighedAlong]:
+        point, terms = Point(self._problem, ask.w, data), self._terms(ask, data)
+        product = hessian_product(point, ask.prior, terms, ask.shift, ask.direction)
+        return memory, WeighedAlong(product)
+
+    def _terms(self, ask: Weigh | WeighAlong, data: Block) -> list[tuple[Stack, Array]]:
+        """The clients' constraints with their multipliers."""
+        shared = np.tile(ask.shared, (len(data.names), 1))
+        problem = self._problem
+        return [(problem.local_constraint, ask.local), (problem.constraint.coupled, shared)]
 
     def _mean_loss(self, point: Point) -> Array:
         if isinstance(point.problem.loss, Quadratic):
@@ -181,14 +244,14 @@ class Weighing(Algorithm):
 
     @property
     def provable(self) -> bool:
-        """Whether a lower bound can be proved: all parts are convex and have conjugates."""
+        """Whether a lower bound is to be proved and can be: all parts are convex and have
+        conjugates.
+        """
         problem, loss = self._problem, self._problem.loss
         known = isinstance(loss, Quadratic) or (loss.smooth and has_rank_coordinate(loss))
         glob, local = problem.constraint, problem.local_constraint
-        parts = [part for stack in (local, glob.held, glob.coupled) for part in stack.parts]
-        curved = all(getattr(part, "hessian", part) is not None for part in parts)
-        convex = local.convex and glob.convex and curved
-        return known and convex and hasattr(problem.regulariser, "conjugate")
+        convex = local.convex and glob.convex
+        return self.bounded and known and convex and hasattr(problem.regulariser, "conjugate")
 
     def balance(
         self, state: WeighingState, ids: Sequence[int], up: Weighed
@@ -198,23 +261,25 @@ class Weighing(Algorithm):
         done = Done(Outcome(Stop.OPTIMAL, "certified."))
         if not self.provable:
             return state, done
-        held = self._problem.constraint.held
-        here = self._problem.constraint.point(self._problem, self.w)
-        constant, gradient, size, spread = minorant(
-            here, None, [(held, self.mu.server[None])], state.shift
-        )
+        here, terms = self._here()
+        constant, gradient, size, spread, count = minorant(here, None, terms, state.shift)
         g, scale = up.balance + gradient[0], up.size + size[0]
         value, unbalanced, length = self._least(g, first)
         left = float((np.abs(unbalanced) / np.maximum(scale, 1e-300)).max(initial=0.0))
         constant = float(up.constant) + float(constant[0]) + value
         spread = float(up.spread) + float(spread[0]) + abs(value)
+        # the sums of a client, those over clients, and what is done with every number beside; the
+        # constant has products with models as well
+        rounding = (float(max(up.terms, count[0])) + len(ids) + BESIDE) * UNIT
+        of_constant = rounding + len(g) * UNIT
         if left <= ROUNDING or not self.objective:
             size = np.maximum(np.abs(self.w), np.abs(self.w + state.shift))
             far = max(float(scale @ size), spread) * (REACH if self.objective else FAR)
-            bound = constant - left * far - FLOOR * spread
+            bound = constant - (left + rounding) * far - of_constant * spread
         else:
             # hypot, since squares of a gradient far away may overflow
-            bound = min(constant - math.hypot(*unbalanced) * length, self._value(first))
+            loose = math.hypot(*unbalanced) + rounding * math.hypot(*scale)
+            bound = min(constant - loose * length - of_constant * spread, self._value(first))
         aim, free = self._aim(g, unbalanced)
         rest = float((np.abs(aim) / np.maximum(scale, 1e-300)).max(initial=0.0))
         stuck = rest > state.left / 2 if state.left <= ROUNDING else False
@@ -223,19 +288,51 @@ class Weighing(Algorithm):
         )
         if rest <= FLOOR or stuck or state.rounds >= BALANCING:
             return state, done
+        if first.diagonal is not None:
+            right, diagonal = np.zeros_like(aim), np.zeros_like(aim)
+            whole = hessian_diagonal(here, None, terms)[0] + first.diagonal + self._ridge()
+            right[free], diagonal[free] = aim[free], np.maximum(whole[free], 0.0)
+            moving = started(right, diagonal)
+            if moving.ended or state.products >= PRODUCTS:
+                return state, done
+            state = replace(state, moving=moving)
+            return state, self.question(state, len(ids))
         assert first.hessian is not None
-        curved = (
-            hessians(here, None, [(held, self.mu.server[None])], together=True)[0]
-            + first.hessian
-            - up.locked
-        )
-        penalised = np.arange(len(self._problem.predictor.split(self.w)[0]))
-        # the regulariser's curvature, on the coefficients that it penalises
-        curved[penalised, penalised] += self.objective * ridge(self._problem.regulariser)
+        whole = hessians(here, None, curved(terms), together=True)[0] + first.hessian - up.locked
+        whole[np.diag_indices(len(g))] += self._ridge()
         shift = state.shift.copy()
-        shift[free] -= pseudosolve(curved[np.ix_(free, free)], aim[free])
+        shift[free] -= pseudosolve(whole[np.ix_(free, free)], aim[free])
         state = replace(state, shift=shift)
-        return state, self._ask(state, len(ids))
+        return state, self.question(state, len(ids))
+
+    def move(
+        self, state: WeighingState, ids: Sequence[int], up: WeighedAlong
+    ) -> tuple[WeighingState, Round | Done]:
+        """Go on to the next shift by one product; then ask for the minorant there."""
+        assert state.moving is not None
+        here, terms = self._here()
+        p = state.moving.direction
+        product = up.product + hessian_product(here, None, terms, state.shift, p)[0]
+        product = np.where(state.moving.diagonal > 0, product + self._ridge() * p, 0.0)
+        state = replace(state, moving=stepped(state.moving, product), products=state.products + 1)
+        assert state.moving is not None
+        if state.moving.ended or state.products >= PRODUCTS:
+            if not state.moving.x.any():  # nothing balances what is left
+                return state, Done(Outcome(Stop.OPTIMAL, "certified."))
+            state = replace(state, shift=state.shift - state.moving.x, moving=None)
+        return state, self.question(state, len(ids))
+
+    def _here(self) -> tuple[Point, list[tuple[Stack, Array]]]:
+        """The model on the server's rows, and its constraints with their multipliers."""
+        glob = self._problem.constraint
+        return glob.point(self._problem, self.w), [(glob.held, self.mu.server[None])]
+
+    def _ridge(self) -> Array:
+        """(D,) the curvature of the regulariser, on the coefficients that it penalises."""
+        curvature = np.zeros(len(self.w))
+        penalised = len(self._problem.predictor.split(self.w)[0])
+        curvature[:penalised] = self.objective * ridge(self._problem.regulariser)
+        return curvature
 
     def _aim(self, g: Array, unbalanced: Array) -> tuple[Array, NDArray[np.intp]]:
         """The part of the gradient to balance next, and the coefficients that can move for it.
@@ -249,8 +346,10 @@ class Weighing(Algorithm):
             free[: len(coefficients)] = (coefficients > h.lower) & (coefficients < h.upper)
         elif self.objective and isinstance(h, L1 | ElasticNet):
             free[: len(coefficients)] = coefficients != 0
-        else:
+        elif len(g) <= DENSE:
             return unbalanced, np.arange(len(g))
+        else:  # what h balances moves with it, at no product
+            return unbalanced, np.flatnonzero(unbalanced)
         off = -off_regulariser(self._problem, self.w, -g)
         aim = np.where(unbalanced != 0, unbalanced, np.where(free, off, 0.0))
         return aim, np.flatnonzero(free | (aim != 0))
@@ -341,6 +440,7 @@ def certify_constrained(
     mu: Multipliers | None,
     engine: Engine | None = None,
     infeasible: bool = False,
+    bounded: bool = True,
 ) -> tuple[Certificate, list[Any]]:
     """The certificate of a model under constraints, and the engine's runs.
 
@@ -350,6 +450,7 @@ def certify_constrained(
     w : (D,) the model
     mu : multipliers, or None: zeros
     infeasible : also try to prove by mu that no model meets all constraints
+    bounded : False: prove nothing, and compute what stands at the model
 
     Raises
     ------
@@ -362,12 +463,13 @@ def certify_constrained(
     mu = none if mu is None else mu
     _check(concrete, data, w, mu, none)
     mu = signed(concrete, mu)
-    runs = [run_all(Weighing(w, none if infeasible else mu, True, concrete), data, engine)]
+    here = Weighing(w, none if infeasible else mu, True, bounded, concrete)
+    runs = [run_all(here, data, engine)]
     proof = None
-    if infeasible:
+    if infeasible and bounded:
         for least in NEGLIGIBLE:
             scaled = _normed(mu, least)
-            runs.append(run_all(Weighing(w, scaled, False, concrete), data, engine))
+            runs.append(run_all(Weighing(w, scaled, False, True, concrete), data, engine))
             proof = max(proof or -math.inf, runs[-1].state.bound)
             if proof > 0:
                 break

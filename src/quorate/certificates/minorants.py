@@ -8,30 +8,39 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.problem.client_means import client_gradients, row_shares
+from quorate.problem.client_means import client_gradients, curvatures, row_shares
 from quorate.problem.conjugates import clipped_gradients, loss_conjugate
-from quorate.problem.constraints.constraint import Point, added
+from quorate.problem.constraints.constraint import Point, Stack, added, magnitudes_of_rows
 from quorate.problem.losses import Quadratic
 from quorate.problem.rank_coordinates import has_rank_coordinate
 from quorate.problem.regularisers import L2, Bounds, ElasticNet, Regulariser, SupportsConjugate
 
-# every row counts at least this much in the size of the terms that cancel, even where its gradient
-# almost vanishes
-FAINT = 1e-6
+UNIT = float(np.finfo(float).eps) / 2  # the relative error of one operation
+
+
+class AffineMinorant(NamedTuple):
+    """constant + <gradient, w> for each of n clients, as it was computed.
+
+    A sum of k terms is off by at most k UNIT times the sum of their sizes, up to second order, and
+    a product of k numbers by k UNIT times its size.
+    """
+
+    constant: Array  # (n,)
+    gradient: Array  # (n, D)
+    size: Array  # (n, D) the sizes of the terms of the gradient
+    spread: Array  # (n,) and of those of the constant
+    terms: Array  # (n,) how many terms an entry of the gradient has at most
 
 
 def minorant(
     point: Point, prior: Array | None, terms: Sequence[Any], shift: Array
-) -> tuple[Array, Array, Array, Array]:
+) -> AffineMinorant:
     """An affine minorant of sum_i prior_i f_i + <multipliers, c> for every client.
-
-    Returns the constants (n,), the gradients (n, D), and the sizes of the terms that each is a sum
-    of.
 
     The gradients of the row losses are those at w, shifted along the linear map of ``shift`` and
     clipped to their domain.
@@ -41,13 +50,20 @@ def minorant(
     rows: Array | None = None
     gradients, constants = np.zeros((n, D)), np.zeros(n)
     size, spread = np.zeros((n, D)), np.zeros(n)
-    # the point of tangency of all parts but the row losses
+    count = np.zeros(n)
+    # the point of tangency of all parts but the row losses, and those without second derivatives,
+    # whose gradients at another point nobody knows before
     moved = Point(problem, point.w + shift, block) if shift.any() else point
     for constraints, multipliers in terms:
-        row, gradient, constant = constraints.split(moved, multipliers)
-        rows, gradients, constants = added(rows, row), gradients + gradient, constants + constant
+        for at, (part, mine) in zip(
+            (moved, point), constraints.by_curvature(multipliers), strict=True
+        ):
+            row, gradient, constant = part.split(at, mine)
+            rows = added(rows, row)
+            gradients, constants = gradients + gradient, constants + constant
         each, weight = constraints.values(point), np.abs(multipliers)
-        size = size + np.einsum("np,npd->nd", weight, np.abs(constraints.jacobian(point)))
+        size = size + constraints.magnitudes(point, weight)
+        count = count + constraints.size
         spread = spread + (
             weight * (np.abs(each) + np.abs(np.nan_to_num(constraints.limits(block))))
         ).sum(1)
@@ -56,23 +72,35 @@ def minorant(
         if prior is not None:
             gradient = prior[:, None] * client_gradients(moved)
             square = prior * (moved.models * moved.prediction).sum(1) / 2
-            size = size + prior[:, None] * (np.abs(moved.prediction) + np.abs(block.y))
-            return constants - square, gradients + gradient, size, spread + np.abs(square)
-        return constants, gradients, size, spread
+            products = np.matmul(np.abs(np.asarray(block.X)), np.abs(moved.models)[:, :, None])[
+                :, :, 0
+            ]
+            size = size + prior[:, None] * (products + np.abs(block.y))
+            spread = spread + prior * (np.abs(moved.models) * products).sum(1)
+            return AffineMinorant(constants - square, gradients + gradient, size, spread, count)
+        return AffineMinorant(constants, gradients, size, spread, count)
     if prior is not None:
         rows = added(rows, prior[:, None] * row_shares(problem, block))
     if rows is None or not (problem.loss.smooth and has_rank_coordinate(problem.loss)):
-        return constants, gradients, size, spread
+        return AffineMinorant(constants, gradients, size, spread, count)
     loss, y = problem.loss, block.y
     gradient = loss.gradient(point.prediction, y) + loss.curvature(
         point.prediction, y
     ) * problem.predictor.forward(shift, block)
     gradient = clipped_gradients(loss, gradient, y)
     conjugate = np.where(rows > 0, rows * loss_conjugate(loss, gradient, y), 0.0)
-    back = problem.predictor.backward
-    absolute = back(point.w, rows * (np.abs(gradient) + FAINT), replace(block, X=abs(block.X)))
-    constants, spread = constants - conjugate.sum(1), spread + np.abs(conjugate).sum(1)
-    return constants, gradients + back(point.w, rows * gradient, block), size + absolute, spread
+    return AffineMinorant(
+        constants - conjugate.sum(1),
+        gradients + problem.predictor.backward(point.w, rows * gradient, block),
+        size + magnitudes_of_rows(point, rows, gradient),
+        spread + np.abs(conjugate).sum(1),
+        count + (rows != 0).sum(1),
+    )
+
+
+def curved(terms: Sequence[tuple[Stack, Array]]) -> list[tuple[Stack, Array]]:
+    """The constraints with second derivatives, with their multipliers."""
+    return [constraints.by_curvature(multipliers)[0] for constraints, multipliers in terms]
 
 
 def locked(point: Point, prior: Array, terms: Sequence[Any], shift: Array) -> Array:
@@ -80,13 +108,21 @@ def locked(point: Point, prior: Array, terms: Sequence[Any], shift: Array) -> Ar
 
     The shift led them there; it is their part of the Hessian of the Lagrangian.
     """
+    rows = _locked_rows(point, prior, terms, shift)
+    if rows is None:
+        return np.zeros((1, point.w.shape[-1], point.w.shape[-1]))
+    return point.problem.predictor.gram(rows, point.block)[None]
+
+
+def _locked_rows(point: Point, prior: Array, terms: Sequence[Any], shift: Array) -> Array | None:
+    """The curvature (n, m) of those rows; None: zero."""
     problem, block = point.problem, point.block
     if (
         isinstance(problem.loss, Quadratic)
         or not shift.any()
         or not has_rank_coordinate(problem.loss)
     ):
-        return np.zeros((1, point.w.shape[-1], point.w.shape[-1]))
+        return None
     loss, y = problem.loss, block.y
     rows: Array | None = prior[:, None] * row_shares(problem, block)
     for constraints, multipliers in terms:
@@ -96,8 +132,35 @@ def locked(point: Point, prior: Array, terms: Sequence[Any], shift: Array) -> Ar
     gradient = loss.gradient(point.prediction, y) + curvature * problem.predictor.forward(
         shift, block
     )
-    ended = clipped_gradients(loss, gradient, y) != gradient
-    return problem.predictor.gram(rows * curvature * ended, block)[None]
+    return rows * curvature * (clipped_gradients(loss, gradient, y) != gradient)
+
+
+def hessian_product(
+    point: Point, prior: Array | None, terms: Sequence[Any], shift: Array, direction: Array
+) -> Array:
+    """The Hessian of a client's part of the Lagrangian, without the rows of `locked`, times a
+    direction, (n, D).
+    """
+    problem, block = point.problem, point.block
+    rows, matrices = curvatures(point, prior, curved(terms))
+    total = np.zeros(point.models.shape)
+    if rows is not None:
+        ended = None if prior is None else _locked_rows(point, prior, terms, shift)
+        rows = rows if ended is None else rows - ended
+        along = problem.predictor.forward(direction, block)
+        total = problem.predictor.backward(point.w, rows * along, block)
+    return total if matrices is None else total + matrices @ direction
+
+
+def hessian_diagonal(point: Point, prior: Array | None, terms: Sequence[Any]) -> Array:
+    """The diagonal (n, D) of the Hessian of a client's part of the Lagrangian."""
+    problem, block = point.problem, point.block
+    rows, matrices = curvatures(point, prior, curved(terms))
+    total = np.zeros(point.models.shape)
+    if rows is not None:
+        squares = replace(block, X=block.X * block.X)
+        total = problem.predictor.backward(point.w, rows, squares)
+    return total if matrices is None else total + np.einsum("ndd->nd", matrices)
 
 
 def in_domain(h: SupportsConjugate, s: Array) -> Array:

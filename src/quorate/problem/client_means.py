@@ -48,16 +48,11 @@ def client_gradients(point: Point) -> Array:
     )
 
 
-def hessians(
-    point: Point, weights: Array | None, terms: Sequence[tuple[Stack, Array]], together: bool
-) -> Array:
-    """weights_i f_i'' + sum of the stacks' multipliers_ik c_ik'', (n, D, D), or added up over the
-    block (1, D, D).
-
-    Parameters
-    ----------
-    weights : (n,), or None: without the objective
-    terms : stacks of constraints with their multipliers (n, p)
+def curvatures(
+    point: Point, weights: Array | None, terms: Sequence[tuple[Stack, Array]]
+) -> tuple[Array | None, Array | None]:
+    """The matrices of `hessians` as weights (n, m) of the rows' x x', and as matrices (n, D, D) of
+    what is no sum over rows; None: zero.
     """
     problem, block = point.problem, point.block
     rows: Array | None = None
@@ -73,6 +68,22 @@ def hessians(
     for constraints, multipliers in terms:
         row, matrix = constraints.curvature(point, multipliers)
         rows, matrices = added(rows, row), added(matrices, matrix)
+    return rows, matrices
+
+
+def hessians(
+    point: Point, weights: Array | None, terms: Sequence[tuple[Stack, Array]], together: bool
+) -> Array:
+    """weights_i f_i'' + sum of the stacks' multipliers_ik c_ik'', (n, D, D), or added up over the
+    block (1, D, D).
+
+    Parameters
+    ----------
+    weights : (n,), or None: without the objective
+    terms : stacks of constraints with their multipliers (n, p)
+    """
+    problem, block = point.problem, point.block
+    rows, matrices = curvatures(point, weights, terms)
     n, D = point.models.shape
     total = np.zeros((1 if together else n, D, D))
     if rows is not None:

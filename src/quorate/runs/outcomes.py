@@ -7,6 +7,7 @@ function, when the folder is written and again when it is verified.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from quorate.algorithms.method import Method
 from quorate.certificates.certificate import Certificate
@@ -27,6 +28,7 @@ from quorate.solution.outcome import (
     UNPROVED,
     Ended,
     budget_used,
+    failed_in,
     judged_by_method,
     refuted,
     restated,
@@ -105,7 +107,7 @@ def summary(config: Config, solution: Solution, fed: Federation | Metadata) -> R
             ended(config, method, stop, text, solution.rounds, _by_engine(solution.log)),
             solution.problem,
             fed,
-            solution.certificate,
+            replace(solution.certificate, failed=failed_in(text)),
             solution.duals if isinstance(solution.duals, Multipliers) else None,
             solution.constraints,
         )
@@ -123,6 +125,7 @@ def check_outcome(run: Run, problem: Problem, fed: Federation | Metadata) -> Ite
     """
     outcome, rounds = run.result["outcome"], run.result["rounds"]
     certificate = Certificate.of(run.result["certificate"])
+    certificate = replace(certificate, failed=failed_in(outcome["text"]))
     method = method_of(run.config, problem, fed, clock=True)
     end = ended(
         run.config, method, outcome["stop"], outcome["text"], rounds, _by_engine(run.events)

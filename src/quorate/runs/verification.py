@@ -52,7 +52,7 @@ from quorate.runs.splits import Parts, prepare
 from quorate.runs.traffic import Marks, check_history, check_messages
 from quorate.solution.client_table import client_table
 from quorate.solution.constraint_table import constraint_table, limits_of
-from quorate.solution.outcome import UNPROVED
+from quorate.solution.outcome import UNPROVED, failed_in
 from quorate.solution.public_part import public_history
 from quorate.solution.warnings import notes
 
@@ -291,15 +291,19 @@ def _proved(
     """The certificate, with constraints their table and the multipliers, and the messages of the
     rounds that computed it.
     """
+    outcome = run.result["outcome"]
+    failed = failed_in(outcome["text"])  # then no bound is stated
     if not run.config.constrained:
         duals = Duals(**run.duals) if run.duals else None
         certificate, rounds = certify_run(problem, fed, run.w, duals)
-        return certificate, [], None, rounds.messages
-    outcome = run.result["outcome"]
+        return replace(certificate, failed=failed), [], None, rounds.messages
     # then multipliers are weights of a proof
     infeasible = outcome["stop"] == "infeasible" or UNPROVED in outcome["text"]
     mu = Multipliers(**run.duals)
-    certificate, runs = certify_constrained(problem, fed, run.w, mu, infeasible=infeasible)
+    certificate, runs = certify_constrained(
+        problem, fed, run.w, mu, infeasible=infeasible, bounded=not failed
+    )
+    certificate = replace(certificate, failed=failed)
     concrete, data = problem.at(fed)
     mu = signed(concrete, mu)
     multipliers = no_multipliers(concrete, fed.n_clients) if infeasible else mu

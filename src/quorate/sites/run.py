@@ -50,7 +50,7 @@ from quorate.sites.signed_answers import verify_signed
 from quorate.sites.site_file import NAME, read_site
 from quorate.solution.client_table import client_table
 from quorate.solution.load import stated_in
-from quorate.solution.outcome import UNPROVED
+from quorate.solution.outcome import UNPROVED, failed_in
 from quorate.solution.solution import Solution
 from quorate.storage import OWN, write_whole
 from quorate.text import listed, short
@@ -266,6 +266,7 @@ def check_signed(path: Path, keys: Path, signed: Path | None = None) -> list[Che
         read_keys(keys),
         roles=roles_of(run.config).text(),
         infeasible=outcome["stop"] == "infeasible" or UNPROVED in outcome["text"],
+        bounded=not failed_in(outcome["text"]),
     )
     checks = [*verified.checks]
     if verified.certificate is not None and verified.metadata is not None:

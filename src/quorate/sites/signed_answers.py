@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from quorate.arrays import Array
 from quorate.certificates.certificate import Certificate
 from quorate.certificates.certify import ROUNDS
-from quorate.certificates.constrained import Weigh, Weighing, certify_constrained
+from quorate.certificates.constrained import Weigh, WeighAlong, Weighing, certify_constrained
 from quorate.certificates.duality import certify_run
 from quorate.codec import CodecError, decode, encode, record
 from quorate.engines.engine import Run, Watch, handler
@@ -301,6 +301,7 @@ def verify_signed(
     *,
     roles: str = "",
     infeasible: bool = False,
+    bounded: bool = True,
 ) -> Verified:
     """Check a certificate against what the sites signed, without trust in the server.
 
@@ -314,6 +315,7 @@ def verify_signed(
     keys : the public keys of exactly the sites that take part, see `signatures.read_keys`
     roles : what the columns of the sites' tables are for, ``Roles.text()``
     infeasible : whether the multipliers are to prove that no model meets all constraints
+    bounded : False where the proof failed, and the certificate states no bound
 
     Returns
     -------
@@ -345,7 +347,7 @@ def verify_signed(
     try:
         metadata = Metadata.of(introduced)
         engine = _Recorded(file.head.runs, uploads)
-        certificate = _certificate(problem, metadata, w, duals, engine, infeasible)
+        certificate = _certificate(problem, metadata, w, duals, engine, infeasible, bounded)
         check = _compared(certificate, duals, numbers)
     except UNUSABLE as error:
         check = Check("signed certificate", False, f"cannot be computed again: {error}")
@@ -425,12 +427,13 @@ def _certificate(
     duals: Duals | Multipliers | None,
     engine: _Recorded,
     infeasible: bool,
+    bounded: bool,
 ) -> Certificate:
     """The certificate by the signed answers."""
     if only_constrained(problem) or isinstance(duals, Multipliers):
         if isinstance(duals, Duals):
             raise ValueError("a problem with constraints needs multipliers, and has duals")
-        return certify_constrained(problem, metadata, w, duals, engine, infeasible)[0]
+        return certify_constrained(problem, metadata, w, duals, engine, infeasible, bounded)[0]
     return certify_run(problem, metadata, w, duals, engine)[0]
 
 
@@ -494,6 +497,12 @@ def _again(algorithm: Algorithm, n: int, run: SignedRun, uploads: list[list[Any]
                 break
             raise _OtherQuestionError(f"there is no answer to {type(ask.message).__name__}")
         message = run.messages[turn]
+        if isinstance(algorithm, Weighing):
+            if isinstance(message, WeighAlong):  # on the way to a shift, and part of no bound
+                turn += 1
+                continue
+            state = replace(state, moving=None)
+            ask = algorithm.question(state, n)
         _check_question(message, ask.message)
         if isinstance(message, Weigh):  # the state goes with what the sites were asked
             state = replace(state, shift=message.shift)

@@ -8,6 +8,7 @@ method: all of it follows from numbers that can be computed again, so that it ca
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,6 +28,7 @@ from quorate.rounds import Outcome, Stop
 from quorate.solution.constraint_table import broken, in_conflict
 
 UNPROVED = "That nothing is feasible could not be proved."  # in an outcome of a run that tried to
+FAILED = "The proof failed ({}): the model is kept, with no bound from a proof."
 STARTING = 2  # rounds before the first that a method counts to its cap, at most
 
 
@@ -147,6 +149,8 @@ def confirmed(
     outcome: Outcome, certificate: Certificate, algorithm: Method, problem: Problem
 ) -> Outcome:
     """The outcome of a run without constraints; where nothing is proved, with its residuals."""
+    if certificate.failed:
+        return _without_proof(outcome, certificate)
     if not is_affine(problem.predictor):
         return unprovable(outcome, certificate, problem)
     if (own := declared(problem)) and certificate.bound is not None:
@@ -181,6 +185,23 @@ def confirmed(
     return Outcome(Stop.UNPROVEN, text)
 
 
+def _without_proof(outcome: Outcome, certificate: Certificate) -> Outcome:
+    """The outcome of a run whose proof failed: nothing bears out what it claims of an optimum."""
+    stops = {Stop.OPTIMAL: Stop.UNPROVEN, Stop.INFEASIBLE: Stop.STALLED}
+    text = f"{outcome.text} {FAILED.format(certificate.failed)}"
+    return Outcome(stops.get(outcome.stop, outcome.stop), text)
+
+
+def failed_in(text: str) -> str:
+    """The class of the error that a proof failed by, read off the text of an outcome; "" for none.
+
+    A folder states no more of an error, since its message may hold anything.
+    """
+    head, end = map(re.escape, FAILED.split("{}"))
+    found = re.search(rf"{head}(\w+)(: .*)?{end}", text)
+    return "" if found is None else found[1]
+
+
 def _as_declared(text: str, own: tuple[str, ...]) -> str:
     """A method's words where a bound stands on functions of the user's own."""
     text = text.replace("proven gap", "gap (as declared)").replace(" proven ", " (as declared) ")
@@ -213,6 +234,20 @@ def confirmed_constrained(
     algorithm: Method,
 ) -> Outcome:
     """The outcome of a run with constraints."""
+    arguments = problem, clients, outcome, certificate, multipliers, table, algorithm
+    again = _confirmed_constrained(*arguments)
+    return _without_proof(again, certificate) if certificate.failed else again
+
+
+def _confirmed_constrained(
+    problem: Problem,
+    clients: tuple[ClientName, ...],
+    outcome: Outcome,
+    certificate: Certificate,
+    multipliers: Multipliers,
+    table: list[dict[str, Any]],
+    algorithm: Method,
+) -> Outcome:
     text = (
         f"{outcome.text} Recomputed: violation {certificate.feasibility:.1e}, stationarity"
         f" {certificate.stationarity:.1e} (objective's gradient at 0:"
@@ -284,6 +319,8 @@ def _below(problem: Problem, certificate: Certificate) -> str:
 def _judged(problem: Problem, certificate: Certificate, algorithm: Method, text: str) -> Outcome:
     """Whether a model that meets all constraints is proved to be optimal."""
     gap = certificate.gap
+    if certificate.failed:
+        return Outcome(Stop.UNPROVEN, text)
     if gap is None:
         convex = problem.local_constraint.convex and problem.constraint.convex
         why = (

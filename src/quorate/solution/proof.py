@@ -9,7 +9,7 @@ import numpy as np
 
 from quorate.algorithms.federated.bundle.bundle import Bundle
 from quorate.algorithms.method import Answer, Method
-from quorate.certificates.certificate import Certificate
+from quorate.certificates.certificate import Certificate, without_numbers
 from quorate.certificates.constrained import certify_constrained
 from quorate.certificates.duality import certify_run
 from quorate.data.federation import Federation
@@ -24,7 +24,9 @@ from quorate.problem.risks.mean import Mean, Sum
 from quorate.rounds import Stop
 from quorate.solution.configure import configure
 from quorate.solution.constraint_table import Limits
+from quorate.text import printable, short
 
+INTERRUPTED = "interrupted"  # why a proof failed: by Ctrl-C
 PROVING_ROUNDS = 100  # at most, for the bound of a model whose algorithm proves none
 
 
@@ -49,7 +51,50 @@ def prove(
     engine: Engine,
     seed: int,
 ) -> Proof:
-    """Certify the answer of a run by further rounds through ``engine``."""
+    """Certify the answer of a run by further rounds through ``engine``.
+
+    A proof that fails, whatever is raised in it, loses no model: then the certificate has what can
+    be computed without a bound, and says why there is none.
+    """
+    failed = INTERRUPTED
+    try:
+        return _prove(problem, fed, algorithm, run, answer, engine, seed)
+    except KeyboardInterrupt:
+        pass
+    except Exception as error:
+        failed = short(printable(f"{type(error).__name__}: {error}"), 300)
+    # only now, when the frames of the error no longer hold its arrays
+    try:
+        proof = _evaluate(problem, fed, algorithm, run, answer, engine)
+    except (Exception, KeyboardInterrupt):
+        proof = Proof(without_numbers(fed.n_clients), None, [])
+    return proof._replace(certificate=replace(proof.certificate, failed=failed))
+
+
+def _evaluate(
+    problem: Problem,
+    fed: Federation | Metadata,
+    algorithm: Method,
+    run: Run,
+    answer: Answer,
+    engine: Engine,
+) -> Proof:
+    """The certificate of an answer without a bound."""
+    if algorithm.requirements.constrained:
+        return _prove_constrained(problem, fed, run, answer, engine, bounded=False)
+    certificate, rounds = certify_run(problem, fed, answer.w, None, engine, answer.copies)
+    return Proof(certificate, None, [rounds])
+
+
+def _prove(
+    problem: Problem,
+    fed: Federation | Metadata,
+    algorithm: Method,
+    run: Run,
+    answer: Answer,
+    engine: Engine,
+    seed: int,
+) -> Proof:
     if algorithm.requirements.constrained:
         return _prove_constrained(problem, fed, run, answer, engine)
     concrete, data = problem.at(fed)
@@ -69,9 +114,14 @@ def prove(
 
 
 def _prove_constrained(
-    problem: Problem, fed: Federation | Metadata, run: Run, answer: Answer, engine: Engine
+    problem: Problem,
+    fed: Federation | Metadata,
+    run: Run,
+    answer: Answer,
+    engine: Engine,
+    bounded: bool = True,
 ) -> Proof:
-    """Certify a model under constraints by its multipliers."""
+    """Certify a model under constraints by its multipliers; ``bounded``: with a bound."""
     concrete, _ = problem.at(fed)
     n, copies, multipliers = fed.n_clients, answer.copies, no_multipliers(concrete, fed.n_clients)
     if answer.multipliers is not None:
@@ -79,7 +129,9 @@ def _prove_constrained(
     if not isinstance(concrete.over_clients, Mean | Sum):
         multipliers = replace(multipliers, weights=weighting(concrete, multipliers, n))
     infeasible = run.outcome.stop is Stop.INFEASIBLE
-    certificate, runs = certify_constrained(problem, fed, answer.w, multipliers, engine, infeasible)
+    certificate, runs = certify_constrained(
+        problem, fed, answer.w, multipliers, engine, infeasible, bounded
+    )
     consensus = None if copies is None else float(np.abs(copies - answer.w).max())
     first = runs[0].state.first
     limits = Limits(first.limits, first.shared_limits)

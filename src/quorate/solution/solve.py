@@ -30,7 +30,7 @@ from quorate.solution.inputs import Inputs
 from quorate.solution.outcome import confirmed, confirmed_constrained
 from quorate.solution.plan import Plan, plan
 from quorate.solution.privacy_account import charged
-from quorate.solution.proof import prove
+from quorate.solution.proof import INTERRUPTED, prove
 from quorate.solution.solution import Solution
 from quorate.solution.trivial import TrivialModelWarning
 from quorate.solution.warnings import notes
@@ -76,10 +76,11 @@ def solve(
     Returns
     -------
     Solution
-        never called optimal at a cap; see ``solution.outcome``. The certificate costs two more
-        rounds (with constraints up to eight), and where the algorithm leaves no duals (the ADMMs)
-        rounds of cuts started at its model prove the bound; these are counted in ``messages`` and
-        in the clients' bytes, not in ``rounds``
+        never called optimal at a cap; see ``solution.outcome``. Where the proof fails, of whatever
+        cause, the outcome says so, and there is no bound. The certificate costs two more rounds
+        (with constraints up to eight, and with more than 500 coefficients 400), and where the
+        algorithm leaves no duals (the ADMMs) rounds of cuts started at its model prove the bound;
+        these are counted in ``messages`` and in the clients' bytes, not in ``rounds``
 
     Warns
     -----
@@ -92,7 +93,8 @@ def solve(
     ValueError, TypeError
         where problem, data and algorithm do not fit; the text says what would
     KeyboardInterrupt
-        Ctrl-C during the proof; Ctrl-C before it ends the run with ``Stop.INTERRUPTED``
+        Ctrl-C before there is a model; later it ends the run with ``Stop.INTERRUPTED``, during the
+        proof too, which ``resume`` then repeats
 
     Examples
     --------
@@ -118,6 +120,8 @@ def solve(
         resume=resume,
     )
     if solution.outcome.stop is Stop.INTERRUPTED or isinstance(fed, Metadata):
+        return solution
+    if solution.certificate.failed:
         return solution
     found = triviality(solution.problem, fed, solution, fit)
     if found is not None and problem.privacy is None:
@@ -243,16 +247,19 @@ def conclude(finished: Finished) -> Solution:
     certificate, duals, side, limits = prove(
         problem, data, method, run, answer, aside, finished.seed
     )
+    end = run.outcome
+    if certificate.failed == INTERRUPTED:
+        end = replace(end, stop=Stop.INTERRUPTED)
     table: list[dict[str, Any]] = []
     if isinstance(duals, Multipliers) and limits is not None:
-        infeasible = run.outcome.stop is Stop.INFEASIBLE  # its multipliers are no shadow prices
+        infeasible = end.stop is Stop.INFEASIBLE  # its multipliers are no shadow prices
         shown = no_multipliers(concrete, data.n_clients) if infeasible else duals
         table = constraint_table(concrete, data.clients, limits, certificate, shown)
         outcome = confirmed_constrained(
-            concrete, data.clients, run.outcome, certificate, duals, table, method
+            concrete, data.clients, end, certificate, duals, table, method
         )
     else:
-        outcome = confirmed(run.outcome, certificate, method, concrete)
+        outcome = confirmed(end, certificate, method, concrete)
     runs = [run, *side]
     return Solution(
         problem=problem,

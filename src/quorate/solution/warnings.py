@@ -152,6 +152,8 @@ def _without_bound(
     constrained = certificate.constraint_values is not None
     if certificate.bound is not None or constrained or problem.privacy is not None:
         return
+    if certificate.failed:  # the outcome says why
+        return
     if not is_affine(problem.predictor):
         why = f"{type(problem.predictor).__name__} is not convex in its parameters."
     elif not getattr(problem.over_samples, "convex", True):

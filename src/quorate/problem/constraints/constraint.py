@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from quorate.problem.metadata import Metadata
 
 T = TypeVar("T")
+# every row counts at least this much in the size of the terms that cancel, even where its gradient
+# almost vanishes
+FAINT = 1e-6
 VOID = -1.0  # the value of a constraint that a client does not have: met, and flat
 
 
@@ -123,6 +126,10 @@ class Concrete(Protocol):
         """
         ...
 
+    def magnitudes(self, point: Point, multipliers: Array) -> Array:
+        """(n, D) the sizes of the terms that the gradient of sum_k multipliers_k c_k adds up."""
+        ...
+
     def limits(self, block: Block) -> Array:
         """(n, p) the level asked, so that ``values + limits`` is what is measured; NaN where the
         client has none.
@@ -203,6 +210,25 @@ class Stack:
             )
         return rows, gradients, constants
 
+    def magnitudes(self, point: Point, multipliers: Array) -> Array:
+        """As of a single constraint, for multipliers (n, p)."""
+        each = (part.magnitudes(point, mine) for part, mine in self._by_part(multipliers))
+        return sum(each, start=np.zeros(point.models.shape))
+
+    def by_curvature(self, multipliers: Array) -> tuple[tuple[Stack, Array], tuple[Stack, Array]]:
+        """The parts with second derivatives and those without, with their multipliers (n, p)."""
+        pairs = [*self._by_part(multipliers)]
+        known = [getattr(part, "hessian", part) is not None for part, _ in pairs]
+        curved, tangent = (
+            [pair for pair, has in zip(pairs, known, strict=True) if has is kind]
+            for kind in (True, False)
+        )
+        none = np.zeros((len(multipliers), 0))
+        return tuple(  # type: ignore[return-value]
+            (Stack(tuple(p for p, _ in kind)), np.concatenate([none, *(mu for _, mu in kind)], 1))
+            for kind in (curved, tangent)
+        )
+
     def _by_part(self, multipliers: Array) -> Iterator[tuple[Concrete, Array]]:
         start = 0
         for part in self.parts:
@@ -219,6 +245,18 @@ class Stack:
 def excess(constraints: Stack, values: Array) -> float:
     """The largest of c, |c| for equalities, and 0."""
     return float(np.where(constraints.equality, np.abs(values), values).max(initial=0.0))
+
+
+def magnitudes(constraints: Concrete, point: Point, multipliers: Array) -> Array:
+    """(n, D) the sizes of the terms of a gradient whose Jacobian is no sum itself."""
+    return np.einsum("np,npd->nd", np.abs(multipliers), np.abs(constraints.jacobian(point)))
+
+
+def magnitudes_of_rows(point: Point, rows: Array, gradient: Array) -> Array:
+    """(n, D) the sizes of the terms of sum_j rows_j gradient_j x_j."""
+    absolute = replace(point.block, X=abs(point.block.X))
+    weighted = np.abs(rows) * (np.abs(gradient) + FAINT)
+    return point.problem.predictor.backward(point.w, weighted, absolute)
 
 
 def added(total: Array | None, more: Array | None) -> Array | None:

@@ -119,6 +119,9 @@ class Shared:
     def split(self, point: Point, multipliers: Array) -> tuple[Array | None, Array, Array]:
         return self.one.split(point, multipliers * self._scale(point.block))
 
+    def magnitudes(self, point: Point, multipliers: Array) -> Array:
+        return self.one.magnitudes(point, multipliers * self._scale(point.block))
+
     def limits(self, block: Block) -> Array:
         return np.nan_to_num(self.one.limits(block)) * self._scale(block)
 

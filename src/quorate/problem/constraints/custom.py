@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from quorate.arrays import Array, Block
-from quorate.problem.constraints.constraint import Objective, Point
+from quorate.problem.constraints.constraint import Objective, Point, magnitudes
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -165,6 +165,9 @@ class FunctionConstraint:
         value, jacobian = self._all(point)
         gradients = np.einsum("np,npd->nd", multipliers, jacobian)
         return None, gradients, (multipliers * value).sum(1) - (gradients * point.models).sum(1)
+
+    def magnitudes(self, point: Point, multipliers: Array) -> Array:
+        return magnitudes(self, point, multipliers)
 
     def limits(self, block: Block) -> Array:
         return np.zeros((len(block.names), len(self.equality)))

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy.linalg import block_diag
 
 from quorate.arrays import Array, Block, Label, has_truths
-from quorate.problem.constraints.constraint import VOID, Objective, Point, once
+from quorate.problem.constraints.constraint import VOID, Objective, Point, magnitudes_of_rows, once
 from quorate.problem.losses import Exponential, Logistic, Loss
 from quorate.problem.risks.inputs import per_client
 
@@ -290,6 +290,12 @@ class OnRows:
             return None, gradients, constants
         value = (rows * self.measure.value(point.prediction, point.block.y)).sum(1)
         return None, gradients, constants + value - (gradients * point.models).sum(1)
+
+    def magnitudes(self, point: Point, multipliers: Array) -> Array:
+        weights = np.abs(self.weights(point.block)[0])
+        rows = np.matmul(np.abs(multipliers)[:, None, :], weights)[:, 0]
+        gradient = self.measure.gradient(point.prediction, point.block.y)
+        return magnitudes_of_rows(point, rows, gradient)
 
     def limits(self, block: Block) -> Array:
         return np.where(self.weights(block)[1], self._levels(block), math.nan)

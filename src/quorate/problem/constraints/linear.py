@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Array, Block, is_number
-from quorate.problem.constraints.constraint import VOID, Objective, Point, once
+from quorate.problem.constraints.constraint import VOID, Objective, Point, magnitudes, once
 
 if TYPE_CHECKING:
     from quorate.problem.metadata import Metadata
@@ -80,6 +80,9 @@ class OnModel:
         C, d, has = self._rows_of(point.block)
         constants = (multipliers * np.where(has, d, np.where(self.equality, 0.0, VOID))).sum(1)
         return None, np.einsum("np,npd->nd", multipliers, C), constants
+
+    def magnitudes(self, point: Point, multipliers: Array) -> Array:
+        return magnitudes(self, point, multipliers)
 
     def limits(self, block: Block) -> Array:
         _, d, has = self._rows_of(block)

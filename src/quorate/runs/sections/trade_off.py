@@ -13,10 +13,11 @@ point; the model of the run is not changed by it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from quorate.arrays import Array
 from quorate.certificates.certificate import Certificate
@@ -49,7 +50,7 @@ from quorate.runs.run import Points
 from quorate.runs.sections.section import Inputs, Progress, Study, TableSection
 from quorate.runs.splits import HELD_OUT, Parts
 from quorate.solution.constraint_table import constraint_table, limits_of
-from quorate.solution.outcome import UNPROVED
+from quorate.solution.outcome import UNPROVED, failed_in
 from quorate.solution.solve import fit
 
 
@@ -60,6 +61,7 @@ class LevelForm(Form):
     outcome: StopName
     rounds: Whole
     tried: Annotated[str, one_of([UNPROVED])] = optional()
+    failed: Annotated[str, Field(pattern=r"^\w{1,60}$")] = optional()  # the error of its proof
     value: Number | None
     bound: Number | None
     relative_gap: Number | None
@@ -120,6 +122,8 @@ class TradeOff(TableSection):
             how = {"outcome": solution.outcome.stop.value, "rounds": solution.rounds}
             if UNPROVED in solution.outcome.text:  # then multipliers are weights of a proof
                 how["tried"] = UNPROVED
+            if failed := failed_in(solution.outcome.text):
+                how["failed"] = failed
             point = _point(there, parts, solution.w, solution.duals, solution.certificate)
             points.append({"level": level, **how, **point})
             for name, array in ({"w": solution.w} | vars(solution.duals)).items():
@@ -138,13 +142,17 @@ class TradeOff(TableSection):
             w, mu = arrays.pop("w"), Multipliers(**arrays)
             problem, fed, words = there.problem(), parts.train, row.get("tried", "")
             infeasible = row["outcome"] == "infeasible" or bool(words)
-            proof, _ = certify_constrained(problem, fed, w, mu, infeasible=infeasible)
+            failed = row.get("failed", "")
+            proof, _ = certify_constrained(
+                problem, fed, w, mu, infeasible=infeasible, bounded=not failed
+            )
+            proof = replace(proof, failed=failed)
             end = ended(there, method_of(there, problem, fed), row["outcome"], words, row["rounds"])
             concrete, data = problem.at(fed)
             rows = constraint_table(concrete, data.clients, limits_of(concrete, data), proof, mu)
             stop = stop_of(end, problem, fed, proof, mu, rows)
             again = {"level": level, "outcome": stop, "rounds": row["rounds"]}
-            again |= {"tried": UNPROVED} if words else {}
+            again |= {key: row[key] for key in ("tried", "failed") if key in row}
             points.append(again | _point(there, parts, w, mu, proof))
         return _table(config, points)
 
