@@ -42,7 +42,7 @@ def capped(state: ProximalState, goal: float, cap: int, tol: float, measured: bo
 
     ``measured`` says that beta and rho are not the user's.
     """
-    violation = max(state.global_violation, float(state.violation.max()))
+    violation = state.excess
     open_ = []
     if state.residual > state.tau:
         open_.append(
