@@ -151,7 +151,9 @@ def test_two_rounds_and_the_multipliers_are_the_printed_equations():
     for memory, a, b in zip(run.memories, u, lam, strict=True):
         np.testing.assert_allclose(memory.z[0], a, atol=1e-7)  # (19)
         np.testing.assert_allclose(memory.dual[0], b, atol=1e-7)  # (20)
-    ask = Settle(w, np.zeros((n, 0)), np.ones(0), None, beta, beta, sigma, rho, True)
+    ask = Settle(
+        w, np.zeros((n, 0)), np.ones(0), None, None, None, False, beta, beta, sigma, rho, True, False
+    )
     for i, (X, y, q) in enumerate(own):  # Algorithm 1, lines 6-8
         one = replace(ask, slack=np.zeros((1, 0)))
         memory, up = it.on_client[Settle](run.memories[i], one, data.block(i), None)
@@ -169,7 +171,7 @@ def test_the_acceleration_starts_from_the_mixed_points():
     concrete, data = qr.Problem(
         qr.Logistic(), PLAIN, over_samples=MEAN0, local_constraint=ACTIVE
     ).at(fed)
-    it = configure(qr.ProximalAL(beta=5.0, rho=0.5), concrete, data, None, None, None, None)
+    it = configure(qr.ProximalAL(5.0, 0.5, scaled=False), concrete, data, None, None, None, None)
     memory = InProcess("each").run(it, data, max_rounds=3).memories[0]
     w, mix = np.array([0.1, 0.2, -0.1, 0.3]), np.array([-0.3, 1.3])
     ask = Refine(w, np.zeros((1, 0)), np.ones(0), 5.0, 0.04, 0.5, 1e-11, 0.0, mix)
@@ -314,7 +316,7 @@ def test_single_precision_never_decides_a_stop(share):
     """
     fed = qr.Federation.from_quadratics(*quadratics(30, 4, 2))
     concrete, data = LCQP.at(fed)
-    it = configure(qr.ProximalAL(beta=5.0, rho=0.5), concrete, data, None, None, None, None)
+    it = configure(qr.ProximalAL(5.0, 0.5, scaled=False), concrete, data, None, None, None, None)
     memory = InProcess("each").run(it, data, max_rounds=4).memories[1]
     w = memory.z[0] + 1e-3 * np.random.default_rng(1).standard_normal(30)
     ask = Refine(w, np.zeros((1, 0)), np.ones(0), 5.0, 0.04, 0.5, 1e-11, 0.0, np.ones(1))

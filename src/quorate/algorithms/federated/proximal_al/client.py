@@ -89,6 +89,7 @@ def refine(
         slack=new.shifted[:, D:],
         residual=new.residual,
         value=new.value,
+        tangent=new.tangent,
         violation=new.violation,
         excess=new.excess,
         shared=new.shared,
@@ -107,7 +108,7 @@ def refine(
 def _round(merit: Merit, memory: ProximalMemory, ask: Refine) -> Stepped:
     w, rho, most = _everywhere(ask), ask.rho * memory.share, len(ask.mix) + 1
     old, duals, history, drift = map(writable, (memory.z, memory.dual, memory.points, memory.drift))
-    value, gradient, c, estimate = merit.all(w)
+    value, gradient, c, _ = merit.all(w)
     local, p = merit.problem.local_constraint, merit.problem.local_constraint.size
     excess = np.where(local.equality, np.abs(c[:, :p]), c[:, :p])
     violation = (excess * memory.size).max(1, initial=0.0)
@@ -121,7 +122,7 @@ def _round(merit: Merit, memory: ProximalMemory, ask: Refine) -> Stepped:
     rest = (
         (c[:, p:] + ask.slack) * ask.unit,
         excess.max(1, initial=0.0),
-        estimate,
+        *merit.tangents(new, w),
         new,
         memory.gradient,
         dual,
@@ -177,7 +178,9 @@ def settle(
         else memory.gradient
     )
     c = old.constraints(w, at)
-    mu = memory.multiplier if first else old.multipliers(c)  # Algorithm 1, line 7
+    mu = memory.estimate if ask.at_copies else old.multipliers(c)  # Algorithm 1, line 7
+    if first:
+        mu = memory.multiplier
     change = mu - memory.multiplier
     y = raised(change, old.equality)
     memory = replace(memory, multiplier=mu, estimate=mu, change=change, anchor=w, gradient=known)

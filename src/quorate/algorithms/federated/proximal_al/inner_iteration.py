@@ -25,7 +25,8 @@ class Stepped(NamedTuple):
     pull: Array  # (n,) ||lambda_i||^2
     shared: Array  # (n, p_c) c~_i(w)
     excess: Array  # (n,) of c_i(w), in units of the constraints
-    estimate: Array  # (n, p + p_c) [mu_i + beta c_i(w)]_+
+    tangent: Array  # (n,) at w, of q_i f_i + <estimate, c_i> at the new copy
+    estimate: Array  # (n, p + p_c) [mu_i + beta c_i]_+ there
     z: Array  # (n, D')
     gradient: Array  # (n, D) q_i f_i'(u_i); of quadratic functions alone
     dual: Array  # (n, D') lambda_i

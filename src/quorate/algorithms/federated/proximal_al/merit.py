@@ -93,6 +93,12 @@ class Merit:
         y = self.multipliers(c)
         return self.weight * client_values(at), self._gradient(z, at, y), c, y
 
+    def tangents(self, z: Array, w: Array) -> tuple[Array, Array]:
+        """The tangents at z of q_i f_i + <y, c_i> (n,), at w, and y = [mu + beta c(z)]_+."""
+        value, gradient, c, y = self.all(z)
+        gradient -= self.sigma * (z - self.anchor)
+        return value + (y * c).sum(1) + (gradient * (w - z)).sum(1), y
+
     def _gradient(self, z: Array, at: Point, y: Array) -> Array:
         gradient = np.matmul(y[:, None, :], self.jacobian(at))[:, 0] + self.sigma * (
             z - self.anchor

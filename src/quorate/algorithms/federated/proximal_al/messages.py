@@ -45,6 +45,7 @@ class Settle:
     sigma: float  # 1 / ((n + 1) beta) of that one
     rho: float
     restart: bool  # Algorithm 2, line 1: the copies start at w again
+    at_copies: bool  # line 7 at the client's own copy, where (14) is stationary, and not at w
 
 
 @record
@@ -88,6 +89,9 @@ class Refined:
     slack: Each  # (n, p_c) the same of s
     residual: Sum  # (n,) eps~_i, (22)
     value: Sum  # (n,) q_i f_i(w)
+    # (n,) at w, the tangent at the copy of q_i f_i + <y, c_i>, y = [mu_i + beta c_i]_+: its sum is
+    # part of a lower bound on the optimum
+    tangent: Sum
     violation: Each  # (n,) of c_i(w)
     excess: Max  # (n,) the same in units of the constraints
     shared: Sum  # (n, p_c) c~_i(w)
@@ -109,7 +113,7 @@ class ProximalMemory:
     dual: Annotated[Array, Form("n, D + p_c")]  # lambda_i
     anchor: Annotated[Array, Form("n, D + p_c")]  # w^k, s_i^k
     multiplier: Annotated[Array, Form("n, m")]  # mu_i
-    estimate: Annotated[Array, Form("n, m")]  # [mu_i + beta c_i(w)]_+ at the last w
+    estimate: Annotated[Array, Form("n, m")]  # [mu_i + beta c_i]_+ at the copy
     change: Annotated[Array, Form("n, m")]  # the last change of mu_i
     weight: Annotated[Array, Form("n")]  # q_i
     share: Annotated[Array, Form("n")]  # rho_i / rho

@@ -68,7 +68,7 @@ from quorate.problem.problem import Problem
 from quorate.rounds import Conclude, Done, Outcome, Round
 
 # beta over the objective's curvature, first for convex constraints, then for others
-STIFF, FIRM = 1e7, 300.0
+STIFF, FIRM = 1e6, 300.0
 # rho over the curvature of one client where constraints are not convex; it is not balanced there
 TIGHT = 16.0
 # the default tolerances assume that the model ends this near the optimum, relative to its size; the
@@ -76,7 +76,9 @@ TIGHT = 16.0
 NEAR = 0.1
 EVERY = 5  # rounds between two changes of rho
 BALANCED = 60  # rounds in which rho may change after beta did
-FALL = 0.2  # tau_{k+1} / tau_k
+LONG = 100  # rounds after which a subproblem ends without (23), but where constraints are not convex
+MET = 1e-7  # largest violation, in units of the constraints, of a model that is called optimal
+FALL = 0.02  # tau_{k+1} / tau_k
 SLOW = 0.3  # violation of an outer iteration over that before it, above which beta grows
 GROWTH = 5.0
 
@@ -206,30 +208,39 @@ class ProximalAL(Method):
             glob.coupled.size,
         )
         state = started(w, slack, held, np.zeros(coupled), self.beta or 1.0, self.rho or 1.0)
-        prior = problem.over_clients.project(np.zeros(n_clients))
-        return state, Round(Probe(prior))
+        if self.scaled:
+            return state, Round(Probe(problem.over_clients.project(np.zeros(n_clients))))
+        return state, self._first_subproblem(state)
 
     def settle_first(
         self, state: ProximalState, ids: Sequence[int], up: Probed
     ) -> tuple[ProximalState, Round]:
         """Set the units of the columns and the shares of rho, and begin the first subproblem."""
         problem = self._problem
-        if self.scaled:
-            columns = units(problem.regulariser, up.square, bool(problem.predictor.intercept))
-            w = state.w / columns
-            state = replace(state, columns=columns, w=w, anchor=w, shifted=len(up.rows) * w)
-            state = replace(state, share=up.rows / up.rows.mean())
-        prior = problem.over_clients.project(np.zeros(len(up.rows)))
+        columns = units(problem.regulariser, up.square, bool(problem.predictor.intercept))
+        w = state.w / columns
+        state = replace(
+            state,
+            columns=columns,
+            share=up.rows / up.rows.mean(),
+            w=w,
+            anchor=w,
+            shifted=len(up.rows) * w,
+            rounds=state.rounds + 1,
+        )
+        return state, self._first_subproblem(state)
+
+    def _first_subproblem(self, state: ProximalState) -> Round:
+        prior = self._problem.over_clients.project(np.zeros(len(state.share)))
         first = prior, state.share, state.columns
-        state = replace(state, rounds=state.rounds + 1)
-        return state, self._begin_subproblem(state, state.beta, first)
+        return self._begin_subproblem(state, state.beta, first)
 
     def _begin_subproblem(
         self, state: ProximalState, old: float, first: tuple[Array | None, ...] = (None,) * 3
     ) -> Round:
         """The request that ends a subproblem with the penalty ``old`` and begins the next one."""
         new, sigma = state.beta, self._server(state).sigma
-        parts = (*first, self.scaled, old, new, sigma, state.rho, self.restart)
+        parts = (*first, self.scaled, old, new, sigma, state.rho, self.restart, self._bounded)
         return Round(Settle(state.w, state.slack, state.unit, *parts))
 
     def begin(
@@ -272,7 +283,8 @@ class ProximalAL(Method):
         """The tolerance tau_k: as printed, or falling to half of what (11) asks."""
         if self.s_bar is not None:
             return self.s_bar / (state.outer + 1) ** 2  # line 2
-        return max(0.5 * self._goal(state), 0.1 * state.scale * FALL**state.outer)
+        falling = 0.1 * state.scale * FALL**state.outer
+        return falling if self._bounded else max(0.5 * self._goal(state), falling)
 
     def _goal(self, state: ProximalState) -> float:
         """The tolerance eps_1 of (11): the user's, or one of ``tol`` of the objective at most."""
@@ -309,7 +321,7 @@ class ProximalAL(Method):
             float(np.abs(part).max(initial=0.0))
             for part in (up.change, state.change, state.total_change)
         )
-        still = moved / state.beta + state.tau <= goal and change <= state.beta * self.tol  # (11)
+        still = not self._bounded and moved / state.beta + state.tau <= goal and change <= state.beta * self.tol  # (11)
         allowed = max(self.atol, self.tol * abs(state.value))
         if still and (self.s_bar is not None or state.product <= allowed):
             return words.optimal(self._problem, state, goal, change / state.beta)
@@ -347,12 +359,13 @@ class ProximalAL(Method):
         self, state: ProximalState, ids: Sequence[int], up: Refined
     ) -> tuple[ProximalState, Round | Done]:
         """Carry out line 10: the next iteration of Algorithm 2, or its end."""
-        n = len(state.share)
+        n, gap, off = len(state.share), *self._gap(state, up)
         state = replace(
             state,
             shifted=up.shifted,
             slack_shifted=up.slack,
-            residual=self._server_residual(state) + float(up.residual),
+            gap=gap,
+            residual=off if self._bounded else self._server_residual(state) + float(up.residual),
             pair=relative_pair(up, state, n),
             value=float(up.value) + self._problem.penalty(state.columns * state.w),
             violation=up.violation,
@@ -363,13 +376,46 @@ class ProximalAL(Method):
             since=state.since + 1,
             settled=state.settled + 1,
         )
+        allowed = max(self.atol, self.tol * abs(state.value))
+        if self._bounded and state.excess <= MET and state.gap <= allowed:
+            return state, Done(words.bounded(state))
         enough = state.residual <= state.tau and (self.s_bar is not None or state.inner > 1)  # (23)
-        if enough:
+        if enough or (self._bounded and state.inner >= LONG):
             return self._settle(state)
         if state.rounds >= self.max_rounds:
             return state, Done(self._capped(state, self._goal(state)))
         past = remembered(state.past, up.drift, up.slack_drift, up.inner)
         return self._ask(self._balanced(replace(state, past=past), up))
+
+    def _gap(self, state: ProximalState, up: Refined) -> tuple[float, float]:
+        """The gap by weak duality, and the residuals of the subproblem.
+
+        The tangents of ``up`` and those of the server's parts at w, of h too, add up to
+
+            L(w', s')  >=  L(w, s) - gap0 + <r, (w', s') - (w, s)>      for every (w', s')
+
+        with r the sum of their gradients, which the messages show by the optimality conditions of
+        (18) and (19). It is charged for all models as near w as 0 is: a gap that the certificate
+        proves without this is smaller, unless the optimum is farther away.
+        """
+        server, share = self._server(state), state.share[:, None]
+        step, prox = state.w - state.anchor, state.slack - state.slack_anchor
+        r = state.rho * (state.shifted - up.shifted + up.drift) - step / state.beta
+        slack = share * state.rho * (state.slack_shifted - up.slack + up.slack_drift)
+        slack = slack - server.sigma * (2 * prox + up.slack_drift)
+        apart = float(up.primal)  # sum_i share_i ||u_i - w||^2
+        error = server.sigma * math.sqrt(len(share) * apart / share.min())  # sum_i (u_i - w)
+        tol = server.tol * len(share) * math.sqrt(len(r))
+        error += tol * float(up.unsolved) + state.exact * math.sqrt(len(r))
+        held, total = self._next_multipliers(state)
+        lagrangian = float(up.tangent) + float(held @ server.constraints(state.w))
+        lagrangian += float(total @ state.slack.sum(0))
+        far = math.sqrt(float(state.w @ state.w)) + math.sqrt(apart)
+        wide = float(np.linalg.norm(state.slack)) + math.sqrt(apart)
+        charge = (float(np.linalg.norm(r)) + error) * far + float(np.linalg.norm(slack)) * wide
+        largest = max(float(np.abs(part).max(initial=0.0)) for part in (r, slack))
+        off = largest + state.rho * math.sqrt(len(share) * apart)
+        return float(up.value) - lagrangian + charge, off
 
     def _server_residual(self, state: ProximalState) -> float:
         """The term that (23) adds to the clients' residuals.
@@ -383,6 +429,7 @@ class ProximalAL(Method):
         held, total = self._next_multipliers(state)
         slow = (
             self.beta is None
+            and not self._bounded
             and state.excess > max(SLOW * state.before, self.tol)
             and math.isfinite(state.before)
         )
@@ -435,13 +482,17 @@ class ProximalAL(Method):
         """The tolerance eps_{t+1}: q^t as printed, else far below what (23) requires."""
         if self.q is not None:
             return max(self.q**state.inner, 1e-12 * state.scale)
-        return max(
-            1e-3 * min(state.tau, self._goal(state)) / len(state.share), 1e-14 * state.scale
-        )
+        least = max(1e-14 * state.scale, 1e-16 * state.beta)
+        return max(1e-3 * min(state.tau, self._goal(state)) / len(state.share), least)
 
     @property
     def _accelerated(self) -> bool:
         return self.memory > 0 and client.convex_of(self._problem)
+
+    @property
+    def _bounded(self) -> bool:
+        """Whether the run ends by its lower bound: not as printed, and where there is one."""
+        return self.s_bar is None and client.convex_of(self._problem)
 
     def _global_violation(self, state: ProximalState, shared: Array, stated: bool) -> float:
         glob, c = self._problem.constraint, self._server(state).constraints(state.w)
@@ -469,6 +520,7 @@ class ProximalAL(Method):
             "primal": state.pair[0],
             "dual": state.pair[1],
             "residual": state.residual,
+            "gap": state.gap,
             "tau": state.tau,
             "beta": state.beta,
             "rho": state.rho,

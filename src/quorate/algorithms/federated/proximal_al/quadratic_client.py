@@ -104,7 +104,7 @@ class Factored:
         """
         n, D = memory.z.shape
         numbers, estimate, vectors = (
-            np.empty((7, n)),
+            np.empty((8, n)),
             np.empty(self.offset.shape),
             np.empty((4, n, D)),
         )
@@ -121,7 +121,7 @@ class Factored:
         rho = ask.rho * memory.share
         arguments: Any = (*arrays, ask.room, ask.beta, ask.sigma, rho, *self.fixed)
         more = _round(numbers, estimate, vectors, *arguments)
-        first = (*numbers[:6], np.empty((n, 0)), numbers[6])
+        first = (*numbers[:6], np.empty((n, 0)), *numbers[6:])
         return Stepped._make((*first, estimate, *vectors, *more, np.zeros(n)))
 
 
@@ -188,7 +188,19 @@ def _round(
             reach[i],
             small[i],
             lifted,
+            estimate[i],
         )
+        # at u: q f(u) + <y, C u + d>, and its gradient times w - u
+        tangent = 0.0
+        for j in range(D):
+            tangent += (vectors[1, i, j] + qb[i, j]) * vectors[0, i, j] / 2
+            tangent += vectors[1, i, j] * (w[j] - vectors[0, i, j])
+        for k in range(len(d[i])):
+            c = d[i, k]
+            for j in range(D):
+                c += C[i, k, j] * w[j]
+            tangent += estimate[i, k] * c
+        numbers[7, i] = tangent
     drift, inner = moved(
         models,
         u,
@@ -248,8 +260,10 @@ def _add(gradient, estimate, w, C, d, size, multiplier, beta, anchor, sigma):
 
 
 @njit(cache=True, fastmath=FAST)
-def _minimise(u, gradient, held, b, shift, inverse, C, reach, small, lifted):
+def _minimise(u, gradient, held, b, shift, inverse, C, reach, small, lifted, y):
     """Write the result of step (19) of one client to ``u``, and q f'(u) to ``gradient``.
+
+    ``y`` becomes mu + beta (C u + d).
 
     It is argmin P(u) + rho ||u||^2 / 2 - v'u with held = v + sigma z^k.
     """
@@ -259,8 +273,8 @@ def _minimise(u, gradient, held, b, shift, inverse, C, reach, small, lifted):
     for k in range(p):
         for j in range(D):
             values[k] += C[k, j] * u[j]
-    y = np.zeros(p)
     for k in range(p):
+        y[k] = 0.0
         for m in range(p):
             y[k] += small[k, m] * values[m]
     for k in range(p):

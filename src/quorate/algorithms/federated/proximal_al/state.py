@@ -50,6 +50,8 @@ class ProximalState:
     residual: Extended = math.inf  # (23)
     # relative primal and dual residuals of consensus
     pair: tuple[Extended, Extended] = (math.inf, math.inf)
+    # the objective at w minus a lower bound on the optimum that holds near w
+    gap: Extended = math.inf
     value: Annotated[float, Form(infinite=True, nan=True)] = math.nan
     global_violation: Annotated[float, Form(infinite=True, nan=True)] = math.nan
     before: Extended = math.inf  # violation at the end of the last subproblem
