@@ -365,11 +365,11 @@ def test_permuting_clients_permutes_the_results():
 )
 def test_engine_modes_end_alike(problem):
     found = [
-        qr.solve(problem, federation(), algorithm=qr.ProximalAL(tol=1e-5), engine=InProcess(m))
+        qr.solve(problem, federation(), algorithm=qr.ProximalAL(tol=1e-7), engine=InProcess(m))
         for m in ("each", "blocks")
     ]
     through = qr.solve(
-        problem, federation(), algorithm=qr.ProximalAL(tol=1e-5), engine=InProcess("bytes")
+        problem, federation(), algorithm=qr.ProximalAL(tol=1e-7), engine=InProcess("bytes")
     )
     np.testing.assert_array_equal(through.w, found[0].w)
     np.testing.assert_allclose(found[1].w, found[0].w, atol=1e-5)

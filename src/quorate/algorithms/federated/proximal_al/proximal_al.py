@@ -78,6 +78,8 @@ EVERY = 5  # rounds between two changes of rho
 BALANCED = 60  # rounds in which rho may change after beta did
 LONG = 100  # rounds after which a subproblem ends without (23), but where constraints are not convex
 MET = 1e-7  # largest violation, in units of the constraints, of a model that is called optimal
+# of the tolerance, at which a run ends: the certificate's bound charges otherwise for what is left
+SURE = 0.25
 FALL = 0.02  # tau_{k+1} / tau_k
 SLOW = 0.3  # violation of an outer iteration over that before it, above which beta grows
 GROWTH = 5.0
@@ -376,7 +378,7 @@ class ProximalAL(Method):
             since=state.since + 1,
             settled=state.settled + 1,
         )
-        allowed = max(self.atol, self.tol * abs(state.value))
+        allowed = SURE * max(self.atol, self.tol * abs(state.value))
         if self._bounded and state.excess <= MET and state.gap <= allowed:
             return state, Done(words.bounded(state))
         enough = state.residual <= state.tau and (self.s_bar is not None or state.inner > 1)  # (23)
