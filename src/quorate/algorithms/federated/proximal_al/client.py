@@ -6,9 +6,9 @@
 with u = columns x, z = (x, s), and c_i over its size, so that nothing has a unit.
 
 He, Peng, Sun, *Federated learning with convex global and local constraints*; equation numbers are
-theirs. Where c_i(w) = 0 is asked the square is that of mu_i + beta c_i without [.]_+. u is a copy of
-the model, and s is there where constraints couple the clients, for sum_i c~_i(w) <= 0 in the form
-(4): c~_i(u) / unit - s <= 0 at client i, sum_i s_i <= 0 at the server.
+theirs. Where c_i(w) = 0 is asked the square is that of mu_i + beta c_i without [.]_+. u is a copy
+of the model, and s is there where constraints couple the clients, for sum_i c~_i(w) <= 0 in the
+form (4): c~_i(u) / unit - s <= 0 at client i, sum_i s_i <= 0 at the server.
 
 What leaves a client: sums over all clients, from which no single copy can be read where n > 1, and
 per client its violation, the largest change of its multipliers, and s.
@@ -172,11 +172,7 @@ def settle(
     old = _merit(problem, memory, ask.beta, ask, data)
     at = old.point(w)
     quadratic = isinstance(problem.loss, Quadratic)
-    known = (
-        old.objective_gradient(at)
-        if quadratic and (first or ask.restart)
-        else memory.gradient
-    )
+    known = old.objective_gradient(at) if quadratic and (first or ask.restart) else memory.gradient
     c = old.constraints(w, at)
     mu = memory.estimate if ask.at_copies else old.multipliers(c)  # Algorithm 1, line 7
     if first:

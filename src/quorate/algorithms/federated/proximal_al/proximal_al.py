@@ -11,13 +11,13 @@ Algorithm 1 and line 1 of Algorithm 2, whose u~_i the server needs before its fi
 
 * copies and multipliers of consensus go on from one subproblem to the next, and start at u_i = w^0,
   lambda_i = 0;
-* columns count in units of their root mean squares, constraints in units of their gradients' sizes
-  at the first model, and rho_i = a m_i, m_i the rows of client i: a run is the same whatever the
-  units of features and constraints;
+* coefficients count in units of one over their columns' root mean squares, constraints in units of
+  their gradients' sizes at the first model, and rho_i = a m_i, m_i the rows of client i: a run is
+  the same whatever the units of features and constraints;
 * a and beta are of the objective's curvature, and a follows the residuals of consensus at first;
 * the points from which (19) starts are mixed by Anderson's acceleration, for which the server
   receives sums only;
-* tolerances are relative to the objective.
+* the run ends by a lower bound that every round yields (``_gap``), relative to the objective.
 
 ``client.py`` lists what is sent and who sees it.
 """
@@ -76,11 +76,11 @@ TIGHT = 16.0
 NEAR = 0.1
 EVERY = 5  # rounds between two changes of rho
 BALANCED = 60  # rounds in which rho may change after beta did
-LONG = 100  # rounds after which a subproblem ends without (23), but where constraints are not convex
+LONG = 100  # rounds after which a subproblem ends in any case where there is a lower bound
 MET = 1e-7  # largest violation, in units of the constraints, of a model that is called optimal
 # of the tolerance, at which a run ends: the certificate's bound charges otherwise for what is left
 SURE = 0.25
-FALL = 0.02  # tau_{k+1} / tau_k
+FALL, GENTLE = 0.02, 0.2  # tau_{k+1} / tau_k, where there is a lower bound and where there is none
 SLOW = 0.3  # violation of an outer iteration over that before it, above which beta grows
 GROWTH = 5.0
 
@@ -91,18 +91,18 @@ class ProximalAL(Method):
 
     Parameters
     ----------
-    beta : penalty of the augmented Lagrangian; default from curvature and gradients at the first
-        model, and growing where the violation falls slowly
+    beta : penalty of the augmented Lagrangian; default from the curvature at the first model, and
+        growing where constraints are not convex and the violation falls slowly
     rho : penalty of consensus; default from the curvature, and balanced at first
-    s_bar, q : tau_k = s_bar / (k + 1)^2 and eps_{t+1} = q^t; default: relative tolerances
+    s_bar, q : tau_k = s_bar / (k + 1)^2 and eps_{t+1} = q^t; default: relative tolerances, and the
+        end by a lower bound
     scaled : count columns and constraints in their own units, with rho_i in proportion to client
         i's rows; False: as they are stated, with one rho
     memory : points mixed by the acceleration; 0 is Algorithm 2. Not used where constraints are not
         convex
     restart : every subproblem starts at u_i = w^k, lambda_i = -P_i'(w^k) (Algorithm 2, line 1);
         else where the last ended
-    tol : of the violation, and of the gap relative to the objective; with ``s_bar`` eps_1 = eps_2
-        of (11)
+    tol : of the gap relative to the objective; with ``s_bar`` eps_1 = eps_2 of (11)
     atol : or of the gap absolutely
     max_rounds : a cap on all rounds; a run that meets it is never called optimal
     start : first model, zeros by default
@@ -173,9 +173,10 @@ class ProximalAL(Method):
         tol: float = 1e-3,
         **settings: object,
     ) -> ProximalAL:
-        """The method as printed, with the settings of its section 5.1.
+        """The method as printed, with the settings of its section 5.1: one rho, as data are stated.
 
-        The paper does not state q; 0.9 is in the authors' code.
+        The paper does not state q; 0.9 is in the authors' code. Section 5.2: ``paper(10, 1e8)``,
+        where 0.1 is the authors' rho; E.2: ``paper(10, 1, s_bar=0.1)``.
         """
         options: dict[str, Any] = {"memory": 0, "restart": True, "scaled": False} | settings
         return cls(beta=beta, rho=rho, s_bar=s_bar, q=q, tol=tol, **options)
@@ -212,7 +213,7 @@ class ProximalAL(Method):
         state = started(w, slack, held, np.zeros(coupled), self.beta or 1.0, self.rho or 1.0)
         if self.scaled:
             return state, Round(Probe(problem.over_clients.project(np.zeros(n_clients))))
-        return state, self._first_subproblem(state)
+        return state, self._begin_subproblem(state, state.beta, first=True)
 
     def settle_first(
         self, state: ProximalState, ids: Sequence[int], up: Probed
@@ -230,20 +231,28 @@ class ProximalAL(Method):
             shifted=len(up.rows) * w,
             rounds=state.rounds + 1,
         )
-        return state, self._first_subproblem(state)
+        return state, self._begin_subproblem(state, state.beta, first=True)
 
-    def _first_subproblem(self, state: ProximalState) -> Round:
-        prior = self._problem.over_clients.project(np.zeros(len(state.share)))
-        first = prior, state.share, state.columns
-        return self._begin_subproblem(state, state.beta, first)
-
-    def _begin_subproblem(
-        self, state: ProximalState, old: float, first: tuple[Array | None, ...] = (None,) * 3
-    ) -> Round:
+    def _begin_subproblem(self, state: ProximalState, old: float, first: bool = False) -> Round:
         """The request that ends a subproblem with the penalty ``old`` and begins the next one."""
-        new, sigma = state.beta, self._server(state).sigma
-        parts = (*first, self.scaled, old, new, sigma, state.rho, self.restart, self._bounded)
-        return Round(Settle(state.w, state.slack, state.unit, *parts))
+        prior = self._problem.over_clients.project(np.zeros(len(state.share)))
+        return Round(
+            Settle(
+                state.w,
+                state.slack,
+                state.unit,
+                prior=prior if first else None,
+                share=state.share if first else None,
+                columns=state.columns if first else None,
+                scaled=self.scaled,
+                beta=old,
+                next_beta=state.beta,
+                sigma=self._server(state).sigma,
+                rho=state.rho,
+                restart=self.restart,
+                at_copies=self._bounded,
+            )
+        )
 
     def begin(
         self, state: ProximalState, ids: Sequence[int], up: Settled
@@ -285,8 +294,10 @@ class ProximalAL(Method):
         """The tolerance tau_k: as printed, or falling to half of what (11) asks."""
         if self.s_bar is not None:
             return self.s_bar / (state.outer + 1) ** 2  # line 2
-        falling = 0.1 * state.scale * FALL**state.outer
-        return falling if self._bounded else max(0.5 * self._goal(state), falling)
+        first = 0.1 * state.scale
+        if self._bounded:
+            return first * FALL**state.outer
+        return max(0.5 * self._goal(state), first * GENTLE**state.outer)
 
     def _goal(self, state: ProximalState) -> float:
         """The tolerance eps_1 of (11): the user's, or one of ``tol`` of the objective at most."""
@@ -323,9 +334,9 @@ class ProximalAL(Method):
             float(np.abs(part).max(initial=0.0))
             for part in (up.change, state.change, state.total_change)
         )
-        still = not self._bounded and moved / state.beta + state.tau <= goal and change <= state.beta * self.tol  # (11)
+        still = moved / state.beta + state.tau <= goal and change <= state.beta * self.tol  # (11)
         allowed = max(self.atol, self.tol * abs(state.value))
-        if still and (self.s_bar is not None or state.product <= allowed):
+        if still and not self._bounded and (self.s_bar is not None or state.product <= allowed):
             return words.optimal(self._problem, state, goal, change / state.beta)
         return self._capped(state, goal) if state.rounds >= self.max_rounds else None
 
@@ -476,9 +487,7 @@ class ProximalAL(Method):
 
     def _server(self, state: ProximalState) -> Server:
         own = state.columns, state.size, state.share, state.beta, state.rho
-        return Server(
-            self._problem, *own, state.anchor, state.multiplier, self._local_tol(state)
-        )
+        return Server(self._problem, *own, state.anchor, state.multiplier, self._local_tol(state))
 
     def _local_tol(self, state: ProximalState) -> float:
         """The tolerance eps_{t+1}: q^t as printed, else far below what (23) requires."""

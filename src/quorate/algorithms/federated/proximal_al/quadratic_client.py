@@ -42,7 +42,8 @@ ROUGH = 0.01  # of a residual that single precision may leave in doubt
 class Factored:
     """The function of (19) with the inverse of its matrix M = q_i A + (sigma + rho_i) I.
 
-    All is in units of the columns and of the constraints. It is q_i (u'A u / 2 + b'u) + ||mu + beta (C u + d)||^2 / (2 beta) + sigma ||u - z^k||^2 / 2.
+    All is in units of the columns and of the constraints. It is
+    q_i (u'A u / 2 + b'u) + ||mu + beta (C u + d)||^2 / (2 beta) + sigma ||u - z^k||^2 / 2.
 
     beta stays outside the inverse: y = mu + beta (C u + d) is solved for, so that a large beta
     costs no digits. A round costs what reading the matrices costs, so A is kept in single

@@ -2,9 +2,9 @@
 
     minimise  P_0(w) + h(w) + sum_i rho_i ||u~_i - w||^2 / 2                                    (18)
 
-in units of the columns and of the constraints. P_0 holds the server's own constraints c_0 and, where constraints couple the clients, sum_i s_i <= 0
-of (4). Equation numbers are those of He, Peng, Sun, *Federated learning with convex global and
-local constraints*.
+in units of the columns and of the constraints. P_0 holds the server's own constraints c_0 and,
+where constraints couple the clients, sum_i s_i <= 0 of (4). Equation numbers are those of He, Peng,
+Sun, *Federated learning with convex global and local constraints*.
 """
 
 from __future__ import annotations
