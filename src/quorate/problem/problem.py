@@ -584,7 +584,7 @@ class Problem:
         """h(w); an intercept is free."""
         return float(self.regulariser.value(self.predictor.split(w)[0]))
 
-    def prox(self, w: Array, step: float) -> Array:
+    def prox(self, w: Array, step: float | Array) -> Array:
         """argmin_v step h(v) + ||v - w||^2 / 2; an intercept is free."""
         coefficients = self.predictor.split(w)[0]
         near = self.regulariser.prox(coefficients, step)
