@@ -30,12 +30,12 @@ from quorate.algorithms.federated.proximal_al.inner_iteration import (
 from quorate.algorithms.federated.proximal_al.merit import Merit, own_sizes, raised
 from quorate.algorithms.federated.proximal_al.messages import (
     AskSizes,
-    Sizes,
     ProximalMemory,
     Refine,
     Refined,
     Settle,
     Settled,
+    Sizes,
 )
 from quorate.algorithms.federated.proximal_al.quadratic_client import Factored
 from quorate.algorithms.method import Concluded

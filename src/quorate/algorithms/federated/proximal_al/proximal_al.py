@@ -36,11 +36,11 @@ from quorate.algorithms.federated.proximal_al import outcomes as words
 from quorate.algorithms.federated.proximal_al.merit import own_sizes, raised
 from quorate.algorithms.federated.proximal_al.messages import (
     AskSizes,
-    Sizes,
     Refine,
     Refined,
     Settle,
     Settled,
+    Sizes,
 )
 from quorate.algorithms.federated.proximal_al.server import (
     Server,
