@@ -47,6 +47,7 @@ ANSWERS: dict[str, str] = {
     "Trimmed.gradient": "gradient with noise",
     "Trimmed.short": "count of rows with short gradients, with noise",
     "Visited.level": "constant of a line below the risk",
+    "WeighedAlong.product": "second derivatives along a direction",
     "balance": "gradient of the lower bound",
     "base": "risk without its part for the radius",
     "bite": "constraint values times changes of the multipliers",
@@ -54,6 +55,7 @@ ANSWERS: dict[str, str] = {
     "change": "change of the model",
     "constant": "constant of the lower bound",
     "curvature": "curvature of the risk",
+    "diagonal": "second derivatives by each coefficient",
     "drift": "difference between the site's copy and the model",
     "fallbacks": "how often a slower solver was needed",
     "features": "number of features",
@@ -99,10 +101,12 @@ ANSWERS: dict[str, str] = {
     "steep": "squared length of the gradient",
     "steps": "number of iterations",
     "target": "largest size of a target",
+    "terms": "how many terms the lower bound's gradient adds up",
     "unsolved": "accuracy of the site's solver",
     "value": "weighted risk",
     "violation": "violation of the constraints",
     "w": "the site's model",
+    "worst": "bound on the risk",
 }
 QUESTIONS: dict[str, str] = {
     "w": "model",
