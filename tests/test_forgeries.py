@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,15 @@ from safetensors.numpy import load_file
 from quorate.certificates.certificate import Certificate
 from quorate.config.config import read_config
 from quorate.engines.event_log import Log
+from quorate.problem.multipliers import Multipliers
+from quorate.rounds import Stop
+from quorate.runs import verification
+from quorate.runs.checks import UNREADABLE
 from quorate.runs.disclosure import OWNER
-from quorate.runs.files import save_arrays, sealed
+from quorate.runs.files import FormError, save_arrays, sealed
+from quorate.runs.folder import read_run
 from quorate.runs.outcomes import ended, method_of, outcome_of
-from quorate.runs.splits import prepare
+from quorate.runs.splits import Parts, prepare
 from quorate.runs.verification import passed, verify_run
 
 BASELINES = 'compare_with = ["afl", "erm"]'
@@ -122,7 +128,11 @@ class Forged:
         method, rounds = method_of(config, problem, fed, clock=True), self.result["rounds"]
         end = ended(config, method, stop, "", rounds)
         proof = Certificate.of(self.certificate)
-        text = outcome_of(end, problem, fed, proof).text
+        multipliers = None
+        if config.constrained:
+            multipliers = Multipliers(**load_file(self.path / "duals.safetensors"))
+        rows = self.result.get("constraints", ())
+        text = outcome_of(end, problem, fed, proof, multipliers, rows).text
         self.result["outcome"] = {"stop": stop, "text": text}
 
     def _stated(self) -> tuple[Any, Any, Any]:
@@ -1166,6 +1176,179 @@ def test_a_forgery_of_the_public_part_is_found_without_the_owners(
     run.owner = None
     run.write()
     assert found in failed(run)
+
+
+# ------------------------------------------------------------------------------- random forgeries
+
+BARE = re.sub(
+    r"test = 0.4\n|shifted.*\n|\[trade_off\]\n.*\n.*\n|\[report\]\n.*\n", "", small_run.KEPT
+)
+TOGETHER = BARE[BARE.index("[[constraint]]  # over all") :]
+AT_CLIENTS = BARE.replace(TOGETHER, "")
+LIMITED = '[[constraint]]\nkind = "cost_limit"\ncosts = {{ age = 1.0 }}\nlimit = {}\n'
+SIGNED = '[[constraint]]\nkind = "sign"\nsigns = { age = 1 }\n'
+MUTATED = {  # every way to hold a constraint, and every way to end
+    "at every client": AT_CLIENTS,
+    "over all clients": BARE,
+    "at the server": AT_CLIENTS + LIMITED.format(0.1) + SIGNED,
+    "nothing feasible": AT_CLIENTS + LIMITED.format(-2.0) + SIGNED,
+    "stopped": by("interior_point", 3, BARE),
+    "first order": by("proximal_al", 9, BARE),
+    "worst clients": AT_CLIENTS + '[clients]\nrisk = "lp_ball"\nradius = 0.1\n',
+    "not convex": BARE.replace('"ward"\n', '"ward"\nmeasure = "probability"\n'),
+}
+EACH = 75  # forgeries of every kind
+
+
+class Mutation:
+    """One random change of what a run with constraints states of its model and its end."""
+
+    def __init__(self, run: Forged, rng: np.random.Generator) -> None:
+        self.run, self.rng = run, rng
+
+    def draw(self) -> str:
+        """Change something; what, in words."""
+        of = [self.number, self.number, self.row, self.multiplier, self.model]
+        of += [self.rounds, self.stop, self.claim, self.text]
+        return of[self.rng.integers(len(of))]()
+
+    def other(self, number: float | None) -> float:
+        """Another number, by a thousandth of it at least."""
+        if number is None:
+            return float(self.rng.normal())
+        ways = [
+            lambda: number * (1 + 10 ** self.rng.uniform(-3, 0)),
+            lambda: number * (1 - 10 ** self.rng.uniform(-3, 0)),
+            lambda: -number,
+            lambda: 0.0,
+            lambda: number + self.rng.normal(),
+        ]
+        changed = float(ways[self.rng.integers(len(ways))]())
+        return changed if abs(changed - number) >= 1e-6 else number + 1.0
+
+    def entry(self, of: Any, key: Any) -> None:
+        """Change an entry, or one of the entries of a list."""
+        while isinstance(of[key], list) and of[key]:
+            of, key = of[key], int(self.rng.integers(len(of[key])))
+        missing = isinstance(of[key], float) and self.rng.random() < 0.1
+        of[key] = None if missing else self.other(None if isinstance(of[key], list) else of[key])
+
+    def number(self) -> str:
+        # of the clients' copies, which stay with them
+        keys = [key for key in self.run.certificate if key != "consensus"]
+        key = keys[self.rng.integers(len(keys))]
+        self.entry(self.run.certificate, key)
+        return f"certificate.{key}"
+
+    def row(self) -> str:
+        table = self.run.result[("constraints", "clients")[self.rng.integers(2)]]
+        row = table[self.rng.integers(len(table))]
+        keys = [key for key, value in row.items() if isinstance(value, float)]
+        key = keys[self.rng.integers(len(keys))]
+        self.entry(row, key)
+        return f"{key} of a row"
+
+    def array(self, file: str, names: list[str]) -> str:
+        name = names[self.rng.integers(len(names))]
+
+        def change(arrays: dict[str, np.ndarray]) -> None:
+            flat = arrays[name].reshape(-1)
+            # a multiplier counts in the scale of the largest
+            at, size = self.rng.integers(len(flat)), float(np.abs(flat).max()) or 1.0
+            flat[at] += size * 10 ** self.rng.uniform(-2, 1)
+
+        self.run.arrays(file, change)
+        return f"{file}: {name}"
+
+    def multiplier(self) -> str:
+        arrays = load_file(self.run.path / "duals.safetensors")
+        return self.array("duals.safetensors", [k for k, v in arrays.items() if v.size])
+
+    def model(self) -> str:
+        file = self.run.path / "model.safetensors"
+        with safe_open(file, "np") as opened:
+            more = opened.metadata()
+        arrays = load_file(file)
+        arrays["w"][self.rng.integers(len(arrays["w"]))] += self.rng.choice([-1, 1]) * 10 ** float(
+            self.rng.uniform(-2, 1)
+        )
+        save_arrays(file, arrays, more)
+        return "w"
+
+    def rounds(self) -> str:
+        last, k = self.run.result["rounds"], int(self.rng.integers(1, 4))
+        self.run.result["rounds"] = max(last - k, 1) if self.rng.random() < 0.5 else last + k
+        if self.rng.random() < 0.5:  # with a history to go with it
+            del self.run.history[self.run.result["rounds"] :]
+        return "rounds"
+
+    def stop(self) -> str:
+        others = [s.value for s in Stop if s.value != self.run.result["outcome"]["stop"]]
+        self.run.result["outcome"]["stop"] = others[self.rng.integers(len(others))]
+        return f"stop {self.run.result['outcome']['stop']}"
+
+    def claim(self) -> str:
+        """A stronger end, or another one that numbers refute, in the words of an honest run."""
+        now = self.run.result["outcome"]["stop"]
+        others = [s for s in ("optimal", "infeasible", "max_rounds", "unbounded") if s != now]
+        self.run.ends(others[self.rng.integers(len(others))])
+        if self.run.result["outcome"]["stop"] == "infeasible":
+            self.run.certificate["infeasible"] = 0.1
+        return f"claims {self.run.result['outcome']['stop']}"
+
+    def text(self) -> str:
+        """Another number in the words of the outcome, or an end that was not."""
+        outcome = self.run.result["outcome"]
+        more = ["Proved to within a relative gap of 1.0e-12.", "The proof failed (MemoryError)."]
+        numbers = [*re.finditer(r"\d(\.\d)?e[-+]\d\d", outcome["text"])]
+        if numbers and self.rng.random() < 0.5:
+            found = numbers[self.rng.integers(len(numbers))]
+            outcome["text"] = (
+                f"{outcome['text'][: found.start()]}7.7e-77{outcome['text'][found.end() :]}"
+            )
+        else:
+            outcome["text"] += f" {more[self.rng.integers(2)]}"
+        return "text"
+
+
+@pytest.mark.parametrize("kind", MUTATED)
+def test_random_forgeries_of_runs_with_constraints_are_found(tmp_path: Path, kind: str) -> None:
+    data = small_run.wards(small_run.table(clinics=("North", "East")))
+    honest = small_run.small_run(tmp_path, text=MUTATED[kind], data=data)
+    parts, copy = prepare(honest.config), honest.path.parent / "copy"
+    assert not is_found(honest.path, parts)
+    unseen = []
+    for k in range(EACH):
+        shutil.copytree(honest.path, copy)
+        run = Forged(copy)
+        what = Mutation(run, np.random.default_rng([k, *kind.encode()])).draw()
+        run.write()
+        if not is_found(copy, parts):
+            unseen.append(f"{k}: {what}")
+        shutil.rmtree(copy)
+    assert unseen == []
+
+
+def is_found(path: Path, parts: Parts) -> bool:
+    """Whether a check of `verify_run` fails; the first that does is the last that is made, and
+    those that cost least come first.
+    """
+    try:
+        run = read_run(path)
+        inputs, _ = verification._inputs(run, parts)
+        checks = chain(
+            verification._check_alone(run),
+            verification._check_certificate(run, inputs),
+            verification.check_outcome(run, inputs.problem, parts.train),
+            verification._check_with_data(run, parts),
+        )
+        return any(check.ok is False for check in checks)
+    except (FormError, *UNREADABLE):
+        return True
+
+
+def test_there_are_600_random_forgeries() -> None:
+    assert EACH * len(MUTATED) >= 600
 
 
 # -------------------------------------------------------------------------------- another machine

@@ -27,6 +27,7 @@ from omega import (
 from problems import PLAIN
 from scipy.sparse import csr_array
 
+import quorate as qr
 from quorate.data.federation import Federation
 from quorate.problem.losses import Absolute, EpsilonInsensitive, Hinge, Huber, Logistic, Quantile
 from quorate.problem.predictors.affine import Linear
@@ -107,6 +108,32 @@ def test_polytope_value_equals_the_conic_model(loss, norm, label_cost, kind):
     data = w[:-1], X, y, block.share[0]
     expected = polytope_value(*data, loss, norm, label_cost, radius[0], C, d, c, b=w[-1])
     assert (radius * cut.level + cut.base)[0] == pytest.approx(expected, rel=1e-6, abs=1e-7)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_risk_on_a_polytope_is_no_less_than_that_on_the_box_of_its_faces(seed):
+    """The plan that a solver finds is below it by up to its tolerance, and its dual bound above."""
+    radius, below = np.array([0.15, 0.9]), []
+    for loss, norm, label_cost in ALL:
+        _, block, w = instance(loss, seed=seed)
+        given = w, block, loss, LINEAR, WassersteinBall(0.0, label_cost, norm), radius
+        exact = BoxSupport(-1, 1).cut(*given).risks(radius)
+        cut = PolytopeSupport(*box_rows(-1, 1, 3)).cut(*given)
+        assert (cut.risks(radius) >= exact * (1 - 1e-12)).all()
+        np.testing.assert_allclose(cut.risks(radius), exact, rtol=1e-7, atol=1e-10)
+        below.append(((radius * cut.level + cut.base) / exact).min())
+    assert min(below) < 1 - 1e-12
+
+
+def test_the_objective_on_a_polytope_is_the_dual_bound_of_its_adversary():
+    _, block, w = instance(Hinge(), seed=1)
+    fed = Federation.from_arrays(block.X[0], block.y[0], np.repeat("a", 5))
+    support = PolytopeSupport(*box_rows(-1, 1, 3))
+    problem = qr.Problem(
+        Hinge(), LINEAR, over_samples=WassersteinBall(0.2, 0.8, "l2", support=support)
+    )
+    cut = problem.at(fed)[0].cut(w, fed.block(0))
+    assert problem.objective(w, fed) == cut.worst[0]
 
 
 @settings(deadline=None, max_examples=60)

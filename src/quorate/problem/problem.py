@@ -553,8 +553,7 @@ class Problem:
 
     def client_risks(self, w: Array, block: Block) -> Array:
         """F_i(w) of every client of the block, (n,)."""
-        cut = self.cut(w, block)
-        return self.radii(block) * cut.level + cut.base
+        return self.cut(w, block).risks(self.radii(block))
 
     def objective(self, w: Array, fed: Federation) -> float:
         """R(F_1(w), ..., F_N(w)) + h(w), exactly."""

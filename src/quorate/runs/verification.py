@@ -25,6 +25,7 @@ from quorate.problem.calibration import Sigmoid, calibrated
 from quorate.problem.lower_bounds import Duals
 from quorate.problem.multipliers import Multipliers, no_multipliers, signed
 from quorate.problem.problem import Problem
+from quorate.rounds import Stop
 from quorate.runs.baselines import BASELINES, called, label
 from quorate.runs.checks import UNREADABLE, Check, check_files, compared, not_checked, passed
 from quorate.runs.comparison import evaluate
@@ -232,7 +233,7 @@ def _check_certificate(run: Run, inputs: Inputs) -> Iterator[Check]:
     if stated["consensus"] is not None:
         yield not_checked("certificate", "consensus: the clients' copies stay with them")
     yield _check_guarantee(stated, again)
-    if run.duals and not run.config.constrained:
+    if "weights" in run.duals and not _tried_infeasible(run):
         yield inputs.compared("duals", plain(run.duals["weights"]), again["weights"])
 
 
@@ -297,8 +298,7 @@ def _proved(
         duals = Duals(**run.duals) if run.duals else None
         certificate, rounds = certify_run(problem, fed, run.w, duals)
         return replace(certificate, failed=failed), [], None, rounds.messages
-    # then multipliers are weights of a proof
-    infeasible = outcome["stop"] == "infeasible" or UNPROVED in outcome["text"]
+    infeasible = _tried_infeasible(run)
     mu = Multipliers(**run.duals)
     certificate, runs = certify_constrained(
         problem, fed, run.w, mu, infeasible=infeasible, bounded=not failed
@@ -311,6 +311,12 @@ def _proved(
         concrete, data.clients, limits_of(concrete, data), certificate, multipliers
     )
     return certificate, table, mu, [row for each in runs for row in each.messages]
+
+
+def _tried_infeasible(run: Run) -> bool:
+    """Whether the multipliers of a run are weights of a proof that nothing is feasible."""
+    outcome = run.result["outcome"]
+    return outcome["stop"] == Stop.INFEASIBLE.value or UNPROVED in outcome["text"]
 
 
 def _check_guarantee(stated: Row, again: Row) -> Check:

@@ -132,6 +132,8 @@ def refuted(ended: Ended, certificate: Certificate) -> str:
         return "it has no constraints"
     if stop is Stop.UNBOUNDED and certificate.bound is not None:
         return "its multipliers prove a lower bound"
+    if stop is Stop.UNBOUNDED and certificate.value >= 0:
+        return "the objective of its model is not below 0"
     return ""
 
 

@@ -49,6 +49,12 @@ class Cut:
     level: Each  # (n,) the best lambda_ at w
     gradient: Each  # (n, d)
     gradient_level: Each  # (n,) minus the transport cost that is spent at it; >= -radius
+    # (n,) proven to be no less than R_s(w), where a solver found the worst case; None: it is exact
+    worst: Each | None = None
+
+    def risks(self, radius: Array) -> Array:
+        """(n,) R_s(w), or what it is at most."""
+        return radius * self.level + self.base if self.worst is None else self.worst
 
 
 @dataclass(frozen=True, eq=False)

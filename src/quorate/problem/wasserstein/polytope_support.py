@@ -49,8 +49,9 @@ class Adversary:
     shift: Array  # (K, m) p * change of the target
     pull: Array  # (K, m)
     flip: Mask  # (K,) which pieces have the label flipped
-    value: float  # the worst mean loss
+    value: float  # the mean loss of this plan
     cost: float  # transport cost spent, <= radius
+    bound: float  # no distribution in the ball has a larger mean loss: by duality
 
 
 @dataclass(frozen=True)
@@ -177,6 +178,7 @@ class PolytopeSupport(Support):
         mean = block.mean(loss.value(prediction, block.y))
         gradient = predictor.backward(w, block.share * loss.gradient(prediction, block.y), block)
         level, spent = np.zeros((2, len(radius)))
+        worst = mean.copy()
         for i, a in enumerate(self.worst(w, block, loss, predictor, ball, radius)):
             if a is not None:
                 mass = np.zeros_like(block.y)
@@ -186,7 +188,9 @@ class PolytopeSupport(Support):
                     "r,kr,krj->j", block.share[i], a.pull, a.drift
                 )
                 level[i], spent[i], mean[i] = a.level, -a.cost, a.value - a.level * a.cost
-        return Cut(mean, level, gradient, spent)
+                # a plan that the solver rounds off is in the ball up to its tolerance
+                worst[i] = a.bound
+        return Cut(mean, level, gradient, spent, worst)
 
     def worst(
         self,
@@ -248,9 +252,9 @@ def _adversary(
     room, step = float(client.slack.max()), radius / client.share.max()
     best: tuple[float, Adversary] | None = None
     for unit in (min(room, step) or radius, math.sqrt(room * step) or radius, room or radius):
-        plan, bound = _solve(client, C, c, kind, label_cost, radius, unit)
-        gap = abs(bound - plan.value) / max(
-            abs(bound), np.abs(client.const).max(), np.finfo(float).tiny
+        plan = _solve(client, C, c, kind, label_cost, radius, unit)
+        gap = abs(plan.bound - plan.value) / max(
+            abs(plan.bound), np.abs(client.const).max(), np.finfo(float).tiny
         )
         if best is None or not gap >= best[0]:
             best = gap, plan
@@ -269,9 +273,8 @@ def _adversary(
 
 def _solve(
     client: Client, C: Array, c: Array, kind: str, label_cost: float, radius: float, unit: float
-) -> tuple[Adversary, float]:
-    """The conic program of the module's text over the rows with weight, and an upper bound from its
-    multipliers.
+) -> Adversary:
+    """The conic program of the module's text over the rows with weight.
 
     Lengths are in ``unit``, losses in ``size``. Atoms are (piece, row) pairs; those whose piece has
     a gradient (``go``) have a drift and, with free targets, a shift.
@@ -325,10 +328,8 @@ def _solve(
         shifts[piece[go], row[go]] = unit / label_cost * x[shift[0]]
     spent = unit * sum(float(each @ x[at]) for at, each in cost)
     flip = np.asarray(client.fee) > 0
-    return (
-        Adversary(level, parts, drifts, shifts, client.pull, flip, -solution.value * size, spent),
-        bound,
-    )
+    value = -solution.value * size
+    return Adversary(level, parts, drifts, shifts, client.pull, flip, value, spent, bound)
 
 
 def _dual_bound(
