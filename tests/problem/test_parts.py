@@ -60,7 +60,7 @@ def test_parts_add_up_to_the_risk(loss, ball):
 
 @pytest.mark.parametrize(("loss", "ball"), CASES)
 @given(seed=st.integers(0, 10**6))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_a_cut_of_a_part_is_below_it_everywhere(loss, ball, seed):
     problem, _, block = concrete(loss, ball)
     rng = np.random.default_rng(seed)
@@ -103,7 +103,7 @@ def test_cuts_of_another_radius_are_those_of_its_ball():
 
 @pytest.mark.parametrize("loss", [qr.Logistic(), qr.SmoothHinge(), qr.Huber(0.5), qr.Squared()])
 @given(seed=st.integers(0, 10**6))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_shifted_slopes_are_minorants_of_the_mean_losses(loss, seed):
     problem, _, block = concrete(loss, "mean")
     rng = np.random.default_rng(seed)

@@ -20,6 +20,7 @@ from quorate.solvers.conic.bundle_master import Index, Pieces
 # rounds a cut may stay without a multiplier before it is dropped: the master's cost is that of its
 # cuts
 KEEP = 4
+MOST_BALANCED = 500  # equations between multipliers: a least-squares solution takes 0.1 s
 NEEDED = 1e-5  # of the largest multiplier: a cut with more is needed
 
 
@@ -143,7 +144,8 @@ class Cuts:
         that are worth having can be large.
         """
         live = np.flatnonzero(multipliers > NEEDED * multipliers.max(initial=0.0))
-        if not len(live) or not left.any():
+        size = len(left) + len({*zip(self.owner[live], self.part[live], strict=True)})
+        if not len(live) or not left.any() or size > MOST_BALANCED:
             return multipliers
         owner, mu = self.owner[live], multipliers[live]
         _, part = np.unique(np.stack([owner, self.part[live]]), axis=1, return_inverse=True)
