@@ -9,10 +9,6 @@ and central solvers.
     and the paper's
                             settings. Target: the defaults take at most a third of the paper's
                             rounds.
-    constrained.py units  ProximalAL on breast cancer with a column that marks missing values, three
-    seeds of folds: as it is, with features times 1e-6, with constraints times 1e9. Targets: within
-    1e-3 of the optimum in 500 rounds in all units, proved optimal but for limits of 1e9, which no
-    model is known to meet to 1e-6.
     constrained.py lcqp  quadratic programs with equality constraints, (86), beside a dense KKT
     solve. Targets: model
                             and multipliers to 1e-6, at most 0.15 ms CPU a client and round at d =
@@ -32,19 +28,16 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import measure
 import numpy as np
-from scipy.special import expit
 
 import quorate as qr
 from quorate.algorithms.comparators.centralised_al import CentralisedAL
 from quorate.algorithms.federated.interior_point.interior_point import InteriorPoint
 from quorate.algorithms.federated.proximal_al.proximal_al import ProximalAL
-from quorate.data import load
 from quorate.experiments.constrained import data, fairness, reference
 from quorate.experiments.constrained import neyman_pearson as neyman_study
 from quorate.experiments.constrained.lcqp import LCQP, aggregate, lcqp
@@ -245,76 +238,6 @@ def admm(targets: Targets, quick: bool) -> None:
     )
     print("\n" + measure.table(columns, rows))
     print("\nnumbers: of 8 bytes, sent and received by a client in a round\n")
-
-
-# ------------------------------------------------------------------------------ units
-
-ROUNDS = 500
-
-
-def marked(squares: bool) -> data.Encoded:
-    """All 699 records of breast cancer: a missing value is the mean, marked by a further column.
-
-    With ``squares`` the features are standardised, and their squares are there as well; else they
-    are from 1 to 10 as in the file.
-    """
-    table = load.breast_cancer_wisconsin(missing="keep")
-    X = np.asarray(table.X, float)
-    missing = np.isnan(X)
-    X = np.where(missing, np.nanmean(X, 0), X)
-    flag, ones = missing.any(1).astype(float), np.ones(len(X))
-    Z = (X - X.mean(0)) / X.std(0)
-    parts = [Z, Z**2 - 1] if squares else [X]
-    names = [f"x{k}" for k in range(9 * len(parts))]
-    return data.Encoded(np.column_stack([*parts, flag, ones]), table.y, (*names, "missing", "ones"))
-
-
-def scaled_limit(times: float) -> qr.Constraint:
-    """The Neyman-Pearson constraint of (30), multiplied."""
-
-    def margins(w: np.ndarray, X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        rows = X[y > 0]
-        return rows, rows @ w
-
-    def limit(w: np.ndarray, X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        rows, t = margins(w, X, y)
-        value = np.logaddexp(0, -t).mean() - neyman_study.LEVEL
-        return times * np.array([value]), -times * (expit(-t) @ rows / len(t))[None]
-
-    def curvature(w: np.ndarray, X: np.ndarray, y: np.ndarray, mu: np.ndarray) -> np.ndarray:
-        rows, t = margins(w, X, y)
-        return times * mu[0] * (rows.T * (expit(t) * expit(-t))) @ rows / len(t)
-
-    return qr.Constraint(limit, convex=True, hessian=curvature)
-
-
-def in_all_units(targets: Targets, quick: bool) -> None:
-    rows = []
-    for squares in (True,) if quick else (True, False):
-        table, kind = marked(squares), "20 columns" if squares else "11 columns"
-        for n, seed in [(n, seed) for n in (5, 10, 20) for seed in range(1 if quick else 3)]:
-            owner, name = data.stratified(table.y, n, seed), f"{kind}, n = {n}, seed {seed}"
-            # the reference is solved where its columns have one size
-            size = np.sqrt((table.X**2).mean(0))
-            even = data.federation(table._replace(X=table.X / size), owner)
-            best = reference.solve(reference.neyman_pearson(even, neyman_study.LEVEL))
-            plain, stated = data.federation(table, owner), neyman_study.problem()
-            small = data.federation(table._replace(X=1e-6 * table.X), owner)
-            steep = replace(stated, local_constraint=scaled_limit(1e9))
-            ends = []
-            for fed, problem in ((plain, stated), (small, stated), (plain, steep)):
-                run = follow(ProximalAL(max_rounds=ROUNDS), problem, fed)
-                points = evaluate(stated, fed, run.models)
-                reached = rounds_to(points, best.value, neyman_study.LEVEL, (1e-3,))[0]
-                off = points[-1].objective / best.value - 1
-                ends.append((reached, run.rounds, off, points[-1].violation))
-                targets.need(reached is not None, f"{name}: 1e-3 after {reached} <= {ROUNDS}")
-                if fed is not plain or problem is stated:
-                    targets.need(run.stop == "optimal", f"{name}: says {run.stop}")
-            rows.append((name, best.value, *(number for end in ends for number in end)))
-    columns = ("1e-3", "rounds", "gap", "violation")
-    print("\n" + measure.table(("case", "optimum", *3 * columns), rows))
-    print("\nas it is; features times 1e-6; constraints times 1e9\n")
 
 
 # -------------------------------------------------------------------- quadratic programs
@@ -533,7 +456,6 @@ def parity(targets: Targets, quick: bool) -> None:
 PARTS: dict[str, Callable[[Targets, bool], None]] = {
     "neyman": neyman,
     "admm": admm,
-    "units": in_all_units,
     "lcqp": quadratic,
     "odd": odd,
     "fairness": fair,

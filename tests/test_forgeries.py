@@ -601,12 +601,12 @@ def a_baseline_without_its_proof(run: Forged) -> None:
 
 @forgery("robust", "form")
 def a_baseline_with_a_multiplier_below_0(run: Forged) -> None:
-    run.arrays("baselines.safetensors", lambda a: a["erm/multipliers"].__isub__([[1.0, 0.0]]))
+    run.arrays("baselines.safetensors", lambda a: a["erm/multipliers"].__isub__([[[1.0], [0.0]]]))
 
 
 @forgery("robust", "form")
 def a_multiplier_below_0(run: Forged) -> None:
-    run.arrays("duals.safetensors", lambda a: a["multipliers"].__isub__([[1.0, 0.0]]))
+    run.arrays("duals.safetensors", lambda a: a["multipliers"].__isub__([[[1.0], [0.0]]]))
 
 
 @forgery("robust", "baselines")

@@ -38,7 +38,7 @@ def table(seed, alike=False):
 
 def largest(problem, fed):
     """The largest coefficient of a solution; a bound on it is not asked for."""
-    w = fit(problem, fed, tol=1e-7, max_rounds=60).w
+    w = fit(problem, fed, tol=1e-9, max_rounds=60).w
     return float(np.abs(problem.predictor.split(w)[0]).max())
 
 

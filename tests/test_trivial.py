@@ -35,7 +35,7 @@ def solved(problem, fed):
     """The solution of a problem, and what it warned of."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        solution = qr.solve(problem, fed)
+        solution = qr.solve(problem, fed, tol=1e-8)
     return solution, [w for w in said if w.category is qr.TrivialModelWarning]
 
 

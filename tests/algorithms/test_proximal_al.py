@@ -151,21 +151,7 @@ def test_two_rounds_and_the_multipliers_are_the_printed_equations():
     for memory, a, b in zip(run.memories, u, lam, strict=True):
         np.testing.assert_allclose(memory.z[0], a, atol=1e-7)  # (19)
         np.testing.assert_allclose(memory.dual[0], b, atol=1e-7)  # (20)
-    ask = Settle(
-        w,
-        np.zeros((n, 0)),
-        np.ones(0),
-        None,
-        None,
-        None,
-        False,
-        beta,
-        beta,
-        sigma,
-        rho,
-        True,
-        False,
-    )
+    ask = Settle(w, np.zeros((n, 0)), np.ones(0), None, beta, beta, sigma, rho, True)
     for i, (X, y, q) in enumerate(own):  # Algorithm 1, lines 6-8
         one = replace(ask, slack=np.zeros((1, 0)))
         memory, up = it.on_client[Settle](run.memories[i], one, data.block(i), None)
@@ -183,7 +169,7 @@ def test_the_acceleration_starts_from_the_mixed_points():
     concrete, data = qr.Problem(
         qr.Logistic(), PLAIN, over_samples=MEAN0, local_constraint=ACTIVE
     ).at(fed)
-    it = configure(qr.ProximalAL(5.0, 0.5, scaled=False), concrete, data, None, None, None, None)
+    it = configure(qr.ProximalAL(beta=5.0, rho=0.5), concrete, data, None, None, None, None)
     memory = InProcess("each").run(it, data, max_rounds=3).memories[0]
     w, mix = np.array([0.1, 0.2, -0.1, 0.3]), np.array([-0.3, 1.3])
     ask = Refine(w, np.zeros((1, 0)), np.ones(0), 5.0, 0.04, 0.5, 1e-11, 0.0, mix)
@@ -328,7 +314,7 @@ def test_single_precision_never_decides_a_stop(share):
     """
     fed = qr.Federation.from_quadratics(*quadratics(30, 4, 2))
     concrete, data = LCQP.at(fed)
-    it = configure(qr.ProximalAL(5.0, 0.5, scaled=False), concrete, data, None, None, None, None)
+    it = configure(qr.ProximalAL(beta=5.0, rho=0.5), concrete, data, None, None, None, None)
     memory = InProcess("each").run(it, data, max_rounds=4).memories[1]
     w = memory.z[0] + 1e-3 * np.random.default_rng(1).standard_normal(30)
     ask = Refine(w, np.zeros((1, 0)), np.ones(0), 5.0, 0.04, 0.5, 1e-11, 0.0, np.ones(1))
@@ -362,67 +348,6 @@ def test_long_models_use_lbfgs_and_reach_the_same_optimum(monkeypatch):
 # ---- laws
 
 
-def in_units(features, limits):
-    """A run with features and constraints multiplied: rounds, values by round, the model."""
-    fed = federation()
-    fed = replace(fed, X=[x * features for x in fed.X])
-    at_least = qr.LinearInequality(-limits * features * np.eye(4)[:2], 1.5 * limits * np.ones(2))
-
-    def short(w, X, y):  # the client's model is no longer than 3
-        v = w * features
-        return limits * np.array([v @ v - 9.0]), 2 * limits * (features * v)[None]
-
-    def curvature(w, X, y, mu):
-        return 2 * limits * features**2 * mu[0] * np.eye(4)
-
-    problem = qr.Problem(
-        qr.Logistic(),
-        PLAIN,
-        regulariser=qr.L2(0.05 * features**2),
-        local_constraint=qr.Constraint(short, convex=True, hessian=curvature),
-        constraint=at_least,
-    )
-    concrete, data = problem.at(fed)
-    run = InProcess().run(configure(qr.ProximalAL(), concrete, data, None, None, None, None), data)
-    method = configure(qr.ProximalAL(), concrete, data)
-    objective = np.array([row["objective"] for row in run.history])
-    return run, objective, features * method.answer(run.state).w
-
-
-@pytest.mark.parametrize(("features", "limits"), [(2.0**-20, 1.0), (1.0, 2.0**30), (1e-6, 1e9)])
-def test_a_run_is_the_same_in_all_units(features, limits):
-    """Bit for bit where the factors are powers of two, as then nothing is rounded otherwise."""
-    (plain, values, w), (scaled, same, v) = in_units(1.0, 1.0), in_units(features, limits)
-    assert plain.outcome.stop is scaled.outcome.stop is Stop.OPTIMAL
-    assert len(same) == len(values) > 10
-    exact = np.log2([features, limits]).tolist() == np.round(np.log2([features, limits])).tolist()
-    np.testing.assert_allclose(same, values, rtol=0 if exact else 1e-8)
-    np.testing.assert_allclose(v, w, rtol=0 if exact else 1e-6)
-
-
-def test_a_run_ends_by_a_bound_that_holds():
-    problem, fed = KINDS["coupled and local"], federation()
-    best = central(problem, fed)
-    solution = qr.solve(problem, fed, algorithm=qr.ProximalAL(tol=1e-6))
-    gaps = np.array([row["gap"] for row in solution.history])
-    values = np.array([row["objective"] for row in solution.history])
-    held = np.isfinite(gaps)
-    assert held.sum() > 10
-    assert (values - gaps)[held].max() <= best * (1 + 1e-6)
-    assert gaps[-1] <= 1e-6 * values[-1]
-
-
-def test_as_printed_counts_in_the_units_stated():
-    concrete, data = KINDS["local"].at(federation())
-    run = InProcess().run(configure(qr.ProximalAL.paper(), concrete, data), data, max_rounds=5)
-    assert run.state.columns.tolist() == [1.0] * 4
-    assert run.state.share.tolist() == [1.0] * 4
-    assert {memory.size.item() for memory in run.memories} == {1.0}
-    method = qr.ProximalAL.paper()
-    settings = method.beta, method.rho, method.s_bar, method.tol, method.memory, method.restart
-    assert settings == (300.0, 0.01, 1e-3, 1e-3, 0, True)
-
-
 def test_permuting_clients_permutes_the_results():
     problem, order = KINDS["local"], [2, 0, 3, 1]
     one, other = (
@@ -438,11 +363,11 @@ def test_permuting_clients_permutes_the_results():
 )
 def test_engine_modes_end_alike(problem):
     found = [
-        qr.solve(problem, federation(), algorithm=qr.ProximalAL(tol=1e-7), engine=InProcess(m))
+        qr.solve(problem, federation(), algorithm=qr.ProximalAL(tol=1e-5), engine=InProcess(m))
         for m in ("each", "blocks")
     ]
     through = qr.solve(
-        problem, federation(), algorithm=qr.ProximalAL(tol=1e-7), engine=InProcess("bytes")
+        problem, federation(), algorithm=qr.ProximalAL(tol=1e-5), engine=InProcess("bytes")
     )
     np.testing.assert_array_equal(through.w, found[0].w)
     np.testing.assert_allclose(found[1].w, found[0].w, atol=1e-5)

@@ -300,8 +300,9 @@ def _proved(
         return replace(certificate, failed=failed), [], None, rounds.messages
     infeasible = _tried_infeasible(run)
     mu = Multipliers(**run.duals)
+    bounded = not failed and run.result["outcome"]["stop"] != Stop.UNBOUNDED.value
     certificate, runs = certify_constrained(
-        problem, fed, run.w, mu, infeasible=infeasible, bounded=not failed
+        problem, fed, run.w, mu, infeasible=infeasible, bounded=bounded
     )
     certificate = replace(certificate, failed=failed)
     concrete, data = problem.at(fed)

@@ -129,6 +129,8 @@ def _prove_constrained(
     if not isinstance(concrete.over_clients, Mean | Sum):
         multipliers = replace(multipliers, weights=weighting(concrete, multipliers, n))
     infeasible = run.outcome.stop is Stop.INFEASIBLE
+    # an objective that falls without end has no bound, however far one is charged
+    bounded = bounded and run.outcome.stop is not Stop.UNBOUNDED
     certificate, runs = certify_constrained(
         problem, fed, answer.w, multipliers, engine, infeasible, bounded
     )

@@ -3,12 +3,10 @@
     P_i(z) = q_i f_i(u) + (||[mu_i + beta c_i(z)]_+||^2 - ||mu_i||^2) / (2 beta) + ||z - z^k||^2 /
     (2 (n + 1) beta) (14)
 
-with u = columns x, z = (x, s), and c_i over its size, so that nothing has a unit.
-
 He, Peng, Sun, *Federated learning with convex global and local constraints*; equation numbers are
-theirs. Where c_i(w) = 0 is asked the square is that of mu_i + beta c_i without [.]_+. u is a copy
-of the model, and s is there where constraints couple the clients, for sum_i c~_i(w) <= 0 in the
-form (4): c~_i(u) / unit - s <= 0 at client i, sum_i s_i <= 0 at the server.
+theirs. Where c_i(w) = 0 is asked the square is that of mu_i + beta c_i without [.]_+. z = (u, s): a
+copy u of the model and, where constraints couple the clients, s for sum_i c~_i(w) <= 0 in the form
+(4): c~_i(u) - unit s <= 0 at client i, sum_i s_i <= 0 at the server.
 
 What leaves a client: sums over all clients, from which no single copy can be read where n > 1, and
 per client its violation, the largest change of its multipliers, and s.
@@ -27,21 +25,19 @@ from quorate.algorithms.federated.proximal_al.inner_iteration import (
     residual_of,
     set_out,
 )
-from quorate.algorithms.federated.proximal_al.merit import Merit, own_sizes, raised
+from quorate.algorithms.federated.proximal_al.merit import Merit, raised
 from quorate.algorithms.federated.proximal_al.messages import (
-    AskSizes,
     ProximalMemory,
     Refine,
     Refined,
     Settle,
     Settled,
-    Sizes,
 )
 from quorate.algorithms.federated.proximal_al.quadratic_client import Factored
 from quorate.algorithms.method import Concluded
 from quorate.arrays import Array, Block, Streams, writable
 from quorate.codec import changed
-from quorate.problem.client_means import row_shares
+from quorate.problem.client_means import client_gradients, row_shares
 from quorate.problem.constraints.constraint import Point
 from quorate.problem.losses import Quadratic
 from quorate.problem.problem import Problem
@@ -57,20 +53,9 @@ def conclude(
     problem: Problem, memory: ProximalMemory, ask: Conclude, data: Block, rng: Streams
 ) -> tuple[ProximalMemory, Concluded]:
     """Send the client's copy of the model, and the multipliers of its constraints."""
-    D, p = memory.columns.shape[1], problem.local_constraint.size
-    copies, multipliers = memory.columns * memory.z[:, :D], memory.estimate[:, :p] / memory.size
-    return memory, Concluded(copies, multipliers, changes=memory.change[:, :p] / memory.size)
-
-
-def sizes(problem: Problem, memory: None, ask: AskSizes, data: Block, rng: Streams) -> tuple:
-    """Send the number of rows and the sizes of the columns."""
-    if isinstance(problem.loss, Quadratic):
-        square = np.einsum("ndd->nd", np.asarray(data.X))
-        rows = np.ones(len(square))
-    else:
-        ones = np.ones((len(data.names), int(problem.predictor.intercept)))
-        square, rows = np.concatenate([data.squares(), ones], 1), (data.share > 0).sum(1)
-    return None, Sizes(np.asarray(rows, float), ask.prior[:, None] * square)
+    D, p = problem.predictor.dimension(data.n_features), problem.local_constraint.size
+    copies, multipliers = memory.z[:, :D], memory.estimate[:, :p]
+    return memory, Concluded(copies, multipliers, changes=memory.change[:, :p])
 
 
 def refine(
@@ -83,22 +68,20 @@ def refine(
         if exact is None
         else exact.round(memory, ask)
     )
-    D, away, share = len(ask.w), new.drift[:, -1], memory.share
+    D, away = len(ask.w), new.drift[:, -1]
     upload = Refined(
-        shifted=share[:, None] * new.shifted[:, :D],
+        shifted=new.shifted[:, :D],
         slack=new.shifted[:, D:],
         residual=new.residual,
         value=new.value,
-        tangent=new.tangent,
         violation=new.violation,
-        excess=new.excess,
         shared=new.shared,
-        primal=share * new.primal,
-        moved=share**2 * new.moved,
+        primal=new.primal,
+        moved=new.moved,
         pull=new.pull,
-        drift=share[:, None] * away[:, :D],
+        drift=away[:, :D],
         slack_drift=away[:, D:],
-        inner=share[:, None] * new.inner,
+        inner=new.inner,
         unsolved=new.unsolved,
     )
     names = ("z", "gradient", "dual", "estimate", "points", "drift")
@@ -106,23 +89,21 @@ def refine(
 
 
 def _round(merit: Merit, memory: ProximalMemory, ask: Refine) -> Stepped:
-    w, rho, most = _everywhere(ask), ask.rho * memory.share, len(ask.mix) + 1
+    w, rho, most = _everywhere(ask), ask.rho, len(ask.mix) + 1
     old, duals, history, drift = map(writable, (memory.z, memory.dual, memory.points, memory.drift))
-    value, gradient, c, _ = merit.all(w)
+    value, gradient, c, estimate = merit.all(w)
     local, p = merit.problem.local_constraint, merit.problem.local_constraint.size
-    excess = np.where(local.equality, np.abs(c[:, :p]), c[:, :p])
-    violation = (excess * memory.size).max(1, initial=0.0)
+    violation = np.where(local.equality, np.abs(c[:, :p]), c[:, :p]).max(1, initial=0.0)
     residual = np.array(
-        [residual_of(*client) for client in zip(gradient, w, old, duals, rho, strict=True)]
+        [residual_of(*client, rho) for client in zip(gradient, w, old, duals, strict=True)]
     )
     points, start = set_out(w, duals, history, writable(ask.mix), rho)
-    new, unsolved = _minimised(merit, old, w, start, rho[:, None], ask.tol)  # (19)
+    new, unsolved = _minimised(merit, old, w, start, ask)  # (19)
     dual, shifted, squares = np.empty_like(w), np.empty_like(w), np.empty((3, len(w)))
     drift, inner = moved(w, old, new, start, rho, drift, most, len(ask.w), dual, shifted, squares)
     rest = (
-        (c[:, p:] + ask.slack) * ask.unit,
-        excess.max(1, initial=0.0),
-        *merit.tangents(new, w),
+        c[:, p:] + ask.slack * ask.unit,
+        estimate,
         new,
         memory.gradient,
         dual,
@@ -143,22 +124,22 @@ def _everywhere(ask: Settle | Refine) -> Array:
 
 
 def _minimised(
-    merit: Merit, start: Array, w: Array, dual: Array, rho: Array, tol: float
+    merit: Merit, start: Array, w: Array, dual: Array, ask: Refine
 ) -> tuple[Array, Array]:
     """The minimisers of (19), and the size of their gradients over the tolerance."""
 
     def phi(v: Array) -> tuple[Array, Array]:  # (19)
         value, gradient = merit(v)
         away = v - w
-        return value + ((dual + rho / 2 * away) * away).sum(1), gradient + dual + rho * away
+        return value + ((dual + ask.rho / 2 * away) * away).sum(1), gradient + dual + ask.rho * away
 
     problem = merit.problem
     if _second_order(problem) and (w.shape[1] <= NEWTON or isinstance(problem.loss, Quadratic)):
-        extra = rho[:, :, None] * np.eye(w.shape[1])
-        minima = newton(phi, lambda v: merit.hessian(v) + extra, start, tol, convex_of(problem))
+        extra = ask.rho * np.eye(w.shape[1])
+        minima = newton(phi, lambda v: merit.hessian(v) + extra, start, ask.tol, convex_of(problem))
     else:
-        minima = lbfgs(phi, start, tol)
-    return minima.v, minima.residual / tol
+        minima = lbfgs(phi, start, ask.tol)
+    return minima.v, minima.residual / ask.tol
 
 
 def settle(
@@ -168,15 +149,17 @@ def settle(
     first = memory is None
     w = _everywhere(ask)
     if memory is None:
-        memory = _start(problem, w, ask, data)
+        memory = _start(problem, w, ask)
     old = _merit(problem, memory, ask.beta, ask, data)
     at = old.point(w)
     quadratic = isinstance(problem.loss, Quadratic)
-    known = old.objective_gradient(at) if quadratic and (first or ask.restart) else memory.gradient
+    known = (
+        memory.weight[:, None] * client_gradients(at)
+        if quadratic and (first or ask.restart)
+        else memory.gradient
+    )
     c = old.constraints(w, at)
-    mu = memory.estimate if ask.at_copies else old.multipliers(c)  # Algorithm 1, line 7
-    if first:
-        mu = memory.multiplier
+    mu = memory.multiplier if first else old.multipliers(c)  # Algorithm 1, line 7
     change = mu - memory.multiplier
     y = raised(change, old.equality)
     memory = replace(memory, multiplier=mu, estimate=mu, change=change, anchor=w, gradient=known)
@@ -184,87 +167,59 @@ def settle(
     shifted = None
     if ask.restart:  # Algorithm 2, line 1
         dual = -_merit(problem, memory, ask.next_beta, ask, data)(w)[1]
-        rho = (ask.rho * memory.share)[:, None]
-        memory, shifted = replace(memory, z=w, dual=dual), w + dual / rho
+        memory, shifted = replace(memory, z=w, dual=dual), w + dual / ask.rho
     upload = Settled(
         change=np.abs(change).max(1, initial=0.0),
         product=np.abs(mu * c).sum(1),
         push=np.matmul(y[:, None, :], J)[:, 0, :D],
         bite=(y * c).sum(1),
-        shifted=None if shifted is None else memory.share[:, None] * shifted[:, :D],
+        shifted=None if shifted is None else shifted[:, :D],
         slack=None if shifted is None else shifted[:, D:],
-        **_scales(old, at) if first else {"gradient": None, "curvature": None, "steep": None},
+        **_scales(old, at, J) if first else {"gradient": None, "curvature": None, "steep": None},
     )
     return memory, upload
 
 
-def _start(problem: Problem, w: Array, ask: Settle, data: Block) -> ProximalMemory:
-    assert ask.prior is not None
-    assert ask.share is not None
-    assert ask.columns is not None
-    local, columns = problem.local_constraint, ask.columns
-    size = np.ones((len(w), local.size))
-    if ask.scaled:
-        at = Point(problem, w[:, : len(columns)] * columns, data)
-        size = own_sizes(local.jacobian(at) * columns, local.values(at))
+def _start(problem: Problem, w: Array, ask: Settle) -> ProximalMemory:
     none = np.zeros((len(w), problem.local_constraint.size + problem.constraint.coupled.size))
     history = np.zeros((len(w), 0, w.shape[1]))
+    assert ask.prior is not None
     return ProximalMemory(
-        w,
-        w[:, :0],
-        np.zeros_like(w),
-        w,
-        none,
-        none,
-        none,
-        ask.prior,
-        ask.share,
-        np.tile(columns, (len(w), 1)),
-        size,
-        history,
-        history,
+        w, w[:, :0], np.zeros_like(w), w, none, none, none, ask.prior, history, history
     )
 
 
-def _scales(merit: Merit, at: Point) -> dict[str, Any]:
+def _scales(merit: Merit, at: Point, J: Array) -> dict[str, Any]:
     """Sizes of the client's functions at the first model."""
-    coupled, columns = merit.problem.constraint.coupled, merit.columns
-    steep = own_sizes(coupled.jacobian(at) * columns, coupled.values(at)) ** 2
+    D, pc = at.w.shape[-1], len(merit.unit)
+    squares = (J[:, :, :D] ** 2).sum(2)
+    p = squares.shape[1] - pc
+    steep = np.column_stack([squares[:, :p].sum(1), (squares[:, :p] > 0).sum(1), squares[:, p:]])
     if isinstance(merit.problem.loss, Quadratic):
-        trace = np.einsum("ndd,d->n", np.asarray(merit.block.X), columns**2)
+        trace = np.einsum("ndd->n", np.asarray(merit.block.X))
     else:
-        trace = _trace(at, columns)
-    gradient = np.abs(merit.objective_gradient(at)).max(1)
-    return {"gradient": gradient, "curvature": merit.weight * trace / len(columns), "steep": steep}
+        trace = _trace(at)
+    gradient = np.abs(merit.weight[:, None] * client_gradients(at)).max(1)
+    return {"gradient": gradient, "curvature": merit.weight * trace / D, "steep": steep}
 
 
-def _trace(at: Point, columns: Array) -> Array:
-    """The trace of f_i'' in units of the columns, without f_i''."""
+def _trace(at: Point) -> Array:
+    """The trace of f_i'' without f_i''."""
     rows = row_shares(at.problem, at.block) * at.problem.loss.curvature(at.prediction, at.block.y)
-    X, d = at.block.X, at.block.n_features
-    square = columns[:d] ** 2
+    X = at.block.X
     size = (
-        X**2 @ square
+        (X**2).sum(2)
         if isinstance(X, np.ndarray)
-        else np.asarray(X.multiply(X) @ square).reshape(1, -1)
+        else np.asarray(X.multiply(X).sum(1)).reshape(1, -1)
     )
-    return (rows * (size + (columns[d:] ** 2).sum())).sum(1)
+    return (rows * (size + at.problem.predictor.intercept)).sum(1)
 
 
 def _merit(
     problem: Problem, memory: ProximalMemory, beta: float, ask: Settle | Refine, data: Block
 ) -> Merit:
     return Merit(
-        problem,
-        data,
-        memory.weight,
-        beta,
-        ask.sigma,
-        memory.columns[0],
-        memory.size,
-        ask.unit,
-        memory.anchor,
-        memory.multiplier,
+        problem, data, memory.weight, beta, ask.sigma, ask.unit, memory.anchor, memory.multiplier
     )
 
 

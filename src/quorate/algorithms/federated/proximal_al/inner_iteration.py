@@ -18,15 +18,13 @@ class Stepped(NamedTuple):
     """The result of a round at n clients, with D' = D + p_c numbers in a copy."""
 
     value: Array  # (n,) q_i f_i(w)
-    violation: Array  # (n,) of c_i(w), as stated
+    violation: Array  # (n,) of c_i(w)
     residual: Array  # (n,) (22)
     primal: Array  # (n,) ||z_i - w||^2
     moved: Array  # (n,) ||z_i - z_i^t||^2
     pull: Array  # (n,) ||lambda_i||^2
     shared: Array  # (n, p_c) c~_i(w)
-    excess: Array  # (n,) of c_i(w), in units of the constraints
-    tangent: Array  # (n,) at w, of q_i f_i + <estimate, c_i> at the new copy
-    estimate: Array  # (n, p + p_c) [mu_i + beta c_i]_+ there
+    estimate: Array  # (n, p + p_c) [mu_i + beta c_i(w)]_+
     z: Array  # (n, D')
     gradient: Array  # (n, D) q_i f_i'(u_i); of quadratic functions alone
     dual: Array  # (n, D') lambda_i
@@ -51,7 +49,7 @@ def residual_of(gradient, w, old, dual, rho):
 
 @njit(cache=True, fastmath=FAST)
 def set_out(w, dual, history, mix, rho):
-    """The last points w - lambda_i / rho_i, and lambda_i of their mixture.
+    """The last points w - lambda_i / rho, and lambda_i of their mixture.
 
     With mix = [1.] that is lambda_i^t.
     """
@@ -60,12 +58,12 @@ def set_out(w, dual, history, mix, rho):
     old, points, start = history.shape[1] - h, np.empty((n, h + 1, D)), np.empty((n, D))
     for i in range(n):
         for j in range(D):
-            points[i, h, j] = w[i, j] - dual[i, j] / rho[i]
-            start[i, j] = rho[i] * (w[i, j] - mix[h] * points[i, h, j])
+            points[i, h, j] = w[i, j] - dual[i, j] / rho
+            start[i, j] = rho * (w[i, j] - mix[h] * points[i, h, j])
         for k in range(h):
             for j in range(D):
                 points[i, k, j] = history[i, old + k, j]
-                start[i, j] -= rho[i] * mix[k] * points[i, k, j]
+                start[i, j] -= rho * mix[k] * points[i, k, j]
     return points, start
 
 
@@ -82,8 +80,8 @@ def moved(w, old, new, start, rho, history, most, D, dual, shifted, squares):
         away, primal, step, pull = drift[i, h], 0.0, 0.0, 0.0
         for j in range(size):
             away[j] = new[i, j] - w[i, j]
-            dual[i, j] = start[i, j] + rho[i] * away[j]  # (20)
-            shifted[i, j] = new[i, j] + dual[i, j] / rho[i]  # (21)
+            dual[i, j] = start[i, j] + rho * away[j]  # (20)
+            shifted[i, j] = new[i, j] + dual[i, j] / rho  # (21)
             primal += away[j] ** 2
             step += (new[i, j] - old[i, j]) ** 2
             pull += dual[i, j] ** 2

@@ -19,28 +19,16 @@ def raised(y: Array, equality: NDArray[np.bool_]) -> Array:
     return np.where(equality, y, np.maximum(y, 0.0))
 
 
-def own_sizes(J: Array, c: Array) -> Array:
-    """The sizes ||c'|| (n, p) of constraints, |c| where c' = 0, and 1 where both are 0."""
-    sizes = np.sqrt((J**2).sum(2))
-    sizes = np.where(sizes > 0, sizes, np.abs(c))
-    return np.where(sizes > 0, sizes, 1.0)
-
-
 @dataclass(frozen=True, eq=False)
 class Merit:
-    """P_i of (14) for the clients of a block, with columns and constraints in their own units.
-
-    z = (x, s), the model is u = ``columns`` x.
-    """
+    """P_i of (14) for the clients of a block."""
 
     problem: Problem
     block: Block
     weight: Array  # (n,) q_i
     beta: float
     sigma: float  # 1 / ((n + 1) beta)
-    columns: Array  # (D,)
-    size: Array  # (n, p) divisors of c_i
-    unit: Array  # (p_c,) and of c~_i
+    unit: Array  # (p_c,)
     anchor: Array  # (n, D + p_c)
     multiplier: Array  # (n, p + p_c)
 
@@ -51,25 +39,23 @@ class Merit:
         )
 
     def point(self, z: Array) -> Point:
-        return Point(self.problem, z[:, : len(self.columns)] * self.columns, self.block)
+        return Point(self.problem, z[:, : z.shape[1] - len(self.unit)], self.block)
 
     def constraints(self, z: Array, at: Point | None = None) -> Array:
-        """(n, p + p_c): c_i(u), and c~_i(u) - s, in their units."""
+        """(n, p + p_c): c_i(u), and c~_i(u) - unit s."""
         at = at or self.point(z)
-        local = self.problem.local_constraint.values(at) / self.size
-        coupled = self.problem.constraint.coupled.values(at) / self.unit
-        return np.concatenate([local, coupled - z[:, len(self.columns) :]], 1)
+        split = z[:, z.shape[1] - len(self.unit) :] * self.unit
+        coupled = self.problem.constraint.coupled.values(at) - split
+        return np.concatenate([self.problem.local_constraint.values(at), coupled], 1)
 
     def jacobian(self, at: Point) -> Array:
         """(n, p + p_c, D + p_c)."""
         stacks = self.problem.local_constraint, self.problem.constraint.coupled
-        divisors = self.size, self.unit
-        parts = [s.jacobian(at) / d[..., None] for s, d in zip(stacks, divisors, strict=True)]
-        J = np.concatenate(parts, 1) * self.columns
+        J = np.concatenate([stack.jacobian(at) for stack in stacks], 1)
         if not len(self.unit):
             return J
         minus = np.zeros((*J.shape[:2], len(self.unit)))
-        minus[:, -len(self.unit) :] = -np.eye(len(self.unit))
+        minus[:, -len(self.unit) :] = -np.diag(self.unit)
         return np.concatenate([J, minus], 2)
 
     def multipliers(self, c: Array) -> Array:
@@ -93,34 +79,23 @@ class Merit:
         y = self.multipliers(c)
         return self.weight * client_values(at), self._gradient(z, at, y), c, y
 
-    def tangents(self, z: Array, w: Array) -> tuple[Array, Array]:
-        """The tangents at z of q_i f_i + <y, c_i> (n,), at w, and y = [mu + beta c(z)]_+."""
-        value, gradient, c, y = self.all(z)
-        gradient -= self.sigma * (z - self.anchor)
-        return value + (y * c).sum(1) + (gradient * (w - z)).sum(1), y
-
     def _gradient(self, z: Array, at: Point, y: Array) -> Array:
         gradient = np.matmul(y[:, None, :], self.jacobian(at))[:, 0] + self.sigma * (
             z - self.anchor
         )
-        gradient[:, : len(self.columns)] += self.objective_gradient(at)
+        gradient[:, : at.w.shape[-1]] += self.weight[:, None] * client_gradients(at)
         return gradient
-
-    def objective_gradient(self, at: Point) -> Array:
-        """q_i f_i' (n, D)."""
-        return self.weight[:, None] * self.columns * client_gradients(at)
 
     def hessian(self, z: Array) -> Array:
         """(n, D + p_c, D + p_c); at a kink that of one side."""
         at, p = self.point(z), self.problem.local_constraint.size
-        y, D = self.multipliers(self.constraints(z, at)), len(self.columns)
+        y, D = self.multipliers(self.constraints(z, at)), at.w.shape[-1]
         J = self.jacobian(at)
         active = J * np.where(self.equality | (y > 0), self.beta, 0.0)[:, :, None]
         H = np.matmul(J.transpose(0, 2, 1), active) + self.sigma * np.eye(z.shape[1])
         terms = [
-            (self.problem.local_constraint, y[:, :p] / self.size),
-            (self.problem.constraint.coupled, y[:, p:] / self.unit),
+            (self.problem.local_constraint, y[:, :p]),
+            (self.problem.constraint.coupled, y[:, p:]),
         ]
-        curved = hessians(at, self.weight, terms, together=False)
-        H[:, :D, :D] += self.columns[:, None] * curved * self.columns
+        H[:, :D, :D] += hessians(at, self.weight, terms, together=False)
         return H

@@ -24,16 +24,6 @@ def optimal(problem: Problem, state: ProximalState, goal: float, change: float) 
     )
 
 
-def bounded(state: ProximalState) -> Outcome:
-    """The outcome where the lower bound of the run is near."""
-    return Outcome(
-        Stop.OPTIMAL,
-        f"at most {max(state.gap, 0.0):.1e} above the lower bound of its messages after"
-        f" {state.rounds} rounds, {state.outer} subproblems; largest violation {state.excess:.1e},"
-        " in units of the constraints.",
-    )
-
-
 def infeasible(state: ProximalState, change: Array) -> Outcome:
     """The outcome where no model near w meets the constraints.
 
@@ -52,7 +42,7 @@ def capped(state: ProximalState, goal: float, cap: int, tol: float, measured: bo
 
     ``measured`` says that beta and rho are not the user's.
     """
-    violation = state.excess
+    violation = max(state.global_violation, float(state.violation.max()))
     open_ = []
     if state.residual > state.tau:
         open_.append(

@@ -40,10 +40,9 @@ ROUGH = 0.01  # of a residual that single precision may leave in doubt
 
 @dataclass(frozen=True, eq=False)
 class Factored:
-    """The function of (19) with the inverse of its matrix M = q_i A + (sigma + rho_i) I.
+    """The function of (19) with the inverse of its matrix M = q_i A + (sigma + rho) I.
 
-    All is in units of the columns and of the constraints. It is
-    q_i (u'A u / 2 + b'u) + ||mu + beta (C u + d)||^2 / (2 beta) + sigma ||u - z^k||^2 / 2.
+    It is q_i (u'A u / 2 + b'u) + ||mu + beta (C u + d)||^2 / (2 beta) + sigma ||u - z^k||^2 / 2.
 
     beta stays outside the inverse: y = mu + beta (C u + d) is solved for, so that a large beta
     costs no digits. A round costs what reading the matrices costs, so A is kept in single
@@ -55,7 +54,6 @@ class Factored:
     scale: Array  # (n,) the largest number of A
     longest: Array  # (n,) the longest row of A / scale
     exact: Array  # (n, D, D) A
-    size: Array  # (n, p) of the constraints
     weight: Array  # (n,) q
     linear: Array  # (n, D) q b
     inverse: Array  # (n, D (D + 1) / 2) M^-1, packed
@@ -82,12 +80,10 @@ class Factored:
         if not isinstance(problem.loss, Quadratic):
             return None
         kept = once(data, "quadratic clients of ProximalAL", dict)
-        rho = ask.rho * memory.share
-        numbers = (rho, memory.weight, memory.columns, memory.size)
-        key = (id(problem), ask.beta, ask.sigma, *(each.tobytes() for each in numbers))
+        key = (id(problem), ask.beta, ask.sigma, ask.rho, memory.weight.tobytes())
         if kept.get("key") != key:
             local = merit(problem, memory, ask.beta, ask, data)
-            systems = cls(*_factors(local, rho)) if _affine(problem) else None
+            systems = cls(*_factors(local, ask.rho)) if _affine(problem) else None
             kept.clear()
             # the problem is kept alive, so no other has its id
             kept |= {"key": key, "problem": problem, "systems": systems}
@@ -105,7 +101,7 @@ class Factored:
         """
         n, D = memory.z.shape
         numbers, estimate, vectors = (
-            np.empty((8, n)),
+            np.empty((6, n)),
             np.empty(self.offset.shape),
             np.empty((4, n, D)),
         )
@@ -119,11 +115,9 @@ class Factored:
             memory.multiplier,
         )
         arrays = map(writable, (*past, ask.w, ask.mix))
-        rho = ask.rho * memory.share
-        arguments: Any = (*arrays, ask.room, ask.beta, ask.sigma, rho, *self.fixed)
+        arguments: Any = (*arrays, ask.room, ask.beta, ask.sigma, ask.rho, *self.fixed)
         more = _round(numbers, estimate, vectors, *arguments)
-        first = (*numbers[:6], np.empty((n, 0)), *numbers[6:])
-        return Stepped._make((*first, estimate, *vectors, *more, np.zeros(n)))
+        return Stepped._make((*numbers, np.empty((n, 0)), estimate, *vectors, *more, np.zeros(n)))
 
 
 @njit(cache=True, fastmath=FAST)
@@ -148,7 +142,6 @@ def _round(
     scale,
     longest,
     exact,
-    size,
     q,
     qb,
     inverse,
@@ -164,44 +157,30 @@ def _round(
         for j in range(D):  # an array's assignment takes seconds to compile: its error has a text
             models[i, j] = w[j]
         value[i], gradient, doubt = _at(w, u[i], known[i], A[i], scale[i] * q[i], longest[i], qb[i])
-        numbers[6, i], violation[i] = _add(
-            gradient, estimate[i], w, C[i], d[i], size[i], multiplier[i], beta, anchor[i], sigma
+        violation[i] = _add(
+            gradient, estimate[i], w, C[i], d[i], multiplier[i], beta, anchor[i], sigma
         )
-        residual[i] = residual_of(gradient, w, u[i], dual[i], rho[i]) + doubt  # at least (22)
+        residual[i] = residual_of(gradient, w, u[i], dual[i], rho) + doubt  # at least (22)
         if residual[i] - 2 * doubt <= room and doubt > ROUGH * residual[i]:  # too rough for (23)
             gradient = q[i] * np.dot(exact[i], w) + qb[i]
             value[i] = np.dot(gradient + qb[i], w) / 2
-            _add(
-                gradient, estimate[i], w, C[i], d[i], size[i], multiplier[i], beta, anchor[i], sigma
-            )
-            residual[i] = residual_of(gradient, w, u[i], dual[i], rho[i])
+            _add(gradient, estimate[i], w, C[i], d[i], multiplier[i], beta, anchor[i], sigma)
+            residual[i] = residual_of(gradient, w, u[i], dual[i], rho)
     points, start = set_out(models, dual, points, mix, rho)
     for i in range(n):
-        held, lifted = rho[i] * w - start[i] + sigma * anchor[i], d[i] + multiplier[i] / beta
+        held, lifted = rho * w - start[i] + sigma * anchor[i], d[i] + multiplier[i] / beta
         _minimise(
             vectors[0, i],
             vectors[1, i],
             held,
             qb[i],
-            sigma + rho[i],
+            sigma + rho,
             inverse[i],
             C[i],
             reach[i],
             small[i],
             lifted,
-            estimate[i],
         )
-        # at u: q f(u) + <y, C u + d>, and its gradient times w - u
-        tangent = 0.0
-        for j in range(D):
-            tangent += (vectors[1, i, j] + qb[i, j]) * vectors[0, i, j] / 2
-            tangent += vectors[1, i, j] * (w[j] - vectors[0, i, j])
-        for k in range(len(d[i])):
-            c = d[i, k]
-            for j in range(D):
-                c += C[i, k, j] * w[j]
-            tangent += estimate[i, k] * c
-        numbers[7, i] = tangent
     drift, inner = moved(
         models,
         u,
@@ -213,7 +192,7 @@ def _round(
         D,
         vectors[2],
         vectors[3],
-        numbers[3:6],
+        numbers[3:],
     )
     return points, drift, inner
 
@@ -241,30 +220,24 @@ def _at(w, u, known, A, scale, longest, b):
 
 
 @njit(cache=True, fastmath=FAST)
-def _add(gradient, estimate, w, C, d, size, multiplier, beta, anchor, sigma):
-    """Write P'(w) to ``gradient`` and mu + beta c(w) to ``estimate``.
-
-    Returns max |c(w)|, and the same as stated, times ``size``.
-    """
-    excess, violation = 0.0, 0.0
+def _add(gradient, estimate, w, C, d, multiplier, beta, anchor, sigma):
+    """Write P'(w) to ``gradient`` and mu + beta c(w) to ``estimate``; returns max |c(w)|."""
+    violation = 0.0
     for j in range(len(w)):
         gradient[j] += sigma * (w[j] - anchor[j])
     for k in range(len(d)):
         c = d[k]
         for j in range(len(w)):
             c += C[k, j] * w[j]
-        excess, violation = max(excess, abs(c)), max(violation, abs(c) * size[k])
-        estimate[k] = multiplier[k] + beta * c
+        violation, estimate[k] = max(violation, abs(c)), multiplier[k] + beta * c
         for j in range(len(w)):
             gradient[j] += estimate[k] * C[k, j]
-    return excess, violation
+    return violation
 
 
 @njit(cache=True, fastmath=FAST)
-def _minimise(u, gradient, held, b, shift, inverse, C, reach, small, lifted, y):
+def _minimise(u, gradient, held, b, shift, inverse, C, reach, small, lifted):
     """Write the result of step (19) of one client to ``u``, and q f'(u) to ``gradient``.
-
-    ``y`` becomes mu + beta (C u + d).
 
     It is argmin P(u) + rho ||u||^2 / 2 - v'u with held = v + sigma z^k.
     """
@@ -274,8 +247,8 @@ def _minimise(u, gradient, held, b, shift, inverse, C, reach, small, lifted, y):
     for k in range(p):
         for j in range(D):
             values[k] += C[k, j] * u[j]
+    y = np.zeros(p)
     for k in range(p):
-        y[k] = 0.0
         for m in range(p):
             y[k] += small[k, m] * values[m]
     for k in range(p):
@@ -293,26 +266,25 @@ def _affine(problem: Problem) -> bool:
     return not problem.constraint.coupled.size and local.affine and bool(local.equality.all())
 
 
-def _factors(merit: Merit, rho: Array) -> tuple[Array, ...]:
-    zero, columns = np.zeros_like(merit.anchor), merit.columns
+def _factors(merit: Merit, rho: float) -> tuple[Array, ...]:
+    zero = np.zeros_like(merit.anchor)
     C, d = merit.jacobian(merit.point(zero)), merit.constraints(zero)
-    X: Any = merit.block.X
-    A, q = np.ascontiguousarray(columns[:, None] * X * columns), merit.weight
+    A, q = np.ascontiguousarray(merit.block.X), merit.weight
     scale = np.maximum(np.abs(A).max((1, 2)), np.finfo(float).tiny)
     single = np.stack(
         [packed((one / size).astype(SINGLE)) for one, size in zip(A, scale, strict=True)]
     )
-    shift, eye = merit.sigma + rho, np.eye(A.shape[1])
+    shift = (merit.sigma + rho) * np.eye(A.shape[1])
     longest = np.sqrt((A**2).sum(2)).max(1) / scale
     inverse = np.stack(
-        [packed(_inverse(q_i * A_i + s * eye)) for q_i, A_i, s in zip(q, A, shift, strict=True)]
+        [packed(_inverse(each * one + shift)) for each, one in zip(q, A, strict=True)]
     )
     reach = np.empty_like(C)
     for i, k in np.ndindex(*C.shape[:2]):
         times(inverse[i], C[i, k], reach[i, k])
     small = np.matmul(reach, C.transpose(0, 2, 1)) + np.eye(C.shape[1]) / merit.beta
-    linear, inner = q[:, None] * merit.block.y * columns, np.linalg.inv(small)
-    return single, scale, longest, A, merit.size, q, linear, inverse, C, d, reach, inner
+    linear = q[:, None] * merit.block.y
+    return single, scale, longest, A, q, linear, inverse, C, d, reach, np.linalg.inv(small)
 
 
 def _inverse(matrix: Array) -> Array:

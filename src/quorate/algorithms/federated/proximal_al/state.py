@@ -18,11 +18,6 @@ from quorate.rounds import record
 class ProximalState:
     """The server's memory between rounds."""
 
-    # units: of every coefficient (the model is columns w), of c_0 and of c~; rho_i / rho
-    columns: Annotated[Array, Form("D")]
-    size: Annotated[Array, Form("p_0")]
-    unit: Annotated[Array, Form("p_c")]
-    share: Annotated[Array, Form("N")]
     w: Annotated[Array, Form("D")]
     slack: Annotated[Array, Form("N, p_c")]
     anchor: Annotated[Array, Form("D")]  # w^k
@@ -36,9 +31,8 @@ class ProximalState:
     past: Past
     beta: float
     rho: float
-    violation: Annotated[Array, Form("N", infinite=True, nan=True)]  # as stated
-    # the largest of all, in units of the constraints
-    excess: Annotated[float, Form(infinite=True, nan=True)] = math.nan
+    unit: Annotated[Array, Form("p_c")]  # of s
+    violation: Annotated[Array, Form("N", infinite=True, nan=True)]
     scale: float = 1.0  # sum_i max |q_i f_i'| at the first model
     tau: Extended = math.inf
     fresh: int = 1  # rounds until the past counts
@@ -50,8 +44,6 @@ class ProximalState:
     residual: Extended = math.inf  # (23)
     # relative primal and dual residuals of consensus
     pair: tuple[Extended, Extended] = (math.inf, math.inf)
-    # the objective at w minus a lower bound on the optimum that holds near w
-    gap: Extended = math.inf
     value: Annotated[float, Form(infinite=True, nan=True)] = math.nan
     global_violation: Annotated[float, Form(infinite=True, nan=True)] = math.nan
     before: Extended = math.inf  # violation at the end of the last subproblem
@@ -67,10 +59,6 @@ def started(
     """The state before the first round; ``held`` and ``coupled`` are zeros for its multipliers."""
     n = len(slack)
     return ProximalState(
-        columns=np.ones_like(w),
-        size=np.ones_like(held),
-        unit=np.ones_like(coupled),
-        share=np.ones(n),
         w=w,
         slack=slack,
         anchor=w,
@@ -84,6 +72,7 @@ def started(
         past=no_past(len(w), slack.shape),
         beta=beta,
         rho=rho,
+        unit=np.ones(len(coupled)),
         violation=np.full(n, math.nan),
     )
 
