@@ -29,8 +29,8 @@ from quorate.algorithms.federated.proximal_al.inner_iteration import (
 )
 from quorate.algorithms.federated.proximal_al.merit import Merit, own_sizes, raised
 from quorate.algorithms.federated.proximal_al.messages import (
-    Probe,
-    Probed,
+    Scan,
+    Scanned,
     ProximalMemory,
     Refine,
     Refined,
@@ -62,7 +62,7 @@ def conclude(
     return memory, Concluded(copies, multipliers, changes=memory.change[:, :p] / memory.size)
 
 
-def probe(problem: Problem, memory: None, ask: Probe, data: Block, rng: Streams) -> tuple:
+def scan(problem: Problem, memory: None, ask: Scan, data: Block, rng: Streams) -> tuple:
     """Send the number of rows and the sizes of the columns."""
     if isinstance(problem.loss, Quadratic):
         square = np.einsum("ndd->nd", np.asarray(data.X))
@@ -70,7 +70,7 @@ def probe(problem: Problem, memory: None, ask: Probe, data: Block, rng: Streams)
     else:
         ones = np.ones((len(data.names), int(problem.predictor.intercept)))
         square, rows = np.concatenate([data.squares(), ones], 1), (data.share > 0).sum(1)
-    return None, Probed(np.asarray(rows, float), ask.prior[:, None] * square)
+    return None, Scanned(np.asarray(rows, float), ask.prior[:, None] * square)
 
 
 def refine(

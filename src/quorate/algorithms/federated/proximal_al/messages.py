@@ -10,15 +10,15 @@ from quorate.rounds import Each, Max, Sum, record
 
 
 @record
-class Probe:
+class Scan:
     """Ask for the sizes of the columns, which give the units of the model."""
 
     prior: Annotated[Each, Form("N")]  # q_i
 
 
 @record
-class Probed:
-    """The answer to ``Probe``."""
+class Scanned:
+    """The answer to ``Scan``."""
 
     rows: Each  # (n,) m_i
     # (n, D) q_i times the mean square of every column; of quadratic functions the diagonal of A_i

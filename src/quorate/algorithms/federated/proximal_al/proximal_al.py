@@ -35,8 +35,8 @@ from quorate.algorithms.federated.proximal_al import client
 from quorate.algorithms.federated.proximal_al import outcomes as words
 from quorate.algorithms.federated.proximal_al.merit import own_sizes, raised
 from quorate.algorithms.federated.proximal_al.messages import (
-    Probe,
-    Probed,
+    Scan,
+    Scanned,
     Refine,
     Refined,
     Settle,
@@ -186,7 +186,7 @@ class ProximalAL(Method):
     @property
     def on_client(self) -> dict:
         return {
-            Probe: self._at_client(client.probe),
+            Scan: self._at_client(client.scan),
             Settle: self._at_client(client.settle),
             Refine: self._at_client(client.refine),
             Conclude: self._at_client(client.conclude),
@@ -196,7 +196,7 @@ class ProximalAL(Method):
 
     @property
     def on_server(self) -> dict:
-        return {Probed: self.settle_first, Settled: self.begin, Refined: self.improve}
+        return {Scanned: self.settle_first, Settled: self.begin, Refined: self.improve}
 
     def server_start(self, n_clients: int) -> tuple[ProximalState, Round]:
         problem = self._problem
@@ -212,11 +212,11 @@ class ProximalAL(Method):
         )
         state = started(w, slack, held, np.zeros(coupled), self.beta or 1.0, self.rho or 1.0)
         if self.scaled:
-            return state, Round(Probe(problem.over_clients.project(np.zeros(n_clients))))
+            return state, Round(Scan(problem.over_clients.project(np.zeros(n_clients))))
         return state, self._begin_subproblem(state, state.beta, first=True)
 
     def settle_first(
-        self, state: ProximalState, ids: Sequence[int], up: Probed
+        self, state: ProximalState, ids: Sequence[int], up: Scanned
     ) -> tuple[ProximalState, Round]:
         """Set the units of the columns and the shares of rho, and begin the first subproblem."""
         problem = self._problem
