@@ -29,11 +29,11 @@ from quorate.algorithms.federated.proximal_al.inner_iteration import (
 )
 from quorate.algorithms.federated.proximal_al.merit import Merit, own_sizes, raised
 from quorate.algorithms.federated.proximal_al.messages import (
-    Scan,
-    Scanned,
     ProximalMemory,
     Refine,
     Refined,
+    Scan,
+    Scanned,
     Settle,
     Settled,
 )

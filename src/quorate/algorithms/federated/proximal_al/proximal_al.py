@@ -35,10 +35,10 @@ from quorate.algorithms.federated.proximal_al import client
 from quorate.algorithms.federated.proximal_al import outcomes as words
 from quorate.algorithms.federated.proximal_al.merit import own_sizes, raised
 from quorate.algorithms.federated.proximal_al.messages import (
-    Scan,
-    Scanned,
     Refine,
     Refined,
+    Scan,
+    Scanned,
     Settle,
     Settled,
 )
