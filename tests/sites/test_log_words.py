@@ -36,7 +36,7 @@ def answers() -> dict[str, tuple[str, ...]]:
 
 def test_every_field_of_every_answer_is_in_words() -> None:
     fields = {(cls, name) for cls, names in answers().items() for name in names}
-    fields -= {("Survey", "prior")}  # a question
+    fields -= {("Survey", "prior"), ("Scan", "prior")}  # questions
     assert len(fields) > 80
     unsaid = {f"{c}.{n}" for c, n in fields if f"{c}.{n}" not in ANSWERS and n not in ANSWERS}
     assert not unsaid, "say in quorate.sites.words what these hold"
