@@ -43,6 +43,7 @@ from scipy.special import expit
 import quorate as qr
 from quorate.algorithms.comparators.centralised_al import CentralisedAL
 from quorate.algorithms.federated.interior_point.interior_point import InteriorPoint
+from quorate.algorithms.federated.proximal_al import client
 from quorate.algorithms.federated.proximal_al.proximal_al import ProximalAL
 from quorate.data import load
 from quorate.experiments.constrained import data, fairness, reference
@@ -393,16 +394,13 @@ def _methods() -> list[tuple[str, Any]]:
 
 def _one(fed: qr.Federation, algorithm: Any, w: np.ndarray, mu: np.ndarray) -> tuple:
     """Rounds, errors, CPU seconds of a solve, median CPU ms of a client's step in a round."""
-    kind, verb, spent = (
-        type(algorithm),
-        "expand" if isinstance(algorithm, InteriorPoint) else "refine",
-        [],
-    )
+    newton, spent = isinstance(algorithm, InteriorPoint), []
+    kind, verb = (InteriorPoint, "expand") if newton else (client, "refine")
     own = getattr(kind, verb)
 
-    def step(self: Any, memory: Any, ask: Any, block: Any, rng: Any) -> Any:
+    def step(method_or_problem: Any, memory: Any, ask: Any, block: Any, rng: Any) -> Any:
         began = time.process_time()
-        answer = own(self, memory, ask, block, rng)
+        answer = own(method_or_problem, memory, ask, block, rng)
         spent.append((time.process_time() - began) / len(block.names))
         return answer
 
