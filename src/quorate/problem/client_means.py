@@ -8,6 +8,7 @@ or of one class.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -60,6 +61,37 @@ def hessians(
     terms : stacks of constraints with their multipliers (n, p)
     """
     problem, block = point.problem, point.block
+    rows, matrices = _curvature(point, weights, terms)
+    n, D = point.models.shape
+    total = np.zeros((1 if together else n, D, D))
+    if rows is not None:
+        total += (
+            problem.predictor.gram(rows, block)[None]
+            if together
+            else problem.predictor.grams(rows, block)
+        )
+    if matrices is not None:
+        total += matrices.sum(0, keepdims=True) if together else matrices
+    return total
+
+
+def hessian_diagonals(point: Point, weights: Array, terms: Sequence[tuple[Stack, Array]]) -> Array:
+    """The diagonals (n, D) of ``hessians``, at the cost of a gradient."""
+    rows, matrices = _curvature(point, weights, terms)
+    total = np.zeros(point.models.shape)
+    if rows is not None:
+        squared = replace(point.block, X=point.block.X * point.block.X)
+        total += point.problem.predictor.backward(point.w, rows, squared)
+    if matrices is not None:
+        total += np.einsum("ndd->nd", matrices)
+    return total
+
+
+def _curvature(
+    point: Point, weights: Array | None, terms: Sequence[tuple[Stack, Array]]
+) -> tuple[Array | None, Array | None]:
+    """The Hessian as weights (n, m) of the rows' x x', and as matrices (n, D, D); None: zero."""
+    problem, block = point.problem, point.block
     rows: Array | None = None
     matrices: Array | None = None
     if weights is not None and isinstance(problem.loss, Quadratic):
@@ -73,14 +105,4 @@ def hessians(
     for constraints, multipliers in terms:
         row, matrix = constraints.curvature(point, multipliers)
         rows, matrices = added(rows, row), added(matrices, matrix)
-    n, D = point.models.shape
-    total = np.zeros((1 if together else n, D, D))
-    if rows is not None:
-        total += (
-            problem.predictor.gram(rows, block)[None]
-            if together
-            else problem.predictor.grams(rows, block)
-        )
-    if matrices is not None:
-        total += matrices.sum(0, keepdims=True) if together else matrices
-    return total
+    return rows, matrices

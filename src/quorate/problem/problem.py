@@ -582,8 +582,10 @@ class Problem:
         """h(w); an intercept is free."""
         return float(self.regulariser.value(self.predictor.split(w)[0]))
 
-    def prox(self, w: Array, step: float) -> Array:
-        """argmin_v step h(v) + ||v - w||^2 / 2; an intercept is free."""
+    def prox(self, w: Array, step: float | Array) -> Array:
+        """argmin_v step h(v) + ||v - w||^2 / 2, with a step for each coefficient or one for all; an
+        intercept is free.
+        """
         coefficients = self.predictor.split(w)[0]
         near = self.regulariser.prox(coefficients, step)
         return near if len(near) == len(w) else np.concatenate([near, w[len(near) :]])

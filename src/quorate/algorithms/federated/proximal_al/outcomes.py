@@ -24,6 +24,15 @@ def optimal(problem: Problem, state: ProximalState, goal: float, change: float) 
     )
 
 
+def near(state: ProximalState) -> Outcome:
+    """The outcome where the bound of the tangents is within the tolerance."""
+    return Outcome(
+        Stop.OPTIMAL,
+        f"after {state.rounds} rounds, {state.outer} subproblems: tangents at the clients' copies"
+        f" bound the gap by {state.gap:.1e}; violation, relative, {state.excess:.1e}.",
+    )
+
+
 def infeasible(state: ProximalState, change: Array) -> Outcome:
     """The outcome where no model near w meets the constraints.
 
@@ -33,7 +42,7 @@ def infeasible(state: ProximalState, change: Array) -> Outcome:
         Stop.INFEASIBLE,
         f"no model meets all constraints: a combination of those of {_named(change)} is positive"
         " and does not fall in any direction; the model returned violates them by"
-        f" {state.before:.3g}.",
+        f" {_violation(state):.3g}.",
     )
 
 
@@ -42,8 +51,7 @@ def capped(state: ProximalState, goal: float, cap: int, tol: float, measured: bo
 
     ``measured`` says that beta and rho are not the user's.
     """
-    violation = max(state.global_violation, float(state.violation.max()))
-    open_ = []
+    violation, open_ = _violation(state), []
     if state.residual > state.tau:
         open_.append(
             f"residual (23) of subproblem {state.outer + 1} {state.residual:.1e} > tau"
@@ -67,6 +75,10 @@ def capped(state: ProximalState, goal: float, cap: int, tol: float, measured: bo
         f"ProximalAL stopped at max_rounds = {cap}; {'; '.join(open_)}: {remedy}, or use"
         " InteriorPoint() for smooth problems of few coefficients.",
     )
+
+
+def _violation(state: ProximalState) -> float:
+    return max(state.global_violation, float(state.violation.max()))
 
 
 def _named(change: Array) -> str:
