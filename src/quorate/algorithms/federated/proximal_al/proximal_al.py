@@ -374,7 +374,7 @@ class ProximalAL(Method):
         if near and state.excess <= MET:
             return state, Done(words.near(state))
         solved = state.residual <= state.tau and (self.s_bar is not None or state.inner > 1)  # (23)
-        ended = state.inner >= max(SOON, (state.rounds - 1) // 2) or (near and state.inner > 1)
+        ended = state.inner >= max(SOON, (state.rounds - 1) // 2)
         if solved or (convex and ended):
             return self._settle(replace(state, solved=solved))
         if state.rounds >= self.max_rounds:
