@@ -94,7 +94,7 @@ def _measured(
     problem: Problem, memory: ProximalMemory, units: Array, data: Block
 ) -> ProximalMemory:
     """The memory in new units, with the sizes of the constraints at w^k."""
-    ratio = memory.units / units
+    ratio, first = memory.units / units, bool((memory.units == 1).all())
     memory = changed(
         memory,
         z=memory.z * ratio,
@@ -107,7 +107,8 @@ def _measured(
     )
     merit = _merit(problem, memory, 1.0, 0.0, data)
     at = merit.point(memory.anchor)
-    return changed(memory, size=sizes(merit.jacobian(at), merit.constraints(memory.anchor, at)))
+    size = sizes(merit.jacobian(at), merit.constraints(memory.anchor, at))
+    return changed(memory, size=size, first_size=size if first else memory.first_size)
 
 
 def _round(merit: Merit, memory: ProximalMemory, ask: Refine) -> Stepped:
@@ -237,6 +238,7 @@ def _start(problem: Problem, w: Array, ask: Settle) -> ProximalMemory:
         none,
         ask.prior,
         ones,
+        ones,
         np.ones_like(w),
         history,
         history,
@@ -256,7 +258,7 @@ def _merit(
         problem,
         data,
         memory.weight,
-        beta / memory.size**2,
+        beta / memory.first_size**2,
         sigma,
         memory.units[0],
         memory.anchor,

@@ -95,6 +95,7 @@ class ProximalMemory:
     change: Annotated[Array, Form("n, m")]  # the last change of mu_i
     weight: Annotated[Array, Form("n")]  # q_i
     size: Annotated[Array, Form("n, m")]  # of c_i
+    first_size: Annotated[Array, Form("n, m")]  # the same in the first units, which beta goes by
     units: Annotated[Array, Form("n, D + p_c")]  # the same for all
     points: Annotated[Array, Form("n, P, D + p_c")]  # the last w - lambda_i / rho
     drift: Annotated[Array, Form("n, H, D + p_c")]  # the last z_i - w

@@ -69,7 +69,7 @@ TIGHT = 16.0  # sum rho_i, in units, where constraints are not convex; else 1
 FADING = 1e-3  # curvature over that before it, below which units do not grow further at once
 SOON = 10  # rounds of the first subproblems
 # largest violation, over the sizes of the constraint and of the model, of one that is optimal
-MET = 1e-8
+MET = 1e-7
 # the default tolerances assume that the model ends this near the optimum, relative to its size; the
 # certificate decides
 NEAR = 0.1
@@ -262,8 +262,10 @@ class ProximalAL(Method):
         slack = np.sqrt((up.steep * own**2).sum(1) / len(state.rho))
         units = np.concatenate([own, np.where(slack > 0, slack, 1.0)])
         state = in_units(state, units)
+        if up.gradient is None:
+            return state
         c, J = held_at(problem, state.w, units)
-        return replace(state, held_size=sizes(J, c))
+        return replace(state, first_sizes=np.concatenate([sizes(J, c), units[D:]]))
 
     def _tau(self, state: ProximalState) -> float:
         """The tolerance tau_k: as printed, or falling to half of what (11) asks."""
@@ -289,15 +291,14 @@ class ProximalAL(Method):
         y = raised(state.change, self._problem.constraint.held.equality)
         c, J = held_at(self._problem, state.w, state.units)
         product = float(up.product) + float(np.abs(state.multiplier * c).sum())
-        state = replace(state, product=product)
-        if not state.solved:
-            return state
         push, bite = up.push + y @ J, float(up.bite) + float(y @ c)
-        met = MET if self.scaled else self.tol
-        stuck = state.stuck + 1 if state.excess > max(0.9 * state.before, met) else 0
         far = 10 * float(np.abs(push).max(initial=0.0)) * (1 + float(np.abs(state.w).sum()))
-        infeasible = stuck > 2 and bite > far and client.convex_of(self._problem)
-        return replace(state, before=state.excess, stuck=stuck, infeasible=infeasible)
+        met, before = MET if self._bounded else self.tol, state.before
+        if state.solved:
+            before = state.excess
+        proof = bite > far and state.excess > met and client.convex_of(self._problem)
+        stuck = state.stuck + 1 if proof else 0
+        return replace(state, product=product, before=before, stuck=stuck, infeasible=stuck > 2)
 
     def _stopped(self, state: ProximalState, up: Settled) -> Outcome | None:
         """The outcome by (11), by a proof of infeasibility, or at the cap; None to go on."""
@@ -307,8 +308,8 @@ class ProximalAL(Method):
         if self.scaled:
             size = self._size(state)
         moved = float(np.abs(state.w - state.anchor).max(initial=0.0))
-        shared = np.abs(state.total_change) * state.units[len(state.w) :]
-        parts = up.change, np.abs(state.change) * state.held_size, shared
+        changes = np.concatenate([state.change, state.total_change])
+        parts = up.change, np.abs(changes) * state.first_sizes
         change = max(float(part.max(initial=0.0)) for part in parts)
         still = moved / state.beta + state.tau <= goal and change <= state.beta * self.tol * size
         allowed = max(self.atol, self.tol * abs(state.value))
@@ -375,10 +376,10 @@ class ProximalAL(Method):
             return state, Done(words.near(state))
         solved = state.residual <= state.tau and (self.s_bar is not None or state.inner > 1)  # (23)
         ended = state.inner >= max(SOON, (state.rounds - 1) // 2)
-        if solved or (convex and ended):
-            return self._settle(replace(state, solved=solved))
         if state.rounds >= self.max_rounds:
             return state, Done(self._capped(state, self._goal(state)))
+        if solved or (convex and ended):
+            return self._settle(replace(state, solved=solved))
         past = remembered(state.past, up.drift, up.slack_drift, up.inner)
         return self._ask(replace(state, past=past))
 
@@ -459,7 +460,7 @@ class ProximalAL(Method):
     # -- what all of it needs ----------------------------------------------------------------------
 
     def _server(self, state: ProximalState) -> Server:
-        parts = state.units, state.beta, state.held_size, state.rho, state.anchor
+        parts = state.units, state.beta, state.first_sizes, state.rho, state.anchor
         return Server(self._problem, *parts, state.multiplier, self._local_tol(state))
 
     @staticmethod

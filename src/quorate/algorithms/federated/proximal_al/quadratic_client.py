@@ -82,7 +82,7 @@ class Factored:
         if not isinstance(problem.loss, Quadratic):
             return None
         kept = once(data, "quadratic clients of ProximalAL", dict)
-        arrays = memory.weight, memory.size, memory.units, ask.rho
+        arrays = memory.weight, memory.first_size, memory.units, ask.rho
         key = (id(problem), ask.beta, ask.sigma, *(part.tobytes() for part in arrays))
         if kept.get("key") != key:
             local = merit(problem, memory, ask.beta, ask.sigma, data)

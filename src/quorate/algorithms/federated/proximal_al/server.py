@@ -39,7 +39,7 @@ class Server:
     problem: Problem
     units: Array  # (D + p_c,)
     beta: float
-    held_size: Array  # (p_0,) of c_0
+    first_sizes: Array  # (p_0 + p_c,) of c_0 and of sum_i s_i, in the first units
     rho: Array  # (N,)
     anchor: Array  # (D,) w^k
     multiplier: Array  # (p_0,) mu_0
@@ -57,7 +57,7 @@ class Server:
     @property
     def betas(self) -> Array:
         """(p_0,) beta over the squared sizes of the constraints."""
-        return self.beta / self.held_size**2
+        return self.beta / self.first_sizes[: len(self.multiplier)] ** 2
 
     @property
     def _own(self) -> Array:
@@ -202,8 +202,8 @@ class Server:
 
     @property
     def shared_betas(self) -> Array:
-        """(p_c,) beta over the squared sizes of sum_i s_i <= 0, for each s_i."""
-        return self.beta / self.units[len(self.anchor) :] ** 2
+        """(p_c,) the same for sum_i s_i <= 0."""
+        return self.beta / self.first_sizes[len(self.multiplier) :] ** 2
 
 
 def held_at(problem: Problem, w: Array, units: Array) -> tuple[Array, Array]:

@@ -34,7 +34,7 @@ class ProximalState:
     beta: float
     rho: Annotated[Array, Form("N")]
     units: Annotated[Array, Form("D + p_c")]
-    held_size: Annotated[Array, Form("p_0")]  # of c_0
+    first_sizes: Annotated[Array, Form("p_0 + p_c")]  # of constraints in the first units
     violation: Annotated[Array, Form("N", infinite=True, nan=True)]
     scale: float = 1.0  # the size of the objective's gradients at the first model
     tau: Extended = math.inf
@@ -52,7 +52,7 @@ class ProximalState:
     before: Extended = math.inf  # ``excess`` at the end of the last subproblem that was solved
     product: Extended = math.inf  # sum |mu c| at the end of the last one
     solved: bool = False  # whether that was solved to tau
-    stuck: Counter = 0  # subproblems in a row at whose ends the violation did not fall
+    stuck: Counter = 0  # subproblems in a row at whose ends none is feasible to first order
     infeasible: bool = False
     rounds: Annotated[int, Form(rounds=0)] = 0
 
@@ -78,7 +78,7 @@ def started(
         beta=beta,
         rho=rho,
         units=np.ones(len(w) + len(coupled)),
-        held_size=np.ones(len(held)),
+        first_sizes=np.ones(len(held) + len(coupled)),
         violation=np.full(len(slack), math.nan),
     )
 
