@@ -139,7 +139,7 @@ def test_two_rounds_and_the_multipliers_are_the_printed_equations():
         u, lam = [s[0] for s in steps], [s[1] for s in steps]
         np.testing.assert_allclose(seen[k][1].w, w, rtol=1e-8)  # asked for in the round before
         state = seen[k + 1][1]
-        np.testing.assert_allclose(state.shifted, sum(s[2] for s in steps), atol=1e-7)  # (21)
+        np.testing.assert_allclose(state.shifted, rho * sum(s[2] for s in steps), atol=1e-7)  # (21)
         # (22), (23)
         np.testing.assert_allclose(state.residual, sum(s[3] for s in steps), atol=1e-7)
     loose = configure(
@@ -151,7 +151,7 @@ def test_two_rounds_and_the_multipliers_are_the_printed_equations():
     for memory, a, b in zip(run.memories, u, lam, strict=True):
         np.testing.assert_allclose(memory.z[0], a, atol=1e-7)  # (19)
         np.testing.assert_allclose(memory.dual[0], b, atol=1e-7)  # (20)
-    ask = Settle(w, np.zeros((n, 0)), np.ones(0), None, beta, beta, sigma, rho, True)
+    ask = Settle(w, np.zeros((n, 0)), None, beta, beta, sigma, np.full(1, rho), True)
     for i, (X, y, q) in enumerate(own):  # Algorithm 1, lines 6-8
         one = replace(ask, slack=np.zeros((1, 0)))
         memory, up = it.on_client[Settle](run.memories[i], one, data.block(i), None)
@@ -172,7 +172,7 @@ def test_the_acceleration_starts_from_the_mixed_points():
     it = configure(qr.ProximalAL(beta=5.0, rho=0.5), concrete, data, None, None, None, None)
     memory = InProcess("each").run(it, data, max_rounds=3).memories[0]
     w, mix = np.array([0.1, 0.2, -0.1, 0.3]), np.array([-0.3, 1.3])
-    ask = Refine(w, np.zeros((1, 0)), np.ones(0), 5.0, 0.04, 0.5, 1e-11, 0.0, mix)
+    ask = Refine(w, np.zeros((1, 0)), None, 5.0, 0.04, np.full(1, 0.5), 1e-11, 0.0, mix)
     new, _ = it.on_client[Refine](memory, ask, data.block(0), None)
     point = mix[0] * memory.points[0, -1] + mix[1] * (w - memory.dual[0] / 0.5)
     plain, _ = it.on_client[Refine](
@@ -317,8 +317,9 @@ def test_single_precision_never_decides_a_stop(share):
     it = configure(qr.ProximalAL(beta=5.0, rho=0.5), concrete, data, None, None, None, None)
     memory = InProcess("each").run(it, data, max_rounds=4).memories[1]
     w = memory.z[0] + 1e-3 * np.random.default_rng(1).standard_normal(30)
-    ask = Refine(w, np.zeros((1, 0)), np.ones(0), 5.0, 0.04, 0.5, 1e-11, 0.0, np.ones(1))
-    merit = proximal_client._merit(concrete, memory, 5.0, ask, data.block(1))
+    half = np.full(1, 0.5)
+    ask = Refine(w, np.zeros((1, 0)), None, 5.0, 0.04, half, 1e-11, 0.0, np.ones(1))
+    merit = proximal_client._merit(concrete, memory, 5.0, 0.04, data.block(1))
     value, gradient, *_ = merit.all(w[None])
     left = gradient + memory.dual - 0.5 * (w - memory.z)
     # nearly stationary though u is far from w

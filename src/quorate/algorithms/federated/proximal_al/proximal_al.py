@@ -69,7 +69,9 @@ TIGHT = 16.0  # sum rho_i, in units, where constraints are not convex; else 1
 FADING = 1e-3  # curvature over that before it, below which units do not grow further at once
 SOON = 10  # rounds of the first subproblems
 # largest violation, over the sizes of the constraint and of the model, of one that is optimal
-MET = 1e-7
+MET = 5e-8
+# the value of an optimal model is below its bound, as violations allow, by at most this part of it
+BELOW = 3e-7
 # the default tolerances assume that the model ends this near the optimum, relative to its size; the
 # certificate decides
 NEAR = 0.1
@@ -409,6 +411,8 @@ class ProximalAL(Method):
         slack_left = slack_left - rho * (state.slack_shifted - state.slack_copies)
         slack_left = slack_left - sigma * (state.slack_copies - state.slack_anchor)
         gap = float(up.value) - float(up.tangent) - extra
+        if gap < -BELOW * abs(state.value):
+            return math.inf
         return abs(gap) + math.hypot(*left, *slack_left.ravel()) * self._size(state)
 
     def _size(self, state: ProximalState) -> float:
