@@ -46,18 +46,23 @@ def infeasible(state: ProximalState, change: Array) -> Outcome:
     )
 
 
-def capped(state: ProximalState, goal: float, cap: int, tol: float, measured: bool) -> Outcome:
+def capped(
+    state: ProximalState, goal: float, gap: float | None, cap: int, tol: float, measured: bool
+) -> Outcome:
     """The outcome at the cap on rounds: which residuals are too large, and what to do.
 
-    ``measured`` says that beta and rho are not the user's.
+    ``gap`` is the one allowed, where tangents bound it. ``measured`` says that beta and rho are not
+    the user's.
     """
     violation, open_ = _violation(state), []
-    if state.residual > state.tau:
+    if gap is not None and state.gap > gap:
+        open_.append(f"gap to the bound of tangents {state.gap:.1e} > {gap:.1e}")
+    if gap is None and state.residual > state.tau:
         open_.append(
             f"residual (23) of subproblem {state.outer + 1} {state.residual:.1e} > tau"
             f" {state.tau:.1e}"
         )
-    if state.tau > goal:
+    if gap is None and state.tau > goal:
         open_.append(f"tau {state.tau:.1e} > {goal:.1e}")
     if not violation <= tol:
         worst = np.flatnonzero(state.violation >= 0.9 * state.violation.max())[:5]
@@ -68,7 +73,8 @@ def capped(state: ProximalState, goal: float, cap: int, tol: float, measured: bo
             else "the server's or all clients'"
         )
         open_.append(f"violation {violation:.1e} > {tol:.0e} ({of})")
-    open_ = open_ or ["multipliers or complementarity still change"]
+    if not open_:
+        open_.append("multipliers, violation or complementarity still change")
     remedy = f"raise max_rounds or tol{'' if measured else ', or leave beta and rho out'}"
     return Outcome(
         Stop.MAX_ROUNDS,

@@ -11,11 +11,12 @@ Algorithm 1 and line 1 of Algorithm 2, whose u~_i the server needs before its fi
 
 * copies and multipliers of consensus go on from one subproblem to the next, and start at u_i = w^0,
   lambda_i = 0;
-* rho follows the residuals of consensus at first, beta and rho have the units of the problem's
-  curvature;
+* columns, constraints and slack variables are counted in their own units, so that a run does not
+  depend on theirs; rho_i goes by the clients' weights;
 * the points from which (19) starts are mixed by Anderson's acceleration, for which the server
   receives sums only;
-* tolerances are relative to the objective.
+* a subproblem also ends after half the rounds so far, so that units and multipliers follow the
+  model, and the run where tangents at the clients' copies bound the gap.
 
 ``client.py`` lists what is sent and who sees it.
 """
@@ -86,16 +87,20 @@ class ProximalAL(Method):
 
     Parameters
     ----------
-    beta : penalty of the augmented Lagrangian; default from curvature and gradients at the first
-        model, and growing where the violation falls slowly
-    rho : penalty of consensus; default from the curvature, and balanced at first
+    beta : penalty of the augmented Lagrangian, over the constraints' squared gradients; default
+        1e5, and growing where the violation falls slowly
+    rho : sum of the penalties of consensus, rho_i in proportion to the clients' weights; default 1
     s_bar, q : tau_k = s_bar / (k + 1)^2 and eps_{t+1} = q^t; default: relative tolerances
+    scaled : every column is counted in units of 1 / root of the objective's curvature, which are
+        renewed with the multipliers, and every constraint in units of its gradient there; else beta
+        and rho are those of the paper, for all constraints and clients alike
     memory : points mixed by the acceleration; 0 is Algorithm 2. Not used where constraints are not
         convex
     restart : every subproblem starts at u_i = w^k, lambda_i = -P_i'(w^k) (Algorithm 2, line 1);
         else where the last ended
-    tol : of the violation, and of the gap relative to the objective; with ``s_bar`` eps_1 = eps_2
-        of (11)
+    tol : of the gap relative to the objective, by the bound of the run's own tangents, where
+        constraints are convex; of the violation where they are not; with ``s_bar`` eps_1 = eps_2 of
+        (11)
     atol : or of the gap absolutely
     max_rounds : a cap on all rounds; a run that meets it is never called optimal
     start : first model, zeros by default
@@ -108,7 +113,8 @@ class ProximalAL(Method):
 
     Notes
     -----
-    A round sends D + 6 numbers down and 2 D + 20 up per client. Where no feasible model exists the
+    A round sends D + 6 numbers down and 2 D + 20 up per client, the end of a subproblem 2 D more.
+    Where no feasible model exists the
     changes of the multipliers tend to a proof of it, which is then returned as the multipliers.
 
     Examples
@@ -282,8 +288,10 @@ class ProximalAL(Method):
         size = NEAR * float(np.abs(state.w).sum())
         if not (size > 0 and math.isfinite(state.value)):
             return self.tol * state.scale
-        allowed = max(self.atol, self.tol * abs(state.value)) / size
-        return min(max(2 * allowed, 1e-4 * self.tol * state.scale), self.tol * state.scale)
+        return min(
+            max(2 * self._allowed(state) / size, 1e-4 * self.tol * state.scale),
+            self.tol * state.scale,
+        )
 
     def _tested(self, state: ProximalState, up: Settled) -> ProximalState:
         """The state after a test whether the multipliers' changes prove that no model is feasible.
@@ -314,15 +322,19 @@ class ProximalAL(Method):
         parts = up.change, np.abs(changes) * state.first_sizes
         change = max(float(part.max(initial=0.0)) for part in parts)
         still = moved / state.beta + state.tau <= goal and change <= state.beta * self.tol * size
-        allowed = max(self.atol, self.tol * abs(state.value))
-        still = still and (self.s_bar is not None or state.product <= allowed)
+        still = still and (self.s_bar is not None or state.product <= self._allowed(state))
         if still and not self._bounded:  # (11)
             return words.optimal(self._problem, state, goal, change / state.beta / size)
         return self._capped(state, goal) if state.rounds >= self.max_rounds else None
 
     def _capped(self, state: ProximalState, goal: float) -> Outcome:
-        measured = self.beta is None and self.rho is None
-        return words.capped(state, goal, self.max_rounds, self.tol, measured)
+        measured, allowed = self.beta is None and self.rho is None, self._allowed(state)
+        gap = allowed if self._bounded else None
+        return words.capped(state, goal, gap, self.max_rounds, self.tol, measured)
+
+    def _allowed(self, state: ProximalState) -> float:
+        """The gap at which a model is optimal."""
+        return max(self.atol, self.tol * abs(state.value))
 
     # -- server: Algorithm 2 -----------------------------------------------------------------------
 
@@ -371,16 +383,16 @@ class ProximalAL(Method):
             rounds=state.rounds + 1,
             inner=state.inner + 1,
         )
-        state = replace(state, excess=self._excess(state, up), gap=self._gap(before, state, up))
-        allowed, convex = max(self.atol, self.tol * abs(state.value)), self._bounded
-        near = convex and state.gap <= allowed
-        if near and state.excess <= MET:
+        above, charge = self._gap(before, state, up)
+        state = replace(state, excess=self._excess(state, up), gap=abs(above) + charge)
+        met = state.excess <= MET and above >= -BELOW * abs(state.value)
+        if self._bounded and met and state.gap <= self._allowed(state):
             return state, Done(words.near(state))
         solved = state.residual <= state.tau and (self.s_bar is not None or state.inner > 1)  # (23)
         ended = state.inner >= max(SOON, (state.rounds - 1) // 2)
         if state.rounds >= self.max_rounds:
             return state, Done(self._capped(state, self._goal(state)))
-        if solved or (convex and ended):
+        if solved or (self._bounded and ended):
             return self._settle(replace(state, solved=solved))
         past = remembered(state.past, up.drift, up.slack_drift, up.inner)
         return self._ask(replace(state, past=past))
@@ -390,19 +402,16 @@ class ProximalAL(Method):
         """Whether tangents bound the optimum, and a bound may end the run."""
         return self.scaled and self.s_bar is None and client.convex_of(self._problem)
 
-    def _gap(self, before: ProximalState, state: ProximalState, up: Refined) -> float:
-        """The objective above the least value of its tangents at models as near as this is large.
+    def _gap(self, before: ProximalState, state: ProximalState, up: Refined) -> tuple[float, float]:
+        """The objective above a bound on it, and how much less that is at other models.
 
-        The Lagrangian is at least the sum of its tangents at the copies u_i, of h and of P_0 at w.
-        Their gradients add up to ``left``, which the steps of the iteration make 0.
+        The Lagrangian is at least the sum of its tangents: at u_i those of the clients, at w those
+        of h and P_0. Their gradients add up to ``left``, which the iteration makes 0; it is charged
+        for all models whose distance from this one is at most its size.
         """
-        server, w, s = self._server(before), state.w, state.slack
-        held = server.multipliers(server.held(w)[0])
+        server, w, s = self._server(state), state.w, state.slack
         unit, sigma, rho = state.units[len(w) :], server.sigma, state.rho[:, None]
-        shared = raised(
-            state.total + server.shared_betas * (unit * s).sum(0),
-            self._problem.constraint.coupled.equality,
-        )
+        held, shared = self._next_multipliers(state)
         extra = float(held @ server.held(w)[0]) + float(shared @ (unit * s).sum(0))
         # of h and P_0 by (18), and of the clients: -lambda_i - sigma (z_i - z_i^k)
         left = before.shifted - float(state.rho.sum()) * w - sigma * (w - state.anchor)
@@ -411,9 +420,7 @@ class ProximalAL(Method):
         slack_left = slack_left - rho * (state.slack_shifted - state.slack_copies)
         slack_left = slack_left - sigma * (state.slack_copies - state.slack_anchor)
         gap = float(up.value) - float(up.tangent) - extra
-        if gap < -BELOW * abs(state.value):
-            return math.inf
-        return abs(gap) + math.hypot(*left, *slack_left.ravel()) * self._size(state)
+        return gap, math.hypot(*left, *slack_left.ravel()) * self._size(state)
 
     def _size(self, state: ProximalState) -> float:
         """The size of the model in units, and at least that of a step as long as the value is."""
@@ -506,6 +513,7 @@ class ProximalAL(Method):
             "mean_violation": float(positive.mean()),
             "outer": state.outer,
             "inner": state.inner,
+            "gap": state.gap if self._bounded else math.nan,
             "primal": state.primal,
             "residual": state.residual,
             "tau": state.tau,
