@@ -37,6 +37,7 @@ import numpy as np
 import quorate as qr
 from quorate.algorithms.comparators.centralised_al import CentralisedAL
 from quorate.algorithms.federated.interior_point.interior_point import InteriorPoint
+from quorate.algorithms.federated.proximal_al import client as proximal_client
 from quorate.algorithms.federated.proximal_al.proximal_al import ProximalAL
 from quorate.experiments.constrained import data, fairness, reference
 from quorate.experiments.constrained import neyman_pearson as neyman_study
@@ -316,24 +317,21 @@ def _methods() -> list[tuple[str, Any]]:
 
 def _one(fed: qr.Federation, algorithm: Any, w: np.ndarray, mu: np.ndarray) -> tuple:
     """Rounds, errors, CPU seconds of a solve, median CPU ms of a client's step in a round."""
-    kind, verb, spent = (
-        type(algorithm),
-        "expand" if isinstance(algorithm, InteriorPoint) else "refine",
-        [],
-    )
-    own = getattr(kind, verb)
+    exact = isinstance(algorithm, InteriorPoint)
+    owner, verb, spent = (InteriorPoint, "expand", []) if exact else (proximal_client, "refine", [])
+    own = getattr(owner, verb)
 
-    def step(self: Any, memory: Any, ask: Any, block: Any, rng: Any) -> Any:
+    def step(*arguments: Any) -> Any:  # (..., memory, ask, block, rng)
         began = time.process_time()
-        answer = own(self, memory, ask, block, rng)
-        spent.append((time.process_time() - began) / len(block.names))
+        answer = own(*arguments)
+        spent.append((time.process_time() - began) / len(arguments[-2].names))
         return answer
 
-    setattr(kind, verb, step)
+    setattr(owner, verb, step)
     try:
         seconds, found = timed(lambda: qr.solve(LCQP, fed, algorithm=algorithm))
     finally:
-        setattr(kind, verb, own)
+        setattr(owner, verb, own)
     median = 1e3 * float(np.median(spent))
     return found.rounds, _relative(found.w, w), _relative(_all(found.duals), mu), seconds, median
 

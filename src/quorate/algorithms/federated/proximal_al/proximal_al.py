@@ -69,8 +69,9 @@ STIFF, FIRM = 1e5, 300.0  # beta, in units, for convex constraints, and for othe
 TIGHT = 16.0  # sum rho_i, in units, where constraints are not convex; else 1
 FADING = 1e-3  # curvature over that before it, below which units do not grow further at once
 SOON = 10  # rounds of the first subproblems
+LATE = 30  # rounds of a subproblem where only violations are too large
 # largest violation, over the sizes of the constraint and of the model, of one that is optimal
-MET = 5e-8
+MET = 1e-7
 # the value of an optimal model is below its bound, as violations allow, by at most this part of it
 BELOW = 3e-7
 # the default tolerances assume that the model ends this near the optimum, relative to its size; the
@@ -386,10 +387,11 @@ class ProximalAL(Method):
         above, charge = self._gap(before, state, up)
         state = replace(state, excess=self._excess(state, up), gap=abs(above) + charge)
         met = state.excess <= MET and above >= -BELOW * abs(state.value)
-        if self._bounded and met and state.gap <= self._allowed(state):
+        near = self._bounded and state.gap <= self._allowed(state)
+        if near and met:
             return state, Done(words.near(state))
         solved = state.residual <= state.tau and (self.s_bar is not None or state.inner > 1)  # (23)
-        ended = state.inner >= max(SOON, (state.rounds - 1) // 2)
+        ended = state.inner >= (LATE if near else max(SOON, (state.rounds - 1) // 2))
         if state.rounds >= self.max_rounds:
             return state, Done(self._capped(state, self._goal(state)))
         if solved or (self._bounded and ended):
