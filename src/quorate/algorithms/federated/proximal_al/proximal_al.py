@@ -67,11 +67,12 @@ from quorate.rounds import Conclude, Done, Outcome, Round
 
 STIFF, FIRM = 1e5, 300.0  # beta, in units, for convex constraints, and for others
 TIGHT = 16.0  # sum rho_i, in units, where constraints are not convex; else 1
-FADING = 1e-3  # curvature over that before it, below which units do not grow further at once
+FADING = 0.1  # curvature over that before it, below which units do not grow further at once
+ALIKE = 0.3  # change of the units' logarithms up to which they are kept
 SOON = 10  # rounds of the first subproblems
 LATE = 30  # rounds of a subproblem where only violations are too large
 # largest violation, over the sizes of the constraint and of the model, of one that is optimal
-MET = 1e-7
+MET = 5e-8
 # the value of an optimal model is below its bound, as violations allow, by at most this part of it
 BELOW = 3e-7
 # the default tolerances assume that the model ends this near the optimum, relative to its size; the
@@ -247,8 +248,9 @@ class ProximalAL(Method):
             own = state.units[: len(state.w)]
             scale = math.sqrt(len(state.rho) * float((up.gradient * own**2).max(initial=0.0)))
             state = replace(state, scale=scale or 1.0)
+        fresh = int(state.renewed or not self.scaled)
         state = replace(
-            state, anchor=state.w, slack_anchor=state.slack, tau=self._tau(state), fresh=1
+            state, anchor=state.w, slack_anchor=state.slack, tau=self._tau(state), fresh=fresh
         )
         return self._ask(state)
 
@@ -270,6 +272,8 @@ class ProximalAL(Method):
         own = 1 / np.sqrt(curvature)
         slack = np.sqrt((up.steep * own**2).sum(1) / len(state.rho))
         units = np.concatenate([own, np.where(slack > 0, slack, 1.0)])
+        if up.gradient is None and np.abs(np.log(units / state.units)).max(initial=0.0) < ALIKE:
+            return state
         state = in_units(state, units)
         if up.gradient is None:
             return state
@@ -394,10 +398,11 @@ class ProximalAL(Method):
         ended = state.inner >= (LATE if near else max(SOON, (state.rounds - 1) // 2))
         if state.rounds >= self.max_rounds:
             return state, Done(self._capped(state, self._goal(state)))
+        past = remembered(state.past, up.drift, up.slack_drift, up.inner)
+        state = replace(state, past=past)
         if solved or (self._bounded and ended):
             return self._settle(replace(state, solved=solved))
-        past = remembered(state.past, up.drift, up.slack_drift, up.inner)
-        return self._ask(replace(state, past=past))
+        return self._ask(state)
 
     @property
     def _bounded(self) -> bool:
