@@ -75,6 +75,8 @@ LATE = 30  # rounds of a subproblem where only violations are too large
 MET = 5e-8
 # the value of an optimal model is below its bound, as violations allow, by at most this part of it
 BELOW = 3e-7
+# a model is infeasible to first order up to so many times its size: three times, or at once
+CLOSE, FAR = 10.0, 1e5
 # the default tolerances assume that the model ends this near the optimum, relative to its size; the
 # certificate decides
 NEAR = 0.1
@@ -307,13 +309,14 @@ class ProximalAL(Method):
         c, J = held_at(self._problem, state.w, state.units)
         product = float(up.product) + float(np.abs(state.multiplier * c).sum())
         push, bite = up.push + y @ J, float(up.bite) + float(y @ c)
-        far = 10 * float(np.abs(push).max(initial=0.0)) * (1 + float(np.abs(state.w).sum()))
+        far = float(np.abs(push).max(initial=0.0)) * (1 + float(np.abs(state.w).sum()))
         met, before = MET if self._bounded else self.tol, state.before
         if state.solved:
             before = state.excess
-        proof = bite > far and state.excess > met and client.convex_of(self._problem)
-        stuck = state.stuck + 1 if proof else 0
-        return replace(state, product=product, before=before, stuck=stuck, infeasible=stuck > 2)
+        proof = bite > CLOSE * far and state.excess > met and client.convex_of(self._problem)
+        stuck = state.stuck + state.solved if proof else 0
+        infeasible = proof and (stuck > 2 or bite > FAR * far)
+        return replace(state, product=product, before=before, stuck=stuck, infeasible=infeasible)
 
     def _stopped(self, state: ProximalState, up: Settled) -> Outcome | None:
         """The outcome by (11), by a proof of infeasibility, or at the cap; None to go on."""
