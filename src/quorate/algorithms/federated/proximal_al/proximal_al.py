@@ -70,13 +70,13 @@ TIGHT = 16.0  # sum rho_i, in units, where constraints are not convex; else 1
 FADING = 0.1  # curvature over that before it, below which units do not grow further at once
 ALIKE = 0.3  # change of the units' logarithms up to which they are kept
 SOON = 10  # rounds of the first subproblems
-LATE = 30  # rounds of a subproblem where only violations are too large
+LATE = 30  # of one where only violations are too large, or constraints seem in conflict
 # largest violation, over the sizes of the constraint and of the model, of one that is optimal
 MET = 5e-8
 # the value of an optimal model is below its bound, as violations allow, by at most this part of it
 BELOW = 3e-7
 # a model is infeasible to first order up to so many times its size: three times, or at once
-CLOSE, FAR = 10.0, 1e5
+CLOSE, FAR = 10.0, 1e7
 # the default tolerances assume that the model ends this near the optimum, relative to its size; the
 # certificate decides
 NEAR = 0.1
@@ -316,7 +316,8 @@ class ProximalAL(Method):
         proof = bite > CLOSE * far and state.excess > met and client.convex_of(self._problem)
         stuck = state.stuck + state.solved if proof else 0
         infeasible = proof and (stuck > 2 or bite > FAR * far)
-        return replace(state, product=product, before=before, stuck=stuck, infeasible=infeasible)
+        state = replace(state, product=product, before=before)
+        return replace(state, conflict=proof, stuck=stuck, infeasible=infeasible)
 
     def _stopped(self, state: ProximalState, up: Settled) -> Outcome | None:
         """The outcome by (11), by a proof of infeasibility, or at the cap; None to go on."""
@@ -398,7 +399,9 @@ class ProximalAL(Method):
         if near and met:
             return state, Done(words.near(state))
         solved = state.residual <= state.tau and (self.s_bar is not None or state.inner > 1)  # (23)
-        ended = state.inner >= (LATE if near else max(SOON, (state.rounds - 1) // 2))
+        ended = state.inner >= (
+            LATE if near or state.conflict else max(SOON, (state.rounds - 1) // 2)
+        )
         if state.rounds >= self.max_rounds:
             return state, Done(self._capped(state, self._goal(state)))
         past = remembered(state.past, up.drift, up.slack_drift, up.inner)

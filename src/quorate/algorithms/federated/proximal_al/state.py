@@ -52,7 +52,8 @@ class ProximalState:
     before: Extended = math.inf  # ``excess`` at the end of the last subproblem that was solved
     product: Extended = math.inf  # sum |mu c| at the end of the last one
     solved: bool = False  # whether that was solved to tau
-    stuck: Counter = 0  # solved subproblems in a row at whose ends no model near is feasible
+    conflict: bool = False  # at the end of the last subproblem no model near is feasible
+    stuck: Counter = 0  # such subproblems in a row that were solved
     infeasible: bool = False
     rounds: Annotated[int, Form(rounds=0)] = 0
 
