@@ -336,11 +336,12 @@ def _factor(H: Array) -> Any:
 
 def squared(A: Array) -> Array:
     """A'A, at half the work of a product of two matrices."""
-    from scipy.linalg.blas import dsyrk
+    from scipy.linalg import blas
 
     if not A.size:
         return np.zeros((A.shape[1], A.shape[1]))
-    upper = dsyrk(1.0, A.T, trans=0)  # A.T is in the order of columns already
+    compiled: Any = blas  # its functions have no types
+    upper = compiled.dsyrk(1.0, A.T, trans=0)  # A.T is in the order of columns already
     return upper + np.triu(upper, 1).T
 
 
