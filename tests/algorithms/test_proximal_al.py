@@ -15,6 +15,7 @@ from quorate.algorithms.federated.proximal_al import client as proximal_client
 from quorate.algorithms.federated.proximal_al import proximal_al
 from quorate.algorithms.federated.proximal_al.messages import Refine, Settle
 from quorate.engines.inprocess import InProcess
+from quorate.problem.client_means import hessian_diagonals, hessians
 from quorate.problem.constraints.constraint import Point
 from quorate.rounds import Stop, visibility
 from quorate.solution.configure import configure
@@ -347,6 +348,34 @@ def test_long_models_use_lbfgs_and_reach_the_same_optimum(monkeypatch):
 
 
 # ---- laws
+
+
+@pytest.mark.parametrize("problem", KINDS.values(), ids=KINDS.keys())
+def test_the_bound_of_a_run_is_below_the_optimum_in_every_round(problem):
+    """Its charge covers models as near as the present one is large, so also the optimum."""
+    fed = federation()
+    concrete, data = problem.at(fed)
+    method = configure(qr.ProximalAL(tol=1e-6), concrete, data, None, None, 400, None)
+    run, best = InProcess().run(method, data), central(problem, fed)
+    rows = [row for row in run.history if np.isfinite(row["gap"])]
+    assert all(row["objective"] - row["gap"] <= best * (1 + 1e-8) for row in rows)
+    assert rows[-1]["gap"] <= 1e-6 * best
+
+
+def test_curvature_is_the_diagonal_of_the_hessian():
+    concrete, data = KINDS["coupled and local"].at(federation())
+    block = data.blocks(4)[0]
+    at = Point(concrete, np.array([0.3, -0.2, 0.1, 0.5]), block)
+    terms = [(concrete.local_constraint, np.full((4, 1), 0.7))]
+    whole = hessians(at, np.full(4, 0.25), terms, together=False)
+    diagonals = hessian_diagonals(at, np.full(4, 0.25), terms)
+    np.testing.assert_allclose(diagonals, np.einsum("ndd->nd", whole), rtol=1e-12)
+
+
+def test_the_papers_settings_are_those_of_its_section_5_1():
+    method = qr.ProximalAL.paper()
+    assert (method.beta, method.rho, method.s_bar, method.tol) == (300.0, 0.01, 1e-3, 1e-3)
+    assert (method.scaled, method.restart, method.memory) == (False, True, 0)
 
 
 @dataclass(frozen=True)
