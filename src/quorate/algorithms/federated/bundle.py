@@ -320,7 +320,7 @@ class Bundle(Method):
             return Outcome(Stop.OPTIMAL, f"objective 0 after {done}, and no loss is negative.")
         gap, scale = state.value - state.bound, max(abs(state.value), abs(state.bound))
         if math.isfinite(scale) and gap <= max(self.atol, self.tol * max(scale, 1e-12)):
-            return proven_optimum(gap, done, self.tol)
+            return proven_optimum(state.value, state.bound, done, self.tol)
         if state.rounds >= self.max_rounds:
             if math.isinf(state.bound):
                 how = (
