@@ -2,12 +2,16 @@
 
 import re
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import quorate as qr
-from quorate.solution.outcome import Ended, restated
+from quorate.algorithms.alternatives import instead, takes
+from quorate.algorithms.federated.interior_point.outcomes import nothing_inside
+from quorate.algorithms.requirements import Setting
+from quorate.solution.outcome import Ended, refuted, restated
 from quorate.solution.solve import fit
 
 CAP = 3
@@ -77,3 +81,41 @@ def test_a_run_states_the_rounds_beyond_its_cap_and_those_until_its_time() -> No
         text = restated(end, concrete, solution.certificate).text
         assert named(text) == [solution.rounds] == [CAP + 1]
         assert ("raise max_time" in text) == (time is not None)
+
+
+def test_at_a_cap_of_iterations_no_rounding_is_to_blame() -> None:
+    method = qr.RankADMM(max_iterations=20, tol_residual=1e-9, finish=False)
+    solution = fit(qr.Problem(qr.Logistic()), table().pooled(), algorithm=method)
+    assert solution.outcome.stop is qr.Stop.MAX_ROUNDS
+    assert "stopped at max_iterations = 20;" in solution.outcome.text
+    assert "rounding" not in solution.outcome.text
+    ended = Ended(solution.outcome.stop, solution.rounds, method)
+    concrete = solution.problem.at(table().pooled())[0]
+    again = restated(ended, concrete, solution.certificate)
+    assert again.stop is qr.Stop.MAX_ROUNDS
+    assert "RankADMM stopped at max_iterations = 20;" in again.text
+    assert "raise max_iterations or tol" in again.text
+    assert refuted(ended, solution.certificate) == ""
+    assert "before max_rounds" in refuted(replace(ended, rounds=1), solution.certificate)
+
+
+@pytest.mark.parametrize("method", [qr.Bundle, qr.AsyncDRO, qr.AFL, qr.MultiplierMethod])
+def test_a_gap_stands_beside_a_tolerance_as_what_that_is_relative_to(method) -> None:
+    solution = fit(MEAN, table(), algorithm=method(), tol=1e-2)
+    found = re.search(
+        r"relative gap (\S+) \(absolute (\S+)\) proven .*\(tol 0.01\)", solution.outcome.text
+    )
+    assert found is not None, solution.outcome.text
+    relative, gap = map(float, found.groups())
+    assert relative == pytest.approx(gap / solution.certificate.value, rel=0.05)
+
+
+def test_with_nothing_inside_the_limits_an_advice_names_only_what_takes_the_problem() -> None:
+    for risk, taken in ((qr.Mean(), True), (qr.Simplex(), False)):
+        problem, _ = replace(LIMIT, over_clients=risk).at(table())
+        other = instead(problem, 3, "proximal_al")
+        assert (other == "ProximalAL()") is taken
+        outcome = nothing_inside(1e-9, 0.0, other)
+        end = "or give another start, or use ProximalAL()." if taken else "or give another start."
+        assert outcome.text.endswith(end)
+        assert takes(qr.ProximalAL, problem, Setting(3)) is taken

@@ -220,6 +220,23 @@ def test_what_an_advice_names_is_accepted(start):
             assert ": use " in words
 
 
+def test_bundle_takes_all_that_the_methods_take_that_name_it_at_their_cap():
+    naming = (qr.DoubleLoop(), qr.EpigraphADMM(), qr.ADLPMM())
+    taken = [it for it in cases() for method in naming if refused(method, it) is None]
+    assert len(taken) > 30
+    assert [it for it in taken if refused(qr.Bundle(), it) is not None] == []
+
+
+def test_a_set_without_a_conic_form_is_sent_to_bundle_only_where_that_takes_it():
+    fed = data(3, "sign")
+    own = qr.OwnSet(lambda losses: np.full(len(losses), 1 / len(losses)))
+    for h, taken in ((qr.L2(0.1), True), (GROUPS, False)):
+        problem = qr.Problem(qr.Hinge(), PLAIN, over_clients=own, regulariser=h)
+        with pytest.raises(TypeError, match="conic form") as refusal:
+            qr.CentralConic().solve(problem, fed)
+        assert ("use Bundle()" in str(refusal.value)) is taken
+
+
 def accepted() -> list[tuple[type[Method], Case]]:
     """What is taken."""
     return [(cls, it) for it in cases() for cls in METHODS if takes(cls, it.problem, it.setting)]

@@ -115,6 +115,12 @@ def takes(cls: type[Method], problem: Problem, setting: Setting) -> bool:
     return True
 
 
+def instead(problem: Problem, n_clients: int, name: str) -> str:
+    """The algorithm of this name as in Python, "Bundle()", where it takes the problem; else ""."""
+    cls = load("algorithm", name)
+    return f"{cls.__name__}()" if takes(cls, problem, Setting(n_clients)) else ""
+
+
 def taking(problem: Problem, setting: Setting) -> list[type[Method]]:
     """The algorithms that take a problem; those made for more than it has come last."""
 

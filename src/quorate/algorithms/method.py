@@ -168,9 +168,12 @@ def worst_client(risks: Array) -> dict[str, float]:
     return {"worst_client": worst, "worst_risk": float(risks[worst])}
 
 
-def proven_optimum(gap: float, done: str, tol: float) -> Outcome:
-    """The outcome where a proven gap is within the tolerance."""
-    return Outcome(Stop.OPTIMAL, f"gap {gap:.2e} proven after {done} (tol {tol:g}).")
+def proven_optimum(value: float, bound: float, done: str, tol: float) -> Outcome:
+    """The outcome where a proven gap is within the tolerance, which is relative."""
+    gap = value - bound
+    relative = gap / max(abs(value), abs(bound), 1e-12)
+    text = f"relative gap {relative:.2e} (absolute {gap:.2e}) proven after {done} (tol {tol:g})."
+    return Outcome(Stop.OPTIMAL, text)
 
 
 def at_cap(max_rounds: object, rounds: int) -> str:

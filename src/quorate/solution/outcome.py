@@ -88,6 +88,9 @@ def _words(ended: Ended, problem: Problem, certificate: Certificate) -> str:
     left = "" if only_constrained(problem) else f"; {proved}"
     if ended.stop is Stop.MAX_ROUNDS:
         cap, more = at_cap(settings.get("max_rounds"), ended.rounds), "max_rounds"
+        if "max_iterations" in settings and ended.rounds < settings["max_rounds"]:
+            more = "max_iterations"
+            cap = f"stopped at {more} = {settings[more]}"
         if ended.max_time is not None:
             cap = f"stopped at max_time = {ended.max_time:g} virtual seconds, {after}"
             more = "max_time"
@@ -124,7 +127,8 @@ def refuted(ended: Ended, certificate: Certificate) -> str:
     stop, rounds = ended.stop, ended.rounds
     if rounds > cap + STARTING:
         return f"{rounds} rounds are more than max_rounds = {cap} allows"
-    if stop is Stop.MAX_ROUNDS and rounds < cap and ended.max_time is None:
+    least = _least(ended.method, certificate)
+    if stop is Stop.MAX_ROUNDS and rounds < least and ended.max_time is None:
         return f"it ended after {rounds} rounds, before max_rounds = {cap}"
     if stop is Stop.INTERRUPTED:
         return "a run that was interrupted has no folder"
@@ -139,6 +143,16 @@ def refuted(ended: Ended, certificate: Certificate) -> str:
 
 def _cap(method: Method) -> float:
     return settings_of(method).get("max_rounds", math.inf)
+
+
+def _least(method: Method, certificate: Certificate) -> float:
+    """The rounds after which a method can meet a cap: that of rounds, or where nothing proves a
+    bound one of iterations.
+    """
+    settings = settings_of(method)
+    if "max_iterations" not in settings or certificate.bound is not None:
+        return _cap(method)
+    return min(_cap(method), settings["max_iterations"] / settings["check"])
 
 
 def judged_by_method(ended: Ended) -> bool:

@@ -233,7 +233,8 @@ class AFL(Method):
         scale = max(abs(state.value), abs(state.bound), 1e-12)
         proven = math.isfinite(gap)
         if proven and not self.average and gap <= max(self.atol, self.tol * scale):
-            return proven_optimum(gap, f"{state.rounds + 1} rounds", self.tol)
+            done = f"{state.rounds + 1} rounds"
+            return proven_optimum(state.value, state.bound, done, self.tol)
         if state.rounds < self.max_rounds:
             return None
         left = (

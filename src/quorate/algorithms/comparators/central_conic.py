@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from quorate.algorithms.alternatives import check_requirements
+from quorate.algorithms.alternatives import check_requirements, instead
 from quorate.algorithms.requirements import AFFINE, MEAN_OR_BALL, ONE_CURVE, Requirements, Setting
 from quorate.arrays import DUAL, Array, Block
 from quorate.problem.conic_form import weighting
@@ -138,9 +138,11 @@ def _weighting(problem: Problem, n: int) -> Weighting:
         return Ball(np.ones(n), 0.0, 2.0)
     form = weighting(problem, n)
     if isinstance(form, Members):
+        other = instead(problem, n, "bundle")
+        do = f"use {other}" if other else "state the set as a Polyhedron, or another of quorate's"
         raise TypeError(
             "CentralConic is one program and needs a set of weights in conic form, got"
-            f" {problem.over_clients!r}: use Bundle(), which adds what the set's maximiser finds."
+            f" {problem.over_clients!r}: {do}."
         )
     return form
 

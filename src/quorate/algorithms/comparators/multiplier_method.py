@@ -376,7 +376,8 @@ class MultiplierMethod(Method):
         scale = max(abs(state.value), abs(state.bound), 1e-12)
         proven = math.isfinite(gap)
         if proven and gap <= allowed:
-            return proven_optimum(gap, f"{state.rounds + 1} rounds", self.tol)
+            done = f"{state.rounds + 1} rounds"
+            return proven_optimum(state.value, state.bound, done, self.tol)
         left = (
             f"proven gap {gap:.2e}, relative {gap / scale:.2e}"
             if proven

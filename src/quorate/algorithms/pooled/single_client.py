@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import numpy as np
 
-from quorate.algorithms.method import Answer, Concluded, Method, proven_optimum
+from quorate.algorithms.method import Answer, Concluded, Method, proven_optimum, settings_of
 from quorate.arrays import Array, Block
 from quorate.codec import Extended, Form
 from quorate.problem.lower_bounds import NOTHING, Minorant, Surveyed, lower_bound, region, survey
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Memory = TypeVar("Memory", bound="DataclassInstance")
 
-EXHAUSTED, STATIONARY = 1.0, 2.0  # why the client has finished
+EXHAUSTED, STATIONARY, CAPPED = 1.0, 2.0, 3.0  # why the client has finished
 
 
 @record
@@ -46,7 +46,8 @@ class Advanced:
     bound: Each  # (1,) best proven lower bound, -inf without one
     residual: Each  # (1,) the method's residual, 0 where it has none
     steps: Each  # (1,) iterations so far
-    # (1,) EXHAUSTED: no further progress is possible; STATIONARY: within tolerance, unproven; or 0
+    # (1,) EXHAUSTED: no further progress is possible; STATIONARY: within tolerance, unproven;
+    # CAPPED: at the method's max_iterations; or 0
     finished: Each
 
 
@@ -123,7 +124,7 @@ def _outcome(method: PooledMethod, state: OwnerState, finished: float) -> Outcom
     gap, scale = state.value - state.bound, max(abs(state.value), abs(state.bound), 1e-12)
     proven = math.isfinite(gap)
     if proven and gap <= max(method.atol, method.tol * scale):
-        return proven_optimum(gap, f"{state.steps} iterations", method.tol)
+        return proven_optimum(state.value, state.bound, f"{state.steps} iterations", method.tol)
     left = (
         f"proven gap {gap:.2e}, relative {gap / scale:.2e}"
         if proven
@@ -148,6 +149,12 @@ def _outcome(method: PooledMethod, state: OwnerState, finished: float) -> Outcom
             f"the problem is not convex, and the best model after {state.steps} iterations did not"
             " settle: it need not be stationary. Try more or other starts, or another"
             " regulariser.",
+        )
+    if finished == CAPPED:
+        return Outcome(
+            Stop.MAX_ROUNDS,
+            f"stopped at max_iterations = {settings_of(method)['max_iterations']}; {left}: raise"
+            " max_iterations or tol.",
         )
     if finished:
         return Outcome(

@@ -142,7 +142,7 @@ class FunctionConstraint:
     def curvature(self, point: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
         if self.hessian is None:
             raise ValueError(
-                "a Constraint without `hessian` has no second derivatives: use ProximalAL(), or"
+                "a Constraint without `hessian` has no second derivatives, which are needed here:"
                 " give hessian=..."
             )
         pairs = zip(point.models, multipliers, strict=True)

@@ -80,6 +80,7 @@ from quorate.algorithms.method import (
     Method,
     at_cap,
     known,
+    proven_optimum,
     with_start,
     worst_client,
 )
@@ -333,12 +334,9 @@ class AsyncDRO(Method):
     # -- words -------------------------------------------------------------------------------------
 
     def _outcome(self, state: AsyncState) -> Outcome:
-        gap = state.value - state.bound
-        if math.isfinite(gap):
-            return Outcome(
-                Stop.OPTIMAL,
-                f"gap {gap:.3g} proven after {state.turn + 1} rounds (tol {self.tol:g}).",
-            )
+        if math.isfinite(state.value - state.bound):
+            done = f"{state.turn + 1} rounds"
+            return proven_optimum(state.value, state.bound, done, self.tol)
         left = self._length(state) / state.first if state.first else 0.0
         text = (
             f"stationary to {left:.1e} of the first step after {state.turn + 1} rounds; nothing"
@@ -349,7 +347,8 @@ class AsyncDRO(Method):
     def _capped(self, state: AsyncState) -> Outcome:
         gap = state.value - state.bound
         proven = (
-            f"the last model that was judged has a gap of {gap:.3g}"
+            f"the last model that was judged has a gap of {gap:.2e}, relative"
+            f" {gap / max(abs(state.value), abs(state.bound), 1e-12):.2e}"
             if math.isfinite(gap)
             else "nothing is proven"
         )

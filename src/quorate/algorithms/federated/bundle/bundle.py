@@ -431,7 +431,7 @@ class Bundle(Method):
         gap, scale = state.value - state.bound, max(abs(state.value), abs(state.bound))
         last = state.rounds >= self.max_rounds or state.stalled >= 3
         if self.proves(state.value, state.bound, 1.0 if last else MARGIN):
-            return proven_optimum(gap, done, self.tol)
+            return proven_optimum(state.value, state.bound, done, self.tol)
         if state.rounds >= self.max_rounds:
             if math.isinf(state.bound):
                 how = (

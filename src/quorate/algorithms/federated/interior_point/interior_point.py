@@ -28,6 +28,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from quorate.algorithms.alternatives import instead
 from quorate.algorithms.federated.interior_point import outcomes as why
 from quorate.algorithms.federated.interior_point import program as of
 from quorate.algorithms.federated.interior_point.client_risk import RISK_WITH_ROWS, averaged
@@ -55,7 +56,7 @@ from quorate.problem.client_means import client_gradients, client_values, hessia
 from quorate.problem.constraints.constraint import Point
 from quorate.problem.multipliers import Multipliers, no_multipliers, weighting
 from quorate.problem.problem import Problem
-from quorate.rounds import Done, Each, Round, record
+from quorate.rounds import Done, Each, Outcome, Round, record
 from quorate.solvers.smooth import primal_dual as newton
 
 HALVINGS = 3  # refused steps in a row before the Hessian is regularised further
@@ -337,7 +338,11 @@ class InteriorPoint(Method):
             return self._again(replace(state, phase=2))
         if left.worst > 1e-10:
             return self._step(state)
-        return state, Done(why.nothing_inside(t, state.violation))
+        return state, Done(self._nothing_inside(state, t))
+
+    def _nothing_inside(self, state: InteriorState, t: float) -> Outcome:
+        other = instead(self._problem, state.n_clients, "proximal_al")
+        return why.nothing_inside(t, state.violation, other)
 
     def _again(self, state: InteriorState) -> tuple[InteriorState, Round | Done]:
         """Begin a phase at the model that violates least."""
@@ -399,7 +404,7 @@ class InteriorPoint(Method):
         tol = 1e-6
         # whether it proves that, others check
         if state.phase == 1 and state.at is not None and state.at.x[-1] > tol:
-            return state, Done(why.nothing_inside(float(state.at.x[-1]), state.violation))
+            return state, Done(self._nothing_inside(state, float(state.at.x[-1])))
         if state.phase == 1 or left.primal <= tol or not self._problem.constrained:
             return state, Done(why.stuck(left, PATIENCE))
         return self._again(replace(state, phase=1))

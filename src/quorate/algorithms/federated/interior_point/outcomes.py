@@ -30,14 +30,16 @@ def stuck(left: Residuals, patience: int) -> Outcome:
     )
 
 
-def nothing_inside(t: float, violation: float) -> Outcome:
-    """The outcome where the smallest violation t (scaled) is positive, or zero."""
+def nothing_inside(t: float, violation: float, other: str) -> Outcome:
+    """The outcome where the smallest violation t (scaled) is positive, or zero; ``other``: a method
+    for the problem that needs nothing inside, or "".
+    """
     if t <= 1e-8:
         return Outcome(
             Stop.STALLED,
             "no model inside all limits is known: judging by the smallest violation they can be met"
-            " on their boundary only, where this method stops. Relax a limit, give another"
-            " start, or use ProximalAL().",
+            " on their boundary only, where this method stops. Relax a limit, or give another start"
+            + (f", or use {other}." if other else "."),
         )
     return Outcome(Stop.INFEASIBLE, f"the smallest violation of any model is {violation:.3g}.")
 

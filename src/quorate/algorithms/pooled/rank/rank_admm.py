@@ -40,6 +40,7 @@ from quorate.algorithms.pooled.rank.multistart import Exploration
 from quorate.algorithms.pooled.rank.penalties import Balanced, Penalty
 from quorate.algorithms.pooled.rank.subproblems import RankTask
 from quorate.algorithms.pooled.single_client import (
+    CAPPED,
     EXHAUSTED,
     STATIONARY,
     Advance,
@@ -209,9 +210,9 @@ class RankADMM(RankMethod):
                 replace(now, dual=-alpha, **{name: number(value) for name, value in new.items()}),
                 0.0,
             )
-        capped = math.isinf(now.bound) and it.k >= self.max_iterations
-        stuck = max(it.primal, it.change) <= 1e-14 or capped
-        return now, EXHAUSTED if stuck else 0.0
+        if max(it.primal, it.change) <= 1e-14:
+            return now, EXHAUSTED
+        return now, CAPPED if math.isinf(now.bound) and it.k >= self.max_iterations else 0.0
 
     def _slow(self, now: RankMemory, task: RankTask) -> bool:
         """Whether, at the rate of the last rounds, the gap needs longer than Newton steps would.
