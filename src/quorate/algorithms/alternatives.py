@@ -19,6 +19,7 @@ from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L2
 from quorate.problem.risks.mean import Mean
 from quorate.problem.risks.ranks import by_rank
+from quorate.problem.risks.superquantile import Superquantile
 
 MOST = 4  # algorithms that an advice names
 
@@ -211,6 +212,17 @@ def _values(slot: str, problem: Problem) -> list[tuple[str, dict[str, Any]]]:
         "predictor": [("predictor=Softmax()", {"predictor": Softmax()})]
         if several
         else [("predictor=Linear()", {"predictor": Linear()})],
+        "over_rows": [
+            (
+                f"over_samples={problem.over_rows!r} in place of over_rows",
+                {"over_rows": None, "over_samples": problem.over_rows},
+            )
+            if problem.over_rows is not None
+            else (
+                "over_rows=Superquantile(0.1)",
+                {"over_rows": Superquantile(0.1), "over_samples": Mean(), "over_clients": Mean()},
+            )
+        ],
         "over_samples": [("over_samples=Mean()", {"over_samples": Mean()})],
         "over_clients": [("over_clients=Mean()", {"over_clients": Mean()})],
         "loss": {

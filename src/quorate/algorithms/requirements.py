@@ -141,6 +141,16 @@ CONVEX_OF_ROWS = Need(
     lambda p, s: bool(getattr(p.over_samples, "convex", True)),
 )
 
+# -- the risk over the rows of all clients
+NO_RANKS = Need(
+    "no", "takes no risk over the rows of all clients", lambda p, s: p.over_rows is None
+)
+CONVEX_RANKS = Need(
+    "convex, by rank",
+    "needs over_rows, a convex risk by rank over the rows of all clients",
+    lambda p, s: hasattr(p.over_rows, "rank_weights") and p.over_rows.convex,
+)
+
 # -- the risk over clients
 AVERAGE = Need(
     "mean, sum",
@@ -194,6 +204,7 @@ class Requirements:
     privacy: Need = NO_PRIVACY
     constraint: Need = NO_CONSTRAINTS
     clients: Need = ANY
+    over_rows: Need = NO_RANKS
     predictor: Need = ANY
     over_samples: Need = ANY
     over_clients: Need = ANY
