@@ -100,6 +100,9 @@ NAMED: dict[str, dict[str, str]] = {
         "interior_point": (
             "quorate.algorithms.federated.interior_point.interior_point:InteriorPoint"
         ),
+        "rank_interior_point": (
+            "quorate.algorithms.federated.rank_interior_point:RankInteriorPoint"
+        ),
         "proximal_al": "quorate.algorithms.federated.proximal_al.proximal_al:ProximalAL",
         "private_admm": "quorate.algorithms.federated.private_admm.private_admm:PrivateADMM",
         "output_perturbed_admm": (

@@ -19,7 +19,8 @@ from quorate.problem.constraints.server import Global
 from quorate.problem.losses import has_log_link
 from quorate.problem.predictors.affine import Linear, is_affine
 from quorate.problem.problem import Problem
-from quorate.problem.regularisers import Ball, GroupL2, has_parts
+from quorate.problem.rank_levels import STEPS
+from quorate.problem.regularisers import L2, Ball, GroupL2, Zero, has_parts
 from quorate.problem.requirements import only_constrained
 from quorate.problem.risks.lp_ball import LpBall
 from quorate.problem.risks.mean import Mean, Sum
@@ -145,10 +146,10 @@ CONVEX_OF_ROWS = Need(
 NO_RANKS = Need(
     "no", "takes no risk over the rows of all clients", lambda p, s: p.over_rows is None
 )
-CONVEX_RANKS = Need(
-    "convex, by rank",
-    "needs over_rows, a convex risk by rank over the rows of all clients",
-    lambda p, s: hasattr(p.over_rows, "rank_weights") and p.over_rows.convex,
+FEW_LEVELS = Need(
+    "Superquantile, TopK, Maximum",
+    "needs over_rows = Superquantile, TopK or Maximum",
+    lambda p, s: isinstance(p.over_rows, STEPS),
 )
 
 # -- the risk over clients
@@ -178,6 +179,11 @@ CONVEX_PROX = Need(
     "convex",
     "needs a convex regulariser",
     lambda p, s: getattr(p.regulariser, "weak_convexity", 0.0) == 0,
+)
+SMOOTH_REGULARISER = Need(
+    "none, l2",
+    "needs the regulariser Zero or L2",
+    lambda p, s: isinstance(p.regulariser, Zero | L2),
 )
 SEPARABLE = Need(
     "convex, entry by entry",

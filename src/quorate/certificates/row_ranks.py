@@ -1,0 +1,425 @@
+"""The value and a proven lower bound of a superquantile of the rows of all clients, from (problem,
+data, w) alone.
+
+    value = min over eta of  sum_k a_k eta_k + sum_ik cap_k max(l_i(w) - eta_k, 0) + a_0 mean + h(w)
+    bound = min over v of  sum_i f_i (l_i(w') + <l_i'(w'), v - w'>) + h(v)  <=  optimum
+
+for any row weights f that are feasible (``problem/rank_levels.py``) and any w'. The rounds first
+count rows above ever closer thresholds, which gives eta. Where rows lie on a threshold, their
+weights are no function of their loss alone: they are q + q' x one Newton step, with q the barrier's
+weight at (w, eta), and the step one that balances the gradients of all rows, D + K numbers that the
+server computes from a sum and that every client applies to its rows. So no row's weight travels, and
+none has to be kept. They are clipped to [0, cap_k] and scaled to their sums: a wrong step can only
+weaken the bound, never falsify it. Barriers of several sizes are tried, the best bound counts.
+
+Each client keeps its rows. The server receives every client's mean loss and share of the weights,
+and otherwise only sums and maxima over all clients, among them the numbers of rows whose loss is
+above thresholds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from quorate.arrays import Array, Block, Streams
+from quorate.certificates.certificate import Certificate, gaps, outside
+from quorate.certificates.duality import run_all
+from quorate.data.federation import Federation
+from quorate.engines.engine import Engine, Run
+from quorate.problem.lower_bounds import (
+    Minorant,
+    Survey,
+    Surveyed,
+    lower_bound,
+    region,
+    survey,
+    without_dual,
+)
+from quorate.problem.metadata import Metadata
+from quorate.problem.problem import Problem, checked_model
+from quorate.problem.rank_levels import Levels, Rows, levels
+from quorate.problem.requirements import check_affine
+from quorate.rounds import Algorithm, Done, Each, Max, Outcome, Round, Stop, Sum, record
+from quorate.solvers.rank.threshold_barrier import central
+
+EDGES = 512  # thresholds of a round that counts
+COUNTS = 5  # such rounds: thresholds are then known to 1e-13 of the range of the losses
+AIMS = 1e-9, 1e-11, 1e-7, 1e-5, 1e-3  # relative gaps for which barriers are sized, as they are tried
+MET = 4.0  # times its aim: a gap that calls for the next smaller barrier, not for a larger one
+CENTRED = 4  # Newton steps at one barrier, until its gap is that of its aim
+
+
+@record
+class Look:
+    """Ask for the losses at ``w``."""
+
+    w: Array  # (D,)
+
+
+@record
+class Looked:
+    """The range of the losses of all rows, their sum, and every client's mean loss."""
+
+    largest: Max  # (n,) loss
+    smallest: Max  # (n,) minus the smallest loss
+    total: Sum  # (n,)
+    loss: Each  # (n,)
+
+
+@record
+class Count:
+    """Ask how many rows have a loss above each of these thresholds."""
+
+    w: Array  # (D,)
+    edges: Array  # (K, M)
+
+
+@record
+class Counted:
+    """The number of rows above every threshold."""
+
+    above: Sum  # (1, K, M)
+
+
+@record
+class Weigh:
+    """Ask for the barrier's derivatives at a model and thresholds."""
+
+    w: Array  # (D,)
+    thresholds: Array  # (K,)
+    caps: Array  # (K,)
+    plain: float  # a_0 / n
+    barrier: float
+
+
+@record
+class Weighed:
+    """Sums over all rows."""
+
+    above: Sum  # (1, K) max(l_i - eta_k, 0)
+    gradient: Sum  # (1, K + D) of the barrier, thresholds first, without h
+    hessian: Sum  # (1, K + D, K + D)
+
+
+@record
+class Step:
+    """Ask for the cut of the row weights that a Newton step from ``at`` leads to."""
+
+    at: Weigh
+    step: Array  # (K + D,)
+
+
+@record
+class Stepped:
+    """Sums over all rows, of values and gradients at the model to which the step leads."""
+
+    weight: Sum  # (1, K) of the row weights
+    weighted: Sum  # (1, K) losses, times the row weights
+    loss: Sum  # (1,) losses
+    gradients: Sum  # (1, K, D) times the row weights
+    gradient: Sum  # (1, D)
+    share: Each  # (n, K) the row weights of every client
+
+
+@record
+class RankProof:
+    """The server's state during certification."""
+
+    seen: Surveyed | None = None
+    looked: Looked | None = None
+    low: Array | None = None  # (K,) thresholds above which there are at least n t_k rows
+    high: Array | None = None  # and fewer
+    counts: int = 0
+    at: Weigh | None = None
+    tried: tuple[float, ...] = ()  # aims of the barriers
+    steps: int = 0  # Newton steps at the last one
+    length: float = 1.0  # of the next of them
+    value: float = math.inf
+    bound: float | None = None
+    stationarity: float | None = None
+    step: Array | None = None
+    weights: Array | None = None  # (N,) of the clients, of the best bound
+
+
+@dataclass(frozen=True)
+class RankCertification(Algorithm):
+    """The rounds of the certificate of a model; ``sizes`` (N,) are the clients' numbers of rows."""
+
+    w: Array
+    sizes: Array | None = None
+    problem: Problem | None = None
+
+    stateless: ClassVar[bool] = True
+
+    def for_clients(self) -> RankCertification:
+        """The rounds alone: the model comes with the messages, and a zero stands for it."""
+        return RankCertification(np.zeros(1))
+
+    def at_client(self, problem: Problem, data: object) -> RankCertification:
+        """The rounds with the clients' problem."""
+        return replace(self, problem=problem)
+
+    @property
+    def on_client(self) -> dict:
+        return {
+            Survey: self.take_part,
+            Look: self.look,
+            Count: self.count,
+            Weigh: self.weigh,
+            Step: self.cut,
+        }
+
+    @property
+    def on_server(self) -> dict:
+        return {
+            Surveyed: self.seen,
+            Looked: self.looked,
+            Counted: self.narrow,
+            Weighed: self.shift,
+            Stepped: self.bound,
+        }
+
+    # -- clients -----------------------------------------------------------------------------------
+
+    def take_part(
+        self, memory: None, ask: Survey, data: Block, rng: Streams
+    ) -> tuple[None, Surveyed]:
+        return memory, survey(data, ask.prior)
+
+    def look(self, memory: None, ask: Look, data: Block, rng: Streams) -> tuple[None, Looked]:
+        rows = Rows(self._problem, ask.w, data)
+        spread, real = rows.spread(rows.loss), data.share > 0
+        total = spread.sum(1)
+        return memory, Looked(
+            np.where(real, spread, -np.inf).max(1),
+            np.where(real, -spread, -np.inf).max(1),
+            total,
+            total / real.sum(1),
+        )
+
+    def count(self, memory: None, ask: Count, data: Block, rng: Streams) -> tuple[None, Counted]:
+        ordered = np.sort(Rows(self._problem, ask.w, data).loss)
+        above = len(ordered) - np.searchsorted(ordered, ask.edges, side="right")
+        return memory, Counted(above[None].astype(float))
+
+    def weigh(self, memory: None, ask: Weigh, data: Block, rng: Streams) -> tuple[None, Weighed]:
+        rows = Rows(self._problem, ask.w, data)
+        x = rows.loss[:, None] - ask.thresholds
+        at = central(x, ask.caps, ask.barrier)
+        total = at.weight.sum(1) + ask.plain
+        gradient = np.concatenate([-at.weight.sum(0)[None], rows.gradient(total)], 1)
+        cross = -rows.gradients(at.rate)[0]
+        model = rows.hessian(at.rate.sum(1), total)[0]
+        hessian = np.block([[np.diag(at.rate.sum(0)), cross], [cross.T, model]])
+        return memory, Weighed(np.maximum(x, 0.0).sum(0)[None], gradient, hessian[None])
+
+    def cut(self, memory: None, ask: Step, data: Block, rng: Streams) -> tuple[None, Stepped]:
+        at, K = ask.at, len(ask.at.caps)
+        rows = Rows(self._problem, at.w, data)
+        here = central(rows.loss[:, None] - at.thresholds, at.caps, at.barrier)
+        change = rows.along(ask.step[K:])[:, None] - ask.step[:K]
+        weight = np.clip(here.weight + here.rate * change, 0.0, at.caps)
+        there = Rows(self._problem, at.w + ask.step[K:], data)
+        return memory, Stepped(
+            weight=weight.sum(0)[None],
+            weighted=(there.loss @ weight)[None],
+            loss=there.loss.sum()[None],
+            gradients=there.gradients(weight),
+            gradient=there.gradient(np.ones(len(there.loss))),
+            share=np.stack([there.by_client(one) for one in weight.T], 1)
+            if K
+            else np.zeros((len(data.names), 0)),
+        )
+
+    # -- server ------------------------------------------------------------------------------------
+
+    def server_start(self, n_clients: int) -> tuple[RankProof, Round]:
+        return RankProof(), Round(Survey(self._sizes / self._sizes.sum()))
+
+    def seen(
+        self, state: RankProof, ids: Sequence[int], up: Surveyed
+    ) -> tuple[RankProof, Round]:
+        return replace(state, seen=up), Round(Look(self.w))
+
+    def looked(
+        self, state: RankProof, ids: Sequence[int], up: Looked
+    ) -> tuple[RankProof, Round]:
+        K = len(self._levels.tails)
+        low, high = np.full(K, -float(up.smallest)), np.full(K, float(up.largest))
+        return self._narrower(replace(state, looked=up, low=low, high=high))
+
+    def narrow(
+        self, state: RankProof, ids: Sequence[int], up: Counted
+    ) -> tuple[RankProof, Round]:
+        """Keep the two thresholds of every level between which the number of rows is met."""
+        assert state.low is not None
+        assert state.high is not None
+        edges = _edges(state.low, state.high)
+        over = (up.above >= self._levels.tails[:, None] * self._n).sum(1)  # edges that are too low
+        padded = np.column_stack([state.low, edges, state.high])
+        level = np.arange(len(over))
+        low, high = padded[level, over], padded[level, over + 1]
+        return self._narrower(replace(state, low=low, high=high, counts=state.counts + 1))
+
+    def _narrower(self, state: RankProof) -> tuple[RankProof, Round]:
+        assert state.low is not None
+        assert state.high is not None
+        size = np.maximum(np.abs(state.low), np.abs(state.high))
+        known = state.high - state.low <= 1e-14 * size
+        if state.counts < COUNTS and not known.all():
+            return state, Round(Count(self.w, _edges(state.low, state.high)))
+        of, n = self._levels, self._n
+        return self._weigh(
+            replace(state, at=Weigh(self.w, state.high, of.caps(n), of.mean / n, 0.0)), AIMS[0]
+        )
+
+    def _weigh(self, state: RankProof, aim: float) -> tuple[RankProof, Round]:
+        """Try a barrier of the size for a relative gap."""
+        assert state.at is not None
+        assert state.looked is not None
+        level = max(abs(float(state.looked.total)) / self._n, 1e-300)
+        thresholds = state.high if state.high is not None else state.at.thresholds
+        barrier = aim * level / (2 * self._n * max(len(thresholds), 1))
+        at = replace(state.at, w=self.w, thresholds=thresholds, barrier=barrier)
+        return replace(state, at=at, tried=(*state.tried, aim), steps=0), Round(at)
+
+    def shift(
+        self, state: RankProof, ids: Sequence[int], up: Weighed
+    ) -> tuple[RankProof, Round]:
+        """The value, and the Newton step that balances the gradients."""
+        assert state.at is not None
+        at, of, w = state.at, self._levels, state.at.w
+        if len(state.tried) == 1 and not state.steps:
+            assert state.looked is not None
+            value = of.shares @ at.thresholds + at.caps @ up.above + at.plain * state.looked.total
+            state = replace(state, value=float(value) + self._problem.penalty(w))
+        K, coefficients = len(at.caps), self._problem.predictor.split(w)[0]
+        gradient, matrix = up.gradient.copy(), up.hessian.copy()
+        gradient[:K] += of.shares
+        inside = slice(K, K + len(coefficients))
+        ridge = getattr(self._problem.regulariser, "strength", 0.0)
+        gradient[inside] += ridge * coefficients
+        matrix[inside, inside] += ridge * np.eye(len(coefficients))
+        size = np.sqrt(np.maximum(np.diag(matrix), 1e-300))
+        scaled = matrix / size / size[:, None] + 1e-15 * np.eye(len(size))
+        step = -np.linalg.lstsq(scaled, gradient / size, rcond=None)[0] / size
+        far = math.sqrt(max(-float(gradient @ step) / at.barrier, 0.0))  # 1: where Newton converges
+        return replace(state, step=step, length=1 / max(far, 1.0)), Round(Step(at, step))
+
+    def bound(
+        self, state: RankProof, ids: Sequence[int], up: Stepped
+    ) -> tuple[RankProof, Round | Done]:
+        """The bound of one barrier, and the next one."""
+        at, of, n, problem = state.at, self._levels, self._n, self._problem
+        assert at is not None
+        assert state.step is not None
+        there = at.w + state.step[len(at.caps) :]
+        less = np.minimum(of.shares / np.maximum(up.weight, 1e-300), 1.0)
+        room = np.maximum(n * at.caps - up.weight, 1e-300)
+        more = np.maximum(of.shares - up.weight, 0.0) / room
+        scale, rest = less - more, more @ at.caps + at.plain  # f_i = scale q_i + rest
+        gradient = scale @ up.gradients + rest * up.gradient
+        constant = float(scale @ up.weighted + rest * up.loss - gradient @ there)
+        minorant = Minorant(constant, gradient, np.zeros(len(ids)), self._sizes / n)
+        features = len(problem.predictor.split(self.w)[0])
+        proven, left = -math.inf, math.inf
+        if np.isfinite(constant) and np.isfinite(gradient).all():
+            where = region(problem, state.value, features, state.seen)
+            proven, left = lower_bound(problem, minorant, where)
+        if state.bound is None or proven > state.bound:
+            weights = up.share @ scale + rest * self._sizes
+            state = replace(state, bound=proven, stationarity=left, weights=weights)
+        gap = (state.value - proven) / max(abs(state.value), 1e-300)
+        return self._next(state, gap)
+
+    def _next(self, state: RankProof, gap: float) -> tuple[RankProof, Round | Done]:
+        """Smaller barriers as long as they keep what they promise, else larger ones."""
+        aim, first = state.tried[-1], len(state.tried) == 1
+        met = gap <= MET * aim
+        if not met and state.steps < CENTRED:
+            return self._centred(state)
+        if first and met:
+            return self._weigh(state, AIMS[1])
+        left = [one for one in AIMS[2:] if one not in state.tried]
+        if AIMS[1] in state.tried or met or not left:
+            return state, Done(Outcome(Stop.OPTIMAL, "certified."))
+        return self._weigh(state, left[0])
+
+    def _centred(self, state: RankProof) -> tuple[RankProof, Round]:
+        """Go on from the place to which the step leads, with the same barrier."""
+        assert state.at is not None
+        assert state.step is not None
+        at, K, step = state.at, len(state.at.caps), state.length * state.step
+        at = replace(at, w=at.w + step[K:], thresholds=at.thresholds + step[:K])
+        return replace(state, at=at, steps=state.steps + 1), Round(at)
+
+    @property
+    def _sizes(self) -> Array:
+        assert self.sizes is not None
+        return self.sizes
+
+    @property
+    def _n(self) -> int:
+        return int(self._sizes.sum())
+
+    @property
+    def _levels(self) -> Levels:
+        return levels(self._problem.over_rows, self._n)
+
+    @property
+    def _problem(self) -> Problem:
+        if self.problem is None:
+            raise ValueError("RankCertification needs problem=: use certify(problem, fed, w).")
+        return self.problem
+
+
+def _edges(low: Array, high: Array) -> Array:
+    """(K, EDGES) thresholds inside (low, high)."""
+    inside = np.arange(1, EDGES + 1) / (EDGES + 1)
+    return low[:, None] + (high - low)[:, None] * inside
+
+
+def certify_ranks(
+    problem: Problem, fed: Federation | Metadata, w: Array, engine: Engine | None = None
+) -> tuple[Certificate, Run]:
+    """The certificate of a model where all rows are ranked together, and the run of its rounds.
+
+    Parameters
+    ----------
+    problem, fed : the user's
+    w : (D,) the model
+    engine : where the clients are; by default this process
+    """
+    check_affine(problem, "a certificate of ranks over all rows")
+    concrete, data = problem.at(fed)
+    w = checked_model(w, concrete.predictor.dimension(data.n_features))
+    rounds = RankCertification(w, np.asarray(fed.sizes, float), concrete)
+    run = run_all(rounds, data, engine)
+    state: RankProof = run.state
+    assert state.looked is not None
+    assert state.weights is not None
+    bound = state.bound if state.bound is not None and math.isfinite(state.bound) else None
+    bound = None if without_dual(concrete) else bound
+    gap, relative = gaps(state.value, bound)
+    none = np.zeros(fed.n_clients)
+    certificate = Certificate(
+        value=state.value,
+        bound=bound,
+        gap=gap,
+        relative_gap=relative,
+        weights=state.weights,
+        client_risks=state.looked.loss,
+        client_losses=state.looked.loss,
+        client_levels=none,
+        client_labels=none,
+        client_features=none,
+        feasibility=outside(concrete, concrete.predictor.split(w)[0]),
+        stationarity=state.stationarity,
+        complementarity=None,
+    )
+    return certificate, run
