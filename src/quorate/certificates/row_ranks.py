@@ -5,12 +5,16 @@ data, w) alone.
     bound = min over v of  sum_i f_i (l_i(w') + <l_i'(w'), v - w'>) + h(v)  <=  optimum
 
 for any row weights f that are feasible (``problem/rank_levels.py``) and any w'. The rounds first
-count rows above ever closer thresholds, which gives eta. Where rows lie on a threshold, their
-weights are no function of their loss alone: they are q + q' x one Newton step, with q the barrier's
-weight at (w, eta), and the step one that balances the gradients of all rows, D + K numbers that the
-server computes from a sum and that every client applies to its rows. So no row's weight travels, and
-none has to be kept. They are clipped to [0, cap_k] and scaled to their sums: a wrong step can only
-weaken the bound, never falsify it. Barriers of several sizes are tried, the best bound counts.
+count rows above ever closer thresholds, which gives eta. A row that is not within a narrow width of
+a threshold weighs 0 or cap there. The weights of those within are no function of their losses
+alone; they are found by Newton steps on the ramp
+
+    q_ik(w', eta') = cap_k t_k + cap_k (l_i(w') - eta'_k) / width,  clipped to [0, cap_k]
+
+until they balance the gradients of all rows. A step is K + D numbers, which the server computes
+from sums and every client applies to its rows: no row's weight travels, and none has to be kept.
+The weights are scaled to their sums, so that a wrong step can only weaken the bound, never falsify
+it. Widths are tried from narrow to wide until one succeeds; the best bound counts.
 
 Each client keeps its rows. The server receives every client's mean loss and share of the weights,
 and otherwise only sums and maxima over all clients, among them the numbers of rows whose loss is
@@ -45,13 +49,13 @@ from quorate.problem.problem import Problem, checked_model
 from quorate.problem.rank_levels import Levels, Rows, levels
 from quorate.problem.requirements import check_affine
 from quorate.rounds import Algorithm, Done, Each, Max, Outcome, Round, Stop, Sum, record
-from quorate.solvers.rank.threshold_barrier import central
 
 EDGES = 512  # thresholds of a round that counts
 COUNTS = 5  # such rounds: thresholds are then known to 1e-13 of the range of the losses
-AIMS = 1e-9, 1e-11, 1e-7, 1e-5, 1e-3  # relative gaps for which barriers are sized, as they are tried
-MET = 4.0  # times its aim: a gap that calls for the next smaller barrier, not for a larger one
-CENTRED = 4  # Newton steps at one barrier, until its gap is that of its aim
+# of the ramps, in units of the mean loss, as they are tried
+WIDTHS = 1e-9, 1e-7, 1e-5, 1e-3
+MET = 4.0  # a relative gap in units of the width, at which no other width is tried
+STEPS = 8  # Newton steps at one width, at most
 
 
 @record
@@ -88,13 +92,14 @@ class Counted:
 
 @record
 class Weigh:
-    """Ask for the barrier's derivatives at a model and thresholds."""
+    """Ask for the row weights on the ramp, and how they change."""
 
     w: Array  # (D,)
     thresholds: Array  # (K,)
     caps: Array  # (K,)
+    centres: Array  # (K,) the weight on a threshold, cap_k t_k
     plain: float  # a_0 / n
-    barrier: float
+    width: float
 
 
 @record
@@ -102,7 +107,7 @@ class Weighed:
     """Sums over all rows."""
 
     above: Sum  # (1, K) max(l_i - eta_k, 0)
-    gradient: Sum  # (1, K + D) of the barrier, thresholds first, without h
+    gradient: Sum  # (1, K + D) of the Lagrangian, thresholds first, without h
     hessian: Sum  # (1, K + D, K + D)
 
 
@@ -136,9 +141,9 @@ class RankProof:
     high: Array | None = None  # and fewer
     counts: int = 0
     at: Weigh | None = None
-    tried: tuple[float, ...] = ()  # aims of the barriers
-    steps: int = 0  # Newton steps at the last one
-    length: float = 1.0  # of the next of them
+    width: int = -1  # position of the width that is tried
+    steps: int = 0  # Newton steps with it
+    last: float = math.inf  # relative gap of the last of them
     value: float = math.inf
     bound: float | None = None
     stationarity: float | None = None
@@ -209,31 +214,30 @@ class RankCertification(Algorithm):
 
     def weigh(self, memory: None, ask: Weigh, data: Block, rng: Streams) -> tuple[None, Weighed]:
         rows = Rows(self._problem, ask.w, data)
-        x = rows.loss[:, None] - ask.thresholds
-        at = central(x, ask.caps, ask.barrier)
-        total = at.weight.sum(1) + ask.plain
-        gradient = np.concatenate([-at.weight.sum(0)[None], rows.gradient(total)], 1)
-        cross = -rows.gradients(at.rate)[0]
-        model = rows.hessian(at.rate.sum(1), total)[0]
-        hessian = np.block([[np.diag(at.rate.sum(0)), cross], [cross.T, model]])
-        return memory, Weighed(np.maximum(x, 0.0).sum(0)[None], gradient, hessian[None])
+        weight, rate = _ramp(rows, ask)
+        total = weight.sum(1) + ask.plain
+        gradient = np.concatenate([-weight.sum(0)[None], rows.gradient(total)], 1)
+        cross = -rows.gradients(rate)[0]
+        model = rows.hessian(rate.sum(1), total)[0]
+        hessian = np.block([[np.diag(rate.sum(0)), cross], [cross.T, model]])
+        above = np.maximum(rows.loss[:, None] - ask.thresholds, 0.0).sum(0)
+        return memory, Weighed(above[None], gradient, hessian[None])
 
     def cut(self, memory: None, ask: Step, data: Block, rng: Streams) -> tuple[None, Stepped]:
         at, K = ask.at, len(ask.at.caps)
         rows = Rows(self._problem, at.w, data)
-        here = central(rows.loss[:, None] - at.thresholds, at.caps, at.barrier)
+        weight, rate = _ramp(rows, at)
         change = rows.along(ask.step[K:])[:, None] - ask.step[:K]
-        weight = np.clip(here.weight + here.rate * change, 0.0, at.caps)
+        weight = np.clip(weight + rate * change, 0.0, at.caps)
         there = Rows(self._problem, at.w + ask.step[K:], data)
+        share = [there.by_client(one) for one in weight.T]
         return memory, Stepped(
             weight=weight.sum(0)[None],
             weighted=(there.loss @ weight)[None],
             loss=there.loss.sum()[None],
             gradients=there.gradients(weight),
             gradient=there.gradient(np.ones(len(there.loss))),
-            share=np.stack([there.by_client(one) for one in weight.T], 1)
-            if K
-            else np.zeros((len(data.names), 0)),
+            share=np.array(share).reshape(K, len(data.names)).T,
         )
 
     # -- server ------------------------------------------------------------------------------------
@@ -273,32 +277,28 @@ class RankCertification(Algorithm):
         known = state.high - state.low <= 1e-14 * size
         if state.counts < COUNTS and not known.all():
             return state, Round(Count(self.w, _edges(state.low, state.high)))
-        of, n = self._levels, self._n
-        return self._weigh(
-            replace(state, at=Weigh(self.w, state.high, of.caps(n), of.mean / n, 0.0)), AIMS[0]
-        )
+        return self._wider(state)
 
-    def _weigh(self, state: RankProof, aim: float) -> tuple[RankProof, Round]:
-        """Try a barrier of the size for a relative gap."""
-        assert state.at is not None
+    def _wider(self, state: RankProof) -> tuple[RankProof, Round]:
+        """Begin with the next width, at the model itself."""
+        assert state.high is not None
         assert state.looked is not None
-        level = max(abs(float(state.looked.total)) / self._n, 1e-300)
-        thresholds = state.high if state.high is not None else state.at.thresholds
-        barrier = aim * level / (2 * self._n * max(len(thresholds), 1))
-        at = replace(state.at, w=self.w, thresholds=thresholds, barrier=barrier)
-        return replace(state, at=at, tried=(*state.tried, aim), steps=0), Round(at)
+        of, n, width = self._levels, self._n, state.width + 1
+        caps, size = of.caps(n), WIDTHS[width] * float(state.looked.total) / n
+        at = Weigh(self.w, state.high, caps, caps * of.tails, of.mean / n, max(size, 1e-300))
+        return replace(state, at=at, width=width, steps=0, last=math.inf), Round(at)
 
     def shift(
         self, state: RankProof, ids: Sequence[int], up: Weighed
     ) -> tuple[RankProof, Round]:
         """The value, and the Newton step that balances the gradients."""
         assert state.at is not None
-        at, of, w = state.at, self._levels, state.at.w
-        if len(state.tried) == 1 and not state.steps:
-            assert state.looked is not None
+        assert state.looked is not None
+        at, of = state.at, self._levels
+        if not state.steps:
             value = of.shares @ at.thresholds + at.caps @ up.above + at.plain * state.looked.total
-            state = replace(state, value=float(value) + self._problem.penalty(w))
-        K, coefficients = len(at.caps), self._problem.predictor.split(w)[0]
+            state = replace(state, value=float(value) + self._problem.penalty(self.w))
+        K, coefficients = len(at.caps), self._problem.predictor.split(at.w)[0]
         gradient, matrix = up.gradient.copy(), up.hessian.copy()
         gradient[:K] += of.shares
         inside = slice(K, K + len(coefficients))
@@ -308,13 +308,12 @@ class RankCertification(Algorithm):
         size = np.sqrt(np.maximum(np.diag(matrix), 1e-300))
         scaled = matrix / size / size[:, None] + 1e-15 * np.eye(len(size))
         step = -np.linalg.lstsq(scaled, gradient / size, rcond=None)[0] / size
-        far = math.sqrt(max(-float(gradient @ step) / at.barrier, 0.0))  # 1: where Newton converges
-        return replace(state, step=step, length=1 / max(far, 1.0)), Round(Step(at, step))
+        return replace(state, step=step), Round(Step(at, step))
 
     def bound(
         self, state: RankProof, ids: Sequence[int], up: Stepped
     ) -> tuple[RankProof, Round | Done]:
-        """The bound of one barrier, and the next one."""
+        """The bound of one step, and the next one."""
         at, of, n, problem = state.at, self._levels, self._n, self._problem
         assert at is not None
         assert state.step is not None
@@ -338,25 +337,19 @@ class RankCertification(Algorithm):
         return self._next(state, gap)
 
     def _next(self, state: RankProof, gap: float) -> tuple[RankProof, Round | Done]:
-        """Smaller barriers as long as they keep what they promise, else larger ones."""
-        aim, first = state.tried[-1], len(state.tried) == 1
-        met = gap <= MET * aim
-        if not met and state.steps < CENTRED:
-            return self._centred(state)
-        if first and met:
-            return self._weigh(state, AIMS[1])
-        left = [one for one in AIMS[2:] if one not in state.tried]
-        if AIMS[1] in state.tried or met or not left:
+        """Step on while the gap falls, and try wider ramps until one succeeds."""
+        met = gap <= MET * WIDTHS[state.width]
+        falls = gap < state.last or gap >= 1.0
+        if not met and falls and state.steps < STEPS and math.isfinite(gap):
+            assert state.at is not None
+            assert state.step is not None
+            at, K = state.at, len(state.at.caps)
+            thresholds = at.thresholds + state.step[:K]
+            at = replace(at, w=at.w + state.step[K:], thresholds=thresholds)
+            return replace(state, at=at, steps=state.steps + 1, last=gap), Round(at)
+        if met or state.width + 1 == len(WIDTHS):
             return state, Done(Outcome(Stop.OPTIMAL, "certified."))
-        return self._weigh(state, left[0])
-
-    def _centred(self, state: RankProof) -> tuple[RankProof, Round]:
-        """Go on from the place to which the step leads, with the same barrier."""
-        assert state.at is not None
-        assert state.step is not None
-        at, K, step = state.at, len(state.at.caps), state.length * state.step
-        at = replace(at, w=at.w + step[K:], thresholds=at.thresholds + step[:K])
-        return replace(state, at=at, steps=state.steps + 1), Round(at)
+        return self._wider(state)
 
     @property
     def _sizes(self) -> Array:
@@ -376,6 +369,13 @@ class RankCertification(Algorithm):
         if self.problem is None:
             raise ValueError("RankCertification needs problem=: use certify(problem, fed, w).")
         return self.problem
+
+
+def _ramp(rows: Rows, at: Weigh) -> tuple[Array, Array]:
+    """The weights (R, K) of the rows, and their changes with the losses."""
+    weight = at.centres + at.caps * (rows.loss[:, None] - at.thresholds) / at.width
+    inside = (weight > 0) & (weight < at.caps)
+    return np.clip(weight, 0.0, at.caps), np.where(inside, at.caps / at.width, 0.0)
 
 
 def _edges(low: Array, high: Array) -> Array:
