@@ -55,6 +55,7 @@ COUNTS = 5  # such rounds: thresholds are then known to 1e-13 of the range of th
 # of the ramps, in units of the mean loss, as they are tried
 WIDTHS = 1e-9, 1e-7, 1e-5, 1e-3
 MET = 4.0  # a relative gap in units of the width, at which no other width is tried
+EXACT = 1e-12  # a relative gap that nothing needs to improve
 STEPS = 8  # Newton steps at one width, at most
 
 
@@ -337,16 +338,16 @@ class RankCertification(Algorithm):
         return self._next(state, gap)
 
     def _next(self, state: RankProof, gap: float) -> tuple[RankProof, Round | Done]:
-        """Step on while the gap falls, and try wider ramps until one succeeds."""
-        met = gap <= MET * WIDTHS[state.width]
-        falls = gap < state.last or gap >= 1.0
-        if not met and falls and state.steps < STEPS and math.isfinite(gap):
+        """Step on while the gap is halved, and try wider ramps until one succeeds."""
+        falls = (gap < 0.5 * state.last or gap >= 1.0) and math.isfinite(gap)
+        if gap > EXACT and falls and state.steps < STEPS:
             assert state.at is not None
             assert state.step is not None
             at, K = state.at, len(state.at.caps)
             thresholds = at.thresholds + state.step[:K]
             at = replace(at, w=at.w + state.step[K:], thresholds=thresholds)
             return replace(state, at=at, steps=state.steps + 1, last=gap), Round(at)
+        met = min(gap, state.last) <= MET * WIDTHS[state.width]
         if met or state.width + 1 == len(WIDTHS):
             return state, Done(Outcome(Stop.OPTIMAL, "certified."))
         return self._wider(state)

@@ -41,13 +41,14 @@ from quorate.problem.regularisers import regulariser_parts
 from quorate.rounds import Done, Max, Outcome, Round, Stop, Sum, record
 from quorate.solvers.rank.threshold_barrier import central, rate
 
-OPENING = 1.4  # slacks at the start, in units of the mean loss
+OPENING = 1.4  # slacks at the start, in units of the largest loss
 LEAST = 0.5  # of a step, whatever the longest is that all rows allow
+CAREFUL = 0.1  # the same once a step has made the gap larger
 NEAR = 0.995  # of the way to its bound that a row goes at most
 KEPT = 0.5  # of its slack above the threshold that a row keeps where its loss bends up
 RIDGE = 1e-15  # of the Newton matrix, in units of its diagonal
-WITHIN = 0.1  # of the tolerance at which a run ends: its bound is not yet that of the certificate
-PATIENCE = 12  # Newton steps without a smaller gap
+WITHIN = 0.5  # of the tolerance at which a run ends: its bound is not yet that of the certificate
+PATIENCE = 6  # Newton steps without a smaller gap or complementarity
 
 
 @record
@@ -59,11 +60,12 @@ class Begin:
 
 @record
 class Begun:
-    """The number of rows, of all and of the largest client, and the sum of their losses."""
+    """The number of rows, of all and of the largest client, and their losses."""
 
     rows: Sum  # (1,)
     longest: Max  # (1,)
     loss: Sum  # (1,)
+    largest: Max  # (1,)
 
 
 @record
@@ -154,6 +156,8 @@ class RankState:
     bound: Extended = -math.inf  # the best lower bound of the run
     least: Extended = math.inf  # the smallest gap so far
     since: Counter = 0  # Newton steps since then
+    floor: float = LEAST  # of the next step
+    product: Extended = math.inf  # the smallest complementarity so far
     rounds: Annotated[int, Form(rounds=0)] = 0
     steps: Counter = 0
 
@@ -238,7 +242,7 @@ class RankInteriorPoint(Method):
         """
         n, mean = float(up.rows), float(up.loss) / float(up.rows)
         of = self._levels(n)
-        size = OPENING * max(mean, np.finfo(float).tiny)
+        size = OPENING * max(float(up.largest), np.finfo(float).tiny)
         caps, spread = of.caps(int(n)), size * (2 * of.tails - 1)
         at = Place(state.w, mean - spread, caps, of.mean / n)
         state = replace(state, at=at, rows=n, rounds=1)
@@ -252,38 +256,30 @@ class RankInteriorPoint(Method):
         at = known(state.at) if state.move is None else _moved(known(state.move))
         if not len(at.w):
             at = replace(at, w=np.zeros(len(up.gradient)))
-        state = replace(state, at=at, w=at.w, sums=up, rounds=state.rounds + 1)
+        state = replace(state, rounds=state.rounds + 1)
         value, gap = self._gap(at, up, state.rows)
-        if not np.isfinite(value):
-            return state, Done(
-                Outcome(
-                    Stop.STALLED,
-                    "a step led to losses that are not finite: rescale the features, or add"
-                    " L2(1e-6).",
-                )
-            )
-        better = gap < 0.9 * state.least
+        product = float(up.product)
+        if not np.isfinite([value, gap, product]).all():
+            return state, Done(self._ended(state))
+        better = gap < 0.9 * state.least or product < 0.9 * state.product
         state = replace(
             state,
+            at=at,
+            w=at.w,
+            sums=up,
             value=value,
+            product=min(product, state.product),
             bound=max(state.bound, value - gap),
             least=min(gap, state.least),
+            floor=state.floor if gap <= 2 * state.least else CAREFUL,
             since=0 if better else state.since + 1,
         )
         gap = state.value - state.bound
         if gap <= WITHIN * max(self.tol * abs(value), self.atol):
-            return state, Done(
-                Outcome(Stop.OPTIMAL, f"relative gap <= {self.tol:.0e} after {state.rounds} rounds.")
-            )
-        if state.since > PATIENCE:
-            return state, Done(
-                Outcome(
-                    Stop.STALLED,
-                    f"no smaller gap in {PATIENCE} steps, {gap / abs(value):.1e} of the value:"
-                    " rescale the features, add L2(1e-6), or raise tol.",
-                )
-            )
+            return state, Done(self._ended(state))
         step = self._direction(state, up.shift)
+        if state.since > PATIENCE or not np.isfinite(step).all():
+            return state, Done(self._ended(state))
         ask = Round(Predict(at, step))
         return self._or_capped(replace(state, predictor=step), ask)
 
@@ -299,10 +295,24 @@ class RankInteriorPoint(Method):
         barrier = max(left / product, 0.0) ** 3 * product / pairs if pairs else 0.0
         right = sums.shift + up.correction + barrier * sums.centring
         step = self._direction(state, right)
-        lengths = np.array([max(slacks, LEAST), max(weights, LEAST)])
+        if not np.isfinite(step).all():
+            return replace(state, rounds=state.rounds + 1), Done(self._ended(state))
+        lengths = np.maximum([slacks, weights], state.floor)
         ask = Move(at, predictor, step, barrier, lengths)
         state = replace(state, rounds=state.rounds + 1, steps=state.steps + 1, move=ask)
         return self._or_capped(state, Round(ask))
+
+    def _ended(self, state: RankState) -> Outcome:
+        """The outcome where the gap is within the tolerance, or rounding ends the run."""
+        gap = state.value - state.bound
+        if gap <= max(self.tol * abs(state.value), self.atol):
+            text = f"relative gap <= {self.tol:.0e} after {state.rounds} rounds."
+            return Outcome(Stop.OPTIMAL, text)
+        return Outcome(
+            Stop.STALLED,
+            f"no further progress within rounding: relative gap {_relative(state):.1e}. Rescale the"
+            " features, add L2(1e-6), or raise tol.",
+        )
 
     def _levels(self, n: float) -> Levels:
         return levels(self._problem.over_rows, int(n))
@@ -352,9 +362,10 @@ class RankInteriorPoint(Method):
     def _or_capped(self, state: RankState, ask: Round) -> tuple[RankState, Round | Done]:
         if state.rounds < self.max_rounds:
             return state, ask
-        gap = (state.value - state.bound) / max(abs(state.value), 1e-300)
-        text = f"{at_cap(self.max_rounds, state.rounds)}; relative gap {gap:.1e} > {self.tol:.0e}"
-        return state, Done(Outcome(Stop.MAX_ROUNDS, f"{text}: raise max_rounds or tol."))
+        text = f"{at_cap(self.max_rounds, state.rounds)}; relative gap {_relative(state):.1e}"
+        return state, Done(
+            Outcome(Stop.MAX_ROUNDS, f"{text} > {self.tol:.0e}: raise max_rounds or tol.")
+        )
 
     def report(self, state: RankState) -> dict:
         """``value``: the objective of the last model, or a little above; ``bound`` of the run."""
@@ -363,6 +374,10 @@ class RankInteriorPoint(Method):
     def answer(self, state: RankState, concluded: Concluded | None = None) -> Answer:
         """The model; its certificate needs nothing else."""
         return Answer(state.w)
+
+
+def _relative(state: RankState) -> float:
+    return (state.value - state.bound) / max(abs(state.value), 1e-300)
 
 
 # -- steps of the clients --------------------------------------------------------------------------
@@ -374,7 +389,9 @@ def begin(
     """How many rows there are, and their losses."""
     w = ask.w if len(ask.w) else np.zeros(problem.predictor.dimension(data.n_features))
     loss, many = Rows(problem, w, data).loss, (data.share > 0).sum(1)
-    return memory, Begun(*(np.array([float(x)]) for x in (len(loss), many.max(), loss.sum())))
+    return memory, Begun(
+        *(np.array([float(x)]) for x in (len(loss), many.max(), loss.sum(), loss.max()))
+    )
 
 
 def set_out(
