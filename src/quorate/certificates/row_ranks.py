@@ -246,21 +246,15 @@ class RankCertification(Algorithm):
     def server_start(self, n_clients: int) -> tuple[RankProof, Round]:
         return RankProof(), Round(Survey(self._sizes / self._sizes.sum()))
 
-    def seen(
-        self, state: RankProof, ids: Sequence[int], up: Surveyed
-    ) -> tuple[RankProof, Round]:
+    def seen(self, state: RankProof, ids: Sequence[int], up: Surveyed) -> tuple[RankProof, Round]:
         return replace(state, seen=up), Round(Look(self.w))
 
-    def looked(
-        self, state: RankProof, ids: Sequence[int], up: Looked
-    ) -> tuple[RankProof, Round]:
+    def looked(self, state: RankProof, ids: Sequence[int], up: Looked) -> tuple[RankProof, Round]:
         K = len(self._levels.tails)
         low, high = np.full(K, -float(up.smallest)), np.full(K, float(up.largest))
         return self._narrower(replace(state, looked=up, low=low, high=high))
 
-    def narrow(
-        self, state: RankProof, ids: Sequence[int], up: Counted
-    ) -> tuple[RankProof, Round]:
+    def narrow(self, state: RankProof, ids: Sequence[int], up: Counted) -> tuple[RankProof, Round]:
         """Keep the two thresholds of every level between which the number of rows is met."""
         assert state.low is not None
         assert state.high is not None
@@ -289,9 +283,7 @@ class RankCertification(Algorithm):
         at = Weigh(self.w, state.high, caps, caps * of.tails, of.mean / n, max(size, 1e-300))
         return replace(state, at=at, width=width, steps=0, last=math.inf), Round(at)
 
-    def shift(
-        self, state: RankProof, ids: Sequence[int], up: Weighed
-    ) -> tuple[RankProof, Round]:
+    def shift(self, state: RankProof, ids: Sequence[int], up: Weighed) -> tuple[RankProof, Round]:
         """The value, and the Newton step that balances the gradients."""
         assert state.at is not None
         assert state.looked is not None

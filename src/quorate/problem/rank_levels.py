@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from quorate.arrays import Array, Block
-from quorate.problem.predictors.affine import Predictor, pullback
+from quorate.problem.predictors.affine import pullback
 from quorate.problem.problem import Problem
 from quorate.problem.risks.spectral import Maximum, TopK
 from quorate.problem.risks.superquantile import Superquantile
@@ -56,7 +56,7 @@ class Rows:
     """
 
     def __init__(self, problem: Problem, w: Array, block: Block) -> None:
-        self._predictor: Predictor = problem.predictor
+        self._predictor = problem.predictor
         self._block, self._real = block, block.share > 0
         prediction, self._back = pullback(problem.predictor, w, block)
         values = [

@@ -3,12 +3,12 @@
     minimise over w, eta:  sum_k a_k eta_k + sum_ik cap_k u_ik + a_0 mean(l(w)) + h(w)
     subject to  u_ik >= l_i(w) - eta_k,  u_ik >= 0        with multipliers q_ik and cap_k - q_ik
 
-(``problem/rank_levels.py``): i runs over the rows of all clients, k over few thresholds. Primal-dual
-Newton steps with Mehrotra's predictor and corrector. Every row's slack u_ik and weight q_ik stay
-with its client, which moves them by itself; a row that a step would take to its bound goes less far
-than the others, so that no round is spent on the longest step of all. What travels are sums over
-the rows of all clients: values, gradients, second derivatives, and two largest ratios (``Max``),
-which are the inverse lengths of the predictor. A Newton step takes two rounds.
+(``problem/rank_levels.py``): i runs over the rows of all clients, k over few thresholds. The steps
+are primal-dual Newton steps with Mehrotra's predictor and corrector. Every row's slack u_ik and
+weight q_ik stay with its client, which moves them by itself; a row that a step would take to its
+bound goes less far than the others, so that no round is spent on the longest step of all. What
+travels are sums over the rows of all clients (values, gradients, second derivatives) and two
+largest ratios (``Max``), the inverse lengths of the predictor. A Newton step takes two rounds.
 
 The run ends by the gap between the value and the dual bound of the weights q, scaled to be
 feasible, which are sums as well.
@@ -290,9 +290,9 @@ class RankInteriorPoint(Method):
         sums, at, predictor = known(state.sums), known(state.at), known(state.predictor)
         slacks, weights = (min(1.0, 1 / max(float(one), 1e-300)) for one in (up.slacks, up.weights))
         product = float(sums.product)
-        left = product + up.changes @ np.array([weights, slacks, weights * slacks])
+        left = product + float(up.changes @ np.array([weights, slacks, weights * slacks]))
         pairs = 2 * state.rows * len(at.caps)
-        barrier = max(left / product, 0.0) ** 3 * product / pairs if pairs else 0.0
+        barrier = float(max(left / product, 0.0) ** 3 * product / pairs) if pairs else 0.0
         right = sums.shift + up.correction + barrier * sums.centring
         step = self._direction(state, right)
         if not np.isfinite(step).all():
@@ -429,7 +429,7 @@ def expanded(rows: Rows, at: Place, slack: Array, weight: Array) -> Expanded:
 
 
 def _adjoint(rows: Rows, values: Array) -> Array:
-    """(1, K + D) what values (R, K) beside x = l - eta add to the equations of eta and the model."""
+    """(1, K + D) what values (R, K) beside x = l - eta add to the equations of eta and model."""
     return np.concatenate([-values.sum(0)[None], rows.gradient(values.sum(1))], 1)
 
 
@@ -509,9 +509,7 @@ def move(
     rows = Rows(problem, there.w, data)
     x = rows.loss[:, None] - there.thresholds
     # the loss bends up: slacks keep a part of what the linear step would leave above the threshold
-    slack = np.maximum(
-        pairs.slack + slacks * by.slack, x + KEPT * (pairs.over + slacks * by.over)
-    )
+    slack = np.maximum(pairs.slack + slacks * by.slack, x + KEPT * (pairs.over + slacks * by.over))
     weight = pairs.weight + weights * by.weight
     kept = RowState(rows.keep(slack, pairs.longest), rows.keep(weight, pairs.longest))
     return kept, expanded(rows, there, slack, weight)
