@@ -100,9 +100,6 @@ NAMED: dict[str, dict[str, str]] = {
         "interior_point": (
             "quorate.algorithms.federated.interior_point.interior_point:InteriorPoint"
         ),
-        "rank_interior_point": (
-            "quorate.algorithms.federated.rank_interior_point:RankInteriorPoint"
-        ),
         "proximal_al": "quorate.algorithms.federated.proximal_al.proximal_al:ProximalAL",
         "private_admm": "quorate.algorithms.federated.private_admm.private_admm:PrivateADMM",
         "output_perturbed_admm": (
@@ -118,6 +115,12 @@ NAMED: dict[str, dict[str, str]] = {
         "afl": "quorate.algorithms.comparators.afl:AFL",
         "drfa": "quorate.algorithms.comparators.drfa:DRFA",
         "fed_avg": "quorate.algorithms.comparators.fed_avg:FedAvg",
+    },
+    # for problems that a configuration has no keys for
+    "algorithm in Python": {
+        "rank_interior_point": (
+            "quorate.algorithms.federated.rank_interior_point:RankInteriorPoint"
+        ),
     },
     "engine": {
         "in_process": "quorate.engines.inprocess:InProcess",
@@ -224,6 +227,11 @@ def by_module() -> dict[str, list[str]]:
         module, _, name = place.partition(":")
         modules[module].append(name)
     return dict(modules)
+
+
+def algorithms() -> dict[str, str]:
+    """The places of all algorithms, by their short names."""
+    return NAMED["algorithm"] | NAMED["algorithm in Python"]
 
 
 @cache

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol
 
 from quorate.algorithms.method import Method
 from quorate.algorithms.requirements import ONE_CLIENT, Reason, Requirements, Setting
-from quorate.names import NAMED, load
+from quorate.names import algorithms, of_place
 from quorate.problem.losses import Logistic, Multinomial, Squared
 from quorate.problem.predictors.affine import Linear, Softmax
 from quorate.problem.problem import Problem
@@ -24,7 +24,7 @@ from quorate.problem.risks.superquantile import Superquantile
 MOST = 4  # algorithms that an advice names
 
 # What a change costs: a guarantee that is given up counts for more than another loss.
-COST = {"privacy": 9.0, "constraint": 9.0, "clients": 3.0, "predictor": 2.0}
+COST = {"privacy": 9.0, "constraint": 9.0, "over_rows": 9.0, "clients": 3.0, "predictor": 2.0}
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def check_requirements(algorithm: Requiring, problem: Problem, setting: Setting)
 
 def known_methods() -> list[type[Method]]:
     """The algorithms of ``quorate.names``; those that methods are compared with come last."""
-    classes = [load("algorithm", name) for name in NAMED["algorithm"]]
+    classes = [of_place(place) for place in algorithms().values()]
     return sorted(classes, key=lambda cls: ".comparators." in cls.__module__)
 
 
