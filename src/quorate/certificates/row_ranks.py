@@ -129,6 +129,8 @@ class Stepped:
     loss: Sum  # (1,) losses
     gradients: Sum  # (1, K, D) times the row weights
     gradient: Sum  # (1, D)
+    slopes: Sum  # (1, K) sizes of the losses' slopes, times the row weights
+    slope: Sum  # (1,)
     share: Each  # (n, K) the row weights of every client
 
 
@@ -238,6 +240,8 @@ class RankCertification(Algorithm):
             loss=there.loss.sum()[None],
             gradients=there.gradients(weight),
             gradient=there.gradient(np.ones(len(there.loss))),
+            slopes=(np.abs(there.slope) @ weight)[None],
+            slope=np.abs(there.slope).sum()[None],
             share=np.array(share).reshape(K, len(data.names)).T,
         )
 
@@ -316,7 +320,9 @@ class RankCertification(Algorithm):
         more = np.maximum(of.shares - up.weight, 0.0) / room
         scale, rest = less - more, more @ at.caps + at.plain  # f_i = scale q_i + rest
         gradient = scale @ up.gradients + rest * up.gradient
-        constant = float(scale @ up.weighted + rest * up.loss - gradient @ there)
+        value = float(scale @ up.weighted + rest * up.loss)
+        constant = value - float(gradient @ there)
+        constant -= self._rounding(state, there, value, float(scale @ up.slopes + rest * up.slope))
         minorant = Minorant(constant, gradient, np.zeros(len(ids)), self._sizes / n)
         features = len(problem.predictor.split(self.w)[0])
         proven, left = -math.inf, math.inf
@@ -328,6 +334,16 @@ class RankCertification(Algorithm):
             state = replace(state, bound=proven, stationarity=left, weights=weights)
         gap = (state.value - proven) / max(abs(state.value), 1e-300)
         return self._next(state, gap)
+
+    def _rounding(self, state: RankProof, there: Array, value: float, slopes: float) -> float:
+        """The most that rounding can add to the constant of a cut: of its terms, values and slopes
+        times predictions, whose sizes sum to at most this.
+        """
+        assert state.seen is not None
+        coefficients, intercept = self._problem.predictor.split(there)
+        longest = float(state.seen.reach) * float(np.linalg.norm(coefficients))
+        size = value + slopes * (longest + float(np.abs(intercept).sum()))
+        return (self._n + len(there)) * np.finfo(float).eps * size
 
     def _next(self, state: RankProof, gap: float) -> tuple[RankProof, Round | Done]:
         """Step on while the gap is halved, and try wider ramps until one succeeds."""

@@ -410,7 +410,7 @@ def set_out(
 def expanded(rows: Rows, at: Place, slack: Array, weight: Array) -> Expanded:
     """The sums of ``Expanded`` over the rows (R,), with slacks and weights (R, K)."""
     x = rows.loss[:, None] - at.thresholds
-    over, rest = slack - x, at.caps - weight
+    over, rest = _room(x, at.caps, slack, weight)
     h = rate(weight, rest, over, slack)
     return Expanded(
         loss=rows.loss.sum()[None],
@@ -426,6 +426,12 @@ def expanded(rows: Rows, at: Place, slack: Array, weight: Array) -> Expanded:
         shift=_adjoint(rows, h * x),
         centring=_adjoint(rows, h * (1 / weight - 1 / rest)),
     )
+
+
+def _room(x: Array, caps: Array, slack: Array, weight: Array) -> tuple[Array, Array]:
+    """u - x and cap - q, which are > 0 although rounding may take all of them."""
+    least = np.finfo(float).tiny + 1e-17 * (np.abs(x) + slack)
+    return np.maximum(slack - x, least), np.maximum(caps - weight, 1e-17 * caps)
 
 
 def _adjoint(rows: Rows, values: Array) -> Array:
@@ -449,8 +455,8 @@ class Pairs:
             raise ValueError("a step was asked for before slacks and weights were set out.")
         self.rows, self.at, self.longest = Rows(problem, at.w, data), at, memory.slack.shape[1]
         self.slack, self.weight = self.rows.kept(memory.slack), self.rows.kept(memory.weight)
-        self.over = self.slack - (self.rows.loss[:, None] - at.thresholds)
-        self.rest = at.caps - self.weight
+        x = self.rows.loss[:, None] - at.thresholds
+        self.over, self.rest = _room(x, at.caps, self.slack, self.weight)
         self.rate = rate(self.weight, self.rest, self.over, self.slack)
 
     def changes(self, step: Array, above: Array, below: Array) -> Changes:
