@@ -55,7 +55,7 @@ COUNTS = 5  # such rounds: thresholds are then known to 1e-13 of the range of th
 # of the ramps, in units of the mean loss, as they are tried
 WIDTHS = 1e-9, 1e-7, 1e-5, 1e-3
 MET = 4.0  # a relative gap in units of the width, at which no other width is tried
-EXACT = 1e-12  # a relative gap that nothing needs to improve
+EXACT = 1e-10  # a relative gap that nothing needs to improve
 STEPS = 8  # Newton steps at one width, at most
 
 
@@ -346,8 +346,8 @@ class RankCertification(Algorithm):
         return (self._n + len(there)) * np.finfo(float).eps * size
 
     def _next(self, state: RankProof, gap: float) -> tuple[RankProof, Round | Done]:
-        """Step on while the gap is halved, and try wider ramps until one succeeds."""
-        falls = (gap < 0.5 * state.last or gap >= 1.0) and math.isfinite(gap)
+        """Step on while the gap falls, and try wider ramps until one succeeds."""
+        falls = (gap < 0.9 * state.last or gap >= 1.0) and math.isfinite(gap)
         if gap > EXACT and falls and state.steps < STEPS:
             assert state.at is not None
             assert state.step is not None

@@ -514,8 +514,9 @@ def move(
     there = _moved(ask)
     rows = Rows(problem, there.w, data)
     x = rows.loss[:, None] - there.thresholds
-    # the loss bends up: slacks keep a part of what the linear step would leave above the threshold
-    slack = np.maximum(pairs.slack + slacks * by.slack, x + KEPT * (pairs.over + slacks * by.over))
+    slack, over = pairs.slack + slacks * by.slack, pairs.over + slacks * by.over
+    # the loss bends up: a part of what the linear step would leave above the threshold is kept
+    slack = np.maximum(slack, x + KEPT * np.minimum(over, np.maximum(slack, x)))
     weight = pairs.weight + weights * by.weight
     kept = RowState(rows.keep(slack, pairs.longest), rows.keep(weight, pairs.longest))
     return kept, expanded(rows, there, slack, weight)
