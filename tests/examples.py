@@ -32,6 +32,7 @@ from quorate.algorithms.federated.private_admm.private_admm import OutputPerturb
 from quorate.algorithms.federated.private_newton.private_newton import PrivateNewton
 from quorate.algorithms.federated.private_sgd import PrivateSGD
 from quorate.algorithms.federated.proximal_al.proximal_al import ProximalAL
+from quorate.algorithms.federated.rank_interior_point import RankInteriorPoint
 from quorate.algorithms.pooled.rank.continuation import Start
 from quorate.algorithms.pooled.rank.penalties import Growing
 from quorate.algorithms.pooled.rank.rank_admm import RankADMM
@@ -252,6 +253,11 @@ ALGORITHMS: dict[str, Example] = {
     "interior point, all together": solving(
         InteriorPoint(),
         Problem(Logistic(), Linear(True), regulariser=Bounds(-0.5, 0.5), constraint=TOGETHER),
+        1e-9,
+    ),
+    "rank interior point": solving(
+        RankInteriorPoint(),
+        Problem(Logistic(), Linear(True), over_rows=Superquantile(0.3), regulariser=L2(1e-2)),
         1e-9,
     ),
     "proximal AL": short(ProximalAL(), NEYMAN_PEARSON),

@@ -12,18 +12,19 @@ from typing import Any, ClassVar, Protocol
 
 from quorate.algorithms.method import Method
 from quorate.algorithms.requirements import ONE_CLIENT, Reason, Requirements, Setting
-from quorate.names import NAMED, load
+from quorate.names import algorithms, of_place
 from quorate.problem.losses import Logistic, Multinomial, Squared
 from quorate.problem.predictors.affine import Linear, Softmax
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L2
 from quorate.problem.risks.mean import Mean
 from quorate.problem.risks.ranks import by_rank
+from quorate.problem.risks.superquantile import Superquantile
 
 MOST = 4  # algorithms that an advice names
 
 # What a change costs: a guarantee that is given up counts for more than another loss.
-COST = {"privacy": 9.0, "constraint": 9.0, "clients": 3.0, "predictor": 2.0}
+COST = {"privacy": 9.0, "constraint": 9.0, "over_rows": 9.0, "clients": 3.0, "predictor": 2.0}
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def check_requirements(algorithm: Requiring, problem: Problem, setting: Setting)
 
 def known_methods() -> list[type[Method]]:
     """The algorithms of ``quorate.names``; those that methods are compared with come last."""
-    classes = [load("algorithm", name) for name in NAMED["algorithm"]]
+    classes = [of_place(place) for place in algorithms().values()]
     return sorted(classes, key=lambda cls: ".comparators." in cls.__module__)
 
 
@@ -217,6 +218,17 @@ def _values(slot: str, problem: Problem) -> list[tuple[str, dict[str, Any]]]:
         "predictor": [("predictor=Softmax()", {"predictor": Softmax()})]
         if several
         else [("predictor=Linear()", {"predictor": Linear()})],
+        "over_rows": [
+            (
+                f"over_samples={problem.over_rows!r} in place of over_rows",
+                {"over_rows": None, "over_samples": problem.over_rows},
+            )
+            if problem.over_rows is not None
+            else (
+                "over_rows=Superquantile(0.1)",
+                {"over_rows": Superquantile(0.1), "over_samples": Mean(), "over_clients": Mean()},
+            )
+        ],
         "over_samples": [("over_samples=Mean()", {"over_samples": Mean()})],
         "over_clients": [("over_clients=Mean()", {"over_clients": Mean()})],
         "loss": {

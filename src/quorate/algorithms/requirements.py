@@ -19,7 +19,8 @@ from quorate.problem.constraints.server import Global
 from quorate.problem.losses import has_log_link
 from quorate.problem.predictors.affine import Linear, is_affine
 from quorate.problem.problem import Problem
-from quorate.problem.regularisers import Ball, GroupL2, has_parts
+from quorate.problem.rank_levels import STEPS
+from quorate.problem.regularisers import L2, Ball, GroupL2, Zero, has_parts
 from quorate.problem.requirements import only_constrained
 from quorate.problem.risks.lp_ball import LpBall
 from quorate.problem.risks.mean import Mean, Sum
@@ -141,6 +142,16 @@ CONVEX_OF_ROWS = Need(
     lambda p, s: bool(getattr(p.over_samples, "convex", True)),
 )
 
+# -- the risk over the rows of all clients
+NO_RANKS = Need(
+    "no", "takes no risk over the rows of all clients", lambda p, s: p.over_rows is None
+)
+FEW_LEVELS = Need(
+    "Superquantile, TopK, Maximum",
+    "needs over_rows = Superquantile, TopK or Maximum",
+    lambda p, s: isinstance(p.over_rows, STEPS),
+)
+
 # -- the risk over clients
 AVERAGE = Need(
     "mean, sum",
@@ -169,6 +180,11 @@ CONVEX_PROX = Need(
     "needs a convex regulariser",
     lambda p, s: getattr(p.regulariser, "weak_convexity", 0.0) == 0,
 )
+SMOOTH_REGULARISER = Need(
+    "none, l2",
+    "needs the regulariser Zero or L2",
+    lambda p, s: isinstance(p.regulariser, Zero | L2),
+)
 SEPARABLE = Need(
     "convex, entry by entry",
     "needs a convex regulariser that acts entry by entry",
@@ -194,6 +210,7 @@ class Requirements:
     privacy: Need = NO_PRIVACY
     constraint: Need = NO_CONSTRAINTS
     clients: Need = ANY
+    over_rows: Need = NO_RANKS
     predictor: Need = ANY
     over_samples: Need = ANY
     over_clients: Need = ANY

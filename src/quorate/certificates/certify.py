@@ -8,6 +8,7 @@ from quorate.arrays import Array
 from quorate.certificates.certificate import Certificate
 from quorate.certificates.constrained import Weighing, certify_constrained
 from quorate.certificates.duality import Certification, certify_run
+from quorate.certificates.row_ranks import RankCertification, certify_ranks
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine
 from quorate.problem.lower_bounds import Duals
@@ -17,7 +18,7 @@ from quorate.problem.problem import Problem
 from quorate.problem.requirements import check_affine, only_constrained
 
 # the rounds in which certificates are computed, and what they are told, as sites know them
-ROUNDS = (Certification, Weighing, Multipliers)
+ROUNDS = (Certification, RankCertification, Weighing, Multipliers)
 
 
 def certify(
@@ -55,6 +56,8 @@ def certify(
     concrete, data = problem.at(fed)
     check_own(concrete, data)
     own = declared(concrete)
+    if problem.over_rows is not None:
+        return replace(certify_ranks(problem, fed, w, engine)[0], declared=own)
     if only_constrained(problem) or isinstance(duals, Multipliers):
         check_affine(problem, "a certificate of constraints")
         if isinstance(duals, Duals):

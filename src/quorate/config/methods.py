@@ -170,6 +170,7 @@ def _edits(config: Tables) -> dict[str, list[Way]]:
             [Edit("risk.name", "mean")],
             [Edit("problem.label", None)],
         ],
+        "over_rows": [],
         "over_clients": [[Edit("clients.risk", "mean")]],
         "regulariser": [[Edit("problem.regulariser", name)] for name in NAMED["regulariser"]],
         "constraint": [[Edit("constraint", [])], [Edit("problem.label", None)]],

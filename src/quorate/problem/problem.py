@@ -81,8 +81,8 @@ class Problem:
         bound on the optimum
     over_samples : ``Mean()``; ``WassersteinBall(radius, ...)``: the worst distribution near each
         client's rows; or a risk by rank such as ``Superquantile(0.1)`` or ``RankedRange(k, m)``:
-        each client's losses weighed by their rank among its own. For ranks among all rows pool
-        them: ``fed.pooled()``
+        each client's losses weighed by their rank among its own. For ranks among the rows of all
+        clients see ``over_rows``
     over_clients : ``Mean(prior)``, ``Simplex()``, ``LpBall(radius, p, prior)``,
         ``Superquantile(tail, prior)`` or a convex risk by rank such as ``Extremile(2)``: the worst
         client weights
@@ -96,6 +96,9 @@ class Problem:
         mapping by class: every row counts by the weight of its class, and clients by their rows
     privacy : ``Budget(epsilon, delta)``, the total that may be spent on every record;
         ``PrivateADMM`` keeps within it
+    over_rows : a risk by rank over the losses of all rows of all clients together, such as
+        ``Superquantile(0.1)``: the objective is then R(losses of all rows) + h(w), every row counts
+        alike, and ``over_samples`` and ``over_clients`` stay ``Mean()``
 
     Raises
     ------
@@ -127,6 +130,7 @@ class Problem:
     local_constraint: Any = None
     privacy: Budget | None = None
     class_weight: Balance | None = None
+    over_rows: Any = None
 
     def __post_init__(self) -> None:
         if self.predictor is None:
@@ -138,7 +142,9 @@ class Problem:
         if isinstance(self.over_samples, WassersteinBall):
             self._check_ball(self.over_samples)
         elif not isinstance(self.over_samples, Mean):
-            _check_ranks(self.over_samples)
+            _check_ranks(self.over_samples, "over_samples")
+        if self.over_rows is not None:
+            self._check_over_rows()
 
     def _check_slots(self) -> None:
         """Raise ``TypeError`` where a slot holds a class instead of a value, or another thing."""
@@ -192,7 +198,7 @@ class Problem:
             why = f"{type(self.loss).__name__} has no classes"
         elif self.privacy is not None:
             why = "counts of the classes of private rows are not paid for"
-        elif by_rank(self.over_samples):
+        elif by_rank(self.over_samples) or self.over_rows is not None:
             why = "a risk by rank counts rows of one weight alone"
         if why:
             raise ValueError(f"class_weight is not for this problem: {why}. Leave it out.")
@@ -229,6 +235,27 @@ class Problem:
                 " risk that weighs large losses more."
             )
 
+    def _check_over_rows(self) -> None:
+        """Raise unless ``over_rows`` is a risk by rank, and the only risk of the problem."""
+        _check_ranks(self.over_rows, "over_rows")
+        beside = ""
+        for slot, plain in (("over_samples", Mean()), ("over_clients", Mean())):
+            # a concrete problem has its weights of clients in numbers
+            if shown(value := getattr(self, slot)) != shown(plain) and not _uniform(value):
+                beside = f"{slot} = {shown(value)}"
+        if self.constrained:
+            beside = "constraints"
+        elif self.privacy is not None:
+            beside = "a privacy budget"
+        elif isinstance(self.loss, Quadratic):
+            beside = "Quadratic(), which has no rows"
+        if beside:
+            raise ValueError(
+                f"over_rows ranks the rows of all clients together, and is not for {beside}: leave"
+                " one of the two out. over_samples = a risk by rank ranks every client's rows among"
+                " themselves."
+            )
+
     @property
     def convex(self) -> bool:
         """Whether the objective is convex, so that a bound on its optimum may be proved;
@@ -238,6 +265,7 @@ class Problem:
         return (
             is_affine(self.predictor)
             and bool(getattr(self.over_samples, "convex", True))
+            and bool(getattr(self.over_rows, "convex", True))
             and regular
         )
 
@@ -433,6 +461,9 @@ class Problem:
                 fed = ball.support.admit(fed, self.loss, clip=ball.clip)
         elif by_rank(ball):
             _check_rows(ball, fed)
+        if self.over_rows is not None:
+            _check_alike(self.over_rows, fed)
+            _check_ranked(self.over_rows, int(data.sizes.sum()), "all clients together")
         return fed
 
     @property
@@ -555,10 +586,18 @@ class Problem:
         """F_i(w) of every client of the block, (n,)."""
         return self.cut(w, block).risks(self.radii(block))
 
+    def row_losses(self, w: Array, fed: Federation) -> Array:
+        """(n,) the losses of the rows of all clients, in their order; the problem is concrete."""
+        blocks = [fed.block(i) for i in range(fed.n_clients)]
+        values = [self.loss.value(self.predictor.forward(w, block), block.y) for block in blocks]
+        return np.concatenate([np.asarray(value)[0] for value in values])
+
     def objective(self, w: Array, fed: Federation) -> float:
         """R(F_1(w), ..., F_N(w)) + h(w), exactly."""
         problem, fed = self.at(fed)
         w = checked_model(w, problem.predictor.dimension(fed.n_features))
+        if problem.over_rows is not None:
+            return float(problem.over_rows.value(problem.row_losses(w, fed))) + problem.penalty(w)
         points = [Point(problem, w, fed.block(i)) for i in range(fed.n_clients)]
         if isinstance(self.loss, Quadratic):
             risks = np.concatenate([client_values(point) for point in points])
@@ -620,40 +659,57 @@ def _default_predictor(loss: object) -> Predictor:
     return Linear(intercept=not isinstance(loss, Quadratic))
 
 
-def _check_ranks(risk: object) -> None:
-    """Raise unless ``risk`` can weigh the rows of a client."""
+def _uniform(risk: object) -> bool:
+    """Whether a risk over clients is the mean that counts all clients alike."""
+    prior = getattr(risk, "prior", None) if isinstance(risk, Mean) else None
+    return prior is not None and not isinstance(prior, str) and np.ptp(np.asarray(prior)) < 1e-12
+
+
+def _check_ranks(risk: object, slot: str) -> None:
+    """Raise unless the risk of a slot can weigh rows by their rank."""
     missing = [verb for verb in ("value", "weights", "convex") if not hasattr(risk, verb)]
     if isinstance(risk, type) or not by_rank(risk) or missing:
+        others = "Mean(), a WassersteinBall, or " if slot == "over_samples" else ""
         raise TypeError(
-            "over_samples must be Mean(), a WassersteinBall, or a risk by rank such as"
-            " Superquantile(0.1), with `rank_weights`, `value`, `weights` and `convex`; got"
-            f" {risk!r}."
+            f"{slot} must be {others}a risk by rank such as Superquantile(0.1), with"
+            f" `rank_weights`, `value`, `weights` and `convex`; got {risk!r}."
         )
     prior = getattr(risk, "prior", "uniform")
     if not (isinstance(prior, str) and prior == "uniform"):
         raise ValueError(
-            f"over samples the prior must be 'uniform', got {prior!r}: rows are ranked one by one."
+            f"{slot}: the prior must be 'uniform', got {prior!r}: rows are ranked one by one."
             " A prior over clients belongs in over_clients; rows that count twice can be repeated."
         )
 
 
 def _check_rows(risk: RankRisk | TwoSided, fed: Federation) -> None:
     """Raise unless every client has rows enough for the risk, all of equal weight."""
-    ranks = risk.rank_weights_below if isinstance(risk, TwoSided) else risk.rank_weights
-    enough: set[int] = set()
-    for i, (name, size) in enumerate(zip(fed.clients, fed.sizes.tolist(), strict=True)):
+    _check_alike(risk, fed)
+    first: dict[int, Any] = {}
+    for size, name in zip(fed.sizes.tolist(), fed.clients, strict=True):
+        first.setdefault(size, name)
+    for size, name in first.items():
+        _check_ranked(risk, size, f"client {name!r}")
+
+
+def _check_alike(risk: object, fed: Federation) -> None:
+    """Raise unless all rows of every client have one weight."""
+    for i, name in enumerate(fed.clients):
         if not fed.rows_alike(i):
             raise ValueError(
                 f"client {name!r} has rows of different weights, and {risk!r} ranks rows one by"
                 " one: leave the weights out (pooled() rather than pooled(prior)), or repeat rows."
             )
-        if size not in enough:
-            try:
-                sigma = np.asarray(ranks(size), float)
-            except ValueError as error:
-                raise ValueError(f"client {name!r}: {error}") from None
-            _check_weights(risk, sigma, size)
-            enough.add(size)
+
+
+def _check_ranked(risk: RankRisk | TwoSided, n: int, whose: str) -> None:
+    """Raise unless the risk has weights for n rows; ``whose`` they are, in words."""
+    ranks = risk.rank_weights_below if isinstance(risk, TwoSided) else risk.rank_weights
+    try:
+        sigma = np.asarray(ranks(n), float)
+    except ValueError as error:
+        raise ValueError(f"{whose}: {error}") from None
+    _check_weights(risk, sigma, n)
 
 
 def _check_weights(risk: RankRisk | TwoSided, sigma: Array, n: int) -> None:

@@ -23,6 +23,7 @@ from quorate.problem.constraints.group_means import MOST_GROUPS, Group, OnRows
 from quorate.problem.metadata import Introduced
 from quorate.problem.parts import least_rows, parts_of
 from quorate.problem.problem import Problem
+from quorate.problem.rank_levels import STEPS, levels
 from quorate.problem.risks.mean import Mean
 from quorate.problem.risks.ranks import by_rank
 from quorate.rounds import CodecError
@@ -261,6 +262,9 @@ def averaged(problem: Problem, block: Block) -> Iterator[tuple[str, int]]:
         for sizes in (np.abs(weights(m)) for weights in ranks):
             if largest := sizes.max(initial=0.0):
                 yield "losses by rank", max(int(sizes.sum() / largest * (1 + 1e-9)), 1)
+    if isinstance(problem.over_rows, STEPS):  # as many as a site of average losses has
+        tails = levels(problem.over_rows, m).tails
+        yield "losses by rank", max(int(m * tails.min(initial=1.0) * (1 + 1e-9)), 1)
 
 
 @contextmanager

@@ -547,7 +547,9 @@ class Party:
                 ' SecureSum(keys="secure").',
             )
         if isinstance(algorithm, Method):
-            name = short_name("algorithm", algorithm) or home(type(algorithm))
+            kinds = ("algorithm", "algorithm in Python")
+            named = filter(None, (short_name(kind, algorithm) for kind in kinds))
+            name = next(named, home(type(algorithm)))
             messages = [kind.__name__ for kind in algorithm.on_client]
             proposal = replace(known.proposal, algorithm=name, messages=messages)
             self.guard.judge(proposal, OF_RUN)

@@ -11,6 +11,7 @@ from quorate.algorithms.requirements import Requirements
 HEADINGS = {
     "over_clients": "risk over clients",
     "over_samples": "risk over samples",
+    "over_rows": "risk over all rows",
     "loss": "loss",
     "predictor": "predictions",
     "regulariser": "regulariser",

@@ -14,6 +14,7 @@ from quorate.algorithms.federated.interior_point.interior_point import InteriorP
 from quorate.algorithms.federated.private_newton.private_newton import PrivateNewton, matrix_error
 from quorate.algorithms.federated.private_sgd import PrivateSGD
 from quorate.algorithms.federated.proximal_al.proximal_al import ProximalAL
+from quorate.algorithms.federated.rank_interior_point import RankInteriorPoint
 from quorate.algorithms.method import Method
 from quorate.algorithms.pooled.rank.rank_admm import RankADMM
 from quorate.algorithms.requirements import Setting
@@ -71,7 +72,8 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
     """The algorithms that prove most, or come to the end soonest, on problems of a kind.
 
     ``PrivateSGD`` keeps a privacy budget. With constraints it is ``InteriorPoint`` up to 500
-    coefficients and ``ProximalAL`` beyond. ``RankADMM`` is for the rows of one client. ``AsyncDRO``
+    coefficients and ``ProximalAL`` beyond. ``RankInteriorPoint`` ranks the rows of all clients,
+    ``RankADMM`` those of one. ``AsyncDRO``
     comes first where nothing can be proved, or answers come at different times; ``Bundle`` proves a
     gap for convex problems, and ``MultiplierMethod`` takes smooth ones with any convex regulariser.
     """
@@ -82,6 +84,8 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
         methods: list[Method] = [InteriorPoint(), ProximalAL()]
         yield from methods if dimension <= SMALL else methods[::-1]
         return
+    if problem.over_rows is not None:
+        yield RankInteriorPoint()
     if setting.n_clients == 1 and _is_identity(problem):
         yield RankADMM()
     if setting.asynchronous or not problem.convex:

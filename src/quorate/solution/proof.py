@@ -12,6 +12,7 @@ from quorate.algorithms.method import Answer, Method
 from quorate.certificates.certificate import Certificate, without_numbers
 from quorate.certificates.constrained import certify_constrained
 from quorate.certificates.duality import certify_run
+from quorate.certificates.row_ranks import certify_ranks
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine, Run
 from quorate.problem.conic_form import public_shape
@@ -98,6 +99,9 @@ def _prove(
     if algorithm.requirements.constrained:
         return _prove_constrained(problem, fed, run, answer, engine)
     concrete, data = problem.at(fed)
+    if problem.over_rows is not None:
+        certificate, rounds = certify_ranks(problem, fed, answer.w, engine)
+        return Proof(replace(certificate, declared=declared(concrete)), None, [rounds])
     duals, runs = answer.duals, []
     finished = run.outcome.stop is not Stop.INTERRUPTED
     if answer.row_duals is not None:
