@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from quorate.problem.constraints.constraint import Stack, several
+from quorate.problem.constraints.constraint import Stack, is_convex, several
 from quorate.problem.constraints.coupled import Coupled
 from quorate.problem.constraints.server import Global
 from quorate.problem.losses import has_log_link
@@ -88,6 +88,11 @@ NO_CONSTRAINTS = Need(
     "none",
     "takes no constraints, no Mean(label=...) and no Quadratic()",
     lambda p, s: not only_constrained(p),
+)
+CONVEX_CONSTRAINTS = Need(
+    "convex",
+    "needs constraints that are convex, and takes no Quadratic()",
+    lambda p, s: is_convex(constraints_of(p)) and p.loss.targets != "quadratic",
 )
 TWICE_DIFFERENTIABLE = Need(
     "with second derivatives",
@@ -226,8 +231,8 @@ class Requirements:
 
     @property
     def constrained(self) -> bool:
-        """Whether the algorithm takes constraints, and returns their multipliers."""
-        return self.constraint.label != NO_CONSTRAINTS.label
+        """Whether the algorithm is made for constraints, and always returns multipliers."""
+        return self.constraint not in (NO_CONSTRAINTS, CONVEX_CONSTRAINTS)
 
     def refusal(self, method: str, problem: Problem, setting: Setting) -> Reason | None:
         """The first need that is not met, or None where the algorithm ``method`` can be used."""

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from quorate.arrays import Array, Block, Streams
 from quorate.certificates.certificate import Certificate, gaps, outside
-from quorate.certificates.duality import run_all
+from quorate.certificates.duality import certify_run, run_all
 from quorate.certificates.kkt import off_regulariser
 from quorate.certificates.minorants import (
     UNIT,
@@ -54,10 +54,17 @@ from quorate.problem.constraints.constraint import Point, Stack, excess
 from quorate.problem.losses import Quadratic
 from quorate.problem.lower_bounds import region
 from quorate.problem.metadata import Metadata
-from quorate.problem.multipliers import Multipliers, no_multipliers, signed, weighting
+from quorate.problem.multipliers import (
+    Multipliers,
+    as_duals,
+    no_multipliers,
+    signed,
+    weighting,
+)
 from quorate.problem.problem import Problem, checked_model
 from quorate.problem.rank_coordinates import has_rank_coordinate
 from quorate.problem.regularisers import L1, Ball, Bounds, ElasticNet, Zero
+from quorate.problem.risks.mean import Mean
 from quorate.rounds import Algorithm, Done, Each, Max, Outcome, Round, Stop, Sum, record
 from quorate.solvers.smooth.conjugate_gradients import ConjugateGradients, started, stepped
 
@@ -463,6 +470,9 @@ def certify_constrained(
     mu = none if mu is None else mu
     _check(concrete, data, w, mu, none)
     mu = signed(concrete, mu)
+    if mu.points is not None or not isinstance(concrete.over_samples, Mean):
+        certificate, run = certify_run(problem, fed, w, as_duals(mu), engine)
+        return certificate, [run]
     here = Weighing(w, none if infeasible else mu, True, bounded, concrete)
     runs = [run_all(here, data, engine)]
     proof = None

@@ -37,6 +37,8 @@ from quorate.data.federation import Federation
 from quorate.engines.engine import Engine, Run
 from quorate.engines.inprocess import InProcess
 from quorate.problem.conic_form import member
+from quorate.problem.constraints.constraint import Point, Stack, excess
+from quorate.problem.constraints.cuts import separated
 from quorate.problem.losses import value_and_gradient
 from quorate.problem.lower_bounds import (
     NOTHING,
@@ -54,10 +56,13 @@ from quorate.problem.metadata import Metadata
 from quorate.problem.parts import (
     Minorants,
     Parted,
+    PartedCut,
     Parts,
     has_shifted_slopes,
+    is_parted,
     of_rows,
     parted_cut,
+    parted_limits,
     parts_of,
     rounding_of_gradients,
     rows_of_a_sum,
@@ -84,6 +89,9 @@ class Certify:
     pair: Array | None = None  # (2, D) see ``Duals``
     weights: Each | None = None  # (N,) of the mean losses, where there is a pair
     radii: Each | None = None  # (N, J) see ``Duals``
+    # of the constraints' cuts: (N, K, p, P) of the clients', (K, p_c, P) of the sums over them
+    local: Each | None = None
+    shared: Array | None = None
 
 
 @record
@@ -101,6 +109,11 @@ class Certified:
     spread: Sum  # (n,) what rounding may have added to ``constant``
     size: Sum  # (n, D) and to ``gradient``
     residuals: Each | None = None  # (1, 3) of the optimality conditions, where ``split`` was sent
+    # of the constraints at w, as in ``certificates.constrained.Weighed``
+    local: Each | None = None  # (n, p)
+    limits: Each | None = None  # (n, p)
+    shared: Sum | None = None  # (n, p_c)
+    shared_limits: Sum | None = None  # (n, p_c)
 
 
 @dataclass(eq=False)
@@ -130,7 +143,12 @@ class _Combined:
         if not multiplier.any():
             return
         mu = multiplier.reshape(len(multiplier), -1)
+        if not is_parted(problem):
+            mu = mu[:, :1]
         cut = parted_cut(problem, point, data, parts, radius)
+        cut = PartedCut(
+            *(part if part.ndim == 1 else part[:, : mu.shape[1]] for part in vars(cut).values())
+        )
         slope, fee = by_row(mu, cut.gradient).sum(1), (mu * cut.gradient_level).sum(1)
         base = (mu * cut.base).sum(1)
         self.constant += base - slope @ point - fee * cut.level
@@ -145,6 +163,22 @@ class _Combined:
         self.spread += size @ np.abs(point)
         of_predictions = rounding_of_gradients(problem.predictor, data, slopes, D)
         self.spread += of_predictions @ np.abs(point)
+
+    def limit(self, constraints: Stack, point: Point, multiplier: Array, parts: Parts) -> None:
+        """Add the cuts of constraints at a point by their multipliers (n, p, P)."""
+        if not multiplier.any():
+            return
+        value, gradient = parted_limits(constraints, point, parts)
+        slope = np.einsum("npq,npqd->nd", multiplier, gradient)
+        self.constant += np.einsum("npq,npq->n", multiplier, value) - slope @ point.w
+        self.gradient += slope
+        most = np.abs(multiplier).max(2)
+        rows, D = rows_of_a_sum(point.block, parts), len(point.w)
+        terms = constraints.magnitudes(point, most)
+        self.size += unit_of_sums(rows) * terms
+        sizes = np.abs(value).sum(2) + np.abs(np.nan_to_num(constraints.limits(point.block)))
+        self.spread += unit_of_sums(rows) * (most * sizes).sum(1)
+        self.spread += unit_of_sums(rows + D) * (terms @ np.abs(point.w))
 
     def include(self, mean_losses: Minorants) -> None:
         """Add minorants of the mean losses."""
@@ -176,6 +210,11 @@ class CertificateState:
     seen: Surveyed | None
     certified: Certified | None
     differentiated: Differentiated | None = None
+
+    @property
+    def first(self) -> Certified | None:
+        """What the clients answer about the model."""
+        return self.certified
 
 
 @dataclass(frozen=True)
@@ -228,6 +267,11 @@ class Certification(Algorithm):
         none = Duals(np.zeros(len(ids)), np.zeros((0, len(self.w))), np.zeros((0, len(ids))))
         duals = self.duals or none
         row_duals = [None if part is None else part[None] for part in (duals.rows, duals.split)]
+        limits: dict[str, Array] = {}
+        if duals.limits is not None:
+            owned = duals.limits.swapaxes(0, 1)
+            local, shared, _ = separated(self._problem, len(ids), owned)
+            limits = {"local": local.swapaxes(1, 2).copy(), "shared": shared.swapaxes(0, 1).copy()}
         return replace(state, seen=seen), Round(
             Certify(
                 self.w,
@@ -238,6 +282,7 @@ class Certification(Algorithm):
                 pair=duals.pair,
                 weights=None if duals.pair is None else duals.weights,
                 radii=None if duals.radii is None else duals.radii.T.copy(),
+                **limits,
             )
         )
 
@@ -251,6 +296,11 @@ class Certification(Algorithm):
         for k, point in enumerate(ask.points):
             radius = None if ask.radii is None else ask.radii[:, k]
             combined.add(problem, point, ask.multipliers[:, k], data, parts_of(ask.parts), radius)
+            if ask.local is not None and ask.shared is not None:
+                at, parts = Point(problem, point, data), parts_of(ask.parts)
+                shared = np.tile(ask.shared[k], (n, 1, 1))
+                combined.limit(problem.local_constraint, at, ask.local[:, k], parts)
+                combined.limit(problem.constraint.coupled, at, shared, parts)
         if ask.pair is not None and ask.weights is not None:
             combined.include(shifted_minorants(problem, ask.pair, ask.weights, data))
         constant, gradient = combined.constant, combined.gradient
@@ -264,6 +314,19 @@ class Certification(Algorithm):
         risk = problem.radii(data) * here.level + here.base
         loss = data.mean(problem.loss.value(prediction, data.y))
         level, labels, features = self._spent(ask.w, data)
+        limits: dict[str, Array] = {}
+        if problem.constrained:
+            at, local, coupled = (
+                Point(problem, ask.w, data),
+                problem.local_constraint,
+                problem.constraint.coupled,
+            )
+            limits = {
+                "local": local.values(at),
+                "limits": local.limits(data),
+                "shared": coupled.values(at),
+                "shared_limits": coupled.limits(data),
+            }
         return memory, Certified(
             risk,
             loss,
@@ -276,6 +339,7 @@ class Certification(Algorithm):
             combined.spread,
             combined.size,
             residuals,
+            **limits,
         )
 
     def _spent(self, w: Array, data: Block) -> tuple[Array, Array, Array]:
@@ -405,18 +469,28 @@ def conclude(
     weights = worst.weights if duals is None else duals.weights
     bound, stationarity = (0.0 if value <= NOTHING else None), None  # losses are nonnegative
     feasibility = _distance(problem, weights) + outside(problem, coefficients)
+    limits, complementarity = {}, None if duals is None else worst.value - float(weights @ up.risk)
+    if problem.constrained:
+        limits, short = _limits(problem, w, duals, up)
+        feasibility += max(excess(stack, part) for stack, part in limits.values())
+        complementarity = None if complementarity is None else max(complementarity, short)
     if duals is not None and up.residuals is None and math.isfinite(value):
+        own = _Combined.nothing(1, len(w))
+        if duals.limits is not None:
+            _add_held(problem, duals, own, len(up.risk))
         minorant = Minorant(
-            float(up.constant),
-            up.gradient,
+            float(up.constant) + float(own.constant[0]),
+            up.gradient + own.gradient[0],
             up.gradient_level,
             weights,
-            float(up.spread),
-            up.size,
+            float(up.spread) + float(own.spread[0]),
+            up.size + own.size[0],
         )
         proven, stationarity = lower_bound(
             problem, minorant, region(problem, value, len(coefficients), seen)
         )
+        # a model that meets the constraints is as good, or this value is below the optimum
+        proven = min(proven, value) if problem.constrained else proven
         bound = proven if math.isfinite(proven) else bound
     residuals = None if up.residuals is None else up.residuals[0]
     if residuals is not None:
@@ -435,10 +509,41 @@ def conclude(
         client_features=up.features,
         feasibility=feasibility,
         stationarity=stationarity,
-        complementarity=None if duals is None else worst.value - float(weights @ up.risk),
+        complementarity=complementarity,
         consensus=None if copies is None else float(np.abs(copies - w).max()),
         residuals=residuals,
+        **{name: values for name, (_, values) in limits.items()},
     )
+
+
+def _limits(
+    problem: Problem, w: Array, duals: Duals | None, up: Certified
+) -> tuple[dict[str, tuple[Stack, Array]], float]:
+    """The constraints with their values at w, and the largest |multiplier * value|."""
+    glob, n = problem.constraint, len(up.risk)
+    local = np.where(np.isnan(up.limits), np.nan, up.local)
+    held = glob.held.values(glob.point(problem, w))[0]
+    limits = {
+        "constraint_values": (problem.local_constraint, local),
+        "server_values": (glob.held, held),
+        "shared_values": (glob.coupled, np.asarray(up.shared)),
+    }
+    if duals is None or duals.limits is None:
+        return limits, 0.0
+    mu = separated(problem, n, duals.limits.sum(0).mean(1))
+    values = np.nan_to_num(local), np.asarray(up.shared), held
+    products = [np.abs(m * v).max(initial=0.0) for m, v in zip(mu, values, strict=True)]
+    return limits, float(max(products))
+
+
+def _add_held(problem: Problem, duals: Duals, own: _Combined, n_clients: int) -> None:
+    """Add the cuts of the server's own constraints."""
+    assert duals.limits is not None
+    glob = problem.constraint
+    held = separated(problem, n_clients, duals.limits.swapaxes(0, 1))[2]
+    for point, multiplier in zip(duals.points, held.swapaxes(0, 1), strict=True):
+        here = glob.point(problem, point)
+        own.limit(glob.held, here, multiplier[None], parts_of(duals.parts))
 
 
 def _distance(problem: Problem, weights: Array) -> float:

@@ -85,13 +85,17 @@ class Duals:
     pair: Annotated[Array, Form("2, D")] | None = None
     # (J, N) where cuts at a point are those of balls of other radii than the problem's: these
     radii: Annotated[Array, Form("J, N")] | None = None
+    # (J, C, P) of the cuts of constraints, by owner (``problem.constraints.cuts``)
+    limits: Annotated[Array, Form("J, C, P")] | None = None
 
     def used(self) -> Duals:
         """Without the points that have no multiplier."""
         keep = self.multipliers.any(axis=tuple(range(1, self.multipliers.ndim)))
-        radii = None if self.radii is None else self.radii[keep]
+        if self.limits is not None:
+            keep |= self.limits.any(axis=(1, 2))
+        radii, limits = (None if part is None else part[keep] for part in (self.radii, self.limits))
         points, multipliers = self.points[keep], self.multipliers[keep]
-        return replace(self, points=points, multipliers=multipliers, radii=radii)
+        return replace(self, points=points, multipliers=multipliers, radii=radii, limits=limits)
 
     def shapes(self, n_clients: int, dimension: int) -> dict[str, tuple[int, ...]]:
         """The shapes that the arrays need for so many clients and models of so many numbers, where
@@ -106,6 +110,7 @@ class Duals:
             "parts": (3,),
             "pair": (2, dimension),
             "radii": (points, n_clients),
+            "limits": (points, *(() if self.limits is None else self.limits.shape[1:2]), *parts),
         }
 
 
@@ -127,14 +132,25 @@ def feasible_duals(problem: Problem, duals: Duals) -> Duals:
     wanted = np.array(np.broadcast_to(weights.reshape(-1, *[1] * (total.ndim - 1)), total.shape))
     if duals.pair is not None:
         wanted[:, 0] = 0.0
-    multipliers = multipliers * np.divide(wanted, total, out=np.zeros_like(total), where=total > 0)
-    missing = (total <= 0) & (wanted > 0)
+    multipliers, limits = _adding_up(multipliers, wanted), duals.limits
+    if limits is not None:
+        limits = np.maximum(limits, 0.0)
+        wanted = np.repeat(limits.sum(0).mean(1, keepdims=True), limits.shape[2], 1)
+        limits = _adding_up(limits, wanted)
+    return replace(duals, weights=weights, multipliers=multipliers, limits=limits)
+
+
+def _adding_up(multipliers: Array, wanted: Array) -> Array:
+    """Multipliers (J, ...) rescaled so that they add up to what is wanted (...)."""
+    total = multipliers.sum(0)
+    scale = np.divide(wanted, total, out=np.zeros_like(total), where=total > 0)
+    multipliers, missing = multipliers * scale, (total <= 0) & (wanted > 0)
     if missing.any():
         if not len(multipliers):
             raise ValueError("duals must have a point for every part of a risk, got none.")
         fullest = np.argmax(multipliers.sum(tuple(range(1, multipliers.ndim))))
         multipliers[fullest, missing] = wanted[missing]
-    return replace(duals, weights=weights, multipliers=multipliers)
+    return multipliers
 
 
 def without_dual(problem: Problem) -> str:

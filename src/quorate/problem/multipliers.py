@@ -18,6 +18,8 @@ import numpy as np
 from quorate.arrays import Array
 from quorate.client_names import ClientName
 from quorate.codec import Form
+from quorate.problem.constraints.cuts import separated
+from quorate.problem.lower_bounds import Duals
 from quorate.problem.problem import Problem
 from quorate.rounds import record
 
@@ -48,6 +50,28 @@ class Multipliers:
     local: Annotated[Array, Form("N, p")]  # 0 where a client does not have the constraint
     # (N,) worst weights of the clients, where the risk over them is no mean
     weights: Annotated[Array, Form("N")] | None = None
+    # what proves a bound by cuts, see ``Duals``: models, and the multipliers of the cuts of risks
+    # and of constraints there; the numbers above are then their sums
+    points: Annotated[Array, Form("J, D")] | None = None
+    risk_cuts: Annotated[Array, Form("J, N, P")] | None = None
+    limit_cuts: Annotated[Array, Form("J, C, P")] | None = None
+    parts: Annotated[Array, Form("3")] | None = None
+
+
+def of_duals(problem: Problem, duals: Duals) -> Multipliers:
+    """The multipliers of constraints whose cuts ``duals`` have, which are feasible."""
+    assert duals.limits is not None
+    sums = separated(problem, len(duals.weights), duals.limits.sum(0).mean(1))
+    local, shared, server = sums
+    cuts = duals.points, duals.multipliers, duals.limits, duals.parts
+    return Multipliers(server, shared, local, duals.weights, *cuts)
+
+
+def as_duals(mu: Multipliers) -> Duals | None:
+    """The cuts of the multipliers; None where they have none."""
+    if mu.points is None or mu.risk_cuts is None or mu.weights is None:
+        return None
+    return Duals(mu.weights, mu.points, mu.risk_cuts, parts=mu.parts, limits=mu.limit_cuts)
 
 
 def no_multipliers(problem: Problem, n_clients: int) -> Multipliers:

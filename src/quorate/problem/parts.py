@@ -7,7 +7,7 @@ of a client share its transport multiplier l. A cut of every group follows their
 one cut of the sum: a method of cutting planes needs fewer rounds, and the server sees sums of fewer
 rows. Where the loss is smooth, and flips of labels add a term that is piecewise linear, the mean
 loss of all rows is a part of its own (the first), which a gradient and a Hessian describe better
-than cuts; the flips' parts follow. What cannot be parted is one part: ``problem.cut``.
+than cuts; the flips' parts follow. What cannot be parted is one part, the first: ``problem.cut``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ import numpy as np
 
 from quorate.arrays import Array, Block
 from quorate.codec import Form
+from quorate.problem.client_means import row_shares
 from quorate.problem.conjugates import clipped_gradients, loss_conjugate
+from quorate.problem.constraints.constraint import Point, Stack
+from quorate.problem.losses import value_and_gradient
 from quorate.problem.predictors.affine import Linear
 from quorate.problem.problem import Problem
 from quorate.problem.rank_coordinates import has_rank_coordinate
@@ -110,7 +113,7 @@ def is_parted(problem: Problem) -> bool:
     of_rows = isinstance(problem.predictor, Linear) and problem.loss.targets in ("sign", "real")
     if isinstance(ball, WassersteinBall):
         return of_rows and (ball.support is None or not any(ball.radii()))
-    return of_rows and isinstance(ball, Mean) and getattr(ball, "label", None) is None
+    return of_rows and isinstance(ball, Mean)
 
 
 def has_smooth_part(problem: Problem) -> bool:
@@ -126,9 +129,9 @@ def parted_cut(
     multipliers that are best for the ball's radii, or for ``radius`` (n,).
     """
     if parts.count(problem) == 1 or not is_parted(problem):
-        return _one_part(problem.cut(w, block, radius))
+        return _first_part(problem.cut(w, block, radius), parts.count(problem))
     radius = problem.radii(block) if radius is None else radius
-    terms, share = _terms(problem, w, block, radius), block.share
+    terms, share = _terms(problem, w, block, radius), row_shares(problem, block)
     ball: Any = problem.over_samples
     if not parts.smooth:
         values, gradients = terms.loss + terms.flip, terms.gradient + terms.flip_gradient
@@ -138,17 +141,42 @@ def parted_cut(
     base, level = (_sums(block, v, parts) for v in (share * values, -spent))
     gradient = _gradients(problem.predictor, block, share * gradients, parts)
     if parts.smooth:
-        mean = block.mean(terms.loss)[:, None]
+        mean = (share * terms.loss).sum(1)[:, None]
         slope = problem.predictor.backward(w, share * terms.gradient, block)[:, None]
         base, gradient = np.hstack([mean, base]), np.concatenate([slope, gradient], 1)
         level = np.hstack([np.zeros_like(mean), level])
     return PartedCut(base, terms.level, gradient, level)
 
 
-def _one_part(cut: Cut) -> PartedCut:
-    return PartedCut(
-        cut.base[:, None], cut.level, cut.gradient[:, None], cut.gradient_level[:, None]
-    )
+def parted_limits(constraints: Stack, point: Point, parts: Parts) -> tuple[Array, Array]:
+    """Cuts of every part of convex constraints at the model: values (n, p, P) and gradients (n, p,
+    P, D).
+
+    What is a mean of the problem's loss is parted by groups of rows as the risks are; all else is
+    in the first part.
+    """
+    problem, block = point.problem, point.block
+    (n, D), size, groups = point.models.shape, constraints.size, parts.groups
+    values, gradients = np.zeros((n, size, groups)), np.zeros((n, size, groups, D))
+    for k, one in enumerate(np.eye(size) if groups > 1 else ()):
+        weights, rest, constant = constraints.split(point, np.tile(one, (n, 1)))
+        values[:, k, 0] = constant + rest @ point.w
+        gradients[:, k, 0] = rest
+        if weights is not None:
+            loss, slope = value_and_gradient(problem.loss, point.prediction, block.y)
+            values[:, k] += _sums(block, weights * loss, parts)
+            gradients[:, k] += _gradients(problem.predictor, block, weights * slope, parts)
+    if groups == 1 and size:
+        values[:, :, 0], gradients[:, :, 0] = constraints.values(point), constraints.jacobian(point)
+    return values, gradients
+
+
+def _first_part(cut: Cut, parts: int) -> PartedCut:
+    """With all of the risk in the first part, and nothing in the others."""
+    more = ((0, 0), (0, parts - 1))
+    gradient = np.pad(cut.gradient[:, None], (*more, (0, 0)))
+    base, fee = (np.pad(v[:, None], more) for v in (cut.base, cut.gradient_level))
+    return PartedCut(base, cut.level, gradient, fee)
 
 
 def _terms(problem: Problem, w: Array, block: Block, radius: Array) -> RowTerms:
@@ -235,7 +263,7 @@ def shifted_minorants(problem: Problem, pair: Array, weights: Array, block: Bloc
     change = problem.predictor.forward(end, block) - prediction
     slope = loss.gradient(prediction, y) + loss.curvature(prediction, y) * change
     slope = clipped_gradients(loss, slope, y)
-    share = weights[:, None] * block.share
+    share = weights[:, None] * row_shares(problem, block)
     conjugate = np.where(share > 0, share * loss_conjugate(loss, slope, y), 0.0)
     rows = min(LONGEST_SUM, y.shape[1]) + y.shape[1] // LONGEST_SUM
     steep = weights * np.sqrt(block.mean(slope**2))

@@ -223,11 +223,6 @@ class Problem:
                     raise ValueError(
                         "Coupled is over all clients together: give it as constraint=Coupled(...)."
                     )
-        if self.constrained and not isinstance(self.over_samples, Mean):
-            raise ValueError(
-                f"with constraints over_samples must be Mean(...), got {self.over_samples!r}: no"
-                " method of quorate is for constraints and for another risk over samples."
-            )
         if self.constrained and (self.loss.targets == "class" or not is_affine(self.predictor)):
             raise ValueError(
                 "constraints are for models of one prediction a row: use Linear() and a loss of"

@@ -83,6 +83,7 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
     if only_constrained(problem):
         methods: list[Method] = [InteriorPoint(), ProximalAL()]
         yield from methods if dimension <= SMALL else methods[::-1]
+        yield Bundle()
         return
     if problem.over_rows is not None:
         yield RankInteriorPoint()

@@ -264,11 +264,7 @@ def _confirmed_constrained(
     table: list[dict[str, Any]],
     algorithm: Method,
 ) -> Outcome:
-    text = (
-        f"{outcome.text} Recomputed: violation {certificate.feasibility:.1e}, stationarity"
-        f" {certificate.stationarity:.1e} (objective's gradient at 0:"
-        f" {certificate.gradient_scale:.1e}), complementarity {certificate.complementarity:.1e}."
-    )
+    text = f"{outcome.text} Recomputed: {_residuals(certificate)}."
     if outcome.stop is Stop.INFEASIBLE:
         return _infeasible(problem, clients, certificate, multipliers, table, text)
     unmet = broken(table)
@@ -281,6 +277,19 @@ def _confirmed_constrained(
             outcome.stop, text + ("" if unmet else _proved_gap(problem, certificate, algorithm))
         )
     return Outcome(Stop.UNPROVEN, text) if unmet else _judged(problem, certificate, algorithm, text)
+
+
+def _residuals(certificate: Certificate) -> str:
+    """How far a model and its multipliers are from the conditions of optimality, in words."""
+    found = [f"violation {certificate.feasibility:.1e}"]
+    if certificate.stationarity is not None:
+        at_zero = ""
+        if certificate.gradient_scale is not None:
+            at_zero = f" (objective's gradient at 0: {certificate.gradient_scale:.1e})"
+        found.append(f"stationarity {certificate.stationarity:.1e}{at_zero}")
+    if certificate.complementarity is not None:
+        found.append(f"complementarity {certificate.complementarity:.1e}")
+    return ", ".join(found)
 
 
 def _infeasible(

@@ -21,6 +21,7 @@ from quorate.problem.metadata import Metadata
 from quorate.problem.multipliers import Multipliers, no_multipliers, signed, weighting
 from quorate.problem.own_functions import declared
 from quorate.problem.problem import Problem
+from quorate.problem.requirements import only_constrained
 from quorate.problem.risks.mean import Mean, Sum
 from quorate.rounds import Stop
 from quorate.solution.configure import configure
@@ -81,7 +82,7 @@ def _evaluate(
     engine: Engine,
 ) -> Proof:
     """The certificate of an answer without a bound."""
-    if algorithm.requirements.constrained:
+    if _limited(problem, algorithm):
         return _prove_constrained(problem, fed, run, answer, engine, bounded=False)
     certificate, rounds = certify_run(problem, fed, answer.w, None, engine, answer.copies)
     return Proof(certificate, None, [rounds])
@@ -96,7 +97,7 @@ def _prove(
     engine: Engine,
     seed: int,
 ) -> Proof:
-    if algorithm.requirements.constrained:
+    if _limited(problem, algorithm):
         return _prove_constrained(problem, fed, run, answer, engine)
     concrete, data = problem.at(fed)
     if problem.over_rows is not None:
@@ -115,6 +116,11 @@ def _prove(
     certificate, rounds = certify_run(problem, fed, answer.w, duals, engine, answer.copies)
     certificate = replace(certificate, declared=declared(concrete))
     return Proof(certificate, duals, [*runs, rounds])
+
+
+def _limited(problem: Problem, algorithm: Method) -> bool:
+    """Whether a run is certified by multipliers of constraints."""
+    return only_constrained(problem) or algorithm.requirements.constrained
 
 
 def _prove_constrained(

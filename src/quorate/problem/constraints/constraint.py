@@ -289,6 +289,12 @@ def several(stated: Slot, slot: str) -> tuple[Stated, ...]:
     return parts
 
 
+def is_convex(constraint: object) -> bool:
+    """Whether a constraint, or every one of a sequence, as stated or concrete, is convex."""
+    parts = constraint if isinstance(constraint, tuple | list) else (constraint,)
+    return all(getattr(part, "convex", True) for part in parts)
+
+
 _KNOWN: weakref.WeakKeyDictionary[Block, dict[Hashable, Any]] = weakref.WeakKeyDictionary()
 
 

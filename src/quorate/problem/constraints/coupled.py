@@ -12,7 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Array, Block
-from quorate.problem.constraints.constraint import Concrete, Objective, Point, Stated, several
+from quorate.problem.constraints.constraint import (
+    Concrete,
+    Objective,
+    Point,
+    Stated,
+    is_convex,
+    several,
+)
 from quorate.problem.constraints.group_means import OnRows
 from quorate.problem.risks.risk import Prior, resolve_prior
 
@@ -51,6 +58,11 @@ class Coupled:
 
     constraint: Stated
     prior: Prior | Literal["rows"] = "rows"
+
+    @property
+    def convex(self) -> bool:
+        """Whether it bounds a convex set of models."""
+        return is_convex(self.constraint)
 
     def at(self, problem: Objective, data: Metadata) -> Shared:
         inner = several(self.constraint, "Coupled")

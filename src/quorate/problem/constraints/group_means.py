@@ -413,6 +413,7 @@ class LossGap(Levelled):
     """
 
     phrase: ClassVar[str] = "mean losses of the groups of {column} at most {level} apart"
+    convex: ClassVar[bool] = False
     column: str
     level: Level
 
@@ -504,6 +505,11 @@ class DemographicParity(Levelled):
     level: Level
     measure: Measure | None = None
 
+    @property
+    def convex(self) -> bool:
+        """Whether it bounds a convex set of models."""
+        return _predicting(self.measure).convex
+
     def at(self, problem: Objective, data: Metadata) -> OnRows:
         values = groups_of(self.column, data, "DemographicParity")
         groups = tuple(Group(None, self.column, value) for value in values)
@@ -545,6 +551,11 @@ class EqualisedOdds(Levelled):
     column: str
     level: Level
     measure: Measure | None = None
+
+    @property
+    def convex(self) -> bool:
+        """Whether it bounds a convex set of models."""
+        return _predicting(self.measure).convex
 
     def at(self, problem: Objective, data: Metadata) -> OnRows:
         values = groups_of(self.column, data, "EqualisedOdds")

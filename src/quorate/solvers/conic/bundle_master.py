@@ -8,12 +8,16 @@
 with the transport multipliers l of the clients' Wasserstein balls and a set Q of weightings
 (``solvers/conic/weight_sets.py``). The multiplier of cut k is its share of the worst weighting q.
 Where a risk is one part, its cuts bound z_s without a t.
+
+Owners of cuts behind the clients are constraints c <= 0. They have no l, and cost penalty_c max(c,
+0): from some penalty on, the minimiser meets them all, and below it their multipliers are those of
+the problem with constraints.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -27,9 +31,9 @@ MOST_MEMBERS = 200  # programs solved at most, each with one weighting more
 @dataclass(frozen=True)
 class Pieces:
     """K affine pieces ``offset + <gradient, w> + gradient_level * lambda_``, each of one part of
-    one client's risk.
+    one client's risk, or of a constraint.
 
-    All arrays have length K; lambda_ is the client's transport multiplier.
+    All arrays have length K; lambda_ is the client's transport multiplier, 0 of a constraint.
     """
 
     owner: Index
@@ -58,6 +62,7 @@ class Shape:
     lower: Array | float
     upper: Array | float
     intercept: bool
+    penalties: Array = field(default_factory=lambda: np.zeros(0))  # (C,) of the constraints
 
 
 @dataclass(frozen=True)
@@ -173,9 +178,13 @@ class _Program:
         weights = slice(0, len(scale) - shape.intercept)
         model = Model()
         w, z = model.variable(len(scale)), model.variable(shape.n_clients)
-        coefficients = w[weights]
-        prices = _risks(model, shape, pieces, coefficients, scale[weights], self.size, z, w)
+        excess = model.variable(len(shape.penalties))
+        coefficients, owners = w[weights], np.append(z, excess)
+        prices = _risks(model, shape, pieces, coefficients, scale[weights], self.size, owners, w)
         shape.weighting.add(model, z)
+        if len(excess):
+            model.linear(excess, shape.penalties)
+            model.nonneg([(excess, 1.0)])
         _regulariser(model, shape, coefficients, scale[weights], as_cost=self.level is None)
         if shape.intercept and math.isfinite(self.offset):
             for sign in (1.0, -1.0):
@@ -187,11 +196,12 @@ class _Program:
         if self.level is None:
             value += shape.l2 / 2 * float(((scale[weights] * solution.x[coefficients]) ** 2).sum())
         price = np.zeros(shape.n_clients) if prices is None else solution.x[prices]
-        fees = pieces.gradient_level * price[pieces.owner]
-        largest = np.full((shape.n_clients, pieces.parts), -math.inf)
+        clients = pieces.owner < shape.n_clients
+        fees = np.where(clients, pieces.gradient_level, 0.0) * price[pieces.owner * clients]
+        largest = np.full((len(owners), pieces.parts), -math.inf)
         heights = pieces.offset + pieces.gradient @ solution.x[w] + fees
         np.maximum.at(largest, (pieces.owner, pieces.part), heights)
-        risks = shape.radius * price + largest.sum(1)
+        risks = shape.radius * price + largest[: shape.n_clients].sum(1)
         multipliers = np.maximum(solution.z[: len(pieces.offset)], 0.0)
         fine = solution.status in (Status.SOLVED, Status.ALMOST_SOLVED, Status.FAILED)
         solved = fine and bool(np.isfinite(solution.x[w]).all())
@@ -246,13 +256,14 @@ def _risks(
     whole = pieces.parts == 1
     parts = z[:, None] if whole else model.variable(z.size * pieces.parts).reshape(len(z), -1)
     rows: list = [(parts[pieces.owner, pieces.part], 1.0), (w, -pieces.gradient), -pieces.offset]
-    if prices is not None:
-        radius = shape.radius[pieces.owner] if whole else 0.0
-        rows.append((prices[pieces.owner], -(radius + pieces.gradient_level)))
+    radius = np.append(shape.radius, np.zeros(len(shape.penalties)))
+    if prices is not None:  # those of constraints are 0, whatever is multiplied by it
+        price = np.append(prices, np.repeat(prices[:1], len(shape.penalties)))
+        rows.append((price[pieces.owner], -(radius[pieces.owner] * whole + pieces.gradient_level)))
     model.nonneg(rows)
     if not whole:
         sums: list = [(z, 1.0), *((part, -1.0) for part in parts.T)]
-        model.nonneg(sums if prices is None else [*sums, (prices, -shape.radius)])
+        model.nonneg(sums if prices is None else [*sums, (price, -radius)])
     if lambda_ is not None:
         model.nonneg([(lambda_, 1.0), -shape.floor])
     if (lambda_ is not None and shape.lipschitz) or math.isfinite(size):

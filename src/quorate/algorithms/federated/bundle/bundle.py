@@ -16,6 +16,9 @@ This is Kiwiel's proximal bundle method; joint cuts in (w, l) follow the dual fo
 Qiao, Ho. The level variant projects the centre onto {model <= bound + 0.3 (best - bound)} instead
 of 1.
 
+Convex constraints are cut by their owners as the risks are, and exact penalties keep their place in
+the objective (``bundle/penalties.py``), so that the steps, the model and the bound are those above.
+
 Where the loss is smooth, the mean losses F_s are no matter for cuts: the model has their gradients
 at the centre, H is sum_s q_s Hess F_s(centre), which clients send as one sum, and only flips of
 labels are cut. A step is then one of Newton's method, and its multipliers, with the gradients at
@@ -26,13 +29,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from quorate.algorithms.federated.bundle import penalties as of
 from quorate.algorithms.federated.bundle.cuts import Cuts, Evaluated, MeanLosses, no_cuts
+from quorate.algorithms.federated.bundle.penalties import Penalised
 from quorate.algorithms.federated.linearisation import take_part
 from quorate.algorithms.method import (
     Answer,
@@ -45,12 +50,22 @@ from quorate.algorithms.method import (
     start_or_empty,
     within_bounds,
 )
-from quorate.algorithms.requirements import AFFINE, CONIC, CONVEX_OF_ROWS, PROJECTION, Requirements
+from quorate.algorithms.requirements import (
+    AFFINE,
+    CONIC,
+    CONVEX_CONSTRAINTS,
+    CONVEX_OF_ROWS,
+    PROJECTION,
+    Requirements,
+)
 from quorate.algorithms.settings import check_choice, check_count
 from quorate.arrays import Array, Block, Streams
 from quorate.codec import Counter, Extended, Form
 from quorate.data.federation import Federation
+from quorate.problem.client_means import row_shares
 from quorate.problem.conic_form import member, public_shape, sample_radii
+from quorate.problem.constraints.constraint import Point
+from quorate.problem.constraints.cuts import joined
 from quorate.problem.lower_bounds import (
     Duals,
     Minorant,
@@ -61,6 +76,7 @@ from quorate.problem.lower_bounds import (
     region,
     unbalanced,
 )
+from quorate.problem.multipliers import of_duals
 from quorate.problem.parts import (
     WHOLE,
     Parted,
@@ -69,12 +85,14 @@ from quorate.problem.parts import (
     has_smooth_part,
     is_parted,
     parted_cut,
+    parted_limits,
     parts_of,
     shifted_minorants,
 )
 from quorate.problem.problem import Problem
+from quorate.problem.requirements import only_constrained
 from quorate.rounds import Done, Each, Outcome, Round, Stop, record
-from quorate.solvers.conic.bundle_master import Pieces, minimise
+from quorate.solvers.conic.bundle_master import Pieces, Shape, minimise
 
 SECOND_ORDER = 500  # numbers of a model up to which clients send D x D sums by default
 # a program for a bound is solved where the model promises less than so many tolerances, and now
@@ -114,8 +132,8 @@ class BundleState:
 
     trial: Annotated[Array, Form("D")]  # the model being evaluated
     w: Annotated[Array, Form("D")]  # best model so far, the centre
-    value: Extended  # its objective
-    risks: Annotated[Array, Form("N")]  # its clients' risks
+    value: Extended  # its objective, with the penalties of constraints
+    risks: Annotated[Array, Form("E")]  # its clients' risks, and the constraints' values
     bound: Extended  # best proven lower bound, -inf before there is one
     step: float
     # the decrease that the model predicts for the trial; NaN where its program was not solved
@@ -134,6 +152,14 @@ class BundleState:
     shift: float = 0.0
     # what the clients' minorants are asked for: the centre, and where its Newton model balances
     pair: Annotated[Array, Form("2, D")] | None = None
+    # of the constraints: the units in which they count, and the penalties of their violations
+    sizes: Annotated[Array, Form("C")] = field(default_factory=lambda: np.zeros(0))
+    penalties: Annotated[Array, Form("C")] = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def n_clients(self) -> int:
+        """N."""
+        return len(self.risks) - len(self.sizes)
 
 
 @dataclass(frozen=True)
@@ -188,7 +214,11 @@ class Bundle(Method):
     problem: Problem | None = None
     stateless: ClassVar[bool] = True
     requirements: ClassVar[Requirements] = Requirements(
-        predictor=AFFINE, over_samples=CONVEX_OF_ROWS, over_clients=PROJECTION, regulariser=CONIC
+        predictor=AFFINE,
+        over_samples=CONVEX_OF_ROWS,
+        over_clients=PROJECTION,
+        regulariser=CONIC,
+        constraint=CONVEX_CONSTRAINTS,
     )
 
     def __post_init__(self) -> None:
@@ -218,9 +248,16 @@ class Bundle(Method):
         curvature = None
         if ask.weights is not None:
             prediction = problem.predictor.forward(ask.w, data)
-            bend = ask.weights[:, None] * data.share * problem.loss.curvature(prediction, data.y)
+            share = ask.weights[:, None] * row_shares(problem, data)
+            bend = share * problem.loss.curvature(prediction, data.y)
             curvature = problem.predictor.gram(bend, data)[None]
         answer = Evaluated(cut.base, cut.level, cut.gradient, cut.gradient_level, curvature)
+        if problem.constrained:
+            point, parts = Point(problem, ask.w, data), parts_of(ask.parts)
+            local = parted_limits(problem.local_constraint, point, parts)
+            shared = parted_limits(problem.constraint.coupled, point, parts)
+            names = "local", "local_gradient", "shared", "shared_gradient"
+            answer = replace(answer, **dict(zip(names, (*local, *shared), strict=True)))
         if ask.weights is None or ask.pair is None:
             return memory, answer
         of = shifted_minorants(problem, ask.pair, ask.weights, data)
@@ -274,13 +311,16 @@ class Bundle(Method):
     ) -> tuple[BundleState, Round | Done]:
         radii = sample_radii(self._problem, len(ids))
         risks = radii * up.level + up.base.sum(1)
-        value = self._problem.over_clients.worst(risks).value + self._problem.penalty(state.trial)
+        state, limits = self._limits(state, up, risks)
+        risks = np.append(risks, limits[0].sum(1))
+        value = self._value(state, risks, state.trial)
         promised = state.predicted
-        state = self._judge(state, value, risks, up)
-        state = replace(
-            state, cuts=state.cuts.extended(state.trial, radii, up), rounds=state.rounds + 1
-        )
+        state = self._judge(state, value, risks, up, limits[1].sum(1))
+        cuts = state.cuts.extended(state.trial, radii, up, limits)
+        state = replace(state, cuts=cuts, rounds=state.rounds + 1)
         state = self._bound(state, promised, up)
+        if self.ends(state.value, state.bound) and self._violation(state) > of.MET:
+            state = self._raised(state, state.risks[state.n_clients :] * state.sizes > of.MET)
         outcome = self._outcome(state)
         if outcome is not None:
             return state, Done(outcome)
@@ -292,12 +332,19 @@ class Bundle(Method):
         return ("objective", "worst_risk")
 
     def report(self, state: BundleState) -> dict:
-        numbers = gap_report(state.value, state.bound, state.risks)
+        numbers = gap_report(state.value, state.bound, state.risks[: state.n_clients])
+        if len(state.sizes):
+            numbers["violation"] = self._violation(state)
         return numbers | {"cuts": len(state.cuts.owner)}
 
     def answer(self, state: BundleState, concluded: Concluded | None = None) -> Answer:
         """The model and what proves its bound."""
-        return Answer(state.w, None if state.duals is None else state.duals.used())
+        duals = None if state.duals is None else state.duals.used()
+        if not only_constrained(self._problem):
+            return Answer(state.w, duals)
+        return Answer(
+            state.w, multipliers=None if duals is None else of_duals(self._problem, duals)
+        )
 
     # -- the server's steps ------------------------------------------------------------------------
 
@@ -305,15 +352,67 @@ class Bundle(Method):
         weights = state.weights if parts_of(state.cuts.parts).smooth else None
         return Round(Evaluate(state.trial, state.cuts.parts, weights, state.pair))
 
-    def _judge(self, state: BundleState, value: float, risks: Array, up: Evaluated) -> BundleState:
-        """Take a serious step or a null step; the step length follows the predicted decrease."""
+    def _limits(
+        self, state: BundleState, up: Evaluated, risks: Array
+    ) -> tuple[BundleState, tuple[Array, Array]]:
+        """The cuts of all constraints at the trial, values (C, P) and gradients (C, P, D), in units
+        that are those of the first.
+        """
+        P, D = up.base.shape[1], len(state.trial)
+        if not self._problem.constrained:
+            return state, (np.zeros((0, P)), np.zeros((0, P, D)))
+        here = self._problem.constraint.point(self._problem, state.trial)
+        held = parted_limits(self._problem.constraint.held, here, parts_of(state.cuts.parts))
+        every = [
+            joined(self._problem, np.asarray(known(mine)), np.asarray(known(together)), one[0])
+            for mine, together, one in zip(
+                (up.local, up.local_gradient), (up.shared, up.shared_gradient), held, strict=True
+            )
+        ]
+        if not len(state.sizes):
+            units = self._sizes(state)
+            objective = self._problem.over_clients.weights(risks) @ up.gradient.sum(1)
+            sizes = of.first_sizes(every[1].sum(1) / units, objective / units)
+            penalties = np.full(len(sizes), of.FIRST)
+            state = replace(state, sizes=sizes, penalties=penalties)
+        return state, (every[0] / state.sizes[:, None], every[1] / state.sizes[:, None, None])
+
+    def _value(self, state: BundleState, risks: Array, w: Array) -> float:
+        """The objective with the penalties of constraints."""
+        whole = Penalised(self._problem.over_clients, state.penalties)
+        return whole.value(risks) + self._problem.penalty(w)
+
+    def _near_penalties(self, state: BundleState, multipliers: Array) -> NDArray[np.bool_]:
+        """(C,) whether the constraints' multipliers, of those of all cuts, come near penalties."""
+        n, first = state.n_clients, state.cuts.part == 0
+        sums = np.bincount(state.cuts.owner[first], multipliers[first], len(state.risks))
+        return sums[n:] >= of.REACHED * state.penalties
+
+    def _raised(self, state: BundleState, which: NDArray[np.bool_]) -> BundleState:
+        """With larger penalties of these constraints."""
+        larger = np.minimum(of.GROWS * state.penalties, of.MOST)
+        state = replace(state, penalties=np.where(which, larger, state.penalties))
+        return replace(state, value=self._value(state, state.risks, state.w))
+
+    def _violation(self, state: BundleState) -> float:
+        """The largest violation of a constraint at the centre, as it is stated."""
+        values = state.risks[state.n_clients :] * state.sizes
+        return float(values.max(initial=0.0))
+
+    def _judge(
+        self, state: BundleState, value: float, risks: Array, up: Evaluated, limits: Array
+    ) -> BundleState:
+        """Take a serious step or a null step; the step length follows the predicted decrease.
+
+        ``limits`` (C, D) are the gradients of the constraints.
+        """
         newer: dict[str, Any] = {"curvature": up.curvature}
         if up.curvature is not None:
             newer["tangents"] = Tangents(state.trial, up.base[:, 0], up.gradient[:, 0])
         serious = replace(state, w=state.trial, value=value, risks=risks, **newer)
         if math.isinf(state.value):  # a step that would undo the value along the first gradient
-            weights = self._problem.over_clients.weights(risks)
-            gradient = weights @ up.gradient.sum(1) / self._sizes(state)
+            weights = Penalised(self._problem.over_clients, state.penalties).weights(risks)
+            gradient = weights @ np.vstack([up.gradient.sum(1), limits]) / self._sizes(state)
             size = float(gradient @ gradient)
             step = value / size if min(value, size) > 1e-100 else 1.0  # flat: any length will do
             return replace(serious, step=step)
@@ -347,7 +446,7 @@ class Bundle(Method):
         """Prove a lower bound: by the last step where it was one of Newton's, and by the minimiser
         of the model where an optimum must lie.
         """
-        cuts, where, n = state.cuts, self._region(state), len(state.risks)
+        cuts, where, n = state.cuts, self._region(state), state.n_clients
         state = replace(state, cuts=replace(cuts, idle=cuts.idle + 1))
         if math.isinf(where.size):  # nothing bounds where an optimum lies: nothing can be proved
             return state
@@ -365,7 +464,7 @@ class Bundle(Method):
             return state
         pieces = cuts.pieces(parts_of(cuts.parts).count(self._problem))
         master = minimise(
-            public_shape(self._problem, n),
+            self._shape(state),
             pieces,
             near=state.w,
             size=where.size,
@@ -375,9 +474,10 @@ class Bundle(Method):
         if not master.solved:
             return state
         state = replace(state, cuts=state.cuts.used(master.multipliers))
+        state = self._raised(state, self._near_penalties(state, master.multipliers))
         multipliers, sizes = master.multipliers, self._sizes(state)
         for _ in range(BALANCES):
-            proof = cuts.proof(self._problem, multipliers, n)
+            proof = cuts.proof(self._problem, multipliers, n, state.sizes)
             state = self._proved(state, proof, where)
             if proof is None or self.ends(state.value, state.bound):
                 break
@@ -399,7 +499,9 @@ class Bundle(Method):
             newest = (cuts.part == 0) & (cuts.point == len(cuts.points) - 1)
             multipliers[newest] = state.weights[cuts.owner[newest]]
         return self._proved(
-            state, cuts.proof(self._problem, multipliers, len(state.risks), means), where
+            state,
+            cuts.proof(self._problem, multipliers, state.n_clients, state.sizes, means),
+            where,
         )
 
     def _proved(
@@ -428,6 +530,12 @@ class Bundle(Method):
         done = f"{state.rounds + 1} rounds"  # those of cuts, and the first, which asks for sizes
         if state.value == 0:
             return Outcome(Stop.OPTIMAL, f"objective 0 after {done}, and no loss is negative.")
+        if (state.penalties >= of.MOST).any():
+            return Outcome(
+                Stop.INFEASIBLE,
+                f"the smallest violation that any model was found to have is"
+                f" {self._violation(state):.3g}.",
+            )
         gap, scale = state.value - state.bound, max(abs(state.value), abs(state.bound))
         last = state.rounds >= self.max_rounds or state.stalled >= 3
         if self.proves(state.value, state.bound, 1.0 if last else MARGIN):
@@ -479,16 +587,23 @@ class Bundle(Method):
         level = None
         if self.variant == "level" and math.isfinite(state.bound):
             level = state.bound + 0.3 * (state.value - state.bound)
-        master = minimise(
-            public_shape(self._problem, len(state.risks)),
-            pieces,
-            centre=tangents.w if newton else state.w,
-            metric=metric,
-            level=level,
-            offset=self._region(state).offset,
-            unit=_unit(state),
-            accuracy=self._accuracy(state),
-        )
+        while True:
+            master = minimise(
+                self._shape(state),
+                pieces,
+                centre=tangents.w if newton else state.w,
+                metric=metric,
+                level=level,
+                offset=self._region(state).offset,
+                unit=_unit(state),
+                accuracy=self._accuracy(state),
+            )
+            if newton or not master.solved or (state.penalties >= of.MOST).any():
+                break
+            near = self._near_penalties(state, master.multipliers)
+            if not near.any():
+                break
+            state = self._raised(state, near)
         if not master.solved:
             return replace(
                 state,
@@ -502,7 +617,7 @@ class Bundle(Method):
             )
         multipliers, value = master.multipliers, master.value
         if newton:
-            n, moved = len(state.risks), master.w - tangents.w
+            n, moved = state.n_clients, master.w - tangents.w
             weights, multipliers = multipliers[-n:], np.zeros(len(cuts.owner))
             multipliers[cut] = master.multipliers[:-n]
             value += float(moved @ metric @ moved) / 2
@@ -518,6 +633,10 @@ class Bundle(Method):
         if level is None and predicted <= self.tol * abs(state.value):
             state = replace(state, step=state.step * 3)
         return replace(state, trial=master.w, predicted=predicted)
+
+    def _shape(self, state: BundleState) -> Shape:
+        shape = public_shape(self._problem, state.n_clients)
+        return replace(shape, penalties=state.penalties)
 
     def _accuracy(self, state: BundleState) -> float:
         """Of a trial point, relative: far finer than what the last one promised, down to what the
@@ -562,20 +681,23 @@ class Bundle(Method):
         gradient = state.weights @ at.gradient + H @ moved
         pair = np.stack([at.w, at.w + moved])
         means = MeanLosses(pair, state.weights, 0.0, gradient)
-        proof = state.cuts.proof(self._problem, state.multipliers, len(state.risks), means)
+        proof = state.cuts.proof(
+            self._problem, state.multipliers, state.n_clients, state.sizes, means
+        )
         left, _ = unbalanced(self._problem, known(proof)[1], self._region(state), sizes)
         pair[1] -= np.linalg.lstsq(H / np.outer(sizes, sizes), left / sizes, rcond=1e-12)[0] / sizes
         return pair
 
     def _parts(self, n_clients: int, dimension: int) -> Parts:
         """How risks are parted."""
-        if not is_parted(self._problem):
+        if not is_parted(self._problem) and not self._problem.constrained:
             return WHOLE
         second_order = self.metric == "hessian" or (
             self.metric == "auto" and self.variant == "proximal" and dimension <= SECOND_ORDER
         )
         groups = max(1, round(self.cuts / n_clients))
-        return Parts(groups, self.least_rows, int(second_order and has_smooth_part(self._problem)))
+        second_order &= has_smooth_part(self._problem) and not self._problem.constrained
+        return Parts(groups, self.least_rows, int(second_order))
 
     def _count(self, cuts: Cuts) -> int:
         return parts_of(cuts.parts).count(self._problem)

@@ -39,13 +39,23 @@ class Evaluated:
     # a minorant of weights_s F_s, where a pair was sent: constant (n,) and gradient (n, D)
     mean_constant: Sum | None = None
     mean_gradient: Sum | None = None
+    # cuts of constraints, those of the client and its part of the sums over all clients: values
+    # (n, p, P) and gradients (n, p, P, D)
+    local: Each | None = None
+    local_gradient: Each | None = None
+    shared: Sum | None = None
+    shared_gradient: Sum | None = None
 
 
 @record
 class Cuts:
-    """The cuts that the server stores; arrays have length K, points are referred to by number."""
+    """The cuts that the server stores; arrays have length K, points are referred to by number.
 
-    owner: Annotated[Index, Form("K", below="N")]  # client
+    Owners behind the N clients are constraints (``problem.constraints.cuts``), in units of the
+    ``sizes`` of their gradients.
+    """
+
+    owner: Annotated[Index, Form("K", below="E")]  # client or constraint
     part: Annotated[Index, Form("K")]  # of its risk
     point: Annotated[Index, Form("K", below="P")]  # row of points
     base: Annotated[Array, Form("K")]
@@ -57,18 +67,21 @@ class Cuts:
     radii: Annotated[Array, Form("P, N")]  # of the balls when a point was tried
     parts: Parted  # how the risks are parted
 
-    def extended(self, w: Array, radii: Array, up: Evaluated) -> Cuts:
-        """With the clients' new cuts at w, for balls of these radii (N,)."""
-        n, parts = up.base.shape
+    def extended(self, w: Array, radii: Array, up: Evaluated, limits: tuple[Array, Array]) -> Cuts:
+        """With the clients' new cuts at w, for balls of these radii (N,), and those of constraints:
+        values (C, P) and gradients (C, P, D).
+        """
+        (n, parts), more = up.base.shape, len(limits[0])
+        size = (n + more) * parts
         new = {
-            "owner": np.repeat(np.arange(n), parts),
-            "part": np.tile(np.arange(parts), n),
-            "point": np.full(n * parts, len(self.points)),
-            "base": up.base.ravel(),
-            "level": np.repeat(up.level, parts),
-            "gradient": up.gradient.reshape(n * parts, -1),
-            "gradient_level": up.gradient_level.ravel(),
-            "idle": np.zeros(n * parts, np.intp),
+            "owner": np.repeat(np.arange(n + more), parts),
+            "part": np.tile(np.arange(parts), n + more),
+            "point": np.full(size, len(self.points)),
+            "base": np.concatenate([up.base, limits[0]]).ravel(),
+            "level": np.repeat(np.append(up.level, np.zeros(more)), parts),
+            "gradient": np.concatenate([up.gradient, limits[1]]).reshape(size, -1),
+            "gradient_level": np.append(up.gradient_level, np.zeros(more * parts)),
+            "idle": np.zeros(size, np.intp),
             "points": w[None],
             "radii": radii[None],
         }
@@ -107,34 +120,50 @@ class Cuts:
         return Pieces(self.owner, self.part, self.offset, self.gradient, self.gradient_level, count)
 
     def proof(
-        self, problem: Problem, multipliers: Array, n_clients: int, means: MeanLosses | None = None
+        self,
+        problem: Problem,
+        multipliers: Array,
+        n_clients: int,
+        sizes: Array,
+        means: MeanLosses | None = None,
     ) -> tuple[Duals, Minorant, Array] | None:
         """What proves the minorant that these multipliers (K,) make once they are rescaled to add
         up, the minorant, and the rescaled multipliers; None where all are 0.
 
-        ``means`` stands in for the cuts of the mean losses.
+        ``sizes`` (C,) are those of the constraints, and ``means`` stands in for the cuts of the
+        mean losses.
         """
         count = parts_of(self.parts).count(problem)
         own = (self.radii == sample_radii(problem, n_clients)).all()
-        radii = None if own else self.radii
-        dense = np.zeros((len(self.points), n_clients, count))
+        dense = np.zeros((len(self.points), n_clients + len(sizes), count))
         np.add.at(dense, (self.point, self.owner, self.part), multipliers)
+        risks, limits = dense[:, :n_clients], dense[:, n_clients:] / sizes[:, None]
         if means is not None:
-            dense[:, :, 0] = 0.0
-            duals = Duals(
-                means.weights, self.points, dense, parts=self.parts, pair=means.pair, radii=radii
-            )
-        elif dense.sum() > 0:
-            duals = Duals(np.zeros(n_clients), self.points, dense, parts=self.parts, radii=radii)
-        else:
+            risks[:, :, 0] = 0.0
+        elif not risks.sum() > 0:
             return None
-        duals = feasible_duals(problem, duals)
-        mu = duals.multipliers[self.point, self.owner, self.part]
+        duals = feasible_duals(
+            problem,
+            Duals(
+                np.zeros(n_clients) if means is None else means.weights,
+                self.points,
+                risks,
+                parts=self.parts,
+                pair=None if means is None else means.pair,
+                radii=None if own else self.radii,
+                limits=limits if len(sizes) else None,
+            ),
+        )
+        every = duals.multipliers
+        if duals.limits is not None:
+            every = np.concatenate([every, duals.limits * sizes[:, None]], 1)
+        mu = every[self.point, self.owner, self.part]
         constant, gradient = float(mu @ self.offset), mu @ self.gradient
         if means is not None:
             constant, gradient = constant + means.constant, gradient + means.gradient
-        fees = np.bincount(self.owner, mu * self.gradient_level, n_clients).astype(float)
-        return duals, Minorant(constant, gradient, fees, duals.weights), mu
+        fees = np.bincount(self.owner, mu * self.gradient_level, n_clients + len(sizes))
+        minorant = Minorant(constant, gradient, fees[:n_clients].astype(float), duals.weights)
+        return duals, minorant, mu
 
     def balanced(self, multipliers: Array, left: Array, pull: Pull, sizes: Array) -> Array:
         """Multipliers (K,) changed a little, so that with ``pull`` the gradient changes by -left
