@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from quorate.arrays import Array, Block, Streams
 from quorate.certificates.certificate import Certificate, gaps, outside
-from quorate.certificates.duality import certify_run, run_all
+from quorate.certificates.duality import FAR, certify_run, run_all
 from quorate.certificates.kkt import off_regulariser
 from quorate.certificates.minorants import (
     UNIT,
@@ -77,8 +77,8 @@ FLOOR = 1e-15  # relative to them: balancing further gains nothing below this
 BALANCING = 8  # rounds of balancing at most
 DENSE = 500  # coefficients up to which Hessians are matrices; products take their place beyond
 PRODUCTS = 400  # of the Hessian with a direction, at most
-# how far the remainder is charged: for a bound, and for a proof of infeasibility
-REACH, FAR = 1e2, 1e6
+# how far the remainder is charged for a bound; for a proof of infeasibility it is ``FAR``
+REACH = 1e2
 
 
 @record
@@ -471,7 +471,8 @@ def certify_constrained(
     _check(concrete, data, w, mu, none)
     mu = signed(concrete, mu)
     if mu.points is not None or not isinstance(concrete.over_samples, Mean):
-        certificate, run = certify_run(problem, fed, w, as_duals(mu), engine)
+        cuts = as_duals(mu) if bounded else None
+        certificate, run = certify_run(problem, fed, w, cuts, engine, infeasible=infeasible)
         return certificate, [run]
     here = Weighing(w, none if infeasible else mu, True, bounded, concrete)
     runs = [run_all(here, data, engine)]

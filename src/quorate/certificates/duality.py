@@ -44,6 +44,7 @@ from quorate.problem.lower_bounds import (
     NOTHING,
     Duals,
     Minorant,
+    Region,
     Survey,
     Surveyed,
     feasible_duals,
@@ -72,8 +73,11 @@ from quorate.problem.parts import (
 from quorate.problem.predictors.affine import is_affine
 from quorate.problem.problem import Problem, checked_model
 from quorate.problem.rank_coordinates import is_provable, row_minorant
+from quorate.problem.regularisers import Ball, Bounds, Zero
 from quorate.problem.wasserstein.worst_case import worst_case
 from quorate.rounds import Algorithm, Done, Each, Outcome, Round, Stop, Sum, record
+
+FAR = 1e6  # how many times as large as a model those are that a proof of infeasibility covers
 
 
 @record
@@ -384,6 +388,7 @@ def certify_run(
     duals: Duals | None,
     engine: Engine | None = None,
     copies: Array | None = None,
+    infeasible: bool = False,
 ) -> tuple[Certificate, Run]:
     """The certificate and the engine's run of its two rounds.
 
@@ -395,6 +400,7 @@ def certify_run(
         for a custom regulariser without `conjugate` or a custom set of weights without `project`
     engine : where the clients are; by default this process
     copies : (N, D) the clients' copies of the model, where there are any
+    infeasible : whether the duals are to prove that no model meets all constraints, instead
 
     Raises
     ------
@@ -408,10 +414,47 @@ def certify_run(
         weights = None if duals is None else np.asarray(duals.weights, float)
         run = run_all(Certification(w, None, concrete, weights), data, engine)
         return measured(concrete, w, weights, run.state, copies), run
-    if duals is not None and duals.rows is None:
+    if duals is not None and infeasible:
+        duals = _of_limits_alone(concrete, duals)
+    elif duals is not None and duals.rows is None:
         duals = None if without_dual(concrete) else feasible_duals(concrete, duals)
     run = run_all(Certification(w, duals, concrete), data, engine)
-    return conclude(concrete, w, duals, run.state.seen, run.state.certified, copies), run
+    ended = run.state.seen, run.state.certified, copies
+    if duals is None or not infeasible:
+        return conclude(concrete, w, duals, *ended), run
+    certificate, proof = conclude(concrete, w, None, *ended), _broken(concrete, w, duals, ended[1])
+    return replace(certificate, infeasible=proof if proof > 0 else None), run
+
+
+def _of_limits_alone(problem: Problem, duals: Duals) -> Duals:
+    """The multipliers of constraints alone, whose sizes sum to one: then their combination of the
+    constraints is at most the largest violation.
+    """
+    limits = feasible_duals(problem, duals).limits
+    assert limits is not None
+    sums = separated(problem, len(duals.weights), limits.sum(0).mean(1))
+    total = sum(float(np.abs(part).sum()) for part in sums)
+    limits = limits / total if total > 0 else limits
+    return replace(duals, multipliers=np.zeros_like(duals.multipliers), limits=limits)
+
+
+def _broken(problem: Problem, w: Array, duals: Duals, up: Certified) -> float:
+    """A lower bound on the combination of the constraints, over all models up to ``FAR`` times as
+    large as this.
+    """
+    own, h = _Combined.nothing(1, len(w)), problem.regulariser
+    _add_held(problem, duals, own, len(up.risk))
+    minorant = Minorant(
+        float(up.constant) + float(own.constant[0]),
+        up.gradient + own.gradient[0],
+        up.gradient_level,
+        np.zeros(len(up.risk)),
+        float(up.spread) + float(own.spread[0]),
+        up.size + own.size[0],
+    )
+    far = FAR * float(np.linalg.norm(w))
+    alone = problem if isinstance(h, Ball | Bounds) else replace(problem, regulariser=Zero())
+    return lower_bound(alone, minorant, Region(far, far, far, math.inf))[0]
 
 
 def run_all(rounds: Algorithm, data: Federation | Metadata, engine: Engine | None) -> Run:

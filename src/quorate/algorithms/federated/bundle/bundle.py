@@ -69,6 +69,7 @@ from quorate.problem.constraints.cuts import joined
 from quorate.problem.lower_bounds import (
     Duals,
     Minorant,
+    Pull,
     Region,
     Survey,
     Surveyed,
@@ -90,6 +91,7 @@ from quorate.problem.parts import (
     shifted_minorants,
 )
 from quorate.problem.problem import Problem
+from quorate.problem.regularisers import Bounds
 from quorate.problem.requirements import only_constrained
 from quorate.rounds import Done, Each, Outcome, Round, Stop, record
 from quorate.solvers.conic.bundle_master import Pieces, Shape, minimise
@@ -321,6 +323,9 @@ class Bundle(Method):
         state = self._bound(state, promised, up)
         if self.ends(state.value, state.bound) and self._violation(state) > of.MET:
             state = self._raised(state, state.risks[state.n_clients :] * state.sizes > of.MET)
+        nothing = self._nothing_feasible(state)
+        if nothing is not None:
+            return nothing
         outcome = self._outcome(state)
         if outcome is not None:
             return state, Done(outcome)
@@ -393,6 +398,45 @@ class Bundle(Method):
         larger = np.minimum(of.GROWS * state.penalties, of.MOST)
         state = replace(state, penalties=np.where(which, larger, state.penalties))
         return replace(state, value=self._value(state, state.risks, state.w))
+
+    def _nothing_feasible(self, state: BundleState) -> tuple[BundleState, Done] | None:
+        """End the run where the cuts prove that no model meets all constraints: where their least
+        sum of violations is positive, its multipliers do.
+        """
+        suspected = (state.penalties >= of.SUSPECTED).any()
+        if not suspected or self._violation(state) <= of.MET or state.rounds % of.EVERY:
+            return None
+        cuts, n, sizes = state.cuts, state.n_clients, self._sizes(state)
+        pieces = cuts.pieces(self._count(cuts))
+        limits = pieces.owner >= n
+        alone = replace(
+            pieces,
+            offset=np.where(limits, pieces.offset, 0.0),
+            gradient=np.where(limits[:, None], pieces.gradient, 0.0),
+            gradient_level=np.zeros(len(limits)),
+        )
+        shape = replace(self._shape(state), penalties=np.ones(len(state.sizes)), l1=0.0, l2=0.0)
+        master = minimise(shape, alone, near=state.w)
+        if not master.solved or master.value <= 1e-6 * np.abs(alone.offset).max(initial=0.0):
+            return None
+        multipliers, pull = np.where(limits, master.multipliers, 0.0), np.zeros(len(sizes))
+        bounded = isinstance(self._problem.regulariser, Bounds)
+        for _ in range(0 if bounded else BALANCES):
+            left = multipliers @ cuts.gradient
+            multipliers = cuts.balanced(multipliers, left, Pull(pull[:0], pull[:0]), sizes)
+        owned = np.zeros((len(cuts.points), len(state.risks), self._count(cuts)))
+        np.add.at(owned, (cuts.point, cuts.owner, cuts.part), multipliers)
+        duals = Duals(
+            member(self._problem, n),
+            cuts.points,
+            owned[:, :n],
+            parts=cuts.parts,
+            limits=owned[:, n:] / state.sizes[:, None],
+        )
+        text = (
+            f"every model that was tried breaks a limit, by {self._violation(state):.3g} or more."
+        )
+        return replace(state, duals=duals), Done(Outcome(Stop.INFEASIBLE, text))
 
     def _violation(self, state: BundleState) -> float:
         """The largest violation of a constraint at the centre, as it is stated."""
@@ -528,17 +572,12 @@ class Bundle(Method):
 
     def _outcome(self, state: BundleState) -> Outcome | None:
         done = f"{state.rounds + 1} rounds"  # those of cuts, and the first, which asks for sizes
-        if state.value == 0:
+        if state.value == 0 and not self._problem.constrained:
             return Outcome(Stop.OPTIMAL, f"objective 0 after {done}, and no loss is negative.")
-        if (state.penalties >= of.MOST).any():
-            return Outcome(
-                Stop.INFEASIBLE,
-                f"the smallest violation that any model was found to have is"
-                f" {self._violation(state):.3g}.",
-            )
         gap, scale = state.value - state.bound, max(abs(state.value), abs(state.bound))
         last = state.rounds >= self.max_rounds or state.stalled >= 3
-        if self.proves(state.value, state.bound, 1.0 if last else MARGIN):
+        met = self._violation(state) <= of.MET
+        if met and self.proves(state.value, state.bound, 1.0 if last else MARGIN):
             return proven_optimum(state.value, state.bound, done, self.tol)
         if state.rounds >= self.max_rounds:
             if math.isinf(state.bound):

@@ -17,8 +17,9 @@ import numpy as np
 
 from quorate.arrays import Array
 
-# of a multiplier: first, by how much it grows, and where no model is believed to meet all limits
-FIRST, GROWS, MOST = 10.0, 10.0, 1e9
+FIRST, GROWS, MOST = 10.0, 10.0, 1e9  # a penalty where runs begin, by how much it grows, at most
+SUSPECTED = 1e3  # a penalty from which on the run looks for a proof that no model meets all limits
+EVERY = 5  # rounds
 REACHED = 0.9  # of a penalty: a multiplier beyond says that it may be too small
 MET = 1e-7  # a violation, in units of the gradient's size times the model's, that counts as none
 
