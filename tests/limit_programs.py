@@ -8,11 +8,10 @@ from typing import Any
 
 import cvxpy as cp
 import numpy as np
-from client_set_oracles import members
 
 import quorate as qr
 
-SIZES, FEATURES = (24, 20, 28), ("a", "b", "c")
+SIZES, FEATURES = (14, 12, 16), ("a", "b", "c")
 
 
 @dataclass(frozen=True)
@@ -90,39 +89,19 @@ class Program:
             return inside @ each / inside.sum()
         return cp.sum(each) / each.size
 
-    def solve(self, limits: list[Any]) -> tuple[float, list[Any]]:
-        """The optimal value and the multipliers of the limits, expressions that are to be <= 0 or
-        (as pairs with True) 0.
-        """
-        n, risk = len(self.rows), self.problem.over_clients
-        z, r = cp.Variable(n), cp.Variable()
-        rules = [z[i] >= self.risk(i) for i in range(n)]
-        rules += self._worst(risk, z, r)
-        stated = [e == 0 if equal else e <= 0 for e, equal in limits]
-        strength = getattr(self.problem.regulariser, "strength", 0.0)
-        cost = r + strength / 2 * cp.sum_squares(self.w)
-        program = cp.Problem(cp.Minimize(cost), [*rules, *stated])
-        tight = {"tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
-        program.solve(solver=cp.CLARABEL, **tight)
-        return float(program.value), [np.ravel(one.dual_value) for one in stated]
+    def solve(self, limits: list[Any], q: Any) -> tuple[float, Any]:
+        """The least value where clients count by q, and the multipliers of the limits, expressions
+        that are to be <= 0, or 0 where they are paired with True.
 
-    @staticmethod
-    def _worst(risk: Any, z: Any, r: Any) -> list[Any]:
-        """r >= R(z)."""
-        match risk:
-            case qr.Mean():
-                return [r >= risk.prior @ z]
-            case qr.Simplex():
-                return [r >= z]
-            case qr.LpBall() if risk.p == 2:  # by the dual norm of what the simplex leaves
-                mu = cp.Variable(z.size, nonneg=True)
-                eta = cp.Variable()
-                off = z + mu - eta
-                return [r >= risk.prior @ (z + mu) + risk.radius * cp.norm(off)]
-            case qr.Superquantile():
-                eta, prior = cp.Variable(), np.full(z.size, 1 / z.size)
-                return [r >= eta + prior @ cp.pos(z - eta) / risk.tail]
-        raise TypeError(f"no oracle for {risk!r}")
+        With worst weights q this is the optimal value of the problem, as of a saddle point.
+        """
+        risks = cp.hstack([self.risk(i) for i in range(len(self.rows))])
+        stated = [e == 0 if equal else e <= 0 for e, equal in limits]
+        strength = self.problem.regulariser.strength
+        cost = np.maximum(q, 0.0) @ risks + strength / 2 * cp.sum_squares(self.w)
+        program = cp.Problem(cp.Minimize(cost), stated)
+        program.solve(solver=cp.CLARABEL, tol_gap_abs=1e-8, tol_gap_rel=1e-8, tol_feas=1e-8)
+        return float(program.value), np.ravel([one.dual_value for one in stated])
 
 
 Limit = tuple[dict[str, Any], Callable[[Program], list[Any]]]
@@ -157,8 +136,10 @@ def together(p: Program, level: float) -> list[Any]:
     return [(total / sum(one.sum() for one in inside) - level, False)]
 
 
-def limits(level: float, real: bool) -> dict[str, Limit]:
-    """Constraints of every kind by name: slots of a problem, and the same as expressions."""
+def limits(level: float, of_class: float, real: bool) -> dict[str, Limit]:
+    """Constraints of every kind by name, with levels of groups of rows and of a class: slots of a
+    problem, and the same as expressions.
+    """
     matrix = np.array([[1.0, 1.0, 1.0, 0.0]])
     every = range(len(SIZES))
     of_any = {
@@ -184,17 +165,17 @@ def limits(level: float, real: bool) -> dict[str, Limit]:
         ),
         "norm": (
             {"local_constraint": qr.Constraint(_ball, convex=True)},
-            lambda p: [(cp.sum_squares(p.w) - 0.05, False)] * 1,
+            lambda p: [(cp.sum_squares(p.w) - 0.05, False)],
         ),
     }
     of_classes = {
         "Neyman-Pearson": (
-            {"local_constraint": qr.NeymanPearson(1.0, level)},
-            lambda p: [(_class(p, i, 1.0, level), False) for i in every],
+            {"local_constraint": qr.NeymanPearson(1.0, of_class)},
+            lambda p: [(_class(p, i, 1.0, of_class), False) for i in every],
         ),
         "together": (
-            {"constraint": qr.Coupled(qr.NeymanPearson(1.0, level))},
-            lambda p: together(p, level),
+            {"constraint": qr.Coupled(qr.NeymanPearson(1.0, of_class))},
+            lambda p: together(p, of_class),
         ),
     }
     return of_any if real else of_any | of_classes

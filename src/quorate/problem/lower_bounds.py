@@ -23,6 +23,8 @@ import numpy as np
 from quorate.arrays import DUAL, Array, Block, norm
 from quorate.codec import Form
 from quorate.problem.conic_form import multiplier_floor, sample_radii
+from quorate.problem.constraints.coupled import Shared
+from quorate.problem.constraints.group_means import OfLoss, OnRows
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L1, Bounds, ElasticNet, GroupL2, Zero
 from quorate.problem.requirements import check_convex
@@ -201,11 +203,12 @@ def region(problem: Problem, value: float, n_features: int, seen: Surveyed | Non
     to_size = {"l1": root, "l2": 1.0, "linf": 1.0}[kind]
     size, length = min(size, to_size * length), min(length, to_length * size)
     offset = math.inf
-    # its rows alone bound the intercept on one side only
     one_class = getattr(ball, "label", None) is not None
-    if seen is not None and math.isfinite(length) and not one_class:
+    if seen is not None and math.isfinite(length):
         a, b = problem.loss.floor
         least = 1.0 if problem.loss.targets == "real" else min(float(seen.plus), float(seen.minus))
+        if one_class:  # whose rows bound the intercept on one side, and a limit on the other
+            least, value = 1.0, max(value, _level_of_class(problem, -ball.code))
         if least > 0 and a > 0:
             target = float(seen.target) if problem.loss.targets == "real" else 0.0
             # |<w, x>| over the rows of a class: at most its largest, and its root mean square
@@ -215,6 +218,22 @@ def region(problem: Problem, value: float, n_features: int, seen: Surveyed | Non
                 reach = min(reach, size * float(np.sqrt(seen.square / least).sum()))
             offset = reach + target + (value + b) / (a * least)
     return Region(size, length, offset, value)
+
+
+def _level_of_class(problem: Problem, code: float) -> float:
+    """What some row of a class loses at most where all constraints are met; inf: nothing is known.
+
+    A mean over rows is at least the smallest of them.
+    """
+    level = math.inf
+    for part in (*problem.local_constraint.parts, *problem.constraint.coupled.parts):
+        rows = part.one if isinstance(part, Shared) else part
+        if isinstance(rows, OnRows) and rows.measure == OfLoss(problem.loss):
+            share = np.array([group.label == code for group in rows.groups]) * rows.coefficients
+            alone = (rows.coefficients >= 0).all(1) & (share.sum(1) > 0)
+            most = rows.level[:, alone].max(0) / share.sum(1)[alone]
+            level = min(level, float(most.min(initial=math.inf)))
+    return level
 
 
 @dataclass(frozen=True)

@@ -87,12 +87,11 @@ def free_space_terms(
     label_cost = ball.label_cost
     prediction = predictor.forward(w, block)
     here, gradient = loss.value(prediction, block.y), loss.gradient(prediction, block.y)
-    size = np.broadcast_to(ball.dual_norm(predictor.split(w)[0]), radius.shape)
-    floor = np.where(
-        radius > 0,
-        loss.lipschitz * np.maximum(size, 0.0 if loss.targets == "sign" else 1 / label_cost),
-        0.0,
-    )
+    floor = np.zeros_like(radius, float)
+    if radius.any():  # else the loss may have no Lipschitz constant
+        size = np.broadcast_to(ball.dual_norm(predictor.split(w)[0]), radius.shape)
+        least = 0.0 if loss.targets == "sign" else 1 / label_cost
+        floor = np.where(radius > 0, loss.lipschitz * np.maximum(size, least), 0.0)
     zero = np.zeros_like(here)
     if loss.targets == "real" or math.isinf(label_cost) or not radius.any():
         return RowTerms(floor, here, gradient, zero, zero, zero)

@@ -415,7 +415,8 @@ class Bundle(Method):
             gradient=np.where(limits[:, None], pieces.gradient, 0.0),
             gradient_level=np.zeros(len(limits)),
         )
-        shape = replace(self._shape(state), penalties=np.ones(len(state.sizes)), l1=0.0, l2=0.0)
+        nothing = {"radius": np.zeros(n), "lipschitz": 0.0, "floor": 0.0, "l1": 0.0, "l2": 0.0}
+        shape = replace(self._shape(state), penalties=np.ones(len(state.sizes)), **nothing)
         master = minimise(shape, alone, near=state.w)
         if not master.solved or master.value <= 1e-6 * np.abs(alone.offset).max(initial=0.0):
             return None

@@ -1,0 +1,184 @@
+"""Constraints in the master of Bundle: every convex pair is solved, proved and equal to CVXPY."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import cvxpy as cp
+import limit_programs as programs
+import numpy as np
+import pytest
+
+import quorate as qr
+from quorate.algorithms.requirements import Setting, constraints_of
+from quorate.problem.multipliers import as_duals
+
+LOSSES = {  # with levels of all rows in groups and of one class that bind, and that a model reaches
+    qr.Hinge(): (0.62, 0.3),
+    qr.Logistic(): (0.5, 0.3),
+    qr.Absolute(): (1.08, 0.0),
+    qr.Quantile(0.3): (0.5, 0.0),
+    qr.Squared(): (0.87, 0.0),
+}
+SETS = [
+    qr.Mean(),
+    qr.Simplex(),
+    qr.LpBall(0.1),
+    qr.Superquantile(0.5),
+    qr.KLBall(0.2),
+    qr.ChiSquareBall(0.3),
+    qr.TotalVariationBall(0.2),
+    qr.CDNorm(1.5, np.full(3, 0.3)),
+    qr.Box(np.full(3, 0.1), np.full(3, 0.6)),
+    qr.Ellipsoid(np.full(3, 1.0), 0.05),
+    qr.Extremile(2.0),
+]
+SAMPLES = [qr.Mean(), qr.WassersteinBall(0.05), qr.Superquantile(0.4)]
+METHOD = qr.Bundle(least_rows=4)
+
+
+def pairs() -> list[tuple]:
+    """Every constraint with every loss, every risk over clients and every risk over samples."""
+    cases = []
+    for k, name in enumerate(programs.limits(1.0, 1.0, real=False)):
+        scores = [
+            loss for loss in LOSSES if name in programs.limits(1.0, 1.0, loss.targets == "real")
+        ]
+        for j, risk in enumerate(SETS):
+            loss = scores[(j + k) % len(scores)]
+            of_ball = SAMPLES if loss.targets == "sign" else [SAMPLES[0], SAMPLES[2]]
+            cases.append((name, loss, risk, of_ball[(j + k // 2) % len(of_ball)]))
+    return cases
+
+
+def solved(name: str, loss, risk, samples, strength: float = 0.05):
+    """The problem, its program, and the solution of Bundle."""
+    rows = programs.clients(loss.targets == "real")
+    slots, limits = programs.limits(*LOSSES[loss], loss.targets == "real")[name]
+    problem = qr.Problem(
+        loss, over_samples=samples, over_clients=risk, regulariser=qr.L2(strength), **slots
+    )
+    fed = programs.federation(rows)
+    solution = qr.solve(problem, fed, algorithm=METHOD)
+    program = programs.Program(problem.at(fed)[0], rows, cp.Variable(3), cp.Variable())
+    return problem, fed, solution, program.solve(limits(program), solution.certificate.weights)
+
+
+@pytest.mark.parametrize(("name", "loss", "risk", "samples"), pairs(), ids=str)
+def test_pairs_are_proved_and_equal_a_central_solution(name, loss, risk, samples):
+    problem, fed, solution, (value, _) = solved(name, loss, risk, samples)
+    proof = solution.certificate
+    assert solution.outcome.stop is qr.Stop.OPTIMAL, solution.outcome.text
+    assert solution.rounds <= 60
+    assert proof.relative_gap <= 1e-6
+    assert proof.value == pytest.approx(value, rel=2e-6)
+    assert proof.bound <= value * (1 + 1e-8)
+    assert proof.feasibility < 1e-6
+    assert problem.violation(solution.w, fed) == pytest.approx(proof.feasibility, abs=1e-12)
+    again = qr.certify(problem, fed, solution.w, solution.duals)
+    assert again.bound == pytest.approx(proof.bound, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", programs.limits(1.0, 1.0, real=False))
+def test_multipliers_are_those_of_a_central_solution(name):
+    loss = qr.Logistic()
+    _, _, solution, (_, multipliers) = solved(name, loss, qr.Mean(), qr.Mean())
+    duals = solution.duals
+    ours = np.concatenate([duals.local.ravel(), duals.shared, duals.server])
+    if name == "norm":  # every client has it: their multipliers add up
+        ours = ours.sum(keepdims=True)
+    assert np.abs(multipliers).max() > 1e-3
+    assert ours == pytest.approx(multipliers, abs=2e-3 * max(1.0, np.abs(multipliers).max()))
+
+
+def test_units_of_a_limit_change_nothing():
+    rows = programs.clients()
+    matrix, fed = np.array([[1.0, 1.0, 1.0, 0.0]]), programs.federation(rows)
+    seen = []
+    for size in (1.0, 1e-5, 1e6):
+        limit = qr.LinearInequality(size * matrix, np.array([-0.2 * size]))
+        problem = qr.Problem(qr.Hinge(), constraint=limit, regulariser=qr.L2(0.05))
+        solution = qr.solve(problem, fed, algorithm=METHOD)
+        seen.append((solution.rounds, solution.certificate.value, solution.duals.server[0] * size))
+    for other in seen[1:]:
+        assert other == pytest.approx(seen[0], rel=1e-6)
+
+
+@pytest.mark.parametrize("samples", SAMPLES, ids=str)
+@pytest.mark.parametrize("loss", [qr.Hinge(), qr.Logistic()], ids=str)
+@pytest.mark.parametrize("kind", ["groups", "linear", "classes"])
+def test_that_nothing_is_feasible_is_proved(kind, loss, samples):
+    fed = programs.federation(programs.clients())
+    row = np.array([1.0, 1.0, 1.0, 0.0])
+    slots = {
+        "groups": {"local_constraint": qr.BoundedGroupLoss("sex", 0.2)},
+        "linear": {"constraint": qr.LinearInequality(np.array([row, -row]), [-0.2, 0.3])},
+        "classes": {
+            "local_constraint": qr.NeymanPearson(1.0, 0.1),
+            "constraint": qr.Coupled(qr.NeymanPearson(-1.0, 0.1)),
+        },
+    }[kind]
+    problem = qr.Problem(loss, over_samples=samples, regulariser=qr.L2(0.05), **slots)
+    solution = qr.solve(problem, fed, algorithm=METHOD)
+    assert solution.outcome.stop is qr.Stop.INFEASIBLE, solution.outcome.text
+    least = solution.certificate.infeasible
+    assert 0 < least <= problem.violation(solution.w, fed) * (1 + 1e-9)
+    for w in np.random.default_rng(0).standard_normal((20, 4)):
+        assert least <= problem.violation(w, fed) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("loss", [qr.Hinge(), qr.Logistic()], ids=str)
+def test_the_objective_of_one_class_is_bounded_by_the_limit_of_the_other(loss):
+    rows = programs.clients()
+    problem = qr.Problem(
+        loss,
+        over_samples=qr.Mean(label=-1.0),
+        local_constraint=qr.NeymanPearson(1.0, 0.5),
+        regulariser=qr.L2(0.05),
+    )
+    fed = programs.federation(rows)
+    solution = qr.solve(problem, fed, algorithm=METHOD)
+    assert solution.outcome.stop is qr.Stop.OPTIMAL, solution.outcome.text
+    program = programs.Program(problem.at(fed)[0], rows, cp.Variable(3), cp.Variable())
+    limits = programs.limits(0.5, 0.5, real=False)["Neyman-Pearson"][1](program)
+    value, _ = program.solve(limits, np.full(3, 1 / 3))
+    assert solution.certificate.value == pytest.approx(value, rel=2e-6)
+
+
+def test_forged_multipliers_prove_nothing_above_the_optimum():
+    problem, fed, solution, (value, _) = solved(
+        "Neyman-Pearson", qr.Hinge(), qr.Simplex(), qr.WassersteinBall(0.05)
+    )
+    rng, honest = np.random.default_rng(1), solution.duals
+    for turn in range(60):
+        forged = {
+            name: getattr(honest, name) * rng.uniform(0, 3, getattr(honest, name).shape)
+            + (turn % 3) * 0.1 * rng.standard_normal(getattr(honest, name).shape)
+            for name in ("points", "risk_cuts", "limit_cuts", "weights", "local")
+            if rng.uniform() < 0.5
+        }
+        proof = qr.certify(problem, fed, solution.w, replace(honest, **forged))
+        assert proof.bound is None or proof.bound <= value * (1 + 1e-9)
+        assert proof.value == solution.certificate.value
+
+
+def test_what_is_not_convex_is_refused_and_what_is_convex_is_taken():
+    setting = Setting(3)
+    for limit, taken in (
+        (qr.LossGap("sex", 0.1), False),
+        (qr.DemographicParity("sex", 0.1, qr.Probability()), False),
+        (qr.DemographicParity("sex", 0.1), True),
+        (qr.NeymanPearson(1.0, 0.5), True),
+        (qr.Constraint(programs._ball), False),
+    ):
+        problem = qr.Problem(qr.Hinge(), over_samples=qr.Superquantile(0.3), local_constraint=limit)
+        assert len(constraints_of(problem)) == 1
+        assert (METHOD.requirements.refusal("Bundle", problem, setting) is None) is taken
+
+
+def test_cuts_of_a_solution_are_kept_with_its_multipliers():
+    _, _, solution, _ = solved("groups", qr.Hinge(), qr.Mean(), qr.Mean())
+    duals = as_duals(solution.duals)
+    assert duals is not None
+    assert duals.limits.shape[1] == 6  # two groups of three clients
+    assert solution.duals.local.ravel() == pytest.approx(duals.limits.sum(0).mean(1), abs=1e-12)
