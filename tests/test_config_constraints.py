@@ -81,18 +81,6 @@ WRONG = {
         '[data]\nname = "x"\n[problem]\nloss = "huber"\nlabel = 1\n',
         ["`label`", "'huber'", "logistic"],
     ),
-    "kinks": (
-        HEAD.replace("logistic", "hinge") + NP,
-        [
-            "line 4, problem.loss",
-            "needs a smooth loss",
-            "set problem.loss = 'smooth_hinge', 'logistic'",
-        ],
-    ),
-    "a worst case, too": (
-        HEAD + NP + "[robust]\nradius = 0.1\n",
-        ["with constraints", "robust.radius > 0", "set robust.radius = 0"],
-    ),
     "ranks, too": (
         HEAD + 'label = "benign"\n[risk]\nname = "maximum"\n',
         ["problem.label", "'maximum'", "'mean'"],
@@ -103,8 +91,8 @@ WRONG = {
     ),
     "radii": (HEAD + NP + "[path]\nradii = [0.1]\n", ["[path]", "use [trade_off]"]),
     "another method": (
-        HEAD + NP + '[algorithm]\nname = "bundle"\n',
-        ["'bundle'", "'interior_point' or 'proximal_al'"],
+        HEAD + NP + '[algorithm]\nname = "ad_lpmm"\n',
+        ["'ad_lpmm'", "'interior_point' or 'proximal_al'"],
     ),
     "levels of nothing": (
         HEAD + "[trade_off]\nlevels = [0.1]\n",
@@ -160,6 +148,21 @@ STATED = {
     "linear_inequality": ("C = [1, 2.0]\nd = 1", qr.LinearInequality([1, 2.0], 1)),
     "linear_equality": ("C = [[1, 2.0], [0, 1]]", qr.LinearEquality([[1.0, 2.0], [0.0, 1.0]])),
 }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        HEAD.replace("logistic", "hinge") + NP,
+        HEAD + NP + "[robust]\nradius = 0.1\n",
+        HEAD + NP + '[algorithm]\nname = "bundle"\n',
+    ],
+    ids=["kinks", "a worst case, too", "by cuts"],
+)
+def test_constraints_go_with_every_convex_objective(text: str) -> None:
+    config = parse_config(text)
+    assert config.constrained
+    assert config.problem().constrained
 
 
 @pytest.mark.parametrize("kind", NAMED["constraint"])

@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import quorate as qr
-from quorate.algorithms.federated.rank_interior_point import Expanded, Move, Predicted
+from quorate.algorithms.federated.rank_interior_point import ExpandedRanks, Move, Predicted
 from quorate.problem.rank_levels import Rows, levels
 from quorate.rounds import visibility
 from quorate.solvers.rank.threshold_barrier import central
@@ -93,7 +93,7 @@ def test_a_cap_is_not_called_optimal():
 
 
 def test_only_sums_and_two_largest_ratios_travel():
-    seen = {**visibility(Expanded), **visibility(Predicted)}
+    seen = {**visibility(ExpandedRanks), **visibility(Predicted)}
     assert {name for name, how in seen.items() if how != "sum"} == {"slacks", "weights"}
     assert seen["slacks"] == seen["weights"] == "max"
     assert "each" not in visibility(Move).values()

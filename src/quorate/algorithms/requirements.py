@@ -232,7 +232,7 @@ class Requirements:
     @property
     def constrained(self) -> bool:
         """Whether the algorithm is made for constraints, and always returns multipliers."""
-        return self.constraint not in (NO_CONSTRAINTS, CONVEX_CONSTRAINTS)
+        return self.constraint.label not in (NO_CONSTRAINTS.label, CONVEX_CONSTRAINTS.label)
 
     def refusal(self, method: str, problem: Problem, setting: Setting) -> Reason | None:
         """The first need that is not met, or None where the algorithm ``method`` can be used."""

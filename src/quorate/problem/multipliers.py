@@ -60,10 +60,11 @@ class Multipliers:
 
 def of_duals(problem: Problem, duals: Duals) -> Multipliers:
     """The multipliers of constraints whose cuts ``duals`` have, which are feasible."""
-    assert duals.limits is not None
-    sums = separated(problem, len(duals.weights), duals.limits.sum(0).mean(1))
-    local, shared, server = sums
-    cuts = duals.points, duals.multipliers, duals.limits, duals.parts
+    limits = duals.limits
+    if limits is None:  # without constraints
+        limits = np.zeros((len(duals.points), 0, duals.multipliers.shape[-1]))
+    local, shared, server = separated(problem, len(duals.weights), limits.sum(0).mean(1))
+    cuts = duals.points, duals.multipliers, limits, duals.parts
     return Multipliers(server, shared, local, duals.weights, *cuts)
 
 

@@ -258,7 +258,7 @@ class Bundle(Method):
             point, parts = Point(problem, ask.w, data), parts_of(ask.parts)
             local = parted_limits(problem.local_constraint, point, parts)
             shared = parted_limits(problem.constraint.coupled, point, parts)
-            names = "local", "local_gradient", "shared", "shared_gradient"
+            names = "local", "local_jacobian", "shared", "shared_jacobian"
             answer = replace(answer, **dict(zip(names, (*local, *shared), strict=True)))
         if ask.weights is None or ask.pair is None:
             return memory, answer
@@ -371,7 +371,7 @@ class Bundle(Method):
         every = [
             joined(self._problem, np.asarray(known(mine)), np.asarray(known(together)), one[0])
             for mine, together, one in zip(
-                (up.local, up.local_gradient), (up.shared, up.shared_gradient), held, strict=True
+                (up.local, up.local_jacobian), (up.shared, up.shared_jacobian), held, strict=True
             )
         ]
         if not len(state.sizes):

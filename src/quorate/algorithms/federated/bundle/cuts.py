@@ -42,9 +42,9 @@ class Evaluated:
     # cuts of constraints, those of the client and its part of the sums over all clients: values
     # (n, p, P) and gradients (n, p, P, D)
     local: Each | None = None
-    local_gradient: Each | None = None
+    local_jacobian: Each | None = None
     shared: Sum | None = None
-    shared_gradient: Sum | None = None
+    shared_jacobian: Sum | None = None
 
 
 @record
