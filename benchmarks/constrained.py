@@ -293,6 +293,7 @@ def units(targets: Targets, quick: bool) -> None:
                     reached[-1] is not None and reached[-1] <= 500,
                     f"{case_}: {GAPS[-1]:g} after {reached[-1]} <= 500 rounds",
                 )
+                targets.need(run.stop == "optimal", f"{case_}: ends as {run.stop}")
                 first = first or reached[-1]
                 alike = reached[-1] is not None and 0.9 * first <= reached[-1] <= 1.1 * first
                 targets.need(alike, f"{case_}: {reached[-1]} rounds, as it is {first}")

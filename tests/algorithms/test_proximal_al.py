@@ -426,6 +426,17 @@ def test_a_run_does_not_depend_on_the_units_of_columns_and_constraints(kind, bas
     np.testing.assert_allclose(runs[1].state.w, runs[0].state.w, rtol=rounding)  # in units
 
 
+def test_a_limit_is_held_in_its_own_units():
+    larger = replace(KINDS["local"], local_constraint=Larger(KINDS["local"].local_constraint, 1e9))
+    one, other = (
+        qr.solve(problem, federation(), algorithm=qr.ProximalAL())
+        for problem in (KINDS["local"], larger)
+    )
+    assert other.outcome.stop is Stop.OPTIMAL, other.outcome.text
+    assert other.certificate.feasibility > 1e-6  # in the units stated
+    assert other.objective == pytest.approx(one.objective, rel=1e-6)
+
+
 def test_permuting_clients_permutes_the_results():
     problem, order = KINDS["local"], [2, 0, 3, 1]
     one, other = (
