@@ -263,7 +263,7 @@ ALGORITHMS: dict[str, Example] = {
     "proximal AL": short(ProximalAL(), NEYMAN_PEARSON),
     "proximal AL, as printed": short(ProximalAL.paper(), NEYMAN_PEARSON),
     "proximal AL, all together": short(
-        ProximalAL(),
+        ProximalAL(beta=1e3),  # beta times the rounding of c_i(u_i) is that of the multipliers
         Problem(Logistic(), Linear(True), regulariser=Bounds(-0.5, 0.5), constraint=TOGETHER),
     ),
     "ASPIRE": planes(

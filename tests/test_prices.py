@@ -15,6 +15,7 @@ import quorate as qr
 from quorate.problem.multipliers import Multipliers, owners
 from quorate.solution.constraint_table import (
     broken,
+    constraint_rows,
     constraint_table,
     gains,
     in_conflict,
@@ -172,6 +173,19 @@ def test_words():
     loose = constraint_table(concrete, data.clients, limits_of(concrete, data), proof, mu, tol=1.0)
     assert all(row["met"] for row in loose)
     assert broken(loose) == ""
+
+
+def test_a_limit_is_met_to_its_last_digits():
+    """Up to 1e-6, and to 1e-6 of limits above 1."""
+    fed = clients()
+    C = np.vstack([np.eye(4)[0]] * 6)
+    limits = np.array([0.1, 0.1, 2e9, 2e9, -2e9, 0.0])
+    excess = np.array([0.9e-6, 1.1e-6, 1.9e3, 2.1e3, 2.1e3, 1.1e-6])
+    constraint = qr.LinearInequality(C, -limits)
+    concrete, _ = replace(stated(fed), local_constraint=None, constraint=constraint).at(fed)
+    held = concrete.constraint.held
+    rows = constraint_rows("server", held, limits, excess, np.zeros(6))
+    assert [row["met"] for row in rows] == [True, False, True, False, False, False]
 
 
 def test_owners_of_nothing():

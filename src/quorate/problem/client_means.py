@@ -8,6 +8,7 @@ or of one class.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -94,4 +95,16 @@ def hessians(
         )
     if matrices is not None:
         total += matrices.sum(0, keepdims=True) if together else matrices
+    return total
+
+
+def hessian_diagonals(point: Point, weights: Array, terms: Sequence[tuple[Stack, Array]]) -> Array:
+    """The diagonals (n, D) of ``hessians``, at the cost of a gradient."""
+    rows, matrices = curvatures(point, weights, terms)
+    total = np.zeros(point.models.shape)
+    if rows is not None:
+        squared = replace(point.block, X=point.block.X * point.block.X)
+        total += point.problem.predictor.backward(point.w, rows, squared)
+    if matrices is not None:
+        total += np.einsum("ndd->nd", matrices)
     return total

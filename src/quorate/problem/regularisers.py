@@ -524,6 +524,11 @@ def has_parts(regulariser: Regulariser) -> bool:
     return isinstance(regulariser, Zero | L1 | L2 | ElasticNet | Bounds)
 
 
+def separable(regulariser: Regulariser) -> bool:
+    """Whether it is known as a sum over entries, so that its prox takes a step for each."""
+    return isinstance(regulariser, Zero | L1 | L2 | ElasticNet | Bounds | MCP | SCAD)
+
+
 def regulariser_parts(
     regulariser: Regulariser,
 ) -> tuple[float, float, Array | float, Array | float]:

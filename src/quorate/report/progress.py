@@ -60,7 +60,7 @@ def cells(model: str, row: Record, sent: int, seconds: float) -> tuple[str, ...]
         gap = f"copies {gap} apart"
     elif "step" in row and "noise" in row:  # private gradient descent, which has nothing else
         gap = f"noise {number('noise', '.1e')}"
-    elif gap == NOTHING and "primal" in row:  # methods that prove no bound on their way
+    elif gap == NOTHING and "dual" in row:  # methods that prove no bound on their way
         gap = f"residual {max(row['primal'], row['dual']):.1e}"
     elif gap == NOTHING and row.get("residual", 0.0) > 0:
         gap = f"residual {number('residual', '.1e')}"

@@ -27,7 +27,6 @@ from quorate.runs.files import Record
 from quorate.solution.constraint_table import SERVER, TOGETHER, constraint_rows
 
 TRAINING = "training rows"
-MET = 1e-6  # what a constraint may be exceeded by
 
 
 def asked(problem: Problem) -> bool:
@@ -99,7 +98,7 @@ def _measured(stack: Stack, point: Point) -> tuple[Array, Array, Array]:
 
 
 def _rows(owner: str, stack: Stack, limits: Array, values: Array, rates: Array) -> list[Record]:
-    rows = constraint_rows(owner, stack, limits, values, rates, MET)
+    rows = constraint_rows(owner, stack, limits, values, rates)
     for row in rows:  # which has the rate in the place of a multiplier
         rate = row.pop("price")
         row["rate"] = None if np.isnan(rate) else rate

@@ -23,6 +23,7 @@ from quorate.problem.problem import Problem
 TIGHTEST = ("limit", "measured", "slack", "price")  # of a row, beside its client
 
 SERVER, TOGETHER = "server", "all clients"
+MET = 1e-6  # what a constraint may be exceeded by, relative to limits above 1
 
 
 class Limits(NamedTuple):
@@ -52,14 +53,14 @@ def constraint_table(
     limits: Limits,
     certificate: Certificate,
     mu: Multipliers,
-    tol: float = 1e-6,
+    tol: float = MET,
 ) -> list[dict[str, Any]]:
     """One row for every constraint and owner: owner, constraint, limit, measured, slack, price,
     met.
 
     ``problem`` is concrete. ``slack`` is limit - measured, for equalities - |measured
-    - limit|; a constraint is ``met`` where its slack is at least - tol. Constraints that a client
-    does not have are left out.
+    - limit|; a constraint is ``met`` where its slack is at least - tol max(1, |limit|). Constraints
+    that a client does not have are left out.
     """
     shared, local = problem.constraint, problem.local_constraint
     assert certificate.constraint_values is not None
@@ -80,7 +81,12 @@ def constraint_table(
 
 
 def constraint_rows(
-    owner: ClientName, stack: Stack, limits: Array, values: Array, multipliers: Array, tol: float
+    owner: ClientName,
+    stack: Stack,
+    limits: Array,
+    values: Array,
+    multipliers: Array,
+    tol: float = MET,
 ) -> list[dict[str, Any]]:
     """The rows of one owner, for the constraints that it has; all arrays are (p,)."""
     return [
@@ -91,7 +97,7 @@ def constraint_rows(
             "measured": float(limit + value),
             "slack": -abs(float(value)) if equal else -float(value),
             "price": float(multiplier),
-            "met": bool((abs(value) if equal else value) <= tol),
+            "met": bool((abs(value) if equal else value) <= tol * max(1.0, abs(limit))),
         }
         for word, equal, limit, value, multiplier in zip(
             stack.words, stack.equality, limits, values, multipliers, strict=True
@@ -109,6 +115,12 @@ def tightest(table: list[dict[str, Any]]) -> dict[ClientName, dict[str, Any]]:
         if row["owner"] not in least or row["slack"] < least[row["owner"]]["slack"]:
             least[row["owner"]] = row
     return {owner: {key: row.get(key) for key in TIGHTEST} for owner, row in least.items()}
+
+
+def out_of_bounds(table: list[dict[str, Any]], certificate: Certificate) -> bool:
+    """Whether the model is outside the bounds of the regulariser, which have no row."""
+    worst = max([-row["slack"] for row in table], default=0.0)
+    return certificate.feasibility - max(worst, 0.0) > MET
 
 
 def broken(table: list[dict[str, Any]], most: int = 5) -> str:

@@ -25,7 +25,7 @@ from quorate.problem.predictors.affine import is_affine
 from quorate.problem.problem import Problem
 from quorate.problem.requirements import only_constrained
 from quorate.rounds import Outcome, Stop
-from quorate.solution.constraint_table import broken, in_conflict
+from quorate.solution.constraint_table import broken, in_conflict, out_of_bounds
 
 UNPROVED = "That nothing is feasible could not be proved."  # in an outcome of a run that tried to
 FAILED = "The proof failed ({}): the model is kept, with no bound from a proof."
@@ -268,7 +268,7 @@ def _confirmed_constrained(
     if outcome.stop is Stop.INFEASIBLE:
         return _infeasible(problem, clients, certificate, multipliers, table, text)
     unmet = broken(table)
-    if not unmet and certificate.feasibility is not None and certificate.feasibility > 1e-6:
+    if not unmet and out_of_bounds(table, certificate):
         unmet = "the bounds of the regulariser"
     if unmet:
         text += f" Not met: {unmet}."

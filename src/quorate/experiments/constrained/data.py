@@ -50,6 +50,18 @@ def breast_cancer_wisconsin() -> Encoded:
     return Encoded(np.column_stack([Z, Z**2 - 1, np.ones(len(Z))]), table.y, names)
 
 
+def breast_cancer_flagged() -> Encoded:
+    """All 699 records: the same features, a missing value at the mean, and a flag of the 16 with
+    one.
+    """
+    table = load.breast_cancer_wisconsin(missing="keep")
+    missing = np.isnan(table.X)
+    Z = _standardised(np.where(missing, np.nanmean(table.X, 0), table.X))
+    names = (*table.feature_names, *(f"{name}^2" for name in table.feature_names))
+    X = np.column_stack([Z, Z**2 - 1, missing.any(1), np.ones(len(Z))]).astype(float)
+    return Encoded(X, table.y, (*names, "missing", "ones"))
+
+
 def monks_1() -> Encoded:
     """All 556 rows: an indicator of each of the 17 values of the 6 attributes, and ones.
 

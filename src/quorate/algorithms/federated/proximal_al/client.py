@@ -6,7 +6,8 @@
 He, Peng, Sun, *Federated learning with convex global and local constraints*; equation numbers are
 theirs. Where c_i(w) = 0 is asked the square is that of mu_i + beta c_i without [.]_+. z = (u, s): a
 copy u of the model and, where constraints couple the clients, s for sum_i c~_i(w) <= 0 in the form
-(4): c~_i(u) - unit s <= 0 at client i, sum_i s_i <= 0 at the server.
+(4): c~_i(u) - s <= 0 at client i, sum_i s_i <= 0 at the server. All of it is counted in the
+server's units, in which beta of a constraint is divided by its squared size.
 
 What leaves a client: sums over all clients, from which no single copy can be read where n > 1, and
 per client its violation, the largest change of its multipliers, and s.
@@ -15,7 +16,6 @@ per client its violation, the largest change of its multipliers, and s.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from quorate.algorithms.federated.proximal_al.inner_iteration import (
     residual_of,
     set_out,
 )
-from quorate.algorithms.federated.proximal_al.merit import Merit, raised
+from quorate.algorithms.federated.proximal_al.merit import Merit, raised, sizes
 from quorate.algorithms.federated.proximal_al.messages import (
     ProximalMemory,
     Refine,
@@ -37,7 +37,7 @@ from quorate.algorithms.federated.proximal_al.quadratic_client import Factored
 from quorate.algorithms.method import Concluded
 from quorate.arrays import Array, Block, Streams, writable
 from quorate.codec import changed
-from quorate.problem.client_means import client_gradients, row_shares
+from quorate.problem.client_means import client_gradients, client_values, hessian_diagonals
 from quorate.problem.constraints.constraint import Point
 from quorate.problem.losses import Quadratic
 from quorate.problem.problem import Problem
@@ -54,7 +54,7 @@ def conclude(
 ) -> tuple[ProximalMemory, Concluded]:
     """Send the client's copy of the model, and the multipliers of its constraints."""
     D, p = problem.predictor.dimension(data.n_features), problem.local_constraint.size
-    copies, multipliers = memory.z[:, :D], memory.estimate[:, :p]
+    copies, multipliers = (memory.z * memory.units)[:, :D], memory.estimate[:, :p]
     return memory, Concluded(copies, multipliers, changes=memory.change[:, :p])
 
 
@@ -62,24 +62,26 @@ def refine(
     problem: Problem, memory: ProximalMemory, ask: Refine, data: Block, rng: Streams
 ) -> tuple[ProximalMemory, Refined]:
     """Carry out an iteration of Algorithm 2 at the clients of a block."""
+    if ask.units is not None:
+        memory = _measured(problem, memory, ask.units, data)
     exact = Factored.of(problem, memory, ask, data, _merit)
     new = (
-        _round(_merit(problem, memory, ask.beta, ask, data), memory, ask)
+        _round(_merit(problem, memory, ask.beta, ask.sigma, data), memory, ask)
         if exact is None
         else exact.round(memory, ask)
     )
-    D, away = len(ask.w), new.drift[:, -1]
+    D, away, rho = len(ask.w), new.drift[:, -1], ask.rho[:, None]
     upload = Refined(
-        shifted=new.shifted[:, :D],
+        shifted=rho * new.shifted[:, :D],
         slack=new.shifted[:, D:],
         residual=new.residual,
         value=new.value,
+        tangent=new.tangent,
         violation=new.violation,
+        excess=new.excess,
         shared=new.shared,
         primal=new.primal,
-        moved=new.moved,
-        pull=new.pull,
-        drift=away[:, :D],
+        drift=rho * away[:, :D],
         slack_drift=away[:, D:],
         inner=new.inner,
         unsolved=new.unsolved,
@@ -88,37 +90,69 @@ def refine(
     return changed(memory, **{name: getattr(new, name) for name in names}), upload
 
 
+def _measured(
+    problem: Problem, memory: ProximalMemory, units: Array, data: Block
+) -> ProximalMemory:
+    """The memory in new units, with the sizes of the constraints at w^k."""
+    ratio, first = memory.units / units, bool((memory.units == 1).all())
+    memory = changed(
+        memory,
+        z=memory.z * ratio,
+        dual=memory.dual / ratio,
+        gradient=memory.gradient / ratio[:, : memory.gradient.shape[1]],
+        anchor=memory.anchor * ratio,
+        units=np.tile(units, (len(ratio), 1)),
+        points=memory.points[:, :0],
+        drift=memory.drift[:, :0],
+    )
+    merit = _merit(problem, memory, 1.0, 0.0, data)
+    at = merit.point(memory.anchor)
+    size = sizes(merit.jacobian(at), merit.constraints(memory.anchor, at))
+    return changed(memory, size=size, first_size=size if first else memory.first_size)
+
+
 def _round(merit: Merit, memory: ProximalMemory, ask: Refine) -> Stepped:
-    w, rho, most = _everywhere(ask), ask.rho, len(ask.mix) + 1
-    old, duals, history, drift = map(writable, (memory.z, memory.dual, memory.points, memory.drift))
-    value, gradient, c, estimate = merit.all(w)
+    w, most = _everywhere(ask), len(ask.mix) + 1
+    old, duals, history, drift, rho, anchor = map(
+        writable, (memory.z, memory.dual, memory.points, memory.drift, ask.rho, memory.anchor)
+    )
+    value, gradient, c, _ = merit.all(w)
     local, p = merit.problem.local_constraint, merit.problem.local_constraint.size
-    violation = np.where(local.equality, np.abs(c[:, :p]), c[:, :p]).max(1, initial=0.0)
+    broken = np.where(local.equality, np.abs(c[:, :p]), c[:, :p])
     residual = np.array(
-        [residual_of(*client, rho) for client in zip(gradient, w, old, duals, strict=True)]
+        [residual_of(*client) for client in zip(gradient, w, old, duals, rho, strict=True)]
     )
     points, start = set_out(w, duals, history, writable(ask.mix), rho)
     new, unsolved = _minimised(merit, old, w, start, ask)  # (19)
-    dual, shifted, squares = np.empty_like(w), np.empty_like(w), np.empty((3, len(w)))
-    drift, inner = moved(w, old, new, start, rho, drift, most, len(ask.w), dual, shifted, squares)
-    rest = (
-        c[:, p:] + ask.slack * ask.unit,
-        estimate,
-        new,
-        memory.gradient,
-        dual,
-        shifted,
-        points,
-        drift,
-        inner,
-        unsolved,
+    at = merit.point(new)
+    reached = merit.constraints(new, at)
+    y, numbers = merit.multipliers(reached), np.empty((2, len(w)))
+    lagrangian = merit.weight * client_values(at) + (y * reached).sum(1)
+    dual, shifted, drift, inner = moved(
+        w, new, start, rho, ask.sigma, anchor, drift, most, len(ask.w), lagrangian, numbers
     )
-    return Stepped._make((value, violation, residual, *squares, *rest))
+    return Stepped(
+        value,
+        broken.max(1, initial=0.0),
+        (broken / memory.size[:, :p]).max(1, initial=0.0),
+        residual,
+        *numbers,
+        shared=c[:, p:] + ask.slack * merit.units[len(ask.w) :],
+        estimate=y,
+        z=new,
+        gradient=memory.gradient,
+        dual=dual,
+        shifted=shifted,
+        points=points,
+        drift=drift,
+        inner=inner,
+        unsolved=unsolved,
+    )
 
 
 def _everywhere(ask: Settle | Refine) -> Array:
     """The variables (w, s_i) of every client."""
-    w = np.empty((len(ask.slack), len(ask.w) + len(ask.unit)))
+    w = np.empty((len(ask.slack), len(ask.w) + ask.slack.shape[1]))
     w[:, : len(ask.w)], w[:, len(ask.w) :] = ask.w, ask.slack
     return w
 
@@ -127,15 +161,16 @@ def _minimised(
     merit: Merit, start: Array, w: Array, dual: Array, ask: Refine
 ) -> tuple[Array, Array]:
     """The minimisers of (19), and the size of their gradients over the tolerance."""
+    rho = ask.rho[:, None]
 
     def phi(v: Array) -> tuple[Array, Array]:  # (19)
         value, gradient = merit(v)
         away = v - w
-        return value + ((dual + ask.rho / 2 * away) * away).sum(1), gradient + dual + ask.rho * away
+        return value + ((dual + rho / 2 * away) * away).sum(1), gradient + dual + rho * away
 
     problem = merit.problem
     if _second_order(problem) and (w.shape[1] <= NEWTON or isinstance(problem.loss, Quadratic)):
-        extra = ask.rho * np.eye(w.shape[1])
+        extra = rho[:, :, None] * np.eye(w.shape[1])
         minima = newton(phi, lambda v: merit.hessian(v) + extra, start, ask.tol, convex_of(problem))
     else:
         minima = lbfgs(phi, start, ask.tol)
@@ -143,83 +178,91 @@ def _minimised(
 
 
 def settle(
-    problem: Problem, memory: ProximalMemory | None, ask: Settle, data: Block, rng: Streams
+    problem: Problem,
+    scaled: bool,
+    memory: ProximalMemory | None,
+    ask: Settle,
+    data: Block,
+    rng: Streams,
 ) -> tuple[ProximalMemory, Settled]:
-    """Carry out Algorithm 1, lines 6-8, and Algorithm 2, line 1, at the clients of a block."""
+    """Carry out Algorithm 1, lines 6-8, and Algorithm 2, line 1, at the clients of a block.
+
+    ``scaled``: the multipliers are those at u_i, since a subproblem may end before it is solved,
+    and what sets the units is sent.
+    """
     first = memory is None
     w = _everywhere(ask)
     if memory is None:
         memory = _start(problem, w, ask)
-    old = _merit(problem, memory, ask.beta, ask, data)
+    old = _merit(problem, memory, ask.beta, ask.sigma, data)
     at = old.point(w)
-    quadratic = isinstance(problem.loss, Quadratic)
-    known = (
-        memory.weight[:, None] * client_gradients(at)
-        if quadratic and (first or ask.restart)
-        else memory.gradient
-    )
+    gradient, D = memory.weight[:, None] * client_gradients(at), len(ask.w)
+    renewed = isinstance(problem.loss, Quadratic) and (first or ask.restart)
+    known = gradient * memory.units[:, :D] if renewed else memory.gradient
     c = old.constraints(w, at)
-    mu = memory.multiplier if first else old.multipliers(c)  # Algorithm 1, line 7
+    mu = memory.estimate if first or scaled else old.multipliers(c)  # Algorithm 1, line 7
     change = mu - memory.multiplier
     y = raised(change, old.equality)
     memory = replace(memory, multiplier=mu, estimate=mu, change=change, anchor=w, gradient=known)
-    J, D = old.jacobian(at), len(ask.w)
     shifted = None
     if ask.restart:  # Algorithm 2, line 1
-        dual = -_merit(problem, memory, ask.next_beta, ask, data)(w)[1]
-        memory, shifted = replace(memory, z=w, dual=dual), w + dual / ask.rho
+        dual = -_merit(problem, memory, ask.next_beta, ask.sigma, data)(w)[1]
+        memory = replace(memory, z=w, dual=dual)
+        shifted = w + dual / ask.rho[:, None]
+    coupled = problem.constraint.coupled
     upload = Settled(
-        change=np.abs(change).max(1, initial=0.0),
+        change=(np.abs(change) * memory.size).max(1, initial=0.0),
         product=np.abs(mu * c).sum(1),
-        push=np.matmul(y[:, None, :], J)[:, 0, :D],
+        push=np.matmul(y[:, None, :], old.jacobian(at))[:, 0, :D],
         bite=(y * c).sum(1),
-        shifted=None if shifted is None else shifted[:, :D],
+        shifted=None if shifted is None else ask.rho[:, None] * shifted[:, :D],
         slack=None if shifted is None else shifted[:, D:],
-        **_scales(old, at, J) if first else {"gradient": None, "curvature": None, "steep": None},
+        gradient=gradient**2 if first else None,
+        curvature=_diagonal(old, at, mu) if scaled or first else None,
+        steep=coupled.jacobian(at) ** 2 if scaled else None,
     )
     return memory, upload
 
 
 def _start(problem: Problem, w: Array, ask: Settle) -> ProximalMemory:
     none = np.zeros((len(w), problem.local_constraint.size + problem.constraint.coupled.size))
-    history = np.zeros((len(w), 0, w.shape[1]))
+    history, ones = np.zeros((len(w), 0, w.shape[1])), np.ones_like(none)
     assert ask.prior is not None
     return ProximalMemory(
-        w, w[:, :0], np.zeros_like(w), w, none, none, none, ask.prior, history, history
+        w,
+        w[:, :0],
+        np.zeros_like(w),
+        w,
+        none,
+        none,
+        none,
+        ask.prior,
+        ones,
+        ones,
+        np.ones_like(w),
+        history,
+        history,
     )
 
 
-def _scales(merit: Merit, at: Point, J: Array) -> dict[str, Any]:
-    """Sizes of the client's functions at the first model."""
-    D, pc = at.w.shape[-1], len(merit.unit)
-    squares = (J[:, :, :D] ** 2).sum(2)
-    p = squares.shape[1] - pc
-    steep = np.column_stack([squares[:, :p].sum(1), (squares[:, :p] > 0).sum(1), squares[:, p:]])
-    if isinstance(merit.problem.loss, Quadratic):
-        trace = np.einsum("ndd->n", np.asarray(merit.block.X))
-    else:
-        trace = _trace(at)
-    gradient = np.abs(merit.weight[:, None] * client_gradients(at)).max(1)
-    return {"gradient": gradient, "curvature": merit.weight * trace / D, "steep": steep}
-
-
-def _trace(at: Point) -> Array:
-    """The trace of f_i'' without f_i''."""
-    rows = row_shares(at.problem, at.block) * at.problem.loss.curvature(at.prediction, at.block.y)
-    X = at.block.X
-    size = (
-        (X**2).sum(2)
-        if isinstance(X, np.ndarray)
-        else np.asarray(X.multiply(X).sum(1)).reshape(1, -1)
-    )
-    return (rows * (size + at.problem.predictor.intercept)).sum(1)
+def _diagonal(merit: Merit, at: Point, y: Array) -> Array:
+    """The diagonal of the Hessian of q_i f_i + <y, c_i>, or where that may not do of q_i f_i."""
+    whole = convex_of(merit.problem) and _second_order(merit.problem)
+    return hessian_diagonals(at, merit.weight, merit.terms(y) if whole else [])
 
 
 def _merit(
-    problem: Problem, memory: ProximalMemory, beta: float, ask: Settle | Refine, data: Block
+    problem: Problem, memory: ProximalMemory, beta: float, sigma: float, data: Block
 ) -> Merit:
     return Merit(
-        problem, data, memory.weight, beta, ask.sigma, ask.unit, memory.anchor, memory.multiplier
+        problem,
+        data,
+        memory.weight,
+        beta / memory.first_size**2,
+        sigma,
+        memory.units[0],
+        memory.anchor,
+        memory.multiplier,
     )
 
 

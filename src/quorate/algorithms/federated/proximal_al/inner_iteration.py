@@ -19,12 +19,12 @@ class Stepped(NamedTuple):
 
     value: Array  # (n,) q_i f_i(w)
     violation: Array  # (n,) of c_i(w)
+    excess: Array  # (n,) the same over the constraints' sizes
     residual: Array  # (n,) (22)
+    tangent: Array  # (n,) that of the Lagrangian at z_i, at w
     primal: Array  # (n,) ||z_i - w||^2
-    moved: Array  # (n,) ||z_i - z_i^t||^2
-    pull: Array  # (n,) ||lambda_i||^2
     shared: Array  # (n, p_c) c~_i(w)
-    estimate: Array  # (n, p + p_c) [mu_i + beta c_i(w)]_+
+    estimate: Array  # (n, p + p_c) [mu_i + beta c_i(z_i)]_+
     z: Array  # (n, D')
     gradient: Array  # (n, D) q_i f_i'(u_i); of quadratic functions alone
     dual: Array  # (n, D') lambda_i
@@ -58,34 +58,35 @@ def set_out(w, dual, history, mix, rho):
     old, points, start = history.shape[1] - h, np.empty((n, h + 1, D)), np.empty((n, D))
     for i in range(n):
         for j in range(D):
-            points[i, h, j] = w[i, j] - dual[i, j] / rho
-            start[i, j] = rho * (w[i, j] - mix[h] * points[i, h, j])
+            points[i, h, j] = w[i, j] - dual[i, j] / rho[i]
+            start[i, j] = rho[i] * (w[i, j] - mix[h] * points[i, h, j])
         for k in range(h):
             for j in range(D):
                 points[i, k, j] = history[i, old + k, j]
-                start[i, j] -= rho * mix[k] * points[i, k, j]
+                start[i, j] -= rho[i] * mix[k] * points[i, k, j]
     return points, start
 
 
 @njit(cache=True, fastmath=FAST)
-def moved(w, old, new, start, rho, history, most, D, dual, shifted, squares):
-    """Steps (20) and (21), and the sums of squares and of products that the server receives.
+def moved(w, new, start, rho, sigma, anchor, history, most, D, lagrangian, numbers):
+    """Steps (20) and (21), and the products and tangents that the server receives.
 
-    D numbers of each belong to the model.
+    D numbers of each belong to the model. ``lagrangian`` is its value at the new points, and the
+    gradient of q_i f_i + <y_i, c_i> there is what (19) leaves, -lambda_i - sigma (z_i - z_i^k).
     """
     n, size = w.shape
     h = min(history.shape[1], most - 1)
     first, drift, inner = history.shape[1] - h, np.empty((n, h + 1, size)), np.zeros((n, h + 1))
+    dual, shifted = np.empty((n, size)), np.empty((n, size))
     for i in range(n):
-        away, primal, step, pull = drift[i, h], 0.0, 0.0, 0.0
+        away, primal, tangent = drift[i, h], 0.0, lagrangian[i]
         for j in range(size):
             away[j] = new[i, j] - w[i, j]
-            dual[i, j] = start[i, j] + rho * away[j]  # (20)
-            shifted[i, j] = new[i, j] + dual[i, j] / rho  # (21)
+            dual[i, j] = start[i, j] + rho[i] * away[j]  # (20)
+            shifted[i, j] = new[i, j] + dual[i, j] / rho[i]  # (21)
             primal += away[j] ** 2
-            step += (new[i, j] - old[i, j]) ** 2
-            pull += dual[i, j] ** 2
-        squares[0, i], squares[1, i], squares[2, i] = primal, step, pull
+            tangent += (dual[i, j] + sigma * (new[i, j] - anchor[i, j])) * away[j]
+        numbers[0, i], numbers[1, i] = tangent, primal
         for k in range(h):
             for j in range(size):  # not as an array, which takes seconds to compile
                 drift[i, k, j] = history[i, first + k, j]
@@ -93,5 +94,5 @@ def moved(w, old, new, start, rho, history, most, D, dual, shifted, squares):
             product = 0.0
             for j in range(D):
                 product += drift[i, k, j] * away[j]
-            inner[i, k] = product
-    return drift, inner
+            inner[i, k] = rho[i] * product
+    return dual, shifted, drift, inner

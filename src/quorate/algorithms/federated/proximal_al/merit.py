@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from quorate.arrays import Array, Block
 from quorate.problem.client_means import client_gradients, client_values, hessians
-from quorate.problem.constraints.constraint import Point
+from quorate.problem.constraints.constraint import Point, Stack
 from quorate.problem.problem import Problem
 
 
@@ -19,43 +19,59 @@ def raised(y: Array, equality: NDArray[np.bool_]) -> Array:
     return np.where(equality, y, np.maximum(y, 0.0))
 
 
+def sizes(J: Array, c: Array) -> Array:
+    """The sizes (n, m) of constraints: of their gradients, or of their values where these vanish.
+
+    ``J`` (n, m, D) is in the units of the variables.
+    """
+    size = np.sqrt((J**2).sum(-1))
+    size = np.where(size > 1e-8 * np.abs(c), size, np.abs(c))
+    return np.where(size > 0, size, 1.0)
+
+
 @dataclass(frozen=True, eq=False)
 class Merit:
-    """P_i of (14) for the clients of a block."""
+    """P_i of (14) for the clients of a block, as a function of z / units."""
 
     problem: Problem
     block: Block
     weight: Array  # (n,) q_i
-    beta: float
+    beta: Array  # (n, p + p_c)
     sigma: float  # 1 / ((n + 1) beta)
-    unit: Array  # (p_c,)
+    units: Array  # (D + p_c,)
     anchor: Array  # (n, D + p_c)
     multiplier: Array  # (n, p + p_c)
 
+    @property
+    def stacks(self) -> tuple[Stack, Stack]:
+        """The client's own constraints, and its part of the sums."""
+        return self.problem.local_constraint, self.problem.constraint.coupled
+
     @cached_property
     def equality(self) -> NDArray[np.bool_]:
-        return np.concatenate(
-            [self.problem.local_constraint.equality, self.problem.constraint.coupled.equality]
-        )
+        return np.concatenate([stack.equality for stack in self.stacks])
+
+    @property
+    def length(self) -> int:
+        """D."""
+        return len(self.units) - self.problem.constraint.coupled.size
 
     def point(self, z: Array) -> Point:
-        return Point(self.problem, z[:, : z.shape[1] - len(self.unit)], self.block)
+        return Point(self.problem, (z * self.units)[:, : self.length], self.block)
 
     def constraints(self, z: Array, at: Point | None = None) -> Array:
-        """(n, p + p_c): c_i(u), and c~_i(u) - unit s."""
-        at = at or self.point(z)
-        split = z[:, z.shape[1] - len(self.unit) :] * self.unit
-        coupled = self.problem.constraint.coupled.values(at) - split
-        return np.concatenate([self.problem.local_constraint.values(at), coupled], 1)
+        """(n, p + p_c): c_i(u), and c~_i(u) - s."""
+        own, shared = (stack.values(at or self.point(z)) for stack in self.stacks)
+        return np.concatenate([own, shared - (z * self.units)[:, self.length :]], 1)
 
     def jacobian(self, at: Point) -> Array:
         """(n, p + p_c, D + p_c)."""
-        stacks = self.problem.local_constraint, self.problem.constraint.coupled
-        J = np.concatenate([stack.jacobian(at) for stack in stacks], 1)
-        if not len(self.unit):
+        D, p = self.length, self.problem.local_constraint.size
+        J = np.concatenate([stack.jacobian(at) for stack in self.stacks], 1) * self.units[:D]
+        if len(self.units) == D:
             return J
-        minus = np.zeros((*J.shape[:2], len(self.unit)))
-        minus[:, -len(self.unit) :] = -np.diag(self.unit)
+        minus = np.zeros((*J.shape[:2], len(self.units) - D))
+        minus[:, p:] = -np.diag(self.units[D:])
         return np.concatenate([J, minus], 2)
 
     def multipliers(self, c: Array) -> Array:
@@ -65,11 +81,9 @@ class Merit:
     def __call__(self, z: Array) -> tuple[Array, Array]:
         """P_i and its gradient."""
         at = self.point(z)
-        c = self.constraints(z, at)
-        y, away = self.multipliers(c), z - self.anchor
-        value = self.weight * client_values(at) + ((y**2 - self.multiplier**2).sum(1)) / (
-            2 * self.beta
-        )
+        y, away = self.multipliers(self.constraints(z, at)), z - self.anchor
+        penalty = ((y**2 - self.multiplier**2) / (2 * self.beta)).sum(1)
+        value = self.weight * client_values(at) + penalty
         return value + self.sigma / 2 * (away**2).sum(1), self._gradient(z, at, y)
 
     def all(self, z: Array) -> tuple[Array, Array, Array, Array]:
@@ -83,19 +97,22 @@ class Merit:
         gradient = np.matmul(y[:, None, :], self.jacobian(at))[:, 0] + self.sigma * (
             z - self.anchor
         )
-        gradient[:, : at.w.shape[-1]] += self.weight[:, None] * client_gradients(at)
+        gradient[:, : self.length] += (
+            self.weight[:, None] * client_gradients(at) * self.units[: self.length]
+        )
         return gradient
+
+    def terms(self, y: Array) -> list[tuple[Stack, Array]]:
+        """The stacks with their multipliers among ``y`` (n, p + p_c)."""
+        p = self.problem.local_constraint.size
+        return list(zip(self.stacks, (y[:, :p], y[:, p:]), strict=True))
 
     def hessian(self, z: Array) -> Array:
         """(n, D + p_c, D + p_c); at a kink that of one side."""
-        at, p = self.point(z), self.problem.local_constraint.size
-        y, D = self.multipliers(self.constraints(z, at)), at.w.shape[-1]
-        J = self.jacobian(at)
+        at, D = self.point(z), self.length
+        y, J = self.multipliers(self.constraints(z, at)), self.jacobian(at)
         active = J * np.where(self.equality | (y > 0), self.beta, 0.0)[:, :, None]
         H = np.matmul(J.transpose(0, 2, 1), active) + self.sigma * np.eye(z.shape[1])
-        terms = [
-            (self.problem.local_constraint, y[:, :p]),
-            (self.problem.constraint.coupled, y[:, p:]),
-        ]
-        H[:, :D, :D] += hessians(at, self.weight, terms, together=False)
+        inside = hessians(at, self.weight, self.terms(y), together=False)
+        H[:, :D, :D] += inside * self.units[:D] * self.units[:D, None]
         return H

@@ -24,6 +24,15 @@ def optimal(problem: Problem, state: ProximalState, goal: float, change: float) 
     )
 
 
+def near(state: ProximalState) -> Outcome:
+    """The outcome where the bound of the tangents is within the tolerance."""
+    return Outcome(
+        Stop.OPTIMAL,
+        f"after {state.rounds} rounds, {state.outer} subproblems: tangents at the clients' copies"
+        f" bound the gap by {state.gap:.1e}; violation, relative, {state.excess:.1e}.",
+    )
+
+
 def infeasible(state: ProximalState, change: Array) -> Outcome:
     """The outcome where no model near w meets the constraints.
 
@@ -33,23 +42,27 @@ def infeasible(state: ProximalState, change: Array) -> Outcome:
         Stop.INFEASIBLE,
         f"no model meets all constraints: a combination of those of {_named(change)} is positive"
         " and does not fall in any direction; the model returned violates them by"
-        f" {state.before:.3g}.",
+        f" {_violation(state):.3g}.",
     )
 
 
-def capped(state: ProximalState, goal: float, cap: int, tol: float, measured: bool) -> Outcome:
+def capped(
+    state: ProximalState, goal: float, gap: float | None, cap: int, tol: float, measured: bool
+) -> Outcome:
     """The outcome at the cap on rounds: which residuals are too large, and what to do.
 
-    ``measured`` says that beta and rho are not the user's.
+    ``gap`` is the one allowed, where tangents bound it. ``measured`` says that beta and rho are not
+    the user's.
     """
-    violation = max(state.global_violation, float(state.violation.max()))
-    open_ = []
-    if state.residual > state.tau:
+    violation, open_ = _violation(state), []
+    if gap is not None and state.gap > gap:
+        open_.append(f"gap to the bound of tangents {state.gap:.1e} > {gap:.1e}")
+    if gap is None and state.residual > state.tau:
         open_.append(
             f"residual (23) of subproblem {state.outer + 1} {state.residual:.1e} > tau"
             f" {state.tau:.1e}"
         )
-    if state.tau > goal:
+    if gap is None and state.tau > goal:
         open_.append(f"tau {state.tau:.1e} > {goal:.1e}")
     if not violation <= tol:
         worst = np.flatnonzero(state.violation >= 0.9 * state.violation.max())[:5]
@@ -60,13 +73,18 @@ def capped(state: ProximalState, goal: float, cap: int, tol: float, measured: bo
             else "the server's or all clients'"
         )
         open_.append(f"violation {violation:.1e} > {tol:.0e} ({of})")
-    open_ = open_ or ["multipliers or complementarity still change"]
+    if not open_:
+        open_.append("multipliers, violation or complementarity still change")
     remedy = f"raise max_rounds or tol{'' if measured else ', or leave beta and rho out'}"
     return Outcome(
         Stop.MAX_ROUNDS,
         f"ProximalAL stopped at max_rounds = {cap}; {'; '.join(open_)}: {remedy}, or use"
         " InteriorPoint() for smooth problems of few coefficients.",
     )
+
+
+def _violation(state: ProximalState) -> float:
+    return max(state.global_violation, float(state.violation.max()))
 
 
 def _named(change: Array) -> str:

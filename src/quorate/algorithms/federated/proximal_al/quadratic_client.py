@@ -42,7 +42,8 @@ ROUGH = 0.01  # of a residual that single precision may leave in doubt
 class Factored:
     """The function of (19) with the inverse of its matrix M = q_i A + (sigma + rho) I.
 
-    It is q_i (u'A u / 2 + b'u) + ||mu + beta (C u + d)||^2 / (2 beta) + sigma ||u - z^k||^2 / 2.
+    It is q_i (u'A u / 2 + b'u) + ||mu + beta (C u + d)||^2 / (2 beta) + sigma ||u - z^k||^2 / 2,
+    with A, b and C in the units of u, and rho that of the client.
 
     beta stays outside the inverse: y = mu + beta (C u + d) is solved for, so that a large beta
     costs no digits. A round costs what reading the matrices costs, so A is kept in single
@@ -50,6 +51,7 @@ class Factored:
     solves. What is sent as (22) is never below it.
     """
 
+    beta: Array  # (n, p)
     quadratic: Array  # (n, D (D + 1) / 2) A / scale, packed, in single precision
     scale: Array  # (n,) the largest number of A
     longest: Array  # (n,) the longest row of A / scale
@@ -60,7 +62,7 @@ class Factored:
     C: Array  # (n, p, D)
     offset: Array  # (n, p) d
     reach: Array  # (n, p, D) C M^-1
-    small: Array  # (n, p, p) the inverse of I / beta + C M^-1 C'
+    small: Array  # (n, p, p) the inverse of 1 / beta + C M^-1 C'
 
     @classmethod
     def of(
@@ -80,9 +82,10 @@ class Factored:
         if not isinstance(problem.loss, Quadratic):
             return None
         kept = once(data, "quadratic clients of ProximalAL", dict)
-        key = (id(problem), ask.beta, ask.sigma, ask.rho, memory.weight.tobytes())
+        arrays = memory.weight, memory.first_size, memory.units, ask.rho
+        key = (id(problem), ask.beta, ask.sigma, *(part.tobytes() for part in arrays))
         if kept.get("key") != key:
-            local = merit(problem, memory, ask.beta, ask, data)
+            local = merit(problem, memory, ask.beta, ask.sigma, data)
             systems = cls(*_factors(local, ask.rho)) if _affine(problem) else None
             kept.clear()
             # the problem is kept alive, so no other has its id
@@ -103,7 +106,7 @@ class Factored:
         numbers, estimate, vectors = (
             np.empty((6, n)),
             np.empty(self.offset.shape),
-            np.empty((4, n, D)),
+            np.empty((2, n, D)),
         )
         past = (
             memory.z,
@@ -114,8 +117,8 @@ class Factored:
             memory.anchor,
             memory.multiplier,
         )
-        arrays = map(writable, (*past, ask.w, ask.mix))
-        arguments: Any = (*arrays, ask.room, ask.beta, ask.sigma, ask.rho, *self.fixed)
+        arrays = map(writable, (*past, memory.size, ask.w, ask.mix, ask.rho))
+        arguments: Any = (*arrays, ask.room, ask.sigma, *self.fixed)
         more = _round(numbers, estimate, vectors, *arguments)
         return Stepped._make((*numbers, np.empty((n, 0)), estimate, *vectors, *more, np.zeros(n)))
 
@@ -132,12 +135,13 @@ def _round(
     drift,
     anchor,
     multiplier,
+    size,
     w,
     mix,
-    room,
-    beta,
-    sigma,
     rho,
+    room,
+    sigma,
+    beta,
     A,
     scale,
     longest,
@@ -151,50 +155,56 @@ def _round(
     small,
 ):
     n, D = u.shape
-    models = np.empty_like(u)
-    value, violation, residual = numbers[0], numbers[1], numbers[2]
+    models, lagrangian = np.empty_like(u), np.zeros(n)
+    value, violation, excess, residual = numbers[0], numbers[1], numbers[2], numbers[3]
     for i in range(n):
         for j in range(D):  # an array's assignment takes seconds to compile: its error has a text
             models[i, j] = w[j]
         value[i], gradient, doubt = _at(w, u[i], known[i], A[i], scale[i] * q[i], longest[i], qb[i])
-        violation[i] = _add(
-            gradient, estimate[i], w, C[i], d[i], multiplier[i], beta, anchor[i], sigma
+        violation[i], excess[i] = _add(
+            gradient, w, C[i], d[i], size[i], multiplier[i], beta[i], anchor[i], sigma
         )
-        residual[i] = residual_of(gradient, w, u[i], dual[i], rho) + doubt  # at least (22)
+        residual[i] = residual_of(gradient, w, u[i], dual[i], rho[i]) + doubt  # at least (22)
         if residual[i] - 2 * doubt <= room and doubt > ROUGH * residual[i]:  # too rough for (23)
             gradient = q[i] * np.dot(exact[i], w) + qb[i]
             value[i] = np.dot(gradient + qb[i], w) / 2
-            _add(gradient, estimate[i], w, C[i], d[i], multiplier[i], beta, anchor[i], sigma)
-            residual[i] = residual_of(gradient, w, u[i], dual[i], rho)
+            _add(gradient, w, C[i], d[i], size[i], multiplier[i], beta[i], anchor[i], sigma)
+            residual[i] = residual_of(gradient, w, u[i], dual[i], rho[i])
     points, start = set_out(models, dual, points, mix, rho)
+    new, gradients = vectors[0], vectors[1]
     for i in range(n):
-        held, lifted = rho * w - start[i] + sigma * anchor[i], d[i] + multiplier[i] / beta
+        held, lifted = rho[i] * w - start[i] + sigma * anchor[i], d[i] + multiplier[i] / beta[i]
         _minimise(
-            vectors[0, i],
-            vectors[1, i],
+            new[i],
+            gradients[i],
+            estimate[i],
             held,
             qb[i],
-            sigma + rho,
+            sigma + rho[i],
             inverse[i],
             C[i],
             reach[i],
             small[i],
             lifted,
         )
-    drift, inner = moved(
+        for j in range(D):
+            lagrangian[i] += (gradients[i, j] + qb[i, j]) * new[i, j] / 2
+        for k in range(len(d[i])):
+            lagrangian[i] += estimate[i, k] * (d[i, k] + np.dot(C[i, k], new[i]))
+    moves = moved(
         models,
-        u,
-        vectors[0],
+        new,
         start,
         rho,
+        sigma,
+        anchor,
         drift,
         len(mix) + 1,
         D,
-        vectors[2],
-        vectors[3],
-        numbers[3:],
+        lagrangian,
+        numbers[4:],
     )
-    return points, drift, inner
+    return moves[0], moves[1], points, moves[2], moves[3]
 
 
 @njit(cache=True, fastmath=FAST)
@@ -220,24 +230,26 @@ def _at(w, u, known, A, scale, longest, b):
 
 
 @njit(cache=True, fastmath=FAST)
-def _add(gradient, estimate, w, C, d, multiplier, beta, anchor, sigma):
-    """Write P'(w) to ``gradient`` and mu + beta c(w) to ``estimate``; returns max |c(w)|."""
-    violation = 0.0
+def _add(gradient, w, C, d, size, multiplier, beta, anchor, sigma):
+    """Make ``gradient`` P'(w); returns max |c(w)|, and the same over the constraints' sizes."""
+    violation, excess = 0.0, 0.0
     for j in range(len(w)):
         gradient[j] += sigma * (w[j] - anchor[j])
     for k in range(len(d)):
         c = d[k]
         for j in range(len(w)):
             c += C[k, j] * w[j]
-        violation, estimate[k] = max(violation, abs(c)), multiplier[k] + beta * c
+        violation, excess = max(violation, abs(c)), max(excess, abs(c) / size[k])
+        y = multiplier[k] + beta[k] * c
         for j in range(len(w)):
-            gradient[j] += estimate[k] * C[k, j]
-    return violation
+            gradient[j] += y * C[k, j]
+    return violation, excess
 
 
 @njit(cache=True, fastmath=FAST)
-def _minimise(u, gradient, held, b, shift, inverse, C, reach, small, lifted):
-    """Write the result of step (19) of one client to ``u``, and q f'(u) to ``gradient``.
+def _minimise(u, gradient, y, held, b, shift, inverse, C, reach, small, lifted):
+    """Write the result of step (19) of one client to ``u``, q f'(u) to ``gradient``, and the
+    multipliers mu + beta c(u) to ``y``.
 
     It is argmin P(u) + rho ||u||^2 / 2 - v'u with held = v + sigma z^k.
     """
@@ -247,8 +259,8 @@ def _minimise(u, gradient, held, b, shift, inverse, C, reach, small, lifted):
     for k in range(p):
         for j in range(D):
             values[k] += C[k, j] * u[j]
-    y = np.zeros(p)
     for k in range(p):
+        y[k] = 0.0
         for m in range(p):
             y[k] += small[k, m] * values[m]
     for k in range(p):
@@ -266,25 +278,30 @@ def _affine(problem: Problem) -> bool:
     return not problem.constraint.coupled.size and local.affine and bool(local.equality.all())
 
 
-def _factors(merit: Merit, rho: float) -> tuple[Array, ...]:
+def _factors(merit: Merit, rho: Array) -> tuple[Array, ...]:
     zero = np.zeros_like(merit.anchor)
     C, d = merit.jacobian(merit.point(zero)), merit.constraints(zero)
-    A, q = np.ascontiguousarray(merit.block.X), merit.weight
+    q, units = merit.weight, merit.units
+    A = np.ascontiguousarray(np.asarray(merit.block.X) * units * units[:, None])
     scale = np.maximum(np.abs(A).max((1, 2)), np.finfo(float).tiny)
     single = np.stack(
         [packed((one / size).astype(SINGLE)) for one, size in zip(A, scale, strict=True)]
     )
-    shift = (merit.sigma + rho) * np.eye(A.shape[1])
     longest = np.sqrt((A**2).sum(2)).max(1) / scale
+    eye = np.eye(A.shape[1])
     inverse = np.stack(
-        [packed(_inverse(each * one + shift)) for each, one in zip(q, A, strict=True)]
+        [
+            packed(_inverse(each * one + (merit.sigma + own) * eye))
+            for each, one, own in zip(q, A, rho, strict=True)
+        ]
     )
     reach = np.empty_like(C)
     for i, k in np.ndindex(*C.shape[:2]):
         times(inverse[i], C[i, k], reach[i, k])
-    small = np.matmul(reach, C.transpose(0, 2, 1)) + np.eye(C.shape[1]) / merit.beta
-    linear = q[:, None] * merit.block.y
-    return single, scale, longest, A, q, linear, inverse, C, d, reach, np.linalg.inv(small)
+    small = np.matmul(reach, C.transpose(0, 2, 1)) + np.stack([np.diag(1 / b) for b in merit.beta])
+    linear = q[:, None] * merit.block.y * units
+    small = np.linalg.inv(small)
+    return merit.beta, single, scale, longest, A, q, linear, inverse, C, d, reach, small
 
 
 def _inverse(matrix: Array) -> Array:

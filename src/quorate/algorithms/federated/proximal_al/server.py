@@ -24,90 +24,133 @@ from quorate.problem.problem import Problem
 from quorate.problem.regularisers import regulariser_parts
 from quorate.rounds import record
 from quorate.solvers.smooth.anderson import mixing
-from quorate.solvers.smooth.newton import Smooth, newton, proximal_newton
+from quorate.solvers.smooth.newton import newton, proximal_newton
 
 GUARD = 1.3  # growth of the fixed point residual at which the acceleration forgets
 
 
 @dataclass(frozen=True, eq=False)
 class Server:
-    """The server's subproblem: P_0 + h, and quadratic terms that tie w to the clients' copies."""
+    """The server's subproblem: P_0 + h, and quadratic terms that tie w to the clients' copies.
+
+    Models and slack variables are in units.
+    """
 
     problem: Problem
-    n: int
+    units: Array  # (D + p_c,)
     beta: float
-    rho: float
+    first_sizes: Array  # (p_0 + p_c,) of c_0 and of sum_i s_i, in the first units
+    rho: Array  # (N,)
     anchor: Array  # (D,) w^k
     multiplier: Array  # (p_0,) mu_0
     tol: float
 
     @property
     def sigma(self) -> float:
-        return 1 / ((self.n + 1) * self.beta)
+        return 1 / ((len(self.rho) + 1) * self.beta)
 
     @property
     def weight(self) -> float:
         """The curvature of the quadratic terms."""
-        return self.n * self.rho + self.sigma
+        return float(self.rho.sum()) + self.sigma
+
+    @property
+    def betas(self) -> Array:
+        """(p_0,) beta over the squared sizes of the constraints."""
+        return self.beta / self.first_sizes[: len(self.multiplier)] ** 2
+
+    @property
+    def _own(self) -> Array:
+        """The units of the model."""
+        return self.units[: len(self.anchor)]
 
     def step(self, shifted: Array, start: Array) -> tuple[Array, float]:
         """The minimiser of (18) and the distance of 0 from its subdifferential.
 
-        ``shifted`` is sum_i u~_i.
+        ``shifted`` is sum_i rho_i u~_i.
         """
-        centre = (self.rho * shifted + self.sigma * self.anchor) / self.weight
+        centre = (shifted + self.sigma * self.anchor) / self.weight
         if not self.problem.constraint.held.size:
-            return self.problem.prox(centre, 1 / self.weight), 0.0
-        l1, l2, lower, upper = regulariser_parts(self.problem.regulariser)
+            return self._prox(centre, 1 / self.weight), 0.0
+        l1, _, lower, upper = regulariser_parts(self.problem.regulariser)
         if l1 == 0 and np.isneginf(lower).all() and np.isposinf(upper).all():
-            return self._newton(centre, start, l2)
+            return self._newton(centre, start)
 
         return self._composite(centre, start)
 
     def multipliers(self, c: Array) -> Array:
         """The multipliers [mu_0 + beta c_0]_+, without [.]_+ for equalities."""
-        return raised(self.multiplier + self.beta * c, self.problem.constraint.held.equality)
+        return raised(self.multiplier + self.betas * c, self.problem.constraint.held.equality)
 
-    def _held(self, w: Array) -> tuple[float, Array]:
-        held, at = self.problem.constraint.held, self.problem.constraint.point(self.problem, w)
-        y = self.multipliers(held.values(at)[0])
-        return float(y @ y) / (2 * self.beta), y @ held.jacobian(at)[0]
+    def held(self, w: Array) -> tuple[Array, Array]:
+        """c_0 and its Jacobian, (p_0, D), in units."""
+        return held_at(self.problem, w, self.units)
 
-    def _newton(self, centre: Array, start: Array, l2: float) -> tuple[Array, float]:
-        D = len(centre)
-        penalised = np.arange(D) < len(self.problem.predictor.split(centre)[0])
-        diagonal: Array = l2 * penalised.astype(float) + self.weight
+    def _prox(self, w: Array, step: float) -> Array:
+        """The prox of h as a function of w in units."""
+        units, steps = self._own, step * self._own**2
+        many = self.problem.predictor.split(steps)[0]
+        alike = bool((many == many[0]).all()) if len(many) else True
+        return self.problem.prox(w * units, float(many[0]) if alike and len(many) else many) / units
+
+    def _regulariser(self) -> tuple[Array, Array, Array, Array]:
+        """l1, l2, lower and upper of the model in units, (D,); an intercept is free."""
+        d, D = len(self.problem.predictor.split(self.anchor)[0]), len(self.anchor)
+        l1, l2, lower, upper = regulariser_parts(self.problem.regulariser)
+        units, parts = self._own[:d], []
+        for part, free in (
+            (l1 * units, 0.0),
+            (l2 * units**2, 0.0),
+            (lower / units, -np.inf),
+            (upper / units, np.inf),
+        ):
+            parts.append(np.append(part, np.full(D - d, free)))
+        return parts[0], parts[1], parts[2], parts[3]
+
+    def _smooth(self, w: Array, centre: Array) -> tuple[float, Array]:
+        """(18) without h."""
+        c, J = self.held(w)
+        y, away = self.multipliers(c), w - centre
+        value = float((y**2 / self.betas).sum() + self.weight * away @ away) / 2
+        return value, y @ J + self.weight * away
+
+    def _newton(self, centre: Array, start: Array) -> tuple[Array, float]:
+        flat = self._regulariser()[1]
 
         def smooth(w: Array) -> tuple[Array, Array]:
-            value, gradient = self._held(w[0])
-            flat = diagonal - self.weight
-            away = w[0] - centre
-            total = value + float(flat @ w[0] ** 2 + self.weight * away @ away) / 2
-            return np.array([total]), (gradient + flat * w[0] + self.weight * away)[None]
+            value, gradient = self._smooth(w[0], centre)
+            return np.array([value + float(flat @ w[0] ** 2) / 2]), (gradient + flat * w[0])[None]
 
-        affine = self.problem.constraint.held.affine
-        exact = self._pieces(centre, diagonal, start) if affine else None
-        return exact or self._dense(smooth, diagonal, start)
+        diagonal, stack = flat + self.weight, self.problem.constraint.held
+        exact = self._pieces(centre, diagonal, start) if stack.affine else None
+        if exact is not None:
+            return exact
+        minima = newton(
+            smooth,
+            lambda w: self._hessian(w[0], diagonal)[None],
+            start[None],
+            self.tol,
+            stack.convex,
+        )
+        return minima.v[0], float(minima.residual[0])
 
     def _pieces(self, centre: Array, diagonal: Array, start: Array) -> tuple[Array, float] | None:
         """The minimiser of (18) for affine constraints by an active set; None if it does not end.
 
         y = mu_0 + beta c_0(w) is solved for, so that a large beta costs no digits.
         """
-        held, at = self.problem.constraint.held, self.problem.constraint.point(self.problem, start)
-        J, c = held.jacobian(at)[0], held.values(at)[0]
+        equality = self.problem.constraint.held.equality
+        c, J = self.held(start)
         free = self.weight * centre / diagonal
-        lifted = J @ free + (c - J @ start) + self.multiplier / self.beta
-        active = held.equality | (self.multiplier + self.beta * c > 0)
+        lifted = J @ free + (c - J @ start) + self.multiplier / self.betas
+        active = equality | (self.multiplier + self.betas * c > 0)
         for _ in range(30):
             rows = J[active]
-            small = np.eye(len(rows)) / self.beta + (rows / diagonal) @ rows.T
+            small = np.diag(1 / self.betas[active]) + (rows / diagonal) @ rows.T
             y = np.linalg.solve(small, lifted[active])
             w = free - rows.T @ y / diagonal
-            before, active = (
-                active,
-                held.equality | (self.multiplier + self.beta * (c + J @ (w - start)) > 0),
-            )
+            reached = c + J @ (w - start)
+            before, active = active, equality | (self.multiplier + self.betas * reached > 0)
             if (active == before).all():
                 return w, float(
                     np.abs(diagonal * w - self.weight * centre + rows.T @ y).max(initial=0.0)
@@ -115,56 +158,59 @@ class Server:
         return None
 
     def _composite(self, centre: Array, start: Array) -> tuple[Array, float]:
-        l1, l2, lower, upper = regulariser_parts(self.problem.regulariser)
-        penalised = np.arange(len(centre)) < len(self.problem.predictor.split(centre)[0])
-        curve: Array = l2 * penalised.astype(float)
-
-        def smooth(w: Array) -> tuple[float, Array]:
-            value, gradient = self._held(w)
-            away = w - centre
-            return value + self.weight / 2 * float(away @ away), gradient + self.weight * away
+        l1, l2, lower, upper = self._regulariser()
 
         def gradients(w: Array) -> tuple[Array, Array]:
-            v, none = w[penalised], np.zeros(int((~penalised).sum()))
-            sign = np.sign(v)
-            low = l2 * v + l1 * np.where(sign == 0, -1.0, sign)
-            high = l2 * v + l1 * np.where(sign == 0, 1.0, sign)
-            low, high = np.where(v <= lower, -np.inf, low), np.where(v >= upper, np.inf, high)
-            return np.concatenate([low, none]), np.concatenate([high, none])
+            sign = np.sign(w)
+            low = l2 * w + l1 * np.where(sign == 0, -1.0, sign)
+            high = l2 * w + l1 * np.where(sign == 0, 1.0, sign)
+            return np.where(w <= lower, -np.inf, low), np.where(w >= upper, np.inf, high)
 
         def hessian(w: Array) -> Array:
             return self._hessian(w, np.full(len(w), self.weight))
 
-        h = self.problem.penalty
         return proximal_newton(
-            smooth, hessian, h, self.problem.prox, gradients, curve, start, self.tol
+            lambda w: self._smooth(w, centre),
+            hessian,
+            lambda w: self.problem.penalty(w * self._own),
+            self._prox,
+            gradients,
+            l2,
+            start,
+            self.tol,
         )
 
     def _hessian(self, w: Array, diagonal: Array) -> Array:
-        held, at = self.problem.constraint.held, self.problem.constraint.point(self.problem, w)
-        y, J = self.multipliers(held.values(at)[0]), held.jacobian(at)[0]
-        active = J * np.where(held.equality | (y > 0), self.beta, 0.0)[:, None]
-        return (
-            hessians(at, np.zeros(1), [(held, y[None])], together=False)[0]
-            + J.T @ active
-            + np.diag(diagonal)
-        )
+        held, units = self.problem.constraint.held, self._own
+        at = self.problem.constraint.point(self.problem, w * units)
+        c, J = self.held(w)
+        y = self.multipliers(c)
+        active = J * np.where(held.equality | (y > 0), self.betas, 0.0)[:, None]
+        inside = hessians(at, np.zeros(1), [(held, y[None])], together=False)[0]
+        return inside * units * units[:, None] + J.T @ active + np.diag(diagonal)
 
-    def _dense(self, smooth: Smooth, diagonal: Array, start: Array) -> tuple[Array, float]:
-        convex = self.problem.constraint.held.convex
-        minima = newton(
-            smooth, lambda w: self._hessian(w[0], diagonal)[None], start[None], self.tol, convex
-        )
-        return minima.v[0], float(minima.residual[0])
-
-    def slacks(self, shifted: Array, anchor: Array, unit: Array, multiplier: Array) -> Array:
-        """The solution of (18) in s (N, p_c), sum_i unit s_i <= 0, in closed form."""
-        rho, sigma, equality = self.rho, self.sigma, self.problem.constraint.coupled.equality
-        free = (rho * shifted + sigma * anchor) / (rho + sigma)
-        per = unit / (rho + sigma)  # how far one unit of the multiplier moves every s_i
-        total = (unit * free).sum(0)
-        y = raised(multiplier + self.beta * total, equality) / (1 + self.beta * self.n * unit * per)
+    def slacks(self, shifted: Array, anchor: Array, multiplier: Array) -> Array:
+        """The solution of (18) in s (N, p_c), sum_i s_i <= 0, in closed form."""
+        unit = self.units[len(self.anchor) :]
+        weight = self.rho[:, None] + self.sigma
+        free = (self.rho[:, None] * shifted + self.sigma * anchor) / weight
+        per, total = unit / weight, (unit * free).sum(0)  # a multiplier of 1 moves s_i by -per
+        beta = self.shared_betas
+        equality = self.problem.constraint.coupled.equality
+        y = raised(multiplier + beta * total, equality) / (1 + beta * (unit * per).sum(0))
         return free - per * y
+
+    @property
+    def shared_betas(self) -> Array:
+        """(p_c,) the same for sum_i s_i <= 0."""
+        return self.beta / self.first_sizes[len(self.multiplier) :] ** 2
+
+
+def held_at(problem: Problem, w: Array, units: Array) -> tuple[Array, Array]:
+    """c_0 and its Jacobian (p_0, D) as a function of w in units."""
+    glob, own = problem.constraint, units[: len(w)]
+    at = glob.point(problem, w * own)
+    return glob.held.values(at)[0], glob.held.jacobian(at)[0] * own
 
 
 @record
@@ -176,9 +222,9 @@ class Past:
 
     step: Annotated[Array, Form("h, D")]  # w^{t+1} - w^t
     slack_step: Annotated[Array, Form("h, N, p_c")]
-    drift: Annotated[Array, Form("h, D")]  # sum_i (u_i^t - w^t)
+    drift: Annotated[Array, Form("h, D")]  # sum_i rho_i (u_i^t - w^t)
     slack_drift: Annotated[Array, Form("h, N, p_c")]
-    inner: Annotated[Array, Form("h, h")]  # sum_i <u_i - w, u_i - w> of rounds t and t'
+    inner: Annotated[Array, Form("h, h")]  # sum_i rho_i <u_i - w, u_i - w> of rounds t and t'
     size: Extended  # ||r|| of the newest
 
 
@@ -207,7 +253,9 @@ def remembered(past: Past, drift: Array, slack_drift: Array, inner: Array) -> Pa
     )
 
 
-def mixed(past: Past, step: Array, slack_step: Array, n: int, memory: int) -> tuple[Past, Array]:
+def mixed(
+    past: Past, step: Array, slack_step: Array, rho: Array, memory: int
+) -> tuple[Past, Array]:
     """The history with a new ``step``, and the weights of the points from which the clients start.
 
     ``step`` is new.
@@ -217,7 +265,7 @@ def mixed(past: Past, step: Array, slack_step: Array, n: int, memory: int) -> tu
         np.concatenate([past.slack_step, slack_step[None]]),
     )
     past = replace(past, step=steps, slack_step=slacks)
-    gram = _gram(past, n)
+    gram = _gram(past, rho)
     size = math.sqrt(max(float(gram[-1, -1]), 0.0))
     keep = 1 if not size <= GUARD * past.size else min(len(gram), memory + 1)
     past = replace(newest(past, keep), size=size)
@@ -237,8 +285,9 @@ def newest(past: Past, keep: int) -> Past:
     return Past(*parts, past.size)
 
 
-def _gram(past: Past, n: int) -> Array:
-    """The products sum_i <r_i, r_i'>, without any single r_i but for the slacks."""
+def _gram(past: Past, rho: Array) -> Array:
+    """The products sum_i rho_i <r_i, r_i'>, without any single r_i but for the slacks."""
     cross = past.step @ past.drift.T
-    slack = (past.slack_step - past.slack_drift).reshape(len(cross), -1)
-    return n * past.step @ past.step.T - cross - cross.T + past.inner + slack @ slack.T
+    slack = ((past.slack_step - past.slack_drift) * np.sqrt(rho)[:, None]).reshape(len(cross), -1)
+    models = float(rho.sum()) * past.step @ past.step.T
+    return models - cross - cross.T + past.inner + slack @ slack.T
