@@ -338,8 +338,9 @@ class Bundle(Method):
 
     def report(self, state: BundleState) -> dict:
         numbers = gap_report(state.value, state.bound, state.risks[: state.n_clients])
-        if len(state.sizes):
-            numbers["violation"] = self._violation(state)
+        if self._problem.constrained:
+            known_yet = len(state.sizes) > 0
+            numbers["violation"] = self._violation(state) if known_yet else math.inf
         return numbers | {"cuts": len(state.cuts.owner)}
 
     def answer(self, state: BundleState, concluded: Concluded | None = None) -> Answer:
