@@ -1195,9 +1195,12 @@ MUTATED = {  # every way to hold a constraint, and every way to end
     "stopped": by("interior_point", 3, BARE),
     "first order": by("proximal_al", 9, BARE),
     "worst clients": AT_CLIENTS + '[clients]\nrisk = "lp_ball"\nradius = 0.1\n',
+    "by cuts": by("bundle", 300, BARE).replace('"logistic"', '"hinge"'),
+    "by cuts, worst case": by("bundle", 300, BARE).replace('label = "no"\n', "")
+    + '[robust]\nradius = 0.02\n[clients]\nrisk = "simplex"\n',
     "not convex": BARE.replace('"ward"\n', '"ward"\nmeasure = "probability"\n'),
 }
-EACH = 75  # forgeries of every kind
+EACH = 62  # forgeries of every kind
 
 
 class Mutation:
@@ -1254,7 +1257,8 @@ class Mutation:
         def change(arrays: dict[str, np.ndarray]) -> None:
             flat = arrays[name].reshape(-1)
             # a multiplier counts in the scale of the largest
-            at, size = self.rng.integers(len(flat)), float(np.abs(flat).max()) or 1.0
+            at, size = self.rng.integers(len(flat)), float(np.abs(flat).max())
+            size = size if size > 1e-9 else 1.0  # of limits that do not bind
             flat[at] += size * 10 ** self.rng.uniform(-2, 1)
 
         self.run.arrays(file, change)
@@ -1262,7 +1266,11 @@ class Mutation:
 
     def multiplier(self) -> str:
         arrays = load_file(self.run.path / "duals.safetensors")
-        return self.array("duals.safetensors", [k for k, v in arrays.items() if v.size])
+        # another point may have the same cut, and cuts of a mean are rescaled to its weights: then
+        # all that is stated is true as it was
+        free = "points", "risk_cuts"
+        names = [k for k, v in arrays.items() if v.size and k not in free]
+        return self.array("duals.safetensors", names)
 
     def model(self) -> str:
         file = self.run.path / "model.safetensors"

@@ -19,7 +19,7 @@ from quorate.arrays import Array
 from quorate.client_names import ClientName
 from quorate.codec import Form
 from quorate.problem.constraints.cuts import separated
-from quorate.problem.lower_bounds import Duals
+from quorate.problem.lower_bounds import Duals, feasible_duals
 from quorate.problem.problem import Problem
 from quorate.rounds import record
 
@@ -86,7 +86,9 @@ def no_multipliers(problem: Problem, n_clients: int) -> Multipliers:
 
 
 def signed(problem: Problem, mu: Multipliers) -> Multipliers:
-    """The multipliers with negative ones of inequalities set to 0."""
+    """The multipliers with negative ones of inequalities set to 0; of cuts they are the sums."""
+    if (cuts := as_duals(mu)) is not None:
+        mu = of_duals(problem, feasible_duals(problem, cuts))
     glob = problem.constraint
     return replace(
         mu,

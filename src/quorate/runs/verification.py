@@ -235,6 +235,10 @@ def _check_certificate(run: Run, inputs: Inputs) -> Iterator[Check]:
     yield _check_guarantee(stated, again)
     if "weights" in run.duals and not _tried_infeasible(run):
         yield inputs.compared("duals", plain(run.duals["weights"]), again["weights"])
+    if "points" in run.duals and (mu := inputs.multipliers) is not None:
+        sums = {name: getattr(mu, name) for name in ("server", "shared", "local")}
+        were = {name: run.duals[name] for name in sums}
+        yield inputs.compared("multipliers", plain(were), plain(sums))
 
 
 def _check_clients(run: Run, inputs: Inputs) -> Iterator[Check]:
