@@ -56,7 +56,7 @@ COUNTS = 5  # such rounds: thresholds are then known to 1e-13 of the range of th
 WIDTHS = 1e-9, 1e-7, 1e-5, 1e-3
 MET = 4.0  # a relative gap in units of the width, at which no other width is tried
 EXACT = 1e-10  # a relative gap that nothing needs to improve
-STEPS = 8  # Newton steps at one width, at most
+STEPS = 20  # Newton steps at one width, at most
 
 
 @record
