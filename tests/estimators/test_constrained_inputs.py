@@ -256,9 +256,9 @@ def test_no_groups_is_one_client_and_warns(clinics):
         ({"prior": {"north": 1.0}}, ValueError, "south"),
         ({"tol": -1.0}, ValueError, "tol"),
         (
-            {"local_constraint": ILL, "algorithm": qr.Bundle()},
+            {"local_constraint": ILL, "algorithm": qr.ADLPMM()},
             ValueError,
-            "Bundle takes no constraints",
+            "ADLPMM takes no constraints",
         ),
     ],
 )

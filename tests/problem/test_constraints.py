@@ -160,7 +160,7 @@ def test_own_functions_state_what_they_are():
         0
     ]
     with pytest.raises(
-        ValueError, match="without `hessian` has no second derivatives.*give hessian"
+        ValueError, match=r"without `hessian` has no second derivatives.*give hessian"
     ):
         bare.local_constraint.curvature(at, np.ones((1, 1)))
 
