@@ -536,6 +536,7 @@ def conclude(
         proven = min(proven, value) if problem.constrained else proven
         bound = proven if math.isfinite(proven) else bound
     residuals = None if up.residuals is None else up.residuals[0]
+    values = {name: array for name, (_, array) in limits.items()}
     if residuals is not None:
         stationarity, feasibility = float(residuals[:2].max()), feasibility + float(residuals[2])
     gap, relative_gap = gaps(value, bound)
@@ -555,7 +556,9 @@ def conclude(
         complementarity=complementarity,
         consensus=None if copies is None else float(np.abs(copies - w).max()),
         residuals=residuals,
-        **{name: values for name, (_, values) in limits.items()},
+        constraint_values=values.get("constraint_values"),
+        server_values=values.get("server_values"),
+        shared_values=values.get("shared_values"),
     )
 
 
@@ -564,7 +567,8 @@ def _limits(
 ) -> tuple[dict[str, tuple[Stack, Array]], float]:
     """The constraints with their values at w, and the largest |multiplier * value|."""
     glob, n = problem.constraint, len(up.risk)
-    local = np.where(np.isnan(up.limits), np.nan, up.local)
+    asked, measured = np.asarray(up.limits, float), np.asarray(up.local, float)
+    local = np.where(np.isnan(asked), np.nan, measured)
     held = glob.held.values(glob.point(problem, w))[0]
     limits = {
         "constraint_values": (problem.local_constraint, local),

@@ -203,12 +203,12 @@ def region(problem: Problem, value: float, n_features: int, seen: Surveyed | Non
     to_size = {"l1": root, "l2": 1.0, "linf": 1.0}[kind]
     size, length = min(size, to_size * length), min(length, to_length * size)
     offset = math.inf
-    one_class = getattr(ball, "label", None) is not None
+    code = getattr(ball, "code", None)  # of the one class in the objective
     if seen is not None and math.isfinite(length):
         a, b = problem.loss.floor
         least = 1.0 if problem.loss.targets == "real" else min(float(seen.plus), float(seen.minus))
-        if one_class:  # whose rows bound the intercept on one side, and a limit on the other
-            least, value = 1.0, max(value, _level_of_class(problem, -ball.code))
+        if code is not None:  # whose rows bound the intercept on one side, and a limit on the other
+            least, value = 1.0, max(value, _level_of_class(problem, -code))
         if least > 0 and a > 0:
             target = float(seen.target) if problem.loss.targets == "real" else 0.0
             # |<w, x>| over the rows of a class: at most its largest, and its root mean square
