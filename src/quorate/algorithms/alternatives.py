@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol
 
 from quorate.algorithms.method import Method
 from quorate.algorithms.requirements import ONE_CLIENT, Reason, Requirements, Setting
-from quorate.names import algorithms, of_place
+from quorate.names import algorithms, load, of_place
 from quorate.problem.losses import Logistic, Multinomial, Squared
 from quorate.problem.predictors.affine import Linear, Softmax
 from quorate.problem.problem import Problem
