@@ -14,11 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
 import yaml
 
 import quorate
+from quorate.certificates.row_ranks import RankCertification
 from quorate.cli import app
 from quorate.codec import FIELDS
 from quorate.config.config import Config, parse_config
@@ -232,6 +234,7 @@ def test_every_line_of_the_constrained_algorithms_has_its_code(number: int, line
     assert found == set(range(1, lines + 1))
 
 
+OVER_ROWS = "rank_interior_point", "row_ranks"  # modules whose messages have a table of their own
 PROOF = {"Certify", "Certified"}  # messages of the certificate
 ENDING = {"Concluded"}  # the answer to `Conclude`, after the last round
 SURVEYS = {"Survey", "Surveyed", *PROOF}
@@ -272,7 +275,11 @@ def test_messages_disclose_what_the_page_says(
     rows = table(ROOT / "docs" / page, "class ")
     for public in quorate.__all__:  # a record is known once its module is imported
         getattr(quorate, public)
-    records = {cls.__name__: cls for cls in FIELDS if cls.__module__.startswith("quorate.")}
+    records = {
+        cls.__name__: cls
+        for cls in FIELDS
+        if cls.__module__.startswith("quorate.") and not cls.__module__.endswith(OVER_ROWS)
+    }
     for name, _, fields in rows:
         said = dict(re.findall(r"(\w+) \((\w+)\)", fields))
         assert said == visibility(records[code(name)[0]]), name
@@ -287,6 +294,19 @@ def test_messages_disclose_what_the_page_says(
     if missing := (asked | more) - here:  # what several pages would say stands on the first
         assert missing <= shared
         assert "(drfl.md#what-each-message-discloses)" in prose(ROOT / "docs" / page)
+
+
+def test_messages_of_ranks_over_all_rows_disclose_what_the_page_says() -> None:
+    records = {
+        kind.__name__: kind
+        for rounds in (quorate.RankInteriorPoint(), RankCertification(np.zeros(1)))
+        for kind in (*rounds.on_client, *rounds.on_server)
+    }
+    said = {
+        code(name)[0]: dict(re.findall(r"(\w+) \((\w+)\)", fields))
+        for name, _, fields in table(ROOT / "docs" / "rank.md", "message ")
+    }
+    assert said == {name: visibility(kind) for name, kind in records.items()}
 
 
 def keys(model: Any, prefix: str = "") -> Iterator[str]:
