@@ -151,6 +151,11 @@ FEW_LEVELS = Need(
     "needs over_rows = Superquantile, TopK or Maximum",
     lambda p, s: isinstance(p.over_rows, STEPS),
 )
+CONVEX_RANKS = Need(
+    "convex by rank",
+    "needs over_rows = a convex risk by rank",
+    lambda p, s: p.over_rows is not None and bool(getattr(p.over_rows, "convex", False)),
+)
 
 # -- the risk over clients
 AVERAGE = Need(
