@@ -27,7 +27,7 @@ from quorate.problem.rank_levels import Rows
 from quorate.rounds import Max, Sum, record
 from quorate.solvers.rank.cut_weights import cut_weights
 
-EDGES = 4096, 16384  # thresholds of a table: at least, and at most
+EDGES = 8192, 16384  # thresholds of a table: at least, and at most
 GROUPS = 16  # of neighbouring ranks
 BEYOND = 2.0 ** np.arange(-6, 8)  # thresholds outside of the last range, in units of its length
 NEAR = 0.01  # of the objective that the second-order part of a cut may be, for it to be carried on
@@ -185,19 +185,20 @@ def spread_edges(low: float, high: float, last: Table | None, n: int, again: boo
     if last is None:
         edges = [low + reach * np.linspace(0.0, 1.0, 2 * many)]
     else:
+        ends = np.clip(np.concatenate([[low], last.edges, [high]]), low, high)
         filled = np.flatnonzero(np.diff(last.ranks) > 0)
         borders = np.unique(np.concatenate([filled - 1, filled]))
         edges = [last.edges[borders[(borders >= 0) & (borders < len(last.edges))]]]
     if last is not None and again:
-        ends = np.clip(np.concatenate([[low], last.edges, [high]]), low, high)
         size = np.sqrt(last.excess)
         pieces = (2 * many * size / size.sum()).astype(int)
         bins = np.flatnonzero(pieces)
         edges += [np.linspace(ends[b], ends[b + 1], pieces[b] + 2)[1:-1] for b in bins]
         return np.unique(np.concatenate(edges))
     if last is not None:
-        at = np.linspace(0, n, many + 2)[1:-1]
-        edges.append(np.interp(at, last.ranks[1:-1].astype(float), last.edges))
+        middle = (ends[filled] + ends[filled + 1]) / 2
+        rank = (last.ranks[filled] + last.ranks[filled + 1]) / 2
+        edges.append(np.interp(np.linspace(0, n, many), rank, middle))
     return np.unique(np.concatenate([low - reach * BEYOND, *edges, high + reach * BEYOND]))
 
 
@@ -219,6 +220,24 @@ class Best:
     value: float  # of its cut
     hessian: Annotated[Array, Form("D, D")]  # of its cut
     ranks: Annotated[Array, Form("D, D")]  # L
+
+
+def with_cut(cuts: Cuts | None, asked: Slice, up: Sliced) -> Cuts:
+    """The cuts and one more."""
+    if cuts is None:
+        return Cuts(asked.w[None], np.array([float(up.value)]), up.gradient[None])
+    return Cuts(
+        np.vstack([cuts.w, asked.w]),
+        np.append(cuts.value, up.value),
+        np.vstack([cuts.gradient, up.gradient]),
+    )
+
+
+def as_best(asked: Slice, members: Array, up: Sliced, objective: float) -> Best:
+    """The place of a cut, whose groups have ``members`` rows."""
+    scale = asked.rates / np.maximum(members, 1.0)
+    ranks = up.spread - (up.middles.T * scale) @ up.middles
+    return Best(asked.w, objective, float(up.value), up.hessian, ranks)
 
 
 class Mixed(NamedTuple):

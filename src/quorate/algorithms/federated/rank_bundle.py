@@ -38,9 +38,11 @@ from quorate.problem.rank_cuts import (
     Sliced,
     Tallied,
     Tally,
+    as_best,
     mixed,
     spread_edges,
     table,
+    with_cut,
 )
 from quorate.problem.regularisers import regulariser_parts
 from quorate.rounds import Done, Outcome, Round, Stop, record
@@ -48,7 +50,7 @@ from quorate.rounds import Done, Outcome, Round, Stop, record
 GOOD = 0.1  # of what the model predicts, that a step has to reach
 WITHIN = 0.5  # of the tolerance at which a run ends
 BLUR = 0.3  # of the tolerance, that ranks within bins may change at a trial
-BLURRED = 0.02  # or, of the decrease that the model predicts
+BLURRED = 0.1  # or, of the decrease that the model predicts
 COUNTS = 3  # at a trial, at most
 PATIENCE = 12  # steps without a smaller gap
 
@@ -175,25 +177,16 @@ class RankBundle(Method):
     ) -> tuple[RankBundleState, Round | Done]:
         """Keep the cut, and try the minimiser of the model."""
         asked, problem, ridge = known(state.counted), self._problem, self._ridge(state.w)
-        value = float(up.value)
-        objective = value + state.excess + problem.penalty(asked.w)
+        objective = float(up.value) + state.excess + problem.penalty(asked.w)
         state = replace(state, rounds=state.rounds + 1, steps=state.steps + 1)
         if not (math.isfinite(objective) and np.isfinite(up.hessian).all()):
             return state, Done(self._ended(state))
         good = state.best is None or state.value - objective >= GOOD * state.predicted
         better = objective < state.value
         if better:
-            scale = asked.rates / np.maximum(known(state.members), 1.0)
-            ranks = up.spread - (up.middles.T * scale) @ up.middles
-            best = Best(asked.w, objective, value, up.hessian, ranks)
+            best = as_best(asked, known(state.members), up, objective)
             state = replace(state, best=best, w=asked.w, value=objective)
-        best = known(state.best)
-        old = state.cuts or Cuts(np.zeros((0, len(best.w))), np.zeros(0), np.zeros((0, len(best.w))))
-        cuts = Cuts(
-            np.vstack([old.w, asked.w]),
-            np.append(old.value, value),
-            np.vstack([old.gradient, up.gradient]),
-        )
+        best, cuts = known(state.best), with_cut(state.cuts, asked, up)
         share = state.share if good else SHARPER * state.share
         penalty = problem.penalty(best.w)
         bound = mixed(best, cuts, ridge, penalty, 0.0).bound
