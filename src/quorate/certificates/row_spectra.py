@@ -18,9 +18,9 @@ are the distribution of the losses of all rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -57,8 +57,7 @@ from quorate.problem.rank_cuts import (
     table,
     with_cut,
 )
-from quorate.problem.rank_levels import STEPS as FEW_LEVELS
-from quorate.problem.rank_levels import Rows
+from quorate.problem.rank_levels import Rows, few_levels
 from quorate.problem.regularisers import regulariser_parts
 from quorate.problem.requirements import check_affine
 from quorate.rounds import Algorithm, Done, Each, Outcome, Round, Stop, Sum, record
@@ -157,7 +156,7 @@ class SpectrumCertification(Algorithm):
 
     # -- clients -----------------------------------------------------------------------------------
 
-    def _at_client(self, answer):
+    def _at_client(self, answer: Callable[..., Any]) -> Callable[..., Any]:
         return lambda memory, ask, data, rng: answer(self._problem, memory, ask, data, rng)
 
     def take_part(
@@ -166,11 +165,10 @@ class SpectrumCertification(Algorithm):
         return memory, survey(data, ask.prior)
 
     def mixture(self, memory: None, ask: Mix, data: Block, rng: Streams) -> tuple[None, Mixture]:
-        f = sum(
-            weights[np.searchsorted(edges, Rows(self._problem, point, data).loss)]
-            for point, edges, weights in zip(ask.points, ask.edges, ask.weights, strict=True)
-        )
         rows = Rows(self._problem, ask.w, data)
+        f = np.zeros(len(rows.loss))
+        for point, edges, weights in zip(ask.points, ask.edges, ask.weights, strict=True):
+            f += weights[np.searchsorted(edges, Rows(self._problem, point, data).loss)]
         return memory, Mixture(
             value=(rows.loss @ f)[None],
             gradient=rows.gradient(f),
@@ -224,6 +222,7 @@ class SpectrumCertification(Algorithm):
         assert asked is not None
         assert members is not None
         assert state.trial is not None
+        last = state.trial.edges
         objective = float(up.value) + state.excess + problem.penalty(asked.w)
         before = state.best
         good = before is None or before.objective - objective >= 0.1 * state.predicted
@@ -232,23 +231,23 @@ class SpectrumCertification(Algorithm):
         best = before
         if best is None or objective < best.objective:
             best = as_best(asked, members, up, objective)
+        cuts = with_cut(state.cuts, asked, up)
         state = replace(
             state,
             best=best,
-            cuts=with_cut(state.cuts, asked, up),
+            cuts=cuts,
             tables=(*state.tables, asked),
             share=state.share if good else SHARPER * state.share,
         )
-        assert state.cuts is not None
         ridge, penalty = self._ridge, problem.penalty(best.w)
-        now = mixed(best, state.cuts, ridge, penalty, 0.0)
+        now = mixed(best, cuts, ridge, penalty, 0.0)
         gap = (best.objective - now.bound) / max(abs(best.objective), 1e-300)
         since = 0 if gap < 0.9 * state.least else state.since + 1
         state = replace(state, least=min(gap, state.least), since=since)
-        step = mixed(best, state.cuts, ridge, penalty, state.share)
+        step = mixed(best, cuts, ridge, penalty, state.share)
         wanted = gap > EXACT and since <= PATIENCE and len(state.tables) < STEPS
         if wanted and np.isfinite(step.step).all():
-            trial = Tally(best.w + step.step, state.trial.edges)
+            trial = Tally(best.w + step.step, last)
             state = replace(state, trial=trial, predicted=best.objective - step.bound)
             return state, Round(trial)
         ask = _mix(best.w + now.step, state.tables, now.mixture)
@@ -345,9 +344,7 @@ def certify_ranks(
     check_affine(problem, "a certificate of ranks over all rows")
     concrete, data = problem.at(fed)
     w = checked_model(w, concrete.predictor.dimension(data.n_features))
-    kind = (
-        RankCertification if isinstance(concrete.over_rows, FEW_LEVELS) else SpectrumCertification
-    )
+    kind = RankCertification if few_levels(concrete.over_rows) else SpectrumCertification
     rounds = kind(w, np.asarray(fed.sizes, float), concrete)
     run = run_all(rounds, data, engine)
     state: RankProof | SpectrumProof = run.state

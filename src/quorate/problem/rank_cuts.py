@@ -7,20 +7,21 @@ these weights are in the permutahedron, whatever the bins, and with at most one 
 those by rank. So F(v) >= sum_i f_i l_i(v) + h(v) for every model v, and a table of thresholds and
 weights lets every client compute its part of that sum, its gradient and its Hessian.
 
-    L = sum_g rate_g ( sum_{i in g} l_i' l_i'^T - (sum l_i')(sum l_i')^T / n_g ),   rate = d sigma / d l
+    L = sum_g rate_g ( sum_{i in g} l_i' l_i'^T - (sum l_i')(sum l_i')^T / n_g )
 
-over some ten groups g of neighbouring ranks is the curvature that changes of the ranks add to the
-Hessian of the cut, as if there were a row at every loss. Newton steps with both come as near to the
-optimum as single swaps of ranks matter; then L is left out, and mixtures of the cuts resolve these.
+over some ten groups g of neighbouring ranks, rate = d sigma / d l, is the curvature that changes of
+the ranks add to the Hessian of the cut, as if there were a row at every loss. Newton steps with
+both come as near to the optimum as single swaps of ranks matter; then L is left out, and mixtures
+of the cuts resolve these.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from quorate.arrays import Array, Block
+from quorate.arrays import Array, Block, Streams
 from quorate.codec import Form
 from quorate.problem.problem import Problem
 from quorate.problem.rank_levels import Rows
@@ -90,20 +91,29 @@ class Sliced:
     middles: Sum  # (1, G + 1, D) l_i' of every group
 
 
-def ranged(problem: Problem, memory: None, ask: Range, data: Block, rng: object) -> tuple:
+def ranged(
+    problem: Problem, memory: None, ask: Range, data: Block, rng: Streams
+) -> tuple[None, Ranged]:
+    """The number of rows, and the range of their losses."""
     w = ask.w if len(ask.w) else np.zeros(problem.predictor.dimension(data.n_features))
     loss = Rows(problem, w, data).loss
     ends = len(loss), loss.max(), -loss.min(), len(w)
     return memory, Ranged(*(np.array([float(x)]) for x in ends))
 
 
-def tallied(problem: Problem, memory: None, ask: Tally, data: Block, rng: object) -> tuple:
+def tallied(
+    problem: Problem, memory: None, ask: Tally, data: Block, rng: Streams
+) -> tuple[None, Tallied]:
+    """The numbers of rows above thresholds."""
     ordered = np.sort(Rows(problem, ask.w, data).loss)
     above = len(ordered) - np.searchsorted(ordered, ask.edges, side="right")
     return memory, Tallied(above[None].astype(float), ordered[-1:], -ordered[:1])
 
 
-def sliced(problem: Problem, memory: None, ask: Slice, data: Block, rng: object) -> tuple:
+def sliced(
+    problem: Problem, memory: None, ask: Slice, data: Block, rng: Streams
+) -> tuple[None, Sliced]:
+    """The cut of the rows."""
     rows = Rows(problem, ask.w, data)
     weights = ask.weights[np.searchsorted(ask.edges, rows.loss)]
     group = np.searchsorted(ask.borders, rows.loss)
@@ -183,7 +193,7 @@ def spread_edges(low: float, high: float, last: Table | None, n: int, again: boo
     many = min(max(4 * n, EDGES[0]), EDGES[1]) // 2
     reach = max(high - low, 1e-12 * max(abs(high), 1e-300))
     if last is None:
-        edges = [low + reach * np.linspace(0.0, 1.0, 2 * many)]
+        edges: list[Any] = [low + reach * np.linspace(0.0, 1.0, 2 * many)]
     else:
         ends = np.clip(np.concatenate([[low], last.edges, [high]]), low, high)
         filled = np.flatnonzero(np.diff(last.ranks) > 0)
@@ -199,7 +209,8 @@ def spread_edges(low: float, high: float, last: Table | None, n: int, again: boo
         middle = (ends[filled] + ends[filled + 1]) / 2
         rank = (last.ranks[filled] + last.ranks[filled + 1]) / 2
         edges.append(np.interp(np.linspace(0, n, many), rank, middle))
-    return np.unique(np.concatenate([low - reach * BEYOND, *edges, high + reach * BEYOND]))
+    edges += [low - reach * BEYOND, high + reach * BEYOND]
+    return np.unique(np.concatenate(edges))
 
 
 @record

@@ -1,8 +1,8 @@
 """A second-order bundle for any convex risk by rank over the rows of all clients together.
 
-Every step takes two rounds: one counts rows above thresholds, which gives the ranks, the other cuts
-the risk by the row weights of these ranks (``problem/rank_cuts.py``). No row's loss or weight leaves
-its client.
+A step takes two rounds: one counts rows above thresholds, which gives the ranks, the other cuts the
+risk by the row weights of these ranks (``problem/rank_cuts.py``). No row's loss or weight leaves
+its client. Where bins hold rows of different weights, a round more counts again within them.
 """
 
 from __future__ import annotations

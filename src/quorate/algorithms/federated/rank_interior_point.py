@@ -1,4 +1,4 @@
-"""A federated interior point method for superquantiles of the rows of all clients together.
+"""A federated interior point method for few superquantiles of the rows of all clients together.
 
     minimise over w, eta:  sum_k a_k eta_k + sum_ik cap_k u_ik + a_0 mean(l(w)) + h(w)
     subject to  u_ik >= l_i(w) - eta_k,  u_ik >= 0        with multipliers q_ik and cap_k - q_ik
@@ -157,8 +157,8 @@ class RankInteriorPoint(Method):
     Raises
     ------
     ValueError
-        for losses that are not smooth, risks other than Superquantile, TopK and Maximum,
-        regularisers other than Zero and L2
+        for losses that are not smooth, risks other than Superquantile, TopK, Maximum and a Spectral
+        of at most 24 steps, regularisers other than Zero and L2
 
     Notes
     -----

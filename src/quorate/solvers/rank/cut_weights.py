@@ -29,27 +29,26 @@ def cut_weights(Q: Array, q: Array) -> Array:
         if float(x @ z) <= EXACT:
             break
         dual = Q @ x + q - level - z
-        inverse = np.linalg.inv(Q + np.diag(z / x))
-        pull = inverse.sum(1)
-
-        def step(
-            aim: Array, dual: Array = dual, inverse: Array = inverse, pull: Array = pull
-        ) -> tuple[Array, Array, float]:
-            """Towards the products x z = aim, where the mixture sums to one."""
-            right = inverse @ (aim / x - z - dual)
-            change = (1 - x.sum() - right.sum()) / pull.sum()
-            dx = right + change * pull
-            return dx, (aim - z * dx) / x - z, change
-
-        dx, dz, _ = step(np.zeros(J))
+        inverse = np.asarray(np.linalg.inv(Q + np.diag(z / x)), float)
+        dx, dz, _ = _step(np.zeros(J), x, z, dual, inverse)
         far = min(_longest(x, dx), _longest(z, dz))
         left = (1 - far) ** 2 * max(1 - far, 1e-3)
-        dx, dz, change = step(left * float(x @ z) / J - dx * dz)
+        dx, dz, change = _step(left * float(x @ z) / J - dx * dz, x, z, dual, inverse)
         far = NEAR * min(_longest(x, dx), _longest(z, dz), 1 / NEAR)
         if not np.isfinite(dx).all():
             break
         x, z, level = x + far * dx, z + far * dz, level + far * change
     return x / x.sum()
+
+
+def _step(
+    aim: Array, x: Array, z: Array, dual: Array, inverse: Array
+) -> tuple[Array, Array, float]:
+    """Towards the products x z = aim, where the mixture sums to one."""
+    right, pull = inverse @ (aim / x - z - dual), inverse.sum(1)
+    change = (1 - x.sum() - right.sum()) / pull.sum()
+    dx = right + change * pull
+    return dx, (aim - z * dx) / x - z, change
 
 
 def _longest(x: Array, dx: Array) -> float:
