@@ -21,6 +21,7 @@ import yaml
 
 import quorate
 from quorate.certificates.row_ranks import RankCertification
+from quorate.certificates.row_spectra import SpectrumCertification
 from quorate.cli import app
 from quorate.codec import FIELDS
 from quorate.config.config import Config, parse_config
@@ -299,7 +300,12 @@ def test_messages_disclose_what_the_page_says(
 def test_messages_of_ranks_over_all_rows_disclose_what_the_page_says() -> None:
     records = {
         kind.__name__: kind
-        for rounds in (quorate.RankInteriorPoint(), RankCertification(np.zeros(1)))
+        for rounds in (
+            quorate.RankInteriorPoint(),
+            quorate.RankBundle(),
+            RankCertification(np.zeros(1)),
+            SpectrumCertification(np.zeros(1)),
+        )
         for kind in (*rounds.on_client, *rounds.on_server)
     }
     said = {

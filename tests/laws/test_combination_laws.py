@@ -99,6 +99,7 @@ SLOTS: dict[str, list[Any]] = {
     "constraint": [None, qr.Coupled(HALF), qr.LinearInequality(np.ones((1, 3)), 0.2)],
     "local_constraint": [None, HALF],
     "privacy": [None, qr.Budget(3.0, 1e-3)],
+    "over_rows": [None, qr.Superquantile(0.3), qr.Extremile(2.0)],
     "n_clients": [3, 1],
     "engine": [InProcess(), qr.VirtualClock(qr.Constant(1.0))],
 }

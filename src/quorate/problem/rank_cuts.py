@@ -57,14 +57,14 @@ class Tally:
     """Ask how many rows have a loss above each of these thresholds."""
 
     w: Annotated[Array, Form("D")]
-    edges: Annotated[Array, Form("M")]
+    edges: Annotated[Array, Form("L")]
 
 
 @record
 class Tallied:
     """The numbers of rows, and the range of their losses."""
 
-    above: Sum  # (1, M)
+    above: Sum  # (1, L)
     largest: Max  # (1,)
     smallest: Max  # (1,) minus the smallest loss
 

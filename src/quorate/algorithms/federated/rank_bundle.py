@@ -60,7 +60,7 @@ class RankBundleState:
     """The server's memory between rounds."""
 
     w: Annotated[Array, Form("D")]
-    rows: Counter = 0
+    rows: Annotated[float, Form()] = 0.0  # of all clients
     counted: Slice | None = None  # the table at the trial
     members: Annotated[Array, Form("G + 1")] | None = None  # rows of every group
     excess: float = 0.0  # of the risk over its cut there, at most
@@ -147,7 +147,7 @@ class RankBundle(Method):
         w = state.w if len(state.w) else np.zeros(int(up.width))
         low, high, n = -float(up.smallest), float(up.largest), int(up.rows)
         trial = Tally(w, spread_edges(low, high, None, n))
-        state = replace(state, w=w, rows=n, trial=trial, rounds=1)
+        state = replace(state, w=w, rows=float(n), trial=trial, rounds=1)
         return self._or_capped(state, Round(trial))
 
     def cut(
@@ -160,7 +160,7 @@ class RankBundle(Method):
         sharp = max(BLUR * self.tol * counted.size, BLURRED * state.predicted)
         blurred = float(counted.excess.sum()) > sharp
         if blurred and state.counts < COUNTS:
-            edges = spread_edges(counted.low, counted.high, counted, state.rows, again=True)
+            edges = spread_edges(counted.low, counted.high, counted, int(state.rows), again=True)
             trial = replace(trial, edges=edges)
             state = replace(state, trial=trial, rounds=state.rounds + 1)
             return self._or_capped(state, Round(trial))
@@ -168,7 +168,7 @@ class RankBundle(Method):
         ask = Slice(trial.w, trial.edges, counted.weights, borders, rates)
         excess = float(counted.excess.sum())
         state = replace(state, counted=ask, members=members, excess=excess, rounds=state.rounds + 1)
-        edges = spread_edges(counted.low, counted.high, counted, state.rows)
+        edges = spread_edges(counted.low, counted.high, counted, int(state.rows))
         state = replace(state, trial=replace(trial, edges=edges), counts=0)
         return self._or_capped(state, Round(ask))
 
@@ -219,7 +219,7 @@ class RankBundle(Method):
         )
 
     def _sigma(self, state: RankBundleState) -> Array:
-        return self._problem.over_rows.rank_weights(state.rows)
+        return self._problem.over_rows.rank_weights(int(state.rows))
 
     def _ridge(self, w: Array) -> Array:
         """The second derivatives of h, (D,)."""
