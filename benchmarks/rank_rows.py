@@ -1,5 +1,5 @@
-"""Superquantiles, extremiles and ESRM of the rows of ten clients, without pooling: rounds to a proven gap of 1e-9, and
-the value beside the optimum of pooled rows.
+"""Superquantiles, extremiles and ESRM of the rows of ten clients, without pooling: rounds to a
+proven gap of 1e-9, and the value beside the optimum of pooled rows.
 
 Tables as in `bundle_tables.py`, standardised; logistic loss, l2 regularisation 1e-3. Tables of the
 data directory are added where it is set. One thread.
