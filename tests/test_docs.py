@@ -235,7 +235,6 @@ def test_every_line_of_the_constrained_algorithms_has_its_code(number: int, line
     assert found == set(range(1, lines + 1))
 
 
-OVER_ROWS = "rank_interior_point", "row_ranks"  # modules whose messages have a table of their own
 PROOF = {"Certify", "Certified"}  # messages of the certificate
 ENDING = {"Concluded"}  # the answer to `Conclude`, after the last round
 SURVEYS = {"Survey", "Surveyed", *PROOF}
@@ -276,11 +275,7 @@ def test_messages_disclose_what_the_page_says(
     rows = table(ROOT / "docs" / page, "class ")
     for public in quorate.__all__:  # a record is known once its module is imported
         getattr(quorate, public)
-    records = {
-        cls.__name__: cls
-        for cls in FIELDS
-        if cls.__module__.startswith("quorate.") and not cls.__module__.endswith(OVER_ROWS)
-    }
+    records = {cls.__name__: cls for cls in FIELDS if cls.__module__.startswith("quorate.")}
     for name, _, fields in rows:
         said = dict(re.findall(r"(\w+) \((\w+)\)", fields))
         assert said == visibility(records[code(name)[0]]), name

@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import quorate as qr
-from quorate.algorithms.federated.rank_interior_point import Begun, Expanded
+from quorate.algorithms.federated.rank_interior_point import BegunRanks, ExpandedRanks
 from quorate.problem.rank_levels import Rows, levels
 from quorate.rounds import visibility
 from quorate.solvers.rank.threshold_barrier import central
@@ -93,7 +93,7 @@ def test_a_cap_is_not_called_optimal():
 
 
 def test_only_sums_travel_beside_the_size_of_the_start():
-    seen = {**visibility(Begun), **visibility(Expanded)}
+    seen = {**visibility(BegunRanks), **visibility(ExpandedRanks)}
     assert {name for name, how in seen.items() if how != "sum"} == {"longest", "largest"}
     assert seen["longest"] == seen["largest"] == "max"
 

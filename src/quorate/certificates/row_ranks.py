@@ -85,7 +85,7 @@ class Counted:
 
 
 @record
-class Weigh:
+class WeighRows:
     """Ask for the row weights on the ramp, and how they change."""
 
     w: Array  # (D,)
@@ -97,7 +97,7 @@ class Weigh:
 
 
 @record
-class Weighed:
+class WeighedRows:
     """Sums over all rows."""
 
     above: Sum  # (1, K) max(l_i - eta_k, 0)
@@ -106,15 +106,15 @@ class Weighed:
 
 
 @record
-class Step:
+class StepRows:
     """Ask for the cut of the row weights that a Newton step from ``at`` leads to."""
 
-    at: Weigh
+    at: WeighRows
     step: Array  # (K + D,)
 
 
 @record
-class Stepped:
+class SteppedRows:
     """Sums over all rows, of values and gradients at the model to which the step leads."""
 
     weight: Sum  # (1, K) of the row weights
@@ -136,7 +136,7 @@ class RankProof:
     low: Array | None = None  # (K,) thresholds above which there are at least n t_k rows
     high: Array | None = None  # and fewer
     counts: int = 0
-    at: Weigh | None = None
+    at: WeighRows | None = None
     width: int = -1  # position of the width that is tried
     steps: int = 0  # Newton steps with it
     last: float = math.inf  # relative gap of the last of them
@@ -171,8 +171,8 @@ class RankCertification(Algorithm):
             Survey: self.take_part,
             Look: self.look,
             Count: self.count,
-            Weigh: self.weigh,
-            Step: self.cut,
+            WeighRows: self.weigh,
+            StepRows: self.cut,
         }
 
     @property
@@ -181,8 +181,8 @@ class RankCertification(Algorithm):
             Surveyed: self.seen,
             Looked: self.looked,
             Counted: self.narrow,
-            Weighed: self.shift,
-            Stepped: self.bound,
+            WeighedRows: self.shift,
+            SteppedRows: self.bound,
         }
 
     # -- clients -----------------------------------------------------------------------------------
@@ -208,7 +208,9 @@ class RankCertification(Algorithm):
         above = len(ordered) - np.searchsorted(ordered, ask.edges, side="right")
         return memory, Counted(above[None].astype(float))
 
-    def weigh(self, memory: None, ask: Weigh, data: Block, rng: Streams) -> tuple[None, Weighed]:
+    def weigh(
+        self, memory: None, ask: WeighRows, data: Block, rng: Streams
+    ) -> tuple[None, WeighedRows]:
         rows = Rows(self._problem, ask.w, data)
         weight, rate = _ramp(rows, ask)
         total = weight.sum(1) + ask.plain
@@ -217,9 +219,11 @@ class RankCertification(Algorithm):
         model = rows.hessian(rate.sum(1), total)[0]
         hessian = np.block([[np.diag(rate.sum(0)), cross], [cross.T, model]])
         above = np.maximum(rows.loss[:, None] - ask.thresholds, 0.0).sum(0)
-        return memory, Weighed(above[None], gradient, hessian[None])
+        return memory, WeighedRows(above[None], gradient, hessian[None])
 
-    def cut(self, memory: None, ask: Step, data: Block, rng: Streams) -> tuple[None, Stepped]:
+    def cut(
+        self, memory: None, ask: StepRows, data: Block, rng: Streams
+    ) -> tuple[None, SteppedRows]:
         at, K = ask.at, len(ask.at.caps)
         rows = Rows(self._problem, at.w, data)
         weight, rate = _ramp(rows, at)
@@ -227,7 +231,7 @@ class RankCertification(Algorithm):
         weight = np.clip(weight + rate * change, 0.0, at.caps)
         there = Rows(self._problem, at.w + ask.step[K:], data)
         share = [there.by_client(one) for one in weight.T]
-        return memory, Stepped(
+        return memory, SteppedRows(
             weight=weight.sum(0)[None],
             weighted=(there.loss @ weight)[None],
             loss=there.loss.sum()[None],
@@ -277,10 +281,12 @@ class RankCertification(Algorithm):
         assert state.looked is not None
         of, n, width = self._levels, self._n, state.width + 1
         caps, size = of.caps(n), WIDTHS[width] * float(state.looked.total) / n
-        at = Weigh(self.w, state.high, caps, caps * of.tails, of.mean / n, max(size, 1e-300))
+        at = WeighRows(self.w, state.high, caps, caps * of.tails, of.mean / n, max(size, 1e-300))
         return replace(state, at=at, width=width, steps=0, last=math.inf), Round(at)
 
-    def shift(self, state: RankProof, ids: Sequence[int], up: Weighed) -> tuple[RankProof, Round]:
+    def shift(
+        self, state: RankProof, ids: Sequence[int], up: WeighedRows
+    ) -> tuple[RankProof, Round]:
         """The value, and the Newton step that balances the gradients."""
         assert state.at is not None
         assert state.looked is not None
@@ -298,10 +304,10 @@ class RankCertification(Algorithm):
         size = np.sqrt(np.maximum(np.diag(matrix), 1e-300))
         scaled = matrix / size / size[:, None] + 1e-15 * np.eye(len(size))
         step = -np.linalg.lstsq(scaled, gradient / size, rcond=None)[0] / size
-        return replace(state, step=step), Round(Step(at, step))
+        return replace(state, step=step), Round(StepRows(at, step))
 
     def bound(
-        self, state: RankProof, ids: Sequence[int], up: Stepped
+        self, state: RankProof, ids: Sequence[int], up: SteppedRows
     ) -> tuple[RankProof, Round | Done]:
         """The bound of one step, and the next one."""
         at, of, n, problem = state.at, self._levels, self._n, self._problem
@@ -339,7 +345,7 @@ class RankCertification(Algorithm):
         return (self._n + len(there)) * np.finfo(float).eps * size
 
     def _next(self, state: RankProof, gap: float) -> tuple[RankProof, Round | Done]:
-        """Step on while the gap falls, and try wider ramps until one succeeds."""
+        """StepRows on while the gap falls, and try wider ramps until one succeeds."""
         falls = (gap < 0.9 * state.last or gap >= 1.0) and math.isfinite(gap)
         if gap > EXACT and falls and state.steps < STEPS:
             assert state.at is not None
@@ -373,7 +379,7 @@ class RankCertification(Algorithm):
         return self.problem
 
 
-def _ramp(rows: Rows, at: Weigh) -> tuple[Array, Array]:
+def _ramp(rows: Rows, at: WeighRows) -> tuple[Array, Array]:
     """The weights (R, K) of the rows, and their changes with the losses."""
     weight = at.centres + at.caps * (rows.loss[:, None] - at.thresholds) / at.width
     inside = (weight > 0) & (weight < at.caps)

@@ -54,14 +54,14 @@ PATIENCE = 6  # Newton steps without a smaller gap or complementarity
 
 
 @record
-class Begin:
+class BeginRanks:
     """Ask for the losses at a first model, zeros where ``w`` is empty."""
 
     w: Annotated[Array, Form("D")]
 
 
 @record
-class Begun:
+class BegunRanks:
     """The number of rows, of all and of the largest client, and their losses."""
 
     rows: Sum  # (1,)
@@ -90,7 +90,7 @@ class Open:
 
 
 @record
-class Expanded:
+class ExpandedRanks:
     """Sums over all rows at a place: what a Newton step and the run's bound are made of."""
 
     loss: Sum  # (1,) l_i
@@ -199,7 +199,7 @@ class RankInteriorPoint(Method):
     @property
     def on_client(self) -> dict:
         return {
-            Begin: self._at_client(begin),
+            BeginRanks: self._at_client(begin),
             Open: self._at_client(set_out),
             Move: self._at_client(move),
         }
@@ -208,14 +208,14 @@ class RankInteriorPoint(Method):
 
     @property
     def on_server(self) -> dict:
-        return {Begun: self.open, Expanded: self.improve}
+        return {BegunRanks: self.open, ExpandedRanks: self.improve}
 
     def server_start(self, n_clients: int) -> tuple[RankState, Round]:
         w = start_or_empty(self.start)
-        return RankState(w), Round(Begin(w))
+        return RankState(w), Round(BeginRanks(w))
 
     def open(
-        self, state: RankState, ids: Sequence[int], up: Begun
+        self, state: RankState, ids: Sequence[int], up: BegunRanks
     ) -> tuple[RankState, Round | Done]:
         """Thresholds on both sides of the mean loss, at which all rows are centred if they are
         alike.
@@ -230,7 +230,7 @@ class RankInteriorPoint(Method):
         return self._or_capped(state, Round(Open(at, barrier, int(up.longest))))
 
     def improve(
-        self, state: RankState, ids: Sequence[int], up: Expanded
+        self, state: RankState, ids: Sequence[int], up: ExpandedRanks
     ) -> tuple[RankState, Round | Done]:
         """Bound the optimum, and take a Newton step."""
         at = known(state.at) if state.move is None else _moved(known(state.move))
@@ -287,7 +287,7 @@ class RankInteriorPoint(Method):
         ridge[: len(coefficients)] = regulariser_parts(self._problem.regulariser)[1]
         return ridge
 
-    def _gap(self, at: Place, up: Expanded, n: float) -> tuple[float, float]:
+    def _gap(self, at: Place, up: ExpandedRanks, n: float) -> tuple[float, float]:
         """The value of a place, and what it exceeds the bound of its weights by."""
         of, ridge = self._levels(n), self._ridge(at.w)
         plain, shares = at.plain, of.shares
@@ -304,7 +304,7 @@ class RankInteriorPoint(Method):
         gap += float(np.abs(gradient[~curved]) @ (FREE + np.abs(at.w[~curved])))
         return value + self._problem.penalty(at.w), gap
 
-    def _direction(self, state: RankState, up: Expanded, barrier: float) -> Array:
+    def _direction(self, state: RankState, up: ExpandedRanks, barrier: float) -> Array:
         """The Newton step (K + D), thresholds first, that aims at this barrier parameter."""
         at = known(state.at)
         K, ridge = len(at.caps), self._ridge(at.w)
@@ -345,19 +345,19 @@ def _relative(state: RankState) -> float:
 
 
 def begin(
-    problem: Problem, memory: None, ask: Begin, data: Block, rng: Streams
-) -> tuple[None, Begun]:
+    problem: Problem, memory: None, ask: BeginRanks, data: Block, rng: Streams
+) -> tuple[None, BegunRanks]:
     """How many rows there are, and their losses."""
     w = ask.w if len(ask.w) else np.zeros(problem.predictor.dimension(data.n_features))
     loss, many = Rows(problem, w, data).loss, (data.share > 0).sum(1)
-    return memory, Begun(
+    return memory, BegunRanks(
         *(np.array([float(x)]) for x in (len(loss), many.max(), loss.sum(), loss.max()))
     )
 
 
 def set_out(
     problem: Problem, memory: RowState | None, ask: Open, data: Block, rng: Streams
-) -> tuple[RowState, Expanded]:
+) -> tuple[RowState, ExpandedRanks]:
     """Slacks and weights on the central path."""
     at = ask.at
     if not len(at.w):
@@ -368,12 +368,12 @@ def set_out(
     return kept, expanded(rows, at, start.slack, start.weight)
 
 
-def expanded(rows: Rows, at: Place, slack: Array, weight: Array) -> Expanded:
-    """The sums of ``Expanded`` over the rows (R,), with slacks and weights (R, K)."""
+def expanded(rows: Rows, at: Place, slack: Array, weight: Array) -> ExpandedRanks:
+    """The sums of ``ExpandedRanks`` over the rows (R,), with slacks and weights (R, K)."""
     x = rows.loss[:, None] - at.thresholds
     over, rest = _room(x, at.caps, slack, weight)
     h = rate(weight, rest, over, slack)
-    return Expanded(
+    return ExpandedRanks(
         loss=rows.loss.sum()[None],
         above=np.maximum(x, 0.0).sum(0)[None],
         weight=weight.sum(0)[None],
@@ -402,7 +402,7 @@ def _adjoint(rows: Rows, values: Array) -> Array:
 
 def move(
     problem: Problem, memory: RowState | None, ask: Move, data: Block, rng: Streams
-) -> tuple[RowState, Expanded]:
+) -> tuple[RowState, ExpandedRanks]:
     """Every row's slack and weight a step on, no further than almost to their bounds."""
     if memory is None:
         raise ValueError("a step was asked for before slacks and weights were set out.")
