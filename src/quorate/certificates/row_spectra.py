@@ -45,7 +45,7 @@ from quorate.problem.rank_cuts import (
     CLIENT,
     SHARPER,
     Best,
-    Cuts,
+    RankCuts,
     Slice,
     Sliced,
     Table,
@@ -74,7 +74,7 @@ LEAST = 1e-9  # of a mixture, that a table has to have
 
 
 @record
-class Mix:
+class MixTables:
     """Ask for the cut at ``w`` of a mixture of row weights, read off tables at other models."""
 
     w: Array  # (D,)
@@ -107,13 +107,13 @@ class SpectrumProof:
     excess: float = 0.0
     tables: tuple[Slice, ...] = ()
     best: Best | None = None
-    cuts: Cuts | None = None
+    cuts: RankCuts | None = None
     predicted: float = 0.0
     share: float = 1.0
     least: float = math.inf
     since: int = 0
     value: float = math.inf  # of the model
-    mix: Mix | None = None
+    mix: MixTables | None = None
     mixes: int = 0
     bound: float | None = None
     stationarity: float | None = None
@@ -142,7 +142,7 @@ class SpectrumCertification(Algorithm):
     def on_client(self) -> dict:
         cuts = {ask: self._at_client(answer) for ask, answer in CLIENT.items()}
         look = RankCertification(self.w, problem=self.problem).look
-        return {Survey: self.take_part, Look: look, **cuts, Mix: self.mixture}
+        return {Survey: self.take_part, Look: look, **cuts, MixTables: self.mixture}
 
     @property
     def on_server(self) -> dict:
@@ -164,7 +164,9 @@ class SpectrumCertification(Algorithm):
     ) -> tuple[None, Surveyed]:
         return memory, survey(data, ask.prior)
 
-    def mixture(self, memory: None, ask: Mix, data: Block, rng: Streams) -> tuple[None, Mixture]:
+    def mixture(
+        self, memory: None, ask: MixTables, data: Block, rng: Streams
+    ) -> tuple[None, Mixture]:
         rows = Rows(self._problem, ask.w, data)
         f = np.zeros(len(rows.loss))
         for point, edges, weights in zip(ask.points, ask.edges, ask.weights, strict=True):
@@ -317,7 +319,7 @@ class SpectrumCertification(Algorithm):
         return self.problem
 
 
-def _mix(w: Array, tables: Sequence[Slice], mixture: Array) -> Mix:
+def _mix(w: Array, tables: Sequence[Slice], mixture: Array) -> MixTables:
     """The question for a mixture of tables, thresholds filled up with the largest number."""
     used = [(one, x) for one, x in zip(tables, mixture, strict=True) if x > LEAST]
     total, longest = sum(x for _, x in used), max(len(one.edges) for one, _ in used)
@@ -327,7 +329,7 @@ def _mix(w: Array, tables: Sequence[Slice], mixture: Array) -> Mix:
         edges[j, : len(one.edges)] = one.edges
         weights[j, : len(one.weights)] = one.weights * (x / total)
         weights[j, len(one.weights) :] = one.weights[-1] * (x / total)
-    return Mix(w, np.array([one.w for one, _ in used]), edges, weights)
+    return MixTables(w, np.array([one.w for one, _ in used]), edges, weights)
 
 
 def certify_ranks(

@@ -214,7 +214,7 @@ def spread_edges(low: float, high: float, last: Table | None, n: int, again: boo
 
 
 @record
-class Cuts:
+class RankCuts:
     """The cuts of a run, at their models."""
 
     w: Annotated[Array, Form("J, D")]
@@ -233,11 +233,11 @@ class Best:
     ranks: Annotated[Array, Form("D, D")]  # L
 
 
-def with_cut(cuts: Cuts | None, asked: Slice, up: Sliced) -> Cuts:
+def with_cut(cuts: RankCuts | None, asked: Slice, up: Sliced) -> RankCuts:
     """The cuts and one more."""
     if cuts is None:
-        return Cuts(asked.w[None], np.array([float(up.value)]), up.gradient[None])
-    return Cuts(
+        return RankCuts(asked.w[None], np.array([float(up.value)]), up.gradient[None])
+    return RankCuts(
         np.vstack([cuts.w, asked.w]),
         np.append(cuts.value, up.value),
         np.vstack([cuts.gradient, up.gradient]),
@@ -259,7 +259,7 @@ class Mixed(NamedTuple):
     mixture: Array  # (J,)
 
 
-def mixed(best: Best, cuts: Cuts, ridge: Array, penalty: float, share: float) -> Mixed:
+def mixed(best: Best, cuts: RankCuts, ridge: Array, penalty: float, share: float) -> Mixed:
     """Minimise the largest cut + h + curvature from the best model; ``share`` of L counts."""
     away = best.w - cuts.w
     turned = away @ best.hessian

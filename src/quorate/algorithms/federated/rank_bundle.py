@@ -31,9 +31,9 @@ from quorate.problem.rank_cuts import (
     CLIENT,
     SHARPER,
     Best,
-    Cuts,
     Range,
     Ranged,
+    RankCuts,
     Slice,
     Sliced,
     Tallied,
@@ -67,7 +67,7 @@ class RankBundleState:
     trial: Tally | None = None
     counts: Counter = 0  # at the trial
     best: Best | None = None
-    cuts: Cuts | None = None
+    cuts: RankCuts | None = None
     predicted: Extended = 0.0  # decrease
     share: float = 1.0  # of the curvature by ranks
     failures: Counter = 0  # steps since a better model
