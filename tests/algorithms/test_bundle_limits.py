@@ -11,7 +11,9 @@ import pytest
 
 import quorate as qr
 from quorate.algorithms.requirements import Setting, constraints_of
+from quorate.problem.constraints.constraint import Point
 from quorate.problem.multipliers import as_duals
+from quorate.problem.parts import Parts, least_rows, parted_cut, parted_limits
 
 LOSSES = {  # with levels of all rows in groups and of one class that bind, and that a model reaches
     qr.Hinge(): (0.62, 0.3),
@@ -69,7 +71,7 @@ def test_pairs_are_proved_and_equal_a_central_solution(name, loss, risk, samples
     problem, fed, solution, (value, _) = solved(name, loss, risk, samples)
     proof = solution.certificate
     assert solution.outcome.stop is qr.Stop.OPTIMAL, solution.outcome.text
-    assert solution.rounds <= 60
+    assert solution.rounds <= 40
     assert proof.relative_gap <= 1e-6
     assert proof.value == pytest.approx(value, rel=2e-6)
     assert proof.bound <= value * (1 + 1e-8)
@@ -91,15 +93,26 @@ def test_multipliers_are_those_of_a_central_solution(name):
     assert ours == pytest.approx(multipliers, abs=2e-3 * max(1.0, np.abs(multipliers).max()))
 
 
-def test_units_of_a_limit_change_nothing():
-    rows = programs.clients()
-    matrix, fed = np.array([[1.0, 1.0, 1.0, 0.0]]), programs.federation(rows)
+@pytest.mark.parametrize("curved", [False, True])
+def test_units_of_a_limit_change_nothing(curved):
+    """Also where its gradient is zero at the start."""
+    row, fed = np.array([1.0, 1.0, 1.0, 0.0]), programs.federation(programs.clients())
     seen = []
     for size in (1.0, 1e-5, 1e6):
-        limit = qr.LinearInequality(size * matrix, np.array([-0.2 * size]))
-        problem = qr.Problem(qr.Hinge(), constraint=limit, regulariser=qr.L2(0.05))
+
+        def limit(w, X, y, size=size):
+            value, slope = programs._ball(w, X, y)
+            return size * value, size * slope
+
+        held = qr.Constraint(limit, convex=True)
+        linear = qr.LinearInequality(size * row, -0.2 * size)
+        slots = {"local_constraint": held} if curved else {"constraint": linear}
+        problem = qr.Problem(qr.Hinge(), regulariser=qr.L2(0.05), **slots)
         solution = qr.solve(problem, fed, algorithm=METHOD)
-        seen.append((solution.rounds, solution.certificate.value, solution.duals.server[0] * size))
+        assert solution.outcome.stop is qr.Stop.OPTIMAL, solution.outcome.text
+        assert solution.rounds <= 45
+        duals = solution.duals.local if curved else solution.duals.server
+        seen.append((solution.certificate.value, duals.sum() * size))
     for other in seen[1:]:
         assert other == pytest.approx(seen[0], rel=1e-6)
 
@@ -160,6 +173,58 @@ def test_forged_multipliers_prove_nothing_above_the_optimum():
         proof = qr.certify(problem, fed, solution.w, replace(honest, **forged))
         assert proof.bound is None or proof.bound <= value * (1 + 1e-9)
         assert proof.value == solution.certificate.value
+
+
+@pytest.mark.parametrize("loss", [qr.Hinge(), qr.Logistic()], ids=str)
+def test_no_group_has_fewer_rows_of_a_class_than_asked(loss):
+    """A cut of a group is a sum over the rows that count in it, for a constraint and for a risk of
+    one class.
+    """
+    X = np.random.default_rng(0).standard_normal((90, 2))
+    y = np.where(np.arange(90) % 9 < 2, 1.0, -1.0)  # 20 of a class
+    fed = qr.Federation.from_arrays(X, y, np.zeros(90, int))
+    problem = qr.Problem(
+        loss,
+        over_samples=qr.Mean(label=1.0),
+        local_constraint=qr.NeymanPearson(1.0, 0.9),
+        constraint=qr.Coupled(qr.NeymanPearson(-1.0, 0.9)),
+    )
+    concrete, data = problem.at(fed)
+    block, parts = data.block(0), Parts(9, 8, 0)
+    point = Point(concrete, np.zeros(3), block)
+    of_class = parted_limits(concrete.local_constraint, point, parts)[1][0, 0, :, -1]
+    of_other = parted_limits(concrete.constraint.coupled, point, parts)[1][0, 0, :, -1]
+    of_risk = parted_cut(concrete, np.zeros(3), block, parts).gradient[0, :, -1]
+    slope = float(loss.gradient(np.zeros(1), np.ones(1))[0])
+    for sums, rows in ((of_class, 20), (of_other, 70), (of_risk, 20)):
+        counts = np.abs(sums) * rows / abs(slope)
+        assert counts.sum() == pytest.approx(rows)
+        assert counts[counts > 0].min() >= 8 - 1e-9
+    assert least_rows(concrete, block, parts) == 8
+    assert least_rows(concrete, block, Parts(9, 2, 0)) == 2
+
+
+def test_known_cuts_are_of_the_clients_risks_whatever_their_radius():
+    fed = programs.federation(programs.clients())
+    limited = qr.Problem(
+        qr.Hinge(),
+        over_samples=qr.WassersteinBall(0.05),
+        local_constraint=qr.NeymanPearson(1.0, 0.5),
+        regulariser=qr.L2(0.05),
+    )
+    first = qr.solve(limited, fed, algorithm=METHOD)
+    wider = replace(limited, over_samples=qr.WassersteinBall(0.1))
+    known = replace(METHOD, known=first.state.cuts)
+    again = qr.solve(wider, fed, algorithm=known)
+    assert again.outcome.stop is qr.Stop.OPTIMAL, again.outcome.text
+    alone = qr.solve(replace(wider, local_constraint=None), fed, algorithm=known)
+    assert alone.outcome.stop is qr.Stop.OPTIMAL, alone.outcome.text
+    smooth = replace(limited, loss=qr.Logistic())
+    newton = qr.solve(replace(smooth, local_constraint=None), fed).state.cuts
+    with pytest.raises(ValueError, match="known holds cuts of a run by second derivatives"):
+        qr.solve(smooth, fed, algorithm=qr.Bundle(known=newton))
+    with pytest.raises(ValueError, match="metric='hessian' takes no constraints"):
+        qr.solve(smooth, fed, algorithm=qr.Bundle(metric="hessian"))
 
 
 def test_what_is_not_convex_is_refused_and_what_is_convex_is_taken():

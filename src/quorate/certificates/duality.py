@@ -57,7 +57,6 @@ from quorate.problem.metadata import Metadata
 from quorate.problem.parts import (
     Minorants,
     Parted,
-    PartedCut,
     Parts,
     has_shifted_slopes,
     is_parted,
@@ -147,19 +146,16 @@ class _Combined:
         if not multiplier.any():
             return
         mu = multiplier.reshape(len(multiplier), -1)
-        if not is_parted(problem):
-            mu = mu[:, :1]
         cut = parted_cut(problem, point, data, parts, radius)
-        cut = PartedCut(
-            *(part if part.ndim == 1 else part[:, : mu.shape[1]] for part in vars(cut).values())
-        )
         slope, fee = by_row(mu, cut.gradient).sum(1), (mu * cut.gradient_level).sum(1)
         base = (mu * cut.base).sum(1)
         self.constant += base - slope @ point - fee * cut.level
         self.gradient += slope
         self.gradient_level += fee
-        slopes = self._slopes(problem, point, of_rows(mu, data, parts), data)
-        rows, D = rows_of_a_sum(data, parts), len(point)
+        of = mu if is_parted(problem) else mu[:, :1]  # the other parts are zero
+        slopes = self._slopes(problem, point, of_rows(problem, of, data, parts), data)
+        over_all = parts.smooth and mu[:, 0].any()
+        rows, D = data.y.shape[1] if over_all else rows_of_a_sum(data, parts), len(point)
         size = rounding_of_gradients(problem.predictor, data, slopes, rows)
         self.size += size
         self.spread += unit_of_sums(rows) * (np.abs(mu * cut.base).sum(1) + np.abs(fee * cut.level))
@@ -442,16 +438,7 @@ def _broken(problem: Problem, w: Array, duals: Duals, up: Certified) -> float:
     """A lower bound on the combination of the constraints, over all models up to ``FAR`` times as
     large as this.
     """
-    own, h = _Combined.nothing(1, len(w)), problem.regulariser
-    _add_held(problem, duals, own, len(up.risk))
-    minorant = Minorant(
-        float(up.constant) + float(own.constant[0]),
-        up.gradient + own.gradient[0],
-        up.gradient_level,
-        np.zeros(len(up.risk)),
-        float(up.spread) + float(own.spread[0]),
-        up.size + own.size[0],
-    )
+    h, minorant = problem.regulariser, _minorant(problem, duals, up, np.zeros(len(up.risk)))
     far = FAR * float(np.linalg.norm(w))
     alone = problem if isinstance(h, Ball | Bounds) else replace(problem, regulariser=Zero())
     return lower_bound(alone, minorant, Region(far, far, far, math.inf))[0]
@@ -518,20 +505,9 @@ def conclude(
         feasibility += max(excess(stack, part) for stack, part in limits.values())
         complementarity = None if complementarity is None else max(complementarity, short)
     if duals is not None and up.residuals is None and math.isfinite(value):
-        own = _Combined.nothing(1, len(w))
-        if duals.limits is not None:
-            _add_held(problem, duals, own, len(up.risk))
-        minorant = Minorant(
-            float(up.constant) + float(own.constant[0]),
-            up.gradient + own.gradient[0],
-            up.gradient_level,
-            weights,
-            float(up.spread) + float(own.spread[0]),
-            up.size + own.size[0],
-        )
-        proven, stationarity = lower_bound(
-            problem, minorant, region(problem, value, len(coefficients), seen)
-        )
+        minorant = _minorant(problem, duals, up, weights)
+        where = region(problem, value, len(coefficients), seen)
+        proven, stationarity = lower_bound(problem, minorant, where)
         # a model that meets the constraints is as good, or this value is below the optimum
         proven = min(proven, value) if problem.constrained else proven
         bound = proven if math.isfinite(proven) else bound
@@ -583,14 +559,22 @@ def _limits(
     return limits, float(max(products))
 
 
-def _add_held(problem: Problem, duals: Duals, own: _Combined, n_clients: int) -> None:
-    """Add the cuts of the server's own constraints."""
-    assert duals.limits is not None
-    glob = problem.constraint
-    held = separated(problem, n_clients, duals.limits.swapaxes(0, 1))[2]
-    for point, multiplier in zip(duals.points, held.swapaxes(0, 1), strict=True):
-        here = glob.point(problem, point)
-        own.limit(glob.held, here, multiplier[None], parts_of(duals.parts))
+def _minorant(problem: Problem, duals: Duals, up: Certified, weights: Array) -> Minorant:
+    """The clients' minorant with the cuts of the server's own constraints."""
+    own, glob = _Combined.nothing(1, up.gradient.shape[-1]), problem.constraint
+    if duals.limits is not None:
+        held = separated(problem, len(weights), duals.limits.swapaxes(0, 1))[2]
+        for point, multiplier in zip(duals.points, held.swapaxes(0, 1), strict=True):
+            here = glob.point(problem, point)
+            own.limit(glob.held, here, multiplier[None], parts_of(duals.parts))
+    return Minorant(
+        float(up.constant) + float(own.constant[0]),
+        up.gradient + own.gradient[0],
+        up.gradient_level,
+        weights,
+        float(up.spread) + float(own.spread[0]),
+        up.size + own.size[0],
+    )
 
 
 def _distance(problem: Problem, weights: Array) -> float:

@@ -56,6 +56,7 @@ class Multipliers:
     risk_cuts: Annotated[Array, Form("J, N, P")] | None = None
     limit_cuts: Annotated[Array, Form("J, C, P")] | None = None
     parts: Annotated[Array, Form("3")] | None = None
+    radii: Annotated[Array, Form("J, N")] | None = None
 
 
 def of_duals(problem: Problem, duals: Duals) -> Multipliers:
@@ -64,7 +65,7 @@ def of_duals(problem: Problem, duals: Duals) -> Multipliers:
     if limits is None:  # without constraints
         limits = np.zeros((len(duals.points), 0, duals.multipliers.shape[-1]))
     local, shared, server = separated(problem, len(duals.weights), limits.sum(0).mean(1))
-    cuts = duals.points, duals.multipliers, limits, duals.parts
+    cuts = duals.points, duals.multipliers, limits, duals.parts, duals.radii
     return Multipliers(server, shared, local, duals.weights, *cuts)
 
 
@@ -72,7 +73,8 @@ def as_duals(mu: Multipliers) -> Duals | None:
     """The cuts of the multipliers; None where they have none."""
     if mu.points is None or mu.risk_cuts is None or mu.weights is None:
         return None
-    return Duals(mu.weights, mu.points, mu.risk_cuts, parts=mu.parts, limits=mu.limit_cuts)
+    of = {"parts": mu.parts, "radii": mu.radii, "limits": mu.limit_cuts}
+    return Duals(mu.weights, mu.points, mu.risk_cuts, **of)
 
 
 def no_multipliers(problem: Problem, n_clients: int) -> Multipliers:

@@ -13,9 +13,11 @@ than cuts; the flips' parts follow. What cannot be parted is one part, the first
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quorate.arrays import Array, Block
 from quorate.codec import Form
@@ -32,6 +34,7 @@ from quorate.rounds import Each, record
 
 LONGEST_SUM = 128  # rows that are added up at once where rounding is charged for
 MOST_GROUPS = 100_000  # of a client's rows
+Rows = slice | NDArray[np.intp]  # of a group
 Parted = Annotated[Array, Form("3")]  # ``Parts`` in a message or a file
 
 
@@ -138,8 +141,9 @@ def parted_cut(
     else:
         values, gradients = terms.flip, terms.flip_gradient
     spent = terms.spent(share, getattr(ball, "label_cost", math.inf))
-    base, level = (_sums(block, v, parts) for v in (share * values, -spent))
-    gradient = _gradients(problem.predictor, block, share * gradients, parts)
+    groups = _groups(share, parts)
+    base, level = (_sums(v, groups, parts) for v in (share * values, -spent))
+    gradient = _gradients(problem.predictor, block, share * gradients, groups, parts)
     if parts.smooth:
         mean = (share * terms.loss).sum(1)[:, None]
         slope = problem.predictor.backward(w, share * terms.gradient, block)[:, None]
@@ -152,23 +156,30 @@ def parted_limits(constraints: Stack, point: Point, parts: Parts) -> tuple[Array
     """Cuts of every part of convex constraints at the model: values (n, p, P) and gradients (n, p,
     P, D).
 
-    What is a mean of the problem's loss is parted by groups of rows as the risks are; all else is
-    in the first part.
+    What is a mean of the problem's loss is parted by groups of the rows that it is over; all else
+    is in the first part.
     """
     problem, block = point.problem, point.block
-    (n, D), size, groups = point.models.shape, constraints.size, parts.groups
-    values, gradients = np.zeros((n, size, groups)), np.zeros((n, size, groups, D))
-    for k, one in enumerate(np.eye(size) if groups > 1 else ()):
-        weights, rest, constant = constraints.split(point, np.tile(one, (n, 1)))
+    (n, D), size = point.models.shape, constraints.size
+    if parts.groups == 1:
+        return constraints.values(point)[:, :, None], constraints.jacobian(point)[:, :, None]
+    values, gradients = np.zeros((n, size, parts.groups)), np.zeros((n, size, parts.groups, D))
+    for k, (weights, rest, constant) in enumerate(_by_rows(constraints, point)):
         values[:, k, 0] = constant + rest @ point.w
         gradients[:, k, 0] = rest
         if weights is not None:
+            groups = _groups(weights, parts)
             loss, slope = value_and_gradient(problem.loss, point.prediction, block.y)
-            values[:, k] += _sums(block, weights * loss, parts)
-            gradients[:, k] += _gradients(problem.predictor, block, weights * slope, parts)
-    if groups == 1 and size:
-        values[:, :, 0], gradients[:, :, 0] = constraints.values(point), constraints.jacobian(point)
+            values[:, k] += _sums(weights * loss, groups, parts)
+            sums = _gradients(problem.predictor, block, weights * slope, groups, parts)
+            gradients[:, k] += sums
     return values, gradients
+
+
+def _by_rows(constraints: Stack, point: Point) -> Iterator[tuple[Array | None, Array, Array]]:
+    """Every constraint as weights of the rows' losses, and an affine rest."""
+    for one in np.eye(constraints.size):
+        yield constraints.split(point, np.tile(one, (len(point.block.names), 1)))
 
 
 def _first_part(cut: Cut, parts: int) -> PartedCut:
@@ -186,52 +197,64 @@ def _terms(problem: Problem, w: Array, block: Block, radius: Array) -> RowTerms:
     return free_space_terms(w, block, problem.loss, problem.predictor, ball, radius)
 
 
-def _groups(block: Block, parts: Parts) -> list[int]:
-    """How many groups each client's rows make: row j belongs to group j mod so many."""
-    rows = (block.share > 0).sum(1)
-    return np.clip(rows // parts.least_rows, 1, parts.groups).tolist()
+def _groups(weights: Array, parts: Parts) -> list[list[Rows]]:
+    """The groups of each client's rows that have a weight (n, m): the j-th of them belongs to group
+    j mod their number, so that none has fewer than ``least_rows`` that count.
+    """
+    return [_groups_of(np.flatnonzero(row), parts) for row in weights]
 
 
-def of_rows(values: Array, block: Block, parts: Parts) -> Array:
+def _groups_of(rows: NDArray[np.intp], parts: Parts) -> list[Rows]:
+    count, size = max(1, min(len(rows) // parts.least_rows, parts.groups)), len(rows)
+    first = size == 0 or rows[-1] == size - 1  # nothing but padding is left out
+    return [slice(g, size, count) if first else rows[g::count] for g in range(count)]
+
+
+def of_rows(problem: Problem, values: Array, block: Block, parts: Parts) -> Array:
     """What each row (n, m) is multiplied by where its parts are by ``values`` (n, P), at most."""
     if values.shape[1] == 1:
         return np.broadcast_to(values, block.y.shape)
     first = values[:, :1] if parts.smooth else 0.0
-    groups = values[:, -parts.groups :]
-    rows = np.arange(block.y.shape[1])
-    mine = [groups[i, rows % count] for i, count in enumerate(_groups(block, parts))]
-    return np.maximum(np.asarray(mine), first)
+    mine = np.zeros(block.y.shape)
+    for i, groups in enumerate(_groups(row_shares(problem, block), parts)):
+        for value, rows in zip(values[i, -parts.groups :], groups, strict=False):
+            mine[i, rows] = value
+    return np.maximum(mine, first)
 
 
-def _sums(block: Block, values: Array, parts: Parts) -> Array:
+def _sums(values: Array, groups: list[list[Rows]], parts: Parts) -> Array:
     """Sums of (n, m) over every group, (n, groups)."""
     out = np.zeros((len(values), parts.groups))
-    for i, count in enumerate(_groups(block, parts)):
-        out[i, :count] = np.bincount(np.arange(values.shape[1]) % count, values[i], count)
+    for i, mine in enumerate(groups):
+        out[i, : len(mine)] = [values[i, rows].sum() for rows in mine]
     return out
 
 
-def _gradients(predictor: Linear, block: Block, s: Array, parts: Parts) -> Array:
+def _gradients(
+    predictor: Linear, block: Block, s: Array, groups: list[list[Rows]], parts: Parts
+) -> Array:
     """``predictor.backward`` of the rows of every group, (n, groups, D)."""
     D = predictor.dimension(block.n_features)
     out = np.zeros((len(s), parts.groups, D))
-    for i, count in enumerate(_groups(block, parts)):
+    for i, mine in enumerate(groups):
         if isinstance(block.X, np.ndarray):
-            for g in range(count):
-                out[i, g, : block.n_features] = s[i, g::count] @ block.X[i, g::count]
+            for g, rows in enumerate(mine):
+                out[i, g, : block.n_features] = s[i, rows] @ block.X[i, rows]
         else:
-            out[i, :count, : block.n_features] = (_by_group(s[i], count) @ block.X).toarray()
-        if predictor.intercept:
-            out[i, :count, -1] = [s[i, g::count].sum() for g in range(count)]
+            out[i, : len(mine), : block.n_features] = (_by_group(s[i], mine) @ block.X).toarray()
+    if predictor.intercept:
+        out[:, :, -1] = _sums(s, groups, parts)
     return out
 
 
-def _by_group(s: Array, count: int) -> Any:
-    """(count, m) with s_j at (j mod count, j)."""
+def _by_group(s: Array, groups: list[Rows]) -> Any:
+    """(G, m) with s_j at (g, j) for the rows j of group g."""
     from scipy.sparse import csr_array
 
-    rows = np.arange(len(s))
-    return csr_array((s, (rows % count, rows)), shape=(count, len(s)))
+    group = np.zeros(len(s), np.intp)  # rows of no group count nothing
+    for g, rows in enumerate(groups):
+        group[rows] = g
+    return csr_array((s, (group, np.arange(len(s)))), shape=(len(groups), len(s)))
 
 
 class Minorants(NamedTuple):
@@ -291,18 +314,27 @@ def _in_pieces(predictor: Linear, block: Block, s: Array) -> Array:
     return total
 
 
-def least_rows(block: Block, parts: Parts) -> int:
-    """How many rows the smallest group of a client's rows has."""
-    rows = (block.share > 0).sum(1)
-    return min(int(n) // count for n, count in zip(rows, _groups(block, parts), strict=True))
+def least_rows(problem: Problem, block: Block, parts: Parts) -> int:
+    """How many rows the smallest group has of those that a risk is over, or a constraint that is
+    parted.
+    """
+    point = Point(problem, np.zeros(problem.predictor.dimension(block.n_features)), block)
+    stacks = problem.local_constraint, problem.constraint.coupled
+    each = [weights for stack in stacks for weights, _, _ in _by_rows(stack, point)]
+    groups = [mine for w in each if w is not None for mine in _groups(w, parts) if len(mine) > 1]
+    groups += _groups(block.share, parts)
+    whole = np.arange(block.y.shape[1])
+    return min(len(whole[rows]) for mine in groups for rows in mine)
 
 
 def rows_of_a_sum(block: Block, parts: Parts) -> int:
-    """How many rows the longest sum over a group of a client's rows has."""
-    return max(
-        -(-block.y.shape[1] // count) if parts.groups > 1 else block.y.shape[1]
-        for count in _groups(block, parts)
-    )
+    """How many rows a sum over a group of a client's rows has at most: those of the longest group
+    of all rows, or twice as many as a group needs where fewer rows count.
+    """
+    if parts.groups == 1:
+        return block.y.shape[1]
+    longest = max(-(-block.y.shape[1] // len(mine)) for mine in _groups(block.share, parts))
+    return min(max(longest, 2 * parts.least_rows), block.y.shape[1])
 
 
 def rounding_of_gradients(predictor: Any, block: Block, steep: Array, rows: int) -> Array:

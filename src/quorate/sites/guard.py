@@ -130,7 +130,7 @@ class Guard:
                     ]
                 )
 
-    def judge_parts(self, message: object, block: Block) -> None:
+    def judge_parts(self, message: object, problem: Problem, block: Block) -> None:
         """Raise `RefusedByPolicyError` where a message asks for sums over groups of too few
         rows.
         """
@@ -138,7 +138,7 @@ class Guard:
         if self.policy is None or parts is None or parts_of(parts).groups == 1:
             return
         rule, least = "minimum_rows", self.policy.minimum_rows
-        if (rows := least_rows(block, parts_of(parts))) < least:
+        if (rows := least_rows(problem, block, parts_of(parts))) < least:
             text = f"{rule}: the run adds up groups of {rows_in_words(rows)}"
             raise RefusedByPolicyError(
                 [

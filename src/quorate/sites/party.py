@@ -573,7 +573,7 @@ class Party:
         if run is None:
             raise NotAgreedError("run")
         block = known.rows_for(run.algorithm)
-        self.guard.judge_parts(asked_in(ask.message), block)
+        self.guard.judge_parts(asked_in(ask.message), known.problem, block)
         state, mark = run.state, fingerprint(ask.message)
         conclusion = isinstance(ask.message, Conclude)
         if ask.turn == state.turn - 1 and mark == state.asked and not conclusion:

@@ -175,9 +175,9 @@ class Bundle(Method):
         optimal)
     max_rounds : a cap; a run that meets it is never called optimal
     variant : "proximal" or "level"
-    metric : "auto": "hessian" where the loss is smooth and models have at most 500 numbers, else
-        "identity". With "hessian" clients send their gradients and one D x D sum a round, and only
-        flips of labels are cut
+    metric : "auto": "hessian" where the loss is smooth, models have at most 500 numbers and there
+        are no constraints, else "identity". With "hessian" clients send their gradients and one D x
+        D sum a round, and only flips of labels are cut
     cuts : how many cuts all clients send in a round, about: one for each of so many groups of rows.
         More cuts need fewer rounds, and are sums of fewer rows
     least_rows : of a group; a client with fewer than twice as many sends one cut of all its rows.
@@ -185,7 +185,7 @@ class Bundle(Method):
     start : first model, zeros by default
     known : cuts of an earlier run (``solution.state.cuts``) on the same data with the same loss,
         label cost, norm and support; they hold for every radius, since a cut is joint in the model
-        and the transport multiplier
+        and the transport multiplier. Those of constraints are cut afresh
 
     Raises
     ------
@@ -229,7 +229,14 @@ class Bundle(Method):
         check_count("least_rows", self.least_rows)
 
     def check_problem(self, problem: Problem, fed: Federation | None) -> None:
-        """Raise ``ValueError`` where metric="hessian" has no second derivatives."""
+        """Raise ``ValueError`` where metric="hessian" has no second derivatives, or constraints
+        that it does not take.
+        """
+        if self.metric == "hessian" and problem.constrained:
+            raise ValueError(
+                "metric='hessian' takes no constraints, which are cut, got"
+                f" {problem.in_words()}. Use metric='auto', or InteriorPoint()."
+            )
         if self.metric == "hessian" and not has_smooth_part(problem):
             raise ValueError(
                 "metric='hessian' needs a smooth loss of one number whose flips of labels are"
@@ -304,7 +311,8 @@ class Bundle(Method):
         cuts = no_cuts(len(w), len(ids), self._parts(len(ids), len(w)))
         if self.known is not None:
             self._check_known(len(ids), len(w))
-            cuts = self.known.kept(self.known.part < self._count(self.known))
+            mine = self.known.owner < len(ids)  # constraints had units of their own
+            cuts = self.known.kept(mine & (self.known.part < self._count(self.known)))
         state = replace(state, trial=w, w=w, seen=seen, cuts=cuts)
         return state, self._asking(state)
 
@@ -377,8 +385,10 @@ class Bundle(Method):
         ]
         if not len(state.sizes):
             units = self._sizes(state)
-            objective = self._problem.over_clients.weights(risks) @ up.gradient.sum(1)
-            sizes = of.first_sizes(every[1].sum(1) / units, objective / units)
+            gradient = self._problem.over_clients.weights(risks) @ up.gradient.sum(1)
+            value = self._value(state, risks, state.trial)
+            sums = every[0].sum(1), every[1].sum(1) / units
+            sizes = of.first_sizes(*sums, value, gradient / units)
             penalties = np.full(len(sizes), of.FIRST)
             state = replace(state, sizes=sizes, penalties=penalties)
         return state, (every[0] / state.sizes[:, None], every[1] / state.sizes[:, None, None])
@@ -426,8 +436,7 @@ class Bundle(Method):
         for _ in range(0 if bounded else BALANCES):
             left = multipliers @ cuts.gradient
             multipliers = cuts.balanced(multipliers, left, Pull(pull[:0], pull[:0]), sizes)
-        owned = np.zeros((len(cuts.points), len(state.risks), self._count(cuts)))
-        np.add.at(owned, (cuts.point, cuts.owner, cuts.part), multipliers)
+        owned = cuts.by_point(multipliers, len(state.risks), pieces.parts)
         duals = Duals(
             member(self._problem, n),
             cuts.points,
@@ -746,11 +755,17 @@ class Bundle(Method):
     def _check_known(self, n_clients: int, dimension: int) -> None:
         """Raise ``ValueError`` unless the known cuts are of such models and clients."""
         cuts = known(self.known)
-        if cuts.points.shape[1] != dimension or max(cuts.owner) >= n_clients:
+        numbers, clients = cuts.points.shape[1], cuts.radii.shape[1]
+        if numbers != dimension or clients != n_clients:
             raise ValueError(
-                f"known holds cuts of models of {cuts.points.shape[1]} numbers from"
-                f" {max(cuts.owner) + 1} clients, needed {dimension} numbers and {n_clients}"
-                " clients: give cuts of a run on these data, or none."
+                f"known holds cuts of models of {numbers} numbers from {clients} clients, needed"
+                f" {dimension} numbers and {n_clients} clients: give cuts of a run on these data,"
+                " or none."
+            )
+        if self._problem.constrained and parts_of(cuts.parts).smooth:
+            raise ValueError(
+                "known holds cuts of a run by second derivatives, and with constraints whole risks"
+                " are cut: give cuts of a run with metric='identity', or none."
             )
 
     def _region(self, state: BundleState) -> Region:

@@ -135,8 +135,7 @@ class Cuts:
         """
         count = parts_of(self.parts).count(problem)
         own = (self.radii == sample_radii(problem, n_clients)).all()
-        dense = np.zeros((len(self.points), n_clients + len(sizes), count))
-        np.add.at(dense, (self.point, self.owner, self.part), multipliers)
+        dense = self.by_point(multipliers, n_clients + len(sizes), count)
         risks, limits = dense[:, :n_clients], dense[:, n_clients:] / sizes[:, None]
         if means is not None:
             risks[:, :, 0] = 0.0
@@ -164,6 +163,12 @@ class Cuts:
         fees = np.bincount(self.owner, mu * self.gradient_level, n_clients + len(sizes))
         minorant = Minorant(constant, gradient, fees[:n_clients].astype(float), duals.weights)
         return duals, minorant, mu
+
+    def by_point(self, multipliers: Array, owners: int, parts: int) -> Array:
+        """The multipliers (K,) by point, owner and part (P, E, parts)."""
+        dense = np.zeros((len(self.points), owners, parts))
+        np.add.at(dense, (self.point, self.owner, self.part), multipliers)
+        return dense
 
     def balanced(self, multipliers: Array, left: Array, pull: Pull, sizes: Array) -> Array:
         """Multipliers (K,) changed a little, so that with ``pull`` the gradient changes by -left
