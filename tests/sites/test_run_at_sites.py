@@ -193,12 +193,19 @@ def test_a_model_that_is_no_better_than_a_constant_says_so(here, loss):
     if loss == "huber":
         text = text.replace('classes = ["ill", "well"]\n', "").replace('"state"', '"stay"')
         text = text.replace("stay = {}\n", "")
+    else:  # one row in ten is well, whatever its columns say
+        for file in Path("sites").glob("*/rows.csv"):
+            head, *rows = file.read_text().replace(",well,", ",ill,").splitlines()
+            rows[::10] = [row.replace(",ill,", ",well,") for row in rows[::10]]
+            file.write_text("\n".join([head, *rows]) + "\n")
     run = read_run(finished(text))
     said = "to every row would be" if loss == "logistic" else "no better than the mean"
     assert said in run.result["notes"][-1]
-    shutil.rmtree("runs")
-    better = read_run(finished(config())).result["notes"]
-    assert not any("would be" in note for note in better)
+
+
+def test_a_model_that_is_better_than_a_constant_says_nothing(here):
+    notes = read_run(finished(config())).result["notes"]
+    assert not any("would be" in note for note in notes)
 
 
 @pytest.mark.parametrize("after", [12, 60])
