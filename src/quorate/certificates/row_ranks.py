@@ -345,7 +345,7 @@ class RankCertification(Algorithm):
         return (self._n + len(there)) * np.finfo(float).eps * size
 
     def _next(self, state: RankProof, gap: float) -> tuple[RankProof, Round | Done]:
-        """StepRows on while the gap falls, and try wider ramps until one succeeds."""
+        """Step on while the gap falls, and try wider ramps until one succeeds."""
         falls = (gap < 0.9 * state.last or gap >= 1.0) and math.isfinite(gap)
         if gap > EXACT and falls and state.steps < STEPS:
             assert state.at is not None
