@@ -32,6 +32,7 @@ from quorate.algorithms.federated.private_admm.private_admm import OutputPerturb
 from quorate.algorithms.federated.private_newton.private_newton import PrivateNewton
 from quorate.algorithms.federated.private_sgd import PrivateSGD
 from quorate.algorithms.federated.proximal_al.proximal_al import ProximalAL
+from quorate.algorithms.federated.rank_bundle import RankBundle
 from quorate.algorithms.federated.rank_interior_point import RankInteriorPoint
 from quorate.algorithms.pooled.rank.continuation import Start
 from quorate.algorithms.pooled.rank.penalties import Growing
@@ -258,6 +259,11 @@ ALGORITHMS: dict[str, Example] = {
     "rank interior point": solving(
         RankInteriorPoint(),
         Problem(Logistic(), Linear(True), over_rows=Superquantile(0.3), regulariser=L2(1e-2)),
+        1e-9,
+    ),
+    "rank bundle": solving(
+        RankBundle(),
+        Problem(Logistic(), Linear(True), over_rows=Extremile(2.0), regulariser=L2(1e-2)),
         1e-9,
     ),
     "proximal AL": short(ProximalAL(), NEYMAN_PEARSON),

@@ -14,11 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
 import yaml
 
 import quorate
+from quorate.certificates.row_ranks import RankCertification
+from quorate.certificates.row_spectra import SpectrumCertification
 from quorate.cli import app
 from quorate.codec import FIELDS
 from quorate.config.config import Config, parse_config
@@ -287,6 +290,24 @@ def test_messages_disclose_what_the_page_says(
     if missing := (asked | more) - here:  # what several pages would say stands on the first
         assert missing <= shared
         assert "(drfl.md#what-each-message-discloses)" in prose(ROOT / "docs" / page)
+
+
+def test_messages_of_ranks_over_all_rows_disclose_what_the_page_says() -> None:
+    records = {
+        kind.__name__: kind
+        for rounds in (
+            quorate.RankInteriorPoint(),
+            quorate.RankBundle(),
+            RankCertification(np.zeros(1)),
+            SpectrumCertification(np.zeros(1)),
+        )
+        for kind in (*rounds.on_client, *rounds.on_server)
+    }
+    said = {
+        code(name)[0]: dict(re.findall(r"(\w+) \((\w+)\)", fields))
+        for name, _, fields in table(ROOT / "docs" / "rank.md", "message ")
+    }
+    assert said == {name: visibility(kind) for name, kind in records.items()}
 
 
 def keys(model: Any, prefix: str = "") -> Iterator[str]:

@@ -35,6 +35,7 @@ from quorate.algorithms.federated.private_newton.private_newton import (
 )
 from quorate.algorithms.federated.private_sgd import PrivateSGD as PrivateSGD
 from quorate.algorithms.federated.proximal_al.proximal_al import ProximalAL as ProximalAL
+from quorate.algorithms.federated.rank_bundle import RankBundle as RankBundle
 from quorate.algorithms.federated.rank_interior_point import RankInteriorPoint as RankInteriorPoint
 from quorate.algorithms.pooled.rank.continuation import Start as Start
 from quorate.algorithms.pooled.rank.penalties import Balanced as Balanced

@@ -121,6 +121,7 @@ NAMED: dict[str, dict[str, str]] = {
         "rank_interior_point": (
             "quorate.algorithms.federated.rank_interior_point:RankInteriorPoint"
         ),
+        "rank_bundle": "quorate.algorithms.federated.rank_bundle:RankBundle",
     },
     "engine": {
         "in_process": "quorate.engines.inprocess:InProcess",

@@ -1,156 +1,131 @@
-"""The bundle with rank risks against epigraph programs in CVXPY: value, model, weights of the
-clients, proven gap.
-"""
+"""Spectral risks of the rows of all clients: the optimum of pooled rows, without pooling."""
 
 from __future__ import annotations
 
-import cvxpy as cp
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from problems import PLAIN, federation
+from toy import federation
 
 import quorate as qr
+from quorate.certificates import row_spectra
+from quorate.engines.inprocess import InProcess
+from quorate.problem import rank_cuts
+from quorate.rounds import visibility
+from quorate.solvers.rank.cut_weights import cut_weights
 
-TOL = 1e-8  # relative gap asked of the bundle; the reference is solved to 1e-8 (feasibility too)
-NEAR = 1e-7
-N, D = 5, 4
-PRIOR = np.array([0.1, 0.3, 0.2, 0.15, 0.25])
-OVER_CLIENTS = [
-    qr.Superquantile(0.5),
-    qr.Superquantile(0.45, PRIOR),
-    qr.Extremile(2.5),
+FED = federation((20, 35, 12, 28, 9), 4)
+STEPS = np.repeat([0.3, 1.0, 3.0], [40, 40, 24])  # the mean and two superquantiles
+RISKS = [
+    qr.Extremile(2.0),
     qr.ExponentialSpectral(2.0),
-    qr.TopK(2),
-    qr.Maximum(),
-    qr.Spectral([0.0, 0.1, 0.1, 0.3, 0.5]),
+    qr.Spectral(STEPS / STEPS.sum()),
 ]
-OVER_SAMPLES = [qr.Superquantile(0.23), qr.Extremile(2.0), qr.TopK(4), qr.Maximum()]
 
 
-def phi(risk, z, n):
-    """The convex risk of n CVXPY expressions."""
-    if isinstance(risk, qr.Superquantile):
-        prior, t = np.full(n, 1 / n) if isinstance(risk.prior, str) else risk.prior, cp.Variable()
-        return t + prior @ cp.pos(z - t) / risk.tail
-    jumps = np.diff(risk.rank_weights(n), prepend=0.0)
-    return sum(jump * cp.sum_largest(z, n - k) for k, jump in enumerate(jumps) if jump > 1e-14)
+def ranked(risk: object) -> qr.Problem:
+    return qr.Problem(qr.Logistic(), over_rows=risk, regulariser=qr.L2(1e-2))
 
 
-def central(problem, fed):
-    """Value, model and weights of the clients (the multipliers of z_s >= F_s) of the whole problem
-    in one place.
-    """
-    concrete, fed = problem.at(fed)
-    w, z, epigraph = cp.Variable(fed.n_features), cp.Variable(fed.n_clients), []
-    for s in range(fed.n_clients):
-        X, y = fed.rows(s)
-        margin = cp.multiply(y, X @ w)
-        losses = (
-            cp.logistic(-margin) if isinstance(problem.loss, qr.Logistic) else cp.pos(1 - margin)
-        )
-        risk = problem.over_samples
-        if isinstance(risk, qr.Mean | qr.WassersteinBall):
-            radius = concrete.radii(fed.block(s))[0]
-            # labels that never move, l1 cost
-            inner = cp.sum(losses) / len(y) + radius * cp.norm(w, np.inf)
-        else:
-            inner = phi(risk, losses, len(y))
-        epigraph.append(z[s] >= inner)
-    outer = cp.sum(z) / fed.n_clients if isinstance(problem.over_clients, qr.Mean) else None
-    objective = outer if outer is not None else phi(problem.over_clients, z, fed.n_clients)
-    program = cp.Problem(
-        cp.Minimize(objective + problem.regulariser.strength / 2 * cp.sum_squares(w)), epigraph
-    )
-    program.solve(solver="CLARABEL", equilibrate_enable=False)  # scaled, it stops at 1e-6 here
-    return program.value, w.value, np.array([float(row.dual_value) for row in epigraph])
+@pytest.mark.parametrize("risk", RISKS, ids=lambda risk: type(risk).__name__)
+def test_equals_the_optimum_of_pooled_rows(risk):
+    problem = ranked(risk)
+    solution = qr.solve(problem, FED)
+    inside = replace(problem, over_rows=None, over_samples=risk)
+    other = qr.solve(inside, FED.pooled(), tol=1e-9).certificate
+    assert solution.outcome.stop is qr.Stop.OPTIMAL, solution.outcome.text
+    assert solution.rounds <= 60
+    assert solution.certificate.relative_gap < 1e-9
+    assert solution.certificate.value == pytest.approx(other.value, rel=1e-8)
 
 
-def check(problem, fed):
-    solution = qr.solve(problem, fed, tol=TOL)
-    value, w, weights = central(problem, fed)
-    assert solution.outcome.stop is qr.Stop.OPTIMAL
-    assert solution.certificate.relative_gap <= TOL + 1e-10
-    assert solution.certificate.value == pytest.approx(value, rel=NEAR)
-    assert solution.certificate.value == pytest.approx(
-        problem.objective(solution.w, fed), rel=1e-12
-    )
-    assert solution.certificate.bound <= value * (1 + NEAR)
-    # gap of 1e-8 of a value of order one, and curvature of at least the regulariser's 0.1: ||w -
-    # w*||^2 <= 2 gap / 0.1
-    assert_allclose(solution.w, w, rtol=0, atol=5e-4)
-    concrete, _ = problem.at(fed)
-    assert concrete.over_clients.contains(solution.certificate.weights, 1e-9)
-    return solution, weights
+def test_real_targets():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 5))
+    y = X @ rng.standard_normal(5) + rng.standard_t(3, 300)
+    fed = qr.Federation.from_arrays(X, y, np.repeat(list("abc"), 100))
+    for loss in (qr.Squared(), qr.Huber()):
+        problem = qr.Problem(loss, over_rows=qr.Extremile(3.0), regulariser=qr.L2(1e-3))
+        solution = qr.solve(problem, fed)
+        assert solution.certificate.relative_gap < 1e-8
 
 
-@pytest.mark.parametrize("risk", OVER_CLIENTS, ids=repr)
-def test_over_clients(risk):
-    fed = federation(2, N, D, 25)
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=risk, regulariser=qr.L2(0.1))
-    solution, weights = check(problem, fed)
-    assert_allclose(solution.certificate.weights, weights, rtol=0, atol=1e-4)
-    assert solution.certificate.complementarity <= 1e-7
+@pytest.mark.parametrize("risk", RISKS, ids=lambda risk: type(risk).__name__)
+@pytest.mark.parametrize("scale", [0.0, 1e-3, 1.0, 30.0])
+def test_the_value_is_exact_and_the_bound_below_every_model(risk, scale):
+    problem, rng = ranked(risk), np.random.default_rng(4)
+    best = qr.solve(problem, FED).w
+    w = scale * rng.standard_normal(5)
+    proof = qr.certify(problem, FED, w)
+    assert proof.value == pytest.approx(problem.objective(w, FED), rel=1e-11)
+    for v in (*rng.standard_normal((20, 5)), best, w):
+        assert proof.bound <= problem.objective(v, FED) * (1 + 1e-12)
+    assert proof.weights.sum() == pytest.approx(1.0, rel=1e-9)
+    assert (proof.weights >= 0).all()
 
 
-@pytest.mark.parametrize("risk", [qr.Superquantile(0.45, PRIOR), qr.Extremile(2.5)], ids=repr)
-def test_over_clients_with_wasserstein_balls(risk):
-    fed = federation(3, N, D, 25)
-    ball = qr.WassersteinBall(np.array([0.0, 0.05, 0.1, 0.02, 0.2]))
-    problem = qr.Problem(
-        qr.Hinge(), PLAIN, over_samples=ball, over_clients=risk, regulariser=qr.L2(0.1)
-    )
-    solution, _ = check(problem, fed)
-    reference = qr.CentralConic().solve(problem, fed)
-    assert reference.value == pytest.approx(solution.certificate.value, rel=NEAR)
-    assert problem.at(fed)[0].over_clients.contains(reference.weights, 1e-6)
+@pytest.mark.parametrize("wrong", [0.0, -1.0, 1e3, np.nan])
+def test_wrong_steps_and_mixtures_weaken_the_bound(monkeypatch, wrong):
+    """Whoever computes them wrongly proves less, never more."""
+    problem = ranked(RISKS[0])
+    best = qr.solve(problem, FED)
+    honest = row_spectra.mixed
+
+    def mixed(*given):
+        out = honest(*given)
+        mixture = np.roll(out.mixture, 1)
+        return out._replace(step=out.step * 0.3 + wrong, mixture=mixture, bound=-1.0)
+
+    monkeypatch.setattr(row_spectra, "mixed", mixed)
+    proof = qr.certify(problem, FED, best.w)
+    assert proof.bound is None or proof.bound <= best.certificate.value
+    assert proof.value == pytest.approx(best.certificate.value, rel=1e-12)
 
 
-@pytest.mark.parametrize("risk", OVER_SAMPLES, ids=repr)
-@pytest.mark.parametrize("over_clients", [qr.Mean(), qr.Superquantile(0.6)], ids=repr)
-def test_over_samples(risk, over_clients):
-    fed = federation(4, 3, D, 20)
-    loss = qr.Logistic() if isinstance(risk, qr.Extremile) else qr.Hinge()
-    check(
-        qr.Problem(
-            loss, PLAIN, over_samples=risk, over_clients=over_clients, regulariser=qr.L2(0.1)
-        ),
-        fed,
-    )
+def test_it_is_the_same_through_bytes_and_for_pooled_rows():
+    problem = ranked(RISKS[1])
+    w = qr.solve(problem, FED).w
+    here = qr.certify(problem, FED, w)
+    there = qr.certify(problem, FED, w, engine=InProcess("bytes"))
+    alone = qr.certify(problem, FED.pooled(), w)
+    for other in (there, alone):
+        assert other.value == pytest.approx(here.value, rel=1e-12)
+        assert other.bound == pytest.approx(here.bound, rel=1e-9)
 
 
-def test_variants_with_ranks_on_both_sides():
-    fed = federation(6, 3, D, 20)
-    problem = qr.Problem(
-        qr.Logistic(),
-        qr.Linear(intercept=True),
-        over_samples=qr.Superquantile(0.3),
-        over_clients=qr.Extremile(2.0),
-        regulariser=qr.L2(0.1),
-    )
-    plain = qr.solve(problem, fed)
-    other = qr.solve(problem, fed, algorithm=qr.Bundle(variant="level"))
-    assert other.outcome.stop is qr.Stop.OPTIMAL
-    assert other.certificate.relative_gap <= 1e-6
-    assert other.certificate.value == pytest.approx(plain.certificate.value, rel=2e-6)
-    with pytest.raises(ValueError, match="metric='hessian' needs a smooth loss"):
-        qr.solve(problem, fed, algorithm=qr.Bundle(metric="hessian"))
+def test_a_cap_is_not_called_optimal():
+    solution = qr.solve(ranked(RISKS[0]), FED, max_rounds=6)
+    assert solution.outcome.stop is qr.Stop.MAX_ROUNDS
+    assert solution.certificate.bound <= solution.certificate.value
 
 
-def test_special_cases_are_the_same_problem():
-    fed = federation(7, 4, D, 20)
+@pytest.mark.parametrize("edges", [1, 5, 300])
+def test_weights_of_a_table_are_in_the_permutahedron_and_its_excess_is_a_bound(edges):
+    rng = np.random.default_rng(5)
+    losses, risk = np.round(rng.exponential(size=97), 2), qr.Extremile(3.0)
+    at = np.sort(rng.exponential(size=edges))
+    above = (losses[:, None] > at).sum(0).astype(float)
+    counts = rank_cuts.Tallied(above, np.array(losses.max()), np.array(-losses.min()))
+    table = rank_cuts.table(risk.rank_weights(97), at, counts)
+    weights = table.weights[np.searchsorted(at, losses)]
+    assert risk.contains(weights, 1e-12)
+    assert 0 <= risk.value(losses) - weights @ losses + 1e-15 <= table.excess.sum() + 2e-15
 
-    def value(over_clients, over_samples=qr.Mean()):  # noqa: B008
-        problem = qr.Problem(qr.Logistic(), PLAIN, over_samples, over_clients, qr.L2(0.1))
-        return qr.solve(problem, fed, tol=TOL).certificate.value
 
-    mean, worst = value(qr.Mean("size")), value(qr.Simplex())
-    assert value(qr.Superquantile(1.0, "size")) == pytest.approx(mean, rel=2 * TOL)
-    assert value(qr.Maximum()) == pytest.approx(worst, rel=2 * TOL)
-    assert value(qr.Superquantile(0.01)) == pytest.approx(worst, rel=2 * TOL)
-    assert value(qr.Mean("size"), qr.Superquantile(1.0)) == pytest.approx(mean, rel=2 * TOL)
-    # weights at most 1/2 of 4 clients: the ball of radius 1/4 in the largest norm round the uniform
-    # prior
-    assert value(qr.Superquantile(0.5)) == pytest.approx(
-        value(qr.LpBall(0.25, np.inf)), rel=2 * TOL
-    )
+def test_the_mixture_of_cuts_is_the_best_one():
+    rng = np.random.default_rng(6)
+    G, q = rng.standard_normal((12, 5)), rng.standard_normal(12)
+    x = cut_weights(G @ G.T, q)
+    gradient = G @ (G.T @ x) + q
+    assert_allclose(x.sum(), 1.0, rtol=1e-12)
+    assert (x >= 0).all()
+    assert x @ gradient - gradient.min() < 1e-9
+
+
+def test_only_sums_travel_beside_the_range_of_the_losses():
+    kinds = (rank_cuts.Ranged, rank_cuts.Tallied, rank_cuts.Sliced)
+    seen = {name: how for kind in kinds for name, how in visibility(kind).items()}
+    assert {name for name, how in seen.items() if how != "sum"} == {"largest", "smallest", "width"}
+    assert "each" not in seen.values()

@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import quorate as qr
-from quorate.algorithms.federated.rank_interior_point import ExpandedRanks, Move, Predicted
+from quorate.algorithms.federated.rank_interior_point import BegunRanks, ExpandedRanks
 from quorate.problem.rank_levels import Rows, levels
 from quorate.rounds import visibility
 from quorate.solvers.rank.threshold_barrier import central
@@ -48,9 +48,9 @@ def test_equals_the_optimum_of_pooled_rows(shape, tail):
     fed, problem = classes(*shape), ranked(qr.Logistic(), qr.Superquantile(tail))
     solution, other = qr.solve(problem, fed), pooled(problem, fed)
     assert solution.outcome.stop is qr.Stop.OPTIMAL, solution.outcome.text
-    assert solution.rounds <= 46
+    assert solution.rounds <= 30
     assert solution.certificate.relative_gap < 1e-9
-    assert solution.certificate.value <= other.certificate.value * (1 + 1e-12)
+    assert solution.certificate.value <= other.certificate.value * (1 + 1e-9)
     assert solution.certificate.bound >= other.certificate.bound * (1 - 1e-9)
 
 
@@ -71,7 +71,7 @@ def test_features_in_any_units(loss, risk):
     solution, other = qr.solve(problem, fed), pooled(problem, fed)
     assert solution.outcome.stop is qr.Stop.OPTIMAL, solution.outcome.text
     assert solution.certificate.relative_gap < 1e-9
-    assert solution.certificate.value <= other.certificate.value * (1 + 1e-12)
+    assert solution.certificate.value <= other.certificate.value * (1 + 1e-9)
 
 
 def test_where_the_best_model_is_zero_all_rows_are_on_the_threshold():
@@ -92,11 +92,10 @@ def test_a_cap_is_not_called_optimal():
     assert solution.certificate.bound <= solution.certificate.value
 
 
-def test_only_sums_and_two_largest_ratios_travel():
-    seen = {**visibility(ExpandedRanks), **visibility(Predicted)}
-    assert {name for name, how in seen.items() if how != "sum"} == {"slacks", "weights"}
-    assert seen["slacks"] == seen["weights"] == "max"
-    assert "each" not in visibility(Move).values()
+def test_only_sums_travel_beside_the_size_of_the_start():
+    seen = {**visibility(BegunRanks), **visibility(ExpandedRanks)}
+    assert {name for name, how in seen.items() if how != "sum"} == {"longest", "largest"}
+    assert seen["longest"] == seen["largest"] == "max"
 
 
 @pytest.mark.parametrize("tail", [0.02, 0.5, 1.0])

@@ -73,5 +73,5 @@ def test_who_takes_no_ranks_over_all_rows_says_so():
     with pytest.raises(ValueError, match=r"needs a smooth loss .*loss=Logistic\(\), which Rank"):
         qr.solve(hinge, FED)
     extremile = qr.Problem(qr.Logistic(), PLAIN, over_rows=qr.Extremile(2.0))
-    with pytest.raises(ValueError, match="Superquantile, TopK or Maximum"):
+    with pytest.raises(ValueError, match=r"a Spectral of few steps.*RankBundle"):
         qr.solve(extremile, FED, algorithm=qr.RankInteriorPoint())

@@ -19,7 +19,7 @@ from quorate.problem.constraints.server import Global
 from quorate.problem.losses import has_log_link
 from quorate.problem.predictors.affine import Linear, is_affine
 from quorate.problem.problem import Problem
-from quorate.problem.rank_levels import STEPS
+from quorate.problem.rank_levels import few_levels
 from quorate.problem.regularisers import L2, Ball, GroupL2, Zero, has_parts
 from quorate.problem.requirements import only_constrained
 from quorate.problem.risks.lp_ball import LpBall
@@ -152,9 +152,14 @@ NO_RANKS = Need(
     "no", "takes no risk over the rows of all clients", lambda p, s: p.over_rows is None
 )
 FEW_LEVELS = Need(
-    "Superquantile, TopK, Maximum",
-    "needs over_rows = Superquantile, TopK or Maximum",
-    lambda p, s: isinstance(p.over_rows, STEPS),
+    "few steps",
+    "needs over_rows = Superquantile, TopK, Maximum or a Spectral of few steps",
+    lambda p, s: few_levels(p.over_rows),
+)
+CONVEX_RANKS = Need(
+    "convex by rank",
+    "needs over_rows = a convex risk by rank",
+    lambda p, s: p.over_rows is not None and bool(getattr(p.over_rows, "convex", False)),
 )
 
 # -- the risk over clients

@@ -8,7 +8,8 @@ from quorate.arrays import Array
 from quorate.certificates.certificate import Certificate
 from quorate.certificates.constrained import Weighing, certify_constrained
 from quorate.certificates.duality import Certification, certify_run
-from quorate.certificates.row_ranks import RankCertification, certify_ranks
+from quorate.certificates.row_ranks import RankCertification
+from quorate.certificates.row_spectra import SpectrumCertification, certify_ranks
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine
 from quorate.problem.lower_bounds import Duals
@@ -18,7 +19,7 @@ from quorate.problem.problem import Problem
 from quorate.problem.requirements import check_affine, only_constrained
 
 # the rounds in which certificates are computed, and what they are told, as sites know them
-ROUNDS = (Certification, RankCertification, Weighing, Multipliers)
+ROUNDS = (Certification, RankCertification, SpectrumCertification, Weighing, Multipliers)
 
 
 def certify(

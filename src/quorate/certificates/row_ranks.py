@@ -31,10 +31,6 @@ from typing import ClassVar
 import numpy as np
 
 from quorate.arrays import Array, Block, Streams
-from quorate.certificates.certificate import Certificate, gaps, outside
-from quorate.certificates.duality import run_all
-from quorate.data.federation import Federation
-from quorate.engines.engine import Engine, Run
 from quorate.problem.lower_bounds import (
     Minorant,
     Survey,
@@ -42,12 +38,9 @@ from quorate.problem.lower_bounds import (
     lower_bound,
     region,
     survey,
-    without_dual,
 )
-from quorate.problem.metadata import Metadata
-from quorate.problem.problem import Problem, checked_model
+from quorate.problem.problem import Problem
 from quorate.problem.rank_levels import Levels, Rows, levels
-from quorate.problem.requirements import check_affine
 from quorate.rounds import Algorithm, Done, Each, Max, Outcome, Round, Stop, Sum, record
 
 EDGES = 512  # thresholds of a round that counts
@@ -352,7 +345,7 @@ class RankCertification(Algorithm):
         return (self._n + len(there)) * np.finfo(float).eps * size
 
     def _next(self, state: RankProof, gap: float) -> tuple[RankProof, Round | Done]:
-        """StepRows on while the gap falls, and try wider ramps until one succeeds."""
+        """Step on while the gap falls, and try wider ramps until one succeeds."""
         falls = (gap < 0.9 * state.last or gap >= 1.0) and math.isfinite(gap)
         if gap > EXACT and falls and state.steps < STEPS:
             assert state.at is not None
@@ -397,44 +390,3 @@ def _edges(low: Array, high: Array) -> Array:
     """(K, EDGES) thresholds inside (low, high)."""
     inside = np.arange(1, EDGES + 1) / (EDGES + 1)
     return low[:, None] + (high - low)[:, None] * inside
-
-
-def certify_ranks(
-    problem: Problem, fed: Federation | Metadata, w: Array, engine: Engine | None = None
-) -> tuple[Certificate, Run]:
-    """The certificate of a model where all rows are ranked together, and the run of its rounds.
-
-    Parameters
-    ----------
-    problem, fed : the user's
-    w : (D,) the model
-    engine : where the clients are; by default this process
-    """
-    check_affine(problem, "a certificate of ranks over all rows")
-    concrete, data = problem.at(fed)
-    w = checked_model(w, concrete.predictor.dimension(data.n_features))
-    rounds = RankCertification(w, np.asarray(fed.sizes, float), concrete)
-    run = run_all(rounds, data, engine)
-    state: RankProof = run.state
-    assert state.looked is not None
-    assert state.weights is not None
-    bound = state.bound if state.bound is not None and math.isfinite(state.bound) else None
-    bound = None if without_dual(concrete) else bound
-    gap, relative = gaps(state.value, bound)
-    none = np.zeros(fed.n_clients)
-    certificate = Certificate(
-        value=state.value,
-        bound=bound,
-        gap=gap,
-        relative_gap=relative,
-        weights=state.weights,
-        client_risks=state.looked.loss,
-        client_losses=state.looked.loss,
-        client_levels=none,
-        client_labels=none,
-        client_features=none,
-        feasibility=outside(concrete, concrete.predictor.split(w)[0]),
-        stationarity=state.stationarity,
-        complementarity=None,
-    )
-    return certificate, run

@@ -16,10 +16,18 @@ import numpy as np
 from quorate.arrays import Array, Block
 from quorate.problem.predictors.affine import pullback
 from quorate.problem.problem import Problem
-from quorate.problem.risks.spectral import Maximum, TopK
+from quorate.problem.risks.spectral import Maximum, Spectral, TopK
 from quorate.problem.risks.superquantile import Superquantile
 
 STEPS = Superquantile | TopK | Maximum  # of one level, whatever the number of rows
+MOST = 24  # levels of a Spectral
+
+
+def few_levels(risk: object) -> bool:
+    """Whether a risk is a mixture of few superquantiles."""
+    if isinstance(risk, Spectral):
+        return risk.convex and int((np.diff(risk.sigma) > 0).sum()) <= MOST
+    return isinstance(risk, STEPS)
 
 
 class Levels(NamedTuple):
@@ -40,6 +48,10 @@ def levels(risk: object, n: int) -> Levels:
         tail = max(float(risk.tail), 1 / n)
     elif isinstance(risk, TopK | Maximum):
         tail = (risk.k if isinstance(risk, TopK) else 1) / n
+    elif isinstance(risk, Spectral) and few_levels(risk):
+        rises = np.flatnonzero(np.diff(risk.sigma) > 0)
+        rows = n - 1 - rises  # of the tail of every level
+        return Levels(np.diff(risk.sigma)[rises] * rows, rows / n, float(risk.sigma[0] * n))
     else:
         raise TypeError(f"the levels of {risk!r} are not known.")
     if tail >= 1:

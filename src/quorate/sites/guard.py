@@ -265,6 +265,10 @@ def averaged(problem: Problem, block: Block) -> Iterator[tuple[str, int]]:
     if isinstance(problem.over_rows, STEPS):  # as many as a site of average losses has
         tails = levels(problem.over_rows, m).tails
         yield "losses by rank", max(int(m * tails.min(initial=1.0) * (1 + 1e-9)), 1)
+    elif problem.over_rows is not None:
+        sigma = problem.over_rows.rank_weights(len(getattr(problem.over_rows, "sigma", block.y[0])))
+        share = sigma.sum() / (len(sigma) * sigma.max())
+        yield "losses by rank", max(int(m * share * (1 + 1e-9)), 1)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from quorate.algorithms.federated.interior_point.interior_point import InteriorP
 from quorate.algorithms.federated.private_newton.private_newton import PrivateNewton, matrix_error
 from quorate.algorithms.federated.private_sgd import PrivateSGD
 from quorate.algorithms.federated.proximal_al.proximal_al import ProximalAL
+from quorate.algorithms.federated.rank_bundle import RankBundle
 from quorate.algorithms.federated.rank_interior_point import RankInteriorPoint
 from quorate.algorithms.method import Method
 from quorate.algorithms.pooled.rank.rank_admm import RankADMM
@@ -86,7 +87,7 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
         yield Bundle()
         return
     if problem.over_rows is not None:
-        yield RankInteriorPoint()
+        yield from (RankInteriorPoint(), RankBundle())
     if setting.n_clients == 1 and _is_identity(problem):
         yield RankADMM()
     if setting.asynchronous or not problem.convex:

@@ -12,7 +12,7 @@ from quorate.algorithms.method import Answer, Method
 from quorate.certificates.certificate import Certificate, without_numbers
 from quorate.certificates.constrained import certify_constrained
 from quorate.certificates.duality import certify_run
-from quorate.certificates.row_ranks import certify_ranks
+from quorate.certificates.row_spectra import certify_ranks
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine, Run
 from quorate.problem.conic_form import public_shape

@@ -1,14 +1,15 @@
-"""A federated interior point method for superquantiles of the rows of all clients together.
+"""A federated interior point method for few superquantiles of the rows of all clients together.
 
     minimise over w, eta:  sum_k a_k eta_k + sum_ik cap_k u_ik + a_0 mean(l(w)) + h(w)
     subject to  u_ik >= l_i(w) - eta_k,  u_ik >= 0        with multipliers q_ik and cap_k - q_ik
 
 (``problem/rank_levels.py``): i runs over the rows of all clients, k over few thresholds. The steps
-are primal-dual Newton steps with Mehrotra's predictor and corrector. Every row's slack u_ik and
-weight q_ik stay with its client, which moves them by itself; a row that a step would take to its
-bound goes less far than the others, so that no round is spent on the longest step of all. What
-travels are sums over the rows of all clients (values, gradients, second derivatives) and two
-largest ratios (``Max``), the inverse lengths of the predictor. A Newton step takes two rounds.
+are primal-dual Newton steps, one a round. Every row's slack u_ik and weight q_ik stay with its
+client, which moves them by itself; a row that a step would take to its bound goes less far than the
+others, so that no round is spent on the longest step of all. Nor is one spent on Mehrotra's
+predictor: the barrier parameter falls by the square of what the last step left of the
+complementarity, and a step is halved after one that raised it. What travels are sums over the rows
+of all clients: values, gradients, second derivatives.
 
 The run ends by the gap between the value and the dual bound of the weights q, scaled to be
 feasible, which are sums as well.
@@ -19,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -42,10 +43,11 @@ from quorate.rounds import Done, Max, Outcome, Round, Stop, Sum, record
 from quorate.solvers.rank.threshold_barrier import central, rate
 
 OPENING = 1.4  # slacks at the start, in units of the largest loss
-LEAST = 0.5  # of a step, whatever the longest is that all rows allow
-CAREFUL = 0.1  # the same once a step has made the gap larger
-NEAR = 0.995  # of the way to its bound that a row goes at most
+FIRST = 0.5  # length of the first step, and of one after a step that raised the complementarity
+CENTRE = 0.1, 0.5  # aim of a step, in units of the complementarity: of the first, and the largest
+NEAR = 0.9  # of the way to its bound that a row goes at most
 KEPT = 0.5  # of its slack above the threshold that a row keeps where its loss bends up
+FREE = 0.01  # beside its size, what a coefficient without regulariser may be off the best one
 RIDGE = 1e-15  # of the Newton matrix, in units of its diagonal
 WITHIN = 0.5  # of the tolerance at which a run ends: its bound is not yet that of the certificate
 PATIENCE = 6  # Newton steps without a smaller gap or complementarity
@@ -101,26 +103,8 @@ class ExpandedRanks:
     hessian: Sum  # (1, D, D) of the Newton system in the model
     cross: Sum  # (1, K, D) and between thresholds and model
     rate: Sum  # (1, K) and in the thresholds
-    shift: Sum  # (1, K + D) its right side, of the predictor
+    shift: Sum  # (1, K + D) its right side, aiming at a barrier parameter of 0
     centring: Sum  # (1, K + D) and of one unit of the barrier parameter
-
-
-@record
-class Predict:
-    """Ask how far rows allow to go along the predictor, and for its second-order error."""
-
-    at: Place
-    predictor: Annotated[Array, Form("K + D")]
-
-
-@record
-class Predicted:
-    """The inverses of the longest steps, and sums over all rows."""
-
-    slacks: Max  # (1,) the inverse of the longest step of the slacks
-    weights: Max  # (1,) and of the weights
-    changes: Sum  # (1, 3) of ``ExpandedRanks.product``: by the weights, by the slacks, by both
-    correction: Sum  # (1, K + D) the right side of the corrector
 
 
 @record
@@ -128,10 +112,9 @@ class Move:
     """Ask every client to move slacks and weights, and to expand where the step leads."""
 
     at: Place
-    predictor: Annotated[Array, Form("K + D")]
     step: Annotated[Array, Form("K + D")]
     barrier: float
-    lengths: Annotated[Array, Form("2")]  # of model, thresholds and slacks; of the weights
+    length: float
 
 
 @record
@@ -149,15 +132,13 @@ class RankState:
     w: Annotated[Array, Form("D")]
     at: Place | None = None
     rows: Annotated[float, Form()] = 0.0  # of all clients
-    sums: ExpandedRanks | None = None  # at the place
-    predictor: Annotated[Array, Form("K + D")] | None = None
     move: Move | None = None  # the step that the clients are asked to take
     value: Extended = math.inf  # an upper bound of the objective at w
     bound: Extended = -math.inf  # the best lower bound of the run
     least: Extended = math.inf  # the smallest gap so far
     since: Counter = 0  # Newton steps since then
-    floor: float = LEAST  # of the next step
-    product: Extended = math.inf  # the smallest complementarity so far
+    product: Extended = math.inf  # the complementarity
+    length: float = FIRST  # of the next step
     rounds: Annotated[int, Form(rounds=0)] = 0
     steps: Counter = 0
 
@@ -176,14 +157,14 @@ class RankInteriorPoint(Method):
     Raises
     ------
     ValueError
-        for losses that are not smooth, risks other than Superquantile, TopK and Maximum,
-        regularisers other than Zero and L2
+        for losses that are not smooth, risks other than Superquantile, TopK, Maximum and a Spectral
+        of at most 24 steps, regularisers other than Zero and L2
 
     Notes
     -----
-    For up to some hundred coefficients: of the two rounds of a Newton step the one takes D^2 + 5 D
-    numbers from every client and the other D + 6. The server learns sums over the rows of all
-    clients, and two largest ratios of a row's slack or weight to its change.
+    For up to some hundred coefficients: a round takes about D^2 + 5 D numbers from every client.
+    Beside the number of rows of the largest client and the largest loss at the start, the server
+    needs sums over the rows of all clients only.
 
     Examples
     --------
@@ -220,7 +201,6 @@ class RankInteriorPoint(Method):
         return {
             BeginRanks: self._at_client(begin),
             Open: self._at_client(set_out),
-            Predict: self._at_client(predict),
             Move: self._at_client(move),
         }
 
@@ -228,7 +208,7 @@ class RankInteriorPoint(Method):
 
     @property
     def on_server(self) -> dict:
-        return {BegunRanks: self.open, ExpandedRanks: self.improve, Predicted: self.correct}
+        return {BegunRanks: self.open, ExpandedRanks: self.improve}
 
     def server_start(self, n_clients: int) -> tuple[RankState, Round]:
         w = start_or_empty(self.start)
@@ -252,7 +232,7 @@ class RankInteriorPoint(Method):
     def improve(
         self, state: RankState, ids: Sequence[int], up: ExpandedRanks
     ) -> tuple[RankState, Round | Done]:
-        """Bound the optimum, and ask about the predictor."""
+        """Bound the optimum, and take a Newton step."""
         at = known(state.at) if state.move is None else _moved(known(state.move))
         if not len(at.w):
             at = replace(at, w=np.zeros(len(up.gradient)))
@@ -261,46 +241,29 @@ class RankInteriorPoint(Method):
         product = float(up.product)
         if not np.isfinite([value, gap, product]).all():
             return state, Done(self._ended(state))
-        better = gap < 0.9 * state.least or product < 0.9 * state.product
+        left = product / max(state.product, 1e-300)  # 0 at first
+        better = gap < 0.9 * state.least or left < 0.9
         state = replace(
             state,
             at=at,
             w=at.w,
-            sums=up,
             value=value,
-            product=min(product, state.product),
+            product=product,
             bound=max(state.bound, value - gap),
             least=min(gap, state.least),
-            floor=state.floor if gap <= 2 * state.least else CAREFUL,
+            length=FIRST if state.move is None or left > 1 else min(1.0, 2 * state.length),
             since=0 if better else state.since + 1,
         )
         gap = state.value - state.bound
         if gap <= WITHIN * max(self.tol * abs(value), self.atol):
             return state, Done(self._ended(state))
-        step = self._direction(state, up.shift)
+        aim = CENTRE[0] if state.move is None else min(left**2, CENTRE[1])
+        barrier = aim * product / max(2 * state.rows * len(at.caps), 1)
+        step = self._direction(state, up, barrier)
         if state.since > PATIENCE or not np.isfinite(step).all():
             return state, Done(self._ended(state))
-        ask = Round(Predict(at, step))
-        return self._or_capped(replace(state, predictor=step), ask)
-
-    def correct(
-        self, state: RankState, ids: Sequence[int], up: Predicted
-    ) -> tuple[RankState, Round | Done]:
-        """Mehrotra's corrector: aim at the barrier parameter that the predictor can reach."""
-        sums, at, predictor = known(state.sums), known(state.at), known(state.predictor)
-        slacks, weights = (min(1.0, 1 / max(float(one), 1e-300)) for one in (up.slacks, up.weights))
-        product = float(sums.product)
-        left = product + float(up.changes @ np.array([weights, slacks, weights * slacks]))
-        pairs = 2 * state.rows * len(at.caps)
-        barrier = float(max(left / product, 0.0) ** 3 * product / pairs) if pairs else 0.0
-        right = sums.shift + up.correction + barrier * sums.centring
-        step = self._direction(state, right)
-        if not np.isfinite(step).all():
-            return replace(state, rounds=state.rounds + 1), Done(self._ended(state))
-        lengths = np.maximum([slacks, weights], state.floor)
-        ask = Move(at, predictor, step, barrier, lengths)
-        state = replace(state, rounds=state.rounds + 1, steps=state.steps + 1, move=ask)
-        return self._or_capped(state, Round(ask))
+        ask = Move(at, step, barrier, state.length)
+        return self._or_capped(replace(state, move=ask, steps=state.steps + 1), Round(ask))
 
     def _ended(self, state: RankState) -> Outcome:
         """The outcome where the gap is within the tolerance, or rounding ends the run."""
@@ -338,14 +301,12 @@ class RankInteriorPoint(Method):
         gradient = q @ up.gradients + (rest.sum() + plain) * up.gradient + ridge * at.w
         curved = ridge > 0
         gap = value - float(dual) + float((gradient[curved] ** 2 / (2 * ridge[curved])).sum())
-        gap += float(np.abs(gradient[~curved]) @ (1 + np.abs(at.w[~curved])))
+        gap += float(np.abs(gradient[~curved]) @ (FREE + np.abs(at.w[~curved])))
         return value + self._problem.penalty(at.w), gap
 
-    def _direction(self, state: RankState, right: Array) -> Array:
-        """The Newton step (K + D), thresholds first, where the complementarity has this right
-        side.
-        """
-        at, up = known(state.at), known(state.sums)
+    def _direction(self, state: RankState, up: ExpandedRanks, barrier: float) -> Array:
+        """The Newton step (K + D), thresholds first, that aims at this barrier parameter."""
+        at = known(state.at)
         K, ridge = len(at.caps), self._ridge(at.w)
         matrix = np.zeros((K + len(at.w),) * 2)
         matrix[:K, :K] = np.diag(up.rate)
@@ -354,7 +315,7 @@ class RankInteriorPoint(Method):
         # of the Lagrangian in thresholds and model
         thresholds = self._levels(state.rows).shares - up.weight
         model = up.gradients.sum(0) + at.plain * up.gradient + ridge * at.w
-        residual = np.concatenate([thresholds, model]) + right
+        residual = np.concatenate([thresholds, model]) + up.shift + barrier * up.centring
         size = np.sqrt(np.maximum(np.diag(matrix), 1e-300))
         scaled = matrix / size / size[:, None] + RIDGE * np.eye(len(matrix))
         return -np.linalg.solve(scaled, residual / size) / size
@@ -439,91 +400,38 @@ def _adjoint(rows: Rows, values: Array) -> Array:
     return np.concatenate([-values.sum(0)[None], rows.gradient(values.sum(1))], 1)
 
 
-class Changes(NamedTuple):
-    """The changes of weights, slacks and slacks above the threshold with a step."""
-
-    weight: Array
-    slack: Array
-    over: Array
-
-
-class Pairs:
-    """Slacks and weights (R, K) of the rows at a place, and their changes with steps from there."""
-
-    def __init__(self, problem: Problem, at: Place, memory: RowState | None, data: Block) -> None:
-        if memory is None:
-            raise ValueError("a step was asked for before slacks and weights were set out.")
-        self.rows, self.at, self.longest = Rows(problem, at.w, data), at, memory.slack.shape[1]
-        self.slack, self.weight = self.rows.kept(memory.slack), self.rows.kept(memory.weight)
-        x = self.rows.loss[:, None] - at.thresholds
-        self.over, self.rest = _room(x, at.caps, self.slack, self.weight)
-        self.rate = rate(self.weight, self.rest, self.over, self.slack)
-
-    def changes(self, step: Array, above: Array, below: Array) -> Changes:
-        """With the right sides of q (u - x) and of (cap - q) u."""
-        K = len(self.at.caps)
-        dx = self.rows.along(step[K:])[:, None] - step[:K]
-        weight = self.rate * (dx + above / self.weight - below / self.rest)
-        slack = (below + self.slack * weight) / self.rest
-        return Changes(weight, slack, slack - dx)
-
-    def predicted(self, step: Array) -> Changes:
-        """With the predictor, which aims at products of 0."""
-        return self.changes(step, -self.weight * self.over, -self.rest * self.slack)
-
-    def inverses(self, by: Changes) -> tuple[Array, Array]:
-        """(R, K) the inverses of the longest steps of slacks and of weights; at most 0: any."""
-        slacks = np.maximum(-by.slack / self.slack, -by.over / self.over)
-        return slacks, np.maximum(-by.weight / self.weight, by.weight / self.rest)
-
-
-def predict(
-    problem: Problem, memory: RowState | None, ask: Predict, data: Block, rng: Streams
-) -> tuple[RowState | None, Predicted]:
-    """The inverse lengths and the second-order error of the predictor."""
-    pairs = Pairs(problem, ask.at, memory, data)
-    by = pairs.predicted(ask.predictor)
-    slacks, weights = (each.max(initial=0.0) for each in pairs.inverses(by))
-    both = by.weight * by.over, by.weight * by.slack
-    changes = (
-        (by.weight * (pairs.over - pairs.slack)).sum(),
-        (pairs.weight * by.over + pairs.rest * by.slack).sum(),
-        (both[0] - both[1]).sum(),
-    )
-    error = -pairs.rate * (both[0] / pairs.weight + both[1] / pairs.rest)
-    return memory, Predicted(
-        np.array([slacks]), np.array([weights]), np.array([changes]), _adjoint(pairs.rows, error)
-    )
-
-
 def move(
     problem: Problem, memory: RowState | None, ask: Move, data: Block, rng: Streams
 ) -> tuple[RowState, ExpandedRanks]:
     """Every row's slack and weight a step on, no further than almost to their bounds."""
-    pairs = Pairs(problem, ask.at, memory, data)
-    first = pairs.predicted(ask.predictor)
-    by = pairs.changes(
-        ask.step,
-        ask.barrier - pairs.weight * pairs.over - first.weight * first.over,
-        ask.barrier - pairs.rest * pairs.slack + first.weight * first.slack,
-    )
+    if memory is None:
+        raise ValueError("a step was asked for before slacks and weights were set out.")
+    rows, at, longest = Rows(problem, ask.at.w, data), ask.at, memory.slack.shape[1]
+    slack, weight = rows.kept(memory.slack), rows.kept(memory.weight)
+    over, rest = _room(rows.loss[:, None] - at.thresholds, at.caps, slack, weight)
+    above, below = ask.barrier / weight - over, ask.barrier / rest - slack
+    K = len(at.caps)
+    dx = rows.along(ask.step[K:])[:, None] - ask.step[:K]
+    dq = rate(weight, rest, over, slack) * (dx + above - below)
+    du = below + slack / rest * dq
+    dv = du - dx
     slacks, weights = (
-        np.minimum(length, NEAR / np.maximum(inverse, 1e-300))
-        for length, inverse in zip(ask.lengths, pairs.inverses(by), strict=True)
+        np.minimum(ask.length, NEAR / np.maximum(inverse, 1e-300))
+        for inverse in (np.maximum(-du / slack, -dv / over), np.maximum(-dq / weight, dq / rest))
     )
     there = _moved(ask)
     rows = Rows(problem, there.w, data)
     x = rows.loss[:, None] - there.thresholds
-    slack, over = pairs.slack + slacks * by.slack, pairs.over + slacks * by.over
+    slack, over = slack + slacks * du, over + slacks * dv
     # the loss bends up: a part of what the linear step would leave above the threshold is kept
     slack = np.maximum(slack, x + KEPT * np.minimum(over, np.maximum(slack, x)))
-    weight = pairs.weight + weights * by.weight
-    kept = RowState(rows.keep(slack, pairs.longest), rows.keep(weight, pairs.longest))
+    weight = weight + weights * dq
+    kept = RowState(rows.keep(slack, longest), rows.keep(weight, longest))
     return kept, expanded(rows, there, slack, weight)
 
 
 def _moved(ask: Move) -> Place:
     """Where a step leads."""
-    K, length = len(ask.at.caps), ask.lengths[0]
+    K, length = len(ask.at.caps), ask.length
     thresholds = ask.at.thresholds + length * ask.step[:K]
     return replace(ask.at, w=ask.at.w + length * ask.step[K:], thresholds=thresholds)
