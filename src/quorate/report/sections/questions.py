@@ -19,8 +19,8 @@ from quorate.runs.run import Run
 GOOD, WHOM = "How good is the model?", "For whom is it bad?"
 TRIVIAL, TRUST = "Is it trivial?", "Can I trust the numbers?"
 UNJUDGED = (
-    "Nobody knows: no rows were held out of training. Set data.test, such as 0.3, to judge the"
-    " model."
+    "Nobody knows: the model was judged on no rows that were held out of training. Set data.test,"
+    " such as 0.3; where it is set, a warning says why no rows were judged."
 )
 
 
