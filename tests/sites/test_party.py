@@ -571,9 +571,17 @@ def agreed_with(place: Path, least: int, problem: Problem, asked: Roles | None =
     return agreed(sites, problem, asked)
 
 
+def over_rows(risk: Any) -> Problem:
+    """Of the losses of all sites' rows together."""
+    return qr.Problem(qr.Logistic(), over_rows=risk, regulariser=qr.L2(1e-2))
+
+
 FEW = {  # and how many of 120 rows that is
     "the largest loss": (replace(PROBLEM, over_samples=qr.Superquantile(1 / 120)), 1),
     "a tenth of the losses": (replace(PROBLEM, over_samples=qr.Superquantile(0.1)), 12),
+    "a tenth of all sites' losses": (over_rows(qr.Superquantile(0.1)), 12),
+    # the largest of 120 losses weighs 1 - (1 - 1/120)^4, which is 1 / 30.4
+    "the worst of four losses": (over_rows(qr.Extremile(4.0)), 30),
 }
 
 
