@@ -56,6 +56,16 @@ class Surveyed:
     # (n, d) prior-weighted mean square of every feature: its size, and the number of features
     square: Annotated[Sum, Form("features")]
 
+    def and_of(self, others: Surveyed) -> Surveyed:
+        """The sums and maxima over these clients and others."""
+        return Surveyed(
+            self.plus + others.plus,
+            self.minus + others.minus,
+            np.maximum(self.reach, others.reach),
+            np.maximum(self.target, others.target),
+            self.square + others.square,
+        )
+
 
 @record
 class Duals:

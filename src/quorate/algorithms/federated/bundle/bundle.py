@@ -632,7 +632,7 @@ class Bundle(Method):
         metric = self._sizes(state) ** 2 / state.step  # ||.||^2 / step in the units of the features
         if newton:
             cut = cuts.part > 0
-            pieces = _with_tangents(pieces, cut, tangents)
+            pieces = with_tangents(pieces, cut, tangents)
             metric = self._shifted(known(state.curvature), state)
         level = None
         if self.variant == "level" and math.isfinite(state.bound):
@@ -704,11 +704,7 @@ class Bundle(Method):
         return (0.1 * self.tol if math.isinf(state.bound) else 1e-14) * max(abs(state.value), 1e-12)
 
     def _sizes(self, state: BundleState) -> Array:
-        """The units of distances: the root mean square of every feature, 1 for the intercept."""
-        sizes = np.sqrt(known(state.seen).square)
-        largest = sizes.max(initial=0.0)
-        sizes = np.maximum(sizes, 1e-9 * largest) if largest > 0 else np.ones_like(sizes)
-        return self._problem.predictor.units(sizes)
+        return units_of(self._problem, known(state.seen))
 
     def _shifted(self, H: Array, state: BundleState) -> Array:
         """The curvature with its eigenvalues shifted from 0, in the units of the features.
@@ -773,7 +769,15 @@ class Bundle(Method):
         return region(self._problem, state.value, n, state.seen)
 
 
-def _with_tangents(pieces: Pieces, cut: NDArray[np.bool_], tangents: Tangents) -> Pieces:
+def units_of(problem: Problem, seen: Surveyed) -> Array:
+    """The units of distances: the root mean square of every feature, 1 for the intercept."""
+    sizes = np.sqrt(seen.square)
+    largest = sizes.max(initial=0.0)
+    sizes = np.maximum(sizes, 1e-9 * largest) if largest > 0 else np.ones_like(sizes)
+    return problem.predictor.units(sizes)
+
+
+def with_tangents(pieces: Pieces, cut: NDArray[np.bool_], tangents: Tangents) -> Pieces:
     """The pieces of flips, and the mean losses as they are near the centre, the last ones."""
     n = len(tangents.value)
     offset = tangents.value - tangents.gradient @ tangents.w

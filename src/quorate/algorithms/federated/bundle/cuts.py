@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,15 @@ class Evaluated:
     shared_jacobian: Sum | None = None
 
 
+class Answered(Protocol):
+    """The cuts of some clients, in the fields of ``Evaluated``."""
+
+    base: Array
+    level: Array
+    gradient: Array
+    gradient_level: Array
+
+
 @record
 class Cuts:
     """The cuts that the server stores; arrays have length K, points are referred to by number.
@@ -85,9 +94,35 @@ class Cuts:
             "points": w[None],
             "radii": radii[None],
         }
+        return self._with(new)
+
+    def answered(self, who: Index, models: Array, radii: Array, up: Answered) -> Cuts:
+        """With the new cuts of these clients (n,), each at its own model (n, D)."""
+        n, parts = up.base.shape
+        new = {
+            "owner": np.repeat(who, parts),
+            "part": np.tile(np.arange(parts), n),
+            "point": np.repeat(len(self.points) + np.arange(n), parts),
+            "base": up.base.ravel(),
+            "level": np.repeat(up.level, parts),
+            "gradient": up.gradient.reshape(n * parts, -1),
+            "gradient_level": up.gradient_level.ravel(),
+            "idle": np.zeros(n * parts, np.intp),
+            "points": models,
+            "radii": np.tile(radii, (n, 1)),
+        }
+        return self._with(new)
+
+    def _with(self, new: dict[str, Array]) -> Cuts:
         return replace(
             self, **{k: np.concatenate([getattr(self, k), part]) for k, part in new.items()}
         )
+
+    def newest(self, n_clients: int) -> Index:
+        """The numbers of the last cuts of every client and part (N, P), -1 where there are none."""
+        last = np.full((n_clients, self.part.max(initial=0) + 1), -1)
+        np.maximum.at(last, (self.owner, self.part), np.arange(len(self.owner)))
+        return last
 
     def kept(self, keep: NDArray[np.bool_]) -> Cuts:
         """These cuts alone."""

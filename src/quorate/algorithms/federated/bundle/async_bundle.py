@@ -1,0 +1,627 @@
+"""Asynchronous bundle: cuts of whoever has answered, one program at the server, a proven gap.
+
+    minimise over w:  max_{q in Q} sum_s q_s R_s(w) + h(w)
+
+A client answers a model with cuts of its risk R_s there, as those of ``bundle.py``. A cut is below
+its convex risk for ever, however old it is, and so is 0, since no loss is negative: that is the cut
+of a client that has not answered yet. Whenever clients answer, the server adds their cuts,
+
+    1. minimises the model + ||w - centre||_H^2 / 2, where the last minimiser is the centre, and
+       sends the new one to those who have answered;
+    2. once in N answers, minimises the model over a region that provably holds an optimum: weak
+       duality proves a lower bound;
+    3. stands still, where an answered model is predicted to be within the tolerance of the bound,
+       at the oldest such model, until all clients have answered it. Then its value is known, and
+       the gap is proven; else the next model has to look better.
+
+Where the loss is smooth, the model of a client's mean loss is its second-order expansion at the
+client's last answer, moved to the centre, H is sum_s q_s Hess F_s there, and only flips of labels
+are cut: Newton's method on the newest that is known of everyone.
+
+No published method is followed; step 1 is Kiwiel's proximal bundle without null steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate.algorithms.federated.bundle.bundle import (
+    BALANCES,
+    SECOND_ORDER,
+    Tangents,
+    units_of,
+    with_tangents,
+)
+from quorate.algorithms.federated.bundle.cuts import Cuts, no_cuts
+from quorate.algorithms.method import (
+    Answer,
+    Concluded,
+    Method,
+    at_cap,
+    known,
+    proven_optimum,
+    with_start,
+    within_bounds,
+    worst_client,
+)
+from quorate.algorithms.requirements import (
+    AFFINE,
+    CONIC,
+    CONVEX_OF_ROWS,
+    PROJECTION,
+    Requirements,
+)
+from quorate.algorithms.settings import check_count
+from quorate.arrays import Array, Block, Streams, norm
+from quorate.codec import Counter, Extended, Form
+from quorate.problem.client_means import row_shares
+from quorate.problem.conic_form import member, public_shape, sample_radii
+from quorate.problem.lower_bounds import (
+    Duals,
+    Region,
+    Surveyed,
+    lower_bound,
+    region,
+    survey,
+    unbalanced,
+)
+from quorate.problem.parts import (
+    WHOLE,
+    Parted,
+    Parts,
+    has_smooth_part,
+    is_parted,
+    parted_cut,
+    parts_of,
+    stored,
+)
+from quorate.problem.problem import Problem
+from quorate.rounds import Done, Each, Max, Outcome, Round, Stop, Sum, Version, record
+from quorate.solvers.conic.bundle_master import Index, Pieces, minimise
+
+SOON = 0.5  # of the tolerance: the predicted gap at which the server stands still
+LATER = 0.25  # factor of that after a judgement that failed
+JUDGED = 12  # failed judgements after which no progress is seen
+LONGER = 100.0  # step, over that which would undo the value at the first model
+MOST_CURVATURES = 20_000_000  # numbers of all clients' second derivatives at the server
+NEVER = -1
+
+
+@record
+class Begin:
+    """Ask a client for its first cuts, those at ``start`` or at the problem's first model, and for
+    the sizes of its rows, weighted by ``prior`` (N,).
+
+    Models of more than ``second_order`` numbers have no curvature in the answers.
+    """
+
+    prior: Each
+    start: Array | None
+    parts: Parted
+    second_order: int
+
+
+@record
+class Ask:
+    """Ask a client for its cuts at ``w``."""
+
+    w: Version  # (D,)
+    parts: Parted
+    second_order: int
+
+
+@record
+class Cut:
+    """A client's risk at the model that it was asked for, as a cut of every part: radius level +
+    sum_p base_p and the gradients, as in ``Evaluated``; and its sizes, 0 after the first answer.
+    """
+
+    base: Each  # (n, P)
+    level: Each  # (n,)
+    gradient: Each  # (n, P, D)
+    gradient_level: Each  # (n, P)
+    plus: Sum
+    minus: Sum
+    reach: Max
+    target: Max
+    square: Sum  # (n, d)
+    curvature: Each | None = None  # (n, D, D) of the client's mean loss
+
+
+@record
+class AsyncBundleState:
+    """The server's memory between answers."""
+
+    w: Annotated[Array, Form("D")]  # the newest model, or the one that is judged
+    cuts: Cuts
+    # by client: the model of its last message, the turn in which that was made, the same of the
+    # last answer
+    sent: Annotated[Array, Form("N, D")]
+    asked: Annotated[NDArray[np.int64], Form("N")]
+    answered: Annotated[NDArray[np.int64], Form("N", least=NEVER)]
+    weights: Annotated[Array, Form("N")]  # q of the last step
+    first: Annotated[Array, Form("N")]  # risks at the first model, as far as they are known
+    seen: Surveyed | None = None
+    curvature: Annotated[Array, Form("N, D, D")] | None = None
+    turn: Annotated[int, Form(rounds=0)] = 0
+    fresh: int = 0  # answers since the last bound
+    step: Annotated[float, Form(nan=True)] = math.nan
+    shift: float = 0.0  # of the curvature
+    least: Extended = -math.inf  # the least value of the model when it was minimised last
+    bound: Extended = -math.inf
+    duals: Duals | None = None
+    judged: Annotated[Array, Form("D")] = field(default_factory=lambda: np.zeros(0))
+    value: Extended = math.inf  # of the model judged best
+    still: Annotated[int, Form(least=NEVER)] = NEVER  # the turn of the model that is judged
+    failed: Counter = 0  # judgements
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """(N,) who has answered."""
+        return self.answered > NEVER
+
+    @property
+    def newest(self) -> Index:
+        """(N, P) the last cuts of every client, -1 of who has not answered."""
+        return self.cuts.newest(len(self.answered))
+
+
+@dataclass(frozen=True)
+class AsyncBundle(Method):
+    """The default algorithm for convex problems of few clients on engines whose clients answer at
+    different times.
+
+    It waits for nobody but to judge a model that it holds for optimal. Each client's gradients, and
+    for smooth losses its D x D second derivatives, reach the server alone and not as sums.
+
+    Parameters
+    ----------
+    tol, atol : stop when value - bound <= max(atol, tol max(|value|, |bound|)); where no bound is
+        provable, when a model that all clients have judged is that near the least value of the cuts
+        (``Stop.UNPROVEN``)
+    max_rounds : a cap on the server's steps; a run that meets it is never called optimal
+    cuts, least_rows : as of ``Bundle``
+    keep : for how many answers of every client a cut is kept without a multiplier
+    start : first model, zeros by default
+
+    Raises
+    ------
+    ValueError
+        for risks over samples that are not convex, constraints, and settings out of range
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.L2(0.1))
+    >>> clock = qr.VirtualClock(stragglers={"Old Mill": 10.0})
+    >>> solution = qr.solve(problem, fed, algorithm=qr.AsyncBundle(), engine=clock)
+    >>> bool(solution.certificate.relative_gap < 1e-3)
+    True
+    """
+
+    tol: float = 1e-3
+    atol: float = 0.0
+    max_rounds: int = 1_000_000
+    cuts: int = 30
+    least_rows: int = 10
+    keep: int = 30
+    start: Array | None = None
+    problem: Problem | None = None
+    stateless: ClassVar[bool] = True
+    donates: ClassVar[bool] = True
+    requirements: ClassVar[Requirements] = Requirements(
+        predictor=AFFINE,
+        over_samples=CONVEX_OF_ROWS,
+        over_clients=PROJECTION,
+        regulariser=CONIC,
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("cuts", "least_rows", "keep"):
+            check_count(name, getattr(self, name))
+
+    # -- clients -----------------------------------------------------------------------------------
+
+    @property
+    def on_client(self) -> dict:
+        return {Begin: self.begin, Ask: self.cut}
+
+    def begin(self, memory: None, ask: Begin, data: Block, rng: Streams) -> tuple[None, Cut]:
+        w = self._first_model(ask.start, data.n_features)
+        models = np.tile(w, (len(data.index), 1))
+        return memory, self._cuts(models, data, ask, survey(data, ask.prior))
+
+    def cut(self, memory: None, ask: Ask, data: Block, rng: Streams) -> tuple[None, Cut]:
+        nothing = np.zeros(len(data.index))
+        square = np.zeros((len(nothing), data.n_features))
+        return memory, self._cuts(ask.w, data, ask, Surveyed(*[nothing] * 4, square))
+
+    def _cuts(self, models: Array, data: Block, ask: Begin | Ask, seen: Surveyed) -> Cut:
+        """The cuts of every client at its own model, (n, D)."""
+        problem, D = self._problem, models.shape[1]
+        parts = _parts(parts_of(ask.parts), D, ask.second_order)
+        cuts, curvature = [], []
+        for i, w in enumerate(np.ascontiguousarray(models)):
+            one = data.part(np.array([i]))
+            cuts.append(parted_cut(problem, w, one, parts))
+            if parts.smooth:
+                prediction = problem.predictor.forward(w, one)
+                bend = row_shares(problem, one) * problem.loss.curvature(prediction, one.y)
+                curvature.append(problem.predictor.gram(bend, one))
+        names = "base", "level", "gradient", "gradient_level"
+        joined = (np.concatenate([getattr(cut, name) for cut in cuts]) for name in names)
+        sizes = seen.plus, seen.minus, seen.reach, seen.target, seen.square
+        return Cut(*joined, *sizes, np.array(curvature) if parts.smooth else None)
+
+    # -- server ------------------------------------------------------------------------------------
+
+    @property
+    def on_server(self) -> dict:
+        return {Cut: self.renew}
+
+    def server_start(self, n_clients: int) -> tuple[AsyncBundleState, Round]:
+        prior, parts = member(self._problem, n_clients), self._asked_parts(n_clients)
+        start = None if self.start is None else np.asarray(self.start, float)
+        nobody = np.full(n_clients, NEVER)
+        zeros, empty = np.zeros(n_clients), np.zeros((n_clients, 0))
+        cuts = no_cuts(0, n_clients, parts)
+        state = AsyncBundleState(empty[0], cuts, empty, nobody + 1, nobody, prior, zeros)
+        return state, Round(Begin(prior, start, stored(parts), _second_order(n_clients)), None, 1)
+
+    def renew(
+        self, state: AsyncBundleState, ids: Sequence[int], up: Cut
+    ) -> tuple[AsyncBundleState, Round | Done]:
+        """Add the cuts of those who have answered; then judge, stand still, or step."""
+        who = np.asarray(ids, np.int64)
+        if not len(state.w):
+            state = self._opened(state, up.gradient.shape[2])
+        state = self._extended(state, who, up)
+        if state.still > NEVER and (state.answered == state.still).all():
+            return self._judged(state, len(who))
+        if state.fresh >= len(state.answered):
+            state = self._bounded(state)
+        state = self._standing(state, who)
+        if state.turn >= self.max_rounds:
+            return state, Done(self._capped(state))
+        if state.still == NEVER:
+            state = self._stepped(state, len(who))
+        return self._asking(state)
+
+    def report(self, state: AsyncBundleState) -> dict:
+        """``predicted`` is the objective at the newest model as the cuts predict it."""
+        cuts = float(len(state.cuts.owner))
+        if not len(state.w):
+            return {"predicted": math.nan, "bound": -math.inf, "cuts": cuts}
+        risks = self._predicted(state, state.w)
+        value = self._value(state.w, risks)
+        return {"predicted": value, **worst_client(risks), "bound": state.bound, "cuts": cuts}
+
+    def answer(self, state: AsyncBundleState, concluded: Concluded | None = None) -> Answer:
+        """The best, by its prediction, of the models that clients have answered."""
+        if not len(state.w):
+            return Answer(state.w)
+        models = [*self._at(state), *([state.judged] if len(state.judged) else [])]
+        values = [self._value(w, self._predicted(state, w)) for w in models]
+        return Answer(models[int(np.argmin(values))].copy(), state.duals)
+
+    # -- the server's steps ------------------------------------------------------------------------
+
+    def _asking(self, state: AsyncBundleState) -> tuple[AsyncBundleState, Round]:
+        """Send the model to all who wait and have not answered it."""
+        to = state.answered == state.asked
+        if state.still > NEVER:
+            to &= state.answered != state.still
+        state.sent[to] = state.w
+        state.asked[to] = state.still if state.still > NEVER else state.turn
+        ask = Ask(state.w, state.cuts.parts, _second_order(len(to)))
+        return state, Round(ask, tuple(np.flatnonzero(to).tolist()), 1)
+
+    def _opened(self, state: AsyncBundleState, D: int) -> AsyncBundleState:
+        """The state once the number D of a model's numbers is known."""
+        n, problem = len(state.answered), self._problem
+        w = self._first_model(self.start, D - problem.predictor.intercept)
+        parts = _parts(parts_of(state.cuts.parts), D, _second_order(n))
+        curvature = np.zeros((n, D, D)) if parts.smooth else None
+        return replace(
+            state,
+            w=w,
+            cuts=no_cuts(D, n, parts),
+            sent=np.tile(w, (n, 1)),
+            curvature=curvature,
+            first=sample_radii(problem, n) * self._least_levels(n, w),
+        )
+
+    def _extended(
+        self, state: AsyncBundleState, who: NDArray[np.int64], up: Cut
+    ) -> AsyncBundleState:
+        """With the cuts, sizes and curvatures of those who have answered."""
+        radii, seen = sample_radii(self._problem, len(state.answered)), state.seen
+        new = Surveyed(up.plus, up.minus, up.reach, up.target, up.square)
+        first = ~state.known[who]
+        if first.any():
+            state.first[who[first]] = (radii[who] * up.level + up.base.sum(1))[first]
+        if state.curvature is not None:
+            state = replace(state, shift=self._shift(state, who, up))
+            known(state.curvature)[who] = known(up.curvature)
+        state.answered[who] = state.asked[who]
+        cuts = state.cuts.answered(who, state.sent[who], radii, up)
+        state = replace(
+            state,
+            seen=new if seen is None else seen.and_of(new),
+            cuts=cuts,
+            turn=state.turn + 1,
+            fresh=state.fresh + len(who),
+        )
+        return state if math.isfinite(state.step) else replace(state, step=self._first_step(state))
+
+    def _first_step(self, state: AsyncBundleState) -> float:
+        """Many times the step that would undo the value along the gradient of those who answered
+        first: a model with the cuts of all bounds steps by itself.
+        """
+        weights = state.weights * state.known
+        each = weights[state.cuts.owner] / max(weights.sum(), 1e-300)
+        mean = each @ state.cuts.gradient / self._units(state)
+        size, value = float(mean @ mean), self._first_value(state)
+        return LONGER * value / size if min(value, size) > 1e-100 else 1.0
+
+    def _shift(self, state: AsyncBundleState, who: NDArray[np.int64], up: Cut) -> float:
+        """The shift of the curvature: larger where mean losses exceed their second-order models by
+        more than these bend.
+        """
+        old = state.known[who]
+        who, base = who[old], up.base[old, 0]
+        if not len(who):
+            return state.shift
+        last = state.newest[who, 0]
+        moved = state.sent[who] - self._at(state, who)
+        bend = np.einsum("nd,nde,ne->n", moved, known(state.curvature)[who], moved) / 2
+        slope = (state.cuts.gradient[last] * moved).sum(1)
+        off = base - (state.cuts.base[last] + slope + bend)
+        above, bent = (float(state.weights[who] @ v) for v in (off, bend))
+        if abs(above) > bent and above > 1e-2 * self._allowed(state):
+            return max(4 * state.shift, 1e-2)
+        return state.shift / 2
+
+    def _standing(self, state: AsyncBundleState, who: NDArray[np.int64]) -> AsyncBundleState:
+        """Stand still at the oldest model of those just answered that looks good enough, or go on
+        standing where that is older.
+        """
+        low, share = state.bound, SOON * LATER**state.failed
+        if math.isinf(self._region(state).size):  # nothing can be proved
+            low, share = state.least, 0.1 * share
+        for i in who[np.argsort(state.answered[who], kind="stable")]:
+            if state.still > NEVER and state.answered[i] >= state.still:
+                break
+            w = self._at(state, who=np.array([i]))[0]
+            value = self._value(w, self._predicted(state, w))
+            if value - low <= share * self._allowed(state, value):
+                return replace(state, w=w.copy(), still=int(state.answered[i]))
+        return state
+
+    def _judged(self, state: AsyncBundleState, fresh: int) -> tuple[AsyncBundleState, Round | Done]:
+        """End the run, where all have answered one model and its gap is within the tolerance."""
+        radii, newest = sample_radii(self._problem, len(state.answered)), state.newest
+        risks = radii * state.cuts.level[newest[:, 0]] + state.cuts.base[newest].sum(1)
+        value = self._value(state.w, risks)
+        if value < state.value:
+            state = replace(state, value=value, judged=state.w.copy())
+        state = self._bounded(state)
+        gap, rounds = state.value - state.bound, f"{state.turn} rounds"
+        if state.value == 0:
+            text = f"objective 0 after {rounds}, and no loss is negative."
+            return state, Done(Outcome(Stop.OPTIMAL, text))
+        if gap <= self._allowed(state, state.value):
+            return state, Done(proven_optimum(state.value, state.bound, rounds, self.tol))
+        if math.isinf(state.bound) and value - state.least <= self._allowed(state, value):
+            text = (
+                f"the cuts predict no further decrease after {rounds}, but nothing bounds where an"
+                " optimum lies, so none is proven: add a regulariser such as L2(1e-3) for a proven"
+                " gap."
+            )
+            return state, Done(Outcome(Stop.UNPROVEN, text))
+        state = replace(state, still=NEVER, failed=state.failed + 1)
+        if state.turn >= self.max_rounds:
+            return state, Done(self._capped(state))
+        if state.failed >= JUDGED:
+            text = (
+                f"no progress within rounding: {self._stated(state)}. Accept it with atol or tol,"
+                " or bring the features to similar sizes."
+            )
+            return state, Done(Outcome(Stop.STALLED, text))
+        return self._asking(self._stepped(state, fresh))
+
+    def _bounded(self, state: AsyncBundleState) -> AsyncBundleState:
+        """Prove a lower bound by the minimiser of the model where an optimum must lie."""
+        problem, n, where = self._problem, len(state.answered), self._region(state)
+        state = replace(state, fresh=0)
+        if math.isinf(where.size):
+            return state
+        cuts = state.cuts
+        master = minimise(
+            public_shape(problem, n),
+            self._pieces(state),
+            near=state.w,
+            size=where.size,
+            offset=where.offset,
+            unit=self._unit(state),
+            accuracy=1e-9,
+        )
+        if not master.solved:
+            return state
+        multipliers, sizes = master.multipliers[: len(cuts.owner)], self._units(state)
+        state = replace(state, cuts=cuts.used(multipliers))
+        for _ in range(BALANCES):
+            proof = cuts.proof(problem, multipliers, n, np.zeros(0))
+            if proof is None:
+                break
+            duals, minorant, scaled = proof
+            bound, _ = lower_bound(problem, minorant, where)
+            if bound > state.bound:
+                state = replace(state, bound=bound, duals=duals.used())
+            left = unbalanced(problem, minorant, where, sizes)
+            multipliers = cuts.balanced(scaled, *left, sizes)
+        return state
+
+    def _stepped(self, state: AsyncBundleState, fresh: int) -> AsyncBundleState:
+        """The state after a step from the last model, where so many cuts are new."""
+        problem, pieces, units = self._problem, self._pieces(state), self._units(state)
+        flips = pieces.part > 0
+        if state.curvature is None:
+            metric = units**2 / state.step  # ||.||^2 / step in the units of the features
+        else:
+            metric, tangents = self._newton(state, units)
+            pieces = with_tangents(pieces, flips, tangents)
+        shape, cuts = public_shape(problem, len(state.answered)), state.cuts
+        where, unit = self._region(state), self._unit(state)
+        master = minimise(
+            shape,
+            pieces,
+            centre=state.w,
+            metric=metric,
+            offset=where.offset,
+            unit=unit,
+            accuracy=1e-9,
+        )
+        if not master.solved:
+            return replace(state, shift=max(4 * state.shift, 1e-2), step=state.step / 2)
+        multipliers = master.multipliers[: len(cuts.owner)]
+        if state.curvature is not None:
+            multipliers = np.zeros(len(flips))
+            multipliers[flips] = master.multipliers[: flips.sum()]
+            multipliers = multipliers[: len(cuts.owner)]
+            weights = problem.over_clients.project(master.multipliers[-len(state.answered) :])
+            state = replace(state, weights=weights)
+        cuts = replace(cuts, idle=cuts.idle + 1).used(multipliers)
+        keep = cuts.idle <= self.keep * max(1.0, len(state.answered) / fresh)
+        last = state.newest
+        keep[last[last > NEVER]] = True
+        return replace(state, w=master.w, cuts=cuts.kept(keep), least=master.value)
+
+    def _newton(self, state: AsyncBundleState, units: Array) -> tuple[Array, Tangents]:
+        """The curvature of the weighted mean losses, and their values and gradients as they are to
+        second order at the newest model; 0 of those who have not answered.
+        """
+        n, some, H = len(state.answered), state.known, known(state.curvature)
+        value, slope = np.zeros(n), np.zeros((n, len(state.w)))
+        last, moved = state.newest[:, 0], state.w - self._at(state)
+        mine = np.flatnonzero(last > NEVER)
+        bent = np.einsum("nde,ne->nd", H[mine], moved)
+        slope[mine] = state.cuts.gradient[last[mine]] + bent
+        value[mine] = state.cuts.base[last[mine]] + (moved * (slope[mine] - bent / 2)).sum(1)
+        metric = np.einsum("n,nde->de", state.weights * some, H)
+        mean = float(np.mean(np.diag(metric) / units**2))
+        more = (1e-8 + state.shift) * mean + (1e-3 + state.shift) / state.step
+        metric += np.diag(max(more, 1e-100) * units**2)
+        return metric, Tangents(state.w, value, slope)
+
+    # -- what the cuts say -------------------------------------------------------------------------
+
+    def _at(self, state: AsyncBundleState, who: NDArray[np.int64] | None = None) -> Array:
+        """The models of the last answers, (n, D), of these clients or all who have answered."""
+        last = state.newest[:, 0]
+        last = last[last > NEVER] if who is None else last[who]
+        return state.cuts.points[state.cuts.point[last]]
+
+    def _least_levels(self, n: int, w: Array) -> Array:
+        """(N,) the least transport multipliers at a model."""
+        shape = public_shape(self._problem, n)
+        size = float(norm(self._problem.predictor.split(w)[0], shape.dual))
+        return np.full(n, max(shape.floor, shape.lipschitz * size))
+
+    def _predicted(self, state: AsyncBundleState, w: Array) -> Array:
+        """(N,) the clients' risks at a model as their cuts, and second-order models, predict."""
+        n, cuts, last = len(state.answered), state.cuts, state.newest
+        mine = np.flatnonzero(last[:, 0] > NEVER)
+        level = self._least_levels(n, w)
+        level[mine] = np.maximum(level[mine], cuts.level[last[mine, 0]])
+        heights = cuts.offset + cuts.gradient @ w + cuts.gradient_level * level[cuts.owner]
+        parts = np.zeros((n, last.shape[1]))
+        np.maximum.at(parts, (cuts.owner, cuts.part), heights)
+        if state.curvature is not None:
+            moved = w - self._at(state)
+            bend = np.einsum("nd,nde,ne->n", moved, state.curvature[mine], moved) / 2
+            newest = last[mine, 0]
+            value = cuts.base[newest] + (cuts.gradient[newest] * moved).sum(1) + bend
+            parts[mine, 0] = np.maximum(parts[mine, 0], value)
+        return sample_radii(self._problem, n) * level + parts.sum(1)
+
+    def _pieces(self, state: AsyncBundleState) -> Pieces:
+        """For the server's program, with 0 for who has not answered."""
+        n, D = len(state.answered), len(state.w)
+        count = parts_of(state.cuts.parts).count(self._problem)
+        pieces = state.cuts.pieces(count)
+        missing = np.repeat(np.flatnonzero(~state.known), count)
+        zeros = np.zeros(len(missing))
+        return Pieces(
+            np.append(pieces.owner, missing),
+            np.append(pieces.part, np.tile(np.arange(count), n - int(state.known.sum()))),
+            np.append(pieces.offset, zeros),
+            np.vstack([pieces.gradient, np.zeros((len(zeros), D))]),
+            np.append(pieces.gradient_level, zeros),
+            count,
+        )
+
+    def _first_model(self, start: Array | None, n_features: int) -> Array:
+        return within_bounds(self._problem, with_start(self._problem, start, n_features))
+
+    def _first_value(self, state: AsyncBundleState) -> float:
+        """The objective at the first model, as far as it is known."""
+        n_features = len(state.w) - self._problem.predictor.intercept
+        return self._value(self._first_model(self.start, n_features), state.first)
+
+    def _region(self, state: AsyncBundleState) -> Region:
+        """Where an optimum lies of the problem in which nobody who is unknown has a loss; what is
+        below its value is below that of the problem.
+        """
+        value = min(state.value, self._first_value(state))
+        n = len(state.w) - self._problem.predictor.intercept
+        return region(self._problem, value, n, state.seen)
+
+    def _units(self, state: AsyncBundleState) -> Array:
+        return units_of(self._problem, known(state.seen))
+
+    def _unit(self, state: AsyncBundleState) -> float:
+        return max(abs(self._first_value(state)), 1e-300)
+
+    def _allowed(self, state: AsyncBundleState, value: float = math.inf) -> float:
+        """The gap that the tolerance allows beside such a value."""
+        sizes = [abs(v) for v in (min(value, state.value), state.bound) if math.isfinite(v)]
+        return max(self.atol, self.tol * max(sizes, default=1.0))
+
+    def _asked_parts(self, n_clients: int) -> Parts:
+        """How risks are parted, where models have few numbers."""
+        if not is_parted(self._problem):
+            return WHOLE
+        groups = max(1, round(self.cuts / n_clients))
+        return Parts(groups, self.least_rows, int(has_smooth_part(self._problem)))
+
+    # -- words -------------------------------------------------------------------------------------
+
+    def _stated(self, state: AsyncBundleState) -> str:
+        gap = state.value - state.bound
+        if not math.isfinite(gap):
+            return "no model has been judged by all clients"
+        relative = gap / max(abs(state.value), abs(state.bound), 1e-12)
+        return f"the best model that was judged has a gap of {gap:.2e}, relative {relative:.2e}"
+
+    def _capped(self, state: AsyncBundleState) -> Outcome:
+        cap = at_cap(self.max_rounds, state.turn)
+        return Outcome(Stop.MAX_ROUNDS, f"{cap}; {self._stated(state)}: raise max_rounds or tol.")
+
+
+def _second_order(n_clients: int) -> int:
+    """The most numbers of a model for which so many clients send second derivatives."""
+    return min(SECOND_ORDER, math.isqrt(MOST_CURVATURES // n_clients))
+
+
+def _parts(parts: Parts, dimension: int, second_order: int) -> Parts:
+    """How risks are parted where models have so many numbers."""
+    return parts if dimension <= second_order else parts._replace(smooth=0)
