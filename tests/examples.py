@@ -25,6 +25,7 @@ from quorate.algorithms.comparators.sgd import SGD
 from quorate.algorithms.federated.ad_lpmm import ADLPMM
 from quorate.algorithms.federated.aspire.aspire import ASPIRE
 from quorate.algorithms.federated.async_dro.async_dro import AsyncDRO
+from quorate.algorithms.federated.bundle.async_bundle import AsyncBundle
 from quorate.algorithms.federated.bundle.bundle import Bundle
 from quorate.algorithms.federated.epigraph_admm import EpigraphADMM
 from quorate.algorithms.federated.interior_point.interior_point import InteriorPoint
@@ -204,6 +205,8 @@ ALGORITHMS: dict[str, Example] = {
     ),
     "bundle, level": solving(Bundle(variant="level"), HINGE, 1e-6),
     "bundle, hessian": solving(Bundle(metric="hessian"), LOGISTIC, 1e-6),
+    "asynchronous bundle": solving(AsyncBundle(), HINGE, 1e-6),
+    "asynchronous bundle, second order": solving(AsyncBundle(), LOGISTIC, 1e-6),
     "AD-LPMM": short(ADLPMM(), HINGE),
     "AD-LPMM, half of the rows": short(ADLPMM(sample=0.5), LOGISTIC),
     "epigraph ADMM": short(EpigraphADMM(), HINGE),

@@ -90,6 +90,7 @@ RANKED = qr.Problem(qr.Logistic(), PLAIN, over_samples=qr.Superquantile(0.3), re
 RUNS = {
     "bundle": KeptRun(ROBUST, qr.Bundle(tol=1e-8), 3, 6),
     "bundle_clock": KeptRun(ROBUST, qr.Bundle(tol=1e-8), 3, 6, clock=True),
+    "async_bundle": KeptRun(ROBUST, qr.AsyncBundle(tol=1e-8), 12, 25, clock=True),
     "proximal_al": KeptRun(CONSTRAINED, qr.ProximalAL(tol=1e-10), 4, 8),
     "async_dro": KeptRun(AGNOSTIC, qr.AsyncDRO(tol=1e-9), 12, 25, clock=True),
     "aspire": KeptRun(AGNOSTIC, qr.ASPIRE(tol=1e-9), 12, 25, clock=True),

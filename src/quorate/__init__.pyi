@@ -19,6 +19,7 @@ from quorate.algorithms.comparators.sgd import SGD as SGD
 from quorate.algorithms.federated.ad_lpmm import ADLPMM as ADLPMM
 from quorate.algorithms.federated.aspire.aspire import ASPIRE as ASPIRE
 from quorate.algorithms.federated.async_dro.async_dro import AsyncDRO as AsyncDRO
+from quorate.algorithms.federated.bundle.async_bundle import AsyncBundle as AsyncBundle
 from quorate.algorithms.federated.bundle.bundle import Bundle as Bundle
 from quorate.algorithms.federated.epigraph_admm import EpigraphADMM as EpigraphADMM
 from quorate.algorithms.federated.epigraph_admm import RiskADMM as RiskADMM

@@ -89,6 +89,7 @@ NAMED: dict[str, dict[str, str]] = {
     },
     "algorithm": {
         "bundle": "quorate.algorithms.federated.bundle.bundle:Bundle",
+        "async_bundle": "quorate.algorithms.federated.bundle.async_bundle:AsyncBundle",
         "ad_lpmm": "quorate.algorithms.federated.ad_lpmm:ADLPMM",
         "epigraph_admm": "quorate.algorithms.federated.epigraph_admm:EpigraphADMM",
         "double_loop": "quorate.algorithms.comparators.double_loop:DoubleLoop",

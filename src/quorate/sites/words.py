@@ -150,6 +150,9 @@ ANSWERS: dict[str, str] = {
     "worst": "bound on the risk",
 }
 QUESTIONS: dict[str, str] = {
+    "EvaluateFirst.start": "first model",
+    "EvaluateFirst.second_order": "largest number of coefficients for second derivatives",
+    "EvaluateAt.second_order": "largest number of coefficients for second derivatives",
     "pair": "models tried before",
     "parts": "numbers of groups of rows and of their least rows",
     "radii": "radii of earlier questions",

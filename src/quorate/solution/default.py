@@ -9,6 +9,7 @@ import numpy as np
 from quorate.algorithms.alternatives import check_requirements, taking
 from quorate.algorithms.comparators.multiplier_method import MultiplierMethod
 from quorate.algorithms.federated.async_dro.async_dro import AsyncDRO
+from quorate.algorithms.federated.bundle.async_bundle import AsyncBundle
 from quorate.algorithms.federated.bundle.bundle import Bundle
 from quorate.algorithms.federated.interior_point.interior_point import InteriorPoint
 from quorate.algorithms.federated.private_newton.private_newton import PrivateNewton, matrix_error
@@ -29,6 +30,7 @@ from quorate.solution.configure import setting_of
 
 READABLE = 0.5  # the error of a matrix, `matrix_error`, up to which Newton steps are the default
 SMALL = 500  # coefficients up to which second-order steps are the default
+FEW = 100  # clients up to which the server solves a program for every answer by default
 
 
 def default_algorithm(
@@ -74,9 +76,10 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
 
     ``PrivateSGD`` keeps a privacy budget. With constraints it is ``InteriorPoint`` up to 500
     coefficients and ``ProximalAL`` beyond. ``RankInteriorPoint`` ranks the rows of all clients,
-    ``RankADMM`` those of one. ``AsyncDRO``
-    comes first where nothing can be proved, or answers come at different times; ``Bundle`` proves a
-    gap for convex problems, and ``MultiplierMethod`` takes smooth ones with any convex regulariser.
+    ``RankADMM`` those of one. ``Bundle`` proves a gap for convex problems, and so does
+    ``AsyncBundle`` where answers come at different times, for up to 500 coefficients and 100
+    clients. ``AsyncDRO`` is for more, and where nothing can be proved; ``MultiplierMethod`` takes
+    smooth problems with any convex regulariser.
     """
     if problem.privacy is not None:
         yield PrivateSGD()
@@ -90,6 +93,9 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
         yield from (RankInteriorPoint(), RankBundle())
     if setting.n_clients == 1 and _is_identity(problem):
         yield RankADMM()
+    few = dimension <= SMALL and setting.n_clients <= FEW
+    if setting.asynchronous and problem.convex and few:
+        yield AsyncBundle()
     if setting.asynchronous or not problem.convex:
         yield AsyncDRO()
     yield from (Bundle(), MultiplierMethod(), AsyncDRO())

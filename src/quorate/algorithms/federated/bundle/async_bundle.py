@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -74,6 +74,7 @@ from quorate.problem.lower_bounds import (
 from quorate.problem.parts import (
     WHOLE,
     Parted,
+    PartedCut,
     Parts,
     has_smooth_part,
     is_parted,
@@ -94,7 +95,7 @@ NEVER = -1
 
 
 @record
-class Begin:
+class EvaluateFirst:
     """Ask a client for its first cuts, those at ``start`` or at the problem's first model, and for
     the sizes of its rows, weighted by ``prior`` (N,).
 
@@ -108,7 +109,7 @@ class Begin:
 
 
 @record
-class Ask:
+class EvaluateAt:
     """Ask a client for its cuts at ``w``."""
 
     w: Version  # (D,)
@@ -117,7 +118,7 @@ class Ask:
 
 
 @record
-class Cut:
+class EvaluatedAt:
     """A client's risk at the model that it was asked for, as a cut of every part: radius level +
     sum_p base_p and the gradients, as in ``Evaluated``; and its sizes, 0 after the first answer.
     """
@@ -146,7 +147,7 @@ class AsyncBundleState:
     asked: Annotated[NDArray[np.int64], Form("N")]
     answered: Annotated[NDArray[np.int64], Form("N", least=NEVER)]
     weights: Annotated[Array, Form("N")]  # q of the last step
-    first: Annotated[Array, Form("N")]  # risks at the first model, as far as they are known
+    first: Annotated[Array, Form("E")]  # (N,) risks at the first model, as far as they are known
     seen: Surveyed | None = None
     curvature: Annotated[Array, Form("N, D, D")] | None = None
     turn: Annotated[int, Form(rounds=0)] = 0
@@ -156,7 +157,7 @@ class AsyncBundleState:
     least: Extended = -math.inf  # the least value of the model when it was minimised last
     bound: Extended = -math.inf
     duals: Duals | None = None
-    judged: Annotated[Array, Form("D")] = field(default_factory=lambda: np.zeros(0))
+    judged: Annotated[Array, Form("D")] | None = None
     value: Extended = math.inf  # of the model judged best
     still: Annotated[int, Form(least=NEVER)] = NEVER  # the turn of the model that is judged
     failed: Counter = 0  # judgements
@@ -232,19 +233,27 @@ class AsyncBundle(Method):
 
     @property
     def on_client(self) -> dict:
-        return {Begin: self.begin, Ask: self.cut}
+        return {EvaluateFirst: self.begin, EvaluateAt: self.cut}
 
-    def begin(self, memory: None, ask: Begin, data: Block, rng: Streams) -> tuple[None, Cut]:
+    def begin(
+        self, memory: None, ask: EvaluateFirst, data: Block, rng: Streams
+    ) -> tuple[None, EvaluatedAt]:
         w = self._first_model(ask.start, data.n_features)
         models = np.tile(w, (len(data.index), 1))
         return memory, self._cuts(models, data, ask, survey(data, ask.prior))
 
-    def cut(self, memory: None, ask: Ask, data: Block, rng: Streams) -> tuple[None, Cut]:
+    def cut(
+        self, memory: None, ask: EvaluateAt, data: Block, rng: Streams
+    ) -> tuple[None, EvaluatedAt]:
         nothing = np.zeros(len(data.index))
         square = np.zeros((len(nothing), data.n_features))
-        return memory, self._cuts(ask.w, data, ask, Surveyed(*[nothing] * 4, square))
+        return memory, self._cuts(
+            ask.w, data, ask, Surveyed(nothing, nothing, nothing, nothing, square)
+        )
 
-    def _cuts(self, models: Array, data: Block, ask: Begin | Ask, seen: Surveyed) -> Cut:
+    def _cuts(
+        self, models: Array, data: Block, ask: EvaluateFirst | EvaluateAt, seen: Surveyed
+    ) -> EvaluatedAt:
         """The cuts of every client at its own model, (n, D)."""
         problem, D = self._problem, models.shape[1]
         parts = _parts(parts_of(ask.parts), D, ask.second_order)
@@ -256,16 +265,28 @@ class AsyncBundle(Method):
                 prediction = problem.predictor.forward(w, one)
                 bend = row_shares(problem, one) * problem.loss.curvature(prediction, one.y)
                 curvature.append(problem.predictor.gram(bend, one))
-        names = "base", "level", "gradient", "gradient_level"
-        joined = (np.concatenate([getattr(cut, name) for cut in cuts]) for name in names)
-        sizes = seen.plus, seen.minus, seen.reach, seen.target, seen.square
-        return Cut(*joined, *sizes, np.array(curvature) if parts.smooth else None)
+
+        def each(name: str) -> Array:
+            return np.concatenate([getattr(cut, name) for cut in cuts])
+
+        return EvaluatedAt(
+            each("base"),
+            each("level"),
+            each("gradient"),
+            each("gradient_level"),
+            seen.plus,
+            seen.minus,
+            seen.reach,
+            seen.target,
+            seen.square,
+            np.array(curvature) if parts.smooth else None,
+        )
 
     # -- server ------------------------------------------------------------------------------------
 
     @property
     def on_server(self) -> dict:
-        return {Cut: self.renew}
+        return {EvaluatedAt: self.renew}
 
     def server_start(self, n_clients: int) -> tuple[AsyncBundleState, Round]:
         prior, parts = member(self._problem, n_clients), self._asked_parts(n_clients)
@@ -274,21 +295,23 @@ class AsyncBundle(Method):
         zeros, empty = np.zeros(n_clients), np.zeros((n_clients, 0))
         cuts = no_cuts(0, n_clients, parts)
         state = AsyncBundleState(empty[0], cuts, empty, nobody + 1, nobody, prior, zeros)
-        return state, Round(Begin(prior, start, stored(parts), _second_order(n_clients)), None, 1)
+        return state, Round(
+            EvaluateFirst(prior, start, stored(parts), _second_order(n_clients)), None, 1
+        )
 
     def renew(
-        self, state: AsyncBundleState, ids: Sequence[int], up: Cut
+        self, state: AsyncBundleState, ids: Sequence[int], up: EvaluatedAt
     ) -> tuple[AsyncBundleState, Round | Done]:
         """Add the cuts of those who have answered; then judge, stand still, or step."""
         who = np.asarray(ids, np.int64)
         if not len(state.w):
             state = self._opened(state, up.gradient.shape[2])
         state = self._extended(state, who, up)
-        if state.still > NEVER and (state.answered == state.still).all():
-            return self._judged(state, len(who))
         if state.fresh >= len(state.answered):
             state = self._bounded(state)
         state = self._standing(state, who)
+        if state.still > NEVER and (state.answered == state.still).all():
+            return self._judged(state, len(who))
         if state.turn >= self.max_rounds:
             return state, Done(self._capped(state))
         if state.still == NEVER:
@@ -308,7 +331,7 @@ class AsyncBundle(Method):
         """The best, by its prediction, of the models that clients have answered."""
         if not len(state.w):
             return Answer(state.w)
-        models = [*self._at(state), *([state.judged] if len(state.judged) else [])]
+        models = [*self._at(state), *([] if state.judged is None else [state.judged])]
         values = [self._value(w, self._predicted(state, w)) for w in models]
         return Answer(models[int(np.argmin(values))].copy(), state.duals)
 
@@ -321,7 +344,7 @@ class AsyncBundle(Method):
             to &= state.answered != state.still
         state.sent[to] = state.w
         state.asked[to] = state.still if state.still > NEVER else state.turn
-        ask = Ask(state.w, state.cuts.parts, _second_order(len(to)))
+        ask = EvaluateAt(state.w, state.cuts.parts, _second_order(len(to)))
         return state, Round(ask, tuple(np.flatnonzero(to).tolist()), 1)
 
     def _opened(self, state: AsyncBundleState, D: int) -> AsyncBundleState:
@@ -340,7 +363,7 @@ class AsyncBundle(Method):
         )
 
     def _extended(
-        self, state: AsyncBundleState, who: NDArray[np.int64], up: Cut
+        self, state: AsyncBundleState, who: NDArray[np.int64], up: EvaluatedAt
     ) -> AsyncBundleState:
         """With the cuts, sizes and curvatures of those who have answered."""
         radii, seen = sample_radii(self._problem, len(state.answered)), state.seen
@@ -352,7 +375,8 @@ class AsyncBundle(Method):
             state = replace(state, shift=self._shift(state, who, up))
             known(state.curvature)[who] = known(up.curvature)
         state.answered[who] = state.asked[who]
-        cuts = state.cuts.answered(who, state.sent[who], radii, up)
+        cut = PartedCut(up.base, up.level, up.gradient, up.gradient_level)
+        cuts = state.cuts.answered(who, state.sent[who], radii, cut)
         state = replace(
             state,
             seen=new if seen is None else seen.and_of(new),
@@ -372,7 +396,7 @@ class AsyncBundle(Method):
         size, value = float(mean @ mean), self._first_value(state)
         return LONGER * value / size if min(value, size) > 1e-100 else 1.0
 
-    def _shift(self, state: AsyncBundleState, who: NDArray[np.int64], up: Cut) -> float:
+    def _shift(self, state: AsyncBundleState, who: NDArray[np.int64], up: EvaluatedAt) -> float:
         """The shift of the curvature: larger where mean losses exceed their second-order models by
         more than these bend.
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from quorate.arrays import Array
 from quorate.codec import Form
 from quorate.problem.conic_form import sample_radii
 from quorate.problem.lower_bounds import Duals, Minorant, Pull, feasible_duals
-from quorate.problem.parts import Parted, Parts, parts_of, stored
+from quorate.problem.parts import Parted, PartedCut, Parts, parts_of, stored
 from quorate.problem.problem import Problem
 from quorate.rounds import Each, Sum, record
 from quorate.solvers.conic.bundle_master import Index, Pieces
@@ -45,15 +45,6 @@ class Evaluated:
     local_jacobian: Each | None = None
     shared: Sum | None = None
     shared_jacobian: Sum | None = None
-
-
-class Answered(Protocol):
-    """The cuts of some clients, in the fields of ``Evaluated``."""
-
-    base: Array
-    level: Array
-    gradient: Array
-    gradient_level: Array
 
 
 @record
@@ -96,7 +87,7 @@ class Cuts:
         }
         return self._with(new)
 
-    def answered(self, who: Index, models: Array, radii: Array, up: Answered) -> Cuts:
+    def answered(self, who: Index, models: Array, radii: Array, up: PartedCut) -> Cuts:
         """With the new cuts of these clients (n,), each at its own model (n, D)."""
         n, parts = up.base.shape
         new = {
