@@ -248,7 +248,7 @@ PRIVATE = [
     quorate.PrivateSGD(),
     quorate.PrivateSGD(quantile=0.5),
 ]
-MIXED = [quorate.AsyncDRO(), quorate.ASPIRE(), quorate.MultiplierMethod()]
+MIXED = [quorate.AsyncBundle(), quorate.AsyncDRO(), quorate.ASPIRE(), quorate.MultiplierMethod()]
 MIXED += [quorate.AFL(), quorate.DRFA(), quorate.FedAvg()]
 POOLED = [
     quorate.RankADMM(),

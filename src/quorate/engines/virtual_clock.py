@@ -257,12 +257,11 @@ class _Clock:
             f" ({named}). "
         )
         text += (
-            "Leave them out: federation.restrict(...). AsyncDRO() with First(n) goes on without"
-            " clients who crash "
+            "Leave them out: federation.restrict(...). With First(n), AsyncBundle() goes on without"
+            " clients that crash, and AsyncDRO() after their first answer, until it has to judge"
+            " its model"
         )
-        return Outcome(
-            Stop.STALLED, text + "after their first answer, until it has to judge its model"
-        )
+        return Outcome(Stop.STALLED, text)
 
     def settle(self) -> None:
         """Note that the round is finished."""

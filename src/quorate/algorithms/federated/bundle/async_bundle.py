@@ -89,6 +89,7 @@ from quorate.solvers.conic.bundle_master import Index, Pieces, minimise
 SOON = 0.5  # of the tolerance: the predicted gap at which the server stands still
 LATER = 0.25  # factor of that after a judgement that failed
 JUDGED = 12  # failed judgements after which no progress is seen
+NOTHING = 0.01  # of that: a decrease so small that it is worth no step
 LONGER = 100.0  # step, over that which would undo the value at the first model
 MOST_CURVATURES = 20_000_000  # numbers of all clients' second derivatives at the server
 NEVER = -1
@@ -159,7 +160,8 @@ class AsyncBundleState:
     duals: Duals | None = None
     judged: Annotated[Array, Form("D")] | None = None
     value: Extended = math.inf  # of the model judged best
-    still: Annotated[int, Form(least=NEVER)] = NEVER  # the turn of the model that is judged
+    made: int = 0  # the turn in which w was
+    standing: bool = False  # still at w, which looks good enough
     failed: Counter = 0  # judgements
 
     @property
@@ -305,18 +307,16 @@ class AsyncBundle(Method):
         """Add the cuts of those who have answered; then judge, stand still, or step."""
         who = np.asarray(ids, np.int64)
         if not len(state.w):
-            state = self._opened(state, up.gradient.shape[2])
+            state = self._opened(state, up)
         state = self._extended(state, who, up)
         if state.fresh >= len(state.answered):
             state = self._bounded(state)
         state = self._standing(state, who)
-        if state.still > NEVER and (state.answered == state.still).all():
+        if (state.answered == state.made).all():
             return self._judged(state, len(who))
         if state.turn >= self.max_rounds:
             return state, Done(self._capped(state))
-        if state.still == NEVER:
-            state = self._stepped(state, len(who))
-        return self._asking(state)
+        return self._asking(state if state.standing else self._stepped(state, len(who)))
 
     def report(self, state: AsyncBundleState) -> dict:
         """``predicted`` is the objective at the newest model as the cuts predict it."""
@@ -339,18 +339,16 @@ class AsyncBundle(Method):
 
     def _asking(self, state: AsyncBundleState) -> tuple[AsyncBundleState, Round]:
         """Send the model to all who wait and have not answered it."""
-        to = state.answered == state.asked
-        if state.still > NEVER:
-            to &= state.answered != state.still
+        to = (state.answered == state.asked) & (state.answered != state.made)
         state.sent[to] = state.w
-        state.asked[to] = state.still if state.still > NEVER else state.turn
+        state.asked[to] = state.made
         ask = EvaluateAt(state.w, state.cuts.parts, _second_order(len(to)))
         return state, Round(ask, tuple(np.flatnonzero(to).tolist()), 1)
 
-    def _opened(self, state: AsyncBundleState, D: int) -> AsyncBundleState:
-        """The state once the number D of a model's numbers is known."""
-        n, problem = len(state.answered), self._problem
-        w = self._first_model(self.start, D - problem.predictor.intercept)
+    def _opened(self, state: AsyncBundleState, up: EvaluatedAt) -> AsyncBundleState:
+        """The state once the numbers of features and coefficients are known."""
+        n, problem, D = len(state.answered), self._problem, up.gradient.shape[2]
+        w = self._first_model(self.start, len(up.square))
         parts = _parts(parts_of(state.cuts.parts), D, _second_order(n))
         curvature = np.zeros((n, D, D)) if parts.smooth else None
         return replace(
@@ -418,16 +416,13 @@ class AsyncBundle(Method):
         """Stand still at the oldest model of those just answered that looks good enough, or go on
         standing where that is older.
         """
-        low, share = state.bound, SOON * LATER**state.failed
-        if math.isinf(self._region(state).size):  # nothing can be proved
-            low, share = state.least, 0.1 * share
         for i in who[np.argsort(state.answered[who], kind="stable")]:
-            if state.still > NEVER and state.answered[i] >= state.still:
+            if state.standing and state.answered[i] >= state.made:
                 break
             w = self._at(state, who=np.array([i]))[0]
             value = self._value(w, self._predicted(state, w))
-            if value - low <= share * self._allowed(state, value):
-                return replace(state, w=w.copy(), still=int(state.answered[i]))
+            if value - state.bound <= self._soon(state, value):
+                return replace(state, w=w.copy(), made=int(state.answered[i]), standing=True)
         return state
 
     def _judged(self, state: AsyncBundleState, fresh: int) -> tuple[AsyncBundleState, Round | Done]:
@@ -444,23 +439,24 @@ class AsyncBundle(Method):
             return state, Done(Outcome(Stop.OPTIMAL, text))
         if gap <= self._allowed(state, state.value):
             return state, Done(proven_optimum(state.value, state.bound, rounds, self.tol))
-        if math.isinf(state.bound) and value - state.least <= self._allowed(state, value):
+        at = replace(state, standing=False, failed=state.failed + 1)
+        state = self._stepped(at, fresh, moves=True)
+        if math.isinf(state.bound) and value - state.least <= NOTHING * self._soon(state, value):
             text = (
                 f"the cuts predict no further decrease after {rounds}, but nothing bounds where an"
                 " optimum lies, so none is proven: add a regulariser such as L2(1e-3) for a proven"
                 " gap."
             )
-            return state, Done(Outcome(Stop.UNPROVEN, text))
-        state = replace(state, still=NEVER, failed=state.failed + 1)
+            return at, Done(Outcome(Stop.UNPROVEN, text))
         if state.turn >= self.max_rounds:
-            return state, Done(self._capped(state))
+            return at, Done(self._capped(state))
         if state.failed >= JUDGED:
             text = (
                 f"no progress within rounding: {self._stated(state)}. Accept it with atol or tol,"
                 " or bring the features to similar sizes."
             )
-            return state, Done(Outcome(Stop.STALLED, text))
-        return self._asking(self._stepped(state, fresh))
+            return at, Done(Outcome(Stop.STALLED, text))
+        return self._asking(state)
 
     def _bounded(self, state: AsyncBundleState) -> AsyncBundleState:
         """Prove a lower bound by the minimiser of the model where an optimum must lie."""
@@ -494,8 +490,14 @@ class AsyncBundle(Method):
             multipliers = cuts.balanced(scaled, *left, sizes)
         return state
 
-    def _stepped(self, state: AsyncBundleState, fresh: int) -> AsyncBundleState:
-        """The state after a step from the last model, where so many cuts are new."""
+    def _stepped(
+        self, state: AsyncBundleState, fresh: int, moves: bool = False
+    ) -> AsyncBundleState:
+        """The state after a step from the last model, where so many cuts are new.
+
+        Where a step promises nothing without those who are late, the model stays as it is, unless
+        it ``moves`` whatever is promised.
+        """
         problem, pieces, units = self._problem, self._pieces(state), self._units(state)
         flips = pieces.part > 0
         if state.curvature is None:
@@ -527,7 +529,10 @@ class AsyncBundle(Method):
         keep = cuts.idle <= self.keep * max(1.0, len(state.answered) / fresh)
         last = state.newest
         keep[last[last > NEVER]] = True
-        return replace(state, w=master.w, cuts=cuts.kept(keep), least=master.value)
+        here = self._value(state.w, self._predicted(state, state.w))
+        if moves or here - master.value > NOTHING * self._soon(state, here):
+            state = replace(state, w=master.w, made=state.turn)
+        return replace(state, cuts=cuts.kept(keep), least=master.value)
 
     def _newton(self, state: AsyncBundleState, units: Array) -> tuple[Array, Tangents]:
         """The curvature of the weighted mean losses, and their values and gradients as they are to
@@ -598,16 +603,15 @@ class AsyncBundle(Method):
 
     def _first_value(self, state: AsyncBundleState) -> float:
         """The objective at the first model, as far as it is known."""
-        n_features = len(state.w) - self._problem.predictor.intercept
-        return self._value(self._first_model(self.start, n_features), state.first)
+        w = self._first_model(self.start, len(known(state.seen).square))
+        return self._value(w, state.first)
 
     def _region(self, state: AsyncBundleState) -> Region:
         """Where an optimum lies of the problem in which nobody who is unknown has a loss; what is
         below its value is below that of the problem.
         """
         value = min(state.value, self._first_value(state))
-        n = len(state.w) - self._problem.predictor.intercept
-        return region(self._problem, value, n, state.seen)
+        return region(self._problem, value, len(known(state.seen).square), state.seen)
 
     def _units(self, state: AsyncBundleState) -> Array:
         return units_of(self._problem, known(state.seen))
@@ -619,6 +623,10 @@ class AsyncBundle(Method):
         """The gap that the tolerance allows beside such a value."""
         sizes = [abs(v) for v in (min(value, state.value), state.bound) if math.isfinite(v)]
         return max(self.atol, self.tol * max(sizes, default=1.0))
+
+    def _soon(self, state: AsyncBundleState, value: float) -> float:
+        """The gap up to which a model looks good enough."""
+        return SOON * LATER**state.failed * self._allowed(state, value)
 
     def _asked_parts(self, n_clients: int) -> Parts:
         """How risks are parted, where models have few numbers."""
