@@ -154,7 +154,7 @@ class AsyncBundleState:
     turn: Annotated[int, Form(rounds=0)] = 0
     fresh: int = 0  # answers since the last bound
     step: Annotated[float, Form(nan=True)] = math.nan
-    shift: float = 0.0  # of the curvature
+    shift: float = 1e-3  # of the curvature
     least: Extended = -math.inf  # the least value of the model when it was minimised last
     bound: Extended = -math.inf
     duals: Duals | None = None
@@ -547,7 +547,7 @@ class AsyncBundle(Method):
         value[mine] = state.cuts.base[last[mine]] + (moved * (slope[mine] - bent / 2)).sum(1)
         metric = np.einsum("n,nde->de", state.weights * some, H)
         mean = float(np.mean(np.diag(metric) / units**2))
-        more = (1e-8 + state.shift) * mean + (1e-3 + state.shift) / state.step
+        more = (1e-8 + state.shift) * (mean + 1 / state.step)
         metric += np.diag(max(more, 1e-100) * units**2)
         return metric, Tangents(state.w, value, slope)
 
