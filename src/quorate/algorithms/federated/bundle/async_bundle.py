@@ -155,7 +155,7 @@ class AsyncBundleState:
     fresh: int = 0  # answers since the last bound
     step: Annotated[float, Form(nan=True)] = math.nan
     shift: float = 1e-3  # of the curvature
-    least: Extended = -math.inf  # the least value of the model when it was minimised last
+    promised: float = 0.0  # the decrease that the last step promised
     bound: Extended = -math.inf
     duals: Duals | None = None
     judged: Annotated[Array, Form("D")] | None = None
@@ -186,8 +186,8 @@ class AsyncBundle(Method):
     Parameters
     ----------
     tol, atol : stop when value - bound <= max(atol, tol max(|value|, |bound|)); where no bound is
-        provable, when a model that all clients have judged is that near the least value of the cuts
-        (``Stop.UNPROVEN``)
+        provable, when all clients have answered a model from which a step promises a hundredth of half of
+        that (``Stop.UNPROVEN``)
     max_rounds : a cap on the server's steps; a run that meets it is never called optimal
     cuts, least_rows : as of ``Bundle``
     keep : for how many answers of every client a cut is kept without a multiplier
@@ -372,6 +372,8 @@ class AsyncBundle(Method):
         if state.curvature is not None:
             state = replace(state, shift=self._shift(state, who, up))
             known(state.curvature)[who] = known(up.curvature)
+        else:
+            state = replace(state, step=self._step(state, who, up))
         state.answered[who] = state.asked[who]
         cut = PartedCut(up.base, up.level, up.gradient, up.gradient_level)
         cuts = state.cuts.answered(who, state.sent[who], radii, cut)
@@ -412,6 +414,19 @@ class AsyncBundle(Method):
             return max(4 * state.shift, 1e-2)
         return state.shift / 2
 
+    def _step(self, state: AsyncBundleState, who: NDArray[np.int64], up: EvaluatedAt) -> float:
+        """The step: longer where the cuts have predicted the risks at the last models well, as far
+        as those who answer count, and shorter where they have missed more than was promised.
+        """
+        old = state.known[who]
+        risks = sample_radii(self._problem, len(state.answered))[who] * up.level + up.base.sum(1)
+        share, above = float(state.weights[who[old]].sum()), 0.0
+        for i, risk in zip(who[old], risks[old], strict=True):
+            above += state.weights[i] * (risk - self._predicted(state, state.sent[i])[i])
+        if above <= 0.5 * share * state.promised:
+            return state.step * 4.0**share
+        return state.step * (0.6**share if above > 2 * share * state.promised else 1.0)
+
     def _standing(self, state: AsyncBundleState, who: NDArray[np.int64]) -> AsyncBundleState:
         """Stand still at the oldest model of those just answered that looks good enough, or go on
         standing where that is older.
@@ -441,7 +456,7 @@ class AsyncBundle(Method):
             return state, Done(proven_optimum(state.value, state.bound, rounds, self.tol))
         at = replace(state, standing=False, failed=state.failed + 1)
         state = self._stepped(at, fresh, moves=True)
-        if math.isinf(state.bound) and value - state.least <= NOTHING * self._soon(state, value):
+        if math.isinf(state.bound) and state.promised <= NOTHING * self._soon(state, value):
             text = (
                 f"the cuts predict no further decrease after {rounds}, but nothing bounds where an"
                 " optimum lies, so none is proven: add a regulariser such as L2(1e-3) for a proven"
@@ -450,7 +465,7 @@ class AsyncBundle(Method):
             return at, Done(Outcome(Stop.UNPROVEN, text))
         if state.turn >= self.max_rounds:
             return at, Done(self._capped(state))
-        if state.failed >= JUDGED:
+        if state.failed >= JUDGED or state.made == at.made:  # or its program was not solved
             text = (
                 f"no progress within rounding: {self._stated(state)}. Accept it with atol or tol,"
                 " or bring the features to similar sizes."
@@ -518,21 +533,23 @@ class AsyncBundle(Method):
         )
         if not master.solved:
             return replace(state, shift=max(4 * state.shift, 1e-2), step=state.step / 2)
-        multipliers = master.multipliers[: len(cuts.owner)]
-        if state.curvature is not None:
-            multipliers = np.zeros(len(flips))
-            multipliers[flips] = master.multipliers[: flips.sum()]
-            multipliers = multipliers[: len(cuts.owner)]
-            weights = problem.over_clients.project(master.multipliers[-len(state.answered) :])
-            state = replace(state, weights=weights)
+        n, multipliers = len(state.answered), master.multipliers
+        weights = np.bincount(pieces.owner, multipliers * (pieces.part == 0), n)
+        weights = problem.over_clients.project(weights)
+        if state.curvature is not None:  # those of the mean losses, the last ones, are no cuts
+            every = np.zeros(len(flips))
+            every[flips] = multipliers[: flips.sum()]
+            multipliers = every
+        multipliers = multipliers[: len(cuts.owner)]
         cuts = replace(cuts, idle=cuts.idle + 1).used(multipliers)
         keep = cuts.idle <= self.keep * max(1.0, len(state.answered) / fresh)
         last = state.newest
         keep[last[last > NEVER]] = True
         here = self._value(state.w, self._predicted(state, state.w))
-        if moves or here - master.value > NOTHING * self._soon(state, here):
+        promised = here - master.value
+        if moves or promised > NOTHING * self._soon(state, here):
             state = replace(state, w=master.w, made=state.turn)
-        return replace(state, cuts=cuts.kept(keep), least=master.value)
+        return replace(state, cuts=cuts.kept(keep), weights=weights, promised=promised)
 
     def _newton(self, state: AsyncBundleState, units: Array) -> tuple[Array, Tangents]:
         """The curvature of the weighted mean losses, and their values and gradients as they are to
