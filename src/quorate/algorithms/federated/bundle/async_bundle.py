@@ -186,8 +186,8 @@ class AsyncBundle(Method):
     Parameters
     ----------
     tol, atol : stop when value - bound <= max(atol, tol max(|value|, |bound|)); where no bound is
-        provable, when all clients have answered a model from which a step promises a hundredth of half of
-        that (``Stop.UNPROVEN``)
+        provable, when all clients have answered a model from which a step promises a hundredth of
+        half of that (``Stop.UNPROVEN``)
     max_rounds : a cap on the server's steps; a run that meets it is never called optimal
     cuts, least_rows : as of ``Bundle``
     keep : for how many answers of every client a cut is kept without a multiplier
