@@ -10,8 +10,9 @@ a step solves
     (P + M' W^-2 M) dx = right side
 
 by a Cholesky factor in coordinates whose diagonal is one, refined twice. The master problems of
-bundle methods have many rows, all of them dense in the model: there it needs a fifth of the time of
-a solver of sparse programs. The few columns that most rows do not touch stay sparse.
+bundle methods have many rows, all of them dense in the model: where the model has hundreds of
+coefficients, a solver of sparse programs needs several times as long. The columns that most rows do
+not touch stay sparse.
 """
 
 from __future__ import annotations
