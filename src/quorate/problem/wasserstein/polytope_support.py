@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from quorate.solvers.conic.builder import Model
 
-TOL = 1e-11  # of the conic programs
+TOL = 1e-10  # of the conic programs
 WANTED, ACCEPTED = 1e-8, 1e-6  # relative gaps between a worst case and its dual bound
 
 

@@ -35,8 +35,9 @@ clarabel: Any = _clarabel  # the compiled classes have no types
 Index = NDArray[np.intp]
 Rows = Sequence[Any]  # (index, coefficient) terms and constants
 # The work of Clarabel in an iteration grows with the sum over rows of their squared entry counts;
-# that of the dense method is fixed but for the cube of the number of variables, by fast BLAS.
-OVERHEAD, BLAS = 6e5, 1 / 40
+# that of the dense method, where they are many, with the cube of the number of variables, by BLAS.
+MANY, BLAS = 200, 1 / 40
+FINEST = 1e-11  # that Clarabel is asked for
 P_OF = {"l1": 1.0, "l2": 2.0, "linf": math.inf}
 
 
@@ -257,9 +258,10 @@ class Model:
         """
         row, _, value = _joined(self.entries)
         squares = float((np.bincount(row[value != 0]).astype(float) ** 2).sum())
-        if squares > OVERHEAD + BLAS * self.size**3:
+        if self.size < MANY or squares > BLAS * self.size**3:
             return self.solve_dense(tol)
-        solution = self.solve(tol)
+        # the last step of the dense method is some hundred times as accurate as what is asked of it
+        solution = self.solve(max(tol / 100, min(tol, FINEST)))
         short = solution.status in (Status.ALMOST_SOLVED, Status.FAILED)
         return self.solve_dense(tol) if short else solution
 
