@@ -1,12 +1,13 @@
-"""Files that are written in turns: after a crash one of the last two records is there."""
+"""Files written in turns: after a crash one of the last two records is there. And locks."""
 
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.storage import read_in_turns, write_in_turns
+from quorate.storage import Lock, read_in_turns, write_in_turns
 
 RECORDS = st.lists(st.binary(max_size=80), min_size=1, max_size=6)
 
@@ -60,3 +61,22 @@ def test_what_was_never_written_so_is_no_record(tmp_path: Path):
     file = tmp_path / "record"
     file.write_bytes(b"something else " * 40)
     assert read_in_turns(file) is None
+
+
+def test_a_thread_that_takes_a_lock_as_another_frees_it_has_it_until_it_frees_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    lock, other, close = Lock(tmp_path / "lock"), Lock(tmp_path / "lock"), os.close
+
+    def close_and_let_go_on(file: int) -> None:
+        close(file)
+        monkeypatch.setattr(os, "close", close)
+        assert lock.take()  # the other thread
+
+    assert lock.take()
+    monkeypatch.setattr(os, "close", close_and_let_go_on)
+    lock.free()
+    assert not other.take()
+    lock.free()
+    assert other.take()
+    other.free()

@@ -263,10 +263,10 @@ class Lock:
         return taken
 
     def free(self) -> None:
-        """Let another process have it."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        """Let another process, or another thread, have it."""
+        file, self._file = self._file, None  # once it is closed, another thread can set it
+        if file is not None:
+            os.close(file)
 
     @contextlib.contextmanager
     def alone(self, busy: str, patience: float = 30.0) -> Iterator[None]:

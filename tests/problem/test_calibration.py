@@ -9,6 +9,7 @@ from scipy.optimize import minimize
 from sklearn.calibration import _sigmoid_calibration
 
 import quorate as qr
+from quorate.problem import calibration
 from quorate.problem.calibration import calibrated, fit_sigmoid
 
 rng = np.random.default_rng(0)
@@ -43,6 +44,18 @@ def test_the_sigmoid_minimises_its_log_loss_to_rounding() -> None:
         [1, 0],
     )
     assert weight @ (np.logaddexp(0, odds) - target * odds) == pytest.approx(best.fun, rel=1e-9)
+
+
+@pytest.mark.parametrize("slope", [0.3, 1.0, 3.0, 30.0])
+def test_rounding_makes_no_fit_long(slope: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value that rises by its last digit refused Newton's last step: 3,900 sums were taken."""
+    sums, taken = calibration._sums, []
+    monkeypatch.setattr(calibration, "_sums", lambda *a: taken.append(a) or sums(*a))
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        score = 1 + 3 * rng.standard_normal(100)
+        fit_sigmoid(score, rng.random(100) < 1 / (1 + np.exp(-slope * score)), np.ones(100))
+    assert len(taken) <= 20 * 2 * 12
 
 
 def test_a_weight_of_two_is_a_row_given_twice() -> None:

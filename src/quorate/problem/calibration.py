@@ -34,6 +34,7 @@ from quorate.problem.wasserstein.ball import WassersteinBall
 
 STEPS, HALVINGS = 100, 30
 BY_CHANCE = 3.84  # twice the gain in log likelihood by an offset that is 0: exceeded in 5 %
+ROUNDING = 1e-14  # relative: a value that rises by no more does not refuse a step of Newton
 FLAT = 1e-12  # relative: the gradient of a fitted sigmoid, and the spread of equal scores
 
 
@@ -145,7 +146,8 @@ def _fitted(at: Array, rows: Array, target: Array, weight: Array) -> tuple[Array
         for halving in range(HALVINGS):
             there = at + step / 2**halving
             found = _sums(there, rows, target, weight)
-            if found[0] <= value + 1e-4 / 2**halving * float(gradient @ step):
+            enough = value + 1e-4 / 2**halving * float(gradient @ step)
+            if found[0] <= enough + ROUNDING * value:
                 break
         else:  # no step improves: rounding
             break

@@ -191,7 +191,7 @@ class _Program:
                 model.nonneg([(w[-1:], sign), self.offset / scale[-1]])
         costs = list(model.costs)
         self._proximal(model, w)
-        solution = model.solve_dense(tol=accuracy)
+        solution = model.solve_fast(tol=accuracy)
         value = sum(float(cost @ solution.x[index]) for index, cost in costs)
         if self.level is None:
             value += shape.l2 / 2 * float(((scale[weights] * solution.x[coefficients]) ** 2).sum())

@@ -10,8 +10,9 @@ a step solves
     (P + M' W^-2 M) dx = right side
 
 by a Cholesky factor in coordinates whose diagonal is one, refined twice. The master problems of
-bundle methods have many rows, all of them dense in the model: there it needs a fifth of the time of
-a solver of sparse programs. The few columns that most rows do not touch stay sparse.
+bundle methods have many rows, all of them dense in the model: where the model has hundreds of
+coefficients, a solver of sparse programs needs several times as long. The columns that most rows do
+not touch stay sparse.
 """
 
 from __future__ import annotations
@@ -90,8 +91,8 @@ class Cones:
 
     def longest(self, u: Array, step: Array) -> float:
         """The largest t <= 1 with u + t step in K, for u inside."""
-        down = self.lines & (step < 0)
-        t = min(1.0, float((-u[down] / step[down]).min(initial=np.inf)))
+        change = np.divide(step, u, out=np.zeros_like(u), where=self.lines)
+        t = 1 / max(1.0, -float(change.min(initial=0.0)))
         for rows in self.orders:
             a, b = u[rows], step[rows]
             square = (b[0] - np.linalg.norm(b[1:])) * (b[0] + np.linalg.norm(b[1:]))
@@ -144,10 +145,10 @@ class _Scaling:
         return (2 * np.multiply.outer(w, w @ u) - _reflected(u)) / size
 
     def gram(self, rows: _Rows) -> Array:
-        """M' W^-2 M."""
+        """M' W^-2 M, its upper half."""
         H = rows.gram(np.where(self.cones.lines, self.line**-2.0, 0.0))
-        for (_, size, v), part in zip(self.orders, rows.orders, strict=True):
-            H += squared(self._inverse(part, size, v))
+        for (_, size, v), (columns, part) in zip(self.orders, rows.orders, strict=True):
+            H[columns[:, None], columns] += _squared(self._inverse(part, size, v))
         return H
 
 
@@ -177,26 +178,35 @@ class _Rows:
         self.full = np.ascontiguousarray(columns[:, : self.n_dense].toarray())
         self.rest = columns[:, self.n_dense :].tocsr()
         self.rest_T = self.rest.T.tocsr()
-        self.orders = [columns.tocsr()[rows].toarray() for rows in cones.orders]
+        self.weighted_T = self.rest_T.copy()
+        self.orders: list[tuple[NDArray[np.intp], Array]] = []  # columns in use, and their entries
+        by_row = columns.tocsr()
+        for rows in cones.orders:
+            part = by_row[rows].toarray()
+            used = np.flatnonzero(part.any(0))
+            self.orders.append((used, part[:, used]))
 
     def forward(self, x: Array) -> Array:
         """M x, x in the order of the columns here."""
-        return self.full @ x[: self.n_dense] + self.rest @ x[self.n_dense :]
+        out = self.full @ x[: self.n_dense]
+        return out + self.rest @ x[self.n_dense :] if self.rest.nnz else out
 
     def back(self, z: Array) -> Array:
         """M' z."""
-        return np.concatenate([z @ self.full, self.rest_T @ z])
+        out = z @ self.full
+        return np.concatenate([out, self.rest_T @ z]) if self.n_dense < len(self.order) else out
 
     def gram(self, weight: Array) -> Array:
-        """M' diag(weight) M."""
+        """M' diag(weight) M, its upper half."""
         d, n = self.n_dense, len(self.order)
-        H = np.zeros((n, n))
-        weighted = self.full * np.sqrt(weight)[:, None]
-        H[:d, :d] = squared(weighted)
-        weighted *= np.sqrt(weight)[:, None]
-        H[d:, :d] = self.rest_T @ weighted
-        H[:d, d:] = H[d:, :d].T
-        H[d:, d:] = (self.rest_T.multiply(weight[None, :]) @ self.rest).toarray()
+        corner = _squared(self.full * np.sqrt(weight)[:, None])
+        if d == n:
+            return corner
+        H = np.zeros((n, n), order="F")
+        H[:d, :d] = corner
+        self.weighted_T.data = self.rest_T.data * weight[self.rest_T.indices]
+        H[:d, d:] = (self.weighted_T @ self.full).T
+        H[d:, d:] = (self.weighted_T @ self.rest).toarray()
         return H
 
 
@@ -280,7 +290,9 @@ def _step(
     """The change of x, s and z in one iteration."""
     W = _Scaling(cones, s, z)
     point = W.times(z)
-    factor = _factor(P + W.gram(rows))
+    H = W.gram(rows)
+    H += P
+    factor = _factor(H)
     if factor is None:
         return None
 
@@ -303,9 +315,8 @@ def _step(
 
 
 def _factor(H: Array) -> Any:
-    """A function that solves H x = b; None where H has no Cholesky factor."""
-    from scipy.linalg import LinAlgError, cho_factor, cho_solve
-
+    """A function that solves H x = b, by H's upper half; None where H has no Cholesky factor."""
+    blas, lapack = _compiled()
     size = 1 / np.sqrt(np.maximum(np.diag(H), 1e-300))
     scaled = H
     scaled *= size[:, None]
@@ -314,35 +325,36 @@ def _factor(H: Array) -> Any:
         return None
     factor: Any = None
     for ridge in RIDGES:
-        shifted = scaled.copy()
+        shifted = scaled.copy(order="F")
         shifted.flat[:: len(H) + 1] += ridge
-        try:
-            factor = cho_factor(shifted, check_finite=False, overwrite_a=True)
-        except LinAlgError:
-            continue
-        break
-    if factor is None:
+        factor, failed = lapack.dpotrf(shifted, clean=0, overwrite_a=1)
+        if not failed:
+            break
+    else:
         return None
 
     def solve(b: Array) -> Array:
         b = size * b
-        x = cho_solve(factor, b, check_finite=False)
+        x = lapack.dpotrs(factor, b)[0]
         for _ in range(2):
-            x = x + cho_solve(factor, b - scaled @ x, check_finite=False)
+            x = x + lapack.dpotrs(factor, b - blas.dsymv(1.0, scaled, x))[0]
         return size * x
 
     return solve
 
 
-def squared(A: Array) -> Array:
-    """A'A, at half the work of a product of two matrices."""
-    from scipy.linalg import blas
-
+def _squared(A: Array) -> Array:
+    """A'A at half the work of a product of two matrices: its upper half, and zeros."""
     if not A.size:
-        return np.zeros((A.shape[1], A.shape[1]))
-    compiled: Any = blas  # its functions have no types
-    upper = compiled.dsyrk(1.0, A.T, trans=0)  # A.T is in the order of columns already
-    return upper + np.triu(upper, 1).T
+        return np.zeros((A.shape[1], A.shape[1]), order="F")
+    return _compiled()[0].dsyrk(1.0, A.T, trans=0)  # A.T is in the order of columns already
+
+
+def _compiled() -> tuple[Any, Any]:
+    """SciPy's BLAS and LAPACK, whose functions have no types."""
+    from scipy.linalg import blas, lapack
+
+    return blas, lapack
 
 
 def cones_of(height: int, orders: Sequence[slice]) -> Cones:
