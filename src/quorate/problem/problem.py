@@ -223,11 +223,11 @@ class Problem:
                     raise ValueError(
                         "Coupled is over all clients together: give it as constraint=Coupled(...)."
                     )
-        if self.constrained and (self.loss.targets == "class" or not is_affine(self.predictor)):
+        if self.constrained and not is_affine(self.predictor):
             raise ValueError(
-                "constraints are for models of one prediction a row: use Linear() and a loss of"
-                f" two classes. With {self.predictor!r} give a regulariser in their place, or a"
-                " risk that weighs large losses more."
+                "constraints are for predictions that are affine in the model: use Linear() or"
+                f" Softmax(). With {self.predictor!r} give a regulariser in their place, or a risk"
+                " that weighs large losses more."
             )
 
     def _check_over_rows(self) -> None:
@@ -392,8 +392,9 @@ class Problem:
         if isinstance(predictor, Softmax) and predictor.intercepts:
             predictor = replace(predictor, intercepts=False, ones=True)
             data = data.with_feature("1")
-        local = stack(self.local_constraint, self, data, "local_constraint")
-        glob = shared(self.constraint, self, data, server)
+        sized = replace(self, predictor=predictor)
+        local = stack(self.local_constraint, sized, data, "local_constraint")
+        glob = shared(self.constraint, sized, data, server)
         concrete = replace(
             self,
             predictor=predictor,
@@ -478,6 +479,8 @@ class Problem:
         if data.server is None or isinstance(self.constraint, Global):
             return None
         asked, server = self.asked(), with_columns(data.server, self.asked().columns)
+        if isinstance(self.predictor, Softmax) and self.predictor.intercepts:
+            server = federation_with_ones(server)
         if self.loss.targets == "sign" and not np.isin(server.rows(0)[1], data.labels).all():
             raise RowError(
                 "server",

@@ -736,7 +736,7 @@ class Bundle(Method):
 
     def _parts(self, n_clients: int, dimension: int) -> Parts:
         """How risks are parted."""
-        if not is_parted(self._problem) and not self._problem.constrained:
+        if not is_parted(self._problem) and not (self._problem.constrained and self._scalar):
             return WHOLE
         second_order = self.metric == "hessian" or (
             self.metric == "auto" and self.variant == "proximal" and dimension <= SECOND_ORDER
@@ -744,6 +744,11 @@ class Bundle(Method):
         groups = max(1, round(self.cuts / n_clients))
         second_order &= has_smooth_part(self._problem) and not self._problem.constrained
         return Parts(groups, self.least_rows, int(second_order))
+
+    @property
+    def _scalar(self) -> bool:
+        """Whether a row has one prediction, by which constraints are parted."""
+        return self._problem.loss.targets in ("sign", "real")
 
     def _count(self, cuts: Cuts) -> int:
         return parts_of(cuts.parts).count(self._problem)
