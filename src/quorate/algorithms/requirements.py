@@ -91,8 +91,8 @@ NO_CONSTRAINTS = Need(
 )
 CONVEX_CONSTRAINTS = Need(
     "convex",
-    "needs constraints that are convex, and takes no Quadratic()",
-    lambda p, s: is_convex(constraints_of(p)) and p.loss.targets != "quadratic",
+    "needs constraints that are convex",
+    lambda p, s: is_convex(constraints_of(p)),
 )
 TWICE_DIFFERENTIABLE = Need(
     "with second derivatives",

@@ -50,6 +50,7 @@ from quorate.certificates.minorants import (
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine
 from quorate.problem.client_means import client_gradients, client_values, hessians
+from quorate.problem.conjugates import has_conjugate
 from quorate.problem.constraints.constraint import Point, Stack, excess
 from quorate.problem.losses import Quadratic
 from quorate.problem.lower_bounds import region
@@ -62,7 +63,6 @@ from quorate.problem.multipliers import (
     weighting,
 )
 from quorate.problem.problem import Problem, checked_model
-from quorate.problem.rank_coordinates import has_rank_coordinate
 from quorate.problem.regularisers import L1, Ball, Bounds, ElasticNet, Zero
 from quorate.problem.risks.mean import Mean
 from quorate.rounds import Algorithm, Done, Each, Max, Outcome, Round, Stop, Sum, record
@@ -255,7 +255,7 @@ class Weighing(Algorithm):
         conjugates.
         """
         problem, loss = self._problem, self._problem.loss
-        known = isinstance(loss, Quadratic) or (loss.smooth and has_rank_coordinate(loss))
+        known = isinstance(loss, Quadratic) or (loss.smooth and has_conjugate(loss))
         glob, local = problem.constraint, problem.local_constraint
         convex = local.convex and glob.convex
         return self.bounded and known and convex and hasattr(problem.regulariser, "conjugate")
@@ -470,7 +470,9 @@ def certify_constrained(
     mu = none if mu is None else mu
     _check(concrete, data, w, mu, none)
     mu = signed(concrete, mu)
-    if mu.points is not None or not isinstance(concrete.over_samples, Mean):
+    # cuts say nothing of the curvature of Quadratic, and only that bounds it from below
+    by_cuts = mu.points is not None and not isinstance(concrete.loss, Quadratic)
+    if by_cuts or not isinstance(concrete.over_samples, Mean):
         cuts = as_duals(mu) if bounded else None
         certificate, run = certify_run(problem, fed, w, cuts, engine, infeasible=infeasible)
         return certificate, [run]

@@ -25,6 +25,7 @@ from quorate.codec import Form
 from quorate.problem.conic_form import multiplier_floor, sample_radii
 from quorate.problem.constraints.coupled import Shared
 from quorate.problem.constraints.group_means import OfLoss, OnRows
+from quorate.problem.losses import Quadratic
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L1, Bounds, ElasticNet, GroupL2, Zero
 from quorate.problem.requirements import check_convex
@@ -202,6 +203,8 @@ def region(problem: Problem, value: float, n_features: int, seen: Surveyed | Non
     regulariser gives h(w) <= value. The intercept: sum_s prior_s F_s(w) <= value and the loss grows
     at least linearly.
     """
+    if isinstance(problem.loss, Quadratic):  # which may be negative
+        return Region(math.inf, math.inf, math.inf, value)
     ball, (lipschitz, _) = problem.over_samples, multiplier_floor(problem)
     size = math.inf
     if lipschitz and any(ball.radii()):
@@ -283,7 +286,7 @@ def lower_bound(problem: Problem, minorant: Minorant, where: Region) -> tuple[fl
     offset = abs(float(np.sum(intercept)))
     best += constant - (offset * where.offset if offset else 0.0)
     best -= minorant.rounding + _rounding(problem, minorant, where)
-    if best > -math.inf or where.value == 0:
+    if (best > -math.inf or where.value == 0) and not isinstance(problem.loss, Quadratic):
         best = max(best, 0.0)  # losses, and so the objective, are nonnegative
     return best, max(rest, offset)
 

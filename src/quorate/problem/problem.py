@@ -22,7 +22,7 @@ from quorate.arrays import Array, Block, by_row, dense
 from quorate.data.row_errors import RowError, without_values
 from quorate.privacy.budget import Budget
 from quorate.problem.class_weights import Balance, checked, class_factors, weighted
-from quorate.problem.client_means import client_values, row_shares
+from quorate.problem.client_means import client_gradients, client_values, row_shares
 from quorate.problem.compiled_means import in_one_pass
 from quorate.problem.constraints.constraint import Point, Stack, excess, several, stack
 from quorate.problem.constraints.coupled import Coupled
@@ -143,6 +143,8 @@ class Problem:
             self._check_ball(self.over_samples)
         elif not isinstance(self.over_samples, Mean):
             _check_ranks(self.over_samples, "over_samples")
+            if isinstance(self.loss, Quadratic):
+                raise ValueError("Quadratic() has no rows to rank: use over_samples=Mean().")
         if self.over_rows is not None:
             self._check_over_rows()
 
@@ -559,7 +561,11 @@ class Problem:
         if not isinstance(ball, WassersteinBall) or not radius.any():
             if (quick := in_one_pass(self, w, block)) is not None:
                 return quick
-            (prediction, back), zero = pullback(self.predictor, w, block), np.zeros(len(radius))
+            zero = np.zeros(len(radius))
+            if isinstance(self.loss, Quadratic):
+                point = Point(self, w, block)
+                return Cut(client_values(point), zero, client_gradients(point), zero)
+            prediction, back = pullback(self.predictor, w, block)
             losses, gradients = value_and_gradient(self.loss, prediction, block.y)
             weights = self.row_weights(losses, block)
             return Cut((weights * losses).sum(1), zero, back(by_row(weights, gradients)), zero)
@@ -596,12 +602,8 @@ class Problem:
         w = checked_model(w, problem.predictor.dimension(fed.n_features))
         if problem.over_rows is not None:
             return float(problem.over_rows.value(problem.row_losses(w, fed))) + problem.penalty(w)
-        points = [Point(problem, w, fed.block(i)) for i in range(fed.n_clients)]
-        if isinstance(self.loss, Quadratic):
-            risks = np.concatenate([client_values(point) for point in points])
-        else:
-            risks = np.concatenate([problem.client_risks(w, point.block) for point in points])
-        return float(problem.over_clients.value(risks)) + problem.penalty(w)
+        risks = [problem.client_risks(w, fed.block(i)) for i in range(fed.n_clients)]
+        return float(problem.over_clients.value(np.concatenate(risks))) + problem.penalty(w)
 
     def violation(self, w: Array, fed: Federation) -> float:
         """The largest violation at w, exactly: of c(w), |c(w)| for equalities, and 0."""

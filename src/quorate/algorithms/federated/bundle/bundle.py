@@ -66,6 +66,7 @@ from quorate.problem.client_means import row_shares
 from quorate.problem.conic_form import member, public_shape, sample_radii
 from quorate.problem.constraints.constraint import Point
 from quorate.problem.constraints.cuts import joined
+from quorate.problem.losses import Quadratic
 from quorate.problem.lower_bounds import (
     Duals,
     Minorant,
@@ -356,9 +357,10 @@ class Bundle(Method):
         duals = None if state.duals is None else state.duals.used()
         if not only_constrained(self._problem):
             return Answer(state.w, duals)
-        return Answer(
-            state.w, multipliers=None if duals is None else of_duals(self._problem, duals)
-        )
+        multipliers = None if duals is None else of_duals(self._problem, duals)
+        if multipliers is not None and self._quadratic:  # they are proved with, and not the cuts
+            multipliers = replace(multipliers, points=None, risk_cuts=None, limit_cuts=None)
+        return Answer(state.w, multipliers=multipliers)
 
     # -- the server's steps ------------------------------------------------------------------------
 
@@ -467,10 +469,11 @@ class Bundle(Method):
         serious = replace(state, w=state.trial, value=value, risks=risks, **newer)
         if math.isinf(state.value):  # a step that would undo the value along the first gradient
             weights = Penalised(self._problem.over_clients, state.penalties).weights(risks)
-            gradient = weights @ np.vstack([up.gradient.sum(1), limits]) / self._sizes(state)
+            sizes = self._sizes(state)
+            gradient = weights @ np.vstack([up.gradient.sum(1), limits]) / sizes
             size = float(gradient @ gradient)
             step = value / size if min(value, size) > 1e-100 else 1.0  # flat: any length will do
-            return replace(serious, step=step)
+            return replace(serious, step=float(sizes.max()) if self._quadratic else step)
         gain, predicted = state.value - value, state.predicted
         if gain >= 0.01 * predicted and gain > 0:
             longer = 4.0 if gain >= 0.5 * predicted else 2.0 if gain >= 0.25 * predicted else 1.0
@@ -524,7 +527,7 @@ class Bundle(Method):
             near=state.w,
             size=where.size,
             offset=where.offset,
-            unit=_unit(state),
+            unit=self._unit(state),
         )
         if not master.solved:
             return state
@@ -573,7 +576,8 @@ class Bundle(Method):
         """Whether the gap is within this share of the tolerance."""
         scale = max(abs(value), abs(bound))
         allowed = max(self.atol, margin * self.tol * max(scale, 1e-12))
-        return value == 0 or (math.isfinite(scale) and value - bound <= allowed)
+        none = value == 0 and not self._quadratic  # no loss is negative
+        return none or (math.isfinite(scale) and value - bound <= allowed)
 
     def ends(self, value: float, bound: float) -> bool:
         """Whether a run ends with these numbers before its cap: with room for the rounding that its
@@ -583,7 +587,7 @@ class Bundle(Method):
 
     def _outcome(self, state: BundleState) -> Outcome | None:
         done = f"{state.rounds + 1} rounds"  # those of cuts, and the first, which asks for sizes
-        if state.value == 0 and not self._problem.constrained:
+        if state.value == 0 and not only_constrained(self._problem):
             return Outcome(Stop.OPTIMAL, f"objective 0 after {done}, and no loss is negative.")
         gap, scale = state.value - state.bound, max(abs(state.value), abs(state.bound))
         last = state.rounds >= self.max_rounds or state.stalled >= 3
@@ -603,6 +607,8 @@ class Bundle(Method):
                 f"{at_cap(self.max_rounds, state.rounds + 1)}; {how}: raise max_rounds or tol.",
             )
         if state.stalled >= 3:
+            if self._quadratic:  # the certificate judges it: by curvatures, which no cut has
+                return Outcome(Stop.OPTIMAL, f"no further progress after {done}.")
             if math.isnan(state.predicted):
                 return Outcome(
                     Stop.STALLED,
@@ -645,7 +651,7 @@ class Bundle(Method):
                 metric=metric,
                 level=level,
                 offset=self._region(state).offset,
-                unit=_unit(state),
+                unit=self._unit(state),
                 accuracy=self._accuracy(state),
             )
             if newton or not master.solved or (state.penalties >= of.MOST).any():
@@ -674,6 +680,9 @@ class Bundle(Method):
             weights = self._problem.over_clients.project(weights)
             state = replace(state, multipliers=multipliers, weights=weights)
             state = replace(state, pair=self._pair(state, moved))
+        if self._quadratic:
+            proof = cuts.proof(self._problem, multipliers, state.n_clients, state.sizes)
+            state = replace(state, duals=None if proof is None else proof[0])
         state = replace(state, cuts=cuts.used(multipliers))
         predicted = state.value - value if level is None else state.value - level
         # the model is exact near the centre: step further away
@@ -701,7 +710,9 @@ class Bundle(Method):
 
         It is far below tol, and below rounding where a bound tells when to stop.
         """
-        return (0.1 * self.tol if math.isinf(state.bound) else 1e-14) * max(abs(state.value), 1e-12)
+        least = 0.01 if self._quadratic else 0.1  # which ends by this alone
+        least = least * self.tol if math.isinf(state.bound) else 1e-14
+        return least * max(abs(state.value), 1e-12)
 
     def _sizes(self, state: BundleState) -> Array:
         return units_of(self._problem, known(state.seen))
@@ -744,6 +755,18 @@ class Bundle(Method):
         groups = max(1, round(self.cuts / n_clients))
         second_order &= has_smooth_part(self._problem) and not self._problem.constrained
         return Parts(groups, self.least_rows, int(second_order))
+
+    def _unit(self, state: BundleState) -> float:
+        """A typical size of the objective, in which programs are solved."""
+        if not self._quadratic:
+            return max(abs(state.value), 1e-300)
+        sizes = self._sizes(state)  # a quadratic objective is 0 at the model 0
+        steep = ((state.cuts.gradient / sizes) ** 2).sum(1)[state.cuts.owner < state.n_clients]
+        return max(abs(state.value), float(sizes.max() * steep.max(initial=0.0)), 1e-300)
+
+    @property
+    def _quadratic(self) -> bool:
+        return isinstance(self._problem.loss, Quadratic)
 
     @property
     def _scalar(self) -> bool:
@@ -794,7 +817,3 @@ def with_tangents(pieces: Pieces, cut: NDArray[np.bool_], tangents: Tangents) ->
         np.append(pieces.gradient_level[cut], np.zeros(n)),
         pieces.parts,
     )
-
-
-def _unit(state: BundleState) -> float:
-    return max(abs(state.value), 1e-300)
