@@ -116,11 +116,7 @@ def locked(point: Point, prior: Array, terms: Sequence[Any], shift: Array) -> Ar
 def _locked_rows(point: Point, prior: Array, terms: Sequence[Any], shift: Array) -> Array | None:
     """The curvature (n, m) of those rows; None: zero."""
     problem, block = point.problem, point.block
-    if (
-        isinstance(problem.loss, Quadratic)
-        or not shift.any()
-        or not has_conjugate(problem.loss)
-    ):
+    if isinstance(problem.loss, Quadratic) or not shift.any() or not has_conjugate(problem.loss):
         return None
     loss, y = problem.loss, block.y
     rows: Array | None = prior[:, None] * row_shares(problem, block)

@@ -29,7 +29,7 @@ def clipped_gradients(loss: Loss, gradient: Array, y: Array) -> Array:
 
 
 def loss_conjugate(loss: Loss, gradient: Array, y: Array) -> Array:
-    """l*(gradient), elementwise; inf outside the domain. For losses that ``has_conjugate`` knows."""
+    """l*(gradient), elementwise; inf outside the domain. Of losses that ``has_conjugate`` knows."""
     if has_log_link(loss):  # exp(p) - y p - (y - y log y)
         rate = gradient + y
         value = xlogy(rate, np.maximum(rate, 1e-300)) - rate + y - xlogy(y, y)

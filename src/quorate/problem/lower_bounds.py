@@ -25,7 +25,7 @@ from quorate.codec import Form
 from quorate.problem.conic_form import multiplier_floor, sample_radii
 from quorate.problem.constraints.coupled import Shared
 from quorate.problem.constraints.group_means import OfLoss, OnRows
-from quorate.problem.losses import Quadratic
+from quorate.problem.losses import Quadratic, has_log_link
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L1, Bounds, ElasticNet, GroupL2, Zero
 from quorate.problem.requirements import check_convex
@@ -50,8 +50,9 @@ class Survey:
 class Surveyed:
     """What a client discloses: only sums and maxima over all clients reach the server."""
 
-    plus: Annotated[Sum, Form("")]  # prior-weighted share of rows with y = +1
-    minus: Annotated[Sum, Form("")]  # and with y = -1
+    # prior-weighted share of rows with y = +1; where y is any number, mean of max(y, 0), up to 1
+    plus: Annotated[Sum, Form("")]
+    minus: Annotated[Sum, Form("")]  # and with y = -1; of max(-y, 0), up to 1
     reach: Annotated[Max, Form("")]  # largest ||x||_2
     target: Annotated[Max, Form("")]  # largest |y|
     # (n, d) prior-weighted mean square of every feature: its size, and the number of features
@@ -180,7 +181,7 @@ def row_duals(rows: Array, split: Array, dimension: int) -> Duals:
 
 def survey(block: Block, prior: Array) -> Surveyed:
     """The answer to ``Survey`` of every client of the block."""
-    plus, minus = (prior * block.mean((block.y * sign > 0).astype(float)) for sign in (1, -1))
+    plus, minus = (prior * block.mean(np.clip(block.y * sign, 0.0, 1.0)) for sign in (1, -1))
     return Surveyed(
         plus, minus, block.longest(), np.abs(block.y).max(1), prior[:, None] * block.squares()
     )
@@ -219,11 +220,14 @@ def region(problem: Problem, value: float, n_features: int, seen: Surveyed | Non
     code = getattr(ball, "code", None)  # of the one class in the objective
     if seen is not None and math.isfinite(length):
         a, b = problem.loss.floor
-        least = 1.0 if problem.loss.targets == "real" else min(float(seen.plus), float(seen.minus))
+        least, target = min(float(seen.plus), float(seen.minus)), 0.0
+        if problem.loss.targets == "real":
+            least, target = 1.0, float(seen.target)
+        if has_log_link(problem.loss):  # where all counts are 0 no intercept is best
+            least, target = float(seen.plus), 1.0 + math.log(max(target, 1.0))
         if code is not None:  # whose rows bound the intercept on one side, and a limit on the other
             least, value = 1.0, max(value, _level_of_class(problem, -code))
         if least > 0 and a > 0:
-            target = float(seen.target) if problem.loss.targets == "real" else 0.0
             # |<w, x>| over the rows of a class: at most its largest, and its root mean square
             far = min(float(seen.reach), math.sqrt(float(seen.square.sum()) / least))
             reach = length * far

@@ -701,7 +701,7 @@ class Bundle(Method):
         """Of a trial point, relative: far finer than what the last one promised, down to what the
         tolerance needs. Bounds come from ``_bound``.
         """
-        finest = min(max(1e-3 * self.tol, 1e-11), 1e-9)
+        finest = 1e-11 if self._quadratic else min(max(1e-3 * self.tol, 1e-11), 1e-9)
         promised = state.predicted / max(abs(state.value), 1e-300)
         return max(finest, min(1e-4 * promised, 1e-6)) if math.isfinite(promised) else finest
 
