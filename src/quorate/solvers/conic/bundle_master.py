@@ -1,9 +1,10 @@
 """The master problem of bundle methods: one small conic program at the server.
 
     minimise over w, l, t, z:   max_{q in Q} <q, z> + h(w)  [+ ||w - centre||_H^2 / 2]
-    subject to  z_s >= radius_s l_s + sum_p t_sp,   l_s >= Lipschitz * ||w||_*,   l_s >= floor
+    subject to  z_s >= sum_p t_sp,   l_s >= Lipschitz * ||w||_*,   l_s >= floor
                 and for every cut k of part p of the risk of client s
                 t_sp >= base_k + <gradient_k, w - point_k> + gradient_level_k (l_s - level_k)
+                        [+ radius_s l_s where p is the first]
 
 with the transport multipliers l of the clients' Wasserstein balls and a set Q of weightings
 (``solvers/conic/weight_sets.py``). The multiplier of cut k is its share of the worst weighting q.
@@ -259,11 +260,12 @@ def _risks(
     radius = np.append(shape.radius, np.zeros(len(shape.penalties)))
     if prices is not None:  # those of constraints are 0, whatever is multiplied by it
         price = np.append(prices, np.repeat(prices[:1], len(shape.penalties)))
-        rows.append((price[pieces.owner], -(radius[pieces.owner] * whole + pieces.gradient_level)))
+        # what it costs stands beside what the first part gains by it, which may be all of that
+        fee = radius[pieces.owner] * (pieces.part == 0)
+        rows.append((price[pieces.owner], -(fee + pieces.gradient_level)))
     model.nonneg(rows)
     if not whole:
-        sums: list = [(z, 1.0), *((part, -1.0) for part in parts.T)]
-        model.nonneg(sums if prices is None else [*sums, (price, -radius)])
+        model.nonneg([(z, 1.0), *((part, -1.0) for part in parts.T)])
     if lambda_ is not None:
         model.nonneg([(lambda_, 1.0), -shape.floor])
     if (lambda_ is not None and shape.lipschitz) or math.isfinite(size):
