@@ -156,6 +156,11 @@ FEW_LEVELS = Need(
     "needs over_rows = Superquantile, TopK, Maximum or a Spectral of few steps",
     lambda p, s: few_levels(p.over_rows),
 )
+NO_OR_FEW_LEVELS = Need(
+    "few steps",
+    "needs over_rows = Superquantile, TopK, Maximum or a Spectral of few steps, or none",
+    lambda p, s: p.over_rows is None or few_levels(p.over_rows),
+)
 CONVEX_RANKS = Need(
     "convex by rank",
     "needs over_rows = a convex risk by rank",

@@ -347,7 +347,8 @@ class RankCertification(Algorithm):
     def _next(self, state: RankProof, gap: float) -> tuple[RankProof, Round | Done]:
         """Step on while the gap falls, and try wider ramps until one succeeds."""
         falls = (gap < 0.9 * state.last or gap >= 1.0) and math.isfinite(gap)
-        if gap > EXACT and falls and state.steps < STEPS:
+        smooth = self._problem.loss.smooth  # else cuts prove the bound, see ``certify_ranks``
+        if gap > EXACT and falls and smooth and state.steps < STEPS:
             assert state.at is not None
             assert state.step is not None
             at, K = state.at, len(state.at.caps)
@@ -355,7 +356,7 @@ class RankCertification(Algorithm):
             at = replace(at, w=at.w + state.step[K:], thresholds=thresholds)
             return replace(state, at=at, steps=state.steps + 1, last=gap), Round(at)
         met = min(gap, state.last) <= MET * WIDTHS[state.width]
-        if met or state.width + 1 == len(WIDTHS):
+        if met or not smooth or state.width + 1 == len(WIDTHS):
             return state, Done(Outcome(Stop.OPTIMAL, "certified."))
         return self._wider(state)
 

@@ -26,11 +26,12 @@ import numpy as np
 
 from quorate.arrays import Array, Block, Streams
 from quorate.certificates.certificate import Certificate, gaps, outside
-from quorate.certificates.duality import run_all
+from quorate.certificates.duality import certify_run, run_all
 from quorate.certificates.row_ranks import Look, Looked, RankCertification, RankProof
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine, Run
 from quorate.problem.lower_bounds import (
+    Duals,
     Minorant,
     Survey,
     Surveyed,
@@ -60,6 +61,7 @@ from quorate.problem.rank_cuts import (
 from quorate.problem.rank_levels import Rows, few_levels
 from quorate.problem.regularisers import regulariser_parts
 from quorate.problem.requirements import check_affine
+from quorate.problem.thresholds import lifted
 from quorate.rounds import Algorithm, Done, Each, Outcome, Round, Stop, Sum, record
 
 COUNTS = 6  # counts at the model, and
@@ -333,14 +335,20 @@ def _mix(w: Array, tables: Sequence[Slice], mixture: Array) -> MixTables:
 
 
 def certify_ranks(
-    problem: Problem, fed: Federation | Metadata, w: Array, engine: Engine | None = None
-) -> tuple[Certificate, Run]:
-    """The certificate of a model where all rows are ranked together, and the run of its rounds.
+    problem: Problem,
+    fed: Federation | Metadata,
+    w: Array,
+    duals: Duals | None = None,
+    engine: Engine | None = None,
+) -> tuple[Certificate, list[Run]]:
+    """The certificate of a model where all rows are ranked together, and the runs of its rounds.
 
     Parameters
     ----------
     problem, fed : the user's
     w : (D,) the model
+    duals : of cuts in model and thresholds (``problem.thresholds``), which may prove more than the
+        model alone does
     engine : where the clients are; by default this process
     """
     check_affine(problem, "a certificate of ranks over all rows")
@@ -354,6 +362,13 @@ def certify_ranks(
     assert state.weights is not None
     bound = state.bound if state.bound is not None and math.isfinite(state.bound) else None
     bound = None if without_dual(concrete) else bound
+    stationarity, runs = state.stationarity, [run]
+    if duals is not None and isinstance(state, RankProof) and state.high is not None:
+        there = np.append(w, state.high)
+        cuts, rounds = certify_run(lifted(concrete), data, there, duals, engine)
+        runs.append(rounds)
+        if cuts.bound is not None and (bound is None or cuts.bound > bound):
+            bound, stationarity = cuts.bound, cuts.stationarity
     gap, relative = gaps(state.value, bound)
     none = np.zeros(fed.n_clients)
     certificate = Certificate(
@@ -368,7 +383,7 @@ def certify_ranks(
         client_labels=none,
         client_features=none,
         feasibility=outside(concrete, concrete.predictor.split(w)[0]),
-        stationarity=state.stationarity,
+        stationarity=stationarity,
         complementarity=None,
     )
-    return certificate, run
+    return certificate, runs

@@ -29,6 +29,7 @@ from quorate.problem.losses import Quadratic, has_log_link
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L1, Bounds, ElasticNet, GroupL2, Zero
 from quorate.problem.requirements import check_convex
+from quorate.problem.thresholds import WithThresholds, highest
 from quorate.problem.wasserstein.ball import WassersteinBall
 from quorate.rounds import Each, Max, Sum, record
 from quorate.solvers.conic.builder import P_OF, Model
@@ -234,6 +235,8 @@ def region(problem: Problem, value: float, n_features: int, seen: Surveyed | Non
             if kind == "linf":  # and at most ||w||_inf ||x||_1
                 reach = min(reach, size * float(np.sqrt(seen.square / least).sum()))
             offset = reach + target + (value + b) / (a * least)
+    if isinstance(problem.predictor, WithThresholds):
+        offset = max(offset if problem.predictor.model.intercept else 0.0, highest(problem, value))
     return Region(size, length, offset, value)
 
 
@@ -287,7 +290,7 @@ def lower_bound(problem: Problem, minorant: Minorant, where: Region) -> tuple[fl
         return value + (1 - share) * total * floor, float(norm(left, "l2"))
 
     best, rest = max(split(share) for share in _shares(split, lipschitz * total, floor))
-    offset = abs(float(np.sum(intercept)))
+    offset = float(np.abs(intercept).sum())
     best += constant - (offset * where.offset if offset else 0.0)
     best -= minorant.rounding + _rounding(problem, minorant, where)
     if (best > -math.inf or where.value == 0) and not isinstance(problem.loss, Quadratic):

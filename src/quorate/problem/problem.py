@@ -43,6 +43,8 @@ from quorate.problem.regularisers import Zero
 from quorate.problem.risks.inputs import check_prior, per_client
 from quorate.problem.risks.mean import Mean, among
 from quorate.problem.risks.ranks import RankRisk, TwoSided, by_rank
+from quorate.problem.risks.spectral import Maximum, TopK
+from quorate.problem.risks.superquantile import Superquantile
 from quorate.problem.targets import (
     check_counts,
     check_labels,
@@ -238,7 +240,9 @@ class Problem:
         beside = ""
         for slot, plain in (("over_samples", Mean()), ("over_clients", Mean())):
             # a concrete problem has its weights of clients in numbers
-            if shown(value := getattr(self, slot)) != shown(plain) and not _uniform(value):
+            if shown(value := getattr(self, slot)) == shown(plain) or _uniform(value):
+                continue
+            if not (isinstance(self.constraint, Global) and isinstance(value, Mean)):
                 beside = f"{slot} = {shown(value)}"
         if self.constrained:
             beside = "constraints"
@@ -400,15 +404,16 @@ class Problem:
         concrete = replace(
             self,
             predictor=predictor,
-            over_samples=self._over_rows(data),
+            over_samples=self._over_samples(data),
             over_clients=self._over_clients(data),
             constraint=glob,
             local_constraint=local,
             class_weight=None,
+            over_rows=_of_rows(self.over_rows, int(data.sizes.sum())),
         )
         return concrete, data
 
-    def _over_rows(self, data: Metadata) -> Any:
+    def _over_samples(self, data: Metadata) -> Any:
         """What weighs the rows of each client, with the label's code or every client's radius."""
         over = self.over_samples
         if isinstance(over, Mean) and over.label is not None and over.code is None:
@@ -430,6 +435,8 @@ class Problem:
             public = self.privacy.sizes_of(data.clients, data.sizes)
         public = public if self.class_weight is None else data.masses
         over = among(self.over_clients, data.clients, getattr(self.privacy, "sizes", None))
+        if self.over_rows is not None:  # every row counts alike
+            over = Mean("size")
         clients, n = over.at(np.asarray(public), data.clients), data.n_clients
         if by_rank(clients) and hasattr(clients, "rank_weights") and not hasattr(clients, "prior"):
             _check_weights(clients, np.asarray(clients.rank_weights(n), float), n)
@@ -659,6 +666,16 @@ def _default_predictor(loss: object) -> Predictor:
     if getattr(loss, "targets", None) == "class":
         return Softmax()
     return Linear(intercept=not isinstance(loss, Quadratic))
+
+
+def _of_rows(risk: Any, n: int) -> Any:
+    """A risk over n rows; as a superquantile where it is one, whose tail does not say how many."""
+    match risk:
+        case Superquantile():
+            return replace(risk, tail=min(max(risk.tail, 1 / n), 1.0))
+        case TopK() | Maximum():
+            return Superquantile(min((risk.k if isinstance(risk, TopK) else 1) / n, 1.0))
+    return risk
 
 
 def _uniform(risk: object) -> bool:

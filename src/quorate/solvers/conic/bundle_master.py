@@ -62,7 +62,7 @@ class Shape:
     l2: float
     lower: Array | float
     upper: Array | float
-    intercept: bool
+    intercept: int  # how many last entries of w no norm and no regulariser sees
     penalties: Array = field(default_factory=lambda: np.zeros(0))  # (C,) of the constraints
 
 
@@ -188,8 +188,9 @@ class _Program:
             model.nonneg([(excess, 1.0)])
         _regulariser(model, shape, coefficients, scale[weights], as_cost=self.level is None)
         if shape.intercept and math.isfinite(self.offset):
+            free = slice(len(scale) - shape.intercept, None)
             for sign in (1.0, -1.0):
-                model.nonneg([(w[-1:], sign), self.offset / scale[-1]])
+                model.nonneg([(w[free], sign), self.offset / scale[free]])
         costs = list(model.costs)
         self._proximal(model, w)
         solution = model.solve_dense(tol=accuracy)

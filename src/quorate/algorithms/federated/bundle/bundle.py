@@ -30,6 +30,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -55,6 +56,7 @@ from quorate.algorithms.requirements import (
     CONIC,
     CONVEX_CONSTRAINTS,
     CONVEX_OF_ROWS,
+    NO_OR_FEW_LEVELS,
     PROJECTION,
     Requirements,
 )
@@ -94,6 +96,7 @@ from quorate.problem.parts import (
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import Bounds
 from quorate.problem.requirements import only_constrained
+from quorate.problem.thresholds import lifted
 from quorate.rounds import Done, Each, Outcome, Round, Stop, record
 from quorate.solvers.conic.bundle_master import Pieces, Shape, minimise
 
@@ -217,6 +220,7 @@ class Bundle(Method):
     problem: Problem | None = None
     stateless: ClassVar[bool] = True
     requirements: ClassVar[Requirements] = Requirements(
+        over_rows=NO_OR_FEW_LEVELS,
         predictor=AFFINE,
         over_samples=CONVEX_OF_ROWS,
         over_clients=PROJECTION,
@@ -238,11 +242,26 @@ class Bundle(Method):
                 "metric='hessian' takes no constraints, which are cut, got"
                 f" {problem.in_words()}. Use metric='auto', or InteriorPoint()."
             )
-        if self.metric == "hessian" and not has_smooth_part(problem):
+        smooth = problem.over_rows is None and has_smooth_part(problem)
+        if self.metric == "hessian" and not smooth:
             raise ValueError(
                 "metric='hessian' needs a smooth loss of one number whose flips of labels are"
                 f" linear, such as Logistic(), got {problem.in_words()}. Use metric='identity'."
             )
+
+    @cached_property
+    def _lifted(self) -> Problem:
+        return lifted(super()._problem)
+
+    @property
+    def _problem(self) -> Problem:
+        """The problem, with thresholds in the model where all rows are ranked together."""
+        return self._lifted
+
+    @property
+    def _thresholds(self) -> int:
+        """How many last numbers of a model are thresholds."""
+        return getattr(self._problem.predictor, "count", 0)
 
     # -- clients -----------------------------------------------------------------------------------
 
@@ -281,6 +300,7 @@ class Bundle(Method):
 
     def server_start(self, n_clients: int) -> tuple[BundleState, Round]:
         w, prior = start_or_empty(self.start), member(self._problem, n_clients)
+        w = np.append(w, np.zeros(self._thresholds)) if len(w) else w
         cuts, zeros = self.known or no_cuts(len(w), n_clients, WHOLE), np.zeros(n_clients)
         state = BundleState(
             w,
@@ -343,10 +363,13 @@ class Bundle(Method):
 
     @property
     def exact(self) -> tuple[str, ...]:
-        return ("objective", "worst_risk")
+        ranked = self.problem is not None and self.problem.over_rows is not None
+        return () if ranked else ("objective", "worst_risk")
 
     def report(self, state: BundleState) -> dict:
         numbers = gap_report(state.value, state.bound, state.risks[: state.n_clients])
+        if not self.exact:  # the best thresholds make less of the objective, and no client has risk
+            numbers = {"value": state.value, "bound": state.bound, "gap": numbers["gap"]}
         if self._problem.constrained:
             known_yet = len(state.sizes) > 0
             numbers["violation"] = self._violation(state) if known_yet else math.inf
@@ -356,7 +379,7 @@ class Bundle(Method):
         """The model and what proves its bound."""
         duals = None if state.duals is None else state.duals.used()
         if not only_constrained(self._problem):
-            return Answer(state.w, duals)
+            return Answer(state.w[: len(state.w) - self._thresholds], duals)
         multipliers = None if duals is None else of_duals(self._problem, duals)
         if multipliers is not None and self._quadratic:  # they are proved with, and not the cuts
             multipliers = replace(multipliers, points=None, risk_cuts=None, limit_cuts=None)
