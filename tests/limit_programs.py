@@ -233,7 +233,10 @@ def _groups(p: Program, i: int) -> list[Any]:
 
 
 def _gaps(p: Program, i: int, inside: Any = 1.0) -> list[Any]:
-    a, b = (_mean(p, i, inside * (p.rows[i].sex == s), p.prediction) for s in (0, 1))
+    groups = [inside * (p.rows[i].sex == s) for s in (0, 1)]
+    if not all(group.any() for group in groups):  # the client does not have the constraint
+        return [cp.Constant(-1.0)] * 2
+    a, b = (_mean(p, i, group, p.prediction) for group in groups)
     return [a - b, b - a]
 
 

@@ -503,7 +503,8 @@ def conclude(
     limits, complementarity = {}, None if duals is None else worst.value - float(weights @ up.risk)
     if problem.constrained:
         limits, short = _limits(problem, w, duals, up)
-        feasibility += max(excess(stack, part) for stack, part in limits.values())
+        # NaN where a client does not have a constraint
+        feasibility += max(excess(stack, np.nan_to_num(part)) for stack, part in limits.values())
         complementarity = None if complementarity is None else max(complementarity, short)
     if duals is not None and up.residuals is None and math.isfinite(value):
         minorant = _minorant(problem, duals, up, weights)

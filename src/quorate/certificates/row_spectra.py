@@ -359,24 +359,28 @@ def certify_ranks(
     run = run_all(rounds, data, engine)
     state: RankProof | SpectrumProof = run.state
     assert state.looked is not None
-    assert state.weights is not None
+    value, weights = state.value, state.weights
     bound = state.bound if state.bound is not None and math.isfinite(state.bound) else None
     bound = None if without_dual(concrete) else bound
     stationarity, runs = state.stationarity, [run]
-    if duals is not None and isinstance(state, RankProof) and state.high is not None:
-        there = np.append(w, state.high)
+    counted = isinstance(state, RankProof) and (duals is not None or not math.isfinite(value))
+    if counted and state.high is not None:
+        there = np.append(w, state.high)  # the best thresholds: the mean is the risk
         cuts, rounds = certify_run(lifted(concrete), data, there, duals, engine)
         runs.append(rounds)
+        if not math.isfinite(value):
+            value, weights = cuts.value, cuts.weights
         if cuts.bound is not None and (bound is None or cuts.bound > bound):
             bound, stationarity = cuts.bound, cuts.stationarity
-    gap, relative = gaps(state.value, bound)
+    assert weights is not None
+    gap, relative = gaps(value, bound)
     none = np.zeros(fed.n_clients)
     certificate = Certificate(
-        value=state.value,
+        value=value,
         bound=bound,
         gap=gap,
         relative_gap=relative,
-        weights=state.weights,
+        weights=weights,
         client_risks=state.looked.loss,
         client_losses=state.looked.loss,
         client_levels=none,

@@ -3,9 +3,9 @@
     R(l) = min over eta of  mean over all rows i of  T(l_i, eta)
     T(l, eta) = a_0 l + sum_k a_k (eta_k + max(l - eta_k, 0) / t_k)
 
-of the levels of ``rank_levels``. T is convex in (model, eta) where the loss is convex: so methods of
-cuts, and proofs by cuts, take the mean of T for the losses, a row having eta beside its prediction.
-At the best eta, quantiles of the losses, the mean is the risk.
+of the levels of ``rank_levels``. T is convex in (model, eta) where the loss is convex: so methods
+of cuts, and proofs by cuts, take the mean of T for the losses, a row having eta beside its
+prediction. At the best eta, quantiles of the losses, the mean is the risk.
 """
 
 from __future__ import annotations

@@ -64,6 +64,7 @@ class Shape:
     upper: Array | float
     intercept: int  # how many last entries of w no norm and no regulariser sees
     penalties: Array = field(default_factory=lambda: np.zeros(0))  # (C,) of the constraints
+    members: Members | None = None  # Q by its maximiser, for programs that fail on its cone
 
 
 @dataclass(frozen=True)
@@ -142,8 +143,12 @@ def minimise(
         offset=offset,
     )
     for _ in range(MOST_MEMBERS):
-        master, z = program.solved(accuracy)
-        weighting = program.shape.weighting
+        master, z, status = program.solved(accuracy)
+        weighting, members = program.shape.weighting, program.shape.members
+        if status is Status.FAILED and members is not None:
+            failed = replace(program.shape, weighting=members, members=None)
+            program = replace(program, shape=failed)
+            continue
         if not isinstance(weighting, Members) or not master.solved:
             break
         grown = weighting.grown(z * unit, max(accuracy, 1e-10) * unit)
@@ -173,8 +178,8 @@ class _Program:
     size: float
     offset: float
 
-    def solved(self, accuracy: float) -> tuple[Master, Array]:
-        """The solution; and the clients' risks z (N,) by their pieces there."""
+    def solved(self, accuracy: float) -> tuple[Master, Array, Status]:
+        """The solution; the clients' risks z (N,) by their pieces there; and how it ended."""
         shape, pieces, scale = self.shape, self.pieces, self.scale
         weights = slice(0, len(scale) - shape.intercept)
         model = Model()
@@ -207,7 +212,7 @@ class _Program:
         multipliers = np.maximum(solution.z[: len(pieces.offset)], 0.0)
         fine = solution.status in (Status.SOLVED, Status.ALMOST_SOLVED, Status.FAILED)
         solved = fine and bool(np.isfinite(solution.x[w]).all())
-        return Master(solution.x[w], value, multipliers, solved), risks
+        return Master(solution.x[w], value, multipliers, solved), risks, solution.status
 
     def _proximal(self, model: Model, w: Index) -> None:
         """Add the proximal term, or replace the objective by the distance to the centre."""
