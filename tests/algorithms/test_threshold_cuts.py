@@ -14,6 +14,7 @@ from rank_programs import by_rank
 from toy import federation
 
 import quorate as qr
+from quorate.problem.parts import Parts, least_rows
 from quorate.problem.thresholds import AboveThresholds, WithThresholds, highest, levels_of, lifted
 
 
@@ -177,3 +178,10 @@ def test_a_concrete_problem_has_the_tail_of_its_rows():
     of = levels_of(PROBLEM.at(FED)[0])
     assert AboveThresholds(qr.Hinge(), of).value(np.array([[[0.0, 2.0]]]), np.ones((1, 1))) == 2.0
     assert WithThresholds(qr.Linear(), 2).dimension(3) == 6
+
+
+def test_groups_count_as_many_rows_as_are_above_a_threshold():
+    concrete, fed = replace(PROBLEM, over_rows=qr.Superquantile(0.25)).at(FED)
+    block, parts = fed.block(1), Parts(4, 8, 0)  # 35 rows in four groups
+    assert least_rows(replace(concrete, over_rows=None), block, parts) == 8
+    assert least_rows(concrete, block, parts) == 2

@@ -29,7 +29,7 @@ from quorate.problem.predictors.affine import Linear
 from quorate.problem.problem import Problem
 from quorate.problem.rank_coordinates import has_rank_coordinate
 from quorate.problem.risks.mean import Mean
-from quorate.problem.thresholds import WithThresholds
+from quorate.problem.thresholds import WithThresholds, levels_of
 from quorate.problem.wasserstein.ball import Cut, RowTerms, WassersteinBall, free_space_terms
 from quorate.rounds import Each, record
 
@@ -328,7 +328,7 @@ def _in_pieces(predictor: Linear, block: Block, s: Array) -> Array:
 
 def least_rows(problem: Problem, block: Block, parts: Parts) -> int:
     """How many rows the smallest group has of those that a risk is over, or a constraint that is
-    parted.
+    parted; where all rows are ranked, of those above a threshold at average losses.
     """
     point = Point(problem, np.zeros(problem.predictor.dimension(block.n_features)), block)
     stacks = problem.local_constraint, problem.constraint.coupled
@@ -336,7 +336,10 @@ def least_rows(problem: Problem, block: Block, parts: Parts) -> int:
     groups = [mine for w in each if w is not None for mine in _groups(w, parts) if len(mine) > 1]
     groups += _groups(block.share, parts)
     whole = np.arange(block.y.shape[1])
-    return min(len(whole[rows]) for mine in groups for rows in mine)
+    rows = min(len(whole[rows]) for mine in groups for rows in mine)
+    if problem.over_rows is None:
+        return rows
+    return max(int(rows * levels_of(problem).tails.min(initial=1.0) * (1 + 1e-9)), 1)
 
 
 def rows_of_a_sum(block: Block, parts: Parts) -> int:
