@@ -363,9 +363,9 @@ def certify_ranks(
     bound = state.bound if state.bound is not None and math.isfinite(state.bound) else None
     bound = None if without_dual(concrete) else bound
     stationarity, runs = state.stationarity, [run]
-    counted = isinstance(state, RankProof) and (duals is not None or not math.isfinite(value))
-    if counted and state.high is not None:
-        there = np.append(w, state.high)  # the best thresholds: the mean is the risk
+    best = state.high if isinstance(state, RankProof) else None
+    if best is not None and (duals is not None or not math.isfinite(value)):
+        there = np.append(w, best)  # at the best thresholds the mean is the risk
         cuts, rounds = certify_run(lifted(concrete), data, there, duals, engine)
         runs.append(rounds)
         if not math.isfinite(value):

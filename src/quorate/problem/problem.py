@@ -434,9 +434,8 @@ class Problem:
         if self.privacy is not None:
             public = self.privacy.sizes_of(data.clients, data.sizes)
         public = public if self.class_weight is None else data.masses
-        over = among(self.over_clients, data.clients, getattr(self.privacy, "sizes", None))
-        if self.over_rows is not None:  # every row counts alike
-            over = Mean("size")
+        stated = self.over_clients if self.over_rows is None else Mean("size")  # rows count alike
+        over = among(stated, data.clients, getattr(self.privacy, "sizes", None))
         clients, n = over.at(np.asarray(public), data.clients), data.n_clients
         if by_rank(clients) and hasattr(clients, "rank_weights") and not hasattr(clients, "prior"):
             _check_weights(clients, np.asarray(clients.rank_weights(n), float), n)
