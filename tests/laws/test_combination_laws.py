@@ -626,5 +626,5 @@ def _of_largest() -> tuple[qr.Problem, Setting]:
 def test_what_the_page_calls_refused_is_refused(title):
     (states,) = [ways for words, ways in REFUSED.items() if words in title]
     for state in states:
-        with pytest.raises(ValueError, match=r"[.:;] \w"):  # and in words
+        with pytest.raises(ValueError, match=r"[.:;,] \w"):  # and in words
             state()
