@@ -210,6 +210,12 @@ CONIC = Need(
     "needs a convex regulariser made of l1, l2 and bounds (Zero, L1, L2, ElasticNet, Bounds)",
     lambda p, s: has_parts(p.regulariser),
 )
+CONES = Need(
+    "l1, l2, bounds, groups, balls",
+    "needs a convex regulariser made of l1, l2, bounds, lengths of groups or a ball (Zero, L1, L2,"
+    " ElasticNet, Bounds, GroupL2, Ball)",
+    lambda p, s: CONIC.holds(p, s) or isinstance(p.regulariser, Ball | GroupL2),
+)
 CONIC_AT_SERVER = Need(
     "convex; with constraints of the server l1, l2, bounds",
     "needs a convex regulariser, and beside constraints of the server one of Zero, L1, L2,"

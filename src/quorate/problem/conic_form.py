@@ -10,7 +10,7 @@ import numpy as np
 
 from quorate.arrays import DUAL, Array
 from quorate.problem.problem import Problem
-from quorate.problem.regularisers import regulariser_parts
+from quorate.problem.regularisers import Zero, regulariser_cones, regulariser_parts
 from quorate.problem.requirements import check_convex
 from quorate.problem.risks.box import Box, limits
 from quorate.problem.risks.cd_norm import CDNorm
@@ -148,7 +148,8 @@ def public_shape(problem: Problem, n_clients: int) -> Shape:
     robust = isinstance(ball, WassersteinBall)
     check_convex(problem)
     lipschitz, floor = multiplier_floor(problem)
-    l1, l2, lower, upper = regulariser_parts(problem.regulariser)
+    cones = regulariser_cones(problem.regulariser)
+    l1, l2, lower, upper = regulariser_parts(Zero() if cones else problem.regulariser)
     flips = problem.loss.targets == "sign" and robust and math.isfinite(ball.label_cost)
     form = weighting(problem, n_clients)
     return Shape(
@@ -165,4 +166,5 @@ def public_shape(problem: Problem, n_clients: int) -> Shape:
         lower=lower,
         upper=upper,
         intercept=problem.predictor.intercept,
+        **cones,
     )

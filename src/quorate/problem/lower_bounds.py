@@ -27,7 +27,7 @@ from quorate.problem.constraints.coupled import Shared
 from quorate.problem.constraints.group_means import OfLoss, OnRows
 from quorate.problem.losses import Quadratic, has_log_link
 from quorate.problem.problem import Problem
-from quorate.problem.regularisers import L1, Bounds, ElasticNet, GroupL2, Zero
+from quorate.problem.regularisers import L1, Ball, Bounds, ElasticNet, GroupL2, Zero
 from quorate.problem.requirements import check_convex
 from quorate.problem.thresholds import WithThresholds, highest
 from quorate.problem.wasserstein.ball import WassersteinBall
@@ -421,10 +421,12 @@ def _balanced(
     h = problem.regulariser
     v = -_project(g, kind, ball)
     s = np.zeros_like(g)
-    if isinstance(h, L1 | ElasticNet):
-        strength = h.strength if isinstance(h, L1) else h.l1
+    if isinstance(h, L1 | ElasticNet | GroupL2):
+        kink = L1(h.l1) if isinstance(h, ElasticNet) else h
+        strength = kink.strength
         for _ in range(500):  # two convex sets: the balls of v and s; nearest pair to -g
-            s_new = np.clip(-(g + v), -strength, strength)
+            push = -(g + v)
+            s_new = push - kink.prox(push, 1.0)
             v = -_project(g + s_new, kind, ball)
             if np.abs(s_new - s).max(initial=0.0) <= 1e-15 * (1 + strength):
                 break
@@ -432,6 +434,9 @@ def _balanced(
     if isinstance(h, Bounds) and ball > 0:
         v = _box_dual(g, kind, ball, h)
     if not isinstance(h, Zero | L1):
+        s = -(g + v)
+    if isinstance(h, Ball) and ball > 0 and np.any(h.centre):
+        v = _ball_dual(g, kind, ball, h)
         s = -(g + v)
     if isinstance(h, Bounds):  # h* is infinite for a push against a bound that is not there
         s = h.pushes(s)
@@ -460,6 +465,21 @@ def _box_dual(g: Array, kind: str, ball: float, h: Bounds) -> Array:
     v = model.solve().x[v]
     size = float(norm(v, kind))
     # feasible exactly, whatever the solver's accuracy
+    return v * min(1.0, ball / size) if size > 0 else v
+
+
+def _ball_dual(g: Array, kind: str, ball: float, h: Ball) -> Array:
+    """The v of the ball of the transport multipliers that minimises h*(-(g + v)) = radius ||g + v||
+    - <centre, g + v>.
+    """
+    model = Model()
+    v, length = model.variable(len(g)), model.variable()
+    model.linear(v, -np.broadcast_to(np.asarray(h.centre, float), g.shape))
+    model.linear(length, float(h.radius))
+    model.soc([(length, 1.0)], [(v, 1.0), g])
+    model.norm_at_most([(v, 1.0)], [np.array([ball])], P_OF[kind])
+    v = model.solve().x[v]
+    size = float(norm(v, kind))
     return v * min(1.0, ball / size) if size > 0 else v
 
 

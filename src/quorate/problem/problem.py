@@ -434,7 +434,9 @@ class Problem:
         if self.privacy is not None:
             public = self.privacy.sizes_of(data.clients, data.sizes)
         public = public if self.class_weight is None else data.masses
-        stated = self.over_clients if self.over_rows is None else Mean("size")  # rows count alike
+        stated: Any = self.over_clients
+        if self.over_rows is not None:  # every row counts alike
+            stated = Mean("size")
         over = among(stated, data.clients, getattr(self.privacy, "sizes", None))
         clients, n = over.at(np.asarray(public), data.clients), data.n_clients
         if by_rank(clients) and hasattr(clients, "rank_weights") and not hasattr(clients, "prior"):

@@ -65,6 +65,9 @@ class Shape:
     intercept: int  # how many last entries of w no norm and no regulariser sees
     penalties: Array = field(default_factory=lambda: np.zeros(0))  # (C,) of the constraints
     members: Members | None = None  # Q by its maximiser, for programs that fail on its cone
+    # h has sum_g weight_g ||w_g||_2 as well, by the group of every coefficient and (G,) weights
+    groups: tuple[Index, Array] | None = None
+    ball: tuple[float, Array] | None = None  # w is at most so far from this centre (d,)
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,7 @@ def minimise(
             radius=shape.radius * lambda_unit / unit,
             lower=shape.lower / scale[weights],
             upper=shape.upper / scale[weights],
+            groups=shape.groups and (shape.groups[0], shape.groups[1] / unit),
         ),
         Pieces(
             pieces.owner,
@@ -158,6 +162,10 @@ def minimise(
     w = master.w * scale
     # the bounds hold exactly, not to the solver's accuracy
     w[weights] = np.clip(w[weights], shape.lower, shape.upper)
+    if shape.ball is not None:
+        radius, centre = shape.ball
+        away = w[weights] - centre
+        w[weights] = centre + away * min(1.0, radius / max(float(np.linalg.norm(away)), 1e-300))
     return replace(master, w=w, value=master.value * unit)
 
 
@@ -288,7 +296,9 @@ def _risks(
 def _regulariser(
     model: Model, shape: Shape, coefficients: Index, scale: Array, as_cost: bool
 ) -> None:
-    """h(w) = l1 ||w||_1 + l2 ||w||_2^2 / 2 + the indicator of lower <= w <= upper."""
+    """h(w) = l1 ||w||_1 + l2 ||w||_2^2 / 2 + the indicator of lower <= w <= upper, and lengths of
+    groups, or a ball.
+    """
     middle = float(np.median(scale)) if len(scale) else 1.0
     if shape.l1:
         total = model.variable()
@@ -303,6 +313,16 @@ def _regulariser(
         w_and_s = np.concatenate([coefficients, s]), np.append(scale / middle, root)
         shift = np.append(np.zeros(len(coefficients)), -root)
         model.soc([(s, root), root], [w_and_s, shift])
+    if shape.groups is not None:
+        group, weights = shape.groups
+        for g, weight in enumerate(weights):
+            inside, length = np.flatnonzero(group == g), model.variable()
+            model.soc([(length, 1.0)], [(coefficients[inside], scale[inside] / middle)])
+            model.linear(length, weight * middle)
+    if shape.ball is not None:
+        radius, centre = shape.ball
+        body: list = [(coefficients, scale / middle), -centre / middle]
+        model.soc([np.array([radius / middle])], body)
     for bound, sign in ((shape.lower, 1.0), (shape.upper, -1.0)):
         bounds = np.broadcast_to(bound, coefficients.shape)
         finite = np.isfinite(bounds)

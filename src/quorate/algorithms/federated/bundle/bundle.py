@@ -53,7 +53,7 @@ from quorate.algorithms.method import (
 )
 from quorate.algorithms.requirements import (
     AFFINE,
-    CONIC,
+    CONES,
     CONVEX_CONSTRAINTS,
     CONVEX_OF_ROWS,
     NO_OR_FEW_LEVELS,
@@ -94,7 +94,7 @@ from quorate.problem.parts import (
     shifted_minorants,
 )
 from quorate.problem.problem import Problem
-from quorate.problem.regularisers import Bounds
+from quorate.problem.regularisers import Ball, Bounds
 from quorate.problem.requirements import only_constrained
 from quorate.problem.thresholds import lifted
 from quorate.rounds import Done, Each, Outcome, Round, Stop, record
@@ -224,7 +224,7 @@ class Bundle(Method):
         predictor=AFFINE,
         over_samples=CONVEX_OF_ROWS,
         over_clients=PROJECTION,
-        regulariser=CONIC,
+        regulariser=CONES,
         constraint=CONVEX_CONSTRAINTS,
     )
 
@@ -452,12 +452,13 @@ class Bundle(Method):
             gradient_level=np.zeros(len(limits)),
         )
         nothing = {"radius": np.zeros(n), "lipschitz": 0.0, "floor": 0.0, "l1": 0.0, "l2": 0.0}
+        nothing["groups"] = None
         shape = replace(self._shape(state), penalties=np.ones(len(state.sizes)), **nothing)
         master = minimise(shape, alone, near=state.w)
         if not master.solved or master.value <= 1e-6 * np.abs(alone.offset).max(initial=0.0):
             return None
         multipliers, pull = np.where(limits, master.multipliers, 0.0), np.zeros(len(sizes))
-        bounded = isinstance(self._problem.regulariser, Bounds)
+        bounded = isinstance(self._problem.regulariser, Ball | Bounds)
         for _ in range(0 if bounded else BALANCES):
             left = multipliers @ cuts.gradient
             multipliers = cuts.balanced(multipliers, left, Pull(pull[:0], pull[:0]), sizes)
