@@ -302,3 +302,13 @@ def test_cuts_of_a_solution_are_kept_with_its_multipliers():
     assert duals is not None
     assert duals.limits.shape[1] == 6  # two groups of three clients
     assert solution.duals.local.ravel() == pytest.approx(duals.limits.sum(0).mean(1), abs=1e-12)
+
+
+@pytest.mark.parametrize("h", [qr.L2(0.05), qr.Ball(1.0)], ids=str)
+def test_the_objective_of_one_class_is_proved_without_a_limit(h):
+    """Its multipliers are of cuts: they have no minorants of mean losses."""
+    problem = qr.Problem(LOGISTIC, over_samples=qr.Mean(label=-1.0), regulariser=h)
+    fed = programs.federation(programs.clients(LOGISTIC))
+    proof = qr.solve(problem, fed, algorithm=METHOD, max_rounds=40).certificate
+    assert not proof.failed
+    assert proof.bound <= proof.value

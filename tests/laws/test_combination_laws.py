@@ -238,7 +238,7 @@ def test_bundle_takes_all_that_the_methods_take_that_name_it_at_their_cap():
 def test_a_set_without_a_conic_form_is_sent_to_bundle_only_where_that_takes_it():
     fed = data(3, "sign")
     own = qr.OwnSet(lambda losses: np.full(len(losses), 1 / len(losses)))
-    for h, taken in ((qr.L2(0.1), True), (GROUPS, False)):
+    for h, taken in ((qr.L2(0.1), True), (GROUPS, True), (Length(0.1), False)):
         problem = qr.Problem(qr.Hinge(), PLAIN, over_clients=own, regulariser=h)
         with pytest.raises(TypeError, match="conic form") as refusal:
             qr.CentralConic().solve(problem, fed)

@@ -777,7 +777,8 @@ class Bundle(Method):
             self.metric == "auto" and self.variant == "proximal" and dimension <= SECOND_ORDER
         )
         groups = max(1, round(self.cuts / n_clients))
-        second_order &= has_smooth_part(self._problem) and not self._problem.constrained
+        # ``Multipliers`` have no minorants of mean losses
+        second_order &= has_smooth_part(self._problem) and not only_constrained(self._problem)
         return Parts(groups, self.least_rows, int(second_order))
 
     def _unit(self, state: BundleState) -> float:
