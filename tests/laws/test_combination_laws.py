@@ -608,7 +608,15 @@ REFUSED: dict[str, list[Callable[[], Any]]] = {
         lambda: qr.Problem(qr.Quadratic(), **BALL),
         lambda: qr.Problem(qr.Quadratic(), over_rows=qr.Superquantile(0.5)),
     ],
-    "`over_rows`": [
+    "`over_rows` of many steps": [
+        lambda: check_requirements(
+            qr.Bundle(), qr.Problem(qr.Hinge(), over_rows=qr.Extremile(2.0)), Setting(3)
+        ),
+        lambda: check_requirements(
+            qr.RankBundle(), qr.Problem(qr.Hinge(), over_rows=qr.Extremile(2.0)), Setting(3)
+        ),
+    ],
+    "`over_rows` beside": [
         lambda: qr.Problem(qr.Logistic(), over_rows=qr.Superquantile(0.5), **BALL),
         lambda: qr.Problem(
             qr.Logistic(), over_rows=qr.Superquantile(0.5), over_clients=qr.Simplex()
