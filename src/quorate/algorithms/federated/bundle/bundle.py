@@ -19,6 +19,11 @@ of 1.
 Convex constraints are cut by their owners as the risks are, and exact penalties keep their place in
 the objective (``bundle/penalties.py``), so that the steps, the model and the bound are those above.
 
+Where all rows are ranked together (``Problem(over_rows=...)``), thresholds are further numbers of
+the model, with which the risk is a mean of rows (``problem/thresholds.py``). ``Quadratic`` clients
+are cut as well, but their cuts bound nothing from below: the run ends where cuts promise nothing
+more, and its certificate has a bound from the multipliers and the clients' curvatures.
+
 Where the loss is smooth, the mean losses F_s are no matter for cuts: the model has their gradients
 at the centre, H is sum_s q_s Hess F_s(centre), which clients send as one sum, and only flips of
 labels are cut. A step is then one of Newton's method, and its multipliers, with the gradients at
