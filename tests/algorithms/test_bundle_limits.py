@@ -312,3 +312,16 @@ def test_the_objective_of_one_class_is_proved_without_a_limit(h):
     proof = qr.solve(problem, fed, algorithm=METHOD, max_rounds=40).certificate
     assert not proof.failed
     assert proof.bound <= proof.value
+
+
+@pytest.mark.parametrize(
+    "h", [qr.Ball(9.0), qr.Ball(0.1), qr.GroupL2(0.02, (0, 0, 1, 1)), qr.L1(0.02)], ids=str
+)
+@pytest.mark.parametrize("risk", [qr.KLBall(0.2), qr.Extremile(2.0)], ids=str)
+def test_quadratic_clients_are_proved_by_their_curvatures(h, risk):
+    """Also where h has none: in the inside of a ball, and on groups that are not zero."""
+    loss = qr.Quadratic()
+    problem, _ = programs.with_limit(qr.Problem(loss, over_clients=risk, regulariser=h), "linear")
+    solution = qr.solve(problem, programs.federation(programs.clients(loss)))
+    assert solution.outcome.stop is qr.Stop.OPTIMAL, solution.outcome.text
+    assert solution.certificate.relative_gap <= 1e-6

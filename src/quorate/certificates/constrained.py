@@ -63,7 +63,7 @@ from quorate.problem.multipliers import (
     weighting,
 )
 from quorate.problem.problem import Problem, checked_model
-from quorate.problem.regularisers import L1, Ball, Bounds, ElasticNet, Zero
+from quorate.problem.regularisers import L1, Ball, Bounds, ElasticNet, GroupL2, Zero
 from quorate.problem.risks.mean import Mean
 from quorate.rounds import Algorithm, Done, Each, Max, Outcome, Round, Stop, Sum, record
 from quorate.solvers.smooth.conjugate_gradients import ConjugateGradients, started, stepped
@@ -74,6 +74,7 @@ ROUNDING = 1e-12  # relative to the terms that cancel
 NEGLIGIBLE = (1e-9, 1e-5, 1e-2)
 BESIDE = 6  # operations on every number beside the sums that are counted, at most
 FLOOR = 1e-15  # relative to them: balancing further gains nothing below this
+INSIDE = 1 - 1e-6  # of a radius: a model that is not on the edge of a ball
 BALANCING = 8  # rounds of balancing at most
 DENSE = 500  # coefficients up to which Hessians are matrices; products take their place beyond
 PRODUCTS = 400  # of the Hessian with a direction, at most
@@ -351,8 +352,10 @@ class Weighing(Algorithm):
         free = np.ones(len(g), bool)
         if isinstance(h, Bounds):
             free[: len(coefficients)] = (coefficients > h.lower) & (coefficients < h.upper)
-        elif self.objective and isinstance(h, L1 | ElasticNet):
+        elif self.objective and isinstance(h, L1 | ElasticNet | GroupL2):
             free[: len(coefficients)] = coefficients != 0
+        elif isinstance(h, Ball) and np.linalg.norm(coefficients - h.centre) < INSIDE * h.radius:
+            pass  # h is flat around w
         elif len(g) <= DENSE:
             return unbalanced, np.arange(len(g))
         else:  # what h balances moves with it, at no product
