@@ -630,5 +630,5 @@ def test_a_group_lasso_is_that_of_a_conic_solver():
     np.testing.assert_allclose(solution.certificate.value, program.value, rtol=1e-5)
     np.testing.assert_allclose(solution.w, w.value, atol=1e-3)
     assert -1e-7 <= solution.certificate.relative_gap <= 1e-5
-    with pytest.raises(ValueError, match="Zero, L1, L2, ElasticNet and Bounds.*use Bundle"):
+    with pytest.raises(ValueError, match=r"Zero, L1, L2, ElasticNet and Bounds.*use Bundle"):
         qr.solve(replace(problem, constraint=qr.Sign({"x0": 1})), fed, algorithm=qr.ProximalAL())
