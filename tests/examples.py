@@ -203,6 +203,14 @@ ALGORITHMS: dict[str, Example] = {
         ),
         1e-6,
     ),
+    "bundle, ranks of all rows": replace(
+        solving(
+            Bundle(),
+            Problem(Hinge(), Linear(True), over_rows=Superquantile(0.3), regulariser=L2(1e-2)),
+            1e-6,
+        ),
+        answer=lambda state: state.value,  # of the model and its threshold
+    ),
     "bundle, level": solving(Bundle(variant="level"), HINGE, 1e-6),
     "bundle, hessian": solving(Bundle(metric="hessian"), LOGISTIC, 1e-6),
     "asynchronous bundle": solving(AsyncBundle(), HINGE, 1e-6),

@@ -66,9 +66,9 @@ def free_value(w, X, y, share, loss, norm, label_cost, radius, b=0.0):
     return solved.fun
 
 
-def polytope_value(w, X, y, share, loss, norm, label_cost, radius, C, d, c=None, b=0.0):
+def polytope_risk(w, X, y, share, loss, norm, label_cost, radius, C, d, c=None, b=0.0):
     """(B.2) to (B.4) with the support {C x + c y <= d}, as printed (with the constants of
-    docs/deviations).
+    docs/deviations), at coefficients w that may be variables: the value and its constraints.
     """
     lam, alpha, u = cp.Variable(nonneg=True), cp.Variable(len(y)), X @ w + b
     c = np.zeros(len(d)) if c is None else c
@@ -78,7 +78,7 @@ def polytope_value(w, X, y, share, loss, norm, label_cost, radius, C, d, c=None,
     def piece(const, pull, fee=0.0, moves_y=False):
         phi = cp.Variable((len(y), len(d)), nonneg=True)
         wanted.append(const + cp.sum(cp.multiply(phi, slack), axis=1) - fee * lam <= alpha)
-        gap = phi @ C - np.outer(pull, w)
+        gap = phi @ C - pull[:, None] @ cp.reshape(w, (1, X.shape[1]), order="C")
         size = {
             "l1": lambda: cp.max(cp.abs(gap), axis=1),
             "l2": lambda: cp.norm(gap, 2, axis=1),
@@ -93,10 +93,16 @@ def polytope_value(w, X, y, share, loss, norm, label_cost, radius, C, d, c=None,
         if loss.targets == "real":
             piece(a * (u - y) + shift, np.full(len(y), a), moves_y=finite)
         else:
-            piece(a * y * u + shift, a * y)
+            piece(a * cp.multiply(y, u) + shift, a * y)
             if finite:
-                piece(-a * y * u + shift, -a * y, fee=label_cost)
-    problem = cp.Problem(cp.Minimize(radius * lam + share @ alpha), wanted)
+                piece(-a * cp.multiply(y, u) + shift, -a * y, fee=label_cost)
+    return radius * lam + share @ alpha, wanted
+
+
+def polytope_value(w, *of, **more):
+    """``polytope_risk`` at coefficients that are numbers."""
+    value, wanted = polytope_risk(cp.Constant(w), *of, **more)
+    problem = cp.Problem(cp.Minimize(value), wanted)
     problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-9, tol_gap_rel=1e-9, tol_feas=1e-9)
     assert problem.status == cp.OPTIMAL
     return float(problem.value)

@@ -44,13 +44,10 @@ LOGISTIC = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.L
         (qr.Problem(qr.Logistic(), qr.MLP((3,)), over_clients=qr.KLBall(0.1)), CLOCK, qr.AsyncDRO),
         (qr.Problem(qr.Logistic(), regulariser=qr.MCP(0.01)), None, qr.AsyncDRO),
         (qr.Problem(qr.Squared(), regulariser=qr.L2(0.01)), REPLAY, qr.AsyncBundle),
+        (qr.Problem(qr.Logistic(), regulariser=qr.GroupL2(0.01, (0, 0, 1))), None, qr.Bundle),
+        (qr.Problem(qr.Hinge(), regulariser=qr.Ball(1.0)), None, qr.Bundle),
+        (qr.Problem(qr.Hinge(), over_rows=qr.Superquantile(0.3)), None, qr.Bundle),
         # what the first choices refuse, another method takes
-        (
-            qr.Problem(qr.Logistic(), regulariser=qr.GroupL2(0.01, (0, 0, 1))),
-            None,
-            qr.MultiplierMethod,
-        ),
-        (qr.Problem(qr.Hinge(), regulariser=qr.GroupL2(0.01, (0, 0, 1))), None, qr.AFL),
         (qr.Problem(qr.Hinge(), qr.MLP((3,))), None, qr.AFL),
         (qr.Problem(qr.Logistic(), over_samples=qr.Median()), None, qr.AFL),
     ],

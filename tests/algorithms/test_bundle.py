@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import cvxpy as cp
+import limit_programs as programs
 import numpy as np
 import pytest
 from problems import CASES, PLAIN, Case, federation
@@ -332,3 +334,30 @@ def test_cuts_of_other_data_are_found_out():
     for other in (federation(6, n_features=5), federation(6, n_clients=2)):
         with pytest.raises(ValueError, match="give cuts of a run on these data"):
             qr.solve(problem, other, algorithm=foreign)
+
+
+@pytest.mark.parametrize(
+    "h",
+    [qr.GroupL2(0.05, (0, 0, 1)), qr.Ball(0.5), qr.Ball(0.5, np.array([0.2, -0.3, 0.1]))],
+    ids=["groups", "ball", "ball elsewhere"],
+)
+@pytest.mark.parametrize("loss", [qr.Hinge(), qr.Logistic(), qr.Absolute()], ids=str)
+@pytest.mark.parametrize("norm", [None, "l1", "l2", "linf"])
+def test_lengths_of_groups_and_balls_are_cones_of_the_program(h, loss, norm):
+    rows = programs.clients(loss)
+    over = qr.Mean() if norm is None else qr.WassersteinBall(0.05, 0.5, norm)
+    problem = qr.Problem(loss, over_samples=over, regulariser=h)
+    fed = programs.federation(rows)
+    solution = qr.solve(problem, fed, algorithm=qr.Bundle())
+    assert solution.outcome.stop is qr.Stop.OPTIMAL, solution.outcome.text
+    assert solution.certificate.relative_gap <= 1e-6
+    assert solution.certificate.feasibility < 1e-15
+    program = programs.Program(problem.at(fed)[0], rows)
+    cost, w = sum(program.risk(i) for i in range(3)) / 3, program.x[:3]
+    if isinstance(h, qr.Ball):
+        program.wanted.append(cp.norm(w - h.centre * np.ones(3), 2) <= h.radius)
+    else:
+        cost += h.strength * (np.sqrt(2) * cp.norm(w[:2], 2) + cp.abs(w[2]))
+    expected = programs.solved(cost, program.wanted)
+    assert solution.certificate.value == pytest.approx(expected, rel=2e-6)
+    assert solution.certificate.bound <= expected * (1 + 1e-8)

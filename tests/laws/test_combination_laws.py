@@ -8,6 +8,7 @@ meets all.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import combinations, product
@@ -19,7 +20,13 @@ import pytest
 from problems import PLAIN, SOFTMAX
 
 import quorate as qr
-from quorate.algorithms.alternatives import RefusedError, known_methods, takes, taking
+from quorate.algorithms.alternatives import (
+    RefusedError,
+    check_requirements,
+    known_methods,
+    takes,
+    taking,
+)
 from quorate.algorithms.method import Method
 from quorate.algorithms.requirements import Setting
 from quorate.config.config import ConfigError, parse_config
@@ -29,7 +36,7 @@ from quorate.config.tables import Tables
 from quorate.engines.inprocess import InProcess
 from quorate.names import NAMED, load
 from quorate.problem.risks import Worst
-from quorate.solution.combinations import page
+from quorate.solution.combinations import REASONS, page
 from quorate.solution.configure import configure, setting_of
 from quorate.solution.default import choose, default_algorithm
 
@@ -231,7 +238,7 @@ def test_bundle_takes_all_that_the_methods_take_that_name_it_at_their_cap():
 def test_a_set_without_a_conic_form_is_sent_to_bundle_only_where_that_takes_it():
     fed = data(3, "sign")
     own = qr.OwnSet(lambda losses: np.full(len(losses), 1 / len(losses)))
-    for h, taken in ((qr.L2(0.1), True), (GROUPS, False)):
+    for h, taken in ((qr.L2(0.1), True), (GROUPS, True), (Length(0.1), False)):
         problem = qr.Problem(qr.Hinge(), PLAIN, over_clients=own, regulariser=h)
         with pytest.raises(TypeError, match="conic form") as refusal:
             qr.CentralConic().solve(problem, fed)
@@ -563,3 +570,69 @@ def test_a_refusal_stands_on_the_line_of_its_key():
 def test_the_page_of_combinations_is_what_the_classes_say():
     written = (DOCS / "combinations.md").read_text(encoding="utf-8")
     assert written == page(), "run: python -m quorate.solution.combinations > docs/combinations.md"
+
+
+def _limited(loss: Any, *limits: Any, **slots: Any) -> None:
+    problem = qr.Problem(loss, local_constraint=limits, **slots)
+    fed = data(3, loss.targets)
+    columns = {"sex": [np.arange(len(y)) % 2 for y in fed.y]}
+    qr.solve(problem, qr.Federation(fed.clients, fed.X, fed.y, columns=columns))
+
+
+BALL = {"over_samples": qr.WassersteinBall(0.1)}
+# a way to state each, by words of the title
+REFUSED: dict[str, list[Callable[[], Any]]] = {
+    "`WassersteinBall` with `Squared`": [
+        lambda loss=loss: qr.Problem(loss, **BALL)
+        for loss in (qr.Squared(), qr.Exponential(), qr.Poisson())
+    ],
+    "support with `Logistic`": [
+        lambda loss=loss: qr.Problem(
+            loss, over_samples=qr.WassersteinBall(0.1, support=qr.BoxSupport(-9.0, 9.0))
+        )
+        for loss in (qr.Logistic(), qr.SmoothHinge(), qr.Huber(), qr.Multinomial())
+    ],
+    "`Sign`": [
+        lambda limit=limit: _limited(qr.Multinomial(), limit)
+        for limit in (qr.Sign({"x0": 1}), qr.Monotone(["x0", "x1"]), qr.CostLimit({"x0": 1.0}, 1.0))
+    ],
+    "`DemographicParity`": [lambda: _limited(qr.Multinomial(), qr.DemographicParity("sex", 0.1))],
+    "`NeymanPearson`": [
+        lambda: _limited(qr.Squared(), qr.NeymanPearson(1.0, 0.5)),
+        lambda: _limited(qr.Squared(), qr.EqualisedOdds("sex", 0.5)),
+        lambda: _limited(qr.Multinomial(), qr.EqualisedOdds("sex", 0.5)),
+        lambda: _limited(qr.Squared(), over_samples=qr.Mean(label=1.0)),
+    ],
+    "losses of rows": [
+        lambda: qr.Problem(qr.Quadratic(), over_samples=qr.Superquantile(0.5)),
+        lambda: qr.Problem(qr.Quadratic(), **BALL),
+        lambda: qr.Problem(qr.Quadratic(), over_rows=qr.Superquantile(0.5)),
+    ],
+    "`over_rows` of many steps": [
+        lambda: check_requirements(
+            qr.Bundle(), qr.Problem(qr.Hinge(), over_rows=qr.Extremile(2.0)), Setting(3)
+        ),
+        lambda: check_requirements(
+            qr.RankBundle(), qr.Problem(qr.Hinge(), over_rows=qr.Extremile(2.0)), Setting(3)
+        ),
+    ],
+    "`over_rows` beside": [
+        lambda: qr.Problem(qr.Logistic(), over_rows=qr.Superquantile(0.5), **BALL),
+        lambda: qr.Problem(
+            qr.Logistic(), over_rows=qr.Superquantile(0.5), over_clients=qr.Simplex()
+        ),
+    ],
+    "custom set": [lambda: check_requirements(qr.Bundle(), *_of_largest())],
+}
+
+
+def _of_largest() -> tuple[qr.Problem, Setting]:
+    return qr.Problem(qr.Hinge(), over_clients=Largest()), Setting(3)
+
+
+@pytest.mark.parametrize("title", REASONS)
+def test_what_the_page_calls_refused_is_refused(title):
+    (states,) = [ways for words, ways in REFUSED.items() if words in title]
+    for state in states:
+        with pytest.raises(ValueError, match=r"[.:;,] \w"):  # and in words
+            state()

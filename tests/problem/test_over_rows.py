@@ -22,7 +22,7 @@ def test_the_objective_is_that_of_the_risk_within_pooled_rows(risk):
         assert one == pytest.approx(other, rel=1e-14)
     assert everywhere.convex == within.convex
     concrete, _ = everywhere.at(FED)
-    assert concrete.at(FED)[0].over_rows == risk
+    assert concrete.at(FED)[0].over_rows == concrete.over_rows
 
 
 @pytest.mark.parametrize(
@@ -67,11 +67,13 @@ def test_rows_count_alike_and_are_enough_together():
 
 def test_who_takes_no_ranks_over_all_rows_says_so():
     ranked = qr.Problem(qr.Logistic(), PLAIN, over_rows=qr.Superquantile(0.3))
-    with pytest.raises(ValueError, match=r"use RankInteriorPoint\(\)"):
-        qr.solve(ranked, FED, algorithm=qr.Bundle())
-    hinge = qr.Problem(qr.Hinge(), PLAIN, over_rows=qr.Superquantile(0.3))
-    with pytest.raises(ValueError, match=r"needs a smooth loss .*loss=Logistic\(\), which Rank"):
+    with pytest.raises(ValueError, match=r"use .*RankInteriorPoint\(\)"):
+        qr.solve(ranked, FED, algorithm=qr.ADLPMM())
+    hinge = qr.Problem(qr.Hinge(), PLAIN, over_rows=qr.Extremile(2.0))
+    with pytest.raises(ValueError, match=r"over_rows.*Extremile.*use"):
         qr.solve(hinge, FED)
     extremile = qr.Problem(qr.Logistic(), PLAIN, over_rows=qr.Extremile(2.0))
+    with pytest.raises(ValueError, match=r"a Spectral of few steps, or none.*RankBundle"):
+        qr.solve(extremile, FED, algorithm=qr.Bundle())
     with pytest.raises(ValueError, match=r"a Spectral of few steps.*RankBundle"):
         qr.solve(extremile, FED, algorithm=qr.RankInteriorPoint())

@@ -254,11 +254,11 @@ def test_cuts_are_values_and_gradients():
         ({"over_samples": qr.WassersteinBall(0.0)}, "affine in the features"),
         (
             {"local_constraint": qr.NeymanPearson(1.0, 0.3)},
-            "constraints are for models of one prediction",
+            "constraints are for predictions that are affine",
         ),
         (
             {"constraint": qr.LinearInequality(np.ones((1, 31)), 0.0)},
-            "constraints are for models of one prediction",
+            "constraints are for predictions that are affine",
         ),
         (
             {"over_samples": qr.Mean(label=1.0)},

@@ -14,7 +14,7 @@ from quorate.privacy.moments import Moments
 from quorate.problem.lower_bounds import Duals
 from quorate.problem.multipliers import Multipliers
 from quorate.problem.problem import Problem
-from quorate.problem.regularisers import regulariser_parts
+from quorate.problem.regularisers import Ball, GroupL2, regulariser_parts
 from quorate.rounds import Algorithm, Each, Outcome, Stop, record
 
 if TYPE_CHECKING:
@@ -145,7 +145,11 @@ def with_start(problem: Problem, start: Array | None, n_features: int) -> Array:
 
 
 def within_bounds(problem: Problem, w: Array) -> Array:
-    """The nearest model within the bounds of the regulariser."""
+    """The nearest model within the bounds of the regulariser, or its ball."""
+    if isinstance(problem.regulariser, Ball):
+        return problem.prox(w, 1.0)
+    if isinstance(problem.regulariser, GroupL2):
+        return w
     _, _, lower, upper = regulariser_parts(problem.regulariser)
     d, w = np.size(problem.predictor.split(w)[0]), w.copy()
     w[:d] = np.clip(w[:d], lower, upper)

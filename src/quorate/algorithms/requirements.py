@@ -91,8 +91,8 @@ NO_CONSTRAINTS = Need(
 )
 CONVEX_CONSTRAINTS = Need(
     "convex",
-    "needs constraints that are convex, and takes no Quadratic()",
-    lambda p, s: is_convex(constraints_of(p)) and p.loss.targets != "quadratic",
+    "needs constraints that are convex",
+    lambda p, s: is_convex(constraints_of(p)),
 )
 TWICE_DIFFERENTIABLE = Need(
     "with second derivatives",
@@ -156,6 +156,11 @@ FEW_LEVELS = Need(
     "needs over_rows = Superquantile, TopK, Maximum or a Spectral of few steps",
     lambda p, s: few_levels(p.over_rows),
 )
+NO_OR_FEW_LEVELS = Need(
+    "few steps",
+    "needs over_rows = Superquantile, TopK, Maximum or a Spectral of few steps, or none",
+    lambda p, s: p.over_rows is None or few_levels(p.over_rows),
+)
 CONVEX_RANKS = Need(
     "convex by rank",
     "needs over_rows = a convex risk by rank",
@@ -204,6 +209,12 @@ CONIC = Need(
     "l1, l2, bounds",
     "needs a convex regulariser made of l1, l2 and bounds (Zero, L1, L2, ElasticNet, Bounds)",
     lambda p, s: has_parts(p.regulariser),
+)
+CONES = Need(
+    "l1, l2, bounds, groups, balls",
+    "needs a convex regulariser made of l1, l2, bounds, lengths of groups or a ball (Zero, L1, L2,"
+    " ElasticNet, Bounds, GroupL2, Ball)",
+    lambda p, s: CONIC.holds(p, s) or isinstance(p.regulariser, Ball | GroupL2),
 )
 CONIC_AT_SERVER = Need(
     "convex; with constraints of the server l1, l2, bounds",

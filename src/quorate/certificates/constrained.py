@@ -50,6 +50,7 @@ from quorate.certificates.minorants import (
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine
 from quorate.problem.client_means import client_gradients, client_values, hessians
+from quorate.problem.conjugates import has_conjugate
 from quorate.problem.constraints.constraint import Point, Stack, excess
 from quorate.problem.losses import Quadratic
 from quorate.problem.lower_bounds import region
@@ -62,8 +63,7 @@ from quorate.problem.multipliers import (
     weighting,
 )
 from quorate.problem.problem import Problem, checked_model
-from quorate.problem.rank_coordinates import has_rank_coordinate
-from quorate.problem.regularisers import L1, Ball, Bounds, ElasticNet, Zero
+from quorate.problem.regularisers import L1, Ball, Bounds, ElasticNet, GroupL2, Zero
 from quorate.problem.risks.mean import Mean
 from quorate.rounds import Algorithm, Done, Each, Max, Outcome, Round, Stop, Sum, record
 from quorate.solvers.smooth.conjugate_gradients import ConjugateGradients, started, stepped
@@ -74,6 +74,7 @@ ROUNDING = 1e-12  # relative to the terms that cancel
 NEGLIGIBLE = (1e-9, 1e-5, 1e-2)
 BESIDE = 6  # operations on every number beside the sums that are counted, at most
 FLOOR = 1e-15  # relative to them: balancing further gains nothing below this
+INSIDE = 1 - 1e-6  # of a radius: a model that is not on the edge of a ball
 BALANCING = 8  # rounds of balancing at most
 DENSE = 500  # coefficients up to which Hessians are matrices; products take their place beyond
 PRODUCTS = 400  # of the Hessian with a direction, at most
@@ -255,7 +256,7 @@ class Weighing(Algorithm):
         conjugates.
         """
         problem, loss = self._problem, self._problem.loss
-        known = isinstance(loss, Quadratic) or (loss.smooth and has_rank_coordinate(loss))
+        known = isinstance(loss, Quadratic) or (loss.smooth and has_conjugate(loss))
         glob, local = problem.constraint, problem.local_constraint
         convex = local.convex and glob.convex
         return self.bounded and known and convex and hasattr(problem.regulariser, "conjugate")
@@ -351,8 +352,10 @@ class Weighing(Algorithm):
         free = np.ones(len(g), bool)
         if isinstance(h, Bounds):
             free[: len(coefficients)] = (coefficients > h.lower) & (coefficients < h.upper)
-        elif self.objective and isinstance(h, L1 | ElasticNet):
+        elif self.objective and isinstance(h, L1 | ElasticNet | GroupL2):
             free[: len(coefficients)] = coefficients != 0
+        elif isinstance(h, Ball) and np.linalg.norm(coefficients - h.centre) < INSIDE * h.radius:
+            pass  # h is flat around w
         elif len(g) <= DENSE:
             return unbalanced, np.arange(len(g))
         else:  # what h balances moves with it, at no product
@@ -470,7 +473,9 @@ def certify_constrained(
     mu = none if mu is None else mu
     _check(concrete, data, w, mu, none)
     mu = signed(concrete, mu)
-    if mu.points is not None or not isinstance(concrete.over_samples, Mean):
+    # cuts say nothing of the curvature of Quadratic, and only that bounds it from below
+    by_cuts = mu.points is not None and not isinstance(concrete.loss, Quadratic)
+    if by_cuts or not isinstance(concrete.over_samples, Mean):
         cuts = as_duals(mu) if bounded else None
         certificate, run = certify_run(problem, fed, w, cuts, engine, infeasible=infeasible)
         return certificate, [run]

@@ -73,6 +73,7 @@ from quorate.problem.predictors.affine import is_affine
 from quorate.problem.problem import Problem, checked_model
 from quorate.problem.rank_coordinates import is_provable, row_minorant
 from quorate.problem.regularisers import Ball, Bounds, Zero
+from quorate.problem.thresholds import lifted
 from quorate.problem.wasserstein.worst_case import worst_case
 from quorate.rounds import Algorithm, Done, Each, Outcome, Round, Stop, Sum, record
 
@@ -237,8 +238,8 @@ class Certification(Algorithm):
         return Certification(np.zeros(1))
 
     def at_client(self, problem: Problem, data: object) -> Certification:
-        """The rounds with the clients' problem."""
-        return replace(self, problem=problem)
+        """The rounds with the clients' problem, with thresholds where all rows are ranked."""
+        return replace(self, problem=lifted(problem))
 
     @property
     def on_client(self) -> dict:
@@ -502,7 +503,8 @@ def conclude(
     limits, complementarity = {}, None if duals is None else worst.value - float(weights @ up.risk)
     if problem.constrained:
         limits, short = _limits(problem, w, duals, up)
-        feasibility += max(excess(stack, part) for stack, part in limits.values())
+        # NaN where a client does not have a constraint
+        feasibility += max(excess(stack, np.nan_to_num(part)) for stack, part in limits.values())
         complementarity = None if complementarity is None else max(complementarity, short)
     if duals is not None and up.residuals is None and math.isfinite(value):
         minorant = _minorant(problem, duals, up, weights)

@@ -14,10 +14,9 @@ import numpy as np
 
 from quorate.arrays import Array
 from quorate.problem.client_means import client_gradients, curvatures, row_shares
-from quorate.problem.conjugates import clipped_gradients, loss_conjugate
+from quorate.problem.conjugates import clipped_gradients, has_conjugate, loss_conjugate
 from quorate.problem.constraints.constraint import Point, Stack, added, magnitudes_of_rows
 from quorate.problem.losses import Quadratic
-from quorate.problem.rank_coordinates import has_rank_coordinate
 from quorate.problem.regularisers import L2, Bounds, ElasticNet, Regulariser, SupportsConjugate
 
 UNIT = float(np.finfo(float).eps) / 2  # the relative error of one operation
@@ -81,7 +80,7 @@ def minorant(
         return AffineMinorant(constants, gradients, size, spread, count)
     if prior is not None:
         rows = added(rows, prior[:, None] * row_shares(problem, block))
-    if rows is None or not (problem.loss.smooth and has_rank_coordinate(problem.loss)):
+    if rows is None or not (problem.loss.smooth and has_conjugate(problem.loss)):
         return AffineMinorant(constants, gradients, size, spread, count)
     loss, y = problem.loss, block.y
     gradient = loss.gradient(point.prediction, y) + loss.curvature(
@@ -117,11 +116,7 @@ def locked(point: Point, prior: Array, terms: Sequence[Any], shift: Array) -> Ar
 def _locked_rows(point: Point, prior: Array, terms: Sequence[Any], shift: Array) -> Array | None:
     """The curvature (n, m) of those rows; None: zero."""
     problem, block = point.problem, point.block
-    if (
-        isinstance(problem.loss, Quadratic)
-        or not shift.any()
-        or not has_rank_coordinate(problem.loss)
-    ):
+    if isinstance(problem.loss, Quadratic) or not shift.any() or not has_conjugate(problem.loss):
         return None
     loss, y = problem.loss, block.y
     rows: Array | None = prior[:, None] * row_shares(problem, block)

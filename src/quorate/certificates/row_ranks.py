@@ -250,12 +250,16 @@ class RankCertification(Algorithm):
     def seen(self, state: RankProof, ids: Sequence[int], up: Surveyed) -> tuple[RankProof, Round]:
         return replace(state, seen=up), Round(Look(self.w))
 
-    def looked(self, state: RankProof, ids: Sequence[int], up: Looked) -> tuple[RankProof, Round]:
+    def looked(
+        self, state: RankProof, ids: Sequence[int], up: Looked
+    ) -> tuple[RankProof, Round | Done]:
         K = len(self._levels.tails)
         low, high = np.full(K, -float(up.smallest)), np.full(K, float(up.largest))
         return self._narrower(replace(state, looked=up, low=low, high=high))
 
-    def narrow(self, state: RankProof, ids: Sequence[int], up: Counted) -> tuple[RankProof, Round]:
+    def narrow(
+        self, state: RankProof, ids: Sequence[int], up: Counted
+    ) -> tuple[RankProof, Round | Done]:
         """Keep the two thresholds of every level between which the number of rows is met."""
         assert state.low is not None
         assert state.high is not None
@@ -266,13 +270,15 @@ class RankCertification(Algorithm):
         low, high = padded[level, over], padded[level, over + 1]
         return self._narrower(replace(state, low=low, high=high, counts=state.counts + 1))
 
-    def _narrower(self, state: RankProof) -> tuple[RankProof, Round]:
+    def _narrower(self, state: RankProof) -> tuple[RankProof, Round | Done]:
         assert state.low is not None
         assert state.high is not None
         size = np.maximum(np.abs(state.low), np.abs(state.high))
         known = state.high - state.low <= 1e-14 * size
         if state.counts < COUNTS and not known.all():
             return state, Round(Count(self.w, _edges(state.low, state.high)))
+        if self._problem.loss.targets == "class":  # of which rows have no slopes of one number
+            return state, Done(Outcome(Stop.OPTIMAL, "counted."))
         return self._wider(state)
 
     def _wider(self, state: RankProof) -> tuple[RankProof, Round]:
@@ -347,7 +353,8 @@ class RankCertification(Algorithm):
     def _next(self, state: RankProof, gap: float) -> tuple[RankProof, Round | Done]:
         """Step on while the gap falls, and try wider ramps until one succeeds."""
         falls = (gap < 0.9 * state.last or gap >= 1.0) and math.isfinite(gap)
-        if gap > EXACT and falls and state.steps < STEPS:
+        smooth = self._problem.loss.smooth  # else cuts prove the bound, see ``certify_ranks``
+        if gap > EXACT and falls and smooth and state.steps < STEPS:
             assert state.at is not None
             assert state.step is not None
             at, K = state.at, len(state.at.caps)
@@ -355,7 +362,7 @@ class RankCertification(Algorithm):
             at = replace(at, w=at.w + state.step[K:], thresholds=thresholds)
             return replace(state, at=at, steps=state.steps + 1, last=gap), Round(at)
         met = min(gap, state.last) <= MET * WIDTHS[state.width]
-        if met or state.width + 1 == len(WIDTHS):
+        if met or not smooth or state.width + 1 == len(WIDTHS):
             return state, Done(Outcome(Stop.OPTIMAL, "certified."))
         return self._wider(state)
 

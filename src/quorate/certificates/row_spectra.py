@@ -26,11 +26,12 @@ import numpy as np
 
 from quorate.arrays import Array, Block, Streams
 from quorate.certificates.certificate import Certificate, gaps, outside
-from quorate.certificates.duality import run_all
+from quorate.certificates.duality import certify_run, run_all
 from quorate.certificates.row_ranks import Look, Looked, RankCertification, RankProof
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine, Run
 from quorate.problem.lower_bounds import (
+    Duals,
     Minorant,
     Survey,
     Surveyed,
@@ -60,6 +61,7 @@ from quorate.problem.rank_cuts import (
 from quorate.problem.rank_levels import Rows, few_levels
 from quorate.problem.regularisers import regulariser_parts
 from quorate.problem.requirements import check_affine
+from quorate.problem.thresholds import lifted
 from quorate.rounds import Algorithm, Done, Each, Outcome, Round, Stop, Sum, record
 
 COUNTS = 6  # counts at the model, and
@@ -333,14 +335,20 @@ def _mix(w: Array, tables: Sequence[Slice], mixture: Array) -> MixTables:
 
 
 def certify_ranks(
-    problem: Problem, fed: Federation | Metadata, w: Array, engine: Engine | None = None
-) -> tuple[Certificate, Run]:
-    """The certificate of a model where all rows are ranked together, and the run of its rounds.
+    problem: Problem,
+    fed: Federation | Metadata,
+    w: Array,
+    duals: Duals | None = None,
+    engine: Engine | None = None,
+) -> tuple[Certificate, list[Run]]:
+    """The certificate of a model where all rows are ranked together, and the runs of its rounds.
 
     Parameters
     ----------
     problem, fed : the user's
     w : (D,) the model
+    duals : of cuts in model and thresholds (``problem.thresholds``), which may prove more than the
+        model alone does
     engine : where the clients are; by default this process
     """
     check_affine(problem, "a certificate of ranks over all rows")
@@ -351,24 +359,35 @@ def certify_ranks(
     run = run_all(rounds, data, engine)
     state: RankProof | SpectrumProof = run.state
     assert state.looked is not None
-    assert state.weights is not None
+    value, weights = state.value, state.weights
     bound = state.bound if state.bound is not None and math.isfinite(state.bound) else None
     bound = None if without_dual(concrete) else bound
-    gap, relative = gaps(state.value, bound)
+    stationarity, runs = state.stationarity, [run]
+    best = state.high if isinstance(state, RankProof) else None
+    if best is not None and (duals is not None or not math.isfinite(value)):
+        there = np.append(w, best)  # at the best thresholds the mean is the risk
+        cuts, rounds = certify_run(lifted(concrete), data, there, duals, engine)
+        runs.append(rounds)
+        if not math.isfinite(value):
+            value, weights = cuts.value, cuts.weights
+        if cuts.bound is not None and (bound is None or cuts.bound > bound):
+            bound, stationarity = cuts.bound, cuts.stationarity
+    assert weights is not None
+    gap, relative = gaps(value, bound)
     none = np.zeros(fed.n_clients)
     certificate = Certificate(
-        value=state.value,
+        value=value,
         bound=bound,
         gap=gap,
         relative_gap=relative,
-        weights=state.weights,
+        weights=weights,
         client_risks=state.looked.loss,
         client_losses=state.looked.loss,
         client_levels=none,
         client_labels=none,
         client_features=none,
         feasibility=outside(concrete, concrete.predictor.split(w)[0]),
-        stationarity=state.stationarity,
+        stationarity=stationarity,
         complementarity=None,
     )
-    return certificate, run
+    return certificate, runs

@@ -10,7 +10,7 @@ import numpy as np
 
 from quorate.arrays import DUAL, Array
 from quorate.problem.problem import Problem
-from quorate.problem.regularisers import regulariser_parts
+from quorate.problem.regularisers import Zero, regulariser_cones, regulariser_parts
 from quorate.problem.requirements import check_convex
 from quorate.problem.risks.box import Box, limits
 from quorate.problem.risks.cd_norm import CDNorm
@@ -82,11 +82,17 @@ def weighting(problem: Problem, n_clients: int) -> Weighting:
             factor = np.sqrt(shape) if shape.ndim == 1 else np.linalg.cholesky(shape)
             return Elliptic(prior, np.asarray(factor, float), math.sqrt(radius))
     if hasattr(risk, "project"):
-        return Members(np.asarray(risk.weights(np.zeros(n_clients)), float)[None], risk.weights)
+        return _members(problem, n_clients)
     raise ValueError(
         "a conic program, and the bound it proves, need client weights with a projection, got"
         f" over_clients = {risk!r}: OwnSet(maximiser) computes one from the set's maximiser."
     )
+
+
+def _members(problem: Problem, n_clients: int) -> Members:
+    """The set by its maximiser."""
+    weights = problem.over_clients.weights
+    return Members(np.asarray(weights(np.zeros(n_clients)), float)[None], weights)
 
 
 def _without_powers(problem: Problem, form: Weighting) -> Weighting:
@@ -142,8 +148,10 @@ def public_shape(problem: Problem, n_clients: int) -> Shape:
     robust = isinstance(ball, WassersteinBall)
     check_convex(problem)
     lipschitz, floor = multiplier_floor(problem)
-    l1, l2, lower, upper = regulariser_parts(problem.regulariser)
+    cones = regulariser_cones(problem.regulariser)
+    l1, l2, lower, upper = regulariser_parts(Zero() if cones else problem.regulariser)
     flips = problem.loss.targets == "sign" and robust and math.isfinite(ball.label_cost)
+    form = weighting(problem, n_clients)
     return Shape(
         n_clients=n_clients,
         radius=sample_radii(problem, n_clients),
@@ -151,10 +159,12 @@ def public_shape(problem: Problem, n_clients: int) -> Shape:
         floor=floor,
         dual=DUAL[ball.norm] if robust else "l2",
         own_multipliers=robust and (flips or ball.support is not None),
-        weighting=_without_powers(problem, weighting(problem, n_clients)),
+        weighting=_without_powers(problem, form),
+        members=_members(problem, n_clients) if isinstance(form, Entropy) else None,
         l1=l1,
         l2=l2,
         lower=lower,
         upper=upper,
         intercept=problem.predictor.intercept,
+        **cones,
     )

@@ -70,7 +70,9 @@ class Loss(Protocol):
 
     @property
     def floor(self) -> tuple[float, float]:
-        """(a, b): L >= -a m - b for margin losses, L >= a |u| - b for residual losses."""
+        """(a, b): L >= -a m - b for margin losses, L >= a |u| - b for residual losses, and for
+        those of counts L >= a min(y, 1) (|p| - 1 - max(log y, 0)) - b.
+        """
         ...
 
 
@@ -269,7 +271,8 @@ class Poisson(Smooth):
     log_link: ClassVar[bool] = True
     lipschitz = math.inf
     steepest_curvature = math.inf
-    floor = (0.0, 0.0)  # where all counts are 0 no intercept is best
+    # y (exp(t) - 1 - t) >= y (|t| - 1) with t = p - log y, and y |log y| <= 1/e for y <= 1
+    floor = (1.0, math.exp(-1.0))
 
     def value(self, prediction: Array, y: Array) -> Array:
         more = np.maximum(y, 1.0)
@@ -552,6 +555,13 @@ def check_numbers_of_classes(y: Array, classes: int) -> None:
 def has_log_link(loss: Loss | type[Loss]) -> bool:
     """Whether a prediction is the logarithm of the expected target."""
     return getattr(loss, "log_link", False)
+
+
+def growth(loss: Loss, prediction: Array, y: Array) -> Array:
+    """What the first number of ``Loss.floor`` multiplies."""
+    if has_log_link(loss):
+        return np.minimum(y, 1.0) * (np.abs(prediction) - 1.0 - np.log(np.maximum(y, 1.0)))
+    return -y * prediction if loss.targets == "sign" else np.abs(prediction - y)
 
 
 def expected(loss: Loss | type[Loss], prediction: Array) -> Array:

@@ -25,9 +25,11 @@ from quorate.codec import Form
 from quorate.problem.conic_form import multiplier_floor, sample_radii
 from quorate.problem.constraints.coupled import Shared
 from quorate.problem.constraints.group_means import OfLoss, OnRows
+from quorate.problem.losses import Quadratic, has_log_link
 from quorate.problem.problem import Problem
-from quorate.problem.regularisers import L1, Bounds, ElasticNet, GroupL2, Zero
+from quorate.problem.regularisers import L1, Ball, Bounds, ElasticNet, GroupL2, Zero
 from quorate.problem.requirements import check_convex
+from quorate.problem.thresholds import WithThresholds, highest
 from quorate.problem.wasserstein.ball import WassersteinBall
 from quorate.rounds import Each, Max, Sum, record
 from quorate.solvers.conic.builder import P_OF, Model
@@ -49,8 +51,9 @@ class Survey:
 class Surveyed:
     """What a client discloses: only sums and maxima over all clients reach the server."""
 
-    plus: Annotated[Sum, Form("")]  # prior-weighted share of rows with y = +1
-    minus: Annotated[Sum, Form("")]  # and with y = -1
+    # prior-weighted share of rows with y = +1; where y is any number, mean of max(y, 0), up to 1
+    plus: Annotated[Sum, Form("")]
+    minus: Annotated[Sum, Form("")]  # and with y = -1; of max(-y, 0), up to 1
     reach: Annotated[Max, Form("")]  # largest ||x||_2
     target: Annotated[Max, Form("")]  # largest |y|
     # (n, d) prior-weighted mean square of every feature: its size, and the number of features
@@ -179,7 +182,7 @@ def row_duals(rows: Array, split: Array, dimension: int) -> Duals:
 
 def survey(block: Block, prior: Array) -> Surveyed:
     """The answer to ``Survey`` of every client of the block."""
-    plus, minus = (prior * block.mean((block.y * sign > 0).astype(float)) for sign in (1, -1))
+    plus, minus = (prior * block.mean(np.clip(block.y * sign, 0.0, 1.0)) for sign in (1, -1))
     return Surveyed(
         plus, minus, block.longest(), np.abs(block.y).max(1), prior[:, None] * block.squares()
     )
@@ -202,6 +205,8 @@ def region(problem: Problem, value: float, n_features: int, seen: Surveyed | Non
     regulariser gives h(w) <= value. The intercept: sum_s prior_s F_s(w) <= value and the loss grows
     at least linearly.
     """
+    if isinstance(problem.loss, Quadratic):  # which may be negative
+        return Region(math.inf, math.inf, math.inf, value)
     ball, (lipschitz, _) = problem.over_samples, multiplier_floor(problem)
     size = math.inf
     if lipschitz and any(ball.radii()):
@@ -216,17 +221,22 @@ def region(problem: Problem, value: float, n_features: int, seen: Surveyed | Non
     code = getattr(ball, "code", None)  # of the one class in the objective
     if seen is not None and math.isfinite(length):
         a, b = problem.loss.floor
-        least = 1.0 if problem.loss.targets == "real" else min(float(seen.plus), float(seen.minus))
+        least, target = min(float(seen.plus), float(seen.minus)), 0.0
+        if problem.loss.targets == "real":
+            least, target = 1.0, float(seen.target)
+        if has_log_link(problem.loss):  # where all counts are 0 no intercept is best
+            least, target = float(seen.plus), 1.0 + math.log(max(target, 1.0))
         if code is not None:  # whose rows bound the intercept on one side, and a limit on the other
             least, value = 1.0, max(value, _level_of_class(problem, -code))
         if least > 0 and a > 0:
-            target = float(seen.target) if problem.loss.targets == "real" else 0.0
             # |<w, x>| over the rows of a class: at most its largest, and its root mean square
             far = min(float(seen.reach), math.sqrt(float(seen.square.sum()) / least))
             reach = length * far
             if kind == "linf":  # and at most ||w||_inf ||x||_1
                 reach = min(reach, size * float(np.sqrt(seen.square / least).sum()))
             offset = reach + target + (value + b) / (a * least)
+    if isinstance(problem.predictor, WithThresholds):
+        offset = max(offset if problem.predictor.model.intercept else 0.0, highest(problem, value))
     return Region(size, length, offset, value)
 
 
@@ -280,10 +290,10 @@ def lower_bound(problem: Problem, minorant: Minorant, where: Region) -> tuple[fl
         return value + (1 - share) * total * floor, float(norm(left, "l2"))
 
     best, rest = max(split(share) for share in _shares(split, lipschitz * total, floor))
-    offset = abs(float(np.sum(intercept)))
+    offset = float(np.abs(intercept).sum())
     best += constant - (offset * where.offset if offset else 0.0)
     best -= minorant.rounding + _rounding(problem, minorant, where)
-    if best > -math.inf or where.value == 0:
+    if (best > -math.inf or where.value == 0) and not isinstance(problem.loss, Quadratic):
         best = max(best, 0.0)  # losses, and so the objective, are nonnegative
     return best, max(rest, offset)
 
@@ -411,10 +421,12 @@ def _balanced(
     h = problem.regulariser
     v = -_project(g, kind, ball)
     s = np.zeros_like(g)
-    if isinstance(h, L1 | ElasticNet):
-        strength = h.strength if isinstance(h, L1) else h.l1
+    if isinstance(h, L1 | ElasticNet | GroupL2):
+        kink = L1(h.l1) if isinstance(h, ElasticNet) else h
+        strength = kink.strength
         for _ in range(500):  # two convex sets: the balls of v and s; nearest pair to -g
-            s_new = np.clip(-(g + v), -strength, strength)
+            push = -(g + v)
+            s_new = push - kink.prox(push, 1.0)
             v = -_project(g + s_new, kind, ball)
             if np.abs(s_new - s).max(initial=0.0) <= 1e-15 * (1 + strength):
                 break
@@ -422,6 +434,9 @@ def _balanced(
     if isinstance(h, Bounds) and ball > 0:
         v = _box_dual(g, kind, ball, h)
     if not isinstance(h, Zero | L1):
+        s = -(g + v)
+    if isinstance(h, Ball) and ball > 0 and np.any(h.centre):
+        v = _ball_dual(g, kind, ball, h)
         s = -(g + v)
     if isinstance(h, Bounds):  # h* is infinite for a push against a bound that is not there
         s = h.pushes(s)
@@ -450,6 +465,21 @@ def _box_dual(g: Array, kind: str, ball: float, h: Bounds) -> Array:
     v = model.solve().x[v]
     size = float(norm(v, kind))
     # feasible exactly, whatever the solver's accuracy
+    return v * min(1.0, ball / size) if size > 0 else v
+
+
+def _ball_dual(g: Array, kind: str, ball: float, h: Ball) -> Array:
+    """The v of the ball of the transport multipliers that minimises h*(-(g + v)) = radius ||g + v||
+    - <centre, g + v>.
+    """
+    model = Model()
+    v, length = model.variable(len(g)), model.variable()
+    model.linear(v, -np.broadcast_to(np.asarray(h.centre, float), g.shape))
+    model.linear(length, float(h.radius))
+    model.soc([(length, 1.0)], [(v, 1.0), g])
+    model.norm_at_most([(v, 1.0)], [np.array([ball])], P_OF[kind])
+    v = model.solve().x[v]
+    size = float(norm(v, kind))
     return v * min(1.0, ball / size) if size > 0 else v
 
 

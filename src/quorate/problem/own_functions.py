@@ -32,6 +32,7 @@ from quorate.problem.client_means import hessians
 from quorate.problem.constraints.constraint import Point, Stack
 from quorate.problem.constraints.coupled import Shared
 from quorate.problem.constraints.custom import FunctionConstraint
+from quorate.problem.losses import growth
 from quorate.problem.predictors.affine import is_affine
 from quorate.problem.problem import Problem
 from quorate.problem.risks.custom import OwnSet
@@ -302,7 +303,7 @@ def _check_claims(
         room = SLACK * (1 + np.abs(value))
         if (np.abs(slope) > loss.lipschitz * (1 + SLACK)).any():
             refuse(f"is steeper than its lipschitz = {loss.lipschitz:g}")
-        if (value < a * (-t if loss.targets == "sign" else np.abs(t)) - b - room).any():
+        if (value < a * growth(loss, p, y) - b - room).any():
             refuse(f"is below its floor ({a:g}, {b:g})")
         if (
             loss.pieces

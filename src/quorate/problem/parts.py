@@ -19,7 +19,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from quorate.arrays import Array, Block
+from quorate.arrays import Array, Block, by_row
 from quorate.codec import Form
 from quorate.problem.client_means import row_shares
 from quorate.problem.conjugates import clipped_gradients, loss_conjugate
@@ -29,6 +29,7 @@ from quorate.problem.predictors.affine import Linear
 from quorate.problem.problem import Problem
 from quorate.problem.rank_coordinates import has_rank_coordinate
 from quorate.problem.risks.mean import Mean
+from quorate.problem.thresholds import WithThresholds, levels_of
 from quorate.problem.wasserstein.ball import Cut, RowTerms, WassersteinBall, free_space_terms
 from quorate.rounds import Each, record
 
@@ -113,7 +114,9 @@ def may_flip(problem: Problem) -> bool:
 def is_parted(problem: Problem) -> bool:
     """Whether the risk is a sum over rows: a mean, or a worst case on all of R^n."""
     ball = problem.over_samples
-    of_rows = isinstance(problem.predictor, Linear) and problem.loss.targets in ("sign", "real")
+    model = problem.predictor
+    model = model.model if isinstance(model, WithThresholds) else model
+    of_rows = isinstance(model, Linear) and problem.loss.targets in ("sign", "real")
     if isinstance(ball, WassersteinBall):
         return of_rows and (ball.support is None or not any(ball.radii()))
     return of_rows and isinstance(ball, Mean)
@@ -143,7 +146,7 @@ def parted_cut(
     spent = terms.spent(share, getattr(ball, "label_cost", math.inf))
     groups = _groups(share, parts)
     base, level = (_sums(v, groups, parts) for v in (share * values, -spent))
-    gradient = _gradients(problem.predictor, block, share * gradients, groups, parts)
+    gradient = _gradients(problem.predictor, block, by_row(share, gradients), groups, parts)
     if parts.smooth:
         mean = (share * terms.loss).sum(1)[:, None]
         slope = problem.predictor.backward(w, share * terms.gradient, block)[:, None]
@@ -231,9 +234,18 @@ def _sums(values: Array, groups: list[list[Rows]], parts: Parts) -> Array:
 
 
 def _gradients(
-    predictor: Linear, block: Block, s: Array, groups: list[list[Rows]], parts: Parts
+    predictor: Linear | WithThresholds,
+    block: Block,
+    s: Array,
+    groups: list[list[Rows]],
+    parts: Parts,
 ) -> Array:
     """``predictor.backward`` of the rows of every group, (n, groups, D)."""
+    if isinstance(predictor, WithThresholds):
+        assert isinstance(predictor.model, Linear)
+        model = _gradients(predictor.model, block, s[:, :, 0], groups, parts)
+        at = [_sums(each, groups, parts) for each in np.moveaxis(s[:, :, 1:], 2, 0)]
+        return np.concatenate([model, np.stack(at, 2)], 2)
     D = predictor.dimension(block.n_features)
     out = np.zeros((len(s), parts.groups, D))
     for i, mine in enumerate(groups):
@@ -316,7 +328,7 @@ def _in_pieces(predictor: Linear, block: Block, s: Array) -> Array:
 
 def least_rows(problem: Problem, block: Block, parts: Parts) -> int:
     """How many rows the smallest group has of those that a risk is over, or a constraint that is
-    parted.
+    parted; where all rows are ranked, of those above a threshold at average losses.
     """
     point = Point(problem, np.zeros(problem.predictor.dimension(block.n_features)), block)
     stacks = problem.local_constraint, problem.constraint.coupled
@@ -324,7 +336,10 @@ def least_rows(problem: Problem, block: Block, parts: Parts) -> int:
     groups = [mine for w in each if w is not None for mine in _groups(w, parts) if len(mine) > 1]
     groups += _groups(block.share, parts)
     whole = np.arange(block.y.shape[1])
-    return min(len(whole[rows]) for mine in groups for rows in mine)
+    rows = min(len(whole[rows]) for mine in groups for rows in mine)
+    if problem.over_rows is None:
+        return rows
+    return max(int(rows * levels_of(problem).tails.min(initial=1.0) * (1 + 1e-9)), 1)
 
 
 def rows_of_a_sum(block: Block, parts: Parts) -> int:

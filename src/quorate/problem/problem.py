@@ -22,7 +22,7 @@ from quorate.arrays import Array, Block, by_row, dense
 from quorate.data.row_errors import RowError, without_values
 from quorate.privacy.budget import Budget
 from quorate.problem.class_weights import Balance, checked, class_factors, weighted
-from quorate.problem.client_means import client_values, row_shares
+from quorate.problem.client_means import client_gradients, client_values, row_shares
 from quorate.problem.compiled_means import in_one_pass
 from quorate.problem.constraints.constraint import Point, Stack, excess, several, stack
 from quorate.problem.constraints.coupled import Coupled
@@ -43,6 +43,8 @@ from quorate.problem.regularisers import Zero
 from quorate.problem.risks.inputs import check_prior, per_client
 from quorate.problem.risks.mean import Mean, among
 from quorate.problem.risks.ranks import RankRisk, TwoSided, by_rank
+from quorate.problem.risks.spectral import Maximum, TopK
+from quorate.problem.risks.superquantile import Superquantile
 from quorate.problem.targets import (
     check_counts,
     check_labels,
@@ -143,6 +145,8 @@ class Problem:
             self._check_ball(self.over_samples)
         elif not isinstance(self.over_samples, Mean):
             _check_ranks(self.over_samples, "over_samples")
+            if isinstance(self.loss, Quadratic):
+                raise ValueError("Quadratic() has no rows to rank: use over_samples=Mean().")
         if self.over_rows is not None:
             self._check_over_rows()
 
@@ -223,11 +227,11 @@ class Problem:
                     raise ValueError(
                         "Coupled is over all clients together: give it as constraint=Coupled(...)."
                     )
-        if self.constrained and (self.loss.targets == "class" or not is_affine(self.predictor)):
+        if self.constrained and not is_affine(self.predictor):
             raise ValueError(
-                "constraints are for models of one prediction a row: use Linear() and a loss of"
-                f" two classes. With {self.predictor!r} give a regulariser in their place, or a"
-                " risk that weighs large losses more."
+                "constraints are for predictions that are affine in the model: use Linear() or"
+                f" Softmax(). With {self.predictor!r} give a regulariser in their place, or a risk"
+                " that weighs large losses more."
             )
 
     def _check_over_rows(self) -> None:
@@ -236,7 +240,9 @@ class Problem:
         beside = ""
         for slot, plain in (("over_samples", Mean()), ("over_clients", Mean())):
             # a concrete problem has its weights of clients in numbers
-            if shown(value := getattr(self, slot)) != shown(plain) and not _uniform(value):
+            if shown(value := getattr(self, slot)) == shown(plain) or _uniform(value):
+                continue
+            if not (isinstance(self.constraint, Global) and isinstance(value, Mean)):
                 beside = f"{slot} = {shown(value)}"
         if self.constrained:
             beside = "constraints"
@@ -392,20 +398,22 @@ class Problem:
         if isinstance(predictor, Softmax) and predictor.intercepts:
             predictor = replace(predictor, intercepts=False, ones=True)
             data = data.with_feature("1")
-        local = stack(self.local_constraint, self, data, "local_constraint")
-        glob = shared(self.constraint, self, data, server)
+        sized = replace(self, predictor=predictor)
+        local = stack(self.local_constraint, sized, data, "local_constraint")
+        glob = shared(self.constraint, sized, data, server)
         concrete = replace(
             self,
             predictor=predictor,
-            over_samples=self._over_rows(data),
+            over_samples=self._over_samples(data),
             over_clients=self._over_clients(data),
             constraint=glob,
             local_constraint=local,
             class_weight=None,
+            over_rows=_of_rows(self.over_rows, int(data.sizes.sum())),
         )
         return concrete, data
 
-    def _over_rows(self, data: Metadata) -> Any:
+    def _over_samples(self, data: Metadata) -> Any:
         """What weighs the rows of each client, with the label's code or every client's radius."""
         over = self.over_samples
         if isinstance(over, Mean) and over.label is not None and over.code is None:
@@ -426,7 +434,10 @@ class Problem:
         if self.privacy is not None:
             public = self.privacy.sizes_of(data.clients, data.sizes)
         public = public if self.class_weight is None else data.masses
-        over = among(self.over_clients, data.clients, getattr(self.privacy, "sizes", None))
+        stated: Any = self.over_clients
+        if self.over_rows is not None:  # every row counts alike
+            stated = Mean("size")
+        over = among(stated, data.clients, getattr(self.privacy, "sizes", None))
         clients, n = over.at(np.asarray(public), data.clients), data.n_clients
         if by_rank(clients) and hasattr(clients, "rank_weights") and not hasattr(clients, "prior"):
             _check_weights(clients, np.asarray(clients.rank_weights(n), float), n)
@@ -478,6 +489,8 @@ class Problem:
         if data.server is None or isinstance(self.constraint, Global):
             return None
         asked, server = self.asked(), with_columns(data.server, self.asked().columns)
+        if isinstance(self.predictor, Softmax) and self.predictor.intercepts:
+            server = federation_with_ones(server)
         if self.loss.targets == "sign" and not np.isin(server.rows(0)[1], data.labels).all():
             raise RowError(
                 "server",
@@ -556,7 +569,11 @@ class Problem:
         if not isinstance(ball, WassersteinBall) or not radius.any():
             if (quick := in_one_pass(self, w, block)) is not None:
                 return quick
-            (prediction, back), zero = pullback(self.predictor, w, block), np.zeros(len(radius))
+            zero = np.zeros(len(radius))
+            if isinstance(self.loss, Quadratic):
+                point = Point(self, w, block)
+                return Cut(client_values(point), zero, client_gradients(point), zero)
+            prediction, back = pullback(self.predictor, w, block)
             losses, gradients = value_and_gradient(self.loss, prediction, block.y)
             weights = self.row_weights(losses, block)
             return Cut((weights * losses).sum(1), zero, back(by_row(weights, gradients)), zero)
@@ -593,12 +610,8 @@ class Problem:
         w = checked_model(w, problem.predictor.dimension(fed.n_features))
         if problem.over_rows is not None:
             return float(problem.over_rows.value(problem.row_losses(w, fed))) + problem.penalty(w)
-        points = [Point(problem, w, fed.block(i)) for i in range(fed.n_clients)]
-        if isinstance(self.loss, Quadratic):
-            risks = np.concatenate([client_values(point) for point in points])
-        else:
-            risks = np.concatenate([problem.client_risks(w, point.block) for point in points])
-        return float(problem.over_clients.value(risks)) + problem.penalty(w)
+        risks = [problem.client_risks(w, fed.block(i)) for i in range(fed.n_clients)]
+        return float(problem.over_clients.value(np.concatenate(risks))) + problem.penalty(w)
 
     def violation(self, w: Array, fed: Federation) -> float:
         """The largest violation at w, exactly: of c(w), |c(w)| for equalities, and 0."""
@@ -654,6 +667,16 @@ def _default_predictor(loss: object) -> Predictor:
     if getattr(loss, "targets", None) == "class":
         return Softmax()
     return Linear(intercept=not isinstance(loss, Quadratic))
+
+
+def _of_rows(risk: Any, n: int) -> Any:
+    """A risk over n rows; as a superquantile where it is one, whose tail does not say how many."""
+    match risk:
+        case Superquantile():
+            return replace(risk, tail=min(max(risk.tail, 1 / n), 1.0))
+        case TopK() | Maximum():
+            return Superquantile(min((risk.k if isinstance(risk, TopK) else 1) / n, 1.0))
+    return risk
 
 
 def _uniform(risk: object) -> bool:

@@ -272,8 +272,8 @@ class Bounds(Parameters):
 class Ball(Parameters):
     """0 where ||w - centre||_2 <= radius, inf elsewhere: all models at most so long.
 
-    Methods that need h as linear inequalities (``InteriorPoint``, the bundle), or entry by entry,
-    do not take it.
+    Methods that need h as linear inequalities (``InteriorPoint``), or entry by entry, do not take
+    it.
 
     Parameters
     ----------
@@ -341,7 +341,7 @@ class GroupL2(Parameters):
     zero together.
 
     Yuan and Lin, *Model selection and estimation in regression with grouped variables*. Methods
-    that need h as linear inequalities (``InteriorPoint``, the bundle) do not take it.
+    that need h as linear inequalities (``InteriorPoint``) do not take it.
 
     Parameters
     ----------
@@ -550,3 +550,16 @@ def regulariser_parts(
         "a conic program, and the bound it proves, need a regulariser made of l1, l2 and bounds:"
         f" Zero, L1, L2, ElasticNet or Bounds, got {regulariser!r}."
     )
+
+
+def regulariser_cones(regulariser: Regulariser) -> dict[str, Any]:
+    """What a regulariser of lengths is in a conic program, by name: ``groups``, that of every
+    coefficient and the (G,) weights of their lengths, or a ``ball``, radius and centre.
+    """
+    match regulariser:
+        case GroupL2():
+            group, weight, _ = regulariser.sizes(np.zeros(len(regulariser.groups)))
+            return {"groups": (group, weight)}
+        case Ball():
+            return {"ball": (float(regulariser.radius), np.asarray(regulariser.centre, float))}
+    return {}

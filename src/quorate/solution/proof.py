@@ -101,8 +101,8 @@ def _prove(
         return _prove_constrained(problem, fed, run, answer, engine)
     concrete, data = problem.at(fed)
     if problem.over_rows is not None:
-        certificate, rounds = certify_ranks(problem, fed, answer.w, engine)
-        return Proof(replace(certificate, declared=declared(concrete)), None, [rounds])
+        certificate, runs = certify_ranks(problem, fed, answer.w, answer.duals, engine)
+        return Proof(replace(certificate, declared=declared(concrete)), answer.duals, runs)
     duals, runs = answer.duals, []
     finished = run.outcome.stop is not Stop.INTERRUPTED
     if answer.row_duals is not None:

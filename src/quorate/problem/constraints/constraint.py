@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from quorate.arrays import Array, Block
+from quorate.arrays import Array, Block, by_row
 from quorate.problem.losses import Loss
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ def magnitudes(constraints: Concrete, point: Point, multipliers: Array) -> Array
 def magnitudes_of_rows(point: Point, rows: Array, gradient: Array) -> Array:
     """(n, D) the sizes of the terms of sum_j rows_j gradient_j x_j."""
     absolute = replace(point.block, X=abs(point.block.X))
-    weighted = np.abs(rows) * (np.abs(gradient) + FAINT)
+    weighted = by_row(np.abs(rows), np.abs(gradient) + FAINT)
     return point.problem.predictor.backward(point.w, weighted, absolute)
 
 

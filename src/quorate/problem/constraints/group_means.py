@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import block_diag
 
-from quorate.arrays import Array, Block, Label, has_truths
+from quorate.arrays import Array, Block, Label, by_row, has_truths
 from quorate.problem.constraints.constraint import VOID, Objective, Point, magnitudes_of_rows, once
 from quorate.problem.losses import Exponential, Logistic, Loss
 from quorate.problem.risks.inputs import per_client
@@ -217,9 +217,12 @@ class OnRows:
 
     def masses(self, data: Metadata) -> Array:
         """(N, G) the weight of every client's rows in each group."""
-        classes = [None, None] if data.classes is None else data.classes.tolist()
-        label = {None: None, -1.0: classes[0], 1.0: classes[-1]}
-        each = [data.group_masses(label[g.label], g.column, g.value) for g in self.groups]
+        codes = [g.label for g in self.groups]  # -1 and +1, or the number of a class
+        labels = [None if code is None else data.labels[max(int(code), 0)] for code in codes]
+        each = [
+            data.group_masses(label, g.column, g.value)
+            for label, g in zip(labels, self.groups, strict=True)
+        ]
         return np.stack(each, 1)
 
     def held_by(self, data: Metadata) -> NDArray[np.bool_]:
@@ -265,7 +268,7 @@ class OnRows:
         back = point.problem.predictor.backward
         return np.stack(
             [
-                back(point.w, weights[:, k] * gradient, point.block)
+                back(point.w, by_row(weights[:, k], gradient), point.block)
                 for k in range(len(self.coefficients))
             ],
             1,
@@ -513,7 +516,7 @@ class DemographicParity(Levelled):
     def at(self, problem: Objective, data: Metadata) -> OnRows:
         values = groups_of(self.column, data, "DemographicParity")
         groups = tuple(Group(None, self.column, value) for value in values)
-        return differences(_predicting(self.measure), groups, self._levels(data))
+        return differences(_predicting(self.measure, problem), groups, self._levels(data))
 
 
 @dataclass(frozen=True)
@@ -566,7 +569,9 @@ class EqualisedOdds(Levelled):
             )
         pairs = [
             differences(
-                _predicting(self.measure), tuple(Group(y, self.column, v) for v in values), level
+                _predicting(self.measure, problem),
+                tuple(Group(y, self.column, v) for v in values),
+                level,
             )
             for y in (-1.0, 1.0)
         ]
@@ -591,7 +596,12 @@ def differences(measure: Measure, groups: Sequence[Group], level: Array) -> OnRo
     return OnRows(measure, tuple(groups), coefficients, levels, words)
 
 
-def _predicting(measure: Measure | None) -> Measure:
+def _predicting(measure: Measure | None, problem: Objective | None = None) -> Measure:
+    if problem is not None and problem.loss.targets == "class":
+        raise ValueError(
+            "a mean score says nothing where a row has one for each class: a number may be added to"
+            " all of them. Bound losses, as by BoundedGroupLoss(column, level)."
+        )
     if measure is None:
         return Score()
     if isinstance(measure, type) or not isinstance(measure, Measure):
@@ -600,19 +610,20 @@ def _predicting(measure: Measure | None) -> Measure:
 
 
 def label_code(label: Label, data: Metadata, loss: Loss) -> float:
-    """-1 or +1 of a label of the data; the larger class is +1."""
-    if loss.targets != "sign":
+    """-1 or +1 of a label of the data, the larger class is +1; or its number among several."""
+    if loss.targets not in ("sign", "class"):
         raise ValueError(
-            f"label {label!r} needs a loss of two classes, such as Logistic(), and"
+            f"label {label!r} needs a loss of classes, such as Logistic(), and"
             f" {type(loss).__name__} is none. For groups of rows give a column:"
             " BoundedGroupLoss(column, level)."
         )
-    classes = [] if data.classes is None else data.classes.tolist()
-    if len(classes) != 2 or label not in classes:
+    classes, two = data.labels, loss.targets == "sign"
+    if (two and len(classes) != 2) or label not in classes:
         raise ValueError(
-            f"label {label!r} is not one of the two classes of the data: {classes[:6]}."
+            f"label {label!r} is not one of the {'two ' * two}classes of the data: {classes[:6]}."
         )
-    return 1.0 if label == classes[1] else -1.0
+    number = classes.index(label)
+    return 2.0 * number - 1.0 if two else float(number)
 
 
 def groups_of(column: str, data: Metadata, name: str, most: int = MOST_GROUPS) -> list[Any]:

@@ -169,6 +169,11 @@ def _stated(
                 f"{name}() reads every client's own C and d, and the federation has none: give"
                 f" Federation(linear=...), Federation.from_quadratics(A, b, C, d), or {name}(C, d)."
             )
+        if problem.loss.targets == "class":
+            raise ValueError(
+                f"{name}() reads C with one column for each feature, and each has a coefficient for"
+                f" each class: give {name}(C, d) with a column for every coefficient."
+            )
         k = max(map(len, data.linear))
         words = tuple(f"row {i + 1} of the client's C w + d {sign} 0" for i in range(k))
         return OnModel(None, None, np.full(k, equality), words, int(problem.predictor.dimension(0)))
@@ -349,7 +354,8 @@ def _rows(
     """Rows of C from coefficients by feature name; one prediction a row only."""
     if problem.loss.targets == "class":
         raise ValueError(
-            f"{name} is for models of one prediction a row, and Multinomial has several."
+            f"{name} says nothing where a feature has a coefficient for each class: a number may be"
+            " added to all of them. Give LinearInequality(C, d) on their differences."
         )
     C = np.zeros((len(entries), problem.predictor.dimension(data.n_features)))
     for row, entry in zip(C, entries, strict=True):

@@ -94,7 +94,7 @@ def free_space_terms(
         floor = np.where(radius > 0, loss.lipschitz * np.maximum(size, least), 0.0)
     zero = np.zeros_like(here)
     if loss.targets == "real" or math.isinf(label_cost) or not radius.any():
-        return RowTerms(floor, here, gradient, zero, zero, zero)
+        return RowTerms(floor, here, gradient, zero, np.zeros_like(gradient), zero)
     flipped = loss.value(prediction, -block.y)
     level, theta = flip_multiplier(here, flipped, block.share, floor, radius, label_cost)
     gain = np.maximum(flipped - here - label_cost * level[:, None], 0.0)

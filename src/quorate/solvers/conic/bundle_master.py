@@ -1,9 +1,10 @@
 """The master problem of bundle methods: one small conic program at the server.
 
     minimise over w, l, t, z:   max_{q in Q} <q, z> + h(w)  [+ ||w - centre||_H^2 / 2]
-    subject to  z_s >= radius_s l_s + sum_p t_sp,   l_s >= Lipschitz * ||w||_*,   l_s >= floor
+    subject to  z_s >= sum_p t_sp,   l_s >= Lipschitz * ||w||_*,   l_s >= floor
                 and for every cut k of part p of the risk of client s
                 t_sp >= base_k + <gradient_k, w - point_k> + gradient_level_k (l_s - level_k)
+                        [+ radius_s l_s where p is the first]
 
 with the transport multipliers l of the clients' Wasserstein balls and a set Q of weightings
 (``solvers/conic/weight_sets.py``). The multiplier of cut k is its share of the worst weighting q.
@@ -61,8 +62,12 @@ class Shape:
     l2: float
     lower: Array | float
     upper: Array | float
-    intercept: bool
+    intercept: int  # how many last entries of w no norm and no regulariser sees
     penalties: Array = field(default_factory=lambda: np.zeros(0))  # (C,) of the constraints
+    members: Members | None = None  # Q by its maximiser, for programs that fail on its cone
+    # h has sum_g weight_g ||w_g||_2 as well, by the group of every coefficient and (G,) weights
+    groups: tuple[Index, Array] | None = None
+    ball: tuple[float, Array] | None = None  # w is at most so far from this centre (d,)
 
 
 @dataclass(frozen=True)
@@ -123,6 +128,7 @@ def minimise(
             radius=shape.radius * lambda_unit / unit,
             lower=shape.lower / scale[weights],
             upper=shape.upper / scale[weights],
+            groups=shape.groups and (shape.groups[0], shape.groups[1] / unit),
         ),
         Pieces(
             pieces.owner,
@@ -141,8 +147,12 @@ def minimise(
         offset=offset,
     )
     for _ in range(MOST_MEMBERS):
-        master, z = program.solved(accuracy)
-        weighting = program.shape.weighting
+        master, z, status = program.solved(accuracy)
+        weighting, members = program.shape.weighting, program.shape.members
+        if status is Status.FAILED and members is not None:
+            failed = replace(program.shape, weighting=members, members=None)
+            program = replace(program, shape=failed)
+            continue
         if not isinstance(weighting, Members) or not master.solved:
             break
         grown = weighting.grown(z * unit, max(accuracy, 1e-10) * unit)
@@ -152,6 +162,10 @@ def minimise(
     w = master.w * scale
     # the bounds hold exactly, not to the solver's accuracy
     w[weights] = np.clip(w[weights], shape.lower, shape.upper)
+    if shape.ball is not None:
+        radius, centre = shape.ball
+        away = w[weights] - centre
+        w[weights] = centre + away * min(1.0, radius / max(float(np.linalg.norm(away)), 1e-300))
     return replace(master, w=w, value=master.value * unit)
 
 
@@ -172,8 +186,8 @@ class _Program:
     size: float
     offset: float
 
-    def solved(self, accuracy: float) -> tuple[Master, Array]:
-        """The solution; and the clients' risks z (N,) by their pieces there."""
+    def solved(self, accuracy: float) -> tuple[Master, Array, Status]:
+        """The solution; the clients' risks z (N,) by their pieces there; and how it ended."""
         shape, pieces, scale = self.shape, self.pieces, self.scale
         weights = slice(0, len(scale) - shape.intercept)
         model = Model()
@@ -187,8 +201,9 @@ class _Program:
             model.nonneg([(excess, 1.0)])
         _regulariser(model, shape, coefficients, scale[weights], as_cost=self.level is None)
         if shape.intercept and math.isfinite(self.offset):
+            free = slice(len(scale) - shape.intercept, None)
             for sign in (1.0, -1.0):
-                model.nonneg([(w[-1:], sign), self.offset / scale[-1]])
+                model.nonneg([(w[free], sign), self.offset / scale[free]])
         costs = list(model.costs)
         self._proximal(model, w)
         solution = model.solve_fast(tol=accuracy)
@@ -205,7 +220,7 @@ class _Program:
         multipliers = np.maximum(solution.z[: len(pieces.offset)], 0.0)
         fine = solution.status in (Status.SOLVED, Status.ALMOST_SOLVED, Status.FAILED)
         solved = fine and bool(np.isfinite(solution.x[w]).all())
-        return Master(solution.x[w], value, multipliers, solved), risks
+        return Master(solution.x[w], value, multipliers, solved), risks, solution.status
 
     def _proximal(self, model: Model, w: Index) -> None:
         """Add the proximal term, or replace the objective by the distance to the centre."""
@@ -259,11 +274,12 @@ def _risks(
     radius = np.append(shape.radius, np.zeros(len(shape.penalties)))
     if prices is not None:  # those of constraints are 0, whatever is multiplied by it
         price = np.append(prices, np.repeat(prices[:1], len(shape.penalties)))
-        rows.append((price[pieces.owner], -(radius[pieces.owner] * whole + pieces.gradient_level)))
+        # what it costs stands beside what the first part gains by it, which may be all of that
+        fee = radius[pieces.owner] * (pieces.part == 0)
+        rows.append((price[pieces.owner], -(fee + pieces.gradient_level)))
     model.nonneg(rows)
     if not whole:
-        sums: list = [(z, 1.0), *((part, -1.0) for part in parts.T)]
-        model.nonneg(sums if prices is None else [*sums, (price, -radius)])
+        model.nonneg([(z, 1.0), *((part, -1.0) for part in parts.T)])
     if lambda_ is not None:
         model.nonneg([(lambda_, 1.0), -shape.floor])
     if (lambda_ is not None and shape.lipschitz) or math.isfinite(size):
@@ -280,7 +296,9 @@ def _risks(
 def _regulariser(
     model: Model, shape: Shape, coefficients: Index, scale: Array, as_cost: bool
 ) -> None:
-    """h(w) = l1 ||w||_1 + l2 ||w||_2^2 / 2 + the indicator of lower <= w <= upper."""
+    """h(w) = l1 ||w||_1 + l2 ||w||_2^2 / 2 + the indicator of lower <= w <= upper, and lengths of
+    groups, or a ball.
+    """
     middle = float(np.median(scale)) if len(scale) else 1.0
     if shape.l1:
         total = model.variable()
@@ -295,6 +313,16 @@ def _regulariser(
         w_and_s = np.concatenate([coefficients, s]), np.append(scale / middle, root)
         shift = np.append(np.zeros(len(coefficients)), -root)
         model.soc([(s, root), root], [w_and_s, shift])
+    if shape.groups is not None:
+        group, weights = shape.groups
+        for g, weight in enumerate(weights):
+            inside, length = np.flatnonzero(group == g), model.variable()
+            model.soc([(length, 1.0)], [(coefficients[inside], scale[inside] / middle)])
+            model.linear(length, weight * middle)
+    if shape.ball is not None:
+        radius, centre = shape.ball
+        body: list = [(coefficients, scale / middle), -centre / middle]
+        model.soc([np.array([radius / middle])], body)
     for bound, sign in ((shape.lower, 1.0), (shape.upper, -1.0)):
         bounds = np.broadcast_to(bound, coefficients.shape)
         finite = np.isfinite(bounds)

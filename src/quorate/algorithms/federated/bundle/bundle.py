@@ -19,6 +19,11 @@ of 1.
 Convex constraints are cut by their owners as the risks are, and exact penalties keep their place in
 the objective (``bundle/penalties.py``), so that the steps, the model and the bound are those above.
 
+Where all rows are ranked together (``Problem(over_rows=...)``), thresholds are further numbers of
+the model, with which the risk is a mean of rows (``problem/thresholds.py``). ``Quadratic`` clients
+are cut as well, but their cuts bound nothing from below: the run ends where cuts promise nothing
+more, and its certificate has a bound from the multipliers and the clients' curvatures.
+
 Where the loss is smooth, the mean losses F_s are no matter for cuts: the model has their gradients
 at the centre, H is sum_s q_s Hess F_s(centre), which clients send as one sum, and only flips of
 labels are cut. A step is then one of Newton's method, and its multipliers, with the gradients at
@@ -30,6 +35,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -52,9 +58,10 @@ from quorate.algorithms.method import (
 )
 from quorate.algorithms.requirements import (
     AFFINE,
-    CONIC,
+    CONES,
     CONVEX_CONSTRAINTS,
     CONVEX_OF_ROWS,
+    NO_OR_FEW_LEVELS,
     PROJECTION,
     Requirements,
 )
@@ -66,6 +73,7 @@ from quorate.problem.client_means import row_shares
 from quorate.problem.conic_form import member, public_shape, sample_radii
 from quorate.problem.constraints.constraint import Point
 from quorate.problem.constraints.cuts import joined
+from quorate.problem.losses import Quadratic
 from quorate.problem.lower_bounds import (
     Duals,
     Minorant,
@@ -91,8 +99,9 @@ from quorate.problem.parts import (
     shifted_minorants,
 )
 from quorate.problem.problem import Problem
-from quorate.problem.regularisers import Bounds
+from quorate.problem.regularisers import Ball, Bounds
 from quorate.problem.requirements import only_constrained
+from quorate.problem.thresholds import lifted
 from quorate.rounds import Done, Each, Outcome, Round, Stop, record
 from quorate.solvers.conic.bundle_master import Pieces, Shape, minimise
 
@@ -216,10 +225,11 @@ class Bundle(Method):
     problem: Problem | None = None
     stateless: ClassVar[bool] = True
     requirements: ClassVar[Requirements] = Requirements(
+        over_rows=NO_OR_FEW_LEVELS,
         predictor=AFFINE,
         over_samples=CONVEX_OF_ROWS,
         over_clients=PROJECTION,
-        regulariser=CONIC,
+        regulariser=CONES,
         constraint=CONVEX_CONSTRAINTS,
     )
 
@@ -237,11 +247,26 @@ class Bundle(Method):
                 "metric='hessian' takes no constraints, which are cut, got"
                 f" {problem.in_words()}. Use metric='auto', or InteriorPoint()."
             )
-        if self.metric == "hessian" and not has_smooth_part(problem):
+        smooth = problem.over_rows is None and has_smooth_part(problem)
+        if self.metric == "hessian" and not smooth:
             raise ValueError(
                 "metric='hessian' needs a smooth loss of one number whose flips of labels are"
                 f" linear, such as Logistic(), got {problem.in_words()}. Use metric='identity'."
             )
+
+    @cached_property
+    def _lifted(self) -> Problem:
+        return lifted(super()._problem)
+
+    @property
+    def _problem(self) -> Problem:
+        """The problem, with thresholds in the model where all rows are ranked together."""
+        return self._lifted
+
+    @property
+    def _thresholds(self) -> int:
+        """How many last numbers of a model are thresholds."""
+        return getattr(self._problem.predictor, "count", 0)
 
     # -- clients -----------------------------------------------------------------------------------
 
@@ -280,6 +305,7 @@ class Bundle(Method):
 
     def server_start(self, n_clients: int) -> tuple[BundleState, Round]:
         w, prior = start_or_empty(self.start), member(self._problem, n_clients)
+        w = np.append(w, np.zeros(self._thresholds)) if len(w) else w
         cuts, zeros = self.known or no_cuts(len(w), n_clients, WHOLE), np.zeros(n_clients)
         state = BundleState(
             w,
@@ -342,10 +368,13 @@ class Bundle(Method):
 
     @property
     def exact(self) -> tuple[str, ...]:
-        return ("objective", "worst_risk")
+        ranked = self.problem is not None and self.problem.over_rows is not None
+        return () if ranked else ("objective", "worst_risk")
 
     def report(self, state: BundleState) -> dict:
         numbers = gap_report(state.value, state.bound, state.risks[: state.n_clients])
+        if not self.exact:  # the best thresholds make less of the objective, and no client has risk
+            numbers = {"value": state.value, "bound": state.bound, "gap": numbers["gap"]}
         if self._problem.constrained:
             known_yet = len(state.sizes) > 0
             numbers["violation"] = self._violation(state) if known_yet else math.inf
@@ -355,10 +384,11 @@ class Bundle(Method):
         """The model and what proves its bound."""
         duals = None if state.duals is None else state.duals.used()
         if not only_constrained(self._problem):
-            return Answer(state.w, duals)
-        return Answer(
-            state.w, multipliers=None if duals is None else of_duals(self._problem, duals)
-        )
+            return Answer(state.w[: len(state.w) - self._thresholds], duals)
+        multipliers = None if duals is None else of_duals(self._problem, duals)
+        if multipliers is not None and self._quadratic:  # they are proved with, and not the cuts
+            multipliers = replace(multipliers, points=None, risk_cuts=None, limit_cuts=None)
+        return Answer(state.w, multipliers=multipliers)
 
     # -- the server's steps ------------------------------------------------------------------------
 
@@ -427,12 +457,13 @@ class Bundle(Method):
             gradient_level=np.zeros(len(limits)),
         )
         nothing = {"radius": np.zeros(n), "lipschitz": 0.0, "floor": 0.0, "l1": 0.0, "l2": 0.0}
+        nothing["groups"] = None
         shape = replace(self._shape(state), penalties=np.ones(len(state.sizes)), **nothing)
         master = minimise(shape, alone, near=state.w)
         if not master.solved or master.value <= 1e-6 * np.abs(alone.offset).max(initial=0.0):
             return None
         multipliers, pull = np.where(limits, master.multipliers, 0.0), np.zeros(len(sizes))
-        bounded = isinstance(self._problem.regulariser, Bounds)
+        bounded = isinstance(self._problem.regulariser, Ball | Bounds)
         for _ in range(0 if bounded else BALANCES):
             left = multipliers @ cuts.gradient
             multipliers = cuts.balanced(multipliers, left, Pull(pull[:0], pull[:0]), sizes)
@@ -467,10 +498,11 @@ class Bundle(Method):
         serious = replace(state, w=state.trial, value=value, risks=risks, **newer)
         if math.isinf(state.value):  # a step that would undo the value along the first gradient
             weights = Penalised(self._problem.over_clients, state.penalties).weights(risks)
-            gradient = weights @ np.vstack([up.gradient.sum(1), limits]) / self._sizes(state)
+            sizes = self._sizes(state)
+            gradient = weights @ np.vstack([up.gradient.sum(1), limits]) / sizes
             size = float(gradient @ gradient)
             step = value / size if min(value, size) > 1e-100 else 1.0  # flat: any length will do
-            return replace(serious, step=step)
+            return replace(serious, step=float(sizes.max()) if self._quadratic else step)
         gain, predicted = state.value - value, state.predicted
         if gain >= 0.01 * predicted and gain > 0:
             longer = 4.0 if gain >= 0.5 * predicted else 2.0 if gain >= 0.25 * predicted else 1.0
@@ -524,7 +556,7 @@ class Bundle(Method):
             near=state.w,
             size=where.size,
             offset=where.offset,
-            unit=_unit(state),
+            unit=self._unit(state),
         )
         if not master.solved:
             return state
@@ -573,7 +605,8 @@ class Bundle(Method):
         """Whether the gap is within this share of the tolerance."""
         scale = max(abs(value), abs(bound))
         allowed = max(self.atol, margin * self.tol * max(scale, 1e-12))
-        return value == 0 or (math.isfinite(scale) and value - bound <= allowed)
+        none = value == 0 and not self._quadratic  # no loss is negative
+        return none or (math.isfinite(scale) and value - bound <= allowed)
 
     def ends(self, value: float, bound: float) -> bool:
         """Whether a run ends with these numbers before its cap: with room for the rounding that its
@@ -583,7 +616,7 @@ class Bundle(Method):
 
     def _outcome(self, state: BundleState) -> Outcome | None:
         done = f"{state.rounds + 1} rounds"  # those of cuts, and the first, which asks for sizes
-        if state.value == 0 and not self._problem.constrained:
+        if state.value == 0 and not only_constrained(self._problem):
             return Outcome(Stop.OPTIMAL, f"objective 0 after {done}, and no loss is negative.")
         gap, scale = state.value - state.bound, max(abs(state.value), abs(state.bound))
         last = state.rounds >= self.max_rounds or state.stalled >= 3
@@ -603,6 +636,8 @@ class Bundle(Method):
                 f"{at_cap(self.max_rounds, state.rounds + 1)}; {how}: raise max_rounds or tol.",
             )
         if state.stalled >= 3:
+            if self._quadratic:  # the certificate judges it: by curvatures, which no cut has
+                return Outcome(Stop.OPTIMAL, f"no further progress after {done}.")
             if math.isnan(state.predicted):
                 return Outcome(
                     Stop.STALLED,
@@ -645,7 +680,7 @@ class Bundle(Method):
                 metric=metric,
                 level=level,
                 offset=self._region(state).offset,
-                unit=_unit(state),
+                unit=self._unit(state),
                 accuracy=self._accuracy(state),
             )
             if newton or not master.solved or (state.penalties >= of.MOST).any():
@@ -674,6 +709,9 @@ class Bundle(Method):
             weights = self._problem.over_clients.project(weights)
             state = replace(state, multipliers=multipliers, weights=weights)
             state = replace(state, pair=self._pair(state, moved))
+        if self._quadratic:
+            proof = cuts.proof(self._problem, multipliers, state.n_clients, state.sizes)
+            state = replace(state, duals=None if proof is None else proof[0])
         state = replace(state, cuts=cuts.used(multipliers))
         predicted = state.value - value if level is None else state.value - level
         # the model is exact near the centre: step further away
@@ -692,7 +730,7 @@ class Bundle(Method):
         """Of a trial point, relative: far finer than what the last one promised, down to what the
         tolerance needs. Bounds come from ``_bound``.
         """
-        finest = min(max(1e-3 * self.tol, 1e-11), 1e-9)
+        finest = 1e-11 if self._quadratic else min(max(1e-3 * self.tol, 1e-11), 1e-9)
         promised = state.predicted / max(abs(state.value), 1e-300)
         return max(finest, min(1e-4 * promised, 1e-6)) if math.isfinite(promised) else finest
 
@@ -701,7 +739,9 @@ class Bundle(Method):
 
         It is far below tol, and below rounding where a bound tells when to stop.
         """
-        return (0.1 * self.tol if math.isinf(state.bound) else 1e-14) * max(abs(state.value), 1e-12)
+        least = 0.01 if self._quadratic else 0.1  # which ends by this alone
+        least = least * self.tol if math.isinf(state.bound) else 1e-14
+        return least * max(abs(state.value), 1e-12)
 
     def _sizes(self, state: BundleState) -> Array:
         return units_of(self._problem, known(state.seen))
@@ -736,14 +776,32 @@ class Bundle(Method):
 
     def _parts(self, n_clients: int, dimension: int) -> Parts:
         """How risks are parted."""
-        if not is_parted(self._problem) and not self._problem.constrained:
+        if not is_parted(self._problem) and not (self._problem.constrained and self._scalar):
             return WHOLE
         second_order = self.metric == "hessian" or (
             self.metric == "auto" and self.variant == "proximal" and dimension <= SECOND_ORDER
         )
         groups = max(1, round(self.cuts / n_clients))
-        second_order &= has_smooth_part(self._problem) and not self._problem.constrained
+        # ``Multipliers`` have no minorants of mean losses
+        second_order &= has_smooth_part(self._problem) and not only_constrained(self._problem)
         return Parts(groups, self.least_rows, int(second_order))
+
+    def _unit(self, state: BundleState) -> float:
+        """A typical size of the objective, in which programs are solved."""
+        if not self._quadratic:
+            return max(abs(state.value), 1e-300)
+        sizes = self._sizes(state)  # a quadratic objective is 0 at the model 0
+        steep = ((state.cuts.gradient / sizes) ** 2).sum(1)[state.cuts.owner < state.n_clients]
+        return max(abs(state.value), float(sizes.max() * steep.max(initial=0.0)), 1e-300)
+
+    @property
+    def _quadratic(self) -> bool:
+        return isinstance(self._problem.loss, Quadratic)
+
+    @property
+    def _scalar(self) -> bool:
+        """Whether a row has one prediction, by which constraints are parted."""
+        return self._problem.loss.targets in ("sign", "real")
 
     def _count(self, cuts: Cuts) -> int:
         return parts_of(cuts.parts).count(self._problem)
@@ -789,7 +847,3 @@ def with_tangents(pieces: Pieces, cut: NDArray[np.bool_], tangents: Tangents) ->
         np.append(pieces.gradient_level[cut], np.zeros(n)),
         pieces.parts,
     )
-
-
-def _unit(state: BundleState) -> float:
-    return max(abs(state.value), 1e-300)
