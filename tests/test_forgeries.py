@@ -1134,6 +1134,14 @@ OTHERS = {
     "not yet infeasible": by("proximal_al", 20, IMPOSSIBLE),
     "worst clients": small_run.KEPT + '[clients]\nrisk = "lp_ball"\nradius = 0.1\n',
     "not convex": small_run.KEPT.replace('"ward"\n', '"ward"\nmeasure = "probability"\n'),
+    "async_bundle": by("async_bundle", 300, small_run.CLOCK),
+    "async_bundle 9": by("async_bundle", 9, small_run.CLOCK),
+    "async_bundle, cut losses": by("async_bundle", 300, small_run.CLOCK).replace(
+        '"logistic"', '"hinge"'
+    ),
+    "async_bundle after a crash": small_run.CLOCK.replace(
+        "stragglers", "crashes = { East = 2.0 }\nstragglers"
+    ),
     "constraints on a clock": small_run.KEPT.replace(TRADE_OFF, "")
     + '[engine]\nkind = "virtual_clock"\n',
 }
@@ -1187,6 +1195,7 @@ TOGETHER = BARE[BARE.index("[[constraint]]  # over all") :]
 AT_CLIENTS = BARE.replace(TOGETHER, "")
 LIMITED = '[[constraint]]\nkind = "cost_limit"\ncosts = {{ age = 1.0 }}\nlimit = {}\n'
 SIGNED = '[[constraint]]\nkind = "sign"\nsigns = { age = 1 }\n'
+LATE = small_run.CLOCK.replace('[report]\ncompare_with = ["erm"]\n', "")
 MUTATED = {  # every way to hold a constraint, and every way to end
     "at every client": AT_CLIENTS,
     "over all clients": BARE,
@@ -1198,6 +1207,8 @@ MUTATED = {  # every way to hold a constraint, and every way to end
     "by cuts": by("bundle", 300, BARE).replace('"logistic"', '"hinge"'),
     "by cuts, worst case": by("bundle", 300, BARE).replace('label = "no"\n', "")
     + '[robust]\nradius = 0.02\n[clients]\nrisk = "simplex"\n',
+    "without constraints": small_run.MIXED,
+    "asynchronous": LATE,
     "not convex": BARE.replace('"ward"\n', '"ward"\nmeasure = "probability"\n'),
 }
 EACH = 62  # forgeries of every kind
@@ -1244,7 +1255,9 @@ class Mutation:
         return f"certificate.{key}"
 
     def row(self) -> str:
-        table = self.run.result[("constraints", "clients")[self.rng.integers(2)]]
+        tables = [self.run.result.get(name) for name in ("constraints", "clients")]
+        tables = [table for table in tables if table]
+        table = tables[self.rng.integers(len(tables))]
         row = table[self.rng.integers(len(table))]
         keys = [key for key, value in row.items() if isinstance(value, float)]
         key = keys[self.rng.integers(len(keys))]
