@@ -107,7 +107,10 @@ def races(targets: Targets, quick: bool) -> None:
     )[: 1 if quick else 4]:
         setup = make()
         best = race.optimum(setup)
-        runs = raced(setup, entrants.as_they_come(first), best, scale)
+        field = entrants.as_they_come(first)
+        if setup.fed.n_clients <= 10:  # a program at the server for every answer
+            field |= entrants.bundles(first)
+        runs = raced(setup, field, best, scale)
         rows = [race.row(name, run) for name, run in runs.items()]
         print(
             f"\nSet-up {setup.name}, N = {setup.fed.n_clients}, S = {first}, slow:"

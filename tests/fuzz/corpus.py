@@ -33,7 +33,7 @@ RUNS = {
 CONFIGS = {**RUNS, "tail": small_run.TAIL, "ranks": small_run.RANKS, "mixed": small_run.MIXED}
 # with checkpoints, the objective's trace and the violations'; with points of a curve
 # model and round of the interruption
-WORKS = {"clock": ("", 20), "kept": ("unconstrained", 4), "curve": ("epsilon 1", 4)}
+WORKS = {"clock": ("", 7), "kept": ("unconstrained", 4), "curve": ("epsilon 1", 4)}
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 

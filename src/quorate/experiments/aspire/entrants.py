@@ -23,6 +23,8 @@ from quorate.algorithms.comparators.multiplier_method import MultiplierMethod
 from quorate.algorithms.federated.aspire.aspire import ASPIRE
 from quorate.algorithms.federated.aspire.step_sizes import Steps
 from quorate.algorithms.federated.async_dro.async_dro import AsyncDRO
+from quorate.algorithms.federated.bundle.async_bundle import AsyncBundle
+from quorate.algorithms.federated.bundle.bundle import Bundle
 from quorate.engines.waiting import First
 from quorate.experiments.aspire.race import Entrant, Run
 
@@ -46,6 +48,14 @@ def as_they_come(first: int = 1) -> dict[str, Entrant]:
         MultiplierMethod(**ENDLESS),
     ]
     return {type(method).__name__: Entrant(method, First(first)) for method in methods}
+
+
+def bundles(first: int = 1) -> dict[str, Entrant]:
+    """The synchronous and the asynchronous bundle; this one stops by itself, since its tolerance
+    says which steps are not worth a message.
+    """
+    synchronous, asynchronous = Bundle(**ENDLESS), AsyncBundle(tol=1e-4, max_rounds=CAP)
+    return {"Bundle": Entrant(synchronous), "AsyncBundle": Entrant(asynchronous, First(first))}
 
 
 def afl_grid() -> dict[str, Entrant]:

@@ -447,22 +447,26 @@ class AsyncBundle(Method):
         value = self._value(state.w, risks)
         if value < state.value:
             state = replace(state, value=value, judged=state.w.copy())
-        state = self._bounded(state)
+        if state.fresh:
+            state = self._bounded(state)
         gap, rounds = state.value - state.bound, f"{state.turn} rounds"
         if state.value == 0:
             text = f"objective 0 after {rounds}, and no loss is negative."
             return state, Done(Outcome(Stop.OPTIMAL, text))
         if gap <= self._allowed(state, state.value):
             return state, Done(proven_optimum(state.value, state.bound, rounds, self.tol))
-        at = replace(state, standing=False, failed=state.failed + 1)
+        standing, at = state.standing, replace(state, standing=False)
         state = self._stepped(at, fresh, moves=True)
-        if math.isinf(state.bound) and state.promised <= NOTHING * self._soon(state, value):
+        nothing = state.promised <= NOTHING * self._soon(state, value)
+        if math.isinf(state.bound) and nothing:
             text = (
                 f"the cuts predict no further decrease after {rounds}, but nothing bounds where an"
                 " optimum lies, so none is proven: add a regulariser such as L2(1e-3) for a proven"
                 " gap."
             )
             return at, Done(Outcome(Stop.UNPROVEN, text))
+        if standing or nothing:  # else all have answered a model that was not held for optimal
+            state = replace(state, failed=state.failed + 1)
         if state.turn >= self.max_rounds:
             return at, Done(self._capped(state))
         if state.failed >= JUDGED or state.made == at.made:  # or its program was not solved
