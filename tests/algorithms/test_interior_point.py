@@ -293,7 +293,7 @@ def test_unsuitable_problems_are_refused_in_words():
         problem = qr.Problem(qr.Logistic(), **held)
         with pytest.raises(ValueError, match=r"second derivatives .*hessian"):
             solve(problem, fed)
-        assert type(default_algorithm(*problem.at(fed))).__name__ == "ProximalAL"
+        assert type(default_algorithm(*problem.at(fed))).__name__ == "Bundle"
     with pytest.raises(ValueError, match=r"over_samples = Mean\(\).* use .*Bundle"):
         solve(replace(stated(fed), over_samples=qr.WassersteinBall(0.1, 1.0)), fed)
     for algorithm in (qr.ADLPMM(), qr.EpigraphADMM()):

@@ -424,9 +424,10 @@ def _balanced(
     if isinstance(h, L1 | ElasticNet | GroupL2):
         kink = L1(h.l1) if isinstance(h, ElasticNet) else h
         strength = kink.strength
+        most = strength if isinstance(kink, L1) else math.inf
         for _ in range(500):  # two convex sets: the balls of v and s; nearest pair to -g
             push = -(g + v)
-            s_new = push - kink.prox(push, 1.0)
+            s_new = np.clip(push - kink.prox(push, 1.0), -most, most)  # a length, within rounding
             v = -_project(g + s_new, kind, ball)
             if np.abs(s_new - s).max(initial=0.0) <= 1e-15 * (1 + strength):
                 break
