@@ -51,7 +51,7 @@ strength = 1e-3                # of the l2 regulariser
 
 {clients}
 [algorithm]
-name = "auto"                  # "async_dro"; also "aspire", "afl", "drfa", "multiplier_method"
+name = "auto"                  # "async_bundle"; also "async_dro", "aspire", "afl", "drfa"
 tol = {tol}                     # relative gap at which to stop
 
 [report]
