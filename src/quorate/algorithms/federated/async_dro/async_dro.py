@@ -352,10 +352,11 @@ class AsyncDRO(Method):
             if math.isfinite(gap)
             else "nothing is proven"
         )
-        return Outcome(
-            Stop.MAX_ROUNDS,
-            f"{at_cap(self.max_rounds, state.turn + 1)}; {proven}: raise max_rounds or tol.",
-        )
+        advice = "raise max_rounds or tol, or bring the features to similar sizes"
+        if self._problem.convex:
+            advice += "; AsyncBundle() does not depend on their sizes"
+        cap = at_cap(self.max_rounds, state.turn + 1)
+        return Outcome(Stop.MAX_ROUNDS, f"{cap}; {proven}: {advice}.")
 
     def report(self, state: AsyncState) -> dict:
         """``predicted`` is the weighted sum of the risks that the lines predict, with h; it is not
