@@ -31,6 +31,15 @@ LOSSES = {
         qr.Absolute(), over_clients=qr.Superquantile(0.4), regulariser=RIDGE
     ),
     "several classes": qr.Problem(qr.Multinomial(), over_clients=qr.Simplex(), regulariser=RIDGE),
+    "ball of models": qr.Problem(
+        qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.Ball(1.0)
+    ),
+    "groups": qr.Problem(
+        qr.Hinge(), over_clients=qr.Simplex(), regulariser=qr.GroupL2(0.01, (0, 0, 1, 1))
+    ),
+    "tail of every client": qr.Problem(
+        qr.Logistic(), over_samples=qr.Superquantile(0.3), regulariser=RIDGE
+    ),
     "bounds": qr.Problem(
         qr.SmoothHinge(), over_clients=qr.KLBall(0.1), regulariser=qr.Bounds(-0.3, 0.3)
     ),
@@ -137,6 +146,16 @@ def test_without_a_regulariser_it_stops_unproven() -> None:
     assert solution.outcome.stop is Stop.UNPROVEN
     best = qr.solve(problem, FED, algorithm=qr.MultiplierMethod(), tol=1e-9).certificate.value
     assert solution.certificate.value <= best * (1 + 1e-3)
+
+
+def test_answers_that_are_not_finite_end_the_run_in_words() -> None:
+    problem, fed = LOSSES["logistic"].at(FED)
+    method = configure(qr.AsyncBundle(), problem, fed, None, None, None, None)
+    state, first = method.server_start(5)
+    ask = replace(first.message, prior=np.full(1, 0.2))
+    _, answer = method.on_client[type(ask)](None, ask, fed.block(0), None)
+    with pytest.raises(ArithmeticError, match="not finite: rescale the features"):
+        method.renew(state, [0], replace(answer, base=np.full_like(answer.base, np.inf)))
 
 
 def test_a_cap_is_never_optimal() -> None:

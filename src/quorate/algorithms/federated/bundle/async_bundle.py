@@ -52,7 +52,7 @@ from quorate.algorithms.method import (
 )
 from quorate.algorithms.requirements import (
     AFFINE,
-    CONIC,
+    CONES,
     CONVEX_OF_ROWS,
     PROJECTION,
     Requirements,
@@ -89,7 +89,7 @@ from quorate.solvers.conic.bundle_master import Index, Pieces, minimise
 SOON = 0.5  # of the tolerance: the predicted gap at which the server stands still
 LATER = 0.25  # factor of that after a judgement that failed
 JUDGED = 12  # failed judgements after which no progress is seen
-NOTHING = 0.01  # of that: a decrease so small that it is worth no step
+NOTHING = 0.01  # of the predicted gap: a promise so small that it is worth no step
 LONGER = 100.0  # step, over that which would undo the value at the first model
 MOST_CURVATURES = 20_000_000  # numbers of all clients' second derivatives at the server
 NEVER = -1
@@ -224,7 +224,7 @@ class AsyncBundle(Method):
         predictor=AFFINE,
         over_samples=CONVEX_OF_ROWS,
         over_clients=PROJECTION,
-        regulariser=CONIC,
+        regulariser=CONES,
     )
 
     def __post_init__(self) -> None:
@@ -306,6 +306,11 @@ class AsyncBundle(Method):
     ) -> tuple[AsyncBundleState, Round | Done]:
         """Add the cuts of those who have answered; then judge, stand still, or step."""
         who = np.asarray(ids, np.int64)
+        if not (np.isfinite(up.base).all() and np.isfinite(up.gradient).all()):
+            raise ArithmeticError(
+                "a client's answer is not finite: rescale the features, or give a start nearer to"
+                " the optimum."
+            )
         if not len(state.w):
             state = self._opened(state, up)
         state = self._extended(state, who, up)
