@@ -29,7 +29,8 @@ from quorate.arrays import Array, shape_of
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-DENSE = 0.2  # columns with a larger share of entries are kept dense
+DENSE = 0.2  # columns with a larger share of entries are kept dense,
+SMALL = 2e6  # and all columns of n where the rows times n^2 are fewer: products of no sparse ones
 RIDGES = (1e-15, 1e-13, 1e-11, 1e-9)  # relative to a diagonal of one, the first that factors
 START, START_GAP = 1.0, 1e-2  # of every slack, and of slack times multiplier
 NEAR_BOUNDARY = 0.995  # of the longest step
@@ -171,7 +172,7 @@ class _Rows:
     def __init__(self, M: csr_array, cones: Cones) -> None:
         height, width = shape_of(M)
         counts = np.bincount(M.indices, minlength=width)
-        full = counts > DENSE * height
+        full = counts > (DENSE * height if height * width**2 > SMALL else -1)
         self.order = np.argsort(~full, kind="stable")
         self.n_dense = int(full.sum())
         columns: Any = M.tocsc()[:, self.order]
