@@ -4,9 +4,9 @@
 
 writes them with the code in OLD; those that are stored come from commit 1e90e0f, but for
 ``private_admm``, which is of the first version whose private answers are integers, and
-``proximal_al``, of the first that counts columns in units, and the bundles, of the first that cut
-constraints. This file uses public names alone, so
-that old and new code can run it.
+``proximal_al``, of the first that counts columns in units, and the bundles, of the first whose
+interior point scales its corrections. This file uses public names alone, so that old and new code
+can run it.
 """
 
 from __future__ import annotations

@@ -73,9 +73,10 @@ def whole(run: Any) -> bytes:
 @EXAMPLE
 def test_no_delay_changes_a_synchronous_algorithm(example):
     watched = Watched(example.algorithm)
-    each = InProcess("each").run(watched, example.federation, seed=1)
+    each = InProcess("each").run(watched, example.federation, seed=1, max_rounds=4)
     if any(getattr(ask, "wait_for", None) is not None for ask in watched.asked):
         return  # whom it hears depends on the delays
+    each = InProcess("each").run(example.algorithm, example.federation, seed=1)
     alone = clock(example, block_size=1, wait=First(1)).run(
         example.algorithm, example.federation, seed=1
     )

@@ -78,3 +78,18 @@ def test_the_scale_of_a_row_does_not_matter():
     assert other is not None
     assert_allclose(other.x, one.x, atol=1e-8)
     assert_allclose(other.z * sizes, one.z, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", [4, 9])
+def test_a_start_far_from_the_cones_ends_in_no_cycle(seed):
+    """Largest of affine functions of thirty levels each hundreds apart: Mehrotra's correction as a
+    whole goes back and forth between two points.
+    """
+    rng = np.random.default_rng(seed)
+    gradients, owner = rng.standard_normal((30, 4)), np.arange(30) % 3
+    M = np.hstack([-gradients, np.eye(3)[owner]])
+    P, q = np.diag([1.0] * 4 + [0.0] * 3), np.array([0.0] * 4 + [1 / 3] * 3)
+    c = -100 * rng.standard_normal(30)
+    solved = solve_dense(P, q, csr_array(M), c, cones_of(30, []), 1e-9)
+    assert solved.error <= 1e-9
+    assert solved.iterations <= 15

@@ -252,8 +252,9 @@ def solve_dense(
         Px = P @ x
         dual, primal = Px + q - rows.back(z), rows.forward(x) + c - s
         gap, value = float(s @ z), float(q @ x + x @ Px / 2)
+        apart = abs(gap + float(x @ dual + z @ primal))  # the objectives; residuals count by z
         errors = (
-            gap / max(1.0, abs(value)),
+            max(gap, apart) / max(1.0, abs(value)),
             float(np.abs(dual).max(initial=0.0)) / scales[0],
             float(np.abs(primal).max(initial=0.0)) / scales[1],
         )
@@ -308,7 +309,8 @@ def _step(
     mu = float(s @ z) / degree
     sigma = (1 - a) ** 3
     second = cones.product(W.back(ds), W.times(dz))
-    dx, ds, dz = solve(cones.quotient(point, sigma * mu * e - second) - point)
+    # the whole correction is that of a whole step: after a short one it can turn in a cycle
+    dx, ds, dz = solve(cones.quotient(point, sigma * mu * e - a * second) - point)
     a, b = (NEAR_BOUNDARY * cones.longest(u, step) for u, step in ((s, ds), (z, dz)))
     if P.any():
         a = b = min(a, b)
