@@ -192,6 +192,8 @@ def test_problems_without_thresholds_are_refused():
         largest_radius(logistic(qr.Superquantile(0.5)), fed)
     with pytest.raises(ValueError, match="one client"):
         tail_threshold(logistic(qr.Superquantile(0.5)), fed)
+    with pytest.raises(ValueError, match="gradient is unbounded"):
+        largest_radius(logistic(qr.Mean(), loss=qr.Exponential()), fed)
     regression = logistic(qr.WassersteinBall(0.1, 1.0), loss=qr.Huber())
     real = qr.Federation(fed.clients, fed.X, tuple(x @ np.ones(4) for x in fed.X))
     assert largest_radius(regression, real) == math.inf

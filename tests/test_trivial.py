@@ -261,6 +261,18 @@ def test_a_regression_that_predicts_one_number_is_said():
     assert solved(ordinary, fed)[0].trivial is None
 
 
+@pytest.mark.parametrize("loss", [qr.Squared(), qr.Exponential()], ids=str)
+def test_a_loss_with_an_unbounded_gradient_is_not_to_blame_for_a_penalty(loss):
+    """No Wasserstein radius goes with it, so no formula for that says what a constant is."""
+    X = np.random.default_rng(0).standard_normal((60, 3))
+    y = X[:, 0] if loss.targets == "real" else np.sign(X[:, 0] + X[:, 1] / 3)
+    fed = qr.Federation.from_arrays(X, y, np.arange(60) % 3)
+    with pytest.warns(qr.TrivialModelWarning):
+        found = qr.solve(qr.Problem(loss, regulariser=qr.L1(50.0)), fed).trivial
+    assert found.parameter == "strength"
+    assert "loss" not in found.text
+
+
 def test_several_classes_and_networks_are_judged_by_what_they_predict():
     X = rows()[0]
     y = np.array(["a", "b", "c"])[np.random.default_rng(0).choice(3, ROWS, p=[0.8, 0.1, 0.1])]

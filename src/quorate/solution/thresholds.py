@@ -109,6 +109,8 @@ def label_flip_limit(problem: Problem, fed: Federation) -> float:
 def radius_threshold(problem: Problem, fed: Federation) -> Threshold:
     """`largest_radius`, and whether it is exact."""
     concrete, data = _stated(problem, fed)
+    if math.isinf(concrete.loss.lipschitz):
+        raise ValueError("no radius goes with a loss whose gradient is unbounded: choose another.")
     ball = _ball(concrete)
     if concrete.loss.targets == "sign" and math.isfinite(ball.label_cost):
         limit = flip_threshold(concrete, data)
