@@ -180,6 +180,12 @@ def proven_optimum(value: float, bound: float, done: str, tol: float) -> Outcome
     return Outcome(Stop.OPTIMAL, text)
 
 
+def gap_in_words(value: float, bound: float) -> str:
+    """A finite gap, absolute and relative, as the end of a sentence about a model."""
+    relative = (value - bound) / max(abs(value), abs(bound), 1e-12)
+    return f"has a gap of {value - bound:.2e}, relative {relative:.2e}"
+
+
 def at_cap(max_rounds: object, rounds: int) -> str:
     """That a run of so many rounds met its cap, beside which a method may have rounds to begin."""
     return f"stopped at max_rounds = {max_rounds}" + f" ({rounds} rounds in all)" * (

@@ -110,7 +110,10 @@ def radius_threshold(problem: Problem, fed: Federation) -> Threshold:
     """`largest_radius`, and whether it is exact."""
     concrete, data = _stated(problem, fed)
     if math.isinf(concrete.loss.lipschitz):
-        raise ValueError("no radius goes with a loss whose gradient is unbounded: choose another.")
+        raise ValueError(
+            "a Wasserstein radius needs a loss with a bounded gradient, got"
+            f" {concrete.loss!r}, whose gradient is unbounded: use Logistic() or Absolute()."
+        )
     ball = _ball(concrete)
     if concrete.loss.targets == "sign" and math.isfinite(ball.label_cost):
         limit = flip_threshold(concrete, data)

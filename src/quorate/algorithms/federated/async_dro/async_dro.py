@@ -79,6 +79,7 @@ from quorate.algorithms.method import (
     Concluded,
     Method,
     at_cap,
+    gap_in_words,
     known,
     proven_optimum,
     with_start,
@@ -345,16 +346,14 @@ class AsyncDRO(Method):
         return Outcome(Stop.UNPROVEN, text)
 
     def _capped(self, state: AsyncState) -> Outcome:
-        gap = state.value - state.bound
         proven = (
-            f"the last model that was judged has a gap of {gap:.2e}, relative"
-            f" {gap / max(abs(state.value), abs(state.bound), 1e-12):.2e}"
-            if math.isfinite(gap)
+            f"the last model that was judged {gap_in_words(state.value, state.bound)}"
+            if math.isfinite(state.value - state.bound)
             else "nothing is proven"
         )
         advice = "raise max_rounds or tol, or bring the features to similar sizes"
         if self._problem.convex:
-            advice += "; AsyncBundle() does not depend on their sizes"
+            advice += "; AsyncBundle(), where it takes the problem, counts in units of these sizes"
         cap = at_cap(self.max_rounds, state.turn + 1)
         return Outcome(Stop.MAX_ROUNDS, f"{cap}; {proven}: {advice}.")
 

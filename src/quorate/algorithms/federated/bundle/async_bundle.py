@@ -15,8 +15,8 @@ of a client that has not answered yet. Whenever clients answer, the server adds 
        the gap is proven; else the next model has to look better.
 
 Where the loss is smooth, the model of a client's mean loss is its second-order expansion at the
-client's last answer, moved to the centre, H is sum_s q_s Hess F_s there, and only flips of labels
-are cut: Newton's method on the newest that is known of everyone.
+client's last answer, and H is the sum of q_s times its second derivatives; only flips of labels
+are cut. So a step is one of Newton's method, on the newest that is known of everyone.
 
 No published method is followed; step 1 is Kiwiel's proximal bundle without null steps.
 """
@@ -44,6 +44,7 @@ from quorate.algorithms.method import (
     Concluded,
     Method,
     at_cap,
+    gap_in_words,
     known,
     proven_optimum,
     with_start,
@@ -664,11 +665,9 @@ class AsyncBundle(Method):
     # -- words -------------------------------------------------------------------------------------
 
     def _stated(self, state: AsyncBundleState) -> str:
-        gap = state.value - state.bound
-        if not math.isfinite(gap):
+        if not math.isfinite(state.value - state.bound):
             return "no model has been judged by all clients"
-        relative = gap / max(abs(state.value), abs(state.bound), 1e-12)
-        return f"the best model that was judged has a gap of {gap:.2e}, relative {relative:.2e}"
+        return f"the best model that was judged {gap_in_words(state.value, state.bound)}"
 
     def _capped(self, state: AsyncBundleState) -> Outcome:
         cap = at_cap(self.max_rounds, state.turn)

@@ -690,16 +690,7 @@ class Bundle(Method):
                 break
             state = self._raised(state, near)
         if not master.solved:
-            return replace(
-                state,
-                trial=state.w,
-                predicted=math.nan,
-                step=state.step * 0.5,
-                shift=max(4 * state.shift, 1e-3),
-                stalled=state.stalled + 1,
-                multipliers=np.zeros(0),
-                pair=None,
-            )
+            return self._again(state)
         multipliers, value = master.multipliers, master.value
         if newton:
             n, moved = state.n_clients, master.w - tangents.w
@@ -721,6 +712,19 @@ class Bundle(Method):
         if level is None and predicted <= self.tol * abs(state.value):
             state = replace(state, step=state.step * 3)
         return replace(state, trial=master.w, predicted=predicted)
+
+    def _again(self, state: BundleState) -> BundleState:
+        """The centre once more, with a shorter step, where a program was not solved."""
+        return replace(
+            state,
+            trial=state.w,
+            predicted=math.nan,
+            step=state.step * 0.5,
+            shift=max(4 * state.shift, 1e-3),
+            stalled=state.stalled + 1,
+            multipliers=np.zeros(0),
+            pair=None,
+        )
 
     def _shape(self, state: BundleState) -> Shape:
         shape = public_shape(self._problem, state.n_clients)
