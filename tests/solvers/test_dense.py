@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy.sparse import csr_array
 
 from quorate.solvers.conic.builder import Model, Status
-from quorate.solvers.conic.dense import cones_of, solve_dense
+from quorate.solvers.conic.dense import solve_dense
 
 
 def master(seed: int, rows: int, n: int, curved: bool) -> tuple[Model, slice]:
@@ -72,9 +71,27 @@ def test_the_scale_of_a_row_does_not_matter():
     M = np.vstack([rng.normal(size=(9, 3)), np.eye(3), -np.eye(3)])
     c = np.concatenate([rng.random(9), np.full(6, 5.0)])
     q, P, sizes = rng.normal(size=3), np.zeros((3, 3)), 10.0 ** rng.integers(-6, 7, size=15)
-    one = solve_dense(P, q, csr_array(M), c, cones_of(15, []), 1e-11)
-    other = solve_dense(P, q, csr_array(M * sizes[:, None]), c * sizes, cones_of(15, []), 1e-11)
+    (row, column), value = np.nonzero(M), M[np.nonzero(M)]
+    one = solve_dense(P, q, (row, column, value), c, [], 1e-11)
+    other = solve_dense(P, q, (row, column, value * sizes[row]), c * sizes, [], 1e-11)
     assert one is not None
     assert other is not None
     assert_allclose(other.x, one.x, atol=1e-8)
     assert_allclose(other.z * sizes, one.z, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", [4, 9, 23])
+@pytest.mark.parametrize("height", [100.0, 1e4])
+def test_a_start_far_from_the_cones_ends_in_no_cycle(seed, height):
+    """Largest of affine functions whose levels are hundreds apart: Mehrotra's correction as a whole
+    goes back and forth between two points.
+    """
+    rng = np.random.default_rng(seed)
+    gradients, owner = rng.standard_normal((30, 4)), np.arange(30) % 3
+    M = np.hstack([-gradients, np.eye(3)[owner]])
+    P, q = np.diag([1.0] * 4 + [0.0] * 3), np.array([0.0] * 4 + [1 / 3] * 3)
+    c = -height * rng.standard_normal(30)
+    row, column = np.nonzero(M)
+    solved = solve_dense(P, q, (row, column, M[row, column]), c, [], 1e-9)
+    assert solved is not None
+    assert solved.error <= 1e-9

@@ -307,9 +307,11 @@ class RankCertification(Algorithm):
         ridge = getattr(self._problem.regulariser, "strength", 0.0)
         gradient[inside] += ridge * coefficients
         matrix[inside, inside] += ridge * np.eye(len(coefficients))
-        size = np.sqrt(np.maximum(np.diag(matrix), 1e-300))
+        curved = np.diag(matrix) > 1e-300  # what no row bends stays where it is
+        size = np.where(curved, np.sqrt(np.where(curved, np.diag(matrix), 1.0)), 1.0)
         scaled = matrix / size / size[:, None] + 1e-15 * np.eye(len(size))
-        step = -np.linalg.lstsq(scaled, gradient / size, rcond=None)[0] / size
+        gradient = np.where(curved, gradient / size, 0.0)
+        step = -np.linalg.lstsq(scaled, gradient, rcond=None)[0] / size
         return replace(state, step=step), Round(StepRows(at, step))
 
     def bound(

@@ -211,8 +211,10 @@ def _cuts(problem: Problem, stated: Federation, fed: Federation, w: Array) -> It
     if fed.sample_weight is not None:
         weight = np.concatenate(fed.sample_weight)
     share = float(np.average(positive, weights=weight))
+    if not 0 < min(share, 1 - share) < RARE:
+        return
     sigmoid = calibrated(problem, fed, w)
-    if not 0 < min(share, 1 - share) < RARE or sigmoid is None:
+    if sigmoid is None:
         return
     score = np.concatenate(
         [problem.predictor.forward(w, fed.block(i))[0] for i in range(fed.n_clients)]

@@ -25,14 +25,13 @@ from typing import Any
 
 import clarabel as _clarabel
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from quorate.arrays import Array
-from quorate.solvers.conic.dense import cones_of, solve_dense
+from quorate.solvers.conic.dense import Entries, Index, solve_dense, summed
 
 clarabel: Any = _clarabel  # the compiled classes have no types
 
-Index = NDArray[np.intp]
 Rows = Sequence[Any]  # (index, coefficient) terms and constants
 # The work of Clarabel in an iteration grows with the sum over rows of their squared entry counts;
 # that of the dense method, where they are many, with the cube of the number of variables, by BLAS.
@@ -93,11 +92,11 @@ class Model:
     size: int = 0
     height: int = 0
     offset: float = 0.0
-    entries: list[tuple[Index, Index, Array]] = field(default_factory=list)
+    entries: list[Entries] = field(default_factory=list)
     constants: list[Array] = field(default_factory=list)
     cones: list[Any] = field(default_factory=list)
     costs: list[tuple[Index, Array]] = field(default_factory=list)
-    curves: list[tuple[Index, Index, Array]] = field(default_factory=list)
+    curves: list[Entries] = field(default_factory=list)
     origins: list[tuple[Index, Array]] = field(default_factory=list)
 
     def variable(self, n: int = 1) -> Index:
@@ -236,12 +235,17 @@ class Model:
         ValueError
             when the data hold NaN or an infinity
         """
-        P, q, M, c, origin, offset = self._data()
+        from scipy.sparse import csc_array
+
+        curves, q, entries, c, origin, offset = self._data()
         settings = clarabel.DefaultSettings()
         settings.verbose, settings.max_threads, settings.max_iter = False, 1, max_iterations
         settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tol
-        A = -M
-        raw = clarabel.DefaultSolver(P, q, A, c, self.cones, settings).solve()
+        P, A = (
+            csc_array((value, (row, col)), shape=(height, self.size))
+            for (row, col, value), height in ((curves, self.size), (entries, self.height))
+        )
+        raw = clarabel.DefaultSolver(P, q, -A, c, self.cones, settings).solve()
         return ConicSolution(
             np.array(raw.x) + origin,
             np.array(raw.z),
@@ -272,19 +276,19 @@ class Model:
         kinds = clarabel.NonnegativeConeT, clarabel.SecondOrderConeT
         if not all(isinstance(cone, kinds) for cone in self.cones):
             return self.solve(tol)
-        P, q, M, c, origin, offset = self._data()
+        curves, q, entries, c, origin, offset = self._data()
         ends = np.cumsum([cone.dim for cone in self.cones])
         orders = [
             slice(int(end) - cone.dim, int(end))
             for cone, end in zip(self.cones, ends, strict=True)
             if isinstance(cone, kinds[1])
         ]
-        upper = P.toarray()
-        square = upper + upper.T - np.diag(np.diag(upper))
-        solved = solve_dense(square, q, M.tocsr(), c, cones_of(self.height, orders), tol)
+        P = summed(curves, (self.size, self.size))
+        P += np.triu(P, 1).T
+        solved = solve_dense(P, q, entries, c, orders, tol)
         if solved is None or solved.error > max(100 * tol, 1e-8):
             return self.solve(tol)
-        curved = float(solved.x @ square @ solved.x) / 2
+        curved = float(solved.x @ P @ solved.x) / 2
         status = Status.SOLVED if solved.error <= tol else Status.ALMOST_SOLVED
         return ConicSolution(
             solved.x + origin,
@@ -296,32 +300,31 @@ class Model:
             status.value,
         )
 
-    def _data(self) -> tuple[Any, Array, Any, Array, Array, float]:
-        """P (its upper half) and M in sparse columns, q and c, the point from which x is counted,
-        and the objective there.
+    def _data(self) -> tuple[Entries, Array, Entries, Array, Array, float]:
+        """The entries of P's upper half and of M, which add up, q and c, the point from which x is
+        counted, and the objective there.
         """
-        from scipy.sparse import csc_array
-
         q = np.zeros(self.size)
         for index, cost in self.costs:
             np.add.at(q, index, cost)
-        row, col, value = _joined(self.entries)
-        M = csc_array((value, (row, col)), shape=(self.height, self.size))
-        row, col, value = _joined(self.curves)
-        P = csc_array((value, (row, col)), shape=(self.size, self.size))
+        curves, entries = _joined(self.curves), _joined(self.entries)
         c, offset = np.concatenate([*self.constants, np.zeros(0)]), self.offset
         origin = np.zeros(self.size)
         for index, values in self.origins:
             origin[index] = values
         if origin.any():
-            pull = P @ origin + P.T @ origin - P.diagonal() * origin
+            row, col, value = curves
+            other = np.where(row == col, 0.0, value)
+            pull = np.bincount(row, value * origin[col], self.size)
+            pull += np.bincount(col, other * origin[row], self.size)
             offset += float(q @ origin + origin @ pull / 2)
-            q, c = q + pull, c + M @ origin
-        if not all(np.isfinite(part).all() for part in (q, M.data, P.data, c)):
+            row, col, value = entries
+            q, c = q + pull, c + np.bincount(row, value * origin[col], self.height)
+        if not all(np.isfinite(part).all() for part in (q, entries[2], curves[2], c)):
             raise ValueError(
                 "the conic program holds NaN or infinite numbers: check the data and the penalties."
             )
-        return P, q, M, c, origin, offset
+        return curves, q, entries, c, origin, offset
 
 
 def height_of(rows: Rows) -> int:
@@ -356,7 +359,7 @@ def scaled(rows: Rows, factor: float | Array) -> list[Any]:
     ]
 
 
-def _joined(parts: list[tuple[Index, Index, Array]]) -> tuple[Index, Index, Array]:
+def _joined(parts: list[Entries]) -> Entries:
     if not parts:
         return np.zeros(0, np.intp), np.zeros(0, np.intp), np.zeros(0)
     row, col, value = zip(*parts, strict=True)

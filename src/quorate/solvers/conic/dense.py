@@ -9,63 +9,73 @@ a step solves
 
     (P + M' W^-2 M) dx = right side
 
-by a Cholesky factor in coordinates whose diagonal is one, refined twice. The master problems of
-bundle methods have many rows, all of them dense in the model: where the model has hundreds of
-coefficients, a solver of sparse programs needs several times as long. The columns that most rows do
-not touch stay sparse.
+by a Cholesky factor in coordinates whose diagonal is one, the second of two refined. The master
+problems of bundle methods have many rows, all of them dense in the model: where the model has
+hundreds of coefficients, a solver of sparse programs needs several times as long. The columns that
+most rows do not touch stay sparse.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quorate.arrays import Array, shape_of
+from quorate.arrays import Array
+from quorate.solvers.kernels import sparse_rows
 
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
+Index = NDArray[np.intp]
+Entries = tuple[Index, Index, Array]  # rows, columns and values
 DENSE = 0.2  # columns with a larger share of entries are kept dense
 RIDGES = (1e-15, 1e-13, 1e-11, 1e-9)  # relative to a diagonal of one, the first that factors
-START, START_GAP = 1.0, 1e-2  # of every slack, and of slack times multiplier
+START, START_GAP = 0.1, 0.01  # of every slack, and of slack times multiplier
 NEAR_BOUNDARY = 0.995  # of the longest step
+SHORT = 0.1  # a step
 
 
 @dataclass(frozen=True)
 class Cones:
-    """K: the rows that are half-lines, and the rows of every second-order cone."""
+    """K: the first rows are half-lines, and the others those of second-order cones."""
 
-    lines: NDArray[np.bool_]  # (m,)
+    lines: int  # how many rows are half-lines
     orders: tuple[slice, ...]
 
     @property
     def degree(self) -> int:
         """The degree of the barrier of K: what <s, z> is divided by."""
-        return int(self.lines.sum()) + len(self.orders)
+        return self.lines + len(self.orders)
+
+    @property
+    def height(self) -> int:
+        """m."""
+        return self.orders[-1].stop if self.orders else self.lines
 
     def identity(self) -> Array:
         """e, the unit of the cones' product."""
-        e = self.lines.astype(float)
+        e = np.zeros(self.height)
+        e[: self.lines] = 1.0
         for rows in self.orders:
             e[rows.start] = 1.0
         return e
 
     def depth(self, u: Array) -> float:
         """The largest t with u - t e in K."""
-        least = float(u[self.lines].min(initial=np.inf))
+        least = float(u[: self.lines].min(initial=np.inf))
         for rows in self.orders:
-            least = min(least, float(u[rows.start] - np.linalg.norm(u[rows][1:])))
+            least = min(least, float(u[rows.start] - _size(u[rows][1:])))
         return least
 
     def inside(self, u: Array, least: float) -> Array:
         """u with every cone's part moved along e until its depth is at least so much."""
-        out = np.where(self.lines, np.maximum(u, least), u)
+        out = u.copy()
+        np.maximum(out[: self.lines], least, out=out[: self.lines])
         for rows in self.orders:
-            depth = u[rows.start] - float(np.linalg.norm(u[rows][1:]))
+            depth = u[rows.start] - _size(u[rows][1:])
             out[rows.start] += max(least - depth, 0.0)
         return out
 
@@ -80,24 +90,25 @@ class Cones:
 
     def quotient(self, u: Array, v: Array) -> Array:
         """The x with u o x = v, for u inside K."""
-        out = np.divide(v, u, out=np.zeros_like(v), where=self.lines)
+        out = np.empty_like(v)
+        np.divide(v[: self.lines], u[: self.lines], out=out[: self.lines])
         for rows in self.orders:
             a, b = u[rows], v[rows]
-            det = (a[0] - np.linalg.norm(a[1:])) * (a[0] + np.linalg.norm(a[1:]))
-            first = (a[0] * b[0] - a[1:] @ b[1:]) / det
+            tail = _size(a[1:])
+            first = (a[0] * b[0] - a[1:] @ b[1:]) / ((a[0] - tail) * (a[0] + tail))
             out[rows] = (b - first * a) / a[0]
             out[rows.start] = first
         return out
 
     def longest(self, u: Array, step: Array) -> float:
         """The largest t <= 1 with u + t step in K, for u inside."""
-        change = np.divide(step, u, out=np.zeros_like(u), where=self.lines)
+        change = step[: self.lines] / u[: self.lines]
         t = 1 / max(1.0, -float(change.min(initial=0.0)))
         for rows in self.orders:
             a, b = u[rows], step[rows]
-            square = (b[0] - np.linalg.norm(b[1:])) * (b[0] + np.linalg.norm(b[1:]))
+            square = _determinant(b)
             middle = a[0] * b[0] - a[1:] @ b[1:]
-            left = (a[0] - np.linalg.norm(a[1:])) * (a[0] + np.linalg.norm(a[1:]))
+            left = _determinant(a)
             root = middle * middle - square * left
             if square >= 0 and middle >= 0:  # along a direction of the cone
                 continue
@@ -108,54 +119,81 @@ class Cones:
 
 
 class _Scaling:
-    """W of s and z, symmetric, with W z = W^-1 s."""
+    """W of s and z, symmetric, with W z = W^-1 s.
+
+    On a second-order cone it is size (2 v v' - J), and its inverse (2 (Jv) (Jv)' - J) / size, J =
+    diag(1, -1, ..., -1).
+    """
 
     def __init__(self, cones: Cones, s: Array, z: Array) -> None:
-        self.cones = cones
-        self.line = np.ones(len(s))
-        lines = cones.lines
-        self.line[lines] = np.sqrt(s[lines] / z[lines])
-        self.orders: list[tuple[slice, float, Array]] = []
+        self.lines = cones.lines
+        self.line = np.sqrt(s[: self.lines] / z[: self.lines])
+        self.orders: list[tuple[slice, float, Array, Array]] = []  # with size, v and Jv
         for rows in cones.orders:
-            a, b = _length(s[rows]), _length(z[rows])
+            a, b = (math.sqrt(max(_determinant(u[rows]), 1e-300)) for u in (s, z))
             u, v = s[rows] / a, z[rows] / b
-            half = np.sqrt((1 + u @ v) / 2)
+            half = math.sqrt((1 + u @ v) / 2)
             middle = (u + _reflected(v)) / (2 * half)
             middle[0] += 1
-            self.orders.append((rows, float(np.sqrt(a / b)), middle / np.sqrt(2 * middle[0])))
+            v = middle / math.sqrt(2 * middle[0])
+            self.orders.append((rows, math.sqrt(a / b), v, _reflected(v)))
 
     def times(self, u: Array) -> Array:
         """W u."""
-        out = self.line * u
-        for rows, size, v in self.orders:
-            out[rows] = size * (2 * v * (v @ u[rows]) - _reflected(u[rows]))
+        out = np.empty_like(u)
+        np.multiply(self.line, u[: self.lines], out=out[: self.lines])
+        for rows, size, v, _ in self.orders:
+            out[rows] = _moved(u[rows], size, v)
         return out
 
     def back(self, u: Array) -> Array:
         """W^-1 u."""
-        out = u / self.line
-        for rows, size, v in self.orders:
-            out[rows] = self._inverse(u[rows], size, v)
+        out = np.empty_like(u)
+        np.divide(u[: self.lines], self.line, out=out[: self.lines])
+        for rows, size, _, w in self.orders:
+            out[rows] = _moved(u[rows], 1 / size, w)
         return out
 
-    @staticmethod
-    def _inverse(u: Array, size: float, v: Array) -> Array:
-        """W^-1 of one second-order cone, of a vector or the columns of a matrix."""
-        w = _reflected(v)
-        return (2 * np.multiply.outer(w, w @ u) - _reflected(u)) / size
-
     def gram(self, rows: _Rows) -> Array:
-        """M' W^-2 M, its upper half."""
-        H = rows.gram(np.where(self.cones.lines, self.line**-2.0, 0.0))
-        for (_, size, v), (columns, part) in zip(self.orders, rows.orders, strict=True):
-            H[columns[:, None], columns] += _squared(self._inverse(part, size, v))
+        """M' W^-2 M, its upper half: W^-2 is (I + w g' + g w') / size^2 on a second-order cone, w =
+        Jv and g = 2 ||w||^2 w - 2 v.
+        """
+        weight = np.empty(len(rows.full))
+        np.divide(1.0, self.line, out=weight[: self.lines])
+        for at, size, _, _ in self.orders:
+            weight[at] = 1 / size
+        H = rows.gram(weight)
+        blas, _ = _compiled()
+        for at, size, v, w in self.orders:
+            pair = np.zeros((2, len(weight)))
+            pair[:, at] = w / size, (2 * (w @ w) * w - 2 * v) / size
+            first, second = (rows.back(u) for u in pair)
+            H = blas.dsyr2(1.0, first, second, a=H, overwrite_a=1)
         return H
 
 
-def _length(u: Array) -> float:
-    """sqrt(u_0^2 - ||u_1||^2)."""
-    tail = float(np.linalg.norm(u[1:]))
-    return float(np.sqrt(max((u[0] - tail) * (u[0] + tail), 1e-300)))
+def _moved(u: Array, size: float, v: Array) -> Array:
+    """size (2 v v' - J) u."""
+    out = v * ((2 * size) * (v @ u))
+    out += size * u
+    out[0] -= (2 * size) * u[0]
+    return out
+
+
+def _largest(u: Array) -> float:
+    """||u||_inf."""
+    return float(np.abs(u).max(initial=0.0))
+
+
+def _size(u: Array) -> float:
+    """||u||_2."""
+    return math.sqrt(u @ u)
+
+
+def _determinant(u: Array) -> float:
+    """u_0^2 - ||u_1||^2."""
+    tail = _size(u[1:])
+    return float((u[0] - tail) * (u[0] + tail))
 
 
 def _reflected(u: Array) -> Array:
@@ -168,45 +206,39 @@ def _reflected(u: Array) -> Array:
 class _Rows:
     """M with its dense and its sparse columns apart, the dense ones first."""
 
-    def __init__(self, M: csr_array, cones: Cones) -> None:
-        height, width = shape_of(M)
-        counts = np.bincount(M.indices, minlength=width)
-        full = counts > DENSE * height
-        self.order = np.argsort(~full, kind="stable")
+    def __init__(self, entries: Entries, width: int, cones: Cones) -> None:
+        row, column, value = entries
+        height = cones.height
+        full = np.bincount(column, minlength=width) > DENSE * height
+        self.order = np.argsort(~full, kind="stable")  # of the columns
         self.n_dense = int(full.sum())
-        columns: Any = M.tocsc()[:, self.order]
-        self.full = np.ascontiguousarray(columns[:, : self.n_dense].toarray())
-        self.rest = columns[:, self.n_dense :].tocsr()
-        self.rest_T = self.rest.T.tocsr()
-        self.weighted_T = self.rest_T.copy()
-        self.orders: list[tuple[NDArray[np.intp], Array]] = []  # columns in use, and their entries
-        by_row = columns.tocsr()
-        for rows in cones.orders:
-            part = by_row[rows].toarray()
-            used = np.flatnonzero(part.any(0))
-            self.orders.append((used, part[:, used]))
+        column = _inverse(self.order)[column]
+        dense = column < self.n_dense
+        self.full = summed((row[dense], column[dense], value[dense]), (height, self.n_dense))
+        row, column, value = (part[~dense] for part in (row, column, value))
+        by_row = np.argsort(row, kind="stable")
+        starts = np.searchsorted(row[by_row], np.arange(height + 1))
+        self.rest = starts, column[by_row], value[by_row]
 
     def forward(self, x: Array) -> Array:
         """M x, x in the order of the columns here."""
         out = self.full @ x[: self.n_dense]
-        return out + self.rest @ x[self.n_dense :] if self.rest.nnz else out
+        sparse_rows.add_times(*self.rest, x, out)
+        return out
 
     def back(self, z: Array) -> Array:
         """M' z."""
-        out = z @ self.full
-        return np.concatenate([out, self.rest_T @ z]) if self.n_dense < len(self.order) else out
+        out = np.zeros(len(self.order))
+        out[: self.n_dense] = z @ self.full
+        sparse_rows.add_back(*self.rest, z, out)
+        return out
 
     def gram(self, weight: Array) -> Array:
-        """M' diag(weight) M, its upper half."""
+        """M' diag(weight)^2 M, its upper half."""
         d, n = self.n_dense, len(self.order)
-        corner = _squared(self.full * np.sqrt(weight)[:, None])
-        if d == n:
-            return corner
         H = np.zeros((n, n), order="F")
-        H[:d, :d] = corner
-        self.weighted_T.data = self.rest_T.data * weight[self.rest_T.indices]
-        H[:d, d:] = (self.weighted_T @ self.full).T
-        H[d:, d:] = (self.weighted_T @ self.rest).toarray()
+        H[:d, :d] = _squared(self.full * weight[:, None])
+        sparse_rows.add_gram(self.full, *self.rest, weight, H.T)
         return H
 
 
@@ -221,24 +253,27 @@ class Solved:
 
 
 def solve_dense(
-    P: Array, q: Array, M: csr_array, c: Array, cones: Cones, tol: float, cap: int = 60
+    P: Array,
+    q: Array,
+    entries: Entries,
+    c: Array,
+    orders: Sequence[slice],
+    tol: float,
+    cap: int = 60,
 ) -> Solved | None:
     """Solve the program; None where no step could be computed.
 
     Parameters
     ----------
     P : (n, n) symmetric and positive semidefinite
-    q, M, c : (n,), (m, n) and (m,)
+    q, c : (n,) and (m,)
+    entries : rows, columns and values of M (m, n); those of one place add up
+    orders : the rows of every second-order cone; all others are half-lines
     tol : of the gap relative to max(1, |objective|), and of both residuals relative to max(1, size)
     cap : the most iterations; the best point so far is returned
     """
-    size = np.ones(len(c))  # half-lines in units of their largest coefficient
-    largest = np.asarray(abs(M).max(axis=1).todense()).ravel()
-    lines = cones.lines & (largest > 0)
-    size[lines] = largest[lines]
-    M = M.multiply(1 / size[:, None]).tocsr()
-    c = c / size
-    rows = _Rows(M, cones)
+    entries, c, cones, size, place = _arranged(entries, c, orders)
+    rows = _Rows(entries, len(q), cones)
     order = rows.order
     P, q = P[np.ix_(order, order)], q[order]
     e, degree = cones.identity(), max(cones.degree, 1)
@@ -246,34 +281,70 @@ def solve_dense(
     x, s = np.zeros(len(q)), cones.inside(c, START)
     z = cones.quotient(s, START_GAP * e)
     best: Solved | None = None
-    scales = [max(1.0, float(np.abs(v).max(initial=0.0))) for v in (q, c)]
+    curved, scales = bool(P.any()), [max(1.0, _largest(v)) for v in (q, c)]
     for k in range(cap):
         Px = P @ x
         dual, primal = Px + q - rows.back(z), rows.forward(x) + c - s
         gap, value = float(s @ z), float(q @ x + x @ Px / 2)
+        apart = abs(gap + float(x @ dual + z @ primal))  # the objectives, by the residuals too
         errors = (
-            gap / max(1.0, abs(value)),
-            float(np.abs(dual).max(initial=0.0)) / scales[0],
-            float(np.abs(primal).max(initial=0.0)) / scales[1],
+            max(gap, apart) / max(1.0, abs(value)),
+            _largest(dual) / scales[0],
+            _largest(primal) / scales[1],
         )
-        if not np.isfinite(errors).all():
-            break
         error = max(errors)
+        if not math.isfinite(sum(errors)):
+            break
         if best is None or error < best.error:
             best = Solved(x, z, error, k)
         if error <= tol or (k > 8 and (error > 1e4 * best.error or k > best.iterations + 8)):
             break
         if cones.depth(s) <= 0 or cones.depth(z) <= 0:
             break
-        step = _step(P, rows, cones, s, z, dual, primal, e, degree)
+        step = _step(P, rows, cones, s, z, dual, primal, e, degree, curved)
         if step is None:
             break
         x, s, z = x + step[0], s + step[1], z + step[2]
     if best is None:
         return None
-    natural = np.empty_like(best.x)
+    natural, multipliers = np.empty_like(best.x), np.empty_like(best.z)
     natural[order] = best.x
-    return Solved(natural, best.z / size, best.error, best.iterations)
+    multipliers[place] = best.z / size
+    return Solved(natural, multipliers, best.error, best.iterations)
+
+
+def _arranged(
+    entries: Entries, c: Array, orders: Sequence[slice]
+) -> tuple[Entries, Array, Cones, Array, Index]:
+    """M and c with half-lines first and in units of their largest coefficients, the cones, these
+    units (m,), and where every row stood.
+    """
+    row, column, value = entries
+    lines, size = np.ones(len(c), bool), np.zeros(len(c))
+    np.maximum.at(size, row, np.abs(value))
+    for rows in orders:
+        lines[rows] = False
+    size[~lines | (size == 0)] = 1.0
+    behind = [np.arange(rows.start, rows.stop) for rows in orders]
+    place = np.concatenate([np.flatnonzero(lines), *behind])
+    ends = np.cumsum([int(lines.sum()), *map(len, behind)])
+    cones = Cones(int(ends[0]), tuple(slice(*pair) for pair in pairwise(ends.tolist())))
+    entries = _inverse(place)[row], column, value / size[row]
+    return entries, (c / size)[place], cones, size[place], place
+
+
+def summed(entries: Entries, shape: tuple[int, int]) -> Array:
+    """The matrix of these entries, which add up."""
+    row, column, value = entries
+    sums = np.bincount(row * shape[1] + column, value, shape[0] * shape[1])
+    return sums.reshape(shape).astype(float, copy=False)  # of no entries it has integers
+
+
+def _inverse(order: Index) -> Index:
+    """Where every number of a permutation stands in it."""
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return place
 
 
 def _step(
@@ -286,6 +357,7 @@ def _step(
     primal: Array,
     e: Array,
     degree: int,
+    curved: bool,
 ) -> tuple[Array, Array, Array] | None:
     """The change of x, s and z in one iteration."""
     W = _Scaling(cones, s, z)
@@ -295,33 +367,37 @@ def _step(
     factor = _factor(H)
     if factor is None:
         return None
+    residual = W.back(primal)
 
-    def solve(target: Array) -> tuple[Array, Array, Array]:  # W dz + W^-1 ds = target
-        fixed = W.back(W.back(-primal) + target)
-        dx = factor(-dual + rows.back(fixed))
-        change = rows.forward(dx)
-        return dx, change + primal, fixed - W.back(W.back(change))
+    def solve(target: Array, refined: int) -> tuple[Array, Array, Array]:
+        """dx, W^-1 ds, and W dz = target - W^-1 ds."""
+        dx = factor(rows.back(W.back(target - residual)) - dual, refined)
+        ds = W.back(rows.forward(dx)) + residual
+        return dx, ds, target - ds
 
-    _, ds, dz = solve(-point)
-    a = min(cones.longest(s, ds), cones.longest(z, dz))
-    mu = float(s @ z) / degree
-    sigma = (1 - a) ** 3
-    second = cones.product(W.back(ds), W.times(dz))
-    dx, ds, dz = solve(cones.quotient(point, sigma * mu * e - second) - point)
-    a, b = (NEAR_BOUNDARY * cones.longest(u, step) for u, step in ((s, ds), (z, dz)))
-    if P.any():
+    _, ds, dz = solve(-point, refined=0)
+    a = min(cones.longest(point, ds), cones.longest(point, dz))
+    sigma, mu = (1 - a) ** 3, float(s @ z) / degree
+    # the whole correction is that of a whole step: after a short one it can turn in a cycle
+    second = (a if a < SHORT else 1.0) * cones.product(ds, dz)
+    target = cones.quotient(point, sigma * mu * e - second) - point
+    dx, ds, dz = solve(target, refined=1)
+    a, b = (NEAR_BOUNDARY * cones.longest(point, step) for step in (ds, dz))
+    if curved:
         a = b = min(a, b)
-    return a * dx, a * ds, b * dz
+    return a * dx, a * W.times(ds), b * W.back(dz)
 
 
 def _factor(H: Array) -> Any:
-    """A function that solves H x = b, by H's upper half; None where H has no Cholesky factor."""
+    """A function that solves H x = b, by H's upper half, and refines x so many times; None where H
+    has no Cholesky factor.
+    """
     blas, lapack = _compiled()
     size = 1 / np.sqrt(np.maximum(np.diag(H), 1e-300))
     scaled = H
     scaled *= size[:, None]
     scaled *= size
-    if not np.isfinite(scaled).all():
+    if not np.isfinite(scaled.sum()):
         return None
     factor: Any = None
     for ridge in RIDGES:
@@ -333,10 +409,10 @@ def _factor(H: Array) -> Any:
     else:
         return None
 
-    def solve(b: Array) -> Array:
+    def solve(b: Array, refined: int) -> Array:
         b = size * b
         x = lapack.dpotrs(factor, b)[0]
-        for _ in range(2):
+        for _ in range(refined):
             x = x + lapack.dpotrs(factor, b - blas.dsymv(1.0, scaled, x))[0]
         return size * x
 
@@ -355,11 +431,3 @@ def _compiled() -> tuple[Any, Any]:
     from scipy.linalg import blas, lapack
 
     return blas, lapack
-
-
-def cones_of(height: int, orders: Sequence[slice]) -> Cones:
-    """K of so many rows, all of them half-lines but for those of the second-order cones."""
-    lines = np.ones(height, bool)
-    for rows in orders:
-        lines[rows] = False
-    return Cones(lines, tuple(orders))
