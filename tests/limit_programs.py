@@ -101,6 +101,12 @@ def losses(loss: object, p: Any, y: Any) -> Any:
     raise TypeError(f"no oracle for {loss!r}")
 
 
+def by_ranks(sigma: Any, each: Any) -> Any:
+    """sum_k (sigma_k - sigma_(k-1)) (sum of the largest)."""
+    rises = np.diff(sigma, prepend=0.0)
+    return sum(rise * cp.sum_largest(each, each.size - k) for k, rise in enumerate(rises) if rise)
+
+
 class Program:
     """The variables of a concrete problem, and its parts."""
 
@@ -138,12 +144,8 @@ class Program:
         each = self.of_rows(i)
         if isinstance(over, qr.WassersteinBall):
             return self.worst(i, over)
-        if not isinstance(over, qr.Mean):  # sum_k (sigma_k - sigma_(k-1)) (sum of the largest)
-            sigma = over.rank_weights(each.size)
-            rises = np.diff(sigma, prepend=0.0)
-            return sum(
-                rise * cp.sum_largest(each, each.size - k) for k, rise in enumerate(rises) if rise
-            )
+        if not isinstance(over, qr.Mean):
+            return by_ranks(over.rank_weights(each.size), each)
         if over.code is not None:
             inside = self.inside(i, over.code)
             return inside @ each / inside.sum()
@@ -189,10 +191,15 @@ class Program:
         that are to be <= 0, or 0 where they are paired with True. With ``multipliers`` the limits
         are parts of the objective: no least value of that kind is above the optimum.
         """
-        risks = cp.hstack([self.risk(i) for i in range(len(self.rows))])
+        clients = range(len(self.rows))
+        if self.problem.over_rows is not None:
+            each = cp.hstack([self.of_rows(i) for i in clients])
+            risk = by_ranks(self.problem.over_rows.rank_weights(each.size), each)
+        else:
+            risk = q @ cp.hstack([self.risk(i) for i in clients])
         free = self.several or self.problem.loss.targets == "quadratic"
         penalised = self.x if free else self.x[:-1]
-        cost = q @ risks + self.problem.regulariser.strength / 2 * cp.sum_squares(penalised)
+        cost = risk + self.problem.regulariser.strength / 2 * cp.sum_squares(penalised)
         stated = [e == 0 if equal else e <= 0 for e, equal in limits]
         if multipliers is not None:
             cost += sum(float(mu) * e for mu, (e, _) in zip(multipliers, limits, strict=True) if mu)

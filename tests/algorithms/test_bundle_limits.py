@@ -123,6 +123,48 @@ def test_pairs_are_proved_and_equal_a_central_solution(name, loss, risk, samples
     assert again.bound == pytest.approx(proof.bound, rel=1e-12)
 
 
+OVER_ROWS = [
+    qr.Superquantile(0.3),
+    qr.TopK(5),
+    qr.Maximum(),
+    qr.Spectral(np.repeat([1, 2, 6], 14) / 126),
+]
+
+
+def of_ranked_rows() -> list[tuple]:
+    """Every constraint with every risk over the rows of all clients, and every loss in turn."""
+    losses = [loss for loss in LOSSES if not isinstance(loss, qr.Quadratic)]
+    names = dict.fromkeys(name for loss in losses for name in programs.limits(loss))
+    pairs = [(name, risk) for name in names for risk in OVER_ROWS]
+    turns = [losses[k % len(losses) :] + losses[: k % len(losses)] for k in range(len(pairs))]
+    return [
+        (name, next(loss for loss in turn if name in programs.limits(loss)), risk)
+        for (name, risk), turn in zip(pairs, turns, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(("name", "loss", "risk"), of_ranked_rows(), ids=lambda v: str(v)[:30])
+def test_constraints_where_all_rows_are_ranked(name, loss, risk):
+    """As the pairs above; no better threshold makes less of the value."""
+    rows = programs.clients(loss)
+    problem = qr.Problem(loss, over_rows=risk, regulariser=qr.L2(0.05))
+    problem, expressions = programs.with_limit(problem, name)
+    fed = programs.federation(rows)
+    solution = qr.solve(problem, fed)
+    proof = solution.certificate
+    assert solution.outcome.stop is qr.Stop.OPTIMAL, solution.outcome.text
+    assert proof.relative_gap <= 1e-6
+    program = programs.Program(problem.at(fed)[0], rows)
+    value, _ = program.least(None, expressions(program), multipliers_of(solution))
+    assert proof.value == pytest.approx(value, rel=2e-6)
+    assert proof.value == pytest.approx(problem.objective(solution.w, fed), rel=1e-12)
+    assert proof.bound <= value + 1e-8 * abs(value)
+    assert proof.feasibility < 1e-6
+    assert problem.violation(solution.w, fed) == pytest.approx(proof.feasibility, abs=1e-12)
+    again = qr.certify(problem, fed, solution.w, solution.duals)
+    assert again.bound == pytest.approx(proof.bound, rel=1e-12)
+
+
 def test_all_parts_of_the_examples_are_in_pairs():
     """So are new ones: a loss in ``quorate.names``, a risk or a constraint in tests/examples.py."""
     cases = pairs()

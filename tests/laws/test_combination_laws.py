@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any, ClassVar
@@ -581,6 +581,9 @@ def _limited(loss: Any, *limits: Any, **slots: Any) -> None:
 
 BALL = {"over_samples": qr.WassersteinBall(0.1)}
 # a way to state each, by words of the title
+LIMITED_EXTREMILE = qr.Problem(
+    qr.Logistic(), over_rows=qr.Extremile(2.0), local_constraint=qr.BoundedGroupLoss("sex", 0.5)
+)
 REFUSED: dict[str, list[Callable[[], Any]]] = {
     "`WassersteinBall` with `Squared`": [
         lambda loss=loss: qr.Problem(loss, **BALL)
@@ -614,6 +617,10 @@ REFUSED: dict[str, list[Callable[[], Any]]] = {
         ),
         lambda: check_requirements(
             qr.RankBundle(), qr.Problem(qr.Hinge(), over_rows=qr.Extremile(2.0)), Setting(3)
+        ),
+        *(
+            partial(check_requirements, method, LIMITED_EXTREMILE, Setting(3))
+            for method in (qr.Bundle(), qr.RankBundle())
         ),
     ],
     "`over_rows` beside": [

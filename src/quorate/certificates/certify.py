@@ -57,7 +57,7 @@ def certify(
     concrete, data = problem.at(fed)
     check_own(concrete, data)
     own = declared(concrete)
-    if problem.over_rows is not None:
+    if problem.over_rows is not None and not problem.constrained:
         return replace(certify_ranks(problem, fed, w, _cuts(duals), engine)[0], declared=own)
     if only_constrained(problem) or isinstance(duals, Multipliers):
         check_affine(problem, "a certificate of constraints")

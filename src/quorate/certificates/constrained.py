@@ -47,6 +47,7 @@ from quorate.certificates.minorants import (
     pseudosolve,
     ridge,
 )
+from quorate.certificates.row_ranks import RankCertification, RankProof
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine
 from quorate.problem.client_means import client_gradients, client_values, hessians
@@ -65,6 +66,7 @@ from quorate.problem.multipliers import (
 from quorate.problem.problem import Problem, checked_model
 from quorate.problem.regularisers import L1, Ball, Bounds, ElasticNet, GroupL2, Zero
 from quorate.problem.risks.mean import Mean
+from quorate.problem.thresholds import lifted
 from quorate.rounds import Algorithm, Done, Each, Max, Outcome, Round, Stop, Sum, record
 from quorate.solvers.smooth.conjugate_gradients import ConjugateGradients, started, stepped
 
@@ -473,6 +475,8 @@ def certify_constrained(
     mu = none if mu is None else mu
     _check(concrete, data, w, mu, none)
     mu = signed(concrete, mu)
+    if concrete.over_rows is not None:
+        return _of_ranked_rows(concrete, data, w, mu, engine, infeasible, bounded)
     # cuts say nothing of the curvature of Quadratic, and only that bounds it from below
     by_cuts = mu.points is not None and not isinstance(concrete.loss, Quadratic)
     if by_cuts or not isinstance(concrete.over_samples, Mean):
@@ -490,6 +494,31 @@ def certify_constrained(
             if proof > 0:
                 break
     return conclude_constrained(concrete, w, none if infeasible else mu, runs[0].state, proof), runs
+
+
+def _of_ranked_rows(
+    problem: Problem,
+    data: Federation | Metadata,
+    w: Array,
+    mu: Multipliers,
+    engine: Engine | None,
+    infeasible: bool,
+    bounded: bool,
+) -> tuple[Certificate, list[Any]]:
+    """By cuts in model and thresholds: at the best thresholds a mean is the risk over all rows."""
+    rounds = RankCertification(w, np.asarray(data.sizes, float), problem, bounded=False)
+    ranks = run_all(rounds, data, engine)
+    state: RankProof = ranks.state
+    assert state.high is not None
+    assert state.looked is not None
+    there, duals = np.append(w, state.high), as_duals(mu) if bounded else None
+    certificate, run = certify_run(
+        lifted(problem), data, there, duals, engine, infeasible=infeasible
+    )
+    weights = certificate.weights if state.weights is None else state.weights
+    loss = state.looked.loss
+    certificate = replace(certificate, weights=weights, client_risks=loss, client_losses=loss)
+    return certificate, [run, ranks]
 
 
 def _present(*parts: Array | None) -> list[Array]:

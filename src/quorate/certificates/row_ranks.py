@@ -149,11 +149,16 @@ class RankProof:
 
 @dataclass(frozen=True)
 class RankCertification(Algorithm):
-    """The rounds of the certificate of a model; ``sizes`` (N,) are the clients' numbers of rows."""
+    """The rounds of the certificate of a model; ``sizes`` (N,) are the clients' numbers of rows.
+
+    Where it is not ``bounded``, no bound is looked for: the rounds end with the value, the best
+    thresholds and the clients' shares of the row weights.
+    """
 
     w: Array
     sizes: Array | None = None
     problem: Problem | None = None
+    bounded: bool = True
 
     stateless: ClassVar[bool] = True
 
@@ -356,7 +361,7 @@ class RankCertification(Algorithm):
         """Step on while the gap falls, and try wider ramps until one succeeds."""
         falls = (gap < 0.9 * state.last or gap >= 1.0) and math.isfinite(gap)
         smooth = self._problem.loss.smooth  # else cuts prove the bound, see ``certify_ranks``
-        if gap > EXACT and falls and smooth and state.steps < STEPS:
+        if self.bounded and gap > EXACT and falls and smooth and state.steps < STEPS:
             assert state.at is not None
             assert state.step is not None
             at, K = state.at, len(state.at.caps)
@@ -364,7 +369,7 @@ class RankCertification(Algorithm):
             at = replace(at, w=at.w + state.step[K:], thresholds=thresholds)
             return replace(state, at=at, steps=state.steps + 1, last=gap), Round(at)
         met = min(gap, state.last) <= MET * WIDTHS[state.width]
-        if met or not smooth or state.width + 1 == len(WIDTHS):
+        if met or not self.bounded or not smooth or state.width + 1 == len(WIDTHS):
             return state, Done(Outcome(Stop.OPTIMAL, "certified."))
         return self._wider(state)
 

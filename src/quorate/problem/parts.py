@@ -162,8 +162,8 @@ def parted_limits(constraints: Stack, point: Point, parts: Parts) -> tuple[Array
     What is a mean of the problem's loss is parted by groups of the rows that it is over; all else
     is in the first part.
     """
-    problem, block = point.problem, point.block
-    (n, D), size = point.models.shape, constraints.size
+    seen, block = constraints.seen(point), point.block
+    (n, D), size, loss = point.models.shape, constraints.size, seen.problem.loss
     if parts.groups == 1:
         return constraints.values(point)[:, :, None], constraints.jacobian(point)[:, :, None]
     values, gradients = np.zeros((n, size, parts.groups)), np.zeros((n, size, parts.groups, D))
@@ -172,10 +172,10 @@ def parted_limits(constraints: Stack, point: Point, parts: Parts) -> tuple[Array
         gradients[:, k, 0] = rest
         if weights is not None:
             groups = _groups(weights, parts)
-            loss, slope = value_and_gradient(problem.loss, point.prediction, block.y)
-            values[:, k] += _sums(weights * loss, groups, parts)
-            sums = _gradients(problem.predictor, block, weights * slope, groups, parts)
-            gradients[:, k] += sums
+            height, slope = value_and_gradient(loss, seen.prediction, block.y)
+            values[:, k] += _sums(weights * height, groups, parts)
+            sums = _gradients(seen.problem.predictor, block, weights * slope, groups, parts)
+            gradients[:, k, :, : sums.shape[-1]] += sums
     return values, gradients
 
 

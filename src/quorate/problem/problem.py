@@ -244,9 +244,7 @@ class Problem:
                 continue
             if not (isinstance(self.constraint, Global) and isinstance(value, Mean)):
                 beside = f"{slot} = {shown(value)}"
-        if self.constrained:
-            beside = "constraints"
-        elif self.privacy is not None:
+        if self.privacy is not None:
             beside = "a privacy budget"
         elif isinstance(self.loss, Quadratic):
             beside = "Quadratic(), which has no rows"

@@ -16,6 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from quorate.arrays import Array, Block
+from quorate.problem.constraints.constraint import Point, Stack
 from quorate.problem.losses import Loss, value_and_gradient
 from quorate.problem.predictors.affine import Linear, Softmax
 from quorate.problem.problem import Problem
@@ -117,6 +118,36 @@ class AboveThresholds:
         return np.zeros_like(prediction)
 
 
+@dataclass(frozen=True, eq=False)
+class OfModel(Stack):
+    """Constraints of the model in front of the thresholds, which they do not depend on."""
+
+    problem: Problem | None = None  # without thresholds
+    count: int = 0  # K
+
+    def seen(self, point: Point) -> Point:
+        """The point without its thresholds."""
+        assert self.problem is not None
+        return Point(self.problem, point.w[..., : -self.count], point.block)
+
+    def values(self, point: Point) -> Array:
+        return super().values(self.seen(point))
+
+    def jacobian(self, point: Point) -> Array:
+        return self._with_zeros(super().jacobian(self.seen(point)))
+
+    def split(self, point: Point, multipliers: Array) -> tuple[Array | None, Array, Array]:
+        rows, gradients, constants = super().split(self.seen(point), multipliers)
+        return rows, self._with_zeros(gradients), constants
+
+    def magnitudes(self, point: Point, multipliers: Array) -> Array:
+        return self._with_zeros(super().magnitudes(self.seen(point), multipliers))
+
+    def _with_zeros(self, gradients: Array) -> Array:
+        zeros = np.zeros((*gradients.shape[:-1], self.count))
+        return np.concatenate([gradients, zeros], -1)
+
+
 def lifted(problem: Problem) -> Problem:
     """The concrete problem with thresholds in its model in the place of ``over_rows``; the problem
     itself where it has none.
@@ -126,10 +157,17 @@ def lifted(problem: Problem) -> Problem:
     of = levels_of(problem)
     if not len(of.shares):  # the mean of all rows
         return replace(problem, over_rows=None)
+    count, stack = len(of.shares), problem.constraint
+    local, coupled, held = (
+        OfModel(each.parts, problem, count)
+        for each in (problem.local_constraint, stack.coupled, stack.held)
+    )
     return replace(
         problem,
         loss=AboveThresholds(problem.loss, of),
-        predictor=WithThresholds(problem.predictor, len(of.shares)),
+        predictor=WithThresholds(problem.predictor, count),
+        local_constraint=local,
+        constraint=replace(stack, coupled=coupled, held=held),
         over_rows=None,
     )
 

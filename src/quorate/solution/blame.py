@@ -385,6 +385,7 @@ def _plain(problem: Problem) -> Problem:
         loss=Logistic() if margin else problem.loss,
         over_samples=Mean(),
         over_clients=Mean("size"),
+        over_rows=None,
         regulariser=L2(FAINT),
         constraint=None,
         local_constraint=None,

@@ -60,7 +60,7 @@ REASONS = {  # of convex problems that no algorithm takes: what is refused, and 
     "`over_rows` beside `over_clients` or `over_samples`": (
         "the objective is one ranking of all rows, in which no client has a risk of its own."
     ),
-    "`over_rows` of many steps, such as `Extremile(2)`, with a loss that has kinks": (
+    "`over_rows` of many steps, such as `Extremile(2)`, with kinked losses or constraints": (
         "every rank then needs a threshold of its own, and the server's program is as large as the"
         " table of all rows; up to 24 steps are taken."
     ),
@@ -71,10 +71,9 @@ REASONS = {  # of convex problems that no algorithm takes: what is refused, and 
 CONVEX = """
 ## Convex problems that are refused
 
-Every other pair of a convex loss, a convex risk over clients or over samples, and a convex
-constraint is solved, and proved to a relative gap of 1e-6 (`tests/algorithms/test_bundle_limits.py`
-compares all of them with central conic programs). Constraints beside `over_rows` are not solved
-yet, for which there is no such reason.
+Every other pair of a convex loss, a convex risk over clients, over samples or over the rows of all
+clients, and a convex constraint is solved, and proved to a relative gap of 1e-6
+(`tests/algorithms/test_bundle_limits.py` compares all of them with central conic programs).
 
 """
 

@@ -176,6 +176,10 @@ class Stack:
         """Whether every part is."""
         return all(part.affine for part in self.parts)
 
+    def seen(self, point: Point) -> Point:
+        """The point as the constraints read it."""
+        return point
+
     def values(self, point: Point) -> Array:
         """c (n, p)."""
         n = len(point.block.names)

@@ -383,12 +383,13 @@ class Bundle(Method):
     def answer(self, state: BundleState, concluded: Concluded | None = None) -> Answer:
         """The model and what proves its bound."""
         duals = None if state.duals is None else state.duals.used()
+        w = state.w[: len(state.w) - self._thresholds]
         if not only_constrained(self._problem):
-            return Answer(state.w[: len(state.w) - self._thresholds], duals)
+            return Answer(w, duals)
         multipliers = None if duals is None else of_duals(self._problem, duals)
         if multipliers is not None and self._quadratic:  # they are proved with, and not the cuts
             multipliers = replace(multipliers, points=None, risk_cuts=None, limit_cuts=None)
-        return Answer(state.w, multipliers=multipliers)
+        return Answer(w, multipliers=multipliers)
 
     # -- the server's steps ------------------------------------------------------------------------
 
