@@ -140,6 +140,29 @@ def test_forged_duals_prove_nothing_above_the_optimum():
         assert proof.bound == pytest.approx(BEST.certificate.bound, rel=1e-3)
 
 
+def test_forged_multipliers_prove_nothing_above_the_constrained_optimum():
+    row = np.array([1.0, 1.0, 0.0, 0.0, 0.0])
+    held = {"constraint": qr.LinearInequality(row, 0.2)}
+    mean = {"constraint": qr.Coupled(qr.NeymanPearson(1.0, 0.02))}
+    rng = np.random.default_rng(2)
+    for slots in (held, mean):
+        problem = replace(PROBLEM, **slots)
+        best = qr.solve(problem, FED, tol=1e-9)
+        assert best.outcome.stop is qr.Stop.OPTIMAL, best.outcome.text
+        assert best.certificate.value > BEST.certificate.value * 1.001  # the limit binds
+        for turn in range(60):
+            size = (1.0, 1e4, 1e11)[turn % 3]
+            forged = {}
+            for name in ("points", "risk_cuts", "limit_cuts", "weights"):
+                true = getattr(best.duals, name)
+                noise = 0.1 * (turn % 2) * size * rng.standard_normal(true.shape)
+                if rng.uniform() < 0.6:
+                    forged[name] = true * rng.uniform(0, 3, true.shape) + noise
+            proof = qr.certify(problem, FED, best.w, replace(best.duals, **forged))
+            assert proof.bound is None or proof.bound <= best.certificate.value
+            assert proof.value == best.certificate.value
+
+
 def test_the_certificate_needs_the_model_and_its_cuts_alone():
     again = qr.certify(PROBLEM, FED, BEST.w, BEST.duals)
     assert again.bound == pytest.approx(BEST.certificate.bound, rel=1e-12)
