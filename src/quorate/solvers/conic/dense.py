@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Array
-from quorate.solvers.kernels import sparse_rows
+from quorate.solvers.kernels.sparse_rows import add_gram
 
 Index = NDArray[np.intp]
 Entries = tuple[Index, Index, Array]  # rows, columns and values
@@ -215,22 +215,22 @@ class _Rows:
         column = _inverse(self.order)[column]
         dense = column < self.n_dense
         self.full = summed((row[dense], column[dense], value[dense]), (height, self.n_dense))
-        row, column, value = (part[~dense] for part in (row, column, value))
+        row, column, value = row[~dense], column[~dense], value[~dense]
         by_row = np.argsort(row, kind="stable")
-        starts = np.searchsorted(row[by_row], np.arange(height + 1))
-        self.rest = starts, column[by_row], value[by_row]
+        self.rest = row[by_row], column[by_row], value[by_row]
+        self.starts = np.searchsorted(self.rest[0], np.arange(height + 1))
 
     def forward(self, x: Array) -> Array:
         """M x, x in the order of the columns here."""
-        out = self.full @ x[: self.n_dense]
-        sparse_rows.add_times(*self.rest, x, out)
-        return out
+        row, column, value = self.rest
+        sparse = np.bincount(row, value * x[column], len(self.full))
+        return self.full @ x[: self.n_dense] + sparse
 
     def back(self, z: Array) -> Array:
         """M' z."""
-        out = np.zeros(len(self.order))
+        row, column, value = self.rest
+        out = np.bincount(column, value * z[row], len(self.order)).astype(float, copy=False)
         out[: self.n_dense] = z @ self.full
-        sparse_rows.add_back(*self.rest, z, out)
         return out
 
     def gram(self, weight: Array) -> Array:
@@ -238,7 +238,7 @@ class _Rows:
         d, n = self.n_dense, len(self.order)
         H = np.zeros((n, n), order="F")
         H[:d, :d] = _squared(self.full * weight[:, None])
-        sparse_rows.add_gram(self.full, *self.rest, weight, H.T)
+        add_gram(self.full, self.starts, *self.rest[1:], weight, H.T)
         return H
 
 

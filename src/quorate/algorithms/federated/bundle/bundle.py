@@ -9,8 +9,8 @@ maximum is a model of the objective from below. Each round it
     1. minimises the model + ||w - centre||_H^2 / 2 for the next trial point; the best point so far
        is the centre. Coordinates count in units of their features' root mean squares, so that
        scaling a feature changes nothing.
-    2. where the model promises little, minimises it over a region that provably holds an optimum:
-       by weak duality its multipliers prove a lower bound.
+    2. where the model promises little, or was exact at the trial point, minimises it over a region
+       that provably holds an optimum: by weak duality its multipliers prove a lower bound.
 
 This is Kiwiel's proximal bundle method; joint cuts in (w, l) follow the dual form (4) of Bai, Wong,
 Qiao, Ho. The level variant projects the centre onto {model <= bound + 0.3 (best - bound)} instead
@@ -106,9 +106,9 @@ from quorate.rounds import Done, Each, Outcome, Round, Stop, record
 from quorate.solvers.conic.bundle_master import Pieces, Shape, minimise
 
 SECOND_ORDER = 500  # numbers of a model up to which clients send D x D sums by default
-# a program for a bound is solved where the model promises less than so many tolerances, and now
-# and then
-PROMISE, NOW_AND_THEN = 30.0, 10
+# a program for a bound is solved where the model promises less than so many tolerances, where a
+# step gains so much of what was promised, since the cuts are then exact there, and now and then
+PROMISE, KEPT, NOW_AND_THEN = 30.0, 0.9, 10
 BALANCES = 3  # times that multipliers are balanced
 MARGIN = 0.5  # of the tolerance: the certificate is charged for rounding, the server's bound is not
 
@@ -350,11 +350,11 @@ class Bundle(Method):
         state, limits = self._limits(state, up, risks)
         risks = np.append(risks, limits[0].sum(1))
         value = self._value(state, risks, state.trial)
-        promised = state.predicted
+        promised, before = state.predicted, state.value
         state = self._judge(state, value, risks, up, limits[1].sum(1))
         cuts = state.cuts.extended(state.trial, radii, up, limits)
         state = replace(state, cuts=cuts, rounds=state.rounds + 1)
-        state = self._bound(state, promised, up)
+        state = self._bound(state, promised, before - state.value, up)
         if self.ends(state.value, state.bound) and self._violation(state) > of.MET:
             state = self._raised(state, state.risks[state.n_clients :] * state.sizes > of.MET)
         nothing = self._nothing_feasible(state)
@@ -530,7 +530,9 @@ class Bundle(Method):
         with np.errstate(invalid="ignore", over="ignore"):
             return float(state.weights @ (up.base[:, 0] - model)) - bend
 
-    def _bound(self, state: BundleState, promised: float, up: Evaluated) -> BundleState:
+    def _bound(
+        self, state: BundleState, promised: float, gained: float, up: Evaluated
+    ) -> BundleState:
         """Prove a lower bound: by the last step where it was one of Newton's, and by the minimiser
         of the model where an optimum must lie.
         """
@@ -547,8 +549,9 @@ class Bundle(Method):
             or state.rounds % NOW_AND_THEN == 0
             or state.rounds >= self.max_rounds
         )
-        little = promised <= PROMISE * self.tol * abs(state.value) and not len(state.multipliers)
-        if not (little or now_and_then):
+        near = promised <= PROMISE * self.tol * abs(state.value)
+        near |= math.isfinite(promised) and gained >= KEPT * promised
+        if not (now_and_then or (near and not len(state.multipliers))):
             return state
         pieces = cuts.pieces(parts_of(cuts.parts).count(self._problem))
         master = minimise(

@@ -222,7 +222,7 @@ class Cuts:
         y = np.linalg.lstsq((rows * room[:, None]).T @ rows, target, rcond=1e-13)[0]
         change = mu * (cuts @ y)
         changed = multipliers.copy()
-        changed[live] += change * min(1.0, float((0.5 * mu / np.maximum(-change, 1e-300)).min()))
+        changed[live] += change / max(1.0, float((-2 * change / mu).max()))
         return changed
 
 
