@@ -85,7 +85,7 @@ from quorate.problem.parts import (
 )
 from quorate.problem.problem import Problem
 from quorate.rounds import Done, Each, Max, Outcome, Round, Stop, Sum, Version, record
-from quorate.solvers.conic.bundle_master import Index, Pieces, minimise
+from quorate.solvers.conic.bundle_master import Index, Master, Pieces, minimise
 
 SOON = 0.5  # of the tolerance: the predicted gap at which the server stands still
 LATER = 0.25  # factor of that after a judgement that failed
@@ -523,43 +523,52 @@ class AsyncBundle(Method):
         Where a step promises nothing without those who are late, the model stays as it is, unless
         it ``moves`` whatever is promised.
         """
+        master, weights, multipliers = self._program(state)
+        if not master.solved:
+            return replace(state, shift=max(4 * state.shift, 1e-2), step=state.step / 2)
+        here = self._value(state.w, self._predicted(state, state.w))
+        promised, nothing = here - master.value, NOTHING * self._soon(state, here)
+        state = replace(self._pruned(state, multipliers, fresh), weights=weights, promised=promised)
+        return replace(state, w=master.w, made=state.turn) if moves or promised > nothing else state
+
+    def _program(self, state: AsyncBundleState) -> tuple[Master, Array, Array]:
+        """The minimum of the model near the newest model of all clients, with the client weights
+        (N,) and the multipliers (K,) of the cuts that it leads to.
+        """
         problem, pieces, units = self._problem, self._pieces(state), self._units(state)
-        flips = pieces.part > 0
+        flips, n, K = pieces.part > 0, len(state.answered), len(state.cuts.owner)
         if state.curvature is None:
             metric = units**2 / state.step  # ||.||^2 / step in the units of the features
         else:
             metric, tangents = self._newton(state, units)
             pieces = with_tangents(pieces, flips, tangents)
-        shape, cuts = public_shape(problem, len(state.answered)), state.cuts
-        where, unit = self._region(state), self._unit(state)
         master = minimise(
-            shape,
+            public_shape(problem, n),
             pieces,
             centre=state.w,
             metric=metric,
-            offset=where.offset,
-            unit=unit,
+            offset=self._region(state).offset,
+            unit=self._unit(state),
             accuracy=1e-9,
         )
         if not master.solved:
-            return replace(state, shift=max(4 * state.shift, 1e-2), step=state.step / 2)
-        n, multipliers = len(state.answered), master.multipliers
+            return master, state.weights, np.zeros(K)
+        multipliers = master.multipliers
         weights = np.bincount(pieces.owner, multipliers * (pieces.part == 0), n)
         weights = problem.over_clients.project(weights)
         if state.curvature is not None:  # those of the mean losses, the last ones, are no cuts
             every = np.zeros(len(flips))
             every[flips] = multipliers[: flips.sum()]
             multipliers = every
-        multipliers = multipliers[: len(cuts.owner)]
-        cuts = replace(cuts, idle=cuts.idle + 1).used(multipliers)
+        return master, weights, multipliers[:K]
+
+    def _pruned(self, state: AsyncBundleState, multipliers: Array, fresh: int) -> AsyncBundleState:
+        """Without the cuts that had no multiplier for long, but for the newest of every client."""
+        cuts = replace(state.cuts, idle=state.cuts.idle + 1).used(multipliers)
         keep = cuts.idle <= self.keep * max(1.0, len(state.answered) / fresh)
         last = state.newest
         keep[last[last > NEVER]] = True
-        here = self._value(state.w, self._predicted(state, state.w))
-        promised = here - master.value
-        if moves or promised > NOTHING * self._soon(state, here):
-            state = replace(state, w=master.w, made=state.turn)
-        return replace(state, cuts=cuts.kept(keep), weights=weights, promised=promised)
+        return replace(state, cuts=cuts.kept(keep))
 
     def _newton(self, state: AsyncBundleState, units: Array) -> tuple[Array, Tangents]:
         """The curvature of the weighted mean losses, and their values and gradients as they are to
