@@ -55,6 +55,7 @@ SAMPLES = [
     qr.Maximum(),
     qr.TopK(3),
 ]
+pytestmark = pytest.mark.usefixtures("without_thresholds")
 METHOD = qr.Bundle(least_rows=4)
 HINGE, LOGISTIC = qr.Hinge(), qr.Logistic()
 

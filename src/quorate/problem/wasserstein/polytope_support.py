@@ -363,8 +363,7 @@ def _lengths(model: Model, vectors: NDArray[np.intp], kind: str) -> NDArray[np.i
         -1, vectors.shape[1]
     )
     if kind == "l2":
-        for length, vector in zip(lengths[0], vectors.T, strict=True):
-            model.soc([(np.array([length]), 1.0)], [(vector, 1.0)])
+        model.lengths([(lengths[0], 1.0)], *([(at, 1.0)] for at in vectors))
         return lengths
     for k, at in enumerate(vectors):
         for sign in (1.0, -1.0):

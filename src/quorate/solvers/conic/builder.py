@@ -25,7 +25,7 @@ from typing import Any
 
 import clarabel as _clarabel
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from quorate.arrays import Array
 from quorate.solvers.conic.dense import Entries, Index, solve_dense, summed
@@ -171,18 +171,22 @@ class Model:
 
     def exponential(self, x: Rows, y: Rows, z: Rows) -> slice:
         """Require ``y_i exp(x_i / y_i) <= z_i`` for every i; duals are rows of three."""
-        return self._triples((x, y, z), clarabel.ExponentialConeT())
+        return self._each((x, y, z), clarabel.ExponentialConeT())
 
     def power(self, x: Rows, y: Rows, z: Rows, alpha: float) -> slice:
         """Require ``x_i^alpha y_i^(1 - alpha) >= |z_i|`` and x, y >= 0; duals are rows of three."""
-        return self._triples((x, y, z), clarabel.PowerConeT(alpha))
+        return self._each((x, y, z), clarabel.PowerConeT(alpha))
 
     def parabola(self, x: Rows, a: Rows) -> slice:
         """Require ``x_i^2 / 2 <= a_i`` for every i; duals are rows of three.
 
         Each is the cone ||(x_i, a_i - 1/2)|| <= a_i + 1/2.
         """
-        return self._triples(([*a, 0.5], x, [*a, -0.5]), clarabel.SecondOrderConeT(3))
+        return self._each(([*a, 0.5], x, [*a, -0.5]), clarabel.SecondOrderConeT(3))
+
+    def lengths(self, heads: Rows, *parts: Rows) -> slice:
+        """Require ``head_i >= ||(row i of every part)||_2`` for every i; so are the duals' rows."""
+        return self._each((heads, *parts), clarabel.SecondOrderConeT(1 + len(parts)))
 
     def positive(self, costs: ArrayLike) -> Index:
         """Add new variables >= 0 with these costs, a number or one for each."""
@@ -191,14 +195,15 @@ class Model:
         self.nonneg([(index, 1.0)])
         return index
 
-    def _triples(self, parts: tuple[Rows, Rows, Rows], cone: object) -> slice:
+    def _each(self, parts: Sequence[Rows], cone: object) -> slice:
+        """A cone for every i, of row i of every part."""
         m = max(height_of(rows) for rows in parts)
         first = len(self.constants)
         for k, rows in enumerate(parts):
-            self._add(rows, self.height + k, 3, m)
+            self._add(rows, self.height + k, len(parts), m)
         self.constants[first:] = [np.stack(self.constants[first:], 1).ravel()]
         self.cones += [cone] * m
-        return self._close(3 * m)
+        return self._close(len(parts) * m)
 
     # -- shapes that recur -------------------------------------------------------------------------
 
@@ -348,7 +353,15 @@ def _entries(at: Index, index: Index, coefficient: ArrayLike) -> tuple[Index, In
             raise ValueError(f"a term's matrix has shape {values.shape}, needed {shape}.")
         values = np.broadcast_to(values, shape).ravel()
         return np.repeat(at, shape[1]), np.tile(index, shape[0]), values
-    return at, np.broadcast_to(index, at.shape), np.broadcast_to(values, at.shape)
+    return at, _repeated(index, len(at)), _repeated(values, len(at))
+
+
+def _repeated(values: NDArray[Any], height: int) -> NDArray[Any]:
+    """As many values as rows, of one for all or one for each."""
+    # ``np.broadcast_to`` takes ten times as long, and programs have many small terms
+    if values.shape == (height,):
+        return values
+    return values.repeat(height) if values.size == 1 else np.broadcast_to(values, (height,))
 
 
 def scaled(rows: Rows, factor: float | Array) -> list[Any]:
