@@ -221,8 +221,11 @@ def audit(
     concrete, data = problem.at(without)
     attacked, silent, plan = _attacked(algorithm, concrete, data, weaken)
     blocks = [data.block(p), problem.at(with_)[1].block(p)]
+    first = _first(attacked, silent, blocks)
     scores = [
-        np.array([_attack(attacked, silent, blocks, side, (seed, side, k)) for k in range(runs)])
+        np.array(
+            [_attack(attacked, silent, blocks, first, side, (seed, side, k)) for k in range(runs)]
+        )
         for side in (0, 1)
     ]
     stated = _claim(attacked, budget) if claimed is None else claimed
@@ -495,16 +498,37 @@ def _with_records(fed: Federation, more: Mapping[int, Record]) -> Federation:
     return fed._with(X=tuple(X), y=tuple(targets), sample_weight=weights and tuple(weights))
 
 
+def _first(algorithm: PrivateADMM, silent: PrivateADMM, blocks: list[Block]) -> tuple[Array, Array]:
+    """What both data sets would give without noise in the first round, which is the same in all
+    runs.
+    """
+    assert algorithm.plan is not None
+    _, ask = algorithm.server_start(len(algorithm.plan.weight))
+    assert isinstance(ask, Round)
+    memory = algorithm.client_start(blocks[0])
+    return _silent(silent, memory, ask.message, blocks, np.random.default_rng)
+
+
+def _silent(
+    silent: PrivateADMM, memory: Any, message: Perturb, blocks: list[Block], streams: Any
+) -> tuple[Array, Array]:
+    """The client's z without noise, from either data set."""
+    without, with_ = (silent.perturb(memory, message, block, streams)[0].z[0] for block in blocks)
+    return without, with_
+
+
 def _attack(
     algorithm: PrivateADMM,
     silent: PrivateADMM,
     blocks: list[Block],
+    first: tuple[Array, Array],
     side: int,
     key: tuple[int, ...],
 ) -> tuple[float, ...]:
     """The scores of one run, ``ATTACKS``: large ones speak for the canary, or against it.
 
-    Every answer is compared with those that either data set would have given without noise.
+    Every answer is compared with those that either data set would have given without noise,
+    ``first`` in the first round.
     """
     assert algorithm.plan is not None
     P = len(algorithm.plan.weight)
@@ -515,9 +539,8 @@ def _attack(
     while isinstance(ask, Round):
         message, turn = ask.message, turn + 1
         streams = lambda _, turn=turn: np.random.default_rng((*key, turn))  # noqa: E731
-        without, with_ = (
-            silent.perturb(memory, message, block, streams)[0].z[0] for block in blocks
-        )
+        calm = first if turn == 1 else _silent(silent, memory, message, blocks, streams)
+        without, with_ = calm
         memory, up = algorithm.perturb(memory, message, blocks[side], streams)
         seen, added = memory.z[0] - without, with_ - without
         along += float(seen @ added) / max(float(np.linalg.norm(added)), 1e-300)
