@@ -180,19 +180,21 @@ class RunFile:
     def of(
         cls,
         checkpoint: str | os.PathLike[str] | None,
-        algorithm: str,
+        run: Sequence[object],
         federation: Known,
         seed: int,
     ) -> RunFile:
-        """The file for a run of the described algorithm on these data; raises where there is no
-        folder.
+        """The file for a run of an algorithm, and what else it depends on, on these data; raises
+        where there is no folder.
         """
         path = None if checkpoint is None else Path(checkpoint)
         if path and not path.parent.is_dir():
             raise FileNotFoundError(
                 f"no folder {path.parent} for the checkpoint {path.name}: create it first"
             )
+        # most runs are not kept, and both take longer than a round
         digests = tuple(federation.digests()) if path else ()
+        algorithm = " on ".join(map(describe, run)) if path else ""
         return cls(path, algorithm, tuple(map(str, federation.clients)), digests, seed)
 
     @property

@@ -142,8 +142,7 @@ class Loop:
         self.engine, self.clients, self.algorithm = engine, clients, clients.algorithm
         self.on_server, self.block_size = self.algorithm.on_server, engine.block_size
         self.donated = self.algorithm.donates
-        described = f"{files.describe(self.algorithm)} on {files.describe(rule)}"
-        self.file = files.RunFile.of(engine.checkpoint, described, federation, seed)
+        self.file = files.RunFile.of(engine.checkpoint, (self.algorithm, rule), federation, seed)
         self.source, self.record = source, RunRecord()
         self.server = Server(None, Round(None), 0)
         self.halfway, self.interrupts, self.saved = False, Interrupts(), 0

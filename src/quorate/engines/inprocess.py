@@ -183,7 +183,7 @@ class _Job:
         self.blocks = (
             here.blocks(engine.block_size) if together else [here.block(i) for i in range(self.n)]
         )
-        self.file = RunFile.of(engine.checkpoint, files.describe(algorithm), federation, seed)
+        self.file = RunFile.of(engine.checkpoint, (algorithm,), federation, seed)
         self.parted = None if self.file.path is None else PartedFile(self.file.path)
 
     # ---- one round

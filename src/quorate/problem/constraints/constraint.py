@@ -64,7 +64,7 @@ class Point:
         """(n, m)."""
         return self.problem.predictor.forward(self.w, self.block)
 
-    @property
+    @cached_property
     def models(self) -> Array:
         """(n, D)."""
         return np.broadcast_to(self.w, (len(self.block.names), self.w.shape[-1]))
