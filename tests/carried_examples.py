@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from toy import federation
 from wrapped import arrays
 
-from examples import ALGORITHMS, Example
 from quorate.data.federation import Federation
 from quorate.engines.network import Network
 from quorate.engines.replay import Replay
@@ -28,13 +27,25 @@ from quorate.sites.rows import of_federation
 from quorate.sites.session import agree
 from quorate.storage import make_folder, write_whole
 
+if TYPE_CHECKING:
+    from examples import Example
+
 ROUNDS = 4
 SITES = tuple(f"site-{k}" for k in range(5))
-FEDERATED: dict[str, Example] = {
-    name: example
-    for name, example in ALGORITHMS.items()
-    if example.stated is not None and example.federation.n_clients == len(SITES)
-}
+
+
+@cache
+def federated() -> dict[str, Example]:
+    """The examples of these clients. A site needs none, and to import them takes most of its
+    time.
+    """
+    from examples import ALGORITHMS
+
+    return {
+        name: example
+        for name, example in ALGORITHMS.items()
+        if example.stated is not None and example.federation.n_clients == len(SITES)
+    }
 
 
 def rows() -> Federation:
@@ -72,7 +83,7 @@ def compile_here(folder: Path) -> None:
 def serve(transport: Transport, folder: Path, job: Mapping[str, str]) -> None:
     """The server's side: one agreement and one run for every example."""
     make_folder(folder)
-    for number, (name, example) in enumerate(FEDERATED.items()):
+    for number, (name, example) in enumerate(federated().items()):
         assert example.stated is not None
         problem = example.stated[0]
         agreement = agree(transport, f"{job['experiment']} {name}", problem, patience=60.0)
@@ -85,8 +96,8 @@ def serve(transport: Transport, folder: Path, job: Mapping[str, str]) -> None:
 
 def check(done: Path) -> None:
     """Hold every run in the server's folder against one in this process."""
-    assert len(FEDERATED) > 20
-    for number, example in enumerate(FEDERATED.values()):
+    assert len(federated()) > 20
+    for number, example in enumerate(federated().values()):
         state, log = decode((done / f"{number}.run").read_bytes())
         assert example.stated is not None
         concrete, data = example.stated[0].at(rows())

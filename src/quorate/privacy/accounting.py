@@ -33,7 +33,6 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import gammaln, log_ndtr
 
 from quorate.arrays import Array
@@ -612,6 +611,8 @@ def _coarser(x: Array, p: Array) -> tuple[Array, Array]:
 
 
 def _root(over: Callable[[float], float], low: float, high: float, tol: float = 1e-15) -> float:
+    from scipy.optimize import brentq  # every process would import it
+
     return float(
         cast(float, brentq(over, low, high, xtol=tol, rtol=np.float64(1e-13), maxiter=500))
     )

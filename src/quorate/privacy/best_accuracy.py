@@ -26,7 +26,6 @@ from collections.abc import Callable, Iterable
 from typing import cast
 
 import numpy as np
-from scipy.optimize import brentq
 
 from quorate.arrays import Array
 
@@ -87,4 +86,6 @@ def _log_sum(values: Array) -> float:
 
 
 def _root(over: Callable[[float], float], low: float, high: float) -> float:
+    from scipy.optimize import brentq
+
     return float(cast(float, brentq(over, low, high)))

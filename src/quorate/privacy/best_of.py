@@ -32,7 +32,6 @@ from itertools import count
 from typing import cast
 
 import numpy as np
-from scipy.optimize import brentq
 
 from quorate.arrays import Array
 
@@ -121,6 +120,7 @@ def _poisson_of_less(mean: Fraction, below: Below) -> int:
 @cache
 def _stopping(mean: float) -> float:
     """gamma of the logarithmic law, whose mean is (1 / gamma - 1) / log(1 / gamma)."""
+    from scipy.optimize import brentq
 
     def over(log_gamma: float) -> float:
         return math.expm1(-log_gamma) / -log_gamma - mean

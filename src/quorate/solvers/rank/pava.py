@@ -21,7 +21,6 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
-from scipy.optimize import isotonic_regression
 
 from quorate.arrays import Array
 
@@ -315,6 +314,8 @@ def pooled_ratios(alpha: Array, sigma: Array) -> Array:
     but no weight. Entries without weight, the first ones, join the first that has some where they
     have mass.
     """
+    from scipy.optimize import isotonic_regression  # every process would import it
+
     free = int(np.searchsorted(sigma, 0.0, side="right"))
     mass = float(alpha[:free].sum())
     if free == len(sigma):
