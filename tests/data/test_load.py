@@ -5,6 +5,7 @@ from urllib.error import URLError
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_breast_cancer
 from sklearn.utils import Bunch
 
 from quorate.data import downloads as sources
@@ -34,6 +35,13 @@ def test_hospitals_differ_but_have_both_classes():
     assert (means.max(0) - means.min(0)).max() > 1  # standard deviations
     assert fed.digests() == load.hospitals().digests()
     assert fed.digests() != load.hospitals(seed=1).digests()
+
+
+def test_the_tumours_are_those_of_scikit_learn():
+    mine, bunch = load.breast_cancer(), load_breast_cancer()
+    np.testing.assert_array_equal(mine.X, bunch.data)
+    np.testing.assert_array_equal(mine.y, bunch.target_names[bunch.target])
+    assert mine.feature_names == tuple(bunch.feature_names)
 
 
 def test_the_study_fits_on_training_rows_only():

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,6 +76,10 @@ class Tabular(NamedTuple):
 
 # -------------------------------------------------------------------- hospitals
 
+# of the cell nuclei of a tumour, and their mean, standard error and mean of the three largest
+CELLS = ("radius", "texture", "perimeter", "area", "smoothness")
+CELLS += ("compactness", "concavity", "concave points", "symmetry", "fractal dimension")
+NUCLEI = ("mean {}", "{} error", "worst {}")
 HOSPITALS = ("Northgate", "Riverside", "Saint Anne", "Lakeview", "Hillcrest", "Old Mill")
 UNSEEN = ("Lakeview", "Old Mill")
 
@@ -83,12 +88,15 @@ def breast_cancer() -> Arrays:
     """569 tumours, 30 features of cell nuclei; y = "benign" or "malignant". Part of scikit-learn,
     no file needed.
     """
-    from sklearn.datasets import load_breast_cancer
-
-    bunch: Any = load_breast_cancer()
-    y = bunch.target_names[bunch.target].astype(str)
-    validate(SOURCES["breast_cancer"], bunch.data, y)
-    return Arrays(bunch.data, y, tuple(str(name) for name in bunch.feature_names))
+    # the file itself, because importing scikit-learn takes longer than a run on these rows
+    package = find_spec("sklearn")
+    assert package is not None
+    assert package.origin is not None
+    file = Path(package.origin).parent / "datasets" / "data" / "breast_cancer.csv"
+    table = np.loadtxt(file, delimiter=",", skiprows=1)
+    X, y = table[:, :-1].copy(), np.where(table[:, -1] == 0, "malignant", "benign")
+    validate(SOURCES["breast_cancer"], X, y)
+    return Arrays(X, y, tuple(kind.format(cell) for kind in NUCLEI for cell in CELLS))
 
 
 def hospital_tables(mix: float = 1.5, seed: int = 0) -> dict[str, tables.Table]:
