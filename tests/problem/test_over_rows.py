@@ -32,7 +32,6 @@ def test_the_objective_is_that_of_the_risk_within_pooled_rows(risk):
         {"over_samples": qr.Mean(label=1.0)},
         {"over_clients": qr.Simplex()},
         {"over_clients": qr.Mean("size")},
-        {"local_constraint": qr.NeymanPearson(1.0, 0.4)},
         {"privacy": qr.Budget(3.0, 1e-3)},
     ],
     ids=lambda beside: str(next(iter(beside.values()))),
