@@ -76,7 +76,8 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
 
     ``PrivateSGD`` keeps a privacy budget. With constraints it is ``InteriorPoint`` up to 500
     coefficients, ``Bundle`` for what else is convex, and first ``ProximalAL`` beyond.
-    ``RankInteriorPoint`` ranks the rows of all clients, ``RankADMM`` those of one. ``Bundle``
+    ``RankInteriorPoint`` ranks the rows of all clients, with constraints ``Bundle``, and
+    ``RankADMM`` those of one. ``Bundle``
     proves a gap for convex problems, and so does ``AsyncBundle`` where answers come at different
     times, for up to 500 coefficients and 100 clients. ``AsyncDRO`` is for more, and where nothing
     can be proved; ``MultiplierMethod`` takes smooth problems with any convex regulariser.
@@ -85,6 +86,8 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
         yield PrivateSGD()
         return
     if only_constrained(problem):
+        if problem.over_rows is not None:
+            yield Bundle()
         if dimension > SMALL:
             yield ProximalAL()
         yield from (InteriorPoint(), Bundle(), ProximalAL())
