@@ -37,10 +37,17 @@ def free(problem: Problem) -> Problem:
 
 
 def erm(problem: Problem, fed: Federation) -> tuple[Problem, Federation]:
-    """The mean loss of every client, averaged by the prior."""
+    """The mean loss of every client, averaged by the prior; of all rows, where they are ranked
+    together.
+    """
     over = among(problem.over_clients, fed.clients, getattr(problem.privacy, "sizes", None))
-    mean = Mean(getattr(over, "prior", "uniform"))
-    return replace(free(problem), over_samples=Mean(), over_clients=mean), fed
+    mean = Mean("size" if problem.over_rows is not None else getattr(over, "prior", "uniform"))
+    return replace(_of_means(problem), over_clients=mean), fed
+
+
+def _of_means(problem: Problem) -> Problem:
+    """The free problem of every client's mean loss."""
+    return replace(free(problem), over_samples=Mean(), over_rows=None)
 
 
 def afl(problem: Problem, fed: Federation) -> tuple[Problem, Federation]:
@@ -48,12 +55,12 @@ def afl(problem: Problem, fed: Federation) -> tuple[Problem, Federation]:
     within the clients.
     """
     over = Simplex() if isinstance(problem.over_clients, Mean) else problem.over_clients
-    return replace(free(problem), over_samples=Mean(), over_clients=over), fed
+    return replace(_of_means(problem), over_clients=over), fed
 
 
 def drfa(problem: Problem, fed: Federation) -> tuple[Problem, Federation]:
     """The largest mean loss of a client."""
-    return replace(free(problem), over_samples=Mean(), over_clients=Simplex()), fed
+    return replace(_of_means(problem), over_clients=Simplex()), fed
 
 
 def wafl(problem: Problem, fed: Federation) -> tuple[Problem, Federation]:
@@ -61,8 +68,9 @@ def wafl(problem: Problem, fed: Federation) -> tuple[Problem, Federation]:
     those of all rows.
     """
     problem = free(problem)
-    if by_rank(problem.over_samples):  # rows of different weights have no ranks
-        return replace(problem, over_clients=Mean()), fed.pooled()
+    if by_rank(risk := problem.over_losses):  # rows of different weights have no ranks
+        ranked = {"over_samples": risk, "over_rows": None}
+        return replace(problem, over_clients=Mean(), **ranked), fed.pooled()
     prior: Any = getattr(problem.over_clients, "prior", "uniform")
     prior = resolve_prior(prior, fed.sizes.astype(float), fed.clients)
     ball = problem.at(fed)[0].over_samples
@@ -98,7 +106,7 @@ def label(problem: Problem) -> str:
         return "constrained"
     if isinstance(problem.over_samples, WassersteinBall):
         return "DRFL"
-    name = short_name("risk over samples", problem.over_samples) or "mean"
+    name = short_name("risk over samples", problem.over_losses) or "mean"
     return "model" if name == "mean" else name
 
 

@@ -142,7 +142,7 @@ def _figures(result: Result) -> tuple[Figure, ...]:
 def certificate(result: Result) -> Table:
     """Every number of the certificate with its meaning."""
     numbers, meaning = result["certificate"], dict(MEANING)
-    if words.pooled(result):
+    if words.together(result):
         del meaning["complementarity"]
         meaning |= POOLED
     if not words.proven(result):
