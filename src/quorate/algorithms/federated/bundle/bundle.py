@@ -353,6 +353,8 @@ class Bundle(Method):
         promised, before = state.predicted, state.value
         state = self._judge(state, value, risks, up, limits[1].sum(1))
         cuts = state.cuts.extended(state.trial, radii, up, limits)
+        if self._problem.constrained:  # else a Newton step's multipliers are of the first cuts
+            cuts = cuts.without_repeats()
         state = replace(state, cuts=cuts, rounds=state.rounds + 1)
         state = self._bound(state, promised, before - state.value, up)
         if self.ends(state.value, state.bound) and self._violation(state) > of.MET:
@@ -664,7 +666,7 @@ class Bundle(Method):
 
     def _next(self, state: BundleState) -> BundleState:
         """The next trial point, and the decrease that the model predicts there."""
-        state = replace(state, cuts=state.cuts.pruned())
+        state = replace(state, cuts=state.cuts.pruned(self._problem.constrained))
         cuts, tangents = state.cuts, state.tangents
         newton = tangents is not None
         pieces = cuts.pieces(self._count(cuts))

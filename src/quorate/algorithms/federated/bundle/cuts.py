@@ -20,6 +20,7 @@ from quorate.solvers.conic.bundle_master import Index, Pieces
 # rounds a cut may stay without a multiplier before it is dropped: the master's cost is that of its
 # cuts
 KEEP = 4
+KEEP_LIMITED = 10  # beside constraints, whose cuts come back, and where repeats cost nothing
 MOST_BALANCED = 500  # equations between multipliers: a least-squares solution takes 0.1 s
 NEEDED = 1e-5  # of the largest multiplier: a cut with more is needed
 
@@ -126,9 +127,23 @@ class Cuts:
         used, point = np.unique(self.point[keep], return_inverse=True)
         return replace(self, **rows, point=point, points=self.points[used], radii=self.radii[used])
 
-    def pruned(self) -> Cuts:
-        """Without the cuts that no multiplier has needed for long."""
-        return self.kept(self.idle <= KEEP)
+    def without_repeats(self) -> Cuts:
+        """Without the older of two equal cuts of a part: two gradients of a convex function are
+        equal only where it is affine between their points.
+
+        Linear constraints would else have a cut more every round, and what their multipliers add up
+        to would come ever nearer to their penalty.
+        """
+        owner, part = self.owner.astype(float), self.part.astype(float)
+        rows = np.column_stack([owner, part, self.gradient_level, self.gradient])[::-1]
+        last = np.unique(rows, axis=0, return_index=True)[1]
+        keep = np.zeros(len(rows), bool)
+        keep[len(rows) - 1 - last] = True
+        return self.kept(keep)
+
+    def pruned(self, limited: bool) -> Cuts:
+        """Without the cuts that no multiplier has needed for long; ``limited``: by constraints."""
+        return self.kept(self.idle <= (KEEP_LIMITED if limited else KEEP))
 
     def used(self, multipliers: Array) -> Cuts:
         """Cuts that carry a multiplier are not idle."""
