@@ -17,7 +17,7 @@ from quorate.engines.virtual_clock import VirtualClock
 from quorate.engines.waiting import First
 from quorate.experiments.aspire import sets
 from quorate.problem.risks import Simplex
-from quorate.rounds import Round, Stop
+from quorate.rounds import Round, Stop, rows
 from quorate.solution.configure import configure
 
 FED = federation((20, 35, 12, 28, 9), 4)
@@ -76,7 +76,10 @@ def test_steps_are_those_of_the_formula_by_hand():
     """
     it, data = running()
     memories, state, ask = start(it, data)
+    asks = [ask.message] * 5
+    units = np.sqrt(np.mean([data.block(i).squares()[0] for i in range(5)], 0))
     b, G = lines(it, data, np.zeros(4))
+    G = G / units
     curved = np.array([memory.curvature[0] for memory in memories])
     p, c, w, last, gap = np.full(5, 0.2), np.full(5, 0.2), np.zeros(4), np.zeros(5), np.zeros(5)
     at, turn, asked = np.zeros((5, 4)), 0, np.zeros((5, 4))
@@ -93,7 +96,7 @@ def test_steps_are_those_of_the_formula_by_hand():
         f = b + G @ w + share * short
         new = Simplex().project(c + f / mu)
         gradient = G.T @ new + (new * share * curved) @ (w - at)
-        w = (w - eta * gradient) / (1 + eta * 1e-2)
+        w = (w - eta * gradient) / (1 + eta * 1e-2 / units**2)
         return (
             new,
             c + (new - c) / (1 + p @ age),
@@ -107,12 +110,12 @@ def test_steps_are_those_of_the_formula_by_hand():
     asked[:] = w
     for i in (3, 3, 0):
         turn += 1
-        np.testing.assert_allclose(state.w, w, rtol=SINGLE)
-        memories[i], up = it.on_client[Visit](
-            memories[i], replace(ask.message, w=asked[i : i + 1].copy()), data.block(i), None
-        )
-        bi, gi = (part[i] for part in lines(it, data, asked[i]))
-        np.testing.assert_allclose(up.level, [bi], rtol=1e-9)
+        np.testing.assert_allclose(state.w, w / units, rtol=SINGLE)
+        asks[i] = rows(asks[i], [i])
+        memories[i], up = it.on_client[Visit](memories[i], asks[i], data.block(i), None)
+        bi, gi = (part[i] for part in lines(it, data, asked[i] / units))
+        gi = gi / units
+        np.testing.assert_allclose(up.level, [bi], rtol=SINGLE)
         curved[i] = np.linalg.norm(gi - G[i]) / np.linalg.norm(asked[i] - at[i])
         np.testing.assert_allclose(up.curvature, curved[i : i + 1], rtol=1e-6)
         far[i] = ((gi - mean) ** 2).sum()
@@ -120,9 +123,11 @@ def test_steps_are_those_of_the_formula_by_hand():
         state, ask = it.renew(state, (i,), up)
         p, c, w, mean, most, cycles = step(p, c, w, most, cycles)
         asked[i] = w
+        asks[i] = ask.message
         assert ask.to == (i,)
         assert ask.wait_for == 1
-    np.testing.assert_allclose(state.w, w, rtol=SINGLE)
+        assert ask.message.units is None  # they are sent once
+    np.testing.assert_allclose(state.w, w / units, rtol=SINGLE)
     np.testing.assert_allclose(state.weights, p, atol=SINGLE)
     np.testing.assert_allclose(state.centre, c, atol=SINGLE)
 
@@ -131,10 +136,12 @@ def test_the_first_curvature_is_that_along_the_gradient():
     it, data = running()
     memory, _ = it.on_client[Meet](None, it.server_start(5)[1].message, data.block(0), None)
     block, g = data.block(0), memory.gradient[0]
-    rows = block.X[0]
-    H = rows.T @ (
-        rows * (block.share[0] * it.problem.loss.curvature(np.zeros((1, 20)), block.y)[0])[:, None]
+    units = np.sqrt(block.squares()[0])
+    X = block.X[0] / units
+    H = X.T @ (
+        X * (block.share[0] * it.problem.loss.curvature(np.zeros((1, 20)), block.y)[0])[:, None]
     )
+    g = g / units
     assert memory.curvature[0] == pytest.approx(np.linalg.norm(H @ g) / np.linalg.norm(g), rel=1e-2)
 
 
@@ -195,7 +202,7 @@ def test_what_lines_say_is_carried_from_model_to_model():
 
     def see(row, state):
         lines = state.lines
-        said = lines.level + lines.gradients @ (state.w - lines.step)
+        said = lines.level + lines.gradients @ (state.units * state.w - lines.step)
         far.append(np.abs(lines.losses - said).max())
 
     VirtualClock(stragglers=SLOW).run(it, data, max_rounds=400, watch=[see])
@@ -262,6 +269,26 @@ def test_units_do_not_matter():
     np.testing.assert_allclose(1e3 * other.w, one.w, rtol=1e-6)
 
 
+def test_units_of_single_columns_do_not_matter():
+    """Also where they lie far apart: the steps are those in units of the columns' sizes."""
+    factor = np.array([1e3, 1.0, 1e-3, 1e4])[: FED.rows(0)[0].shape[1]]
+    scaled = qr.Federation(
+        FED.clients, [FED.rows(i)[0] * factor for i in range(5)], [FED.rows(i)[1] for i in range(5)]
+    )
+    flat = replace(PROBLEM, regulariser=qr.Zero())
+    slow = VirtualClock(stragglers=SLOW)
+    one, other = (
+        qr.solve(flat, fed, algorithm=AsyncDRO(max_rounds=2000), engine=slow)
+        for fed in (FED, scaled)
+    )
+    assert other.rounds == one.rounds
+    np.testing.assert_allclose(factor * other.w, one.w, rtol=1e-6)
+    # a ball couples the coefficients: it is one of the scaled ones, and steps have the data's units
+    ball = replace(PROBLEM, regulariser=qr.Ball(0.5))
+    found = qr.solve(ball, FED, algorithm=AsyncDRO(max_rounds=20_000), engine=slow)
+    assert found.outcome.stop is Stop.OPTIMAL, found.outcome.text
+
+
 @pytest.mark.parametrize("scale", [1e-40, 1e-23, 1e30, 1e60])
 def test_units_far_from_one_change_no_step(scale):
     """Of the features, or of targets and regulariser: what is kept in single precision is counted
@@ -279,7 +306,7 @@ def test_units_far_from_one_change_no_step(scale):
         for s in (1.0, scale)
     ]
     assert runs[1].rounds == runs[0].rounds
-    np.testing.assert_allclose(scale * runs[1].w, runs[0].w, rtol=1e-6)
+    np.testing.assert_allclose(scale * runs[1].w, runs[0].w, rtol=1e-6, atol=1e-8)
     real = qr.Problem(qr.Squared(), PLAIN, over_clients=qr.Simplex(), regulariser=qr.L2(1e-2))
     targets = [X[:, 0] + np.sin(5 * X[:, 1]) for X in Xs]
     runs = [
@@ -292,7 +319,7 @@ def test_units_far_from_one_change_no_step(scale):
         for s in (1.0, scale)
     ]
     assert runs[1].rounds == runs[0].rounds
-    np.testing.assert_allclose(runs[1].w / scale, runs[0].w, rtol=1e-6)
+    np.testing.assert_allclose(runs[1].w / scale, runs[0].w, rtol=1e-6, atol=1e-8)
 
 
 def test_the_model_stands_still_until_all_have_answered_at_it():
@@ -308,7 +335,7 @@ def test_the_model_stands_still_until_all_have_answered_at_it():
     assert len(still) >= 5
     assert all((w == still[0]).all() for w in still)
     b, G = lines(it, data, run.state.w)
-    np.testing.assert_allclose(run.state.lines.gradients, G, rtol=1e-12)
+    np.testing.assert_allclose(run.state.lines.gradients * run.state.units, G, rtol=1e-12)
     np.testing.assert_allclose(run.state.lines.level, b, rtol=1e-9)
 
 

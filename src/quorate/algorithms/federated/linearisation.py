@@ -64,6 +64,16 @@ def take_part(memory: None, ask: Survey, data: Block, rng: Streams) -> tuple[Non
     return memory, survey(data, ask.prior)
 
 
+def units_of(problem: Problem, square: Array) -> Array:
+    """The units (D,) of the model's numbers: the root mean square of what each multiplies, from the
+    (d,) mean squares of the features; 1 for an intercept.
+    """
+    sizes = np.sqrt(square)
+    largest = sizes.max(initial=0.0)
+    sizes = np.maximum(sizes, 1e-9 * largest) if largest > 0 else np.ones_like(sizes)
+    return problem.predictor.units(sizes)
+
+
 def is_smooth(problem: Problem) -> bool:
     """Whether gradients of the clients' risks are continuous, so that their changes tell how long a
     step may be.

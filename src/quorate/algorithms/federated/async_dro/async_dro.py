@@ -19,7 +19,9 @@ Whenever clients answer, it replaces their lines and takes one step:
             d_j = ||g_j - g||^2 with the g and p of the step in which line j was replaced
 
 Then it sends w to the clients who answered. L_j is the curvature that client j measured between its
-last two models. The centre removes the bias of mu. So the user has no step size to choose: the
+last two models. Coefficients, gradients and models count in units of the root mean squares of what
+they multiply, unless the regulariser's prox couples coefficients, so that the units of the columns
+change nothing. The centre removes the bias of mu. So the user has no step size to choose: the
 ages keep the delayed iteration stable, and f changes p by so little that eta times the curvature
 which this adds, at most sum_{p_j > 0} d_j / mu, is below one. Where Q has no projection (a custom
 set with a maximiser alone) c moves towards the worst client weights of f, and p = c.
@@ -56,6 +58,7 @@ from quorate.algorithms.federated.async_dro.client import (
     Visit,
     Visited,
     meet,
+    step_units,
     visit,
 )
 from quorate.algorithms.federated.async_dro.stored_gradients import (
@@ -108,10 +111,11 @@ class AsyncState:
     """The server's state; its arrays are overwritten in place."""
 
     w: Annotated[Array, Form("D")]
-    lines: Lines | None
+    units: Annotated[Array, Form("D")]  # of the coefficients
+    lines: Lines | None  # in these units
     weights: Annotated[Array, Form("N")]  # p
     centre: Annotated[Array, Form("N")]  # c
-    mean: Annotated[Array, Form("D")]  # g
+    mean: Annotated[Array, Form("D")]  # g, in these units
     predicted: Annotated[Array, Form("N")]  # f
     turn: Annotated[int, Form(rounds=-1)] = 0
     answers: int = 0  # since the gap was predicted last
@@ -126,6 +130,11 @@ class AsyncState:
     soon: float = SOON  # predicted gap, over the tolerance, at which w stands still
     still: Annotated[int, Form(least=-1)] = -1  # the step since which w stands still, -1: it moves
     seen: Surveyed | None = None
+
+    @property
+    def place(self) -> Array:
+        """The model in units of its coefficients."""
+        return self.units * self.w
 
 
 @dataclass(frozen=True)
@@ -187,7 +196,7 @@ class AsyncDRO(Method):
 
     def server_start(self, n_clients: int) -> tuple[AsyncState, Round]:
         none, prior = np.zeros(0), member(self._problem, n_clients)
-        state = AsyncState(none, None, prior, prior, none, none)
+        state = AsyncState(none, none, None, prior, prior, none, none)
         start = None if self.start is None else np.asarray(self.start, float)
         return state, Round(Meet(prior, start))
 
@@ -197,22 +206,24 @@ class AsyncDRO(Method):
         """Store the first lines, of all clients, and take a step."""
         problem = self._problem
         w = with_start(problem, self.start, int(up.features))
+        value, units = self._value(w, up.risk), step_units(problem, up.square)
+        up = replace(up, gradient=up.gradient / units)
         mean = state.weights @ up.gradient
-        value = self._value(w, up.risk)
         seen = Surveyed(up.plus, up.minus, up.reach, up.target, up.square)
-        state = replace(
-            state, w=w, lines=first_lines(up, w, mean), mean=mean, value=value, seen=seen
-        )
-        return self._ask(self._stepped(state, 0, 0, no_answers(len(w)), len(ids)), ids)
+        lines = first_lines(up, units * w, mean)
+        state = replace(state, w=w, units=units, lines=lines, mean=mean, value=value, seen=seen)
+        state = self._stepped(state, 0, 0, no_answers(len(w)), len(ids))
+        state, ask = self._ask(state, ids)
+        return state, replace(ask, message=replace(ask.message, units=units))
 
     def renew(
         self, state: AsyncState, ids: Sequence[int], up: Visited
     ) -> tuple[AsyncState, Round | Done]:
         """Replace the lines of the clients who answered, and take a step."""
-        turn, new = state.turn + 1, answers(ids, up)
+        turn, new = state.turn + 1, answers(ids, up, state.units)
         count = state.answers + len(ids)
         if state.still >= 0 or turn >= self.max_rounds:
-            renew(known(state.lines), new, state.w, state.mean, turn)
+            renew(known(state.lines), new, state.place, state.mean, turn)
             state = replace(state, turn=turn, answers=count)
             return (
                 self._judged(state, ids) if state.still >= 0 else (state, Done(self._capped(state)))
@@ -223,12 +234,12 @@ class AsyncDRO(Method):
         self, state: AsyncState, turn: int, answered: int, new: Answers, fresh: int
     ) -> AsyncState:
         """The state after a step with these answers; ``fresh`` lines are new."""
-        problem, risk, lines = self._problem, self._problem.over_clients, known(state.lines)
+        risk, lines, place = self._problem.over_clients, known(state.lines), state.place
         # where losses saturate, curvatures vanish, and no line is accurate so far away
         most = state.eta * 2.0 ** (fresh / len(state.weights)) if turn else math.inf
         sizes = float(self.step), max(FLAT * state.steepest, TINY), most, _trust(state.cycles)
         f, force, shifted, numbers = predict(
-            lines, new, state.w, state.mean, state.weights, state.centre, turn, sizes
+            lines, new, place, state.mean, state.weights, state.centre, turn, sizes
         )
         curve, age, eta, mu, loss = numbers
         if not math.isfinite(curve + loss):
@@ -238,13 +249,13 @@ class AsyncDRO(Method):
         pace = 1.0 / (1.0 + age)
         if not hasattr(risk, "project"):
             p = state.centre + pace * (risk.weights(f) - state.centre)
-            centre, mean, w = descend(lines, state.w, p, force, eta, p, 0.0)
+            centre, mean, to = descend(lines, place, p, force, eta, p, 0.0)
         else:
             p = risk.project(shifted) if mu > 0 else state.weights
-            centre, mean, w = descend(lines, state.w, p, force, eta, state.centre, pace)
-        w = problem.prox(w, eta)
-        np.subtract(w, state.w, out=lines.step)
-        first = state.first if state.turn else float(np.linalg.norm(w - state.w)) / eta
+            centre, mean, to = descend(lines, place, p, force, eta, state.centre, pace)
+        w = self._near_to(to, state.units, eta)
+        np.subtract(state.units * w, place, out=lines.step)
+        first = state.first if state.turn else float(np.linalg.norm(lines.step)) / eta
         return changed(
             state,
             w=w,
@@ -295,12 +306,12 @@ class AsyncDRO(Method):
 
     def _lines(self, state: AsyncState) -> Array:
         """b + G w."""
-        return exact(known(state.lines), state.w)
+        return exact(known(state.lines), state.place)
 
     def _bound(self, state: AsyncState, value: float) -> float:
         """The lower bound that the lines prove: they are below the risks, however old they are."""
-        risk = float(state.weights @ self._lines(state))
-        return bound_at(self._problem, state.w, value, risk, state.mean, state.weights, state.seen)
+        risk, gradient = float(state.weights @ self._lines(state)), state.units * state.mean
+        return bound_at(self._problem, state.w, value, risk, gradient, state.weights, state.seen)
 
     def _ended(self, state: AsyncState, risks: Array, share: float) -> bool:
         """Whether w is optimal to ``share`` of the tolerance if its risks are these."""
@@ -319,16 +330,22 @@ class AsyncDRO(Method):
 
     def _length(self, state: AsyncState) -> float:
         """The length of the next step over eta, which is 0 at a stationary point."""
-        moved = self._problem.prox(state.w - state.eta * state.mean, state.eta) - state.w
-        return float(np.linalg.norm(moved)) / state.eta
+        to = state.place - state.eta * state.mean
+        moved = self._near_to(to, state.units, state.eta) - state.w
+        return float(np.linalg.norm(state.units * moved)) / state.eta
+
+    def _near_to(self, place: Array, units: Array, eta: float) -> Array:
+        """The model prox_{eta h} of a place, both in these units."""
+        w = place / units
+        n = np.size(self._problem.predictor.split(w)[0])
+        return self._problem.prox(w, eta / units[:n] ** 2)
 
     def _ask(
         self, state: AsyncState, ids: Sequence[int], to: NDArray[np.intp] | None = None
     ) -> tuple[AsyncState, Round]:
         """Send w to these clients; ``to`` is the same as an array, where there is one."""
-        lines = with_sent(
-            known(state.lines), np.array(ids, np.intp) if to is None else to, state.w, state.turn
-        )
+        to = np.array(ids, np.intp) if to is None else to
+        lines = with_sent(known(state.lines), to, state.place, state.turn)
         state = state if lines is state.lines else replace(state, lines=lines)
         return state, Round(Visit(state.w), tuple(ids), 1)
 

@@ -1,9 +1,11 @@
 """The client's half of AsyncDRO: the line of its risk at a model, and the curvature on the way.
 
     F_j(v) ~ b_j + <g_j, v>,  g_j = F_j'(w),  b_j = F_j(w) - <g_j, w>,
-            L_j = ||g_j - g_j'|| / ||w - w'||
+            L_j = ||(g_j - g_j') / u|| / ||u (w - w')||
 
-A client stores the last model w' that it was sent, and its gradient there.
+A client stores the last model w' that it was sent, and its gradient there. The units u of the
+coefficients are the root mean squares of what they multiply: at the first message those of its own
+rows, then those of all clients, which the server sends once.
 """
 
 from __future__ import annotations
@@ -13,10 +15,12 @@ from typing import Annotated
 import numpy as np
 
 from quorate.algorithms.federated.epigraph_projection import risk_gradients
+from quorate.algorithms.federated.linearisation import units_of
 from quorate.arrays import Array, Block, Streams, compact
 from quorate.codec import Form
 from quorate.problem.lower_bounds import survey
 from quorate.problem.problem import Problem
+from quorate.problem.regularisers import separable
 from quorate.rounds import Each, Max, Sum, Version, record
 
 NUDGE = 1e-3  # share of its loss by which a client's first, probing step would lower it
@@ -50,9 +54,10 @@ class Met:
 
 @record
 class Visit:
-    """Ask for the client's line at ``w``."""
+    """Ask for the client's line at ``w``; with the units of all coefficients the first time."""
 
     w: Annotated[Version, Form("D")]
+    units: Annotated[Version, Form("D")] | None = None
 
 
 @record
@@ -68,11 +73,22 @@ class Visited:
 
 @record
 class LastVisit:
-    """The client's memory: the last model it was sent, with its gradient and curvature there."""
+    """The client's memory: the last model it was sent, with its gradient and curvature there, and
+    the units of the coefficients.
+    """
 
     w: Annotated[Array, Form("n, D")]
     gradient: Annotated[Array, Form("n, D")]
     curvature: Annotated[Array, Form("n")]
+    units: Annotated[Array, Form("n, D")]
+
+
+def step_units(problem: Problem, square: Array) -> Array:
+    """The units (D,) in which steps are measured: `units_of`, and 1 where the regulariser's prox
+    takes no step for each coefficient.
+    """
+    units = units_of(problem, square)
+    return units if separable(problem.regulariser) else np.ones_like(units)
 
 
 def meet(
@@ -84,15 +100,17 @@ def meet(
         problem.model_start(data.n_features) if ask.w is None else ask.w, shape
     ).copy()
     risk, gradient, _ = risk_gradients(problem, w, data)
-    square = (gradient**2).sum(1)
+    units = np.stack([step_units(problem, square) for square in data.squares()])
+    square = ((gradient / units) ** 2).sum(1)
     length = np.divide(NUDGE * risk, square, out=np.zeros_like(risk), where=square > 0)[:, None]
-    nudged = w - length * gradient
-    level, curvature = _line(
-        risk, gradient, w, risk_gradients(problem, nudged, data)[1], nudged, np.zeros_like(risk)
-    )
+    nudged = w - length * gradient / units**2
+    there, none = risk_gradients(problem, nudged, data)[1], np.zeros_like(risk)
+    level, curvature = _line(risk, gradient, w, there, nudged, units, none)
     seen, features = survey(data, ask.prior), np.full(len(risk), float(data.n_features))
     more = seen.plus, seen.minus, seen.reach, seen.target, seen.square
-    return LastVisit(w, gradient, curvature), Met(risk, level, gradient, curvature, features, *more)
+    return LastVisit(w, gradient, curvature, units), Met(
+        risk, level, gradient, curvature, features, *more
+    )
 
 
 def visit(
@@ -100,8 +118,10 @@ def visit(
 ) -> tuple[LastVisit, Visited]:
     """The line at ``ask.w``, and the curvature on the way there."""
     w, (risk, gradient, _) = np.ascontiguousarray(ask.w), risk_gradients(problem, ask.w, data)
-    level, curvature = _line(risk, gradient, w, memory.gradient, memory.w, memory.curvature)
-    return LastVisit(w, gradient, curvature), Visited(level, gradient, curvature)
+    units = memory.units if ask.units is None else np.ascontiguousarray(ask.units)
+    last = memory.gradient, memory.w, units, memory.curvature
+    level, curvature = _line(risk, gradient, w, *last)
+    return LastVisit(w, gradient, curvature, units), Visited(level, gradient, curvature)
 
 
 def _line(*numbers: Array) -> tuple[Array, Array]:

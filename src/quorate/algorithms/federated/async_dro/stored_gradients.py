@@ -102,9 +102,9 @@ def _unit(size: float) -> float:
     return 2.0 ** min(max(math.frexp(size)[1], -1000), 1000) if TINY < size < math.inf else 1.0
 
 
-def answers(ids: Sequence[int], up: Visited) -> Answers:
-    """The answers of these clients as arrays."""
-    return np.array(ids, np.intp), writable(up.level), writable(up.gradient), writable(up.curvature)
+def answers(ids: Sequence[int], up: Visited, units: Array) -> Answers:
+    """The answers of these clients as arrays, gradients in units of the coefficients."""
+    return np.array(ids, np.intp), writable(up.level), up.gradient / units, writable(up.curvature)
 
 
 def no_answers(n: int) -> Answers:

@@ -35,10 +35,10 @@ from quorate.algorithms.federated.bundle.bundle import (
     BALANCES,
     SECOND_ORDER,
     Tangents,
-    units_of,
     with_tangents,
 )
 from quorate.algorithms.federated.bundle.cuts import Cuts, no_cuts
+from quorate.algorithms.federated.linearisation import units_of
 from quorate.algorithms.method import (
     Answer,
     Concluded,
@@ -650,7 +650,7 @@ class AsyncBundle(Method):
         return region(self._problem, value, len(known(state.seen).square), state.seen)
 
     def _units(self, state: AsyncBundleState) -> Array:
-        return units_of(self._problem, known(state.seen))
+        return units_of(self._problem, known(state.seen).square)
 
     def _unit(self, state: AsyncBundleState) -> float:
         return max(abs(self._first_value(state)), 1e-300)

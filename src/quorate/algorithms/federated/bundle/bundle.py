@@ -44,7 +44,7 @@ from numpy.typing import NDArray
 from quorate.algorithms.federated.bundle import penalties as of
 from quorate.algorithms.federated.bundle.cuts import Cuts, Evaluated, MeanLosses, no_cuts
 from quorate.algorithms.federated.bundle.penalties import Penalised
-from quorate.algorithms.federated.linearisation import take_part
+from quorate.algorithms.federated.linearisation import take_part, units_of
 from quorate.algorithms.method import (
     Answer,
     Concluded,
@@ -754,7 +754,7 @@ class Bundle(Method):
         return least * max(abs(state.value), 1e-12)
 
     def _sizes(self, state: BundleState) -> Array:
-        return units_of(self._problem, known(state.seen))
+        return units_of(self._problem, known(state.seen).square)
 
     def _shifted(self, H: Array, state: BundleState) -> Array:
         """The curvature with its eigenvalues shifted from 0, in the units of the features.
@@ -835,14 +835,6 @@ class Bundle(Method):
     def _region(self, state: BundleState) -> Region:
         n = len(state.trial) - self._problem.predictor.intercept
         return region(self._problem, state.value, n, state.seen)
-
-
-def units_of(problem: Problem, seen: Surveyed) -> Array:
-    """The units of distances: the root mean square of every feature, 1 for the intercept."""
-    sizes = np.sqrt(seen.square)
-    largest = sizes.max(initial=0.0)
-    sizes = np.maximum(sizes, 1e-9 * largest) if largest > 0 else np.ones_like(sizes)
-    return problem.predictor.units(sizes)
 
 
 def with_tangents(pieces: Pieces, cut: NDArray[np.bool_], tangents: Tangents) -> Pieces:
