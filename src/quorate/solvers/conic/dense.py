@@ -9,7 +9,7 @@ a step solves
 
     (P + M' W^-2 M) dx = right side
 
-by a Cholesky factor in coordinates whose diagonal is one, the second of two refined. The master
+by a Cholesky factor, the second of two refined. The master
 problems of bundle methods have many rows, all of them dense in the model: where the model has
 hundreds of coefficients, a solver of sparse programs needs several times as long. The columns that
 most rows do not touch stay sparse.
@@ -18,8 +18,9 @@ most rows do not touch stay sparse.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -27,12 +28,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Array
-from quorate.solvers.kernels.sparse_rows import add_gram
+from quorate.solvers.kernels.interior_point import add_gram, back, forward, longest, residuals
 
 Index = NDArray[np.intp]
 Entries = tuple[Index, Index, Array]  # rows, columns and values
 DENSE = 0.2  # columns with a larger share of entries are kept dense
-RIDGES = (1e-15, 1e-13, 1e-11, 1e-9)  # relative to a diagonal of one, the first that factors
+RIDGES = (1e-15, 1e-13, 1e-11, 1e-9)  # relative to the diagonal, the first that factors
 START, START_GAP = 0.1, 0.01  # of every slack, and of slack times multiplier
 NEAR_BOUNDARY = 0.995  # of the longest step
 SHORT = 0.1  # a step
@@ -42,22 +43,26 @@ SHORT = 0.1  # a step
 class Cones:
     """K: the first rows are half-lines, and the others those of second-order cones."""
 
-    lines: int  # how many rows are half-lines
-    orders: tuple[slice, ...]
+    ends: Index  # of the half-lines, and of every cone
+
+    @property
+    def lines(self) -> int:
+        """How many rows are half-lines."""
+        return int(self.ends[0])
+
+    @cached_property
+    def orders(self) -> tuple[slice, ...]:
+        """The rows of every second-order cone."""
+        return tuple(slice(*pair) for pair in pairwise(self.ends.tolist()))
 
     @property
     def degree(self) -> int:
         """The degree of the barrier of K: what <s, z> is divided by."""
         return self.lines + len(self.orders)
 
-    @property
-    def height(self) -> int:
-        """m."""
-        return self.orders[-1].stop if self.orders else self.lines
-
     def identity(self) -> Array:
         """e, the unit of the cones' product."""
-        e = np.zeros(self.height)
+        e = np.zeros(self.ends[-1])
         e[: self.lines] = 1.0
         for rows in self.orders:
             e[rows.start] = 1.0
@@ -102,20 +107,7 @@ class Cones:
 
     def longest(self, u: Array, step: Array) -> float:
         """The largest t <= 1 with u + t step in K, for u inside."""
-        change = step[: self.lines] / u[: self.lines]
-        t = 1 / max(1.0, -float(change.min(initial=0.0)))
-        for rows in self.orders:
-            a, b = u[rows], step[rows]
-            square = _determinant(b)
-            middle = a[0] * b[0] - a[1:] @ b[1:]
-            left = _determinant(a)
-            root = middle * middle - square * left
-            if square >= 0 and middle >= 0:  # along a direction of the cone
-                continue
-            if root >= 0:
-                away = -middle + np.sqrt(root)
-                t = min(t, left / away) if away > 0 else t
-        return max(t, 0.0)
+        return longest(self.ends, u, step)
 
 
 class _Scaling:
@@ -154,91 +146,52 @@ class _Scaling:
             out[rows] = _moved(u[rows], 1 / size, w)
         return out
 
-    def gram(self, rows: _Rows) -> Array:
-        """M' W^-2 M, its upper half: W^-2 is (I + w g' + g w') / size^2 on a second-order cone, w =
-        Jv and g = 2 ||w||^2 w - 2 v.
-        """
-        weight = np.empty(len(rows.full))
-        np.divide(1.0, self.line, out=weight[: self.lines])
-        for at, size, _, _ in self.orders:
-            weight[at] = 1 / size
-        H = rows.gram(weight)
-        blas, _ = _compiled()
-        for at, size, v, w in self.orders:
-            pair = np.zeros((2, len(weight)))
-            pair[:, at] = w / size, (2 * (w @ w) * w - 2 * v) / size
-            first, second = (rows.back(u) for u in pair)
-            H = blas.dsyr2(1.0, first, second, a=H, overwrite_a=1)
-        return H
-
-
-def _moved(u: Array, size: float, v: Array) -> Array:
-    """size (2 v v' - J) u."""
-    out = v * ((2 * size) * (v @ u))
-    out += size * u
-    out[0] -= (2 * size) * u[0]
-    return out
-
-
-def _largest(u: Array) -> float:
-    """||u||_inf."""
-    return float(np.abs(u).max(initial=0.0))
-
-
-def _size(u: Array) -> float:
-    """||u||_2."""
-    return math.sqrt(u @ u)
-
-
-def _determinant(u: Array) -> float:
-    """u_0^2 - ||u_1||^2."""
-    tail = _size(u[1:])
-    return float((u[0] - tail) * (u[0] + tail))
-
-
-def _reflected(u: Array) -> Array:
-    """(u_0, -u_1)."""
-    out = -u
-    out[0] = u[0]
-    return out
-
 
 class _Rows:
     """M with its dense and its sparse columns apart, the dense ones first."""
 
-    def __init__(self, entries: Entries, width: int, cones: Cones) -> None:
+    def __init__(self, entries: Entries, width: int, height: int) -> None:
         row, column, value = entries
-        height = cones.height
         full = np.bincount(column, minlength=width) > DENSE * height
         self.order = np.argsort(~full, kind="stable")  # of the columns
-        self.n_dense = int(full.sum())
+        n_dense = int(full.sum())
         column = _inverse(self.order)[column]
-        dense = column < self.n_dense
-        self.full = summed((row[dense], column[dense], value[dense]), (height, self.n_dense))
+        dense = column < n_dense
+        self.full = summed((row[dense], column[dense], value[dense]), (height, n_dense))
         row, column, value = row[~dense], column[~dense], value[~dense]
         by_row = np.argsort(row, kind="stable")
-        self.rest = row[by_row], column[by_row], value[by_row]
-        self.starts = np.searchsorted(self.rest[0], np.arange(height + 1))
+        starts = np.searchsorted(row[by_row], np.arange(height + 1))
+        self.parts = self.full, starts, column[by_row], value[by_row]
 
     def forward(self, x: Array) -> Array:
         """M x, x in the order of the columns here."""
-        row, column, value = self.rest
-        sparse = np.bincount(row, value * x[column], len(self.full))
-        return self.full @ x[: self.n_dense] + sparse
+        out = np.empty(len(self.full))
+        forward(*self.parts, x, out)
+        return out
 
     def back(self, z: Array) -> Array:
         """M' z."""
-        row, column, value = self.rest
-        out = np.bincount(column, value * z[row], len(self.order)).astype(float, copy=False)
-        out[: self.n_dense] = z @ self.full
+        out = np.empty(len(self.order))
+        back(*self.parts, z, out)
         return out
 
-    def gram(self, weight: Array) -> Array:
-        """M' diag(weight)^2 M, its upper half."""
-        d, n = self.n_dense, len(self.order)
-        H = np.zeros((n, n), order="F")
-        H[:d, :d] = _squared(self.full * weight[:, None])
-        add_gram(self.full, self.starts, *self.rest[1:], weight, H.T)
+    def gram(self, W: _Scaling) -> Array:
+        """M' W^-2 M, its lower half: W^-2 is (I + w g' + g w') / size^2 on a second-order cone, w =
+        Jv and g = 2 ||w||^2 w - 2 v.
+        """
+        blas, _ = _compiled()
+        weight, n, d = np.empty(len(self.full)), len(self.order), self.full.shape[1]
+        np.divide(1.0, W.line, out=weight[: W.lines])
+        for at, size, _, _ in W.orders:
+            weight[at] = 1 / size
+        H = np.zeros((n, n))
+        if d:  # a product with itself, at half the work of one of two matrices
+            H[:d, :d] = blas.dsyrk(1.0, (self.full * weight[:, None]).T, trans=0).T
+        add_gram(*self.parts, weight, H)
+        for at, size, v, w in W.orders:
+            pair = np.zeros((2, len(weight)))
+            pair[:, at] = w / size, (2 * (w @ w) * w - 2 * v) / size
+            H = blas.dsyr2(1.0, *map(self.back, pair), a=H.T, overwrite_a=1).T
         return H
 
 
@@ -273,25 +226,19 @@ def solve_dense(
     cap : the most iterations; the best point so far is returned
     """
     entries, c, cones, size, place = _arranged(entries, c, orders)
-    rows = _Rows(entries, len(q), cones)
+    rows = _Rows(entries, len(q), len(c))
     order = rows.order
-    P, q = P[np.ix_(order, order)], q[order]
+    P, q = P[np.ix_(order, order)] if P.any() else P[:0], q[order]
     e, degree = cones.identity(), max(cones.degree, 1)
     # the point x = 0, from which x is counted, with every cone's slack at least START
     x, s = np.zeros(len(q)), cones.inside(c, START)
     z = cones.quotient(s, START_GAP * e)
     best: Solved | None = None
-    curved, scales = bool(P.any()), [max(1.0, _largest(v)) for v in (q, c)]
+    scales = [max(1.0, _largest(v)) for v in (q, c)]
+    dual, primal = np.empty_like(q), np.empty_like(c)
     for k in range(cap):
-        Px = P @ x
-        dual, primal = Px + q - rows.back(z), rows.forward(x) + c - s
-        gap, value = float(s @ z), float(q @ x + x @ Px / 2)
-        apart = abs(gap + float(x @ dual + z @ primal))  # the objectives, by the residuals too
-        errors = (
-            max(gap, apart) / max(1.0, abs(value)),
-            _largest(dual) / scales[0],
-            _largest(primal) / scales[1],
-        )
+        steep, short, gap, value, apart = residuals(*rows.parts, P, q, c, x, s, z, dual, primal)
+        errors = max(gap, apart) / max(1.0, abs(value)), steep / scales[0], short / scales[1]
         error = max(errors)
         if not math.isfinite(sum(errors)):
             break
@@ -301,7 +248,7 @@ def solve_dense(
             break
         if cones.depth(s) <= 0 or cones.depth(z) <= 0:
             break
-        step = _step(P, rows, cones, s, z, dual, primal, e, degree, curved)
+        step = _step(P, rows, cones, s, z, dual, primal, gap / degree * e)
         if step is None:
             break
         x, s, z = x + step[0], s + step[1], z + step[2]
@@ -328,9 +275,8 @@ def _arranged(
     behind = [np.arange(rows.start, rows.stop) for rows in orders]
     place = np.concatenate([np.flatnonzero(lines), *behind])
     ends = np.cumsum([int(lines.sum()), *map(len, behind)])
-    cones = Cones(int(ends[0]), tuple(slice(*pair) for pair in pairwise(ends.tolist())))
     entries = _inverse(place)[row], column, value / size[row]
-    return entries, (c / size)[place], cones, size[place], place
+    return entries, (c / size)[place], Cones(ends), size[place], place
 
 
 def summed(entries: Entries, shape: tuple[int, int]) -> Array:
@@ -348,82 +294,89 @@ def _inverse(order: Index) -> Index:
 
 
 def _step(
-    P: Array,
-    rows: _Rows,
-    cones: Cones,
-    s: Array,
-    z: Array,
-    dual: Array,
-    primal: Array,
-    e: Array,
-    degree: int,
-    curved: bool,
+    P: Array, rows: _Rows, cones: Cones, s: Array, z: Array, dual: Array, primal: Array, near: Array
 ) -> tuple[Array, Array, Array] | None:
-    """The change of x, s and z in one iteration."""
+    """The change of x, s and z in one iteration; ``near`` is mu e."""
     W = _Scaling(cones, s, z)
-    point = W.times(z)
-    H = W.gram(rows)
-    H += P
-    factor = _factor(H)
-    if factor is None:
+    point, residual = W.times(z), W.back(primal)
+    H = rows.gram(W)
+    if len(P):
+        H += P
+    solve = _factor(H)
+    if solve is None:
         return None
-    residual = W.back(primal)
 
-    def solve(target: Array, refined: int) -> tuple[Array, Array, Array]:
+    def direction(target: Array, refined: bool) -> tuple[Array, Array, Array]:
         """dx, W^-1 ds, and W dz = target - W^-1 ds."""
-        dx = factor(rows.back(W.back(target - residual)) - dual, refined)
+        dx = solve(rows.back(W.back(target - residual)) - dual, refined)
         ds = W.back(rows.forward(dx)) + residual
         return dx, ds, target - ds
 
-    _, ds, dz = solve(-point, refined=0)
+    _, ds, dz = direction(-point, refined=False)
     a = min(cones.longest(point, ds), cones.longest(point, dz))
-    sigma, mu = (1 - a) ** 3, float(s @ z) / degree
     # the whole correction is that of a whole step: after a short one it can turn in a cycle
     second = (a if a < SHORT else 1.0) * cones.product(ds, dz)
-    target = cones.quotient(point, sigma * mu * e - second) - point
-    dx, ds, dz = solve(target, refined=1)
+    target = cones.quotient(point, (1 - a) ** 3 * near - second) - point
+    dx, ds, dz = direction(target, refined=True)
     a, b = (NEAR_BOUNDARY * cones.longest(point, step) for step in (ds, dz))
-    if curved:
+    if len(P):  # a curved program has one length for both
         a = b = min(a, b)
     return a * dx, a * W.times(ds), b * W.back(dz)
 
 
-def _factor(H: Array) -> Any:
-    """A function that solves H x = b, by H's upper half, and refines x so many times; None where H
-    has no Cholesky factor.
+def _factor(H: Array) -> Callable[[Array, bool], Array] | None:
+    """A function that solves H x = b, by H's lower half, and refines x once if asked to; None where
+    H has no Cholesky factor.
     """
     blas, lapack = _compiled()
-    size = 1 / np.sqrt(np.maximum(np.diag(H), 1e-300))
-    scaled = H
-    scaled *= size[:, None]
-    scaled *= size
-    if not np.isfinite(scaled.sum()):
-        return None
-    factor: Any = None
     for ridge in RIDGES:
-        shifted = scaled.copy(order="F")
-        shifted.flat[:: len(H) + 1] += ridge
-        factor, failed = lapack.dpotrf(shifted, clean=0, overwrite_a=1)
+        shifted = H.copy()
+        diagonal = shifted.ravel()[:: len(H) + 1]
+        np.maximum(diagonal * (1 + ridge), 1e-300, out=diagonal)
+        factor, failed = lapack.dpotrf(shifted.T, clean=0, overwrite_a=1)
         if not failed:
             break
     else:
         return None
 
-    def solve(b: Array, refined: int) -> Array:
-        b = size * b
+    def solve(b: Array, refined: bool) -> Array:
         x = lapack.dpotrs(factor, b)[0]
-        for _ in range(refined):
-            x = x + lapack.dpotrs(factor, b - blas.dsymv(1.0, scaled, x))[0]
-        return size * x
+        if refined:
+            x += lapack.dpotrs(factor, b - blas.dsymv(1.0, H.T, x))[0]
+        return x
 
     return solve
 
 
-def _squared(A: Array) -> Array:
-    """A'A at half the work of a product of two matrices: its upper half, and zeros."""
-    if not A.size:
-        return np.zeros((A.shape[1], A.shape[1]), order="F")
-    return _compiled()[0].dsyrk(1.0, A.T, trans=0)  # A.T is in the order of columns already
+def _largest(u: Array) -> float:
+    """||u||_inf."""
+    return float(np.abs(u).max(initial=0.0))
+
+
+def _moved(u: Array, size: float, v: Array) -> Array:
+    """size (2 v v' - J) u."""
+    out = v * ((2 * size) * (v @ u))
+    out += size * u
+    out[0] -= (2 * size) * u[0]
+    return out
+
+
+def _size(u: Array) -> float:
+    """||u||_2."""
+    return math.sqrt(u @ u)
+
+
+def _determinant(u: Array) -> float:
+    """u_0^2 - ||u_1||^2."""
+    tail = _size(u[1:])
+    return float((u[0] - tail) * (u[0] + tail))
+
+
+def _reflected(u: Array) -> Array:
+    """(u_0, -u_1)."""
+    out = -u
+    out[0] = u[0]
+    return out
 
 
 def _compiled() -> tuple[Any, Any]:

@@ -563,6 +563,7 @@ class Bundle(Method):
             size=where.size,
             offset=where.offset,
             unit=self._unit(state),
+            accuracy=self._finest,
         )
         if not master.solved:
             return state
@@ -736,13 +737,17 @@ class Bundle(Method):
         shape = public_shape(self._problem, state.n_clients)
         return replace(shape, penalties=state.penalties)
 
+    @property
+    def _finest(self) -> float:
+        """The relative accuracy of a program that the tolerance needs."""
+        return 1e-11 if self._quadratic else min(max(1e-3 * self.tol, 1e-11), 1e-9)
+
     def _accuracy(self, state: BundleState) -> float:
-        """Of a trial point, relative: far finer than what the last one promised, down to what the
-        tolerance needs. Bounds come from ``_bound``.
-        """
-        finest = 1e-11 if self._quadratic else min(max(1e-3 * self.tol, 1e-11), 1e-9)
+        """Of a trial point, relative: far finer than what the last one promised."""
         promised = state.predicted / max(abs(state.value), 1e-300)
-        return max(finest, min(1e-4 * promised, 1e-6)) if math.isfinite(promised) else finest
+        if not math.isfinite(promised):
+            return self._finest
+        return max(self._finest, min(1e-3 * promised, 1e-6))
 
     def _nothing(self, state: BundleState) -> float:
         """A decrease so small that it counts as none.
