@@ -86,7 +86,8 @@ def calibrated(
         return None
     if has_log_odds(problem) and not always:
         return Sigmoid()
-    concrete, data = replace(problem, class_weight=None).at(fed)
+    plain = problem if problem.class_weight is None else replace(problem, class_weight=None)
+    concrete, data = plain.at(fed)
     blocks = [data.block(i) for i in range(data.n_clients)]
     score = np.concatenate([concrete.predictor.forward(w, block)[0] for block in blocks])
     positive = np.concatenate([data.rows(i)[1] for i in range(data.n_clients)]) > 0

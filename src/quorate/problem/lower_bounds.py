@@ -22,7 +22,7 @@ import numpy as np
 
 from quorate.arrays import DUAL, Array, Block, norm
 from quorate.codec import Form
-from quorate.problem.conic_form import multiplier_floor, sample_radii
+from quorate.problem.conic_form import member, multiplier_floor, sample_radii
 from quorate.problem.constraints.coupled import Shared
 from quorate.problem.constraints.group_means import OfLoss, OnRows
 from quorate.problem.losses import Quadratic, has_log_link
@@ -386,12 +386,14 @@ def _nearest(g: Array, kind: str, reach: float, sizes: Array) -> Array:
 def _negative_coefficients(
     problem: Problem, coefficient: Array, radius: Array, where: Region
 ) -> float:
-    """Rounding can leave k_s slightly below 0; then l_s <= value / (max_q q_s radius_s) at every
-    model worth having.
+    """Rounding can leave k_s slightly below 0; then l_s <= value / (q_s radius_s) at every model
+    worth having, for any q in Q: that of a member, and where it is 0 the largest.
     """
-    loss = 0.0
-    for s in np.flatnonzero(coefficient < 0):
-        reach = float(problem.over_clients.value(np.eye(len(coefficient))[s])) * radius[s]
+    loss, below = 0.0, np.flatnonzero(coefficient < 0)
+    q = member(problem, len(coefficient)) if len(below) else coefficient
+    for s in below:
+        largest = q[s] or problem.over_clients.value(np.eye(len(coefficient))[s])
+        reach = float(largest) * radius[s]
         loss += coefficient[s] * where.value / reach if reach > 0 else -math.inf
     return loss
 

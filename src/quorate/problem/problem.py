@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any, overload
@@ -67,6 +69,26 @@ VERBS = {  # methods that every problem calls, by slot
     "over_clients": ["worst", "at", "value", "weights"],
     "regulariser": ["prox", "value"],
 }
+
+
+REMEMBERED = 3  # pairs of a problem and rows
+_made: ContextVar[list[tuple[Problem, Federation, tuple[Problem, Federation]]] | None]
+_made = ContextVar("_made", default=None)
+
+
+@contextmanager
+def remembering() -> Iterator[None]:
+    """Within, `Problem.at` keeps what it made of the last rows: a solve asks for the same several
+    times. Rows that their owner changes between two solves are read anew.
+    """
+    if _made.get() is not None:
+        yield
+        return
+    token = _made.set([])
+    try:
+        yield
+    finally:
+        _made.reset(token)
 
 
 @dataclass(frozen=True, repr=False)
@@ -356,9 +378,16 @@ class Problem:
         """
         if isinstance(data, Metadata):
             return self._concrete(data)
+        made = _made.get()
+        for problem, fed, known in made or ():
+            if problem is self and fed is data:
+                return known
         metadata = self.metadata(data)
         concrete, _ = self._concrete(metadata)
-        return concrete, self.coded(data, metadata)
+        coded = self.coded(data, metadata)
+        if made is not None:
+            made[:] = [*made[1 - REMEMBERED :], (self, data, (concrete, coded))]
+        return concrete, coded
 
     def asked(self) -> Asked:
         """The facts that the problem needs of the data, beside sizes and features."""

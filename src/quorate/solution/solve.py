@@ -21,7 +21,7 @@ from quorate.privacy.ledger import Ledger
 from quorate.problem.calibration import calibrated
 from quorate.problem.metadata import Metadata
 from quorate.problem.multipliers import Multipliers, no_multipliers
-from quorate.problem.problem import Problem
+from quorate.problem.problem import Problem, remembering
 from quorate.rounds import Stop, decode, encode
 from quorate.solution.blame import triviality
 from quorate.solution.client_table import client_table
@@ -107,24 +107,25 @@ def solve(
     >>> solution.outcome.stop.value, bool(solution.certificate.relative_gap < 1e-8)
     ('optimal', True)
     """
-    solution = fit(
-        problem,
-        fed,
-        algorithm=algorithm,
-        engine=engine,
-        tol=tol,
-        atol=atol,
-        max_rounds=max_rounds,
-        start=start,
-        seed=seed,
-        watch=watch,
-        resume=resume,
-    )
-    if solution.outcome.stop is Stop.INTERRUPTED or isinstance(fed, Metadata):
-        return solution
-    if solution.certificate.failed:
-        return solution
-    found = triviality(solution.problem, fed, solution, fit)
+    with remembering():
+        solution = fit(
+            problem,
+            fed,
+            algorithm=algorithm,
+            engine=engine,
+            tol=tol,
+            atol=atol,
+            max_rounds=max_rounds,
+            start=start,
+            seed=seed,
+            watch=watch,
+            resume=resume,
+        )
+        if solution.outcome.stop is Stop.INTERRUPTED or isinstance(fed, Metadata):
+            return solution
+        if solution.certificate.failed:
+            return solution
+        found = triviality(solution.problem, fed, solution, fit)
     if found is not None and problem.privacy is None:
         warnings.warn(found.text, TrivialModelWarning, stacklevel=2)
     return replace(solution, trivial=found)
@@ -147,18 +148,19 @@ def fit(
     """`solve` without the check for a trivial model, for models that are steps to others."""
     _check_run(engine, watch)
     began = time.perf_counter()
-    settled = plan(
-        problem,
-        fed,
-        algorithm=algorithm,
-        engine=engine,
-        tol=tol,
-        atol=atol,
-        max_rounds=max_rounds,
-        start=start,
-    )
-    finished = run(settled, seed=seed, watch=watch, resume=resume)
-    return replace(conclude(finished), seconds=time.perf_counter() - began)
+    with remembering():
+        settled = plan(
+            problem,
+            fed,
+            algorithm=algorithm,
+            engine=engine,
+            tol=tol,
+            atol=atol,
+            max_rounds=max_rounds,
+            start=start,
+        )
+        finished = run(settled, seed=seed, watch=watch, resume=resume)
+        return replace(conclude(finished), seconds=time.perf_counter() - began)
 
 
 @dataclass(frozen=True)
