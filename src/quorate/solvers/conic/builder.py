@@ -265,14 +265,17 @@ class Model:
         """``solve`` or ``solve_dense``, whichever is expected to be faster; ``solve_dense`` also
         where ``solve`` stays short of ``tol``.
         """
-        row, _, value = _joined(self.entries)
-        squares = float((np.bincount(row[value != 0]).astype(float) ** 2).sum())
-        if self.size < MANY or squares > BLAS * self.size**3:
+        if self.size < MANY or self._squares() > BLAS * self.size**3:
             return self.solve_dense(tol)
         # the last step of the dense method is some hundred times as accurate as what is asked of it
         solution = self.solve(max(tol / 100, min(tol, FINEST)))
         short = solution.status in (Status.ALMOST_SOLVED, Status.FAILED)
         return self.solve_dense(tol) if short else solution
+
+    def _squares(self) -> float:
+        """The sum over rows of their squared entry counts."""
+        row, _, value = _joined(self.entries)
+        return float((np.bincount(row[value != 0]).astype(float) ** 2).sum())
 
     def solve_dense(self, tol: float = 1e-9) -> ConicSolution:
         """``solve`` by the interior point for dense programs, where the cones are its own and it

@@ -35,7 +35,8 @@ Entries = tuple[Index, Index, Array]  # rows, columns and values
 DENSE = 0.2  # columns with a larger share of entries are kept dense
 RIDGES = (1e-15, 1e-13, 1e-11, 1e-9)  # relative to the diagonal, the first that factors
 START, START_GAP = 0.1, 0.01  # of every slack, and of slack times multiplier
-NEAR_BOUNDARY = 0.995  # of the longest step
+# of the longest step: after a predictor of length 0, and of length 1
+NEAR_BOUNDARY, NEARER = 0.9, 0.995
 SHORT = 0.1  # a step
 
 
@@ -318,7 +319,8 @@ def _step(
     second = (a if a < SHORT else 1.0) * cones.product(ds, dz)
     target = cones.quotient(point, (1 - a) ** 3 * near - second) - point
     dx, ds, dz = direction(target, refined=True)
-    a, b = (NEAR_BOUNDARY * cones.longest(point, step) for step in (ds, dz))
+    share = NEAR_BOUNDARY + (NEARER - NEAR_BOUNDARY) * a
+    a, b = (share * cones.longest(point, step) for step in (ds, dz))
     if len(P):  # a curved program has one length for both
         a = b = min(a, b)
     return a * dx, a * W.times(ds), b * W.back(dz)

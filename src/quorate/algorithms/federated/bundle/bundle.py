@@ -108,7 +108,7 @@ from quorate.solvers.conic.bundle_master import Pieces, Shape, minimise
 SECOND_ORDER = 500  # numbers of a model up to which clients send D x D sums by default
 # a program for a bound is solved where the model promises less than so many tolerances, where a
 # step gains so much of what was promised, since the cuts are then exact there, and now and then
-PROMISE, KEPT, NOW_AND_THEN = 30.0, 0.9, 10
+PROMISE, KEPT, NOW_AND_THEN = 5.0, 0.9, 10
 BALANCES = 3  # times that multipliers are balanced
 MARGIN = 0.5  # of the tolerance: the certificate is charged for rounding, the server's bound is not
 
