@@ -130,7 +130,8 @@ def fit_sigmoid(score: Array, positive: NDArray[np.bool_], weight: Array) -> Sig
     if slope <= 0:
         return base
     size = math.hypot(spread, mean)
-    (through,), least_through = _fitted(np.zeros(1), score[:, None] / size, target, weight)
+    near = np.array([slope * size / spread])
+    (through,), least_through = _fitted(near, score[:, None] / size, target, weight)
     if through > 0 and 2 * (least_through - least) <= BY_CHANCE:
         return Sigmoid(float(through) / size, 0.0)
     return Sigmoid(float(slope) / spread, float(offset - slope * mean / spread))
@@ -159,6 +160,7 @@ def _fitted(at: Array, rows: Array, target: Array, weight: Array) -> tuple[Array
 def _sums(at: Array, rows: Array, target: Array, weight: Array) -> tuple[float, Array, Array]:
     """Value, gradient (k,) and Hessian (k, k): sums over rows, so over clients."""
     odds = rows @ at
-    p = expit(odds)
-    value = weight @ (np.logaddexp(0.0, odds) - target * odds)
+    tail = np.exp(-np.abs(odds))
+    p = np.where(odds > 0, 1.0, tail) / (1 + tail)
+    value = weight @ (np.maximum(odds, 0.0) + np.log1p(tail) - target * odds)
     return float(value), (weight * (p - target)) @ rows, (rows.T * (weight * p * (1 - p))) @ rows

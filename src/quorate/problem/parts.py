@@ -35,6 +35,7 @@ from quorate.rounds import Each, record
 
 LONGEST_SUM = 128  # rows that are added up at once where rounding is charged for
 MOST_GROUPS = 100_000  # of a client's rows
+STILL = WassersteinBall(0.0)  # all mass stays where it is
 Rows = slice | NDArray[np.intp]  # of a group
 Parted = Annotated[Array, Form("3")]  # ``Parts`` in a message or a file
 
@@ -145,7 +146,8 @@ def parted_cut(
         values, gradients = terms.flip, terms.flip_gradient
     spent = terms.spent(share, getattr(ball, "label_cost", math.inf))
     groups = _groups(share, parts)
-    base, level = (_sums(v, groups, parts) for v in (share * values, -spent))
+    base = _sums(share * values, groups, parts)
+    level = -_sums(spent, groups, parts) if spent.any() else np.zeros_like(base)
     gradient = _gradients(problem.predictor, block, by_row(share, gradients), groups, parts)
     if parts.smooth:
         mean = (share * terms.loss).sum(1)[:, None]
@@ -195,8 +197,8 @@ def _first_part(cut: Cut, parts: int) -> PartedCut:
 
 def _terms(problem: Problem, w: Array, block: Block, radius: Array) -> RowTerms:
     ball = problem.over_samples
-    if not isinstance(ball, WassersteinBall):  # all mass stays where it is
-        ball, radius = WassersteinBall(0.0), np.zeros_like(radius)
+    if not isinstance(ball, WassersteinBall):
+        ball, radius = STILL, np.zeros_like(radius)
     return free_space_terms(w, block, problem.loss, problem.predictor, ball, radius)
 
 
