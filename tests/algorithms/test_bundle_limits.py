@@ -11,10 +11,12 @@ import pytest
 import examples
 import quorate as qr
 from quorate.algorithms.requirements import Setting, constraints_of
+from quorate.certificates.duality import certify_run
 from quorate.names import NAMED, load
 from quorate.problem.constraints.constraint import Point
+from quorate.problem.lower_bounds import Duals
 from quorate.problem.multipliers import as_duals
-from quorate.problem.parts import Parts, least_rows, parted_cut, parted_limits
+from quorate.problem.parts import WHOLE, Parts, least_rows, parted_cut, parted_limits, stored
 
 LOSSES = [*(load("loss", name)() for name in NAMED["loss"]), qr.Quadratic()]
 SETS = [
@@ -259,6 +261,20 @@ def test_that_nothing_is_feasible_is_proved(kind, loss, risk):
     assert 0 < least <= problem.violation(solution.w, fed) * (1 + 1e-9)
     for w in np.random.default_rng(0).standard_normal((20, 4)):
         assert least <= problem.violation(w, fed) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("loss", [qr.Hinge(), qr.Logistic()], ids=str)
+def test_at_the_model_zero_a_broken_limit_that_others_meet_proves_nothing(loss):
+    """A million times as large as zero is zero: a limit's own size bounds what is proved."""
+    fed = programs.federation(programs.clients(loss))
+    row = np.array([[-1.0, 0.0, 0.0, 0.0]])
+    problem = qr.Problem(loss, constraint=qr.LinearInequality(row, 1.0), regulariser=qr.L2(0.05))
+    cuts = {"multipliers": np.zeros((1, 3, 1)), "limits": np.ones((1, 1, 1))}
+    duals = Duals(np.full(3, 1 / 3), np.zeros((1, 4)), parts=stored(WHOLE), **cuts)
+    proof = certify_run(problem, fed, np.zeros(4), duals, infeasible=True)[0]
+    assert problem.violation(np.zeros(4), fed) == 1.0
+    assert problem.violation(np.array([1.0, 0, 0, 0]), fed) == 0.0
+    assert proof.infeasible is None
 
 
 def test_an_equality_is_two_cuts_whatever_the_rounds():

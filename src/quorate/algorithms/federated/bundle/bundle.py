@@ -478,9 +478,7 @@ class Bundle(Method):
             parts=cuts.parts,
             limits=owned[:, n:] / state.sizes[:, None],
         )
-        text = (
-            f"every model that was tried breaks a limit, by {self._violation(state):.3g} or more."
-        )
+        text = f"the best model breaks a limit by {self._violation(state):.3g}."
         return replace(state, duals=duals), Done(Outcome(Stop.INFEASIBLE, text))
 
     def _violation(self, state: BundleState) -> float:
