@@ -277,6 +277,22 @@ def test_at_the_model_zero_a_broken_limit_that_others_meet_proves_nothing(loss):
     assert proof.infeasible is None
 
 
+@pytest.mark.parametrize("sizes", [(1.0, 1.0), (1e-6, 1e-6), (1e-3, 1e3)], ids=str)
+@pytest.mark.parametrize("loss", [qr.Hinge(), qr.Logistic()], ids=str)
+@pytest.mark.parametrize("h", [qr.L2(0.01), qr.L1(0.01), qr.Ball(2.0)], ids=str)
+def test_a_limit_may_need_the_coefficient_of_a_column_of_zeros(loss, h, sizes):
+    """Such a column has no size, and its coefficient counts as others do."""
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((90, 3)) * [*sizes, 0.0]
+    y = np.where(X @ [1 / sizes[0], -1 / sizes[1], 0] + rng.standard_normal(90) > 0, 1.0, -1.0)
+    fed = qr.Federation.from_arrays(X, y, np.repeat(["a", "b", "c"], 30))
+    limit = qr.LinearInequality(np.array([[0.0, 0.0, -1.0, 0.0]]), 1.0)  # at least one
+    problem = qr.Problem(loss, over_clients=qr.Simplex(), constraint=limit, regulariser=h)
+    solution = qr.solve(problem, fed, algorithm=qr.Bundle())
+    assert solution.outcome.stop is qr.Stop.OPTIMAL, solution.outcome.text
+    assert solution.w[2] >= 1 - 1e-6
+
+
 def test_an_equality_is_two_cuts_whatever_the_rounds():
     """Else the multipliers of equal cuts add up to their penalty, and that grows without need."""
     _, _, solution, _ = solved(
