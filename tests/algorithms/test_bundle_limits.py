@@ -293,6 +293,21 @@ def test_a_limit_may_need_the_coefficient_of_a_column_of_zeros(loss, h, sizes):
     assert solution.w[2] >= 1 - 1e-6
 
 
+def test_a_value_of_zero_is_the_least_and_is_said_in_words():
+    """No loss is negative, whether or not constraints stand beside it."""
+    X, y = np.zeros((20, 2)), np.zeros(20)
+    fed = qr.Federation.from_arrays(X, y, np.repeat(["a", "b"], 10))
+    for h in (qr.L2(0.01), qr.Bounds(-1.0, 1.0)):
+        for risk in (qr.Mean(), qr.WassersteinBall(0.1)):
+            limit = qr.LinearInequality(np.array([[1.0, 0.0, 0.0]]), -1.0)
+            problem = qr.Problem(qr.Absolute(), None, risk, regulariser=h, constraint=limit)
+            solution = qr.solve(problem, fed, algorithm=METHOD)
+            assert solution.outcome.stop is qr.Stop.OPTIMAL, solution.outcome.text
+            assert solution.certificate.bound == 0.0
+            assert "nan" not in solution.outcome.text
+            assert "inf" not in solution.outcome.text
+
+
 def test_an_equality_is_two_cuts_whatever_the_rounds():
     """Else the multipliers of equal cuts add up to their penalty, and that grows without need."""
     _, _, solution, _ = solved(

@@ -620,7 +620,7 @@ class Bundle(Method):
 
     def _outcome(self, state: BundleState) -> Outcome | None:
         done = f"{state.rounds + 1} rounds"  # those of cuts, and the first, which asks for sizes
-        if state.value == 0 and not only_constrained(self._problem):
+        if state.value == 0 and not self._quadratic:
             return Outcome(Stop.OPTIMAL, f"objective 0 after {done}, and no loss is negative.")
         gap, scale = state.value - state.bound, max(abs(state.value), abs(state.bound))
         last = state.rounds >= self.max_rounds or state.stalled >= 3
