@@ -69,13 +69,13 @@ def units_of(problem: Problem, square: Array) -> Array:
     (d,) mean squares of the features; 1 for an intercept.
 
     A column of zeros has no size, and its coefficient still stands in constraints and regularisers:
-    it counts as a typical one.
+    it counts as the smallest of the others, which lets it move freely.
     """
     sizes = np.sqrt(square)
     some = sizes > 0
     if some.any():
         least = np.maximum(sizes, 1e-9 * sizes.max())
-        sizes = np.where(some, least, np.median(sizes[some]))
+        sizes = np.where(some, least, least[some].min())
     else:
         sizes = np.ones_like(sizes)
     return problem.predictor.units(sizes)
