@@ -263,6 +263,33 @@ def test_that_nothing_is_feasible_is_proved(kind, loss, risk):
         assert least <= problem.violation(w, fed) * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("risk", RISKS_OF_ROWS)
+@pytest.mark.parametrize("loss", [qr.Hinge(), qr.Multinomial()], ids=str)
+def test_a_run_with_limits_goes_on_from_its_checkpoint(loss, risk, tmp_path):
+    """Whichever round was its last: with and without cuts that prove a bound."""
+    fed = programs.federation(programs.clients(loss))
+    problem = qr.Problem(
+        loss,
+        regulariser=qr.L2(0.05),
+        local_constraint=qr.BoundedGroupLoss("sex", 1.2),
+        **RISKS_OF_ROWS[risk],
+    )
+    whole = qr.solve(problem, fed, algorithm=METHOD)
+    assert whole.outcome.stop is qr.Stop.OPTIMAL, whole.outcome.text
+    for last in range(2, whole.rounds, 1 + whole.rounds // 8):
+        engine = qr.InProcess(checkpoint=tmp_path / f"{last}.qrt")
+
+        def stop(row, state, last=last):
+            if row["round"] == last:
+                raise KeyboardInterrupt
+
+        part = qr.solve(problem, fed, algorithm=METHOD, engine=engine, watch=[stop])
+        assert part.outcome.stop is qr.Stop.INTERRUPTED
+        again = qr.solve(problem, fed, algorithm=METHOD, engine=engine, resume=True)
+        assert again.w.tolist() == whole.w.tolist()
+        assert again.certificate.bound == whole.certificate.bound
+
+
 @pytest.mark.parametrize("loss", [qr.Hinge(), qr.Logistic()], ids=str)
 def test_at_the_model_zero_a_broken_limit_that_others_meet_proves_nothing(loss):
     """A million times as large as zero is zero: a limit's own size bounds what is proved."""

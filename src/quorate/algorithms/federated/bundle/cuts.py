@@ -58,14 +58,14 @@ class Cuts:
 
     owner: Annotated[Index, Form("K", below="E")]  # client or constraint
     part: Annotated[Index, Form("K")]  # of its risk
-    point: Annotated[Index, Form("K", below="P")]  # row of points
+    point: Annotated[Index, Form("K", below="T")]  # row of points
     base: Annotated[Array, Form("K")]
     level: Annotated[Array, Form("K")]
     gradient: Annotated[Array, Form("K, D")]
     gradient_level: Annotated[Array, Form("K")]
     idle: Annotated[Index, Form("K")]  # rounds without a multiplier
-    points: Annotated[Array, Form("P, D")]
-    radii: Annotated[Array, Form("P, N")]  # of the balls when a point was tried
+    points: Annotated[Array, Form("T, D")]
+    radii: Annotated[Array, Form("T, N")]  # of the balls when a point was tried
     parts: Parted  # how the risks are parted
 
     def extended(self, w: Array, radii: Array, up: Evaluated, limits: tuple[Array, Array]) -> Cuts:
