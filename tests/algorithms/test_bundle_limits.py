@@ -426,6 +426,26 @@ def test_known_cuts_are_of_the_clients_risks_whatever_their_radius():
         qr.solve(smooth, fed, algorithm=qr.Bundle(metric="hessian"))
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("limit", [None, qr.NeymanPearson(1.0, 0.7)], ids=["free", "limited"])
+def test_known_cuts_of_flips_prove_a_bound_at_radius_zero(limit, seed):
+    """There a transport multiplier costs nothing, and a rounding error of a cut that spends on it
+    would leave no bound.
+    """
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((120, 3))
+    y = np.where(X[:, 0] + rng.standard_normal(120) > 0, 1.0, -1.0)
+    fed = qr.Federation.from_arrays(X, y, np.repeat(["a", "b", "c"], 40))
+    slots = {"over_clients": qr.Simplex(), "regulariser": qr.L2(0.01)}
+    wide = qr.Problem(qr.Hinge(), None, qr.WassersteinBall(0.05, 1.0), **slots)
+    cuts = qr.solve(wide, fed, algorithm=qr.Bundle()).state.cuts
+    assert (cuts.gradient_level < 0).any()
+    for samples in (qr.Mean(), qr.WassersteinBall(0.0, 1.0)):
+        sharp = replace(wide, over_samples=samples, local_constraint=limit)
+        solution = qr.solve(sharp, fed, algorithm=qr.Bundle(known=cuts))
+        assert solution.outcome.stop is qr.Stop.OPTIMAL, solution.outcome.text
+
+
 def test_what_is_not_convex_is_refused_and_what_is_convex_is_taken():
     setting = Setting(3)
     for limit, taken in (
