@@ -276,7 +276,8 @@ class AsyncDRO(Method):
         """The longest first step, where a loss may be measured as linear, such as Huber's far from
         its targets: ||g||^2 <= 2 L F wherever F >= 0, so that no right curvature L is less.
         """
-        value, square = float(state.weights @ known(state.lines).losses), state.mean @ state.mean
+        value = float(state.weights @ known(state.lines).losses)
+        square = float(state.mean @ state.mean)
         return 2.0 * self.step * value / square if min(value, square) > 1e-100 else 1.0
 
     def _near(self, state: AsyncState) -> AsyncState:
