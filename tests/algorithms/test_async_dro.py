@@ -447,3 +447,27 @@ def test_steps_do_not_leap_where_losses_saturate():
         for k in (20, 500, 1500)
     ]
     assert values == sorted(values, reverse=True)
+
+
+@pytest.mark.parametrize("far", [1.0, 30.0, 1e4])
+@pytest.mark.parametrize("clients", [1, 3])
+def test_a_loss_that_is_linear_where_the_run_begins_has_a_step(far, clients):
+    """Its curvature is measured as 0 there; ||g||^2 / (2 F) is no more than a right one."""
+    rng = np.random.default_rng(2)
+    X = rng.standard_normal((24, 2)) + 1.0
+    y = far * (3.0 + X[:, 0]) + rng.standard_normal(24)
+    fed = qr.Federation.from_arrays(X, y, np.arange(24) % clients)
+    problem = qr.Problem(qr.Huber(0.7), regulariser=qr.L2(1e-3))
+    solution = qr.solve(problem, fed, algorithm=AsyncDRO(), max_rounds=20000)
+    assert solution.outcome.stop is Stop.OPTIMAL, solution.outcome.text
+
+
+@pytest.mark.parametrize("h", [qr.L2(0.1), qr.L1(0.1), qr.Bounds(-1, 1), qr.SCAD(0.1)], ids=str)
+@pytest.mark.parametrize("loss", [qr.Logistic(), qr.Exponential(), qr.SmoothHinge()], ids=str)
+def test_features_of_zeros_leave_the_model_as_it_is(loss, h):
+    y = np.resize([-1.0, 1.0], 12)
+    fed = qr.Federation.from_arrays(np.zeros((12, 2)), y, np.arange(12) // 6)
+    problem = qr.Problem(loss, PLAIN, over_clients=qr.Simplex(), regulariser=h)
+    solution = qr.solve(problem, fed, algorithm=AsyncDRO(), max_rounds=50)
+    assert solution.outcome.stop in (Stop.OPTIMAL, Stop.UNPROVEN), solution.outcome.text
+    assert solution.w.tolist() == [0.0, 0.0]

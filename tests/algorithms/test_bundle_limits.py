@@ -11,10 +11,12 @@ import pytest
 import examples
 import quorate as qr
 from quorate.algorithms.requirements import Setting, constraints_of
+from quorate.certificates.duality import certify_run
 from quorate.names import NAMED, load
 from quorate.problem.constraints.constraint import Point
+from quorate.problem.lower_bounds import Duals
 from quorate.problem.multipliers import as_duals
-from quorate.problem.parts import Parts, least_rows, parted_cut, parted_limits
+from quorate.problem.parts import WHOLE, Parts, least_rows, parted_cut, parted_limits, stored
 
 LOSSES = [*(load("loss", name)() for name in NAMED["loss"]), qr.Quadratic()]
 SETS = [
@@ -261,6 +263,78 @@ def test_that_nothing_is_feasible_is_proved(kind, loss, risk):
         assert least <= problem.violation(w, fed) * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("risk", RISKS_OF_ROWS)
+@pytest.mark.parametrize("loss", [qr.Hinge(), qr.Multinomial()], ids=str)
+def test_a_run_with_limits_goes_on_from_its_checkpoint(loss, risk, tmp_path):
+    """Whichever round was its last: with and without cuts that prove a bound."""
+    fed = programs.federation(programs.clients(loss))
+    problem = qr.Problem(
+        loss,
+        regulariser=qr.L2(0.05),
+        local_constraint=qr.BoundedGroupLoss("sex", 1.2),
+        **RISKS_OF_ROWS[risk],
+    )
+    whole = qr.solve(problem, fed, algorithm=METHOD)
+    assert whole.outcome.stop is qr.Stop.OPTIMAL, whole.outcome.text
+    for last in range(2, whole.rounds, 1 + whole.rounds // 8):
+        engine = qr.InProcess(checkpoint=tmp_path / f"{last}.qrt")
+
+        def stop(row, state, last=last):
+            if row["round"] == last:
+                raise KeyboardInterrupt
+
+        part = qr.solve(problem, fed, algorithm=METHOD, engine=engine, watch=[stop])
+        assert part.outcome.stop is qr.Stop.INTERRUPTED
+        again = qr.solve(problem, fed, algorithm=METHOD, engine=engine, resume=True)
+        assert again.w.tolist() == whole.w.tolist()
+        assert again.certificate.bound == whole.certificate.bound
+
+
+@pytest.mark.parametrize("loss", [qr.Hinge(), qr.Logistic()], ids=str)
+def test_at_the_model_zero_a_broken_limit_that_others_meet_proves_nothing(loss):
+    """A million times as large as zero is zero: a limit's own size bounds what is proved."""
+    fed = programs.federation(programs.clients(loss))
+    row = np.array([[-1.0, 0.0, 0.0, 0.0]])
+    problem = qr.Problem(loss, constraint=qr.LinearInequality(row, 1.0), regulariser=qr.L2(0.05))
+    cuts = {"multipliers": np.zeros((1, 3, 1)), "limits": np.ones((1, 1, 1))}
+    duals = Duals(np.full(3, 1 / 3), np.zeros((1, 4)), parts=stored(WHOLE), **cuts)
+    proof = certify_run(problem, fed, np.zeros(4), duals, infeasible=True)[0]
+    assert problem.violation(np.zeros(4), fed) == 1.0
+    assert problem.violation(np.array([1.0, 0, 0, 0]), fed) == 0.0
+    assert proof.infeasible is None
+
+
+@pytest.mark.parametrize("sizes", [(1.0, 1.0), (1e-6, 1e-6), (1e-3, 1e3)], ids=str)
+@pytest.mark.parametrize("loss", [qr.Hinge(), qr.Logistic()], ids=str)
+@pytest.mark.parametrize("h", [qr.L2(0.01), qr.L1(0.01), qr.Ball(2.0)], ids=str)
+def test_a_limit_may_need_the_coefficient_of_a_column_of_zeros(loss, h, sizes):
+    """Such a column has no size, and its coefficient counts as others do."""
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((90, 3)) * [*sizes, 0.0]
+    y = np.where(X @ [1 / sizes[0], -1 / sizes[1], 0] + rng.standard_normal(90) > 0, 1.0, -1.0)
+    fed = qr.Federation.from_arrays(X, y, np.repeat(["a", "b", "c"], 30))
+    limit = qr.LinearInequality(np.array([[0.0, 0.0, -1.0, 0.0]]), 1.0)  # at least one
+    problem = qr.Problem(loss, over_clients=qr.Simplex(), constraint=limit, regulariser=h)
+    solution = qr.solve(problem, fed, algorithm=qr.Bundle())
+    assert solution.outcome.stop is qr.Stop.OPTIMAL, solution.outcome.text
+    assert solution.w[2] >= 1 - 1e-6
+
+
+def test_a_value_of_zero_is_the_least_and_is_said_in_words():
+    """No loss is negative, whether or not constraints stand beside it."""
+    X, y = np.zeros((20, 2)), np.zeros(20)
+    fed = qr.Federation.from_arrays(X, y, np.repeat(["a", "b"], 10))
+    for h in (qr.L2(0.01), qr.Bounds(-1.0, 1.0)):
+        for risk in (qr.Mean(), qr.WassersteinBall(0.1)):
+            limit = qr.LinearInequality(np.array([[1.0, 0.0, 0.0]]), -1.0)
+            problem = qr.Problem(qr.Absolute(), None, risk, regulariser=h, constraint=limit)
+            solution = qr.solve(problem, fed, algorithm=METHOD)
+            assert solution.outcome.stop is qr.Stop.OPTIMAL, solution.outcome.text
+            assert solution.certificate.bound == 0.0
+            assert "nan" not in solution.outcome.text
+            assert "inf" not in solution.outcome.text
+
+
 def test_an_equality_is_two_cuts_whatever_the_rounds():
     """Else the multipliers of equal cuts add up to their penalty, and that grows without need."""
     _, _, solution, _ = solved(
@@ -350,6 +424,26 @@ def test_known_cuts_are_of_the_clients_risks_whatever_their_radius():
         qr.solve(smooth, fed, algorithm=qr.Bundle(known=newton))
     with pytest.raises(ValueError, match="metric='hessian' takes no constraints"):
         qr.solve(smooth, fed, algorithm=qr.Bundle(metric="hessian"))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("limit", [None, qr.NeymanPearson(1.0, 0.7)], ids=["free", "limited"])
+def test_known_cuts_of_flips_prove_a_bound_at_radius_zero(limit, seed):
+    """There a transport multiplier costs nothing, and a rounding error of a cut that spends on it
+    would leave no bound.
+    """
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((120, 3))
+    y = np.where(X[:, 0] + rng.standard_normal(120) > 0, 1.0, -1.0)
+    fed = qr.Federation.from_arrays(X, y, np.repeat(["a", "b", "c"], 40))
+    slots = {"over_clients": qr.Simplex(), "regulariser": qr.L2(0.01)}
+    wide = qr.Problem(qr.Hinge(), None, qr.WassersteinBall(0.05, 1.0), **slots)
+    cuts = qr.solve(wide, fed, algorithm=qr.Bundle()).state.cuts
+    assert (cuts.gradient_level < 0).any()
+    for samples in (qr.Mean(), qr.WassersteinBall(0.0, 1.0)):
+        sharp = replace(wide, over_samples=samples, local_constraint=limit)
+        solution = qr.solve(sharp, fed, algorithm=qr.Bundle(known=cuts))
+        assert solution.outcome.stop is qr.Stop.OPTIMAL, solution.outcome.text
 
 
 def test_what_is_not_convex_is_refused_and_what_is_convex_is_taken():

@@ -54,7 +54,7 @@ from quorate.problem.client_means import client_gradients, client_values, hessia
 from quorate.problem.conjugates import has_conjugate
 from quorate.problem.constraints.constraint import Point, Stack, excess
 from quorate.problem.losses import Quadratic
-from quorate.problem.lower_bounds import region
+from quorate.problem.lower_bounds import NOTHING, region
 from quorate.problem.metadata import Metadata
 from quorate.problem.multipliers import (
     Multipliers,
@@ -543,6 +543,13 @@ def conclude_constrained(
     held = glob.held.values(here)[0]
     gradient = up.gradient + mu.server @ glob.held.jacobian(here)[0]
     bound = state.bound if math.isfinite(state.bound) and proof is None else None
+    if (
+        bound is None
+        and proof is None
+        and value <= NOTHING
+        and not isinstance(problem.loss, Quadratic)
+    ):
+        bound = 0.0  # losses are nonnegative
     gap, relative_gap = gaps(value, bound)
     nothing = np.zeros(len(weights))
     local = np.where(np.isnan(limits), np.nan, values)

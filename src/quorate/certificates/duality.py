@@ -437,10 +437,13 @@ def _of_limits_alone(problem: Problem, duals: Duals) -> Duals:
 
 def _broken(problem: Problem, w: Array, duals: Duals, up: Certified) -> float:
     """A lower bound on the combination of the constraints, over all models up to ``FAR`` times as
-    large as this.
+    large as this, or as one by which it could change as much as it adds up.
     """
     h, minorant = problem.regulariser, _minorant(problem, duals, up, np.zeros(len(up.risk)))
-    far = FAR * float(np.linalg.norm(w))
+    # what is charged for rounding is in proportion to sizes; the model 0 alone has none
+    steep = float(np.linalg.norm(minorant.rounding_gradient))
+    size = minorant.rounding / steep if steep > 0 else 0.0
+    far = FAR * max(float(np.linalg.norm(w)), size)
     alone = problem if isinstance(h, Ball | Bounds) else replace(problem, regulariser=Zero())
     return lower_bound(alone, minorant, Region(far, far, far, math.inf))[0]
 

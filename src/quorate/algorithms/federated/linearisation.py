@@ -67,10 +67,17 @@ def take_part(memory: None, ask: Survey, data: Block, rng: Streams) -> tuple[Non
 def units_of(problem: Problem, square: Array) -> Array:
     """The units (D,) of the model's numbers: the root mean square of what each multiplies, from the
     (d,) mean squares of the features; 1 for an intercept.
+
+    A column of zeros has no size, and its coefficient still stands in constraints and regularisers:
+    it counts as the smallest of the others, which lets it move freely.
     """
     sizes = np.sqrt(square)
-    largest = sizes.max(initial=0.0)
-    sizes = np.maximum(sizes, 1e-9 * largest) if largest > 0 else np.ones_like(sizes)
+    some = sizes > 0
+    if some.any():
+        least = np.maximum(sizes, 1e-9 * sizes.max())
+        sizes = np.where(some, least, least[some].min())
+    else:
+        sizes = np.ones_like(sizes)
     return problem.predictor.units(sizes)
 
 

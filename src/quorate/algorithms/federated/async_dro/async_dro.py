@@ -236,7 +236,8 @@ class AsyncDRO(Method):
         """The state after a step with these answers; ``fresh`` lines are new."""
         risk, lines, place = self._problem.over_clients, known(state.lines), state.place
         # where losses saturate, curvatures vanish, and no line is accurate so far away
-        most = state.eta * 2.0 ** (fresh / len(state.weights)) if turn else math.inf
+        longer = 2.0 ** (fresh / len(state.weights))
+        most = state.eta * longer if turn else self._longest(state)
         sizes = float(self.step), max(FLAT * state.steepest, TINY), most, _trust(state.cycles)
         f, force, shifted, numbers = predict(
             lines, new, place, state.mean, state.weights, state.centre, turn, sizes
@@ -270,6 +271,14 @@ class AsyncDRO(Method):
             steepest=max(state.steepest, curve),
             first=first,
         )
+
+    def _longest(self, state: AsyncState) -> float:
+        """The longest first step, where a loss may be measured as linear, such as Huber's far from
+        its targets: ||g||^2 <= 2 L F wherever F >= 0, so that no right curvature L is less.
+        """
+        value = float(state.weights @ known(state.lines).losses)
+        square = float(state.mean @ state.mean)
+        return 2.0 * self.step * value / square if min(value, square) > 1e-100 else 1.0
 
     def _near(self, state: AsyncState) -> AsyncState:
         """Once in N answers, let w stand still if the lines predict that the end is near."""

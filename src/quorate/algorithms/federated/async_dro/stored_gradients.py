@@ -98,8 +98,8 @@ def first_lines(up: Met, w: Array, mean: Array) -> Lines:
 
 
 def _unit(size: float) -> float:
-    """A power of two near a size; 1 near 0 and infinity."""
-    return 2.0 ** min(max(math.frexp(size)[1], -1000), 1000) if TINY < size < math.inf else 1.0
+    """A power of two near a size, whose square is finite; 1 near 0 and infinity."""
+    return 2.0 ** min(max(math.frexp(size)[1], -500), 500) if TINY < size < math.inf else 1.0
 
 
 def answers(ids: Sequence[int], up: Visited, units: Array) -> Answers:

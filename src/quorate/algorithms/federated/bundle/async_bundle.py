@@ -475,7 +475,14 @@ class AsyncBundle(Method):
             state = replace(state, failed=state.failed + 1)
         if state.turn >= self.max_rounds:
             return at, Done(self._capped(state))
-        if state.failed >= JUDGED or state.made == at.made:  # or its program was not solved
+        if state.made == at.made:
+            text = (
+                f"a program of the server could not be solved after {rounds}:"
+                f" {self._stated(state)}. Bundle() takes back a step that is too long; or give a"
+                " start nearer to the optimum."
+            )
+            return at, Done(Outcome(Stop.STALLED, text))
+        if state.failed >= JUDGED:
             text = (
                 f"no progress within rounding: {self._stated(state)}. Accept it with atol or tol,"
                 " or bring the features to similar sizes."

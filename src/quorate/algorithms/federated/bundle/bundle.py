@@ -478,9 +478,7 @@ class Bundle(Method):
             parts=cuts.parts,
             limits=owned[:, n:] / state.sizes[:, None],
         )
-        text = (
-            f"every model that was tried breaks a limit, by {self._violation(state):.3g} or more."
-        )
+        text = f"the best model breaks a limit by {self._violation(state):.3g}."
         return replace(state, duals=duals), Done(Outcome(Stop.INFEASIBLE, text))
 
     def _violation(self, state: BundleState) -> float:
@@ -623,7 +621,7 @@ class Bundle(Method):
 
     def _outcome(self, state: BundleState) -> Outcome | None:
         done = f"{state.rounds + 1} rounds"  # those of cuts, and the first, which asks for sizes
-        if state.value == 0 and not only_constrained(self._problem):
+        if state.value == 0 and not self._quadratic:
             return Outcome(Stop.OPTIMAL, f"objective 0 after {done}, and no loss is negative.")
         gap, scale = state.value - state.bound, max(abs(state.value), abs(state.bound))
         last = state.rounds >= self.max_rounds or state.stalled >= 3

@@ -58,14 +58,14 @@ class Cuts:
 
     owner: Annotated[Index, Form("K", below="E")]  # client or constraint
     part: Annotated[Index, Form("K")]  # of its risk
-    point: Annotated[Index, Form("K", below="P")]  # row of points
+    point: Annotated[Index, Form("K", below="T")]  # row of points
     base: Annotated[Array, Form("K")]
     level: Annotated[Array, Form("K")]
     gradient: Annotated[Array, Form("K, D")]
     gradient_level: Annotated[Array, Form("K")]
     idle: Annotated[Index, Form("K")]  # rounds without a multiplier
-    points: Annotated[Array, Form("P, D")]
-    radii: Annotated[Array, Form("P, N")]  # of the balls when a point was tried
+    points: Annotated[Array, Form("T, D")]
+    radii: Annotated[Array, Form("T, N")]  # of the balls when a point was tried
     parts: Parted  # how the risks are parted
 
     def extended(self, w: Array, radii: Array, up: Evaluated, limits: tuple[Array, Array]) -> Cuts:
@@ -174,8 +174,11 @@ class Cuts:
         ``sizes`` (C,) are those of the constraints, and ``means`` stands in for the cuts of the
         mean losses.
         """
-        count = parts_of(self.parts).count(problem)
-        own = (self.radii == sample_radii(problem, n_clients)).all()
+        count, radii = parts_of(self.parts).count(problem), sample_radii(problem, n_clients)
+        own = (self.radii == radii).all()
+        # at radius 0 a transport multiplier costs nothing: cuts that spend on it prove nothing
+        free = np.append(radii == 0, np.zeros(len(sizes), bool))[self.owner]
+        multipliers = np.where(free & (self.gradient_level < 0), 0.0, multipliers)
         dense = self.by_point(multipliers, n_clients + len(sizes), count)
         risks, limits = dense[:, :n_clients], dense[:, n_clients:] / sizes[:, None]
         if means is not None:
