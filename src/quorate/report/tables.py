@@ -171,8 +171,10 @@ def without_rounding(value: float | None) -> str:
 
 
 def people(result: Result) -> list[dict[str, Any]]:
-    """The rows of the table of clients; of pooled rows those of their owners."""
-    return result.get("owners") or result["clients"]
+    """The rows of the table of clients; of rows that are ranked together those of their owners."""
+    clients = {row["client"]: row for row in result["clients"]}
+    owners = result.get("owners", ())
+    return [clients.get(row["client"], {}) | row for row in owners] or result["clients"]
 
 
 def by_set(measures: Rows) -> dict[str, list[Record]]:

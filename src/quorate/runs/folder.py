@@ -31,6 +31,7 @@ from quorate.config.config import Config, read_config
 from quorate.engines.event_log import Log
 from quorate.problem.lower_bounds import Duals
 from quorate.problem.multipliers import Multipliers
+from quorate.problem.rank_levels import few_levels, levels
 from quorate.runs.baselines import check_proof, proof_arrays, restored, stored
 from quorate.runs.disclosure import OWNER, README, exact_folder, parts_of
 from quorate.runs.files import (
@@ -238,7 +239,8 @@ def _with_exact(run: Run) -> Run:
         complete(path, ["duals.safetensors"])
         duals = load_arrays(path / "duals.safetensors")
         of = Multipliers if config.constrained else Duals
-        check_proof(path / "duals.safetensors", duals, size, of, len(run.result["clients"]))
+        numbers, file = size + _thresholds(run), path / "duals.safetensors"
+        check_proof(file, duals, numbers, of, len(run.result["clients"]))
     used = [section for section in SECTIONS if section.applies(config)]
     points = {section.name: section.read(path, run.result) for section in used}
     points = {name: each for name, each in points.items() if each is not None}
@@ -251,6 +253,16 @@ def _with_exact(run: Run) -> Run:
     return replace(exact, points=points, events=events)
 
 
+def _thresholds(run: Run) -> int:
+    """How many thresholds the points of a proof have after the model: where the rows of all clients
+    are ranked together.
+    """
+    risk = run.config.problem().over_rows if run.config.risk.together else None
+    if not few_levels(risk):
+        return 0
+    return len(levels(risk, sum(row["n"] for row in run.result["clients"])).shares)
+
+
 def _read_baselines(run: Run) -> tuple[dict[str, Array], dict[str, dict[str, Array]]]:
     """The models that the run is compared with, and what proves their bounds."""
     names, file = run.config.report.compare_with, run.path / "baselines.safetensors"
@@ -260,8 +272,9 @@ def _read_baselines(run: Run) -> tuple[dict[str, Array], dict[str, dict[str, Arr
     models, proofs = restored(load_arrays(file))
     if {*models} != {*names} or not {*proofs} <= {*names}:
         raise damaged(file, "it has other models than report.compare_with of the configuration")
-    for proof in proofs.values():
-        check_proof(file, proof, len(run.w))
+    for name, proof in proofs.items():
+        alike = name == "unconstrained"  # which ranks as the model does
+        check_proof(file, proof, len(run.w) + alike * _thresholds(run))
     return models, proofs
 
 

@@ -16,6 +16,7 @@ from quorate.drawing import (
     column,
     decades,
     line_above_zero,
+    objectives,
     plain_decades,
 )
 from quorate.report import words
@@ -142,7 +143,7 @@ def _figures(result: Result) -> tuple[Figure, ...]:
 def certificate(result: Result) -> Table:
     """Every number of the certificate with its meaning."""
     numbers, meaning = result["certificate"], dict(MEANING)
-    if words.pooled(result):
+    if words.together(result):
         del meaning["complementarity"]
         meaning |= POOLED
     if not words.proven(result):
@@ -203,7 +204,7 @@ def _convergence(canvas: Canvas, history: Rows, proven: float | None, timed: boo
     that they took on a logarithmic axis.
     """
     top, below = canvas.subplots(2, sharex=True)
-    x, value, bound = (column(history, key) for key in ("round", "objective", "bound"))
+    x, value, bound = column(history, "round"), objectives(history), column(history, "bound")
     if timed:
         x = np.nancumsum(column(history, "seconds"))
     if proven is not None and not np.isfinite(bound).any():  # proven at the end only
@@ -230,7 +231,7 @@ def _gap(axes: Axes, x: Array, history: Rows, proven: float | None) -> None:
     """
     gap = column(history, "gap")
     if proven is not None and not np.isfinite(gap).any():
-        gap = column(history, "objective") - proven
+        gap = objectives(history) - proven
     line_above_zero(axes, x, gap, "gap")
 
 
@@ -246,7 +247,7 @@ def _violations(canvas: Canvas, history: Rows, bound: float | None) -> None:
     """Draw the objective, and below it the largest violation and what is left unbalanced."""
     top, below = canvas.subplots(2, sharex=True)
     x = column(history, "round")
-    top.plot(x, column(history, "objective"), color=BLUE, label="objective")
+    top.plot(x, objectives(history), color=BLUE, label="objective")
     if bound is not None:
         top.axhline(bound, color=ORANGE, linewidth=1.2, label="proven bound")
     top.legend(loc="best")

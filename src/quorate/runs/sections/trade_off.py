@@ -202,7 +202,8 @@ def _point(config: Config, parts: Parts, w: Array, mu: Multipliers, proof: Certi
         "rate": _worst(rows, "rate"),
     }
     if (held := parts.tests.get(HELD_OUT)) is not None:
-        judged, rows = measure(problem, w, held), kept(_alone(config), w, held)
+        rows = kept(_alone(config), w, held)
+        judged = measure(problem, w, held, parts.ranked)
         point |= {key: judged[key] for key in ("loss", "accuracy", "error") if key in judged}
         point |= {f"held_{key}": _worst(rows, key) for key in ("measured", "rate")}
     return point
