@@ -1161,7 +1161,10 @@ OTHERS = {
         "superquantile", "extremile"
     ),
     "ranks of all rows under constraints": small_run.TOGETHER.replace("erm", "unconstrained")
-    + '[[constraint]]\nkind = "neyman_pearson"\nlabel = "yes"\nlevel = 0.4\n',
+    .replace("tail = 0.6", "k = 20")
+    .replace("superquantile", "top_k")
+    + '[[constraint]]\nkind = "neyman_pearson"\nlabel = "yes"\nlevel = 0.4\n'
+    + "[trade_off]\nlevels = [0.5]\n",
     "proximal_al": by("proximal_al", 40, small_run.KEPT),
     "proximal_al 3": by("proximal_al", 3, small_run.KEPT),
     "interior_point 3": by("interior_point", 3, small_run.KEPT),
