@@ -48,6 +48,7 @@ MEANING = {
     "stationarity": "gradient that the proof leaves unbalanced",
     "consensus": "largest distance of a client's copy from the model",
 }
+FAR = 4.0  # below all objectives, in units of their range: bounds that are not drawn to scale
 POOLED = {"feasibility": "distance of the model from its set"}  # one client, whose weight is 1
 UNDER_CONSTRAINTS = {
     "feasibility": "largest violation of a constraint",
@@ -105,6 +106,12 @@ def _proof(result: Result) -> str:
         return (
             "No lower bound is proven for this problem; value and violation are exact, and the"
             " other numbers say how far the model is from the conditions of optimality."
+        )
+    if proven and words.together(result) and not words.pooled(result):
+        return (
+            "The bound is proven by weak duality from weights of the rows, which are counted again"
+            " from the model, and from the cuts in duals.safetensors, where there are any: wrong"
+            " ones can only weaken it."
         )
     if proven:
         return (
@@ -213,6 +220,10 @@ def _convergence(canvas: Canvas, history: Rows, proven: float | None, timed: boo
     if np.isfinite(bound).any():
         top.plot(x, bound, color=ORANGE, label="proven bound")
         top.fill_between(x, bound, value, color=GREY, alpha=0.18, linewidth=0)
+        known = value[np.isfinite(value)]
+        low, high = (known.min(), known.max()) if len(known) else (0.0, 0.0)
+        if np.nanmin(bound) < low - FAR * (high - low) < low:  # says nothing yet
+            top.set_ylim(low - (high - low), high + 0.05 * (high - low))
     top.legend(loc="best")
     top.set_ylabel("objective")
     if _bounded(history, proven):
