@@ -344,6 +344,16 @@ def test_the_commented_path_of_init_is_valid(tmp_path: Path) -> None:
     config.check()
 
 
+def test_the_commented_risk_of_init_is_valid(tmp_path: Path) -> None:
+    text = starter(out=tmp_path / "q.toml", dataset="hospitals")[0]
+    before, _, rest = text.partition("[robust]")
+    lines = rest[rest.index("# [risk]") :].splitlines()
+    lines[:4] = [line.removeprefix("# ") for line in lines[:4]]
+    config = parse_config(before + "\n".join(lines))
+    assert config.problem().over_rows == qr.Superquantile(0.1)
+    config.check()
+
+
 @pytest.mark.parametrize("name", NAMED["loss"])
 def test_every_loss_that_can_be_named_exists(name: str) -> None:
     model = 'model = "softmax"' if name == "multinomial" else ""
