@@ -41,6 +41,8 @@ TAIL = (  # a risk by rank over pooled rows
     .replace('"afl", "erm"', '"erm"')
 )
 RANKS = TAIL.replace("pooled = true", "")  # the same risk inside every client
+# and over all rows, which stay where they are
+TOGETHER = RANKS.replace("tail = 0.6", 'tail = 0.6\non = "together"')
 MIXED = """
 title = "clinics"
 [data]

@@ -344,6 +344,16 @@ def test_the_commented_path_of_init_is_valid(tmp_path: Path) -> None:
     config.check()
 
 
+def test_the_commented_risk_of_init_is_valid(tmp_path: Path) -> None:
+    text = starter(out=tmp_path / "q.toml", dataset="hospitals")[0]
+    before, _, rest = text.partition("[robust]")
+    lines = rest[rest.index("# [risk]") :].splitlines()
+    lines[:4] = [line.removeprefix("# ") for line in lines[:4]]
+    config = parse_config(before + "\n".join(lines))
+    assert config.problem().over_rows == qr.Superquantile(0.1)
+    config.check()
+
+
 @pytest.mark.parametrize("name", NAMED["loss"])
 def test_every_loss_that_can_be_named_exists(name: str) -> None:
     model = 'model = "softmax"' if name == "multinomial" else ""
@@ -381,6 +391,7 @@ def test_every_algorithm_that_can_be_named_solves_and_verifies(tmp_path: Path, n
     asks = load("algorithm", name).requirements
     pooled, averages = asks.clients is ONE_CLIENT, asks.over_clients is AVERAGE
     text = small_run.TAIL if pooled else small_run.KEPT if asks.constrained else small_run.CONFIG
+    text = small_run.TOGETHER if name in ("rank_interior_point", "rank_bundle") else text
     if name in ("async_dro", "aspire", "multiplier_method", "fed_avg", "afl", "drfa"):
         text = small_run.MIXED.replace('"simplex"', '"mean"') if averages else small_run.MIXED
         # with more they drift

@@ -11,6 +11,7 @@ from quorate.runs.baselines import label
 from quorate.runs.splits import prepare
 
 DATA = '[data]\nname = "hospitals"\n'
+TOGETHER = '[risk]\nname = "superquantile"\ntail = 0.2\non = "together"\n'
 
 WRONG = {
     "risk's name": (
@@ -93,6 +94,54 @@ WRONG = {
         DATA + '[risk]\nname = "maximum"\n[algorithm]\nname = "double_loop"\n',
         ["'double_loop'", "'maximum'", "use 'bundle'"],
     ),
+    "whose ranks": (
+        DATA + TOGETHER.replace("together", "all"),
+        ["line 6, risk.on", "'all'", "'clients', 'together'"],
+    ),
+    "all rows, weighed clients": (
+        DATA + TOGETHER + '[clients]\nrisk = "simplex"\n',
+        ["line 7, clients", "one ranking", "leave out risk.on, or leave out [clients]"],
+    ),
+    "all rows, pooled": (
+        DATA + "[problem]\npooled = true\n" + TOGETHER,
+        ["line 8, risk.on", "problem.pooled = true has them in one place: leave out risk.on"],
+    ),
+    "all rows, no ranks": (
+        DATA + '[risk]\non = "together"\n',
+        ["line 4, risk.on", "ranks none", "set risk.name = 'superquantile' and set risk.tail"],
+    ),
+    "all rows, not convex": (
+        DATA + '[risk]\nname = "median"\non = "together"\n',
+        ["line 4, risk.name", "'median'", "leave out risk.on, or set risk.name"],
+    ),
+    "all rows, one class": (
+        DATA + '[problem]\nlabel = "benign"\n' + TOGETHER,
+        ["'superquantile' and problem.label exclude", "leave out problem.label"],
+    ),
+    "all rows, ball": (
+        DATA + TOGETHER + '[robust]\nradius = "auto"\n',
+        ["'superquantile' and robust.radius > 0", "set robust.radius = 0"],
+    ),
+    "all rows, weights of classes": (
+        DATA + '[problem]\nclass_weight = "balanced"\n' + TOGETHER,
+        ["class_weight", "a risk by rank counts rows of one weight alone"],
+    ),
+    "all rows, the same pooled": (
+        DATA + TOGETHER + '[report]\ncompare_with = ["erm", "wafl"]\n',
+        ["line 8, report.compare_with", "'wafl'", "both are one model: leave it out"],
+    ),
+    "all rows, one place": (
+        DATA + TOGETHER + '[algorithm]\nname = "rank_admm"\n',
+        ["'rank_admm'", "set problem.pooled = true and leave out risk.on, or use 'bundle'"],
+    ),
+    "all rows, another method": (
+        DATA + TOGETHER + '[algorithm]\nname = "interior_point"\n',
+        ["takes no risk over the rows of all", "with risk.on = 'together': use 'bundle'"],
+    ),
+    "a method for all rows": (
+        DATA + TOGETHER.replace("together", "clients") + '[algorithm]\nname = "rank_bundle"\n',
+        ["needs risk.on = 'together'", "'superquantile' without risk.on", "use 'bundle'"],
+    ),
 }
 
 
@@ -147,6 +196,38 @@ def test_a_risk_inside_every_client_keeps_the_mix_of_clients() -> None:
     )
     assert "superquantile (mean of the largest 25 %) of its hinge losses" in config.sentence()
     assert config.quick().problem() == problem
+
+
+CONVEX = ("superquantile", "extremile", "exponential_spectral", "maximum", "top_k")
+
+
+@pytest.mark.parametrize("name", CONVEX)
+def test_every_convex_risk_ranks_the_rows_of_all_clients(name: str) -> None:
+    keys, expected = RISKS_STATED[name]
+    text = f'[risk]\nname = "{name}"\non = "together"\n{keys}\n[problem]\nloss = "logistic"\n'
+    config = parse_config(DATA + text)
+    config.check()
+    problem = qr.Problem(qr.Logistic(), over_rows=expected, regulariser=qr.L2(1e-3))
+    assert config.problem() == problem
+    assert config.sentence().endswith(
+        "of the logistic losses of all clients' rows, ranked together, plus l2 regularisation of"
+        " strength 0.001."
+    )
+    assert parse_config(config.text()).model_dump() == config.model_dump()
+    assert config.quick().problem() == problem
+    assert label(problem) == name
+    alone = parse_config(DATA + text.replace("together", "clients"))
+    assert alone.problem().over_samples == expected
+
+
+def test_no_rows_are_ranked_together_within_a_budget_or_at_sites() -> None:
+    declared = 'target = "y"\nscale = "none"\nclasses = ["n", "p"]\n'
+    declared += "[data.columns]\nage = { min = 0, max = 100 }\n" + TOGETHER
+    with pytest.raises(ConfigError, match=r"risk.on: .*data.sites keep theirs: leave \[risk\] out"):
+        parse_config('[data]\nsites = ["a", "b"]\n' + declared)
+    budget = "[privacy]\nepsilon = 1.0\ndelta = 1e-6\nsizes = 60\n"
+    with pytest.raises(ConfigError, match=r"line 12, risk.on: .*: leave out \[privacy\]"):
+        parse_config('[data]\npath = "x.csv"\nclient = "c"\n' + declared + budget)
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,7 @@ KINDS = {
     "robust": small_run.CONFIG,
     "cut": small_run.CONFIG.replace("tol = 1e-6", "max_rounds = 3").replace(BASELINES, ""),
     "rank": small_run.TAIL.replace("1e-6", "1e-4"),
+    "together": small_run.TOGETHER.replace("1e-6", "1e-4"),
     "path": small_run.CONFIG.replace(BASELINES, "").replace("tol = 1e-6", "max_rounds = 4")
     + "[path]\nradii = [0.01, 0.1]\n",
     "admm": small_run.CONFIG.replace(
@@ -502,7 +503,7 @@ def a_baseline_that_was_never_trained(run: Forged) -> None:
     run.config('    "afl",\n', '    "afl",\n    "drfa",\n')
 
 
-@forgery("rank", "certificate")
+@forgery("rank, together", "certificate")
 def another_tail(run: Forged) -> None:
     run.config("tail = 0.6", "tail = 0.5")
 
@@ -821,14 +822,40 @@ def a_risk_of_another_name(run: Forged) -> None:
     run.result["risk"]["words"] = "superquantile (mean of the largest 10 %)"
 
 
-@forgery("rank", "ranks")
+@forgery("rank, together", "ranks")
 def an_owner_with_more_weight(run: Forged) -> None:
     run.result["owners"][0]["weight"] = 0.9
 
 
-@forgery("rank", "ranks")
+@forgery("rank, together", "ranks")
 def smaller_losses(run: Forged) -> None:
     lowered(run.result["losses"]["superquantile"]["loss"], -1)  # type: ignore[arg-type]
+
+
+@forgery("together", "ranks")
+def a_smaller_risk_of_all_rows(run: Forged) -> None:
+    lowered(run.result["risk"], "together")
+
+
+@forgery("together", "certificate")
+def a_better_bound_of_ranks(run: Forged) -> None:
+    run.certificate["bound"] = run.certificate["value"]
+
+
+@forgery("together", "history")
+def a_last_value_below_the_models(run: Forged) -> None:
+    lowered(run.history[-1], "value")
+    run.history[-1]["gap"] = run.history[-1]["value"] - run.history[-1]["bound"]
+
+
+@forgery("together", "history")
+def a_gap_that_is_not_that_of_the_row(run: Forged) -> None:
+    lowered(run.history[3], "gap")
+
+
+@forgery("together", "form")
+def ranks_inside_every_client(run: Forged) -> None:
+    run.config('on = "together"', 'on = "clients"')
 
 
 # --------------------------------------------------------------------------------------------- path
@@ -1128,6 +1155,16 @@ OTHERS = {
     "after a crash": by("async_dro", 60, small_run.CLOCK).replace(
         "stragglers", "crashes = { East = 12.0 }\nstragglers"
     ),
+    "ranks of all rows on a clock": by("auto", 200, small_run.TOGETHER).replace("options = {}", "")
+    + '[engine]\nkind = "virtual_clock"\n',
+    "a spectrum of all rows": small_run.TOGETHER.replace("tail = 0.6", "r = 2.0").replace(
+        "superquantile", "extremile"
+    ),
+    "ranks of all rows under constraints": small_run.TOGETHER.replace("erm", "unconstrained")
+    .replace("tail = 0.6", "k = 20")
+    .replace("superquantile", "top_k")
+    + '[[constraint]]\nkind = "neyman_pearson"\nlabel = "yes"\nlevel = 0.4\n'
+    + "[trade_off]\nlevels = [0.5]\n",
     "proximal_al": by("proximal_al", 40, small_run.KEPT),
     "proximal_al 3": by("proximal_al", 3, small_run.KEPT),
     "interior_point 3": by("interior_point", 3, small_run.KEPT),

@@ -19,6 +19,7 @@ from quorate.runs.evaluation import losses_of
 from quorate.runs.files import digest, save_arrays, seal
 from quorate.runs.folder import read_run
 from quorate.runs.rank_metrics import curve, fairness, risk_of, risk_saved
+from quorate.runs.run import Run
 from quorate.runs.sections.ranks import curves, heaviest, owners
 from quorate.runs.splits import prepare
 from quorate.runs.verification import passed, verify_run
@@ -120,14 +121,14 @@ def test_owners_share_the_weight_by_their_rows_in_the_tail() -> None:
     assert (a["share"], b["share"], a["n"], b["n"]) == (0.6, 0.4, 3, 2)
     assert (a["loss"], b["loss"]) == (pytest.approx(8 / 3), 4.5)
     assert a["worst_loss"] == pytest.approx((5 + 0.2 * 2) / 1.2)
-    first, second = heaviest(problem.over_samples, losses, "a", pooled=True, top=2)
+    first, second = heaviest(problem.over_samples, losses, "a", together=True, top=2)
     assert (first["row"], first["weight"], second["row"], second["weight"]) == (
         1,
         pytest.approx(2.5),
         2,
         0.0,
     )
-    assert heaviest(problem.over_samples, losses, "b", pooled=False, top=1)[0][
+    assert heaviest(problem.over_samples, losses, "b", together=False, top=1)[0][
         "weight"
     ] == pytest.approx(2.0)
 
@@ -186,10 +187,17 @@ def test_fairness_is_that_of_the_largest_client_against_all_others() -> None:
 # --------------------------------------------------------------------------------------- whole runs
 
 
-@pytest.fixture(scope="module", params=["pooled", "by client"])
+TEXTS = {
+    "pooled": small_run.TAIL,
+    "by client": small_run.RANKS,
+    "together": small_run.TOGETHER.replace("logistic", "hinge"),  # proved by cuts
+}
+
+
+@pytest.fixture(scope="module", params=TEXTS)
 def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    text = small_run.TAIL if request.param == "pooled" else small_run.RANKS
-    return small_run.small_run(tmp_path_factory.mktemp("ranks"), text=text, draw=True).path
+    folder = tmp_path_factory.mktemp("ranks")
+    return small_run.small_run(folder, text=TEXTS[request.param], draw=True).path
 
 
 @pytest.fixture
@@ -216,12 +224,36 @@ def test_a_run_verifies_and_says_what_was_weighed(finished: Path) -> None:
     assert (
         list(run.result["losses"]) == ["superquantile", "ERM"] if "owners" in run.result else True
     )
-    pooled = run.config.problem_.pooled
-    assert ("owners" in run.result, len(run.result["clients"])) == (pooled, 1 if pooled else 2)
-    if pooled:
+    pooled, together = run.config.problem_.pooled, run.config.risk.together
+    assert ("owners" in run.result) == (pooled or together)
+    assert len(run.result["clients"]) == (1 if pooled else 2)
+    if pooled or together:
         assert [row["client"] for row in run.result["owners"]] == ["North", "East"]
         assert sum(row["weight"] for row in run.result["owners"]) == pytest.approx(1.0)
+    if pooled:
         assert run.duals["rows"].shape == (sum(row["n"] for row in run.result["owners"]),)
+    if together:
+        check_ranks_of_all_rows(run)
+
+
+def check_ranks_of_all_rows(run: Run) -> None:
+    """The model is that of Python bit for bit, its proof has a threshold more than the model, and
+    the risk is that of all losses.
+    """
+    problem = qr.Problem(
+        qr.Hinge(), over_rows=qr.Superquantile(0.6), regulariser=qr.L2(strength=1e-2)
+    )
+    train = prepare(run.config).train
+    assert run.config.problem() == problem
+    assert (run.w == qr.solve(problem, train, tol=1e-6).w).all()
+    assert run.duals["points"].shape[1] == len(run.w) + 1
+    every = np.concatenate(losses_of(problem, run.w, train))
+    risk = qr.Superquantile(0.6).value(every)
+    assert run.result["risk"]["together"] == pytest.approx(risk, rel=1e-12)
+    assert run.result["certificate"]["value"] == pytest.approx(problem.objective(run.w, train))
+    (mean,) = run.baselines.values()
+    plain = qr.Problem(qr.Hinge(), over_clients=qr.Mean("size"), regulariser=qr.L2(1e-2))
+    assert run.result["baselines"]["erm"]["value"] == pytest.approx(plain.objective(mean, train))
 
 
 def test_held_out_risks_are_those_of_the_held_out_losses(finished: Path) -> None:
@@ -272,7 +304,8 @@ def test_a_changed_number_is_found(copied: Path, change: Callable[[dict], object
 def test_changed_multipliers_and_risks_are_found(copied: Path) -> None:
     run = read_run(copied)
     name = "rows" if "rows" in run.duals else "multipliers"
-    save_arrays(copied / "duals.safetensors", {**run.duals, name: run.duals[name] * 0.99})
+    other = np.flip(run.duals[name], 0).copy()  # as large, so that no scaling is undone
+    save_arrays(copied / "duals.safetensors", {**run.duals, name: other})
     assert {"certificate", "guarantee"} & set(reseal(copied))
     save_arrays(copied / "duals.safetensors", run.duals)
     config = copied / "config.toml"

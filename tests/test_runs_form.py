@@ -27,7 +27,7 @@ CLOCK = small_run.CLOCK.replace("tol = 1e-2", "tol = 0.1\nmax_rounds = 30")
 KINDS: dict[str, tuple[str, str | None]] = {
     "robust": (small_run.CONFIG, None),
     "path": (PATH, None),
-    "rank": (small_run.RANKS, None),
+    "rank": (small_run.TOGETHER, None),
     "trade-off": (small_run.KEPT, WARDS),
     "infeasible": (IMPOSSIBLE, WARDS),
     "clock": (CLOCK, None),

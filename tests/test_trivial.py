@@ -172,6 +172,9 @@ def test_tails_strengths_and_flips_are_advised_by_number():
     assert number(why.text, "Use a tail of ") == pytest.approx(
         max(0.5, 2 * why.threshold), rel=0.06
     )
+    everywhere = trivial(logistic(over_rows=qr.Superquantile(0.05)), fed)
+    assert everywhere.text.partition(": ")[2] == why.text.partition(": ")[2]
+    assert everywhere.threshold == why.threshold
     why = trivial(at_strength(2.0), fed)
     assert number(why.text, "Use a strength below ") == pytest.approx(0.3 * why.threshold, rel=0.06)
     why = trivial(at_label_cost(0.25), fed.pooled())

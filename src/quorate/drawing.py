@@ -99,6 +99,12 @@ def column(history: Sequence[Mapping[str, Any]], key: str) -> Array:
     return np.where(np.isfinite(numbers), numbers, np.nan)
 
 
+def objectives(history: Sequence[Mapping[str, Any]]) -> Array:
+    """The objective by round, or what it is at most where a method knows no more."""
+    known = any("objective" in row for row in history)
+    return column(history, "objective" if known else "value")
+
+
 def label(text: str) -> str:
     """A client's name for an axis: printable, and not too long."""
     return short(printable(text), 18)

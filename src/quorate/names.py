@@ -116,9 +116,6 @@ NAMED: dict[str, dict[str, str]] = {
         "afl": "quorate.algorithms.comparators.afl:AFL",
         "drfa": "quorate.algorithms.comparators.drfa:DRFA",
         "fed_avg": "quorate.algorithms.comparators.fed_avg:FedAvg",
-    },
-    # for problems that a configuration has no keys for
-    "algorithm in Python": {
         "rank_interior_point": (
             "quorate.algorithms.federated.rank_interior_point:RankInteriorPoint"
         ),
@@ -229,11 +226,6 @@ def by_module() -> dict[str, list[str]]:
         module, _, name = place.partition(":")
         modules[module].append(name)
     return dict(modules)
-
-
-def algorithms() -> dict[str, str]:
-    """The places of all algorithms, by their short names."""
-    return NAMED["algorithm"] | NAMED["algorithm in Python"]
 
 
 @cache

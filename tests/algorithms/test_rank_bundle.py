@@ -39,6 +39,9 @@ def test_equals_the_optimum_of_pooled_rows(risk):
     assert solution.rounds <= 60
     assert solution.certificate.relative_gap < 1e-9
     assert solution.certificate.value == pytest.approx(other.value, rel=1e-8)
+    last = solution.history[-1]  # the model of RankBundle is no bound on the way
+    assert ("bound" in last) != ("residual" in last)
+    assert last.get("residual", 0.0) <= 1e-9 * other.value
 
 
 def test_real_targets():

@@ -110,6 +110,15 @@ def test_other_steps_losses_and_regularisers(loss, risk, regulariser):
     assert solution.certificate.value == pytest.approx(central(problem, X, y), rel=2e-6)
 
 
+def test_names_of_classes_prove_what_their_numbers_do():
+    X, y = rows(qr.Multinomial(), 60, 2)
+    problem = ranked(qr.Multinomial(), qr.Superquantile(0.3), None)
+    names = np.array(["one", "two", "zero"])[y.astype(int)]
+    proofs = [qr.solve(problem, clients(X, of)).certificate for of in (y, names)]
+    assert proofs[1].relative_gap <= 1e-6
+    assert proofs[1].value == pytest.approx(proofs[0].value, rel=1e-6)
+
+
 def test_it_is_the_default_where_second_derivatives_do_not_tell():
     X, y = rows(qr.Hinge(), 120, 3)
     fed = clients(X, y)

@@ -346,6 +346,14 @@ FILES: dict[str, list[tuple[dict[str, Any], Values]]] = {
         ({}, {}),
         ({"risk": {"name": "maximum"}}, {"over_samples": qr.Maximum()}),
         ({"risk": {"name": "median"}}, {"over_samples": qr.Median()}),
+        (
+            {"risk": {"name": "superquantile", "tail": 0.5, "on": "together"}},
+            {"over_rows": qr.Superquantile(0.5)},
+        ),
+        (
+            {"risk": {"name": "extremile", "r": 2.0, "on": "together"}},
+            {"over_rows": qr.Extremile(2.0)},
+        ),
     ],
     "ball": [({}, {}), ({"robust": {"radius": 0.1}}, {"over_samples": qr.WassersteinBall(0.1)})],
     "label": [({}, {}), ({"problem": {"label": 1.0}}, {"over_samples": qr.Mean(label=1.0)})],
@@ -383,6 +391,10 @@ ONLY_IN_FILES: dict[str, tuple[Any, str]] = {
     "[clients] is left out where all rows are in one place": (
         lambda keys, name: keys >= {"pooled", "clients"},
         "[clients] weighs several clients",
+    ),
+    "[risk] ranks rows where they are, or in one place": (
+        lambda keys, name: keys >= {"together", "pooled"},
+        "problem.pooled = true has them in one place",
     ),
     "clients declare how many rows they have, which pooled rows hide": (
         lambda keys, name: keys >= {"pooled", "privacy"},
@@ -434,7 +446,8 @@ def files() -> list[File]:
                 slots |= values
                 for table, more in tables.items():
                     raw[table] = raw.get(table, {}) | more if isinstance(more, dict) else more
-            keys = frozenset(key for key, k in chosen.items() if k)
+            together = ["together"] if "on" in raw.get("risk", {}) else []
+            keys = frozenset([*(key for key, k in chosen.items() if k), *together])
             known.setdefault(repr(raw), File(keys, Tables.model_validate(raw), of_slots(slots)))
     return list(known.values())
 
@@ -465,10 +478,11 @@ def advised(message: str) -> list[dict[str, Any]]:
     left_out = {"[[constraint]]": ("constraint", []), "[privacy]": ("privacy", None)}
     left_out |= {
         "problem.label": ("problem.label", None),
+        "risk.on": ("risk.on", None),
         "[clients]": ("clients", ClientsSection()),
         "[path]": ("path", None),
     }
-    plain = {"0": [0.0], "true": [True], "false": [False]}
+    plain = {"0": [0.0], "0.1": [0.1], "true": [True], "false": [False]}
     instead = re.split(r": (?=set |use |leave )", message)[-1]
     ways: list[dict[str, Any]] = []
     for part in re.split(r", or (?=set |use |leave )", instead):

@@ -87,8 +87,9 @@ def test_scores_that_say_nothing_have_the_base_rate(score: np.ndarray) -> None:
             qr.Logistic(), PLAIN, over_samples=qr.WassersteinBall(0.1, 1.0), regulariser=qr.L2(1e-2)
         ),
         qr.Problem(qr.Logistic(), PLAIN, constraint=qr.Coupled(qr.NeymanPearson("ill", 0.4))),
+        qr.Problem(qr.Logistic(), PLAIN, over_rows=qr.Superquantile(0.3), regulariser=qr.L2(1e-2)),
     ],
-    ids=["hinge", "flips", "constrained"],
+    ids=["hinge", "flips", "constrained", "ranks of all rows"],
 )
 def test_a_solution_is_calibrated_to_the_rows(problem: qr.Problem) -> None:
     fed = a_federation()

@@ -8,6 +8,7 @@ from problems import PLAIN
 from toy import federation
 
 import quorate as qr
+from quorate.solution.trivial import constant_objective
 
 FED = federation((20, 35, 12, 28, 9), 4)
 RISKS = [qr.Superquantile(0.3), qr.TopK(5), qr.Extremile(2.0), qr.RankedRange(80, 10)]
@@ -23,6 +24,15 @@ def test_the_objective_is_that_of_the_risk_within_pooled_rows(risk):
     assert everywhere.convex == within.convex
     concrete, _ = everywhere.at(FED)
     assert concrete.at(FED)[0].over_rows == concrete.over_rows
+
+
+@pytest.mark.parametrize("risk", RISKS[:3], ids=str)
+def test_no_intercept_is_better_than_the_best_constant(risk):
+    problem, data = qr.Problem(qr.Logistic(), over_rows=risk, regulariser=qr.L2(0.1)).at(FED)
+    constants = np.zeros((201, 5))
+    constants[:, -1] = np.linspace(-2, 2, 201)
+    least = min(problem.objective(w, data) for w in constants)
+    assert least - 1e-3 <= constant_objective(problem, data) <= least * (1 + 1e-12)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ from quorate.drawing import column, label
 from quorate.report import tables, words
 from quorate.report.html import figures, page, render
 from quorate.report.markdown import markdown
-from quorate.report.sections import trade_off
+from quorate.report.sections import clients, trade_off
+from quorate.report.terminal import show_exposed
 from quorate.runs.folder import Run
 
 HOSTILE = (
@@ -268,6 +269,23 @@ def test_a_risk_inside_every_client_keeps_the_mix_of_clients(tmp_path: Path) -> 
     assert "q*: the worst client weights for this model" in text
     assert "Mean and superquantile of a client's training losses" in text
     assert {"losses", "traffic"} <= {path.stem for path in (run.path / "figures").iterdir()}
+
+
+def test_ranks_of_all_rows_say_whose_rows_have_the_weight(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = small_run.small_run(tmp_path, text=small_run.TOGETHER)
+    text = " ".join([*words.summary(run.result), words.lead(run.result), markdown(run)])
+    assert "losses of all clients' rows, ranked together, plus" in text
+    risk = tables.number(run.result["risk"]["together"])
+    assert f"of the training losses, ranked over all clients, is {risk}." in text
+    assert "of the losses over data that stayed with 2 clients" in text
+    assert "weights of the rows, which are counted again from the model" in text
+    heads = ("Client", "Rows", "Share of rows", "Mean loss", "Superquantile", "Share of the weight")
+    assert f"| {' | '.join(heads)} |" in text
+    assert [*clients.prior_of(run).values()] == [row["share"] for row in run.result["owners"]]
+    show_exposed(run, "North")
+    assert "Rows of North that weigh most" in capsys.readouterr().out
 
 
 @pytest.fixture(scope="module")

@@ -63,6 +63,12 @@ NAMES = ROWS.names
 CUTS, LIMIT = PROBLEMS["ball and lp-ball"], PROBLEMS["constraint"]
 OTHERS = {
     "no bound": qr.Problem(qr.Logistic(), qr.MLP((2,)), regulariser=qr.L2(1e-2)),
+    "ranks of all rows": qr.Problem(
+        qr.Logistic(), over_rows=qr.Superquantile(0.3), regulariser=qr.L2(1e-2)
+    ),
+    "ranks of all rows, by cuts": qr.Problem(
+        qr.Hinge(), over_rows=qr.Superquantile(0.3), regulariser=qr.L2(1e-2)
+    ),
     "infeasible": replace(
         LIMIT,
         local_constraint=(

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol
 
 from quorate.algorithms.method import Method
 from quorate.algorithms.requirements import ONE_CLIENT, Reason, Requirements, Setting
-from quorate.names import algorithms, load, of_place
+from quorate.names import NAMED, load, of_place
 from quorate.problem.losses import Logistic, Multinomial, Squared
 from quorate.problem.predictors.affine import Linear, Softmax
 from quorate.problem.problem import Problem
@@ -101,7 +101,7 @@ def check_requirements(algorithm: Requiring, problem: Problem, setting: Setting)
 
 def known_methods() -> list[type[Method]]:
     """The algorithms of ``quorate.names``; those that methods are compared with come last."""
-    classes = [of_place(place) for place in algorithms().values()]
+    classes = [of_place(place) for place in NAMED["algorithm"].values()]
     return sorted(classes, key=lambda cls: ".comparators." in cls.__module__)
 
 

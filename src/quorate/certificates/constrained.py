@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from quorate.arrays import Array, Block, Streams
 from quorate.certificates.certificate import Certificate, gaps, outside
-from quorate.certificates.duality import FAR, certify_run, run_all
+from quorate.certificates.duality import FAR, certify_concrete, certify_run, run_all
 from quorate.certificates.kkt import off_regulariser
 from quorate.certificates.minorants import (
     UNIT,
@@ -512,7 +512,7 @@ def _of_ranked_rows(
     assert state.high is not None
     assert state.looked is not None
     there, duals = np.append(w, state.high), as_duals(mu) if bounded else None
-    certificate, run = certify_run(
+    certificate, run = certify_concrete(
         lifted(problem), data, there, duals, engine, infeasible=infeasible
     )
     weights = certificate.weights if state.weights is None else state.weights

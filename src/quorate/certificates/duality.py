@@ -404,8 +404,22 @@ def certify_run(
     ValueError
         w, points or multipliers that are not finite or do not fit the problem
     """
+    return certify_concrete(*problem.at(fed), w, duals, engine, copies, infeasible)
+
+
+def certify_concrete(
+    concrete: Problem,
+    data: Federation | Metadata,
+    w: Array,
+    duals: Duals | None,
+    engine: Engine | None = None,
+    copies: Array | None = None,
+    infeasible: bool = False,
+) -> tuple[Certificate, Run]:
+    """``certify_run`` of a concrete problem and its data, as ``Problem.at`` returns them: targets
+    of several classes must not be coded twice.
+    """
     w = np.asarray(w, float)
-    concrete, data = problem.at(fed)
     _check(concrete, data, w, duals)
     if not is_affine(concrete.predictor):
         weights = None if duals is None else np.asarray(duals.weights, float)

@@ -26,7 +26,7 @@ import numpy as np
 
 from quorate.arrays import Array, Block, Streams
 from quorate.certificates.certificate import Certificate, gaps, outside
-from quorate.certificates.duality import certify_run, run_all
+from quorate.certificates.duality import certify_concrete, run_all
 from quorate.certificates.row_ranks import Look, Looked, RankCertification, RankProof
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine, Run
@@ -366,7 +366,7 @@ def certify_ranks(
     best = state.high if isinstance(state, RankProof) else None
     if best is not None and (duals is not None or not math.isfinite(value)):
         there = np.append(w, best)  # at the best thresholds the mean is the risk
-        cuts, rounds = certify_run(lifted(concrete), data, there, duals, engine)
+        cuts, rounds = certify_concrete(lifted(concrete), data, there, duals, engine)
         runs.append(rounds)
         if not math.isfinite(value):
             value, weights = cuts.value, cuts.weights

@@ -68,6 +68,16 @@ def _one_place(config: Tables) -> Iterator[Refusal]:
         )
 
 
+def _one_ranking(config: Tables) -> Iterator[Refusal]:
+    """What says nothing beside the rows of all clients ranked together."""
+    if config.risk.together and "wafl" in config.report.compare_with:
+        yield Refusal(
+            "report.compare_with has 'wafl', which ranks the rows of all clients in one place, as"
+            " risk.on = 'together' does where they are, so that both are one model: leave it out",
+            *("report", "compare_with"),
+        )
+
+
 def _tables_of_constraints(config: Tables) -> Iterator[Refusal]:
     """Tables about constraints, and constraints about tables."""
     server = any(one.place == "server" for one in config.constraint)
@@ -135,7 +145,14 @@ def _sites(config: Tables) -> Iterator[Refusal]:
             "robust.radius = 'auto' is read off the rows, which data.sites keep: give a number",
             *("robust", "radius"),
         )
-    if config.problem_.pooled or config.risk.by_rank:
+    if config.risk.together:
+        yield Refusal(
+            "risk.on = 'together' ranks the rows where they are, but the report of a run reads the"
+            " loss of every row, and data.sites keep theirs: leave [risk] out, or solve"
+            " Problem(over_rows=...) over the sites in Python",
+            *("risk", "on"),
+        )
+    elif config.problem_.pooled or config.risk.by_rank:
         key = ("problem", "pooled") if config.problem_.pooled else ("risk", "name")
         yield Refusal(
             f"{'.'.join(key)} needs the rows of all clients in one place, and data.sites keep"
@@ -162,4 +179,13 @@ def _sites(config: Tables) -> Iterator[Refusal]:
         )
 
 
-RULES = (_sites, private_rules, _positive, _path, _one_place, _tables_of_constraints, _trade_off)
+RULES = (
+    _sites,
+    private_rules,
+    _positive,
+    _path,
+    _one_place,
+    _one_ranking,
+    _tables_of_constraints,
+    _trade_off,
+)

@@ -76,6 +76,26 @@ def _conflicts(config: Tables) -> Iterator[tuple[Refusal, str]]:
             " states by epsilon and delta, and there is none"
         )
         yield Refusal(text, "algorithm", "name"), "algorithm"
+    yield from _of_ranks(config)
+
+
+def _of_ranks(config: Tables) -> Iterator[tuple[Refusal, str]]:
+    """Why the rows of all clients cannot be ranked together."""
+    if not config.risk.together:
+        return
+    on = "risk.on = 'together' ranks the rows of all clients"
+    if not config.risk.by_rank:
+        text = f"{on}, and risk.name = 'mean' ranks none, so that every row counts alike"
+        yield Refusal(text, "risk", "on"), "over_rows"
+    if config.problem_.pooled:
+        text = f"{on} where they are, and problem.pooled = true has them in one place"
+        yield Refusal(text, "risk", "on"), "over_rows"
+    elif config.weighs_clients:
+        text = f"{on} in one ranking, and [clients] weighs the clients' own risks"
+        yield Refusal(text, "clients"), "over_rows"
+    if config.privacy is not None:
+        text = f"{on}, and no method with [privacy] does"
+        yield Refusal(text, "risk", "on"), "over_rows"
 
 
 def method_rules(config: Tables) -> Iterator[Refusal]:
@@ -160,8 +180,16 @@ def _edits(config: Tables) -> dict[str, list[Way]]:
     targets = "sign" if config.labels else config.loss().targets
     pooled = [Edit("problem.pooled", True)]
     one_place: list[Way] = [[Edit("clients", ClientsSection())], [Edit("problem.pooled", False)]]
+    ranks: list[Way] = [
+        [Edit("risk.on", None)],
+        [Edit("risk.name", "superquantile"), Edit("risk.tail", 0.1)],
+        [Edit("clients", ClientsSection())],
+        [Edit("privacy", None)],
+    ]
     if config.weighs_clients:
         pooled.append(Edit("clients", ClientsSection()))
+    if config.risk.together:
+        pooled.append(Edit("risk.on", None))
     return {
         "predictor": [[Edit("problem.model", name)] for name in NAMED["model"]],
         "loss": [[Edit("problem.loss", n)] for n in names_with("loss", "targets", targets)],
@@ -170,7 +198,7 @@ def _edits(config: Tables) -> dict[str, list[Way]]:
             [Edit("risk.name", "mean")],
             [Edit("problem.label", None)],
         ],
-        "over_rows": [],
+        "over_rows": ranks if config.risk.together else [],
         "over_clients": [[Edit("clients.risk", "mean")]],
         "regulariser": [[Edit("problem.regulariser", name)] for name in NAMED["regulariser"]],
         "constraint": [[Edit("constraint", [])], [Edit("problem.label", None)]],
@@ -199,10 +227,21 @@ def _is_taken(config: Tables, way: Way) -> bool:
 
 
 def _in_words(ways: list[Way]) -> str:
-    """Changes in words: each on its own, or those of one way together."""
-    edits = groupby((edit for way in ways for edit in way), key=lambda edit: edit.key)
-    texts = [_setting(key, [edit.value for edit in same]) for key, same in edits]
-    return (", or " if len(ways) > 1 else " and ").join(dict.fromkeys(texts))
+    """Changes in words: each on its own, values of one key beside each other, or those of one way
+    together.
+    """
+    texts = []
+    for keys, same in groupby(ways, key=lambda way: [edit.key for edit in way]):
+        every = [*same]
+        apart = [every] if len(keys) == 1 else [[way] for way in every]
+        texts += [" and ".join(_together(alike)) for alike in apart]
+    return ", or ".join(dict.fromkeys(texts))
+
+
+def _together(ways: list[Way]) -> Iterator[str]:
+    """What to set the keys to, which all ways have."""
+    for edits in zip(*ways, strict=True):
+        yield _setting(edits[0].key, [edit.value for edit in edits])
 
 
 def _setting(key: str, values: list[object]) -> str:
@@ -223,6 +262,9 @@ def _key(config: Tables, slot: str) -> tuple[tuple[str | int, ...], str]:
         return ("constraint", 0), "[[constraint]]"
     if slot == "privacy":
         return ("privacy",), "[privacy]"
+    if slot == "over_rows":
+        with_ = "with" if config.risk.together else "without"
+        return ("risk", "name"), f"risk.name = {config.risk.name!r} {with_} risk.on = 'together'"
     key = KEYS[slot]
     table, field = key.split(".")
     value = getattr(config, "problem_" if table == "problem" else table).get(field)
@@ -245,6 +287,8 @@ KINDS = ("loss", "model", "regulariser", "risk over samples", "risk over clients
 def in_file_words(text: str) -> str:
     """A text about the library with the keys and names of a configuration."""
     text = text.replace("Mean(label=...)", "problem.label").replace("risk over_", "over_")
+    text = text.replace("over_rows = ", "risk.on = 'together' with risk.name = ")
+    text = text.replace(", Maximum or a Spectral of few steps", " or Maximum")  # weights are no key
     return _python().sub(lambda match: _short_names()[match[1]], text)
 
 

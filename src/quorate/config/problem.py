@@ -115,12 +115,21 @@ class RobustSection(Objects):
 
 
 class RiskSection(Objects):
-    """The risk over the losses of rows: within every client, or with `problem.pooled` over all."""
+    """The risk over the losses of rows: within every client, with `on` = "together" over the rows
+    of all clients, which stay where they are, or with `problem.pooled` over all in one place.
+    """
 
     STATES: ClassVar = {"name": "risk over samples"}
     ELSEWHERE: ClassVar = ("prior", "label", "code")  # rows have no prior; the label is [problem]'s
 
     name: Annotated[str, known("risk over samples")] = "mean"
+    # whose rows are ranked among each other; None: "clients", each client's own
+    on: Literal["clients", "together"] | None = None
+
+    @property
+    def together(self) -> bool:
+        """Whether the rows of all clients are ranked together."""
+        return self.on == "together"
 
     @property
     def by_rank(self) -> bool:

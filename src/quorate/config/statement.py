@@ -12,7 +12,8 @@ from quorate.config.tables import Tables
 def sentence(config: Tables) -> str:
     """What is minimised: risk over clients, risk over rows, regulariser."""
     h, losses = config.problem_, _over_rows(config)
-    over = losses if h.pooled else f"{config.clients.words()} of {losses}"
+    one = h.pooled or config.risk.together
+    over = losses if one else f"{config.clients.words()} of {losses}"
     text = f"Minimised over {h.phrase('model')}: {over}"
     if h.class_weight is not None:
         text += ", every row counted by the weight of its class"
@@ -29,6 +30,8 @@ def _over_rows(config: Tables) -> str:
     """The risk over the losses of rows."""
     risk, h, ball = config.risk, config.problem_, config.robust
     loss, pooled = h.loss.replace("_", " "), " of all rows, pooled" * h.pooled
+    if risk.together:
+        return f"the {risk.words()} of the {loss} losses of all clients' rows, ranked together"
     whose, of = ("the", "the") if h.pooled else ("each client's", "its")
     if risk.by_rank:
         return f"{whose} {risk.words()} of {of} {loss} losses{pooled}"

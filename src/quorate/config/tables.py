@@ -62,15 +62,17 @@ class Tables(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _mean_under_constraints(cls, raw: object) -> object:
-        """With constraints or a privacy budget the clients are averaged unless the file says
-        otherwise.
+    def _mean_of_clients(cls, raw: object) -> object:
+        """With constraints or a privacy budget, or where all rows are ranked together, the clients
+        are averaged unless the file says otherwise.
         """
         if not isinstance(raw, dict):
             return raw
-        problem, clients = raw.get("problem", {}), raw.get("clients", {})
+        problem, risk, clients = (raw.get(key, {}) for key in ("problem", "risk", "clients"))
         one_class = isinstance(problem, dict) and "label" in problem
-        if isinstance(clients, dict) and (raw.get("constraint") or one_class or "privacy" in raw):
+        together = isinstance(risk, dict) and risk.get("on") == "together"
+        mean = raw.get("constraint") or one_class or together or "privacy" in raw
+        if isinstance(clients, dict) and mean:
             return raw | {"clients": {"risk": "mean", **clients}}
         return raw
 
@@ -158,6 +160,7 @@ class Tables(Section):
         if self.labels and self.loss().targets != "sign":
             loss = self.problem_.loss
             raise ConfigError(f"`label` needs two classes, and problem.loss = {loss!r} has none")
+        together = self.risk.together
         if self.problem_.label is not None:
             over_samples = Mean(label=self.problem_.label)
         elif radius is not None:
@@ -165,13 +168,15 @@ class Tables(Section):
         elif self.robust.radius != 0:
             over_samples = self.robust.build()
         else:
-            over_samples = self.risk.build("name")
+            over_samples = Mean() if together else self.risk.build("name")
+        one_ranking = together or self.problem_.pooled
         try:
             return Problem(
                 loss=self.loss(),
                 predictor=self.problem_.build("model", seed=self.seed),
                 over_samples=over_samples,
-                over_clients=Mean() if self.problem_.pooled else self.clients.build("risk"),
+                over_clients=Mean() if one_ranking else self.clients.build("risk"),
+                over_rows=self.risk.build("name") if together else None,
                 regulariser=self.problem_.build("regulariser"),
                 privacy=self.privacy and self.privacy.budget(self._folder),
                 class_weight=self.problem_.class_weight,

@@ -98,7 +98,7 @@ def calibrated(
 
 def has_log_odds(problem: Problem) -> bool:
     """Whether the scores of the best model are log odds: the loss is logistic, all rows of a client
-    count alike whatever their class, no label flips, and no constraint moves the model.
+    count alike whatever their class or rank, no label flips, and no constraint moves the model.
 
     A regulariser, and a Wasserstein ball that moves features alone, shrink scores on purpose: a
     sigmoid fitted to the rows of the training would undo that.
@@ -108,7 +108,7 @@ def has_log_odds(problem: Problem) -> bool:
         alike = rows.support is None and (math.isinf(rows.label_cost) or not any(rows.radii()))
     else:
         alike = isinstance(rows, Mean) and rows.label is None
-    alike = alike and problem.class_weight is None
+    alike = alike and problem.class_weight is None and problem.over_rows is None
     return isinstance(problem.loss, Logistic) and alike and not problem.constrained
 
 

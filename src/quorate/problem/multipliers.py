@@ -77,6 +77,19 @@ def as_duals(mu: Multipliers) -> Duals | None:
     return Duals(mu.weights, mu.points, mu.risk_cuts, **of)
 
 
+def with_cuts(mu: Multipliers, cuts: Duals) -> Multipliers:
+    """Multipliers with the cuts of which they are the sums; the inverse of ``as_duals``."""
+    return replace(
+        mu,
+        weights=cuts.weights,
+        points=cuts.points,
+        risk_cuts=cuts.multipliers,
+        limit_cuts=cuts.limits,
+        parts=cuts.parts,
+        radii=cuts.radii,
+    )
+
+
 def no_multipliers(problem: Problem, n_clients: int) -> Multipliers:
     """Zeros of the right shapes, for a concrete problem."""
     glob = problem.constraint

@@ -278,6 +278,11 @@ class Problem:
             )
 
     @property
+    def over_losses(self) -> Any:
+        """The risk over the losses of rows: of all clients together, or of each client."""
+        return self.over_samples if self.over_rows is None else self.over_rows
+
+    @property
     def convex(self) -> bool:
         """Whether the objective is convex, so that a bound on its optimum may be proved;
         constraints aside.

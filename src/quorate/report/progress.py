@@ -66,7 +66,9 @@ def cells(model: str, row: Record, sent: int, seconds: float) -> tuple[str, ...]
         gap = f"residual {number('residual', '.1e')}"
         gap += f", violation {number('violation', '.1e')}" if "violation" in row else ""
     worst = short(printable(str(row.get("worst_client", NOTHING))), NAME)
-    objective = next((key for key in ("objective", "predicted") if key in row), "objective")
+    objective = next(
+        (key for key in ("objective", "predicted", "value") if key in row), "objective"
+    )
     return (
         model,
         str(row["round"]),

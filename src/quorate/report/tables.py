@@ -15,6 +15,7 @@ Rows: TypeAlias = Sequence[Record]
 Result: TypeAlias = Record  # a result.json
 Way: TypeAlias = Callable[[Any], str]  # how a value is written
 NOTHING = "–"  # where a table has no number
+OF_BALLS = ("radius", "flips", "shift", "active")  # what a client has no use for beside ranks
 # characters that people are shown of a name or number in a table, of words in a table, of one word
 # and of one line
 NAME, CELL, WORD, LINE = 40, 80, 200, 2_000
@@ -171,8 +172,13 @@ def without_rounding(value: float | None) -> str:
 
 
 def people(result: Result) -> list[dict[str, Any]]:
-    """The rows of the table of clients; of pooled rows those of their owners."""
-    return result.get("owners") or result["clients"]
+    """The rows of the table of clients; of rows that are ranked together those of their owners."""
+    owners = result.get("owners", ())
+    sent = {
+        row["client"]: {key: value for key, value in row.items() if key not in OF_BALLS}
+        for row in result["clients"]
+    }
+    return [sent.get(row["client"], {}) | row for row in owners] or result["clients"]
 
 
 def by_set(measures: Rows) -> dict[str, list[Record]]:

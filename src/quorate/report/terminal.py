@@ -135,8 +135,8 @@ def show_exposed(run: Run, client: str) -> None:
     if config.risk.by_rank:
         problem, owners = config.problem(), parts.owners
         losses = dict(zip(owners.names, losses_of(problem, run.w, owners), strict=True))
-        pooled = config.problem_.pooled
-        table = heaviest(client, heaviest_rows(problem.over_samples, losses, client, pooled))
+        one = config.problem_.pooled or config.risk.together
+        table = heaviest(client, heaviest_rows(problem.over_losses, losses, client, one))
     else:
         name = "pooled" if config.problem_.pooled else client
         rows = exposed_rows(config.settled(parts.train).problem(), parts.train, run.w, name)

@@ -23,6 +23,11 @@ def infeasible(result: Result) -> bool:
 
 def pooled(result: Result) -> bool:
     """Whether the rows of all clients were pooled in one place."""
+    return result.get("risk", {}).get("pooled", False)
+
+
+def together(result: Result) -> bool:
+    """Whether all rows have one ranking, pooled or where they are: no client has a weight."""
     return "owners" in result
 
 
@@ -159,8 +164,10 @@ def guarantee(result: Result) -> str:
     certificate, risk = result["certificate"], result.get("risk")
     pairs = zip(certificate["weights"], certificate["client_risks"], strict=True)
     worst = number(sum(q * r for q, r in pairs) + (certificate["complementarity"] or 0.0))
-    if risk is not None and risk["pooled"]:
-        return f"The {risk_words(risk)} of the training losses is {worst}."
+    if risk is not None and together(result):
+        worst = number(risk["together"]) if "together" in risk else worst
+        rows = "" if pooled(result) else ", ranked over all clients,"
+        return f"The {risk_words(risk)} of the training losses{rows} is {worst}."
     if risk is not None:
         return (
             "For all client weights in the stated set, the weighted mean of the clients' risks is"

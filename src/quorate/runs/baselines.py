@@ -37,10 +37,17 @@ def free(problem: Problem) -> Problem:
 
 
 def erm(problem: Problem, fed: Federation) -> tuple[Problem, Federation]:
-    """The mean loss of every client, averaged by the prior."""
+    """The mean loss of every client, averaged by the prior; of all rows, where they are ranked
+    together.
+    """
     over = among(problem.over_clients, fed.clients, getattr(problem.privacy, "sizes", None))
-    mean = Mean(getattr(over, "prior", "uniform"))
-    return replace(free(problem), over_samples=Mean(), over_clients=mean), fed
+    mean = Mean("size" if problem.over_rows is not None else getattr(over, "prior", "uniform"))
+    return replace(_of_means(problem), over_clients=mean), fed
+
+
+def _of_means(problem: Problem) -> Problem:
+    """The free problem of every client's mean loss."""
+    return replace(free(problem), over_samples=Mean(), over_rows=None)
 
 
 def afl(problem: Problem, fed: Federation) -> tuple[Problem, Federation]:
@@ -48,12 +55,12 @@ def afl(problem: Problem, fed: Federation) -> tuple[Problem, Federation]:
     within the clients.
     """
     over = Simplex() if isinstance(problem.over_clients, Mean) else problem.over_clients
-    return replace(free(problem), over_samples=Mean(), over_clients=over), fed
+    return replace(_of_means(problem), over_clients=over), fed
 
 
 def drfa(problem: Problem, fed: Federation) -> tuple[Problem, Federation]:
     """The largest mean loss of a client."""
-    return replace(free(problem), over_samples=Mean(), over_clients=Simplex()), fed
+    return replace(_of_means(problem), over_clients=Simplex()), fed
 
 
 def wafl(problem: Problem, fed: Federation) -> tuple[Problem, Federation]:
@@ -98,7 +105,7 @@ def label(problem: Problem) -> str:
         return "constrained"
     if isinstance(problem.over_samples, WassersteinBall):
         return "DRFL"
-    name = short_name("risk over samples", problem.over_samples) or "mean"
+    name = short_name("risk over samples", problem.over_losses) or "mean"
     return "model" if name == "mean" else name
 
 

@@ -115,10 +115,10 @@ def paired(
     """
     mine, theirs = (together(rows_of(problem, model, fed)) for model in (w, other))
     pair = effects(problem.loss, mine, theirs, tests)
-    if by_rank(problem.over_samples):
-        less, width = risk_saved(problem.over_samples, mine.loss, theirs.loss, trained)
+    if by_rank(problem.over_losses):
+        less, width = risk_saved(problem.over_losses, mine.loss, theirs.loss, trained)
         width = None if width is None else width * _normal(tests) / _normal(1)
-        risk = risk_of(problem.over_samples, theirs.loss, trained)
+        risk = risk_of(problem.over_losses, theirs.loss, trained)
         floor = _floor(risk, _without(problem.loss, theirs))
         pair |= {"risk_less": less, "risk_margin": width, "risk_floor": floor}
     return pair
@@ -202,7 +202,7 @@ def evaluate(
     """
     main, *others = models
     measures, pairs, how = [], [], calibrations or {}
-    asked = (3 if by_rank(problem.over_samples) else 2) * len(others) * len(tests)
+    asked = (3 if by_rank(problem.over_losses) else 2) * len(others) * len(tests)
     for name, fed in tests.items():
         for model, w in models.items():
             judged = judge(problem, w, fed, trained, how.get(model), curves=model == main)

@@ -298,7 +298,7 @@ def _by_rank(
     n: int | None,
 ) -> Record:
     """What `measure` adds for a risk by rank; the clients get their own risks."""
-    risk = problem.over_samples
+    risk = problem.over_losses
     if not by_rank(risk):
         return {}
     for client, row in zip(clients, rows, strict=True):

@@ -31,6 +31,7 @@ from quorate.config.config import Config, read_config
 from quorate.engines.event_log import Log
 from quorate.problem.lower_bounds import Duals
 from quorate.problem.multipliers import Multipliers
+from quorate.problem.rank_levels import few_levels, levels
 from quorate.runs.baselines import check_proof, proof_arrays, restored, stored
 from quorate.runs.disclosure import OWNER, README, exact_folder, parts_of
 from quorate.runs.files import (
@@ -232,15 +233,17 @@ def _read_part(run: Run, owner: Path | None = None) -> Run:
 def _with_exact(run: Run) -> Run:
     """The run, or its owner's part, with what was computed from the rows exactly."""
     path, config, size = run.path, run.config, len(run.w)
-    baselines, proofs = _read_baselines(run)
+    thresholds = _thresholds(run)
+    baselines, proofs = _read_baselines(run, thresholds)
     duals = {}
     if config.privacy is None:
         complete(path, ["duals.safetensors"])
         duals = load_arrays(path / "duals.safetensors")
         of = Multipliers if config.constrained else Duals
-        check_proof(path / "duals.safetensors", duals, size, of, len(run.result["clients"]))
+        numbers, file = size + thresholds, path / "duals.safetensors"
+        check_proof(file, duals, numbers, of, len(run.result["clients"]))
     used = [section for section in SECTIONS if section.applies(config)]
-    points = {section.name: section.read(path, run.result) for section in used}
+    points = {section.name: section.read(path, run.result, thresholds) for section in used}
     points = {name: each for name, each in points.items() if each is not None}
     models = {f"its baseline {name}": array.shape for name, array in baselines.items()}
     models |= {f"a model of its {name}": each.w.shape[1:] for name, each in points.items()}
@@ -251,7 +254,19 @@ def _with_exact(run: Run) -> Run:
     return replace(exact, points=points, events=events)
 
 
-def _read_baselines(run: Run) -> tuple[dict[str, Array], dict[str, dict[str, Array]]]:
+def _thresholds(run: Run) -> int:
+    """How many thresholds the points of a proof have after the model: where the rows of all clients
+    are ranked together.
+    """
+    risk = run.config.problem().over_rows if run.config.risk.together else None
+    if not few_levels(risk):
+        return 0
+    return len(levels(risk, sum(row["n"] for row in run.result["clients"])).shares)
+
+
+def _read_baselines(
+    run: Run, thresholds: int
+) -> tuple[dict[str, Array], dict[str, dict[str, Array]]]:
     """The models that the run is compared with, and what proves their bounds."""
     names, file = run.config.report.compare_with, run.path / "baselines.safetensors"
     if run.config.privacy is not None and not names:
@@ -260,8 +275,9 @@ def _read_baselines(run: Run) -> tuple[dict[str, Array], dict[str, dict[str, Arr
     models, proofs = restored(load_arrays(file))
     if {*models} != {*names} or not {*proofs} <= {*names}:
         raise damaged(file, "it has other models than report.compare_with of the configuration")
-    for proof in proofs.values():
-        check_proof(file, proof, len(run.w))
+    for name, proof in proofs.items():
+        alike = name == "unconstrained"  # which ranks as the model does
+        check_proof(file, proof, len(run.w) + alike * thresholds)
     return models, proofs
 
 

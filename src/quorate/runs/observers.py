@@ -103,9 +103,9 @@ class ObjectiveTrace(Trace):
         resume: bool = False,
     ) -> None:
         super().__init__(file, resume)
-        self.problem, data = problem.at(fed)
-        self.blocks, self.model, self.keep_rows = data.blocks(), model, keep_rows
-        self.n = data.n_clients
+        self.problem, self.data = problem.at(fed)
+        self.blocks, self.model, self.keep_rows = self.data.blocks(), model, keep_rows
+        self.n = self.data.n_clients
         self.next, self.resumed = 0.0, resume
 
     def __call__(self, row: Record, state: object) -> None:
@@ -127,8 +127,11 @@ class ObjectiveTrace(Trace):
         risks = np.empty(self.n)
         for block in self.blocks:
             risks[block.index] = self.problem.client_risks(w, block)
+        risk = self.problem.over_clients.value(risks)
+        if self.problem.over_rows is not None:
+            risk = self.problem.over_rows.value(self.problem.row_losses(w, self.data))
         return {
-            OBJECTIVE: float(self.problem.over_clients.value(risks) + self.problem.penalty(w)),
+            OBJECTIVE: float(risk + self.problem.penalty(w)),
             LARGEST: float(risks.max()),
         }
 

@@ -329,6 +329,8 @@ def _broken_sections(result: Row, config: Config) -> Iterator[str]:
     """The same of what several sections state together."""
     if ("clock" in result) != config.engine.clocked:
         yield f"clock is {'there without' if 'clock' in result else 'missing beside'} a clock"
+    if ("together" in result.get("risk", {})) != config.risk.together:
+        yield "risk.together is there, or missing, against risk.on of the configuration"
     models = {result["model"], *map(called, config.report.compare_with)}
     traces = result.get("reached", {})
     for key, stated in (("reached", traces), ("losses", result.get("losses", {}))):

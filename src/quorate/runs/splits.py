@@ -53,7 +53,7 @@ class Parts:
 
     ``by_client`` are the rows to train on by client where ``train`` has them pooled, else None;
     ``rows`` counts those of each client before any was held out; ``left_out`` those that are not
-    read, as of `Tables`.
+    read, as of `Tables`. ``together``: the rows of all clients are ranked together.
     """
 
     train: Federation
@@ -61,6 +61,7 @@ class Parts:
     by_client: Federation | None = None
     rows: Mapping[str, int] = field(default_factory=dict)
     left_out: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    together: bool = False
 
     @property
     def owners(self) -> Federation:
@@ -75,10 +76,11 @@ class Parts:
 
     @property
     def ranked(self) -> int:
-        """How many rows a client has that is trained on; the mean of several: those that a risk of
-        ranks counts.
+        """How many rows are ranked among each other: all that are trained on, or those of a client,
+        of several their mean.
         """
-        return max(1, round(float(self.train.sizes.mean())))
+        sizes = self.train.sizes
+        return max(1, round(float(sizes.sum() if self.together else sizes.mean())))
 
 
 def prepare(config: Config, watch: Watch | None = None) -> Parts:
@@ -141,7 +143,7 @@ def _prepared(config: Config, watch: Watch | None) -> Parts:
         fed = replace(fed, server=federation({"server": server}, unknown="error"))
     if config.problem_.pooled:
         return Parts(fed.pooled(), tests, fed, rows, source.left_out)
-    return Parts(fed, tests, None, rows, source.left_out)
+    return Parts(fed, tests, None, rows, source.left_out, config.risk.together)
 
 
 def _check_cells(train: Mapping[str, Table], tables: Mapping[str, Table]) -> None:

@@ -25,6 +25,7 @@ from quorate.runs.run import Run
 from quorate.solution.public_part import MESSAGES
 
 CUTS = 1e-6  # relative: cuts hold to the tolerance of the server's solver
+AT_MOST = "value"  # column of methods that rank all rows: the objective, or a little more
 WAYS, SIZES = ("up", "down"), ("count", "bytes")
 # columns of the history of which every number is checked here, or against the events of a
 # simulated clock
@@ -79,6 +80,8 @@ def _check_rounds(run: Run) -> Check:
 def _odd_rows(rows: Sequence[Row], marks: Marks) -> Iterator[str]:
     """What no row of the history can have."""
     proof, exact = marks.certificate, {OBJECTIVE}
+    if proof.constraint_values is None:
+        exact.add(AT_MOST)
     if proof.constraint_values is None and "objective" in marks.exact:
         exact.add("objective")
     slack = CUTS * max(abs(proof.value), 1e-12)
@@ -101,7 +104,7 @@ def _odd_rows(rows: Sequence[Row], marks: Marks) -> Iterator[str]:
 
 def _has_another_gap(row: Row) -> bool:
     """Whether the gap of a row is not its objective minus its bound."""
-    objective, bound, gap = (_number(row, name) for name in ("objective", "bound", "gap"))
+    objective, bound, gap = _reached(row), _number(row, "bound"), _number(row, "gap")
     if objective is None or bound is None:
         return False
     scale = max(abs(objective), abs(bound))
@@ -133,6 +136,9 @@ def _odd_end(run: Run, marks: Marks) -> Iterator[str]:
     known = {OBJECTIVE, LARGEST, *(marks.exact if _to_the_end(run) else ())}
     if run.result["outcome"]["stop"] in (Stop.INFEASIBLE.value, Stop.STALLED.value):
         known -= {"violation"}  # a model that gives up may be another than the one judged last
+    most = None if proof.constraint_values is not None else _number(last, AT_MOST)
+    if most is not None and _to_the_end(run) and most < (1 - CUTS) * proof.value:
+        yield f"the last row has {AT_MOST} = {most}, and the model's objective is above it"
     for name in known & last.keys():
         value = _number(last, name)
         close = CUTS * max(abs(again[name]), abs(proof.value), 1e-12)
@@ -154,7 +160,7 @@ def _odd_cuts(run: Run, marks: Marks) -> Iterator[str]:
     bundle = marks.method
     if not isinstance(bundle, Bundle) or not _to_the_end(run):
         return
-    for name, sign in (("objective", 1.0), ("bound", -1.0)):
+    for name, sign in (("objective", 1.0), (AT_MOST, 1.0), ("bound", -1.0)):
         column = [
             sign * number for row in run.history if (number := _number(row, name)) is not None
         ]
@@ -173,7 +179,7 @@ def _odd_cuts(run: Run, marks: Marks) -> Iterator[str]:
 
 def _within(row: Row, test: Callable[[float, float], bool]) -> bool:
     """Whether the objective and the bound of a row pass a test."""
-    objective, bound = _number(row, "objective"), _number(row, "bound")
+    objective, bound = _reached(row), _number(row, "bound")
     if objective is None or bound is None:
         return objective == 0
     return test(objective, bound)
@@ -182,6 +188,11 @@ def _within(row: Row, test: Callable[[float, float], bool]) -> bool:
 def _to_the_end(run: Run) -> bool:
     """Whether the last row of the history is that of the last round."""
     return bool(run.history) and run.history[-1]["round"] == run.result["rounds"]
+
+
+def _reached(row: Row) -> float | None:
+    """The objective of a row, or what it is at most where the method knows no more."""
+    return _number(row, "objective" if "objective" in row else AT_MOST)
 
 
 def _number(row: Row, name: str) -> float | None:

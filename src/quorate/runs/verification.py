@@ -16,9 +16,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from quorate.arrays import Array
 from quorate.certificates.certificate import Certificate
 from quorate.certificates.constrained import certify_constrained
 from quorate.certificates.duality import certify_run
+from quorate.certificates.row_spectra import certify_ranks
 from quorate.config.config import ConfigError
 from quorate.data.federation import Federation
 from quorate.problem.calibration import Sigmoid, calibrated
@@ -234,7 +236,8 @@ def _check_certificate(run: Run, inputs: Inputs) -> Iterator[Check]:
         yield not_checked("certificate", "consensus: the clients' copies stay with them")
     yield _check_guarantee(stated, again)
     if "weights" in run.duals and not _tried_infeasible(run):
-        yield inputs.compared("duals", plain(run.duals["weights"]), again["weights"])
+        weights = _weights(inputs.problem, inputs.parts.train, inputs.certificate)
+        yield inputs.compared("duals", plain(run.duals["weights"]), weights)
     if "points" in run.duals and (mu := inputs.multipliers) is not None:
         sums = {name: getattr(mu, name) for name in ("server", "shared", "local")}
         were = {name: run.duals[name] for name in sums}
@@ -280,14 +283,31 @@ def _baseline(run: Run, name: str, problem: Problem, parts: Parts) -> Record:
     stated, proof = run.result["baselines"][name], run.proofs.get(name)
     baseline, fed = BASELINES[name](problem, parts.train)
     duals = Duals(**proof) if proof else None
-    certificate, _ = certify_run(baseline, fed, run.baselines[name], duals)
+    certificate, _ = _certified(baseline, fed, run.baselines[name], duals)
     clock = fed.clients == parts.train.clients
     method = method_of(run.config, baseline, fed, main=False, clock=clock)
     end = ended(run.config, method, stated["stop"], "", stated["rounds"], clock)
     numbers = {"value": certificate.value, "bound": certificate.bound, "gap": certificate.gap}
     stop = stop_of(end, baseline, fed, certificate)
-    weights = plain(certificate.weights) if proof else None
+    weights = _weights(baseline, fed, certificate) if proof else None
     return {**numbers, "stop": stop, "rounds": stated["rounds"], "weights": weights}
+
+
+def _certified(
+    problem: Problem, fed: Federation, w: Array, duals: Duals | None
+) -> tuple[Certificate, Sequence[Row]]:
+    """The certificate of a model without constraints, and the messages of its rounds."""
+    if problem.over_rows is None:
+        certificate, rounds = certify_run(problem, fed, w, duals)
+        return certificate, rounds.messages
+    certificate, runs = certify_ranks(problem, fed, w, duals)
+    return certificate, [row for each in runs for row in each.messages]
+
+
+def _weights(problem: Problem, fed: Federation, certificate: Certificate) -> list[float]:
+    """The weights of clients in what proves a bound: by rows, where all are ranked together."""
+    weights: list[float] = plain(certificate.weights)
+    return weights if problem.over_rows is None else plain(fed.sizes / fed.sizes.sum())
 
 
 def _proved(
@@ -300,8 +320,8 @@ def _proved(
     failed = failed_in(outcome["text"])  # then no bound is stated
     if not run.config.constrained:
         duals = Duals(**run.duals) if run.duals else None
-        certificate, rounds = certify_run(problem, fed, run.w, duals)
-        return replace(certificate, failed=failed), [], None, rounds.messages
+        certificate, messages = _certified(problem, fed, run.w, duals)
+        return replace(certificate, failed=failed), [], None, messages
     infeasible = _tried_infeasible(run)
     mu = Multipliers(**run.duals)
     bounded = not failed and run.result["outcome"]["stop"] != Stop.UNBOUNDED.value

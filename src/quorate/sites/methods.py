@@ -6,7 +6,7 @@ from quorate.algorithms.federated.private_admm.mechanism import Mechanism
 from quorate.certificates.certify import ROUNDS
 from quorate.codec import CodecError
 from quorate.engines.secure_summed import SecureSummed
-from quorate.names import algorithms, of_place
+from quorate.names import NAMED, of_place
 from quorate.privacy.secure_sum.option import SecureSum
 from quorate.rounds import Algorithm
 from quorate.sites.judging import Judging
@@ -19,7 +19,7 @@ ALLOWED = (*ROUNDS, Judging, Mechanism, SecureSummed, SecureSum)
 
 # A process that begins in the middle of a run, as every one of Flower's does, is asked with a
 # message and finds a memory whose classes nothing else has imported.
-for _place in algorithms().values():
+for _place in NAMED["algorithm"].values():
     of_place(_place)
 
 

@@ -547,9 +547,7 @@ class Party:
                 ' SecureSum(keys="secure").',
             )
         if isinstance(algorithm, Method):
-            kinds = ("algorithm", "algorithm in Python")
-            named = filter(None, (short_name(kind, algorithm) for kind in kinds))
-            name = next(named, home(type(algorithm)))
+            name = short_name("algorithm", algorithm) or home(type(algorithm))
             messages = [kind.__name__ for kind in algorithm.on_client]
             proposal = replace(known.proposal, algorithm=name, messages=messages)
             self.guard.judge(proposal, OF_RUN)

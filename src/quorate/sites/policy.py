@@ -27,7 +27,7 @@ from quorate.config.errors import Refusal as Fault
 from quorate.config.errors import not_among
 from quorate.config.schema import Count, Positive, Probability, Section
 from quorate.data.profile import fold
-from quorate.names import algorithms
+from quorate.names import NAMED
 from quorate.sites.demands import Held, satisfies
 from quorate.text import shown
 
@@ -73,8 +73,8 @@ class Says:
 def _algorithms(value: object) -> list[str]:
     """Short names of algorithms, or modules and classes of other people's."""
     for name in (names := _texts(value)):
-        if name not in algorithms() and ":" not in name:
-            raise ValueError(Fault(not_among(name, [*algorithms()])))
+        if name not in NAMED["algorithm"] and ":" not in name:
+            raise ValueError(Fault(not_among(name, [*NAMED["algorithm"]])))
     return names
 
 

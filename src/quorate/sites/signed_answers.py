@@ -21,7 +21,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -33,6 +33,7 @@ from quorate.certificates.certificate import Certificate
 from quorate.certificates.certify import ROUNDS
 from quorate.certificates.constrained import Weigh, WeighAlong, Weighing, certify_constrained
 from quorate.certificates.duality import certify_run
+from quorate.certificates.row_spectra import certify_ranks
 from quorate.codec import CodecError, decode, encode, record
 from quorate.engines.engine import Run, Watch, handler
 from quorate.engines.federated_data import Known
@@ -348,7 +349,9 @@ def verify_signed(
         metadata = Metadata.of(introduced)
         engine = _Recorded(file.head.runs, uploads)
         certificate = _certificate(problem, metadata, w, duals, engine, infeasible, bounded)
-        check = _compared(certificate, duals, numbers)
+        sizes = metadata.sizes  # cuts of the mean over all rows count every row alike
+        weights = certificate.weights if problem.over_rows is None else sizes / sizes.sum()
+        check = _compared(certificate, duals, numbers, weights)
     except UNUSABLE as error:
         check = Check("signed certificate", False, f"cannot be computed again: {error}")
         return Verified([*sites, check])
@@ -434,17 +437,23 @@ def _certificate(
         if isinstance(duals, Duals):
             raise ValueError("a problem with constraints needs multipliers, and has duals")
         return certify_constrained(problem, metadata, w, duals, engine, infeasible, bounded)[0]
-    return certify_run(problem, metadata, w, duals, engine)[0]
+    certified = certify_run if problem.over_rows is None else certify_ranks
+    return certified(problem, metadata, w, duals, engine)[0]
 
 
 def _compared(
-    certificate: Certificate, duals: Duals | Multipliers | None, numbers: Mapping[str, Any]
+    certificate: Certificate,
+    duals: Duals | Multipliers | None,
+    numbers: Mapping[str, Any],
+    weights: Array,
 ) -> Check:
-    """The numbers that are stated against those that were computed again."""
+    """The numbers that are stated against those that were computed again; ``weights`` (N,) are
+    those that duals have.
+    """
     was, now = plain(numbers), plain(certificate.numbers())
     now["consensus"] = was.get("consensus")  # of the clients' copies, which stay with them
     if isinstance(duals, Duals):
-        was, now = {**was, "duals": plain(duals.weights)}, {**now, "duals": now["weights"]}
+        was, now = {**was, "duals": plain(duals.weights)}, {**now, "duals": plain(weights)}
     check = compared("signed certificate", was, now, abs(certificate.value))
     text = f"value {certificate.value:.9g}, from what the sites signed"
     return replace(check, text=text) if check.ok else check
@@ -531,6 +540,9 @@ def _check_question(told: Any, again: Any) -> None:
                 far = float(np.abs(was - now).max(initial=0.0))
                 close = 0.0 if name in GIVEN else CLOSE
                 same = far <= close * float(np.abs(now).max(initial=0.0))
+        elif is_dataclass(now):
+            _check_question(was, now)
+            same = True
         else:
             same = type(was) is type(now) and was == now
         if not same:

@@ -98,6 +98,9 @@ def triviality(problem: Problem, fed: Federation, solution: Fitted, fit: Fit) ->
     found = search.judged(problem, solution)
     if found is None:
         return None
+    if problem.over_rows is not None and not problem.constrained:  # it is the same in one place
+        one = replace(problem, over_rows=None, over_samples=problem.over_rows)
+        search = _Search(one, fed.pooled(), fit)
     try:
         return search.answer(found, _is_solved(proof), solution.w)
     except (ValueError, TypeError, ArithmeticError):  # a problem that cannot be changed so

@@ -20,6 +20,7 @@ from quorate.data.federation import Federation
 from quorate.problem.losses import Quadratic, has_log_link
 from quorate.problem.predictors.affine import Linear
 from quorate.problem.problem import Problem
+from quorate.problem.risks.mean import Mean
 from quorate.problem.risks.ranks import by_rank
 from quorate.problem.wasserstein.ball import WassersteinBall, free_space
 
@@ -43,7 +44,12 @@ def has_constant(problem: Problem) -> bool:
 
 
 def best_constant(problem: Problem, fed: Federation) -> Constant:
-    """The best constant of a concrete problem and its data (see `Problem.at`)."""
+    """The best constant of a concrete problem and its data (see `Problem.at`); where all rows are
+    ranked together they are those of one client.
+    """
+    if problem.over_rows is not None:
+        one = replace(problem, over_rows=None, over_samples=problem.over_rows, over_clients=Mean())
+        return best_constant(one, fed.pooled())
     table = targets_alone(problem, fed)
 
     def at(b: float) -> tuple[float, Array, Array, Array]:

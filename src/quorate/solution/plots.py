@@ -19,6 +19,7 @@ from quorate.drawing import (
     line_above_zero,
     named_rows,
     new_axes,
+    objectives,
     styled,
     whole_numbers,
 )
@@ -77,7 +78,7 @@ def _convergence(axes: Axes, history: Sequence[Record], certificate: Certificate
     gap = column(history, "gap")
     bound = None if certificate is None else certificate.bound
     if not (gap > 0).any() and bound is not None:
-        gap = column(history, "objective") - bound
+        gap = objectives(history) - bound
     residuals = {name: column(history, name) for name in RESIDUALS}
     some = [name for name, values in residuals.items() if (values > 0).any()]
     noisy = certificate is None and bool(np.isfinite(column(history, "noise")).any())
@@ -95,11 +96,11 @@ def _convergence(axes: Axes, history: Sequence[Record], certificate: Certificate
             legend(axes)
     elif some:
         line_above_zero(axes, rounds, residuals[some[0]], some[0])
-    elif not np.isfinite(column(history, "objective")).any():
+    elif not np.isfinite(objectives(history)).any():
         axes.text(0.5, 0.5, UNJUDGED, transform=axes.transAxes, ha="center", va="center")
         axes.set_yticks([])
     else:
-        axes.plot(rounds, column(history, "objective"), color=BLUE, marker="o", markersize=2.5)
+        axes.plot(rounds, objectives(history), color=BLUE, marker="o", markersize=2.5)
         axes.set_ylabel("objective")
     axes.set_xlabel("round")
     whole_numbers(axes.xaxis)

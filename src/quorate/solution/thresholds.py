@@ -436,10 +436,11 @@ def _stated(problem: Problem, fed: Federation, ranks: bool = False) -> tuple[Pro
         if ranks
         else isinstance(over, Mean | WassersteinBall)
     )
+    suits = suits and concrete.over_rows is None
     bounded = getattr(over, "support", None) is not None
     if not has_constant(concrete) or concrete.constrained or not suits or bounded:
         raise ValueError(
-            "thresholds are known for Linear(), without constraints and supports, and with"
+            "thresholds are known for Linear(), without constraints, supports and over_rows, with"
             f" {'Superquantile(tail)' if ranks else 'Mean() or WassersteinBall()'} over samples,"
             f" got {problem.predictor!r} and {problem.over_samples!r}."
         )

@@ -40,6 +40,11 @@ norm = "linf"                  # of a change of the features: "l1", "l2" or "lin
 support = "none"             # or a box the features stay in, such as {{ lower = 0.0, upper = 1.0 }}
 
 {clients}
+# [risk]              # the worst part of the losses instead; leave out [robust] and [clients]
+# name = "superquantile"       # the mean of the largest; or "extremile", "top_k", "maximum"
+# tail = 0.1                   # of the largest 10 %
+# on = "together"              # of all clients' rows, where they are; "clients": each client's own
+
 # [[constraint]]  # what the model must keep; leave out [robust] and [clients]; smooth losses
 # kind = "neyman_pearson"  # or "demographic_parity", "bounded_group_loss", "sign", ...
 # label = {label}

@@ -239,8 +239,10 @@ class RankBundle(Method):
         )
 
     def report(self, state: RankBundleState) -> dict:
-        """``value``: the objective of the best model; ``bound`` of the bundle's model."""
-        return {"value": state.value, "bound": state.bound, "gap": state.value - state.bound}
+        """``value``: the objective of the best model, or a little above; ``residual``: by how much
+        the bundle's model is below it, which proves nothing on the way.
+        """
+        return {"value": state.value, "residual": state.value - state.bound}
 
     def answer(self, state: RankBundleState, concluded: Concluded | None = None) -> Answer:
         """The best model; its certificate needs nothing else."""

@@ -16,6 +16,7 @@ from quorate.drawing import (
     column,
     decades,
     line_above_zero,
+    objectives,
     plain_decades,
 )
 from quorate.report import words
@@ -47,6 +48,7 @@ MEANING = {
     "stationarity": "gradient that the proof leaves unbalanced",
     "consensus": "largest distance of a client's copy from the model",
 }
+FAR = 4.0  # below all objectives, in units of their range: bounds that are not drawn to scale
 POOLED = {"feasibility": "distance of the model from its set"}  # one client, whose weight is 1
 UNDER_CONSTRAINTS = {
     "feasibility": "largest violation of a constraint",
@@ -105,6 +107,12 @@ def _proof(result: Result) -> str:
             "No lower bound is proven for this problem; value and violation are exact, and the"
             " other numbers say how far the model is from the conditions of optimality."
         )
+    if proven and words.together(result) and not words.pooled(result):
+        return (
+            "The bound is proven by weak duality from weights of the rows, which are counted again"
+            " from the model, and from the cuts in duals.safetensors, where there are any: wrong"
+            " ones can only weaken it."
+        )
     if proven:
         return (
             "The bound is proven by weak duality from the dual weights in duals.safetensors: a"
@@ -142,7 +150,7 @@ def _figures(result: Result) -> tuple[Figure, ...]:
 def certificate(result: Result) -> Table:
     """Every number of the certificate with its meaning."""
     numbers, meaning = result["certificate"], dict(MEANING)
-    if words.pooled(result):
+    if words.together(result):
         del meaning["complementarity"]
         meaning |= POOLED
     if not words.proven(result):
@@ -203,7 +211,7 @@ def _convergence(canvas: Canvas, history: Rows, proven: float | None, timed: boo
     that they took on a logarithmic axis.
     """
     top, below = canvas.subplots(2, sharex=True)
-    x, value, bound = (column(history, key) for key in ("round", "objective", "bound"))
+    x, value, bound = column(history, "round"), objectives(history), column(history, "bound")
     if timed:
         x = np.nancumsum(column(history, "seconds"))
     if proven is not None and not np.isfinite(bound).any():  # proven at the end only
@@ -212,6 +220,10 @@ def _convergence(canvas: Canvas, history: Rows, proven: float | None, timed: boo
     if np.isfinite(bound).any():
         top.plot(x, bound, color=ORANGE, label="proven bound")
         top.fill_between(x, bound, value, color=GREY, alpha=0.18, linewidth=0)
+        known = value[np.isfinite(value)]
+        low, high = (known.min(), known.max()) if len(known) else (0.0, 0.0)
+        if np.nanmin(bound) < low - FAR * (high - low) < low:  # says nothing yet
+            top.set_ylim(low - (high - low), high + 0.05 * (high - low))
     top.legend(loc="best")
     top.set_ylabel("objective")
     if _bounded(history, proven):
@@ -230,7 +242,7 @@ def _gap(axes: Axes, x: Array, history: Rows, proven: float | None) -> None:
     """
     gap = column(history, "gap")
     if proven is not None and not np.isfinite(gap).any():
-        gap = column(history, "objective") - proven
+        gap = objectives(history) - proven
     line_above_zero(axes, x, gap, "gap")
 
 
@@ -246,7 +258,7 @@ def _violations(canvas: Canvas, history: Rows, bound: float | None) -> None:
     """Draw the objective, and below it the largest violation and what is left unbalanced."""
     top, below = canvas.subplots(2, sharex=True)
     x = column(history, "round")
-    top.plot(x, column(history, "objective"), color=BLUE, label="objective")
+    top.plot(x, objectives(history), color=BLUE, label="objective")
     if bound is not None:
         top.axhline(bound, color=ORANGE, linewidth=1.2, label="proven bound")
     top.legend(loc="best")

@@ -117,7 +117,7 @@ class Clients(ReportSection):
             drawn["clients"] = Plot(title, height, _losses, (rows, name))
         if not words.constrained(result) or run.config.clients.risk != "mean":
             title, names = "Client weight q* of each client, and its prior", ("q*", "prior")
-            if words.pooled(result):
+            if words.together(result):
                 title = "Share of the weight of each client, and its share of rows"
                 names = ("share of the weight", "share of rows")
             prior = prior_of(run)
@@ -163,7 +163,7 @@ def _figures(result: Result) -> tuple[Figure, ...]:
     weights = (
         "q*: the worst client weights for this model. They are largest where the model does worst."
     )
-    if words.pooled(result):
+    if words.together(result):
         weights = (
             "How much of the weight of all rows a client's rows have; ticks: its share of the rows."
         )
@@ -203,7 +203,7 @@ def _heads(result: Result) -> dict[str, str]:
         return {"worst_loss": "Objective's loss"}
     if risk is None:
         return {}
-    weight = {"weight": "Share of the weight"} if risk["pooled"] else {}
+    weight = {"weight": "Share of the weight"} if words.together(result) else {}
     return {"worst_loss": capital(risk["name"])} | weight
 
 
@@ -217,10 +217,10 @@ def exposed(client: str, rows: Rows) -> Table:
 
 
 def prior_of(run: Run) -> dict[str, float]:
-    """The centre of the set of client weights by client, of pooled rows their owners' shares; empty
-    where all client weights are allowed.
+    """The centre of the set of client weights by client, where all rows are ranked together the
+    owners' shares of them; empty where all client weights are allowed.
     """
-    if words.pooled(run.result):
+    if words.together(run.result):
         return {row["client"]: row["share"] for row in run.result["owners"]}
     if not run.config.clients.centred:
         return {}

@@ -37,7 +37,8 @@ class Ranks(ReportSection):
 
     def chapters(self, run: Run) -> list[Chapter]:
         risk = run.result["risk"]
-        inside = "." if risk["pooled"] else " of its client, times the weight of that client."
+        inside = " of its client, times the weight of that client."
+        inside = "." if words.together(run.result) else inside
         caption = (
             "Every row's training loss, sorted, in groups of five rows or more; below, what its"
             f" rank weighs in the {words.risk_words(risk)}{inside}"

@@ -145,7 +145,7 @@ class PrivacyCurve(Section):
     def write(self, folder: Path, points: Points) -> None:
         save_arrays(folder / self.files[0], points.arrays)
 
-    def read(self, folder: Path, result: Row) -> Points | None:
+    def read(self, folder: Path, result: Row, thresholds: int = 0) -> Points | None:
         complete(folder, self.files)
         rows, arrays = result["curve"], load_arrays(folder / self.files[0], ("w",))
         if arrays["w"].ndim != 2 or len(arrays["w"]) != len(rows):

@@ -28,10 +28,12 @@ class RiskForm(Form):
     words: str
     convex: bool
     pooled: bool
+    # where the rows of all clients are ranked together: what it is of their losses
+    together: Number = optional()
 
 
 class OwnerForm(Form):
-    """An owner of pooled rows, see `owners`."""
+    """An owner of rows that are ranked together, see `owners`."""
 
     client: str
     n: Count
@@ -65,14 +67,17 @@ class RanksForm(Form):
     losses: dict[str, CurveForm]
 
     @model_validator(mode="after")
-    def _owners_have_pooled_rows(self) -> RanksForm:
-        if (self.owners is not None) != self.risk.pooled:
-            raise ValueError("owners of pooled rows, and of no others")
+    def _owners_share_a_ranking(self) -> RanksForm:
+        one = self.risk.pooled or self.risk.together is not None
+        if (self.owners is not None) != one:
+            raise ValueError("owners of rows that are ranked together, and of no others")
         return self
 
 
 class Ranks(Section):
-    """A risk by rank over samples, and pooled rows: the risk, the owners, the losses."""
+    """A risk by rank over samples or all rows, and pooled rows: the risk, the owners, the
+    losses.
+    """
 
     name = "ranks"
     keys = ("risk", "owners", "losses")
@@ -91,20 +96,22 @@ class Ranks(Section):
         words = {"name": risk.title, "words": risk.words(), "convex": risk.convex}
         result: Record = {"risk": {**words, "pooled": pooled}}
         main = next(iter(models))
-        if pooled:
+        if pooled or risk.together:
             losses = losses_of(problem, models[main], parts.owners)
             by_owner = dict(zip(parts.owners.names, losses, strict=True))
             result["owners"] = owners(problem, by_owner)
+            if risk.together:
+                result["risk"]["together"] = risk_of(problem.over_rows, np.concatenate(losses))
         drawn = {name: w for name, w in models.items() if name in (main, "ERM")}
         result["losses"] = curves(problem, drawn, parts.train) if risk.by_rank else {}
         return result
 
 
 def owners(problem: Problem, losses: Mapping[str, Array]) -> list[Record]:
-    """One row for each owner of pooled rows: rows, mean loss, its own risk, its share of the rows
-    and of the weight.
+    """One row for each owner of rows that are ranked together: rows, mean loss, its own risk, its
+    share of the rows and of the weight.
     """
-    risk, n = problem.over_samples, sum(map(len, losses.values()))
+    risk, n = problem.over_losses, sum(map(len, losses.values()))
     weights = row_weights(risk, np.concatenate([*losses.values()]))
     ends = np.cumsum([len(z) for z in losses.values()])
     return [
@@ -121,16 +128,16 @@ def owners(problem: Problem, losses: Mapping[str, Array]) -> list[Record]:
 
 
 def heaviest(
-    risk: Risk, losses: Mapping[str, Array], client: str, pooled: bool, top: int = 10
+    risk: Risk, losses: Mapping[str, Array], client: str, together: bool, top: int = 10
 ) -> list[Record]:
     """The rows of one client that weigh most: row (from 0), loss and weight (1 is that of the
     mean). For their owner.
 
-    ``pooled``: ranked among all rows, else among those of the client.
+    ``together``: ranked among all rows, else among those of the client.
     """
     local, names = losses[client], [*losses]
     ranked, first = local, 0
-    if pooled:
+    if together:
         ranked = np.concatenate([*losses.values()])
         first = sum(len(losses[name]) for name in names[: names.index(client)])
     weights = len(ranked) * row_weights(risk, ranked)[first : first + len(local)]
@@ -143,15 +150,20 @@ def curves(problem: Problem, models: Mapping[str, Array], train: Federation) -> 
     that model.
     """
     concrete, data = problem.at(train)
-    by_model = {}
-    for name, w in models.items():
-        losses, weights, risks = [], [], []
-        for i in range(data.n_clients):
-            block = data.block(i)
-            losses.append(concrete.loss.value(concrete.predictor.forward(w, block), block.y)[0])
-            weights.append(concrete.row_weights(losses[-1][None], block)[0])
-            risks.append(float(weights[-1] @ losses[-1]))
-        over = concrete.over_clients.weights(np.array(risks))
-        weights = [q * each for q, each in zip(over, weights, strict=True)]
-        by_model[name] = curve(np.concatenate(losses), np.concatenate(weights))
-    return by_model
+    return {name: curve(*_weighed(concrete, data, w)) for name, w in models.items()}
+
+
+def _weighed(problem: Problem, data: Federation, w: Array) -> tuple[Array, Array]:
+    """The losses of all rows at w, and what each weighs in a concrete problem."""
+    if problem.over_rows is not None:
+        every = problem.row_losses(w, data)
+        return every, row_weights(problem.over_rows, every)
+    losses, weights, risks = [], [], []
+    for i in range(data.n_clients):
+        block = data.block(i)
+        losses.append(problem.loss.value(problem.predictor.forward(w, block), block.y)[0])
+        weights.append(problem.row_weights(losses[-1][None], block)[0])
+        risks.append(float(weights[-1] @ losses[-1]))
+    over = problem.over_clients.weights(np.array(risks))
+    weights = [q * each for q, each in zip(over, weights, strict=True)]
+    return np.concatenate(losses), np.concatenate(weights)

@@ -198,8 +198,9 @@ class Section(Protocol):
     def write(self, folder: Path, points: Points) -> None:
         """Write the files of the section."""
 
-    def read(self, folder: Path, result: Row) -> Points | None:
-        """The points in a folder with this ``result``; None without any.
+    def read(self, folder: Path, result: Row, thresholds: int = 0) -> Points | None:
+        """The points in a folder with this ``result``; None without any. ``thresholds``: how many
+        numbers the points of a proof have after a model, see ``problem.thresholds``.
 
         Raises
         ------
@@ -236,7 +237,7 @@ class TableSection(Section, Protocol):
         write(folder / table, to_json(points.table, indent=1).encode())
         save_arrays(folder / arrays, points.arrays)
 
-    def read(self, folder: Path, result: Row) -> Points | None:
+    def read(self, folder: Path, result: Row, thresholds: int = 0) -> Points | None:
         complete(folder, self.files)
         file, stored = (folder / name for name in self.files)
         table, arrays = parsed(file, text_in(file)), load_arrays(stored)
@@ -249,7 +250,7 @@ class TableSection(Section, Protocol):
         if not whole or not {*proofs} <= {*points} or not self.fits(table, arrays):
             raise damaged(file, "it does not fit its models")
         for proof in proofs.values():
-            check_proof(stored, proof, models["w"].shape[1])
+            check_proof(stored, proof, models["w"].shape[1] + thresholds)
         return Points(table, arrays)
 
     def fits(self, table: Row, arrays: Mapping[str, Array]) -> bool:

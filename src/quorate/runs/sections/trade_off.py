@@ -28,9 +28,11 @@ from quorate.data.federation import Federation
 from quorate.problem.constraints.constraint import Concrete
 from quorate.problem.constraints.coupled import Shared
 from quorate.problem.constraints.group_means import OnRows
-from quorate.problem.multipliers import Multipliers
+from quorate.problem.lower_bounds import Duals
+from quorate.problem.multipliers import Multipliers, as_duals, with_cuts
 from quorate.problem.problem import Problem
 from quorate.rounds import Stop
+from quorate.runs.baselines import proof_arrays, restored, stored
 from quorate.runs.constraint_metrics import kept
 from quorate.runs.evaluation import measure
 from quorate.runs.files import Record, Row
@@ -94,7 +96,7 @@ class TradeOff(TableSection):
     """Models at other levels of one constraint.
 
     The arrays of its P points are the models w (P, D) and the multipliers: server (P, p_0), shared
-    (P, p_c), local (P, N, p).
+    (P, p_c), local (P, N, p). Multipliers of cuts are a proof of their own for each point.
     """
 
     name = "trade-off"
@@ -112,8 +114,8 @@ class TradeOff(TableSection):
     def train(self, study: Study, progress: Progress) -> Points:
         """Solve and judge the problem at every level of [trade_off]."""
         config, parts = study.config, study.parts
-        points, arrays = [], {}
-        for level in stated(config).levels:
+        points, arrays, proofs = [], {}, {}
+        for k, level in enumerate(stated(config).levels):
             there = at(config, level)
             solution = fit(there.problem(), parts.train, **there.solve_arguments(clock=False))
             if solution.outcome.stop is Stop.INTERRUPTED:
@@ -126,20 +128,26 @@ class TradeOff(TableSection):
                 how["failed"] = failed
             point = _point(there, parts, solution.w, solution.duals, solution.certificate)
             points.append({"level": level, **how, **point})
-            for name, array in ({"w": solution.w} | vars(solution.duals)).items():
+            mu, cuts = solution.duals, as_duals(solution.duals)
+            proofs[str(k)] = proof_arrays(cuts)
+            of_all = {"w": solution.w, "server": mu.server, "shared": mu.shared, "local": mu.local}
+            of_all |= {"weights": mu.weights} if cuts is None else {}
+            for name, array in of_all.items():
                 arrays.setdefault(name, []).extend([array] * (array is not None))
             progress.say(line(points[-1]))
         stacked = {name: np.stack(each) for name, each in arrays.items() if each}
-        return Points(_table(config, points), stacked)
+        return Points(_table(config, points), stored(stacked, proofs))
 
     def result(self, inputs: Inputs) -> Record:
         """The table, computed again from the models and multipliers; rounds are as stated."""
         config, parts, tried = inputs.config, inputs.parts, inputs.points[self.name]
-        points = []
+        points, (of_all, proofs) = [], restored(tried.arrays)
         levels = zip(stated(config).levels, tried.table["points"], strict=True)
         for k, (level, row) in enumerate(levels):
-            there, arrays = at(config, level), {name: a[k] for name, a in tried.arrays.items()}
+            there, arrays = at(config, level), {name: a[k] for name, a in of_all.items()}
             w, mu = arrays.pop("w"), Multipliers(**arrays)
+            if str(k) in proofs:
+                mu = with_cuts(mu, Duals(**proofs[str(k)]))
             problem, fed, words = there.problem(), parts.train, row.get("tried", "")
             infeasible = row["outcome"] == "infeasible" or bool(words)
             failed = row.get("failed", "")
@@ -202,7 +210,8 @@ def _point(config: Config, parts: Parts, w: Array, mu: Multipliers, proof: Certi
         "rate": _worst(rows, "rate"),
     }
     if (held := parts.tests.get(HELD_OUT)) is not None:
-        judged, rows = measure(problem, w, held), kept(_alone(config), w, held)
+        rows = kept(_alone(config), w, held)
+        judged = measure(problem, w, held, parts.ranked)
         point |= {key: judged[key] for key in ("loss", "accuracy", "error") if key in judged}
         point |= {f"held_{key}": _worst(rows, key) for key in ("measured", "rate")}
     return point
