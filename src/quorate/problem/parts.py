@@ -206,6 +206,8 @@ def _groups(weights: Array, parts: Parts) -> list[list[Rows]]:
     """The groups of each client's rows that have a weight (n, m): the j-th of them belongs to group
     j mod their number, so that none has fewer than ``least_rows`` that count.
     """
+    if weights.all():
+        return [_groups_of(np.arange(weights.shape[1]), parts)] * len(weights)
     return [_groups_of(np.flatnonzero(row), parts) for row in weights]
 
 

@@ -109,6 +109,7 @@ SECOND_ORDER = 500  # numbers of a model up to which clients send D x D sums by 
 # a program for a bound is solved where the model promises less than so many tolerances, where a
 # step gains so much of what was promised, since the cuts are then exact there, and now and then
 PROMISE, KEPT, NOW_AND_THEN = 5.0, 0.9, 10
+STALLS = 3  # steps in a row, each further than the last, that promise nothing
 BALANCES = 3  # times that multipliers are balanced
 MARGIN = 0.5  # of the tolerance: the certificate is charged for rounding, the server's bound is not
 
@@ -366,6 +367,8 @@ class Bundle(Method):
         if outcome is not None:
             return state, Done(outcome)
         state = self._next(state)
+        if state.stalled >= STALLS and self._boundless(state):
+            return state, Done(known(self._outcome(state)))
         return state, self._asking(state)
 
     @property
@@ -624,7 +627,7 @@ class Bundle(Method):
         if state.value == 0 and not self._quadratic:
             return Outcome(Stop.OPTIMAL, f"objective 0 after {done}, and no loss is negative.")
         gap, scale = state.value - state.bound, max(abs(state.value), abs(state.bound))
-        last = state.rounds >= self.max_rounds or state.stalled >= 3
+        last = state.rounds >= self.max_rounds or state.stalled >= STALLS
         met = self._violation(state) <= of.MET
         if met and self.proves(state.value, state.bound, 1.0 if last else MARGIN):
             return proven_optimum(state.value, state.bound, done, self.tol)
@@ -640,7 +643,7 @@ class Bundle(Method):
                 Stop.MAX_ROUNDS,
                 f"{at_cap(self.max_rounds, state.rounds + 1)}; {how}: raise max_rounds or tol.",
             )
-        if state.stalled >= 3:
+        if state.stalled >= STALLS:
             if self._quadratic:  # the certificate judges it: by curvatures, which no cut has
                 return Outcome(Stop.OPTIMAL, f"no further progress after {done}.")
             if math.isnan(state.predicted):
@@ -713,6 +716,8 @@ class Bundle(Method):
         # the model is exact near the centre: step further away
         if predicted <= self._nothing(state):
             further = replace(state, step=state.step * 10, stalled=state.stalled + 1)
+            if further.stalled < STALLS and self._boundless(state):
+                return self._next(further)
             return replace(further, trial=master.w, predicted=max(predicted, 0.0))
         if level is None and predicted <= self.tol * abs(state.value):
             state = replace(state, step=state.step * 3)
@@ -730,6 +735,13 @@ class Bundle(Method):
             multipliers=np.zeros(0),
             pair=None,
         )
+
+    def _boundless(self, state: BundleState) -> bool:
+        """Whether nothing bounds where an optimum lies, and steps are those of the risks' cuts
+        alone: then a model that promises nothing need not be evaluated, and would prove nothing.
+        """
+        alone = state.tangents is None and not self._problem.constrained
+        return alone and math.isinf(self._region(state).size)
 
     def _shape(self, state: BundleState) -> Shape:
         shape = public_shape(self._problem, state.n_clients)
