@@ -663,10 +663,12 @@ class Problem:
         return float(self.regulariser.value(self.predictor.split(w)[0]))
 
     def prox(self, w: Array, step: float | Array) -> Array:
-        """argmin_v step h(v) + ||v - w||^2 / 2, with a step for each coefficient or one for all; an
-        intercept is free.
+        """argmin_v step h(v) + ||v - w||^2 / 2, with a step for each number of w, for each
+        coefficient, or one for all; an intercept is free.
         """
         coefficients = self.predictor.split(w)[0]
+        if np.ndim(step):
+            step = np.asarray(step)[: len(coefficients)]
         near = self.regulariser.prox(coefficients, step)
         return near if len(near) == len(w) else np.concatenate([near, w[len(near) :]])
 

@@ -111,7 +111,8 @@ class AsyncState:
     """The server's state; its arrays are overwritten in place."""
 
     w: Annotated[Array, Form("D")]
-    units: Annotated[Array, Form("D")]  # of the coefficients
+    place: Annotated[Array, Form("D")]  # w in units of its coefficients
+    units: Annotated[Array, Form("D")]  # these units
     lines: Lines | None  # in these units
     weights: Annotated[Array, Form("N")]  # p
     centre: Annotated[Array, Form("N")]  # c
@@ -130,11 +131,6 @@ class AsyncState:
     soon: float = SOON  # predicted gap, over the tolerance, at which w stands still
     still: Annotated[int, Form(least=-1)] = -1  # the step since which w stands still, -1: it moves
     seen: Surveyed | None = None
-
-    @property
-    def place(self) -> Array:
-        """The model in units of its coefficients."""
-        return self.units * self.w
 
 
 @dataclass(frozen=True)
@@ -196,7 +192,7 @@ class AsyncDRO(Method):
 
     def server_start(self, n_clients: int) -> tuple[AsyncState, Round]:
         none, prior = np.zeros(0), member(self._problem, n_clients)
-        state = AsyncState(none, none, None, prior, prior, none, none)
+        state = AsyncState(none, none, none, None, prior, prior, none, none)
         start = None if self.start is None else np.asarray(self.start, float)
         return state, Round(Meet(prior, start))
 
@@ -210,8 +206,9 @@ class AsyncDRO(Method):
         up = replace(up, gradient=up.gradient / units)
         mean = state.weights @ up.gradient
         seen = Surveyed(up.plus, up.minus, up.reach, up.target, up.square)
-        lines = first_lines(up, units * w, mean)
-        state = replace(state, w=w, units=units, lines=lines, mean=mean, value=value, seen=seen)
+        place = units * w
+        state = replace(state, w=w, place=place, units=units, lines=first_lines(up, place, mean))
+        state = replace(state, mean=mean, value=value, seen=seen)
         state = self._stepped(state, 0, 0, no_answers(len(w)), len(ids))
         state, ask = self._ask(state, ids)
         return state, replace(ask, message=replace(ask.message, units=units))
@@ -255,11 +252,13 @@ class AsyncDRO(Method):
             p = risk.project(shifted) if mu > 0 else state.weights
             centre, mean, to = descend(lines, place, p, force, eta, state.centre, pace)
         w = self._near_to(to, state.units, eta)
-        np.subtract(state.units * w, place, out=lines.step)
+        place = state.units * w
+        np.subtract(place, state.place, out=lines.step)
         first = state.first if state.turn else float(np.linalg.norm(lines.step)) / eta
         return changed(
             state,
             w=w,
+            place=place,
             weights=p,
             centre=centre,
             mean=mean,
@@ -345,9 +344,7 @@ class AsyncDRO(Method):
 
     def _near_to(self, place: Array, units: Array, eta: float) -> Array:
         """The model prox_{eta h} of a place, both in these units."""
-        w = place / units
-        n = np.size(self._problem.predictor.split(w)[0])
-        return self._problem.prox(w, eta / units[:n] ** 2)
+        return self._problem.prox(place / units, eta / units**2)
 
     def _ask(
         self, state: AsyncState, ids: Sequence[int], to: NDArray[np.intp] | None = None
