@@ -160,7 +160,7 @@ def _fitted(at: Array, rows: Array, target: Array, weight: Array) -> tuple[Array
 def _sums(at: Array, rows: Array, target: Array, weight: Array) -> tuple[float, Array, Array]:
     """Value, gradient (k,) and Hessian (k, k): sums over rows, so over clients."""
     odds = rows @ at
-    tail = np.exp(-np.abs(odds))
+    tail = np.exp(-np.abs(odds))  # one exponential for the value and both derivatives
     p = np.where(odds > 0, 1.0, tail) / (1 + tail)
     value = weight @ (np.maximum(odds, 0.0) + np.log1p(tail) - target * odds)
     return float(value), (weight * (p - target)) @ rows, (rows.T * (weight * p * (1 - p))) @ rows

@@ -78,8 +78,8 @@ _made = ContextVar("_made", default=None)
 
 @contextmanager
 def remembering() -> Iterator[None]:
-    """Within, `Problem.at` keeps what it made of the last rows: a solve asks for the same several
-    times. Rows that their owner changes between two solves are read anew.
+    """While this is open, `Problem.at` remembers what it made of the last rows, since a solve asks
+    for the same several times. Rows that their owner changes between two solves are read anew.
     """
     if _made.get() is not None:
         yield

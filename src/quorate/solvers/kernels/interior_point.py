@@ -91,7 +91,7 @@ def residuals(full, starts, columns, values, P, q, c, x, s, z, dual, primal):
     return steep, short, gap, value, abs(gap + apart)
 
 
-@njit(types.float64(places, doubles(1), doubles(1)), cache=True)
+@njit(types.float64(places, doubles(1), doubles(1)), cache=True, error_model="numpy")
 def longest(ends, u, step):
     """The largest t <= 1 with u + t step in K, for u inside."""
     steepest = 1.0

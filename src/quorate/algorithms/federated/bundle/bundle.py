@@ -103,7 +103,7 @@ from quorate.problem.regularisers import Ball, Bounds
 from quorate.problem.requirements import only_constrained
 from quorate.problem.thresholds import lifted
 from quorate.rounds import Done, Each, Outcome, Round, Stop, record
-from quorate.solvers.conic.bundle_master import Pieces, Shape, minimise
+from quorate.solvers.conic.bundle_master import Master, Pieces, Shape, minimise
 
 SECOND_ORDER = 500  # numbers of a model up to which clients send D x D sums by default
 # a program for a bound is solved where the model promises less than so many tolerances, where a
@@ -669,49 +669,19 @@ class Bundle(Method):
     def _next(self, state: BundleState) -> BundleState:
         """The next trial point, and the decrease that the model predicts there."""
         state = replace(state, cuts=state.cuts.pruned(self._problem.constrained))
-        cuts, tangents = state.cuts, state.tangents
-        newton = tangents is not None
-        pieces = cuts.pieces(self._count(cuts))
-        metric = self._sizes(state) ** 2 / state.step  # ||.||^2 / step in the units of the features
-        if newton:
-            cut = cuts.part > 0
-            pieces = with_tangents(pieces, cut, tangents)
-            metric = self._shifted(known(state.curvature), state)
         level = None
         if self.variant == "level" and math.isfinite(state.bound):
             level = state.bound + 0.3 * (state.value - state.bound)
-        while True:
-            master = minimise(
-                self._shape(state),
-                pieces,
-                centre=tangents.w if newton else state.w,
-                metric=metric,
-                level=level,
-                offset=self._region(state).offset,
-                unit=self._unit(state),
-                accuracy=self._accuracy(state),
-            )
-            if newton or not master.solved or (state.penalties >= of.MOST).any():
-                break
-            near = self._near_penalties(state, master.multipliers)
-            if not near.any():
-                break
-            state = self._raised(state, near)
+        state, master, metric = self._minimised(state, level)
         if not master.solved:
             return self._again(state)
         multipliers, value = master.multipliers, master.value
-        if newton:
-            n, moved = state.n_clients, master.w - tangents.w
-            weights, multipliers = multipliers[-n:], np.zeros(len(cuts.owner))
-            multipliers[cut] = master.multipliers[:-n]
-            value += float(moved @ metric @ moved) / 2
-            weights = self._problem.over_clients.project(weights)
-            state = replace(state, multipliers=multipliers, weights=weights)
-            state = replace(state, pair=self._pair(state, moved))
+        if state.tangents is not None:
+            state, multipliers, value = self._newton(state, state.tangents, master, metric)
         if self._quadratic:
-            proof = cuts.proof(self._problem, multipliers, state.n_clients, state.sizes)
+            proof = state.cuts.proof(self._problem, multipliers, state.n_clients, state.sizes)
             state = replace(state, duals=None if proof is None else proof[0])
-        state = replace(state, cuts=cuts.used(multipliers))
+        state = replace(state, cuts=state.cuts.used(multipliers))
         predicted = state.value - value if level is None else state.value - level
         # the model is exact near the centre: step further away
         if predicted <= self._nothing(state):
@@ -722,6 +692,50 @@ class Bundle(Method):
         if level is None and predicted <= self.tol * abs(state.value):
             state = replace(state, step=state.step * 3)
         return replace(state, trial=master.w, predicted=predicted)
+
+    def _minimised(
+        self, state: BundleState, level: float | None
+    ) -> tuple[BundleState, Master, Array]:
+        """The minimiser of the model near the centre, and the metric of that; with larger penalties
+        where multipliers come near them.
+        """
+        tangents, pieces = state.tangents, state.cuts.pieces(self._count(state.cuts))
+        metric = self._sizes(state) ** 2 / state.step  # ||.||^2 / step in the units of the features
+        if tangents is not None:
+            pieces = with_tangents(pieces, state.cuts.part > 0, tangents)
+            metric = self._shifted(known(state.curvature), state)
+        while True:
+            master = minimise(
+                self._shape(state),
+                pieces,
+                centre=state.w if tangents is None else tangents.w,
+                metric=metric,
+                level=level,
+                offset=self._region(state).offset,
+                unit=self._unit(state),
+                accuracy=self._accuracy(state),
+            )
+            most = (state.penalties >= of.MOST).any()
+            if tangents is not None or not master.solved or most:
+                return state, master, metric
+            near = self._near_penalties(state, master.multipliers)
+            if not near.any():
+                return state, master, metric
+            state = self._raised(state, near)
+
+    def _newton(
+        self, state: BundleState, tangents: Tangents, master: Master, metric: Array
+    ) -> tuple[BundleState, Array, float]:
+        """After a step of Newton's method: with its client weights and multipliers, the multipliers
+        of all cuts, and the value of the second-order model.
+        """
+        n, moved = state.n_clients, master.w - tangents.w
+        multipliers = np.zeros(len(state.cuts.owner))
+        multipliers[state.cuts.part > 0] = master.multipliers[:-n]
+        weights = self._problem.over_clients.project(master.multipliers[-n:])
+        state = replace(state, multipliers=multipliers, weights=weights)
+        state = replace(state, pair=self._pair(state, moved))
+        return state, multipliers, master.value + float(moved @ metric @ moved) / 2
 
     def _again(self, state: BundleState) -> BundleState:
         """The centre once more, with a shorter step, where a program was not solved."""
