@@ -293,7 +293,8 @@ class Model:
         ]
         P = summed(curves, (self.size, self.size))
         P += np.triu(P, 1).T
-        solved = solve_dense(P, q, entries, c, orders, tol)
+        near = sum(len(index) for index, _ in self.origins) == self.size
+        solved = solve_dense(P, q, entries, c, orders, tol, near)
         if solved is None or solved.error > max(100 * tol, 1e-8):
             return self.solve(tol)
         curved = float(solved.x @ P @ solved.x) / 2

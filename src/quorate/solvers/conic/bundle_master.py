@@ -27,6 +27,7 @@ from quorate.solvers.conic.builder import P_OF, Index, Model, Status
 from quorate.solvers.conic.weight_sets import Members, Weighting
 
 MOST_MEMBERS = 200  # programs solved at most, each with one weighting more
+PULL = 0.03  # of the accuracy: what a transport multiplier costs, since nothing else may bound it
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,12 @@ class Shape:
 
 @dataclass(frozen=True)
 class Master:
-    """The minimiser, the model's value there without the proximal term, and the multipliers."""
+    """The minimiser, the model's value there without the proximal term, and the multipliers.
 
+    ``point`` begins with w; the program's other variables follow, in its units.
+    """
+
+    point: Array
     w: Array
     value: float
     multipliers: Array
@@ -99,7 +104,8 @@ def minimise(
     ----------
     centre, metric : the proximal term ``||w - centre||_metric^2 / 2`` (a number or a (D, D)
         matrix); none by default
-    near : a model that may be near the minimiser, which the solver starts from
+    near : a model that may be near the minimiser, which the solver starts from, or the ``point`` of
+        a program like this one, which takes it a third fewer iterations
     level : project the centre on {model <= level} instead of minimising the model
     size, offset : bounds on ``||w||_*`` and on the intercept that hold an optimal model
     unit : typical size of the objective; the program is solved in this unit
@@ -166,7 +172,8 @@ def minimise(
         radius, centre = shape.ball
         away = w[weights] - centre
         w[weights] = centre + away * min(1.0, radius / max(float(np.linalg.norm(away)), 1e-300))
-    return replace(master, w=w, value=master.value * unit)
+    point = np.append(w, master.point[len(w) :])
+    return replace(master, point=point, w=w, value=master.value * unit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,6 +212,8 @@ class _Program:
             for sign in (1.0, -1.0):
                 model.nonneg([(w[free], sign), self.offset / scale[free]])
         costs = list(model.costs)
+        if prices is not None:  # else it would drift from program to program
+            model.linear(np.unique(prices), PULL * accuracy)
         self._proximal(model, w)
         solution = model.solve_fast(tol=accuracy)
         value = sum(float(cost @ solution.x[index]) for index, cost in costs)
@@ -220,7 +229,8 @@ class _Program:
         multipliers = np.maximum(solution.z[: len(pieces.offset)], 0.0)
         fine = solution.status in (Status.SOLVED, Status.ALMOST_SOLVED, Status.FAILED)
         solved = fine and bool(np.isfinite(solution.x[w]).all())
-        return Master(solution.x[w], value, multipliers, solved), risks, solution.status
+        master = Master(solution.x, solution.x[w], value, multipliers, solved)
+        return master, risks, solution.status
 
     def _proximal(self, model: Model, w: Index) -> None:
         """Add the proximal term, or replace the objective by the distance to the centre."""
@@ -231,7 +241,9 @@ class _Program:
             model.nonneg([self.level, *costs])
             H = np.ones(len(w))  # a projection: its size does not matter
         if self.near is not None:
-            model.near(w, self.near / self.scale)
+            known = self.near[: None if len(self.near) == model.size else len(w)].copy()
+            known[: len(w)] /= self.scale
+            model.near(np.arange(len(known)), known)
         if self.centre is not None:
             model.quadratic(w, H)
             centre, scale = self.centre, self.scale

@@ -34,7 +34,8 @@ Index = NDArray[np.intp]
 Entries = tuple[Index, Index, Array]  # rows, columns and values
 DENSE = 0.2  # columns with a larger share of entries are kept dense
 RIDGES = (1e-15, 1e-13, 1e-11, 1e-9)  # relative to the diagonal, the first that factors
-START, START_GAP = 0.1, 0.01  # of every slack, and of slack times multiplier
+# the least slack where a run begins, and slack times multiplier: anywhere, and near the solution
+FAR, NEAR = (0.1, 0.01), (0.05, 0.002)
 # of the longest step: after a predictor of length 0, and of length 1
 NEAR_BOUNDARY, NEARER = 0.9, 0.995
 SHORT = 0.1  # a step
@@ -213,6 +214,7 @@ def solve_dense(
     c: Array,
     orders: Sequence[slice],
     tol: float,
+    near: bool = False,
     cap: int = 60,
 ) -> Solved | None:
     """Solve the program; None where no step could be computed.
@@ -224,6 +226,7 @@ def solve_dense(
     entries : rows, columns and values of M (m, n); those of one place add up
     orders : the rows of every second-order cone; all others are half-lines
     tol : of the gap relative to max(1, |objective|), and of both residuals relative to max(1, size)
+    near : whether x = 0 is near the solution, such as the solution of a program like this one
     cap : the most iterations; the best point so far is returned
     """
     entries, c, cones, size, place = _arranged(entries, c, orders)
@@ -231,9 +234,9 @@ def solve_dense(
     order = rows.order
     P, q = P[np.ix_(order, order)] if P.any() else P[:0], q[order]
     e, degree = cones.identity(), max(cones.degree, 1)
-    # the point x = 0, from which x is counted, with every cone's slack at least START
-    x, s = np.zeros(len(q)), cones.inside(c, START)
-    z = cones.quotient(s, START_GAP * e)
+    least, mu = NEAR if near else FAR
+    x, s = np.zeros(len(q)), cones.inside(c, least)  # x is counted from the point where it begins
+    z = cones.quotient(s, mu * e)
     best: Solved | None = None
     scales = [max(1.0, _largest(v)) for v in (q, c)]
     dual, primal = np.empty_like(q), np.empty_like(c)

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -164,6 +164,8 @@ class AsyncBundleState:
     made: int = 0  # the turn in which w was
     standing: bool = False  # still at w, which looks good enough
     failed: Counter = 0  # judgements
+    # of the last program, where the next begins
+    point: Annotated[Array, Form("V")] = field(default_factory=lambda: np.zeros(0))
 
     @property
     def known(self) -> NDArray[np.bool_]:
@@ -360,6 +362,7 @@ class AsyncBundle(Method):
         return replace(
             state,
             w=w,
+            point=w,
             cuts=no_cuts(D, n, parts),
             sent=np.tile(w, (n, 1)),
             curvature=curvature,
@@ -500,7 +503,7 @@ class AsyncBundle(Method):
         master = minimise(
             public_shape(problem, n),
             self._pieces(state),
-            near=state.w,
+            near=state.point,
             size=where.size,
             offset=where.offset,
             unit=self._unit(state),
@@ -508,6 +511,7 @@ class AsyncBundle(Method):
         )
         if not master.solved:
             return state
+        state = replace(state, point=master.point)
         multipliers, sizes = master.multipliers[: len(cuts.owner)], self._units(state)
         state = replace(state, cuts=cuts.used(multipliers))
         for _ in range(BALANCES):
@@ -532,10 +536,12 @@ class AsyncBundle(Method):
         """
         master, weights, multipliers = self._program(state)
         if not master.solved:
-            return replace(state, shift=max(4 * state.shift, 1e-2), step=state.step / 2)
+            shift = max(4 * state.shift, 1e-2)
+            return replace(state, point=state.w, shift=shift, step=state.step / 2)
         here = self._value(state.w, self._predicted(state, state.w))
         promised, nothing = here - master.value, NOTHING * self._soon(state, here)
         state = replace(self._pruned(state, multipliers, fresh), weights=weights, promised=promised)
+        state = replace(state, point=master.point)
         return replace(state, w=master.w, made=state.turn) if moves or promised > nothing else state
 
     def _program(self, state: AsyncBundleState) -> tuple[Master, Array, Array]:
@@ -553,6 +559,7 @@ class AsyncBundle(Method):
             public_shape(problem, n),
             pieces,
             centre=state.w,
+            near=state.point,
             metric=metric,
             offset=self._region(state).offset,
             unit=self._unit(state),

@@ -143,6 +143,7 @@ class BundleState:
     """The server's memory between rounds."""
 
     trial: Annotated[Array, Form("D")]  # the model being evaluated
+    point: Annotated[Array, Form("V")]  # of the last program, where the next begins
     w: Annotated[Array, Form("D")]  # best model so far, the centre
     value: Extended  # its objective, with the penalties of constraints
     risks: Annotated[Array, Form("E")]  # its clients' risks, and the constraints' values
@@ -311,6 +312,7 @@ class Bundle(Method):
         state = BundleState(
             w,
             w,
+            w,
             math.inf,
             zeros,
             -math.inf,
@@ -340,7 +342,7 @@ class Bundle(Method):
             self._check_known(len(ids), len(w))
             mine = self.known.owner < len(ids)  # constraints had units of their own
             cuts = self.known.kept(mine & (self.known.part < self._count(self.known)))
-        state = replace(state, trial=w, w=w, seen=seen, cuts=cuts)
+        state = replace(state, trial=w, point=w, w=w, seen=seen, cuts=cuts)
         return state, self._asking(state)
 
     def improve(
@@ -560,7 +562,7 @@ class Bundle(Method):
         master = minimise(
             self._shape(state),
             pieces,
-            near=state.w,
+            near=state.point,
             size=where.size,
             offset=where.offset,
             unit=self._unit(state),
@@ -568,7 +570,7 @@ class Bundle(Method):
         )
         if not master.solved:
             return state
-        state = replace(state, cuts=state.cuts.used(master.multipliers))
+        state = replace(state, point=master.point, cuts=state.cuts.used(master.multipliers))
         state = self._raised(state, self._near_penalties(state, master.multipliers))
         multipliers, sizes = master.multipliers, self._sizes(state)
         for _ in range(BALANCES):
@@ -709,12 +711,15 @@ class Bundle(Method):
                 self._shape(state),
                 pieces,
                 centre=state.w if tangents is None else tangents.w,
+                near=state.point,
                 metric=metric,
                 level=level,
                 offset=self._region(state).offset,
                 unit=self._unit(state),
                 accuracy=self._accuracy(state),
             )
+            if master.solved:
+                state = replace(state, point=master.point)
             most = (state.penalties >= of.MOST).any()
             if tangents is not None or not master.solved or most:
                 return state, master, metric
@@ -742,6 +747,7 @@ class Bundle(Method):
         return replace(
             state,
             trial=state.w,
+            point=state.w,
             predicted=math.nan,
             step=state.step * 0.5,
             shift=max(4 * state.shift, 1e-3),
