@@ -35,7 +35,7 @@ clarabel: Any = _clarabel  # the compiled classes have no types
 Rows = Sequence[Any]  # (index, coefficient) terms and constants
 # The work of Clarabel in an iteration grows with the sum over rows of their squared entry counts;
 # that of the dense method, where they are many, with the cube of the number of variables, by BLAS.
-MANY, BLAS = 200, 1 / 40
+MANY, BLAS = 200, 1 / 60
 FINEST = 1e-11  # that Clarabel is asked for
 P_OF = {"l1": 1.0, "l2": 2.0, "linf": math.inf}
 

@@ -108,7 +108,8 @@ from quorate.solvers.conic.bundle_master import Master, Pieces, Shape, minimise
 SECOND_ORDER = 500  # numbers of a model up to which clients send D x D sums by default
 # a program for a bound is solved where the model promises less than so many tolerances, where a
 # step gains so much of what was promised, since the cuts are then exact there, and now and then
-PROMISE, KEPT, NOW_AND_THEN = 5.0, 0.9, 10
+# where it promises less than this share of the objective: before, a bound is hardly one
+PROMISE, KEPT, NOW_AND_THEN, CLOSE = 10.0, 0.8, 10, 0.01
 STALLS = 3  # steps in a row, each further than the last, that promise nothing
 BALANCES = 3  # times that multipliers are balanced
 MARGIN = 0.5  # of the tolerance: the certificate is charged for rounding, the server's bound is not
@@ -551,7 +552,7 @@ class Bundle(Method):
             return state
         now_and_then = (
             self.variant == "level"  # which steps by the newest bound
-            or state.rounds % NOW_AND_THEN == 0
+            or (state.rounds % NOW_AND_THEN == 0 and promised <= CLOSE * abs(state.value))
             or state.rounds >= self.max_rounds
         )
         near = promised <= PROMISE * self.tol * abs(state.value)
