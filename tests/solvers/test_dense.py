@@ -95,3 +95,14 @@ def test_a_start_far_from_the_cones_ends_in_no_cycle(seed, height):
     solved = solve_dense(P, q, (row, column, M[row, column]), c, [], 1e-9)
     assert solved is not None
     assert solved.error <= 1e-9
+
+
+def test_a_program_begins_at_the_solution_of_one_like_it() -> None:
+    (model, _), (again, _) = (master(0, 60, 20, curved=True) for _ in range(2))
+    start = model.solve_dense(1e-10).x
+    for one in (model, again):
+        one.linear(np.arange(20), 1e-3)
+    again.near(np.arange(again.size), start)
+    far, near = model.solve_dense(1e-10), again.solve_dense(1e-10)
+    assert near.value == pytest.approx(far.value, rel=1e-9)
+    assert near.iterations <= far.iterations - 2

@@ -27,7 +27,7 @@ from quorate.solvers.conic.builder import P_OF, Index, Model, Status
 from quorate.solvers.conic.weight_sets import Members, Weighting
 
 MOST_MEMBERS = 200  # programs solved at most, each with one weighting more
-PULL = 1e-3  # of the accuracy: what a transport multiplier costs, since nothing else may bound it
+PULL = 0.01  # of the accuracy: what a transport multiplier costs, since nothing else may bound it
 
 
 @dataclass(frozen=True)

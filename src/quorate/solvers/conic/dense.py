@@ -35,7 +35,7 @@ Entries = tuple[Index, Index, Array]  # rows, columns and values
 DENSE = 0.2  # columns with a larger share of entries are kept dense
 RIDGES = (1e-15, 1e-13, 1e-11, 1e-9)  # relative to the diagonal, the first that factors
 # the least slack where a run begins, and slack times multiplier: anywhere, and near the solution
-FAR, NEAR = (0.1, 0.01), (0.05, 0.002)
+FAR, NEAR = (0.1, 0.01), (0.02, 0.002)
 # of the longest step: after a predictor of length 0, and of length 1
 NEAR_BOUNDARY, NEARER = 0.9, 0.995
 SHORT = 0.1  # a step
