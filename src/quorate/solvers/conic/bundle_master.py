@@ -146,7 +146,7 @@ def minimise(
         ),
         scale=scale,
         centre=centre,
-        near=centre if near is None else near,
+        near=_start(shape, centre, near, pieces.gradient.shape[1]),
         metric=H,
         level=None if level is None else level / unit,
         size=size,
@@ -248,6 +248,16 @@ class _Program:
             model.quadratic(w, H)
             centre, scale = self.centre, self.scale
             model.linear(w, -(H @ (centre / scale) if H.ndim == 2 else H * centre / scale))
+
+
+def _start(shape: Shape, centre: Array | None, near: Array | None, D: int) -> Array | None:
+    """Where a program begins: beside penalties and sums of lengths at the centre, since there steps
+    from elsewhere leave coefficients that are not quite zero, and took twice the rounds.
+    """
+    plain = not (len(shape.penalties) or shape.l1 or shape.groups)
+    if near is None or (centre is not None and not plain):
+        return centre
+    return near if plain else near[:D]
 
 
 def steepness(gradients: Array) -> Array:
