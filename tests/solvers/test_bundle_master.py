@@ -11,8 +11,11 @@ from quorate.solvers.conic.bundle_master import Pieces, Shape, minimise
 from quorate.solvers.conic.curved_weight_sets import Elliptic
 
 
-def test_what_nothing_bounds_does_not_drift_from_program_to_program() -> None:
-    """A transport multiplier that costs what its cuts gain by it is free upwards."""
+@pytest.mark.parametrize("below", [None, 0.01])
+def test_what_nothing_bounds_does_not_drift_from_program_to_program(below: float | None) -> None:
+    """A transport multiplier that costs what its cuts gain by it is free upwards, in the minimiser
+    and in a projection on a level alike.
+    """
     rng, radius = np.random.default_rng(0), np.full(2, 0.1)
     pieces = Pieces(
         owner=np.repeat([0, 1], 3),
@@ -36,11 +39,13 @@ def test_what_nothing_bounds_does_not_drift_from_program_to_program() -> None:
         upper=math.inf,
         intercept=0,
     )
-    first = minimise(shape, pieces, centre=np.zeros(3), metric=1.0, accuracy=1e-9)
+    near = {"centre": np.zeros(3), "metric": 1.0, "accuracy": 1e-9}
+    first = minimise(shape, pieces, **near)
+    if below is not None:
+        near["level"] = first.value - below * abs(first.value) / 10
+        first = minimise(shape, pieces, **near)
     last = first
     for _ in range(60):
-        last = minimise(
-            shape, pieces, centre=np.zeros(3), near=last.point, metric=1.0, accuracy=1e-9
-        )
+        last = minimise(shape, pieces, near=last.point, **near)
     assert last.value == pytest.approx(first.value, rel=1e-8)
     assert np.abs(last.point).max() <= 1e3
