@@ -361,3 +361,15 @@ def test_lengths_of_groups_and_balls_are_cones_of_the_program(h, loss, norm):
     expected = programs.solved(cost, program.wanted)
     assert solution.certificate.value == pytest.approx(expected, rel=2e-6)
     assert solution.certificate.bound <= expected * (1 + 1e-8)
+
+
+def test_no_further_decrease_is_said_only_where_a_program_could_show_one():
+    """The last but one step promised so much that its program was solved coarsely."""
+    rng = np.random.default_rng(0)
+    y = np.where(np.arange(300) < 30, 1, -1)
+    X = rng.normal(size=(300, 3)) + 0.6 * (y[:, None] > 0)
+    fed = qr.Federation.from_arrays(X, y, np.arange(300) % 3)
+    problem = qr.Problem(qr.Hinge(), qr.Linear(intercept=True))
+    with pytest.warns(qr.TrivialModelWarning):
+        solution = qr.solve(problem, fed, algorithm=qr.Bundle(tol=1e-8))
+    assert problem.objective(solution.w, fed) <= 0.2 * (1 + 1e-8)  # that of the constant -1

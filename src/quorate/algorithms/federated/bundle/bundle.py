@@ -699,14 +699,17 @@ class Bundle(Method):
     def _minimised(
         self, state: BundleState, level: float | None
     ) -> tuple[BundleState, Master, Array]:
-        """The minimiser of the model near the centre, and the metric of that; with larger penalties
-        where multipliers come near them.
+        """The minimiser of the model near the centre, and the metric of that.
+
+        It is computed again as finely as can be where the predicted decrease is not larger than the
+        accuracy, and with larger penalties where multipliers come near them.
         """
         tangents, pieces = state.tangents, state.cuts.pieces(self._count(state.cuts))
         metric = self._sizes(state) ** 2 / state.step  # ||.||^2 / step in the units of the features
         if tangents is not None:
             pieces = with_tangents(pieces, state.cuts.part > 0, tangents)
             metric = self._shifted(known(state.curvature), state)
+        accuracy = self._accuracy(state)
         while True:
             master = minimise(
                 self._shape(state),
@@ -717,10 +720,14 @@ class Bundle(Method):
                 level=level,
                 offset=self._region(state).offset,
                 unit=self._unit(state),
-                accuracy=self._accuracy(state),
+                accuracy=accuracy,
             )
             if master.solved:
                 state = replace(state, point=master.point)
+                promised = state.value - master.value
+                if self._finest < accuracy and promised <= accuracy * abs(state.value):
+                    accuracy = self._finest
+                    continue
             most = (state.penalties >= of.MOST).any()
             if tangents is not None or not master.solved or most:
                 return state, master, metric
