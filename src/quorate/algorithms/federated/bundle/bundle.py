@@ -689,9 +689,10 @@ class Bundle(Method):
         # the model is exact near the centre: step further away
         if predicted <= self._nothing(state):
             further = replace(state, step=state.step * 10, stalled=state.stalled + 1)
+            further = replace(further, predicted=max(predicted, 0.0))
             if further.stalled < STALLS and self._boundless(state):
                 return self._next(further)
-            return replace(further, trial=master.w, predicted=max(predicted, 0.0))
+            return replace(further, trial=master.w)
         if level is None and predicted <= self.tol * abs(state.value):
             state = replace(state, step=state.step * 3)
         return replace(state, trial=master.w, predicted=predicted)
