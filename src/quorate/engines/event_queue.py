@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from numba import njit
 
+from quorate.solvers.kernels.signatures import INNER
+
 
 @njit(cache=True)
 def draw(ids, start, more, scale, drawn, chunk, used, delays):
@@ -70,7 +72,7 @@ def take(count, must, left, heap, dues, size, number, begun, trip, taken, times,
     return total
 
 
-@njit(cache=True)
+@njit(cache=True, **INNER)
 def _up(heap, dues, size, i, due, number):
     """Enter client i, whose answer arrives at ``due``."""
     place = size
@@ -84,7 +86,7 @@ def _up(heap, dues, size, i, due, number):
     return size + 1
 
 
-@njit(cache=True)
+@njit(cache=True, **INNER)
 def _down(heap, dues, size, number):
     """Remove the first entry: the last of ``heap[: size + 1]`` is entered in its place."""
     i, due, place = heap[size], dues[size], 0
@@ -100,7 +102,7 @@ def _down(heap, dues, size, number):
         heap[place], dues[place] = i, due
 
 
-@njit(cache=True)
+@njit(cache=True, **INNER)
 def _sooner(a, b, heap, dues, number):
     if dues[a] == dues[b]:
         return number[heap[a]] < number[heap[b]]

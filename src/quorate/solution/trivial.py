@@ -214,11 +214,17 @@ def constant_objective(problem: Problem, fed: Federation) -> float | None:
     """
     if not has_constant(problem) or not problem.convex:
         return None
-    constant = np.zeros(problem.predictor.dimension(fed.n_features))
-    constant[fed.n_features :] = best_constant(problem, fed).intercept
+    constant, best = (
+        np.zeros(problem.predictor.dimension(fed.n_features)),
+        best_constant(problem, fed),
+    )
+    constant[fed.n_features :] = best.intercept
     if problem.constrained and problem.violation(constant, fed) > 1e-6:
         return None
-    level = problem.objective(constant, fed)
+    if getattr(problem.over_samples, "support", None) is None:
+        level = best.value + problem.penalty(constant)
+    else:  # where rows cannot move as far as the best constant assumes
+        level = problem.objective(constant, fed)
     return level if math.isfinite(level) else None
 
 

@@ -127,13 +127,17 @@ def flip_multiplier(
     """
     gain = np.where(share > 0, (flipped - here) / label_cost, -np.inf)  # D_i
     mass, level = radius / label_cost, floor.astype(float)
-    full = (radius > 0) & ((share * (gain > floor[:, None])).sum(1) > mass * (1 + 1e-12))
-    for i in np.flatnonzero(full):  # more would flip at the floor than the radius pays for
-        rows = np.flatnonzero(gain[i] > floor[i])
-        rows = rows[np.argsort(-gain[i, rows])]
-        first = np.searchsorted(np.cumsum(share[i, rows]), mass[i] * (1 + 1e-12), side="right")
+    above = gain > floor[:, None]
+    full = (radius > 0) & ((share * above).sum(1) > mass * (1 + 1e-12))
+    if full.any():  # more would flip at the floor than the radius pays for
+        most = int(above[full].sum(1).max())  # rows of a client, those with the largest gains
+        rows = np.argpartition(-gain[full], most - 1, 1)[:, :most]
+        rows = np.take_along_axis(rows, np.argsort(-np.take_along_axis(gain[full], rows, 1), 1), 1)
+        weight = np.cumsum(np.take_along_axis(share[full], rows, 1), 1)
+        fits = (weight <= mass[full, None] * (1 + 1e-12)).sum(1)
         # of the first row that no longer fits entirely
-        level[i] = gain[i, rows[min(first, len(rows) - 1)]]
+        first = np.minimum(fits, above[full].sum(1) - 1)
+        level[full] = gain[full, rows[np.arange(len(rows)), first]]
     above, tied = gain > level[:, None], (gain == level[:, None]) & full[:, None]
     left, weight = mass - (above * share).sum(1), (tied * share).sum(1)
     part = np.divide(left, weight, out=np.zeros_like(left), where=weight > 0)

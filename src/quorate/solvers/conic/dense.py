@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Array
-from quorate.solvers.kernels.interior_point import add_gram, back, forward, longest, residuals
+from quorate.solvers.kernels import interior_point as compiled
 
 Index = NDArray[np.intp]
 Entries = tuple[Index, Index, Array]  # rows, columns and values
@@ -62,21 +62,6 @@ class Cones:
         """The degree of the barrier of K: what <s, z> is divided by."""
         return self.lines + len(self.orders)
 
-    def identity(self) -> Array:
-        """e, the unit of the cones' product."""
-        e = np.zeros(self.ends[-1])
-        e[: self.lines] = 1.0
-        for rows in self.orders:
-            e[rows.start] = 1.0
-        return e
-
-    def depth(self, u: Array) -> float:
-        """The largest t with u - t e in K."""
-        least = float(u[: self.lines].min(initial=np.inf))
-        for rows in self.orders:
-            least = min(least, float(u[rows.start] - _size(u[rows][1:])))
-        return least
-
     def inside(self, u: Array, least: float) -> Array:
         """u with every cone's part moved along e until its depth is at least so much."""
         out = u.copy()
@@ -86,30 +71,15 @@ class Cones:
             out[rows.start] += max(least - depth, 0.0)
         return out
 
-    def product(self, u: Array, v: Array) -> Array:
-        """u o v: elementwise on half-lines, (<u, v>, u_0 v_1 + v_0 u_1) on a second-order cone."""
-        out = u * v
+    def inverse(self, u: Array) -> Array:
+        """The x with u o x = e, for u inside K."""
+        out = np.empty_like(u)
+        np.divide(1.0, u[: self.lines], out=out[: self.lines])
         for rows in self.orders:
-            a, b = u[rows], v[rows]
-            out[rows] = a[0] * b + b[0] * a
-            out[rows.start] = a @ b
-        return out
-
-    def quotient(self, u: Array, v: Array) -> Array:
-        """The x with u o x = v, for u inside K."""
-        out = np.empty_like(v)
-        np.divide(v[: self.lines], u[: self.lines], out=out[: self.lines])
-        for rows in self.orders:
-            a, b = u[rows], v[rows]
+            a = u[rows]
             tail = _size(a[1:])
-            first = (a[0] * b[0] - a[1:] @ b[1:]) / ((a[0] - tail) * (a[0] + tail))
-            out[rows] = (b - first * a) / a[0]
-            out[rows.start] = first
+            out[rows] = _reflected(a) / ((a[0] - tail) * (a[0] + tail))
         return out
-
-    def longest(self, u: Array, step: Array) -> float:
-        """The largest t <= 1 with u + t step in K, for u inside."""
-        return longest(self.ends, u, step)
 
 
 class _Scaling:
@@ -120,32 +90,20 @@ class _Scaling:
     """
 
     def __init__(self, cones: Cones, s: Array, z: Array) -> None:
-        self.lines = cones.lines
-        self.line = np.sqrt(s[: self.lines] / z[: self.lines])
-        self.orders: list[tuple[slice, float, Array, Array]] = []  # with size, v and Jv
-        for rows in cones.orders:
-            a, b = (math.sqrt(max(_determinant(u[rows]), 1e-300)) for u in (s, z))
-            u, v = s[rows] / a, z[rows] / b
-            half = math.sqrt((1 + u @ v) / 2)
-            middle = (u + _reflected(v)) / (2 * half)
-            middle[0] += 1
-            v = middle / math.sqrt(2 * middle[0])
-            self.orders.append((rows, math.sqrt(a / b), v, _reflected(v)))
+        self.cones, self.size, self.v = cones, np.empty_like(s), np.empty_like(s)
+        # how far both are from the boundary; W is theirs only where they are inside
+        self.depth: float = compiled.scaling(cones.ends, s, z, self.size, self.v)
 
     def times(self, u: Array) -> Array:
         """W u."""
         out = np.empty_like(u)
-        np.multiply(self.line, u[: self.lines], out=out[: self.lines])
-        for rows, size, v, _ in self.orders:
-            out[rows] = _moved(u[rows], size, v)
+        compiled.scaled(self.cones.ends, self.size, self.v, 1.0, u, out)
         return out
 
     def back(self, u: Array) -> Array:
         """W^-1 u."""
         out = np.empty_like(u)
-        np.divide(u[: self.lines], self.line, out=out[: self.lines])
-        for rows, size, _, w in self.orders:
-            out[rows] = _moved(u[rows], 1 / size, w)
+        compiled.scaled(self.cones.ends, self.size, self.v, -1.0, u, out)
         return out
 
 
@@ -168,13 +126,16 @@ class _Rows:
     def forward(self, x: Array) -> Array:
         """M x, x in the order of the columns here."""
         out = np.empty(len(self.full))
-        forward(*self.parts, x, out)
+        compiled.forward(*self.parts, x, out)
         return out
 
     def back(self, z: Array) -> Array:
         """M' z."""
+        return self._back(*self.parts, z)
+
+    def _back(self, full: Array, starts: Index, columns: Index, values: Array, z: Array) -> Array:
         out = np.empty(len(self.order))
-        back(*self.parts, z, out)
+        compiled.back(full, starts, columns, values, z, out)
         return out
 
     def gram(self, W: _Scaling) -> Array:
@@ -182,18 +143,18 @@ class _Rows:
         Jv and g = 2 ||w||^2 w - 2 v.
         """
         blas, _ = _compiled()
-        weight, n, d = np.empty(len(self.full)), len(self.order), self.full.shape[1]
-        np.divide(1.0, W.line, out=weight[: W.lines])
-        for at, size, _, _ in W.orders:
-            weight[at] = 1 / size
+        weight, n, d = 1 / W.size, len(self.order), self.full.shape[1]
         H = np.zeros((n, n))
         if d:  # a product with itself, at half the work of one of two matrices
             H[:d, :d] = blas.dsyrk(1.0, (self.full * weight[:, None]).T, trans=0).T
-        add_gram(*self.parts, weight, H)
-        for at, size, v, w in W.orders:
-            pair = np.zeros((2, len(weight)))
-            pair[:, at] = w / size, (2 * (w @ w) * w - 2 * v) / size
-            H = blas.dsyr2(1.0, *map(self.back, pair), a=H.T, overwrite_a=1).T
+        compiled.add_gram(*self.parts, weight, H)
+        full, starts, columns, values = self.parts
+        for at in W.cones.orders:
+            v, mine = W.v[at], (full[at], starts[at.start : at.stop + 1], columns, values)
+            w = _reflected(v)
+            pair = w, 2 * (w @ w) * w - 2 * v
+            change = (self._back(*mine, u * weight[at]) for u in pair)
+            H = blas.dsyr2(1.0, *change, a=H.T, overwrite_a=1).T
         return H
 
 
@@ -233,15 +194,15 @@ def solve_dense(
     rows = _Rows(entries, len(q), len(c))
     order = rows.order
     P, q = P[np.ix_(order, order)] if P.any() else P[:0], q[order]
-    e, degree = cones.identity(), max(cones.degree, 1)
+    degree = max(cones.degree, 1)
     least, mu = NEAR if near else FAR
     x, s = np.zeros(len(q)), cones.inside(c, least)  # x is counted from the point where it begins
-    z = cones.quotient(s, mu * e)
+    z = mu * cones.inverse(s)
     best: Solved | None = None
     scales = [max(1.0, _largest(v)) for v in (q, c)]
-    dual, primal = np.empty_like(q), np.empty_like(c)
     for k in range(cap):
-        steep, short, gap, value, apart = residuals(*rows.parts, P, q, c, x, s, z, dual, primal)
+        dual, primal = rows.back(z), rows.forward(x)
+        steep, short, gap, value, apart = compiled.residuals(P, q, c, x, s, z, dual, primal)
         errors = max(gap, apart) / max(1.0, abs(value)), steep / scales[0], short / scales[1]
         error = max(errors)
         if not math.isfinite(sum(errors)):
@@ -250,9 +211,7 @@ def solve_dense(
             best = Solved(x, z, error, k)
         if error <= tol or (k > 8 and (error > 1e4 * best.error or k > best.iterations + 8)):
             break
-        if cones.depth(s) <= 0 or cones.depth(z) <= 0:
-            break
-        step = _step(P, rows, cones, s, z, dual, primal, gap / degree * e)
+        step = _step(P, rows, _Scaling(cones, s, z), z, dual, primal, gap / degree)
         if step is None:
             break
         x, s, z = x + step[0], s + step[1], z + step[2]
@@ -298,11 +257,12 @@ def _inverse(order: Index) -> Index:
 
 
 def _step(
-    P: Array, rows: _Rows, cones: Cones, s: Array, z: Array, dual: Array, primal: Array, near: Array
+    P: Array, rows: _Rows, W: _Scaling, z: Array, dual: Array, primal: Array, mu: float
 ) -> tuple[Array, Array, Array] | None:
-    """The change of x, s and z in one iteration; ``near`` is mu e."""
-    W = _Scaling(cones, s, z)
-    point, residual = W.times(z), W.back(primal)
+    """The change of x, s and z in one iteration; None where there is none."""
+    if not W.depth > 0:
+        return None
+    point, residual, ends = W.times(z), W.back(primal), W.cones.ends
     H = rows.gram(W)
     if len(P):
         H += P
@@ -317,13 +277,13 @@ def _step(
         return dx, ds, target - ds
 
     _, ds, dz = direction(-point, refined=False)
-    a = min(cones.longest(point, ds), cones.longest(point, dz))
+    a = min(compiled.longest(ends, point, ds), compiled.longest(ends, point, dz))
     # the whole correction is that of a whole step: after a short one it can turn in a cycle
-    second = (a if a < SHORT else 1.0) * cones.product(ds, dz)
-    target = cones.quotient(point, (1 - a) ** 3 * near - second) - point
-    dx, ds, dz = direction(target, refined=True)
+    second, target = a if a < SHORT else 1.0, np.empty_like(point)
+    compiled.quotient(ends, point, (1 - a) ** 3 * mu, second, ds, dz, target)
+    dx, ds, dz = direction(target - point, refined=True)
     share = NEAR_BOUNDARY + (NEARER - NEAR_BOUNDARY) * a
-    a, b = (share * cones.longest(point, step) for step in (ds, dz))
+    a, b = (share * compiled.longest(ends, point, step) for step in (ds, dz))
     if len(P):  # a curved program has one length for both
         a = b = min(a, b)
     return a * dx, a * W.times(ds), b * W.back(dz)
@@ -358,23 +318,9 @@ def _largest(u: Array) -> float:
     return float(np.abs(u).max(initial=0.0))
 
 
-def _moved(u: Array, size: float, v: Array) -> Array:
-    """size (2 v v' - J) u."""
-    out = v * ((2 * size) * (v @ u))
-    out += size * u
-    out[0] -= (2 * size) * u[0]
-    return out
-
-
 def _size(u: Array) -> float:
     """||u||_2."""
     return math.sqrt(u @ u)
-
-
-def _determinant(u: Array) -> float:
-    """u_0^2 - ||u_1||^2."""
-    tail = _size(u[1:])
-    return float((u[0] - tail) * (u[0] + tail))
 
 
 def _reflected(u: Array) -> Array:

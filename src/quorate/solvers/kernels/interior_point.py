@@ -2,7 +2,8 @@
 
 The matrix M has dense columns first, ``full`` (m, d); the other entries of row r are
 ``values[starts[r]:starts[r + 1]]`` in the columns ``columns``. Rows before ``ends[0]`` are
-half-lines, and those from ``ends[k]`` to ``ends[k + 1]`` are one second-order cone.
+half-lines, and those from ``ends[k]`` to ``ends[k + 1]`` are one second-order cone. On a half-line
+the scaling W is ``size[r]``; on a cone it is size (2 v v' - J), with one size for all of its rows.
 
 What other kernels call has its types stated, so that it is compiled once: the first run on a
 machine waits for it.
@@ -62,16 +63,14 @@ def add_gram(full, starts, columns, values, weight, lower):
 
 
 @njit(
-    types.UniTuple(types.float64, 5)(*ROWS, doubles(2), *[doubles(1)] * 5, vector, vector),
+    types.UniTuple(types.float64, 5)(doubles(2), *[doubles(1)] * 5, vector, vector),
     cache=True,
     fastmath=FAST,
 )
-def residuals(full, starts, columns, values, P, q, c, x, s, z, dual, primal):
-    """Write P x + q - M'z and M x + c - s; their largest entries, <s, z>, the objective at x, and
-    how far it is from that at z by the residuals too. An empty P is 0.
+def residuals(P, q, c, x, s, z, dual, primal):
+    """Turn M'z into P x + q - M'z, and M x into M x + c - s. Return their largest entries, <s, z>,
+    the objective at x, and how far it is from that at z by the residuals too. An empty P is 0.
     """
-    back(full, starts, columns, values, z, dual)
-    forward(full, starts, columns, values, x, primal)
     steep = short = gap = value = apart = 0.0
     for j in range(len(x)):
         curved = 0.0
@@ -89,6 +88,82 @@ def residuals(full, starts, columns, values, P, q, c, x, s, z, dual, primal):
         size = abs(primal[r])
         short = size if size > short else short
     return steep, short, gap, value, abs(gap + apart)
+
+
+@njit(
+    types.float64(places, doubles(1), doubles(1), vector, vector), cache=True, error_model="numpy"
+)
+def scaling(ends, s, z, size, v):
+    """Write W of s and z, and return the largest t with s - t e and z - t e in K."""
+    depth = math.inf
+    for r in range(ends[0]):
+        depth = min(depth, s[r], z[r])
+        size[r] = math.sqrt(s[r] / z[r])
+    for k in range(len(ends) - 1):
+        a, b = ends[k], ends[k + 1]
+        wide = tall = across = 0.0
+        for r in range(a + 1, b):
+            wide += s[r] * s[r]
+            tall += z[r] * z[r]
+            across += s[r] * z[r]
+        wide, tall = math.sqrt(wide), math.sqrt(tall)
+        depth = min(depth, s[a] - wide, z[a] - tall)
+        one = math.sqrt((s[a] - wide) * (s[a] + wide))  # roots of the determinants
+        two = math.sqrt((z[a] - tall) * (z[a] + tall))
+        twice = math.sqrt(2 + 2 * (s[a] / one * (z[a] / two) + across / one / two))
+        v[a] = math.sqrt((1 + (s[a] / one + z[a] / two) / twice) / 2)
+        for r in range(a, b):
+            size[r] = math.sqrt(one / two)
+            if r > a:
+                v[r] = (s[r] / one - z[r] / two) / twice / (2 * v[a])
+    return depth
+
+
+@njit(
+    types.void(places, *[doubles(1)] * 2, types.float64, doubles(1), vector),
+    cache=True,
+    error_model="numpy",
+)
+def scaled(ends, size, v, turn, u, out):
+    """Write W u where ``turn`` is 1, and W^-1 u where it is -1."""
+    for r in range(ends[0]):
+        out[r] = u[r] * size[r] if turn > 0 else u[r] / size[r]
+    for k in range(len(ends) - 1):
+        a, b = ends[k], ends[k + 1]
+        across = 0.0
+        for r in range(a + 1, b):
+            across += v[r] * u[r]
+        across = 2 * (v[a] * u[a] + turn * across)
+        factor = size[a] if turn > 0 else 1 / size[a]
+        out[a] = factor * (across * v[a] - u[a])
+        for r in range(a + 1, b):
+            out[r] = factor * (turn * across * v[r] + u[r])
+
+
+@njit(
+    types.void(places, doubles(1), *[types.float64] * 2, *[doubles(1)] * 2, vector),
+    cache=True,
+    error_model="numpy",
+)
+def quotient(ends, u, mu, share, v, w, out):
+    """Write the x with u o x = mu e - share v o w, for u inside K: o is elementwise on half-lines,
+    and (<u, x>, u_0 x_1 + x_0 u_1) on a second-order cone.
+    """
+    for r in range(ends[0]):
+        out[r] = (mu - share * v[r] * w[r]) / u[r]
+    for k in range(len(ends) - 1):
+        a, b = ends[k], ends[k + 1]
+        inner, tail, across = v[a] * w[a], 0.0, 0.0
+        for r in range(a + 1, b):
+            inner += v[r] * w[r]
+            tail += u[r] * u[r]
+            out[r] = -share * (v[a] * w[r] + w[a] * v[r])
+            across += u[r] * out[r]
+        tail = math.sqrt(tail)
+        first = (u[a] * (mu - share * inner) - across) / ((u[a] - tail) * (u[a] + tail))
+        out[a] = first
+        for r in range(a + 1, b):
+            out[r] = (out[r] - first * u[r]) / u[a]
 
 
 @njit(types.float64(places, doubles(1), doubles(1)), cache=True, error_model="numpy")

@@ -11,15 +11,15 @@ they are the same, bit for bit, whichever clients share its block.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba import njit, types
 
 from quorate.solvers.kernels.exponential import exp64, log1p64
-from quorate.solvers.kernels.signatures import RISKS_AND_GRADIENTS, doubles
+from quorate.solvers.kernels.signatures import INNER, doubles
 
 TILE = 64  # rows
 
 
-@njit(cache=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")
+@njit(cache=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy", **INNER)
 def _dot(X, w, i, r, model, d):
     """<w, x> plus the intercept, summed in an order that depends on d alone."""
     total = 0.0
@@ -28,13 +28,13 @@ def _dot(X, w, i, r, model, d):
     return total + w[model, d] if w.shape[1] > d else total
 
 
-@njit(cache=True, fastmath={"contract"}, error_model="numpy")
+@njit(cache=True, fastmath={"contract"}, error_model="numpy", **INNER)
 def _add(X, factor, i, r, d, gradient):
     for k in range(d):
         gradient[i, k] += factor * X[i, r, k]
 
 
-@njit(cache=True, fastmath={"contract"}, error_model="numpy")
+@njit(cache=True, fastmath={"contract"}, error_model="numpy", **INNER)
 def _terms(predictions, losses, y, weights, i, first, count):
     """Weighted losses of predictions; their weighted gradients replace the predictions."""
     for r in range(count):
@@ -48,11 +48,6 @@ def _terms(predictions, losses, y, weights, i, first, count):
         predictions[r] = -label * weight * (tail if margin > 0.0 else 1.0) / (1.0 + tail)
 
 
-@njit(
-    [RISKS_AND_GRADIENTS(doubles(3), doubles(2), doubles(2), doubles(2))],
-    cache=True,
-    error_model="numpy",
-)
 def risks_and_gradients(X, y, weights, w):
     """sum_r weights_r loss_r of every client, (n,), and its gradient (n, D).
 
@@ -61,10 +56,20 @@ def risks_and_gradients(X, y, weights, w):
     X, y, weights : (n, m, d), (n, m), (n, m); rows of weight 0 have no part in it
     w : (n, D), or (1, D) for all clients: d coefficients, and the intercept where D = d + 1
     """
+    risks, gradient = np.zeros(len(X)), np.zeros((len(X), w.shape[1]))
+    _write(X, y, weights, w, np.empty(TILE), np.empty(TILE), risks, gradient)
+    return risks, gradient
+
+
+@njit(
+    types.void(doubles(3), *[doubles(2)] * 3, *[types.float64[::1]] * 3, types.float64[:, ::1]),
+    cache=True,
+    error_model="numpy",
+)
+def _write(X, y, weights, w, losses, gradients, risks, gradient):
+    """Add to risks and gradient, which are 0, by room for the losses and gradients of a tile."""
     n, m, d = X.shape
     D = w.shape[1]
-    losses, gradients = np.empty(TILE), np.empty(TILE)
-    risks, gradient = np.zeros(n), np.zeros((n, D))
     for i in range(n):
         model = i if len(w) > 1 else 0
         used = m
@@ -94,4 +99,3 @@ def risks_and_gradients(X, y, weights, w):
             for k in range(D):
                 gradient[i, k] = 0.0 * w[model, k]
                 risks[i] += gradient[i, k]
-    return risks, gradient
