@@ -24,7 +24,8 @@ import numpy as np
 
 from quorate.arrays import Array
 from quorate.solvers.conic.builder import P_OF, Index, Model, Status
-from quorate.solvers.conic.weight_sets import Members, Weighting
+from quorate.solvers.conic.curved_weight_sets import Elliptic
+from quorate.solvers.conic.weight_sets import Ball, Members, Weighting
 
 MOST_MEMBERS = 200  # programs solved at most, each with one weighting more
 PULL = 0.01  # of the accuracy: what a transport multiplier costs, since nothing else may bound it
@@ -44,6 +45,11 @@ class Pieces:
     gradient: Array  # (K, D)
     gradient_level: Array  # the client's radius not included
     parts: int  # of every client; each has a piece
+
+    @property
+    def order(self) -> Index:
+        """As rows of the program: those of first parts last."""
+        return np.argsort(self.part == 0, kind="stable")
 
 
 @dataclass(frozen=True)
@@ -198,11 +204,13 @@ class _Program:
         shape, pieces, scale = self.shape, self.pieces, self.scale
         weights = slice(0, len(scale) - shape.intercept)
         model = Model()
-        w, z = model.variable(len(scale)), model.variable(shape.n_clients)
+        w, Q, n = model.variable(len(scale)), shape.weighting, shape.n_clients
+        # over the whole simplex all z can be the largest
+        z = np.repeat(model.variable(), n) if _is_simplex(Q) else model.variable(n)
         excess = model.variable(len(shape.penalties))
         coefficients, owners = w[weights], np.append(z, excess)
         prices = _risks(model, shape, pieces, coefficients, scale[weights], self.size, owners, w)
-        shape.weighting.add(model, z)
+        _add_largest(model, Q, z)
         if len(excess):
             model.linear(excess, shape.penalties)
             model.nonneg([(excess, 1.0)])
@@ -226,7 +234,8 @@ class _Program:
         heights = pieces.offset + pieces.gradient @ solution.x[w] + fees
         np.maximum.at(largest, (pieces.owner, pieces.part), heights)
         risks = shape.radius * price + largest[: shape.n_clients].sum(1)
-        multipliers = np.maximum(solution.z[: len(pieces.offset)], 0.0)
+        multipliers = np.empty_like(pieces.offset)
+        multipliers[pieces.order] = np.maximum(solution.z[: len(pieces.offset)], 0.0)
         fine = solution.status in (Status.SOLVED, Status.ALMOST_SOLVED, Status.FAILED)
         solved = fine and bool(np.isfinite(solution.x).all())
         master = Master(solution.x, solution.x[w], value, multipliers, solved)
@@ -267,6 +276,20 @@ def steepness(gradients: Array) -> Array:
     return np.maximum(largest, 1e-9 * top) if top > 0 else np.ones_like(largest)
 
 
+def _is_simplex(Q: Weighting) -> bool:
+    return isinstance(Q, Ball) and math.isinf(Q.radius)
+
+
+def _add_largest(model: Model, Q: Weighting, z: Index) -> None:
+    """Add phi(z) to the objective, for z that cuts bound from below alone."""
+    if _is_simplex(Q):
+        model.linear(z[:1], 1.0)
+    elif isinstance(Q, Ball | Elliptic):
+        Q.add_larger(model, z)
+    else:
+        Q.add(model, z)
+
+
 def _risks(
     model: Model,
     shape: Shape,
@@ -279,7 +302,7 @@ def _risks(
 ) -> Index | None:
     """Add the clients' risks z and the bounds of their transport multipliers.
 
-    The pieces are the first rows of the program, so that their multipliers are its first duals.
+    The pieces are the first rows of the program, in their ``order``.
 
     Returns every client's transport multiplier, None where there are none.
     """
@@ -290,18 +313,24 @@ def _risks(
     if robust:
         lambda_ = model.variable(shape.n_clients if separate else 1)
         prices = lambda_ if separate else np.repeat(lambda_, shape.n_clients)
-    whole = pieces.parts == 1
-    parts = z[:, None] if whole else model.variable(z.size * pieces.parts).reshape(len(z), -1)
-    rows: list = [(parts[pieces.owner, pieces.part], 1.0), (w, -pieces.gradient), -pieces.offset]
+    others = model.variable(len(z) * (pieces.parts - 1)).reshape(len(z), -1)
     radius = np.append(shape.radius, np.zeros(len(shape.penalties)))
     if prices is not None:  # those of constraints are 0, whatever is multiplied by it
         price = np.append(prices, np.repeat(prices[:1], len(shape.penalties)))
-        # what it costs stands beside what the first part gains by it, which may be all of that
-        fee = radius[pieces.owner] * (pieces.part == 0)
-        rows.append((price[pieces.owner], -(fee + pieces.gradient_level)))
-    model.nonneg(rows)
-    if not whole:
-        model.nonneg([(z, 1.0), *((part, -1.0) for part in parts.T)])
+    first = pieces.part == 0
+    for mine in (~first, first):
+        owner, part = pieces.owner[mine], pieces.part[mine]
+        rows: list = [(w, -pieces.gradient[mine]), -pieces.offset[mine]]
+        if part.any():
+            rows.append((others[owner, part - 1], 1.0))
+        else:  # the first part is what the others leave of z
+            rows += [(z[owner], 1.0), *((others[owner, p], -1.0) for p in range(others.shape[1]))]
+        if prices is not None:
+            # what it costs stands beside what the first part gains by it, which may be all of that
+            fee = radius[owner] * (part == 0)
+            rows.append((price[owner], -(fee + pieces.gradient_level[mine])))
+        if len(owner):
+            model.nonneg(rows)
     if lambda_ is not None:
         model.nonneg([(lambda_, 1.0), -shape.floor])
     if (lambda_ is not None and shape.lipschitz) or math.isfinite(size):

@@ -57,19 +57,12 @@ class Elliptic:
     size: float
 
     def add(self, model: Model, z: Index) -> Reader:
-        """Add phi(z) to the objective; q is the dual of eta >= 0."""
-        diagonal = self.factor.ndim == 1
-        free = np.flatnonzero(self.factor > 0) if diagonal else np.arange(len(z))
-        unit = float(np.abs(self.factor).max())
-        weight = (self.factor[free] if diagonal else self.factor.T) / unit
-        eta, g, norm = model.variable(len(free)), model.variable(), model.variable()
-        model.linear(z, self.prior)
-        model.linear(eta, self.prior[free])
-        model.linear(norm, self.size * unit)
-        handle = model.nonneg([(eta, 1.0)])
-        ones = weight if diagonal else weight.sum(1)
-        level = (g, -ones) if diagonal else (g, -ones[:, None])
-        model.soc([(norm, 1.0)], [(z[free], weight), (eta, weight), level])
+        """Add phi(z) to the objective; q is the dual of larger >= z."""
+        free = self._free
+        larger = z.copy()
+        larger[free] = model.variable(len(free))
+        handle = model.nonneg([(larger[free], 1.0), (z[free], -1.0)])
+        self.add_larger(model, larger)
 
         def read(solution: ConicSolution) -> Array:
             q = self.prior.copy()
@@ -77,3 +70,20 @@ class Elliptic:
             return q
 
         return read
+
+    @property
+    def _free(self) -> Index:
+        """Whose weights are not the prior's."""
+        return np.flatnonzero(self.factor if self.factor.ndim == 1 else np.ones(len(self.prior)))
+
+    def add_larger(self, model: Model, z: Index) -> None:
+        """As of ``Ball``: z + eta is any numbers z that are large enough."""
+        diagonal, free = self.factor.ndim == 1, self._free
+        unit = float(np.abs(self.factor).max())
+        weight = (self.factor[free] if diagonal else self.factor.T) / unit
+        g, norm = model.variable(), model.variable()
+        model.linear(z, self.prior)
+        model.linear(norm, self.size * unit)
+        ones = weight if diagonal else weight.sum(1)
+        level = (g, -ones) if diagonal else (g, -ones[:, None])
+        model.soc([(norm, 1.0)], [(z[free], weight), level])

@@ -68,14 +68,23 @@ class Ball:
             model.linear(top, 1.0)
             handle = model.nonneg([(top, 1.0), (z, -1.0)])
             return lambda solution: solution.z[handle]
-        eta, gamma, size = model.variable(len(z)), model.variable(), model.variable()
-        model.linear(z, self.prior)
-        model.linear(eta, self.prior)
-        model.linear(size, self.radius)
-        handle = model.nonneg([(eta, 1.0)])
-        rows = [(z, 1.0), (gamma, np.ones(len(z))), (eta, 1.0)]
-        model.norm_at_most(rows, [(size, 1.0)], dual_exponent(self.p))
+        larger = model.variable(len(z))
+        handle = model.nonneg([(larger, 1.0), (z, -1.0)])
+        self.add_larger(model, larger)
         return lambda solution: solution.z[handle]
+
+    def add_larger(self, model: Model, z: Index) -> None:
+        """Add phi(z) to the objective, for z that can be any large enough numbers: eta is a part
+        of them.
+        """
+        if not 0 < self.radius < math.inf:
+            self.add(model, z)
+            return
+        gamma, size = model.variable(), model.variable()
+        model.linear(z, self.prior)
+        model.linear(size, self.radius)
+        rows = [(z, 1.0), (gamma, np.ones(len(z)))]
+        model.norm_at_most(rows, [(size, 1.0)], dual_exponent(self.p))
 
 
 @dataclass(frozen=True)
