@@ -2,9 +2,10 @@
 written in CVXPY.
 
 GroupDRO minimises the worst group's mean hinge loss, with an intercept and no regulariser: our
-Problem(Hinge(), Linear(intercept=True), over_clients=Simplex()). Both objectives are evaluated
-exactly at both models. Target: at least 20 times less CPU at an equal or better objective (equal to
-1e-6 relative, our default tolerance).
+Problem(Hinge(), Linear(intercept=True), over_clients=Simplex()). All objectives are evaluated
+exactly at all models. Targets, at an equal or better objective (equal to 1e-6 relative, our default
+tolerance): at least 20 times less CPU than GroupDRO; 2 times less than CVXPY with 10 clients, and 6
+times with 50.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def written_in_cvxpy(problem: qr.Problem, fed: qr.Federation) -> np.ndarray:
     return np.asarray(w.value)
 
 
-def beside_conic(n_clients: int, rows: int, targets: measure.Targets) -> list[tuple]:
+def beside_conic(n_clients: int, rows: int, faster: float, targets: measure.Targets) -> list[tuple]:
     loss = qr.Hinge()
     fed, problem = federation(loss, n_clients, 20, rows), robust(loss)
     timed = measure.alternate(
@@ -116,7 +117,8 @@ def beside_conic(n_clients: int, rows: int, targets: measure.Targets) -> list[tu
         f"{name}: {central[2] / ours[2]:.1f} > 1 times less CPU than CentralConic",
     )
     targets.need(
-        ours[2] < written[2], f"{name}: {written[2] / ours[2]:.1f} > 1 times less CPU than CVXPY"
+        written[2] >= faster * ours[2],
+        f"{name}: {written[2] / ours[2]:.1f} >= {faster:g} times less CPU than CVXPY",
     )
     return table
 
@@ -129,8 +131,8 @@ def main() -> None:
     qr.solve(robust(qr.Hinge()), federation(qr.Hinge(), 2, 3, 10))
     for n_groups in (10, 100):
         rows += beside_dro(n_groups, targets)
-    for n_clients, size in ((10, 200), (50, 100)):
-        rows += beside_conic(n_clients, size, targets)
+    for n_clients, size, faster in ((10, 200, 2.0), (50, 100, 6.0)):
+        rows += beside_conic(n_clients, size, faster, targets)
     print(
         "\n"
         + measure.table(

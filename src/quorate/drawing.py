@@ -63,6 +63,10 @@ def svg(name: str, width: float, height: float, fill: Callable[[Canvas], None]) 
         canvas = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasSVG(canvas)
         fill(canvas)
+        layout = canvas.get_layout_engine()
+        assert layout is not None
+        layout.execute(canvas)  # else saving draws everything twice, to lay it out first
+        canvas.set_layout_engine(None)
         out = io.StringIO()
         canvas.savefig(
             out, format="svg", transparent=True, metadata={"Date": None, "Creator": None}

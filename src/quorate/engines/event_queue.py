@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from quorate.solvers.kernels.signatures import INNER
+from quorate.arrays import INNER
 
 
 @njit(cache=True)

@@ -57,12 +57,12 @@ class Elliptic:
     size: float
 
     def add(self, model: Model, z: Index) -> Reader:
-        """Add phi(z) to the objective; q is the dual of larger >= z."""
+        """Add phi(z) to the objective; q is the dual of eta >= 0."""
         free = self._free
-        larger = z.copy()
-        larger[free] = model.variable(len(free))
-        handle = model.nonneg([(larger[free], 1.0), (z[free], -1.0)])
-        self.add_larger(model, larger)
+        eta = model.variable(len(free))
+        model.linear(eta, self.prior[free])
+        handle = model.nonneg([(eta, 1.0)])
+        self._add(model, z, eta)
 
         def read(solution: ConicSolution) -> Array:
             q = self.prior.copy()
@@ -71,13 +71,16 @@ class Elliptic:
 
         return read
 
+    def add_larger(self, model: Model, z: Index) -> None:
+        """As of ``Ball``: eta is a part of numbers z that can be any large enough ones."""
+        self._add(model, z, None)
+
     @property
     def _free(self) -> Index:
         """Whose weights are not the prior's."""
         return np.flatnonzero(self.factor if self.factor.ndim == 1 else np.ones(len(self.prior)))
 
-    def add_larger(self, model: Model, z: Index) -> None:
-        """As of ``Ball``: z + eta is any numbers z that are large enough."""
+    def _add(self, model: Model, z: Index, eta: Index | None) -> None:
         diagonal, free = self.factor.ndim == 1, self._free
         unit = float(np.abs(self.factor).max())
         weight = (self.factor[free] if diagonal else self.factor.T) / unit
@@ -86,4 +89,5 @@ class Elliptic:
         model.linear(norm, self.size * unit)
         ones = weight if diagonal else weight.sum(1)
         level = (g, -ones) if diagonal else (g, -ones[:, None])
-        model.soc([(norm, 1.0)], [(z[free], weight), level])
+        more = [] if eta is None else [(eta, weight)]
+        model.soc([(norm, 1.0)], [(z[free], weight), *more, level])

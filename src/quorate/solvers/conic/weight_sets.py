@@ -68,22 +68,26 @@ class Ball:
             model.linear(top, 1.0)
             handle = model.nonneg([(top, 1.0), (z, -1.0)])
             return lambda solution: solution.z[handle]
-        larger = model.variable(len(z))
-        handle = model.nonneg([(larger, 1.0), (z, -1.0)])
-        self.add_larger(model, larger)
+        eta = model.variable(len(z))
+        model.linear(eta, self.prior)
+        handle = model.nonneg([(eta, 1.0)])
+        self._add(model, z, (eta, 1.0))
         return lambda solution: solution.z[handle]
 
     def add_larger(self, model: Model, z: Index) -> None:
         """Add phi(z) to the objective, for z that can be any large enough numbers: eta is a part
         of them.
         """
-        if not 0 < self.radius < math.inf:
+        if 0 < self.radius < math.inf:
+            self._add(model, z)
+        else:
             self.add(model, z)
-            return
+
+    def _add(self, model: Model, z: Index, *eta: tuple[Index, float]) -> None:
         gamma, size = model.variable(), model.variable()
         model.linear(z, self.prior)
         model.linear(size, self.radius)
-        rows = [(z, 1.0), (gamma, np.ones(len(z)))]
+        rows = [(z, 1.0), (gamma, np.ones(len(z))), *eta]
         model.norm_at_most(rows, [(size, 1.0)], dual_exponent(self.p))
 
 

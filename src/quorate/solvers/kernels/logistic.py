@@ -13,8 +13,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, types
 
+from quorate.arrays import INNER
 from quorate.solvers.kernels.exponential import exp64, log1p64
-from quorate.solvers.kernels.signatures import INNER, doubles
+from quorate.solvers.kernels.signatures import doubles
 
 TILE = 64  # rows
 
