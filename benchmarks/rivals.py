@@ -104,7 +104,7 @@ def beside_conic(n_clients: int, rows: int, faster: float, targets: measure.Targ
             "quorate CentralConic": lambda: qr.CentralConic().solve(problem, fed).w,
             "CVXPY + Clarabel": lambda: written_in_cvxpy(problem, fed),
         },
-        2,
+        5,
     )
     name = f"DRFL (4), {n_clients} clients, {int(fed.sizes.sum())} x 20"
     table = [(name, who, t.seconds, problem.objective(t.result, fed)) for who, t in timed.items()]

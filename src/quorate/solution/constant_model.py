@@ -5,7 +5,8 @@
 A constant model sees targets alone, and of two classes only their shares: each client's share of
 positive rows (its targets, for a regression) is all that is read here. The slope of the objective
 at b is sum_s q_s F_s'(b) at the worst weights q of b. Halving the interval in which it changes its
-sign finds b to the last digits, and q as a mixture of the worst weights on either side.
+sign finds b to the last digits, and q as a mixture of the worst weights on either side. Every other
+step goes to where the tangents at the ends meet, which is soon a kink of losses that have some.
 """
 
 from __future__ import annotations
@@ -64,15 +65,29 @@ def best_constant(problem: Problem, fed: Federation) -> Constant:
         return Constant(0.0, float(problem.over_clients.value(risks)), risks, q)
     low, high = _interval(problem, table)
     left, right = at(low), at(high)
-    for _ in range(STEPS):
-        middle = (low + high) / 2
-        here = at(middle)
-        if left[0] >= 0 or right[0] <= 0 or not low < middle < high:
+    for k in range(STEPS):
+        met = _meeting(low, high, left, right)
+        if left[0] >= 0 or right[0] <= 0 or (k % 2 and not low < met < high):
             break
+        middle = met if k % 2 else (low + high) / 2
+        if not low < middle < high:
+            break
+        here = at(middle)
         low, high, left, right = (
             (low, middle, left, here) if here[0] >= 0 else (middle, high, here, right)
         )
     return _between(problem, low, high, left, right)
+
+
+def _meeting(low: float, high: float, left: tuple, right: tuple) -> float:
+    """Where the tangents at the ends meet; the end itself where that is one but for rounding."""
+    falls, rises = -left[0], right[0]
+    lower = float(left[1] @ left[2] - right[1] @ right[2])  # the right end than the left one
+    met = low + (lower + rises * (high - low)) / max(falls + rises, 1e-300)
+    for end in (low, high):
+        if abs(met - end) <= 1e-15 * max(abs(low), abs(high)):
+            return end
+    return met
 
 
 def _between(problem: Problem, low: float, high: float, left: tuple, right: tuple) -> Constant:
