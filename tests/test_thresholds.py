@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import quorate as qr
+from quorate.solution import constant_model
 from quorate.solution.constant_model import best_constant
 from quorate.solution.solve import fit
 from quorate.solution.thresholds import (
@@ -184,6 +185,32 @@ def test_the_best_constant_is_that_of_a_solve_without_features():
             problem = logistic(ball, over)
             value = qr.solve(problem, blind, tol=1e-9).certificate.value
             assert best_constant(*problem.at(fed)).value == pytest.approx(value, rel=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("loss", "most"), [(qr.Hinge(), 15), (qr.Quantile(0.3), 30), (qr.Logistic(), 70)]
+)
+@pytest.mark.parametrize("over", [qr.Simplex(), qr.LpBall(0.2, 2), qr.Superquantile(0.5, "size")])
+def test_the_weights_of_the_best_constant_prove_it(loss, most, over, monkeypatch):
+    """At them no other constant has less loss, after few values where losses have kinks."""
+    fed, asked = table(1), []
+    if loss.targets == "real":
+        fed = qr.Federation(fed.clients, fed.X, tuple(x @ np.ones(4) for x in fed.X))
+    problem, fed = logistic(qr.WassersteinBall(0.02), over, loss=loss).at(fed)
+    risks = constant_model._risks
+
+    def counted(*arguments):
+        asked.append(arguments)
+        return risks(*arguments)
+
+    monkeypatch.setattr(constant_model, "_risks", counted)
+    best = best_constant(problem, fed)
+    assert len(asked) <= most
+    (block,) = constant_model.targets_alone(problem, fed)
+    assert best.weights.sum() == pytest.approx(1.0)
+    for b in best.intercept + np.linspace(-2, 2, 41):
+        mean = best.weights[block.index] @ risks(problem, b, block)[0]
+        assert mean >= best.value - 1e-12 * abs(best.value)
 
 
 def test_problems_without_thresholds_are_refused():

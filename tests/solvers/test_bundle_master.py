@@ -1,14 +1,18 @@
-"""The master problem of bundle methods, solved again and again from where it ended."""
+"""The master problem of bundle methods, alone and beside one with all its variables."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import cvxpy as cp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from quorate.solvers.conic.bundle_master import Pieces, Shape, minimise
 from quorate.solvers.conic.curved_weight_sets import Elliptic
+from quorate.solvers.conic.weight_sets import Ball, Tails
 
 
 @pytest.mark.parametrize("below", [None, 0.01])
@@ -49,3 +53,70 @@ def test_what_nothing_bounds_does_not_drift_from_program_to_program(below: float
         last = minimise(shape, pieces, near=last.point, **near)
     assert last.value == pytest.approx(first.value, rel=1e-8)
     assert np.abs(last.point).max() <= 1e3
+
+
+PRIOR = np.array([0.5, 0.3, 0.2])
+FACTOR = np.array([1.0, 0.0, 0.7])  # the second weight is the prior's
+
+
+def within(p: float) -> Any:
+    return lambda q: [cp.norm(q - PRIOR, p) <= 0.2]
+
+
+def elliptic(q: cp.Variable) -> list:
+    return [q[1] == PRIOR[1], cp.norm(cp.multiply(1 / FACTOR[[0, 2]], (q - PRIOR)[[0, 2]])) <= 0.1]
+
+
+SETS: dict[str, tuple[Any, Any]] = {
+    "simplex": (Ball(PRIOR, math.inf, 2.0), lambda q: []),
+    "prior": (Ball(PRIOR, 0.0, 2.0), lambda q: [q == PRIOR]),
+    **{f"ball {p:g}": (Ball(PRIOR, 0.2, p), within(p)) for p in (1.0, 2.0, math.inf)},
+    "ellipsoid": (Elliptic(PRIOR, FACTOR, 0.1), elliptic),
+    "tail": (Tails(np.ones(1), np.full((1, 3), 0.5)), lambda q: [q <= 0.5]),
+}
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3])
+@pytest.mark.parametrize("name", SETS)
+def test_multipliers_are_those_of_a_program_with_all_variables(name: str, parts: int) -> None:
+    """The model of three clients by cuts of their parts, beside a limit with a penalty: value,
+    minimiser, and the multipliers of cuts in their order, whose sums over a part are the weights.
+    """
+    weighting, inside = SETS[name]
+    rng, owners = np.random.default_rng(parts), 4
+    owner, part = (each.ravel() for each in np.indices((owners, parts))[:, :, :, None].repeat(4, 3))
+    order = rng.permutation(len(owner))
+    owner, part = owner[order], part[order]
+    offset, gradient = rng.normal(size=len(owner)), rng.normal(size=(len(owner), 2))
+    offset[owner == 3] -= 1.0  # a limit
+    pieces = Pieces(owner, part, offset, gradient, np.zeros(len(owner)), parts)
+    bounds = {"lower": -math.inf, "upper": math.inf, "intercept": 0, "own_multipliers": True}
+    free = {"lipschitz": 0.0, "floor": 0.0, "dual": "linf", "l1": 0.0, "l2": 0.5}
+    shape = Shape(3, np.zeros(3), weighting=weighting, penalties=np.array([3.0]), **bounds, **free)
+    master = minimise(shape, pieces)
+    mu = master.multipliers
+    assert master.solved
+
+    # the dual: what the multipliers prove, and the largest that any can
+    nu, q = cp.Variable(len(owner), nonneg=True), cp.Variable(3, nonneg=True)
+    slope = gradient.T @ nu
+    sums = [
+        cp.sum(nu[np.flatnonzero((owner == o) & (part == p))])
+        == (q[o] if o < 3 else cp.sum(nu[np.flatnonzero((owner == 3) & (part == 0))]))
+        for o in range(owners)
+        for p in range(parts)
+    ]
+    limit = cp.sum(nu[np.flatnonzero((owner == 3) & (part == 0))]) <= 3.0
+    dual = cp.Problem(
+        cp.Maximize(offset @ nu - cp.sum_squares(slope) / (2 * 0.5)),
+        [*sums, limit, cp.sum(q) == 1, *inside(q)],
+    )
+    best = dual.solve(solver="CLARABEL")
+    assert master.value == pytest.approx(best, abs=1e-7)
+    assert offset @ mu - ((gradient.T @ mu) ** 2).sum() == pytest.approx(best, abs=1e-7)
+    assert_allclose(master.w, -(gradient.T @ mu) / 0.5, atol=1e-5)
+    total = np.zeros((owners, parts))
+    np.add.at(total, (owner, part), mu)
+    assert_allclose(total, total[:, :1].repeat(parts, 1), atol=1e-7)
+    assert total[:3, 0].sum() == pytest.approx(1.0, abs=1e-7)
+    assert total[3, 0] <= 3 + 1e-7

@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose
 
 from quorate.solvers.conic.builder import Model, Status
 from quorate.solvers.conic.dense import solve_dense
+from quorate.solvers.kernels import interior_point as compiled
 
 
 def master(seed: int, rows: int, n: int, curved: bool) -> tuple[Model, slice]:
@@ -106,3 +107,59 @@ def test_a_program_begins_at_the_solution_of_one_like_it() -> None:
     far, near = model.solve_dense(1e-10), again.solve_dense(1e-10)
     assert near.value == pytest.approx(far.value, rel=1e-9)
     assert near.iterations <= far.iterations - 2
+
+
+ENDS = np.array([3, 7, 9])  # three half-lines, cones of 4 and of 2 rows
+
+
+def jordan(u: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """u o v: elementwise on half-lines, (<u, v>, u_0 v_1 + v_0 u_1) on a second-order cone."""
+    out = u * v
+    for a, b in ((3, 7), (7, 9)):
+        out[a + 1 : b] = u[a] * v[a + 1 : b] + v[a] * u[a + 1 : b]
+        out[a] = u[a:b] @ v[a:b]
+    return out
+
+
+def inside(rng: np.random.Generator, depth: float) -> np.ndarray:
+    u = np.abs(rng.standard_normal(9)) + depth
+    for a, b in ((3, 7), (7, 9)):
+        u[a] = np.linalg.norm(u[a + 1 : b]) + depth
+        u[a + 1 : b] *= rng.choice([-1.0, 1.0], b - a - 1)
+    return u
+
+
+@pytest.mark.parametrize("depth", [1.0, 1e-3, 1e-6])
+def test_the_scaling_takes_multipliers_to_slacks(depth: float) -> None:
+    """W z = W^-1 s for a symmetric W, and what is divided comes back multiplied."""
+    rng = np.random.default_rng(int(1 / depth))
+    s, z = inside(rng, depth), inside(rng, depth)
+    size, v = np.empty(9), np.empty(9)
+    assert compiled.scaling(ENDS, s, z, size, v) == pytest.approx(depth, rel=1e-6)
+
+    def scaled(u: np.ndarray, turn: float) -> np.ndarray:
+        out = np.empty(9)
+        compiled.scaled(ENDS, size, v, turn, u, out)
+        return out
+
+    point = scaled(z, 1.0)
+    assert_allclose(scaled(s, -1.0), point, rtol=1e-7 / depth, atol=1e-8)
+    W = np.array([scaled(one, 1.0) for one in np.eye(9)])
+    assert_allclose(W, W.T, atol=1e-12 * np.abs(W).max())
+    u, w = rng.standard_normal((2, 9))
+    assert_allclose(scaled(scaled(u, 1.0), -1.0), u, atol=1e-9 / depth)
+    out = np.empty(9)
+    compiled.quotient(ENDS, z, 0.7, 2.0, u, w, out)
+    e = np.array([1.0, 1, 1, 1, 0, 0, 0, 1, 0])
+    assert_allclose(jordan(z, out), 0.7 * e - 2 * jordan(u, w), atol=1e-9 / depth)
+
+
+def test_a_step_ends_at_the_boundary() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        u, step = inside(rng, 0.1), 5 * rng.standard_normal(9)
+        t = compiled.longest(ENDS, u, step)
+        size, v = np.empty(9), np.empty(9)
+        least = [compiled.scaling(ENDS, u + share * step, u, size, v) for share in (t, 1.001 * t)]
+        assert least[0] >= -1e-9
+        assert t == 1 or least[1] < 0

@@ -66,12 +66,14 @@ def best_constant(problem: Problem, fed: Federation) -> Constant:
     low, high = _interval(problem, table)
     left, right = at(low), at(high)
     for k in range(STEPS):
+        middle = (low + high) / 2
+        if left[0] >= 0 or right[0] <= 0 or not low < middle < high:
+            break
         met = _meeting(low, high, left, right)
-        if left[0] >= 0 or right[0] <= 0 or (k % 2 and not low < met < high):
+        if met in (low, high):
             break
-        middle = met if k % 2 else (low + high) / 2
-        if not low < middle < high:
-            break
+        if k % 2 and low < met < high:  # beyond them by rounding alone
+            middle = met
         here = at(middle)
         low, high, left, right = (
             (low, middle, left, here) if here[0] >= 0 else (middle, high, here, right)
