@@ -57,7 +57,9 @@ def svg(name: str, width: float, height: float, fill: Callable[[Canvas], None]) 
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    with mpl.rc_context({**STYLE, "svg.hashsalt": name}), warnings.catch_warnings():
+    # a layout of the user's own would begin where ours is executed
+    own = {"figure.autolayout": False, "figure.constrained_layout.use": False}
+    with mpl.rc_context({**STYLE, **own, "svg.hashsalt": name}), warnings.catch_warnings():
         # a letter that the measuring font lacks; the reader's font draws it
         warnings.simplefilter("ignore")
         canvas = Figure(figsize=(width, height), layout="constrained")

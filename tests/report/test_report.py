@@ -160,6 +160,15 @@ def test_the_same_run_gives_the_same_bytes(plain: Run) -> None:
         assert (plain.path / name).read_text("utf-8") == text
 
 
+@pytest.mark.parametrize("layout", ["figure.autolayout", "figure.constrained_layout.use"])
+def test_figures_do_not_follow_the_settings_of_the_user(plain: Run, layout: str) -> None:
+    import matplotlib as mpl
+
+    drawn = figures(plain)
+    with mpl.rc_context({layout: True}):
+        assert figures(plain) == drawn
+
+
 def test_markdown_keeps_names_inside_their_cells(hostile: Run) -> None:
     text = markdown(hostile)
     rows = [line for line in text.splitlines() if line.startswith("| ")]

@@ -57,6 +57,7 @@ def test_what_nothing_bounds_does_not_drift_from_program_to_program(below: float
 
 PRIOR = np.array([0.5, 0.3, 0.2])
 FACTOR = np.array([1.0, 0.0, 0.7])  # the second weight is the prior's
+ROOT = np.array([[1.0, 0.0, 0.0], [0.5, 0.8, 0.0], [-0.3, 0.2, 0.6]])
 
 
 def within(p: float) -> Any:
@@ -70,8 +71,12 @@ def elliptic(q: cp.Variable) -> list:
 SETS: dict[str, tuple[Any, Any]] = {
     "simplex": (Ball(PRIOR, math.inf, 2.0), lambda q: []),
     "prior": (Ball(PRIOR, 0.0, 2.0), lambda q: [q == PRIOR]),
-    **{f"ball {p:g}": (Ball(PRIOR, 0.2, p), within(p)) for p in (1.0, 2.0, math.inf)},
+    **{f"ball {p:g}": (Ball(PRIOR, 0.2, p), within(p)) for p in (1.0, 1.5, 2.0, math.inf)},
     "ellipsoid": (Elliptic(PRIOR, FACTOR, 0.1), elliptic),
+    "turned ellipsoid": (
+        Elliptic(PRIOR, ROOT, 0.1),
+        lambda q: [cp.norm(np.linalg.inv(ROOT) @ (q - PRIOR)) <= 0.1],
+    ),
     "tail": (Tails(np.ones(1), np.full((1, 3), 0.5)), lambda q: [q <= 0.5]),
 }
 
@@ -96,6 +101,10 @@ def test_multipliers_are_those_of_a_program_with_all_variables(name: str, parts:
     master = minimise(shape, pieces)
     mu = master.multipliers
     assert master.solved
+    # a point of another program, as in a checkpoint of another version, is no more than a model
+    for size in (2, len(master.point) - 1, len(master.point) + 3):
+        other = minimise(shape, pieces, near=np.full(size, 1e3))
+        assert other.value == pytest.approx(master.value, abs=1e-5)
 
     # the dual: what the multipliers prove, and the largest that any can
     nu, q = cp.Variable(len(owner), nonneg=True), cp.Variable(3, nonneg=True)

@@ -25,7 +25,7 @@ from quorate.problem.risks.mean import Mean
 from quorate.problem.risks.ranks import by_rank
 from quorate.problem.wasserstein.ball import WassersteinBall, free_space
 
-STEPS = 80  # halvings at most
+STEPS = 80  # at most
 FARTHEST = 60.0  # of an intercept: beyond it no loss of classes or counts falls in double precision
 
 
@@ -70,7 +70,7 @@ def best_constant(problem: Problem, fed: Federation) -> Constant:
         if left[0] >= 0 or right[0] <= 0 or not low < middle < high:
             break
         met = _meeting(low, high, left, right)
-        if met in (low, high):
+        if met in (low, high):  # a kink
             break
         if k % 2 and low < met < high:  # beyond them by rounding alone
             middle = met
@@ -86,8 +86,9 @@ def _meeting(low: float, high: float, left: tuple, right: tuple) -> float:
     falls, rises = -left[0], right[0]
     lower = float(left[1] @ left[2] - right[1] @ right[2])  # the right end than the left one
     met = low + (lower + rises * (high - low)) / max(falls + rises, 1e-300)
-    for end in (low, high):
-        if abs(met - end) <= 1e-15 * max(abs(low), abs(high)):
+    seen = min(falls, rises) * (high - low) > 1e-12 * abs(float(left[1] @ left[2]))
+    for end in (low, high):  # else what is seen is rounding
+        if seen and abs(met - end) <= 1e-15 * max(abs(low), abs(high)):
             return end
     return met
 

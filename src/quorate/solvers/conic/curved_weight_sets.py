@@ -72,7 +72,7 @@ class Elliptic:
         return read
 
     def add_larger(self, model: Model, z: Index) -> None:
-        """As of ``Ball``: eta is a part of numbers z that can be any large enough ones."""
+        """As of ``Ball``: where nothing bounds z from above, z + eta is such numbers z itself."""
         self._add(model, z, None)
 
     @property

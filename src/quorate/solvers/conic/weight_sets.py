@@ -75,8 +75,8 @@ class Ball:
         return lambda solution: solution.z[handle]
 
     def add_larger(self, model: Model, z: Index) -> None:
-        """Add phi(z) to the objective, for z that can be any large enough numbers: eta is a part
-        of them.
+        """Add phi(z) to the objective, for z that nothing bounds from above: z + eta is then such
+        numbers z itself.
         """
         if 0 < self.radius < math.inf:
             self._add(model, z)

@@ -110,6 +110,7 @@ SECOND_ORDER = 500  # numbers of a model up to which clients send D x D sums by 
 # step gains so much of what was promised, since the cuts are then exact there, and now and then
 # where it promises less than this share of the objective: before, a bound is hardly one
 PROMISE, KEPT, NOW_AND_THEN, CLOSE = 10.0, 0.8, 10, 0.01
+LEAST_SHIFT = 1e-3  # of the curvature that is not 0, relative to its mean
 STALLS = 3  # steps in a row, each further than the last, that promise nothing
 BALANCES = 3  # times that multipliers are balanced
 MARGIN = 0.5  # of the tolerance: the certificate is charged for rounding, the server's bound is not
@@ -513,28 +514,30 @@ class Bundle(Method):
         gain, predicted = state.value - value, state.predicted
         if gain >= 0.01 * predicted and gain > 0:
             longer = 4.0 if gain >= 0.5 * predicted else 2.0 if gain >= 0.25 * predicted else 1.0
-            shift = 0.0 if gain >= 0.5 * predicted else state.shift / 4
+            shift = state.shift / (8 if gain >= 0.5 * predicted else 4)
+            shift = shift if shift >= LEAST_SHIFT else 0.0
             stalled = 0 if gain > self._nothing(state) else state.stalled
             return replace(serious, step=state.step * longer, shift=shift, stalled=stalled)
         if abs(gain) <= 1e-13 * abs(state.value):
             # as good within rounding: its curvature and its weights prove more than those before
             return replace(state, **newer)
         step = state.step * (0.6 if -gain > predicted else 1.0)
-        if self._bends(state, up) > 0.5 * max(predicted, self._nothing(state)):
-            state = replace(state, shift=max(4 * state.shift, 1e-3))
+        # where it bends less, exact flips raise the model at the trial by half of what it promised
+        if self._bends(state, value, risks, up) > 0.5 * max(predicted, self._nothing(state)):
+            state = replace(state, shift=max(4 * state.shift, LEAST_SHIFT))
         return replace(state, step=step)
 
-    def _bends(self, state: BundleState, up: Evaluated) -> float:
-        """By how much the mean losses at the trial exceed their quadratic model: what new cuts of
-        flips cannot mend, but a shorter step.
+    def _bends(self, state: BundleState, value: float, risks: Array, up: Evaluated) -> float:
+        """By how much the objective at the trial exceeds what it would be if mean losses were as
+        their second-order model says: what new cuts of flips cannot mend, but a shorter step.
         """
         if state.curvature is None or state.tangents is None:
             return -math.inf
         moved = state.trial - state.tangents.w
-        model = state.tangents.value + state.tangents.gradient @ moved
-        bend = float(moved @ state.curvature @ moved) / 2
         with np.errstate(invalid="ignore", over="ignore"):
-            return float(state.weights @ (up.base[:, 0] - model)) - bend
+            means = state.tangents.value + state.tangents.gradient @ moved
+            model = self._value(state, risks - up.base[:, 0] + means, state.trial)
+            return value - model - float(moved @ state.curvature @ moved) / 2
 
     def _bound(
         self, state: BundleState, promised: float, gained: float, up: Evaluated
@@ -759,7 +762,7 @@ class Bundle(Method):
             point=state.w,
             predicted=math.nan,
             step=state.step * 0.5,
-            shift=max(4 * state.shift, 1e-3),
+            shift=max(4 * state.shift, LEAST_SHIFT),
             stalled=state.stalled + 1,
             multipliers=np.zeros(0),
             pair=None,
