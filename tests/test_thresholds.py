@@ -192,7 +192,7 @@ def test_the_best_constant_is_that_of_a_solve_without_features():
 )
 @pytest.mark.parametrize("over", [qr.Simplex(), qr.LpBall(0.2, 2), qr.Superquantile(0.5, "size")])
 def test_the_weights_of_the_best_constant_prove_it(loss, most, over, monkeypatch):
-    """At them no other constant has less loss; the hinge loss, which has kinks, needs few values."""
+    """At them no other constant has less loss; the hinge loss, which has kinks, needs few."""
     fed, asked = table(1), []
     if loss.targets == "real":
         fed = qr.Federation(fed.clients, fed.X, tuple(x @ np.ones(4) for x in fed.X))
