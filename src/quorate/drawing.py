@@ -58,7 +58,7 @@ def svg(name: str, width: float, height: float, fill: Callable[[Canvas], None]) 
     from matplotlib.figure import Figure
 
     # a layout of the user's own would begin where ours is executed
-    own = {"figure.autolayout": False, "figure.constrained_layout.use": False}
+    own: dict[Any, Any] = {"figure.autolayout": False, "figure.constrained_layout.use": False}
     with mpl.rc_context({**STYLE, **own, "svg.hashsalt": name}), warnings.catch_warnings():
         # a letter that the measuring font lacks; the reader's font draws it
         warnings.simplefilter("ignore")
