@@ -14,7 +14,6 @@ from problems import CASES, PLAIN, Case, federation
 from sklearn.datasets import load_breast_cancer
 
 import quorate as qr
-from quorate.problem.wasserstein.polytope_support import WANTED
 
 # Clarabel's own tolerance for the reference (1e-9) is two orders below the 1e-6 that is asked of
 # the bundle.
@@ -32,9 +31,7 @@ def test_equals_the_central_optimum(case: Case):
     central = qr.CentralConic().solve(case.problem, case.fed)
     value = case.problem.objective(solution.w, case.fed)
     assert value == pytest.approx(central.value, rel=NEAR)
-    # a polytope's risks are bounds by programs, each within WANTED of its worst case here
-    same = 2 * WANTED if "polytope" in case.name else 1e-12
-    assert solution.certificate.value == pytest.approx(value, rel=same)
+    assert solution.certificate.value == pytest.approx(value, rel=1e-12)
     assert solution.outcome.stop is (qr.Stop.OPTIMAL if case.bounded else qr.Stop.UNPROVEN)
     assert solution.rounds <= 45
     concrete, _ = case.problem.at(case.fed)

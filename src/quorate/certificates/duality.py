@@ -312,7 +312,7 @@ class Certification(Algorithm):
             )
         elif ask.rows is not None and ask.split is not None:
             residuals = kkt_residuals(problem, ask.w, ask.rows[0], ask.split[0], data)[None]
-        risk = problem.radii(data) * here.level + here.base
+        risk = here.risks(problem.radii(data))
         loss = data.mean(problem.loss.value(prediction, data.y))
         level, labels, features = self._spent(ask.w, data)
         limits: dict[str, Array] = {}
