@@ -236,9 +236,9 @@ class Cuts:
         rows, room = np.vstack([cuts, pulls]), np.append(mu, pull.room)
         target = np.zeros(rows.shape[1])
         target[: len(left)] = -left / sizes
-        # of all changes that which is least beside what each number can change by
         from scipy.linalg import lstsq
 
+        # of all changes that which is least beside what each number can change by
         normal = (rows * room[:, None]).T @ rows
         solved: Any = lstsq(normal, target, cond=1e-13, lapack_driver="gelsy", check_finite=False)
         y = solved[0]
