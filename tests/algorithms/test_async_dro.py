@@ -12,7 +12,8 @@ from toy import federation
 
 import quorate as qr
 from quorate.algorithms.federated.async_dro.async_dro import AsyncDRO
-from quorate.algorithms.federated.async_dro.client import Meet, Met, Visit, Visited
+from quorate.algorithms.federated.async_dro.client import Meet, Met, Visit
+from quorate.algorithms.federated.linearisation import Linearised
 from quorate.engines.virtual_clock import VirtualClock
 from quorate.engines.waiting import First
 from quorate.experiments.aspire import sets
@@ -67,7 +68,8 @@ def start(it, data):
         each[name] = each[name].sum(0)
     for name in ("features", "reach", "target"):
         each[name] = each[name].max(0)
-    return [memory for memory, _ in parts], *it.begin(state, range(5), Met(**each))
+    assert all(memory is None for memory, _ in parts)
+    return each["curvature"], *it.begin(state, range(5), Met(**each))
 
 
 def test_steps_are_those_of_the_formula_by_hand():
@@ -75,12 +77,11 @@ def test_steps_are_those_of_the_formula_by_hand():
     formulas.
     """
     it, data = running()
-    memories, state, ask = start(it, data)
+    curved, state, ask = start(it, data)
     asks = [ask.message] * 5
     units = np.sqrt(np.mean([data.block(i).squares()[0] for i in range(5)], 0))
     b, G = lines(it, data, np.zeros(4))
     G = G / units
-    curved = np.array([memory.curvature[0] for memory in memories])
     p, c, w, last, gap = np.full(5, 0.2), np.full(5, 0.2), np.zeros(4), np.zeros(5), np.zeros(5)
     at, turn, asked = np.zeros((5, 4)), 0, np.zeros((5, 4))
 
@@ -112,21 +113,21 @@ def test_steps_are_those_of_the_formula_by_hand():
         turn += 1
         np.testing.assert_allclose(state.w, w / units, rtol=SINGLE)
         asks[i] = rows(asks[i], [i])
-        memories[i], up = it.on_client[Visit](memories[i], asks[i], data.block(i), None)
+        memory, up = it.on_client[Visit](None, asks[i], data.block(i), None)
+        assert memory is None
         bi, gi = (part[i] for part in lines(it, data, asked[i] / units))
         gi = gi / units
-        np.testing.assert_allclose(up.level, [bi], rtol=SINGLE)
+        np.testing.assert_allclose(up.risk - up.gradient @ (asked[i] / units), [bi], rtol=SINGLE)
         curved[i] = np.linalg.norm(gi - G[i]) / np.linalg.norm(asked[i] - at[i])
-        np.testing.assert_allclose(up.curvature, curved[i : i + 1], rtol=1e-6)
         far[i] = ((gi - mean) ** 2).sum()
         b[i], G[i], at[i], gap[i], last[i] = bi, gi, asked[i], turn - last[i] - 1, turn
         state, ask = it.renew(state, (i,), up)
+        np.testing.assert_allclose(state.lines.curvature, curved, rtol=1e-6)
         p, c, w, mean, most, cycles = step(p, c, w, most, cycles)
         asked[i] = w
         asks[i] = ask.message
         assert ask.to == (i,)
         assert ask.wait_for == 1
-        assert ask.message.units is None  # they are sent once
     np.testing.assert_allclose(state.w, w / units, rtol=SINGLE)
     np.testing.assert_allclose(state.weights, p, atol=SINGLE)
     np.testing.assert_allclose(state.centre, c, atol=SINGLE)
@@ -134,15 +135,15 @@ def test_steps_are_those_of_the_formula_by_hand():
 
 def test_the_first_curvature_is_that_along_the_gradient():
     it, data = running()
-    memory, _ = it.on_client[Meet](None, it.server_start(5)[1].message, data.block(0), None)
-    block, g = data.block(0), memory.gradient[0]
+    _, up = it.on_client[Meet](None, it.server_start(5)[1].message, data.block(0), None)
+    block, g = data.block(0), up.gradient[0]
     units = np.sqrt(block.squares()[0])
     X = block.X[0] / units
     H = X.T @ (
         X * (block.share[0] * it.problem.loss.curvature(np.zeros((1, 20)), block.y)[0])[:, None]
     )
     g = g / units
-    assert memory.curvature[0] == pytest.approx(np.linalg.norm(H @ g) / np.linalg.norm(g), rel=1e-2)
+    assert up.curvature[0] == pytest.approx(np.linalg.norm(H @ g) / np.linalg.norm(g), rel=1e-2)
 
 
 @pytest.mark.parametrize("risk", SETS.values(), ids=SETS.keys())
@@ -375,7 +376,7 @@ def test_losses_with_kinks_are_refused_and_bad_steps_noticed():
         qr.solve(replace(PROBLEM, loss=qr.Hinge()), FED, algorithm=AsyncDRO())
     it, data = running()
     _, state, _ = start(it, data)
-    bad = Visited(np.zeros(1), np.full((1, 4), np.inf), np.ones(1))
+    bad = Linearised(np.zeros(1), np.full((1, 4), np.inf))
     with pytest.raises(ArithmeticError, match="not finite"):
         it.renew(state, (0,), bad)
 

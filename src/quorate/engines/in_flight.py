@@ -119,7 +119,9 @@ class Flight:
         parts: list[Any] = [type(message)]
         for name, how in marks(type(message)):
             value = getattr(message, name)
-            if how == "version" and type(value) is np.ndarray:
+            if value is None:
+                parts.append(None)
+            elif how == "version" and type(value) is np.ndarray:
                 parts.append((value.dtype, value.shape))
             elif (
                 how == "each"
@@ -127,7 +129,7 @@ class Flight:
                 and not (whole and value.shape[:1] != (self.n,))
             ):
                 parts.append((value.dtype, value.shape[1:]))
-            elif value is None or (how == "all" and isinstance(value, int | float | str)):
+            elif how == "all" and isinstance(value, int | float | str):
                 parts.append(form(value))
             else:
                 return None

@@ -667,8 +667,8 @@ class Problem:
         coefficient, or one for all; an intercept is free.
         """
         coefficients = self.predictor.split(w)[0]
-        if np.ndim(step):
-            step = np.asarray(step)[: len(coefficients)]
+        if isinstance(step, np.ndarray):
+            step = step[: len(coefficients)]
         near = self.regulariser.prox(coefficients, step)
         return near if len(near) == len(w) else np.concatenate([near, w[len(near) :]])
 

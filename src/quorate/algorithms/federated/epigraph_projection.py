@@ -171,9 +171,10 @@ def risk_gradients(problem: Problem, w: Array, data: Block) -> tuple[Array, Arra
     The subgradient is the cut's at a fixed transport multiplier, plus the rest of the radius times
     the gradient of that multiplier's floor Lip ||w||_*.
     """
-    cut, radius, ball = problem.cut(w, data), problem.radii(data), problem.over_samples
-    gradient, (lipschitz, _) = cut.gradient, multiplier_floor(problem)
-    if lipschitz and radius.any():
+    radius, ball = problem.radii(data), problem.over_samples
+    cut = problem.cut(w, data, radius)
+    gradient = cut.gradient
+    if radius.any() and (lipschitz := multiplier_floor(problem)[0]):
         coefficients = np.asarray(problem.predictor.split(w)[0])
         floor = lipschitz * ball.dual_norm(coefficients)
         left = np.where(

@@ -65,20 +65,17 @@ def take_part(memory: None, ask: Survey, data: Block, rng: Streams) -> tuple[Non
 
 
 def units_of(problem: Problem, square: Array) -> Array:
-    """The units (D,) of the model's numbers: the root mean square of what each multiplies, from the
-    (d,) mean squares of the features; 1 for an intercept.
+    """The units (..., D) of the model's numbers: the root mean square of what each multiplies, from
+    the (..., d) mean squares of the features; 1 for an intercept.
 
     A column of zeros has no size, and its coefficient still stands in constraints and regularisers:
     it counts as the smallest of the others, which lets it move freely.
     """
     sizes = np.sqrt(square)
-    some = sizes > 0
-    if some.any():
-        least = np.maximum(sizes, 1e-9 * sizes.max())
-        sizes = np.where(some, least, least[some].min())
-    else:
-        sizes = np.ones_like(sizes)
-    return problem.predictor.units(sizes)
+    some, most = sizes > 0, sizes.max(-1, keepdims=True, initial=0.0)
+    sizes = np.where(some, np.maximum(sizes, 1e-9 * most), np.inf)
+    least = np.where(most > 0, sizes.min(-1, keepdims=True, initial=np.inf), 1.0)
+    return problem.predictor.units(np.where(some, sizes, least))
 
 
 def is_smooth(problem: Problem) -> bool:

@@ -120,12 +120,13 @@ class MLP:
         return w[..., : w.shape[-1] - self.intercept], w[..., w.shape[-1] - self.intercept :]
 
     def units(self, sizes: Array) -> Array:
-        """The size (D,) of what each entry of w multiplies, for features of sizes (d,): 1 behind an
-        activation.
+        """The size (..., D) of what each entry of w multiplies, for features of sizes (..., d): 1
+        behind an activation.
         """
-        first, *others = self._shapes(len(sizes))
+        first, *others = self._shapes(sizes.shape[-1])
         rest = sum(out * into for out, into in others) + self.intercept
-        return np.concatenate([np.tile(sizes, first[0]), np.ones(rest)])
+        behind = np.ones((*sizes.shape[:-1], rest))
+        return np.concatenate([np.tile(sizes, first[0]), behind], -1)
 
     def start(self, n_features: int) -> Array:
         """The first model, (D,): the same for the same seed and sizes."""

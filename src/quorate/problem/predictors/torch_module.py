@@ -165,8 +165,10 @@ class TorchPredictor:
         return w[..., : w.shape[-1] - self._free], w[..., w.shape[-1] - self._free :]
 
     def units(self, sizes: Array) -> Array:
-        """The size (D,) of what each entry of w multiplies: not known of a module, 1."""
-        return np.ones(len(self._start))
+        """The size (..., D) of what each entry of w multiplies, for features of sizes (..., d): not
+        known of a module, 1.
+        """
+        return np.ones((*sizes.shape[:-1], len(self._start)))
 
     def start(self, n_features: int) -> Array:
         """The module's own parameters, (D,)."""

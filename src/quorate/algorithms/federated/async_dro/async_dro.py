@@ -18,13 +18,13 @@ Whenever clients answer, it replaces their lines and takes one step:
     mu = eta (max_j d_j + sum_{p_j > 0} d_j),
             d_j = ||g_j - g||^2 with the g and p of the step in which line j was replaced
 
-Then it sends w to the clients who answered. L_j is the curvature that client j measured between its
-last two models. Coefficients, gradients and models count in units of the root mean squares of what
-they multiply, unless the regulariser's prox couples coefficients, so that the units of the columns
-change nothing. The centre removes the bias of mu. So the user has no step size to choose: the
-ages keep the delayed iteration stable, and f changes p by so little that eta times the curvature
-which this adds, at most sum_{p_j > 0} d_j / mu, is below one. Where Q has no projection (a custom
-set with a maximiser alone) c moves towards the worst client weights of f, and p = c.
+Then it sends w to the clients who answered. L_j is the curvature of F_j between the last two models
+at which client j answered. Coefficients, gradients and models count in units of the root mean
+squares of what they multiply, unless the regulariser's prox couples coefficients, so that the units
+of the columns change nothing. The centre removes the bias of mu. So the user has no step size to
+choose: the ages keep the delayed iteration stable, and f changes p by so little that eta times the
+curvature which this adds, at most sum_{p_j > 0} d_j / mu, is below one. Where Q has no projection
+(a custom set with a maximiser alone) c moves towards the worst client weights of f, and p = c.
 
 A line lies below its convex risk, so a model far from w_j looks better to client j than it is. If
 that client is the slowest one and has a large weight, the client weights move away from it and back
@@ -37,9 +37,9 @@ No convergence proof is claimed, but the stopping test is a proof: where everyth
 lines bound every F_j from below however old they are, so that the minimum of p'(b + G v) + h(v) is
 a lower bound. Once it is near, w stands still until every client has answered at it.
 
-The server learns every client's risk, gradient and curvature at the models that it was sent. It
-stores N D numbers, the same once more in single precision, and the models at which lines were made
-or that are on their way.
+The server learns every client's risk and gradient at the models that it was sent, and its curvature
+at the first one. It stores N D numbers, the models at which lines were made or that are on their
+way, and both once more in single precision. Clients store nothing.
 """
 
 from __future__ import annotations
@@ -56,7 +56,6 @@ from quorate.algorithms.federated.async_dro.client import (
     Meet,
     Met,
     Visit,
-    Visited,
     meet,
     step_units,
     visit,
@@ -76,7 +75,7 @@ from quorate.algorithms.federated.async_dro.stored_gradients import (
     renew,
     with_sent,
 )
-from quorate.algorithms.federated.linearisation import bound_at, duals_at
+from quorate.algorithms.federated.linearisation import Linearised, bound_at, duals_at
 from quorate.algorithms.method import (
     Answer,
     Concluded,
@@ -174,6 +173,7 @@ class AsyncDRO(Method):
     problem: Problem | None = None
     requirements: ClassVar[Requirements] = Requirements(over_samples=MEAN_OF_ROWS, loss=SMOOTH)
     donates: ClassVar[bool] = True
+    stateless: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_positive(self, "step", remedy="The default is 1.")
@@ -188,7 +188,7 @@ class AsyncDRO(Method):
 
     @property
     def on_server(self) -> dict:
-        return {Met: self.begin, Visited: self.renew}
+        return {Met: self.begin, Linearised: self.renew}
 
     def server_start(self, n_clients: int) -> tuple[AsyncState, Round]:
         none, prior = np.zeros(0), member(self._problem, n_clients)
@@ -210,17 +210,16 @@ class AsyncDRO(Method):
         state = replace(state, w=w, place=place, units=units, lines=first_lines(up, place, mean))
         state = replace(state, mean=mean, value=value, seen=seen)
         state = self._stepped(state, 0, 0, no_answers(len(w)), len(ids))
-        state, ask = self._ask(state, ids)
-        return state, replace(ask, message=replace(ask.message, units=units))
+        return self._ask(state, ids)
 
     def renew(
-        self, state: AsyncState, ids: Sequence[int], up: Visited
+        self, state: AsyncState, ids: Sequence[int], up: Linearised
     ) -> tuple[AsyncState, Round | Done]:
         """Replace the lines of the clients who answered, and take a step."""
-        turn, new = state.turn + 1, answers(ids, up, state.units)
+        turn, new = state.turn + 1, answers(ids, up)
         count = state.answers + len(ids)
         if state.still >= 0 or turn >= self.max_rounds:
-            renew(known(state.lines), new, state.place, state.mean, turn)
+            renew(known(state.lines), new, state.units, state.place, state.mean, turn)
             state = replace(state, turn=turn, answers=count)
             return (
                 self._judged(state, ids) if state.still >= 0 else (state, Done(self._capped(state)))
@@ -231,13 +230,14 @@ class AsyncDRO(Method):
         self, state: AsyncState, turn: int, answered: int, new: Answers, fresh: int
     ) -> AsyncState:
         """The state after a step with these answers; ``fresh`` lines are new."""
-        risk, lines, place = self._problem.over_clients, known(state.lines), state.place
+        risk, lines = self._problem.over_clients, known(state.lines)
+        here = state.units, state.place
         # where losses saturate, curvatures vanish, and no line is accurate so far away
         longer = 2.0 ** (fresh / len(state.weights))
         most = state.eta * longer if turn else self._longest(state)
         sizes = float(self.step), max(FLAT * state.steepest, TINY), most, _trust(state.cycles)
         f, force, shifted, numbers = predict(
-            lines, new, place, state.mean, state.weights, state.centre, turn, sizes
+            lines, new, *here, state.mean, state.weights, state.centre, turn, sizes
         )
         curve, age, eta, mu, loss = numbers
         if not math.isfinite(curve + loss):
@@ -247,11 +247,11 @@ class AsyncDRO(Method):
         pace = 1.0 / (1.0 + age)
         if not hasattr(risk, "project"):
             p = state.centre + pace * (risk.weights(f) - state.centre)
-            centre, mean, to = descend(lines, place, p, force, eta, p, 0.0)
+            centre, mean, *to = descend(lines, *here, p, force, eta, p, 0.0)
         else:
             p = risk.project(shifted) if mu > 0 else state.weights
-            centre, mean, to = descend(lines, place, p, force, eta, state.centre, pace)
-        w = self._near_to(to, state.units, eta)
+            centre, mean, *to = descend(lines, *here, p, force, eta, state.centre, pace)
+        w = self._problem.prox(*to)
         place = state.units * w
         np.subtract(place, state.place, out=lines.step)
         first = state.first if state.turn else float(np.linalg.norm(lines.step)) / eta
@@ -338,13 +338,9 @@ class AsyncDRO(Method):
 
     def _length(self, state: AsyncState) -> float:
         """The length of the next step over eta, which is 0 at a stationary point."""
-        to = state.place - state.eta * state.mean
-        moved = self._near_to(to, state.units, state.eta) - state.w
-        return float(np.linalg.norm(state.units * moved)) / state.eta
-
-    def _near_to(self, place: Array, units: Array, eta: float) -> Array:
-        """The model prox_{eta h} of a place, both in these units."""
-        return self._problem.prox(place / units, eta / units**2)
+        to, units = state.place - state.eta * state.mean, state.units
+        moved = self._problem.prox(to / units, state.eta / units**2) - state.w
+        return float(np.linalg.norm(units * moved)) / state.eta
 
     def _ask(
         self, state: AsyncState, ids: Sequence[int], to: NDArray[np.intp] | None = None

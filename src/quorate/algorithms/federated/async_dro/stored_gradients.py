@@ -5,10 +5,15 @@ which these were made.
             at other models than w_j
 
 Clients whose lines were made at one model, or who were sent one model, share one copy of it. A row
-of ``models`` that no client needs any more is overwritten, so that the number of clients bounds
-that of the rows. Models are stored in single precision: an error of 1e-7 in the place of a line is
-one of 1e-14 in e_j. They and the single-precision gradients are scaled by powers of two near the
-first gradients, and near the first loss over these, whatever units features and targets have.
+of ``places`` that no client needs any more is overwritten, so that the number of clients bounds
+that of the rows. Each step reads all of them, for which single precision is enough (``models``): an
+error of 1e-7 in the place of a line is one of 1e-14 in e_j. These and the single-precision
+gradients are scaled by powers of two near the first gradients, and near the first loss over these,
+whatever units features and targets have.
+
+L_j is the curvature between the last two models at which client j answered, w_j and w_j':
+
+    L_j = ||g_j - g_j'|| / ||w_j - w_j'||
 
 The values of the lines at the present model, b + G w, are updated by G (w' - w) when it moves to
 w', with gradients in single precision, since reading them is most of the server's work; the error
@@ -27,7 +32,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from quorate.algorithms.federated.async_dro.client import Met, Visited
+from quorate.algorithms.federated.async_dro.client import Met
+from quorate.algorithms.federated.linearisation import Linearised
 from quorate.arrays import Array, writable
 from quorate.codec import Form
 from quorate.rounds import record
@@ -38,7 +44,7 @@ LEAST = 3e-3  # the least r
 TINY = np.finfo(float).tiny
 
 
-Answers = tuple[NDArray[np.intp], Array, Array, Array]  # clients, their b, g and L
+Answers = tuple[NDArray[np.intp], Array, Array]  # clients, their F_j and, in the data's units, g_j
 
 
 @record
@@ -57,7 +63,8 @@ class Lines:
     # the row of models at which its line was made
     made: Annotated[NDArray[np.int64], Form("N", below="V")]
     sent: Annotated[NDArray[np.int64], Form("N", below="V")]  # the row it was sent last
-    models: Annotated[NDArray[np.float32], Form("V, width")]  # and zeros
+    places: Annotated[Array, Form("V, D")]  # the models at which lines were made, or will be
+    models: Annotated[NDArray[np.float32], Form("V, width")]  # the same, and zeros
     turn: Annotated[NDArray[np.int64], Form("V", least=-1)]  # the step after which a model was sent
     # how often it stands in made and sent; 0: the row is free
     users: Annotated[NDArray[np.int64], Form("V")]
@@ -67,21 +74,22 @@ class Lines:
 
 def first_lines(up: Met, w: Array, mean: Array) -> Lines:
     """The lines of the first answers, of all N clients at the model w before step 0."""
-    n, steepest = len(up.level), float(np.abs(up.gradient).max(initial=0.0))
+    n, steepest = len(up.risk), float(np.abs(up.gradient).max(initial=0.0))
     steepness = _unit(steepest)
     length = _unit(
         max(float(np.abs(up.risk).max()) / max(steepest, TINY), float(np.abs(w).max(initial=0.0)))
     )
     wide, turn, users = -(-len(w) // WIDE) * WIDE, np.full(FEW, -1), np.zeros(FEW, np.int64)
     models, rough = np.zeros((FEW, wide), np.float32), np.zeros((n, wide), np.float32)
-    models[0, : len(w)], users[0] = w / length, 2 * n
+    places = np.zeros((FEW, len(w)))
+    places[0], models[0, : len(w)], users[0] = w, w / length, 2 * n
     np.divide(up.gradient, steepness, out=rough[:, : len(w)], casting="same_kind")
-    none, level = np.zeros((3, n), np.int64), up.level.copy()
+    none = np.zeros((3, n), np.int64)
     return Lines(
-        level=level,
+        level=up.risk - up.gradient @ w,
         gradients=up.gradient.copy(),
         rough=rough,
-        losses=level + up.gradient @ w,
+        losses=up.risk.copy(),
         step=np.zeros(len(w)),
         curvature=up.curvature.copy(),
         gap=np.zeros(n),
@@ -89,6 +97,7 @@ def first_lines(up: Met, w: Array, mean: Array) -> Lines:
         apart=((up.gradient - mean) ** 2).sum(1),
         made=none[1],
         sent=none[2],
+        places=places,
         models=models,
         turn=turn,
         users=users,
@@ -102,19 +111,19 @@ def _unit(size: float) -> float:
     return 2.0 ** min(max(math.frexp(size)[1], -500), 500) if TINY < size < math.inf else 1.0
 
 
-def answers(ids: Sequence[int], up: Visited, units: Array) -> Answers:
-    """The answers of these clients as arrays, gradients in units of the coefficients."""
-    return np.array(ids, np.intp), writable(up.level), up.gradient / units, writable(up.curvature)
+def answers(ids: Sequence[int], up: Linearised) -> Answers:
+    """The answers of these clients as arrays."""
+    return np.array(ids, np.intp), writable(up.risk), writable(up.gradient)
 
 
 def no_answers(n: int) -> Answers:
     """The answers of no clients, with n coefficients."""
-    return np.zeros(0, np.intp), np.zeros(0), np.zeros((0, n)), np.zeros(0)
+    return np.zeros(0, np.intp), np.zeros(0), np.zeros((0, n))
 
 
-def renew(lines: Lines, new: Answers, w: Array, mean: Array, turn: int) -> None:
+def renew(lines: Lines, new: Answers, units: Array, w: Array, mean: Array, turn: int) -> None:
     """Store the answers of step ``turn``, with losses at w and distances from ``mean``."""
-    _renew(new, w, mean, turn, _written(lines))
+    _renew(new, units, w, mean, turn, _written(lines))
 
 
 def _written(lines: Lines) -> tuple[Any, ...]:
@@ -127,7 +136,16 @@ def _written(lines: Lines) -> tuple[Any, ...]:
         lines.curvature,
         lines.apart,
     )
-    return *what, lines.gap, lines.last, lines.made, lines.sent, lines.users, lines.steepness
+    return (
+        *what,
+        lines.gap,
+        lines.last,
+        lines.made,
+        lines.sent,
+        lines.places,
+        lines.users,
+        lines.steepness,
+    )
 
 
 def exact(lines: Lines, w: Array) -> Array:
@@ -142,16 +160,19 @@ def with_sent(lines: Lines, to: NDArray[np.intp], w: Array, turn: int) -> Lines:
     """The lines after these clients were sent w after step ``turn``; with twice the room for models
     where it is full.
     """
-    row = _ask(to, w, turn, lines.sent, lines.turn, lines.users, lines.length, lines.models)
+    where = lines.sent, lines.turn, lines.users, lines.length
+    row = _ask(to, w, turn, *where, lines.places, lines.models)
     if row == len(lines.users):
         more = len(lines.users)
         lines = replace(
             lines,
+            places=np.concatenate([lines.places, np.zeros_like(lines.places)]),
             models=np.concatenate([lines.models, np.zeros_like(lines.models)]),
             turn=np.concatenate([lines.turn, np.full(more, -1)]),
             users=np.concatenate([lines.users, np.zeros(more, np.int64)]),
         )
-        _ask(to, w, turn, lines.sent, lines.turn, lines.users, lines.length, lines.models)
+        where = lines.sent, lines.turn, lines.users, lines.length
+        _ask(to, w, turn, *where, lines.places, lines.models)
     return lines
 
 
@@ -194,8 +215,8 @@ def _follow(rough, step, steepness, losses):
 
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
-def _renew(answered, w, mean, turn, written):
-    ids, levels, steep, curved = answered
+def _renew(answered, units, w, mean, turn, written):
+    ids, risks, steep = answered
     (
         level,
         gradients,
@@ -208,18 +229,25 @@ def _renew(answered, w, mean, turn, written):
         last,
         made,
         sent,
+        places,
         users,
         steepness,
     ) = written
     _follow(rough, step, steepness, losses)
     for p in range(len(ids)):
-        j, loss, square = ids[p], 0.0, 0.0
+        j, at, before = ids[p], sent[ids[p]], made[ids[p]]
+        there = here = square = change = moved = 0.0
         for k in range(len(w)):
-            gradient = steep[p, k]
-            gradients[j, k], rough[j, k] = gradient, gradient / steepness
-            loss += gradient * w[k]
+            gradient, place = steep[p, k] / units[k], places[at, k]
+            there += gradient * place
+            here += gradient * w[k]
             square += (gradient - mean[k]) ** 2
-        level[j], losses[j], curvature[j], apart[j] = levels[p], levels[p] + loss, curved[p], square
+            change += (gradient - gradients[j, k]) ** 2
+            moved += (place - places[before, k]) ** 2
+            gradients[j, k], rough[j, k] = gradient, gradient / steepness
+        level[j], losses[j], apart[j] = risks[p] - there, risks[p] - there + here, square
+        if moved > 0:
+            curvature[j] = np.sqrt(change / moved)
         gap[j], last[j] = turn - last[j] - 1, turn
         users[made[j]] -= 1
         users[sent[j]] += 1
@@ -227,7 +255,7 @@ def _renew(answered, w, mean, turn, written):
 
 
 @njit(cache=True)
-def _ask(ids, w, turn, sent, turns, users, length, models):
+def _ask(ids, w, turn, sent, turns, users, length, places, models):
     """Store w in a free row that these clients share from now on, and return its number.
 
     Where no row is free, nothing changes and the result is the number of rows. A model beyond the
@@ -242,13 +270,14 @@ def _ask(ids, w, turn, sent, turns, users, length, models):
             users[sent[j]] -= 1
             sent[j] = row
         for k in range(len(w)):
-            models[row, k] = w[k] / length
+            places[row, k], models[row, k] = w[k], w[k] / length
     return row
 
 
 def predict(
     lines: Lines,
     new: Answers,
+    units: Array,
     w: Array,
     mean: Array,
     weights: Array,
@@ -271,20 +300,30 @@ def predict(
     n = len(weights)
     f, force, shifted = np.empty(n), np.empty(n), np.empty(n)
     # one by one, since the compiler's dispatch takes microseconds for a tuple of arrays
-    here = w, mean, weights, centre, turn
+    here = units, w, mean, weights, centre, turn
     room = lines.length, lines.models, *sizes, f, force, shifted
     parts: Any = (*new, *here, *room, *_written(lines))
     return f, force, shifted, _predict(*parts)
 
 
 def descend(
-    lines: Lines, w: Array, weights: Array, force: Array, eta: float, centre: Array, pace: float
-) -> tuple[Array, Array, Array]:
-    """c + pace (p - c), G'p and w - eta (G'p + sum_j p_j force_j (w - w_j)) for weights p."""
-    moved_centre, mean, to = np.empty(len(weights)), np.empty(len(w)), np.empty(len(w))
+    lines: Lines,
+    units: Array,
+    w: Array,
+    weights: Array,
+    force: Array,
+    eta: float,
+    centre: Array,
+    pace: float,
+) -> tuple[Array, Array, Array, Array]:
+    """c + pace (p - c) and G'p for weights p; w - eta (G'p + sum_j p_j force_j (w - w_j)), and eta,
+    for each coefficient in the data's units.
+    """
+    moved_centre, mean = np.empty(len(weights)), np.empty(len(w))
+    to, eta_each = np.empty(len(w)), np.empty(len(w))
     where = lines.gradients, lines.length, lines.models, lines.made
-    _descend(w, weights, *where, force, eta, centre, pace, moved_centre, mean, to)
-    return moved_centre, mean, to
+    _descend(units, w, weights, *where, force, eta, centre, pace, moved_centre, mean, to, eta_each)
+    return moved_centre, mean, to, eta_each
 
 
 def mean_gradient(lines: Lines, weights: Array) -> Array:
@@ -311,9 +350,9 @@ def _sums(weights, curvature, apart, gap, last, turn, curves):
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
 def _predict(
     ids,
-    levels,
+    risks,
     steep,
-    curved,
+    units,
     w,
     mean,
     weights,
@@ -333,8 +372,8 @@ def _predict(
     """Write f = b + G w + s e with s_j = e_j / (e_j + trust mu / r_j) to f, s_j L_j to force, and
     c + f / mu to shifted.
     """
-    _renew((ids, levels, steep, curved), w, mean, turn, written)
-    _, _, _, losses, _, curvature, apart, gap, last, made, _, _, _ = written
+    _renew((ids, risks, steep), units, w, mean, turn, written)
+    _, _, _, losses, _, curvature, apart, gap, last, made, _, _, _, _ = written
     square, here = np.zeros(len(models), np.float32), np.zeros(models.shape[1], np.float32)
     for v in range(len(models)):
         square[v] = -1.0
@@ -387,7 +426,21 @@ def _positions(weights, some):
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
 def _descend(
-    w, weights, gradients, length, models, made, force, eta, centre, pace, moved_centre, mean, to
+    units,
+    w,
+    weights,
+    gradients,
+    length,
+    models,
+    made,
+    force,
+    eta,
+    centre,
+    pace,
+    moved_centre,
+    mean,
+    to,
+    eta_each,
 ):
     for j in range(len(weights)):
         moved_centre[j] = centre[j] + pace * (weights[j] - centre[j])
@@ -403,4 +456,4 @@ def _descend(
         for k in range(len(w)):
             to[k] += each[v] * (w[k] - length * models[v, k])
     for k in range(len(w)):
-        to[k] = w[k] - eta * to[k]
+        to[k], eta_each[k] = (w[k] - eta * to[k]) / units[k], eta / units[k] ** 2
