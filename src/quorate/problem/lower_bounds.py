@@ -427,7 +427,11 @@ def _balanced(
         kink = L1(h.l1) if isinstance(h, ElasticNet) else h
         strength = kink.strength
         most = strength if isinstance(kink, L1) else math.inf
-        for _ in range(500):  # two convex sets: the balls of v and s; nearest pair to -g
+        # two convex sets, the balls of v and s: the nearest pair to -g. The s of the first step
+        # leaves every entry, or every group, as small as any s can, so one step is enough for l2,
+        # and wherever v takes all the rest.
+        v = np.zeros_like(g)
+        for _ in range(500):
             push = -(g + v)
             s_new = np.clip(push - kink.prox(push, 1.0), -most, most)  # a length, within rounding
             v = -_project(g + s_new, kind, ball)
