@@ -141,6 +141,23 @@ def test_every_bound_of_a_run_is_below_the_optimum(name: str) -> None:
     assert any(bound > 0 and there < 5 for bound, there in bounds)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_steps_that_were_too_long_are_taken_back(seed: int) -> None:
+    """Beyond its threshold Huber's loss does not bend: from there second-order models of noisy rows
+    step further and further away.
+    """
+    rng = np.random.default_rng(seed)
+    X = [rng.normal(size=(int(rng.integers(3, 12)), 3)) for _ in range(6)]
+    y = [x @ [2.0, -2.0, 1.0] + 3 * rng.standard_normal(len(x)) for x in X]
+    fed = qr.Federation(range(6), X, y)
+    problem = qr.Problem(qr.Huber(0.3), over_samples=qr.WassersteinBall(0.05, 2.0, "l1"))
+    found = qr.solve(
+        problem, fed, algorithm=qr.AsyncBundle(max_rounds=600), engine=qr.VirtualClock()
+    )
+    assert found.outcome.stop is Stop.OPTIMAL
+    assert found.certificate.value == pytest.approx(qr.solve(problem, fed).certificate.value, 1e-3)
+
+
 def test_without_a_regulariser_it_stops_unproven() -> None:
     problem = replace(LOSSES["logistic"], regulariser=qr.Zero())
     solution = qr.solve(problem, FED, algorithm=qr.AsyncBundle(), engine=clock())

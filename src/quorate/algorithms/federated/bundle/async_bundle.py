@@ -18,7 +18,8 @@ Where the loss is smooth, the model of a client's mean loss is its second-order 
 client's last answer, and H is the sum of q_s times its second derivatives; only flips of labels
 are cut. So a step is one of Newton's method, on the newest that is known of everyone.
 
-No published method is followed; step 1 is Kiwiel's proximal bundle without null steps.
+A model that is later seen to be far above the best one that was answered is given up for that. No
+published method is followed; step 1 is Kiwiel's proximal bundle, and a model given up a null step.
 """
 
 from __future__ import annotations
@@ -164,6 +165,8 @@ class AsyncBundleState:
     made: int = 0  # the turn in which w was
     standing: bool = False  # still at w, which looks good enough
     failed: Counter = 0  # judgements
+    # the best, as the cuts predict, of the models that clients have answered
+    best: Annotated[Array, Form("D")] | None = None
     # of the last program, where the next begins
     point: Annotated[Array, Form("V")] = field(default_factory=lambda: np.zeros(0))
 
@@ -324,7 +327,9 @@ class AsyncBundle(Method):
             return self._judged(state, len(who))
         if state.turn >= self.max_rounds:
             return state, Done(self._capped(state))
-        return self._asking(state if state.standing else self._stepped(state, len(who)))
+        if not state.standing:
+            state = self._stepped(self._back(state, who), len(who))
+        return self._asking(state)
 
     def report(self, state: AsyncBundleState) -> dict:
         """``predicted`` is the objective at the newest model as the cuts predict it."""
@@ -543,6 +548,21 @@ class AsyncBundle(Method):
         state = replace(self._pruned(state, multipliers, fresh), weights=weights, promised=promised)
         state = replace(state, point=master.point)
         return replace(state, w=master.w, made=state.turn) if moves or promised > nothing else state
+
+    def _back(self, state: AsyncBundleState, who: NDArray[np.int64]) -> AsyncBundleState:
+        """Take back what was too long a step, and shorten the next: the newest model gives way to
+        the best that was answered where it is predicted to be further above that than that is above
+        the bound. Second-order models know nothing of a loss whose slope changes further away.
+        """
+        models = [*self._at(state, who), *([] if state.best is None else [state.best])]
+        values = [self._value(w, self._predicted(state, w)) for w in models]
+        least, best = min(values), models[int(np.argmin(values))].copy()
+        room = max(least - max(state.bound, 0.0), self._soon(state, least))
+        if self._value(state.w, self._predicted(state, state.w)) <= least + room:
+            return replace(state, best=best)
+        shift = max(4 * state.shift, 1e-2)
+        step = state.step / 2
+        return replace(state, best=best, w=best, made=state.turn, shift=shift, step=step)
 
     def _program(self, state: AsyncBundleState) -> tuple[Master, Array, Array]:
         """The minimum of the model near the newest model of all clients, with the client weights
