@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+Entries = tuple[Index, Index, Array]  # of a matrix: rows, columns and values
 AnyArray = TypeVar("AnyArray", bound=NDArray[Any])
 # numba's options of functions that compiled ones alone call, a sixth to a third less to compile;
 # a call from Python ends the process

@@ -15,7 +15,6 @@ from pydantic import PlainValidator, model_validator
 from quorate.config.objects import Objects, known
 from quorate.config.schema import Count, Section, several_radii
 from quorate.names import load
-from quorate.problem.constraints.coupled import Coupled
 
 WHERE = {
     "clients": "at every client",
@@ -88,7 +87,11 @@ class ConstraintSection(Objects):
         """The constraint, for its slot of the problem."""
         measure = {} if self.measure is None else {"measure": load("measure", self.measure)()}
         constraint = super().build(of, **measure, **more)
-        return Coupled(constraint, self.prior or "rows") if self.place == "together" else constraint
+        if self.place != "together":
+            return constraint
+        from quorate.problem.constraints.coupled import Coupled
+
+        return Coupled(constraint, self.prior or "rows")
 
 
 def slots(constraints: list[ConstraintSection]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from pydantic import Field, PlainValidator, model_validator
 
@@ -28,8 +28,10 @@ from quorate.config.errors import not_among
 from quorate.config.schema import Count, Positive, Probability, Section
 from quorate.data.profile import fold
 from quorate.names import NAMED
-from quorate.sites.demands import Held, satisfies
 from quorate.text import shown
+
+if TYPE_CHECKING:
+    from quorate.sites.demands import Held
 
 FILE = "[policy] of site.toml"
 
@@ -541,6 +543,8 @@ def _constraints(policy: Policy, run: Proposal) -> Iterator[Refusal]:
         yield _unknown(rule, "which constraints the problem has")
         return
     for demand in policy.constraint:
+        from quorate.sites.demands import satisfies
+
         if not any(satisfies(held, demand, run.site) for held in run.constraints or ()):
             text = f"{rule}: the problem does not keep {demand.words()}, which this site insists on"
             do = f"State it in a [[constraint]], at most as loose, or remove it from {FILE}."

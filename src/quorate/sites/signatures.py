@@ -25,12 +25,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from quorate.codec import CodecError, decode, encode
-from quorate.engines.wire import Envelope
 from quorate.storage import OWN, make_folder, write_whole
 from quorate.text import shown
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    from quorate.engines.wire import Envelope
 
 Sign = Callable[[bytes], bytes]  # the signature of the bytes, by the key of a site
 KIND, ENDING = "quorate-ed25519", ".pub"
@@ -169,6 +170,8 @@ def opened(data: bytes, key: bytes) -> Envelope:
     _require_cryptography()
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    from quorate.engines.wire import Envelope
 
     try:
         reply = decode(data)

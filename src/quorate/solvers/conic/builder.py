@@ -27,8 +27,7 @@ import clarabel as _clarabel
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from quorate.arrays import Array
-from quorate.solvers.conic.dense import Entries, Index, solve_dense, summed
+from quorate.arrays import Array, Entries, Index
 
 clarabel: Any = _clarabel  # the compiled classes have no types
 
@@ -284,6 +283,9 @@ class Model:
         kinds = clarabel.NonnegativeConeT, clarabel.SecondOrderConeT
         if not all(isinstance(cone, kinds) for cone in self.cones):
             return self.solve(tol)
+        # its compiled parts take half a second to load, which most processes do not need
+        from quorate.solvers.conic.dense import solve_dense, summed
+
         curves, q, entries, c, origin, offset = self._data()
         ends = np.cumsum([cone.dim for cone in self.cones])
         orders = [

@@ -25,13 +25,10 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from quorate.arrays import Array
+from quorate.arrays import Array, Entries, Index
 from quorate.solvers.kernels import interior_point as compiled
 
-Index = NDArray[np.intp]
-Entries = tuple[Index, Index, Array]  # rows, columns and values
 DENSE = 0.2  # columns with a larger share of entries are kept dense
 RIDGES = (1e-15, 1e-13, 1e-11, 1e-9)  # relative to the diagonal, the first that factors
 # the least slack where a run begins, and slack times multiplier: anywhere, and near the solution
