@@ -11,7 +11,7 @@ import measure
 from cases import federation, robust
 
 import quorate as qr
-from quorate.algorithms.federated import bundle
+from quorate.algorithms.federated.bundle import bundle
 from quorate.problem.problem import Problem
 from quorate.solution.configure import configure
 

@@ -35,6 +35,7 @@ Rows = Sequence[Any]  # (index, coefficient) terms and constants
 # The work of Clarabel in an iteration grows with the sum over rows of their squared entry counts;
 # that of the dense method, where they are many, with the cube of the number of variables, by BLAS.
 MANY, BLAS = 200, 1 / 60
+AGES = 1 / 50  # of the dense method's work, below which that is no remedy for a coarse solution
 FINEST = 1e-11  # that Clarabel is asked for
 P_OF = {"l1": 1.0, "l2": 2.0, "linf": math.inf}
 
@@ -63,7 +64,8 @@ STATUS = {
 class ConicSolution:
     """The solution of a conic program: x, the duals z, both objective values and the status.
 
-    ``z[handle]`` holds the duals of the constraint that returned ``handle``.
+    ``z[handle]`` holds the duals of the constraint that returned ``handle``. ``error`` is the
+    largest of the relative gap and the residuals.
     """
 
     x: Array
@@ -73,6 +75,7 @@ class ConicSolution:
     status: Status
     iterations: int
     text: str
+    error: float
 
     def checked(self, what: str, almost: bool = True) -> ConicSolution:
         """The solution itself if it is solved, or ``almost`` solved; else ``ArithmeticError``."""
@@ -250,6 +253,8 @@ class Model:
             for (row, col, value), height in ((curves, self.size), (entries, self.height))
         )
         raw = clarabel.DefaultSolver(P, q, -A, c, self.cones, settings).solve()
+        gap = abs(raw.obj_val - raw.obj_val_dual)
+        size = max(1.0, min(abs(raw.obj_val), abs(raw.obj_val_dual)))
         return ConicSolution(
             np.array(raw.x) + origin,
             np.array(raw.z),
@@ -258,18 +263,21 @@ class Model:
             STATUS.get(str(raw.status), Status.FAILED),
             raw.iterations,
             str(raw.status),
+            max(gap / size, raw.r_prim, raw.r_dual),
         )
 
     def solve_fast(self, tol: float = 1e-9) -> ConicSolution:
         """``solve`` or ``solve_dense``, whichever is expected to be faster; ``solve_dense`` also
-        where ``solve`` stays short of ``tol``.
+        where ``solve`` fails, or stays short of ``tol`` and the other takes no ages.
         """
-        if self.size < MANY or self._squares() > BLAS * self.size**3:
+        share = self._squares() / (BLAS * self.size**3)
+        if self.size < MANY or share > 1:
             return self.solve_dense(tol)
         # the last step of the dense method is some hundred times as accurate as what is asked of it
         solution = self.solve(max(tol / 100, min(tol, FINEST)))
-        short = solution.status in (Status.ALMOST_SOLVED, Status.FAILED)
-        return self.solve_dense(tol) if short else solution
+        short = solution.status is Status.ALMOST_SOLVED and solution.error > _enough(tol)
+        again = solution.status is Status.FAILED or (short and share > AGES)
+        return self.solve_dense(tol) if again else solution
 
     def _squares(self) -> float:
         """The sum over rows of their squared entry counts."""
@@ -297,7 +305,7 @@ class Model:
         P += np.triu(P, 1).T
         near = sum(len(index) for index, _ in self.origins) == self.size
         solved = solve_dense(P, q, entries, c, orders, tol, near)
-        if solved is None or solved.error > max(100 * tol, 1e-8):
+        if solved is None or solved.error > _enough(tol):
             return self.solve(tol)
         curved = float(solved.x @ P @ solved.x) / 2
         status = Status.SOLVED if solved.error <= tol else Status.ALMOST_SOLVED
@@ -309,6 +317,7 @@ class Model:
             status,
             solved.iterations,
             status.value,
+            solved.error,
         )
 
     def _data(self) -> tuple[Entries, Array, Entries, Array, Array, float]:
@@ -336,6 +345,13 @@ class Model:
                 "the conic program holds NaN or infinite numbers: check the data and the penalties."
             )
         return curves, q, entries, c, origin, offset
+
+
+def _enough(tol: float) -> float:
+    """The error up to which a program that is not solved to ``tol`` is taken as it is: another
+    method would take longer, and is rarely better.
+    """
+    return max(100 * tol, 1e-8)
 
 
 def height_of(rows: Rows) -> int:
