@@ -189,6 +189,9 @@ def _by_rows(constraints: Stack, point: Point) -> Iterator[tuple[Array | None, A
 
 def _first_part(cut: Cut, parts: int) -> PartedCut:
     """With all of the risk in the first part, and nothing in the others."""
+    if parts == 1:
+        base, gradient, fee = (v[:, None] for v in (cut.base, cut.gradient, cut.gradient_level))
+        return PartedCut(base, cut.level, gradient, fee)
     more = ((0, 0), (0, parts - 1))
     gradient = np.pad(cut.gradient[:, None], (*more, (0, 0)))
     base, fee = (np.pad(v[:, None], more) for v in (cut.base, cut.gradient_level))

@@ -131,13 +131,14 @@ def flip_multiplier(
     full = (radius > 0) & ((share * above).sum(1) > mass * (1 + 1e-12))
     if full.any():  # more would flip at the floor than the radius pays for
         most = int(above[full].sum(1).max())  # rows of a client, those with the largest gains
-        rows = np.argpartition(-gain[full], most - 1, 1)[:, :most]
-        rows = np.take_along_axis(rows, np.argsort(-np.take_along_axis(gain[full], rows, 1), 1), 1)
-        weight = np.cumsum(np.take_along_axis(share[full], rows, 1), 1)
+        those, each = gain[full], np.arange(np.count_nonzero(full))[:, None]
+        rows = np.argpartition(-those, most - 1, 1)[:, :most]
+        rows = rows[each, np.argsort(-those[each, rows], 1)]
+        weight = np.cumsum(share[full][each, rows], 1)
         fits = (weight <= mass[full, None] * (1 + 1e-12)).sum(1)
         # of the first row that no longer fits entirely
         first = np.minimum(fits, above[full].sum(1) - 1)
-        level[full] = gain[full, rows[np.arange(len(rows)), first]]
+        level[full] = those[each[:, 0], rows[each[:, 0], first]]
     above, tied = gain > level[:, None], (gain == level[:, None]) & full[:, None]
     left, weight = mass - (above * share).sum(1), (tied * share).sum(1)
     part = np.divide(left, weight, out=np.zeros_like(left), where=weight > 0)
