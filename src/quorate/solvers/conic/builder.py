@@ -35,7 +35,7 @@ Rows = Sequence[Any]  # (index, coefficient) terms and constants
 # The work of Clarabel in an iteration grows with the sum over rows of their squared entry counts;
 # that of the dense method, where they are many, with the cube of the number of variables, by BLAS.
 MANY, BLAS = 200, 1 / 60
-AGES = 1 / 50  # of the dense method's work, below which that is no remedy for a coarse solution
+REMEDY = 50  # times Clarabel's work, up to which the dense method makes a coarse solution finer
 FINEST = 1e-11  # that Clarabel is asked for
 P_OF = {"l1": 1.0, "l2": 2.0, "linf": math.inf}
 
@@ -268,7 +268,7 @@ class Model:
 
     def solve_fast(self, tol: float = 1e-9) -> ConicSolution:
         """``solve`` or ``solve_dense``, whichever is expected to be faster; ``solve_dense`` also
-        where ``solve`` fails, or stays short of ``tol`` and the other takes no ages.
+        where ``solve`` fails, or stays short of ``tol`` and the other is not too much work.
         """
         share = self._squares() / (BLAS * self.size**3)
         if self.size < MANY or share > 1:
@@ -276,7 +276,7 @@ class Model:
         # the last step of the dense method is some hundred times as accurate as what is asked of it
         solution = self.solve(max(tol / 100, min(tol, FINEST)))
         short = solution.status is Status.ALMOST_SOLVED and solution.error > _enough(tol)
-        again = solution.status is Status.FAILED or (short and share > AGES)
+        again = solution.status is Status.FAILED or (short and REMEDY * share > 1)
         return self.solve_dense(tol) if again else solution
 
     def _squares(self) -> float:

@@ -58,7 +58,6 @@ from quorate.algorithms.federated.async_dro.client import (
     Visit,
     meet,
     step_units,
-    visit,
 )
 from quorate.algorithms.federated.async_dro.stored_gradients import (
     TINY,
@@ -75,7 +74,7 @@ from quorate.algorithms.federated.async_dro.stored_gradients import (
     renew,
     with_sent,
 )
-from quorate.algorithms.federated.linearisation import Linearised, bound_at, duals_at
+from quorate.algorithms.federated.linearisation import Linearised, bound_at, duals_at, linearise
 from quorate.algorithms.method import (
     Answer,
     Concluded,
@@ -182,7 +181,7 @@ class AsyncDRO(Method):
 
     @property
     def on_client(self) -> dict:
-        return {Meet: self._at_client(meet), Visit: self._at_client(visit)}
+        return {Meet: self._at_client(meet), Visit: self._at_client(linearise)}
 
     # -- server ------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from typing import Annotated
 import numpy as np
 
 from quorate.algorithms.federated.epigraph_projection import risk_gradients
-from quorate.algorithms.federated.linearisation import Linearised, units_of
+from quorate.algorithms.federated.linearisation import units_of
 from quorate.arrays import Array, Block, Streams
 from quorate.codec import Form
 from quorate.problem.lower_bounds import survey
@@ -51,7 +51,7 @@ class Met:
 
 @record
 class Visit:
-    """Ask for the client's line at ``w``."""
+    """Ask for the client's risk and gradient at ``w``, which are `Linearised`."""
 
     w: Annotated[Version, Form("D")]
 
@@ -79,11 +79,3 @@ def meet(problem: Problem, memory: None, ask: Meet, data: Block, rng: Streams) -
     seen, features = survey(data, ask.prior), np.full(len(risk), float(data.n_features))
     more = seen.plus, seen.minus, seen.reach, seen.target, seen.square
     return memory, Met(risk, gradient, curvature, features, *more)
-
-
-def visit(
-    problem: Problem, memory: None, ask: Visit, data: Block, rng: Streams
-) -> tuple[None, Linearised]:
-    """The line at ``ask.w``."""
-    risk, gradient, _ = risk_gradients(problem, ask.w, data)
-    return memory, Linearised(risk, gradient)

@@ -11,7 +11,8 @@ error of 1e-7 in the place of a line is one of 1e-14 in e_j. These and the singl
 gradients are scaled by powers of two near the first gradients, and near the first loss over these,
 whatever units features and targets have.
 
-L_j is the curvature between the last two models at which client j answered, w_j and w_j':
+L_j is the curvature between the last two models at which client j answered, w_j and w_j', in units
+of the coefficients:
 
     L_j = ||g_j - g_j'|| / ||w_j - w_j'||
 
