@@ -130,15 +130,16 @@ def flip_multiplier(
     above = gain > floor[:, None]
     full = (radius > 0) & ((share * above).sum(1) > mass * (1 + 1e-12))
     if full.any():  # more would flip at the floor than the radius pays for
-        most = int(above[full].sum(1).max())  # rows of a client, those with the largest gains
-        those, each = gain[full], np.arange(np.count_nonzero(full))[:, None]
-        rows = np.argpartition(-those, most - 1, 1)[:, :most]
-        rows = rows[each, np.argsort(-those[each, rows], 1)]
-        weight = np.cumsum(share[full][each, rows], 1)
-        fits = (weight <= mass[full, None] * (1 + 1e-12)).sum(1)
-        # of the first row that no longer fits entirely
-        first = np.minimum(fits, above[full].sum(1) - 1)
-        level[full] = those[each[:, 0], rows[each[:, 0], first]]
+        those, weights, each = -gain[full], share[full], np.arange(np.count_nonzero(full))[:, None]
+        count, paid = above[full].sum(1), mass[full] * (1 + 1e-12)
+        # of a client's rows, those with the largest gains, and one more than it can pay for
+        light = weights.min(1, where=weights > 0, initial=math.inf)
+        most = int(min(count.max(), (paid / light).max() + 2))
+        rows = np.argpartition(those, most - 1, 1)[:, :most]
+        rows = rows[each, np.argsort(those[each, rows], 1)]
+        fits = (np.cumsum(weights[each, rows], 1) <= paid[:, None]).sum(1)
+        first = np.minimum(fits, count - 1)  # of the first row that no longer fits entirely
+        level[full] = -those[each[:, 0], rows[each[:, 0], first]]
     above, tied = gain > level[:, None], (gain == level[:, None]) & full[:, None]
     left, weight = mass - (above * share).sum(1), (tied * share).sum(1)
     part = np.divide(left, weight, out=np.zeros_like(left), where=weight > 0)

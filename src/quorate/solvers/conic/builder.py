@@ -270,8 +270,10 @@ class Model:
         """``solve`` or ``solve_dense``, whichever is expected to be faster; ``solve_dense`` also
         where ``solve`` fails, or stays short of ``tol`` and the other is not too much work.
         """
+        if self.size < MANY:
+            return self.solve_dense(tol)
         share = self._squares() / (BLAS * self.size**3)
-        if self.size < MANY or share > 1:
+        if share > 1:
             return self.solve_dense(tol)
         # the last step of the dense method is some hundred times as accurate as what is asked of it
         solution = self.solve(max(tol / 100, min(tol, FINEST)))

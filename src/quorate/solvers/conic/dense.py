@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -90,17 +90,18 @@ class _Scaling:
         self.cones, self.size, self.v = cones, np.empty_like(s), np.empty_like(s)
         # how far both are from the boundary; W is theirs only where they are inside
         self.depth: float = compiled.scaling(cones.ends, s, z, self.size, self.v)
+        self.parts = cones.ends, self.size, self.v
 
     def times(self, u: Array) -> Array:
         """W u."""
         out = np.empty_like(u)
-        compiled.scaled(self.cones.ends, self.size, self.v, 1.0, u, out)
+        compiled.scaled(*self.parts, 1.0, u, out)
         return out
 
     def back(self, u: Array) -> Array:
         """W^-1 u."""
         out = np.empty_like(u)
-        compiled.scaled(self.cones.ends, self.size, self.v, -1.0, u, out)
+        compiled.scaled(*self.parts, -1.0, u, out)
         return out
 
 
@@ -120,38 +121,18 @@ class _Rows:
         starts = np.searchsorted(row[by_row], np.arange(height + 1))
         self.parts = self.full, starts, column[by_row], value[by_row]
 
-    def forward(self, x: Array) -> Array:
-        """M x, x in the order of the columns here."""
-        out = np.empty(len(self.full))
-        compiled.forward(*self.parts, x, out)
-        return out
-
-    def back(self, z: Array) -> Array:
-        """M' z."""
-        return self._back(*self.parts, z)
-
-    def _back(self, full: Array, starts: Index, columns: Index, values: Array, z: Array) -> Array:
-        out = np.empty(len(self.order))
-        compiled.back(full, starts, columns, values, z, out)
-        return out
-
     def gram(self, W: _Scaling) -> Array:
-        """M' W^-2 M, its lower half: W^-2 is (I + w g' + g w') / size^2 on a second-order cone, w =
-        Jv and g = 2 ||w||^2 w - 2 v.
-        """
+        """M' W^-2 M, its lower half."""
         blas, _ = _compiled()
         weight, n, d = 1 / W.size, len(self.order), self.full.shape[1]
         H = np.zeros((n, n))
         if d:  # a product with itself, at half the work of one of two matrices
             H[:d, :d] = blas.dsyrk(1.0, (self.full * weight[:, None]).T, trans=0).T
         compiled.add_gram(*self.parts, weight, H)
-        full, starts, columns, values = self.parts
-        for at in W.cones.orders:
-            v, mine = W.v[at], (full[at], starts[at.start : at.stop + 1], columns, values)
-            w = _reflected(v)
-            pair = w, 2 * (w @ w) * w - 2 * v
-            change = (self._back(*mine, u * weight[at]) for u in pair)
-            H = blas.dsyr2(1.0, *change, a=H.T, overwrite_a=1).T
+        if W.cones.orders:
+            pairs = np.zeros((2, len(W.cones.orders), n))
+            compiled.of_cones(*self.parts, *W.parts, *pairs)
+            H = blas.dsyr2k(1.0, *(each.T for each in pairs), 1.0, H.T, overwrite_c=1).T
         return H
 
 
@@ -198,8 +179,10 @@ def solve_dense(
     best: Solved | None = None
     scales = [max(1.0, _largest(v)) for v in (q, c)]
     for k in range(cap):
-        dual, primal = rows.back(z), rows.forward(x)
-        steep, short, gap, value, apart = compiled.residuals(P, q, c, x, s, z, dual, primal)
+        dual, primal = np.empty_like(q), np.empty_like(c)
+        steep, short, gap, value, apart = compiled.residuals(
+            *rows.parts, P, q, c, x, s, z, dual, primal
+        )
         errors = max(gap, apart) / max(1.0, abs(value)), steep / scales[0], short / scales[1]
         error = max(errors)
         if not math.isfinite(sum(errors)):
@@ -228,7 +211,10 @@ def _arranged(
     """
     row, column, value = entries
     lines, size = np.ones(len(c), bool), np.zeros(len(c))
-    np.maximum.at(size, row, np.abs(value))
+    by_row = np.argsort(row, kind="stable")  # ``np.maximum.at`` takes ten times as long
+    count = np.bincount(row, minlength=len(c))
+    first = np.cumsum(count) - count
+    size[count > 0] = np.maximum.reduceat(np.abs(value[by_row]), first[count > 0])
     for rows in orders:
         lines[rows] = False
     size[~lines | (size == 0)] = 1.0
@@ -269,9 +255,11 @@ def _step(
 
     def direction(target: Array, refined: bool) -> tuple[Array, Array, Array]:
         """dx, W^-1 ds, and W dz = target - W^-1 ds."""
-        dx = solve(rows.back(W.back(target - residual)) - dual, refined)
-        ds = W.back(rows.forward(dx)) + residual
-        return dx, ds, target - ds
+        right, ds, dz = np.empty_like(dual), np.empty_like(z), np.empty_like(z)
+        compiled.right_side(*rows.parts, *W.parts, target, residual, dual, ds, right)
+        dx = solve(right, refined)
+        compiled.changes(*rows.parts, *W.parts, dx, residual, target, ds, dz)
+        return dx, ds, dz
 
     _, ds, dz = direction(-point, refined=False)
     a = min(compiled.longest(ends, point, ds), compiled.longest(ends, point, dz))
@@ -327,6 +315,7 @@ def _reflected(u: Array) -> Array:
     return out
 
 
+@cache
 def _compiled() -> tuple[Any, Any]:
     """SciPy's BLAS and LAPACK, whose functions have no types."""
     from scipy.linalg import blas, lapack

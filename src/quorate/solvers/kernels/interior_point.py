@@ -4,6 +4,7 @@ The matrix M has dense columns first, ``full`` (m, d); the other entries of row 
 ``values[starts[r]:starts[r + 1]]`` in the columns ``columns``. Rows before ``ends[0]`` are
 half-lines, and those from ``ends[k]`` to ``ends[k + 1]`` are one second-order cone. On a half-line
 the scaling W is ``size[r]``; on a cone it is size (2 v v' - J), with one size for all of its rows.
+A whole iteration is a few calls: with many small programs, calls are half of the work.
 
 What other kernels call has its types stated, so that it is compiled once: the first run on a
 machine waits for it.
@@ -22,6 +23,7 @@ FAST = {"reassoc", "contract", "nsz"}
 places = types.Array(types.intp, 1, "C", readonly=True)
 vector, matrix = types.float64[::1], types.float64[:, ::1]
 ROWS = doubles(2), places, places, doubles(1)
+SCALING = places, doubles(1), doubles(1)
 
 
 @njit(types.void(*ROWS, doubles(1), vector), cache=True, fastmath=FAST)
@@ -63,14 +65,16 @@ def add_gram(full, starts, columns, values, weight, lower):
 
 
 @njit(
-    types.UniTuple(types.float64, 5)(doubles(2), *[doubles(1)] * 5, vector, vector),
+    types.UniTuple(types.float64, 5)(*ROWS, doubles(2), *[doubles(1)] * 5, vector, vector),
     cache=True,
     fastmath=FAST,
 )
-def residuals(P, q, c, x, s, z, dual, primal):
-    """Turn M'z into P x + q - M'z, and M x into M x + c - s. Return their largest entries, <s, z>,
-    the objective at x, and how far it is from that at z by the residuals too. An empty P is 0.
+def residuals(full, starts, columns, values, P, q, c, x, s, z, dual, primal):
+    """Write P x + q - M'z and M x + c - s. Return their largest entries, <s, z>, the objective at
+    x, and how far it is from that at z by the residuals too. An empty P is 0.
     """
+    back(full, starts, columns, values, z, dual)
+    forward(full, starts, columns, values, x, primal)
     steep = short = gap = value = apart = 0.0
     for j in range(len(x)):
         curved = 0.0
@@ -90,9 +94,7 @@ def residuals(P, q, c, x, s, z, dual, primal):
     return steep, short, gap, value, abs(gap + apart)
 
 
-@njit(
-    types.float64(places, doubles(1), doubles(1), vector, vector), cache=True, error_model="numpy"
-)
+@njit(types.float64(places, *[doubles(1)] * 2, *[vector] * 2), cache=True, error_model="numpy")
 def scaling(ends, s, z, size, v):
     """Write W of s and z, and return the largest t with s - t e and z - t e in K."""
     depth = math.inf
@@ -120,12 +122,12 @@ def scaling(ends, s, z, size, v):
 
 
 @njit(
-    types.void(places, *[doubles(1)] * 2, types.float64, doubles(1), vector),
+    types.void(*SCALING, types.float64, doubles(1), vector),
     cache=True,
     error_model="numpy",
 )
 def scaled(ends, size, v, turn, u, out):
-    """Write W u where ``turn`` is 1, and W^-1 u where it is -1."""
+    """Write W u where ``turn`` is 1, and W^-1 u where it is -1; it may overwrite u."""
     for r in range(ends[0]):
         out[r] = u[r] * size[r] if turn > 0 else u[r] / size[r]
     for k in range(len(ends) - 1):
@@ -138,6 +140,50 @@ def scaled(ends, size, v, turn, u, out):
         out[a] = factor * (across * v[a] - u[a])
         for r in range(a + 1, b):
             out[r] = factor * (turn * across * v[r] + u[r])
+
+
+@njit(types.void(*ROWS, *SCALING, *[doubles(1)] * 3, *[vector] * 2), cache=True, fastmath=FAST)
+def right_side(full, starts, columns, values, ends, size, v, target, residual, dual, work, out):
+    """Write M' W^-1 (target - residual) - dual."""
+    for r in range(len(work)):
+        work[r] = target[r] - residual[r]
+    scaled(ends, size, v, -1.0, work, work)
+    back(full, starts, columns, values, work, out)
+    for j in range(len(out)):
+        out[j] -= dual[j]
+
+
+@njit(types.void(*ROWS, *SCALING, *[doubles(1)] * 3, *[vector] * 2), cache=True, fastmath=FAST)
+def changes(full, starts, columns, values, ends, size, v, dx, residual, target, ds, dz):
+    """Write W^-1 of the slacks' change, M dx and the residual, and W of the multipliers', which
+    have the target as their sum.
+    """
+    forward(full, starts, columns, values, dx, ds)
+    scaled(ends, size, v, -1.0, ds, ds)
+    for r in range(len(ds)):
+        ds[r] += residual[r]
+        dz[r] = target[r] - ds[r]
+
+
+@njit(types.void(*ROWS, *SCALING, matrix, matrix), cache=True)
+def of_cones(full, starts, columns, values, ends, size, v, one, two):
+    """Write M'w / size and M'g / size of every second-order cone, (K, n) each: its W^-2 is (I + w
+    g' + g w') / size^2 with w = Jv and g = 2 ||w||^2 w - 2 v.
+    """
+    for k in range(len(ends) - 1):
+        a, b = ends[k], ends[k + 1]
+        square = 0.0
+        for r in range(a, b):
+            square += v[r] * v[r]
+        for r in range(a, b):
+            w = (v[r] if r == a else -v[r]) / size[r]
+            g = 2 * (square * w - v[r] / size[r])
+            for j in range(full.shape[1]):
+                one[k, j] += w * full[r, j]
+                two[k, j] += g * full[r, j]
+            for m in range(starts[r], starts[r + 1]):
+                one[k, columns[m]] += w * values[m]
+                two[k, columns[m]] += g * values[m]
 
 
 @njit(

@@ -446,6 +446,8 @@ class Bundle(Method):
 
     def _raised(self, state: BundleState, which: NDArray[np.bool_]) -> BundleState:
         """With larger penalties of these constraints."""
+        if not which.any():
+            return state
         larger = np.minimum(of.GROWS * state.penalties, of.MOST)
         state = replace(state, penalties=np.where(which, larger, state.penalties))
         return replace(state, value=self._value(state, state.risks, state.w))
@@ -713,8 +715,10 @@ class Bundle(Method):
         if tangents is not None:
             pieces = with_tangents(pieces, state.cuts.part > 0, tangents)
             metric = self._shifted(known(state.curvature), state)
-        accuracy = self._accuracy(state)
+        accuracy, offset = self._accuracy(state), math.inf
         while True:
+            if self._problem.predictor.intercept:
+                offset = self._region(state).offset
             master = minimise(
                 self._shape(state),
                 pieces,
@@ -722,7 +726,7 @@ class Bundle(Method):
                 near=state.point,
                 metric=metric,
                 level=level,
-                offset=self._region(state).offset,
+                offset=offset,
                 unit=self._unit(state),
                 accuracy=accuracy,
             )
