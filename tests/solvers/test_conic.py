@@ -3,6 +3,7 @@ fails.
 """
 
 import math
+from dataclasses import replace
 
 import cvxpy as cp
 import numpy as np
@@ -103,3 +104,24 @@ def test_bad_numbers_are_refused():
         model.solve()
     with pytest.raises(ValueError, match="matrix has shape"):
         Model().nonneg([(x, np.ones((3, 4)))])
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_a_coarse_solution_is_computed_again_where_that_is_not_too_much_work(monkeypatch, wide):
+    """A program over many variables, of which Clarabel is said to have found a rough solution: the
+    dense method makes it finer, unless Clarabel's work is next to none.
+    """
+    model, fine = Model(), []
+    x = model.variable(250)
+    model.linear(x, 1.0)
+    model.nonneg([(x, 1.0), -1.0])
+    if wide:  # one row has all variables
+        model.nonneg([(x, np.ones((1, 250)))])
+    solve, dense = Model.solve, Model.solve_dense
+    coarse = {"status": Status.ALMOST_SOLVED, "error": 1e-5}
+    monkeypatch.setattr(Model, "solve", lambda *a: replace(solve(*a), **coarse))
+    monkeypatch.setattr(Model, "solve_dense", lambda *a: fine.append(dense(*a)) or fine[0])
+    solution = model.solve_fast(1e-9)
+    assert_allclose(solution.value, 250, rtol=1e-8)
+    assert len(fine) == wide
+    assert (solution.status is Status.SOLVED) == wide
