@@ -161,8 +161,9 @@ class _Combined:
         self.size += size
         self.spread += unit_of_sums(rows) * (np.abs(mu * cut.base).sum(1) + np.abs(fee * cut.level))
         # of the gradient, and of the predictions at which the slopes are those
-        of_predictions = unit_of_sums(D) / unit_of_sums(rows)
-        self.spread += (1 + of_predictions) * (size @ np.abs(point))
+        self.spread += size @ np.abs(point)
+        of_predictions = rounding_of_gradients(problem.predictor, data, slopes, D)
+        self.spread += of_predictions @ np.abs(point)
 
     def limit(self, constraints: Stack, point: Point, multiplier: Array, parts: Parts) -> None:
         """Add the cuts of constraints at a point by their multipliers (n, p, P)."""
