@@ -30,7 +30,7 @@ from quorate.storage import make_folder, write_whole
 if TYPE_CHECKING:
     from examples import Example
 
-ROUNDS = 4
+ROUNDS = 3
 SITES = tuple(f"site-{k}" for k in range(5))
 
 

@@ -115,23 +115,33 @@ class Program:
         self.several = problem.loss.targets == "class"
         self.x = cp.Variable(D * (CLASSES if self.several else 1))
         self.wanted: list[Any] = []  # of the risks' own variables
+        self.each: Any = None  # at least the losses of all rows: every use of them rises in them
+        if problem.loss.targets != "quadratic":
+            X, self.y = np.vstack([r.X for r in rows]), np.concatenate([r.y for r in rows])
+            self.X = np.hstack([X, np.ones((len(X), 1))])
+            self.each = cp.Variable(len(X))
+            self.wanted.append(self.each >= self.losses())
 
     @property
     def W(self) -> Any:
         """(D, C) the coefficients of every class."""
         return cp.reshape(self.x, (D, CLASSES), order="C")
 
-    def prediction(self, i: int) -> Any:
-        X = self.rows[i].X
-        return X @ (self.W[:-1] if self.several else self.x[:-1]) + self.ones(i)
+    def losses(self) -> Any:
+        """Those of all rows, as an expression."""
+        p = self.X @ (self.W if self.several else self.x)
+        return losses(self.problem.loss, p, self.y)
 
-    def ones(self, i: int) -> Any:
-        if self.several:
-            return np.ones((len(self.rows[i].X), 1)) @ self.W[-1:]
-        return self.x[-1]
+    def at(self, i: int) -> slice:
+        """The rows of a client."""
+        before = sum(SIZES[:i])
+        return slice(before, before + SIZES[i])
+
+    def prediction(self, i: int) -> Any:
+        return self.X[self.at(i)] @ (self.W if self.several else self.x)
 
     def of_rows(self, i: int) -> Any:
-        return losses(self.problem.loss, self.prediction(i), self.rows[i].y)
+        return self.each[self.at(i)]
 
     def inside(self, i: int, code: float) -> Any:
         return self.rows[i].y == code
@@ -193,7 +203,7 @@ class Program:
         """
         clients = range(len(self.rows))
         if self.problem.over_rows is not None:
-            each = cp.hstack([self.of_rows(i) for i in clients])
+            each = self.each
             risk = by_ranks(self.problem.over_rows.rank_weights(each.size), each)
         else:
             risk = q @ cp.hstack([self.risk(i) for i in clients])
@@ -358,9 +368,10 @@ def level_of(loss: Any, name: str) -> float:
     free = qr.Problem(loss, regulariser=qr.L2(0.05))
     program = Program(free.at(fed)[0], rows)
     bounded = cp.max(cp.hstack(limit.bounded(program)))
-    solved(bounded + 1e-3 * cp.sum_squares(program.x), [])
+    solved(bounded + 1e-3 * cp.sum_squares(program.x), program.wanted)
     least = float(bounded.value)
     program.x.value = qr.solve(free, fed).w
+    program.each.value = program.losses().value
     return round((least + float(bounded.value)) / 2, 3)
 
 

@@ -11,10 +11,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
-from itertools import chain, combinations, groupby, islice
+from itertools import chain, combinations, groupby, islice, starmap
 from typing import NamedTuple
 
-from quorate.algorithms.alternatives import COST, RefusedError, check_requirements, takes, taking
+from quorate.algorithms.alternatives import (
+    COST,
+    RefusedError,
+    check_requirements,
+    known_methods,
+    takes,
+)
 from quorate.algorithms.federated.bundle.bundle import Bundle
 from quorate.algorithms.method import Method, settings_of
 from quorate.algorithms.requirements import SLOTS, Setting
@@ -218,12 +224,14 @@ def _is_taken(config: Tables, way: Way) -> bool:
     if any(chain(table_rules(other), _conflicts(other))):
         return False
     try:
-        return all(
-            takes(type(method), problem, setting) if method else taking(problem, setting)
-            for problem, method, setting in _solved(other)
-        )
+        return all(starmap(_some_method_takes, _solved(other)))
     except ValueError:
         return False
+
+
+def _some_method_takes(problem: Problem, method: Method | None, setting: Setting) -> bool:
+    classes = [type(method)] if method else known_methods()
+    return any(takes(cls, problem, setting) for cls in classes)
 
 
 def _in_words(ways: list[Way]) -> str:

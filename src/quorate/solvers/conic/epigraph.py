@@ -40,7 +40,7 @@ PATIENCE = 10  # iterations without a better iterate
 def lines(a: Array, b: Array) -> Curve:
     """The branches a_k t + b_k."""
     a, b = a[:, None], b[:, None]
-    return lambda t: (a * t + b, np.broadcast_to(a, (len(a), len(t))), None)
+    return lambda t: (a * t + b, a, None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +80,7 @@ class Epigraph:
         """T' r."""
         r = r if self.scale is None else r * self.scale
         gradient = self.X.T @ r
-        return np.append(gradient, r.sum()) if self.intercept else gradient
+        return np.concatenate([gradient, [r.sum()]]) if self.intercept else gradient
 
     def gram(self, weight: Array, out: Array) -> None:
         """Add T' diag(weight) T to the leading square of ``out``; labels are +-1."""
@@ -301,7 +301,7 @@ class _State:
         """One predictor-corrector step; False when the equations are singular."""
         D = len(self.b)
         system = System(D + 1, len(self.beta))
-        system.H[np.diag_indices(D)] = 1.0
+        system.H.flat[: D * (D + 1) : D + 2] = 1.0  # the diagonal
         system.H[-1, -1] = 0.0 if self.epi.radius > 0 else 1.0
         system.B[-1, 0], system.C[0] = self.epi.radius, 1 / self.tau
         for part in self.parts:

@@ -28,8 +28,9 @@ from numpy.typing import NDArray
 from quorate.arrays import Array
 
 lapack: Any = _lapack  # the generated module has no types
+total, least = np.add.reduce, np.minimum.reduce  # what the methods of arrays call by way of Python
 
-# t (m,) -> psi, psi' (K, m), psi'' (K, m) or None for zero
+# t (m,) -> psi (K, m), psi' (K, m) or (K, 1), psi'' (K, m) or None for zero
 Curve = Callable[[Array], tuple[Array, Array, Any]]
 
 
@@ -50,13 +51,14 @@ class System:
 
         lambda belongs to the border: its diagonal may be zero.
         """
-        square, diagonal = self.H[:-1, :-1], np.diag_indices(len(self.H) - 1)
-        scale = square[diagonal]
-        self.edge = np.column_stack([self.H[:-1, -1], self.B[:-1]])
+        square = self.H[:-1, :-1]
+        diagonal = np.einsum("ii->i", square)  # a view
+        scale = diagonal.copy()
+        self.edge = np.concatenate([self.H[:-1, -1:], self.B[:-1]], 1)
         corner = np.diag(np.concatenate([self.H[-1, -1:], -self.C]))
         corner[0, 1:] = corner[1:, 0] = self.B[-1]
         for lift in (0.0, 1e-13, 1e-10, 1e-7):
-            square[diagonal] = scale * (1 + lift)
+            diagonal[:] = scale * (1 + lift)
             self.L, info = lapack.dpotrf(square, lower=1, clean=0)
             if info == 0:
                 self.inner = lapack.dpotrs(self.L, self.edge, lower=1)[0]
@@ -67,8 +69,9 @@ class System:
     def solve(self, gx: Array, gbeta: Array) -> tuple[Array, Array]:
         """(dx, dbeta) with (I + H) dx + B dbeta = -gx and B'dx - C dbeta = -gbeta."""
         free = lapack.dpotrs(self.L, -gx[:-1], lower=1)[0]
-        border = np.linalg.solve(self.schur, -np.append(gx[-1], gbeta) - self.edge.T @ free)
-        return np.append(free - self.inner @ border, border[0]), border[1:]
+        ends = np.concatenate([gx[-1:], gbeta])
+        border = np.linalg.solve(self.schur, -ends - self.edge.T @ free)
+        return np.concatenate([free - self.inner @ border, border[:1]]), border[1:]
 
 
 class Rows:
@@ -91,7 +94,7 @@ class Rows:
 
     def longest(self) -> float:
         """The longest step that keeps s, z >= 0."""
-        shrink = min(float((self.ds / self.s).min()), float((self.dz / self.z).min()))
+        shrink = float(min(least(self.ds / self.s, None), least(self.dz / self.z, None)))
         return -1 / shrink if shrink < 0 else math.inf
 
     def advance(self, length: float) -> None:
@@ -125,15 +128,15 @@ class Fold(Rows):
         # in curved rows the slack takes up what Newton's step missed
         self.s = np.where(room > 0.8 * self.s, room, self.s)
         self.r = self.s - room
-        self.r_hidden = beta[self.border] * self.h - self.z.sum(0)
+        self.r_hidden = beta[self.border] * self.h - total(self.z)
         self.omega = self.z / self.s
-        self.total = self.omega.sum(0)
-        self.p, self.o = ((self.omega * part).sum(0) / self.total for part in (self.dpsi, self.fee))
-        self.bend = 0.0 if bend is None else (self.z * bend).sum(0)
+        self.total = total(self.omega)
+        self.p, self.o = (total(self.omega * part) / self.total for part in (self.dpsi, self.fee))
+        self.bend = 0.0 if bend is None else total(self.z * bend)
 
     def gradient(self, gx: Array, gbeta: Array) -> None:
         """Add the terms of z and hidden to the equations of x and of the border."""
-        in_t, in_level = (self.dpsi * self.z).sum(0), float((self.fee * self.z).sum())
+        in_t, in_level = total(self.dpsi * self.z), float(total(self.fee * self.z, None))
         self._onto(in_t, in_level, float(self.h @ self.hidden), gx, gbeta)
 
     def _onto(
@@ -145,20 +148,20 @@ class Fold(Rows):
 
     def add(self, system: System) -> None:
         off, extra = self.dpsi - self.p, self.fee - self.o  # variances over k: no cancellation
-        self.gram(self.bend + (self.omega * off * off).sum(0), system.H)
-        edge = self.backward((self.omega * off * extra).sum(0))
+        self.gram(self.bend + total(self.omega * off * off), system.H)
+        edge = self.backward(total(self.omega * off * extra))
         system.H[:-1, -1] += edge
         system.H[-1, :-1] += edge
-        system.H[-1, -1] += (self.omega * extra * extra).sum()
+        system.H[-1, -1] += total(self.omega * extra * extra, None)
         system.B[:-1, self.border] += self.backward(self.p * self.h)
         system.B[-1, self.border] += self.o @ self.h
         system.C[self.border] += (self.h * self.h / self.total).sum()
 
     def load(self, gx: Array, gbeta: Array) -> None:
         push = self.rc / self.s + self.omega * self.r
-        self.q = push.sum(0) - self.r_hidden
-        in_t = (self.dpsi * push).sum(0) - self.p * self.q
-        in_level = float((self.fee * push).sum() - self.o @ self.q)
+        self.q = total(push) - self.r_hidden
+        in_t = total(self.dpsi * push) - self.p * self.q
+        in_level = float(total(self.fee * push, None) - self.o @ self.q)
         self._onto(in_t, in_level, float(self.h @ (self.q / self.total)), gx, gbeta)
 
     def step(self, dx: Array, dbeta: Array) -> None:
@@ -253,7 +256,9 @@ class Cone(Rows):
         return 1
 
     def _image(self, x: Array) -> Array:
-        return np.concatenate([x[-1:], self.size * x[: self.n]])
+        image = np.empty(self.n + 1)
+        image[0], image[1:] = x[-1], self.size * x[: self.n]
+        return image
 
     def _onto(self, z: Array, gx: Array) -> None:
         gx[-1] -= z[0]
@@ -261,10 +266,8 @@ class Cone(Rows):
 
     def look(self, x: Array, beta: Array) -> None:
         self.r = self.s - self._image(x)
-        js, jz = (
-            np.sqrt((u[0] - np.linalg.norm(u[1:])) * (u[0] + np.linalg.norm(u[1:])))
-            for u in (self.s, self.z)
-        )
+        lengths = ((u[0], np.sqrt(u[1:] @ u[1:])) for u in (self.s, self.z))
+        js, jz = (np.sqrt((first - rest) * (first + rest)) for first, rest in lengths)
         mixed = self.s / js + _reflected(self.z) / jz
         self.point = mixed / np.sqrt(2 * (1 + self.s @ self.z / (js * jz)))
         self.root = np.sqrt(js / jz)
@@ -313,23 +316,30 @@ class Cone(Rows):
 
 def _reflected(x: Array) -> Array:
     """J x = (x_0, -x_1)."""
-    return np.concatenate([x[:1], -x[1:]])
+    reflected = -x
+    reflected[0] = x[0]
+    return reflected
 
 
 def _boost(p: Array, x: Array) -> Array:
     """The hyperbolic rotation that takes (1, 0) to p, applied to x."""
-    along = float(p[1:] @ x[1:])
-    return np.concatenate([[p[0] * x[0] + along], x[1:] + p[1:] * (x[0] + along / (1 + p[0]))])
+    along, turned = float(p[1:] @ x[1:]), np.empty_like(x)
+    turned[0], turned[1:] = p[0] * x[0] + along, x[1:] + p[1:] * (x[0] + along / (1 + p[0]))
+    return turned
 
 
 def _jordan(x: Array, y: Array) -> Array:
-    return np.concatenate([[x @ y], x[0] * y[1:] + y[0] * x[1:]])
+    product = np.empty_like(x)
+    product[0], product[1:] = x @ y, x[0] * y[1:] + y[0] * x[1:]
+    return product
 
 
 def _jordan_solve(x: Array, r: Array) -> Array:
     """d with x o d = r."""
     first = (x[0] * r[0] - x[1:] @ r[1:]) / (x[0] ** 2 - x[1:] @ x[1:])
-    return np.concatenate([[first], (r[1:] - first * x[1:]) / x[0]])
+    d = np.empty_like(r)
+    d[0], d[1:] = first, (r[1:] - first * x[1:]) / x[0]
+    return d
 
 
 def _cone_step(u: Array, du: Array) -> float:
