@@ -14,14 +14,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quorate.arrays import Array, Block, Index, by_row
+from quorate.arrays import Array, Block, by_row
 from quorate.codec import Form
 from quorate.problem.client_means import row_shares
 from quorate.problem.conjugates import clipped_gradients, loss_conjugate
@@ -38,6 +36,7 @@ from quorate.rounds import Each, record
 LONGEST_SUM = 128  # rows that are added up at once where rounding is charged for
 MOST_GROUPS = 100_000  # of a client's rows
 STILL = WassersteinBall(0.0)  # all mass stays where it is
+Rows = slice | NDArray[np.intp]  # of a group
 Parted = Annotated[Array, Form("3")]  # ``Parts`` in a message or a file
 
 
@@ -146,9 +145,9 @@ def parted_cut(
     else:
         values, gradients = terms.flip, terms.flip_gradient
     spent = terms.spent(share, getattr(ball, "label_cost", math.inf))
-    groups = _Groups.of(share, parts)
-    base = groups.sums(share * values)
-    level = -groups.sums(spent) if spent.any() else np.zeros_like(base)
+    groups = _groups(share, parts)
+    base = _sums(share * values, groups, parts)
+    level = -_sums(spent, groups, parts) if spent.any() else np.zeros_like(base)
     gradient = _gradients(problem.predictor, block, by_row(share, gradients), groups, parts)
     if parts.smooth:
         mean = (share * terms.loss).sum(1)[:, None]
@@ -174,9 +173,9 @@ def parted_limits(constraints: Stack, point: Point, parts: Parts) -> tuple[Array
         values[:, k, 0] = constant + rest @ point.w
         gradients[:, k, 0] = rest
         if weights is not None:
-            groups = _Groups.of(weights, parts)
+            groups = _groups(weights, parts)
             height, slope = value_and_gradient(loss, seen.prediction, block.y)
-            values[:, k] += groups.sums(weights * height)
+            values[:, k] += _sums(weights * height, groups, parts)
             sums = _gradients(seen.problem.predictor, block, weights * slope, groups, parts)
             gradients[:, k, :, : sums.shape[-1]] += sums
     return values, gradients
@@ -206,52 +205,19 @@ def _terms(problem: Problem, w: Array, block: Block, radius: Array) -> RowTerms:
     return free_space_terms(w, block, problem.loss, problem.predictor, ball, radius)
 
 
-@dataclass(frozen=True, eq=False)
-class _Groups:
-    """The groups of each client's rows that have a weight: the j-th of them belongs to group j mod
-    their number, so that none has fewer than ``least_rows`` that count.
+def _groups(weights: Array, parts: Parts) -> list[list[Rows]]:
+    """The groups of each client's rows that have a weight (n, m): the j-th of them belongs to group
+    j mod their number, so that none has fewer than ``least_rows`` that count.
     """
+    if weights.all():
+        return [_groups_of(np.arange(weights.shape[1]), parts)] * len(weights)
+    return [_groups_of(np.flatnonzero(row), parts) for row in weights]
 
-    number: Index  # (n,) of a client's groups
-    counted: Index  # (n,) of its rows that have a weight
-    label: Index  # (n, m) the group of a row, and of a row without weight ``most``
-    most: int  # groups
 
-    @classmethod
-    def of(cls, weights: Array, parts: Parts) -> _Groups:
-        """By the weights of the rows (n, m)."""
-        has = weights != 0
-        counted = has.sum(1)
-        number = np.clip(counted // parts.least_rows, 1, parts.groups)
-        label = np.where(has, (has.cumsum(1) - 1) % number[:, None], parts.groups)
-        return cls(number, counted, label, parts.groups)
-
-    def rows(self, client: int) -> list[slice | Index]:
-        """The rows of all groups of a client."""
-        number, size, label = self.number[client], self.counted[client], self.label[client]
-        if not size or label[:size].max() < number:  # nothing but padding is left out
-            return [slice(g, size, number) for g in range(number)]
-        return [np.flatnonzero(label == g) for g in range(number)]
-
-    def sums(self, values: Array) -> Array:
-        """Of (n, m) over every group, (n, groups), in pairs: rounding is charged for so much."""
-        order, starts, filled = self._in_order
-        out = np.zeros(filled.shape)
-        out[filled] = np.add.reduceat(values.ravel()[order], starts)
-        return out[:, :-1]
-
-    @cached_property
-    def _in_order(self) -> tuple[Index, Index, NDArray[np.bool_]]:
-        """All rows (n m,) group by group, where each group begins that has any, and which do."""
-        n, m = self.label.shape
-        client = np.arange(n)[:, None]
-        # few bytes are sorted in one pass
-        small = self.label.astype(np.min_scalar_type(self.most))
-        order = np.argsort(small, 1, kind="stable") + m * client
-        place = self.label + (self.most + 1) * client
-        size = np.bincount(place.ravel(), minlength=n * (self.most + 1))
-        starts = (np.cumsum(size) - size)[size > 0]
-        return order.ravel(), starts, (size > 0).reshape(n, -1)
+def _groups_of(rows: NDArray[np.intp], parts: Parts) -> list[Rows]:
+    count, size = max(1, min(len(rows) // parts.least_rows, parts.groups)), len(rows)
+    first = size == 0 or rows[-1] == size - 1  # nothing but padding is left out
+    return [slice(g, size, count) if first else rows[g::count] for g in range(count)]
 
 
 def of_rows(problem: Problem, values: Array, block: Block, parts: Parts) -> Array:
@@ -259,44 +225,55 @@ def of_rows(problem: Problem, values: Array, block: Block, parts: Parts) -> Arra
     if values.shape[1] == 1:
         return np.broadcast_to(values, block.y.shape)
     first = values[:, :1] if parts.smooth else 0.0
-    label = _Groups.of(row_shares(problem, block), parts).label
-    mine = np.append(values[:, -parts.groups :], np.zeros((len(values), 1)), 1)
-    return np.maximum(np.take_along_axis(mine, label, 1), first)
+    mine = np.zeros(block.y.shape)
+    for i, groups in enumerate(_groups(row_shares(problem, block), parts)):
+        for value, rows in zip(values[i, -parts.groups :], groups, strict=False):
+            mine[i, rows] = value
+    return np.maximum(mine, first)
+
+
+def _sums(values: Array, groups: list[list[Rows]], parts: Parts) -> Array:
+    """Sums of (n, m) over every group, (n, groups)."""
+    out = np.zeros((len(values), parts.groups))
+    for i, mine in enumerate(groups):
+        out[i, : len(mine)] = [values[i, rows].sum() for rows in mine]
+    return out
 
 
 def _gradients(
     predictor: Linear | WithThresholds,
     block: Block,
     s: Array,
-    groups: _Groups,
+    groups: list[list[Rows]],
     parts: Parts,
 ) -> Array:
     """``predictor.backward`` of the rows of every group, (n, groups, D)."""
     if isinstance(predictor, WithThresholds):
         assert isinstance(predictor.model, Linear)
         model = _gradients(predictor.model, block, s[:, :, 0], groups, parts)
-        at = [groups.sums(each) for each in np.moveaxis(s[:, :, 1:], 2, 0)]
+        at = [_sums(each, groups, parts) for each in np.moveaxis(s[:, :, 1:], 2, 0)]
         return np.concatenate([model, np.stack(at, 2)], 2)
     D = predictor.dimension(block.n_features)
     out = np.zeros((len(s), parts.groups, D))
-    if isinstance(block.X, np.ndarray):
-        for i in range(len(s)):
-            for g, rows in enumerate(groups.rows(i)):
+    for i, mine in enumerate(groups):
+        if isinstance(block.X, np.ndarray):
+            for g, rows in enumerate(mine):
                 out[i, g, : block.n_features] = s[i, rows] @ block.X[i, rows]
-    else:
-        by_group = _by_group(s[0], groups.label[0], parts.groups)
-        out[0, :, : block.n_features] = (by_group @ block.X).toarray()
+        else:
+            out[i, : len(mine), : block.n_features] = (_by_group(s[i], mine) @ block.X).toarray()
     if predictor.intercept:
-        out[:, :, -1] = groups.sums(s)
+        out[:, :, -1] = _sums(s, groups, parts)
     return out
 
 
-def _by_group(s: Array, label: Index, groups: int) -> Any:
+def _by_group(s: Array, groups: list[Rows]) -> Any:
     """(G, m) with s_j at (g, j) for the rows j of group g."""
     from scipy.sparse import csr_array
 
-    mine = np.flatnonzero(label < groups)
-    return csr_array((s[mine], (label[mine], mine)), shape=(groups, len(s)))
+    group = np.zeros(len(s), np.intp)  # rows of no group count nothing
+    for g, rows in enumerate(groups):
+        group[rows] = g
+    return csr_array((s, (group, np.arange(len(s)))), shape=(len(groups), len(s)))
 
 
 class Minorants(NamedTuple):
@@ -363,10 +340,10 @@ def least_rows(problem: Problem, block: Block, parts: Parts) -> int:
     point = Point(problem, np.zeros(problem.predictor.dimension(block.n_features)), block)
     stacks = problem.local_constraint, problem.constraint.coupled
     each = [weights for stack in stacks for weights, _, _ in _by_rows(stack, point)]
-    parted = [_Groups.of(weights, parts) for weights in each if weights is not None]
-    smallest = [(g.counted // g.number)[g.number > 1] for g in parted]
-    all_rows = _Groups.of(block.share, parts)
-    rows = int(np.concatenate([*smallest, all_rows.counted // all_rows.number]).min())
+    groups = [mine for w in each if w is not None for mine in _groups(w, parts) if len(mine) > 1]
+    groups += _groups(block.share, parts)
+    whole = np.arange(block.y.shape[1])
+    rows = min(len(whole[rows]) for mine in groups for rows in mine)
     if problem.over_rows is None:
         return rows
     return max(int(rows * levels_of(problem).tails.min(initial=1.0) * (1 + 1e-9)), 1)
@@ -378,7 +355,7 @@ def rows_of_a_sum(block: Block, parts: Parts) -> int:
     """
     if parts.groups == 1:
         return block.y.shape[1]
-    longest = -(-block.y.shape[1] // int(_Groups.of(block.share, parts).number.min()))
+    longest = max(-(-block.y.shape[1] // len(mine)) for mine in _groups(block.share, parts))
     return min(max(longest, 2 * parts.least_rows), block.y.shape[1])
 
 
