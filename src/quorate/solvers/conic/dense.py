@@ -121,18 +121,38 @@ class _Rows:
         starts = np.searchsorted(row[by_row], np.arange(height + 1))
         self.parts = self.full, starts, column[by_row], value[by_row]
 
+    def forward(self, x: Array) -> Array:
+        """M x, x in the order of the columns here."""
+        out = np.empty(len(self.full))
+        compiled.forward(*self.parts, x, out)
+        return out
+
+    def back(self, z: Array) -> Array:
+        """M' z."""
+        return self._back(*self.parts, z)
+
+    def _back(self, full: Array, starts: Index, columns: Index, values: Array, z: Array) -> Array:
+        out = np.empty(len(self.order))
+        compiled.back(full, starts, columns, values, z, out)
+        return out
+
     def gram(self, W: _Scaling) -> Array:
-        """M' W^-2 M, its lower half."""
+        """M' W^-2 M, its lower half: W^-2 is (I + w g' + g w') / size^2 on a second-order cone, w =
+        Jv and g = 2 ||w||^2 w - 2 v.
+        """
         blas, _ = _compiled()
         weight, n, d = 1 / W.size, len(self.order), self.full.shape[1]
         H = np.zeros((n, n))
         if d:  # a product with itself, at half the work of one of two matrices
             H[:d, :d] = blas.dsyrk(1.0, (self.full * weight[:, None]).T, trans=0).T
         compiled.add_gram(*self.parts, weight, H)
-        if W.cones.orders:
-            pairs = np.zeros((2, len(W.cones.orders), n))
-            compiled.of_cones(*self.parts, *W.parts, *pairs)
-            H = blas.dsyr2k(1.0, *(each.T for each in pairs), 1.0, H.T, overwrite_c=1).T
+        full, starts, columns, values = self.parts
+        for at in W.cones.orders:
+            v, mine = W.v[at], (full[at], starts[at.start : at.stop + 1], columns, values)
+            w = _reflected(v)
+            pair = w, 2 * (w @ w) * w - 2 * v
+            change = (self._back(*mine, u * weight[at]) for u in pair)
+            H = blas.dsyr2(1.0, *change, a=H.T, overwrite_a=1).T
         return H
 
 
@@ -179,10 +199,8 @@ def solve_dense(
     best: Solved | None = None
     scales = [max(1.0, _largest(v)) for v in (q, c)]
     for k in range(cap):
-        dual, primal = np.empty_like(q), np.empty_like(c)
-        steep, short, gap, value, apart = compiled.residuals(
-            *rows.parts, P, q, c, x, s, z, dual, primal
-        )
+        dual, primal = rows.back(z), rows.forward(x)
+        steep, short, gap, value, apart = compiled.residuals(P, q, c, x, s, z, dual, primal)
         errors = max(gap, apart) / max(1.0, abs(value)), steep / scales[0], short / scales[1]
         error = max(errors)
         if not math.isfinite(sum(errors)):

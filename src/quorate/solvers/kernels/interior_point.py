@@ -65,16 +65,14 @@ def add_gram(full, starts, columns, values, weight, lower):
 
 
 @njit(
-    types.UniTuple(types.float64, 5)(*ROWS, doubles(2), *[doubles(1)] * 5, vector, vector),
+    types.UniTuple(types.float64, 5)(doubles(2), *[doubles(1)] * 5, vector, vector),
     cache=True,
     fastmath=FAST,
 )
-def residuals(full, starts, columns, values, P, q, c, x, s, z, dual, primal):
-    """Write P x + q - M'z and M x + c - s. Return their largest entries, <s, z>, the objective at
-    x, and how far it is from that at z by the residuals too. An empty P is 0.
+def residuals(P, q, c, x, s, z, dual, primal):
+    """Turn M'z into P x + q - M'z, and M x into M x + c - s. Return their largest entries, <s, z>,
+    the objective at x, and how far it is from that at z by the residuals too. An empty P is 0.
     """
-    back(full, starts, columns, values, z, dual)
-    forward(full, starts, columns, values, x, primal)
     steep = short = gap = value = apart = 0.0
     for j in range(len(x)):
         curved = 0.0
@@ -163,27 +161,6 @@ def changes(full, starts, columns, values, ends, size, v, dx, residual, target, 
     for r in range(len(ds)):
         ds[r] += residual[r]
         dz[r] = target[r] - ds[r]
-
-
-@njit(types.void(*ROWS, *SCALING, matrix, matrix), cache=True)
-def of_cones(full, starts, columns, values, ends, size, v, one, two):
-    """Write M'w / size and M'g / size of every second-order cone, (K, n) each: its W^-2 is (I + w
-    g' + g w') / size^2 with w = Jv and g = 2 ||w||^2 w - 2 v.
-    """
-    for k in range(len(ends) - 1):
-        a, b = ends[k], ends[k + 1]
-        square = 0.0
-        for r in range(a, b):
-            square += v[r] * v[r]
-        for r in range(a, b):
-            w = (v[r] if r == a else -v[r]) / size[r]
-            g = 2 * (square * w - v[r] / size[r])
-            for j in range(full.shape[1]):
-                one[k, j] += w * full[r, j]
-                two[k, j] += g * full[r, j]
-            for m in range(starts[r], starts[r + 1]):
-                one[k, columns[m]] += w * values[m]
-                two[k, columns[m]] += g * values[m]
 
 
 @njit(
