@@ -230,6 +230,7 @@ def _is_taken(config: Tables, way: Way) -> bool:
 
 
 def _some_method_takes(problem: Problem, method: Method | None, setting: Setting) -> bool:
+    """Whether the method takes the problem; without one, whether any method does."""
     classes = [type(method)] if method else known_methods()
     return any(takes(cls, problem, setting) for cls in classes)
 

@@ -4,7 +4,8 @@ The matrix M has dense columns first, ``full`` (m, d); the other entries of row 
 ``values[starts[r]:starts[r + 1]]`` in the columns ``columns``. Rows before ``ends[0]`` are
 half-lines, and those from ``ends[k]`` to ``ends[k + 1]`` are one second-order cone. On a half-line
 the scaling W is ``size[r]``; on a cone it is size (2 v v' - J), with one size for all of its rows.
-A whole iteration is a few calls: with many small programs, calls are half of the work.
+Every direction of a step takes two calls, ``right_side`` and ``changes``: in small programs calls
+take as long as the work.
 
 What other kernels call has its types stated, so that it is compiled once: the first run on a
 machine waits for it.

@@ -715,10 +715,8 @@ class Bundle(Method):
         if tangents is not None:
             pieces = with_tangents(pieces, state.cuts.part > 0, tangents)
             metric = self._shifted(known(state.curvature), state)
-        accuracy, offset = self._accuracy(state), math.inf
+        accuracy, free = self._accuracy(state), self._problem.predictor.intercept
         while True:
-            if self._problem.predictor.intercept:
-                offset = self._region(state).offset
             master = minimise(
                 self._shape(state),
                 pieces,
@@ -726,7 +724,7 @@ class Bundle(Method):
                 near=state.point,
                 metric=metric,
                 level=level,
-                offset=offset,
+                offset=self._region(state).offset if free else math.inf,
                 unit=self._unit(state),
                 accuracy=accuracy,
             )
