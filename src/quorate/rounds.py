@@ -122,8 +122,8 @@ class Stop(enum.Enum):
     >>> problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1))
     >>> qr.solve(problem, fed).outcome.stop is qr.Stop.OPTIMAL
     True
-    >>> [stop.value for stop in qr.Stop]
-    ['optimal', 'unproven', 'max_rounds', 'stalled', 'interrupted', 'infeasible', 'unbounded']
+    >>> ", ".join(stop.value for stop in qr.Stop)
+    'optimal, unproven, max_rounds, stalled, refused, interrupted, infeasible, unbounded'
     """
 
     OPTIMAL = "optimal"  # gap or residual within tolerance
@@ -131,6 +131,7 @@ class Stop(enum.Enum):
     UNPROVEN = "unproven"
     MAX_ROUNDS = "max_rounds"  # the cap was met first: never called converged
     STALLED = "stalled"  # no further progress within rounding
+    REFUSED = "refused"  # a site answers no further question, by its rules
     INTERRUPTED = "interrupted"  # by the user; can be resumed
     INFEASIBLE = "infeasible"
     UNBOUNDED = "unbounded"

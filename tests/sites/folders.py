@@ -14,6 +14,8 @@ from quorate.sites.rows import Roles
 NAMES = ("east", "north", "south")
 COLUMNS = ("age", "dose", "stay")
 CLASSES = ("ill", "well")
+# a policy that answers about losses which jump, however few people an answer hangs on
+OPEN = "minimum_people = 1\nsmooth_losses_only = false"
 PROBLEM = qr.Problem(
     qr.Logistic(),
     over_clients=qr.LpBall(0.2, 2, "size"),

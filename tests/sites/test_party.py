@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sites.folders import NAMES, PROBLEM, folder_of, roles, rows_of
+from sites.folders import NAMES, OPEN, PROBLEM, folder_of, roles, rows_of
 
 import quorate as qr
 from quorate.data.declared_schema import declared_schema
@@ -567,7 +567,7 @@ def agreed_with(place: Path, least: int, problem: Problem, asked: Roles | None =
     """The agreement of sites all of which need so many rows."""
     sites = opened(place)
     for name in NAMES:
-        policy_of(place / name, f"minimum_rows = {least}")
+        policy_of(place / name, f"minimum_rows = {least}\n{OPEN}")
     return agreed(sites, problem, asked)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sites.folders import CLASSES, NAMES, folder_of, roles, rows_of
+from sites.folders import CLASSES, NAMES, OPEN, folder_of, roles, rows_of
 
 import quorate as qr
 from quorate.__main__ import main
@@ -104,7 +104,7 @@ def here(tmp_path, monkeypatch):
     """
     monkeypatch.chdir(tmp_path)
     for name in NAMES:
-        folder_of(tmp_path / "sites", name)
+        folder_of(tmp_path / "sites", name, OPEN)
     killed: list = []
 
     @contextmanager

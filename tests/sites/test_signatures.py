@@ -293,7 +293,7 @@ def test_a_job_leaves_the_answers_that_its_certificate_stands_on(
 
 def test_the_digest_of_the_policy_is_signed(signers: Signers, tmp_path: Path) -> None:
     experiment = Experiment.of(CUTS, signers.sign, tmp_path)
-    policy = Policy(maximum_parameter_share=1.0)
+    policy = Policy(maximum_parameter_share=1.0, minimum_people=1, smooth_losses_only=False)
     experiment.parties[NAMES[0]].guard.policy = policy
     body = experiment.kept.agree
     question = encode(Envelope("experiment", NAMES[0], 99, body))

@@ -30,7 +30,7 @@ from quorate.engines.interrupts import Interrupts
 from quorate.engines.link import Link, SilentError
 from quorate.engines.secure_run import carries_sums
 from quorate.engines.waiting import View, Waiting
-from quorate.engines.wire import Failed, Lost, Refused, StartRun, Step, Stepped, Unknown
+from quorate.engines.wire import ENDING, Failed, Lost, Refused, StartRun, Step, Stepped, Unknown
 from quorate.privacy.secure_sum.option import SecureSum, option_of
 from quorate.rounds import (
     Algorithm,
@@ -45,6 +45,7 @@ from quorate.rounds import (
 )
 
 BREATH = 0.5  # seconds at most until a Ctrl-C is noticed
+REFUSED = "the site {} answers no further question of this run, by its rules: {}"
 RETELLINGS = 3  # how often a site is told of a run again before one answer
 
 
@@ -329,6 +330,8 @@ class _Arrivals:
                 if isinstance(body, SilentError):
                     self.silent[i] = body
                     continue
+                if isinstance(body, Refused) and body.rule in ENDING and round_:
+                    return Outcome(Stop.REFUSED, REFUSED.format(self.sites.names[i], body.text))
                 self.sites.receive(i, body)
                 if i in self.sites.uploads:
                     self.arrived[i] = self._now()

@@ -17,6 +17,8 @@ from quorate.codec import Form
 from quorate.rounds import record
 
 UNREAD = 0  # the number of an answer to a question that the site did not read
+# rules by which a site ends a run that it took part in: what is proved so far stands
+ENDING = ("minimum_people", "maximum_model_length", "maximum_models")
 DAMAGED = "message"  # the rule that refuses bytes which are no question, and may be sent again
 
 

@@ -26,6 +26,7 @@ from quorate.problem.problem import Problem
 from quorate.problem.rank_levels import STEPS, levels
 from quorate.problem.risks.mean import Mean
 from quorate.problem.risks.ranks import by_rank
+from quorate.problem.slopes import jumping
 from quorate.rounds import CodecError
 from quorate.sites.audit import AuditError, AuditLog, Content, contents
 from quorate.sites.policy import FILE, Policy, Proposal, Refusal, rows_in_words
@@ -129,6 +130,21 @@ class Guard:
                         )
                     ]
                 )
+
+    def judge_jumps(self, problem: Problem) -> None:
+        """Raise `RefusedByPolicyError` for a problem in which the slope of a row jumps; where there
+        is a privacy budget, noise hides that.
+        """
+        if self.policy is None or not self.policy.smooth_losses_only or problem.privacy is not None:
+            return
+        if what := jumping(problem):
+            rule = "smooth_losses_only"
+            text = f"{rule}: {what}, so that two answers may differ by a single row"
+            use = "Use Logistic(), Squared() or Multinomial(), label_cost=inf, no support and"
+            use += " average losses, or set a privacy budget"
+            raise RefusedByPolicyError(
+                [Refusal(rule, f"{text}. {use}, or change {rule} in {FILE}.", f"{text}. {use}.")]
+            )
 
     def judge_parts(self, message: object, problem: Problem, block: Block) -> None:
         """Raise `RefusedByPolicyError` where a message asks for sums over groups of too few

@@ -23,7 +23,14 @@ from quorate.algorithms.alternatives import check_requirements
 from quorate.algorithms.method import Method
 from quorate.arrays import Block, stream
 from quorate.codec import FIELDS, home
-from quorate.engines.secure_summed import PROTOCOL, SecureSummed, asked_in, carried_by
+from quorate.engines.secure_summed import (
+    PROTOCOL,
+    SecureSummed,
+    Work,
+    asked_in,
+    asked_of,
+    carried_by,
+)
 from quorate.engines.software import package_digest
 from quorate.engines.wire import (
     DAMAGED,
@@ -65,11 +72,13 @@ from quorate.sites.guard import (
 from quorate.sites.judging import JudgeRows
 from quorate.sites.messages import Agree, Agreed, Introduce
 from quorate.sites.methods import method_of
+from quorate.sites.people import Answers, unjudged
 from quorate.sites.policy import Proposal, Refusal
 from quorate.sites.privacy_ledger import PrivateRun, SiteLedger, without_keys
 from quorate.sites.rows import OwnRows, Roles, Source, columns_of, of_site
 from quorate.sites.signatures import Sign, asked, signed, signer
 from quorate.sites.site_file import WatchedSite, secret_of
+from quorate.sites.told import Answered
 from quorate.solution.configure import needs_secure_sum, setting_of
 from quorate.statements import digest, stated
 from quorate.storage import OWN, Lock, make_folder, read_in_turns, write_in_turns, write_whole
@@ -139,6 +148,7 @@ class Experiment:
     proposal : what the policy was asked
     judging : the same, of the rows to judge on in the place of those to train on
     digest : of what was agreed, for signatures
+    people : (m,) whose the rows to train on are
     """
 
     problem: Problem
@@ -148,6 +158,7 @@ class Experiment:
     proposal: Proposal
     judging: Proposal
     digest: bytes
+    people: NDArray[np.uint64]
 
     def rows_for(self, algorithm: Algorithm) -> Block:
         """The rows that an algorithm is about."""
@@ -191,6 +202,7 @@ class Party:
         self.runs: dict[tuple[str, str], LocalRun] = {}
         make_folder(folder)
         self.ledger = SiteLedger(folder, name, guard)
+        self.answers: Answers | None = None  # that were given, once they are needed
 
     def answer(self, sender: str, data: bytes) -> bytes:
         """The answer to any bytes, from whoever sent them: an upload, or why there is none.
@@ -465,6 +477,7 @@ class Party:
         )
         self.guard.judge(proposal, OF_AGREEMENT)
         self.guard.judge_means(concrete, block)
+        self.guard.judge_jumps(concrete)
         held, size = None, 0
         if rows.test is not None:
             held, size = problem.coded(rows.test, metadata).block(0), int(rows.test.sizes[0])
@@ -478,6 +491,9 @@ class Party:
             proposal=proposal,
             judging=replace(proposal, rows=size, levels=rows.test_levels),
             digest=hashlib.sha256(encode(told)).digest(),
+            people=np.arange(len(block.y[0]), dtype=np.uint64)
+            if rows.people is None
+            else rows.people,
         )
 
     def _agreement(self, sender: str, experiment: str) -> Experiment:
@@ -556,6 +572,10 @@ class Party:
             raise ValueError("a certificate is computed from the rows exactly, without noise.")
         elif algorithm.held_out:
             self.guard.judge(known.judging, OF_ROWS)
+        policy = self.guard.policy
+        if policy and known.problem.privacy is None and not algorithm.held_out:
+            if refusal := unjudged(policy, algorithm):
+                raise RefusedByPolicyError([refusal])
         if needs_secure_sum(known.problem) and not isinstance(summed, SecureSummed):
             raise _refusal(
                 "noise",
@@ -591,6 +611,12 @@ class Party:
             block,
             lambda p: stream(state.seed, block.names[p], state.turn),
         )
+        self._check_people(
+            known,
+            experiment,
+            run,
+            Answered(known.problem, block, ask.message, upload, state.memory, memory),
+        )
         if not conclusion:
             memory, before = without_keys(run.algorithm, settled(memory), state.memory)
             new = replace(
@@ -608,6 +634,27 @@ class Party:
                 # where the keys of its noise are no longer needed, none may stay in its file
                 self._keep(experiment, run, anew=before is not state.memory)
         return Stepped(ask.run, ask.turn, upload)
+
+    def _check_people(
+        self, known: Experiment, experiment: str, run: LocalRun, answered: Answered
+    ) -> None:
+        """Raise `RefusedByPolicyError` where an answer about the rows to train on hangs on too few
+        people; what leaves is kept before. Noise makes that no matter.
+        """
+        policy, algorithm = self.guard.policy, carried_by(run.algorithm)
+        if policy is None or known.problem.privacy is not None or algorithm.held_out:
+            return
+        if isinstance(run.algorithm, SecureSummed):
+            if not isinstance(answered.ask, Work):
+                return
+            answered = answered._replace(
+                ask=asked_of(answered.ask), upload=None, before=None, memory=answered.memory.own
+            )
+        if self.answers is None:
+            self.answers = Answers(self.folder / SELECTIONS)
+        refusal = self.answers.refusal(policy, experiment, known.people, answered)
+        if refusal is not None:
+            raise RefusedByPolicyError([refusal])
 
     def _charged(self, known: Experiment, experiment: str, run: LocalRun) -> PrivateRun:
         """By what the privacy ledger knows a run."""

@@ -327,6 +327,31 @@ class Policy(Section):
             " answers about very many models would tell single rows",
         ),
     ] = 50
+    minimum_people: Annotated[
+        Positive,
+        Says(
+            "nothing that leaves, and no difference of two answers, hangs on fewer than {} people;"
+            " a run ends there, with what is proved so far. Private problems have noise instead",
+        ),
+    ] = 3.0
+    maximum_model_length: Annotated[
+        Positive,
+        Says(
+            "a model that is asked about is {} long at most, in units of the columns, since long"
+            " ones show which side of them a row is on",
+        ),
+    ] = 30.0
+    maximum_models: Annotated[
+        Count,
+        Says("the site answers about {} models of an experiment at most"),
+    ] = 50
+    smooth_losses_only: Annotated[
+        bool,
+        Says(
+            "no loss or worst case is computed in which the slope or the curvature of a row jumps,"
+            " since two answers then differ by single rows: {}",
+        ),
+    ] = True
     constraint: Annotated[
         list[ConstraintSection],
         Says("a problem keeps this or something stricter: {}", "a problem needs no constraint"),

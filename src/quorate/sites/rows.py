@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quorate.data.declared_schema import apart
 from quorate.data.federation import Federation
@@ -82,6 +83,8 @@ class OwnRows:
     columns : of the table that are used
     levels : the smallest category level of each column that has levels, in ``train``
     test_levels : the same in ``test``; () without any
+    people : (m,) whose each row of ``train`` is, as a number that stays the same while row or
+        person does; None: each row is another person's
     """
 
     train: Federation
@@ -89,6 +92,7 @@ class OwnRows:
     columns: tuple[str, ...]
     levels: tuple[LevelCount, ...]
     test_levels: tuple[LevelCount, ...] = ()
+    people: NDArray[np.uint64] | None = None
 
 
 def columns_of(text: str) -> tuple[str, ...] | None:
@@ -140,12 +144,15 @@ def of_site(site: SiteFile, secret: bytes) -> Source:
             person=roles.person,
             positive=roles.positive,
         )
-        train, test = (fed, None)
-        if roles.test:
-            train, test = parted(fed, table, roles.test, seed_at_site(roles.seed, secret))
+        train, test = parted(fed, table, roles.test, seed_at_site(roles.seed, secret))
+        assert train.persons is not None
+        people = keyed(train.persons[0], secret)
+        if fed.persons is None:
+            train = train._with(persons=None)
+            test = None if test is None else test._with(persons=None)
         used = columns_of(text) or ()
         of_test = () if test is None else _levels(test, schema, roles)
-        return OwnRows(train, test, used, _levels(train, schema, roles), of_test)
+        return OwnRows(train, test, used, _levels(train, schema, roles), of_test, people)
 
     return rows
 
@@ -154,17 +161,25 @@ def parted(
     fed: Federation, table: Table, share: float, seed: int
 ) -> tuple[Federation, Federation | None]:
     """The rows of a site to train on and those to judge on, decided by the name of a row's person,
-    or else by the whole row of the site's table; equal rows are on the same side.
+    or else by the whole row of the site's table, which then is its person: equal rows are on the
+    same side.
     """
-    if fed.persons is not None:
-        return apart(fed, share, seed)
-    columns = [table[name] for name in sorted(table)]
-    # as numbers of one kind: where one cell gets a fraction, no other row changes its side
-    cells = [c.astype(float) if c.dtype.kind in "biuf" else c for c in columns]
-    rows = [repr(row) for row in zip(*(column.tolist() for column in cells), strict=True)]
-    known = fed._with(persons=(np.array(rows, object),))
-    train, test = apart(known, share, seed)
-    return train._with(persons=None), None if test is None else test._with(persons=None)
+    if fed.persons is None:
+        columns = [table[name] for name in sorted(table)]
+        # as numbers of one kind: where one cell gets a fraction, no other row changes its side
+        cells = [c.astype(float) if c.dtype.kind in "biuf" else c for c in columns]
+        rows = [repr(row) for row in zip(*(column.tolist() for column in cells), strict=True)]
+        fed = fed._with(persons=(np.array(rows, object),))
+    return apart(fed, share, seed) if share else (fed, None)
+
+
+def keyed(persons: NDArray[Any], secret: bytes) -> NDArray[np.uint64]:
+    """Persons as numbers that tell nobody who they are."""
+    each = (
+        hashlib.blake2b(str(person).encode(), digest_size=8, key=secret).digest()
+        for person in persons.tolist()
+    )
+    return np.frombuffer(b"".join(each), "<u8").astype(np.uint64)
 
 
 def seed_at_site(seed: int, secret: bytes) -> int:

@@ -29,6 +29,7 @@ from quorate.solution.constraint_table import broken, in_conflict, out_of_bounds
 
 UNPROVED = "That nothing is feasible could not be proved."  # in an outcome of a run that tried to
 FAILED = "The proof failed ({}): the model is kept, with no bound from a proof."
+PROVED = "proven gap of"  # in an outcome of a run that a site has ended
 STARTING = 2  # rounds before the first that a method counts to its cap, at most
 
 
@@ -97,6 +98,8 @@ def _words(ended: Ended, problem: Problem, certificate: Certificate) -> str:
         return f"{method} {cap}{left}{tol}: raise {more} or tol."
     if left and gap is not None and ended.stop is Stop.OPTIMAL and claims_gap(ended.method):
         return f"relative gap {relative:.2e} proven {after}{tol}."
+    if ended.stop is Stop.REFUSED:
+        return f"{method} ended {after}, as a site answers no more by its rules{left}."
     how = "came to rest"
     if ended.stop is Stop.STALLED:
         how = "made no further progress"
@@ -180,6 +183,8 @@ def confirmed(
             " between them."
         )
         return Outcome(outcome.stop, outcome.text + residuals)
+    if outcome.stop is Stop.REFUSED and PROVED not in outcome.text:
+        return replace(outcome, text=f"{outcome.text} {_proved_so_far(certificate)}")
     if outcome.stop is not Stop.OPTIMAL or not claims_gap(algorithm):
         return outcome
     scale = max(abs(certificate.value), 1e-12)
@@ -199,6 +204,15 @@ def confirmed(
             " norm or support? Solve without them."
         )
     return Outcome(Stop.UNPROVEN, text)
+
+
+def _proved_so_far(certificate: Certificate) -> str:
+    """What is proved of the model of a run that a site has ended."""
+    if certificate.gap is None:
+        return "No bound is proved of the model so far."
+    relative = max(certificate.relative_gap or 0.0, 0.0)
+    gap = max(certificate.gap, 0.0)
+    return f"The model so far has a {PROVED} {gap:.2e}, relative {relative:.2e}."
 
 
 def _without_proof(outcome: Outcome, certificate: Certificate) -> Outcome:

@@ -1,0 +1,170 @@
+"""The slopes of rows: how much each row weighs in the sums over rows that leave a client.
+
+    F_s'(w) = sum_j s_j dp_j/dw,   s_j = v_j l'(p_j, y_j)       F_s''(w) = sum_j h_j x_j x_j'
+
+p_j are the predictions of rows with the weights v_j. A sum whose slopes are those of few rows tells
+these rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate.arrays import Array, Block
+from quorate.problem.client_means import row_shares
+from quorate.problem.conjugates import clipped_gradients, has_conjugate
+from quorate.problem.constraints.constraint import Point
+from quorate.problem.losses import Loss, steady_curvature, value_and_gradient
+from quorate.problem.parts import WHOLE, Parts, _groups, _terms, is_parted, may_flip
+from quorate.problem.problem import Problem
+from quorate.problem.risks.ranks import by_rank
+from quorate.problem.wasserstein.ball import WassersteinBall
+
+Index = NDArray[np.intp]
+
+
+class Sums(NamedTuple):
+    """Sums over rows that leave a client: one over all rows, or one over each group of them.
+
+    Attributes
+    ----------
+    rows : (m,), or (m, C) of C predictions a row, the slopes
+    unit : the largest weight of a row in them
+    group : (m,) whose sum a row is in, -1 for none; None: all are in one sum
+    """
+
+    rows: Array
+    unit: float
+    group: Index | None = None
+
+
+def gradient_sums(problem: Problem, w: Array, block: Block, parts: Parts = WHOLE) -> list[Sums]:
+    """The slopes of the risk's gradient at the model, of one client, as `parted_cut` sends it."""
+    shares = row_shares(problem, block)
+    if not is_parted(problem):
+        prediction = problem.predictor.forward(w, block)
+        losses, slopes = value_and_gradient(problem.loss, prediction, block.y)
+        return [_sums(problem.row_weights(losses, block)[0], slopes[0])]
+    terms = _terms(problem, w, block, problem.radii(block))
+    if parts.count(problem) == 1:
+        return [_sums(shares[0], (terms.gradient + terms.flip_gradient)[0])]
+    group = groups_of(shares, parts)
+    if parts.smooth:
+        flips = _sums(shares[0], terms.flip_gradient[0], group)
+        return [_sums(shares[0], terms.gradient[0]), flips]
+    return [_sums(shares[0], (terms.gradient + terms.flip_gradient)[0], group)]
+
+
+def limit_sums(problem: Problem, w: Array, block: Block, parts: Parts = WHOLE) -> list[list[Sums]]:
+    """The slopes of every constraint's gradient at the model, those of the client's own and those
+    of sums over all clients, as `parted_limits` sends them.
+    """
+    point = Point(problem, w, block)
+    both = list[list[Sums]]()
+    for stack in (problem.local_constraint, problem.constraint.coupled):
+        both.append([])
+        for part in stack.parts:
+            one = getattr(part, "one", part)  # of a sum over all clients: the client's own
+            measure, weights = getattr(one, "measure", None), getattr(one, "weights", None)
+            if measure is None or weights is None:  # about the model alone
+                both[-1] += [NOTHING] * len(part.equality)
+                continue
+            slopes = measure.gradient(point.prediction, block.y)[0]
+            for row in weights(block)[0][0]:
+                group = groups_of(row[None], parts) if parts.groups > 1 else None
+                both[-1].append(_sums(row, slopes, group))
+    return both
+
+
+def curvature_sums(problem: Problem, w: Array, block: Block) -> list[Sums]:
+    """The curvatures of the rows in the Hessians of risk and constraints at the model."""
+    point, shares = Point(problem, w, block), row_shares(problem, block)[0]
+    sums = [_sums(shares, steady_curvature(problem.loss, point.prediction, block.y)[0])]
+    for stack in (problem.local_constraint, problem.constraint.coupled):
+        for one in np.eye(stack.size):
+            rows, _ = stack.curvature(point, one[None])
+            if rows is not None:
+                sums.append(_sums(np.ones_like(rows[0]), rows[0]))
+    return sums
+
+
+def shifted_sums(problem: Problem, start: Array, change: Array, block: Block) -> list[Sums]:
+    """The slopes at the model ``start`` (D,), moved to first order along ``change`` (D,), as
+    minorants of smooth losses have them.
+    """
+    loss, y = problem.loss, block.y
+    prediction = problem.predictor.forward(start, block)
+    slope = loss.gradient(prediction, y)
+    if has_conjugate(loss):
+        moved = problem.predictor.forward(change, block)
+        slope = clipped_gradients(loss, slope + steady_curvature(loss, prediction, y) * moved, y)
+    return [_sums(row_shares(problem, block)[0], slope[0])]
+
+
+def size_sums(block: Block) -> list[Sums]:
+    """The weights of the rows in the mean squares of the features."""
+    return [_sums(block.share[0], np.ones_like(block.share[0]))]
+
+
+def combined(terms: Sequence[tuple[Array, Sums]]) -> list[Sums]:
+    """The slopes of one sum that combines others, each by multipliers (P,) of its groups."""
+    rows: Any = 0.0
+    unit = 0.0
+    for multipliers, one in terms:
+        if multipliers.any():
+            index: Any = 0 if one.group is None else one.group
+            rows = rows + _times(np.append(multipliers, 0.0)[index], one.rows)
+            unit += float(np.abs(multipliers).max()) * one.unit
+    return [Sums(rows, unit)] if unit else []
+
+
+def groups_of(weights: Array, parts: Parts) -> Index:
+    """(m,) the group of each row of one client with weights (1, m); -1 of none."""
+    group = np.full(weights.shape[1], -1)
+    for g, rows in enumerate(_groups(weights, parts)[0]):
+        group[rows] = g
+    return group
+
+
+def _sums(weights: Array, slopes: Array, group: Index | None = None) -> Sums:
+    return Sums(_times(weights, slopes), float(np.abs(weights).max(initial=0.0)), group)
+
+
+def _times(weights: Array, slopes: Array) -> Array:
+    return weights * slopes if slopes.ndim == 1 else weights[..., None] * slopes
+
+
+NOTHING = Sums(np.zeros(0), 0.0)  # of no row
+
+
+# ---------------------------------------------------------------------------- what jumps
+
+
+def jumping(problem: Problem) -> str:
+    """In words what lets a row's slope jump as the model moves, so that two answers may differ by
+    one row; "" where nothing does.
+    """
+    loss, ball = problem.loss, problem.over_samples
+    if name := _kinked(loss):
+        return f"the slope of the loss {name} jumps"
+    if problem.over_rows is not None or by_rank(ball):
+        return "the weight of a row jumps with the rank of its loss"
+    if may_flip(problem):
+        return "the worst distribution flips labels of single rows, as label_cost is finite"
+    if isinstance(ball, WassersteinBall) and ball.support is not None and any(ball.radii()):
+        return "the worst distribution on a support moves single rows by jumps"
+    for stack in (problem.local_constraint, problem.constraint.coupled):
+        for part in stack.parts:
+            measure = getattr(getattr(part, "one", part), "measure", None)
+            if measure is not None and (name := _kinked(getattr(measure, "loss", None))):
+                return f"the slope of the loss {name} in a constraint jumps"
+    return ""
+
+
+def _kinked(loss: Loss | None) -> str:
+    """The name of a loss whose slope jumps."""
+    return "" if loss is None or loss.smooth else type(loss).__name__

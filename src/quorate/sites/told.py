@@ -1,0 +1,207 @@
+"""What the answers of a run tell of a site's rows, message by message: the slopes of the rows in
+every sum that leaves, and the models at which these were asked for.
+
+A message that is not listed here is one whose answer no rule can judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from quorate.algorithms.comparators.afl import Mix
+from quorate.algorithms.comparators.double_loop import Probe
+from quorate.algorithms.federated import epigraph_projection as epigraphs
+from quorate.algorithms.federated.aspire.client import Approach, Gauge
+from quorate.algorithms.federated.async_dro.client import Meet, Visit
+from quorate.algorithms.federated.bundle.async_bundle import EvaluateAt, EvaluateFirst
+from quorate.algorithms.federated.bundle.bundle import Evaluate
+from quorate.algorithms.federated.interior_point.interior_point import Expand
+from quorate.algorithms.federated.linearisation import Linearise
+from quorate.algorithms.federated.proximal_al.messages import Refine, Settle
+from quorate.algorithms.method import within_bounds
+from quorate.arrays import Array, Block
+from quorate.certificates.constrained import Weigh, WeighAlong
+from quorate.certificates.duality import Certify
+from quorate.certificates.stationary import Differentiate
+from quorate.problem.lower_bounds import Survey
+from quorate.problem.parts import WHOLE, Parts, parts_of
+from quorate.problem.problem import Problem
+from quorate.problem.slopes import (
+    Sums,
+    combined,
+    curvature_sums,
+    gradient_sums,
+    limit_sums,
+    shifted_sums,
+    size_sums,
+)
+from quorate.rounds import Conclude
+
+SLOPES, SQUARES = "slopes", "squares"  # of x_j, and of x_j x_j'
+
+
+class Told(NamedTuple):
+    """A part of an answer.
+
+    Attributes
+    ----------
+    kind : `SLOPES` or `SQUARES`
+    sums : over rows
+    models : (K, D) at which they were asked for
+    """
+
+    kind: str
+    sums: list[Sums]
+    models: Array
+
+
+class Answered(NamedTuple):
+    """A message with the site's answer to it, and what the site keeps of the run.
+
+    Attributes
+    ----------
+    problem : concrete
+    block : the rows that the answer is about
+    ask, upload : the message and the answer, which is None where it is masked
+    before, memory : before and after the message
+    """
+
+    problem: Problem
+    block: Block
+    ask: Any
+    upload: Any
+    before: Any
+    memory: Any
+
+
+def told_by(answered: Answered) -> list[Told]:
+    """What an answer tells of the rows, as far as that is known: of a message of `TOLD`."""
+    how = TOLD.get(type(answered.ask))
+    return [] if how is None else [*how(answered)]
+
+
+def _at(
+    one: Answered, w: Array, parts: Parts = WHOLE, curved: bool = False, limits: bool = True
+) -> Iterator[Told]:
+    """Value and gradient at a model, in parts, and the curvature there."""
+    problem, block = one.problem, one.block
+    if not len(w):  # where the problem's methods begin
+        w = within_bounds(problem, np.zeros(problem.predictor.dimension(block.n_features)))
+    sums = gradient_sums(problem, w, block, parts)
+    if limits:
+        sums += [each for stack in limit_sums(problem, w, block, parts) for each in stack]
+    yield Told(SLOPES, sums, w[None])
+    if curved:
+        yield Told(SQUARES, curvature_sums(problem, w, block), w[None])
+
+
+def _sizes(one: Answered) -> Iterator[Told]:
+    yield Told(SQUARES, size_sums(one.block), _no_models(one))
+
+
+def _no_models(one: Answered) -> Array:
+    return np.zeros((0, one.problem.predictor.dimension(one.block.n_features)))
+
+
+def _evaluate(one: Answered) -> Iterator[Told]:
+    ask = one.ask
+    yield from _at(one, ask.w, parts_of(ask.parts), ask.weights is not None)
+    if ask.weights is not None and ask.pair is not None:
+        yield _shifted(one, ask.pair[0], ask.pair[1] - ask.pair[0])
+
+
+def _shifted(one: Answered, start: Array, change: Array) -> Told:
+    return Told(SLOPES, shifted_sums(one.problem, start, change, one.block), start[None])
+
+
+def _first(one: Answered) -> Iterator[Told]:
+    start = one.ask.start
+    yield from _sizes(one)
+    yield from _async(one, np.zeros(0) if start is None else start)
+
+
+def _async(one: Answered, w: Array | None = None) -> Iterator[Told]:
+    w, parts = one.ask.w[0] if w is None else w, parts_of(one.ask.parts)
+    second = _no_models(one).shape[1] <= one.ask.second_order
+    yield from _at(one, w, parts._replace(smooth=parts.smooth * second), bool(parts.smooth))
+
+
+def _meet(one: Answered) -> Iterator[Told]:
+    yield from _sizes(one)
+    yield from _at(one, np.zeros(0) if one.ask.w is None else one.ask.w[0])
+
+
+def _certify(one: Answered) -> Iterator[Told]:
+    """The risk at the model, and one combination of the cuts at the points."""
+    ask, problem, block, parts = one.ask, one.problem, one.block, parts_of(one.ask.parts)
+    yield from _at(one, ask.w)
+    terms = list[tuple[Array, Sums]]()
+    for k, point in enumerate(ask.points):
+        mu = np.reshape(ask.multipliers[0, k], -1)
+        if mu.any():
+            sums = gradient_sums(problem, point, block, parts)
+            terms += zip([mu[:1], mu[1:]] if len(sums) > 1 else [mu], sums, strict=True)
+        if ask.local is not None and ask.shared is not None:
+            each = limit_sums(problem, point, block, parts)
+            for mine, stack in zip((ask.local[0, k], ask.shared[k]), each, strict=True):
+                terms += zip(np.reshape(mine, (len(stack), -1)), stack, strict=True)
+    if ask.pair is not None and ask.weights is not None:
+        start, end = ask.pair
+        [moved] = shifted_sums(problem, start, end - start, block)
+        terms.append((np.atleast_1d(ask.weights[0]), moved))
+    yield Told(SLOPES, combined(terms), ask.points)
+
+
+def _weigh(one: Answered) -> Iterator[Told]:
+    """At the model, and a minorant of the Lagrangian by shifted slopes."""
+    ask, curved = one.ask, one.problem.loss.smooth
+    yield from _at(one, ask.w, curved=curved)
+    yield from _at(one, np.zeros_like(ask.w), limits=False)  # the size of the objective's gradient
+    yield _shifted(one, ask.w, ask.shift)
+
+
+def _refine(one: Answered) -> Iterator[Told]:
+    """Values at the server's model, and the gradient at the client's copy."""
+    yield from _at(one, one.ask.w)
+    memory = one.memory
+    copy = (memory.z * memory.units)[0, : len(one.ask.w)]
+    yield from _at(one, copy)
+
+
+def _approach(one: Answered) -> Iterator[Told]:
+    """A step by the gradient at the last copy, and the loss at the new one."""
+    for memory in (one.before, one.memory):
+        yield from _at(one, memory.u[0])
+
+
+def _at_model(curved: bool = False, each: bool = False) -> Callable[[Answered], Iterator[Told]]:
+    """Of a message about its model ``w``; ``each``: every client has a row of it."""
+    return lambda one: _at(one, one.ask.w[0] if each else one.ask.w, curved=curved)
+
+
+TOLD: dict[type, Callable[[Answered], Iterator[Told]]] = {
+    Survey: _sizes,
+    Evaluate: _evaluate,
+    EvaluateFirst: _first,
+    EvaluateAt: _async,
+    Certify: _certify,
+    Differentiate: _at_model(),
+    Weigh: _weigh,
+    WeighAlong: _weigh,
+    Expand: _at_model(curved=True),
+    Linearise: _at_model(),
+    Visit: _at_model(each=True),
+    Meet: _meet,
+    Mix: _at_model(),
+    epigraphs.Begin: _at_model(),
+    Probe: _at_model(),
+    epigraphs.Project: lambda one: _at(one, one.upload.w[0]),
+    Gauge: _at_model(),
+    Approach: _approach,
+    Settle: _at_model(curved=True),
+    Refine: _refine,
+    Conclude: lambda one: iter(()),  # what a site keeps of answers that it gave
+}
