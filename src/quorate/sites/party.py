@@ -73,7 +73,7 @@ from quorate.sites.judging import JudgeRows
 from quorate.sites.messages import Agree, Agreed, Introduce
 from quorate.sites.methods import method_of
 from quorate.sites.people import Answers, unjudged
-from quorate.sites.policy import Proposal, Refusal
+from quorate.sites.policy import Policy, Proposal, Refusal
 from quorate.sites.privacy_ledger import PrivateRun, SiteLedger, without_keys
 from quorate.sites.rows import OwnRows, Roles, Source, columns_of, of_site
 from quorate.sites.signatures import Sign, asked, signed, signer
@@ -572,10 +572,9 @@ class Party:
             raise ValueError("a certificate is computed from the rows exactly, without noise.")
         elif algorithm.held_out:
             self.guard.judge(known.judging, OF_ROWS)
-        policy = self.guard.policy
-        if policy and known.problem.privacy is None and not algorithm.held_out:
-            if refusal := unjudged(policy, algorithm):
-                raise RefusedByPolicyError([refusal])
+        policy = self._for_people(known, algorithm)
+        if policy and (refusal := unjudged(policy, algorithm)):
+            raise RefusedByPolicyError([refusal])
         if needs_secure_sum(known.problem) and not isinstance(summed, SecureSummed):
             raise _refusal(
                 "noise",
@@ -635,14 +634,21 @@ class Party:
                 self._keep(experiment, run, anew=before is not state.memory)
         return Stepped(ask.run, ask.turn, upload)
 
+    def _for_people(self, known: Experiment, algorithm: Algorithm) -> Policy | None:
+        """The policy where its rule of few people is about a run: noise makes it needless, and
+        rows that are held out have rules for themselves.
+        """
+        exempt = known.problem.privacy is not None or algorithm.held_out
+        return None if exempt else self.guard.policy
+
     def _check_people(
         self, known: Experiment, experiment: str, run: LocalRun, answered: Answered
     ) -> None:
-        """Raise `RefusedByPolicyError` where an answer about the rows to train on hangs on too few
-        people; what leaves is kept before. Noise makes that no matter.
+        """Raise `RefusedByPolicyError` where an answer hangs on too few people; what leaves is kept
+        before.
         """
-        policy, algorithm = self.guard.policy, carried_by(run.algorithm)
-        if policy is None or known.problem.privacy is not None or algorithm.held_out:
+        policy = self._for_people(known, carried_by(run.algorithm))
+        if policy is None:
             return
         if isinstance(run.algorithm, SecureSummed):
             if not isinstance(answered.ask, Work):

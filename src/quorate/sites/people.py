@@ -36,6 +36,7 @@ from quorate.storage import OWN, append, cut, make_folder, write_whole
 Index = NDArray[np.intp]
 Keys = NDArray[np.uint64]
 LENGTH = 8  # bytes before a record, of its length
+AT_ONCE = 1_000_000  # differences of rows
 NOTHING = 8 * float(np.finfo(float).eps)  # a difference that is rounding, relative to the slopes
 PEOPLE, LONG, MANY = "minimum_people", "maximum_model_length", "maximum_models"
 
@@ -141,9 +142,14 @@ class Answers:
         for about in self.about.values():
             whose = _Joined.of(people, about.people)
             for one in slopes:
-                for other in about.slopes:
-                    pair = whose.both(one, other)
-                    if one.kind == other.kind and not fewest(*pair, whose.repeats) >= least:
+                others = [other for other in about.slopes if other.kind == one.kind]
+                plain = [other for other in others if _alike(one, other, whose)]
+                if plain and not fewest_of(one.rows, [other.rows for other in plain]) >= least:
+                    return "the difference to an earlier answer"
+                for other in others:
+                    if _alike(one, other, whose):
+                        continue
+                    if not fewest(*whose.both(one, other), whose.repeats) >= least:
                         return "the difference to an earlier answer"
         return ""
 
@@ -229,6 +235,26 @@ def fewest(one: Slopes, other: Slopes | None, people: Index | None) -> float:
     return least
 
 
+def fewest_of(rows: Array, others: Sequence[Array]) -> float:
+    """The least n_eff of the differences of slopes (m,) to others (m,), each row another person's:
+    as of `fewest`, many at once.
+    """
+    least, at_once = np.inf, max(1, AT_ONCE // max(len(rows), 1))
+    for first in range(0, len(others), at_once):
+        away = np.abs(np.array(others[first : first + at_once]) - rows)
+        size = max(np.abs(rows).max(initial=0.0), 1.0)
+        away = away[away.max(1, initial=0.0) > NOTHING * size]
+        squares = np.einsum("km,km->k", away, away)
+        least = min(least, (away.sum(1) ** 2 / squares).min(initial=np.inf))
+    return float(least)
+
+
+def _alike(one: Slopes, other: Slopes, whose: _Joined) -> bool:
+    """Whether both are sums over the same rows, one prediction and one row a person."""
+    plain = one.group is other.group is whose.mine is whose.repeats is None
+    return plain and one.rows.ndim == other.rows.ndim == 1
+
+
 def _effective(slopes: Array, people: Index | None) -> float:
     """n_eff of slopes (m,) or (m, C); inf where all are zero."""
     sizes = np.abs(slopes) if slopes.ndim == 1 else np.sqrt((slopes**2).sum(1))
@@ -248,7 +274,7 @@ def _difference(one: Slopes, other: Slopes | None) -> Array:
     if one.rows.shape != other.rows.shape:  # of other classes: two sums that nothing relates
         return np.concatenate([one.rows.ravel(), other.rows.ravel()])
     away = one.rows - other.rows
-    size = max(np.abs(one.rows).max(initial=0.0), np.abs(other.rows).max(initial=0.0))
+    size = max(np.abs(one.rows).max(initial=0.0), 1.0)
     return away if np.abs(away).max(initial=0.0) > NOTHING * size else np.zeros_like(away)
 
 

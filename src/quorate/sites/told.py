@@ -124,9 +124,10 @@ def _first(one: Answered) -> Iterator[Told]:
 
 
 def _async(one: Answered, w: Array | None = None) -> Iterator[Told]:
-    w, parts = one.ask.w[0] if w is None else w, parts_of(one.ask.parts)
+    parts = parts_of(one.ask.parts)
     second = _no_models(one).shape[1] <= one.ask.second_order
-    yield from _at(one, w, parts._replace(smooth=parts.smooth * second), bool(parts.smooth))
+    model = one.ask.w[0] if w is None else w
+    yield from _at(one, model, parts._replace(smooth=parts.smooth * second), bool(parts.smooth))
 
 
 def _meet(one: Answered) -> Iterator[Told]:
