@@ -18,7 +18,7 @@ from quorate.arrays import Array, Block
 from quorate.problem.client_means import row_shares
 from quorate.problem.conjugates import clipped_gradients, has_conjugate
 from quorate.problem.constraints.constraint import Point
-from quorate.problem.losses import Loss, steady_curvature, value_and_gradient
+from quorate.problem.losses import steady_curvature, value_and_gradient
 from quorate.problem.parts import WHOLE, Parts, _groups, _terms, is_parted, may_flip
 from quorate.problem.problem import Problem
 from quorate.problem.risks.ranks import by_rank
@@ -149,22 +149,12 @@ def jumping(problem: Problem) -> str:
     one row; "" where nothing does.
     """
     loss, ball = problem.loss, problem.over_samples
-    if name := _kinked(loss):
-        return f"the slope of the loss {name} jumps"
+    if not loss.smooth:
+        return f"the slope of the loss {type(loss).__name__} jumps"
     if problem.over_rows is not None or by_rank(ball):
         return "the weight of a row jumps with the rank of its loss"
     if may_flip(problem):
         return "the worst distribution flips labels of single rows, as label_cost is finite"
     if isinstance(ball, WassersteinBall) and ball.support is not None and any(ball.radii()):
         return "the worst distribution on a support moves single rows by jumps"
-    for stack in (problem.local_constraint, problem.constraint.coupled):
-        for part in stack.parts:
-            measure = getattr(getattr(part, "one", part), "measure", None)
-            if measure is not None and (name := _kinked(getattr(measure, "loss", None))):
-                return f"the slope of the loss {name} in a constraint jumps"
     return ""
-
-
-def _kinked(loss: Loss | None) -> str:
-    """The name of a loss whose slope jumps."""
-    return "" if loss is None or loss.smooth else type(loss).__name__

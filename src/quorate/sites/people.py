@@ -107,7 +107,7 @@ class Answers:
         if fewest := self._hang_on_few(policy.minimum_people, people, slopes):
             return _refusal(
                 PEOPLE,
-                f"{fewest} hangs on fewer than {policy.minimum_people} people",
+                f"{fewest} hangs on fewer than {policy.minimum_people:g} people",
                 "The run ends here, with what is proved so far",
             )
         self._keep(experiment, people, models, slopes)
