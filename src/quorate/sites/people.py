@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,13 +29,13 @@ from quorate.problem.losses import has_log_link
 from quorate.problem.slopes import Sums
 from quorate.rounds import Algorithm
 from quorate.sites.policy import FILE, Policy, Refusal
-from quorate.sites.told import TOLD, Answered, Told, told_by
+from quorate.sites.told import SLOPES, SQUARES, TOLD, Answered, Told, told_by
 from quorate.storage import OWN, append, cut, make_folder, write_whole
 
 Index = NDArray[np.intp]
 Keys = NDArray[np.uint64]
+SOME = 256  # rows that are looked at first
 LENGTH = 8  # bytes before a record, of its length
-AT_ONCE = 1_000_000  # differences of rows
 NOTHING = 8 * float(np.finfo(float).eps)  # a difference that is rounding, relative to the slopes
 PEOPLE, LONG, MANY = "minimum_people", "maximum_model_length", "maximum_models"
 
@@ -71,13 +70,52 @@ class Slopes(NamedTuple):
     def of(cls, kind: str, sums: Sums) -> Slopes:
         return cls(kind, sums.rows / sums.unit, sums.group)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is one sum, by one number a row."""
+        return self.group is None and self.rows.ndim == 1
 
-@dataclass
+    def digest(self) -> str:
+        """The same for the same sums."""
+        group = np.zeros(0, np.int32) if self.group is None else self.group.astype(np.int32)
+        return f"{self.kind} {_digest(self.rows)} {_digest(group)}"
+
+
 class _About:
-    """The answers about one set of rows."""
+    """The answers about one set of rows: of `plain` ones, each a sum over all rows by one number a
+    row, the slopes by kind with the largest; the `others`; and digests of all.
+    """
 
-    people: Keys
-    slopes: list[Slopes] = field(default_factory=list)
+    def __init__(self, people: Keys) -> None:
+        self.people, self.repeats = people, _repeats(people)
+        self.plain: dict[str, list[tuple[Array, float]]] = {SLOPES: [], SQUARES: []}
+        self.others: list[Slopes] = []
+        self.known: set[str] = set()
+
+    def add(self, one: Slopes) -> None:
+        self.known.add(one.digest())
+        if one.is_plain:
+            self.plain[one.kind].append((one.rows, float(np.abs(one.rows).max(initial=0.0))))
+        else:
+            self.others.append(one)
+
+    def all(self) -> Iterator[Slopes]:
+        """All slopes, one by one."""
+        yield from self.others
+        for kind, rows in self.plain.items():
+            yield from (Slopes(kind, each, None) for each, _ in rows)
+
+    def fewest(self, least: float, people: Keys, one: Slopes) -> float:
+        """The least n_eff of the differences to these answers; inf where it is ``least`` or
+        more.
+        """
+        if people is self.people and one.is_plain and self.repeats is None:
+            found, rest = fewest_of(least, one.rows, self.plain[one.kind]), iter(self.others)
+        else:
+            found, rest = np.inf, self.all()
+        whose = _Joined.of(people, self.people, self.repeats)
+        pairs = (whose.both(one, other) for other in rest if other.kind == one.kind)
+        return min((found, *(fewest(*pair, whose.repeats) for pair in pairs)))
 
 
 class Answers:
@@ -92,6 +130,7 @@ class Answers:
         self.folder, self.file = folder, folder / "answers"
         self.about: dict[str, _About] = {}  # by the digest of the people
         self.models: dict[str, set[str]] = {}  # by experiment
+        self.last: tuple[Keys, str] | None = None  # people, and their digest
         for kept in self._read():
             self._take(kept)
 
@@ -135,23 +174,20 @@ class Answers:
 
     def _hang_on_few(self, least: float, people: Keys, slopes: Sequence[Slopes]) -> str:
         """What of these slopes hangs on fewer people than ``least``; "" for nothing."""
-        same = _repeats(people)
+        about = self._about(people)
         for one in slopes:
-            if not fewest(one, None, same) >= least:
+            if not fewest(one, None, about.repeats) >= least:
                 return "the answer"
-        for about in self.about.values():
-            whose = _Joined.of(people, about.people)
-            for one in slopes:
-                others = [other for other in about.slopes if other.kind == one.kind]
-                plain = [other for other in others if _alike(one, other, whose)]
-                if plain and not fewest_of(one.rows, [other.rows for other in plain]) >= least:
+            for before in self.about.values():
+                if not before.fewest(least, about.people, one) >= least:
                     return "the difference to an earlier answer"
-                for other in others:
-                    if _alike(one, other, whose):
-                        continue
-                    if not fewest(*whose.both(one, other), whose.repeats) >= least:
-                        return "the difference to an earlier answer"
         return ""
+
+    def _about(self, people: Keys) -> _About:
+        """What is known of these people, which is kept once something is."""
+        if self.last is None or self.last[0] is not people:
+            self.last = people, _digest(people)
+        return self.about.get(self.last[1]) or _About(people)
 
     # ---- the disk
 
@@ -159,16 +195,15 @@ class Answers:
         self, experiment: str, people: Keys, models: Sequence[Array], slopes: Sequence[Slopes]
     ) -> None:
         """Write down what an answer tells, unless all of it is known."""
-        rows, names = _digest(people), {*map(_digest, models)}
+        about, rows = self._about(people), _digest(people)
+        new = [one for one in slopes if one.digest() not in about.known]
+        more = {*map(_digest, models)} - self.models.get(experiment, set())
+        if not new and not more:
+            return
         if rows not in self.about:
             make_folder(self.folder)
             write_whole(self.folder / rows, encode(KeptRows(people)), OWN)
-            self.about[rows] = _About(people)
-        known = self.about[rows].slopes
-        new = [one for one in slopes if not any(_same(one, other) for other in known)]
-        more = names - self.models.get(experiment, set())
-        if not new and not more:
-            return
+            self.about[rows] = about
         none = np.zeros(0, np.int32)
         kept = KeptAnswer(
             experiment,
@@ -191,7 +226,7 @@ class Answers:
         self.models.setdefault(kept.experiment, set()).update(kept.models)
         for kind, rows, group in zip(kept.kinds, kept.slopes, kept.groups, strict=True):
             here = group.astype(np.intp) if len(group) else None
-            self.about[kept.rows].slopes.append(Slopes(kind, rows, here))
+            self.about[kept.rows].add(Slopes(kind, rows, here))
 
     def _read(self) -> Iterator[KeptAnswer]:
         """The kept answers; the end of one that was cut off, and never left, is removed."""
@@ -235,24 +270,17 @@ def fewest(one: Slopes, other: Slopes | None, people: Index | None) -> float:
     return least
 
 
-def fewest_of(rows: Array, others: Sequence[Array]) -> float:
+def fewest_of(least: float, rows: Array, others: Sequence[tuple[Array, float]]) -> float:
     """The least n_eff of the differences of slopes (m,) to others (m,), each row another person's:
-    as of `fewest`, many at once.
+    as of `fewest`; inf where all are at least ``least``. With others are their largest sizes.
     """
-    least, at_once = np.inf, max(1, AT_ONCE // max(len(rows), 1))
-    for first in range(0, len(others), at_once):
-        away = np.abs(np.array(others[first : first + at_once]) - rows)
-        size = max(np.abs(rows).max(initial=0.0), 1.0)
-        away = away[away.max(1, initial=0.0) > NOTHING * size]
-        squares = np.einsum("km,km->k", away, away)
-        least = min(least, (away.sum(1) ** 2 / squares).min(initial=np.inf))
-    return float(least)
-
-
-def _alike(one: Slopes, other: Slopes, whose: _Joined) -> bool:
-    """Whether both are sums over the same rows, one prediction and one row a person."""
-    plain = one.group is other.group is whose.mine is whose.repeats is None
-    return plain and one.rows.ndim == other.rows.ndim == 1
+    top, every = np.abs(rows).max(initial=0.0), max(1, len(rows) // SOME)
+    some, found = rows[::every], np.inf
+    for other, size in others:
+        # n_eff >= sum |s_p| / max |s_p|, of which a part of the rows often shows enough
+        if not np.abs(some - other[::every]).sum() >= least * (top + size):
+            found = min(found, _effective(_away(rows, other), None))
+    return found if found < least else np.inf
 
 
 def _effective(slopes: Array, people: Index | None) -> float:
@@ -273,8 +301,12 @@ def _difference(one: Slopes, other: Slopes | None) -> Array:
         return one.rows
     if one.rows.shape != other.rows.shape:  # of other classes: two sums that nothing relates
         return np.concatenate([one.rows.ravel(), other.rows.ravel()])
-    away = one.rows - other.rows
-    size = max(np.abs(one.rows).max(initial=0.0), 1.0)
+    return _away(one.rows, other.rows)
+
+
+def _away(rows: Array, others: Array) -> Array:
+    away = rows - others
+    size = max(np.abs(rows).max(initial=0.0), 1.0)
     return away if np.abs(away).max(initial=0.0) > NOTHING * size else np.zeros_like(away)
 
 
@@ -294,11 +326,6 @@ def _slopes(told: Sequence[Told]) -> Iterator[Slopes]:
                 yield Slopes.of(one.kind, sums)
 
 
-def _same(one: Slopes, other: Slopes) -> bool:
-    groups = np.array_equal(_group(one), _group(other))
-    return one.kind == other.kind and groups and np.array_equal(one.rows, other.rows)
-
-
 class _Joined(NamedTuple):
     """Two sets of rows as one: where the rows of each are in it; None where both are the same."""
 
@@ -308,9 +335,10 @@ class _Joined(NamedTuple):
     repeats: Index | None
 
     @classmethod
-    def of(cls, people: Keys, others: Keys) -> _Joined:
-        if np.array_equal(people, others):
-            return cls(len(people), None, None, _repeats(people))
+    def of(cls, people: Keys, others: Keys, repeats: Index | None) -> _Joined:
+        """``repeats`` are those of the others."""
+        if people is others or np.array_equal(people, others):
+            return cls(len(people), None, None, repeats)
         every = _numbered(people, others)
         union, at = np.unique(np.concatenate(every), axis=0, return_inverse=True)
         at = at.ravel()
