@@ -658,7 +658,8 @@ class Party:
             )
         if self.answers is None:
             self.answers = Answers(self.folder / SELECTIONS)
-        refusal = self.answers.refusal(policy, experiment, known.people, answered)
+        unknown = unjudged(policy, carried_by(run.algorithm), answered.ask)
+        refusal = unknown or self.answers.refusal(policy, experiment, known.people, answered)
         if refusal is not None:
             raise RefusedByPolicyError([refusal])
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ from quorate.problem.losses import has_log_link
 from quorate.problem.slopes import Sums
 from quorate.rounds import Algorithm
 from quorate.sites.policy import FILE, Policy, Refusal
-from quorate.sites.told import SLOPES, SQUARES, TOLD, Answered, Told, told_by
+from quorate.sites.told import SLOPES, SQUARES, Answered, Told, told_by, unknown
 from quorate.storage import OWN, append, cut, make_folder, write_whole
 
 Index = NDArray[np.intp]
@@ -388,15 +388,14 @@ def length(answered: Answered, w: Array) -> float:
     return float(np.linalg.norm(scaled)) / unit
 
 
-def unjudged(policy: Policy, algorithm: Algorithm) -> Refusal | None:
-    """Why the rule refuses a method, of whose answers nothing says on how many people they hang;
-    None where it judges all of them.
+def unjudged(policy: Policy, algorithm: Algorithm, message: Any = None) -> Refusal | None:
+    """Why the rule refuses a method, or a message of it, of whose answers nothing says on how many
+    people they hang; None where it judges all of them.
     """
-    odd = [kind.__name__ for kind in algorithm.on_client if kind not in TOLD]
-    if policy.minimum_people <= 1 or not odd:
+    if policy.minimum_people <= 1 or not (what := unknown(algorithm, message)):
         return None
-    what = f"on how many people an answer to {odd[0]} of {type(algorithm).__name__} hangs"
-    return _refusal(PEOPLE, f"nothing says {what}", "Use Bundle(), or set a privacy budget")
+    text = f"nothing says on how many people it hangs: {what}"
+    return _refusal(PEOPLE, text, "Use Bundle(), or set a privacy budget")
 
 
 def _digest(array: NDArray) -> str:

@@ -38,7 +38,7 @@ from quorate.problem.slopes import (
     shifted_sums,
     size_sums,
 )
-from quorate.rounds import Conclude
+from quorate.rounds import Algorithm, Conclude
 
 SLOPES, SQUARES = "slopes", "squares"  # of x_j, and of x_j x_j'
 
@@ -78,9 +78,25 @@ class Answered(NamedTuple):
 
 
 def told_by(answered: Answered) -> list[Told]:
-    """What an answer tells of the rows, as far as that is known: of a message of `TOLD`."""
+    """What an answer tells of the rows, as far as that is known: see `unknown`."""
     how = TOLD.get(type(answered.ask))
     return [] if how is None else [*how(answered)]
+
+
+def unknown(algorithm: Algorithm, message: Any = None) -> str:
+    """What a method, or a message of it, may tell of rows that nothing here describes, in words; ""
+    where all is described.
+    """
+    name = type(algorithm).__name__
+    if odd := [kind.__name__ for kind in algorithm.on_client if kind not in TOLD]:
+        return f"an answer to {odd[0]} of {name}"
+    if getattr(algorithm, "sample", None) is not None:
+        return f"the sample of rows that {name}(sample=...) draws"
+    if getattr(algorithm, "local_steps", 1) > 1:
+        return f"the models between the local steps of {name}"
+    if isinstance(message, Certify) and not message.rows is message.split is None:
+        return "a certificate by multipliers of rows"
+    return ""
 
 
 def _at(
@@ -114,7 +130,8 @@ def _evaluate(one: Answered) -> Iterator[Told]:
 
 
 def _shifted(one: Answered, start: Array, change: Array) -> Told:
-    return Told(SLOPES, shifted_sums(one.problem, start, change, one.block), start[None])
+    models = np.stack([start, start + change])
+    return Told(SLOPES, shifted_sums(one.problem, start, change, one.block), models)
 
 
 def _first(one: Answered) -> Iterator[Told]:
@@ -151,8 +168,9 @@ def _certify(one: Answered) -> Iterator[Told]:
                 terms += zip(np.reshape(mine, (len(stack), -1)), stack, strict=True)
     if ask.pair is not None and ask.weights is not None:
         start, end = ask.pair
-        [moved] = shifted_sums(problem, start, end - start, block)
-        terms.append((np.atleast_1d(ask.weights[0]), moved))
+        moved = _shifted(one, start, end - start)
+        terms.append((np.atleast_1d(ask.weights[0]), moved.sums[0]))
+        yield Told(SLOPES, [], moved.models)
     yield Told(SLOPES, combined(terms), ask.points)
 
 
