@@ -16,6 +16,7 @@ from quorate.algorithms.method import Method
 from quorate.algorithms.pooled.single_client import Advance
 from quorate.engines.network import Network, RefusedError
 from quorate.engines.transport import LocalTransport
+from quorate.problem.lower_bounds import rounded_up
 from quorate.problem.slopes import Sums
 from quorate.rounds import Stop
 from quorate.sites.party import Party, open_party
@@ -146,6 +147,14 @@ def test_the_slopes_are_those_of_the_numbers_that_leave(
             continue
         compared.add(type(answered.ask))
     assert len(compared) == 2
+
+
+def test_the_largest_row_is_told_to_a_power_of_two():
+    numbers = np.array([0.0, 3.0, 4.0, 4.1, 1e-300, 1e300])
+    up = rounded_up(numbers)
+    assert (up >= numbers).all()
+    np.testing.assert_array_equal(up[:4], [0.0, 4.0, 4.0, 8.0])
+    assert (np.frexp(up[up > 0])[0] == 0.5).all()
 
 
 # -------------------------------------------------------------------------------------- the rule

@@ -54,8 +54,9 @@ class Surveyed:
     # prior-weighted share of rows with y = +1; where y is any number, mean of max(y, 0), up to 1
     plus: Annotated[Sum, Form("")]
     minus: Annotated[Sum, Form("")]  # and with y = -1; of max(-y, 0), up to 1
-    reach: Annotated[Max, Form("")]  # largest ||x||_2
-    target: Annotated[Max, Form("")]  # largest |y|
+    # largest ||x||_2 and largest |y|, rounded up to powers of two: each is one row's
+    reach: Annotated[Max, Form("")]
+    target: Annotated[Max, Form("")]
     # (n, d) prior-weighted mean square of every feature: its size, and the number of features
     square: Annotated[Sum, Form("features")]
 
@@ -183,9 +184,14 @@ def row_duals(rows: Array, split: Array, dimension: int) -> Duals:
 def survey(block: Block, prior: Array) -> Surveyed:
     """The answer to ``Survey`` of every client of the block."""
     plus, minus = (prior * block.mean(np.clip(block.y * sign, 0.0, 1.0)) for sign in (1, -1))
-    return Surveyed(
-        plus, minus, block.longest(), np.abs(block.y).max(1), prior[:, None] * block.squares()
-    )
+    reach, target = rounded_up(block.longest()), rounded_up(np.abs(block.y).max(1))
+    return Surveyed(plus, minus, reach, target, prior[:, None] * block.squares())
+
+
+def rounded_up(numbers: Array) -> Array:
+    """Numbers >= 0 rounded up to powers of two, 0 as it is."""
+    powers = np.exp2(np.ceil(np.log2(np.where(numbers > 0, numbers, 1.0))))
+    return np.where(numbers > 0, np.maximum(powers, numbers), 0.0)
 
 
 @dataclass(frozen=True)
