@@ -20,9 +20,10 @@ from quorate.problem.lower_bounds import rounded_up
 from quorate.problem.slopes import Sums
 from quorate.rounds import Stop
 from quorate.sites.party import Party, open_party
-from quorate.sites.people import Answers, Slopes, fewest, unjudged
+from quorate.sites.people import Answers, unjudged
 from quorate.sites.policy import Policy
 from quorate.sites.session import Agreement, agree
+from quorate.sites.spans import Slopes, Span, fewest
 from quorate.sites.told import SLOPES, TOLD, Answered, told_by
 
 TRAILS = {  # the methods whose local steps nothing describes, and those of ranked rows
@@ -68,6 +69,21 @@ def test_every_group_and_all_groups_together_are_sums():
     # the groups differ in one row: their difference at one model is that row
     before, after = one([1] * 6, [0, 0, 0, 0, 1, 1]), one([1] * 6, [0, 0, 0, 1, 1, 1])
     assert fewest(after, before, None) == pytest.approx(1)
+
+
+def test_the_share_of_a_person_in_any_combination():
+    rng = np.random.default_rng(0)
+    told, span = rng.normal(size=(12, 5)), Span()
+    span.grown(12)
+    span.add(span.added([*told.T, told @ rng.normal(size=5)]))  # the last is a combination
+    assert span.basis.shape == (12, 5)
+    shares = np.diag(told @ np.linalg.pinv(told))
+    np.testing.assert_allclose(span.share, shares, atol=1e-12)
+    whose = np.repeat(np.arange(4), 3)  # people of three rows
+    blocks = [np.linalg.norm(span.basis[whose == p], 2) ** 2 for p in range(4)]
+    assert span.largest([], whose) == pytest.approx(max(blocks))
+    span.grown(13)
+    assert span.largest(span.added([np.eye(13)[12]]), None) == pytest.approx(1)
 
 
 def test_what_differs_by_rounding_differs_by_nothing():
@@ -239,8 +255,8 @@ def test_a_kept_answer_that_was_cut_off_has_never_left(tmp_path: Path):
     sites = opened(tmp_path)
     solved(agreed(sites))
     file = sites["east"].answers.file
-    whole = len(Answers(file.parent).about)
+    whole = Answers(file.parent).known
     data = file.read_bytes()
     file.write_bytes(data + (1000).to_bytes(8, "little") + b"half of it")
-    assert len(Answers(file.parent).about) == whole
+    assert Answers(file.parent).known == whole
     assert file.read_bytes() == data

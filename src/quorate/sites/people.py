@@ -1,15 +1,13 @@
 """The rule of few people: nothing that leaves a site, and no difference of two answers, hangs on
-fewer than a few people.
+fewer than a few people, and no combination of answers is made up of one person's row.
 
-    n_eff(s) = (sum_p |s_p|)^2 / sum_p s_p^2
+An answer leaves where n_eff (`quorate.sites.spans`) is large enough of its slopes, and of their
+difference to those of every answer that the site gave before, in any run and for any server; and
+where the largest share of a person in combinations of all of them stays below `MOST`. So the site
+keeps the slopes of its answers, beside its log. Models are limited in length, since long ones make
+slopes jump, and in number.
 
-of the slopes s_p of the people in a sum (`quorate.problem.slopes`): their number where all are
-equal, 1 where one is all. An answer leaves where n_eff is large enough of its own slopes, and of
-their difference to those of every answer that the site gave before about these people, in any run
-and for any server. So the site keeps the slopes of its answers, beside its log. Models are limited
-in length, since long ones make slopes jump, and in number.
-
-That no combination of more answers tells a row is not proved: a privacy budget proves it.
+That nobody can tell more of a row is not proved: a privacy budget proves it.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,17 +24,14 @@ from quorate.algorithms.federated.linearisation import units_of
 from quorate.arrays import Array
 from quorate.codec import CodecError, decode, encode, record
 from quorate.problem.losses import has_log_link
-from quorate.problem.slopes import Sums
 from quorate.rounds import Algorithm
 from quorate.sites.policy import FILE, Policy, Refusal
+from quorate.sites.spans import Index, Keys, Slopes, Span, fewest, fewest_of, numbered, vectors
 from quorate.sites.told import SLOPES, SQUARES, Answered, Told, told_by, unknown
 from quorate.storage import OWN, append, cut, make_folder, write_whole
 
-Index = NDArray[np.intp]
-Keys = NDArray[np.uint64]
-SOME = 256  # rows that are looked at first
 LENGTH = 8  # bytes before a record, of its length
-NOTHING = 8 * float(np.finfo(float).eps)  # a difference that is rounding, relative to the slopes
+MOST = 0.99  # share of a person in a combination of answers
 PEOPLE, LONG, MANY = "minimum_people", "maximum_model_length", "maximum_models"
 
 
@@ -59,65 +54,6 @@ class KeptRows:
     people: Keys
 
 
-class Slopes(NamedTuple):
-    """The slopes of one sum, or of the sums over groups, relative to the largest weight."""
-
-    kind: str
-    rows: Array
-    group: Index | None
-
-    @classmethod
-    def of(cls, kind: str, sums: Sums) -> Slopes:
-        return cls(kind, sums.rows / sums.unit, sums.group)
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it is one sum, by one number a row."""
-        return self.group is None and self.rows.ndim == 1
-
-    def digest(self) -> str:
-        """The same for the same sums."""
-        group = np.zeros(0, np.int32) if self.group is None else self.group.astype(np.int32)
-        return f"{self.kind} {_digest(self.rows)} {_digest(group)}"
-
-
-class _About:
-    """The answers about one set of rows: of `plain` ones, each a sum over all rows by one number a
-    row, the slopes by kind with the largest; the `others`; and digests of all.
-    """
-
-    def __init__(self, people: Keys) -> None:
-        self.people, self.repeats = people, _repeats(people)
-        self.plain: dict[str, list[tuple[Array, float]]] = {SLOPES: [], SQUARES: []}
-        self.others: list[Slopes] = []
-        self.known: set[str] = set()
-
-    def add(self, one: Slopes) -> None:
-        self.known.add(one.digest())
-        if one.is_plain:
-            self.plain[one.kind].append((one.rows, float(np.abs(one.rows).max(initial=0.0))))
-        else:
-            self.others.append(one)
-
-    def all(self) -> Iterator[Slopes]:
-        """All slopes, one by one."""
-        yield from self.others
-        for kind, rows in self.plain.items():
-            yield from (Slopes(kind, each, None) for each, _ in rows)
-
-    def fewest(self, least: float, people: Keys, one: Slopes) -> float:
-        """The least n_eff of the differences to these answers; inf where it is ``least`` or
-        more.
-        """
-        if people is self.people and one.is_plain and self.repeats is None:
-            found, rest = fewest_of(least, one.rows, self.plain[one.kind]), iter(self.others)
-        else:
-            found, rest = np.inf, self.all()
-        whose = _Joined.of(people, self.people, self.repeats)
-        pairs = (whose.both(one, other) for other in rest if other.kind == one.kind)
-        return min((found, *(fewest(*pair, whose.repeats) for pair in pairs)))
-
-
 class Answers:
     """What a site has told, from its disk.
 
@@ -128,9 +64,15 @@ class Answers:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.file = folder, folder / "answers"
-        self.about: dict[str, _About] = {}  # by the digest of the people
+        self.rows = np.zeros(0, np.uint64)  # `numbered` rows that answers were about
+        self.people = np.zeros(0, np.uint64)  # whose each is
+        self.repeats: Index | None = None  # the same as numbers, where anybody has several
+        self.plain: dict[str, list[Array]] = {SLOPES: [], SQUARES: []}  # of one sum, by kind
+        self.others: list[Slopes] = []
+        self.span = Span()
         self.models: dict[str, set[str]] = {}  # by experiment
-        self.last: tuple[Keys, str] | None = None  # people, and their digest
+        self.known: set[str] = set()  # digests of slopes
+        self.last: tuple[Keys, Index] | None = None  # people, and where their rows are
         for kept in self._read():
             self._take(kept)
 
@@ -142,14 +84,19 @@ class Answers:
         models = [w for one in told for w in one.models]
         if refusal := self._models(policy, experiment, answered, models):
             return refusal
-        slopes = [*_slopes(told)]
-        if fewest := self._hang_on_few(policy.minimum_people, people, slopes):
-            return _refusal(
-                PEOPLE,
-                f"{fewest} hangs on fewer than {policy.minimum_people:g} people",
-                "The run ends here, with what is proved so far",
-            )
-        self._keep(experiment, people, models, slopes)
+        slopes, at = [*_slopes(told)], self._at(people)
+        new = {_named(one, people): one for one in slopes}
+        new = {
+            name: one.placed(at, len(self.rows))
+            for name, one in new.items()
+            if name not in self.known
+        }
+        if what := self._hang_on_few(policy.minimum_people, [*new.values()]):
+            self._keep(experiment, people, models, [])  # it was asked
+            text = f"{what} fewer than {policy.minimum_people:g} people"
+            return _refusal(PEOPLE, text, "The run ends here, with what is proved so far")
+        kept = [one for one in slopes if _named(one, people) in new]
+        self._keep(experiment, people, models, kept)
         return None
 
     def _models(
@@ -172,61 +119,103 @@ class Answers:
             )
         return None
 
-    def _hang_on_few(self, least: float, people: Keys, slopes: Sequence[Slopes]) -> str:
-        """What of these slopes hangs on fewer people than ``least``; "" for nothing."""
-        about = self._about(people)
+    def _hang_on_few(self, least: float, slopes: Sequence[Slopes]) -> str:
+        """What hangs on fewer people than ``least`` once these slopes are told; "" for nothing."""
+        if least <= 1:
+            return ""
         for one in slopes:
-            if not fewest(one, None, about.repeats) >= least:
-                return "the answer"
-            for before in self.about.values():
-                if not before.fewest(least, about.people, one) >= least:
-                    return "the difference to an earlier answer"
+            if not fewest(one, None, self.repeats) >= least:
+                return "the answer hangs on"
+            if not self._nearest(least, one) >= least:
+                return "the difference to an earlier answer hangs on"
+        new = self.span.added(vectors(slopes))
+        if not self.span.largest(new, self.repeats) <= MOST:
+            return "a combination of answers hangs on"
         return ""
 
-    def _about(self, people: Keys) -> _About:
-        """What is known of these people, which is kept once something is."""
-        if self.last is None or self.last[0] is not people:
-            self.last = people, _digest(people)
-        return self.about.get(self.last[1]) or _About(people)
+    def _nearest(self, least: float, one: Slopes) -> float:
+        """The least n_eff of the differences to earlier answers; inf where all have enough."""
+        plain, found = self.plain[one.kind], np.inf
+        others = [other for other in self.others if other.kind == one.kind]
+        if self.repeats is None and one.group is None and one.rows.ndim == 1:
+            found = fewest_of(least, one.rows, plain)
+        else:
+            others += [Slopes(one.kind, rows, None) for rows in plain]
+        return min((found, *(fewest(one, other, self.repeats) for other in others)))
+
+    # ---- rows
+
+    def _at(self, people: Keys) -> Index:
+        """Where the rows of these people are among all; new ones are put behind them."""
+        if self.last is not None and self.last[0] is people:
+            return self.last[1]
+        rows = numbered(people)
+        new = ~np.isin(rows, self.rows)
+        if new.any():
+            self.rows = np.concatenate([self.rows, rows[new]])
+            self.people = np.concatenate([self.people, people[new]])
+            self._grow(len(self.rows))
+        order = np.argsort(self.rows)
+        at = order[np.searchsorted(self.rows, rows, sorter=order)]
+        self.last = people, at
+        return at
+
+    def _grow(self, size: int) -> None:
+        """Have so many rows everywhere."""
+        unique, at = np.unique(self.people, return_inverse=True)
+        self.repeats = None if len(unique) == size else at.ravel()
+        self.plain = {
+            kind: [np.pad(rows, (0, size - len(rows))) for rows in each]
+            for kind, each in self.plain.items()
+        }
+        self.others = [one.placed(np.arange(len(one.rows)), size) for one in self.others]
+        self.span.grown(size)
 
     # ---- the disk
 
     def _keep(
         self, experiment: str, people: Keys, models: Sequence[Array], slopes: Sequence[Slopes]
     ) -> None:
-        """Write down what an answer tells, unless all of it is known."""
-        about, rows = self._about(people), _digest(people)
-        new = [one for one in slopes if one.digest() not in about.known]
+        """Write down what an answer tells, and what was asked."""
         more = {*map(_digest, models)} - self.models.get(experiment, set())
-        if not new and not more:
+        if not slopes and not more:
             return
-        if rows not in self.about:
+        rows = _digest(people)
+        if not (self.folder / rows).exists():
             make_folder(self.folder)
             write_whole(self.folder / rows, encode(KeptRows(people)), OWN)
-            self.about[rows] = about
         none = np.zeros(0, np.int32)
         kept = KeptAnswer(
             experiment,
             rows,
             tuple(sorted(more)),
-            tuple(one.kind for one in new),
-            tuple(one.rows for one in new),
-            tuple(none if one.group is None else one.group.astype(np.int32) for one in new),
+            tuple(one.kind for one in slopes),
+            tuple(one.rows for one in slopes),
+            tuple(none if one.group is None else one.group.astype(np.int32) for one in slopes),
         )
         if not self.file.exists():
             write_whole(self.file, b"", OWN)
         data = encode(kept)
         append(self.file, len(data).to_bytes(LENGTH, "little") + data, sync=False)
-        self._take(kept)
+        self._take(kept, people)
 
-    def _take(self, kept: KeptAnswer) -> None:
-        if kept.rows not in self.about:
-            rows = decode((self.folder / kept.rows).read_bytes())
-            self.about[kept.rows] = _About(rows.people)
+    def _take(self, kept: KeptAnswer, people: Keys | None = None) -> None:
+        """Know what was kept."""
         self.models.setdefault(kept.experiment, set()).update(kept.models)
+        if people is None:
+            people = decode((self.folder / kept.rows).read_bytes()).people
+        assert people is not None
+        at, placed = self._at(people), list[Slopes]()
         for kind, rows, group in zip(kept.kinds, kept.slopes, kept.groups, strict=True):
-            here = group.astype(np.intp) if len(group) else None
-            self.about[kept.rows].add(Slopes(kind, rows, here))
+            one = Slopes(kind, rows, group.astype(np.intp) if len(group) else None)
+            self.known.add(_named(one, people))
+            placed.append(one.placed(at, len(self.rows)))
+        for one in placed:
+            if one.group is None and one.rows.ndim == 1:
+                self.plain[one.kind].append(one.rows)
+            else:
+                self.others.append(one)
+        self.span.add(self.span.added(vectors(placed)))
 
     def _read(self) -> Iterator[KeptAnswer]:
         """The kept answers; the end of one that was cut off, and never left, is removed."""
@@ -245,137 +234,18 @@ class Answers:
             at = end
 
 
-# ------------------------------------------------------------------------------------- the numbers
-
-
-def fewest(one: Slopes, other: Slopes | None, people: Index | None) -> float:
-    """The least n_eff of the sums, or of their differences to those of another answer; sums in
-    which all is zero, or rounding, count as inf.
-
-    ``people`` (m,) are the people whose rows these are, as numbers; None: each has one row.
-    """
-    if one.group is None and (other is None or other.group is None):
-        return _effective(_difference(one, other), people)
-    here, there = _group(one), np.zeros(len(one.rows), np.intp) if other is None else _group(other)
-    least = np.inf
-    for a in (None, *range(here.max(initial=-1) + 1)):
-        for b in (None, *range(there.max(initial=-1) + 1)) if other is not None else (None,):
-            mine, theirs = here == a if a is not None else here >= 0, there == b
-            theirs = there >= 0 if b is None else theirs
-            if other is not None and not (mine & theirs).any():
-                continue
-            part = one._replace(rows=_where(mine, one.rows), group=None)
-            rest = other and other._replace(rows=_where(theirs, other.rows), group=None)
-            least = min(least, _effective(_difference(part, rest), people))
-    return least
-
-
-def fewest_of(least: float, rows: Array, others: Sequence[tuple[Array, float]]) -> float:
-    """The least n_eff of the differences of slopes (m,) to others (m,), each row another person's:
-    as of `fewest`; inf where all are at least ``least``. With others are their largest sizes.
-    """
-    top, every = np.abs(rows).max(initial=0.0), max(1, len(rows) // SOME)
-    some, found = rows[::every], np.inf
-    for other, size in others:
-        # n_eff >= sum |s_p| / max |s_p|, of which a part of the rows often shows enough
-        if not np.abs(some - other[::every]).sum() >= least * (top + size):
-            found = min(found, _effective(_away(rows, other), None))
-    return found if found < least else np.inf
-
-
-def _effective(slopes: Array, people: Index | None) -> float:
-    """n_eff of slopes (m,) or (m, C); inf where all are zero."""
-    sizes = np.abs(slopes) if slopes.ndim == 1 else np.sqrt((slopes**2).sum(1))
-    if people is not None:
-        sizes = np.bincount(people, sizes)
-    largest = sizes.max(initial=0.0)
-    if not largest > 0:
-        return np.inf
-    sizes = sizes / largest
-    return float(sizes.sum() ** 2 / (sizes @ sizes))
-
-
-def _difference(one: Slopes, other: Slopes | None) -> Array:
-    """The difference of slopes, 0 where it is rounding."""
-    if other is None:
-        return one.rows
-    if one.rows.shape != other.rows.shape:  # of other classes: two sums that nothing relates
-        return np.concatenate([one.rows.ravel(), other.rows.ravel()])
-    return _away(one.rows, other.rows)
-
-
-def _away(rows: Array, others: Array) -> Array:
-    away = rows - others
-    size = max(np.abs(rows).max(initial=0.0), 1.0)
-    return away if np.abs(away).max(initial=0.0) > NOTHING * size else np.zeros_like(away)
-
-
-def _where(mask: NDArray[np.bool_], rows: Array) -> Array:
-    return np.where(mask if rows.ndim == 1 else mask[:, None], rows, 0.0)
-
-
-def _group(one: Slopes) -> Index:
-    return np.zeros(len(one.rows), np.intp) if one.group is None else one.group
-
-
 def _slopes(told: Sequence[Told]) -> Iterator[Slopes]:
     """The slopes that are not zero everywhere."""
     for one in told:
         for sums in one.sums:
             if sums.unit and sums.rows.any():
-                yield Slopes.of(one.kind, sums)
+                yield Slopes(one.kind, sums.rows / sums.unit, sums.group)
 
 
-class _Joined(NamedTuple):
-    """Two sets of rows as one: where the rows of each are in it; None where both are the same."""
-
-    size: int
-    mine: Index | None
-    theirs: Index | None
-    repeats: Index | None
-
-    @classmethod
-    def of(cls, people: Keys, others: Keys, repeats: Index | None) -> _Joined:
-        """``repeats`` are those of the others."""
-        if people is others or np.array_equal(people, others):
-            return cls(len(people), None, None, repeats)
-        every = _numbered(people, others)
-        union, at = np.unique(np.concatenate(every), axis=0, return_inverse=True)
-        at = at.ravel()
-        return cls(len(union), at[: len(people)], at[len(people) :], _repeats(union[:, 0]))
-
-    def both(self, one: Slopes, other: Slopes) -> tuple[Slopes, Slopes]:
-        if self.mine is None or self.theirs is None:
-            return one, other
-        return self._placed(one, self.mine), self._placed(other, self.theirs)
-
-    def _placed(self, one: Slopes, at: Index) -> Slopes:
-        rows = np.zeros((self.size, *one.rows.shape[1:]))
-        rows[at] = one.rows
-        group = None
-        if one.group is not None:
-            group = np.full(self.size, -1)
-            group[at] = one.group
-        return Slopes(one.kind, rows, group)
-
-
-def _numbered(*each: Keys) -> list[Keys]:
-    """(m, 2) the keys with their number among equal ones."""
-    numbered = []
-    for keys in each:
-        order = np.argsort(keys, kind="stable")
-        ordered = keys[order]
-        first = np.searchsorted(ordered, ordered)
-        turn = np.empty(len(keys), np.uint64)
-        turn[order] = (np.arange(len(keys)) - first).astype(np.uint64)
-        numbered.append(np.column_stack([keys, turn]))
-    return numbered
-
-
-def _repeats(people: Keys) -> Index | None:
-    """The people as numbers, or None where none has several rows."""
-    unique, at = np.unique(people, return_inverse=True)
-    return None if len(unique) == len(people) else at.ravel()
+def _named(one: Slopes, people: Keys) -> str:
+    """The same for the same sums over the same rows."""
+    group = np.zeros(0, np.int32) if one.group is None else one.group.astype(np.int32)
+    return " ".join([one.kind, *map(_digest, (people, one.rows, group))])
 
 
 def length(answered: Answered, w: Array) -> float:
