@@ -7,8 +7,8 @@ basis of their slopes,
 
     share_p = ||Q_p||^2 = max { (S c)_p^2 / ||S c||^2 : c }
 
-(the spectral norm, where a person has several rows) is the largest part that a person has in any combination S c of the sums, whatever their number and
-scale: where it is 1, a combination of answers is this person's row.
+(the spectral norm, where a person has several rows) is the largest part that a person has in any
+combination S c of the sums, whatever their number and scale: where it is 1, a combination of answers is this person's row.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from quorate.arrays import Array
 Index = NDArray[np.intp]
 Keys = NDArray[np.uint64]
 ROUNDING = 8 * float(np.finfo(float).eps)  # relative to slopes that count 1
-NEW = 1e-12  # of a vector: less is left of it by rounding where others make it up
+NEW = 1e-8  # of a vector: what is left of it is less where others make it up
 SOME = 256  # rows that are looked at first
 TURN = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no two turns of a key are the same number
 
