@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 
 import quorate as qr
+from quorate.arrays import Array
+from quorate.certificates.duality import certify_run
 from quorate.data.declared_schema import declared_schema
+from quorate.engines.network import Network
 from quorate.sites.rows import Roles
+from quorate.sites.session import Agreement
 
 NAMES = ("east", "north", "south")
 COLUMNS = ("age", "dose", "stay")
@@ -50,3 +54,10 @@ def roles(test: float = 0.0, columns: Mapping[str, Mapping] | None = None) -> Ro
     declared = {name: {} for name in COLUMNS} if columns is None else columns
     schema = declared_schema([*declared], declared, "state", CLASSES)
     return Roles("state", schema.to_dict(), classes=CLASSES, test=test, seed=3)
+
+
+def certify(agreement: Agreement, models: Iterable[Array]) -> None:
+    """Have the sites answer the certificates of models, as those of an agreed run."""
+    for w in models:
+        engine = Network(agreement.session)
+        certify_run(agreement.problem, agreement.metadata, w, None, engine)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sites.folders import NAMES, PROBLEM, folder_of, roles, rows_of
+from sites.folders import NAMES, PROBLEM, certify, folder_of, roles, rows_of
 
 import quorate as qr
 from quorate.data.declared_schema import declared_schema
@@ -497,6 +497,7 @@ def test_levels_of_too_few_held_out_rows_are_not_judged(tmp_path: Path):
     for rows in (least, least + 1):
         policy_of(tmp_path / "north", f"minimum_level_rows = {rows}")
         agreement = agreed(sites, PROBLEM, asked)
+        certify(agreement, models.values())
         question = (agreement.problem, agreement.metadata, models, Network(agreement.session))
         if rows == least:
             judged = judge_at_sites(*question)["measures"][0]
@@ -512,6 +513,7 @@ def test_judgements_are_stopped_by_their_message_as_the_policy_says(tmp_path: Pa
     policy_of(tmp_path / "north", 'allowed_algorithms = ["bundle"]')
     agreement = agreed(sites, PROBLEM, asked)
     models = {"model": np.array([1.0, -1.0, 0.0, 0.0])}
+    certify(agreement, models.values())
     question = (agreement.problem, agreement.metadata, models, Network(agreement.session))
     assert len(judge_at_sites(*question)["measures"][0]["clients"]) == 3
     policy = read_site(tmp_path / "north").policy

@@ -62,6 +62,7 @@ from quorate.sites.guard import (
     Guard,
     RefusedByPolicyError,
 )
+from quorate.sites.judgements import HeldOut, Judgements
 from quorate.sites.judging import JudgeRows
 from quorate.sites.messages import Agree, Agreed, Introduce
 from quorate.sites.methods import method_of
@@ -76,7 +77,6 @@ from quorate.storage import OWN, Lock, make_folder, read_in_turns, write_in_turn
 
 LARGEST, LARGEST_HEADER = 2**28, 2**23  # bytes of a message, and of what describes its arrays
 MOST_EXPERIMENTS, MOST_RUNS = 1_000, 100  # on the disk of a site, and of each experiment there
-MOST_MODELS = 8  # that are judged at once
 KEPT = 8  # experiments and runs that a process has in memory
 SELECTIONS = "selections"  # the folder of what was answered for, by target
 SPLIT = "split"  # its file of which rows are held out, for all targets
@@ -95,13 +95,6 @@ class AgreedRecord:
     sender: str
     ask: Introduce
     introductions: tuple[Introduced, ...]
-
-
-@record
-class Judgements:
-    """The questions about held-out rows that a site has answered, for its disk."""
-
-    marks: tuple[str, ...]  # digests of the messages
 
 
 @record
@@ -135,6 +128,7 @@ class Experiment:
     problem : concrete
     block : the site's rows to train on
     held_out : those to judge on; None without any
+    held : by what its answers about these are compared
     metadata : of all sites, for the coded rows
     proposal : what the policy was asked
     judging : the same, of the rows to judge on in the place of those to train on
@@ -144,6 +138,7 @@ class Experiment:
     problem: Problem
     block: Block
     held_out: Block | None
+    held: HeldOut | None
     metadata: Metadata
     proposal: Proposal
     judging: Proposal
@@ -191,6 +186,7 @@ class Party:
         self.runs: dict[tuple[str, str], LocalRun] = {}
         make_folder(folder)
         self.ledger = SiteLedger(folder, name, guard)
+        self.judgements = Judgements(folder / SELECTIONS)
 
     def answer(self, sender: str, data: bytes) -> bytes:
         """The answer to any bytes, from whoever sent them: an upload, or why there is none.
@@ -359,25 +355,6 @@ class Party:
             answer = f"{text}. Ask for the same ones, or ask its owner."
             raise RefusedByPolicyError([Refusal(rule, f"{text}. {do}", answer)])
 
-    def _check_judgement(self, known: Experiment, ask: JudgeRows, mark: str) -> None:
-        """Raise `RefusedByPolicyError` for too many questions about the rows that are held out; one
-        that was answered before counts once.
-        """
-        policy, file = self.guard.policy, self.folder / SELECTIONS / "judged"
-        if policy is None:
-            return
-        mark, most = f"{known.digest.hex()} {mark}", policy.maximum_judgements
-        kept = decode(file.read_bytes()) if file.exists() else Judgements(())
-        if mark in kept.marks:
-            return
-        if len(ask.models) > MOST_MODELS or len(kept.marks) >= most:
-            rule = "maximum_judgements"
-            text = f"{rule}: at most {MOST_MODELS} models are judged at once, and {most} times"
-            do = f"Remove {file} to begin the count anew."
-            raise RefusedByPolicyError([Refusal(rule, f"{text}. {do}", f"{text}. Ask its owner.")])
-        make_folder(file.parent)
-        write_whole(file, encode(Judgements((*kept.marks, mark))), OWN)
-
     def _rows(self, roles: str) -> OwnRows:
         if roles not in self.rows:
             rows = self.source(roles)
@@ -465,15 +442,17 @@ class Party:
         )
         self.guard.judge(proposal, OF_AGREEMENT)
         self.guard.judge_means(concrete, block)
-        held, size = None, 0
+        test, held, size = None, None, 0
         if rows.test is not None:
-            held, size = problem.coded(rows.test, metadata).block(0), int(rows.test.sizes[0])
+            test, size = problem.coded(rows.test, metadata).block(0), int(rows.test.sizes[0])
+            held = HeldOut.of(rows.test, metadata.labels)
         mine = np.array([metadata.position(self.name)])
         told = Agree(agreement.ask, agreement.introductions)
         return Experiment(
             problem=concrete,
             block=replace(block, index=mine),
-            held_out=held and replace(held, index=mine),
+            held_out=test and replace(test, index=mine),
+            held=held,
             metadata=coded,
             proposal=proposal,
             judging=replace(proposal, rows=size, levels=rows.test_levels),
@@ -563,6 +542,8 @@ class Party:
                 ' noise would hide too little. Ask for view="answers".',
             )
         self.ledger.check_noise(algorithm, known.problem)
+        if self.guard.policy is not None and known.held is not None:
+            summed = self.judgements.judge(summed, known.held, self.guard.policy.minimum_rows)
         return summed.at_client(known.problem, known.metadata)
 
     def _stepped(self, sender: str, experiment: str, ask: Step) -> Stepped | Lost:
@@ -582,8 +563,9 @@ class Party:
         if ask.turn != state.turn and not (conclusion and ask.turn == state.turn - 1):
             return Lost(ask.run, state.turn)
         self.ledger.check_answer(carried_by(run.algorithm), self._charged(known, experiment, run))
-        if isinstance(asked := asked_in(ask.message), JudgeRows):
-            self._check_judgement(known, asked, mark)
+        asked, policy = asked_in(ask.message), self.guard.policy
+        if isinstance(asked, JudgeRows) and policy is not None and known.held is not None:
+            self.judgements.check(policy, sender, known.digest, asked, known.held)
         step = run.algorithm.on_client[type(ask.message)]
         memory, upload = step(
             state.memory if ask.turn == state.turn else state.before,
@@ -591,6 +573,8 @@ class Party:
             block,
             lambda p: stream(state.seed, block.names[p], state.turn),
         )
+        if policy is not None and not isinstance(carried_by(run.algorithm), Method):
+            self.judgements.see(sender, asked)
         if not conclusion:
             memory, before = without_keys(run.algorithm, settled(memory), state.memory)
             new = replace(

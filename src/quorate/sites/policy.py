@@ -323,10 +323,10 @@ class Policy(Section):
     maximum_judgements: Annotated[
         Count,
         Says(
-            "the site judges models on held-out rows {} times at most, eight models each, since"
-            " answers about very many models would tell single rows",
+            "the site judges models on held-out rows {} times at most, eight models each, which"
+            " agreed runs have led to, since answers about very many models would tell single rows",
         ),
-    ] = 50
+    ] = 3
     constraint: Annotated[
         list[ConstraintSection],
         Says("a problem keeps this or something stricter: {}", "a problem needs no constraint"),
