@@ -53,7 +53,9 @@ def agreed(kind: str, folder: Path, guard: Guard | None = None, held: int = 99) 
         mine = test.restrict(name)
         few = mine._where([np.arange(int(mine.sizes[0])) < held]) if held else None
         own = OwnRows(train.restrict(name), few, (), ())
-        party = Party(name, lambda roles, own=own: own, folder / name, guard or Guard(None))
+        party = Party(
+            name, lambda roles, private, own=own: own, folder / name, guard or Guard(None)
+        )
         sites[name] = lambda data, party=party: party.answer("server", data)
     return agree(LocalTransport(sites), "judging", PROBLEMS[kind], patience=20.0)
 

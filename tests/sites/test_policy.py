@@ -145,6 +145,7 @@ def test_every_fact_is_needed_by_a_rule_and_every_rule_by_a_fact() -> None:
         "known_organizations",
         "show_levels",
         "one_selection",
+        "maximum_introductions",
         "maximum_judgements",
     }
     tried = {rule for _, rule in VIOLATIONS.values()} | {"disallowed_columns"}

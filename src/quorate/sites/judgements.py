@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from quorate.arrays import Array
 from quorate.data.declared_schema import drawn
 from quorate.data.federation import Federation
+from quorate.engines.secure_summed import SecureSummed
 from quorate.problem.losses import Loss
 from quorate.rounds import Algorithm, decode, encode, record
 from quorate.sites.closeness import few_signs, too_close, view
@@ -154,9 +155,8 @@ class Judgements:
 
     def judge(self, algorithm: Algorithm, held: HeldOut, least: int) -> Algorithm:
         """The round of judging as the site answers it; any other algorithm as it is."""
-        inner = getattr(algorithm, "inner", None)
-        if isinstance(inner, Judging):
-            return replace(algorithm, inner=self.judge(inner, held, least))  # type: ignore[call-arg]
+        if isinstance(algorithm, SecureSummed):
+            return replace(algorithm, inner=self.judge(algorithm.inner, held, least))
         if isinstance(algorithm, Judging):
             return replace(algorithm, site=AtSite(self, held, least))
         return algorithm

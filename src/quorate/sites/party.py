@@ -62,6 +62,7 @@ from quorate.sites.guard import (
     Guard,
     RefusedByPolicyError,
 )
+from quorate.sites.introductions import Introductions, check_declared, held_against
 from quorate.sites.judgements import HeldOut, Judgements
 from quorate.sites.judging import JudgeRows
 from quorate.sites.messages import Agree, Agreed, Introduce
@@ -181,12 +182,14 @@ class Party:
     ) -> None:
         self.name, self.source, self.folder, self.guard = name, rows, folder, guard
         self.sign, self.held, self.file, self.secret = sign, held or ExitStack(), file, secret
-        self.rows: dict[str, OwnRows] = {}  # by what the server says of the columns
+        # by what the server says of the columns, and whether the problem is private
+        self.rows: dict[tuple[str, bool], OwnRows] = {}
         self.known: dict[str, Experiment] = {}  # by its name
         self.runs: dict[tuple[str, str], LocalRun] = {}
         make_folder(folder)
         self.ledger = SiteLedger(folder, name, guard)
         self.judgements = Judgements(folder / SELECTIONS)
+        self.introductions = Introductions(folder / SELECTIONS, guard)
 
     def answer(self, sender: str, data: bytes) -> bytes:
         """The answer to any bytes, from whoever sent them: an upload, or why there is none.
@@ -195,11 +198,11 @@ class Party:
         ------
         AuditError : the log cannot be written, so that nothing may leave the site
         """
-        envelope, refusals = None, ()
+        envelope, refusals, rule = None, (), ""
         try:
             envelope = self._opened(sender, data)
         except RefusedByPolicyError as refused:
-            refusals = refused.refusals
+            refusals, rule = refused.refusals, refused.rule
         self.guard.heard(sender, envelope, len(data))
         body = None
         if envelope is not None:
@@ -207,11 +210,11 @@ class Party:
                 body = self._answer(sender, envelope.experiment, envelope.body)
                 encoded_size(body)  # raises for what cannot travel
             except RefusedByPolicyError as refused:
-                refusals = refused.refusals
+                refusals, rule = refused.refusals, refused.rule
             except Exception as error:
                 body = Failed(self.guard.told(error))
         if refusals:
-            body = Refused(refusals[0].rule, refusals[0].answer)
+            body = Refused(rule, refusals[0].answer)
         asked = envelope or Envelope("", self.name, UNREAD, None)
         reply = Envelope(asked.experiment, self.name, asked.number, body)
         if self.sign is not None:
@@ -291,7 +294,8 @@ class Party:
     # ---- what it agrees to
 
     def _introduced(self, sender: str, ask: Introduce) -> Introduced:
-        return self._asked(sender, ask)[2]
+        with self.introductions.one_sentence():
+            return self._asked(sender, ask)[2]
 
     def _asked(self, sender: str, ask: Introduce) -> tuple[Problem, OwnRows, Introduced]:
         """The problem and the rows that a server asks for, and what the site tells of these, where
@@ -302,14 +306,18 @@ class Party:
         if problem.privacy is not None:
             self.ledger.check_policy()
         self._check_selection(ask.roles)
-        rows = self._rows(ask.roles)
+        declared = Roles.of(ask.roles).classes if ask.roles else None
+        check_declared(problem, ask.roles, declared)
+        self.introductions.count(held_against(problem, ask.roles))
+        rows = self._rows(ask.roles, problem.privacy is not None)
         self.guard.judge(self._proposal(sender, ask, problem, rows), OF_ROWS)
         self.guard.judge_held_out(0 if rows.test is None else int(rows.test.sizes[0]))
         facts = self._facts(problem, rows)
         self.guard.judge_groups(facts)
         if (parameters := parameters_of(problem, facts)) is not None:
             # before the choice of columns is bound: who has to use fewer may ask again
-            size = replace(self._proposal(sender, ask, problem, rows), parameters=parameters)
+            size = self._proposal(sender, ask, problem, rows)
+            size = replace(size, parameters=parameters, rows=facts.rows)
             self.guard.judge(size, ("maximum_parameter_share",))
         for file, choice in self._selections(ask.roles).items():
             if not file.exists():
@@ -355,13 +363,13 @@ class Party:
             answer = f"{text}. Ask for the same ones, or ask its owner."
             raise RefusedByPolicyError([Refusal(rule, f"{text}. {do}", answer)])
 
-    def _rows(self, roles: str) -> OwnRows:
-        if roles not in self.rows:
-            rows = self.source(roles)
+    def _rows(self, roles: str, private: bool = False) -> OwnRows:
+        if (roles, private) not in self.rows:
+            rows = self.source(roles, private)
             if rows.train.names != (self.name,):
                 raise ValueError("these rows are another site's.")
-            self.rows = {roles: rows}
-        return self.rows[roles]
+            self.rows = {(roles, private): rows}
+        return self.rows[roles, private]
 
     def _proposal(
         self, sender: str, ask: Introduce, problem: Problem, rows: OwnRows | None = None
@@ -369,8 +377,10 @@ class Party:
         """What the policy has to know of a problem and of the rows that it asks for, where these
         are read.
         """
-        budget = problem.privacy
+        budget, levels = problem.privacy, None if rows is None else rows.levels
         columns = columns_of(ask.roles) if rows is None else rows.columns
+        if budget is not None and rows is not None:  # its noise hides levels of any size
+            levels = ()
         return Proposal(
             server=sender,
             site=self.name,
@@ -378,8 +388,8 @@ class Party:
             software_digest=self.guard.software,
             version=ask.software,
             columns=columns,
-            rows=None if rows is None else int(rows.train.sizes[0]),
-            levels=None if rows is None else rows.levels,
+            rows=None if rows is None else rows.count,
+            levels=levels,
             epsilon=math.inf if budget is None else budget.epsilon,
             delta=0.0 if budget is None else budget.delta,
             constraints=held_constraints(problem.local_constraint, problem.constraint),
@@ -394,9 +404,9 @@ class Party:
         if self.secret:
             mark = hashlib.blake2b(mark.encode(), digest_size=16, key=self.secret).hexdigest()
         facts = introduced(asked, with_columns(train, asked.columns), 0, mark)
-        if problem.privacy is None or problem.privacy.sizes is None:
+        if problem.privacy is None:
             return facts
-        (size,) = problem.privacy.sizes_of((self.name,), ())
+        (size,) = problem.privacy.sizes_of((self.name,), (rows.count,))
         return replace(facts, rows=size, weight=float(size))
 
     def _agreed(self, sender: str, experiment: str, ask: Agree) -> Agreed:
@@ -408,7 +418,11 @@ class Party:
                 f"the site has agreed to another experiment of the name {experiment!r:.60}: give"
                 " this one another name.",
             )
-        known = self._read(agreement)
+        if kept is None:
+            with self.introductions.one_sentence():
+                known = self._read(agreement)
+        else:
+            known = self._read(agreement)
         if kept is None and known.problem.privacy is not None:
             self.ledger.check_budget(known.problem.privacy)
         file = self._file(experiment, "agreed")
@@ -427,6 +441,7 @@ class Party:
         """
         sender, ask = agreement.sender, agreement.ask
         problem, rows, facts = self._asked(sender, ask)
+        self.introductions.count(held_against(problem, ask.roles, agreement.introductions))
         if encode(facts) not in map(encode, agreement.introductions):
             raise ValueError(
                 "the server does not say of this site what its rows are, or rows or secret of the"
@@ -439,9 +454,11 @@ class Party:
             self._proposal(sender, ask, problem, rows),
             sites=metadata.names,
             parameters=concrete.predictor.dimension(coded.n_features),
+            rows=facts.rows,
         )
         self.guard.judge(proposal, OF_AGREEMENT)
-        self.guard.judge_means(concrete, block)
+        if problem.privacy is None:
+            self.guard.judge_means(concrete, block)
         test, held, size = None, None, 0
         if rows.test is not None:
             test, size = problem.coded(rows.test, metadata).block(0), int(rows.test.sizes[0])

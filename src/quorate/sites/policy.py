@@ -320,6 +320,13 @@ class Policy(Section):
             " choice of columns, since two would tell the rows in which they differ: {}",
         ),
     ] = True
+    maximum_introductions: Annotated[
+        Count,
+        Says(
+            "the site answers {} questions at most whether it takes part, each with another problem"
+            " or other columns, since each tells something of its rows",
+        ),
+    ] = 100
     maximum_judgements: Annotated[
         Count,
         Says(
