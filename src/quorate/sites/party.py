@@ -23,6 +23,7 @@ from quorate.algorithms.alternatives import check_requirements
 from quorate.algorithms.method import Method
 from quorate.arrays import Block, stream
 from quorate.codec import FIELDS, home
+from quorate.data.row_errors import without_values
 from quorate.engines.secure_summed import PROTOCOL, SecureSummed, asked_in, carried_by
 from quorate.engines.software import package_digest
 from quorate.engines.wire import (
@@ -67,7 +68,7 @@ from quorate.sites.judgements import HeldOut, Judgements
 from quorate.sites.judging import JudgeRows
 from quorate.sites.messages import Agree, Agreed, Introduce
 from quorate.sites.methods import method_of
-from quorate.sites.policy import Proposal, Refusal
+from quorate.sites.policy import Proposal, Refusal, rows_in_words
 from quorate.sites.privacy_ledger import PrivateRun, SiteLedger, without_keys
 from quorate.sites.rows import OwnRows, Roles, Source, columns_of, of_site
 from quorate.sites.signatures import Sign, asked, signed, signer
@@ -365,7 +366,10 @@ class Party:
 
     def _rows(self, roles: str, private: bool = False) -> OwnRows:
         if (roles, private) not in self.rows:
-            rows = self.source(roles, private)
+            with without_values(private):  # else the site's own log shows them
+                rows = self.source(roles, private)
+            if (left := rows.count - int(rows.train.sizes[0])) > 0:
+                self.guard.note(f"a private problem leaves out {rows_in_words(left)} of the table")
             if rows.train.names != (self.name,):
                 raise ValueError("these rows are another site's.")
             self.rows = {(roles, private): rows}
