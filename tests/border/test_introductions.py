@@ -205,7 +205,7 @@ def test_a_private_solve_goes_through_where_cells_are_not_as_declared(tmp_path: 
     roles = asked({name: {} for name in COLUMNS[:2]} | coded(*CODES))
     with ExitStack() as stack:
         calls = {name: stack.enter_context(in_process(tmp_path / name, name)) for name in NAMES}
-        agreement = agree(transport(calls), "trial", PRIVATE, roles=roles.text(), patience=20.0)
+        agreement = agree(transport(calls), "trial", PRIVATE, roles=roles.text())
         solution = qr.solve(
             agreement.problem,
             agreement.metadata,

@@ -8,23 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import carried_examples
 import numpy as np
 import pytest
 from border.carriers import CARRIERS, Call, in_process, transport
 from sites.folders import NAMES, PROBLEM, certify, folder_of, roles
+from sites.test_solve_across import PROBLEMS
 
 import quorate as qr
 from quorate.arrays import Array
 from quorate.data.declared_schema import declared_schema
 from quorate.engines.engine import ClientError
 from quorate.engines.network import Network, RefusedError
+from quorate.engines.transport import LocalTransport
 from quorate.problem.problem import Problem
 from quorate.runs.files import Record
+from quorate.sites.guard import Guard
 from quorate.sites.judging import judge_at_sites
-from quorate.sites.rows import Roles, of_site
+from quorate.sites.party import Party
+from quorate.sites.policy import Policy
+from quorate.sites.rows import OwnRows, Roles, of_site
 from quorate.sites.session import agree
 from quorate.sites.site_file import read_site, secret_of
 
@@ -75,7 +82,7 @@ class Server:
     def judged(self, *models: Array, certified: bool = True) -> Record:
         """What "north" tells of models, as a run states it."""
         way = transport(self.calls, self.name)
-        agreement = agree(way, self.experiment, self.problem, roles=self.roles, patience=20.0)
+        agreement = agree(way, self.experiment, self.problem, roles=self.roles)
         if certified:
             certify(agreement, models)
         named = {f"w{k}": w for k, w in enumerate(models)}
@@ -285,3 +292,53 @@ def test_models_that_differ_for_many_have_figures_of_their_own(server):
     figures = attacker.judged(*models)["figures"]
     assert not any(key in each for each in figures for key in ("figures_of", "merged"))
     assert figures[0]["loss"] != figures[1]["loss"]
+
+
+LOOSE = Policy(minimum_rows=1, minimum_level_rows=1, maximum_parameter_share=9.0)
+BY_RANK = {
+    "ranks of all rows": qr.Problem(
+        qr.Logistic(), over_rows=qr.Superquantile(0.3), regulariser=qr.L2(1e-2)
+    ),
+    "a spectrum of all rows": qr.Problem(
+        qr.Logistic(), over_rows=qr.Extremile(2.0), regulariser=qr.L2(1e-2)
+    ),
+    "a network": qr.Problem(qr.Logistic(), predictor=qr.MLP(hidden=(2,)), regulariser=qr.L2(1e-2)),
+}
+
+
+def judged_after(problem: Problem, folder: Path, method: Any = None, **options: Any) -> int:
+    """Of how many sites there are figures after an honest run."""
+    sites = {}
+    for name in carried_examples.SITES:
+        rows = carried_examples.rows().restrict(name)
+        source = partial(lambda own, text, private: own, OwnRows(rows, rows, (), ()))
+        party = Party(name, source, folder / name, Guard(LOOSE))
+        sites[name] = lambda data, party=party: party.answer("alliance", data)
+    agreement = agree(LocalTransport(sites), "trial", problem)
+    problem, data = agreement.problem, agreement.metadata
+    engine = Network(agreement.session, stalls=False, **options)
+    solution = qr.solve(problem, data, algorithm=method, engine=engine, max_rounds=3)
+    stated = judge_at_sites(problem, data, {"model": solution.w}, engine)
+    return len(stated["measures"][0]["clients"])
+
+
+@pytest.mark.parametrize("problem", (PROBLEMS | BY_RANK).values(), ids=PROBLEMS | BY_RANK)
+def test_the_model_of_an_honest_run_is_judged(problem: Problem, tmp_path: Path):
+    assert judged_after(problem, tmp_path) == len(carried_examples.SITES)
+
+
+METHODS = {
+    name: example.stated
+    for name, example in carried_examples.federated().items()
+    if example.stated is not None and example.stated[0].privacy is None
+}
+
+
+@pytest.mark.parametrize("stated", METHODS.values(), ids=METHODS)
+def test_the_model_of_every_method_is_judged(stated: tuple[Problem, Any], tmp_path: Path):
+    assert judged_after(stated[0], tmp_path, stated[1]) == len(carried_examples.SITES)
+
+
+def test_masked_runs_are_judged_as_well(tmp_path: Path):
+    summed = judged_after(PROBLEMS["class weights"], tmp_path, secure_sum=True)
+    assert summed == len(carried_examples.SITES)
