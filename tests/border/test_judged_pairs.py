@@ -16,7 +16,7 @@ import carried_examples
 import numpy as np
 import pytest
 from border.carriers import CARRIERS, Call, in_process, transport
-from sites.folders import NAMES, PROBLEM, certify, folder_of, roles
+from sites.folders import CLASSES, NAMES, PROBLEM, certify, folder_of, roles
 from sites.test_solve_across import PROBLEMS
 
 import quorate as qr
@@ -248,6 +248,22 @@ def test_an_order_that_two_rows_decide_does_not_tell_their_classes(server):
         pairs += [np.append(v, 30.0) for v in (w, w + step * d)]
     areas = [each["auc"] for each in attacker.judged(*pairs)["figures"]]
     assert areas[::2] == areas[1::2]
+
+
+def test_four_models_that_differ_for_many_do_not_tell_of_one_together(server):
+    """Two steps over the same groups of people, one of which takes in one more."""
+    rng, more = np.random.default_rng(3), ""
+    for k in range(120):
+        x = np.eye(3)[k % 3] * 100 + rng.normal(size=3).round(3)
+        more += ",".join(map(str, [*x, CLASSES[k % 2], "f"])) + "\n"
+    attacker = server(more=f"{more}0.0,0.0,50.0,well,f\n")
+    models = np.array([[1, -1, -1, -55], [1, 1, -1, -55], [1, 1, 1, -55], [1, -1, 1, -45]], float)
+    figures = attacker.judged(*models)["figures"]
+    assert [each.get("figures_of") for each in figures] == [None, None, None, "w0"]
+    first, second, third, fourth = (each["confusion"]["tp"] for each in figures)
+    assert second - first >= 5  # what is not told of one person is told of groups
+    assert third - second >= 5
+    assert fourth == first
 
 
 def numbers(place: Path) -> tuple[Problem, Roles]:

@@ -8,10 +8,14 @@ people it tells of these: a second model that differs in one decision tells that
 both answers are given only where k is 0 or the least number of rows of the site's policy, or more,
 and where n(s) is 0 or 3 or more for every number whose mean is a figure. A change of order, which
 moves an AUC, is carried by pairs of rows: there n is 0 or that least number, or more.
+
+Counts of several models are combined as well. Rows that all models decide alike cannot be told
+apart; where a combination of the decisions is such rows alone, they are of that many people.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,6 +102,26 @@ def too_close(mine: View, other: View, who: NDArray[np.intp], least: int) -> boo
         if any(0 < carried(one, who) < least for one in moved):
             return True
     return False
+
+
+def tell_of_few(decided: Sequence[NDArray[Any]], who: NDArray[np.intp], least: int) -> bool:
+    """Whether a combination of the counts of several models is about fewer than ``least`` people:
+    rows that all of them decide alike, whose indicator lies in the span of their decisions.
+    """
+    alike, at = np.unique(np.stack(decided), axis=1, return_inverse=True)
+    pairs = np.unique(np.stack([at.ravel(), who]), axis=1)[0]
+    few = np.bincount(pairs, minlength=alike.shape[1]) < least
+    if not few.any():
+        return False
+    given = np.concatenate([alike == c for c in np.unique(alike)]).astype(float)
+    _, size, basis = np.linalg.svd(given, full_matrices=False)
+    inside = (basis[size > 1e-9 * size[0]] ** 2).sum(0)  # 1 where the indicator is in the span
+    return bool((inside[few] > 1 - 1e-9).any())
+
+
+def differing(mine: View, other: View, who: NDArray[np.intp]) -> int:
+    """For how many people two models decide otherwise."""
+    return _people(mine.decided != other.decided, who)
 
 
 def few_signs(mine: NDArray[Any], other: NDArray[Any], who: NDArray[np.intp], least: int) -> bool:

@@ -24,7 +24,7 @@ from quorate.data.federation import Federation
 from quorate.engines.secure_summed import SecureSummed
 from quorate.problem.losses import Loss
 from quorate.rounds import Algorithm, decode, encode, record
-from quorate.sites.closeness import few_signs, too_close, view
+from quorate.sites.closeness import View, differing, few_signs, tell_of_few, too_close, view
 from quorate.sites.guard import RefusedByPolicyError
 from quorate.sites.judging import EARLIER, JudgeRows, Judging
 from quorate.sites.policy import Policy, Refusal
@@ -186,8 +186,7 @@ class AtSite:
         told, positions, of = list[Array](), list[int](), [EARLIER] * earlier
         for k, prediction in enumerate(predictions):
             mine = view(loss, prediction[order], target, self.least)
-            near = (too_close(mine, other, self.held.who, self.least) for other in views)
-            stands = next((j for j, close in enumerate(near) if close), None)
+            stands = self._stand_in(mine, views)
             if stands is None:
                 known, views, of = [*known, prediction[order]], [*views, mine], [*of, k]
             told.append(prediction if stands is None else known[stands][np.argsort(order)])
@@ -199,6 +198,21 @@ class AtSite:
         ]
         self._keep(about, replace(about, scores=(*about.scores, *new)))
         return told, positions
+
+    def _stand_in(self, mine: View, views: Sequence[View]) -> int | None:
+        """The position of the model whose figures are told in the place of another's; None: its
+        own may be told.
+        """
+        who, least = self.held.who, self.least
+        for k, other in enumerate(views):
+            if too_close(mine, other, who, least):
+                return k
+        if not (views and mine.classes):
+            return None
+        apart = [differing(mine, other, who) for other in views]
+        if min(apart) and tell_of_few([one.decided for one in (*views, mine)], who, least):
+            return int(np.argmin(apart))
+        return None
 
     def signs(self, merit: Array) -> NDArray[Any]:
         """Which of two models is closer to every row, or what was told of other two that differ
