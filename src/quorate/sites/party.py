@@ -71,6 +71,7 @@ from quorate.sites.methods import method_of
 from quorate.sites.policy import Proposal, Refusal, rows_in_words
 from quorate.sites.privacy_ledger import PrivateRun, SiteLedger, without_keys
 from quorate.sites.rows import OwnRows, Roles, Source, columns_of, of_site
+from quorate.sites.selections import SELECTIONS, Selections, plain_name
 from quorate.sites.signatures import Sign, asked, signed, signer
 from quorate.sites.site_file import WatchedSite, secret_of
 from quorate.solution.configure import needs_secure_sum, setting_of
@@ -80,8 +81,6 @@ from quorate.storage import OWN, Lock, make_folder, read_in_turns, write_in_turn
 LARGEST, LARGEST_HEADER = 2**28, 2**23  # bytes of a message, and of what describes its arrays
 MOST_EXPERIMENTS, MOST_RUNS = 1_000, 100  # on the disk of a site, and of each experiment there
 KEPT = 8  # experiments and runs that a process has in memory
-SELECTIONS = "selections"  # the folder of what was answered for, by target
-SPLIT = "split"  # its file of which rows are held out, for all targets
 DEEPEST = 32  # levels of records, tuples and tables in a message
 BUSY = 60.0  # seconds in which another process may let go of the folder
 
@@ -189,6 +188,7 @@ class Party:
         self.runs: dict[tuple[str, str], LocalRun] = {}
         make_folder(folder)
         self.ledger = SiteLedger(folder, name, guard)
+        self.selections = Selections(folder / SELECTIONS, guard)
         self.judgements = Judgements(folder / SELECTIONS)
         self.introductions = Introductions(folder / SELECTIONS, guard)
 
@@ -306,7 +306,7 @@ class Party:
         self.guard.judge(self._proposal(sender, ask, problem), OF_PROBLEM)
         if problem.privacy is not None:
             self.ledger.check_policy()
-        self._check_selection(ask.roles)
+        self.selections.check(ask.roles)
         declared = Roles.of(ask.roles).classes if ask.roles else None
         check_declared(problem, ask.roles, declared)
         self.introductions.count(held_against(problem, ask.roles))
@@ -320,49 +320,8 @@ class Party:
             size = self._proposal(sender, ask, problem, rows)
             size = replace(size, parameters=parameters, rows=facts.rows)
             self.guard.judge(size, ("maximum_parameter_share",))
-        for file, choice in self._selections(ask.roles).items():
-            if not file.exists():
-                make_folder(file.parent)
-                write_whole(file, choice.encode(), OWN)
+        self.selections.bind(ask.roles)
         return problem, rows, facts
-
-    def _selection(self, roles: str) -> Path:
-        """The file of the one choice of columns that the site answers for, of the target that these
-        roles are about.
-        """
-        return self.folder / SELECTIONS / _plain_name(Roles.of(roles).target)
-
-    def _selections(self, roles: str) -> dict[Path, str]:
-        """What a server chooses, by the file of the one choice that the site answers for: of
-        held-out rows for all targets, of columns for each; nothing where it does not choose.
-        """
-        if not roles:
-            return {}
-        return {
-            self.folder / SELECTIONS / SPLIT: Roles.of(roles).split(),
-            self._selection(roles): roles,
-        }
-
-    def _check_selection(self, roles: str) -> None:
-        """Raise `RefusedByPolicyError` for another choice of columns or held-out rows than the one
-        that the site has answered for.
-        """
-        policy, rule = self.guard.policy, "one_selection"
-        if policy is None or not policy.one_selection:
-            return
-        others = [
-            str(file)
-            for file, choice in self._selections(roles).items()
-            if file.exists() and file.read_bytes() != choice.encode()
-        ]
-        if others:
-            text = (
-                f"{rule}: the site has answered for another choice of columns of this target, or of"
-                " the rows that are held out for all targets"
-            )
-            do = f"Remove {' and '.join(others)} to allow one more choice."
-            answer = f"{text}. Ask for the same ones, or ask its owner."
-            raise RefusedByPolicyError([Refusal(rule, f"{text}. {do}", answer)])
 
     def _rows(self, roles: str, private: bool = False) -> OwnRows:
         if (roles, private) not in self.rows:
@@ -625,7 +584,7 @@ class Party:
         """A run that the site takes part in, from its disk where this process does not know it."""
         run = self.runs.get((experiment, name))
         if run is None:
-            kept = self._kept(experiment, _plain_name(name), RunState)
+            kept = self._kept(experiment, plain_name(name), RunState)
             if kept is not None and kept.run == name:
                 run = LocalRun(kept, self._algorithm(kept.method, known))
                 self._remember(experiment, run)
@@ -636,7 +595,7 @@ class Party:
         file has held before.
         """
         state, secret = run.state, run.algorithm.private
-        file = self._file(experiment, _plain_name(state.run))
+        file = self._file(experiment, plain_name(state.run))
         # where no noise is paid for, a site that loses its power may have lost the run as well
         write_in_turns(file, state.turn, encode(state), destroy_old=secret, anew=anew, sync=secret)
         self._remember(experiment, run)
@@ -673,7 +632,7 @@ class Party:
     # ---- its disk
 
     def _file(self, experiment: str, name: str) -> Path:
-        return self.folder / _plain_name(experiment) / name
+        return self.folder / plain_name(experiment) / name
 
     def _kept(self, experiment: str, name: str, kind: type) -> Any:
         """A record from the site's disk; None where there is none, or one that is damaged."""
@@ -739,11 +698,6 @@ def _refusal(rule: str, text: str) -> RefusedByPolicyError:
     """The error for a refusal whose text has nothing that was counted in the site's rows."""
     text = f"{rule}: {text}"
     return RefusedByPolicyError([Refusal(rule, text, text)])
-
-
-def _plain_name(name: str) -> str:
-    """A name for a file, whatever the server's name is made of."""
-    return hashlib.sha256(name.encode()).hexdigest()[:32]
 
 
 QUESTIONS: dict[type, dict[str, type]] = {  # and what their fields have to be
