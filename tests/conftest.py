@@ -14,6 +14,7 @@ import typer.main
 from hypothesis import settings
 
 from quorate.cli import main
+from quorate.data.row_errors import without_values
 from quorate.privacy import odometer
 from quorate.report import figures
 from quorate.solution import blame
@@ -71,6 +72,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(20_000, 25, 25)
     gc.enable()
+
+
+@pytest.fixture
+def not_private() -> Iterator[None]:
+    """Errors show values of rows, as in a run that is known not to be private."""
+    with without_values(private=False):
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -13,12 +13,16 @@ import struct
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 
+import quorate as qr
 import quorate.report.progress as quorate_progress
 from quorate.config.config import read_config
+from quorate.data.declared_schema import declared_schema
 from quorate.data.row_errors import RowError, without_values
 from quorate.runs.pipeline import begin
 
@@ -214,6 +218,100 @@ def test_a_traceback_of_a_private_run_has_no_cell(tmp_path: Path, name: str) -> 
     said = "".join(traceback.format_exception(raised.value))
     assert "RowError" in said
     assert not cells_in(said.encode(), ("vexandir",))
+
+
+ODD = {
+    "text": "vexandir",
+    "text like a number": "7.345vexandir",
+    "bytes": b"vexandir",
+    "too large": 7.345e200,
+    "too small": 7.345e-200,
+    "negative": -7.345,
+    "infinite": float("inf"),
+    "none": None,
+    "a list": ["vexandir"],
+}
+PLACES = ("X", "y", "sample_weight", "columns", "persons", "groups")
+LOSSES = [qr.Logistic(), qr.Multinomial(), qr.Huber(), qr.Poisson()]
+
+
+def with_cell(place: str, cell: object) -> dict[str, Any]:
+    """Arrays of two clients with one odd cell, among the features in the second column."""
+    rng = np.random.default_rng(0)
+    whole: dict[str, Any] = {
+        "X": rng.normal(size=(8, 2)).astype(object),
+        "y": np.array([0.0, 1.0] * 4, object),
+        "sample_weight": np.ones(8, object),
+        "columns": np.arange(8).astype(object),
+        "persons": np.arange(8).astype(object),
+        "groups": np.array(["North"] * 4 + ["East"] * 4, object),
+    }
+    at = (6, 1) if place == "X" else 6
+    whole[place][at] = cell
+    return {name: np.array(column.tolist(), object) for name, column in whole.items()}
+
+
+def from_arrays(cells: dict[str, Any]) -> qr.Federation:
+    more = {name: cells[name].tolist() for name in ("y", "groups", "sample_weight", "persons")}
+    X = np.array(cells["X"].tolist())
+    columns = {"ward": cells["columns"]}
+    return qr.Federation.from_arrays(X, columns=columns, positive=None, **more)
+
+
+def from_pairs(cells: dict[str, Any]) -> qr.Federation:
+    halves = {"North": slice(4), "East": slice(4, None)}
+    pairs = {name: (cells["X"][half], cells["y"][half]) for name, half in halves.items()}
+    weights = {name: cells["sample_weight"][half].tolist() for name, half in halves.items()}
+    return qr.Federation.from_arrays(pairs, sample_weight=weights)
+
+
+def from_frame(cells: dict[str, Any]) -> qr.Federation:
+    table = {"age": cells["X"][:, 0], "dose": cells["X"][:, 1], "ward": cells["columns"]}
+    table |= {name: cells[name] for name in ("y", "groups", "sample_weight", "persons")}
+    frame = pandas.DataFrame({name: column.tolist() for name, column in table.items()})
+    roles = {"columns": ["ward"], "sample_weight": "sample_weight", "person": "persons"}
+    return qr.Federation.from_frame(frame, "groups", "y", features=["age", "dose"], **roles)
+
+
+def from_codes(cells: dict[str, Any]) -> qr.Federation:
+    """A table of codes, with classes and categories that are declared."""
+    codes = ["zorblax", "quimmet"]
+    ward = np.array(codes * 4, object)
+    odd = cells["X"][6, 1]
+    y = ward.copy()
+    ward[6] = odd if isinstance(odd, str) else ward[6]
+    y[6] = cells["y"][6] if isinstance(cells["y"][6], str) else y[6]
+    table = {"ward": ward, "y": y}
+    schema = declared_schema(["ward"], {"ward": {"categories": codes}}, "y", codes)
+    return qr.Federation.from_tables({"North": table}, "y", schema=schema)
+
+
+MAKERS = [from_arrays, from_pairs, from_frame, from_codes]
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("odd", ODD)
+def test_a_guest_in_python_is_shown_no_cell(
+    make: Callable[[dict[str, Any]], qr.Federation], place: str, odd: str
+) -> None:
+    """Whether a problem is private is not known when a federation is made for it."""
+    budget = qr.Budget(1.0, 1e-5)
+    for loss in LOSSES:
+        problem = qr.Problem(loss, regulariser=qr.L2(1.0), privacy=budget)
+        try:
+            problem.at(make(with_cell(place, ODD[odd])))
+        except (ValueError, TypeError) as error:
+            said = "".join(traceback.format_exception(error))
+            named = place == "groups"  # the name of a client is nobody's cell
+            assert named or not any(cell in said for cell in ("vexandir", "7.345")), said
+
+
+def test_a_guest_is_told_where_the_cell_is() -> None:
+    with pytest.raises(RowError, match="client 'East': X must hold numbers, got text in column 1"):
+        from_pairs(with_cell("X", "vexandir"))
+    with pytest.raises(RowError, match=r"column 'dose' holds text in row 2 \(from 0\)"):
+        from_frame(with_cell("X", "vexandir"))
 
 
 def test_an_error_without_privacy_shows_the_cell_of_the_client_that_has_it(

@@ -266,11 +266,13 @@ def test_digests_follow_every_number_and_nothing_else():
         ([[1.0], [2.0]], [1e200, 1.0], ["a", "b"], "client 'a': y has a largest absolute value"),
     ],
 )
+@pytest.mark.usefixtures("not_private")
 def test_bad_arrays_are_refused(X, y, groups, text):
     with pytest.raises(ValueError, match=text):
         Federation.from_arrays(X, y, groups)
 
 
+@pytest.mark.usefixtures("not_private")
 def test_bad_clients_are_refused():
     a, b = np.ones((2, 2)), np.ones((1, 3))
     with pytest.raises(ValueError, match="client 'b' has 3 features, but client 'a' has 2"):

@@ -140,6 +140,7 @@ def test_lines_are_counted_as_an_editor_does(tmp_path: Path, monkeypatch) -> Non
     assert table.pick(np.array([3, 1])).place([0]) == f"line 14 of {path}"
 
 
+@pytest.mark.usefixtures("not_private")
 def test_one_bad_cell_is_named_and_no_good_one(tmp_path: Path) -> None:
     """One bad age at one hospital made a text column of all, and the first client was blamed."""
     from quorate.data.federation import Federation

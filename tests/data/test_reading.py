@@ -97,6 +97,7 @@ def test_excluded_columns_are_left_out_and_a_slip_is_an_error(tmp_path: Path) ->
         read_clients(tmp_path, reading=Reading(exclude=("ids", "note")))
 
 
+@pytest.mark.usefixtures("not_private")
 def test_the_problems_of_all_files_are_told_at_once(tmp_path: Path) -> None:
     write(tmp_path, "crp,age,ill\n<1,1,y\n<x,2,n\n", "a.csv")
     write(tmp_path, "crp,age,ill\n2,1,y\n3,2,n\n", "b.csv")
@@ -119,6 +120,7 @@ def test_the_problems_of_all_files_are_told_at_once(tmp_path: Path) -> None:
         Reading(merge={"admited": {"a": "b"}}),
     ],
 )
+@pytest.mark.usefixtures("not_private")
 def test_a_slip_in_any_declared_name_is_an_error(tmp_path: Path, reading: Reading) -> None:
     path = write(tmp_path, "site,admitted,ill\ns,1.2.2024,y\ns,1.3.2024,n\n")
     with pytest.raises(RowError, match=r"there is no column 'admited'.*'admitted'"):
@@ -335,6 +337,7 @@ def test_persons_of_one_client_are_held_out_by_their_share_and_class() -> None:
     assert 6 <= test.y[0].sum() <= 9
 
 
+@pytest.mark.usefixtures("not_private")
 def test_every_problem_of_a_table_is_told_at_once(tmp_path: Path) -> None:
     ids = [f"P{k}" for k in range(101)]
     rows = []

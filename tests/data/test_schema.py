@@ -181,6 +181,7 @@ def test_the_target_is_no_feature_and_one_feature_is_needed():
             Schema.fit(clients(), Recipe(), features=features, target="y")
 
 
+@pytest.mark.usefixtures("not_private")
 def test_categories_never_fitted_are_zeros_where_asked():
     schema = Schema.fit([{"x": np.array(["a", "b"], object), "y": np.array([0, 1])}], target="y")
     new = {"site": {"x": np.array(["c", "b"], object), "y": np.array([0, 1])}}

@@ -145,6 +145,7 @@ def test_a_damaged_archive_is_refused(tmp_path):
         readers.read(tmp_path / "t.csv.gz")
 
 
+@pytest.mark.usefixtures("not_private")
 def test_files_that_do_not_fit_together_are_refused(tmp_path):
     write(tmp_path / "a.csv", "age,sick\n50,1\n")
     write(tmp_path / "b.csv", "Age,sick\n50,1\n")
@@ -170,6 +171,7 @@ def test_files_that_do_not_fit_together_are_refused(tmp_path):
         Federation.from_files([tmp_path / "a.csv", tmp_path / "sub" / "a.csv"], "sick")
 
 
+@pytest.mark.usefixtures("not_private")
 def test_cells_that_are_no_numbers_are_named(tmp_path):
     write(tmp_path / "a.csv", "age,sick\n50,1\n")
     write(tmp_path / "b.csv", "age,sick\n50,1\nold,0\n")

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 
 import quorate as qr
+from quorate.arrays import Array
+from quorate.certificates.duality import certify_run
 from quorate.data.declared_schema import declared_schema
+from quorate.engines.network import Network
 from quorate.sites.rows import Roles
+from quorate.sites.session import Agreement
 
 NAMES = ("east", "north", "south")
 COLUMNS = ("age", "dose", "stay")
 CLASSES = ("ill", "well")
 # a policy that answers about losses which jump, however few people an answer hangs on
 OPEN = "minimum_people = 1\nsmooth_losses_only = false"
+# the same about models of any length and number
+WIDE = f"{OPEN}\nmaximum_models = 100000\nmaximum_model_length = 1e30"
 PROBLEM = qr.Problem(
     qr.Logistic(),
     over_clients=qr.LpBall(0.2, 2, "size"),
@@ -52,3 +58,10 @@ def roles(test: float = 0.0, columns: Mapping[str, Mapping] | None = None) -> Ro
     declared = {name: {} for name in COLUMNS} if columns is None else columns
     schema = declared_schema([*declared], declared, "state", CLASSES)
     return Roles("state", schema.to_dict(), classes=CLASSES, test=test, seed=3)
+
+
+def certify(agreement: Agreement, models: Iterable[Array]) -> None:
+    """Have the sites answer the certificates of models, as those of an agreed run."""
+    for w in models:
+        engine = Network(agreement.session)
+        certify_run(agreement.problem, agreement.metadata, w, None, engine)

@@ -53,7 +53,9 @@ def agreed(kind: str, folder: Path, guard: Guard | None = None, held: int = 99) 
         mine = test.restrict(name)
         few = mine._where([np.arange(int(mine.sizes[0])) < held]) if held else None
         own = OwnRows(train.restrict(name), few, (), ())
-        party = Party(name, lambda roles, own=own: own, folder / name, guard or Guard(None))
+        party = Party(
+            name, lambda roles, private, own=own: own, folder / name, guard or Guard(None)
+        )
         sites[name] = lambda data, party=party: party.answer("server", data)
     return agree(LocalTransport(sites), "judging", PROBLEMS[kind], patience=20.0)
 
@@ -120,6 +122,8 @@ GOOD = JudgedRows(
     confusion=np.array([[[[8.0, 2.0], [3.0, 7.0]]]]),
     measures=np.array([[[0.8, 0.2, 0.5]]]),
     compared=np.zeros((1, 0, 7)),
+    figures_of=np.zeros((1, 1)),
+    merged=np.zeros((1, 1)),
 )
 ODD = {
     "rows": [np.array([21.0]), np.array([20.5]), np.array([math.nan]), np.array([0.0])],
@@ -129,6 +133,8 @@ ODD = {
         np.array([[[[8.5, 1.5], [3.0, 7.0]]]]),
         np.array([[[[8.0, 2.0], [math.nan, 7.0]]]]),
     ],
+    "figures_of": [np.array([[1.0]]), np.array([[-2.0]]), np.array([[0.5]]), np.zeros((1, 2))],
+    "merged": [np.array([[0.5]]), np.array([[math.nan]]), np.zeros((1, 2))],
     "measures": [np.array([[[1.8, 0.2, 0.5]]]), np.array([[[0.8, -0.2, 0.5]]])],
 }
 
@@ -150,7 +156,9 @@ ODD_PAIRS = [
 
 @pytest.mark.parametrize("pair", ODD_PAIRS)
 def test_pairs_that_no_rows_have_are_refused(pair):
-    two = {name: np.repeat(getattr(GOOD, name), 2, 1) for name in ("loss", "confusion", "measures")}
+    names = ("loss", "confusion", "measures", "merged")
+    two = {name: np.repeat(getattr(GOOD, name), 2, 1) for name in names}
+    two["figures_of"] = np.array([[0.0, 1.0]])
     good = dataclasses.replace(GOOD, **two, compared=np.array([[PAIR]]))
     assert evaluation(qr.Logistic(), ["east"], ["model", "ERM"], good)["pairs"][0]["better"] == 3
     odd = dataclasses.replace(good, compared=np.array([[pair]]))

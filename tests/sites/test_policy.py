@@ -145,6 +145,7 @@ def test_every_fact_is_needed_by_a_rule_and_every_rule_by_a_fact() -> None:
         "known_organizations",
         "show_levels",
         "one_selection",
+        "maximum_introductions",
         "maximum_judgements",
         # about answers and concrete problems, of which no proposal knows
         "minimum_people",

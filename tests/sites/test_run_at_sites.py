@@ -238,7 +238,9 @@ def test_a_site_that_refuses_ends_the_run_by_its_rule(here, capsys):
     Path("trial.toml").write_text(config())
     assert quorate("run", "trial.toml", "--engine", "flare-sim", "--sites", "sites") == 2
     said = capsys.readouterr().err
-    assert "the site north refuses by its rule 'minimum_rows'" in said
+    assert "the site north refuses by its rule 'rows': this site cannot take part" in said
+    assert quorate("site", "log", "sites/north") == 0
+    assert "minimum_rows: " in capsys.readouterr().out
     file.write_text(file.read_text().replace("minimum_rows = 1000", ""))
     assert quorate("run", "--resume", "runs/over-sites.partial") == 0
 

@@ -14,6 +14,7 @@ from quorate.engines.transport import LocalTransport
 from quorate.engines.wire import Envelope, Lost, Refused, Step
 from quorate.rounds import decode, encode
 from quorate.sites.audit import read_log
+from quorate.sites.introductions import ABOUT_ROWS, RULE, SENTENCE
 from quorate.sites.messages import Introduce
 from quorate.sites.party import open_party
 from quorate.sites.session import agree
@@ -157,7 +158,9 @@ def test_a_violation_is_refused_at_the_site_and_logged(
     sites = opened(tmp_path, policy, rows)
     with pytest.raises(RefusedError) as refused:
         solved(sites, problem, asked)
-    assert (refused.value.site, refused.value.rule) == ("north", rule)
+    told = RULE if rule in ABOUT_ROWS else rule
+    assert (refused.value.site, refused.value.rule) == ("north", told)
+    assert (SENTENCE in str(refused.value)) == (rule in ABOUT_ROWS)
     entries, faults = read_log(tmp_path / "sites" / "north" / "audit.jsonl")
     assert not faults
     assert next(r for entry in entries for r, _ in entry.refused) == rule

@@ -22,6 +22,7 @@ from quorate.client_names import ByClient, ClientName
 from quorate.data import validation as check
 from quorate.data.persons import held_out
 from quorate.data.reading import PLAIN, Reading
+from quorate.data.row_errors import before_a_problem, located
 from quorate.text import card, listed, short, shown
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ class Federation:
     persons: tuple[NDArray[Any], ...] | None = None
     positive: str | float | None = None
 
+    @before_a_problem()
     def __post_init__(self) -> None:
         clients = tuple(map(client_names.client_name, self.clients))
         check.one_per_client(clients, X=self.X, y=self.y)
@@ -160,6 +162,7 @@ class Federation:
     # ---------------------------------------------------------------- constructors
 
     @classmethod
+    @before_a_problem()
     def from_arrays(
         cls,
         X: object,
@@ -251,6 +254,7 @@ class Federation:
         )
 
     @classmethod
+    @before_a_problem()
     def from_tables(
         cls,
         tables: ByClient[Mapping[str, NDArray[Any]]],
@@ -277,7 +281,6 @@ class Federation:
         `Federation`.
         """
         from quorate.data.assembly import codes_of, federation_parts, tables_of
-        from quorate.data.row_errors import located
 
         whole = tables_of(tables, target, reading, codes_of(schema, person))
         with located(whole):
@@ -296,6 +299,7 @@ class Federation:
             return cls(**parts)
 
     @classmethod
+    @before_a_problem()
     def from_frame(
         cls,
         df: object,
@@ -328,6 +332,7 @@ class Federation:
         return cls.from_tables(by_client_name(table, client), target, **options)
 
     @classmethod
+    @before_a_problem()
     def from_files(
         cls, files: Files, target: str, client: str | None = None, **options: Unpack[TableOptions]
     ) -> Federation:

@@ -1,14 +1,16 @@
 """Errors about rows: which client, which column, which lines of which file, what is wrong, what to
-do; and none of their values where a run is private.
+do; and none of their values where a run is private, or where nobody knows yet whether it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 Place = Callable[[Sequence[int]], str]
+_shown = ContextVar("_shown", default=False)  # whether this is in a run that is not private
 
 
 class RowError(ValueError):
@@ -134,6 +136,7 @@ def located(
 @contextmanager
 def without_values(private: bool) -> Iterator[None]:
     """In a private run errors leave without values of rows: in no text, cause or context."""
+    before = _shown.set(not private)
     try:
         yield
     except RowError as error:
@@ -142,10 +145,21 @@ def without_values(private: bool) -> Iterator[None]:
         kept = error.withheld()
     else:
         return
+    finally:
+        _shown.reset(before)
     try:
         raise kept
     finally:
         kept.__context__ = None  # the `with` statement handles the error with the values still
+
+
+@contextmanager
+def before_a_problem() -> Iterator[None]:
+    """Where a federation is made, which may be for a private run: errors say where a row is, and
+    show its values only in a run that is known not to be private.
+    """
+    with without_values(not _shown.get()):
+        yield
 
 
 def listed(items: Iterable[object], what: str) -> str:

@@ -70,10 +70,10 @@ def features(x: object, client: ClientName, names: Sequence[str] | None) -> Rows
     if numbers and X.ndim == 2:
         X = np.where(np.vectorize(missing, otypes=[bool])(X), np.nan, X).astype(np.float64)
     if X.dtype.kind not in "buif":
-        shown, rows = _first_text(X, names)
+        at, shown, rows = _first_text(X, names)
         raise RowError(
             f"client {client!r}",
-            f"X must hold numbers, got {'text' if rows else X.dtype}",
+            f"X must hold numbers, got {'text' if rows else X.dtype}{at}",
             shown=shown,
             rows=rows,
             do="For a table with text columns use Federation.from_frame(..., schema=Recipe()).",
@@ -83,14 +83,14 @@ def features(x: object, client: ClientName, names: Sequence[str] | None) -> Rows
     return np.ascontiguousarray(X, dtype=np.float64)
 
 
-def _first_text(X: NDArray[Any], names: Sequence[str] | None) -> tuple[str, list[int]]:
-    """The first cell with text in words, and its row, for an error."""
+def _first_text(X: NDArray[Any], names: Sequence[str] | None) -> tuple[str, str, list[int]]:
+    """The column of the first cell with text in words, the cell, and its row, for an error."""
     for at, cell in np.ndenumerate(X):
         if isinstance(cell, str) and len(at) == 2:
             row, column = at
             name = column if names is None or column >= len(names) else repr(names[column])
-            return f" (first: {cell!r} in column {name})", [row]
-    return "", []
+            return f" in column {name}", f" (first: {cell!r})", [row]
+    return "", "", []
 
 
 def features_of(
@@ -273,10 +273,11 @@ def ordered(known: NDArray[Any] | None, positive: str | float | None) -> NDArray
     if positive is None:
         return known
     if known is None or len(known) != 2 or positive not in known.tolist():
-        shown = "there are none" if known is None else f"they are {known.tolist()[:6]}"
-        raise ValueError(
-            f"positive = {positive!r} must be one of two classes, and {shown}: leave it out, or"
-            " correct it."
+        raise RowError(
+            "",
+            f"positive = {positive!r} must be one of two classes",
+            shown=", and there are none" if known is None else f", which {known.tolist()[:6]} are",
+            do="Leave it out, or correct it.",
         )
     return known if known[1] == positive else known[::-1].copy()
 
@@ -311,9 +312,13 @@ def weights(
     values: Sequence[ArrayLike], clients: Sequence[ClientName], lengths: Sequence[int]
 ) -> tuple[Array, ...]:
     """One (m_i,) array of weights >= 0 with a positive sum per client."""
-    parts = per_row(
-        "sample_weight", [np.asarray(v, dtype=np.float64) for v in values], clients, lengths
-    )
+    given = per_row("sample_weight", [np.asarray(v) for v in values], clients, lengths)
+    for name, part in zip(clients, given, strict=True):
+        text = [r for r, value in enumerate(part.tolist()) if isinstance(value, str | bytes)]
+        if text:  # what NumPy says of it would show it
+            what, do = "sample_weight must hold numbers, got text", "Give one number for each row."
+            raise RowError(f"client {name!r}", what, rows=text, do=do)
+    parts = [part.astype(np.float64) for part in given]
     for name, part in zip(clients, parts, strict=True):
         if not (np.isfinite(part).all() and (part >= 0).all() and 0 < part.sum() < np.inf):
             raise RowError(
@@ -323,7 +328,7 @@ def weights(
                 rows=np.flatnonzero(~(np.isfinite(part) & (part >= 0))).tolist(),
                 do="Leave out rows, or the client, instead of weighing all by 0.",
             )
-    return parts
+    return tuple(parts)
 
 
 def prior(

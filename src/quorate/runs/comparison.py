@@ -146,13 +146,7 @@ class Compared(NamedTuple):
 
 def compared_rows(loss: Loss, mine: Judged, theirs: Judged) -> Compared:
     """Two models on the same rows."""
-    saved, merit = theirs.loss - mine.loss, mine.merit - theirs.merit
-    without = _without(loss, theirs)
-    if loss.targets == "real":  # nearly every row is closer to one of the models
-        near = FLOOR_OF_LOSS * max(-float(theirs.merit.mean()), ROUNDING * _spread(theirs.y))
-        merit[np.abs(merit) <= near] = 0.0
-    else:
-        merit[np.abs(saved) <= ROUNDING * without] = 0.0
+    saved, merit = theirs.loss - mine.loss, compared_merits(loss, mine, theirs)
     less = float(saved.mean())
     return Compared(
         n=len(saved),
@@ -161,8 +155,21 @@ def compared_rows(loss: Loss, mine: Judged, theirs: Judged) -> Compared:
         less=less,
         squares=float(((saved - less) ** 2).sum()),
         loss=float(theirs.loss.mean()),
-        without=without,
+        without=_without(loss, theirs),
     )
+
+
+def compared_merits(loss: Loss, mine: Judged, theirs: Judged) -> Array:
+    """(m,) by how much the first of two models does better on every row, above 0 where it does; 0
+    where the two are alike.
+    """
+    saved, merit = theirs.loss - mine.loss, mine.merit - theirs.merit
+    if loss.targets == "real":  # nearly every row is closer to one of the models
+        near = FLOOR_OF_LOSS * max(-float(theirs.merit.mean()), ROUNDING * _spread(theirs.y))
+        merit[np.abs(merit) <= near] = 0.0
+    else:
+        merit[np.abs(saved) <= ROUNDING * _without(loss, theirs)] = 0.0
+    return merit
 
 
 def counted(sets: Sequence[Compared], tests: int) -> Record:

@@ -109,9 +109,13 @@ class JudgedForm(Form):
 
 
 class ClientMeasureForm(JudgedForm):
-    """How a model does at one client."""
+    """How a model does at one client; ``figures_of`` another model where a site tells only those,
+    ``merged`` where it counts a class of few predictions as another one.
+    """
 
     client: str
+    figures_of: str = optional()
+    merged: bool = optional()
 
 
 class RatesForm(Form):

@@ -44,10 +44,13 @@ OF_RUN = (*OF_AGREEMENT, "allowed_algorithms", "allowed_messages")
 
 
 class RefusedByPolicyError(Exception):
-    """The site does not do what it is asked, by these rules."""
+    """The site does not do what it is asked, by these rules; the server is told the first one, or
+    another name, ``rule``.
+    """
 
-    def __init__(self, refusals: Iterable[Refusal]) -> None:
+    def __init__(self, refusals: Iterable[Refusal], rule: str = "") -> None:
         self.refusals = tuple(refusals)
+        self.rule = rule or self.refusals[0].rule
         super().__init__("; ".join(refusal.text for refusal in self.refusals))
 
 

@@ -5,7 +5,8 @@ no row or score of one.
 
 What follows from counts is computed from the counts of all sites. An AUC is about pairs of rows, of
 which most have their rows at two sites, and R2 about the spread of all targets: over all sites
-neither is stated.
+neither is stated. Where the figures of a model would tell of few people beside those of another
+model, a site answers with the other one's, and says so (`quorate.sites.judgements`).
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quorate.arrays import Array, Block, Streams
 from quorate.certificates.duality import run_all
@@ -25,15 +27,18 @@ from quorate.problem.losses import Loss
 from quorate.problem.metadata import Metadata
 from quorate.problem.problem import Problem
 from quorate.rounds import Algorithm, Done, Each, Outcome, Round, Stop, record
-from quorate.runs.comparison import Compared, compared_rows, counted, verdict
+from quorate.runs.comparison import Compared, compared_merits, compared_rows, counted, verdict
 from quorate.runs.constraint_metrics import asked
 from quorate.runs.evaluation import Judged, judged, worst_of
 from quorate.runs.files import Record
 from quorate.runs.splits import HELD_OUT
+from quorate.sites.closeness import counted as classes_of
 from quorate.solution.figures import figures
 
 OF_CLASSES, OF_NUMBERS = ("auc", "brier", "log_loss"), ("mae", "rmse", "r2")
 CELLS = ("tn", "fp", "fn", "tp")  # of a confusion by truth and prediction, row by row
+ANOTHER = "a model that was judged earlier"
+EARLIER = -1  # in the place of a model's position: one that was judged by an earlier question
 
 
 @record
@@ -52,6 +57,10 @@ class JudgedRows:
     confusion: Each  # (n, M, C, C) rows by truth and prediction; without classes (n, M, 0, 0)
     measures: Each  # (n, M, 3) AUC, Brier score, log loss; or MAE, RMSE, R2; nan for none
     compared: Each  # (n, M - 1, 7) the main model with each other one, as of `Compared`
+    # (n, M) the position of the model of which the figures are, its own or another one's, `EARLIER`
+    # for one of an earlier question; and whether a class of few predictions counts as another one
+    figures_of: Each
+    merged: Each
 
 
 @dataclass(frozen=True)
@@ -60,6 +69,7 @@ class Judging(Algorithm):
 
     models: Array
     problem: Problem | None = None
+    site: Any = None  # what a site with a policy has told before, `quorate.sites.judgements.AtSite`
 
     stateless: ClassVar[bool] = True
     held_out: ClassVar[bool] = True
@@ -86,19 +96,36 @@ class Judging(Algorithm):
     def judge(
         self, memory: None, ask: JudgeRows, data: Block, rng: Streams
     ) -> tuple[None, JudgedRows]:
-        problem = self.problem
+        problem, y = self.problem, data.y[0]
         assert problem is not None
-        y = data.y[0]
-        rows = [judged(problem.loss, problem.predictor.forward(w, data)[0], y) for w in ask.models]
-        each = [_numbers(problem.loss, row) for row in rows]
-        pairs = [compared_rows(problem.loss, rows[0], other) for other in rows[1:]]
+        loss, least = problem.loss, 0 if self.site is None else self.site.least
+        predictions = [problem.predictor.forward(w, data)[0] for w in ask.models]
+        figures_of = list(range(len(predictions)))
+        if self.site is not None:
+            predictions, figures_of = self.site.stand_ins(loss, predictions, y)
+        told = [_told(loss, judged(loss, one, y), least) for one in predictions]
+        each = [_numbers(loss, one) for one in told]
         return memory, JudgedRows(
             rows=np.array([float(len(y))]),
-            loss=np.array([[float(row.loss.mean()) for row in rows]]),
+            loss=np.array([[float(one.rows.loss.mean()) for one in told]]),
             confusion=np.array([[confusion for confusion, _ in each]], float),
             measures=np.array([[measures for _, measures in each]]),
-            compared=np.array(pairs, float).reshape(1, len(pairs), len(Compared._fields)),
+            compared=self._compared(loss, [one.rows for one in told]),
+            figures_of=np.array([figures_of], float),
+            merged=np.array([[one.merged for one in told]], float),
         )
+
+    def _compared(self, loss: Loss, rows: Sequence[Judged]) -> Array:
+        """(1, M - 1, 7) the main model with each other one."""
+        main, *others = rows
+        pairs = []
+        for other in others:
+            pair = compared_rows(loss, main, other)
+            if self.site is not None and loss.targets == "real":
+                signs = self.site.signs(compared_merits(loss, main, other))
+                pair = pair._replace(better=int((signs > 0).sum()), worse=int((signs < 0).sum()))
+            pairs.append(pair)
+        return np.array(pairs, float).reshape(1, len(pairs), len(Compared._fields))
 
     def end(self, state: None, ids: Sequence[int], up: JudgedRows) -> tuple[JudgedRows, Done]:
         return up, Done(Outcome(Stop.OPTIMAL, "judged."))
@@ -123,7 +150,7 @@ def evaluation(loss: Loss, clients: Sequence[str], models: Sequence[str], up: Ju
     ------
     ValueError : figures that no rows have
     """
-    sites = [_checked(loss, client, i, len(models), up) for i, client in enumerate(clients)]
+    sites = [_checked(loss, client, i, models, up) for i, client in enumerate(clients)]
     measures = [
         {"set": HELD_OUT, "model": model, **_measured(loss, [site[k] for site in sites])}
         for k, model in enumerate(models)
@@ -135,6 +162,26 @@ def evaluation(loss: Loss, clients: Sequence[str], models: Sequence[str], up: Ju
         pair = counted(sets, 2 * len(others))
         pairs.append({"set": HELD_OUT, "model": main, "other": other, **pair})
     return {"measures": measures, "pairs": pairs, "verdict": verdict(measures, pairs)}
+
+
+def in_place_of_others(measures: Sequence[Record]) -> list[str]:
+    """Where figures are those of another model, or classes were counted together, in words."""
+    notes = []
+    for row in measures:
+        for client in row["clients"]:
+            if (of := client.get("figures_of")) is not None:
+                notes.append(
+                    f"At {client['client']} the held-out figures of {row['model']} are those of"
+                    f" {of}: the two differ there for so few people that figures of both would tell"
+                    " of these."
+                )
+            if client.get("merged"):
+                notes.append(
+                    f"At {client['client']} {row['model']} gives a class to so few held-out rows"
+                    " that their counts would tell of these: they are counted as the class that it"
+                    " gives to most."
+                )
+    return notes
 
 
 def no_better_than_a_constant(row: Record, labels: Sequence[object]) -> str | None:
@@ -161,13 +208,39 @@ def no_better_than_a_constant(row: Record, labels: Sequence[object]) -> str | No
     )
 
 
-def _numbers(loss: Loss, rows: Judged) -> tuple[Any, list[float]]:
-    """The confusion of rows, and the three figures that do not follow from it."""
-    stated: Record = {**figures(loss, rows.prediction, rows.y)}
+class Told(NamedTuple):
+    """The rows of a site under a model as they are counted.
+
+    ``decided`` are the classes, None of numbers; ``merged``: some count as another one.
+    """
+
+    rows: Judged
+    decided: NDArray[np.intp] | None
+    merged: bool
+
+
+def _told(loss: Loss, rows: Judged, least: int) -> Told:
+    """Rows with the classes as they are counted where fewer than ``least`` would tell of rows."""
     if loss.targets == "real":
+        return Told(rows, None, False)
+    decided, merged = classes_of(rows.prediction, least)
+    right = decided == _truth(loss, rows.y)
+    return Told(rows._replace(merit=right.astype(float)), decided, merged)
+
+
+def _truth(loss: Loss, y: Array) -> NDArray[np.intp]:
+    return (y.astype(np.intp) if loss.targets == "class" else y > 0).astype(np.intp)
+
+
+def _numbers(loss: Loss, told: Told) -> tuple[Any, list[float]]:
+    """The confusion of rows, and the three figures that do not follow from it."""
+    rows = told.rows
+    stated: Record = {**figures(loss, rows.prediction, rows.y)}
+    if told.decided is None:
         confusion, names = np.zeros((0, 0)), OF_NUMBERS
     else:
-        confusion, names = _cells(stated["confusion"]), OF_CLASSES
+        confusion, names = np.zeros_like(_cells(stated["confusion"])), OF_CLASSES
+        np.add.at(confusion, (_truth(loss, rows.y), told.decided), 1.0)
     return confusion, [math.nan if stated[name] is None else stated[name] for name in names]
 
 
@@ -178,8 +251,11 @@ def _cells(confusion: Any) -> Array:
     return np.asarray(confusion, float)
 
 
-def _checked(loss: Loss, client: str, i: int, n_models: int, up: JudgedRows) -> list[Record]:
+def _checked(
+    loss: Loss, client: str, i: int, models: Sequence[str], up: JudgedRows
+) -> list[Record]:
     """The figures of each model at one site."""
+    n_models, names = len(models), {EARLIER: ANOTHER} | dict(enumerate(models))
     n, confusion = float(up.rows[i]), up.confusion[i]
     shapes = len(up.loss[i]) == len(up.measures[i]) == len(confusion) == n_models
     whole = n >= 1 and n % 1 == 0 and bool(np.isfinite(up.loss[i]).all())
@@ -191,12 +267,17 @@ def _checked(loss: Loss, client: str, i: int, n_models: int, up: JudgedRows) -> 
         whole &= confusion.shape[1] == 2 or bool(np.isfinite([two, three]).all())
         cells = confusion.reshape(n_models, -1) if shapes else confusion
         whole &= bool((cells >= 0).all() and (cells % 1 == 0).all() and (cells.sum(1) == n).all())
-    compared = up.compared[i]
+    compared, stands, merged = up.compared[i], up.figures_of[i], up.merged[i]
+    shapes &= len(stands) == len(merged) == n_models
+    whole &= bool(np.isin(merged, (0.0, 1.0)).all())
+    whole &= bool(np.isin(stands, [EARLIER, *range(n_models)]).all())
     if not (shapes and whole and _adds_up(compared, n) and len(compared) == n_models - 1):
         raise ValueError(f"the site {client} answers with figures that no rows have.")
     return [
         {"client": client, "n": int(n), "loss": float(up.loss[i, k])}
         | _figures(loss, int(n), confusion[k], up.measures[i, k].tolist())
+        | ({} if stands[k] == k else {"figures_of": names[int(stands[k])]})
+        | ({"merged": True} if merged[k] else {})
         for k in range(n_models)
     ]
 

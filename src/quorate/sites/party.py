@@ -23,6 +23,7 @@ from quorate.algorithms.alternatives import check_requirements
 from quorate.algorithms.method import Method
 from quorate.arrays import Block, stream
 from quorate.codec import FIELDS, home
+from quorate.data.row_errors import without_values
 from quorate.engines.secure_summed import (
     PROTOCOL,
     SecureSummed,
@@ -69,13 +70,16 @@ from quorate.sites.guard import (
     Guard,
     RefusedByPolicyError,
 )
+from quorate.sites.introductions import Introductions, check_declared, held_against
+from quorate.sites.judgements import HeldOut, Judgements
 from quorate.sites.judging import JudgeRows
 from quorate.sites.messages import Agree, Agreed, Introduce
 from quorate.sites.methods import method_of
 from quorate.sites.people import Answers, unjudged
-from quorate.sites.policy import Policy, Proposal, Refusal
+from quorate.sites.policy import Policy, Proposal, Refusal, rows_in_words
 from quorate.sites.privacy_ledger import PrivateRun, SiteLedger, without_keys
 from quorate.sites.rows import OwnRows, Roles, Source, columns_of, of_site
+from quorate.sites.selections import SELECTIONS, Selections, plain_name
 from quorate.sites.signatures import Sign, asked, signed, signer
 from quorate.sites.site_file import WatchedSite, secret_of
 from quorate.sites.told import Answered
@@ -85,10 +89,7 @@ from quorate.storage import OWN, Lock, make_folder, read_in_turns, write_in_turn
 
 LARGEST, LARGEST_HEADER = 2**28, 2**23  # bytes of a message, and of what describes its arrays
 MOST_EXPERIMENTS, MOST_RUNS = 1_000, 100  # on the disk of a site, and of each experiment there
-MOST_MODELS = 8  # that are judged at once
 KEPT = 8  # experiments and runs that a process has in memory
-SELECTIONS = "selections"  # the folder of what was answered for, by target
-SPLIT = "split"  # its file of which rows are held out, for all targets
 DEEPEST = 32  # levels of records, tuples and tables in a message
 BUSY = 60.0  # seconds in which another process may let go of the folder
 
@@ -104,13 +105,6 @@ class AgreedRecord:
     sender: str
     ask: Introduce
     introductions: tuple[Introduced, ...]
-
-
-@record
-class Judgements:
-    """The questions about held-out rows that a site has answered, for its disk."""
-
-    marks: tuple[str, ...]  # digests of the messages
 
 
 @record
@@ -144,6 +138,7 @@ class Experiment:
     problem : concrete
     block : the site's rows to train on
     held_out : those to judge on; None without any
+    held : by what its answers about these are compared
     metadata : of all sites, for the coded rows
     proposal : what the policy was asked
     judging : the same, of the rows to judge on in the place of those to train on
@@ -154,6 +149,7 @@ class Experiment:
     problem: Problem
     block: Block
     held_out: Block | None
+    held: HeldOut | None
     metadata: Metadata
     proposal: Proposal
     judging: Proposal
@@ -197,12 +193,16 @@ class Party:
     ) -> None:
         self.name, self.source, self.folder, self.guard = name, rows, folder, guard
         self.sign, self.held, self.file, self.secret = sign, held or ExitStack(), file, secret
-        self.rows: dict[str, OwnRows] = {}  # by what the server says of the columns
+        # by what the server says of the columns, and whether the problem is private
+        self.rows: dict[tuple[str, bool], OwnRows] = {}
         self.known: dict[str, Experiment] = {}  # by its name
         self.runs: dict[tuple[str, str], LocalRun] = {}
         make_folder(folder)
         self.ledger = SiteLedger(folder, name, guard)
         self.answers: Answers | None = None  # that were given, once they are needed
+        self.selections = Selections(folder / SELECTIONS, guard)
+        self.judgements = Judgements(folder / SELECTIONS)
+        self.introductions = Introductions(folder / SELECTIONS, guard)
 
     def answer(self, sender: str, data: bytes) -> bytes:
         """The answer to any bytes, from whoever sent them: an upload, or why there is none.
@@ -211,11 +211,11 @@ class Party:
         ------
         AuditError : the log cannot be written, so that nothing may leave the site
         """
-        envelope, refusals = None, ()
+        envelope, refusals, rule = None, (), ""
         try:
             envelope = self._opened(sender, data)
         except RefusedByPolicyError as refused:
-            refusals = refused.refusals
+            refusals, rule = refused.refusals, refused.rule
         self.guard.heard(sender, envelope, len(data))
         body = None
         if envelope is not None:
@@ -223,11 +223,11 @@ class Party:
                 body = self._answer(sender, envelope.experiment, envelope.body)
                 encoded_size(body)  # raises for what cannot travel
             except RefusedByPolicyError as refused:
-                refusals = refused.refusals
+                refusals, rule = refused.refusals, refused.rule
             except Exception as error:
                 body = Failed(self.guard.told(error))
         if refusals:
-            body = Refused(refusals[0].rule, refusals[0].answer)
+            body = Refused(rule, refusals[0].answer)
         asked = envelope or Envelope("", self.name, UNREAD, None)
         reply = Envelope(asked.experiment, self.name, asked.number, body)
         if self.sign is not None:
@@ -307,7 +307,8 @@ class Party:
     # ---- what it agrees to
 
     def _introduced(self, sender: str, ask: Introduce) -> Introduced:
-        return self._asked(sender, ask)[2]
+        with self.introductions.one_sentence():
+            return self._asked(sender, ask)[2]
 
     def _asked(self, sender: str, ask: Introduce) -> tuple[Problem, OwnRows, Introduced]:
         """The problem and the rows that a server asks for, and what the site tells of these, where
@@ -317,86 +318,33 @@ class Party:
         self.guard.judge(self._proposal(sender, ask, problem), OF_PROBLEM)
         if problem.privacy is not None:
             self.ledger.check_policy()
-        self._check_selection(ask.roles)
-        rows = self._rows(ask.roles)
+        self.selections.check(ask.roles)
+        declared = Roles.of(ask.roles).classes if ask.roles else None
+        check_declared(problem, ask.roles, declared)
+        self.introductions.count(held_against(problem, ask.roles))
+        rows = self._rows(ask.roles, problem.privacy is not None)
         self.guard.judge(self._proposal(sender, ask, problem, rows), OF_ROWS)
         self.guard.judge_held_out(0 if rows.test is None else int(rows.test.sizes[0]))
         facts = self._facts(problem, rows)
         self.guard.judge_groups(facts)
         if (parameters := parameters_of(problem, facts)) is not None:
             # before the choice of columns is bound: who has to use fewer may ask again
-            size = replace(self._proposal(sender, ask, problem, rows), parameters=parameters)
+            size = self._proposal(sender, ask, problem, rows)
+            size = replace(size, parameters=parameters, rows=facts.rows)
             self.guard.judge(size, ("maximum_parameter_share",))
-        for file, choice in self._selections(ask.roles).items():
-            if not file.exists():
-                make_folder(file.parent)
-                write_whole(file, choice.encode(), OWN)
+        self.selections.bind(ask.roles)
         return problem, rows, facts
 
-    def _selection(self, roles: str) -> Path:
-        """The file of the one choice of columns that the site answers for, of the target that these
-        roles are about.
-        """
-        return self.folder / SELECTIONS / _plain_name(Roles.of(roles).target)
-
-    def _selections(self, roles: str) -> dict[Path, str]:
-        """What a server chooses, by the file of the one choice that the site answers for: of
-        held-out rows for all targets, of columns for each; nothing where it does not choose.
-        """
-        if not roles:
-            return {}
-        return {
-            self.folder / SELECTIONS / SPLIT: Roles.of(roles).split(),
-            self._selection(roles): roles,
-        }
-
-    def _check_selection(self, roles: str) -> None:
-        """Raise `RefusedByPolicyError` for another choice of columns or held-out rows than the one
-        that the site has answered for.
-        """
-        policy, rule = self.guard.policy, "one_selection"
-        if policy is None or not policy.one_selection:
-            return
-        others = [
-            str(file)
-            for file, choice in self._selections(roles).items()
-            if file.exists() and file.read_bytes() != choice.encode()
-        ]
-        if others:
-            text = (
-                f"{rule}: the site has answered for another choice of columns of this target, or of"
-                " the rows that are held out for all targets"
-            )
-            do = f"Remove {' and '.join(others)} to allow one more choice."
-            answer = f"{text}. Ask for the same ones, or ask its owner."
-            raise RefusedByPolicyError([Refusal(rule, f"{text}. {do}", answer)])
-
-    def _check_judgement(self, known: Experiment, ask: JudgeRows, mark: str) -> None:
-        """Raise `RefusedByPolicyError` for too many questions about the rows that are held out; one
-        that was answered before counts once.
-        """
-        policy, file = self.guard.policy, self.folder / SELECTIONS / "judged"
-        if policy is None:
-            return
-        mark, most = f"{known.digest.hex()} {mark}", policy.maximum_judgements
-        kept = decode(file.read_bytes()) if file.exists() else Judgements(())
-        if mark in kept.marks:
-            return
-        if len(ask.models) > MOST_MODELS or len(kept.marks) >= most:
-            rule = "maximum_judgements"
-            text = f"{rule}: at most {MOST_MODELS} models are judged at once, and {most} times"
-            do = f"Remove {file} to begin the count anew."
-            raise RefusedByPolicyError([Refusal(rule, f"{text}. {do}", f"{text}. Ask its owner.")])
-        make_folder(file.parent)
-        write_whole(file, encode(Judgements((*kept.marks, mark))), OWN)
-
-    def _rows(self, roles: str) -> OwnRows:
-        if roles not in self.rows:
-            rows = self.source(roles)
+    def _rows(self, roles: str, private: bool = False) -> OwnRows:
+        if (roles, private) not in self.rows:
+            with without_values(private):  # else the site's own log shows them
+                rows = self.source(roles, private)
+            if (left := rows.count - int(rows.train.sizes[0])) > 0:
+                self.guard.note(f"a private problem leaves out {rows_in_words(left)} of the table")
             if rows.train.names != (self.name,):
                 raise ValueError("these rows are another site's.")
-            self.rows = {roles: rows}
-        return self.rows[roles]
+            self.rows = {(roles, private): rows}
+        return self.rows[roles, private]
 
     def _proposal(
         self, sender: str, ask: Introduce, problem: Problem, rows: OwnRows | None = None
@@ -404,8 +352,10 @@ class Party:
         """What the policy has to know of a problem and of the rows that it asks for, where these
         are read.
         """
-        budget = problem.privacy
+        budget, levels = problem.privacy, None if rows is None else rows.levels
         columns = columns_of(ask.roles) if rows is None else rows.columns
+        if budget is not None and rows is not None:  # its noise hides levels of any size
+            levels = ()
         return Proposal(
             server=sender,
             site=self.name,
@@ -413,8 +363,8 @@ class Party:
             software_digest=self.guard.software,
             version=ask.software,
             columns=columns,
-            rows=None if rows is None else int(rows.train.sizes[0]),
-            levels=None if rows is None else rows.levels,
+            rows=None if rows is None else rows.count,
+            levels=levels,
             epsilon=math.inf if budget is None else budget.epsilon,
             delta=0.0 if budget is None else budget.delta,
             constraints=held_constraints(problem.local_constraint, problem.constraint),
@@ -429,9 +379,9 @@ class Party:
         if self.secret:
             mark = hashlib.blake2b(mark.encode(), digest_size=16, key=self.secret).hexdigest()
         facts = introduced(asked, with_columns(train, asked.columns), 0, mark)
-        if problem.privacy is None or problem.privacy.sizes is None:
+        if problem.privacy is None:
             return facts
-        (size,) = problem.privacy.sizes_of((self.name,), ())
+        (size,) = problem.privacy.sizes_of((self.name,), (rows.count,))
         return replace(facts, rows=size, weight=float(size))
 
     def _agreed(self, sender: str, experiment: str, ask: Agree) -> Agreed:
@@ -443,7 +393,11 @@ class Party:
                 f"the site has agreed to another experiment of the name {experiment!r:.60}: give"
                 " this one another name.",
             )
-        known = self._read(agreement)
+        if kept is None:
+            with self.introductions.one_sentence():
+                known = self._read(agreement)
+        else:
+            known = self._read(agreement)
         if kept is None and known.problem.privacy is not None:
             self.ledger.check_budget(known.problem.privacy)
         file = self._file(experiment, "agreed")
@@ -462,6 +416,7 @@ class Party:
         """
         sender, ask = agreement.sender, agreement.ask
         problem, rows, facts = self._asked(sender, ask)
+        self.introductions.count(held_against(problem, ask.roles, agreement.introductions))
         if encode(facts) not in map(encode, agreement.introductions):
             raise ValueError(
                 "the server does not say of this site what its rows are, or rows or secret of the"
@@ -474,19 +429,23 @@ class Party:
             self._proposal(sender, ask, problem, rows),
             sites=metadata.names,
             parameters=concrete.predictor.dimension(coded.n_features),
+            rows=facts.rows,
         )
         self.guard.judge(proposal, OF_AGREEMENT)
-        self.guard.judge_means(concrete, block)
+        if problem.privacy is None:
+            self.guard.judge_means(concrete, block)
         self.guard.judge_jumps(concrete)
-        held, size = None, 0
+        test, held, size = None, None, 0
         if rows.test is not None:
-            held, size = problem.coded(rows.test, metadata).block(0), int(rows.test.sizes[0])
+            test, size = problem.coded(rows.test, metadata).block(0), int(rows.test.sizes[0])
+            held = HeldOut.of(rows.test, metadata.labels)
         mine = np.array([metadata.position(self.name)])
         told = Agree(agreement.ask, agreement.introductions)
         return Experiment(
             problem=concrete,
             block=replace(block, index=mine),
-            held_out=held and replace(held, index=mine),
+            held_out=test and replace(test, index=mine),
+            held=held,
             metadata=coded,
             proposal=proposal,
             judging=replace(proposal, rows=size, levels=rows.test_levels),
@@ -572,9 +531,6 @@ class Party:
             raise ValueError("a certificate is computed from the rows exactly, without noise.")
         elif algorithm.held_out:
             self.guard.judge(known.judging, OF_ROWS)
-        policy = self._for_people(known, algorithm)
-        if policy and (refusal := unjudged(policy, algorithm)):
-            raise RefusedByPolicyError([refusal])
         if needs_secure_sum(known.problem) and not isinstance(summed, SecureSummed):
             raise _refusal(
                 "noise",
@@ -582,6 +538,11 @@ class Party:
                 ' noise would hide too little. Ask for view="answers".',
             )
         self.ledger.check_noise(algorithm, known.problem)
+        policy = self._for_people(known, algorithm)
+        if policy and (refusal := unjudged(policy, algorithm)):
+            raise RefusedByPolicyError([refusal])
+        if self.guard.policy is not None and known.held is not None:
+            summed = self.judgements.judge(summed, known.held, self.guard.policy.minimum_rows)
         return summed.at_client(known.problem, known.metadata)
 
     def _stepped(self, sender: str, experiment: str, ask: Step) -> Stepped | Lost:
@@ -601,8 +562,9 @@ class Party:
         if ask.turn != state.turn and not (conclusion and ask.turn == state.turn - 1):
             return Lost(ask.run, state.turn)
         self.ledger.check_answer(carried_by(run.algorithm), self._charged(known, experiment, run))
-        if isinstance(asked := asked_in(ask.message), JudgeRows):
-            self._check_judgement(known, asked, mark)
+        asked, policy = asked_in(ask.message), self.guard.policy
+        if isinstance(asked, JudgeRows) and policy is not None and known.held is not None:
+            self.judgements.check(policy, sender, known.digest, asked, known.held)
         step = run.algorithm.on_client[type(ask.message)]
         memory, upload = step(
             state.memory if ask.turn == state.turn else state.before,
@@ -616,6 +578,8 @@ class Party:
             run,
             Answered(known.problem, block, ask.message, upload, state.memory, memory),
         )
+        if policy is not None and not isinstance(carried_by(run.algorithm), Method):
+            self.judgements.see(sender, asked)
         if not conclusion:
             memory, before = without_keys(run.algorithm, settled(memory), state.memory)
             new = replace(
@@ -674,7 +638,7 @@ class Party:
         """A run that the site takes part in, from its disk where this process does not know it."""
         run = self.runs.get((experiment, name))
         if run is None:
-            kept = self._kept(experiment, _plain_name(name), RunState)
+            kept = self._kept(experiment, plain_name(name), RunState)
             if kept is not None and kept.run == name:
                 run = LocalRun(kept, self._algorithm(kept.method, known))
                 self._remember(experiment, run)
@@ -685,7 +649,7 @@ class Party:
         file has held before.
         """
         state, secret = run.state, run.algorithm.private
-        file = self._file(experiment, _plain_name(state.run))
+        file = self._file(experiment, plain_name(state.run))
         # where no noise is paid for, a site that loses its power may have lost the run as well
         write_in_turns(file, state.turn, encode(state), destroy_old=secret, anew=anew, sync=secret)
         self._remember(experiment, run)
@@ -722,7 +686,7 @@ class Party:
     # ---- its disk
 
     def _file(self, experiment: str, name: str) -> Path:
-        return self.folder / _plain_name(experiment) / name
+        return self.folder / plain_name(experiment) / name
 
     def _kept(self, experiment: str, name: str, kind: type) -> Any:
         """A record from the site's disk; None where there is none, or one that is damaged."""
@@ -788,11 +752,6 @@ def _refusal(rule: str, text: str) -> RefusedByPolicyError:
     """The error for a refusal whose text has nothing that was counted in the site's rows."""
     text = f"{rule}: {text}"
     return RefusedByPolicyError([Refusal(rule, text, text)])
-
-
-def _plain_name(name: str) -> str:
-    """A name for a file, whatever the server's name is made of."""
-    return hashlib.sha256(name.encode()).hexdigest()[:32]
 
 
 QUESTIONS: dict[type, dict[str, type]] = {  # and what their fields have to be

@@ -320,13 +320,20 @@ class Policy(Section):
             " choice of columns, since two would tell the rows in which they differ: {}",
         ),
     ] = True
+    maximum_introductions: Annotated[
+        Count,
+        Says(
+            "the site answers {} questions at most whether it takes part, each with another problem"
+            " or other columns, since each tells something of its rows",
+        ),
+    ] = 100
     maximum_judgements: Annotated[
         Count,
         Says(
-            "the site judges models on held-out rows {} times at most, eight models each, since"
-            " answers about very many models would tell single rows",
+            "the site judges models on held-out rows {} times at most, eight models each, which"
+            " agreed runs have led to, since answers about very many models would tell single rows",
         ),
-    ] = 50
+    ] = 3
     minimum_people: Annotated[
         Positive,
         Says(

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from quorate.data.declared_schema import apart
 from quorate.data.federation import Federation
-from quorate.data.schema import Schema
-from quorate.data.tables import Table
+from quorate.data.schema import Numeric, Schema
+from quorate.data.tables import Table, has_column, is_number
+from quorate.data.validation import EXTREME
 from quorate.sites.holdings import read_rows
 from quorate.sites.policy import LevelCount
 from quorate.sites.site_file import SiteFile
@@ -85,6 +86,7 @@ class OwnRows:
     test_levels : the same in ``test``; () without any
     people : (m,) whose each row of ``train`` is, as a number that stays the same while row or
         person does; None: each row is another person's
+    whole : rows of the table, where a private problem has left some out of ``train``
     """
 
     train: Federation
@@ -93,6 +95,12 @@ class OwnRows:
     levels: tuple[LevelCount, ...]
     test_levels: tuple[LevelCount, ...] = ()
     people: NDArray[np.uint64] | None = None
+    whole: int | None = None
+
+    @property
+    def count(self) -> int:
+        """How many rows take part, as far as anybody is told."""
+        return int(self.train.sizes[0]) if self.whole is None else self.whole
 
 
 def columns_of(text: str) -> tuple[str, ...] | None:
@@ -106,7 +114,7 @@ def columns_of(text: str) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(named))
 
 
-Source = Callable[[str], OwnRows]  # of the text of `Roles`
+Source = Callable[[str, bool], OwnRows]  # of the text of `Roles`, and whether for a private problem
 
 
 def of_federation(fed: Federation) -> Source:
@@ -117,7 +125,7 @@ def of_federation(fed: Federation) -> Source:
         levels["the target"] = Counter(fed.y[0].tolist())
     counts = [LevelCount(name, min(each.values(), default=0)) for name, each in levels.items()]
     rows = OwnRows(fed, None, (*fed.feature_names, *columns), tuple(counts))
-    return lambda text: rows
+    return lambda text, private: rows
 
 
 def of_site(site: SiteFile, secret: bytes) -> Source:
@@ -128,22 +136,30 @@ def of_site(site: SiteFile, secret: bytes) -> Source:
     may be held out at one of them and not at another. It depends on whole rows of the table as
     well, and not on features and target: rows that are held out for one target and not for another
     could be told from what both runs train on.
+
+    For a private problem every cell is read as the problem declares it (`as_declared`).
     """
 
-    def rows(text: str) -> OwnRows:
+    def rows(text: str, private: bool = False) -> OwnRows:
         if not text:
             raise ValueError("the server does not say which column is predicted.")
         roles, table = Roles.of(text), read_rows(site)
-        schema = Schema.from_dict(roles.schema)
+        schema, whole, none = Schema.from_dict(roles.schema), None, False
+        if private:
+            whole = len(next(iter(table.values()), ()))
+            table, none = as_declared(table, schema, roles)
         fed = Federation.from_tables(
             {site.site.name: table},
             roles.target,
             schema=schema,
+            unknown="ignore" if private else "error",
             columns=roles.columns,
             classes=None if roles.classes is None else list(roles.classes),
             person=roles.person,
             positive=roles.positive,
         )
+        if none:
+            fed = fed._with(X=(fed.X[0] * 0,), sample_weight=(np.zeros(1),))
         train, test = parted(fed, table, roles.test, seed_at_site(roles.seed, secret))
         assert train.persons is not None
         people = keyed(train.persons[0], secret)
@@ -152,9 +168,38 @@ def of_site(site: SiteFile, secret: bytes) -> Source:
             test = None if test is None else test._with(persons=None)
         used = columns_of(text) or ()
         of_test = () if test is None else _levels(test, schema, roles)
-        return OwnRows(train, test, used, _levels(train, schema, roles), of_test, people)
+        return OwnRows(train, test, used, _levels(train, schema, roles), of_test, people, whole)
 
     return rows
+
+
+def as_declared(table: Table, schema: Schema, roles: Roles) -> tuple[Table, bool]:
+    """A table as a private problem declares it, row by row, so that no cell can make an error: a
+    cell that is no number where one is declared is missing, and a row whose target is none of the
+    classes, or no number, is left out. Where no row is left there is one that must not count, and
+    True.
+    """
+    has_column(table, roles.target, "the target")
+    columns = [column.name for column in schema.columns if isinstance(column, Numeric)]
+    cells = {name: _as_numbers(table[name]) for name in columns if name in table}
+    target, known = table[roles.target], roles.classes
+    if known is None or not isinstance(known[0], str):
+        cells[roles.target] = target = _as_numbers(target)
+    kept = np.isfinite(target) if known is None else np.isin(target.tolist(), known)
+    whole, rows = table.with_columns({**table, **cells}), np.flatnonzero(kept)
+    if len(rows) or not len(target):
+        return whole.pick(rows), False
+    one = whole.pick(np.arange(1))
+    one[roles.target] = np.array([0.0 if known is None else known[0]])
+    return one, True
+
+
+def _as_numbers(column: NDArray[Any]) -> NDArray[Any]:
+    """Cells as numbers, NaN for what is none, or too large for its square."""
+    if column.dtype.kind in "biu":
+        return column
+    numbers = np.array([float(c) if is_number(c) else np.nan for c in column.tolist()])
+    return np.where(np.abs(numbers) <= EXTREME, numbers, np.nan)
 
 
 def parted(

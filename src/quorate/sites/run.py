@@ -42,7 +42,7 @@ from quorate.runs.sections.constraints import without_rows
 from quorate.runs.sections.privacy import stated_of
 from quorate.runs.sections.section import Progress
 from quorate.runs.work import CARRIER, Work
-from quorate.sites.judging import no_better_than_a_constant
+from quorate.sites.judging import in_place_of_others, no_better_than_a_constant
 from quorate.sites.rows import Roles
 from quorate.sites.server import SiteRun, job_of
 from quorate.sites.signatures import read_keys
@@ -304,11 +304,12 @@ def _written(
     result = of_models(config, solutions, data, evaluation) | without_rows(main, data)
     labels = main.inputs.classes or ()
     poor = [no_better_than_a_constant(row, labels) for row in evaluation["measures"][:1]]
+    told = in_place_of_others(evaluation["measures"])
     if main.ledger is not None:
         result |= stated_of(config, main.ledger, data.n_features)
     result |= {
         "at_sites": True,
-        "notes": [*main.notes, *finished.notes, *filter(None, poor)],
+        "notes": [*main.notes, *finished.notes, *told, *filter(None, poor)],
         "versions": versions(),
         "data": {"train": dict(zip(data.names, data.digests(), strict=True))},
     }

@@ -8,7 +8,8 @@ basis of their slopes,
     share_p = ||Q_p||^2 = max { (S c)_p^2 / ||S c||^2 : c }
 
 (the spectral norm, where a person has several rows) is the largest part that a person has in any
-combination S c of the sums, whatever their number and scale: where it is 1, a combination of answers is this person's row.
+combination S c of the sums, whatever their number and scale: where it is 1, a combination of
+answers is this person's row.
 """
 
 from __future__ import annotations
