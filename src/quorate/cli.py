@@ -429,17 +429,18 @@ def verify(
     from quorate.report.html import render
     from quorate.runs.verification import passed, verify_run
 
-    parts = None
-    if data is not None:
-        from quorate.runs.splits import prepare
+    config = read_config(run / "config.toml") if (run / "config.toml").is_file() else None
+    if keys is not None or (config is not None and config.data.sites is not None):
+        from quorate.sites.run_checks import verify_at_sites
 
-        parts = prepare(read_config(run / "config.toml").reading(data))
-    checks = verify_run(run, parts, render)
-    if keys is not None:
-        from quorate.sites.run import check_signed
+        checks = verify_at_sites(run, keys, signed, render)
+    else:
+        parts = None
+        if data is not None and config is not None:
+            from quorate.runs.splits import prepare
 
-        checks = [check for check in checks if check.name != "data"]
-        checks += check_signed(run, keys, signed)
+            parts = prepare(config.reading(data))
+        checks = verify_run(run, parts, render)
     for check in (c for c in checks if c.checkable):
         state = "not checked" if check.ok is None else "ok" if check.ok else "FAILED"
         print(f"{state:<12}{sentence(f'{check.name}: {check.text}')}")

@@ -263,7 +263,6 @@ class TableSection(Section, Protocol):
     def check(self, run: Run, inputs: Inputs) -> Iterator[Check]:
         if self.name in run.points:
             yield from super().check(run, inputs)
-            text = "rounds up to max_rounds, and how they ended by their own test"
-            yield not_checked(self.name, text)
             text = "rounds of the points up to max_rounds, and what ended by a method's own test"
-            yield not_checked(self.name, text)
+            places = (f"{self.files[0]}: points.{key}" for key in ("rounds", "stop"))
+            yield not_checked(self.name, text, *places)
