@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from fuzz.records import leaves, put
 from safetensors import safe_open
+from safetensors.numpy import load_file
 
 from quorate.config.config import read_config
 from quorate.engines.event_log import Log
@@ -203,7 +204,7 @@ def of_arrays(run: Path, name: str) -> Iterator[Forgery]:
 
 def _tensors(file: Path) -> tuple[Tensors, dict[str, str]]:
     with safe_open(file, "numpy") as opened:
-        return {key: opened.get_tensor(key) for key in opened.keys()}, opened.metadata() or {}
+        return load_file(file), opened.metadata() or {}
 
 
 def _arrays(name: str, change: Callable[[Tensors, dict[str, str]], object]) -> Change:

@@ -62,6 +62,7 @@ from quorate.solution.warnings import notes
 
 __all__ = ["Check", "passed", "verify_run"]
 
+SHARED = ("config.toml", "model.safetensors")  # files of both parts of a private run
 ROUNDING = 1e-12  # relative to the objective: of a gap
 
 
@@ -88,6 +89,11 @@ def verify_run(
         run = read_run(path)
     except FormError as error:
         return [Check("form", False, str(error))]
+    return verified(run, parts, render)
+
+
+def verified(run: Run, parts: Parts | None = None, render: Render | None = None) -> list[Check]:
+    """The same of a run that was read."""
     checks = [*_check_alone(run), *check_report(run, render)]
     judged = run.private and run.config.evaluation.public
     if run.exact is None and not judged:
@@ -102,7 +108,7 @@ def verify_run(
         parts = parts or prepare(run.config)
     except (ConfigError, ValueError, OSError) as error:
         text = f"the data cannot be read, so what was computed from them is not checked: {error}"
-        return [*checks, Check("data", None, text)]
+        return [*checks, Check("data", None, text, keys=_without_data(run))]
     try:
         if judged:
             checks.append(_check_public_evaluation(run, parts))
@@ -114,6 +120,15 @@ def verify_run(
     except UNREADABLE as error:
         checks.append(Check("numbers", False, f"cannot be computed again: {error}"))
     return checks
+
+
+def _without_data(run: Run) -> tuple[str, ...]:
+    """What only the rows show: all that does not follow from configuration and form."""
+    known = ("format", "title", "model", "versions", "files", "seal", "privacy", "withheld")
+    part, where = run.exact or run, "" if run.owner is None else OWNER
+    of_result = (f"{where}result.json: {key}" for key in part.result if key not in known)
+    inside = (f"{where}{name}" for name in part.result["files"])
+    return (*of_result, *inside, "model.safetensors", "config.toml")
 
 
 def _check_alone(run: Run) -> Iterator[Check]:
@@ -173,7 +188,8 @@ def _of_part(run: Run, check: Check, parts: Parts) -> list[Check]:
     # the bytes add up where every declared client has rows, and so a line in the table
     if check.name == "bytes" and {*privacy_of(run.config).sizes} != {*parts.train.clients}:
         return []
-    return [replace(check, name=f"{OWNER}{check.name}")]
+    keys = (key if key.startswith(SHARED) else f"{OWNER}{key}" for key in check.keys)
+    return [replace(check, name=f"{OWNER}{check.name}", keys=tuple(keys))]
 
 
 def _check_with_data(run: Run, parts: Parts) -> Iterator[Check]:
@@ -199,8 +215,11 @@ def _check_with_data(run: Run, parts: Parts) -> Iterator[Check]:
 def unchecked_settings() -> Iterator[Check]:
     """What no kind of run can show."""
     yield not_checked("seconds", "nothing shows how long training took", "result.json: seconds")
-    text = "options of the method and of the engine, beyond what numbers and messages imply"
-    places = (f"config.toml: {table}" for table in ("algorithm", "engine", "seed"))
+    text = (
+        "options of the method and of the engine, beyond what numbers and messages imply, and"
+        " whether rows outside the support were to be clipped, where there are none"
+    )
+    places = (f"config.toml: {key}" for key in ("algorithm", "engine", "seed", "robust.clip"))
     yield not_checked("config.toml", text, *places)
 
 
@@ -247,6 +266,9 @@ def _check_certificate(run: Run, inputs: Inputs) -> Iterator[Check]:
     if "weights" in run.duals and not tried_infeasible(run):
         weights = _weights(inputs.problem, inputs.parts.train, inputs.certificate)
         yield inputs.compared("duals", plain(run.duals["weights"]), weights)
+        text = "at which models its cuts are: the bound follows from them, and may from others"
+        places = (f"duals.safetensors: {name}" for name in ("points", "split"))
+        yield not_checked("duals", text, *places)
     if "points" in run.duals and (mu := inputs.multipliers) is not None:
         sums = {name: getattr(mu, name) for name in ("server", "shared", "local")}
         were = {name: run.duals[name] for name in sums}

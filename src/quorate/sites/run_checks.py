@@ -26,7 +26,7 @@ from quorate.problem.multipliers import Multipliers, no_multipliers, signed
 from quorate.problem.problem import Problem
 from quorate.runs.baselines import BASELINES, called, label
 from quorate.runs.checks import UNREADABLE, Check, compared, not_checked
-from quorate.runs.files import Record, plain
+from quorate.runs.files import FormError, Record, plain
 from quorate.runs.folder import EVENTS, Render, read_run
 from quorate.runs.outcomes import check_outcome, method_of
 from quorate.runs.run import Run
@@ -39,7 +39,7 @@ from quorate.runs.verification import (
     unchecked_baselines,
     unchecked_consensus,
     unchecked_settings,
-    verify_run,
+    verified,
 )
 from quorate.sites.judging import OF_ROWS, added_up, no_better_than_a_constant
 from quorate.sites.run import roles_of, signed_beside
@@ -85,12 +85,13 @@ def verify_at_sites(
     signed : the signed answers; by default they lie beside the run
     render : draws the files of its report again
     """
-    checks = [check for check in verify_run(path, render=render) if check.name != "data"]
-    if any(check.name == "form" for check in checks):
-        return checks
-    run = read_run(path)
+    try:
+        run = read_run(path)
+    except FormError as error:
+        return [Check("form", False, str(error))]
     if run.config.data.sites is None:
         raise ConfigError("--keys is for a run over sites, and this one has its rows in one place")
+    checks = [check for check in verified(run, render=render) if check.name != "data"]
     try:
         checks += _check_of(run, keys, signed)
     except UNREADABLE as error:
@@ -131,10 +132,10 @@ def _parts(run: Run, signed: Path | None) -> dict[str, bytes]:
 def _unsigned(run: Run) -> tuple[str, ...]:
     """What only the sites' answers could show."""
     of_result = (f"result.json: {key}" for key in run.result if key not in KNOWN)
-    return (*of_result, *FILES, "config.toml: data", *_unsigned_figures(run))
+    return (*of_result, *FILES, "config.toml: data", *_untoldfigures(run))
 
 
-def _unsigned_figures(run: Run) -> tuple[str, ...]:
+def _untoldfigures(run: Run) -> tuple[str, ...]:
     real = run.config.loss().targets == "real"
     of_sites = ("n", *OF_ROWS) if real else OF_ROWS  # of classes a confusion has n rows
     # the losses of all rows follow from those of the sites, which are in the table below
@@ -199,7 +200,7 @@ class _SignedRun:
             text = "the signed answers have none about the model: they are those of another run"
             yield Check("signed answers", False, text)
             return
-        verified = verify_signed(
+        again = verify_signed(
             self.parts[MAIN],
             self.problem,
             run.w,
@@ -210,29 +211,29 @@ class _SignedRun:
             infeasible=outcome["stop"] == "infeasible" or UNPROVED in outcome["text"],
             bounded=not failed_in(outcome["text"]) and outcome["stop"] != "unbounded",
         )
-        yield from verified.checks
-        if verified.certificate is None or verified.metadata is None:
+        yield from again.checks
+        if again.certificate is None or again.metadata is None:
             return
-        proof = replace(verified.certificate, failed=failed_in(outcome["text"]))
-        yield from self._check_tables(proof, verified.metadata, verified)
-        yield from self._check_rounds(proof, verified.metadata, verified)
-        yield from self._check_baselines(verified.metadata)
-        yield from self._check_judged(verified.metadata)
+        proof = replace(again.certificate, failed=failed_in(outcome["text"]))
+        yield from self._check_tables(proof, again.metadata, again)
+        yield from self._check_rounds(proof, again.metadata, again)
+        yield from self._check_baselines(again.metadata)
+        yield from self._check_judged(again.metadata)
 
     def _compared(self, name: str, stated: object, again: object, proof: Certificate) -> Check:
         return compared(name, stated, plain(again), abs(proof.value))
 
     def _check_tables(
-        self, proof: Certificate, metadata: Metadata, verified: Verified
+        self, proof: Certificate, metadata: Metadata, told: Verified
     ) -> Iterator[Check]:
         """What follows from certificate and introductions."""
         run, (concrete, data), mu = self.run, self.problem.at(metadata), self.duals
         table: list[Record] = []
-        if isinstance(mu, Multipliers) and verified.limits is not None:
+        if isinstance(mu, Multipliers) and told.limits is not None:
             mu = signed(concrete, mu)
             none = no_multipliers(concrete, data.n_clients)
             prices = none if tried_infeasible(run) else mu
-            table = constraint_table(concrete, data.clients, verified.limits, proof, prices)
+            table = constraint_table(concrete, data.clients, told.limits, proof, prices)
         rows = client_table(concrete, data, proof, table)
         stated = [{key: row.get(key) for key in rows[0]} for row in run.result["clients"]]
         yield self._compared("clients", stated, rows, proof)
@@ -261,12 +262,12 @@ class _SignedRun:
         yield not_checked("notes", text, *(["result.json: notes"] if lost or unjudged else ()))
 
     def _check_rounds(
-        self, proof: Certificate, metadata: Metadata, verified: Verified
+        self, proof: Certificate, metadata: Metadata, told: Verified
     ) -> Iterator[Check]:
         """History, messages and events add up, and end at the certificate."""
         run = self.run
         method = method_of(run.config, self.problem, metadata)
-        marks = Marks(method, proof, verified.messages, metadata.names)
+        marks = Marks(method, proof, told.messages, metadata.names)
         yield from check_history(run, marks)
         yield from check_messages(run, marks)
         if (log := run.events) is None:
@@ -309,7 +310,7 @@ class _SignedRun:
         if not stated["measures"] and HELD_OUT not in self.parts:
             yield compared(name, stated, NOT_JUDGED)
             return
-        told = self._told(HELD_OUT, self.problem, metadata, name, _unsigned_figures(run))
+        told = self._told(HELD_OUT, self.problem, metadata, name, _untoldfigures(run))
         if isinstance(told, Check):
             yield told
             return
