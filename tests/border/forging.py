@@ -51,7 +51,7 @@ def seal(run: Path) -> None:
         file = folder / "result.json"
         if file.is_file():
             result = sealed(folder, json.loads(file.read_text("utf-8")), without)
-            file.write_text(json.dumps(result, indent=1), "utf-8")
+            file.write_text(json.dumps(result), "utf-8")
 
 
 def forgeries(run: Path) -> Iterator[Forgery]:
