@@ -7,6 +7,7 @@ place is among the keys that `quorate verify` lists (`is_listed`).
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -16,22 +17,27 @@ from zlib import crc32
 import pytest
 import small_run
 import test_forgeries
-from border.forging import Forgery, forgeries
+from border.forging import Forgery, forgeries, seal
 from border.remembered import remember
 from border.site_runs import SiteRun, finished
+from safetensors import safe_open
+from safetensors.numpy import load_file
 from sites.test_run_at_sites import COMPARED, CONSTRAINED, config, private
 
-from quorate.config.config import Config, ConfigError, read_config
+from quorate.config.config import Config, ConfigError, parse_config, read_config
 from quorate.runs import folder_checks, verification
 from quorate.runs.checks import Check, is_listed, passed
-from quorate.runs.files import RunError
+from quorate.runs.disclosure import OWNER
+from quorate.runs.files import RunError, plain, save_arrays
 from quorate.runs.result import data_digests
 from quorate.runs.sections import section
 from quorate.runs.splits import Parts, prepare
 from quorate.runs.verification import verify_run
 from quorate.sites import run_checks, signed_answers
+from quorate.sites.judging import added_up
 from quorate.sites.run import roles_of, signed_beside
 from quorate.sites.run_checks import verify_at_sites
+from quorate.sites.signed_answers import apart, together
 from quorate.statements import statement_bytes
 
 Verify = Callable[[Path], list[Check]]
@@ -173,6 +179,164 @@ def test_without_keys_more_is_listed_and_nothing_is_left_out(
     assert [*unseen(run.path, verify_at_sites, tried(run.path, FEW))] == []
 
 
+# what a reader takes from a run, and the sites signed
+RELIED_ON = {
+    "compared": (
+        "model.safetensors: w",
+        "model.safetensors: quorate.classes",
+        "baselines.safetensors: erm",
+        "result.json: problem",
+        "result.json: notes",
+        "result.json: certificate.value",
+        "result.json: certificate.bound",
+        "result.json: clients.loss",
+        "result.json: clients.n",
+        "result.json: data",
+        "result.json: baselines.erm.value",
+        "result.json: baselines.erm.bound",
+        "result.json: evaluation",
+        "result.json: evaluation.measures.clients.auc",
+        "result.json: evaluation.pairs.margin",
+    ),
+    "constrained": ("result.json: constraints", "result.json: prices"),
+}
+
+
+@pytest.mark.parametrize("kind", RELIED_ON)
+def test_with_keys_no_list_has_what_a_reader_relies_on(
+    at_sites: Callable[[str], SiteRun], kind: str
+) -> None:
+    run = at_sites(kind)
+    checks = verify_at_sites(run.path, run.keys)
+    assert [place for place in RELIED_ON[kind] if is_listed(place, checks)] == []
+    assert passed(checks)
+
+
+def of_result(change: Callable[[dict], object]) -> Callable[[Path], None]:
+    """A change of result.json."""
+
+    def changed(run: Path) -> None:
+        result = json.loads((run / "result.json").read_text("utf-8"))
+        change(result)
+        (run / "result.json").write_text(json.dumps(result), "utf-8")
+
+    return changed
+
+
+def of_model(change: Callable[[dict], object]) -> Callable[[Path], None]:
+    """A change of what the model's file says of it."""
+
+    def changed(run: Path) -> None:
+        with safe_open(run / "model.safetensors", "numpy") as file:
+            model, w = json.loads(file.metadata()["quorate"]), file.get_tensor("w")
+        change(model)
+        save_arrays(run / "model.safetensors", {"w": w}, {"quorate": json.dumps(model)})
+
+    return changed
+
+
+def swapped(model: dict) -> None:
+    for classes in (model["classes"], model["schema"]["classes"]):
+        classes.reverse()
+
+
+def better(result: dict) -> None:
+    for row in result["evaluation"]["measures"]:
+        row["accuracy"] = 0.999
+
+
+def better_counts(result: dict) -> None:
+    """The same, with sites' rows, counts, totals and words that add up."""
+    evaluation = result["evaluation"]
+    for site in evaluation["measures"][0]["clients"]:
+        cells = site["confusion"]
+        cells |= {
+            "tp": cells["tp"] + cells["fn"],
+            "fn": 0,
+            "tn": cells["tn"] + cells["fp"],
+            "fp": 0,
+        }
+    problem = parse_config(AT_SITES["compared"][0]).problem()
+    result["evaluation"] = plain(added_up(problem, ["DRFL", "ERM", "DRFA"], evaluation))
+
+
+def another_baseline(run: Path) -> None:
+    """The model in place of a baseline, with its numbers."""
+    arrays = load_file(run / "baselines.safetensors")
+    arrays["erm"] = load_file(run / "model.safetensors")["w"]
+    save_arrays(run / "baselines.safetensors", arrays)
+    result = json.loads((run / "result.json").read_text("utf-8"))
+    result["baselines"]["erm"] |= {k: result["certificate"][k] for k in ("value", "bound", "gap")}
+    (run / "result.json").write_text(json.dumps(result), "utf-8")
+
+
+GUARANTEE = "minimise the mean loss; epsilon = 0.1 at delta = 1e-9 for every row"
+BY_A_SERVER = {  # by what it does, the check that finds it and whether that needs the keys
+    "classes swapped": ("model", False, of_model(swapped)),
+    "another scale": (
+        "model: age",
+        False,
+        of_model(lambda model: model["schema"]["columns"][0].update(scale=3.0)),
+    ),
+    "a privacy guarantee": ("problem", False, of_result(lambda r: r.update(problem=GUARANTEE))),
+    "an invented note": ("notes", True, of_result(lambda r: r["notes"].append("Well tested."))),
+    "accuracy beside another confusion": ("evaluation", False, of_result(better)),
+    "counts that add up": ("signed evaluation", True, of_result(better_counts)),
+    "another value of a baseline": (
+        "baseline erm",
+        True,
+        of_result(lambda r: r["baselines"]["erm"].update(value=r["baselines"]["erm"]["value"] + 1)),
+    ),
+    "another baseline": ("baseline erm", True, another_baseline),
+    "no figures": (
+        "evaluation",
+        False,
+        of_result(lambda r: r.update(evaluation={"measures": [], "pairs": [], "verdict": []})),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BY_A_SERVER)
+def test_what_a_server_changes_in_a_folder_is_found(
+    at_sites: Callable[[str], SiteRun], what: str
+) -> None:
+    found, needs_keys, change = BY_A_SERVER[what]
+    run = at_sites("compared")
+    copy = forged(run.path, Forgery("", what, change))
+    assert copy is not None
+    for keys in (run.keys, None):
+        names = [check.name for check in verify_at_sites(copy, keys) if check.ok is False]
+        assert (found in names) == (keys is not None or not needs_keys), names
+
+
+@pytest.mark.parametrize("part", ["erm", "held out"])
+def test_without_a_part_of_the_signed_answers_a_verification_is_incomplete(
+    at_sites: Callable[[str], SiteRun], part: str
+) -> None:
+    run = at_sites("compared")
+    files = apart(signed_beside(run.path).read_bytes())
+    assert [*files] == ["model", "erm", "drfa", "held out"]
+    cut = run.path.with_name("cut.qrt")
+    cut.write_bytes(together({name: file for name, file in files.items() if name != part}))
+    checks = verify_at_sites(run.path, run.keys, cut)
+    assert not passed(checks)
+    assert passed(checks, without_data=True)
+    place = "evaluation.measures.clients.confusion" if part == "held out" else "baselines.erm.value"
+    assert is_listed(f"result.json: {place}", checks)
+
+
+def test_signed_answers_of_another_model_do_not_pass_for_a_baseline_s(
+    at_sites: Callable[[str], SiteRun],
+) -> None:
+    run = at_sites("compared")
+    files = apart(signed_beside(run.path).read_bytes())
+    other = run.path.with_name("other.qrt")
+    other.write_bytes(together(files | {"erm": files["drfa"], "held out": files["model"]}))
+    checks = verify_at_sites(run.path, run.keys, other)
+    names = [check.name for check in checks if check.ok is False]
+    assert names == ["baseline erm", "signed evaluation"]
+
+
 # ------------------------------------------------------------------------------------- in one place
 
 
@@ -195,6 +359,21 @@ def test_of_a_run_in_one_place_each_key_is_computed_again_or_listed(
         return verify_run(copy, parts if one == other else None)
 
     assert [*unseen(path, verify, of)] == []
+
+
+def test_without_its_owner_s_part_a_private_run_lists_more(tmp_path: Path) -> None:
+    path, parts = run_here(tmp_path, "private")
+    shutil.rmtree(path / OWNER)
+    seal(path)
+    verify = partial(verify_run, parts=parts)
+    assert [*unseen(path, verify, tried(path, FEW))] == []
+
+
+def test_without_its_data_a_run_lists_what_only_they_show(tmp_path: Path) -> None:
+    path, _ = run_here(tmp_path, "robust")
+    (tmp_path / "clinics.csv").unlink()
+    assert [*unseen(path, verify_run, tried(path, FEW))] == []
+    assert not passed(verify_run(path))
 
 
 def test_the_law_fails_where_a_check_is_missing(tmp_path: Path) -> None:
