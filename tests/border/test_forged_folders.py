@@ -31,6 +31,7 @@ from quorate.runs.disclosure import OWNER
 from quorate.runs.files import RunError, plain, save_arrays
 from quorate.runs.result import data_digests
 from quorate.runs.sections import section
+from quorate.runs.sections.privacy import guarantee, withheld
 from quorate.runs.splits import Parts, prepare
 from quorate.runs.verification import verify_run
 from quorate.sites import run_checks, signed_answers
@@ -335,6 +336,31 @@ def test_signed_answers_of_another_model_do_not_pass_for_a_baseline_s(
     checks = verify_at_sites(run.path, run.keys, other)
     names = [check.name for check in checks if check.ok is False]
     assert names == ["baseline erm", "signed evaluation"]
+
+
+def test_a_larger_budget_than_the_sites_agreed_to_is_found_by_their_keys(
+    at_sites: Callable[[str], SiteRun],
+) -> None:
+    run = at_sites("private")
+
+    def larger(copy: Path) -> None:
+        file = copy / "config.toml"
+        file.write_text(file.read_text("utf-8").replace("epsilon = 0.9", "epsilon = 9.0"), "utf-8")
+        config = read_config(file)
+
+        def stated(result: dict) -> None:
+            spent = result["privacy"]["releases"], result["privacy"]["before"]
+            result["privacy"] = guarantee(config, len(config.data.columns or {}), *spent)
+            result["problem"] = config.sentence()
+            result["withheld"] = withheld(config)
+
+        of_result(stated)(copy)
+
+    copy = forged(run.path, Forgery("", "a larger budget", larger))
+    assert copy is not None
+    assert passed(verify_at_sites(copy))
+    failed = [check.name for check in verify_at_sites(copy, run.keys) if check.ok is False]
+    assert failed == ["site east", "site north", "site south"]
 
 
 # ------------------------------------------------------------------------------------- in one place

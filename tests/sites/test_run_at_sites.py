@@ -471,7 +471,10 @@ def private_sites(here, tmp_path):
 
 
 @pytest.mark.parametrize("sizes", [SIZES, "60"])
-def test_a_private_run_has_a_folder_without_a_number_that_was_not_paid_for(private_sites, sizes):
+def test_a_private_run_has_a_folder_without_a_number_that_was_not_paid_for(
+    private_sites, sizes, capsys
+):
+    keys(capsys)
     run = read_run(finished(private(sizes=sizes, report="")))
     assert run.private
     assert run.owner is None
@@ -482,7 +485,7 @@ def test_a_private_run_has_a_folder_without_a_number_that_was_not_paid_for(priva
     assert run.result["privacy"]["epsilon"] <= 0.9
     assert len(run.history) == 6
     assert quorate("verify", str(run.path)) == 0
-    assert quorate("verify", str(run.path), "--keys", "sites") == 0
+    assert quorate("verify", str(run.path), "--keys", "keys") == 0
     page = (run.path / "report.html").read_text()
     assert "charged it in its own privacy ledger" in page
     assert "owner/" not in page

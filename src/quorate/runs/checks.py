@@ -54,6 +54,18 @@ def is_listed(place: str, checks: Sequence[Check]) -> bool:
     return place in keys or place.startswith(below)
 
 
+def in_words(keys: Sequence[str]) -> list[str]:
+    """The keys that were not checked, a line for each file."""
+    by_file: dict[str, list[str]] = {}
+    for key in keys:
+        file, _, inside = key.partition(": ")
+        by_file.setdefault(file, []).append(inside)
+    return [
+        f"in {file}: {', '.join(inside)}" if all(inside) else f"all of {file}"
+        for file, inside in by_file.items()
+    ]
+
+
 def check_files(path: Path, result: Row, needed: set[str], where: str) -> Iterator[Check]:
     """The files of a folder are those that its ``result`` names, as they were written, the
     ``needed`` among them.

@@ -22,6 +22,7 @@ from quorate.runs.sections.all import SECTIONS
 from quorate.runs.splits import Parts
 
 DRAWN_BY = ("quorate", "numpy", "matplotlib")  # what the bytes of a report depend on
+TITLED = ("config.toml: title", "config.toml: data.name")
 ACTIVE = {"script", "iframe", "object", "embed", "foreignobject", "link", "base", "form", "img"}
 LINKS = {"href", "xlink:href", "src", "srcset", "action", "formaction", "data"}
 
@@ -43,6 +44,8 @@ def check_names(run: Run) -> Iterator[Check]:
         text = f"unknown: {', '.join(map(ascii, odd[:5]))}" if odd else f"{len(found)} known files"
         yield Check(f"{where}files", not odd, text)
         yield compared(f"{where}title", part.result["title"], titled(run.config))
+        text = "its words are those of the person who ran it"
+        yield not_checked(f"{where}title", text, f"{where}result.json: title", *TITLED)
         yield from _check_text(run, part, where)
         stated = ", ".join(f"{name} {number}" for name, number in part.result["versions"].items())
         yield not_checked(

@@ -33,7 +33,6 @@ from quorate.runs.splits import HELD_OUT
 from quorate.solution.figures import figures
 
 OF_CLASSES, OF_NUMBERS = ("auc", "brier", "log_loss"), ("mae", "rmse", "r2")
-OF_ROWS = ("loss", "confusion", *OF_CLASSES, *OF_NUMBERS)  # figures of a site that only rows tell
 CELLS = ("tn", "fp", "fn", "tp")  # of a confusion by truth and prediction, row by row
 
 
@@ -140,7 +139,7 @@ def evaluation(loss: Loss, clients: Sequence[str], models: Sequence[str], up: Ju
 
 def added_up(problem: Problem, models: Sequence[str], stated: Row) -> Record:
     """An evaluation made again from what it states of every site: counts, mean losses and the
-    figures that only rows tell (`OF_ROWS`), and of two models the rows that one of them gets right.
+    figures that only rows tell, and of two models the rows that one of them gets right.
     """
     loss, measures = problem.loss, list[Record]()
     for model, row in zip(models if stated["measures"] else (), stated["measures"], strict=True):

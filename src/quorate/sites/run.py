@@ -125,6 +125,7 @@ def site_folders(place: Path, names: list[str]) -> dict[str, Path]:
 
 def job_of_config(config: Config, experiment: str, engine: str) -> dict[str, str]:
     """The job of a configuration with ``data.sites``, for FLARE or Flower."""
+    config = stated_sizes(config)  # the problem that the folder will state
     a = config.algorithm
     given = {"tol": a.tol, "max_rounds": a.max_rounds}
     settings = {name: value for name, value in given.items() if value is not None}

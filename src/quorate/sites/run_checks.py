@@ -41,7 +41,7 @@ from quorate.runs.verification import (
     unchecked_settings,
     verified,
 )
-from quorate.sites.judging import OF_ROWS, added_up, no_better_than_a_constant
+from quorate.sites.judging import OF_CLASSES, OF_NUMBERS, added_up, no_better_than_a_constant
 from quorate.sites.run import roles_of, signed_beside
 from quorate.sites.server import NOT_JUDGED, UNJUDGED
 from quorate.sites.signatures import read_keys
@@ -89,8 +89,6 @@ def verify_at_sites(
         run = read_run(path)
     except FormError as error:
         return [Check("form", False, str(error))]
-    if run.config.data.sites is None:
-        raise ConfigError("--keys is for a run over sites, and this one has its rows in one place")
     checks = [check for check in verified(run, render=render) if check.name != "data"]
     try:
         checks += _check_of(run, keys, signed)
@@ -100,19 +98,23 @@ def verify_at_sites(
 
 
 def _check_of(run: Run, keys: Path | None, signed: Path | None) -> Iterator[Check]:
+    masked = bool(run.config.engine.get("secure_sum"))
+    if not run.private:
+        yield from unchecked_settings()
+        yield _check_figures(run)
+    if keys is not None:
+        told = _SignedRun(run, _parts(run, signed), read_keys(keys))
+        yield from told.check_agreed() if run.private or masked else told.checks()
     if run.private:
-        told = "of a private run over sites there is none, since it would be computed without noise"
-        yield not_checked("certificate", told)
-        return
-    yield from unchecked_settings()
-    yield _check_figures(run)
-    if keys is not None and not run.config.engine.get("secure_sum"):
-        yield from _SignedRun(run, _parts(run, signed), read_keys(keys)).checks()
-        return
-    told = "stay at the sites: give --keys, the sites' public keys"
-    if run.config.engine.get("secure_sum"):
-        told = "stay at the sites, and with secure_sum the server keeps no answer that they signed"
-    yield Check("data", None, told, keys=_unsigned(run))
+        text = "of a private run over sites there is none, since it would be computed without noise"
+        yield not_checked("certificate", text)
+    elif keys is None or masked:
+        text = "stay at the sites, and these numbers with them: give --keys, the sites' public keys"
+        if masked:
+            text = (
+                "stay at the sites, and with secure_sum they sign masked answers, which show none"
+            )
+        yield Check("data", None, text, keys=_unsigned(run))
 
 
 def _parts(run: Run, signed: Path | None) -> dict[str, bytes]:
@@ -132,14 +134,14 @@ def _parts(run: Run, signed: Path | None) -> dict[str, bytes]:
 def _unsigned(run: Run) -> tuple[str, ...]:
     """What only the sites' answers could show."""
     of_result = (f"result.json: {key}" for key in run.result if key not in KNOWN)
-    return (*of_result, *FILES, "config.toml: data", *_untoldfigures(run))
+    return (*of_result, *FILES, "config.toml: data", *_unsigned_figures(run))
 
 
-def _untoldfigures(run: Run) -> tuple[str, ...]:
-    real = run.config.loss().targets == "real"
-    of_sites = ("n", *OF_ROWS) if real else OF_ROWS  # of classes a confusion has n rows
-    # the losses of all rows follow from those of the sites, which are in the table below
-    places = [f"measures.clients.{key}" for key in of_sites]
+def _unsigned_figures(run: Run) -> tuple[str, ...]:
+    of_sites = ("confusion", *OF_CLASSES)
+    if run.config.loss().targets == "real":
+        of_sites = ("n", *OF_NUMBERS)
+    places = [f"measures.clients.{key}" for key in ("loss", *of_sites)]
     places += [f"pairs.{key}" for key in OF_PAIRS]
     return tuple(f"result.json: evaluation.{place}" for place in places)
 
@@ -220,6 +222,26 @@ class _SignedRun:
         yield from self._check_baselines(again.metadata)
         yield from self._check_judged(again.metadata)
 
+    def check_agreed(self) -> Iterator[Check]:
+        """That the sites agreed to this problem, with these rows: of private and of masked runs
+        they sign no more that could be computed with.
+        """
+        problem, roles = self.run.config.problem(), roles_of(self.run.config).text()
+        told = answered(self.parts.get(MAIN, b""), problem, self.keys, roles)
+        if not isinstance(told, Answered):
+            yield from told
+            return
+        yield from told.checks
+        if not self.run.private:
+            yield self._check_digests(told.metadata)
+            rows = [[row["client"], row["n"]] for row in self.run.result["clients"]]
+            again = zip(told.metadata.names, told.metadata.sizes.tolist(), strict=True)
+            yield compared("clients", rows, plain([*again]))
+
+    def _check_digests(self, metadata: Metadata) -> Check:
+        digests = dict(zip(metadata.names, metadata.digests(), strict=True))
+        return compared("data: train", self.run.result["data"], {"train": digests})
+
     def _compared(self, name: str, stated: object, again: object, proof: Certificate) -> Check:
         return compared(name, stated, plain(again), abs(proof.value))
 
@@ -237,13 +259,12 @@ class _SignedRun:
         rows = client_table(concrete, data, proof, table)
         stated = [{key: row.get(key) for key in rows[0]} for row in run.result["clients"]]
         yield self._compared("clients", stated, rows, proof)
-        again = without_rows(self.problem, metadata, proof, mu, table)
-        stated = {key: run.result.get(key) for key in again}
-        yield self._compared("constraints", stated, again, proof)
+        if again := without_rows(self.problem, metadata, proof, mu, table):
+            stated = {key: run.result.get(key) for key in again}
+            yield self._compared("constraints", stated, again, proof)
         yield from self._check_notes(notes(concrete, metadata, data, run.w, proof))
         yield from check_outcome(run, self.problem, metadata)
-        digests = dict(zip(metadata.names, metadata.digests(), strict=True))
-        yield compared("data: train", run.result["data"], {"train": digests})
+        yield self._check_digests(metadata)
         if run.result["certificate"]["consensus"] is not None:
             yield unchecked_consensus()
 
@@ -279,7 +300,9 @@ class _SignedRun:
         odd = [*odd_events(run.history, log)]
         text = f"differ: {'; '.join(odd[:3])}" if odd else "the history has their times and answers"
         yield Check("events", not odd, text)
-        yield not_checked("events", "who answered when: the sites' clocks are not signed", EVENTS)
+        text = "who answered when: no site signs a time"
+        places = (f"history.jsonl: {key}" for key in ("time", "answered"))
+        yield not_checked("events", text, EVENTS, *places)
 
     def _check_baselines(self, metadata: Metadata) -> Iterator[Check]:
         """Every baseline from the signed answers about its own model."""
@@ -310,7 +333,7 @@ class _SignedRun:
         if not stated["measures"] and HELD_OUT not in self.parts:
             yield compared(name, stated, NOT_JUDGED)
             return
-        told = self._told(HELD_OUT, self.problem, metadata, name, _untoldfigures(run))
+        told = self._told(HELD_OUT, self.problem, metadata, name, _unsigned_figures(run))
         if isinstance(told, Check):
             yield told
             return

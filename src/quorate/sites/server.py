@@ -187,8 +187,12 @@ class _Serving:
             return {**NOT_JUDGED}, (f"{UNJUDGED}{error}",)
 
     def _keep(self, name: str, signed: SignedAnswers) -> None:
-        """Put what the sites signed of one model, or of all on held-out rows, beside the rest."""
-        if signed.signers and not self.secure_sum:
+        """Put what the sites signed of one model, or of all on held-out rows, beside the rest; of
+        private and of masked runs there is only what they told and agreed to.
+        """
+        if self.secure_sum:
+            signed.end()
+        if signed.signers and (signed.runs or name == MAIN):
             file = self.folder / SIGNED
             known = apart(file.read_bytes()) if file.exists() else {}
             write_whole(file, together(known | {name: signed.file()}), OWN)
@@ -234,8 +238,7 @@ class _Serving:
             if agreement.problem.privacy is not None:
                 raise
             solution = solved()
-        if solution.certificate is not None:
-            self._keep(MAIN if file == SOLUTION else Path(file).stem, signed)
+        self._keep(MAIN if file == SOLUTION else Path(file).stem, signed)
         solution.save(self.folder / file)
         return solution
 
