@@ -61,6 +61,14 @@ AT_SITES = {  # by kind its configuration, and whether every forgery is tried
         False,
     ),
     "numbers": (NUMBERS, False),
+    "by another method": (
+        config(
+            '[robust]\nradius = 0.02\n[algorithm]\nname = "ad_lpmm"\nmax_rounds = 9\n',
+            loss="hinge",
+            data='positive = "ill"',
+        ),
+        False,
+    ),
     "private": (private(), False),
     "masked": (
         config('[engine]\nsecure_sum = true\n[clients]\nrisk = "mean"\n[algorithm]\ntol = 0.1\n'),

@@ -9,7 +9,10 @@ from collections.abc import Iterator, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
+
 from quorate.data.declared_schema import declared_schema
+from quorate.data.validation import ordered
 from quorate.problem.calibration import calibrated
 from quorate.runs.checks import Check, compared, not_checked
 from quorate.runs.disclosure import OWNER, README
@@ -112,10 +115,12 @@ def check_declared_model(run: Run) -> Iterator[Check]:
         text = "its columns or classes are not declared in config.toml"
         yield not_checked("model", text, "model.safetensors: quorate")
         return
-    schema = declared_schema([*data.columns], data.columns, data.target, data.classes)
+    known = None if data.classes is None else np.array(data.classes)
+    classes = ordered(known, data.positive)
+    schema = declared_schema([*data.columns], data.columns, data.target, classes)
     names = [*schema.feature_names, *["1"] * run.config.ones]
     infeasible = run.result["outcome"]["stop"] == "infeasible"
-    again = described(run.config, data.classes, names, schema.to_dict(), infeasible)
+    again = described(run.config, classes, names, schema.to_dict(), infeasible)
     yield from _compared_model(run.model, again)
 
 

@@ -314,7 +314,7 @@ def _odd_clients(run: Run, marks: Marks) -> Iterator[str]:
 def _sent(history: Sequence[Row], rows: Sequence[Row], log: Log, marks: Marks) -> list[int]:
     """The bytes from each client by the log of who answered when, and those beside the rounds."""
     n, start = len(marks.clients), 0
-    beside = [*marks.messages, *_concluding(rows)]
+    beside = [*marks.messages, *_proving(rows, marks), *_concluding(rows)]
     sent = [_total(beside, "up") // n] * n
     for row, end in zip(history, log.ends.tolist(), strict=True):
         for i in log.answered[start:end].tolist():

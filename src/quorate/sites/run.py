@@ -258,7 +258,8 @@ def _written(
         "versions": versions(),
         "data": {"train": dict(zip(data.names, data.digests(), strict=True))},
     }
-    described = replace(main.inputs, schema=schema_of(config))
+    schema = replace(schema_of(config), classes=main.inputs.classes)  # the positive one last
+    described = replace(main.inputs, schema=schema)
     return write_run(
         work.out,
         config,

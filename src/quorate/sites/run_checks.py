@@ -19,6 +19,7 @@ from pathlib import Path
 
 from quorate.arrays import Array
 from quorate.certificates.certificate import Certificate
+from quorate.codec import CodecError
 from quorate.config.config import ConfigError
 from quorate.problem.lower_bounds import Duals
 from quorate.problem.metadata import Metadata
@@ -38,6 +39,7 @@ from quorate.runs.verification import (
     tried_infeasible,
     unchecked_baselines,
     unchecked_consensus,
+    unchecked_proof,
     unchecked_settings,
     verified,
 )
@@ -90,25 +92,29 @@ def verify_at_sites(
     except FormError as error:
         return [Check("form", False, str(error))]
     checks = [check for check in verified(run, render=render) if check.name != "data"]
+    kept = None if keys is None else (_signed_data(run, signed), read_keys(keys))
     try:
-        checks += _check_of(run, keys, signed)
+        told = None if kept is None else _SignedRun(run, apart(kept[0]), kept[1])
+        checks += _check_of(run, told)
+    except CodecError as error:
+        text = f"the file of signed answers cannot be read: {error}"
+        checks.append(Check("signed answers", False, text))
     except UNREADABLE as error:
         checks.append(Check("numbers", False, f"cannot be computed again: {error}"))
     return checks
 
 
-def _check_of(run: Run, keys: Path | None, signed: Path | None) -> Iterator[Check]:
+def _check_of(run: Run, told: _SignedRun | None) -> Iterator[Check]:
     masked = bool(run.config.engine.get("secure_sum"))
     if not run.private:
         yield from unchecked_settings()
         yield _check_figures(run)
-    if keys is not None:
-        told = _SignedRun(run, _parts(run, signed), read_keys(keys))
+    if told is not None:
         yield from told.check_agreed() if run.private or masked else told.checks()
     if run.private:
         text = "of a private run over sites there is none, since it would be computed without noise"
         yield not_checked("certificate", text)
-    elif keys is None or masked:
+    elif told is None or masked:
         text = "stay at the sites, and these numbers with them: give --keys, the sites' public keys"
         if masked:
             text = (
@@ -117,18 +123,15 @@ def _check_of(run: Run, keys: Path | None, signed: Path | None) -> Iterator[Chec
         yield Check("data", None, text, keys=_unsigned(run))
 
 
-def _parts(run: Run, signed: Path | None) -> dict[str, bytes]:
-    """The files of signed answers, by model."""
+def _signed_data(run: Run, signed: Path | None) -> bytes:
+    """The file of all signed answers."""
     file = signed or signed_beside(run.path)
     if not file.is_file():
         raise ConfigError(
             f"there are no signed answers {str(file)!r}: who ran it has them, where the sites sign;"
             " give their file by --signed"
         )
-    try:
-        return apart(file.read_bytes())
-    except UNUSABLE as error:
-        raise ConfigError(f"the signed answers {str(file)!r} cannot be read: {error}") from error
+    return file.read_bytes()
 
 
 def _unsigned(run: Run) -> tuple[str, ...]:
@@ -267,6 +270,8 @@ class _SignedRun:
         yield self._check_digests(metadata)
         if run.result["certificate"]["consensus"] is not None:
             yield unchecked_consensus()
+        if isinstance(mu, Duals):
+            yield unchecked_proof()
 
     def _check_notes(self, warnings: Sequence[str]) -> Iterator[Check]:
         """The notes are the warnings, and what the server says of sites that it lost, of rows that

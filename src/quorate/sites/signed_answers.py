@@ -92,17 +92,17 @@ class SignedRun:
 
 @record
 class SignedParts:
-    """All files of signed answers of a run, by name."""
+    """The names and sizes, in bytes, of several files of signed answers, which follow."""
 
     format: str
     names: tuple[str, ...]
-    files: tuple[NDArray[np.uint8], ...]
+    sizes: tuple[int, ...]
 
 
 def together(files: Mapping[str, bytes]) -> bytes:
     """Several files of signed answers as the bytes of one."""
-    parts = tuple(np.frombuffer(data, np.uint8) for data in files.values())
-    return encode(SignedParts(PARTS, tuple(files), parts))
+    head = encode(SignedParts(PARTS, tuple(files), tuple(map(len, files.values()))))
+    return b"".join([len(head).to_bytes(LENGTH, "big"), head, *files.values()])
 
 
 def apart(data: bytes) -> dict[str, bytes]:
@@ -112,14 +112,16 @@ def apart(data: bytes) -> dict[str, bytes]:
     ------
     CodecError : they cannot be told apart
     """
-    parts = decode(data)
-    if not isinstance(parts, SignedParts) or parts.format != PARTS:
+    start = LENGTH + int.from_bytes(data[:LENGTH], "big")
+    head = decode(data[LENGTH:start])
+    if not isinstance(head, SignedParts) or head.format != PARTS:
         raise CodecError(f"it is no file of {PARTS!r}")
-    pairs = [*zip(parts.names, parts.files, strict=False)]
-    named = all(isinstance(n, str) and isinstance(f, np.ndarray) for n, f in pairs)
-    if not named or not len({*parts.names}) == len(pairs) == len(parts.files):
-        raise CodecError("its parts are not each of one name")
-    return {name: file.tobytes() for name, file in pairs}
+    sizes = [size if type(size) is int and size >= 0 else -1 for size in head.sizes]
+    ends = [*accumulate(sizes, initial=start)]
+    if min(sizes, default=0) < 0 or ends[-1] != len(data) or len(sizes) != len({*head.names}):
+        raise CodecError(f"it has {len(data)} bytes and needs {ends[-1]}: it was cut or run on")
+    parts = zip(head.names, sizes, ends[1:], strict=True)
+    return {name: data[end - size : end] for name, size, end in parts}
 
 
 @record
