@@ -220,6 +220,7 @@ def test_a_model_that_is_better_than_a_constant_says_nothing(here):
 
 @pytest.mark.parametrize("after", [12, 60])
 def test_a_run_that_is_cut_short_goes_on_to_the_same_bits(here, after, capsys):
+    keys(capsys)
     undisturbed = read_run(finished(config(COMPARED, loss="hinge"))).w
     shutil.rmtree("runs")
     for name in NAMES:
@@ -230,6 +231,7 @@ def test_a_run_that_is_cut_short_goes_on_to_the_same_bits(here, after, capsys):
     assert quorate("run", "--resume", "runs/over-sites.partial") == 0
     (folder,) = (path for path in Path("runs").iterdir() if path.is_dir())
     np.testing.assert_array_equal(read_run(folder).w, undisturbed)
+    assert quorate("verify", str(folder), "--keys", "keys") == 0
 
 
 def test_a_site_that_refuses_ends_the_run_by_its_rule(here, capsys):

@@ -17,7 +17,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.algorithms.method import Method
+from quorate.codec import CodecError
 from quorate.engines.checkpoint import CheckpointError
 from quorate.engines.engine import ClientError, Watch
 from quorate.engines.job import DONE, ERROR, EXPERIMENT, PROGRESS, RESULT, SIGNED
@@ -181,10 +182,10 @@ class _Serving:
         try:
             engine = Network(main.session, stalls=False, secure_sum=self.secure_sum)
             evaluation = judge_at_sites(main.problem, main.metadata, models, engine)
-            self._keep(HELD_OUT, signed)
-            return evaluation, ()
         except (RefusedError, ClientError, ValueError) as error:  # the models stand all the same
             return {**NOT_JUDGED}, (f"{UNJUDGED}{error}",)
+        self._keep(HELD_OUT, signed)
+        return evaluation, ()
 
     def _keep(self, name: str, signed: SignedAnswers) -> None:
         """Put what the sites signed of one model, or of all on held-out rows, beside the rest; of
@@ -193,8 +194,9 @@ class _Serving:
         if self.secure_sum:
             signed.end()
         if signed.signers and (signed.runs or name == MAIN):
-            file = self.folder / SIGNED
-            known = apart(file.read_bytes()) if file.exists() else {}
+            file, known = self.folder / SIGNED, dict[str, bytes]()
+            with suppress(FileNotFoundError, CodecError):  # damaged where the power was lost
+                known = apart(file.read_bytes())
             write_whole(file, together(known | {name: signed.file()}), OWN)
         signed.end()
 
