@@ -29,12 +29,12 @@ class SiteRun:
     keys: Path
 
 
-def sites_in(place: Path, policy: str = "", m: int = 120) -> Path:
+def sites_in(place: Path, policy: str = "") -> Path:
     """Sites that sign, below a folder; returns that of their public keys."""
     keys = place / "keys"
     keys.mkdir(parents=True)
     for name in NAMES:
-        folder = folder_of(place / "sites", name, policy, m)
+        folder = folder_of(place / "sites", name, policy)
         file = folder / "site.toml"
         file.write_text(file.read_text().replace("[data]", 'key = "site.key"\n\n[data]'))
         make_key(folder / "site.key")
@@ -44,9 +44,9 @@ def sites_in(place: Path, policy: str = "", m: int = 120) -> Path:
     return keys
 
 
-def finished(place: Path, text: str, policy: str = "", m: int = 120) -> SiteRun:
+def finished(place: Path, text: str, policy: str = "") -> SiteRun:
     """The run of a configuration, with all that is left of it."""
-    keys, config = sites_in(place, policy, m), parse_config(text)
+    keys, config = sites_in(place, policy), parse_config(text)
     with ExitStack() as stack:
         parties = {
             name: stack.enter_context(closing(open_party(place / "sites" / name, name)))

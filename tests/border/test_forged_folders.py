@@ -25,6 +25,7 @@ from safetensors.numpy import load_file
 from sites.test_run_at_sites import COMPARED, CONSTRAINED, config, private
 
 from quorate.config.config import Config, ConfigError, parse_config, read_config
+from quorate.names import NAMED
 from quorate.runs import folder_checks, verification
 from quorate.runs.checks import Check, is_listed, passed
 from quorate.runs.disclosure import OWNER
@@ -42,7 +43,7 @@ from quorate.sites.signed_answers import apart, together
 from quorate.statements import statement_bytes
 
 Verify = Callable[[Path], list[Check]]
-FEW = 4  # of so many forgeries one is tried, where a kind of run is much like another one
+FEW = 6  # of so many forgeries one is tried, where a kind of run is much like another one
 BUDGET = "maximum_epsilon = 1.0\nmaximum_delta = 1e-5\n"
 NUMBERS = config(loss="huber").replace('classes = ["ill", "well"]\n', "")
 NUMBERS = NUMBERS.replace('target = "state"', 'target = "stay"').replace("stay = {}\n", "")
@@ -178,6 +179,42 @@ def test_of_a_run_over_sites_each_key_is_computed_again_signed_or_listed(
     of = tried(run.path, 1 if whole else FEW)
     assert [*unseen(run.path, partial(verify_at_sites, keys=run.keys), of)] == []
     assert len(of) >= (250 if whole else 25)
+
+
+WORST = '[clients]\nrisk = "simplex"\n'
+ROBUST = "[robust]\nradius = 0.02\n"
+BY_METHOD = {  # the tables that a method asks for, over sites
+    **dict.fromkeys(("bundle", "fed_avg"), '[clients]\nrisk = "mean"\n'),
+    **dict.fromkeys(("async_bundle", "async_dro", "aspire", "afl", "drfa"), WORST),
+    "multiplier_method": WORST,
+    **dict.fromkeys(("ad_lpmm", "epigraph_admm", "double_loop"), ROBUST),
+    **dict.fromkeys(("interior_point", "proximal_al"), CONSTRAINED),
+    **dict.fromkeys(("private_admm", "output_perturbed_admm", "private_sgd"), "private"),
+    "private_newton": "private",
+}
+ELSEWHERE = {"rank_admm", "smoothed_rank_admm", "sgd", "lsvrg", "dca"}  # all rows in one place
+ELSEWHERE |= {"rank_interior_point", "rank_bundle"}
+
+
+def by_method(name: str) -> str:
+    """A configuration of a method over sites, with few rounds."""
+    if BY_METHOD[name] == "private":
+        return private().replace("max_rounds = 6", f'name = "{name}"\nmax_rounds = 2')
+    loss = "hinge" if BY_METHOD[name] == ROBUST else "logistic"
+    rest = f'{BY_METHOD[name]}[algorithm]\nname = "{name}"\nmax_rounds = 2\n'
+    return config(rest, loss, data='groups = ["sex"]' if "constraint" in rest else "")
+
+
+def test_every_method_is_forged_over_sites_or_runs_in_one_place() -> None:
+    assert {*BY_METHOD} | ELSEWHERE == {*NAMED["algorithm"]}
+
+
+@pytest.mark.parametrize("name", BY_METHOD)
+def test_a_run_by_any_method_over_sites_keeps_the_law(tmp_path: Path, name: str) -> None:
+    run = finished(tmp_path, by_method(name), BUDGET if BY_METHOD[name] == "private" else "")
+    verify = partial(verify_at_sites, keys=run.keys)
+    assert passed(verify(run.path))
+    assert [*unseen(run.path, verify, tried(run.path, 5 * FEW))] == []
 
 
 @pytest.mark.parametrize("kind", ["compared", "constrained", "numbers"])
