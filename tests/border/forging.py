@@ -25,6 +25,7 @@ from quorate.engines.event_log import Log
 from quorate.runs.disclosure import OWNER
 from quorate.runs.files import files_in, save_arrays, sealed
 
+DIGEST = re.compile("[0-9a-f]{32,64}")
 Way = tuple[str | int, ...]
 Change = Callable[[Path], None]
 
@@ -100,16 +101,32 @@ def at(value: Any, way: Way) -> Any:
     return value
 
 
-def others(value: Any) -> Iterator[Any]:
-    """What may stand in the place of a value."""
+WORDS = {  # keys that take some words alone
+    "active": ("none", "labels", "features", "both"),
+    "stop": ("optimal", "max_rounds", "stalled", "unproven"),
+    "direction": ("up", "down"),
+    "mechanism": ("gaussian", "laplace"),
+    "loss": ("hinge", "logistic"),
+    "kind": ("numeric", "categorical"),
+    "view": ("answers", "sum"),
+}
+
+
+def others(value: Any, key: str = "") -> Iterator[Any]:
+    """What may stand in the place of a value, of the form that its key asks for where that is
+    known.
+    """
     if isinstance(value, bool):
         yield not value
     elif isinstance(value, int):
         yield value + 1
     elif isinstance(value, float):
         yield value + max(1e-3 * abs(value), 1e-5)
+    elif value in ("inf", "-inf"):
+        yield 5.0
     elif isinstance(value, str):
-        yield "5.0" if value in ("inf", "-inf") else f"{value} "
+        yield from [word for word in WORDS.get(key, ()) if word != value][:2]
+        yield f"{int(value[0], 16) ^ 1:x}{value[1:]}" if DIGEST.fullmatch(value) else f"{value}1"
     elif value is None:
         yield from (0.25, "text")
     else:
@@ -128,7 +145,7 @@ def in_json(
     """Every change of a JSON value, which is made in place."""
     last = {folded(way): (way, value) for way, value in ways(content) if way[0] not in without}
     for place, (way, value) in last.items():
-        for other in others(value):
+        for other in others(value, str(way[-1])):
             yield place, f"{value!r:.40} -> {other!r:.40}", _putting(way, other)
     for place, way in {folded(way): way for way in lists(content)}.items():
         yield place, "an entry less", lambda value, way=way: at(value, way).pop()
@@ -161,7 +178,7 @@ def of_lines(run: Path, name: str) -> Iterator[Forgery]:
     rows = [json.loads(line) for line in (run / name).read_text("utf-8").splitlines()]
     for k, row in {0: rows[0], len(rows) - 1: rows[-1]}.items() if rows else ():
         for way, value in {folded(way): (way, value) for way, value in ways(row)}.values():
-            for other in others(value):
+            for other in others(value, str(way[-1])):
                 what = f"line {k + 1}: {value!r:.30} -> {other!r:.30}"
                 yield Forgery(f"{name}: {folded(way)}", what, _line(name, k, _putting(way, other)))
     if rows:
