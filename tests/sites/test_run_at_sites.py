@@ -337,6 +337,7 @@ ODD = {
     'path = "rows.csv"': "`path` beside `sites`",
     'encoding = "latin-1"': "`encoding` beside `sites`",
     'features = ["age"]': "`columns`, which say",
+    'positive = "sick"': "positive = 'sick', which is none of `classes`",
 }
 
 
