@@ -68,9 +68,9 @@ from quorate.solution.warnings import notes
 # keys of result.json that follow from the configuration, or that the form of the folder fixes
 KNOWN = {"format", "title", "model", "problem", "at_sites", "versions", "files", "seal"}
 KNOWN |= {"evaluation", "seconds"}
-# files whose numbers only the sites' answers show to be right
+# what is in other files that only the sites' answers show to be right
 FILES = ("model.safetensors: w", "duals.safetensors", "baselines.safetensors")
-FILES += ("history.jsonl", EVENTS)
+FILES += ("history.jsonl", EVENTS, "config.toml")
 # of two models on the rows of all sites, what does not follow from the figures of each
 OF_PAIRS = ("better", "worse", "margin", "floor")
 
@@ -137,7 +137,7 @@ def _signed_data(run: Run, signed: Path | None) -> bytes:
 def _unsigned(run: Run) -> tuple[str, ...]:
     """What only the sites' answers could show."""
     of_result = (f"result.json: {key}" for key in run.result if key not in KNOWN)
-    return (*of_result, *FILES, "config.toml: data", *_unsigned_figures(run))
+    return (*of_result, *FILES, *_unsigned_figures(run))
 
 
 def _unsigned_figures(run: Run) -> tuple[str, ...]:
