@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from quorate.config.config import Config
+    from quorate.runs.checks import Check
     from quorate.runs.run import Run
     from quorate.runs.work import Work
 
@@ -422,30 +423,20 @@ def verify(
         Path | None, typer.Option(help="What the sites signed, where that is not beside the run.")
     ] = None,
 ) -> None:
-    """Check a finished run: digests, certificate, tables, computed again from model and data.
-    Status 1 if it fails.
+    """Check a finished run: digests, certificate, tables, computed again from model and data, or
+    from what sites signed; what is not checked is listed. Status 1 if it fails.
     """
-    from quorate.config.config import read_config
-    from quorate.report.html import render
-    from quorate.runs.verification import passed, verify_run
+    from quorate.runs.checks import in_words, passed
 
-    parts = None
-    if data is not None:
-        from quorate.runs.splits import prepare
-
-        parts = prepare(read_config(run / "config.toml").reading(data))
-    checks = verify_run(run, parts, render)
-    if keys is not None:
-        from quorate.sites.run import check_signed
-
-        checks = [check for check in checks if check.name != "data"]
-        checks += check_signed(run, keys, signed)
+    checks = _checks(run, data, keys, signed)
     for check in (c for c in checks if c.checkable):
         state = "not checked" if check.ok is None else "ok" if check.ok else "FAILED"
         print(f"{state:<12}{sentence(f'{check.name}: {check.text}')}")
+        print(*(f"{'':<14}{sentence(line)}\n" for line in in_words(check.keys)), sep="", end="")
     for k, check in enumerate(c for c in checks if not c.checkable):
         print("" if k else "stated, and nothing here can check it:\n", end="")
         print(f"  {sentence(f'{check.name}: {check.text}')}")
+        print(*(f"      {sentence(line)}\n" for line in in_words(check.keys)), sep="", end="")
     if not passed(checks, without_data):
         print(
             "verification FAILED"
@@ -454,6 +445,28 @@ def verify(
         )
         raise typer.Exit(1)
     print("verified" if passed(checks) else "verified as far as possible without the data")
+
+
+def _checks(run: Path, data: str | None, keys: Path | None, signed: Path | None) -> list[Check]:
+    """The checks of a run, whose rows are in one place or at sites."""
+    from quorate.config.config import ConfigError, read_config
+    from quorate.report.html import render
+    from quorate.runs.splits import prepare
+    from quorate.runs.verification import verify_run
+
+    file = run / "config.toml"
+    config = read_config(file) if file.is_file() else None
+    if config is None or config.data.sites is None:
+        if keys is not None:
+            text = "--keys is for a run over sites, and this one has its rows in one place"
+            raise ConfigError(text)
+        parts = prepare(read_config(file).reading(data)) if data is not None else None
+        return verify_run(run, parts, render)
+    if data is not None:
+        raise ConfigError("--data is for rows in one place, and those of this run are at sites")
+    from quorate.sites.run_checks import verify_at_sites
+
+    return verify_at_sites(run, keys, signed, render)
 
 
 @app.command()

@@ -220,6 +220,7 @@ def test_a_model_that_is_better_than_a_constant_says_nothing(here):
 
 @pytest.mark.parametrize("after", [12, 60])
 def test_a_run_that_is_cut_short_goes_on_to_the_same_bits(here, after, capsys):
+    keys(capsys)
     undisturbed = read_run(finished(config(COMPARED, loss="hinge"))).w
     shutil.rmtree("runs")
     for name in NAMES:
@@ -230,6 +231,7 @@ def test_a_run_that_is_cut_short_goes_on_to_the_same_bits(here, after, capsys):
     assert quorate("run", "--resume", "runs/over-sites.partial") == 0
     (folder,) = (path for path in Path("runs").iterdir() if path.is_dir())
     np.testing.assert_array_equal(read_run(folder).w, undisturbed)
+    assert quorate("verify", str(folder), "--keys", "keys") == 0
 
 
 def test_a_site_that_refuses_ends_the_run_by_its_rule(here, capsys):
@@ -337,6 +339,7 @@ ODD = {
     'path = "rows.csv"': "`path` beside `sites`",
     'encoding = "latin-1"': "`encoding` beside `sites`",
     'features = ["age"]': "`columns`, which say",
+    'positive = "sick"': "positive = 'sick', which is none of `classes`",
 }
 
 
@@ -473,7 +476,10 @@ def private_sites(here, tmp_path):
 
 
 @pytest.mark.parametrize("sizes", [SIZES, "60"])
-def test_a_private_run_has_a_folder_without_a_number_that_was_not_paid_for(private_sites, sizes):
+def test_a_private_run_has_a_folder_without_a_number_that_was_not_paid_for(
+    private_sites, sizes, capsys
+):
+    keys(capsys)
     run = read_run(finished(private(sizes=sizes, report="")))
     assert run.private
     assert run.owner is None
@@ -484,7 +490,7 @@ def test_a_private_run_has_a_folder_without_a_number_that_was_not_paid_for(priva
     assert run.result["privacy"]["epsilon"] <= 0.9
     assert len(run.history) == 6
     assert quorate("verify", str(run.path)) == 0
-    assert quorate("verify", str(run.path), "--keys", "sites") == 0
+    assert quorate("verify", str(run.path), "--keys", "keys") == 0
     page = (run.path / "report.html").read_text()
     assert "charged it in its own privacy ledger" in page
     assert "owner/" not in page

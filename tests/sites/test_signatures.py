@@ -22,6 +22,7 @@ import quorate as qr
 from quorate.certificates import constrained, duality
 from quorate.certificates.constrained import Weigh, WeighAlong, Weighing
 from quorate.certificates.duality import Certified, Certify
+from quorate.codec import CodecError
 from quorate.data.federation import Federation
 from quorate.engines.link import Link
 from quorate.engines.network import Network
@@ -50,7 +51,15 @@ from quorate.sites.signatures import (
     signed,
     signer,
 )
-from quorate.sites.signed_answers import SignedAnswers, SignedFile, Verified, verify_signed
+from quorate.sites.signed_answers import (
+    MAIN,
+    SignedAnswers,
+    SignedFile,
+    Verified,
+    apart,
+    together,
+    verify_signed,
+)
 from quorate.sites.site_file import read_site
 from quorate.statements import statement_bytes
 
@@ -281,7 +290,9 @@ def test_a_job_leaves_the_answers_that_its_certificate_stands_on(
     solution = qr.load(tmp_path / "out" / SOLUTION)
     file = tmp_path / "out" / SIGNED
     assert stat.S_IMODE(file.stat().st_mode) == 0o600  # every site's numbers are in it
-    result = Result(PROBLEM, solution, file.read_bytes())
+    parts = apart(file.read_bytes())
+    assert [*parts] == [MAIN]
+    result = Result(PROBLEM, solution, parts[MAIN])
     keys = read_keys(tmp_path)
     assert passed(result.verify(keys, roles=roles().text()).checks)
     assert named(result.verify(keys, roles=roles(test=0.2).text())) == {*CLINICS}
@@ -593,6 +604,14 @@ def test_a_model_whose_bound_another_method_proved_follows_from_the_answers(
     result = experiment.solve(algorithm=qr.ADLPMM(max_rounds=30))
     assert passed(result.verify(signers.keys).checks)
     assert len(result.file.answers) == 4  # and those of other rounds are not kept
+
+
+def test_several_files_of_signed_answers_travel_as_one() -> None:
+    files = {"model": b"one", "erm": b"", "held out": b"three"}
+    assert apart(together(files)) == files
+    for odd in (b"", b"text", encode("text"), together(files)[:-1]):
+        with pytest.raises(CodecError):
+            apart(odd)
 
 
 def test_a_certificate_that_was_cut_short_is_left_out(signers: Signers, tmp_path: Path) -> None:

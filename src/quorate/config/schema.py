@@ -189,6 +189,8 @@ class DataSection(Section):
 
     def _rules(self) -> Iterator[str]:
         """What the keys ask of each other, as sentences."""
+        if self.classes is not None and self.positive not in (None, *self.classes):
+            yield f"has positive = {self.positive!r}, which is none of `classes`"
         if self.sites is not None:
             yield from self._rules_of_sites()
             return
@@ -264,8 +266,6 @@ class DataSection(Section):
                     yield f"has {both[0]!r} in `{key}` and in `{other}`: take it out of one"
         if self.drop_missing_client and self.client is None:
             yield "has `drop_missing_client` and no `client`, a column: leave one out, or give both"
-        if self.classes is not None and self.positive not in (None, *self.classes):
-            yield f"has positive = {self.positive!r}, which is none of `classes`"
 
 
 def _finite(value: object) -> TypeGuard[float]:

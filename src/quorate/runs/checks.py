@@ -30,17 +30,40 @@ class Check:
     checkable : False of what nothing in the folder or the data could show to be right or wrong,
         such as how long a run took: it is listed, and does not make a verification incomplete as
         absent data do. ``text`` says why
+    keys : what was not checked, each as "FILE: KEY.KEY", with all that stands below it; positions
+        in lists are left out, as in "result.json: clients.bytes_up". A key that ends with "/" is a
+        beginning of names, as "baselines.safetensors: erm/" of all arrays that prove its bound
     """
 
     name: str
     ok: bool | None
     text: str
     checkable: bool = True
+    keys: tuple[str, ...] = ()
 
 
-def not_checked(name: str, why: str) -> Check:
-    """What is stated and nothing can check."""
-    return Check(name, None, why, checkable=False)
+def not_checked(name: str, why: str, *keys: str) -> Check:
+    """What is stated and nothing can check, with its ``keys``."""
+    return Check(name, None, why, checkable=False, keys=keys)
+
+
+def is_listed(place: str, checks: Sequence[Check]) -> bool:
+    """Whether a key, such as "result.json: seconds", is among those that were not checked."""
+    keys = {key for check in checks if check.ok is None for key in check.keys}
+    below = tuple(key if key.endswith("/") else f"{key}{end}" for key in keys for end in ".:")
+    return place in keys or place.startswith(below)
+
+
+def in_words(keys: Sequence[str]) -> list[str]:
+    """The keys that were not checked, a line for each file."""
+    by_file: dict[str, list[str]] = {}
+    for key in keys:
+        file, _, inside = key.partition(": ")
+        by_file.setdefault(file, []).append(inside)
+    return [
+        f"in {file}: {', '.join(inside)}" if all(inside) else f"all of {file}"
+        for file, inside in by_file.items()
+    ]
 
 
 def check_files(path: Path, result: Row, needed: set[str], where: str) -> Iterator[Check]:

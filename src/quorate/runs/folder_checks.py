@@ -9,7 +9,10 @@ from collections.abc import Iterator, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
+
 from quorate.data.declared_schema import declared_schema
+from quorate.data.validation import ordered
 from quorate.problem.calibration import calibrated
 from quorate.runs.checks import Check, compared, not_checked
 from quorate.runs.disclosure import OWNER, README
@@ -22,6 +25,7 @@ from quorate.runs.sections.all import SECTIONS
 from quorate.runs.splits import Parts
 
 DRAWN_BY = ("quorate", "numpy", "matplotlib")  # what the bytes of a report depend on
+TITLED = ("config.toml: title", "config.toml: data.name")
 ACTIVE = {"script", "iframe", "object", "embed", "foreignobject", "link", "base", "form", "img"}
 LINKS = {"href", "xlink:href", "src", "srcset", "action", "formaction", "data"}
 
@@ -43,11 +47,16 @@ def check_names(run: Run) -> Iterator[Check]:
         text = f"unknown: {', '.join(map(ascii, odd[:5]))}" if odd else f"{len(found)} known files"
         yield Check(f"{where}files", not odd, text)
         yield compared(f"{where}title", part.result["title"], titled(run.config))
+        text = "its words are those of the person who ran it"
+        yield not_checked(f"{where}title", text, f"{where}result.json: title", *TITLED)
         yield from _check_text(run, part, where)
         stated = ", ".join(f"{name} {number}" for name, number in part.result["versions"].items())
-        yield not_checked(f"{where}versions", f"that it was {stated}")
+        yield not_checked(
+            f"{where}versions", f"that it was {stated}", f"{where}result.json: versions"
+        )
         if "tries" in part.result:
-            yield not_checked(f"{where}tries", "the starts of the method are not repeated")
+            text = "the starts of the method are not repeated"
+            yield not_checked(f"{where}tries", text, f"{where}result.json: tries")
 
 
 def _check_text(run: Run, part: Run, where: str) -> Iterator[Check]:
@@ -99,15 +108,19 @@ def check_model(run: Run, parts: Parts) -> Iterator[Check]:
 
 def check_declared_model(run: Run) -> Iterator[Check]:
     """The same where the configuration declares all of it, without the rows."""
-    data = run.config.data
-    if run.exact is not None:
+    data, named = run.config.data, run.config.loss().targets != "real"
+    if run.exact is not None and data.sites is None:
         return
-    if data.columns is None or data.classes is None or data.target is None:
-        yield not_checked("model", "its columns or classes are not declared in config.toml")
+    if data.columns is None or (named and data.classes is None) or data.target is None:
+        text = "its columns or classes are not declared in config.toml"
+        yield not_checked("model", text, "model.safetensors: quorate")
         return
-    schema = declared_schema([*data.columns], data.columns, data.target, data.classes)
+    known = None if data.classes is None else np.array(data.classes)
+    classes = ordered(known, data.positive)
+    schema = declared_schema([*data.columns], data.columns, data.target, classes)
     names = [*schema.feature_names, *["1"] * run.config.ones]
-    again = described(run.config, data.classes, names, schema.to_dict(), infeasible=False)
+    infeasible = run.result["outcome"]["stop"] == "infeasible"
+    again = described(run.config, classes, names, schema.to_dict(), infeasible)
     yield from _compared_model(run.model, again)
 
 
@@ -137,23 +150,24 @@ def check_report(run: Run, render: Render | None) -> Iterator[Check]:
     for where, part in parts_in(run):
         stored = {name: part.path / name for name in _files(run, part) if is_drawn(name)}
         if render is None:
-            yield not_checked(f"{where}report", "nothing to draw it with was given")
+            drawn = [*(f"{where}{name}" for name in stored), "config.toml: report"]
+            yield not_checked(f"{where}report", "nothing to draw it with was given", *drawn)
         elif not stored:
             asked = run.config.report.html
             text = "is missing" if asked else "none, as the configuration says"
             yield Check(f"{where}report", not asked, text)
         else:
             texts = {name: file.read_bytes() for name, file in stored.items()}
-            yield _compared_report(f"{where}report", part.result["versions"], texts, render(part))
+            yield _compared_report(where, part.result["versions"], texts, render(part))
 
 
 def _compared_report(
-    name: str, stated: Mapping[str, str], stored: Mapping[str, bytes], drawn: Mapping[str, str]
+    where: str, stated: Mapping[str, str], stored: Mapping[str, bytes], drawn: Mapping[str, str]
 ) -> Check:
     """A report against the same drawn again; where the software is not the same, only that it
     does nothing when it is opened.
     """
-    keys = dict.fromkeys((*stored, *drawn))
+    name, keys = f"{where}report", dict.fromkeys((*stored, *drawn))
     odd = [key for key in keys if stored.get(key) != drawn.get(key, "").encode()]
     if not odd:
         return Check(name, True, f"drawn again: {len(stored)} equal files")
@@ -170,7 +184,7 @@ def _compared_report(
     text = f"drawn with {other}, and not again; `quorate report` draws it with what is here"
     if not same["quorate"]:
         return Check(name, None, text)
-    return not_checked(name, f"its figures are {text}")
+    return not_checked(name, f"its figures are {text}", f"{where}figures", f"{where}report.html")
 
 
 def _words(page: str | None) -> str | None:

@@ -86,7 +86,7 @@ def outcome_of(
 def stop_of(
     end: Ended,
     problem: Problem,
-    fed: Federation,
+    fed: Federation | Metadata,
     certificate: Certificate,
     multipliers: Multipliers | None = None,
     table: Sequence[Row] = (),
@@ -142,4 +142,4 @@ def check_outcome(run: Run, problem: Problem, fed: Federation | Metadata) -> Ite
         yield Check("outcome", True, text)
     if judged_by_method(end):
         text = f"whether {type(method).__name__} met its own test, which no certificate repeats"
-        yield not_checked("outcome", text)
+        yield not_checked("outcome", text, "result.json: outcome")

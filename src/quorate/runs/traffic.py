@@ -62,11 +62,14 @@ def check_history(run: Run, marks: Marks) -> Iterator[Check]:
     odd = [*_odd_rows(run.history, marks), *_odd_end(run, marks), *_odd_cuts(run, marks)]
     text = f"differs: {'; '.join(odd[:3])}" if odd else "fits the certificate"
     yield Check("history", not odd, text)
-    yield not_checked("rounds", "that there were as many, with messages that add up to them")
+    text = "that there were as many, with messages that add up to them"
+    sums = [f"history.jsonl: {key}" for key in ("round", "bytes_up", "bytes_down")]
+    yield not_checked("rounds", text, "result.json: rounds", "result.json: messages", *sums)
     columns = dict.fromkeys(key for row in run.history for key in row)
     if rest := [key for key in columns if key not in CHECKED]:
         text = "numbers on the way to the model, beyond what its certificate and its end imply"
-        yield not_checked("history", f"{', '.join(rest)}: {text}")
+        places = (f"history.jsonl: {key}" for key in rest)
+        yield not_checked("history", f"{', '.join(rest)}: {text}", *places)
 
 
 def _check_rounds(run: Run) -> Check:
@@ -210,7 +213,8 @@ def check_messages(run: Run, marks: Marks) -> Iterator[Check]:
     odd = [*_odd_messages(run, marks), *_odd_clients(run, marks)]
     text = f"differ: {'; '.join(odd[:3])}" if odd else "add up over rounds, messages and clients"
     yield Check("bytes", not odd, text)
-    yield not_checked("bytes", "the size of a single message: that all of them add up is checked")
+    text = "the size of a single message: that all of them add up is checked"
+    yield not_checked("bytes", text, *(f"result.json: clients.bytes_{way}" for way in WAYS))
 
 
 def _odd_messages(run: Run, marks: Marks) -> Iterator[str]:
@@ -310,7 +314,7 @@ def _odd_clients(run: Run, marks: Marks) -> Iterator[str]:
 def _sent(history: Sequence[Row], rows: Sequence[Row], log: Log, marks: Marks) -> list[int]:
     """The bytes from each client by the log of who answered when, and those beside the rounds."""
     n, start = len(marks.clients), 0
-    beside = [*marks.messages, *_concluding(rows)]
+    beside = [*marks.messages, *_proving(rows, marks), *_concluding(rows)]
     sent = [_total(beside, "up") // n] * n
     for row, end in zip(history, log.ends.tolist(), strict=True):
         for i in log.answered[start:end].tolist():
@@ -337,6 +341,9 @@ def odd_events(history: Sequence[Row], log: Log) -> Iterator[str]:
     """What the history of a simulated clock has otherwise than its log of events."""
     ends, before = log.ends.tolist(), 0
     for row in history:
+        if row["round"] > len(ends):
+            yield f"round {row['round']}: the log has {len(ends)} rounds"
+            return
         end = ends[row["round"] - 1]
         if row["answered"] != end - before:
             yield f"round {row['round']}: {row['answered']} answers, the log has {end - before}"

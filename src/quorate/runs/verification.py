@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -25,6 +25,7 @@ from quorate.config.config import ConfigError
 from quorate.data.federation import Federation
 from quorate.problem.calibration import Sigmoid, calibrated
 from quorate.problem.lower_bounds import Duals
+from quorate.problem.metadata import Metadata
 from quorate.problem.multipliers import Multipliers, no_multipliers, signed
 from quorate.problem.problem import Problem
 from quorate.rounds import Stop
@@ -61,6 +62,7 @@ from quorate.solution.warnings import notes
 
 __all__ = ["Check", "passed", "verify_run"]
 
+SHARED = ("config.toml", "model.safetensors")  # files of both parts of a private run
 ROUNDING = 1e-12  # relative to the objective: of a gap
 
 
@@ -87,6 +89,11 @@ def verify_run(
         run = read_run(path)
     except FormError as error:
         return [Check("form", False, str(error))]
+    return verified(run, parts, render)
+
+
+def verified(run: Run, parts: Parts | None = None, render: Render | None = None) -> list[Check]:
+    """The same of a run that was read."""
     checks = [*_check_alone(run), *check_report(run, render)]
     judged = run.private and run.config.evaluation.public
     if run.exact is None and not judged:
@@ -101,7 +108,7 @@ def verify_run(
         parts = parts or prepare(run.config)
     except (ConfigError, ValueError, OSError) as error:
         text = f"the data cannot be read, so what was computed from them is not checked: {error}"
-        return [*checks, Check("data", None, text)]
+        return [*checks, Check("data", None, text, keys=_without_data(run))]
     try:
         if judged:
             checks.append(_check_public_evaluation(run, parts))
@@ -115,6 +122,15 @@ def verify_run(
     return checks
 
 
+def _without_data(run: Run) -> tuple[str, ...]:
+    """What only the rows show: all that does not follow from configuration and form."""
+    known = ("format", "title", "model", "versions", "files", "seal", "privacy", "withheld")
+    part, where = run.exact or run, "" if run.owner is None else OWNER
+    of_result = (f"{where}result.json: {key}" for key in part.result if key not in known)
+    inside = (f"{where}{name}" for name in part.result["files"])
+    return (*of_result, *inside, "model.safetensors", "config.toml")
+
+
 def _check_alone(run: Run) -> Iterator[Check]:
     """What can be checked without the data."""
     yield from check_files(run.path, run.result, _files(run), "result.json")
@@ -122,7 +138,9 @@ def _check_alone(run: Run) -> Iterator[Check]:
     yield _check_finite(run)
     if run.config.privacy is not None:
         yield check_public(run)
+    if run.config.privacy is not None or run.config.data.sites is not None:
         yield from check_declared_model(run)
+        yield compared("problem", run.result["problem"], run.config.sentence())
     for section in SECTIONS:
         yield from section.check_alone(run)
     if run.owner is not None:
@@ -170,7 +188,8 @@ def _of_part(run: Run, check: Check, parts: Parts) -> list[Check]:
     # the bytes add up where every declared client has rows, and so a line in the table
     if check.name == "bytes" and {*privacy_of(run.config).sizes} != {*parts.train.clients}:
         return []
-    return [replace(check, name=f"{OWNER}{check.name}")]
+    keys = (key if key.startswith(SHARED) else f"{OWNER}{key}" for key in check.keys)
+    return [replace(check, name=f"{OWNER}{check.name}", keys=tuple(keys))]
 
 
 def _check_with_data(run: Run, parts: Parts) -> Iterator[Check]:
@@ -190,9 +209,18 @@ def _check_with_data(run: Run, parts: Parts) -> Iterator[Check]:
     marks = Marks(main, inputs.certificate, messages, tuple(parts.train.names))
     yield from check_history(run, marks)
     yield from check_messages(run, marks)
-    yield not_checked("seconds", "nothing shows how long training took")
-    text = "options of the method and of the engine, beyond what numbers and messages imply"
-    yield not_checked("config.toml", text)
+    yield from unchecked_settings()
+
+
+def unchecked_settings() -> Iterator[Check]:
+    """What no kind of run can show."""
+    yield not_checked("seconds", "nothing shows how long training took", "result.json: seconds")
+    text = (
+        "options of the method and of the engine, beyond what numbers and messages imply, and"
+        " whether rows outside the support were to be clipped, where there are none"
+    )
+    places = (f"config.toml: {key}" for key in ("algorithm", "engine", "seed", "robust.clip"))
+    yield not_checked("config.toml", text, *places)
 
 
 def _check_data(run: Run, parts: Parts) -> Iterator[Check]:
@@ -233,15 +261,29 @@ def _check_certificate(run: Run, inputs: Inputs) -> Iterator[Check]:
     again["consensus"] = stated["consensus"]  # of the clients' copies, which stay with them
     yield inputs.compared("certificate", stated, again)
     if stated["consensus"] is not None:
-        yield not_checked("certificate", "consensus: the clients' copies stay with them")
+        yield unchecked_consensus()
     yield _check_guarantee(stated, again)
-    if "weights" in run.duals and not _tried_infeasible(run):
+    if "weights" in run.duals and not tried_infeasible(run):
         weights = _weights(inputs.problem, inputs.parts.train, inputs.certificate)
         yield inputs.compared("duals", plain(run.duals["weights"]), weights)
+        yield unchecked_proof()
     if "points" in run.duals and (mu := inputs.multipliers) is not None:
         sums = {name: getattr(mu, name) for name in ("server", "shared", "local")}
         were = {name: run.duals[name] for name in sums}
         yield inputs.compared("multipliers", plain(were), plain(sums))
+
+
+def unchecked_proof() -> Check:
+    """Which arrays prove a bound."""
+    text = "which arrays prove the bound: it follows from these, and may from others"
+    places = (f"duals.safetensors: {name}" for name in ("points", "multipliers", "split"))
+    return not_checked("duals", text, *places)
+
+
+def unchecked_consensus() -> Check:
+    """How far the clients' own copies are from the model."""
+    text = "consensus: the clients' copies stay with them"
+    return not_checked("certificate", text, "result.json: certificate.consensus")
 
 
 def _check_clients(run: Run, inputs: Inputs) -> Iterator[Check]:
@@ -258,15 +300,29 @@ def _check_clients(run: Run, inputs: Inputs) -> Iterator[Check]:
 def _check_models(run: Run, inputs: Inputs) -> Iterator[Check]:
     result, problem, parts = run.result, inputs.problem, inputs.parts
     again = {name: _baseline(run, name, problem, parts) for name in run.config.report.compare_with}
-    stated = {name: {**row, "weights": None} for name, row in result["baselines"].items()}
-    for name, proof in run.proofs.items():
-        stated[name]["weights"] = plain(proof["weights"])
-    yield inputs.compared("baselines", stated, again)
+    yield inputs.compared("baselines", stated_baselines(run), again)
     if again:
-        text = "rounds up to max_rounds, and how they ended by their own test: no history is kept"
-        yield not_checked("baselines", f"{text}; points of their proofs that bear no bound")
+        yield unchecked_baselines(again)
     again = evaluate(problem, inputs.models, parts.tests, parts.ranked, _sigmoids(run, inputs))
     yield inputs.compared("evaluation", result["evaluation"], again)
+
+
+def stated_baselines(run: Run) -> dict[str, Record]:
+    """What is stated of every baseline, with the weights in its proof."""
+    stated = {name: {**row, "weights": None} for name, row in run.result["baselines"].items()}
+    for name, proof in run.proofs.items():
+        stated[name]["weights"] = plain(proof["weights"])
+    return stated
+
+
+def unchecked_baselines(names: Iterable[str]) -> Check:
+    """What nothing shows of models that have no history."""
+    places: list[str] = []
+    for name in names:
+        places += [f"result.json: baselines.{name}.{key}" for key in ("rounds", "stop")]
+        places.append(f"baselines.safetensors: {name}/")
+    text = "rounds up to max_rounds, and how they ended by their own test: no history is kept"
+    return not_checked("baselines", f"{text}; which arrays prove their bounds", *places)
 
 
 def _sigmoids(run: Run, inputs: Inputs) -> dict[str, Sigmoid | None]:
@@ -280,16 +336,31 @@ def _sigmoids(run: Run, inputs: Inputs) -> dict[str, Sigmoid | None]:
 
 def _baseline(run: Run, name: str, problem: Problem, parts: Parts) -> Record:
     """What is stated of a baseline, from its model and what proves its bound."""
-    stated, proof = run.result["baselines"][name], run.proofs.get(name)
     baseline, fed = BASELINES[name](problem, parts.train)
+    proof = run.proofs.get(name)
     duals = Duals(**proof) if proof else None
     certificate, _ = _certified(baseline, fed, run.baselines[name], duals)
     clock = fed.clients == parts.train.clients
+    return baseline_again(run, name, baseline, fed, certificate, clock)
+
+
+def baseline_again(
+    run: Run,
+    name: str,
+    baseline: Problem,
+    fed: Federation | Metadata,
+    certificate: Certificate,
+    clock: bool = False,
+) -> Record:
+    """What is stated of a baseline, with the weights of its proof, from its certificate; ``clock``:
+    whether it ran on that of the engine.
+    """
+    stated = run.result["baselines"][name]
     method = method_of(run.config, baseline, fed, main=False, clock=clock)
     end = ended(run.config, method, stated["stop"], "", stated["rounds"], clock)
     numbers = {"value": certificate.value, "bound": certificate.bound, "gap": certificate.gap}
     stop = stop_of(end, baseline, fed, certificate)
-    weights = _weights(baseline, fed, certificate) if proof else None
+    weights = _weights(baseline, fed, certificate) if name in run.proofs else None
     return {**numbers, "stop": stop, "rounds": stated["rounds"], "weights": weights}
 
 
@@ -304,7 +375,7 @@ def _certified(
     return certificate, [row for each in runs for row in each.messages]
 
 
-def _weights(problem: Problem, fed: Federation, certificate: Certificate) -> list[float]:
+def _weights(problem: Problem, fed: Federation | Metadata, certificate: Certificate) -> list[float]:
     """The weights of clients in what proves a bound: by rows, where all are ranked together."""
     weights: list[float] = plain(certificate.weights)
     return weights if problem.over_rows is None else plain(fed.sizes / fed.sizes.sum())
@@ -322,7 +393,7 @@ def _proved(
         duals = Duals(**run.duals) if run.duals else None
         certificate, messages = _certified(problem, fed, run.w, duals)
         return replace(certificate, failed=failed), [], None, messages
-    infeasible = _tried_infeasible(run)
+    infeasible = tried_infeasible(run)
     mu = Multipliers(**run.duals)
     bounded = not failed and run.result["outcome"]["stop"] != Stop.UNBOUNDED.value
     certificate, runs = certify_constrained(
@@ -338,7 +409,7 @@ def _proved(
     return certificate, table, mu, [row for each in runs for row in each.messages]
 
 
-def _tried_infeasible(run: Run) -> bool:
+def tried_infeasible(run: Run) -> bool:
     """Whether the multipliers of a run are weights of a proof that nothing is feasible."""
     outcome = run.result["outcome"]
     return outcome["stop"] == Stop.INFEASIBLE.value or UNPROVED in outcome["text"]

@@ -27,10 +27,17 @@ from quorate.problem.losses import Loss
 from quorate.problem.metadata import Metadata
 from quorate.problem.problem import Problem
 from quorate.rounds import Algorithm, Done, Each, Outcome, Round, Stop, record
-from quorate.runs.comparison import Compared, compared_merits, compared_rows, counted, verdict
+from quorate.runs.comparison import (
+    Compared,
+    compared_merits,
+    compared_rows,
+    counted,
+    sign_test,
+    verdict,
+)
 from quorate.runs.constraint_metrics import asked
 from quorate.runs.evaluation import Judged, judged, worst_of
-from quorate.runs.files import Record
+from quorate.runs.files import Record, Row
 from quorate.runs.splits import HELD_OUT
 from quorate.sites.closeness import counted as classes_of
 from quorate.solution.figures import figures
@@ -182,6 +189,37 @@ def in_place_of_others(measures: Sequence[Record]) -> list[str]:
                     " gives to most."
                 )
     return notes
+
+
+def added_up(problem: Problem, models: Sequence[str], stated: Row) -> Record:
+    """An evaluation made again from what it states of every site: counts, mean losses and the
+    figures that only rows tell, and of two models the rows that one of them gets right.
+    """
+    loss, measures = problem.loss, list[Record]()
+    for model, row in zip(models if stated["measures"] else (), stated["measures"], strict=True):
+        sites = [_made_again(loss, site) for site in row["clients"]]
+        measures.append({"set": HELD_OUT, "model": model, **_measured(loss, sites)})
+    judged = {row["model"]: row["loss"] for row in measures}
+    main, pairs = models[0], list[Record]()
+    for other, pair in zip(models[1:] if stated["pairs"] else (), stated["pairs"], strict=True):
+        named = {"set": HELD_OUT, "model": main, "other": other, "tests": 2 * len(models[1:])}
+        p, less = sign_test(pair["better"], pair["worse"]), judged[other] - judged[main]
+        pairs.append({**pair, **named, "p": p, "less": less})
+    words = [] if asked(problem) else verdict(measures, pairs)
+    return {"measures": measures, "pairs": pairs, "verdict": words}
+
+
+def _made_again(loss: Loss, site: Row) -> Record:
+    """The figures of a site, from those that do not follow from others."""
+    if loss.targets == "real":
+        names, confusion = OF_NUMBERS, np.zeros((0, 0))
+    else:
+        names, confusion = OF_CLASSES, _cells(site["confusion"])
+    numbers = [math.nan if site[name] is None else site[name] for name in names]
+    known = {key: site[key] for key in ("client", "n", "loss")}
+    known |= {key: site[key] for key in ("figures_of", "merged") if key in site}
+    n = site["n"] if loss.targets == "real" else int(confusion.sum())
+    return known | _figures(loss, n, confusion, numbers)
 
 
 def no_better_than_a_constant(row: Record, labels: Sequence[object]) -> str | None:

@@ -25,17 +25,13 @@ from quorate.config.config import Config, ConfigError
 from quorate.data.declared_schema import declared_schema
 from quorate.data.schema import Schema
 from quorate.engines.job import DONE, ERROR, PROGRESS, RESULT, SIGNED
-from quorate.problem.lower_bounds import Duals
 from quorate.problem.metadata import Introduced, Metadata
-from quorate.problem.multipliers import Multipliers
 from quorate.rounds import decode
 from quorate.runs.baselines import called, label
-from quorate.runs.checks import Check, compared, not_checked
 from quorate.runs.comparison import EvaluationForm
 from quorate.runs.files import parsed, plain, slug, text_in
-from quorate.runs.folder import Render, read_run, write_run
+from quorate.runs.folder import Render, write_run
 from quorate.runs.form import check_form
-from quorate.runs.outcomes import check_outcome
 from quorate.runs.privacy_plan import stated_sizes
 from quorate.runs.result import of_models, titled, versions
 from quorate.runs.sections.constraints import without_rows
@@ -45,12 +41,8 @@ from quorate.runs.work import CARRIER, Work
 from quorate.sites.judging import in_place_of_others, no_better_than_a_constant
 from quorate.sites.rows import Roles
 from quorate.sites.server import SiteRun, job_of
-from quorate.sites.signatures import read_keys
-from quorate.sites.signed_answers import verify_signed
 from quorate.sites.site_file import NAME, read_site
-from quorate.solution.client_table import client_table
 from quorate.solution.load import stated_in
-from quorate.solution.outcome import UNPROVED, failed_in
 from quorate.solution.solution import Solution
 from quorate.storage import OWN, write_whole
 from quorate.text import listed, short
@@ -133,6 +125,7 @@ def site_folders(place: Path, names: list[str]) -> dict[str, Path]:
 
 def job_of_config(config: Config, experiment: str, engine: str) -> dict[str, str]:
     """The job of a configuration with ``data.sites``, for FLARE or Flower."""
+    config = stated_sizes(config)  # the problem that the folder will state
     a = config.algorithm
     given = {"tol": a.tol, "max_rounds": a.max_rounds}
     settings = {name: value for name, value in given.items() if value is not None}
@@ -234,54 +227,6 @@ def signed_beside(run: Path) -> Path:
     return run.with_name(f"{run.name}.{SIGNED}")
 
 
-def check_signed(path: Path, keys: Path, signed: Path | None = None) -> list[Check]:
-    """Check the certificate of a run against what its sites signed, without trust in its server.
-
-    Parameters
-    ----------
-    path : the folder of the run
-    keys : the folder of the sites' public keys
-    signed : the signed answers; by default they lie beside the run
-    """
-    run, file = read_run(path), signed or signed_beside(path)
-    if run.config.data.sites is None:
-        raise ConfigError("--keys is for a run over sites, and this one has its rows in one place")
-    if run.private:
-        told = "of a private run over sites there is none, since it would be computed without noise"
-        return [not_checked("certificate", told)]
-    if not file.is_file():
-        raise ConfigError(
-            f"there are no signed answers {str(file)!r}: who ran it has them, where the sites sign;"
-            " give their file by --signed"
-        )
-    of = Multipliers if run.config.constrained else Duals
-    duals = of(**run.duals) if run.duals else None
-    outcome = run.result["outcome"]
-    verified = verify_signed(
-        file.read_bytes(),
-        run.config.problem(),
-        run.w,
-        duals,
-        run.result["certificate"],
-        read_keys(keys),
-        roles=roles_of(run.config).text(),
-        infeasible=outcome["stop"] == "infeasible" or UNPROVED in outcome["text"],
-        bounded=not failed_in(outcome["text"]),
-    )
-    checks = [*verified.checks]
-    if verified.certificate is not None and verified.metadata is not None:
-        problem, stated = run.config.problem(), run.result["clients"]
-        concrete, data = problem.at(verified.metadata)
-        table = client_table(concrete, data, verified.certificate, run.result.get("constraints"))
-        rows = [{key: row.get(key) for key in table[0]} for row in stated]
-        checks.append(compared("clients", rows, plain(table), abs(verified.certificate.value)))
-        checks += check_outcome(run, problem, verified.metadata)
-        digests = dict(zip(data.names, data.digests(), strict=True))
-        checks.append(compared("data: train", run.result["data"]["train"], digests))
-    told = "figures of held-out rows, history, times and messages: sites sign certificates alone"
-    return [*checks, not_checked("evaluation", told)]
-
-
 def _solutions(finished: SiteRun, work: Path) -> Iterator[tuple[str, Solution]]:
     for name, data in zip(finished.names, finished.solutions, strict=True):
         file = work / "collected.qr"
@@ -301,7 +246,8 @@ def _written(
     config, main = stated_sizes(work.config), next(iter(solutions.values()))
     data, evaluation = Metadata.of(finished.introductions), json.loads(finished.evaluation)
     check_form(work.folder / RESULT, evaluation, EvaluationForm)
-    result = of_models(config, solutions, data, evaluation) | without_rows(main, data)
+    of_constraints = main.problem, data, main.certificate, main.duals, main.constraints
+    result = of_models(config, solutions, data, evaluation) | without_rows(*of_constraints)
     labels = main.inputs.classes or ()
     poor = [no_better_than_a_constant(row, labels) for row in evaluation["measures"][:1]]
     told = in_place_of_others(evaluation["measures"])
@@ -313,7 +259,8 @@ def _written(
         "versions": versions(),
         "data": {"train": dict(zip(data.names, data.digests(), strict=True))},
     }
-    described = replace(main.inputs, schema=schema_of(config))
+    schema = replace(schema_of(config), classes=main.inputs.classes)  # the positive one last
+    described = replace(main.inputs, schema=schema)
     return write_run(
         work.out,
         config,

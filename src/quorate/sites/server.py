@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.algorithms.method import Method
+from quorate.codec import CodecError
 from quorate.engines.checkpoint import CheckpointError
 from quorate.engines.engine import ClientError, Watch
 from quorate.engines.job import DONE, ERROR, EXPERIMENT, PROGRESS, RESULT, SIGNED
@@ -39,7 +40,7 @@ from quorate.runs.files import Record, to_json
 from quorate.sites.judging import judge_at_sites
 from quorate.sites.rows import Roles
 from quorate.sites.session import Agreement, agree
-from quorate.sites.signed_answers import SignedAnswers
+from quorate.sites.signed_answers import HELD_OUT, MAIN, SignedAnswers, apart, together
 from quorate.solution.load import load
 from quorate.solution.solution import Solution
 from quorate.solution.solve import solve
@@ -47,6 +48,8 @@ from quorate.statements import stated, statement_bytes
 from quorate.storage import OWN, make_folder, write_whole
 
 SOLUTION = "solution.qr"
+NOT_JUDGED: Record = {"measures": [], "pairs": [], "verdict": []}
+UNJUDGED = "No model was judged on held-out rows: "
 # errors that the same job meets again
 PERMANENT = (RefusedError, StateLostError, ClientError, ValueError, TypeError, ArithmeticError)
 SETTINGS = ("tol", "atol", "max_rounds", "seed")  # of ``solve``, that a job may have
@@ -148,16 +151,17 @@ class _Serving:
     def run(self) -> None:
         """Train the models, judge them, and write the result."""
         signed = SignedAnswers()
-        main = self._agreed("", self.problem, signed.keep)
+        main = self._agreed("", self.problem, signed)
         name, data = label(self.problem), main.metadata
-        solutions = {name: self._solved(name, main, SOLUTION, self.algorithm, signed)}
+        solutions = {name: self._solved(name, main, SOLUTION, signed, self.algorithm)}
         for baseline in self.baselines:
             # a baseline keeps the clients of a federation, of which it needs no row
             problem, _ = BASELINES[baseline](self.problem, data)  # type: ignore[arg-type]
-            agreement = self._agreed(f"-{baseline}", problem)
-            solved = self._solved(called(baseline), agreement, f"{baseline}.qr")
+            of_baseline = SignedAnswers()
+            agreement = self._agreed(f"-{baseline}", problem, of_baseline)
+            solved = self._solved(called(baseline), agreement, f"{baseline}.qr", of_baseline)
             solutions[called(baseline)] = solved
-        evaluation, notes = self._judged(main, solutions)
+        evaluation, notes = self._judged(main, solutions, signed)
         files = [SOLUTION, *(f"{baseline}.qr" for baseline in self.baselines)]
         result = SiteRun(
             names=tuple(solutions),
@@ -169,29 +173,41 @@ class _Serving:
         write_whole(self.folder / RESULT, encode(result))
 
     def _judged(
-        self, main: Agreement, solutions: Mapping[str, Solution]
+        self, main: Agreement, solutions: Mapping[str, Solution], signed: SignedAnswers
     ) -> tuple[Record, tuple[str, ...]]:
         """How the models do on the rows that the sites hold out, or why nobody knows."""
-        none: Record = {"measures": [], "pairs": [], "verdict": []}
         if not self.roles or not Roles.of(self.roles).test or self.problem.privacy is not None:
-            return none, ()
+            return {**NOT_JUDGED}, ()
         models = {name: solution.w for name, solution in solutions.items()}
         try:
             engine = Network(main.session, stalls=False, secure_sum=self.secure_sum)
-            return judge_at_sites(main.problem, main.metadata, models, engine), ()
+            evaluation = judge_at_sites(main.problem, main.metadata, models, engine)
         except (RefusedError, ClientError, ValueError) as error:  # the models stand all the same
-            return none, (f"No model was judged on held-out rows: {error}",)
+            return {**NOT_JUDGED}, (f"{UNJUDGED}{error}",)
+        self._keep(HELD_OUT, signed)
+        return evaluation, ()
 
-    def _agreed(
-        self, ending: str, problem: Problem, keep: Callable[..., None] | None = None
-    ) -> Agreement:
+    def _keep(self, name: str, signed: SignedAnswers) -> None:
+        """Put what the sites signed of one model, or of all on held-out rows, beside the rest; of
+        private and of masked runs there is only what they told and agreed to.
+        """
+        if self.secure_sum:
+            signed.end()
+        if signed.signers and (signed.runs or name == MAIN):
+            file, known = self.folder / SIGNED, dict[str, bytes]()
+            with suppress(FileNotFoundError, CodecError):  # damaged where the power was lost
+                known = apart(file.read_bytes())
+            write_whole(file, together(known | {name: signed.file()}), OWN)
+        signed.end()
+
+    def _agreed(self, ending: str, problem: Problem, signed: SignedAnswers) -> Agreement:
         return agree(
             self.transport,
             self.experiment + ending,
             problem,
             roles=self.roles,
             patience=self.patience,
-            keep=keep,
+            keep=signed.keep,
         )
 
     def _solved(
@@ -199,8 +215,8 @@ class _Serving:
         name: str,
         agreement: Agreement,
         file: str,
+        signed: SignedAnswers,
         algorithm: Method | None = None,
-        signed: SignedAnswers | None = None,
     ) -> Solution:
         """The solution, or that of an earlier process of this job; what the sites signed of its
         certificate is kept first.
@@ -224,9 +240,7 @@ class _Serving:
             if agreement.problem.privacy is not None:
                 raise
             solution = solved()
-        kept = signed is not None and signed.signers and not self.secure_sum
-        if kept and signed is not None and solution.certificate is not None:
-            write_whole(self.folder / SIGNED, signed.file(), OWN)
+        self._keep(MAIN if file == SOLUTION else Path(file).stem, signed)
         solution.save(self.folder / file)
         return solution
 

@@ -11,6 +11,10 @@ The rows stay at the sites, and nothing that the server states is believed:
   another run, or at another model is noticed.
 - The rounds are those of `certify`, run with the signed answers in place of clients.
 
+A run has several such files: one for each model that has a certificate, and one for the round in
+which the sites judge the models on the rows that they hold out. They travel as one file
+(`together`), each under the name of its model or `HELD_OUT`.
+
 The numbers of a question that are computed may differ in their last digits on another machine. So
 the file has the questions as well, which the sites signed to the last bit, and these have to agree
 with those that are computed here to ``CLOSE``.
@@ -20,7 +24,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -43,19 +47,33 @@ from quorate.problem.metadata import Introduced, Metadata
 from quorate.problem.multipliers import Multipliers
 from quorate.problem.problem import Problem
 from quorate.problem.requirements import only_constrained
-from quorate.rounds import Algorithm, Outcome, Round, Stop, combine, marks, rows
+from quorate.rounds import (
+    Algorithm,
+    Outcome,
+    Round,
+    Stop,
+    combine,
+    encoded_size,
+    marks,
+    rows,
+)
 from quorate.runs.checks import UNREADABLE, Check, compared
-from quorate.runs.files import plain
+from quorate.runs.files import Record, Row, plain
+from quorate.sites.judging import Judging, judge_at_sites
 from quorate.sites.messages import Agree, Agreed, Introduce
 from quorate.sites.methods import method_bytes, method_of
 from quorate.sites.signatures import SignatureError, asked, opened
+from quorate.solution.constraint_table import Limits
 from quorate.statements import stated, statement_bytes
 from quorate.text import listed, printable, short, shown
 
 FORMAT = "quorate signed answers 1"
+PARTS = "quorate signed answers of a run 1"
+MAIN, HELD_OUT = "model", "held out"  # names of parts, beside those of baselines
+KEPT = (*ROUNDS, Judging)  # the rounds whose answers are kept
 LENGTH = 8  # bytes of a length
 CLOSE = 1e-10  # of questions that are computed, relative to their largest number
-GIVEN = ("w", "points", "rows", "split")  # numbers of a question that nobody computes
+GIVEN = ("w", "points", "rows", "split", "models")  # numbers of a question that nobody computes
 FREE = "shift"  # the only ones with any values of which a bound is proved
 # what numbers can raise that a server or a site chose
 UNUSABLE = (*UNREADABLE, IndexError, AssertionError)
@@ -70,6 +88,40 @@ class SignedRun:
     run: str
     method: NDArray[np.uint8]
     messages: tuple[Any, ...]
+
+
+@record
+class SignedParts:
+    """The names and sizes, in bytes, of several files of signed answers, which follow."""
+
+    format: str
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+
+def together(files: Mapping[str, bytes]) -> bytes:
+    """Several files of signed answers as the bytes of one."""
+    head = encode(SignedParts(PARTS, tuple(files), tuple(map(len, files.values()))))
+    return b"".join([len(head).to_bytes(LENGTH, "big"), head, *files.values()])
+
+
+def apart(data: bytes) -> dict[str, bytes]:
+    """The files that are in one, by name.
+
+    Raises
+    ------
+    CodecError : they cannot be told apart
+    """
+    start = LENGTH + int.from_bytes(data[:LENGTH], "big")
+    head = decode(data[LENGTH:start])
+    if not isinstance(head, SignedParts) or head.format != PARTS:
+        raise CodecError(f"it is no file of {PARTS!r}")
+    sizes = [size if type(size) is int and size >= 0 else -1 for size in head.sizes]
+    ends = [*accumulate(sizes, initial=start)]
+    if min(sizes, default=0) < 0 or ends[-1] != len(data) or len(sizes) != len({*head.names}):
+        raise CodecError(f"it has {len(data)} bytes and needs {ends[-1]}: it was cut or run on")
+    parts = zip(head.names, sizes, ends[1:], strict=True)
+    return {name: data[end - size : end] for name, size, end in parts}
 
 
 @record
@@ -103,9 +155,10 @@ class _Kept:
 
 
 class SignedAnswers:
-    """Keeps the answers of one experiment on which certificates stand.
+    """Keeps the answers of one experiment on which certificates stand, and those that judge models.
 
-    Give its ``keep`` to `agree`, and write ``file()`` once the certificate is there.
+    Give its ``keep`` to `agree`, and write ``file()`` once the certificate is there; ``end``
+    begins another file of the same experiment.
     """
 
     def __init__(self) -> None:
@@ -123,11 +176,15 @@ class SignedAnswers:
             self.introduced[site] = answer
         elif isinstance(ask, Agree):
             self.agree, self.agreed[site] = ask, answer
-        elif isinstance(ask, StartRun) and isinstance(method_of(ask.method.tobytes()), ROUNDS):
+        elif isinstance(ask, StartRun) and isinstance(method_of(ask.method.tobytes()), KEPT):
             self.runs.setdefault(ask.run, _Kept(ask.method))
         elif isinstance(ask, Step) and ask.run in self.runs:
             of_turn = self.runs[ask.run].rounds.setdefault(ask.turn, {})
             of_turn[site] = ask.message, answer
+
+    def end(self) -> None:
+        """Forget the rounds so far, and not what the sites told and agreed to."""
+        self.runs.clear()
 
     @property
     def signers(self) -> tuple[str, ...]:
@@ -277,6 +334,23 @@ class _Answers:
 # ---------------------------------------------------------------------------------------- checking
 
 
+class Answered(NamedTuple):
+    """What all sites signed in one experiment.
+
+    Attributes
+    ----------
+    checks : one for each site
+    problem : as the sites read it
+    metadata : what the sites told of their rows
+    engine : answers as they did
+    """
+
+    checks: list[Check]
+    problem: Problem
+    metadata: Metadata
+    engine: _Recorded
+
+
 class Verified(NamedTuple):
     """The result of `verify_signed`.
 
@@ -285,11 +359,15 @@ class Verified(NamedTuple):
     checks : one for each site, one for the certificate
     metadata : what the sites told of their rows; None where not all of it could be checked
     certificate : computed again from the signed answers, or None
+    messages : of its rounds, as ``Run.messages`` has them
+    limits : of the constraints, as their owners told them, where there are any
     """
 
     checks: list[Check]
     metadata: Metadata | None = None
     certificate: Certificate | None = None
+    messages: Sequence[Row] = ()
+    limits: Limits | None = None
 
 
 def verify_signed(
@@ -324,11 +402,38 @@ def verify_signed(
         a check for each site, which fails where anything of this site differs, and one for the
         certificate, whose ``ok`` is None where the sites' answers leave nothing to compute with
     """
+    told = answered(data, problem, keys, roles)
+    if not isinstance(told, Answered):
+        return Verified(told)
+    try:
+        proof = proof_of(told, w, duals, infeasible, bounded)
+        sizes = told.metadata.sizes  # cuts of the mean over all rows count every row alike
+        weights = proof.certificate.weights if problem.over_rows is None else sizes / sizes.sum()
+        check = _compared(proof.certificate, duals, numbers, weights)
+    except UNUSABLE as error:
+        check = Check("signed certificate", False, f"cannot be computed again: {error}")
+        return Verified([*told.checks, check])
+    return Verified([*told.checks, check], told.metadata, *proof)
+
+
+def judged_again(told: Answered, models: Mapping[str, Array]) -> Record:
+    """The evaluation of models on the rows that the sites hold out, from the figures that they
+    signed; raises one of ``UNUSABLE`` where they signed other ones, or none.
+    """
+    return judge_at_sites(told.problem, told.metadata, {**models}, told.engine)
+
+
+def answered(
+    data: bytes, problem: Problem, keys: Mapping[str, bytes], roles: str = ""
+) -> Answered | list[Check]:
+    """What all sites signed in the experiment of a file, or the checks of which one fails; see
+    `verify_signed` for the parameters.
+    """
     try:
         file = SignedFile.of(data)
     except UNUSABLE as error:
         text = f"the file of signed answers cannot be read: {error}"
-        return Verified([Check("signed answers", False, text)])
+        return [Check("signed answers", False, text)]
     answers = _Answers(file, keys)
     _check_names(answers)
     written = statement_bytes(problem)
@@ -338,24 +443,18 @@ def verify_signed(
     introduced = answers.of_round(0, what, Introduced, lambda i: ask)
     _check_clients(answers, introduced)
     if answers.faults:
-        return Verified(_by_site(answers, introduced, []))
+        return _by_site(answers, introduced, [])
     agree = Agree(ask, tuple(introduced))
     agreed = answers.of_round(1, "what the sites told", Agreed, lambda i: agree)
     uploads = _uploads(answers, hashlib.sha256(encode(agree)).digest())
     sites = _by_site(answers, introduced, agreed)
     if answers.faults:
-        return Verified(sites)
+        return sites
     try:
         metadata = Metadata.of(introduced)
-        engine = _Recorded(file.head.runs, uploads)
-        certificate = _certificate(problem, metadata, w, duals, engine, infeasible, bounded)
-        sizes = metadata.sizes  # cuts of the mean over all rows count every row alike
-        weights = certificate.weights if problem.over_rows is None else sizes / sizes.sum()
-        check = _compared(certificate, duals, numbers, weights)
     except UNUSABLE as error:
-        check = Check("signed certificate", False, f"cannot be computed again: {error}")
-        return Verified([*sites, check])
-    return Verified([*sites, check], metadata, certificate)
+        return [*sites, Check("signed answers", False, f"the sites do not fit together: {error}")]
+    return Answered(sites, problem, metadata, _Recorded(file.head.runs, uploads))
 
 
 def _check_names(answers: _Answers) -> None:
@@ -423,22 +522,39 @@ def _named(site: str) -> str:
     return f"site {short(printable(site), 64)}"
 
 
-def _certificate(
-    problem: Problem,
-    metadata: Metadata,
+class Proof(NamedTuple):
+    """A certificate, the messages of its rounds, and the limits of constraints."""
+
+    certificate: Certificate
+    messages: Sequence[Row]
+    limits: Limits | None = None
+
+
+def proof_of(
+    told: Answered,
     w: Array,
     duals: Duals | Multipliers | None,
-    engine: _Recorded,
-    infeasible: bool,
-    bounded: bool,
-) -> Certificate:
+    infeasible: bool = False,
+    bounded: bool = True,
+) -> Proof:
     """The certificate by the signed answers."""
-    if only_constrained(problem) or isinstance(duals, Multipliers):
+    of = told.problem, told.metadata, w
+    if only_constrained(told.problem) or isinstance(duals, Multipliers):
         if isinstance(duals, Duals):
             raise ValueError("a problem with constraints needs multipliers, and has duals")
-        return certify_constrained(problem, metadata, w, duals, engine, infeasible, bounded)[0]
-    certified = certify_run if problem.over_rows is None else certify_ranks
-    return certified(problem, metadata, w, duals, engine)[0]
+        certificate, runs = certify_constrained(*of, duals, told.engine, infeasible, bounded)
+        first = runs[0].state.first
+        limits = Limits(first.limits, first.shared_limits)
+        return Proof(certificate, _messages(runs), limits)
+    if told.problem.over_rows is not None:
+        certificate, runs = certify_ranks(*of, duals, told.engine)
+        return Proof(certificate, _messages(runs))
+    certificate, run = certify_run(*of, duals, told.engine)
+    return Proof(certificate, _messages([run]))
+
+
+def _messages(runs: Sequence[Run]) -> list[Row]:
+    return [row for run in runs for row in run.messages]
 
 
 def _compared(
@@ -498,7 +614,7 @@ class _OtherQuestionError(ValueError):
 def _again(algorithm: Algorithm, n: int, run: SignedRun, uploads: list[list[Any]]) -> Run:
     """The rounds of an algorithm with what the sites uploaded in a run."""
     state, ask = algorithm.server_start(n)
-    turn = 0
+    turn, messages = 0, list[Record]()
     while isinstance(ask, Round):
         if turn == len(run.messages):
             # each of its rounds proves a bound of its own
@@ -506,6 +622,7 @@ def _again(algorithm: Algorithm, n: int, run: SignedRun, uploads: list[list[Any]
                 break
             raise _OtherQuestionError(f"there is no answer to {type(ask.message).__name__}")
         message = run.messages[turn]
+        messages += _counted(message, uploads[turn][0], n)
         if isinstance(algorithm, Weighing):
             if isinstance(message, WeighAlong):  # on the way to a shift, and part of no bound
                 turn += 1
@@ -524,7 +641,14 @@ def _again(algorithm: Algorithm, n: int, run: SignedRun, uploads: list[list[Any]
     nothing = np.zeros(n, np.int64)
     end = Outcome(Stop.OPTIMAL, "certified.")
     counts = nothing, nothing, np.zeros((2, n), np.int64)
-    return Run(state, end, [], [], turn, (), (None,) * n, *counts)
+    return Run(state, end, [], messages, turn, (), (None,) * n, *counts)
+
+
+def _counted(message: Any, upload: Any, n: int) -> Iterator[Record]:
+    """The rows of one round in ``Run.messages``."""
+    for body, way in ((rows(message, [0]), "down"), (upload, "up")):
+        size = n * encoded_size(body)
+        yield {"message": type(body).__name__, "direction": way, "count": n, "bytes": size}
 
 
 def _check_question(told: Any, again: Any) -> None:

@@ -100,7 +100,9 @@ class Clock(Section):
         odd = [*odd_events(run.history, log), *_odd_clock(run.config, log)]
         text = f"differ: {'; '.join(odd[:3])}" if odd else "the history has their times and answers"
         yield Check("events", not odd, text)
-        yield not_checked("events", "staleness, and that the delays were drawn as [engine] says")
+        text = "staleness, and that the delays were drawn as [engine] says"
+        places = (f"history.jsonl: {key}" for key in ("staleness", "time"))
+        yield not_checked("events", text, *places, "result.json: clock", *self.files)
 
 
 def _check_traces(run: Run, inputs: Inputs) -> Iterator[Check]:
@@ -135,7 +137,8 @@ def _check_traces(run: Run, inputs: Inputs) -> Iterator[Check]:
     yield Check("reached", not odd, text)
     if stated.keys() - {main}:
         text = "what baselines had reached before their last evaluation, and when: no log is kept"
-        yield not_checked("reached", text)
+        others = (name for name in stated if name != main)
+        yield not_checked("reached", text, *(f"result.json: reached.{name}" for name in others))
 
 
 def _untraced(run: Run, inputs: Inputs) -> Iterator[str]:

@@ -21,7 +21,6 @@ from quorate.runs.files import Record
 from quorate.runs.form import Form, Number, Share, Whole, optional
 from quorate.runs.sections.section import Inputs, Section
 from quorate.solution.constraint_table import Limits, constraint_table, gains
-from quorate.solution.solution import Solution
 
 ROUNDING = 1e-8  # a multiplier below it is none
 NEAR = 1e-3  # of an optimum, relative: what multipliers are stated for
@@ -114,12 +113,17 @@ class Constraints(Section):
         }
 
 
-def without_rows(solution: Solution, data: Metadata) -> Record:
+def without_rows(
+    problem: Problem,
+    data: Metadata,
+    proof: Certificate,
+    multipliers: object,
+    table: list[Record],
+) -> Record:
     """What a run over sites states of its constraints, which follows from its certificate alone."""
-    if not asked(solution.problem):
+    if not asked(problem):
         return {}
-    proof, table = solution.certificate, solution.constraints
-    priced = with_rates(solution.problem, data, proof, solution.duals, table)
+    priced = with_rates(problem, data, proof, multipliers, table)
     return {"constraints": priced, "prices": stated(proof, table), "kept": [], "groups": []}
 
 

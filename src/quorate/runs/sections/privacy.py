@@ -316,7 +316,9 @@ def _check_ledger(run: Run) -> Iterator[Check]:
     if stated["delta"] != again["delta"]:
         yield Check("privacy", False, f"delta is {again['delta']:g} in the configuration")
     text = "that the noise was drawn, the model made with it, and nothing more spent before"
-    yield not_checked("privacy", text)
+    model = () if run.owner is not None else ("model.safetensors: w",)
+    settings = (f"config.toml: {table}" for table in ("algorithm", "engine", "seed"))
+    yield not_checked("privacy", text, *model, *settings)
     yield _check_budget(again)
     yield _check_answers(run, again["ledger"])
     yield _check_curve(config, public, again)
@@ -325,7 +327,6 @@ def _check_ledger(run: Run) -> Iterator[Check]:
     ended = budget_used(len(run.history))
     outcome = {"stop": ended.stop.value, "text": ended.text}
     yield compared("outcome", result["outcome"], outcome)
-    yield compared("problem", result["problem"], config.sentence())
     yield compared("withheld", result["withheld"], withheld(config))
 
 
@@ -388,7 +389,8 @@ def _check_traffic(run: Run, public: Public) -> Iterator[Check]:
     stated = [{key: row.get(key) for key in again[0]} for row in run.history]
     yield compared("history", stated, plain(again))
     if any("gap" in row for row in run.history):
-        yield not_checked("history", "gap: of noisy answers, which nobody can give again")
+        text = "gap: of noisy answers, which nobody can give again"
+        yield not_checked("history", text, "history.jsonl: gap")
     asked, answered = type(sizes[0][2]).__name__, type(algorithm.answer_alike(1)).__name__
     up, down = (sum(column) for column in list(zip(*sizes, strict=True))[:2])
     table = [
@@ -415,12 +417,14 @@ def _check_clients(run: Run, public: Public) -> Check:
 def _check_ledger_file(owner: Run) -> Iterator[Check]:
     """Check that the ledger file is not older than the run."""
     privacy, digest = owner.config.privacy, owner.result.get("book")
-    if privacy is None or privacy.book is None:
+    if privacy is None:
         return
-    name, path = "owner/book", owner.config.folder / privacy.book
+    name, path = "owner/book", owner.config.folder / (privacy.book or "")
     if not digest or not path.is_file():
         lacks = f"{path.name} is not here" if digest else "the run has no digest of it"
-        yield not_checked(name, f"whether the ledger file knows of this run: {lacks}")
+        lacks = lacks if privacy.book else "the configuration names none"
+        text = f"whether the ledger file knows of this run: {lacks}"
+        yield not_checked(name, text, "owner/result.json: book")
         return
     try:
         known = Book(path).knows(digest)

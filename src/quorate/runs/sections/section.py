@@ -263,7 +263,8 @@ class TableSection(Section, Protocol):
     def check(self, run: Run, inputs: Inputs) -> Iterator[Check]:
         if self.name in run.points:
             yield from super().check(run, inputs)
-            text = "rounds up to max_rounds, and how they ended by their own test"
-            yield not_checked(self.name, text)
             text = "rounds of the points up to max_rounds, and what ended by a method's own test"
-            yield not_checked(self.name, text)
+            places = [f"{self.files[0]}: points.{key}" for key in ("rounds", "stop")]
+            table = run.points[self.name].table
+            places += [f"{self.files[1]}: {k}/" for k in range(len(table["points"]))]
+            yield not_checked(self.name, f"{text}; which arrays prove their bounds", *places)

@@ -1,0 +1,65 @@
+"""Finished runs over sites of this process, as the command line leaves them: folder, signed answers
+and the sites' public keys.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from sites.folders import NAMES, folder_of
+
+from quorate.config.config import parse_config
+from quorate.engines.transport import LocalTransport
+from quorate.rounds import decode
+from quorate.runs.work import Work
+from quorate.sites import run as runs
+from quorate.sites.party import open_party
+from quorate.sites.server import RESULT, serve
+from quorate.sites.signatures import make_key, public_line
+
+
+@dataclass(frozen=True)
+class SiteRun:
+    """The folder of a finished run, and that of the public keys."""
+
+    path: Path
+    keys: Path
+
+
+def sites_in(place: Path, policy: str = "") -> Path:
+    """Sites that sign, below a folder; returns that of their public keys."""
+    keys = place / "keys"
+    keys.mkdir(parents=True)
+    for name in NAMES:
+        folder = folder_of(place / "sites", name, policy)
+        file = folder / "site.toml"
+        file.write_text(file.read_text().replace("[data]", 'key = "site.key"\n\n[data]'))
+        make_key(folder / "site.key")
+        (keys / f"{name}.pub").write_text(public_line(folder / "site.key", name) + "\n")
+        (folder / "site.secret").write_bytes(bytes(32))
+        (folder / "site.secret").chmod(0o600)
+    return keys
+
+
+def finished(place: Path, text: str, policy: str = "") -> SiteRun:
+    """The run of a configuration, with all that is left of it."""
+    keys, config = sites_in(place, policy), parse_config(text)
+    with ExitStack() as stack:
+        parties = {
+            name: stack.enter_context(closing(open_party(place / "sites" / name, name)))
+            for name in NAMES
+        }
+        answers = {name: partial(party.answer, "server") for name, party in parties.items()}
+        work = Work.begin(config, place / "runs", "trial")
+        server = work.folder / "engine" / "server"
+        job = runs.job_of_config(work.config, "trial", "flare-sim")
+        serve(LocalTransport(answers), server, job)
+    result = decode((server / RESULT).read_bytes())
+    solutions = dict(runs._solutions(result, work.folder))
+    path = runs._written(work, result, solutions, None, None)
+    runs.keep_signed(work.folder, path)
+    work.lock.free()
+    return SiteRun(path, keys)
