@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from sites.folders import NAMES, folder_of
+from sites.folders import NAMES, WIDE, folder_of
 
 from quorate.config.config import parse_config
 from quorate.engines.transport import LocalTransport
@@ -34,7 +34,7 @@ def sites_in(place: Path, policy: str = "") -> Path:
     keys = place / "keys"
     keys.mkdir(parents=True)
     for name in NAMES:
-        folder = folder_of(place / "sites", name, policy)
+        folder = folder_of(place / "sites", name, f"{policy}\n{WIDE}")
         file = folder / "site.toml"
         file.write_text(file.read_text().replace("[data]", 'key = "site.key"\n\n[data]'))
         make_key(folder / "site.key")

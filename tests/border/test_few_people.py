@@ -108,9 +108,9 @@ FEDERATED = {
 def test_a_site_knows_what_a_method_tells_or_refuses_it(name: str):
     """A new method is refused until `TOLD` says what its answers tell."""
     method = FEDERATED[name]
-    known = unjudged(Policy(), method) is None
+    known = unjudged(Policy(), method, PROBLEM) is None
     assert known <= all(kind in TOLD for kind in method.on_client)
-    assert unjudged(Policy(minimum_people=1), method) is None
+    assert unjudged(Policy(minimum_people=1), method, PROBLEM) is None
     partly = getattr(method, "sample", None) or getattr(method, "local_steps", 1) > 1
     if not known and not partly and Advance not in method.on_client:  # which is for one client
         assert type(method).__name__ in TRAILS
@@ -200,6 +200,13 @@ def test_no_slope_that_jumps(problem: Any, what: str, tmp_path: Path):
     with pytest.raises(RefusedError, match=what) as refused:
         agreed(opened(tmp_path), problem=problem)
     assert refused.value.rule == "smooth_losses_only"
+
+
+def test_ranks_of_all_rows_are_judged_by_nothing(tmp_path: Path):
+    ranked = qr.Problem(qr.Logistic(), over_rows=qr.Superquantile(0.5), regulariser=qr.L2(1e-2))
+    with pytest.raises(RefusedError) as refused:
+        solved(agreed(opened(tmp_path, "smooth_losses_only = false"), problem=ranked))
+    assert refused.value.rule == "minimum_people"
 
 
 def test_hinge_where_it_is_allowed_ends_where_two_answers_differ_by_few(tmp_path: Path):

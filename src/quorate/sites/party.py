@@ -539,7 +539,7 @@ class Party:
             )
         self.ledger.check_noise(algorithm, known.problem)
         policy = self._for_people(known, algorithm)
-        if policy and (refusal := unjudged(policy, algorithm)):
+        if policy and (refusal := unjudged(policy, algorithm, known.problem)):
             raise RefusedByPolicyError([refusal])
         if self.guard.policy is not None and known.held is not None:
             summed = self.judgements.judge(summed, known.held, self.guard.policy.minimum_rows)
@@ -622,7 +622,7 @@ class Party:
             )
         if self.answers is None:
             self.answers = Answers(self.folder / SELECTIONS)
-        unknown = unjudged(policy, carried_by(run.algorithm), answered.ask)
+        unknown = unjudged(policy, carried_by(run.algorithm), answered.problem, answered.ask)
         refusal = unknown or self.answers.refusal(policy, experiment, known.people, answered)
         if refusal is not None:
             raise RefusedByPolicyError([refusal])

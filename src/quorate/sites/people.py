@@ -24,6 +24,7 @@ from quorate.algorithms.federated.linearisation import units_of
 from quorate.arrays import Array
 from quorate.codec import CodecError, decode, encode, record
 from quorate.problem.losses import has_log_link
+from quorate.problem.problem import Problem
 from quorate.rounds import Algorithm
 from quorate.sites.policy import FILE, Policy, Refusal
 from quorate.sites.spans import Index, Keys, Slopes, Span, fewest, fewest_of, numbered, vectors
@@ -260,11 +261,13 @@ def length(answered: Answered, w: Array) -> float:
     return float(np.linalg.norm(scaled)) / unit
 
 
-def unjudged(policy: Policy, algorithm: Algorithm, message: Any = None) -> Refusal | None:
+def unjudged(
+    policy: Policy, algorithm: Algorithm, problem: Problem, message: Any = None
+) -> Refusal | None:
     """Why the rule refuses a method, or a message of it, of whose answers nothing says on how many
     people they hang; None where it judges all of them.
     """
-    if policy.minimum_people <= 1 or not (what := unknown(algorithm, message)):
+    if policy.minimum_people <= 1 or not (what := unknown(algorithm, problem, message)):
         return None
     text = f"nothing says on how many people it hangs: {what}"
     return _refusal(PEOPLE, text, "Use Bundle(), or set a privacy budget")

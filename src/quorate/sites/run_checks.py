@@ -43,7 +43,13 @@ from quorate.runs.verification import (
     unchecked_settings,
     verified,
 )
-from quorate.sites.judging import OF_CLASSES, OF_NUMBERS, added_up, no_better_than_a_constant
+from quorate.sites.judging import (
+    OF_CLASSES,
+    OF_NUMBERS,
+    added_up,
+    in_place_of_others,
+    no_better_than_a_constant,
+)
 from quorate.sites.run import roles_of, signed_beside
 from quorate.sites.server import NOT_JUDGED, UNJUDGED
 from quorate.sites.signatures import read_keys
@@ -275,14 +281,16 @@ class _SignedRun:
 
     def _check_notes(self, warnings: Sequence[str]) -> Iterator[Check]:
         """The notes are the warnings, and what the server says of sites that it lost, of rows that
-        were not judged and of a model that is no better than a constant.
+        were not judged, of figures in the place of others and of a model that is no better than a
+        constant.
         """
         run, stated = self.run, self.run.result["notes"]
         lost = [note for note in stated if note in map(LOST.format, run.config.data.sites or ())]
         measures = run.result["evaluation"]["measures"]
         unjudged = [] if measures else _why_not_judged(run)
         poor = [no_better_than_a_constant(row, run.model["classes"] or ()) for row in measures[:1]]
-        again = [*lost, *warnings, *unjudged, *filter(None, poor)]
+        told = in_place_of_others(measures)
+        again = [*lost, *warnings, *unjudged, *told, *filter(None, poor)]
         yield compared("notes", stated, again)
         text = "whether a site lost its state, and why held-out rows were not judged"
         yield not_checked("notes", text, *(["result.json: notes"] if lost or unjudged else ()))

@@ -80,16 +80,19 @@ class Answered(NamedTuple):
 def told_by(answered: Answered) -> list[Told]:
     """What an answer tells of the rows, as far as that is known: see `unknown`."""
     how = TOLD.get(type(answered.ask))
-    return [] if how is None else [*how(answered)]
+    ranked = answered.problem.over_rows is not None
+    return [] if how is None or ranked else [*how(answered)]
 
 
-def unknown(algorithm: Algorithm, message: Any = None) -> str:
+def unknown(algorithm: Algorithm, problem: Problem, message: Any = None) -> str:
     """What a method, or a message of it, may tell of rows that nothing here describes, in words; ""
     where all is described.
     """
     name = type(algorithm).__name__
     if odd := [kind.__name__ for kind in algorithm.on_client if kind not in TOLD]:
         return f"an answer to {odd[0]} of {name}"
+    if problem.over_rows is not None:
+        return "where the losses of rows stand among those of all"
     if getattr(algorithm, "sample", None) is not None:
         return f"the sample of rows that {name}(sample=...) draws"
     if getattr(algorithm, "local_steps", 1) > 1:
