@@ -27,6 +27,7 @@ from quorate.problem.risks.mean import Mean, Sum
 from quorate.problem.risks.ranks import by_rank
 from quorate.problem.risks.simplex import Simplex
 from quorate.problem.risks.total_variation import TotalVariationBall
+from quorate.problem.secure_sums import has_even_slopes, moves_evenly
 from quorate.problem.wasserstein.ball import WassersteinBall
 
 
@@ -39,11 +40,13 @@ class Setting:
     n_clients : how many clients there are
     equal_rows : whether all rows of a client have the same weight
     asynchronous : whether the engine may hand over answers at different times
+    secure_sum : whether the engine has the server read sums over the clients alone
     """
 
     n_clients: int
     equal_rows: bool = True
     asynchronous: bool = False
+    secure_sum: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,12 @@ TWICE_DIFFERENTIABLE = Need(
     "needs second derivatives of the constraints, as Constraint(..., hessian=...) states them",
     lambda p, s: all(_hessian(part) is not None for part in constraints_of(p)),
 )
+# noise protects what a private method sends, and its answers are sums
+NO_SECURE_SUM = Need(
+    "no",
+    "sends the server numbers of single clients, which no secure sum hides",
+    lambda p, s: not s.secure_sum or p.privacy is not None,
+)
 ONE_CLIENT = Need("one", "needs all rows in one place", lambda p, s: s.n_clients == 1)
 EQUAL_ROWS = Need("equal", "takes no sample weights", lambda p, s: s.equal_rows)
 # -- predictor and loss
@@ -118,6 +127,13 @@ SMOOTH_SCALAR = Need(
     "smooth, one prediction per row",
     "needs a smooth loss of one prediction a row",
     lambda p, s: p.loss.smooth and p.loss.targets != "class",
+)
+
+EVEN_SLOPES = Need(
+    "smooth, no SmoothHinge",
+    "with secure sums needs a loss whose slope has no jumps, and is not 0 for all but a few rows,"
+    " which sums would tell",
+    lambda p, s: has_even_slopes(p),
 )
 
 # -- the risk over samples
@@ -140,6 +156,12 @@ ONE_SPECTRUM = Need(
     "mean, one spectrum of weights",
     "needs over_samples = Mean() or a risk with one sequence of rank weights",
     lambda p, s: isinstance(p.over_samples, Mean) or hasattr(p.over_samples, "rank_weights"),
+)
+EVEN_MOVES = Need(
+    "mean, Wasserstein ball without flips",
+    "with secure sums needs over_samples = Mean() or WassersteinBall(..., label_cost=math.inf) on"
+    " all of R^n, as a label that flips would show in a sum",
+    lambda p, s: moves_evenly(p),
 )
 CONVEX_OF_ROWS = Need(
     "convex",
@@ -189,6 +211,13 @@ MIXTURE = Need(
     lambda p, s: hasattr(p.over_clients, "project") and not isinstance(p.over_clients, Sum),
 )
 
+SHARED_WEIGHTS = Need(
+    "set with a projection, no simplex",
+    "with secure sums needs over_clients that share their weight, such as Mean, LpBall or KLBall,"
+    " as a sum in which one client has nearly all of it hides nothing",
+    lambda p, s: hasattr(p.over_clients, "project") and not isinstance(p.over_clients, Simplex),
+)
+
 # -- the regulariser
 CONVEX_PROX = Need(
     "convex",
@@ -229,6 +258,7 @@ class Requirements:
     """The requirements of an algorithm: one need per slot; other slots may hold anything."""
 
     privacy: Need = NO_PRIVACY
+    sums: Need = NO_SECURE_SUM
     constraint: Need = NO_CONSTRAINTS
     clients: Need = ANY
     over_rows: Need = NO_RANKS
@@ -278,6 +308,8 @@ def actual(slot: str, problem: Problem, setting: Setting) -> str:
         return "rows of different weights"
     if slot == "engine":
         return "an asynchronous one"
+    if slot == "sums":
+        return "an engine with secure_sum"
     if slot == "constraint":
         parts = [part for part in _stated(problem) if not isinstance(part, Stack | Global)]
         if parts:

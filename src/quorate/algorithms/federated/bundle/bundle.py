@@ -503,7 +503,7 @@ class Bundle(Method):
         ``limits`` (C, D) are the gradients of the constraints.
         """
         newer: dict[str, Any] = {"curvature": up.curvature}
-        if up.curvature is not None:
+        if up.curvature is not None and parts_of(state.cuts.parts).smooth:
             newer["tangents"] = Tangents(state.trial, up.base[:, 0], up.gradient[:, 0])
         serious = replace(state, w=state.trial, value=value, risks=risks, **newer)
         if math.isinf(state.value):  # a step that would undo the value along the first gradient
@@ -713,9 +713,10 @@ class Bundle(Method):
         """
         tangents, pieces = state.tangents, state.cuts.pieces(self._count(state.cuts))
         metric = self._sizes(state) ** 2 / state.step  # ||.||^2 / step in the units of the features
+        if state.curvature is not None:
+            metric = self._shifted(state.curvature, state)
         if tangents is not None:
             pieces = with_tangents(pieces, state.cuts.part > 0, tangents)
-            metric = self._shifted(known(state.curvature), state)
         accuracy, free = self._accuracy(state), self._problem.predictor.intercept
         while True:
             master = minimise(

@@ -1,0 +1,386 @@
+"""The bundle method of a server that reads sums over the clients alone, and at most their risks.
+
+    minimise over w:  max_{q in Q} sum_s q_s R_s(w) + h(w)
+
+At every model w the server
+
+    1. asks for the risks R_s(w), of which the worst weights q follow: one number a client, and none
+       where Q has one member, as that of a mean;
+    2. asks with this q, one and the same for all clients, for the sums of q_s F_s(w), of its
+       gradients, and of its second derivatives, F_s the mean losses
+       (``quorate.problem.secure_sums``).
+
+The sums are a cut: q is in Q, so that it is below the objective everywhere, and equal to it at w. So
+the server runs ``Bundle`` on the one function max_{q in Q} sum_s q_s R_s, as if it were the risk of
+one client, near its best model in the metric of the second derivative there. Cut k has the
+multiplier mu_k; those of the clients, which prove the bound, are mu_k q^k_s.
+
+A second q at the same model would tell the clients' gradients apart: with as many as clients,
+exactly. Clients keep what they were asked, and refuse.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Annotated, ClassVar
+
+import numpy as np
+
+from quorate.algorithms.federated.bundle.bundle import Bundle, BundleState
+from quorate.algorithms.federated.bundle.cuts import Evaluated
+from quorate.algorithms.method import (
+    Answer,
+    Concluded,
+    Method,
+    gap_report,
+)
+from quorate.algorithms.requirements import (
+    AFFINE,
+    ANY,
+    CONES,
+    EVEN_MOVES,
+    EVEN_SLOPES,
+    SHARED_WEIGHTS,
+    Requirements,
+)
+from quorate.arrays import Array, Block, Streams
+from quorate.codec import Form, decode, encode
+from quorate.data.federation import Federation
+from quorate.problem.conic_form import member, sample_radii
+from quorate.problem.lower_bounds import Duals
+from quorate.problem.problem import Problem
+from quorate.problem.risks.mean import Mean
+from quorate.problem.risks.mean import Sum as Added
+from quorate.problem.secure_sums import (
+    SurveyedSums,
+    SurveySums,
+    check_weights,
+    curvature,
+    largest_share,
+    least_multiplier,
+    sends_curvature,
+    share_allowed,
+    survey_sums,
+)
+from quorate.problem.wasserstein.ball import WassersteinBall
+from quorate.rounds import Done, Each, Round, Sum, record
+
+TIED = 1e-12  # relative differences of risks that count as none
+
+
+@record
+class Compare:
+    """Ask every client for its risk at ``w``."""
+
+    w: Annotated[Array, Form("D")]
+
+
+@record
+class Compared:
+    """The answer, by which the server weighs the clients."""
+
+    risk: Each  # (n,) R_s(w)
+
+
+@record
+class Blend:
+    """Ask for the sum over the clients of weights_s F_s and its derivatives at ``w``."""
+
+    w: Annotated[Array, Form("D")]
+    weights: Annotated[Array, Form("N")]  # one weighting for all
+
+
+@record
+class Blended:
+    """The answer: sums alone."""
+
+    loss: Sum  # (n,) weights_s F_s(w)
+    gradient: Sum  # (n, D)
+    curvature: Sum | None = None  # (1, D, D) of the block, where it has no jumps
+
+
+@record
+class Asked:
+    """What a client was asked: the models, and one weighting at each."""
+
+    w: Array  # (n, T, D)
+    weights: Array  # (n, T, N)
+
+
+@record
+class MaskedState:
+    """The server's memory between rounds."""
+
+    bundle: Array  # the bytes of the state of the bundle of one client, which has another N
+    risks: Annotated[Array, Form("N", nan=True)]  # at the best model; NaN where nobody tells them
+    newest: Annotated[Array, Form("N", nan=True)]  # at the trial
+    tried: Annotated[Array, Form("T, D")]  # the models of the cuts
+    weights: Annotated[Array, Form("T, N")]  # and their weights
+
+    @property
+    def of_one(self) -> BundleState:
+        """The state of the bundle."""
+        return decode(self.bundle.tobytes())
+
+    @property
+    def w(self) -> Array:
+        """(D,) the best model so far."""
+        return self.of_one.w
+
+    @property
+    def value(self) -> float:
+        """Its objective."""
+        return self.of_one.value
+
+    @property
+    def bound(self) -> float:
+        """The best lower bound that is proved."""
+        return self.of_one.bound
+
+
+@dataclass(frozen=True)
+class MaskedBundle(Method):
+    """What ``Bundle`` is where the engine has a secure sum.
+
+    Parameters
+    ----------
+    tol, atol, max_rounds, start : as of ``Bundle``; ``max_rounds`` counts models
+
+    Raises
+    ------
+    ValueError
+        where the set of weights, or the mean's prior, gives one client nearly all the weight
+    """
+
+    tol: float = 1e-6
+    atol: float = 0.0
+    max_rounds: int = 300
+    start: Array | None = None
+    problem: Problem | None = None
+    readable: ClassVar[Mapping[str, str]] = {
+        "Compared.risk": "the mean loss of the site at every model, with what its Wasserstein ball"
+        " adds to it; nothing where the risk over clients is a mean"
+    }
+    requirements: ClassVar[Requirements] = Requirements(
+        sums=ANY,
+        predictor=AFFINE,
+        over_samples=EVEN_MOVES,
+        over_clients=SHARED_WEIGHTS,
+        loss=EVEN_SLOPES,
+        regulariser=CONES,
+    )
+
+    @classmethod
+    def of(cls, bundle: Bundle) -> MaskedBundle:
+        """With the settings of a bundle that both have; its cuts by groups of rows are none of
+        them.
+        """
+        return cls(bundle.tol, bundle.atol, bundle.max_rounds, bundle.start, bundle.problem)
+
+    def check_problem(self, problem: Problem, fed: Federation | None) -> None:
+        """Raise ``ValueError`` where one client may get nearly all the weight."""
+        if fed is None:
+            return
+        n = fed.n_clients
+        most, allowed = largest_share(problem, n), share_allowed(n)
+        if n < 2 or most > allowed * (1 + 1e-9):
+            raise ValueError(
+                f"a secure sum over {n} clients needs a set of weights that gives none of them more"
+                f" than {allowed:.3g} of the whole, got {most:.3g} in {problem.over_clients!r}: the"
+                " sum would be the answer of one. Use a smaller radius, over_clients=Mean(), or an"
+                " engine without secure_sum."
+            )
+
+    # -- clients -----------------------------------------------------------------------------------
+
+    def client_start(self, data: Block) -> Asked:
+        n = len(data.names)
+        return Asked(np.zeros((n, 0, 0)), np.zeros((n, 0, 0)))
+
+    @property
+    def on_client(self) -> dict:
+        return {SurveySums: self.survey, Compare: self.compare, Blend: self.blend}
+
+    def survey(
+        self, memory: Asked, ask: SurveySums, data: Block, rng: Streams
+    ) -> tuple[Asked, SurveyedSums]:
+        return memory, survey_sums(self._problem, ask, data)
+
+    def compare(
+        self, memory: Asked, ask: Compare, data: Block, rng: Streams
+    ) -> tuple[Asked, Compared]:
+        return memory, Compared(self._problem.client_risks(ask.w, data))
+
+    def blend(self, memory: Asked, ask: Blend, data: Block, rng: Streams) -> tuple[Asked, Blended]:
+        problem, weights = self._problem, ask.weights[data.index]
+        check_weights(problem, ask.weights)
+        memory = _with(memory, ask)
+        cut, bend = problem.cut(ask.w, data), None
+        if sends_curvature(problem, len(ask.w)):
+            bend = curvature(problem, ask.w, weights, data)
+        return memory, Blended(weights * cut.base, weights[:, None] * cut.gradient, bend)
+
+    # -- server ------------------------------------------------------------------------------------
+
+    @property
+    def on_server(self) -> dict:
+        return {SurveyedSums: self.begin, Compared: self.weigh, Blended: self.improve}
+
+    def server_start(self, n_clients: int) -> tuple[MaskedState, Round]:
+        prior = member(self._problem, n_clients)
+        none, nothing = np.zeros((0, 0)), np.full(n_clients, math.nan)
+        state, _ = self._of_one.server_start(1)
+        state = MaskedState(_kept(state), nothing, nothing, none, np.zeros((0, n_clients)))
+        return state, Round(SurveySums(prior))
+
+    def begin(
+        self, state: MaskedState, ids: Sequence[int], up: SurveyedSums
+    ) -> tuple[MaskedState, Round]:
+        bundle, _ = self._of_one.begin(state.of_one, [0], up.seen)
+        return self._asking(replace(state, tried=np.zeros((0, len(bundle.trial)))), bundle)
+
+    def weigh(
+        self, state: MaskedState, ids: Sequence[int], up: Compared
+    ) -> tuple[MaskedState, Round]:
+        return self._blending(replace(state, newest=up.risk), state.of_one.trial)
+
+    def improve(
+        self, state: MaskedState, ids: Sequence[int], up: Blended
+    ) -> tuple[MaskedState, Round | Done]:
+        before, problem = state.of_one, self._problem
+        level = least_multiplier(problem, before.trial)
+        radius = float(state.weights[-1] @ sample_radii(problem, len(ids)))
+        fee = radius - self._radius if abs(radius - self._radius) > 1e-12 * self._radius else 0.0
+        cut = Evaluated(
+            np.array([[float(up.loss) + fee * level]]),
+            np.array([level]),
+            up.gradient[None, None],
+            np.array([[fee]]),
+            up.curvature,
+        )
+        bundle, ask = self._of_one.improve(before, [0], cut)
+        if np.array_equal(bundle.w, before.trial):
+            state = replace(state, risks=state.newest)
+        if isinstance(ask, Done):
+            return replace(state, bundle=_kept(bundle)), ask
+        return self._asking(state, bundle)
+
+    @property
+    def exact(self) -> tuple[str, ...]:
+        return ("objective",)
+
+    def report(self, state: MaskedState) -> dict:
+        bundle = state.of_one
+        numbers = gap_report(bundle.value, bundle.bound, state.risks)
+        if self._alike:
+            numbers = {name: numbers[name] for name in ("objective", "bound", "gap")}
+        return numbers | {"cuts": len(bundle.cuts.owner)}
+
+    def ends(self, value: float, bound: float) -> bool:
+        """As of ``Bundle``."""
+        return self._of_one.ends(value, bound)
+
+    def proves(self, value: float, bound: float) -> bool:
+        """As of ``Bundle``."""
+        return self._of_one.proves(value, bound)
+
+    def answer(self, state: MaskedState, concluded: Concluded | None = None) -> Answer:
+        """The model, and the multipliers mu_k q^k_s that prove its bound."""
+        answer = self._of_one.answer(state.of_one)
+        if answer.duals is None:
+            return answer
+        points, multipliers = answer.duals.points, answer.duals.multipliers
+        at = [int((state.tried == point).all(1).argmax()) for point in points]
+        each = multipliers.reshape(len(points), 1) * state.weights[at]
+        return Answer(answer.w, Duals(each.sum(0), points, each))
+
+    # -- the server's steps ------------------------------------------------------------------------
+
+    def _asking(self, state: MaskedState, bundle: BundleState) -> tuple[MaskedState, Round]:
+        state = replace(state, bundle=_kept(bundle))
+        return (
+            self._blending(state, bundle.trial)
+            if self._alike
+            else (
+                state,
+                Round(Compare(bundle.trial)),
+            )
+        )
+
+    def _blending(self, state: MaskedState, w: Array) -> tuple[MaskedState, Round]:
+        """Ask with the worst weights at the trial; where the risks tie, as at the model 0, with the
+        prior: which weights are the worst would hang on rounding.
+        """
+        risks, n = state.newest, len(state.newest)
+        tied = self._alike or float(np.ptp(risks)) <= TIED * float(np.abs(risks).max())
+        q = member(self._problem, n) if tied else self._problem.over_clients.weights(risks)
+        tried, weights = np.vstack([state.tried, w]), np.vstack([state.weights, q])
+        return replace(state, tried=tried, weights=weights), Round(Blend(w, q))
+
+    @cached_property
+    def _alike(self) -> bool:
+        """Whether there is one weighting alone, whatever the risks are."""
+        return isinstance(self._problem.over_clients, Mean | Added)
+
+    @cached_property
+    def _radius(self) -> float:
+        """The largest radius that the weights make of those of the clients."""
+        ball = self._problem.over_samples
+        radii = np.asarray(ball.radius) if isinstance(ball, WassersteinBall) else None
+        return 0.0 if radii is None else float(self._problem.over_clients.value(radii))
+
+    @cached_property
+    def _of_one(self) -> Bundle:
+        """The bundle whose one client has the risk max_{q in Q} sum_s q_s R_s."""
+        problem, ball = self._problem, self._problem.over_samples
+        if isinstance(ball, WassersteinBall):
+            ball = replace(ball, radius=np.array([self._radius]))
+        one = replace(problem, over_clients=Mean(np.ones(1)), over_samples=ball)
+        return Bundle(
+            self.tol,
+            self.atol,
+            self.max_rounds,
+            "proximal",
+            "identity",
+            1,
+            1,
+            self.start,
+            None,
+            one,
+        )
+
+
+def masked(method: Method) -> Method:
+    """The method that runs in place of another where the engine has a secure sum."""
+    return MaskedBundle.of(method) if type(method) is Bundle else method
+
+
+def _kept(bundle: BundleState) -> Array:
+    return np.frombuffer(encode(bundle), np.uint8).copy()
+
+
+def _with(memory: Asked, ask: Blend) -> Asked:
+    """What a client was asked, with a model more.
+
+    Raises
+    ------
+    ValueError
+        where it was asked at this model with other weights
+    """
+    n, before = len(memory.w), memory.w.shape[1]
+    if before:
+        same = (memory.w == ask.w).all(2)
+        if (same & (memory.weights != ask.weights).any(2)).any():
+            raise ValueError(
+                "a second weighting at one model would tell the clients' gradients apart: nothing"
+                " was answered. Ask once at each model."
+            )
+        if same.any():
+            return memory
+    w, weights = (np.tile(each, (n, 1, 1)) for each in (ask.w, ask.weights))
+    if not before:
+        return Asked(w, weights)
+    return Asked(np.hstack([memory.w, w]), np.hstack([memory.weights, weights]))
