@@ -25,11 +25,13 @@ import numpy as np
 from quorate.arrays import Array, Block
 from quorate.codec import Form
 from quorate.problem.client_means import row_shares
-from quorate.problem.conic_form import member, multiplier_floor, sample_radii
+from quorate.problem.conic_form import member, multiplier_floor
 from quorate.problem.losses import SmoothHinge
 from quorate.problem.lower_bounds import Surveyed, survey
 from quorate.problem.parts import has_smooth_part
+from quorate.problem.predictors.affine import is_affine
 from quorate.problem.problem import Problem
+from quorate.problem.requirements import only_constrained
 from quorate.problem.risks.mean import Mean
 from quorate.problem.wasserstein.ball import WassersteinBall
 from quorate.rounds import Sum, record
@@ -53,6 +55,13 @@ def moves_evenly(problem: Problem) -> bool:
         return isinstance(ball, Mean)
     still = problem.loss.targets == "real" or math.isinf(ball.label_cost)
     return still and ball.support is None and problem.joint_cuts
+
+
+def has_sums(problem: Problem) -> bool:
+    """Whether value and bound of a problem follow from such sums and the clients' risks."""
+    plain = is_affine(problem.predictor) and not only_constrained(problem)
+    even = has_even_slopes(problem) and moves_evenly(problem)
+    return plain and even and problem.over_rows is None and hasattr(problem.over_clients, "project")
 
 
 def largest_share(problem: Problem, n_clients: int) -> float:
@@ -97,9 +106,14 @@ def least_multiplier(problem: Problem, w: Array) -> float:
     return max(steep * float(ball.dual_norm(problem.predictor.split(w)[0])), floor)
 
 
-def spread(problem: Problem, w: Array, n_clients: int) -> Array:
-    """(N,) what the Wasserstein balls add to the mean losses at a model."""
-    return sample_radii(problem, n_clients) * least_multiplier(problem, w)
+def moves_targets(problem: Problem, w: Array) -> bool:
+    """Whether worst distributions move targets: where that changes predictions no less than moves
+    of features do.
+    """
+    ball, (steep, floor) = problem.over_samples, multiplier_floor(problem)
+    if not isinstance(ball, WassersteinBall) or floor == 0:
+        return False
+    return floor >= steep * float(ball.dual_norm(problem.predictor.split(w)[0]))
 
 
 # ---- clients

@@ -10,10 +10,13 @@ At every model w the server
        gradients, and of its second derivatives, F_s the mean losses
        (``quorate.problem.secure_sums``).
 
-The sums are a cut: q is in Q, so that it is below the objective everywhere, and equal to it at w. So
-the server runs ``Bundle`` on the one function max_{q in Q} sum_s q_s R_s, as if it were the risk of
-one client, near its best model in the metric of the second derivative there. Cut k has the
-multiplier mu_k; those of the clients, which prove the bound, are mu_k q^k_s.
+The sums are a cut: q is in Q, so that it is below the objective everywhere, and equal to it at w.
+So the server runs ``Bundle`` on the one function max_{q in Q} sum_s q_s R_s, as if it were the risk
+of one client, near its best model in the metric of sum_s q_s Hess F_s there. Where a step gains
+less than half of what it promised, the weights change on the way, and bend the function more than
+that: from then on the metric takes over, by updates of BFGS, how the sums' gradients change between
+models near it. Cut k has the multiplier mu_k; those of the clients, which prove the bound, are
+mu_k q^k_s.
 
 A second q at the same model would tell the clients' gradients apart: with as many as clients,
 exactly. Clients keep what they were asked, and refuse.
@@ -28,6 +31,7 @@ from functools import cached_property
 from typing import Annotated, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quorate.algorithms.federated.bundle.bundle import Bundle, BundleState
 from quorate.algorithms.federated.bundle.cuts import Evaluated
@@ -69,6 +73,8 @@ from quorate.problem.wasserstein.ball import WassersteinBall
 from quorate.rounds import Done, Each, Round, Sum, record
 
 TIED = 1e-12  # relative differences of risks that count as none
+MISSED = 0.5  # of what a step promised: where it gains less, the metric bends too little
+NEAR = 10.0  # times as far as the nearest model: those whose gradients the metric takes over
 
 
 @record
@@ -114,11 +120,15 @@ class Asked:
 class MaskedState:
     """The server's memory between rounds."""
 
-    bundle: Array  # the bytes of the state of the bundle of one client, which has another N
+    bundle: NDArray[
+        np.uint8
+    ]  # the bytes of the state of the bundle of one client, which has another N
     risks: Annotated[Array, Form("N", nan=True)]  # at the best model; NaN where nobody tells them
     newest: Annotated[Array, Form("N", nan=True)]  # at the trial
     tried: Annotated[Array, Form("T, D")]  # the models of the cuts
     weights: Annotated[Array, Form("T, N")]  # and their weights
+    slopes: Annotated[Array, Form("S, D")]  # and their sums' gradients
+    missed: bool = False  # whether a step gained less than half of what it promised
 
     @property
     def of_one(self) -> BundleState:
@@ -233,14 +243,15 @@ class MaskedBundle(Method):
         prior = member(self._problem, n_clients)
         none, nothing = np.zeros((0, 0)), np.full(n_clients, math.nan)
         state, _ = self._of_one.server_start(1)
-        state = MaskedState(_kept(state), nothing, nothing, none, np.zeros((0, n_clients)))
+        state = MaskedState(_kept(state), nothing, nothing, none, np.zeros((0, n_clients)), none)
         return state, Round(SurveySums(prior))
 
     def begin(
         self, state: MaskedState, ids: Sequence[int], up: SurveyedSums
     ) -> tuple[MaskedState, Round]:
         bundle, _ = self._of_one.begin(state.of_one, [0], up.seen)
-        return self._asking(replace(state, tried=np.zeros((0, len(bundle.trial)))), bundle)
+        none = np.zeros((0, len(bundle.trial)))
+        return self._asking(replace(state, tried=none, slopes=none), bundle)
 
     def weigh(
         self, state: MaskedState, ids: Sequence[int], up: Compared
@@ -250,19 +261,24 @@ class MaskedBundle(Method):
     def improve(
         self, state: MaskedState, ids: Sequence[int], up: Blended
     ) -> tuple[MaskedState, Round | Done]:
-        before, problem = state.of_one, self._problem
-        level = least_multiplier(problem, before.trial)
-        radius = float(state.weights[-1] @ sample_radii(problem, len(ids)))
-        fee = radius - self._radius if abs(radius - self._radius) > 1e-12 * self._radius else 0.0
+        before, w = state.of_one, state.tried[-1]
+        state = replace(state, slopes=np.vstack([state.slopes, up.gradient]))
+        level, fee = least_multiplier(self._problem, w), self._fee(state.weights[-1])
+        base, bend = float(up.loss) + fee * level, up.curvature
+        gain = before.value - (base + self._radius * level + self._problem.penalty(w))
+        if before.rounds and not gain >= MISSED * before.predicted:
+            state = replace(state, missed=True)
+        if bend is not None and state.missed:
+            bend = secants(bend, w - state.tried[:-1], up.gradient - state.slopes[:-1])
         cut = Evaluated(
-            np.array([[float(up.loss) + fee * level]]),
+            np.array([[base]]),
             np.array([level]),
             up.gradient[None, None],
             np.array([[fee]]),
-            up.curvature,
+            bend,
         )
         bundle, ask = self._of_one.improve(before, [0], cut)
-        if np.array_equal(bundle.w, before.trial):
+        if np.array_equal(bundle.w, w):
             state = replace(state, risks=state.newest)
         if isinstance(ask, Done):
             return replace(state, bundle=_kept(bundle)), ask
@@ -332,6 +348,11 @@ class MaskedBundle(Method):
         radii = np.asarray(ball.radius) if isinstance(ball, WassersteinBall) else None
         return 0.0 if radii is None else float(self._problem.over_clients.value(radii))
 
+    def _fee(self, weights: Array) -> float:
+        """What is missing to the largest radius where the clients have these weights."""
+        radius = float(weights @ sample_radii(self._problem, len(weights)))
+        return radius - self._radius if radius < (1 - 1e-12) * self._radius else 0.0
+
     @cached_property
     def _of_one(self) -> Bundle:
         """The bundle whose one client has the risk max_{q in Q} sum_s q_s R_s."""
@@ -353,12 +374,26 @@ class MaskedBundle(Method):
         )
 
 
+def secants(H: Array, moved: Array, changed: Array) -> Array:
+    """The curvature (D, D) updated, after BFGS, so that it changes gradients by ``changed`` (T, D)
+    over the steps ``moved`` (T, D), the shortest ones last and exactly.
+    """
+    far = np.sqrt(np.einsum("td,de,te->t", moved, H, moved))
+    least = far.min(where=far > 0, initial=math.inf)
+    for t in np.argsort(-far, kind="stable"):
+        step, change = moved[t], changed[t]
+        bent, gain = H @ step, float(step @ change)
+        if 0 < far[t] <= NEAR * least and gain > 0.2 * float(step @ bent):
+            H = H + np.outer(change, change) / gain - np.outer(bent, bent) / float(step @ bent)
+    return H
+
+
 def masked(method: Method) -> Method:
     """The method that runs in place of another where the engine has a secure sum."""
     return MaskedBundle.of(method) if type(method) is Bundle else method
 
 
-def _kept(bundle: BundleState) -> Array:
+def _kept(bundle: BundleState) -> NDArray[np.uint8]:
     return np.frombuffer(encode(bundle), np.uint8).copy()
 
 
