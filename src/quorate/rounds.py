@@ -74,6 +74,7 @@ __all__ = [
     "record",
     "rows",
     "settled",
+    "unannounced",
     "visibility",
 ]
 
@@ -259,6 +260,20 @@ class Algorithm(Protocol):
         time.
         """
         return 1.0
+
+
+def unannounced(algorithm: Algorithm) -> list[str]:
+    """The fields of an algorithm's answers, "Class.field", that a secure sum does not hide and that
+    the algorithm does not announce as ``readable``.
+    """
+    fields = [
+        f"{kind.__name__}.{name}"
+        for kind in algorithm.on_server
+        for name, how in marks(kind)
+        if how != "sum"
+    ]
+    concludes = ["Concluded"] if Conclude in algorithm.on_client else []
+    return [*(field for field in fields if field not in algorithm.readable), *concludes]
 
 
 # ---- messages, uploads and memories by client ----------------------------------------------------

@@ -24,7 +24,8 @@ from quorate.problem.risks.superquantile import Superquantile
 MOST = 4  # algorithms that an advice names
 
 # What a change costs: a guarantee that is given up counts for more than another loss.
-COST = {"privacy": 9.0, "constraint": 9.0, "over_rows": 9.0, "clients": 3.0, "predictor": 2.0}
+COST = {"privacy": 9.0, "constraint": 9.0, "over_rows": 9.0, "sums": 9.0}
+COST |= {"clients": 3.0, "predictor": 2.0}
 
 
 @dataclass(frozen=True)
@@ -191,6 +192,7 @@ def candidates(slot: str, problem: Problem, setting: Setting) -> Iterator[Change
         "clients": ("fed.pooled()", replace(setting, n_clients=1)),
         "rows": ("a federation without sample_weight", replace(setting, equal_rows=True)),
         "engine": ("engine=InProcess()", replace(setting, asynchronous=False)),
+        "sums": ("an engine without secure_sum", replace(setting, secure_sum=False)),
     }
     if slot in elsewhere:
         words, there = elsewhere[slot]

@@ -255,7 +255,10 @@ CONIC_AT_SERVER = Need(
 
 @dataclass(frozen=True)
 class Requirements:
-    """The requirements of an algorithm: one need per slot; other slots may hold anything."""
+    """The requirements of an algorithm: one need per slot; other slots may hold anything.
+
+    ``with_sums`` are those of what runs in its place where the engine has a secure sum.
+    """
 
     privacy: Need = NO_PRIVACY
     sums: Need = NO_SECURE_SUM
@@ -269,6 +272,7 @@ class Requirements:
     regulariser: Need = ANY
     rows: Need = ANY
     engine: Need = ANY
+    with_sums: Requirements | None = None
 
     @property
     def private(self) -> bool:
@@ -282,8 +286,9 @@ class Requirements:
 
     def refusal(self, method: str, problem: Problem, setting: Setting) -> Reason | None:
         """The first need that is not met, or None where the algorithm ``method`` can be used."""
+        needs = self.with_sums or self if setting.secure_sum else self
         for slot in SLOTS:
-            need: Need = getattr(self, slot)
+            need: Need = getattr(needs, slot)
             if not need.holds(problem, setting):
                 return Reason(method, slot, need, actual(slot, problem, setting))
         return None
@@ -297,7 +302,16 @@ EPIGRAPH_REQUIREMENTS = Requirements(
     loss=ONE_CURVE,
     regulariser=CONIC,
 )
-SLOTS: tuple[str, ...] = tuple(field.name for field in fields(Requirements))
+# of the bundle where the server reads sums over the clients alone
+OF_SUMS = Requirements(
+    sums=ANY,
+    predictor=AFFINE,
+    over_samples=EVEN_MOVES,
+    over_clients=SHARED_WEIGHTS,
+    loss=EVEN_SLOPES,
+    regulariser=CONES,
+)
+SLOTS: tuple[str, ...] = tuple(f.name for f in fields(Requirements) if f.name != "with_sums")
 
 
 def actual(slot: str, problem: Problem, setting: Setting) -> str:

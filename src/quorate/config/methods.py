@@ -140,7 +140,8 @@ def _stopping_rules(config: Tables) -> Iterator[Refusal]:
 def _solved(config: Tables) -> Iterator[tuple[Problem, Method | None, Setting]]:
     """What a run solves, by which method (None: the default), and in which setting."""
     n_clients, method = 1 if config.problem_.pooled else 2, config.method()
-    yield config.stated(), method, Setting(n_clients, True, config.engine.clocked)
+    secure = bool(config.engine.get("secure_sum"))
+    yield config.stated(), method, Setting(n_clients, True, config.engine.clocked, secure)
     if config.path is not None:
         yield config.path_problem(), method or Bundle(), Setting(n_clients)
 
@@ -211,6 +212,7 @@ def _edits(config: Tables) -> dict[str, list[Way]]:
         "clients": [] if config.problem_.pooled else [pooled],
         "rows": [],
         "engine": [[Edit("engine.kind", "in_process")]],
+        "sums": [[Edit("engine.secure_sum", None)]],
         "privacy": [[Edit("privacy", None)]],
         "path": [[Edit("path", None)]] if config.path else [],
         "algorithm": [[Edit("algorithm.name", "auto")]],
@@ -288,6 +290,7 @@ KEYS = {  # of a slot
     "over_clients": "clients.risk",
     "clients": "problem.pooled",
     "engine": "engine.kind",
+    "sums": "engine.secure_sum",
     "constraint": "problem.label",
 }
 KINDS = ("loss", "model", "regulariser", "risk over samples", "risk over clients")

@@ -10,10 +10,10 @@ The protocol is that of Bonawitz, Ivanov, Kreuter, Marcedone, McMahan, Patel, Ra
 
 where S is the key stream, k_pq a key that p and q alone know and b_p one that p alone knows. In the
 sum the pairwise masks cancel, where both were asked for the same: the key of S is made of k_pq and
-of the digest of the question that is answered (``about``), so that a server that asks for different
-things reads noise. The clients that stayed then open b_p of those that stayed, and the k_pq of those
-that dropped out, whose pairwise masks have nothing to cancel with: never both of one client, so that
-a late y_p of one that "dropped out" remains masked by b_p.
+of a digest of the question (``about``), so that a server that asks for different things reads
+noise. The clients that stayed then open b_p of those that stayed, and the k_pq of those that
+dropped out, whose pairwise masks have nothing to cancel with: never both of one client, so that a
+late y_p of one that "dropped out" remains masked by b_p.
 
 **One key agreement, many rounds.** p and q agree on a root K_pq once (X25519), and
 k_pq^r = F(K_pq, r) by a pseudorandom function F. What may be opened in round r must tell nothing of

@@ -62,6 +62,7 @@ from quorate.algorithms.requirements import (
     CONVEX_CONSTRAINTS,
     CONVEX_OF_ROWS,
     NO_OR_FEW_LEVELS,
+    OF_SUMS,
     PROJECTION,
     Requirements,
 )
@@ -235,6 +236,7 @@ class Bundle(Method):
         over_clients=PROJECTION,
         regulariser=CONES,
         constraint=CONVEX_CONSTRAINTS,
+        with_sums=OF_SUMS,
     )
 
     def __post_init__(self) -> None:

@@ -41,15 +41,7 @@ from quorate.algorithms.method import (
     Method,
     gap_report,
 )
-from quorate.algorithms.requirements import (
-    AFFINE,
-    ANY,
-    CONES,
-    EVEN_MOVES,
-    EVEN_SLOPES,
-    SHARED_WEIGHTS,
-    Requirements,
-)
+from quorate.algorithms.requirements import OF_SUMS, Requirements
 from quorate.arrays import Array, Block, Streams
 from quorate.codec import Form, decode, encode
 from quorate.data.federation import Federation
@@ -174,14 +166,7 @@ class MaskedBundle(Method):
         "Compared.risk": "the mean loss of the site at every model, with what its Wasserstein ball"
         " adds to it; nothing where the risk over clients is a mean"
     }
-    requirements: ClassVar[Requirements] = Requirements(
-        sums=ANY,
-        predictor=AFFINE,
-        over_samples=EVEN_MOVES,
-        over_clients=SHARED_WEIGHTS,
-        loss=EVEN_SLOPES,
-        regulariser=CONES,
-    )
+    requirements: ClassVar[Requirements] = OF_SUMS
 
     @classmethod
     def of(cls, bundle: Bundle) -> MaskedBundle:
