@@ -115,8 +115,8 @@ class MaskedState:
     bundle: NDArray[
         np.uint8
     ]  # the bytes of the state of the bundle of one client, which has another N
-    risks: Annotated[Array, Form("N", nan=True)]  # at the best model; NaN where nobody tells them
-    newest: Annotated[Array, Form("N", nan=True)]  # at the trial
+    risks: Annotated[Array, Form("N")]  # at the best model; zeros where nobody tells them
+    newest: Annotated[Array, Form("N")]  # at the trial
     tried: Annotated[Array, Form("T, D")]  # the models of the cuts
     weights: Annotated[Array, Form("T, N")]  # and their weights
     slopes: Annotated[Array, Form("S, D")]  # and their sums' gradients
@@ -226,7 +226,7 @@ class MaskedBundle(Method):
 
     def server_start(self, n_clients: int) -> tuple[MaskedState, Round]:
         prior = member(self._problem, n_clients)
-        none, nothing = np.zeros((0, 0)), np.full(n_clients, math.nan)
+        none, nothing = np.zeros((0, 0)), np.zeros(n_clients)
         state, _ = self._of_one.server_start(1)
         state = MaskedState(_kept(state), nothing, nothing, none, np.zeros((0, n_clients)), none)
         return state, Round(SurveySums(prior))
@@ -266,7 +266,7 @@ class MaskedBundle(Method):
         if np.array_equal(bundle.w, w):
             state = replace(state, risks=state.newest)
         if isinstance(ask, Done):
-            return replace(state, bundle=_kept(bundle)), ask
+            return replace(state, bundle=_kept(bundle)), self._done(ask, state, bundle)
         return self._asking(state, bundle)
 
     @property
@@ -332,6 +332,12 @@ class MaskedBundle(Method):
         ball = self._problem.over_samples
         radii = np.asarray(ball.radius) if isinstance(ball, WassersteinBall) else None
         return 0.0 if radii is None else float(self._problem.over_clients.value(radii))
+
+    def _done(self, done: Done, state: MaskedState, bundle: BundleState) -> Done:
+        """The end in words, with all rounds: those of the bundle are models."""
+        every = 1 + len(state.tried) * (1 if self._alike else 2)
+        text = done.outcome.text.replace(f"{bundle.rounds + 1} rounds", f"{every} rounds")
+        return Done(replace(done.outcome, text=text))
 
     def _fee(self, weights: Array) -> float:
         """What is missing to the largest radius where the clients have these weights."""
