@@ -42,7 +42,7 @@ class SecureSum:
     >>> fed = load.hospitals()
     >>> problem = qr.Problem(qr.Logistic(), over_clients=qr.Mean("size"), regulariser=qr.L2(0.1))
     >>> engine = qr.InProcess(secure_sum=qr.SecureSum())
-    >>> solution = qr.solve(problem, fed, algorithm=qr.ProximalAL(), engine=engine)
+    >>> solution = qr.solve(problem, fed, engine=engine)
     >>> solution.outcome.stop.value
     'optimal'
     """

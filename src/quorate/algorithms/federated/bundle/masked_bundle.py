@@ -369,7 +369,7 @@ def secants(H: Array, moved: Array, changed: Array) -> Array:
     """The curvature (D, D) updated, after BFGS, so that it changes gradients by ``changed`` (T, D)
     over the steps ``moved`` (T, D), the shortest ones last and exactly.
     """
-    far = np.sqrt(np.einsum("td,de,te->t", moved, H, moved))
+    far = np.sqrt(np.maximum(np.einsum("td,de,te->t", moved, H, moved), 0.0))
     least = far.min(where=far > 0, initial=math.inf)
     for t in np.argsort(-far, kind="stable"):
         step, change = moved[t], changed[t]
