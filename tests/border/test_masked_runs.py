@@ -364,5 +364,5 @@ def test_the_log_of_a_site_says_what_the_server_reads(tmp_path: Path):
     engine = Network(agreement.session, secure_sum=True)
     qr.solve(agreement.problem, agreement.metadata, tol=1e-2, engine=engine)
     text = (tmp_path / "audit.jsonl").read_text()
-    assert "besides sums over the sites the server reads Compared.risk: the mean loss" in text
-    assert "the server reads CertifiedSums.risk: the mean loss" in text
+    assert "beside sums over the sites the server reads Compared.risk: its mean loss" in text
+    assert "the server reads CertifiedSums.risk: its mean loss" in text

@@ -267,8 +267,8 @@ class Certification(Algorithm):
 
     stateless: ClassVar[bool] = True
     readable: ClassVar[Mapping[str, str]] = {
-        "CertifiedSums.risk": "the mean loss of the site at the final model, with what its"
-        " Wasserstein ball adds to it"
+        "CertifiedSums.risk": "its mean loss at the final model, with what its Wasserstein ball"
+        " adds"
     }
 
     def for_clients(self) -> Certification:

@@ -52,7 +52,7 @@ def method_of(
     default algorithm.
     """
     concrete, data = problem.at(fed)
-    secure = bool(config.engine.get("secure_sum"))
+    secure = bool(config.engine.get("secure_sum")) and (main or config.privacy is None)
     clocked = clock and config.engine.clocked
     engine = VirtualClock(secure_sum=secure) if clocked else InProcess(secure_sum=secure)
     algorithm = config.method() if main else None

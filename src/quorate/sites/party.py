@@ -541,7 +541,7 @@ class Party:
         """Note in the log what the server reads of this site in a run with secure sums."""
         if isinstance(method, SecureSummed):
             told = "; ".join(f"{name}: {text}" for name, text in method.inner.readable.items())
-            what = f"besides sums over the sites the server reads {told or 'nothing'}"
+            what = f"beside sums over the sites the server reads {told or 'nothing'} of this site"
             self.guard.note(f"a run with secure sums, {run!r:.40}: {what}")
 
     def _algorithm(self, method: NDArray[np.uint8], known: Experiment) -> Algorithm:

@@ -163,8 +163,8 @@ class MaskedBundle(Method):
     start: Array | None = None
     problem: Problem | None = None
     readable: ClassVar[Mapping[str, str]] = {
-        "Compared.risk": "the mean loss of the site at every model, with what its Wasserstein ball"
-        " adds to it; nothing where the risk over clients is a mean"
+        "Compared.risk": "its mean loss at every model that is tried, with what its Wasserstein"
+        " ball adds (not asked for where the risk over clients is a mean)"
     }
     requirements: ClassVar[Requirements] = OF_SUMS
 
