@@ -6,6 +6,7 @@ advised is accepted when it is followed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
@@ -20,6 +21,7 @@ from quorate.problem.regularisers import L2
 from quorate.problem.risks.mean import Mean
 from quorate.problem.risks.ranks import by_rank
 from quorate.problem.risks.superquantile import Superquantile
+from quorate.problem.wasserstein.ball import WassersteinBall
 
 MOST = 4  # algorithms that an advice names
 
@@ -231,7 +233,10 @@ def _values(slot: str, problem: Problem) -> list[tuple[str, dict[str, Any]]]:
                 {"over_rows": Superquantile(0.1), "over_samples": Mean(), "over_clients": Mean()},
             )
         ],
-        "over_samples": [("over_samples=Mean()", {"over_samples": Mean()})],
+        "over_samples": [
+            *_without_flips(problem),
+            ("over_samples=Mean()", {"over_samples": Mean()}),
+        ],
         "over_clients": [("over_clients=Mean()", {"over_clients": Mean()})],
         "loss": {
             "sign": [("loss=Logistic()", {"loss": Logistic()})],
@@ -240,6 +245,15 @@ def _values(slot: str, problem: Problem) -> list[tuple[str, dict[str, Any]]]:
         }.get(problem.loss.targets, []),
         "regulariser": [("regulariser=L2(1e-3)", {"regulariser": L2(1e-3)})],
     }[slot]
+
+
+def _without_flips(problem: Problem) -> list[tuple[str, dict[str, Any]]]:
+    """The ball of a problem without flips of labels and without a support, if it has one."""
+    ball = problem.over_samples
+    if not isinstance(ball, WassersteinBall):
+        return []
+    words = f"over_samples=WassersteinBall({ball.radius!r}, label_cost=math.inf)"
+    return [(words, {"over_samples": replace(ball, label_cost=math.inf, support=None)})]
 
 
 def listed(names: Sequence[str]) -> str:

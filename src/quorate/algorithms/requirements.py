@@ -159,8 +159,8 @@ ONE_SPECTRUM = Need(
 )
 EVEN_MOVES = Need(
     "mean, Wasserstein ball without flips",
-    "with secure sums needs over_samples = Mean() or WassersteinBall(..., label_cost=math.inf) on"
-    " all of R^n, as a label that flips would show in a sum",
+    "with secure sums needs over_samples = Mean() or a WassersteinBall that flips no labels"
+    " (label_cost=math.inf) and has no support, as single rows that flip would show in a sum",
     lambda p, s: moves_evenly(p),
 )
 CONVEX_OF_ROWS = Need(

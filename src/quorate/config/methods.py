@@ -8,6 +8,7 @@ before they are named, so that whoever follows them is not refused again.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
@@ -201,6 +202,7 @@ def _edits(config: Tables) -> dict[str, list[Way]]:
         "predictor": [[Edit("problem.model", name)] for name in NAMED["model"]],
         "loss": [[Edit("problem.loss", n)] for n in names_with("loss", "targets", targets)],
         "over_samples": [
+            [Edit("robust.label_cost", math.inf)],
             [Edit("robust.radius", 0)],
             [Edit("risk.name", "mean")],
             [Edit("problem.label", None)],
