@@ -5,6 +5,7 @@ whatever it asks.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ ROWS = federation((20, 35, 12, 28, 9), 4)
 THREE = federation((20, 35, 28), 4)
 RISKS = {"Mean": qr.Mean(), "LpBall": qr.LpBall(0.2), "KLBall": qr.KLBall(0.1)}
 BALLS = {"mean": qr.Mean(), "ball": qr.WassersteinBall(0.05, label_cost=math.inf)}
+PAGE = Path(__file__).parents[2] / "docs" / "private.md"
 SIMULATED = qr.SecureSum(keys="simulation")
 METHODS = {type(e.algorithm).__name__: e.algorithm for e in ALGORITHMS.values() if e.stated}
 METHODS["MaskedBundle"] = MaskedBundle()
@@ -74,6 +76,17 @@ def test_all_announced_fields_exist_and_are_no_sums(kind: str):
     found = {f"{c.__name__}.{n}": how for c in algorithm.on_server for n, how in marks(c)}
     assert {found[name] for name in algorithm.readable} == {"each"}
     assert not unannounced(algorithm)
+
+
+def test_the_page_has_every_message_as_it_is():
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in PAGE.read_text(encoding="utf-8").splitlines()
+    ]
+    said = {row[0].strip("`"): dict(re.findall(r"(\w+) \((\w+)\)", row[2])) for row in rows if row}
+    for one in (MaskedBundle(), Certification(np.zeros(1), sums=True)):
+        for kind in (*one.on_client, *one.on_server):
+            assert said[kind.__name__] == dict(marks(kind))
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -262,6 +275,12 @@ def test_a_dominant_weight_of_a_wide_set_is_refused():
         algorithm.on_client[Blend](
             algorithm.client_start(fed.block(0)), weighted([0.9, 0.05, 0.05]), fed.block(0), None
         )
+
+
+def test_a_mean_tells_no_risk_of_one_site():
+    algorithm, memory, block = client("Mean")
+    with pytest.raises(ValueError, match="nothing was answered"):
+        algorithm.on_client[Compare](memory, Compare(np.zeros(5)), block, None)
 
 
 def test_a_second_weighting_at_one_model_is_refused_and_the_same_one_is_answered():

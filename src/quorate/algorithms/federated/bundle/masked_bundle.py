@@ -207,6 +207,11 @@ class MaskedBundle(Method):
     def compare(
         self, memory: Asked, ask: Compare, data: Block, rng: Streams
     ) -> tuple[Asked, Compared]:
+        if self._alike:
+            raise ValueError(
+                "a mean over clients needs no client's own risk: nothing was answered. Ask for"
+                " the sum."
+            )
         return memory, Compared(self._problem.client_risks(ask.w, data))
 
     def blend(self, memory: Asked, ask: Blend, data: Block, rng: Streams) -> tuple[Asked, Blended]:
