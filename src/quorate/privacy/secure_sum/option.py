@@ -16,8 +16,8 @@ class SecureSum:
     the option ``secure_sum`` of every engine.
 
     Every ``Sum`` field of every answer travels as whole multiples of a step, masked so that the
-    masks cancel in the sum. Other fields are not masked: ``solve`` and sites refuse a method without
-    a budget that has any beside those that it announces (``Algorithm.readable``).
+    masks cancel in the sum. Other fields are not masked: ``solve`` and sites refuse a method
+    without a budget that has any beside those that it announces (``Algorithm.readable``).
 
     Parameters
     ----------
