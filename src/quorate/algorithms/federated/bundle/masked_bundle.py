@@ -35,12 +35,7 @@ from numpy.typing import NDArray
 
 from quorate.algorithms.federated.bundle.bundle import Bundle, BundleState
 from quorate.algorithms.federated.bundle.cuts import Evaluated
-from quorate.algorithms.method import (
-    Answer,
-    Concluded,
-    Method,
-    gap_report,
-)
+from quorate.algorithms.method import Answer, Concluded, Method, gap_report
 from quorate.algorithms.requirements import OF_SUMS, Requirements
 from quorate.arrays import Array, Block, Streams
 from quorate.codec import Form, decode, encode
@@ -112,9 +107,7 @@ class Asked:
 class MaskedState:
     """The server's memory between rounds."""
 
-    bundle: NDArray[
-        np.uint8
-    ]  # the bytes of the state of the bundle of one client, which has another N
+    bundle: NDArray[np.uint8]  # the bytes of the state of the bundle, in which N is 1
     risks: Annotated[Array, Form("N")]  # at the best model; zeros where nobody tells them
     newest: Annotated[Array, Form("N")]  # at the trial
     tried: Annotated[Array, Form("T, D")]  # the models of the cuts
@@ -307,14 +300,9 @@ class MaskedBundle(Method):
 
     def _asking(self, state: MaskedState, bundle: BundleState) -> tuple[MaskedState, Round]:
         state = replace(state, bundle=_kept(bundle))
-        return (
-            self._blending(state, bundle.trial)
-            if self._alike
-            else (
-                state,
-                Round(Compare(bundle.trial)),
-            )
-        )
+        if self._alike:
+            return self._blending(state, bundle.trial)
+        return state, Round(Compare(bundle.trial))
 
     def _blending(self, state: MaskedState, w: Array) -> tuple[MaskedState, Round]:
         """Ask with the worst weights at the trial; where the risks tie, as at the model 0, with the
