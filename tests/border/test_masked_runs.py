@@ -50,7 +50,9 @@ METHODS["MaskedBundle"] = MaskedBundle()
 
 def stated(risk: str = "LpBall", ball: str = "mean", **slots: Any) -> Problem:
     slots = {"over_clients": RISKS[risk], "over_samples": BALLS[ball]} | slots
-    return Problem(qr.Logistic(), qr.Linear(intercept=True), regulariser=qr.L2(1e-2), **slots)
+    return Problem(
+        slots.pop("loss", qr.Logistic()), qr.Linear(True), regulariser=qr.L2(1e-2), **slots
+    )
 
 
 # ---- which methods
@@ -249,12 +251,13 @@ def weighted(weights: Any, w: Any = None) -> Blend:
 
 def client(risk: str = "LpBall") -> tuple[MaskedBundle, Any, Any]:
     concrete, fed = stated(risk).at(THREE)
-    algorithm = configure(qr.Bundle(), concrete, fed, engine=secure())
+    algorithm = MaskedBundle().at_client(concrete, fed)
     return algorithm, algorithm.client_start(fed.block(0)), fed.block(0)
 
 
 @pytest.mark.parametrize(
-    "weights", [[1, 0, 0], [0.9, 0.05, 0.05], [0.5, 0.5, 0.5], [np.nan, 0, 1], [0.6, 0.6, -0.2]]
+    "weights",
+    [[1, 0, 0], [0.9, 0.05, 0.05], [0.5, 0.5, 0.5], [np.nan, 0, 1], [0.6, 0.6, -0.2], [0.25] * 4],
 )
 def test_weights_outside_the_set_or_of_one_site_are_refused(weights: list[float]):
     algorithm, memory, block = client()
@@ -262,10 +265,26 @@ def test_weights_outside_the_set_or_of_one_site_are_refused(weights: list[float]
         algorithm.on_client[Blend](memory, weighted(weights), block, None)
     with pytest.raises(ValueError, match="nothing was answered"):
         algorithm.on_client[SurveySums](memory, SurveySums(np.array(weights, float)), block, None)
-    rounds = Certification(np.zeros(1), sums=True).at_client(algorithm.problem, None)
-    ask = CertifySums(np.zeros(5), np.zeros((2, 5)), np.array([[1.0, 1, 1], weights]) / 2)
+    rounds = Certification(np.zeros(1), sums=True).at_client(algorithm.problem, THREE)
+    even = np.full(len(weights), 1 / len(weights))
+    ask = CertifySums(np.zeros(5), np.zeros((2, 5)), np.array([even, weights]) / 2)
     with pytest.raises(ValueError, match="nothing was answered"):
         rounds.on_client[CertifySums](None, ask, block, None)
+
+
+def test_no_clients_can_be_invented_beside_whom_one_has_all_the_weight():
+    """Sets of weights by rank are of any number of clients."""
+    concrete, fed = stated(over_clients=qr.Extremile(1.2)).at(THREE)
+    algorithm, block = MaskedBundle().at_client(concrete, fed), fed.block(0)
+    ghosts = np.array([0.0, 0.0, 0.01, *np.full(99, 0.01)])
+    with pytest.raises(ValueError, match="of the 3 clients, got 102"):
+        algorithm.on_client[Blend](algorithm.client_start(block), weighted(ghosts), block, None)
+
+
+def test_no_sums_are_told_of_a_problem_whose_sums_tell_rows():
+    concrete, fed = stated(loss=qr.Hinge()).at(THREE)
+    with pytest.raises(ValueError, match="would tell rows"):
+        Certification(np.zeros(1), sums=True).at_client(concrete, fed)
 
 
 def test_a_dominant_weight_of_a_wide_set_is_refused():

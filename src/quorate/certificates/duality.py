@@ -264,6 +264,7 @@ class Certification(Algorithm):
     problem: Problem | None = None
     weights: Array | None = None
     sums: bool = False
+    clients: int | None = None  # how many a client knows to take part
 
     stateless: ClassVar[bool] = True
     readable: ClassVar[Mapping[str, str]] = {
@@ -275,9 +276,16 @@ class Certification(Algorithm):
         """The rounds alone: model and duals come with the messages, and a zero stands for them."""
         return Certification(np.zeros(1), sums=self.sums)
 
-    def at_client(self, problem: Problem, data: object) -> Certification:
-        """The rounds with the clients' problem, with thresholds where all rows are ranked."""
-        return replace(self, problem=lifted(problem))
+    def at_client(self, problem: Problem, data: Metadata) -> Certification:
+        """The rounds with the clients' problem, with thresholds where all rows are ranked, and the
+        number of clients that have agreed on it.
+        """
+        if self.sums and not has_sums(problem):
+            raise ValueError(
+                "sums over clients would tell rows of this problem: nothing is answered. Ask for"
+                " what Bundle() takes with secure sums."
+            )
+        return replace(self, problem=lifted(problem), clients=data.n_clients)
 
     @property
     def on_client(self) -> dict:
@@ -390,7 +398,7 @@ class Certification(Algorithm):
     def survey_sums(
         self, memory: None, ask: SurveySums, data: Block, rng: Streams
     ) -> tuple[None, SurveyedSums]:
-        return memory, survey_sums(self._problem, ask, data)
+        return memory, survey_sums(self._problem, ask, data, self.clients)
 
     def ask_sums(
         self, state: CertificateState, ids: Sequence[int], up: SurveyedSums
@@ -408,7 +416,8 @@ class Certification(Algorithm):
         for point, weights in zip(ask.points, ask.multipliers, strict=True):
             if not weights.any():
                 continue
-            check_weights(problem, weights * total / float(weights.sum()))
+            whole = weights * total / float(weights.sum())
+            check_weights(problem, whole, self.clients)
             combined.add(problem, point, weights[data.index], data, WHOLE, None)
         risk, c = problem.client_risks(ask.w, data), combined
         return memory, CertifiedSums(risk, c.constant, c.gradient, c.spread, c.size)

@@ -76,9 +76,16 @@ def share_allowed(n_clients: int) -> float:
     return (n_clients + 1) / (2 * n_clients)
 
 
-def check_weights(problem: Problem, weights: Array) -> None:
-    """Raise ``ValueError`` unless a sum with these weights (N,) hides every client."""
+def check_weights(problem: Problem, weights: Array, clients: int | None) -> None:
+    """Raise ``ValueError`` unless a sum with these weights (N,) hides every client; ``clients``:
+    how many have agreed, so that none are invented.
+    """
     n, total = len(weights), float(np.sum(weights))
+    if clients is not None and n != clients:
+        raise ValueError(
+            f"weights must be those of the {clients} clients, got {n}: nothing was answered. Ask"
+            " with the weights of all that have agreed."
+        )
     if (
         n < 2
         or not np.isfinite(weights).all()
@@ -145,9 +152,11 @@ class SurveyedSums:
         return Surveyed(self.plus, self.minus, far, high, self.square)
 
 
-def survey_sums(problem: Problem, ask: SurveySums, data: Block) -> SurveyedSums:
+def survey_sums(
+    problem: Problem, ask: SurveySums, data: Block, clients: int | None
+) -> SurveyedSums:
     """The answer to ``SurveySums`` of every client of the block."""
-    check_weights(problem, ask.prior)
+    check_weights(problem, ask.prior, clients)
     own = survey(data, ask.prior[data.index])
     return SurveyedSums(own.plus, own.minus, own.reach**2, own.target**2, own.square)
 

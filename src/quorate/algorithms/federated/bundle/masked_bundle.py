@@ -42,6 +42,7 @@ from quorate.codec import Form, decode, encode
 from quorate.data.federation import Federation
 from quorate.problem.conic_form import member, sample_radii
 from quorate.problem.lower_bounds import Duals
+from quorate.problem.metadata import Metadata
 from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
 from quorate.problem.risks.mean import Sum as Added
@@ -155,6 +156,8 @@ class MaskedBundle(Method):
     max_rounds: int = 300
     start: Array | None = None
     problem: Problem | None = None
+    clients: int | None = None  # how many a client knows to take part
+    unstated: ClassVar[tuple[str, ...]] = ("problem", "clients")
     readable: ClassVar[Mapping[str, str]] = {
         "Compared.risk": "its mean loss at every model that is tried, with what its Wasserstein"
         " ball adds (not asked for where the risk over clients is a mean)"
@@ -168,7 +171,7 @@ class MaskedBundle(Method):
         """
         return cls(bundle.tol, bundle.atol, bundle.max_rounds, bundle.start, bundle.problem)
 
-    def check_problem(self, problem: Problem, fed: Federation | None) -> None:
+    def check_problem(self, problem: Problem, fed: Federation | Metadata | None) -> None:
         """Raise ``ValueError`` where one client may get nearly all the weight."""
         if fed is None:
             return
@@ -184,6 +187,11 @@ class MaskedBundle(Method):
 
     # -- clients -----------------------------------------------------------------------------------
 
+    def at_client(self, problem: Problem, data: Metadata) -> MaskedBundle:
+        """With the concrete problem, and the number of clients that have agreed on it."""
+        self.check_problem(problem, data)
+        return replace(self, problem=problem, clients=data.n_clients)
+
     def client_start(self, data: Block) -> Asked:
         n = len(data.names)
         return Asked(np.zeros((n, 0, 0)), np.zeros((n, 0, 0)))
@@ -195,7 +203,7 @@ class MaskedBundle(Method):
     def survey(
         self, memory: Asked, ask: SurveySums, data: Block, rng: Streams
     ) -> tuple[Asked, SurveyedSums]:
-        return memory, survey_sums(self._problem, ask, data)
+        return memory, survey_sums(self._problem, ask, data, self.clients)
 
     def compare(
         self, memory: Asked, ask: Compare, data: Block, rng: Streams
@@ -209,7 +217,7 @@ class MaskedBundle(Method):
 
     def blend(self, memory: Asked, ask: Blend, data: Block, rng: Streams) -> tuple[Asked, Blended]:
         problem, weights = self._problem, ask.weights[data.index]
-        check_weights(problem, ask.weights)
+        check_weights(problem, ask.weights, self.clients)
         memory = _with(memory, ask)
         cut, bend = problem.cut(ask.w, data), None
         if sends_curvature(problem, len(ask.w)):
