@@ -27,6 +27,7 @@ from quorate.algorithms.federated.aspire.aspire import ASPIRE
 from quorate.algorithms.federated.async_dro.async_dro import AsyncDRO
 from quorate.algorithms.federated.bundle.async_bundle import AsyncBundle
 from quorate.algorithms.federated.bundle.bundle import Bundle
+from quorate.algorithms.federated.bundle.masked_bundle import MaskedBundle
 from quorate.algorithms.federated.epigraph_admm import EpigraphADMM
 from quorate.algorithms.federated.interior_point.interior_point import InteriorPoint
 from quorate.algorithms.federated.private_admm.private_admm import OutputPerturbedADMM, PrivateADMM
@@ -173,6 +174,7 @@ HINGE, LOGISTIC = (
     )
     for loss in (Hinge(), Logistic())
 )
+EVEN = replace(LOGISTIC, over_samples=WassersteinBall(0.05, math.inf, "l2"))
 NEYMAN_PEARSON = Problem(
     Logistic(),
     PLAIN,
@@ -213,6 +215,12 @@ ALGORITHMS: dict[str, Example] = {
     ),
     "bundle, level": solving(Bundle(variant="level"), HINGE, 1e-6),
     "bundle, hessian": solving(Bundle(metric="hessian"), LOGISTIC, 1e-6),
+    # which nobody states: a user gives ``Bundle()``, and an engine with a secure sum
+    "masked bundle": replace(solving(MaskedBundle(), EVEN, 1e-6), stated=None),
+    "masked bundle, a mean": replace(
+        solving(MaskedBundle(), replace(EVEN, over_clients=Mean(), over_samples=Mean()), 1e-6),
+        stated=None,
+    ),
     "asynchronous bundle": solving(AsyncBundle(), HINGE, 1e-2),
     "asynchronous bundle, second order": solving(AsyncBundle(), LOGISTIC, 1e-2),
     "AD-LPMM": short(ADLPMM(), HINGE),

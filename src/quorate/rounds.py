@@ -74,6 +74,7 @@ __all__ = [
     "record",
     "rows",
     "settled",
+    "unannounced",
     "visibility",
 ]
 
@@ -196,13 +197,16 @@ class Algorithm(Protocol):
     state all the same. ``private`` asks for the memories of all clients before the first message,
     since they hold the keys of their noise. ``stateless``: clients keep nothing between two
     messages, so that one whose disk is lost goes on as if nothing had happened. ``held_out``: it is
-    about the rows that clients hold out, and not about those that they train on.
+    about the rows that clients hold out, and not about those that they train on. ``readable``: the
+    fields of answers, "Class.field", that a server reads of every client under a secure sum as
+    well, with what they may tell.
     """
 
     donates: ClassVar[bool] = False
     private: ClassVar[bool] = False
     stateless: ClassVar[bool] = False
     held_out: ClassVar[bool] = False
+    readable: ClassVar[Mapping[str, str]] = {}
 
     @property
     def on_client(self) -> Mapping[type, Callable[[Any, Any, Block, Streams], tuple[Any, Any]]]:
@@ -257,6 +261,20 @@ class Algorithm(Protocol):
         time.
         """
         return 1.0
+
+
+def unannounced(algorithm: Algorithm) -> list[str]:
+    """The fields of an algorithm's answers, "Class.field", that a secure sum does not hide and that
+    the algorithm does not announce as ``readable``.
+    """
+    fields = [
+        f"{kind.__name__}.{name}"
+        for kind in algorithm.on_server
+        for name, how in marks(kind)
+        if how != "sum"
+    ]
+    concludes = ["Concluded"] if Conclude in algorithm.on_client else []
+    return [*(field for field in fields if field not in algorithm.readable), *concludes]
 
 
 # ---- messages, uploads and memories by client ----------------------------------------------------

@@ -7,6 +7,7 @@ meets all.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -481,8 +482,9 @@ def advised(message: str) -> list[dict[str, Any]]:
         "risk.on": ("risk.on", None),
         "[clients]": ("clients", ClientsSection()),
         "[path]": ("path", None),
+        "engine.secure_sum": ("engine.secure_sum", None),
     }
-    plain = {"0": [0.0], "0.1": [0.1], "true": [True], "false": [False]}
+    plain = {"inf": [math.inf], "0": [0.0], "0.1": [0.1], "true": [True], "false": [False]}
     instead = re.split(r": (?=set |use |leave )", message)[-1]
     ways: list[dict[str, Any]] = []
     for part in re.split(r", or (?=set |use |leave )", instead):
@@ -560,6 +562,19 @@ RADII: Values = {"path": {"radii": [0.1]}}
             "clients": {"risk": "simplex"},
             "engine": {"kind": "virtual_clock"},
         },
+        *(
+            {"problem": {"loss": "logistic"}, "engine": {"secure_sum": True}} | tables
+            for tables in (
+                {"problem": {"loss": "hinge"}},
+                {"problem": {"loss": "quantile"}},
+                {"clients": {"risk": "simplex"}},
+                {"robust": {"radius": 0.1, "label_cost": 1.0}},
+                {"algorithm": {"name": "ad_lpmm"}},
+                {"algorithm": {"name": "fed_avg"}},
+                {"risk": {"name": "superquantile", "tail": 0.3}},
+                {"constraint": [{"kind": "neyman_pearson", "label": "b", "level": 0.5}]},
+            )
+        ),
     ],
 )
 def test_what_a_refusal_names_is_accepted_beside_other_tables(tables):

@@ -57,6 +57,15 @@ label = "ill"
 level = 0.55
 """
 COMPARED = '[report]\ncompare_with = ["erm", "drfa"]\n[robust]\nradius = 0.02\nlabel_cost = 1.0\n'
+MASKED = """
+[report]
+compare_with = ["erm"]
+[clients]
+risk = "lp_ball"
+radius = 0.2
+[engine]
+secure_sum = true
+"""
 
 
 def config(
@@ -156,8 +165,9 @@ def finished(text: str) -> Path:
         config(COMPARED, loss="hinge", report=""),
         config(CONSTRAINED, data='groups = ["sex"]', report=""),
         config("[algorithm]\nmax_rounds = 3\n", report=""),
+        config(MASKED, report=""),
     ],
-    ids=["plain", "compared", "constrained", "cut off"],
+    ids=["plain", "compared", "constrained", "cut off", "masked"],
 )
 @pytest.mark.usefixtures("drawn_once")
 def test_a_folder_over_sites_is_read_drawn_and_checked(here, text, capsys):

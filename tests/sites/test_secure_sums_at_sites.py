@@ -23,12 +23,12 @@ PROBLEM = qr.Problem(qr.Logistic(), over_clients=qr.Mean("size"), regulariser=qr
 
 
 def test_a_solution_across_sites_is_that_of_one_place(tmp_path):
-    here = qr.solve(PROBLEM, ROWS, algorithm=qr.ProximalAL(), engine=qr.InProcess("each"))
+    here = qr.solve(PROBLEM, ROWS, tol=1e-9, engine=qr.InProcess("each"))
     agreement = agreed(PROBLEM, ROWS, tmp_path)
     there = qr.solve(
         agreement.problem,
         agreement.metadata,
-        algorithm=qr.ProximalAL(),
+        tol=1e-9,
         engine=Network(agreement.session, secure_sum=True),
     )
     assert here.outcome.stop is there.outcome.stop

@@ -6,6 +6,7 @@ advised is accepted when it is followed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
@@ -20,11 +21,13 @@ from quorate.problem.regularisers import L2
 from quorate.problem.risks.mean import Mean
 from quorate.problem.risks.ranks import by_rank
 from quorate.problem.risks.superquantile import Superquantile
+from quorate.problem.wasserstein.ball import WassersteinBall
 
 MOST = 4  # algorithms that an advice names
 
 # What a change costs: a guarantee that is given up counts for more than another loss.
-COST = {"privacy": 9.0, "constraint": 9.0, "over_rows": 9.0, "clients": 3.0, "predictor": 2.0}
+COST = {"privacy": 9.0, "constraint": 9.0, "over_rows": 9.0, "sums": 9.0}
+COST |= {"clients": 3.0, "predictor": 2.0}
 
 
 @dataclass(frozen=True)
@@ -191,6 +194,7 @@ def candidates(slot: str, problem: Problem, setting: Setting) -> Iterator[Change
         "clients": ("fed.pooled()", replace(setting, n_clients=1)),
         "rows": ("a federation without sample_weight", replace(setting, equal_rows=True)),
         "engine": ("engine=InProcess()", replace(setting, asynchronous=False)),
+        "sums": ("an engine without secure_sum", replace(setting, secure_sum=False)),
     }
     if slot in elsewhere:
         words, there = elsewhere[slot]
@@ -229,7 +233,10 @@ def _values(slot: str, problem: Problem) -> list[tuple[str, dict[str, Any]]]:
                 {"over_rows": Superquantile(0.1), "over_samples": Mean(), "over_clients": Mean()},
             )
         ],
-        "over_samples": [("over_samples=Mean()", {"over_samples": Mean()})],
+        "over_samples": [
+            *_without_flips(problem),
+            ("over_samples=Mean()", {"over_samples": Mean()}),
+        ],
         "over_clients": [("over_clients=Mean()", {"over_clients": Mean()})],
         "loss": {
             "sign": [("loss=Logistic()", {"loss": Logistic()})],
@@ -238,6 +245,15 @@ def _values(slot: str, problem: Problem) -> list[tuple[str, dict[str, Any]]]:
         }.get(problem.loss.targets, []),
         "regulariser": [("regulariser=L2(1e-3)", {"regulariser": L2(1e-3)})],
     }[slot]
+
+
+def _without_flips(problem: Problem) -> list[tuple[str, dict[str, Any]]]:
+    """The ball of a problem without flips of labels and without a support, if it has one."""
+    ball = problem.over_samples
+    if not isinstance(ball, WassersteinBall):
+        return []
+    words = f"over_samples=WassersteinBall({ball.radius!r}, label_cost=math.inf)"
+    return [(words, {"over_samples": replace(ball, label_cost=math.inf, support=None)})]
 
 
 def listed(names: Sequence[str]) -> str:

@@ -27,6 +27,7 @@ from quorate.problem.risks.mean import Mean, Sum
 from quorate.problem.risks.ranks import by_rank
 from quorate.problem.risks.simplex import Simplex
 from quorate.problem.risks.total_variation import TotalVariationBall
+from quorate.problem.secure_sums import has_even_slopes, moves_evenly
 from quorate.problem.wasserstein.ball import WassersteinBall
 
 
@@ -39,11 +40,13 @@ class Setting:
     n_clients : how many clients there are
     equal_rows : whether all rows of a client have the same weight
     asynchronous : whether the engine may hand over answers at different times
+    secure_sum : whether the engine has the server read sums over the clients alone
     """
 
     n_clients: int
     equal_rows: bool = True
     asynchronous: bool = False
+    secure_sum: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,12 @@ TWICE_DIFFERENTIABLE = Need(
     "needs second derivatives of the constraints, as Constraint(..., hessian=...) states them",
     lambda p, s: all(_hessian(part) is not None for part in constraints_of(p)),
 )
+# noise protects what a private method sends, and its answers are sums
+NO_SECURE_SUM = Need(
+    "no",
+    "sends the server numbers of single clients, which no secure sum hides",
+    lambda p, s: not s.secure_sum or p.privacy is not None,
+)
 ONE_CLIENT = Need("one", "needs all rows in one place", lambda p, s: s.n_clients == 1)
 EQUAL_ROWS = Need("equal", "takes no sample weights", lambda p, s: s.equal_rows)
 # -- predictor and loss
@@ -118,6 +127,13 @@ SMOOTH_SCALAR = Need(
     "smooth, one prediction per row",
     "needs a smooth loss of one prediction a row",
     lambda p, s: p.loss.smooth and p.loss.targets != "class",
+)
+
+EVEN_SLOPES = Need(
+    "smooth, no SmoothHinge",
+    "with secure sums needs a loss whose slope has no jumps, and is not 0 for all but a few rows,"
+    " which sums would tell",
+    lambda p, s: has_even_slopes(p),
 )
 
 # -- the risk over samples
@@ -140,6 +156,12 @@ ONE_SPECTRUM = Need(
     "mean, one spectrum of weights",
     "needs over_samples = Mean() or a risk with one sequence of rank weights",
     lambda p, s: isinstance(p.over_samples, Mean) or hasattr(p.over_samples, "rank_weights"),
+)
+EVEN_MOVES = Need(
+    "mean, Wasserstein ball without flips",
+    "with secure sums needs over_samples = Mean() or a WassersteinBall that flips no labels"
+    " (label_cost=math.inf) and has no support, as single rows that flip would show in a sum",
+    lambda p, s: moves_evenly(p),
 )
 CONVEX_OF_ROWS = Need(
     "convex",
@@ -189,6 +211,13 @@ MIXTURE = Need(
     lambda p, s: hasattr(p.over_clients, "project") and not isinstance(p.over_clients, Sum),
 )
 
+SHARED_WEIGHTS = Need(
+    "set with a projection, no simplex",
+    "with secure sums needs over_clients that share their weight, such as Mean, LpBall or KLBall,"
+    " as a sum in which one client has nearly all of it hides nothing",
+    lambda p, s: hasattr(p.over_clients, "project") and not isinstance(p.over_clients, Simplex),
+)
+
 # -- the regulariser
 CONVEX_PROX = Need(
     "convex",
@@ -226,9 +255,13 @@ CONIC_AT_SERVER = Need(
 
 @dataclass(frozen=True)
 class Requirements:
-    """The requirements of an algorithm: one need per slot; other slots may hold anything."""
+    """The requirements of an algorithm: one need per slot; other slots may hold anything.
+
+    ``with_sums`` are those of what runs in its place where the engine has a secure sum.
+    """
 
     privacy: Need = NO_PRIVACY
+    sums: Need = NO_SECURE_SUM
     constraint: Need = NO_CONSTRAINTS
     clients: Need = ANY
     over_rows: Need = NO_RANKS
@@ -239,6 +272,7 @@ class Requirements:
     regulariser: Need = ANY
     rows: Need = ANY
     engine: Need = ANY
+    with_sums: Requirements | None = None
 
     @property
     def private(self) -> bool:
@@ -252,8 +286,9 @@ class Requirements:
 
     def refusal(self, method: str, problem: Problem, setting: Setting) -> Reason | None:
         """The first need that is not met, or None where the algorithm ``method`` can be used."""
+        needs = self.with_sums or self if setting.secure_sum else self
         for slot in SLOTS:
-            need: Need = getattr(self, slot)
+            need: Need = getattr(needs, slot)
             if not need.holds(problem, setting):
                 return Reason(method, slot, need, actual(slot, problem, setting))
         return None
@@ -267,7 +302,16 @@ EPIGRAPH_REQUIREMENTS = Requirements(
     loss=ONE_CURVE,
     regulariser=CONIC,
 )
-SLOTS: tuple[str, ...] = tuple(field.name for field in fields(Requirements))
+# of the bundle where the server reads sums over the clients alone
+OF_SUMS = Requirements(
+    sums=ANY,
+    predictor=AFFINE,
+    over_samples=EVEN_MOVES,
+    over_clients=SHARED_WEIGHTS,
+    loss=EVEN_SLOPES,
+    regulariser=CONES,
+)
+SLOTS: tuple[str, ...] = tuple(f.name for f in fields(Requirements) if f.name != "with_sums")
 
 
 def actual(slot: str, problem: Problem, setting: Setting) -> str:
@@ -278,6 +322,8 @@ def actual(slot: str, problem: Problem, setting: Setting) -> str:
         return "rows of different weights"
     if slot == "engine":
         return "an asynchronous one"
+    if slot == "sums":
+        return "an engine with secure_sum"
     if slot == "constraint":
         parts = [part for part in _stated(problem) if not isinstance(part, Stack | Global)]
         if parts:

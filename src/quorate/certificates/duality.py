@@ -11,13 +11,14 @@ Where predictions are not affine in w no lower bound is known; ``certificates.st
 the certificate holds then.
 
 Each client keeps its rows. The server receives the client's risk and mean loss at w, and otherwise
-only sums over all clients.
+only sums over all clients. With a secure sum it receives no more of a client than its risk
+(``CertifySums``); what else it needs follows from that.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -36,7 +37,8 @@ from quorate.certificates.stationary import (
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine, Run
 from quorate.engines.inprocess import InProcess
-from quorate.problem.conic_form import member
+from quorate.privacy.secure_sum.option import option_of
+from quorate.problem.conic_form import member, sample_radii
 from quorate.problem.constraints.constraint import Point, Stack, excess
 from quorate.problem.constraints.cuts import separated
 from quorate.problem.losses import value_and_gradient
@@ -55,6 +57,7 @@ from quorate.problem.lower_bounds import (
 )
 from quorate.problem.metadata import Metadata
 from quorate.problem.parts import (
+    WHOLE,
     Minorants,
     Parted,
     Parts,
@@ -73,6 +76,15 @@ from quorate.problem.predictors.affine import is_affine
 from quorate.problem.problem import Problem, checked_model
 from quorate.problem.rank_coordinates import is_provable, row_minorant
 from quorate.problem.regularisers import Ball, Bounds, Zero
+from quorate.problem.secure_sums import (
+    SurveyedSums,
+    SurveySums,
+    check_weights,
+    has_sums,
+    least_multiplier,
+    moves_targets,
+    survey_sums,
+)
 from quorate.problem.thresholds import lifted
 from quorate.problem.wasserstein.worst_case import worst_case
 from quorate.rounds import Algorithm, Done, Each, Outcome, Round, Stop, Sum, record
@@ -118,6 +130,26 @@ class Certified:
     limits: Each | None = None  # (n, p)
     shared: Sum | None = None  # (n, p_c)
     shared_limits: Sum | None = None  # (n, p_c)
+
+
+@record
+class CertifySums:
+    """Ask for the risk at ``w`` and the sum of all clients' cuts, as a secure sum can carry it."""
+
+    w: Array  # (D,)
+    points: Array  # (K, D)
+    multipliers: Array  # (K, N) of all clients: at every point a multiple of weights in Q
+
+
+@record
+class CertifiedSums:
+    """The client's risk at w, and sums over all clients, as in ``Certified``."""
+
+    risk: Each  # (n,)
+    constant: Sum  # (n,)
+    gradient: Sum  # (n, D)
+    spread: Sum  # (n,)
+    size: Sum  # (n, D)
 
 
 @dataclass(eq=False)
@@ -223,34 +255,54 @@ class Certification(Algorithm):
     """Two rounds with every client: sizes that bound the region of optima, then risks and cuts.
 
     Where no bound can be proved the rounds ask for risks, then for the gradient of the weighted
-    risks; ``weights`` (N,) are its client weights, None the worst ones.
+    risks; ``weights`` (N,) are its client weights, None the worst ones. ``sums``: the rounds are
+    those of a server that reads sums over the clients, and one risk of each.
     """
 
     w: Array
     duals: Duals | None = None
     problem: Problem | None = None
     weights: Array | None = None
+    sums: bool = False
+    clients: int | None = None  # how many a client knows to take part
 
     stateless: ClassVar[bool] = True
+    readable: ClassVar[Mapping[str, str]] = {
+        "CertifiedSums.risk": "its mean loss at the final model, with what its Wasserstein ball"
+        " adds"
+    }
 
     def for_clients(self) -> Certification:
         """The rounds alone: model and duals come with the messages, and a zero stands for them."""
-        return Certification(np.zeros(1))
+        return Certification(np.zeros(1), sums=self.sums)
 
-    def at_client(self, problem: Problem, data: object) -> Certification:
-        """The rounds with the clients' problem, with thresholds where all rows are ranked."""
-        return replace(self, problem=lifted(problem))
+    def at_client(self, problem: Problem, data: Metadata) -> Certification:
+        """The rounds with the clients' problem, with thresholds where all rows are ranked, and the
+        number of clients that have agreed on it.
+        """
+        if self.sums and not has_sums(problem):
+            raise ValueError(
+                "sums over clients would tell rows of this problem: nothing is answered. Ask for"
+                " what Bundle() takes with secure sums."
+            )
+        return replace(self, problem=lifted(problem), clients=data.n_clients)
 
     @property
     def on_client(self) -> dict:
+        if self.sums:
+            return {SurveySums: self.survey_sums, CertifySums: self.certify_sums}
         return {Survey: self.take_part, Certify: self.certify, Differentiate: self.differentiate}
 
     @property
     def on_server(self) -> dict:
+        if self.sums:
+            return {SurveyedSums: self.ask_sums, CertifiedSums: self.finish_sums}
         return {Surveyed: self.ask, Certified: self.finish, Differentiated: self.conclude}
 
     def server_start(self, n_clients: int) -> tuple[CertificateState, Round]:
         state = CertificateState(None, None)
+        if self.sums:
+            return state, Round(SurveySums(member(self._problem, n_clients)))
         if not is_affine(self._problem.predictor):
             return state, Round(
                 Certify(self.w, np.zeros((0, len(self.w))), np.zeros((n_clients, 0)))
@@ -343,6 +395,50 @@ class Certification(Algorithm):
             **limits,
         )
 
+    def survey_sums(
+        self, memory: None, ask: SurveySums, data: Block, rng: Streams
+    ) -> tuple[None, SurveyedSums]:
+        return memory, survey_sums(self._problem, ask, data, self.clients)
+
+    def ask_sums(
+        self, state: CertificateState, ids: Sequence[int], up: SurveyedSums
+    ) -> tuple[CertificateState, Round]:
+        ask = CertifySums(self.w, np.zeros((0, len(self.w))), np.zeros((0, len(ids))))
+        if self.duals is not None:
+            ask = CertifySums(self.w, self.duals.points, self.duals.multipliers)
+        return replace(state, seen=up.seen), Round(ask)
+
+    def certify_sums(
+        self, memory: None, ask: CertifySums, data: Block, rng: Streams
+    ) -> tuple[None, CertifiedSums]:
+        problem, combined = self._problem, _Combined.nothing(len(data.index), len(ask.w))
+        total = float(ask.multipliers.sum())
+        for point, weights in zip(ask.points, ask.multipliers, strict=True):
+            if not weights.any():
+                continue
+            whole = weights * total / float(weights.sum())
+            check_weights(problem, whole, self.clients)
+            combined.add(problem, point, weights[data.index], data, WHOLE, None)
+        risk, c = problem.client_risks(ask.w, data), combined
+        return memory, CertifiedSums(risk, c.constant, c.gradient, c.spread, c.size)
+
+    def finish_sums(
+        self, state: CertificateState, ids: Sequence[int], up: CertifiedSums
+    ) -> tuple[CertificateState, Done]:
+        return replace(state, certified=self._whole(up)), Done(Outcome(Stop.OPTIMAL, "certified."))
+
+    def _whole(self, up: CertifiedSums) -> Certified:
+        """The answer with the numbers of every client that follow from its risk: its worst
+        distribution moves features, or targets, and flips no labels.
+        """
+        problem, n = self._problem, len(up.risk)
+        radii, none = sample_radii(problem, n), np.zeros(n)
+        level = np.where(radii > 0, least_multiplier(problem, self.w), 0.0)
+        moved = np.where(level > 0, radii, 0.0)
+        labels, features = (moved, none) if moves_targets(problem, self.w) else (none, moved)
+        loss, own = up.risk - radii * level, (up.constant, up.gradient)
+        return Certified(up.risk, loss, level, labels, features, *own, none, up.spread, up.size)
+
     def _spent(self, w: Array, data: Block) -> tuple[Array, Array, Array]:
         """The transport multiplier, and the costs spent on labels and features, of every client."""
         problem, radius = self._problem, self._problem.radii(data)
@@ -429,12 +525,22 @@ def certify_concrete(
         duals = _of_limits_alone(concrete, duals)
     elif duals is not None and duals.rows is None:
         duals = None if without_dual(concrete) else feasible_duals(concrete, duals)
-    run = run_all(Certification(w, duals, concrete), data, engine)
+    sums = with_sums(concrete, duals, engine)
+    run = run_all(Certification(w, duals, concrete, sums=sums), data, engine)
     ended = run.state.seen, run.state.certified, copies
     if duals is None or not infeasible:
         return conclude(concrete, w, duals, *ended), run
     certificate, proof = conclude(concrete, w, None, *ended), _broken(concrete, w, duals, ended[1])
     return replace(certificate, infeasible=proof if proof > 0 else None), run
+
+
+def with_sums(problem: Problem, duals: Duals | None, engine: Engine | None) -> bool:
+    """Whether a certificate is computed from sums: where the engine has a secure sum, and the
+    problem and the duals can be asked so.
+    """
+    secure = option_of(getattr(engine, "secure_sum", None)) is not None
+    whole = duals is None or (duals.parts is None and duals.radii is None and duals.rows is None)
+    return secure and whole and problem.privacy is None and has_sums(problem)
 
 
 def _of_limits_alone(problem: Problem, duals: Duals) -> Duals:

@@ -179,8 +179,31 @@ def _sites(config: Tables) -> Iterator[Refusal]:
         )
 
 
+def _sums(config: Tables) -> Iterator[Refusal]:
+    """What a run cannot have whose server reads sums over the clients alone."""
+    if not config.engine.get("secure_sum") or config.privacy is not None:
+        return
+    secure = "engine.secure_sum = true has the server read sums over several clients"
+    compared = config.report.compare_with
+    one = {"wafl": "pools all rows in one place", "drfa": "is of the worst client alone"}
+    if not config.weighs_clients:
+        one["afl"] = "is of the worst client alone"
+    for name in (name for name in one if name in compared):
+        yield Refusal(
+            f"report.compare_with has {name!r}, which {one[name]}, and {secure}: leave it out",
+            *("report", "compare_with"),
+        )
+    if config.path is not None:
+        text = f"[path] goes on from cuts of single clients, and {secure}: leave one of them out"
+        yield Refusal(text, "path")
+    if config.problem_.pooled:
+        text = f"problem.pooled = true makes the clients one, and {secure}: leave one of them out"
+        yield Refusal(text, "problem", "pooled")
+
+
 RULES = (
     _sites,
+    _sums,
     private_rules,
     _positive,
     _path,

@@ -8,6 +8,7 @@ before they are named, so that whoever follows them is not refused again.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
@@ -140,7 +141,8 @@ def _stopping_rules(config: Tables) -> Iterator[Refusal]:
 def _solved(config: Tables) -> Iterator[tuple[Problem, Method | None, Setting]]:
     """What a run solves, by which method (None: the default), and in which setting."""
     n_clients, method = 1 if config.problem_.pooled else 2, config.method()
-    yield config.stated(), method, Setting(n_clients, True, config.engine.clocked)
+    secure = bool(config.engine.get("secure_sum"))
+    yield config.stated(), method, Setting(n_clients, True, config.engine.clocked, secure)
     if config.path is not None:
         yield config.path_problem(), method or Bundle(), Setting(n_clients)
 
@@ -200,6 +202,7 @@ def _edits(config: Tables) -> dict[str, list[Way]]:
         "predictor": [[Edit("problem.model", name)] for name in NAMED["model"]],
         "loss": [[Edit("problem.loss", n)] for n in names_with("loss", "targets", targets)],
         "over_samples": [
+            [Edit("robust.label_cost", math.inf)],
             [Edit("robust.radius", 0)],
             [Edit("risk.name", "mean")],
             [Edit("problem.label", None)],
@@ -211,6 +214,7 @@ def _edits(config: Tables) -> dict[str, list[Way]]:
         "clients": [] if config.problem_.pooled else [pooled],
         "rows": [],
         "engine": [[Edit("engine.kind", "in_process")]],
+        "sums": [[Edit("engine.secure_sum", None)]],
         "privacy": [[Edit("privacy", None)]],
         "path": [[Edit("path", None)]] if config.path else [],
         "algorithm": [[Edit("algorithm.name", "auto")]],
@@ -288,6 +292,7 @@ KEYS = {  # of a slot
     "over_clients": "clients.risk",
     "clients": "problem.pooled",
     "engine": "engine.kind",
+    "sums": "engine.secure_sum",
     "constraint": "problem.label",
 }
 KINDS = ("loss", "model", "regulariser", "risk over samples", "risk over clients")

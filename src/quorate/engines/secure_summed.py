@@ -5,9 +5,10 @@ federated algorithm, so that every engine carries it without knowing it.
     Work -> masked answer, Open -> opened           for every round of the algorithm
 
 A client takes the algorithm's step when it gets ``Work``, once for each message. It masks the
-``Sum`` fields of its answer as one vector; its other fields travel as they are. With ``Open`` it
-opens this round's masks, and at once shares the secrets of the next round, so that a round of the
-algorithm is two rounds of the engine.
+``Sum`` fields of its answer as one vector, under masks that cancel only where all were sent the
+same message (but for their own rows of ``Each`` fields); its other fields travel as they are. With
+``Open`` it opens this round's masks, and at once shares the secrets of the next round, so that a
+round of the algorithm is two rounds of the engine.
 
 Clients that do not answer in time are left out of the sum where the algorithm says that so many are
 enough (``Algorithm.quorum``); else the server waits for all. What comes too late stays masked, and
@@ -67,6 +68,7 @@ from quorate.rounds import (
     decode,
     encode,
     equally_wide,
+    fingerprint,
     join,
     marks,
     members,
@@ -308,11 +310,13 @@ class SecureSummed(Algorithm):
         if p not in ask.senders:
             return self._kept(memory, at_client.hold(client, delivered)), None
         if (last := _bytes_of(memory.last[0])) and (known := decode(last))[0] == ask.turn:
-            _, vector, wide, fields, rest = known  # too few others answered: the same once more
+            _, asked, vector, wide, fields, rest = known  # too few others answered: once more
+            if asked != fingerprint(ask.message):
+                raise SecureSumError("a sum begun anew is of the same message: nothing was sent.")
         else:
             memory, answer = self._stepped(memory, ask, data, client.terms.clients)
             vector, wide, fields, rest = answer
-        client, masked = at_client.mask(client, delivered, vector, wide)
+        client, masked = at_client.mask(client, delivered, vector, wide, ask.message.tobytes())
         return self._kept(memory, client), Hidden(masked, fields, rest)
 
     def _stepped(
@@ -325,7 +329,7 @@ class SecureSummed(Algorithm):
             memory.own, message, data, lambda _: stream(self.seed, data.names[0], taken)
         )
         answer = self._whole(upload, n)
-        last = _packed([encode((ask.turn, *answer))])
+        last = _packed([encode((ask.turn, fingerprint(ask.message), *answer))])
         return replace(memory, taken=memory.taken + 1, own=settled(own), last=last), answer
 
     def _open(
@@ -545,12 +549,14 @@ class SecureSummed(Algorithm):
         if len(senders) < least or len(shares) < terms.threshold:
             # who has come back by now is asked once more
             return self._sharing(state, np.flatnonzero(~state.busy).tolist())
-        protocol, delivered = at_server.deliver(state.protocol, [*shares.values()], senders)
+        message, own = _parted(ask.message, n)
+        protocol, delivered = at_server.deliver(
+            state.protocol, [*shares.values()], senders, message.tobytes()
+        )
         one = next(iter(delivered.values()))
         sealed = np.zeros((n, len(one.senders), 2 * SHARE + TAG), np.uint8)
         for q, each in delivered.items():
             sealed[q] = each.sealed
-        message, own = _parted(ask.message, n)
         work = Work(protocol.number, state.rounds, message, own, one.senders, one.nonces, sealed)
         state = replace(state, protocol=protocol)
         return self._asking(state, "answers", protocol.number, work, delivered)

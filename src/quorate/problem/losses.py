@@ -86,6 +86,7 @@ class Smooth(Parameters):
     flips_linearly: ClassVar[bool] = False
     pieces: tuple[tuple[float, float], ...] | None = None
     steepest_curvature: ClassVar[float] = 1.0  # the largest second derivative
+    bends_evenly: ClassVar[bool] = True  # whether the second derivative has no jumps
 
 
 class MarginLoss(Smooth):
@@ -148,6 +149,7 @@ class SmoothHinge(MarginLoss):
     """
 
     lipschitz = 1.0
+    bends_evenly = False
     floor = (1.0, 0.0)
     rank_kernel = Kernel(RAMP, -1.0, 1.0)
     blur: ClassVar[float] = BLUR / 2  # how far around a prediction `steady_curvature` looks
@@ -371,6 +373,7 @@ class Huber(ResidualLoss):
     [0.0, 0.5, 8.0]
     """
 
+    bends_evenly: ClassVar[bool] = False
     threshold: float = 1.35
 
     @property

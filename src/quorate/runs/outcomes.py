@@ -14,6 +14,7 @@ from quorate.certificates.certificate import Certificate
 from quorate.config.config import Config
 from quorate.data.federation import Federation
 from quorate.engines.event_log import Log
+from quorate.engines.inprocess import InProcess
 from quorate.engines.virtual_clock import VirtualClock
 from quorate.problem.metadata import Metadata
 from quorate.problem.multipliers import Multipliers
@@ -51,7 +52,9 @@ def method_of(
     default algorithm.
     """
     concrete, data = problem.at(fed)
-    engine = VirtualClock() if clock and config.engine.clocked else None
+    secure = bool(config.engine.get("secure_sum")) and (main or config.privacy is None)
+    clocked = clock and config.engine.clocked
+    engine = VirtualClock(secure_sum=secure) if clocked else InProcess(secure_sum=secure)
     algorithm = config.method() if main else None
     algorithm = algorithm or default or default_algorithm(concrete, data, engine)
     rounds = None if config.privacy is not None and not main else config.algorithm.max_rounds

@@ -31,6 +31,7 @@ from quorate.runs.sections.radius_path import radii_in_words
 from quorate.runs.sections.section import Progress, Section, Silent, Study
 from quorate.runs.splits import Parts, prepare
 from quorate.runs.training import train
+from quorate.solution.plan import read_with_sums
 from quorate.solution.solution import Solution
 
 
@@ -81,7 +82,9 @@ def opening(study: Study) -> list[str]:
         if by_client
     ]
     radii = [radii_in_words(study.config)] if settled else []
-    return [str(study.parts.owners), *left, *radii]
+    secure = study.config.engine.get("secure_sum")
+    read = [read_with_sums(study.problem)] if secure else []
+    return [str(study.parts.owners), *left, *radii, *read]
 
 
 def trained(study: Study, progress: Progress) -> tuple[dict[str, Solution], dict[str, Points]]:

@@ -17,6 +17,7 @@ from quorate.algorithms.federated.bundle.bundle import Bundle
 from quorate.algorithms.method import Method, settings_of
 from quorate.certificates.certificate import Certificate
 from quorate.engines.event_log import Log
+from quorate.engines.secure_summed import PROTOCOL, Sealed, Work
 from quorate.rounds import Stop
 from quorate.runs.checks import Check, not_checked
 from quorate.runs.files import Row
@@ -26,6 +27,7 @@ from quorate.solution.public_part import MESSAGES
 
 CUTS = 1e-6  # relative: cuts hold to the tolerance of the server's solver
 AT_MOST = "value"  # column of methods that rank all rows: the objective, or a little more
+OF_SUMS = {kind.__name__: "down" for kind in (Work, *PROTOCOL)} | {Sealed.__name__: "up"}
 WAYS, SIZES = ("up", "down"), ("count", "bytes")
 # columns of the history of which every number is checked here, or against the events of a
 # simulated clock
@@ -210,11 +212,29 @@ def _number(row: Row, name: str) -> float | None:
 
 def check_messages(run: Run, marks: Marks) -> Iterator[Check]:
     """Counts and bytes of the messages, and the bytes of every client."""
-    odd = [*_odd_messages(run, marks), *_odd_clients(run, marks)]
+    masked = run.config.engine.get("secure_sum") and marks.method is not None
+    of_run = _odd_sums(run, marks) if masked else _odd_messages(run, marks)
+    odd = [*of_run, *_odd_clients(run, marks)]
     text = f"differ: {'; '.join(odd[:3])}" if odd else "add up over rounds, messages and clients"
     yield Check("bytes", not odd, text)
     text = "the size of a single message: that all of them add up is checked"
     yield not_checked("bytes", text, *(f"result.json: clients.bytes_{way}" for way in WAYS))
+
+
+def _odd_sums(run: Run, marks: Marks) -> Iterator[str]:
+    """The same of a run with secure sums: a message to every client and its answer, twice for keys
+    and twice for each round of the method, and so for the two rounds of the certificate.
+    """
+    rows = run.result["messages"]
+    if unknown := [row for row in rows if OF_SUMS.get(row["message"]) != row["direction"]]:
+        yield f"a secure sum sends no {unknown[0]['message']} {unknown[0]['direction']}"
+    needed = len(marks.clients) * (2 * run.result["rounds"] + 2 + 2 * 2 + 2)
+    for way in WAYS:
+        if _total(rows, way) < sum(row[f"bytes_{way}"] for row in run.history):
+            yield f"there are fewer bytes {way} than in the rounds"
+        count = _total(rows, way, "count")
+        if count < needed or (count > needed and not run.config.engine.clocked):
+            yield f"{count} messages {way} do not fit the rounds"
 
 
 def _odd_messages(run: Run, marks: Marks) -> Iterator[str]:

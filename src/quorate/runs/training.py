@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +54,9 @@ def train(
         arguments = config.solve_arguments(path, clock=fed.clients == parts.train.clients)
         if models:  # baselines are solved to the same tolerance by the default algorithm
             arguments["algorithm"] = None
-            if problem.privacy is not None:
+            if problem.privacy is not None:  # they are exact, and nobody else's business
                 arguments["max_rounds"] = None
+                arguments["engine"] = replace(arguments["engine"], secure_sum=None)
         again = resume and was_begun(path)
         traces: list[ViolationTrace | ObjectiveTrace] = [
             ViolationTrace(path and path.with_suffix(".bands"), again)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from quorate.algorithms.federated.bundle.masked_bundle import MaskedBundle
 from quorate.algorithms.federated.private_admm.mechanism import Mechanism
 from quorate.certificates.certify import ROUNDS
 from quorate.codec import CodecError
@@ -14,8 +15,8 @@ from quorate.statements import stated, statement_bytes
 
 # beside the public ones: the rounds of certificates and of judging, the plan of a private method
 # (which is public, and which a site computes again before it goes by it), and what carries any of
-# them with secure sums
-ALLOWED = (*ROUNDS, Judging, Mechanism, SecureSummed, SecureSum)
+# them with secure sums, where the bundle is another
+ALLOWED = (*ROUNDS, Judging, Mechanism, SecureSummed, SecureSum, MaskedBundle)
 
 # A process that begins in the middle of a run, as every one of Flower's does, is asked with a
 # message and finds a memory whose classes nothing else has imported.

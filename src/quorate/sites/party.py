@@ -20,6 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.algorithms.alternatives import check_requirements
+from quorate.algorithms.federated.bundle.bundle import Bundle
+from quorate.algorithms.federated.bundle.masked_bundle import MaskedBundle
 from quorate.algorithms.method import Method
 from quorate.arrays import Block, stream
 from quorate.codec import FIELDS, home
@@ -59,6 +61,7 @@ from quorate.rounds import (
     fingerprint,
     record,
     settled,
+    unannounced,
 )
 from quorate.sites.audit import AuditLog
 from quorate.sites.demands import held_constraints
@@ -503,10 +506,18 @@ class Party:
                 state = replace(state, memory=settled(memory))
             run = new = LocalRun(state, algorithm)
             charged = self._charged(known, experiment, run)
+            self._note_readable(ask.run, method_of(ask.method.tobytes()))
             self.ledger.begin(carried_by(algorithm), charged, lambda: self._keep(experiment, new))
         elif (run.state.method.tobytes(), run.state.seed) != (ask.method.tobytes(), ask.seed):
             raise ValueError(f"the run {ask.run!r:.40} was begun with another algorithm or seed.")
         return RunStarted(ask.run, run.state.turn)
+
+    def _note_readable(self, run: str, method: Algorithm) -> None:
+        """Note in the log what the server reads of this site in a run with secure sums."""
+        if isinstance(method, SecureSummed):
+            told = "; ".join(f"{name}: {text}" for name, text in method.inner.readable.items())
+            what = f"beside sums over the sites the server reads {told or 'nothing'} of this site"
+            self.guard.note(f"a run with secure sums, {run!r:.40}: {what}")
 
     def _algorithm(self, method: NDArray[np.uint8], known: Experiment) -> Algorithm:
         """The algorithm of a statement with the site's problem, where the policy allows it and it
@@ -521,17 +532,22 @@ class Party:
                 "masks from the seed can be taken away by whoever has it: ask for"
                 ' SecureSum(keys="secure").',
             )
+        sums = isinstance(summed, SecureSummed)
+        if sums and known.problem.privacy is None and not algorithm.held_out:
+            _check_hidden(algorithm)
         if isinstance(algorithm, Method):
-            name = short_name("algorithm", algorithm) or home(type(algorithm))
+            named = Bundle if isinstance(algorithm, MaskedBundle) else type(algorithm)
+            name = short_name("algorithm", named) or home(named)
             messages = [kind.__name__ for kind in algorithm.on_client]
             proposal = replace(known.proposal, algorithm=name, messages=messages)
             self.guard.judge(proposal, OF_RUN)
-            check_requirements(algorithm, known.problem, setting_of(known.metadata))
+            setting = replace(setting_of(known.metadata), secure_sum=sums)
+            check_requirements(algorithm, known.problem, setting)
         elif known.problem.privacy is not None:
             raise ValueError("a certificate is computed from the rows exactly, without noise.")
         elif algorithm.held_out:
             self.guard.judge(known.judging, OF_ROWS)
-        if needs_secure_sum(known.problem) and not isinstance(summed, SecureSummed):
+        if needs_secure_sum(known.problem) and not sums:
             raise _refusal(
                 "noise",
                 'the budget has the view "sum", and this site answers without a secure sum: its'
@@ -752,6 +768,18 @@ def _refusal(rule: str, text: str) -> RefusedByPolicyError:
     """The error for a refusal whose text has nothing that was counted in the site's rows."""
     text = f"{rule}: {text}"
     return RefusedByPolicyError([Refusal(rule, text, text)])
+
+
+def _check_hidden(algorithm: Algorithm) -> None:
+    """Raise `RefusedByPolicyError` where a run by the name of secure sums would tell more of a site
+    than its algorithm announces.
+    """
+    if told := unannounced(algorithm):
+        raise _refusal(
+            "secure_sum",
+            f"a secure sum does not hide {told[0]}, which {type(algorithm).__name__} sends: ask"
+            " for Bundle().",
+        )
 
 
 QUESTIONS: dict[type, dict[str, type]] = {  # and what their fields have to be

@@ -43,6 +43,7 @@ from quorate.sites.rows import Roles
 from quorate.sites.server import SiteRun, job_of
 from quorate.sites.site_file import NAME, read_site
 from quorate.solution.load import stated_in
+from quorate.solution.plan import read_with_sums
 from quorate.solution.solution import Solution
 from quorate.storage import OWN, write_whole
 from quorate.text import listed, short
@@ -181,6 +182,8 @@ def run_at_sites(
     """
     config = work.config
     job = job_of_config(config, carrier.experiment, carrier.engine)
+    if config.engine.get("secure_sum") and config.privacy is None:
+        progress.say(read_with_sums(config.problem()))
     folder = _carried(work.folder, carrier, config, job, progress)
     if (folder / ERROR).exists() and not (folder / DONE).exists():
         raise RuntimeError(short((folder / ERROR).read_text("utf-8", errors="replace"), 2000))

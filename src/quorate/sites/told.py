@@ -18,17 +18,19 @@ from quorate.algorithms.federated.aspire.client import Approach, Gauge
 from quorate.algorithms.federated.async_dro.client import Meet, Visit
 from quorate.algorithms.federated.bundle.async_bundle import EvaluateAt, EvaluateFirst
 from quorate.algorithms.federated.bundle.bundle import Evaluate
+from quorate.algorithms.federated.bundle.masked_bundle import Blend, Compare
 from quorate.algorithms.federated.interior_point.interior_point import Expand
 from quorate.algorithms.federated.linearisation import Linearise
 from quorate.algorithms.federated.proximal_al.messages import Refine, Settle
 from quorate.algorithms.method import within_bounds
 from quorate.arrays import Array, Block
 from quorate.certificates.constrained import Weigh, WeighAlong
-from quorate.certificates.duality import Certify
+from quorate.certificates.duality import Certify, CertifySums
 from quorate.certificates.stationary import Differentiate
 from quorate.problem.lower_bounds import Survey
 from quorate.problem.parts import WHOLE, Parts, parts_of
 from quorate.problem.problem import Problem
+from quorate.problem.secure_sums import SurveySums, sends_curvature
 from quorate.problem.slopes import (
     Sums,
     combined,
@@ -177,6 +179,21 @@ def _certify(one: Answered) -> Iterator[Told]:
     yield Told(SLOPES, combined(terms), ask.points)
 
 
+def _certify_sums(one: Answered) -> Iterator[Told]:
+    """The risk at the model, and this site's part of one combination of all sites' cuts."""
+    ask, mine = one.ask, int(one.block.index[0])
+    yield from _at(one, ask.w)
+    terms = list[tuple[Array, Sums]]()
+    for point, multipliers in zip(ask.points, ask.multipliers, strict=True):
+        [sums] = gradient_sums(one.problem, point, one.block)
+        terms.append((multipliers[mine : mine + 1], sums))
+    yield Told(SLOPES, combined(terms), ask.points)
+
+
+def _blend(one: Answered) -> Iterator[Told]:
+    yield from _at(one, one.ask.w, curved=sends_curvature(one.problem, len(one.ask.w)))
+
+
 def _weigh(one: Answered) -> Iterator[Told]:
     """At the model, and a minorant of the Lagrangian by shifted slopes."""
     ask, curved = one.ask, one.problem.loss.smooth
@@ -210,6 +227,10 @@ TOLD: dict[type, Callable[[Answered], Iterator[Told]]] = {
     EvaluateFirst: _first,
     EvaluateAt: _async,
     Certify: _certify,
+    SurveySums: _sizes,
+    Compare: _at_model(),
+    Blend: _blend,
+    CertifySums: _certify_sums,
     Differentiate: _at_model(),
     Weigh: _weigh,
     WeighAlong: _weigh,

@@ -15,6 +15,9 @@ from quorate.text import printable
 
 # What the fields of answers hold; those of one class, as "Class.field", come first.
 ANSWERS: dict[str, str] = {
+    "Blended.curvature": "curvature of the mean loss, times the weight of the site",
+    "Blended.gradient": "gradient of the mean loss, times the weight of the site",
+    "Blended.loss": "mean loss, times the weight of the site",
     "BegunRanks.largest": "largest loss of all sites' rows",
     "BegunRanks.longest": "largest number of rows of a site",
     "BegunRanks.rows": "number of rows",
@@ -74,6 +77,8 @@ ANSWERS: dict[str, str] = {
     "Sliced.middles": "gradients of the losses of every group of ranks, added up",
     "Sliced.spread": "products of each loss's gradient with itself, times rates",
     "Sliced.value": "losses times the weights of the rows",
+    "SurveyedSums.reach": "square of the largest length of a row",
+    "SurveyedSums.target": "square of the largest size of a target",
     "SteppedRows.gradients": "gradients of the losses times the weights of the rows",
     "SteppedRows.share": "weight of the site's rows",
     "SteppedRows.slope": "sizes of the losses' slopes",

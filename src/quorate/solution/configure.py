@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from quorate.algorithms.alternatives import check_requirements
+from quorate.algorithms.federated.bundle.masked_bundle import masked
 from quorate.algorithms.method import Method, settings_of
 from quorate.algorithms.requirements import Setting
 from quorate.arrays import Array, is_number
@@ -24,7 +25,13 @@ from quorate.problem.problem import Problem
 
 def setting_of(fed: Federation | Metadata, engine: Engine | None = None) -> Setting:
     """What algorithms may know of the data and the engine before they run."""
-    return Setting(fed.n_clients, fed.alike, bool(getattr(engine, "asynchronous", False)))
+    asynchronous = bool(getattr(engine, "asynchronous", False))
+    return Setting(fed.n_clients, fed.alike, asynchronous, has_secure_sum(engine))
+
+
+def has_secure_sum(engine: object) -> bool:
+    """Whether the server of an engine reads sums over the clients alone."""
+    return option_of(getattr(engine, "secure_sum", None)) is not None
 
 
 def needs_secure_sum(problem: Problem) -> bool:
@@ -44,7 +51,8 @@ def configure(
     start: Array | None = None,
     engine: Engine | None = None,
 ) -> Any:
-    """The algorithm with the concrete problem and the caller's overrides.
+    """The algorithm with the concrete problem and the caller's overrides; in its place what it is
+    where the engine has a secure sum (``MaskedBundle`` for ``Bundle``).
 
     Raises
     ------
@@ -67,13 +75,15 @@ def configure(
     check_requirements(algorithm, problem, setting_of(fed, engine))
     if needs_secure_sum(problem):
         _check_secret(engine)
+    if has_secure_sum(engine):
+        algorithm = masked(algorithm)
     algorithm.check_problem(problem, fed)
     return replace(algorithm, problem=problem, **overrides)  # type: ignore[type-var]
 
 
 def _check_secret(engine: Engine | None) -> None:
     """Raise where the server of this engine sees single answers. In one process there is none."""
-    if isinstance(engine, Network) and option_of(engine.secure_sum) is None:
+    if isinstance(engine, Network) and not has_secure_sum(engine):
         raise ValueError(
             f'Budget(view="sum") needs sums in which single answers are secret, and the server of'
             f" {type(engine).__name__} sees each: give the engine a secure sum, or take"

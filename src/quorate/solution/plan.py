@@ -10,14 +10,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from quorate.algorithms.federated.bundle.masked_bundle import MaskedBundle
 from quorate.algorithms.method import Method
 from quorate.arrays import Array
+from quorate.certificates.duality import Certification
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine
 from quorate.engines.inprocess import InProcess
 from quorate.problem.metadata import Metadata
 from quorate.problem.own_functions import check_own
 from quorate.problem.problem import Problem
+from quorate.problem.risks.mean import Mean, Sum
 from quorate.rounds import visibility
 from quorate.solution.configure import configure
 from quorate.solution.default import default_algorithm
@@ -63,6 +66,18 @@ class Plan:
             for kind in kinds
             for name, how in visibility(kind).items()
         ]
+
+
+def read_with_sums(problem: Problem) -> str:
+    """What a server reads of every client in a run with secure sums, beside sums over them."""
+    each = {**MaskedBundle.readable, **Certification.readable}
+    if isinstance(problem.over_clients, Mean | Sum):
+        each = Certification.readable
+    return (
+        "with secure sums the server reads of every client, beside sums over all, "
+        + "; ".join(each.values())
+        + "; and its figures on held-out rows"
+    )
 
 
 def plan(

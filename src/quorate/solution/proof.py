@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from quorate.algorithms.federated.bundle.bundle import Bundle
+from quorate.algorithms.federated.bundle.masked_bundle import MaskedBundle
 from quorate.algorithms.method import Answer, Method
 from quorate.certificates.certificate import Certificate, without_numbers
 from quorate.certificates.constrained import certify_constrained
@@ -108,11 +109,12 @@ def _prove(
     if answer.row_duals is not None:
         duals = row_duals(*answer.row_duals, len(answer.w))
     elif duals is None and finished and _provable(algorithm, concrete, fed.n_clients):
-        cuts = configure(Bundle(max_rounds=PROVING_ROUNDS), concrete, data, start=answer.w)
+        cuts = Bundle(max_rounds=PROVING_ROUNDS)
+        cuts = configure(cuts, concrete, data, start=answer.w, engine=engine)
         runs.append(engine.run(cuts, data, seed=seed))
         if runs[-1].outcome.stop is Stop.INTERRUPTED:
             raise KeyboardInterrupt
-        duals = runs[-1].state.duals
+        duals = cuts.answer(runs[-1].state).duals
     certificate, rounds = certify_run(problem, fed, answer.w, duals, engine, answer.copies)
     certificate = replace(certificate, declared=declared(concrete))
     return Proof(certificate, duals, [*runs, rounds])
@@ -155,7 +157,7 @@ def _provable(algorithm: Method, problem: Problem, n_clients: int) -> bool:
     """Whether rounds of cuts can prove a bound that the algorithm has not proved itself:
     ``Bundle`` would have, and the clients of a private run are not asked again.
     """
-    if isinstance(algorithm, Bundle) or algorithm.requirements.private:
+    if isinstance(algorithm, Bundle | MaskedBundle) or algorithm.requirements.private:
         return False
     try:
         public_shape(problem, n_clients)

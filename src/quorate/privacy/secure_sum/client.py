@@ -9,9 +9,11 @@ The protocol is that of Bonawitz, Ivanov, Kreuter, Marcedone, McMahan, Patel, Ra
     y_p = x_p + S(b_p) + sum over q > p of S(k_pq) - sum over q < p of S(k_pq)      modulo 2^64,
 
 where S is the key stream, k_pq a key that p and q alone know and b_p one that p alone knows. In the
-sum the pairwise masks cancel. The clients that stayed then open b_p of those that stayed, and the
-k_pq of those that dropped out, whose pairwise masks have nothing to cancel with: never both of one
-client, so that a late y_p of one that "dropped out" remains masked by b_p.
+sum the pairwise masks cancel, where both were asked for the same: the key of S is made of k_pq and
+of a digest of the question (``about``), so that a server that asks for different things reads
+noise. The clients that stayed then open b_p of those that stayed, and the k_pq of those that
+dropped out, whose pairwise masks have nothing to cancel with: never both of one client, so that a
+late y_p of one that "dropped out" remains masked by b_p.
 
 **One key agreement, many rounds.** p and q agree on a root K_pq once (X25519), and
 k_pq^r = F(K_pq, r) by a pseudorandom function F. What may be opened in round r must tell nothing of
@@ -226,10 +228,11 @@ def mask(
     delivered: Delivered,
     vector: NDArray[np.int64] | NDArray[np.uint64],
     wide: bool = False,
+    about: bytes = b"",
 ) -> tuple[Client, Masked]:
     """Mask the vector (D,) of int64, in two's complement, or uint64; all vectors of a round are
     equally long, and ``wide`` in all or none: pairs of words are then numbers of 128 bits, which
-    are added up modulo 2^128.
+    are added up modulo 2^128. ``about`` is what the vector answers: it has to be the same for all.
     """
     if not isinstance(vector, np.ndarray) or vector.dtype not in (np.int64, np.uint64):
         kind = getattr(vector, "dtype", type(vector).__name__)
@@ -249,7 +252,7 @@ def mask(
     assert state.roots is not None
     assert state.own is not None
     places = [state.clients.index(q) for q in after.senders]
-    keys = masks.of_round(state.roots[places], np.uint64(state.number))
+    keys = masks.bound(masks.of_round(state.roots[places], np.uint64(state.number)), about)
     signs = np.sign(np.array(after.senders) - state.client).astype(np.int8)
     total = vector.astype(np.uint64)
     add = pairs.add if wide else masks.add

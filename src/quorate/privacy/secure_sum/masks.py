@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -31,6 +33,17 @@ def of_round(roots, number):
             out[i, 2 * j] = np.uint32(word[j])
             out[i, 2 * j + 1] = np.uint32(word[j] >> half)
     return out
+
+
+def bound(keys: NDArray[np.uint32], about: bytes) -> NDArray[np.uint32]:
+    """Keys (m, 8) made of these and of what a round is about: the masks of two clients cancel only
+    where both were told the same.
+
+    Each of the four words of its digest makes new keys of those before, by the same function.
+    """
+    for word in np.frombuffer(hashlib.sha256(about).digest(), "<u8"):
+        keys = of_round(keys, word)
+    return keys
 
 
 @njit(cache=True, nogil=True)

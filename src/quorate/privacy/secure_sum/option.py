@@ -12,12 +12,12 @@ KEYS = ("secure", "simulation")
 
 @dataclass(frozen=True)
 class SecureSum:
-    """Have the server learn the sums of the clients' numbers, and no single client's: the option
-    ``secure_sum`` of every engine.
+    """Have the server learn sums over the clients, and of single clients what the method announces:
+    the option ``secure_sum`` of every engine.
 
     Every ``Sum`` field of every answer travels as whole multiples of a step, masked so that the
-    masks cancel in the sum. Fields that the server may see of each client, or of which it sees the
-    largest, are not masked.
+    masks cancel in the sum. Other fields are not masked: ``solve`` and sites refuse a method
+    without a budget that has any beside those that it announces (``Algorithm.readable``).
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class SecureSum:
     >>> fed = load.hospitals()
     >>> problem = qr.Problem(qr.Logistic(), over_clients=qr.Mean("size"), regulariser=qr.L2(0.1))
     >>> engine = qr.InProcess(secure_sum=qr.SecureSum())
-    >>> solution = qr.solve(problem, fed, algorithm=qr.ProximalAL(), engine=engine)
+    >>> solution = qr.solve(problem, fed, engine=engine)
     >>> solution.outcome.stop.value
     'optimal'
     """

@@ -39,6 +39,7 @@ from quorate.privacy.secure_sum.messages import (
     Unmask,
     array_of,
     enough,
+    octets,
     require_cryptography,
 )
 
@@ -57,6 +58,7 @@ class Server:
     stayed: tuple[int, ...] = ()
     sum: Array | None = field(default=None, repr=False)  # (D,) uint64, still masked
     wide: bool = False
+    about: Array | None = field(default=None, repr=False)  # the bytes that the vectors answer
 
 
 class _Answer(Protocol):
@@ -89,10 +91,13 @@ def begin(state: Server, number: int) -> tuple[Server, BeginRound]:
 
 
 def deliver(
-    state: Server, answers: Sequence[Shares], senders: Collection[int] | None = None
+    state: Server,
+    answers: Sequence[Shares],
+    senders: Collection[int] | None = None,
+    about: bytes = b"",
 ) -> tuple[Server, Mapping[int, Delivered]]:
     """To each client that shared, what was sealed for it by those that hand in a vector:
-    ``senders``, or all that shared.
+    ``senders``, or all that shared. ``about`` is what all are asked.
     """
     found = _round(state, "begun", answers, state.clients, "shares")
     n = len(state.clients)
@@ -109,7 +114,8 @@ def deliver(
     listed = np.array([a.client for a in shared])
     nonces = np.stack([a.nonce for a in shared])
     sealed = np.stack([a.sealed for a in shared], axis=1)  # by the place of the receiver
-    return replace(state, stage="delivered", shared=shared, holders=tuple(found)), {
+    known = {"shared": shared, "holders": tuple(found), "about": octets(about)}
+    return replace(state, stage="delivered", **known), {
         q: Delivered(state.number, listed, nonces, sealed[state.clients.index(q)]) for q in found
     }
 
@@ -167,7 +173,9 @@ def total(state: Server, answers: Sequence[Revealed]) -> tuple[Server, NDArray[n
             own.append(keystream.key_words(key))
         else:  # what those that stayed added for the pairs with it
             signs = np.sign(np.array(state.stayed) - message.client).astype(np.int8)
-            add(result, _pairs(state, message, key)[places], signs)
+            known = np.zeros(0, np.uint8) if state.about is None else state.about
+            keys = masks.bound(_pairs(state, message, key)[places], known.tobytes())
+            add(result, keys, signs)
     add(result, np.stack(own), np.full(len(own), -1, np.int8))
     after = Server(state.terms, state.clients, state.roster, state.number)
     return replace(after, stayed=state.stayed), result.view(np.int64)

@@ -62,6 +62,7 @@ from quorate.algorithms.requirements import (
     CONVEX_CONSTRAINTS,
     CONVEX_OF_ROWS,
     NO_OR_FEW_LEVELS,
+    OF_SUMS,
     PROJECTION,
     Requirements,
 )
@@ -235,6 +236,7 @@ class Bundle(Method):
         over_clients=PROJECTION,
         regulariser=CONES,
         constraint=CONVEX_CONSTRAINTS,
+        with_sums=OF_SUMS,
     )
 
     def __post_init__(self) -> None:
@@ -425,7 +427,7 @@ class Bundle(Method):
         ]
         if not len(state.sizes):
             units = self._sizes(state)
-            gradient = self._problem.over_clients.weights(risks) @ up.gradient.sum(1)
+            gradient = member(self._problem, len(risks)) @ up.gradient.sum(1)
             value = self._value(state, risks, state.trial)
             sums = every[0].sum(1), every[1].sum(1) / units
             sizes = of.first_sizes(*sums, value, gradient / units)
@@ -503,13 +505,14 @@ class Bundle(Method):
         ``limits`` (C, D) are the gradients of the constraints.
         """
         newer: dict[str, Any] = {"curvature": up.curvature}
-        if up.curvature is not None:
+        if up.curvature is not None and parts_of(state.cuts.parts).smooth:
             newer["tangents"] = Tangents(state.trial, up.base[:, 0], up.gradient[:, 0])
         serious = replace(state, w=state.trial, value=value, risks=risks, **newer)
         if math.isinf(state.value):  # a step that would undo the value along the first gradient
-            weights = Penalised(self._problem.over_clients, state.penalties).weights(risks)
-            sizes = self._sizes(state)
-            gradient = weights @ np.vstack([up.gradient.sum(1), limits]) / sizes
+            # at the model 0 all risks tie: what is the worst weighting hangs on their rounding
+            n, sizes = serious.n_clients, self._sizes(state)
+            prior, met = member(self._problem, n), np.where(risks[n:] > 0, state.penalties, 0.0)
+            gradient = (prior @ up.gradient.sum(1) + met @ limits) / sizes
             size = float(gradient @ gradient)
             step = value / size if min(value, size) > 1e-100 else 1.0  # flat: any length will do
             return replace(serious, step=float(sizes.max()) if self._quadratic else step)
@@ -712,9 +715,10 @@ class Bundle(Method):
         """
         tangents, pieces = state.tangents, state.cuts.pieces(self._count(state.cuts))
         metric = self._sizes(state) ** 2 / state.step  # ||.||^2 / step in the units of the features
+        if state.curvature is not None:
+            metric = self._shifted(state.curvature, state)
         if tangents is not None:
             pieces = with_tangents(pieces, state.cuts.part > 0, tangents)
-            metric = self._shifted(known(state.curvature), state)
         accuracy, free = self._accuracy(state), self._problem.predictor.intercept
         while True:
             master = minimise(

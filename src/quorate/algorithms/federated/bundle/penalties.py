@@ -37,11 +37,6 @@ class Penalised:
         n = len(z) - len(self.penalties)
         return float(self.risk.worst(z[:n]).value) + float(self.penalties @ np.maximum(z[n:], 0.0))
 
-    def weights(self, z: Array) -> Array:
-        """A subgradient of it (N + C,)."""
-        n = len(z) - len(self.penalties)
-        return np.append(self.risk.weights(z[:n]), np.where(z[n:] > 0, self.penalties, 0.0))
-
 
 def first_sizes(values: Array, gradients: Array, value: float, gradient: Array) -> Array:
     """(C,) the sizes of the constraints' gradients (C, D) in units of the objective's (D,).
