@@ -13,9 +13,10 @@ from quorate.arrays import Array
 from quorate.privacy.moments import Moments
 from quorate.problem.lower_bounds import Duals
 from quorate.problem.multipliers import Multipliers
+from quorate.problem.plausible import AboutRows
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import Ball, GroupL2, regulariser_parts
-from quorate.rounds import Algorithm, Each, Outcome, Stop, record
+from quorate.rounds import Each, Outcome, Stop, record
 
 if TYPE_CHECKING:
     from quorate.data.federation import Federation
@@ -61,7 +62,7 @@ class Answer(NamedTuple):
     moments: Moments | None = None
 
 
-class Method(Algorithm):
+class Method(AboutRows):
     """The base of an algorithm that ``solve`` can run: an ``Algorithm`` with a problem.
 
     A subclass is a frozen dataclass with a field ``problem: Problem | None = None``, which

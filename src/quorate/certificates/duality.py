@@ -17,9 +17,9 @@ only sums over all clients.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -33,9 +33,11 @@ from quorate.certificates.stationary import (
     differentiate,
     stationarity,
 )
+from quorate.codec import Form
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine, Run
 from quorate.engines.inprocess import InProcess
+from quorate.problem.claims import Below, Claim, Number
 from quorate.problem.conic_form import member
 from quorate.problem.constraints.constraint import Point, Stack, excess
 from quorate.problem.constraints.cuts import separated
@@ -68,6 +70,14 @@ from quorate.problem.parts import (
     rows_of_a_sum,
     shifted_minorants,
     unit_of_sums,
+)
+from quorate.problem.plausible import (
+    AboutRows,
+    Claims,
+    is_convex,
+    of_limits,
+    of_risk,
+    surveys,
 )
 from quorate.problem.predictors.affine import is_affine
 from quorate.problem.problem import Problem, checked_model
@@ -115,7 +125,7 @@ class Certified:
     residuals: Each | None = None  # (1, 3) of the optimality conditions, where ``split`` was sent
     # of the constraints at w, as in ``certificates.constrained.Weighed``
     local: Each | None = None  # (n, p)
-    limits: Each | None = None  # (n, p)
+    limits: Annotated[Each, Form(nan=True)] | None = None  # (n, p)
     shared: Sum | None = None  # (n, p_c)
     shared_limits: Sum | None = None  # (n, p_c)
 
@@ -219,7 +229,7 @@ class CertificateState:
 
 
 @dataclass(frozen=True)
-class Certification(Algorithm):
+class Certification(AboutRows):
     """Two rounds with every client: sizes that bound the region of optima, then risks and cuts.
 
     Where no bound can be proved the rounds ask for risks, then for the gradient of the weighted
@@ -248,6 +258,35 @@ class Certification(Algorithm):
     @property
     def on_server(self) -> dict:
         return {Surveyed: self.ask, Certified: self.finish, Differentiated: self.conclude}
+
+    @property
+    def claims(self) -> Claims:
+        return {**surveys(self._problem), Certified: self._said}
+
+    def _said(self, who: int, ask: Certify, up: Certified) -> Iterator[Claim]:
+        """What a risk and a combination of cuts claim."""
+        problem, w = self._problem, ask.w
+        if up.residuals is None:
+            yield from of_risk(problem, w, up.risk)
+        if not problem.constrained:
+            yield from of_risk(problem, w, up.loss, what="loss")
+        for name in ("level", "labels", "features", "spread", "size"):
+            yield Number(f"a {name}", getattr(up, name))
+        yield from of_limits(problem, w, "local", None, up.local)
+        yield from of_limits(problem, w, "shared", None, up.shared)
+        if ask.rows is None and is_convex(problem):
+            yield self._minorant(who, ask, up)
+
+    def _minorant(self, who: int, ask: Certify, up: Certified) -> Claim:
+        """That a combination of cuts is below what is combined."""
+        most = ask.multipliers[0].reshape(len(ask.points), -1).sum(0).max(initial=0.0)
+        weight = float(most if ask.weights is None else max(ask.weights[0], most))
+        of: dict[Any, Any] = {("joint", len(ask.w) + 1): weight}
+        if ask.local is not None and ask.shared is not None:
+            of["local", len(ask.w)] = ask.local[0].sum(0).mean(1)
+            of["shared", len(ask.w)] = ask.shared.sum(0).mean(1)
+        slope = np.append(up.gradient[0], up.gradient_level[0])
+        return Below(of, float(up.constant[0]), slope, float(up.spread[0]))
 
     def server_start(self, n_clients: int) -> tuple[CertificateState, Round]:
         state = CertificateState(None, None)

@@ -14,7 +14,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,6 +38,7 @@ from quorate.rounds import (
     Outcome,
     Round,
     Stop,
+    arrays_of,
     combine,
     encoded_size,
     record,
@@ -45,6 +46,8 @@ from quorate.rounds import (
 )
 
 BREATH = 0.5  # seconds at most until a Ctrl-C is noticed
+# what reading an answer of another form than it was asked for raises
+UNREADABLE = AttributeError, IndexError, TypeError, ValueError, np.linalg.LinAlgError
 RETELLINGS = 3  # how often a site is told of a run again before one answer
 
 
@@ -54,6 +57,18 @@ class RefusedError(RuntimeError):
     def __init__(self, site: str, rule: str, text: str) -> None:
         self.site, self.rule = site, rule
         super().__init__(f"the site {site} refuses by its rule {rule!r}: {text}")
+
+
+class ImpossibleAnswerError(RuntimeError):
+    """A site has answered what no rows answer; ``site``, and ``what`` that is."""
+
+    def __init__(self, site: str, message: type, what: str) -> None:
+        self.site, self.what = site, what
+        super().__init__(
+            f"the site {site} answered {message.__name__} with {what}. Its answers are used no"
+            " further, and the run has no model: find out at the site what is wrong, or run"
+            " without it."
+        )
 
 
 class StateLostError(RuntimeError):
@@ -91,11 +106,13 @@ class Session:
     link : to the sites
     opening : of a site, by its number, the bodies that tell it about the experiment again
     method : the statement of an algorithm as bytes
+    told : by site, what its answers in all runs of the experiment say of its rows
     """
 
     link: Link
     opening: Callable[[int], Sequence[Any]]
     method: Callable[[Algorithm], bytes]
+    told: dict[int, Any] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
@@ -160,6 +177,7 @@ class Network(EventEngine):
         StateLostError : a site has lost what it keeps of the run
         ForgetfulError : a site does not know the run, however often it is told of it
         ClientError : a site's step raised an error; names it
+        ImpossibleAnswerError : a site answers what no rows answer; names it
         """
         check_algorithm(algorithm)
         clients = Sites(self.session, algorithm, federation, seed)
@@ -224,12 +242,27 @@ class Sites(Clients):
         """Keep what a site has answered; raises where it is no answer to its message."""
         turn = int(self.flight.turns[i])
         if isinstance(body, Stepped) and (body.run, body.turn) == (self.run, turn):
+            self.hold(i, self._step(i).message, body.upload)
             self.uploads[i], self.retold[i] = body.upload, 0
         elif isinstance(body, Unknown) and self.retold[i] < RETELLINGS:
             self.retold[i] += 1
             self.link.send(i, self._retold(i, self._step(i)))
         else:
             raise self._error(i, body, self.flight.kind_of(i).message, int(self.flight.since[i]))
+
+    def hold(self, i: int, message: Any, upload: Any) -> None:
+        """Raise where a site has answered what no rows answer."""
+        told, kind = self.session.told, type(upload)
+        known = kind in self.algorithm.on_server or type(message) is Conclude
+        if not known or any(len(part) != 1 for part in arrays_of(upload)):
+            words = f"a {kind.__name__} that is no answer to it"
+        else:
+            try:
+                told[i], words = self.algorithm.doubts(told.get(i), i, message, upload)
+            except UNREADABLE as error:
+                words = f"numbers that do not belong together ({str(error).splitlines()[0]:.100})"
+        if words:
+            raise ImpossibleAnswerError(self.names[i], type(message), words)
 
     def _error(self, i: int, body: object, kind: type, round_: int) -> Exception:
         """The error for an answer that is none."""
@@ -277,6 +310,7 @@ class Sites(Clients):
         for i, body in replies.items():
             if not isinstance(body, Stepped):
                 raise self._error(i, body, Conclude, 0)
+            self.hold(i, Conclude(), body.upload)
         return [replies[i].upload for i in sorted(replies)]
 
     def resend(self) -> None:

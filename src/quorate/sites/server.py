@@ -29,7 +29,7 @@ from quorate.algorithms.method import Method
 from quorate.engines.checkpoint import CheckpointError
 from quorate.engines.engine import ClientError, Watch
 from quorate.engines.job import DONE, ERROR, EXPERIMENT, PROGRESS, RESULT, SIGNED
-from quorate.engines.network import Network, RefusedError, StateLostError
+from quorate.engines.network import ImpossibleAnswerError, Network, RefusedError, StateLostError
 from quorate.engines.transport import Transport
 from quorate.problem.metadata import Introduced
 from quorate.problem.problem import Problem
@@ -48,7 +48,10 @@ from quorate.storage import OWN, make_folder, write_whole
 
 SOLUTION = "solution.qr"
 # errors that the same job meets again
-PERMANENT = (RefusedError, StateLostError, ClientError, ValueError, TypeError, ArithmeticError)
+PERMANENT = (
+    *(RefusedError, ImpossibleAnswerError, StateLostError, ClientError),
+    *(ValueError, TypeError, ArithmeticError),
+)
 SETTINGS = ("tol", "atol", "max_rounds", "seed")  # of ``solve``, that a job may have
 
 
@@ -121,6 +124,7 @@ def serve(transport: Transport, folder: Path, job: Mapping[str, str]) -> None:
     ------
     TimeoutError : a site stayed away for longer than the job's patience; the same job goes on
     RefusedError : a site takes no part, by a rule of its policy
+    ImpossibleAnswerError : a site answers what no rows answer
     """
     if (folder / DONE).exists():
         return
@@ -179,7 +183,12 @@ class _Serving:
         try:
             engine = Network(main.session, stalls=False, secure_sum=self.secure_sum)
             return judge_at_sites(main.problem, main.metadata, models, engine), ()
-        except (RefusedError, ClientError, ValueError) as error:  # the models stand all the same
+        except (
+            RefusedError,
+            ImpossibleAnswerError,
+            ClientError,
+            ValueError,
+        ) as error:  # the models stand all the same
             return none, (f"No model was judged on held-out rows: {error}",)
 
     def _agreed(
