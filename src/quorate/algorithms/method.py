@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
 from quorate.algorithms.requirements import Requirements
 from quorate.arrays import Array
+from quorate.codec import Form
 from quorate.privacy.moments import Moments
 from quorate.problem.lower_bounds import Duals
 from quorate.problem.multipliers import Multipliers
@@ -36,7 +37,9 @@ class Concluded:
     # of the one client that has all rows:
     rows: Each | None = None  # (1, m) the multipliers of the rows
     split: Each | None = None  # (1, m) the points that go with them
-    starts: Each | None = None  # (1, k, 4) the starts that were tried
+    starts: Annotated[Each, Form(infinite=True, nan=True)] | None = (
+        None  # (1, k, 4) the starts that were tried
+    )
 
 
 class Answer(NamedTuple):

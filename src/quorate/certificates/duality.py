@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -37,7 +37,7 @@ from quorate.codec import Form
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine, Run
 from quorate.engines.inprocess import InProcess
-from quorate.problem.claims import Below, Claim, Number
+from quorate.problem.claims import Claim, Number
 from quorate.problem.conic_form import member
 from quorate.problem.constraints.constraint import Point, Stack, excess
 from quorate.problem.constraints.cuts import separated
@@ -74,9 +74,9 @@ from quorate.problem.parts import (
 from quorate.problem.plausible import (
     AboutRows,
     Claims,
-    is_convex,
+    of_certified,
+    of_combined,
     of_limits,
-    of_risk,
     surveys,
 )
 from quorate.problem.predictors.affine import is_affine
@@ -265,28 +265,19 @@ class Certification(AboutRows):
 
     def _said(self, who: int, ask: Certify, up: Certified) -> Iterator[Claim]:
         """What a risk and a combination of cuts claim."""
-        problem, w = self._problem, ask.w
-        if up.residuals is None:
-            yield from of_risk(problem, w, up.risk)
-        if not problem.constrained:
-            yield from of_risk(problem, w, up.loss, what="loss")
+        problem, w, beside = self._problem, ask.w, {}
         for name in ("level", "labels", "features", "spread", "size"):
-            yield Number(f"a {name}", getattr(up, name))
+            yield Number(f"a number {name!r}", getattr(up, name))
+        yield from of_certified(problem, who, w, up)
         yield from of_limits(problem, w, "local", None, up.local)
         yield from of_limits(problem, w, "shared", None, up.shared)
-        if ask.rows is None and is_convex(problem):
-            yield self._minorant(who, ask, up)
-
-    def _minorant(self, who: int, ask: Certify, up: Certified) -> Claim:
-        """That a combination of cuts is below what is combined."""
         most = ask.multipliers[0].reshape(len(ask.points), -1).sum(0).max(initial=0.0)
         weight = float(most if ask.weights is None else max(ask.weights[0], most))
-        of: dict[Any, Any] = {("joint", len(ask.w) + 1): weight}
         if ask.local is not None and ask.shared is not None:
-            of["local", len(ask.w)] = ask.local[0].sum(0).mean(1)
-            of["shared", len(ask.w)] = ask.shared.sum(0).mean(1)
-        slope = np.append(up.gradient[0], up.gradient_level[0])
-        return Below(of, float(up.constant[0]), slope, float(up.spread[0]))
+            beside["local", len(w)] = ask.local[0].sum(0).mean(1)
+            beside["shared", len(w)] = ask.shared.sum(0).mean(1)
+        if ask.rows is None:
+            yield from of_combined(problem, w, weight, beside, up)
 
     def server_start(self, n_clients: int) -> tuple[CertificateState, Round]:
         state = CertificateState(None, None)

@@ -44,7 +44,7 @@ from quorate.problem.lower_bounds import (
 from quorate.problem.metadata import Metadata
 from quorate.problem.plausible import AboutRows, Claims, of_lagrangian, surveys
 from quorate.problem.problem import Problem, checked_model
-from quorate.problem.rank_claims import ranks
+from quorate.problem.rank_claims import RankCut, ranks
 from quorate.problem.rank_cuts import (
     CLIENT,
     SHARPER,
@@ -172,6 +172,8 @@ class SpectrumCertification(AboutRows):
         """What weighted sums claim."""
         for what in (up.value, up.slopes, up.share):
             yield Number("a weighted sum of losses", what)
+        tables = tuple(zip(ask.points, ask.weights, strict=True))
+        yield RankCut(ask.w, float(up.value[0]), up.gradient[0], tables)
         yield from of_lagrangian(self._problem, ask.w, up.hessian)
 
     # -- clients -----------------------------------------------------------------------------------

@@ -10,8 +10,9 @@ impossible, and says so in words that follow "it answered with".
 
 Rounding. Sums over rows, and predictions, are rounded relative to the sums of the sizes of their
 terms, by some 1e-16 times the additions that a term takes part in. ``RELATIVE`` of the numbers that
-are compared, and ``UNIT`` of the slopes' products with models, leave room for 10^4 of these and for
-cancellation. A lie that is smaller than that passes, and changes a gap by as little.
+are compared leaves room for 10^7 of these; what is left where terms cancel is held to ``UNIT`` of
+the largest numbers that were told of the function, and of slopes times models. A lie that is
+smaller than that passes, and changes a gap by as little.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import numpy as np
 from quorate.arrays import Array
 from quorate.problem.lower_bounds import Surveyed
 
-RELATIVE, UNIT = 1e-9, 1e-12
+RELATIVE, UNIT = 1e-9, 1e-13
 NUMBERS = 30_000  # of the slopes that are remembered of one function
 
 Key = tuple[Any, ...]  # by which a function of a client's rows is known
@@ -56,11 +57,23 @@ def _arrays(touched: Touched) -> tuple[Array, ...]:
 
 @dataclass(frozen=True)
 class Told:
-    """What a client has said of its rows."""
+    """What a client has said of its rows.
 
-    seen: Surveyed | None = None  # its sizes, its own weight being 1
-    rows: float | None = None  # how many there are
+    Attributes
+    ----------
+    rows, features : how many there are; of its introduction where it made one
+    alike : whether all rows have the same weight
+    seen : their sizes, where the client's own weight is 1
+    touched : of functions of its rows, the values and slopes
+    ranked : tables of its rows' losses and cuts by rank (`quorate.problem.rank_claims`)
+    """
+
+    rows: float | None = None
+    features: int | None = None
+    alike: bool = False
+    seen: Surveyed | None = None
     touched: Mapping[Key, Touched] = field(default_factory=dict)
+    ranked: tuple[Any, ...] = ()
 
 
 class Claim(Protocol):
@@ -123,6 +136,36 @@ class AllRows:
 
 
 @dataclass(frozen=True)
+class Features:
+    """The number of features, in every entry."""
+
+    count: Array
+
+    def held(self, told: Told) -> tuple[Told, str]:
+        count = np.unique(self.count)
+        right = len(count) == 1 and count[0] in (told.features or count[0],) and count[0] >= 0
+        if right and count[0] % 1 == 0:
+            return replace(told, features=int(count[0])), ""
+        return told, f"{count[-1]:.6g} features, where it has {told.features or 'a whole number'}"
+
+
+@dataclass(frozen=True)
+class Either:
+    """A number that is one of two."""
+
+    what: str
+    value: float
+    two: tuple[float, float]
+
+    def held(self, told: Told) -> tuple[Told, str]:
+        off = [abs(self.value - one) > RELATIVE * (1 + abs(one)) for one in self.two]
+        one, other = self.two
+        if all(off) or math.isnan(self.value):
+            return told, f"{self.what} of {self.value:.6g}, which is {one:.6g} or {other:.6g}"
+        return told, ""
+
+
+@dataclass(frozen=True)
 class Known:
     """The value of a function at the model 0, which is the same for all rows."""
 
@@ -179,15 +222,24 @@ class Tangent:
             f" {before[t, p]:.6g} before"
         )
 
+    def _largest(self, known: Touched, slope: Array) -> tuple[float, Array]:
+        """The largest value, and the largest slope in every direction (E,): what is left where
+        such numbers cancel has their rounding.
+        """
+        slopes = np.nan_to_num(np.concatenate([known.slope.reshape(-1, len(self.at)), slope]))
+        values = np.nan_to_num(np.append(known.value, self.value))
+        return float(np.abs(values).max()), np.abs(slopes).max(0)
+
     def _against(self, known: Touched, slope: Array) -> str:
         """Whether a tangent told before lies above the new value, or the new one above an old."""
         step = self.at - known.at  # (T, E)
         room = RELATIVE + known.rounding + self.rounding
-        size = np.abs(known.value) + np.abs(self.value)
-        far = UNIT * (np.abs(known.at) + np.abs(self.at))
+        size, most = np.abs(known.value) + np.abs(self.value), self._largest(known, slope)
+        least = room[:, None] * size + UNIT * (most[0] + np.abs(step) @ most[1])[:, None]
+        reach = room[:, None] * np.abs(step) + UNIT * (np.abs(known.at) + np.abs(self.at))
         before = known.value + (known.slope @ step[:, :, None])[:, :, 0]
-        leeway = (np.abs(known.slope) @ (room[:, None] * np.abs(step) + far)[:, :, None])[:, :, 0]
-        above = before - self.value > room[:, None] * size + leeway
+        leeway = (np.abs(known.slope) @ reach[:, :, None])[:, :, 0]
+        above = before - self.value > least + leeway
         if above.any():
             t, p = np.argwhere(above)[0]
             return (
@@ -195,8 +247,7 @@ class Tangent:
                 f" is at least {before[t, p]:.6g} for these rows"
             )
         after = self.value - step @ slope.T
-        leeway = (room[:, None] * np.abs(step) + far) @ np.abs(slope).T
-        above = after - known.value > room[:, None] * size + leeway
+        above = after - known.value > least + reach @ np.abs(slope).T
         if above.any():
             t, p = np.argwhere(above)[0]
             return (

@@ -21,9 +21,21 @@ from typing import Any
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.problem.claims import RELATIVE, UNIT, Below, Claim, Known, Number, Tangent, Told
+from quorate.problem.claims import (
+    RELATIVE,
+    UNIT,
+    Below,
+    Claim,
+    Either,
+    Features,
+    Known,
+    Number,
+    Tangent,
+    Told,
+)
 from quorate.problem.losses import Quadratic
 from quorate.problem.lower_bounds import Survey, Surveyed
+from quorate.problem.metadata import Metadata
 from quorate.problem.parts import has_smooth_part, parts_of
 from quorate.problem.predictors.affine import Linear, Softmax, is_affine
 from quorate.problem.problem import Problem
@@ -35,6 +47,13 @@ from quorate.rounds import Algorithm, unreal
 OF_SOLVERS = 1e-5  # relative, what solvers leave that find a worst case within a support
 STEEP = 600.0  # predictions beyond which an exponential, or sums of it, may be infinite
 Claims = Mapping[type, Callable[[int, Any, Any], Iterable[Claim]]]  # of (who, message, upload)
+
+
+def introduced_as(data: Metadata) -> dict[int, Told]:
+    """What is known of every client's rows from its introduction."""
+    alike = [data.factors is None and each.alike for each in data.introductions]
+    both = zip(data.sizes.tolist(), alike, strict=True)
+    return {i: Told(float(n), data.n_features, each) for i, (n, each) in enumerate(both)}
 
 
 class AboutRows(Algorithm):
@@ -50,17 +69,30 @@ class AboutRows(Algorithm):
         raise NotImplementedError
 
     def doubts(self, told: Any, who: int, message: Any, upload: Any) -> tuple[Any, str]:
-        told, kind, problem = told or Told(), type(upload), self._problem
-        overflows = may_overflow(problem, told, getattr(message, "w", None))
-        if words := unreal(upload, self.grid(kind), overflows):
-            return told, words
-        claims = self.claims.get(kind, lambda *_: ())
-        with np.errstate(all="ignore"):  # of what overflows nothing follows
-            for claim in claims(who, message, upload):
-                told, words = claim.held(told)
-                if words:
-                    break
+        grid = self.grid(type(upload))
+        return held(self._problem, grid, self.claims, told, who, message, upload)
+
+
+def held(
+    problem: Problem,
+    grid: Mapping[str, float],
+    claims: Claims,
+    told: Told | None,
+    who: int,
+    message: Any,
+    upload: Any,
+) -> tuple[Told, str]:
+    """``Algorithm.doubts`` of an upload with these claims."""
+    told = told or Told()
+    overflows = may_overflow(problem, told, getattr(message, "w", None))
+    if words := unreal(upload, grid, overflows):
         return told, words
+    with np.errstate(all="ignore"):  # of what overflows nothing follows
+        for claim in claims.get(type(upload), lambda *_: ())(who, message, upload):
+            told, words = claim.held(told)
+            if words:
+                break
+    return told, words
 
 
 @dataclass(frozen=True)
@@ -74,14 +106,17 @@ class Sizes:
     def held(self, told: Told) -> tuple[Told, str]:
         q, s = self.prior, self.seen
         plus, minus, reach, target = (float(x.sum()) for x in (s.plus, s.minus, s.reach, s.target))
-        total = float(s.square.sum())
+        total, d = float(s.square.sum()), s.square.shape[-1]
         claims: list[Claim] = [
+            Features(np.array([d])),
             Number("a share of its rows", np.array([plus, minus]), 0.0, q),
             Number("shares of its rows", plus + minus, q if self.signs else 0.0, q),
             Number("a length of a row", np.array([reach, target])),
             Number("a mean square", s.square),
             Number("a sum of mean squares", total, 0.0, q * reach**2),
         ]
+        if told.alike and told.rows is not None:  # the longest row is one of them
+            claims.append(Number("a square of a length", q * reach**2, 0.0, told.rows * total))
         if self.signs:
             claims.append(Number("a largest target", target, 1.0, 1.0))
         for claim in claims:
@@ -198,7 +233,7 @@ def of_risk(
         _of_solver(problem),
         is_convex(problem),
     )
-    if not _ball(problem) and is_plain(problem):
+    if not has_ball(problem) and is_plain(problem):
         slopes = np.zeros((0, len(w))) if slope is None else slope
         yield Reached(problem, w, float(risk.sum()), slopes)
 
@@ -216,19 +251,60 @@ def of_cut(problem: Problem, who: int, w: Array, parted: Array | None, up: Any) 
     yield Number("minus a transport cost", fee, -math.inf, 0.0, np.abs(fee))
     slope = np.column_stack([up.gradient[0], fee])
     at, off = np.append(w, level), _of_solver(problem)
-    convex = is_convex(problem)
-    whole = base.sum(keepdims=True), slope.sum(0, keepdims=True)
-    yield from _known(problem, "joint", at, whole[0])
-    yield Tangent(("joint", D + 1), "risk", at, *whole, off, convex)
     if count > 1:
-        yield Tangent(("parts", *parts, D + 1), "mean loss", at, base, slope, off, convex)
-    radius = _radius(problem, who)
-    yield from of_risk(problem, w, np.array([base.sum() + radius * level]))
+        key, convex = ("parts", *parts, D + 1), is_convex(problem)
+        yield Tangent(key, "mean loss", at, base, slope, off, convex)
+    risk = np.array([base.sum() + _radius(problem, who) * level])
+    if not has_ball(problem):
+        yield from of_risk(problem, w, risk, slope[:, :-1].sum(0))
+        return
+    yield from of_risk(problem, w, risk)
+    yield from _joint(problem, at, base.sum(keepdims=True), slope.sum(0, keepdims=True))
     if parts.smooth and has_smooth_part(problem):
         yield from of_risk(problem, w, base[:1], up.gradient[0, :1], "loss")
     if is_plain(problem):
         slopes = slope[:, :-1].sum(0, keepdims=True) if parts.smooth else slope[:, :-1]
         yield Reached(problem, w, float(base.sum()), slopes, off)
+
+
+def _joint(
+    problem: Problem, at: Array, value: Array, slope: Array | None = None
+) -> Iterator[Claim]:
+    """Those of what is left of a worst case at a model and a transport multiplier, (D + 1,)."""
+    off = _of_solver(problem)
+    yield from _known(problem, "joint", at, value)
+    yield Tangent(("joint", len(at)), "risk", at, value, slope, off, is_convex(problem))
+
+
+def of_certified(problem: Problem, who: int, w: Array, up: Any) -> Iterator[Claim]:
+    """Those of a risk, a mean loss and a transport multiplier at a model (D,)."""
+    risk, loss, level = (float(part[0]) for part in (up.risk, up.loss, up.level))
+    yield from of_risk(problem, w, up.risk)
+    still = isinstance(problem.over_samples, Mean) and problem.over_samples.code is None
+    plain = not isinstance(problem.loss, AboveThresholds | Quadratic)
+    if has_ball(problem):
+        off = _of_solver(problem)
+        yield from of_risk(problem, w, up.loss, what="loss")
+        yield Number("a risk", risk, loss, scale=(RELATIVE + off) / RELATIVE * abs(loss))
+        if not off:
+            rest = np.array([risk - _radius(problem, who) * level])
+            yield from _joint(problem, np.append(w, level), rest)
+    elif plain:
+        least, most = (risk, risk) if still else (0.0, math.inf)
+        yield Number("a mean loss", loss, least, most, abs(risk))
+
+
+def of_combined(
+    problem: Problem, w: Array, weight: float, beside: Mapping[Any, Any], up: Any
+) -> Iterator[Claim]:
+    """Those of a combination of cuts of a client's weighted risk, and of other functions."""
+    if not is_convex(problem):
+        return
+    slope, off = np.asarray(up.gradient[0]), _of_solver(problem)
+    of: dict[Any, Any] = {("risk", len(w)): weight}
+    if has_ball(problem):
+        of, slope = {("joint", len(w) + 1): weight}, np.append(slope, up.gradient_level[0])
+    yield Below({**of, **beside}, float(up.constant[0]), slope, float(up.spread[0]), off)
 
 
 def of_curvature(
@@ -244,7 +320,7 @@ def of_means(
 ) -> Iterator[Claim]:
     """Those of a minorant of a client's weighted mean loss."""
     if constant is not None and slope is not None:
-        of = {("loss", np.size(slope)): weight}
+        of = {("loss" if has_ball(problem) else "risk", np.size(slope)): weight}
         yield Below(of, float(np.sum(constant)), np.reshape(slope, -1))
 
 
@@ -291,7 +367,7 @@ def is_plain(problem: Problem) -> bool:
 def zero_loss(problem: Problem) -> float | None:
     """The risk of any rows at the model 0, where it is the same for all; None where it is not."""
     loss, ball = problem.loss, problem.over_samples
-    if getattr(ball, "code", None) is not None or isinstance(loss, AboveThresholds):
+    if isinstance(loss, AboveThresholds):
         return None
     if not is_affine(problem.predictor) or not isinstance(ball, Mean | WassersteinBall):
         return None
@@ -324,12 +400,17 @@ def _known(problem: Problem, what: str, at: Array, value: Array) -> Iterator[Cla
     """That the risk at the model 0 is what it is for all rows."""
     if (zero := zero_loss(problem)) is None:
         return
+    if getattr(problem.over_samples, "code", None) is not None:  # of whose rows it may have none
+        if not at.any():
+            yield Either("a mean loss at the model 0", float(value.sum()), (0.0, zero))
+        return
     yield Known((what, len(at)), len(at), zero)
     if not at.any():
         yield Number("a mean loss at the model 0", value, zero, zero)
 
 
-def _ball(problem: Problem) -> bool:
+def has_ball(problem: Problem) -> bool:
+    """Whether a client's risk is a worst case."""
     ball = problem.over_samples
     return isinstance(ball, WassersteinBall) and any(ball.radii())
 
@@ -346,7 +427,7 @@ def _radius(problem: Problem, who: int) -> float:
 def _of_solver(problem: Problem) -> float:
     """What is left to the solvers that find worst cases, relative."""
     ball = problem.over_samples
-    exact = not _ball(problem) or (ball.support is None and problem.loss.targets != "class")
+    exact = not has_ball(problem) or (ball.support is None and problem.loss.targets != "class")
     return 0.0 if exact else OF_SOLVERS
 
 

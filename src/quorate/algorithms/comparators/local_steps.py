@@ -29,8 +29,8 @@ from quorate.algorithms.settings import check_count, check_finite, check_positiv
 from quorate.arrays import Array, Block, Streams, stream
 from quorate.codec import Form
 from quorate.data.federation import Federation
-from quorate.problem.claims import Claim, Number, Whole
-from quorate.problem.plausible import Claims, of_risk
+from quorate.problem.claims import Claim, Either, Features, Number
+from quorate.problem.plausible import Claims, of_risk, zero_loss
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import Zero
 from quorate.problem.risks.ranks import by_rank
@@ -137,6 +137,8 @@ class LocalStepsMethod(Method):
         yield Number("a curvature", up.curvature)
         if self.batch is not None or not weight > 0:
             yield Number("a mean loss", up.risk)
+            if not ask.w.any() and (zero := zero_loss(problem)) is not None:
+                yield Either("a mean loss at the model 0", float(up.risk[0]), (0.0, weight * zero))
             return
         change = up.single if up.change is None else np.asarray(up.change) / weight
         whole = self.local_steps == 1 and change is not None and ask.step > 0
@@ -166,7 +168,7 @@ def scouted() -> Claims:
     """What the sizes at a first model claim."""
 
     def said(who: int, ask: Scout, up: Scouted) -> Iterator[Claim]:
-        yield Whole("a number of features", up.features)
+        yield Features(up.features)
         yield Number("a curvature", up.curvature)
         yield Number("a square of a slope", up.steep)
 

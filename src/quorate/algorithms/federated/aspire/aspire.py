@@ -65,7 +65,7 @@ from quorate.algorithms.settings import (
     check_whole,
 )
 from quorate.arrays import Array, is_number
-from quorate.problem.claims import Claim, Number
+from quorate.problem.claims import Claim, Features, Number
 from quorate.problem.conic_form import member
 from quorate.problem.plausible import Claims, of_risk
 from quorate.problem.problem import Problem
@@ -198,6 +198,7 @@ class ASPIRE(StepSettings, Method):
 
     def _gauged(self, who: int, ask: Gauge, up: Gauged) -> Iterator[Claim]:
         """What a first answer claims."""
+        yield Features(up.features)
         w = or_default(ask.w, self._problem, int(up.features[0]))
         yield from of_risk(self._problem, w, up.loss)
         yield Number("a largest entry of a slope", up.steep, 0.0, up.length)

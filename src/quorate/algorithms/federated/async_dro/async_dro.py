@@ -96,7 +96,7 @@ from quorate.algorithms.requirements import MEAN_OF_ROWS, SMOOTH, Requirements
 from quorate.algorithms.settings import check_positive
 from quorate.arrays import Array
 from quorate.codec import Extended, Form, changed
-from quorate.problem.claims import Claim, Number
+from quorate.problem.claims import Claim, Features, Number
 from quorate.problem.conic_form import member
 from quorate.problem.lower_bounds import Surveyed
 from quorate.problem.plausible import Claims, of_risk, of_sizes
@@ -208,7 +208,7 @@ class AsyncDRO(Method):
         yield of_sizes(problem, float(ask.prior[0]), up)
         yield from of_risk(problem, w, up.risk, up.gradient)
         yield Number("a curvature", up.curvature)
-        yield Number("a number of features", up.features, d, d)
+        yield Features(np.append(up.features, d))
 
     def server_start(self, n_clients: int) -> tuple[AsyncState, Round]:
         none, prior = np.zeros(0), member(self._problem, n_clients)
