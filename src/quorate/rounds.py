@@ -541,6 +541,6 @@ def _whole(kind: type, parts: dict[Any, Any]) -> Any:
 
 
 def arrays_of(upload: object) -> list[NDArray[Any]]:
-    """The arrays of an upload."""
+    """The arrays of a message or an upload."""
     values = [getattr(upload, name) for name in FIELDS.get(type(upload), ())]
     return [value for value in values if isinstance(value, np.ndarray)]

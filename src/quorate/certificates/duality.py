@@ -271,7 +271,7 @@ class Certification(AboutRows):
         yield from of_certified(problem, who, w, up)
         yield from of_limits(problem, w, "local", None, up.local)
         yield from of_limits(problem, w, "shared", None, up.shared)
-        most = ask.multipliers[0].reshape(len(ask.points), -1).sum(0).max(initial=0.0)
+        most = np.max(ask.multipliers[0].sum(0), initial=0.0)
         weight = float(most if ask.weights is None else max(ask.weights[0], most))
         if ask.local is not None and ask.shared is not None:
             beside["local", len(w)] = ask.local[0].sum(0).mean(1)

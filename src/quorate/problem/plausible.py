@@ -42,10 +42,11 @@ from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
 from quorate.problem.thresholds import AboveThresholds
 from quorate.problem.wasserstein.ball import WassersteinBall
-from quorate.rounds import Algorithm, unreal
+from quorate.rounds import Algorithm, arrays_of, unreal
 
 OF_SOLVERS = 1e-5  # relative, what solvers leave that find a worst case within a support
-STEEP = 600.0  # predictions beyond which an exponential, or sums of it, may be infinite
+FAR = 1e50  # numbers of a question beyond which an honest answer may be as large as any number
+STEEP = 300.0  # predictions beyond which sums of exponentials may exceed ``LARGEST``
 Claims = Mapping[type, Callable[[int, Any, Any], Iterable[Claim]]]  # of (who, message, upload)
 
 
@@ -84,7 +85,8 @@ def held(
 ) -> tuple[Told, str]:
     """``Algorithm.doubts`` of an upload with these claims."""
     told = told or Told()
-    overflows = may_overflow(problem, told, getattr(message, "w", None))
+    far = any(not np.abs(part).max(initial=0.0) <= FAR for part in arrays_of(message))
+    overflows = far or may_overflow(problem, told, getattr(message, "w", None))
     if words := unreal(upload, grid, overflows):
         return told, words
     with np.errstate(all="ignore"):  # of what overflows nothing follows

@@ -110,10 +110,9 @@ def _largest(weights: Array, of: Array, ends: Array, rows: Array) -> float:
     at = np.unique(np.concatenate([[0.0], first, second]))
     at = at[at <= min(first[-1], second[-1])]
     middle = (at[1:] + at[:-1]) / 2
-    pairs = (
-        weights[one][np.searchsorted(first, middle)] * ends[other][np.searchsorted(second, middle)]
-    )
-    return float(heavy * large @ np.diff(at))
+    heavy = weights[one][np.searchsorted(first, middle)]
+    large = ends[other][np.searchsorted(second, middle)]
+    return float((heavy * large) @ np.diff(at))
 
 
 def of_losses(
