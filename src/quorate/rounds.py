@@ -542,5 +542,7 @@ def _whole(kind: type, parts: dict[Any, Any]) -> Any:
 
 def arrays_of(upload: object) -> list[NDArray[Any]]:
     """The arrays of a message or an upload."""
-    values = [getattr(upload, name) for name in FIELDS.get(type(upload), ())]
-    return [value for value in values if isinstance(value, np.ndarray)]
+    if isinstance(upload, np.ndarray):
+        return [upload]
+    fields = FIELDS.get(type(upload), ())
+    return [array for name in fields for array in arrays_of(getattr(upload, name))]

@@ -42,7 +42,7 @@ from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
 from quorate.problem.thresholds import AboveThresholds
 from quorate.problem.wasserstein.ball import WassersteinBall
-from quorate.rounds import Algorithm, arrays_of, unreal
+from quorate.rounds import LARGEST, Algorithm, arrays_of, unreal
 
 OF_SOLVERS = 1e-5  # relative, what solvers leave that find a worst case within a support
 FAR = 1e50  # numbers of a question beyond which an honest answer may be as large as any number
@@ -159,6 +159,8 @@ class Reached:
         if told.seen is None:
             return told, ""
         most = _most(self.problem, told.seen, self.w)
+        if not max(most.loss, most.slope * most.length) <= LARGEST:
+            return told, ""
         lengths = np.linalg.norm(self.slopes, axis=-1)
         room = 1e-9 + self.rounding
         if self.value > most.loss * (1 + room):
