@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from quorate.codec import mapped
 from quorate.engines.clients import Answers, Clients, Ids
 from quorate.engines.engine import ClientError, Run, Watch, check_algorithm
 from quorate.engines.event_source import Batch
@@ -282,11 +283,22 @@ class Sites(Clients):
         """What the sites that are due have uploaded, combined."""
         ids = np.sort(due)
         parts = [([i], self.uploads[i]) for i in ids.tolist()]
-        kind = type(parts[0][1])
-        combined = combine(kind, parts)
+        try:
+            combined = combine(type(parts[0][1]), parts)
+        except (TypeError, ValueError) as error:
+            raise self._odd(ids) from error
         size = encoded_size(parts[0][1])
         oldest = int(self.flight.since[ids].min())
         return Answers(tuple(ids.tolist()), combined, size, round_ - oldest, [])
+
+    def _odd(self, ids: Ids) -> ImpossibleAnswerError:
+        """The error for answers of different forms, which names those of whose form are fewest."""
+        forms = {i: str(mapped(self.uploads[i], lambda array: array.shape)) for i in ids.tolist()}
+        least = min(forms.values(), key=[*forms.values()].count)
+        few = [self.names[i] for i, form in forms.items() if form == least]
+        message = self.flight.kind_of(int(ids[0])).message
+        what = "arrays of another form than the others have"
+        return ImpossibleAnswerError(" or ".join(few), message, what)
 
     def finish(self, due: Ids, answers: Answers) -> None:
         """Finish the round: what these sites have uploaded is used."""

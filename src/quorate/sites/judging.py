@@ -13,12 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from quorate.arrays import Array, Block, Streams
 from quorate.certificates.duality import run_all
+from quorate.codec import Form
 from quorate.engines.engine import Engine
 from quorate.measures import classes, small, two_classes
 from quorate.problem.losses import Loss
@@ -50,7 +51,8 @@ class JudgedRows:
     rows: Each  # (n,)
     loss: Each  # (n, M) mean losses
     confusion: Each  # (n, M, C, C) rows by truth and prediction; without classes (n, M, 0, 0)
-    measures: Each  # (n, M, 3) AUC, Brier score, log loss; or MAE, RMSE, R2; nan for none
+    # (n, M, 3) AUC, Brier score, log loss; or MAE, RMSE, R2; nan for none
+    measures: Annotated[Each, Form(nan=True)]
     compared: Each  # (n, M - 1, 7) the main model with each other one, as of `Compared`
 
 
@@ -182,7 +184,8 @@ def _checked(loss: Loss, client: str, i: int, n_models: int, up: JudgedRows) -> 
     """The figures of each model at one site."""
     n, confusion = float(up.rows[i]), up.confusion[i]
     shapes = len(up.loss[i]) == len(up.measures[i]) == len(confusion) == n_models
-    whole = n >= 1 and n % 1 == 0 and bool(np.isfinite(up.loss[i]).all())
+    whole = n >= 1 and n % 1 == 0
+    whole &= bool(np.isfinite(up.loss[i]).all() and (up.loss[i] >= 0).all())
     one, two, three = up.measures[i].T if shapes else np.zeros((3, 1))
     if loss.targets == "real":
         whole &= bool((one >= 0).all() and (two >= 0).all() and not (three > 1).any())

@@ -11,10 +11,10 @@ import numpy as np
 
 from quorate.data.federation import Federation
 from quorate.engines.link import Link
-from quorate.engines.network import RefusedError, Session
+from quorate.engines.network import ImpossibleAnswerError, RefusedError, Session
 from quorate.engines.transport import Transport
 from quorate.engines.wire import Envelope, Failed, Refused
-from quorate.problem.metadata import Introduced, Metadata
+from quorate.problem.metadata import Introduced, Metadata, impossible
 from quorate.problem.plausible import introduced_as
 from quorate.problem.problem import Problem
 from quorate.sites.messages import Agree, Agreed, Introduce
@@ -59,6 +59,7 @@ def agree(
     Raises
     ------
     RefusedError : a site does not take part, by a rule of its policy
+    ImpossibleAnswerError : a site introduces itself with what no rows have
     SilentError : a site does not answer for ``patience`` seconds
     ValueError : sites whose rows do not fit together, or the problem
     """
@@ -70,6 +71,9 @@ def agree(
     introduced = _all(link, [ask], Introduced)
     if odd := [n for n, each in zip(sites, introduced, strict=True) if str(each.client) != n]:
         raise ValueError(f"the site {odd[0]} introduces itself by another name.")
+    for name, each in zip(sites, introduced, strict=True):
+        if words := impossible(each):
+            raise ImpossibleAnswerError(name, Introduce, words)
     metadata = Metadata.of(introduced, server)
     _, known = problem.at(metadata)  # before any site is bound to it
     agreement = Agree(ask, tuple(introduced))

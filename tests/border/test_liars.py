@@ -1,0 +1,240 @@
+"""A site that lies is named, or it answers as other rows would; nothing else is ever raised, and
+honest answers are never doubted.
+
+What passes is listed here as in `docs/engines.md`, "What a lying site can do".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from liars import LIES, Court, numbers
+from sites.folders import NAMES, PROBLEM, folder_of, roles
+from sites.helpers import parties
+from toy import federation
+
+import quorate as qr
+from examples import ALGORITHMS
+from quorate.algorithms.comparators.local_steps import LocalStepsMethod
+from quorate.algorithms.federated.aspire.aspire import ASPIRE
+from quorate.algorithms.federated.epigraph_projection import EpigraphMethod
+from quorate.algorithms.federated.proximal_al.proximal_al import ProximalAL
+from quorate.codec import changed
+from quorate.data.federation import Federation
+from quorate.engines import ClientError
+from quorate.engines.job import DONE, ERROR
+from quorate.engines.network import ImpossibleAnswerError, Network
+from quorate.engines.transport import LocalTransport
+from quorate.engines.wire import Stepped
+from quorate.problem.metadata import Introduced
+from quorate.rounds import Conclude, Stop, decode, encode
+from quorate.sites.party import open_party
+from quorate.sites.server import job_of, serve
+from quorate.sites.session import agree
+from quorate.solution.solution import Solution
+
+ROWS = federation((20, 35, 12, 28, 9), 4)
+LIAR = ROWS.names[1]
+FEDERATED = {
+    name: example
+    for name, example in ALGORITHMS.items()
+    if example.stated is not None and example.federation.n_clients > 1
+}
+NOISY = tuple(name for name in FEDERATED if name.startswith(("private", "output")))
+HELD = tuple(name for name in FEDERATED if name not in NOISY)
+LIE = pytest.mark.parametrize("lie", LIES)
+NO_NUMBERS = "nan", "inf"
+
+# ---- what passes
+OTHER_ROWS = "swapped labels"  # everything is as other rows would answer
+NO_SUCH_ROWS = "0"  # as rows would answer none of which is of the class that the risk is about
+# methods whose answers are models: where a site's steps led, or a point that it chose
+MODELS = (LocalStepsMethod, EpigraphMethod, ProximalAL, ASPIRE)
+PASSES = {
+    ("interior point", NO_SUCH_ROWS),
+    ("interior point, infeasible", NO_SUCH_ROWS),
+    # in a coordinate in which the run does not move again
+    ("AsyncDRO, many classes", "one coordinate"),
+}
+
+
+def solved(name: str, court: Court) -> Solution:
+    """The first rounds of an example, and the certificate."""
+    problem, algorithm = FEDERATED[name].stated
+    cap = min(getattr(FEDERATED[name].algorithm, "max_rounds", 12), 12)
+    return qr.solve(problem, ROWS, algorithm=algorithm, engine=court, max_rounds=cap)
+
+
+@cache
+def honest(name: str) -> tuple[Solution, Mapping[int, Any]]:
+    """An honest solution, and what is known of the clients' rows from it."""
+    court = Court()
+    return solved(name, court), court.told
+
+
+def named(call: Callable[[], Any]) -> Any:
+    """What a call returns; None where it raises an error that names the liar."""
+    try:
+        return call()
+    except ClientError as error:
+        cause = error.__cause__
+        if not isinstance(cause, ImpossibleAnswerError) or cause.site != LIAR:
+            raise
+        return None
+
+
+def largest(proof: qr.Certificate) -> float:
+    """What the bound of no proof may exceed: the value, or where the model breaks a constraint the
+    honest bound.
+    """
+    return max(proof.value, -np.inf if proof.bound is None else proof.bound)
+
+
+@pytest.mark.parametrize("name", FEDERATED)
+def test_no_honest_answer_is_doubted(name):
+    solution, told = honest(name)
+    assert len(told) == ROWS.n_clients
+    assert solution.certificate is None or not solution.certificate.failed
+
+
+@LIE
+@pytest.mark.parametrize("name", HELD)
+def test_a_liar_is_named_or_answers_as_other_rows_would(name, lie):
+    lying = named(lambda: solved(name, Court(lie=LIES[lie]())))
+    if lying is None:
+        return
+    models = isinstance(FEDERATED[name].stated[1], MODELS)
+    assert models or lie == OTHER_ROWS or (name, lie) in PASSES
+    assert models or lie in (OTHER_ROWS, NO_SUCH_ROWS) or lying.outcome.stop is not Stop.OPTIMAL
+    proof = lying.certificate
+    assert proof.failed or (proof.value >= 0 and (proof.bound or 0.0) >= 0)
+    if lie not in (OTHER_ROWS, NO_SUCH_ROWS) and not proof.failed and proof.bound is not None:
+        assert proof.bound <= largest(honest(name)[0].certificate) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("lie", NO_NUMBERS)
+@pytest.mark.parametrize("name", NOISY)
+def test_noisy_answers_are_finite(name, lie):
+    assert named(lambda: solved(name, Court(lie=LIES[lie]()))) is None
+
+
+@LIE
+@pytest.mark.parametrize("name", HELD)
+def test_who_lies_to_certificates_alone_is_named_or_weakens_the_bound(name, lie):
+    solution, told = honest(name)
+    court = Court(lie=LIES[lie](), told=dict(told))
+    problem, true = FEDERATED[name].stated[0], solution.certificate
+    proof = named(lambda: qr.certify(problem, ROWS, solution.w, solution.duals, engine=court))
+    if proof is not None and lie != OTHER_ROWS:
+        models = isinstance(FEDERATED[name].stated[1], MODELS)
+        assert models or np.isclose(proof.value, true.value, rtol=1e-9)
+        assert proof.bound is None or proof.bound <= largest(true) * (1 + 1e-9)
+    if proof is not None and lie == OTHER_ROWS:  # of a model that was never evaluated before
+        assert isinstance(FEDERATED[name].stated[1], MODELS)
+
+
+# ---- over messages ------------------------------------------------------------------------------
+
+
+def telling(answer: Callable[[bytes], bytes], lie: Callable[[Any], Any]) -> Any:
+    """A site whose answers to the messages of algorithms are changed on their way."""
+
+    def answered(data: bytes) -> bytes:
+        reply = decode(answer(data))
+        if isinstance(reply.body, Stepped):
+            told = changed(reply.body, upload=lie(reply.body.upload))
+            reply = changed(reply, body=told)
+        return encode(reply)
+
+    return answered
+
+
+def sites(rows: Federation, place: Any, lie: Callable[[Any], Any]) -> LocalTransport:
+    """Sites in this process, of which client 1 lies."""
+    answers = {
+        name: lambda data, party=party: party.answer("server", data)
+        for name, party in parties(rows, place).items()
+    }
+    return LocalTransport(answers | {LIAR: telling(answers[LIAR], lie)})
+
+
+def on_every_number(change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Any], Any]:
+    """A lie that changes every number."""
+    return lambda upload: changed(upload, **{k: change(v) for k, v in numbers(upload).items()})
+
+
+WRONG: dict[str, Callable[[Any], Any]] = {
+    "sign": on_every_number(lambda v: -v),
+    "1000": on_every_number(lambda v: 1000.0 * v),
+    "0": on_every_number(np.zeros_like),
+    "nan": on_every_number(lambda v: np.full_like(v, np.nan)),
+    "1e200": on_every_number(lambda v: 1e200 * v),
+    "another upload": lambda upload: Conclude(),
+    "more clients": on_every_number(lambda v: np.concatenate([v, v])),
+    "another shape": on_every_number(lambda v: np.stack([v, v], 1)),
+    "no fields": lambda upload: changed(upload, **dict.fromkeys(numbers(upload))),
+}
+PROBLEM_HERE = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.L2(1e-2))
+METHODS = (None, qr.AFL(), qr.DRFA(), qr.InteriorPoint(), qr.MultiplierMethod(), qr.ASPIRE())
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
+@pytest.mark.parametrize("wrong", WRONG)
+def test_the_server_names_the_site(method, wrong, tmp_path):
+    agreement = agree(sites(ROWS, tmp_path, WRONG[wrong]), "trial", PROBLEM_HERE, patience=20.0)
+    engine = Network(agreement.session)
+    with pytest.raises(ImpossibleAnswerError, match=LIAR) as caught:
+        qr.solve(
+            agreement.problem, agreement.metadata, algorithm=method, engine=engine, max_rounds=4
+        )
+    assert caught.value.site == LIAR
+
+
+def test_the_record_of_a_job_names_the_site(tmp_path):
+    folders = {name: folder_of(tmp_path / "sites", name) for name in NAMES}
+    opened = {name: open_party(folder, name) for name, folder in folders.items()}
+    answers = {n: lambda data, p=party: p.answer("server", data) for n, party in opened.items()}
+    answers[NAMES[1]] = telling(answers[NAMES[1]], WRONG["sign"])
+    job = job_of("trial", PROBLEM, roles=roles(), patience=20.0)
+    with pytest.raises(ImpossibleAnswerError, match=NAMES[1]):
+        serve(LocalTransport(answers), tmp_path / "server", job)
+    assert not (tmp_path / "server" / DONE).exists()
+    assert NAMES[1] in (tmp_path / "server" / ERROR).read_text()
+
+
+def introduced(place: Any, **changes: Any) -> LocalTransport:
+    """Sites of which client 1 introduces itself with other facts."""
+    honest = sites(ROWS, place, lambda upload: upload)
+    answer = honest.sites[LIAR]
+
+    def answered(data: bytes) -> bytes:
+        reply = decode(answer(data))
+        if isinstance(reply.body, Introduced):
+            reply = changed(reply, body=changed(reply.body, **changes))
+        return encode(reply)
+
+    return LocalTransport({**honest.sites, LIAR: answered})
+
+
+FACTS: dict[str, dict[str, Any]] = {
+    "no rows": {"rows": 0},
+    "rows below zero": {"rows": -3},
+    "half a row": {"rows": 2.5},
+    "no weight": {"weight": 0.0},
+    "a weight that is no number": {"weight": float("nan")},
+    "an infinite weight": {"weight": float("inf")},
+    "equal weights that do not add up": {"alike": True, "weight": 1e300},
+    "an infinite class": {"labels": (-1.0, float("inf"))},
+    "a group that weighs less than nothing": {"cells": {"": ((1.0, None, -4.0),)}},
+    "groups that weigh more than all rows": {"cells": {"": ((1.0, None, 1e6),)}},
+}
+
+
+@pytest.mark.parametrize("fact", FACTS)
+def test_an_introduction_that_no_rows_make_names_the_site(fact, tmp_path):
+    with pytest.raises(ImpossibleAnswerError, match=LIAR):
+        agree(introduced(tmp_path, **FACTS[fact]), "trial", PROBLEM_HERE, patience=20.0)
