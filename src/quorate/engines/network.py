@@ -67,8 +67,7 @@ class ImpossibleAnswerError(RuntimeError):
         self.site, self.what = site, what
         super().__init__(
             f"the site {site} answered {message.__name__} with {what}. Its answers are used no"
-            " further, and the run has no model: find out at the site what is wrong, or run"
-            " without it."
+            " further: find out at the site what is wrong, or run without it."
         )
 
 

@@ -95,14 +95,16 @@ class Number:
     scale: Array | float = 0.0  # the sizes of the terms that were added up
 
     def held(self, told: Told) -> tuple[Told, str]:
-        room = RELATIVE * np.asarray(self.scale)
+        value, room = np.asarray(self.value), RELATIVE * np.asarray(self.scale)
         for bound, word, sign in ((self.least, "below", -1.0), (self.most, "above", 1.0)):
-            over = sign * (np.asarray(self.value) - bound) > room + RELATIVE * np.abs(bound)
-            if np.any(over):
-                value, limit = (
-                    float(np.broadcast_to(x, over.shape)[over][0]) for x in (self.value, bound)
+            if isinstance(bound, float) and math.isinf(bound):
+                continue
+            over = sign * (value - bound) > room + RELATIVE * np.abs(bound)
+            if over.any():
+                off, limit = (
+                    float(np.broadcast_to(x, over.shape)[over][0]) for x in (value, bound)
                 )
-                return told, f"{self.what} of {value:.6g}, and no rows have one {word} {limit:.6g}"
+                return told, f"{self.what} of {off:.6g}, and no rows have one {word} {limit:.6g}"
         return told, ""
 
 
@@ -226,9 +228,10 @@ class Tangent:
         """The largest value, and the largest slope in every direction (E,): what is left where
         such numbers cancel has their rounding.
         """
-        slopes = np.nan_to_num(np.concatenate([known.slope.reshape(-1, len(self.at)), slope]))
-        values = np.nan_to_num(np.append(known.value, self.value))
-        return float(np.abs(values).max()), np.abs(slopes).max(0)
+        slopes = np.concatenate([known.slope.reshape(-1, len(self.at)), slope])
+        largest = np.fmax.reduce(np.abs(slopes))  # of those that were told
+        values = float(np.fmax.reduce(np.abs(known.value), None)), float(np.abs(self.value).max())
+        return max(values), np.where(np.isnan(largest), 0.0, largest)
 
     def _against(self, known: Touched, slope: Array) -> str:
         """Whether a tangent told before lies above the new value, or the new one above an old."""

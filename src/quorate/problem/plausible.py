@@ -469,7 +469,7 @@ def _most(problem: Problem, seen: Surveyed, w: Array) -> _Most:
     ends = (-1.0, 1.0) if loss.targets == "sign" else (-far, 0.0, far)
     if getattr(loss, "log_link", False):
         ends = (0.0, far)
-    at, y = (part.ravel() for part in np.meshgrid([-p, p], ends))
+    at, y = np.tile([-p, p], len(ends)), np.repeat(ends, 2)
     slope = min(float(loss.lipschitz), float(np.abs(loss.gradient(at, y)).max()))
     steepest = getattr(loss, "steepest_curvature", math.inf)
     bend = steepest if math.isfinite(steepest) else float(loss.curvature(at, y).max())
