@@ -101,6 +101,60 @@ def test_no_honest_answer_is_doubted(name):
     assert solution.certificate is None or not solution.certificate.failed
 
 
+@pytest.mark.parametrize("name", HELD)
+def test_every_upload_claims_something(name):
+    algorithm = FEDERATED[name].algorithm
+    assert {*algorithm.on_server} == {*algorithm.claims}
+
+
+# tables as they come: raw units, targets far from 0, separable and exactly linear ones
+SCALES = {"large": 1e6, "small": 1e-6, "mixed": np.array([1e6, 1.0, 1e-6]), "no": 0.0}
+SIGNS = qr.Logistic(), qr.Hinge(), qr.SmoothHinge(), qr.Exponential()
+REALS = qr.Squared(), qr.Absolute(), qr.Huber(), qr.Quantile(0.2), qr.EpsilonInsensitive()
+BALLS = (
+    qr.Mean(),
+    qr.WassersteinBall(0.3, 0.5, "l1"),
+    qr.WassersteinBall(0.3, np.inf, "l2"),
+    qr.WassersteinBall(0.3, 0.5, "linf"),
+)
+EXTREMES = [
+    *((loss, qr.Mean(), kind) for loss in SIGNS for kind in ("noisy", "separable", "weighted")),
+    *((loss, qr.Mean(), kind) for loss in REALS for kind in ("far", "linear")),
+    *((loss, ball, "noisy") for loss in SIGNS[:2] for ball in BALLS[1:]),
+    *((loss, ball, "far") for loss in REALS[2:4] for ball in BALLS[1:]),
+    (qr.Poisson(), qr.Mean(), "counts"),
+    (qr.Multinomial(), qr.Mean(), "classes"),
+]
+
+
+def table(kind: str, scale: Any) -> Federation:
+    """Rows of three clients, the smallest of one row."""
+    rng, sizes = np.random.default_rng(1), (20, 35, 1)
+    X = [rng.normal(size=(n, 3)) + 0.3 for n in sizes]
+    score = [x @ [1.0, -1.0, 0.5] for x in X]
+    noisy = [s + rng.normal(size=len(s)) for s in score]
+    y = {
+        "separable": [np.where(s > 0, 1.0, -1.0) for s in score],
+        "linear": [10 * s + 1e6 for s in score],
+        "far": [10 * s + 1e6 for s in noisy],
+        "counts": [np.exp(np.clip(s, -2, 3)).round() for s in noisy],
+        "classes": [np.digitize(s, [-0.5, 0.5]) for s in noisy],
+    }.get(kind, [np.where(s > 0, 1.0, -1.0) for s in noisy])
+    weights = [rng.uniform(0.1, 3.0, n) for n in sizes] if kind == "weighted" else None
+    classes = {"classes": (0, 1, 2), "noisy": (-1.0, 1.0), "weighted": (-1.0, 1.0)}
+    known = {"classes": classes.get(kind, (-1.0, 1.0) if kind == "separable" else None)}
+    return Federation(["a", "b", "c"], [x * scale for x in X], y, sample_weight=weights, **known)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize(("loss", "ball", "kind"), EXTREMES)
+def test_no_answer_of_odd_tables_is_doubted(loss, ball, kind, scale):
+    problem = qr.Problem(loss, over_samples=ball, regulariser=qr.L2(1e-3))
+    solution = qr.solve(problem, table(kind, SCALES[scale]), engine=Court(), max_rounds=8)
+    assert not solution.certificate.failed
+
+
 @LIE
 @pytest.mark.parametrize("name", HELD)
 def test_a_liar_is_named_or_answers_as_other_rows_would(name, lie):

@@ -215,7 +215,8 @@ class Tangent:
         if not again.any():
             return ""
         before, room = known.value[again], (RELATIVE + known.rounding[again] + self.rounding)
-        off = np.abs(before - self.value) > room[:, None] * (np.abs(before) + np.abs(self.value))
+        size, most = np.abs(before) + np.abs(self.value), np.abs(known.value).max()
+        off = np.abs(before - self.value) > room[:, None] * size + UNIT * most
         if not off.any():
             return ""
         t, p = np.argwhere(off)[0]

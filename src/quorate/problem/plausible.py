@@ -45,6 +45,7 @@ from quorate.problem.wasserstein.ball import WassersteinBall
 from quorate.rounds import LARGEST, Algorithm, arrays_of, unreal
 
 OF_SOLVERS = 1e-5  # relative, what solvers leave that find a worst case within a support
+ROUNDING = 1e-15  # of a difference, relative to what is subtracted
 FAR = 1e50  # numbers of a question beyond which an honest answer may be as large as any number
 STEEP = 300.0  # predictions beyond which sums of exponentials may exceed ``LARGEST``
 Claims = Mapping[type, Callable[[int, Any, Any], Iterable[Claim]]]  # of (who, message, upload)
@@ -272,10 +273,10 @@ def of_cut(problem: Problem, who: int, w: Array, parted: Array | None, up: Any) 
 
 
 def _joint(
-    problem: Problem, at: Array, value: Array, slope: Array | None = None
+    problem: Problem, at: Array, value: Array, slope: Array | None = None, rounding: float = 0.0
 ) -> Iterator[Claim]:
     """Those of what is left of a worst case at a model and a transport multiplier, (D + 1,)."""
-    off = _of_solver(problem)
+    off = _of_solver(problem) + rounding
     yield from _known(problem, "joint", at, value)
     yield Tangent(("joint", len(at)), "risk", at, value, slope, off, is_convex(problem))
 
@@ -291,8 +292,9 @@ def of_certified(problem: Problem, who: int, w: Array, up: Any) -> Iterator[Clai
         yield from of_risk(problem, w, up.loss, what="loss")
         yield Number("a risk", risk, loss, scale=(RELATIVE + off) / RELATIVE * abs(loss))
         if not off:
-            rest = np.array([risk - _radius(problem, who) * level])
-            yield from _joint(problem, np.append(w, level), rest)
+            rest = risk - _radius(problem, who) * level
+            lost = ROUNDING * abs(risk) / max(abs(rest), 1e-300)
+            yield from _joint(problem, np.append(w, level), np.array([rest]), rounding=lost)
     elif plain:
         least, most = (risk, risk) if still else (0.0, math.inf)
         yield Number("a mean loss", loss, least, most, abs(risk))
