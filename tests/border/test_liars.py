@@ -7,6 +7,7 @@ What passes is listed here as in `docs/engines.md`, "What a lying site can do".
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -18,7 +19,7 @@ from sites.helpers import parties
 from toy import federation
 
 import quorate as qr
-from examples import ALGORITHMS
+from examples import ALGORITHMS, CONSTRAINTS
 from quorate.algorithms.comparators.local_steps import LocalStepsMethod
 from quorate.algorithms.federated.aspire.aspire import ASPIRE
 from quorate.algorithms.federated.epigraph_projection import EpigraphMethod
@@ -30,6 +31,7 @@ from quorate.engines.job import DONE, ERROR
 from quorate.engines.network import ImpossibleAnswerError, Network
 from quorate.engines.transport import LocalTransport
 from quorate.engines.wire import Stepped
+from quorate.problem.constraints.coupled import Coupled
 from quorate.problem.metadata import Introduced
 from quorate.rounds import Conclude, Stop, decode, encode
 from quorate.sites.party import open_party
@@ -152,6 +154,15 @@ def table(kind: str, scale: Any) -> Federation:
 def test_no_answer_of_odd_tables_is_doubted(loss, ball, kind, scale):
     problem = qr.Problem(loss, over_samples=ball, regulariser=qr.L2(1e-3))
     solution = qr.solve(problem, table(kind, SCALES[scale]), engine=Court(), max_rounds=8)
+    assert not solution.certificate.failed
+
+
+@pytest.mark.parametrize("case", CONSTRAINTS.values(), ids=CONSTRAINTS.keys())
+def test_no_answer_about_constraints_is_doubted(case):
+    together = isinstance(case.stated, Coupled)
+    slot = {"constraint" if together else "local_constraint": case.stated}
+    problem = replace(case.problem, regulariser=qr.L2(1e-2), **slot)
+    solution = qr.solve(problem, case.fed, engine=Court(), max_rounds=6)
     assert not solution.certificate.failed
 
 
