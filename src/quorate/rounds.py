@@ -35,6 +35,7 @@ from quorate.arrays import Array, Block, Streams
 from quorate.codec import (
     FIELDS,
     CodecError,
+    Form,
     changed,
     decode,
     encode,
@@ -59,6 +60,7 @@ __all__ = [
     "Stop",
     "Sum",
     "Version",
+    "arrays_of",
     "combine",
     "copied",
     "decode",
@@ -75,6 +77,7 @@ __all__ = [
     "rows",
     "settled",
     "unannounced",
+    "unreal",
     "visibility",
 ]
 
@@ -85,6 +88,7 @@ Version = Annotated[Array, "version"]  # of messages alone
 # of uploads alone: (n, W), zeros at the end mean nothing
 Parcel = Annotated[NDArray[np.uint8], "parcel"]
 MARKS = "sum", "max", "each", "version", "parcel"
+LARGEST = 1e150  # a number whose square is finite
 
 Value = TypeVar("Value")  # whatever a record can hold
 
@@ -250,6 +254,16 @@ class Algorithm(Protocol):
         """
         return asked
 
+    def doubts(self, told: Any, who: int, message: Any, upload: Any) -> tuple[Any, str]:
+        """What is remembered of one client's answers, and what of this answer no rows say, in words
+        that follow "it answered with"; "" where there is nothing.
+
+        ``told`` is what was remembered before it, None at first, ``who`` the client's position, and
+        ``message`` its own.
+        An engine asks for it where answers come from elsewhere, before it combines them.
+        """
+        return told, unreal(upload, self.grid(type(upload)))
+
     def report(self, state: Any) -> dict[str, float]:
         """Numbers a person would plot, after each round; the engine adds round, seconds and
         bytes.
@@ -275,6 +289,46 @@ def unannounced(algorithm: Algorithm) -> list[str]:
     ]
     concludes = ["Concluded"] if Conclude in algorithm.on_client else []
     return [*(field for field in fields if field not in algorithm.readable), *concludes]
+
+
+# ---- what no rows answer ------------------------------------------------------------------------
+
+
+def unreal(upload: object, grid: Mapping[str, float], overflows: bool = False) -> str:
+    """Which numbers of an upload no finite rows lead to, in words; "" for none.
+
+    NaN and infinities are such numbers, unless a field's form allows them (`quorate.codec.Form`) or
+    sums may be too large for floats (``overflows``), and so are numbers whose squares are infinite
+    and those of a ``grid`` that are no multiples of its step.
+    """
+    for name, (infinite, nan) in _allowed(type(upload)):
+        value = getattr(upload, name)
+        if not isinstance(value, np.ndarray) or value.dtype.kind != "f" or not value.size:
+            continue
+        if not overflows and not np.abs(value).max() <= LARGEST:
+            real = value[~(np.isnan(value) & nan) & ~(np.isinf(value) & infinite)]
+            if not np.isfinite(real).all():
+                return f"numbers that are not finite, in {name!r}"
+            if not np.abs(real).max(initial=0.0) <= LARGEST:
+                return f"numbers larger than {LARGEST:g}, in {name!r}"
+        if name in grid and not np.array_equal(value % grid[name], np.zeros_like(value)):
+            return f"numbers that are no multiples of {grid[name]:g}, in {name!r}"
+    return ""
+
+
+@functools.cache
+def _allowed(cls: type) -> tuple[tuple[str, tuple[bool, bool]], ...]:
+    """Of every field of an upload, whether its form allows infinities, and NaN."""
+    hints = get_type_hints(cls, include_extras=True)
+    forms = {name: _form(hints[name]) for name in FIELDS.get(cls, ())}
+    return tuple((name, (form.infinite, form.nan)) for name, form in forms.items())
+
+
+def _form(hint: object) -> Form:
+    """The form in an annotation, also inside ``Sum | None``."""
+    forms = [part for part in getattr(hint, "__metadata__", ()) if isinstance(part, Form)]
+    inner = [form for each in typing.get_args(hint) if (form := _form(each)) != Form()]
+    return next(iter([*forms, *inner]), Form())
 
 
 # ---- messages, uploads and memories by client ----------------------------------------------------
@@ -503,3 +557,11 @@ def _whole(kind: type, parts: dict[Any, Any]) -> Any:
     if kind is tuple:
         return tuple(parts.values())
     return parts if kind is dict else kind(**parts)
+
+
+def arrays_of(upload: object) -> list[NDArray[Any]]:
+    """The arrays of a message or an upload."""
+    if isinstance(upload, np.ndarray):
+        return [upload]
+    fields = FIELDS.get(type(upload), ())
+    return [array for name in fields for array in arrays_of(getattr(upload, name))]

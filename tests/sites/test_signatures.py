@@ -25,7 +25,7 @@ from quorate.certificates.duality import Certified, Certify
 from quorate.codec import CodecError
 from quorate.data.federation import Federation
 from quorate.engines.link import Link
-from quorate.engines.network import Network
+from quorate.engines.network import Network, Sites
 from quorate.engines.transport import LocalTransport
 from quorate.engines.wire import Envelope, Failed, Refused, StartRun, Step, Stepped, Unknown
 from quorate.problem.lower_bounds import Survey
@@ -511,8 +511,11 @@ def test_a_site_that_was_told_otherwise_of_the_others_is_named(
 
 
 def test_a_site_that_was_asked_about_another_model_is_named(
-    signers: Signers, tmp_path: Path
+    signers: Signers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # such a server holds no answer against earlier ones
+    monkeypatch.setattr(Sites, "hold", lambda *answer: None)
+
     def lie(site: str, body: Any) -> Any:
         ask = body.message if isinstance(body, Step) else None
         if site == NAMES[0] and isinstance(ask, Certify):

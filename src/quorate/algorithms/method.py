@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
 from quorate.algorithms.requirements import Requirements
 from quorate.arrays import Array
+from quorate.codec import Form
 from quorate.privacy.moments import Moments
 from quorate.problem.lower_bounds import Duals
 from quorate.problem.multipliers import Multipliers
+from quorate.problem.plausible import AboutRows
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import Ball, GroupL2, regulariser_parts
-from quorate.rounds import Algorithm, Each, Outcome, Stop, record
+from quorate.rounds import Each, Outcome, Stop, record
 
 if TYPE_CHECKING:
     from quorate.data.federation import Federation
@@ -35,7 +37,9 @@ class Concluded:
     # of the one client that has all rows:
     rows: Each | None = None  # (1, m) the multipliers of the rows
     split: Each | None = None  # (1, m) the points that go with them
-    starts: Each | None = None  # (1, k, 4) the starts that were tried
+    starts: Annotated[Each, Form(infinite=True, nan=True)] | None = (
+        None  # (1, k, 4) the starts that were tried
+    )
 
 
 class Answer(NamedTuple):
@@ -61,7 +65,7 @@ class Answer(NamedTuple):
     moments: Moments | None = None
 
 
-class Method(Algorithm):
+class Method(AboutRows):
     """The base of an algorithm that ``solve`` can run: an ``Algorithm`` with a problem.
 
     A subclass is a frozen dataclass with a field ``problem: Problem | None = None``, which

@@ -25,9 +25,9 @@ times as large meets all constraints, since the remainder is charged that far.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,8 +48,10 @@ from quorate.certificates.minorants import (
     ridge,
 )
 from quorate.certificates.row_ranks import RankCertification, RankProof
+from quorate.codec import Form
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine
+from quorate.problem.claims import Below, Claim, Number
 from quorate.problem.client_means import client_gradients, client_values, hessians
 from quorate.problem.conjugates import has_conjugate
 from quorate.problem.constraints.constraint import Point, Stack, excess
@@ -63,11 +65,19 @@ from quorate.problem.multipliers import (
     signed,
     weighting,
 )
+from quorate.problem.plausible import (
+    AboutRows,
+    Claims,
+    is_convex,
+    of_lagrangian,
+    of_limits,
+    of_risk,
+)
 from quorate.problem.problem import Problem, checked_model
 from quorate.problem.regularisers import L1, Ball, Bounds, ElasticNet, GroupL2, Zero
 from quorate.problem.risks.mean import Mean
 from quorate.problem.thresholds import lifted
-from quorate.rounds import Algorithm, Done, Each, Max, Outcome, Round, Stop, Sum, record
+from quorate.rounds import Done, Each, Max, Outcome, Round, Stop, Sum, record
 from quorate.solvers.smooth.conjugate_gradients import ConjugateGradients, started, stepped
 
 ROUNDING = 1e-12  # relative to the terms that cancel
@@ -113,7 +123,8 @@ class Weighed:
     risk: Each | None  # (n,) f_i(w)
     loss: Each | None  # (n,) mean loss over all rows
     local: Each | None  # (n, p) c_i(w); -1 where it has none
-    limits: Each | None  # (n, p) that are asked, NaN where a client has none
+    # (n, p) that are asked, NaN where a client has none
+    limits: Annotated[Each, Form(nan=True)] | None
     shared: Sum | None  # (n, p_c)
     shared_limits: Sum | None  # (n, p_c) its parts of them
     gradient: Sum | None  # (n, D) of the Lagrangian without h and the server's part
@@ -158,7 +169,7 @@ class WeighingState:
 
 
 @dataclass(frozen=True)
-class Weighing(Algorithm):
+class Weighing(AboutRows):
     """Rounds with every client that evaluate a model and its multipliers and prove a bound."""
 
     w: Array
@@ -185,6 +196,26 @@ class Weighing(Algorithm):
     @property
     def on_server(self) -> dict:
         return {Weighed: self.balance, WeighedAlong: self.move}
+
+    @property
+    def claims(self) -> Claims:
+        return {Weighed: self._said}
+
+    def _said(self, who: int, ask: Weigh, up: Weighed) -> Iterator[Claim]:
+        """What values and a minorant claim."""
+        problem, w, D = self._problem, ask.w, len(ask.w)
+        for what in (up.size, up.spread, up.terms):
+            yield Number("a size", what)
+        if up.risk is not None and up.loss is not None:
+            yield from of_risk(problem, w, up.risk)
+            yield Number("a mean loss", 0.0 if isinstance(problem.loss, Quadratic) else up.loss)
+        yield from of_limits(problem, w, "local", None, up.local)
+        yield from of_limits(problem, w, "shared", None, up.shared)
+        yield from of_lagrangian(problem, w, up.hessian)
+        if self.provable and is_convex(problem):
+            of = {("risk", D): ask.prior[0], ("local", D): ask.local[0], ("shared", D): ask.shared}
+            constant, size = float(up.constant[0]), float(up.spread[0])
+            yield Below(of, constant, up.balance[0], size, ROUNDING)
 
     def server_start(self, n_clients: int) -> tuple[WeighingState, Round]:
         state = WeighingState(None, np.zeros_like(self.w), math.inf, -math.inf, 0)

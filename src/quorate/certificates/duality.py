@@ -18,9 +18,9 @@ only sums over all clients. With a secure sum it receives no more of a client th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -34,10 +34,12 @@ from quorate.certificates.stationary import (
     differentiate,
     stationarity,
 )
+from quorate.codec import Form
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine, Run
 from quorate.engines.inprocess import InProcess
 from quorate.privacy.secure_sum.option import option_of
+from quorate.problem.claims import Claim, Number
 from quorate.problem.conic_form import member, sample_radii
 from quorate.problem.constraints.constraint import Point, Stack, excess
 from quorate.problem.constraints.cuts import separated
@@ -71,6 +73,14 @@ from quorate.problem.parts import (
     rows_of_a_sum,
     shifted_minorants,
     unit_of_sums,
+)
+from quorate.problem.plausible import (
+    AboutRows,
+    Claims,
+    of_certified,
+    of_combined,
+    of_limits,
+    surveys,
 )
 from quorate.problem.predictors.affine import is_affine
 from quorate.problem.problem import Problem, checked_model
@@ -127,7 +137,7 @@ class Certified:
     residuals: Each | None = None  # (1, 3) of the optimality conditions, where ``split`` was sent
     # of the constraints at w, as in ``certificates.constrained.Weighed``
     local: Each | None = None  # (n, p)
-    limits: Each | None = None  # (n, p)
+    limits: Annotated[Each, Form(nan=True)] | None = None  # (n, p)
     shared: Sum | None = None  # (n, p_c)
     shared_limits: Sum | None = None  # (n, p_c)
 
@@ -251,7 +261,7 @@ class CertificateState:
 
 
 @dataclass(frozen=True)
-class Certification(Algorithm):
+class Certification(AboutRows):
     """Two rounds with every client: sizes that bound the region of optima, then risks and cuts.
 
     Where no bound can be proved the rounds ask for risks, then for the gradient of the weighted
@@ -298,6 +308,26 @@ class Certification(Algorithm):
         if self.sums:
             return {SurveyedSums: self.ask_sums, CertifiedSums: self.finish_sums}
         return {Surveyed: self.ask, Certified: self.finish, Differentiated: self.conclude}
+
+    @property
+    def claims(self) -> Claims:
+        return {**surveys(self._problem), Certified: self._said}
+
+    def _said(self, who: int, ask: Certify, up: Certified) -> Iterator[Claim]:
+        """What a risk and a combination of cuts claim."""
+        problem, w, beside = self._problem, ask.w, {}
+        for name in ("level", "labels", "features", "spread", "size"):
+            yield Number(f"a number {name!r}", getattr(up, name))
+        yield from of_certified(problem, who, w, up)
+        yield from of_limits(problem, w, "local", None, up.local)
+        yield from of_limits(problem, w, "shared", None, up.shared)
+        most = np.max(ask.multipliers[0].sum(0), initial=0.0)
+        weight = float(most if ask.weights is None else max(ask.weights[0], most))
+        if ask.local is not None and ask.shared is not None:
+            beside["local", len(w)] = ask.local[0].sum(0).mean(1)
+            beside["shared", len(w)] = ask.shared.sum(0).mean(1)
+        if ask.rows is None:
+            yield from of_combined(problem, w, weight, beside, up)
 
     def server_start(self, n_clients: int) -> tuple[CertificateState, Round]:
         state = CertificateState(None, None)

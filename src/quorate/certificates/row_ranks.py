@@ -24,13 +24,14 @@ above thresholds.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from quorate.arrays import Array, Block, Streams
+from quorate.problem.claims import AllRows, Claim, Number
 from quorate.problem.lower_bounds import (
     Minorant,
     Survey,
@@ -39,9 +40,11 @@ from quorate.problem.lower_bounds import (
     region,
     survey,
 )
+from quorate.problem.plausible import AboutRows, Claims, surveys
 from quorate.problem.problem import Problem
+from quorate.problem.rank_claims import Counts, of_losses, of_sum
 from quorate.problem.rank_levels import Levels, Rows, levels
-from quorate.rounds import Algorithm, Done, Each, Max, Outcome, Round, Stop, Sum, record
+from quorate.rounds import Done, Each, Max, Outcome, Round, Stop, Sum, record
 
 EDGES = 512  # thresholds of a round that counts
 COUNTS = 5  # such rounds: thresholds are then known to 1e-13 of the range of the losses
@@ -148,7 +151,7 @@ class RankProof:
 
 
 @dataclass(frozen=True)
-class RankCertification(Algorithm):
+class RankCertification(AboutRows):
     """The rounds of the certificate of a model; ``sizes`` (N,) are the clients' numbers of rows.
 
     Where it is not ``bounded``, no bound is looked for: the rounds end with the value, the best
@@ -189,6 +192,30 @@ class RankCertification(Algorithm):
             WeighedRows: self.shift,
             SteppedRows: self.bound,
         }
+
+    @property
+    def claims(self) -> Claims:
+        return {
+            **surveys(self._problem),
+            Looked: self.said,
+            Counted: lambda who, ask, up: [Counts(ask.edges, up.above[0])],
+            WeighedRows: lambda who, ask, up: [Number("a sum of losses", up.above)],
+            SteppedRows: self._stepped,
+        }
+
+    def said(self, who: int, ask: Look, up: Looked) -> Iterator[Claim]:
+        """What losses claim, the number of rows being that of the introduction."""
+        rows = float(self._sizes[who])
+        yield AllRows(rows)
+        yield from of_losses(self._problem, ask.w, rows, up.total, up.largest, up.smallest)
+        yield Number("a mean loss", up.loss, up.total / rows, up.total / rows)
+
+    def _stepped(self, who: int, ask: StepRows, up: SteppedRows) -> Iterator[Claim]:
+        """What weighted sums claim."""
+        w = ask.at.w + ask.step[len(ask.at.caps) :]
+        yield from of_sum(self._problem, w, up.loss, up.gradient[0])
+        for what in (up.weight, up.weighted, up.slopes, up.slope, up.share):
+            yield Number("a sum of weights", what)
 
     # -- clients -----------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ are the distribution of the losses of all rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -30,6 +30,7 @@ from quorate.certificates.duality import certify_concrete, run_all
 from quorate.certificates.row_ranks import Look, Looked, RankCertification, RankProof
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine, Run
+from quorate.problem.claims import Claim, Number
 from quorate.problem.lower_bounds import (
     Duals,
     Minorant,
@@ -41,7 +42,9 @@ from quorate.problem.lower_bounds import (
     without_dual,
 )
 from quorate.problem.metadata import Metadata
+from quorate.problem.plausible import AboutRows, Claims, of_lagrangian, surveys
 from quorate.problem.problem import Problem, checked_model
+from quorate.problem.rank_claims import RankCut, ranks
 from quorate.problem.rank_cuts import (
     CLIENT,
     SHARPER,
@@ -62,7 +65,7 @@ from quorate.problem.rank_levels import Rows, few_levels
 from quorate.problem.regularisers import regulariser_parts
 from quorate.problem.requirements import check_affine
 from quorate.problem.thresholds import lifted
-from quorate.rounds import Algorithm, Done, Each, Outcome, Round, Stop, Sum, record
+from quorate.rounds import Done, Each, Outcome, Round, Stop, Sum, record
 
 COUNTS = 6  # counts at the model, and
 AGAIN = 2  # at other models of the bundle
@@ -123,7 +126,7 @@ class SpectrumProof:
 
 
 @dataclass(frozen=True)
-class SpectrumCertification(Algorithm):
+class SpectrumCertification(AboutRows):
     """The rounds of the certificate of a model; ``sizes`` (N,) are the clients' numbers of rows."""
 
     w: Array
@@ -155,6 +158,23 @@ class SpectrumCertification(Algorithm):
             Sliced: self.improve,
             Mixture: self.bound,
         }
+
+    @property
+    def claims(self) -> Claims:
+        return {
+            **surveys(self._problem),
+            **ranks(self._problem),
+            Looked: RankCertification(self.w, self.sizes, self.problem).said,
+            Mixture: self._mixed,
+        }
+
+    def _mixed(self, who: int, ask: MixTables, up: Mixture) -> Iterator[Claim]:
+        """What weighted sums claim."""
+        for what in (up.value, up.slopes, up.share):
+            yield Number("a weighted sum of losses", what)
+        tables = tuple(zip(ask.points, ask.weights, strict=True))
+        yield RankCut(ask.w, float(up.value[0]), up.gradient[0], tables)
+        yield from of_lagrangian(self._problem, ask.w, up.hessian)
 
     # -- clients -----------------------------------------------------------------------------------
 

@@ -14,12 +14,13 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from quorate.codec import mapped
 from quorate.engines.clients import Answers, Clients, Ids
 from quorate.engines.engine import ClientError, Run, Watch, check_algorithm
 from quorate.engines.event_source import Batch
@@ -38,6 +39,7 @@ from quorate.rounds import (
     Outcome,
     Round,
     Stop,
+    arrays_of,
     combine,
     encoded_size,
     record,
@@ -46,6 +48,8 @@ from quorate.rounds import (
 
 BREATH = 0.5  # seconds at most until a Ctrl-C is noticed
 REFUSED = "the site {} answers no further question of this run, by its rules: {}"
+# what reading an answer of another form than it was asked for raises
+UNREADABLE = AttributeError, IndexError, TypeError, ValueError, np.linalg.LinAlgError
 RETELLINGS = 3  # how often a site is told of a run again before one answer
 
 
@@ -55,6 +59,17 @@ class RefusedError(RuntimeError):
     def __init__(self, site: str, rule: str, text: str) -> None:
         self.site, self.rule = site, rule
         super().__init__(f"the site {site} refuses by its rule {rule!r}: {text}")
+
+
+class ImpossibleAnswerError(RuntimeError):
+    """A site has answered what no rows answer; ``site``, and ``what`` that is."""
+
+    def __init__(self, site: str, message: type, what: str) -> None:
+        self.site, self.what = site, what
+        super().__init__(
+            f"the site {site} answered {message.__name__} with {what}. Its answers are used no"
+            " further: find out at the site what is wrong, or run without it."
+        )
 
 
 class StateLostError(RuntimeError):
@@ -92,11 +107,13 @@ class Session:
     link : to the sites
     opening : of a site, by its number, the bodies that tell it about the experiment again
     method : the statement of an algorithm as bytes
+    told : by site, what its answers in all runs of the experiment say of its rows
     """
 
     link: Link
     opening: Callable[[int], Sequence[Any]]
     method: Callable[[Algorithm], bytes]
+    told: dict[int, Any] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
@@ -161,6 +178,7 @@ class Network(EventEngine):
         StateLostError : a site has lost what it keeps of the run
         ForgetfulError : a site does not know the run, however often it is told of it
         ClientError : a site's step raised an error; names it
+        ImpossibleAnswerError : a site answers what no rows answer; names it
         """
         check_algorithm(algorithm)
         clients = Sites(self.session, algorithm, federation, seed)
@@ -225,12 +243,27 @@ class Sites(Clients):
         """Keep what a site has answered; raises where it is no answer to its message."""
         turn = int(self.flight.turns[i])
         if isinstance(body, Stepped) and (body.run, body.turn) == (self.run, turn):
+            self.hold(i, self._step(i).message, body.upload)
             self.uploads[i], self.retold[i] = body.upload, 0
         elif isinstance(body, Unknown) and self.retold[i] < RETELLINGS:
             self.retold[i] += 1
             self.link.send(i, self._retold(i, self._step(i)))
         else:
             raise self._error(i, body, self.flight.kind_of(i).message, int(self.flight.since[i]))
+
+    def hold(self, i: int, message: Any, upload: Any) -> None:
+        """Raise where a site has answered what no rows answer."""
+        told, kind = self.session.told, type(upload)
+        known = kind in self.algorithm.on_server or type(message) is Conclude
+        if not known or any(len(part) != 1 for part in arrays_of(upload)):
+            words = f"a {kind.__name__} that is no answer to it"
+        else:
+            try:
+                told[i], words = self.algorithm.doubts(told.get(i), i, message, upload)
+            except UNREADABLE as error:
+                words = f"numbers that do not belong together ({str(error).splitlines()[0]:.100})"
+        if words:
+            raise ImpossibleAnswerError(self.names[i], type(message), words)
 
     def _error(self, i: int, body: object, kind: type, round_: int) -> Exception:
         """The error for an answer that is none."""
@@ -250,11 +283,22 @@ class Sites(Clients):
         """What the sites that are due have uploaded, combined."""
         ids = np.sort(due)
         parts = [([i], self.uploads[i]) for i in ids.tolist()]
-        kind = type(parts[0][1])
-        combined = combine(kind, parts)
+        try:
+            combined = combine(type(parts[0][1]), parts)
+        except (TypeError, ValueError) as error:
+            raise self._odd(ids) from error
         size = encoded_size(parts[0][1])
         oldest = int(self.flight.since[ids].min())
         return Answers(tuple(ids.tolist()), combined, size, round_ - oldest, [])
+
+    def _odd(self, ids: Ids) -> ImpossibleAnswerError:
+        """The error for answers of different forms, which names those of whose form are fewest."""
+        forms = {i: str(mapped(self.uploads[i], lambda array: array.shape)) for i in ids.tolist()}
+        least = min(forms.values(), key=[*forms.values()].count)
+        few = [self.names[i] for i, form in forms.items() if form == least]
+        message = self.flight.kind_of(int(ids[0])).message
+        what = "arrays of another form than the others have"
+        return ImpossibleAnswerError(" or ".join(few), message, what)
 
     def finish(self, due: Ids, answers: Answers) -> None:
         """Finish the round: what these sites have uploaded is used."""
@@ -278,6 +322,7 @@ class Sites(Clients):
         for i, body in replies.items():
             if not isinstance(body, Stepped):
                 raise self._error(i, body, Conclude, 0)
+            self.hold(i, Conclude(), body.upload)
         return [replies[i].upload for i in sorted(replies)]
 
     def resend(self) -> None:

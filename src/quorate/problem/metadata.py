@@ -8,6 +8,7 @@ reads them off its rows (``introduced``), the server puts them together (`Metada
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,7 +22,7 @@ from quorate.arrays import Array
 from quorate.client_names import ClientName
 from quorate.data import validation as check
 from quorate.data.federation import Federation
-from quorate.rounds import record
+from quorate.rounds import LARGEST, record
 
 Cells = tuple[tuple[Any, Any, float], ...]  # (label, value of a column, weight of such rows)
 
@@ -109,6 +110,25 @@ def introduced(asked: Asked, fed: Federation, i: int = 0, digest: str = "") -> I
         fitted=fed.fitted,
         digest=digest,
     )
+
+
+def impossible(told: Introduced) -> str:
+    """What of an introduction no rows have, in words that follow "answered with"; or ""."""
+    if not isinstance(told.rows, int) or told.rows < 1:
+        return f"{told.rows:.6g} rows"
+    if not 0 < told.weight < math.inf:
+        return f"rows that weigh {told.weight:.6g} together"
+    if told.alike and told.weight > LARGEST * told.rows:
+        return f"{told.rows} rows of equal weights that weigh {told.weight:.6g} together"
+    if any(isinstance(label, float) and not math.isfinite(label) for label in told.labels):
+        return "a class that is not finite"
+    for column, cells in told.cells.items():
+        masses = [mass for _, _, mass in cells]
+        if not all(0 <= mass < math.inf for mass in masses):
+            return f"a group of {column!r} that weighs {min(masses):.6g}"
+        if sum(masses) > told.weight * (1 + 1e-9):
+            return f"groups of {column!r} that weigh {sum(masses):.6g} of {told.weight:.6g}"
+    return ""
 
 
 def _values(column: NDArray[Any]) -> tuple[Any, ...]:

@@ -14,13 +14,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Array, Block, Streams
 from quorate.certificates.duality import run_all
+from quorate.codec import Form
 from quorate.engines.engine import Engine
 from quorate.measures import classes, small, two_classes
 from quorate.problem.losses import Loss
@@ -62,7 +63,8 @@ class JudgedRows:
     rows: Each  # (n,)
     loss: Each  # (n, M) mean losses
     confusion: Each  # (n, M, C, C) rows by truth and prediction; without classes (n, M, 0, 0)
-    measures: Each  # (n, M, 3) AUC, Brier score, log loss; or MAE, RMSE, R2; nan for none
+    # (n, M, 3) AUC, Brier score, log loss; or MAE, RMSE, R2; nan for none
+    measures: Annotated[Each, Form(nan=True)]
     compared: Each  # (n, M - 1, 7) the main model with each other one, as of `Compared`
     # (n, M) the position of the model of which the figures are, its own or another one's, `EARLIER`
     # for one of an earlier question; and whether a class of few predictions counts as another one
@@ -296,7 +298,8 @@ def _checked(
     n_models, names = len(models), {EARLIER: ANOTHER} | dict(enumerate(models))
     n, confusion = float(up.rows[i]), up.confusion[i]
     shapes = len(up.loss[i]) == len(up.measures[i]) == len(confusion) == n_models
-    whole = n >= 1 and n % 1 == 0 and bool(np.isfinite(up.loss[i]).all())
+    whole = n >= 1 and n % 1 == 0
+    whole &= bool(np.isfinite(up.loss[i]).all() and (up.loss[i] >= 0).all())
     one, two, three = up.measures[i].T if shapes else np.zeros((3, 1))
     if loss.targets == "real":
         whole &= bool((one >= 0).all() and (two >= 0).all() and not (three > 1).any())

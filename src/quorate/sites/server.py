@@ -30,7 +30,7 @@ from quorate.codec import CodecError
 from quorate.engines.checkpoint import CheckpointError
 from quorate.engines.engine import ClientError, Watch
 from quorate.engines.job import DONE, ERROR, EXPERIMENT, PROGRESS, RESULT, SIGNED
-from quorate.engines.network import Network, RefusedError, StateLostError
+from quorate.engines.network import ImpossibleAnswerError, Network, RefusedError, StateLostError
 from quorate.engines.transport import Transport
 from quorate.problem.metadata import Introduced
 from quorate.problem.problem import Problem
@@ -51,7 +51,10 @@ SOLUTION = "solution.qr"
 NOT_JUDGED: Record = {"measures": [], "pairs": [], "verdict": []}
 UNJUDGED = "No model was judged on held-out rows: "
 # errors that the same job meets again
-PERMANENT = (RefusedError, StateLostError, ClientError, ValueError, TypeError, ArithmeticError)
+PERMANENT = (
+    *(RefusedError, ImpossibleAnswerError, StateLostError, ClientError),
+    *(ValueError, TypeError, ArithmeticError),
+)
 SETTINGS = ("tol", "atol", "max_rounds", "seed")  # of ``solve``, that a job may have
 
 
@@ -124,6 +127,7 @@ def serve(transport: Transport, folder: Path, job: Mapping[str, str]) -> None:
     ------
     TimeoutError : a site stayed away for longer than the job's patience; the same job goes on
     RefusedError : a site takes no part, by a rule of its policy
+    ImpossibleAnswerError : a site answers what no rows answer
     """
     if (folder / DONE).exists():
         return
@@ -182,7 +186,12 @@ class _Serving:
         try:
             engine = Network(main.session, stalls=False, secure_sum=self.secure_sum)
             evaluation = judge_at_sites(main.problem, main.metadata, models, engine)
-        except (RefusedError, ClientError, ValueError) as error:  # the models stand all the same
+        except (
+            RefusedError,
+            ImpossibleAnswerError,
+            ClientError,
+            ValueError,
+        ) as error:  # the models stand all the same
             return {**NOT_JUDGED}, (f"{UNJUDGED}{error}",)
         self._keep(HELD_OUT, signed)
         return evaluation, ()

@@ -11,10 +11,11 @@ import numpy as np
 
 from quorate.data.federation import Federation
 from quorate.engines.link import Link
-from quorate.engines.network import RefusedError, Session
+from quorate.engines.network import ImpossibleAnswerError, RefusedError, Session
 from quorate.engines.transport import Transport
 from quorate.engines.wire import Envelope, Failed, Refused
-from quorate.problem.metadata import Introduced, Metadata
+from quorate.problem.metadata import Introduced, Metadata, impossible
+from quorate.problem.plausible import introduced_as
 from quorate.problem.problem import Problem
 from quorate.sites.messages import Agree, Agreed, Introduce
 from quorate.sites.methods import method_bytes
@@ -58,6 +59,7 @@ def agree(
     Raises
     ------
     RefusedError : a site does not take part, by a rule of its policy
+    ImpossibleAnswerError : a site introduces itself with what no rows have
     SilentError : a site does not answer for ``patience`` seconds
     ValueError : sites whose rows do not fit together, or the problem
     """
@@ -69,14 +71,17 @@ def agree(
     introduced = _all(link, [ask], Introduced)
     if odd := [n for n, each in zip(sites, introduced, strict=True) if str(each.client) != n]:
         raise ValueError(f"the site {odd[0]} introduces itself by another name.")
+    for name, each in zip(sites, introduced, strict=True):
+        if words := impossible(each):
+            raise ImpossibleAnswerError(name, Introduce, words)
     metadata = Metadata.of(introduced, server)
-    problem.at(metadata)  # before any site is bound to it
+    _, known = problem.at(metadata)  # before any site is bound to it
     agreement = Agree(ask, tuple(introduced))
     mark = digest(written)
     for name, told in zip(sites, _all(link, [agreement], Agreed), strict=True):
         if told.problem != mark:
             raise ValueError(f"the site {name} agrees to another problem, {told.problem:.60}.")
-    session = Session(link, lambda site: [agreement], method_bytes)
+    session = Session(link, lambda site: [agreement], method_bytes, introduced_as(known))
     return Agreement(problem, session, metadata, mark)
 
 

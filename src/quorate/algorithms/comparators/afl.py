@@ -24,7 +24,7 @@ the gradients.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
@@ -45,8 +45,10 @@ from quorate.algorithms.requirements import PROJECTION, Requirements
 from quorate.algorithms.settings import check_positive
 from quorate.arrays import Array, Block, Streams
 from quorate.codec import Extended, Form
+from quorate.problem.claims import Claim, Number
 from quorate.problem.conic_form import member
 from quorate.problem.lower_bounds import Survey, Surveyed
+from quorate.problem.plausible import Claims, of_weighted, surveys
 from quorate.problem.problem import Problem
 from quorate.rounds import Done, Each, Max, Outcome, Round, Stop, Sum, record
 
@@ -157,6 +159,18 @@ class AFL(Method):
     @property
     def on_server(self) -> dict:
         return {Surveyed: self.begin, Mixed: self.improve}
+
+    @property
+    def claims(self) -> Claims:
+        return {**surveys(self._problem), Mixed: self._said}
+
+    def _said(self, who: int, ask: Mix, up: Mixed) -> Iterator[Claim]:
+        """What an answer claims."""
+        weight, length = float(ask.weights[0]), float(np.linalg.norm(up.gradient))
+        yield from of_weighted(self._problem, ask.w, up.risk, up.gradient, weight)
+        yield Number("a curvature", up.curvature)
+        least = (length / weight) ** 2 if weight > 0 else 0.0
+        yield Number("a square of a slope", up.steep, least)
 
     def server_start(self, n_clients: int) -> tuple[AFLState, Round]:
         prior, none = member(self._problem, n_clients), np.zeros(0)

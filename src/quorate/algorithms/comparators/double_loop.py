@@ -14,7 +14,7 @@ The server sees every client's risk R_s(w), and only the weighted sum of the gra
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
@@ -38,7 +38,9 @@ from quorate.algorithms.requirements import EPIGRAPH_REQUIREMENTS, Requirements
 from quorate.algorithms.settings import check_end, check_least, check_positive
 from quorate.arrays import Array, Block, Streams
 from quorate.codec import Counter, Extended, Form
+from quorate.problem.claims import Claim
 from quorate.problem.conic_form import client_ball
+from quorate.problem.plausible import Claims, of_risk, of_weighted
 from quorate.problem.problem import Problem
 from quorate.rounds import Done, Each, Outcome, Round, Stop, Sum, record
 
@@ -135,6 +137,16 @@ class DoubleLoop(Method):
     @property
     def on_server(self) -> dict:
         return {Begun: self.begin, Probed: self.improve}
+
+    @property
+    def claims(self) -> Claims:
+        return {Begun: self._begun, Probed: self._said}
+
+    def _begun(self, who: int, ask: Begin, up: Begun) -> Iterable[Claim]:
+        return of_risk(self._problem, up.w[0], up.pi)
+
+    def _said(self, who: int, ask: Probe, up: Probed) -> Iterable[Claim]:
+        return of_weighted(self._problem, ask.w, up.risk, up.gradient, float(ask.weights[0]))
 
     def server_start(self, n_clients: int) -> tuple[LoopState, Round]:
         first = start_or_empty(self.start)

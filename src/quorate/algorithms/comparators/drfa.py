@@ -22,7 +22,7 @@ choice. Published codes differ from this one in floors of p and in a falling gam
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
@@ -40,6 +40,7 @@ from quorate.algorithms.comparators.local_steps import (
     drawn,
     first_rows,
     scout,
+    scouted,
 )
 from quorate.algorithms.federated.linearisation import duals_at
 from quorate.algorithms.method import Answer, Concluded, at_cap, or_default, start_or_empty
@@ -47,7 +48,9 @@ from quorate.algorithms.requirements import MIXTURE, Requirements
 from quorate.algorithms.settings import check_positive
 from quorate.arrays import Array, Block, Streams, stream
 from quorate.codec import Counter, Form
+from quorate.problem.claims import Claim, Number
 from quorate.problem.conic_form import member
+from quorate.problem.plausible import Claims, of_risk
 from quorate.problem.problem import Problem
 from quorate.rounds import Done, Each, Outcome, Round, Stop, record
 
@@ -148,6 +151,17 @@ class DRFA(LocalStepsMethod):
     @property
     def on_server(self) -> dict:
         return {Scouted: self.begin, Descended: self.average_models, Judged: self.weigh}
+
+    @property
+    def claims(self) -> Claims:
+        return {**scouted(), Descended: self._walked, Judged: self._judged}
+
+    def _judged(self, who: int, ask: Judge, up: Judged) -> Iterator[Claim]:
+        """What a risk at a snapshot claims."""
+        if self.batch is None:
+            yield from of_risk(self._problem, ask.w, up.risk)
+        else:
+            yield Number("a mean loss", up.risk)
 
     def server_start(self, n_clients: int) -> tuple[DRFAState, Round]:
         w = start_or_empty(self.start)

@@ -37,6 +37,7 @@ from quorate.algorithms.comparators.local_steps import (
     descend,
     drawn,
     scout,
+    scouted,
 )
 from quorate.algorithms.federated.linearisation import duals_at
 from quorate.algorithms.method import Answer, Concluded, at_cap, or_default, start_or_empty
@@ -44,6 +45,7 @@ from quorate.algorithms.requirements import AVERAGE, Requirements
 from quorate.arrays import Array
 from quorate.codec import Extended, Form
 from quorate.data.federation import Federation
+from quorate.problem.plausible import Claims
 from quorate.problem.problem import Problem
 from quorate.rounds import Done, Outcome, Round, Stop, record
 
@@ -136,6 +138,10 @@ class FedAvg(LocalStepsMethod):
     @property
     def on_server(self) -> dict:
         return {Scouted: self.begin, Descended: self.average}
+
+    @property
+    def claims(self) -> Claims:
+        return {**scouted(), Descended: self._walked}
 
     def server_start(self, n_clients: int) -> tuple[AveragingState, Round]:
         w = start_or_empty(self.start)

@@ -29,6 +29,8 @@ from quorate.algorithms.settings import check_count, check_finite, check_positiv
 from quorate.arrays import Array, Block, Streams, stream
 from quorate.codec import Form
 from quorate.data.federation import Federation
+from quorate.problem.claims import Claim, Either, Features, Number
+from quorate.problem.plausible import Claims, of_risk, zero_loss
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import Zero
 from quorate.problem.risks.ranks import by_rank
@@ -129,6 +131,20 @@ class LocalStepsMethod(Method):
                 f" {problem.over_samples!r}: use batch=None, or over_samples=Mean()."
             )
 
+    def _walked(self, who: int, ask: Descend, up: Descended) -> Iterator[Claim]:
+        """What local steps claim: the first of them is along the slope at the model."""
+        weight, problem = float(ask.weights[0]), self._problem
+        yield Number("a curvature", up.curvature)
+        if self.batch is not None or not weight > 0:
+            yield Number("a mean loss", up.risk)
+            if not ask.w.any() and (zero := zero_loss(problem)) is not None:
+                yield Either("a mean loss at the model 0", float(up.risk[0]), (0.0, weight * zero))
+            return
+        change = up.single if up.change is None else np.asarray(up.change) / weight
+        whole = self.local_steps == 1 and change is not None and ask.step > 0
+        slope = -np.asarray(change) / ask.step if whole else None
+        yield from of_risk(problem, ask.w, up.risk / weight, slope)
+
     def _count(self, n_clients: int) -> int:
         """How many clients a round asks."""
         return max(1, round((self.participation or 1.0) * n_clients))
@@ -146,6 +162,17 @@ def drawn(seed: int, turn: int, n_clients: int, count: int) -> tuple[int, ...] |
         return None
     chosen = stream(seed, "server", turn).choice(n_clients, count, replace=False)
     return tuple(np.sort(chosen).tolist())
+
+
+def scouted() -> Claims:
+    """What the sizes at a first model claim."""
+
+    def said(who: int, ask: Scout, up: Scouted) -> Iterator[Claim]:
+        yield Features(up.features)
+        yield Number("a curvature", up.curvature)
+        yield Number("a square of a slope", up.steep)
+
+    return {Scouted: said}
 
 
 def scout(

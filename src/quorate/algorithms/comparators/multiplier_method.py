@@ -32,6 +32,7 @@ from quorate.algorithms.federated.linearisation import (
     Linearised,
     bound_at,
     duals_at,
+    linear,
     linearise,
     take_part,
 )
@@ -57,6 +58,7 @@ from quorate.arrays import Array
 from quorate.codec import Counter, Extended, Form
 from quorate.problem.conic_form import member
 from quorate.problem.lower_bounds import Survey, Surveyed
+from quorate.problem.plausible import Claims, surveys
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L2, Zero
 from quorate.rounds import Done, Outcome, Round, Stop, record
@@ -153,6 +155,10 @@ class MultiplierMethod(Method):
     @property
     def on_server(self) -> dict:
         return {Surveyed: self.begin, Linearised: self.improve}
+
+    @property
+    def claims(self) -> Claims:
+        return {**surveys(self._problem), **linear(self._problem)}
 
     def server_start(self, n_clients: int) -> tuple[MultiplierState, Round]:
         prior, none = member(self._problem, n_clients), np.zeros(0)

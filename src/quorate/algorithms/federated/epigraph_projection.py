@@ -13,6 +13,7 @@ counted as a fallback.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
@@ -32,7 +33,9 @@ from quorate.algorithms.method import (
 from quorate.algorithms.settings import check_end, check_positive, check_share
 from quorate.arrays import DUAL, Array, Block, Streams, norm_gradient
 from quorate.codec import Extended, Form
+from quorate.problem.claims import Claim, Height, Number
 from quorate.problem.conic_form import multiplier_floor
+from quorate.problem.plausible import Claims, is_convex, of_risk
 from quorate.problem.problem import Problem
 from quorate.problem.wasserstein.ball import WassersteinBall
 from quorate.rounds import Conclude, Each, Outcome, Stop, Sum, record
@@ -161,6 +164,13 @@ def _project(
         if projection.solved:
             return projection.v, projection.pi, 0
     return *_conic(problem, rows, point, height, ratio, radius), 1
+
+
+def of_projection(problem: Problem, sampled: bool, up: Projected) -> Iterator[Claim]:
+    """What a point of the epigraph claims: pi >= R(w), unless it is that of some rows."""
+    yield Number("a height", up.pi, scale=np.abs(up.pi).sum() + np.abs(up.w).sum())
+    if not sampled and is_convex(problem):
+        yield Height(("risk", up.w.shape[1]), "height", up.w[0], float(up.pi[0]))
 
 
 def risk_gradients(problem: Problem, w: Array, data: Block) -> tuple[Array, Array, Array]:
@@ -305,6 +315,14 @@ class EpigraphMethod(Method):
             Begin: self._at_client(begin),
             Project: project,
             Conclude: conclude_copies("w"),
+        }
+
+    @property
+    def claims(self) -> Claims:
+        problem, sampled = self._problem, self.sample is not None
+        return {
+            Begun: lambda who, ask, up: of_risk(problem, up.w[0], up.pi),
+            Projected: lambda who, ask, up: of_projection(problem, sampled, up),
         }
 
     def report(self, state: ConsensusState) -> dict[str, float]:

@@ -30,6 +30,7 @@ from quorate.problem.lower_bounds import (
     survey,
     without_dual,
 )
+from quorate.problem.plausible import Claims, of_risk
 from quorate.problem.predictors.affine import is_affine
 from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
@@ -57,6 +58,11 @@ def linearise(
     """The answer of every client of the block."""
     risk, gradient, _ = risk_gradients(problem, ask.w, data)
     return memory, Linearised(risk, gradient)
+
+
+def linear(problem: Problem) -> Claims:
+    """What a risk and its gradient claim."""
+    return {Linearised: lambda who, ask, up: of_risk(problem, ask.w, up.risk, up.gradient)}
 
 
 def take_part(memory: None, ask: Survey, data: Block, rng: Streams) -> tuple[None, Surveyed]:

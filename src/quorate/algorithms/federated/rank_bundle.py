@@ -26,7 +26,9 @@ from quorate.algorithms.requirements import (
 from quorate.algorithms.settings import check_end
 from quorate.arrays import Array
 from quorate.codec import Counter, Extended, Form
+from quorate.problem.plausible import Claims
 from quorate.problem.problem import Problem
+from quorate.problem.rank_claims import ranks
 from quorate.problem.rank_cuts import (
     CLIENT,
     SHARPER,
@@ -135,6 +137,10 @@ class RankBundle(Method):
     @property
     def on_server(self) -> dict:
         return {Ranged: self.open, Tallied: self.cut, Sliced: self.improve}
+
+    @property
+    def claims(self) -> Claims:
+        return ranks(self._problem)
 
     def server_start(self, n_clients: int) -> tuple[RankBundleState, Round]:
         w = start_or_empty(self.start)

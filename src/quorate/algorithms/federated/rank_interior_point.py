@@ -18,7 +18,7 @@ feasible, which are sums as well.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
@@ -36,7 +36,10 @@ from quorate.algorithms.requirements import (
 from quorate.algorithms.settings import check_end
 from quorate.arrays import Array, Block, Streams
 from quorate.codec import Counter, Extended, Form
+from quorate.problem.claims import AllRows, Claim, Number
+from quorate.problem.plausible import Claims, of_lagrangian
 from quorate.problem.problem import Problem
+from quorate.problem.rank_claims import of_losses, of_sum
 from quorate.problem.rank_levels import Levels, Rows, levels
 from quorate.problem.regularisers import regulariser_parts
 from quorate.rounds import Done, Max, Outcome, Round, Stop, Sum, record
@@ -209,6 +212,27 @@ class RankInteriorPoint(Method):
     @property
     def on_server(self) -> dict:
         return {BegunRanks: self.open, ExpandedRanks: self.improve}
+
+    @property
+    def claims(self) -> Claims:
+        return {BegunRanks: self._begun, ExpandedRanks: self._said}
+
+    def _begun(self, who: int, ask: BeginRanks, up: BegunRanks) -> Iterator[Claim]:
+        """What a first answer claims."""
+        rows = float(up.rows[0])
+        yield AllRows(rows)
+        yield Number("a number of its own rows", up.longest, rows, rows)
+        yield from of_losses(self._problem, ask.w, rows, up.loss, up.largest)
+
+    def _said(self, who: int, ask: Open | Move, up: ExpandedRanks) -> Iterator[Claim]:
+        """What an answer claims."""
+        at, K = ask.at, len(ask.at.caps)
+        w = at.w if isinstance(ask, Open) else at.w + ask.length * ask.step[K:]
+        w = w if len(w) else np.zeros(up.gradient.shape[1])
+        yield from of_sum(self._problem, w, up.loss, up.gradient[0])
+        for what, value in (("a loss", up.above), ("a weight", up.weight), ("a loss", up.weighted)):
+            yield Number(f"a sum of {what}", value)
+        yield from of_lagrangian(self._problem, w, up.hessian)
 
     def server_start(self, n_clients: int) -> tuple[RankState, Round]:
         w = start_or_empty(self.start)

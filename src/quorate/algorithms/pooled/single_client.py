@@ -8,7 +8,7 @@ pooled method has the engines' checkpoints, progress, interruption and history.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -17,7 +17,9 @@ import numpy as np
 from quorate.algorithms.method import Answer, Concluded, Method, proven_optimum, settings_of
 from quorate.arrays import Array, Block
 from quorate.codec import Extended, Form
+from quorate.problem.claims import Claim, Number, Whole
 from quorate.problem.lower_bounds import NOTHING, Minorant, Surveyed, lower_bound, region, survey
+from quorate.problem.plausible import Claims, held
 from quorate.problem.problem import Problem
 from quorate.problem.rank_coordinates import is_provable, row_minorant
 from quorate.rounds import Done, Each, Outcome, Round, Stop, combine, record
@@ -43,7 +45,8 @@ class Advanced:
 
     w: Each  # (1, D) best model so far
     value: Each  # (1,) its objective
-    bound: Each  # (1,) best proven lower bound, -inf without one
+    # (1,) best proven lower bound, -inf without one
+    bound: Annotated[Each, Form(infinite=True)]
     residual: Each  # (1,) the method's residual, 0 where it has none
     steps: Each  # (1,) iterations so far
     # (1,) EXHAUSTED: no further progress is possible; STATIONARY: within tolerance, unproven;
@@ -82,6 +85,21 @@ class PooledMethod(Method):
     @property
     def on_server(self) -> dict:
         return {Advanced: self.judge}
+
+    @property
+    def claims(self) -> Claims:
+        return {Advanced: self._said}
+
+    def _said(self, who: int, ask: Advance, up: Advanced) -> Iterator[Claim]:
+        """What a standing claims."""
+        yield Number("an objective", up.value)
+        yield Number("a bound", up.bound, -math.inf, up.value)
+        yield Number("a residual", up.residual)
+        yield Whole("a number of iterations", up.steps)
+
+    def doubts(self, told: Any, who: int, message: Any, upload: Any) -> tuple[Any, str]:
+        """As of any method but that ``grid`` may be a setting here."""
+        return held(self._problem, {}, self.claims, told, who, message, upload)
 
     def server_start(self, n_clients: int) -> tuple[OwnerState, Round]:
         """The first request; ``ValueError`` for more than one client."""

@@ -19,7 +19,7 @@ as long as it finds one. The master handles the regulariser.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -65,7 +65,9 @@ from quorate.algorithms.settings import (
     check_whole,
 )
 from quorate.arrays import Array, is_number
+from quorate.problem.claims import Claim, Features, Number
 from quorate.problem.conic_form import member
+from quorate.problem.plausible import Claims, of_risk
 from quorate.problem.problem import Problem
 from quorate.rounds import Conclude, Done, Outcome, Round, Stop
 
@@ -189,6 +191,23 @@ class ASPIRE(StepSettings, Method):
     @property
     def on_server(self) -> dict:
         return {Gauged: self.begin, Approached: self.iterate}
+
+    @property
+    def claims(self) -> Claims:
+        return {Gauged: self._gauged, Approached: self._said}
+
+    def _gauged(self, who: int, ask: Gauge, up: Gauged) -> Iterator[Claim]:
+        """What a first answer claims."""
+        yield Features(up.features)
+        w = or_default(ask.w, self._problem, int(up.features[0]))
+        yield from of_risk(self._problem, w, up.loss)
+        yield Number("a largest entry of a slope", up.steep, 0.0, up.length)
+        yield Number("a curvature", up.curvature)
+
+    def _said(self, who: int, ask: Approach, up: Approached) -> Iterator[Claim]:
+        """What an answer claims."""
+        yield from of_risk(self._problem, up.w[0], up.loss)
+        yield Number("a square of a residual", up.gap)
 
     def server_start(self, n_clients: int) -> tuple[ASPIREState, Round]:
         z = start_or_empty(self.start)

@@ -45,7 +45,7 @@ way, and both once more in single precision. Clients store nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
@@ -74,7 +74,13 @@ from quorate.algorithms.federated.async_dro.stored_gradients import (
     renew,
     with_sent,
 )
-from quorate.algorithms.federated.linearisation import Linearised, bound_at, duals_at, linearise
+from quorate.algorithms.federated.linearisation import (
+    Linearised,
+    bound_at,
+    duals_at,
+    linear,
+    linearise,
+)
 from quorate.algorithms.method import (
     Answer,
     Concluded,
@@ -90,8 +96,10 @@ from quorate.algorithms.requirements import MEAN_OF_ROWS, SMOOTH, Requirements
 from quorate.algorithms.settings import check_positive
 from quorate.arrays import Array
 from quorate.codec import Extended, Form, changed
+from quorate.problem.claims import Claim, Features, Number
 from quorate.problem.conic_form import member
 from quorate.problem.lower_bounds import Surveyed
+from quorate.problem.plausible import Claims, of_risk, of_sizes
 from quorate.problem.problem import Problem
 from quorate.rounds import Done, Outcome, Round, Stop, record
 
@@ -188,6 +196,19 @@ class AsyncDRO(Method):
     @property
     def on_server(self) -> dict:
         return {Met: self.begin, Linearised: self.renew}
+
+    @property
+    def claims(self) -> Claims:
+        return {Met: self._met, **linear(self._problem)}
+
+    def _met(self, who: int, ask: Meet, up: Met) -> Iterator[Claim]:
+        """What a first answer claims."""
+        problem, d = self._problem, up.square.shape[1]
+        w = problem.model_start(d) if ask.w is None else ask.w
+        yield of_sizes(problem, float(ask.prior[0]), up)
+        yield from of_risk(problem, w, up.risk, up.gradient)
+        yield Number("a curvature", up.curvature)
+        yield Features(np.append(up.features, d))
 
     def server_start(self, n_clients: int) -> tuple[AsyncState, Round]:
         none, prior = np.zeros(0), member(self._problem, n_clients)

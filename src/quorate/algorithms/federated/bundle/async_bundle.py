@@ -25,7 +25,7 @@ published method is followed; step 1 is Kiwiel's proximal bundle, and a model gi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar
 
@@ -62,6 +62,7 @@ from quorate.algorithms.requirements import (
 from quorate.algorithms.settings import check_count
 from quorate.arrays import Array, Block, Streams, norm
 from quorate.codec import Counter, Extended, Form
+from quorate.problem.claims import Claim
 from quorate.problem.client_means import row_shares
 from quorate.problem.conic_form import member, public_shape, sample_radii
 from quorate.problem.losses import steady_curvature
@@ -85,6 +86,7 @@ from quorate.problem.parts import (
     parts_of,
     stored,
 )
+from quorate.problem.plausible import Claims, of_curvature, of_cut, of_sizes
 from quorate.problem.problem import Problem
 from quorate.rounds import Done, Each, Max, Outcome, Round, Stop, Sum, Version, record
 from quorate.solvers.conic.bundle_master import Index, Master, Pieces, minimise
@@ -296,6 +298,22 @@ class AsyncBundle(Method):
     @property
     def on_server(self) -> dict:
         return {EvaluatedAt: self.renew}
+
+    @property
+    def claims(self) -> Claims:
+        return {EvaluatedAt: self._said}
+
+    def _said(self, who: int, ask: EvaluateFirst | EvaluateAt, up: EvaluatedAt) -> Iterator[Claim]:
+        """What an answer claims."""
+        problem, D = self._problem, up.gradient.shape[-1]
+        if isinstance(ask, EvaluateFirst):
+            yield of_sizes(problem, float(ask.prior[0]), up)
+            w = self._first_model(ask.start, up.square.shape[1])
+        else:
+            w = ask.w
+        parts = stored(_parts(parts_of(ask.parts), D, ask.second_order))
+        yield from of_cut(problem, who, w, parts, up)
+        yield from of_curvature(problem, w, up.curvature, 1.0)
 
     def server_start(self, n_clients: int) -> tuple[AsyncBundleState, Round]:
         prior, parts = member(self._problem, n_clients), self._asked_parts(n_clients)

@@ -33,7 +33,7 @@ the new point, balance up to second order: they prove a bound that needs no prog
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
@@ -70,6 +70,7 @@ from quorate.algorithms.settings import check_choice, check_count
 from quorate.arrays import Array, Block, Streams
 from quorate.codec import Counter, Extended, Form
 from quorate.data.federation import Federation
+from quorate.problem.claims import Claim
 from quorate.problem.client_means import row_shares
 from quorate.problem.conic_form import member, public_shape, sample_radii
 from quorate.problem.constraints.constraint import Point
@@ -98,6 +99,14 @@ from quorate.problem.parts import (
     parted_limits,
     parts_of,
     shifted_minorants,
+)
+from quorate.problem.plausible import (
+    Claims,
+    of_curvature,
+    of_cut,
+    of_limits,
+    of_means,
+    surveys,
 )
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import Ball, Bounds
@@ -308,6 +317,20 @@ class Bundle(Method):
     @property
     def on_server(self) -> dict:
         return {Surveyed: self.begin, Evaluated: self.improve}
+
+    @property
+    def claims(self) -> Claims:
+        return {**surveys(self._problem), Evaluated: self._said}
+
+    def _said(self, who: int, ask: Evaluate, up: Evaluated) -> Iterator[Claim]:
+        """What an answer claims."""
+        problem, w = self._problem, ask.w
+        weight = 0.0 if ask.weights is None else float(ask.weights[0])
+        yield from of_cut(problem, who, w, ask.parts, up)
+        yield from of_curvature(problem, w, up.curvature, weight)
+        yield from of_means(problem, weight, up.mean_constant, up.mean_gradient)
+        yield from of_limits(problem, w, "local", ask.parts, up.local, up.local_jacobian)
+        yield from of_limits(problem, w, "shared", ask.parts, up.shared, up.shared_jacobian)
 
     def server_start(self, n_clients: int) -> tuple[BundleState, Round]:
         w, prior = start_or_empty(self.start), member(self._problem, n_clients)

@@ -22,7 +22,7 @@ that no model is feasible.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
@@ -52,9 +52,11 @@ from quorate.algorithms.requirements import (
 from quorate.algorithms.settings import check_end
 from quorate.arrays import Array, Block, Streams
 from quorate.codec import Counter, Extended, Form
+from quorate.problem.claims import Claim
 from quorate.problem.client_means import client_gradients, client_values, hessians
 from quorate.problem.constraints.constraint import Point
 from quorate.problem.multipliers import Multipliers, no_multipliers, weighting
+from quorate.problem.plausible import Claims, of_lagrangian, of_limits, of_risk
 from quorate.problem.problem import Problem
 from quorate.rounds import Done, Each, Outcome, Round, record
 from quorate.solvers.smooth import primal_dual as newton
@@ -201,6 +203,23 @@ class InteriorPoint(Method):
     @property
     def on_server(self) -> dict:
         return {Expanded: self.improve}
+
+    @property
+    def claims(self) -> Claims:
+        return {Expanded: self._said}
+
+    def _said(self, who: int, ask: Expand, up: Expanded) -> Iterator[Claim]:
+        """What an answer claims."""
+        problem, q, D = self._problem, float(ask.prior[0]), up.gradient.shape[1]
+        w = ask.w if len(ask.w) else within_bounds(problem, np.zeros(D))
+        risk, slope = up.risk, up.risk_gradient
+        if q > 0 and risk is None:
+            risk, slope = up.value / q, up.gradient / q
+        if risk is not None:
+            yield from of_risk(problem, w, risk, slope)
+        yield from of_limits(problem, w, "local", None, up.local, up.local_jacobian)
+        yield from of_limits(problem, w, "shared", None, up.shared, up.shared_jacobian)
+        yield from of_lagrangian(problem, w, up.hessian)
 
     def server_start(self, n_clients: int) -> tuple[InteriorState, Round]:
         none = start_or_empty(self.start)

@@ -24,7 +24,7 @@ Algorithm 1 and line 1 of Algorithm 2, whose u~_i the server needs before its fi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -59,8 +59,11 @@ from quorate.algorithms.requirements import (
 )
 from quorate.algorithms.settings import check_end, check_finite, check_positive, check_whole
 from quorate.arrays import Array, is_number
+from quorate.problem.claims import Claim, Number
 from quorate.problem.constraints.constraint import excess
+from quorate.problem.losses import Quadratic
 from quorate.problem.multipliers import Multipliers
+from quorate.problem.plausible import Claims
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import separable
 from quorate.rounds import Conclude, Done, Outcome, Round
@@ -198,6 +201,24 @@ class ProximalAL(Method):
     @property
     def on_server(self) -> dict:
         return {Settled: self.begin, Refined: self.improve}
+
+    @property
+    def claims(self) -> Claims:
+        return {Settled: self._settled, Refined: self._said}
+
+    def _settled(self, who: int, ask: Settle, up: Settled) -> Iterator[Claim]:
+        """What the sizes of an answer claim."""
+        yield Number("a change of a multiplier", up.change)
+        yield Number("a sum of sizes", up.product)
+        for squares in (up.gradient, up.steep):
+            yield Number("a square", 0.0 if squares is None else squares)
+
+    def _said(self, who: int, ask: Refine, up: Refined) -> Iterator[Claim]:
+        """What the sizes of an answer claim."""
+        if not isinstance(self._problem.loss, Quadratic):
+            yield Number("a mean loss", up.value)
+        for what in (up.residual, up.violation, up.excess, up.primal, up.unsolved):
+            yield Number("a residual", what)
 
     def server_start(self, n_clients: int) -> tuple[ProximalState, Round]:
         problem = self._problem

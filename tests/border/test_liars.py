@@ -1,0 +1,305 @@
+"""A site that lies is named, or it answers as other rows would; nothing else is ever raised, and
+honest answers are never doubted.
+
+What passes is listed here as in `docs/engines.md`, "What a lying site can do".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from liars import LIES, Court, numbers
+from sites.folders import NAMES, PROBLEM, folder_of, roles
+from sites.helpers import parties
+from toy import federation
+
+import quorate as qr
+from examples import ALGORITHMS, CONSTRAINTS
+from quorate.algorithms.comparators.local_steps import LocalStepsMethod
+from quorate.algorithms.federated.aspire.aspire import ASPIRE
+from quorate.algorithms.federated.epigraph_projection import EpigraphMethod
+from quorate.algorithms.federated.proximal_al.proximal_al import ProximalAL
+from quorate.codec import changed
+from quorate.data.federation import Federation
+from quorate.engines import ClientError
+from quorate.engines.job import DONE, ERROR
+from quorate.engines.network import ImpossibleAnswerError, Network
+from quorate.engines.transport import LocalTransport
+from quorate.engines.wire import Stepped
+from quorate.problem.constraints.coupled import Coupled
+from quorate.problem.metadata import Introduced
+from quorate.rounds import Conclude, Stop, decode, encode
+from quorate.sites.party import open_party
+from quorate.sites.server import job_of, serve
+from quorate.sites.session import agree
+from quorate.solution.solution import Solution
+
+ROWS = federation((20, 35, 12, 28, 9), 4)
+LIAR = ROWS.names[1]
+FEDERATED = {
+    name: example
+    for name, example in ALGORITHMS.items()
+    if example.stated is not None and example.federation.n_clients > 1
+}
+NOISY = tuple(name for name in FEDERATED if name.startswith(("private", "output")))
+HELD = tuple(name for name in FEDERATED if name not in NOISY)
+LIE = pytest.mark.parametrize("lie", LIES)
+NO_NUMBERS = "nan", "inf"
+
+# ---- what passes
+OTHER_ROWS = "swapped labels"  # everything is as other rows would answer
+NO_SUCH_ROWS = "0"  # as rows would answer none of which is of the class that the risk is about
+# methods whose answers are models: where a site's steps led, or a point that it chose
+MODELS = (LocalStepsMethod, EpigraphMethod, ProximalAL, ASPIRE)
+PASSES = {
+    ("interior point", NO_SUCH_ROWS),
+    ("interior point, infeasible", NO_SUCH_ROWS),
+    # in a coordinate in which the run does not move again
+    ("AsyncDRO, many classes", "one coordinate"),
+}
+
+
+def solved(name: str, court: Court) -> Solution:
+    """The first rounds of an example, and the certificate."""
+    problem, algorithm = FEDERATED[name].stated
+    cap = min(getattr(FEDERATED[name].algorithm, "max_rounds", 12), 12)
+    return qr.solve(problem, ROWS, algorithm=algorithm, engine=court, max_rounds=cap)
+
+
+@cache
+def honest(name: str) -> tuple[Solution, Mapping[int, Any]]:
+    """An honest solution, and what is known of the clients' rows from it."""
+    court = Court()
+    return solved(name, court), court.told
+
+
+def named(call: Callable[[], Any]) -> Any:
+    """What a call returns; None where it raises an error that names the liar."""
+    try:
+        return call()
+    except ClientError as error:
+        cause = error.__cause__
+        if not isinstance(cause, ImpossibleAnswerError) or cause.site != LIAR:
+            raise
+        return None
+
+
+def largest(proof: qr.Certificate) -> float:
+    """What the bound of no proof may exceed: the value, or where the model breaks a constraint the
+    honest bound.
+    """
+    return max(proof.value, -np.inf if proof.bound is None else proof.bound)
+
+
+@pytest.mark.parametrize("name", FEDERATED)
+def test_no_honest_answer_is_doubted(name):
+    solution, told = honest(name)
+    assert len(told) == ROWS.n_clients
+    assert solution.certificate is None or not solution.certificate.failed
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_every_upload_claims_something(name):
+    algorithm = FEDERATED[name].algorithm
+    assert {*algorithm.on_server} == {*algorithm.claims}
+
+
+# tables as they come: raw units, targets far from 0, separable and exactly linear ones
+SCALES = {"large": 1e6, "small": 1e-6, "mixed": np.array([1e6, 1.0, 1e-6]), "no": 0.0}
+SIGNS = qr.Logistic(), qr.Hinge(), qr.SmoothHinge(), qr.Exponential()
+REALS = qr.Squared(), qr.Absolute(), qr.Huber(), qr.Quantile(0.2), qr.EpsilonInsensitive()
+BALLS = (
+    qr.Mean(),
+    qr.WassersteinBall(0.3, 0.5, "l1"),
+    qr.WassersteinBall(0.3, np.inf, "l2"),
+    qr.WassersteinBall(0.3, 0.5, "linf"),
+)
+EXTREMES = [
+    *((loss, qr.Mean(), kind) for loss in SIGNS for kind in ("noisy", "separable", "weighted")),
+    *((loss, qr.Mean(), kind) for loss in REALS for kind in ("far", "linear")),
+    *((loss, ball, "noisy") for loss in SIGNS[:2] for ball in BALLS[1:]),
+    *((loss, ball, "far") for loss in REALS[2:4] for ball in BALLS[1:]),
+    (qr.Poisson(), qr.Mean(), "counts"),
+    (qr.Multinomial(), qr.Mean(), "classes"),
+]
+
+
+def table(kind: str, scale: Any) -> Federation:
+    """Rows of three clients, the smallest of one row."""
+    rng, sizes = np.random.default_rng(1), (20, 35, 1)
+    X = [rng.normal(size=(n, 3)) + 0.3 for n in sizes]
+    score = [x @ [1.0, -1.0, 0.5] for x in X]
+    noisy = [s + rng.normal(size=len(s)) for s in score]
+    y = {
+        "separable": [np.where(s > 0, 1.0, -1.0) for s in score],
+        "linear": [10 * s + 1e6 for s in score],
+        "far": [10 * s + 1e6 for s in noisy],
+        "counts": [np.exp(np.clip(s, -2, 3)).round() for s in noisy],
+        "classes": [np.digitize(s, [-0.5, 0.5]) for s in noisy],
+    }.get(kind, [np.where(s > 0, 1.0, -1.0) for s in noisy])
+    weights = [rng.uniform(0.1, 3.0, n) for n in sizes] if kind == "weighted" else None
+    classes = {"classes": (0, 1, 2), "noisy": (-1.0, 1.0), "weighted": (-1.0, 1.0)}
+    known = {"classes": classes.get(kind, (-1.0, 1.0) if kind == "separable" else None)}
+    return Federation(["a", "b", "c"], [x * scale for x in X], y, sample_weight=weights, **known)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize(("loss", "ball", "kind"), EXTREMES)
+def test_no_answer_of_odd_tables_is_doubted(loss, ball, kind, scale):
+    problem = qr.Problem(loss, over_samples=ball, regulariser=qr.L2(1e-3))
+    solution = qr.solve(problem, table(kind, SCALES[scale]), engine=Court(), max_rounds=8)
+    assert not solution.certificate.failed
+
+
+@pytest.mark.parametrize("case", CONSTRAINTS.values(), ids=CONSTRAINTS.keys())
+def test_no_answer_about_constraints_is_doubted(case):
+    together = isinstance(case.stated, Coupled)
+    slot = {"constraint" if together else "local_constraint": case.stated}
+    problem = replace(case.problem, regulariser=qr.L2(1e-2), **slot)
+    solution = qr.solve(problem, case.fed, engine=Court(), max_rounds=6)
+    assert not solution.certificate.failed
+
+
+@LIE
+@pytest.mark.parametrize("name", HELD)
+def test_a_liar_is_named_or_answers_as_other_rows_would(name, lie):
+    lying = named(lambda: solved(name, Court(lie=LIES[lie]())))
+    if lying is None:
+        return
+    models = isinstance(FEDERATED[name].stated[1], MODELS)
+    assert models or lie == OTHER_ROWS or (name, lie) in PASSES
+    assert models or lie in (OTHER_ROWS, NO_SUCH_ROWS) or lying.outcome.stop is not Stop.OPTIMAL
+    proof = lying.certificate
+    assert proof.failed or (proof.value >= 0 and (proof.bound or 0.0) >= 0)
+    if lie not in (OTHER_ROWS, NO_SUCH_ROWS) and not proof.failed and proof.bound is not None:
+        assert proof.bound <= largest(honest(name)[0].certificate) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("lie", NO_NUMBERS)
+@pytest.mark.parametrize("name", NOISY)
+def test_noisy_answers_are_finite(name, lie):
+    assert named(lambda: solved(name, Court(lie=LIES[lie]()))) is None
+
+
+@LIE
+@pytest.mark.parametrize("name", HELD)
+def test_who_lies_to_certificates_alone_is_named_or_weakens_the_bound(name, lie):
+    solution, told = honest(name)
+    court = Court(lie=LIES[lie](), told=dict(told))
+    problem, true = FEDERATED[name].stated[0], solution.certificate
+    proof = named(lambda: qr.certify(problem, ROWS, solution.w, solution.duals, engine=court))
+    if proof is not None and lie != OTHER_ROWS:
+        models = isinstance(FEDERATED[name].stated[1], MODELS)
+        assert models or np.isclose(proof.value, true.value, rtol=1e-9)
+        assert proof.bound is None or proof.bound <= largest(true) * (1 + 1e-9)
+    if proof is not None and lie == OTHER_ROWS:  # of a model that was never evaluated before
+        assert isinstance(FEDERATED[name].stated[1], MODELS)
+
+
+# ---- over messages ------------------------------------------------------------------------------
+
+
+def telling(answer: Callable[[bytes], bytes], lie: Callable[[Any], Any]) -> Any:
+    """A site whose answers to the messages of algorithms are changed on their way."""
+
+    def answered(data: bytes) -> bytes:
+        reply = decode(answer(data))
+        if isinstance(reply.body, Stepped):
+            told = changed(reply.body, upload=lie(reply.body.upload))
+            reply = changed(reply, body=told)
+        return encode(reply)
+
+    return answered
+
+
+def sites(rows: Federation, place: Any, lie: Callable[[Any], Any]) -> LocalTransport:
+    """Sites in this process, of which client 1 lies."""
+    answers = {
+        name: lambda data, party=party: party.answer("server", data)
+        for name, party in parties(rows, place).items()
+    }
+    return LocalTransport(answers | {LIAR: telling(answers[LIAR], lie)})
+
+
+def on_every_number(change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Any], Any]:
+    """A lie that changes every number."""
+    return lambda upload: changed(upload, **{k: change(v) for k, v in numbers(upload).items()})
+
+
+WRONG: dict[str, Callable[[Any], Any]] = {
+    "sign": on_every_number(lambda v: -v),
+    "1000": on_every_number(lambda v: 1000.0 * v),
+    "0": on_every_number(np.zeros_like),
+    "nan": on_every_number(lambda v: np.full_like(v, np.nan)),
+    "1e200": on_every_number(lambda v: 1e200 * v),
+    "another upload": lambda upload: Conclude(),
+    "more clients": on_every_number(lambda v: np.concatenate([v, v])),
+    "another shape": on_every_number(lambda v: np.stack([v, v], 1)),
+    "no fields": lambda upload: changed(upload, **dict.fromkeys(numbers(upload))),
+}
+PROBLEM_HERE = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.L2(1e-2))
+METHODS = (None, qr.AFL(), qr.DRFA(), qr.InteriorPoint(), qr.MultiplierMethod(), qr.ASPIRE())
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
+@pytest.mark.parametrize("wrong", WRONG)
+def test_the_server_names_the_site(method, wrong, tmp_path):
+    agreement = agree(sites(ROWS, tmp_path, WRONG[wrong]), "trial", PROBLEM_HERE, patience=20.0)
+    engine = Network(agreement.session)
+    with pytest.raises(ImpossibleAnswerError, match=LIAR) as caught:
+        qr.solve(
+            agreement.problem, agreement.metadata, algorithm=method, engine=engine, max_rounds=4
+        )
+    assert caught.value.site == LIAR
+
+
+def test_the_record_of_a_job_names_the_site(tmp_path):
+    folders = {name: folder_of(tmp_path / "sites", name) for name in NAMES}
+    opened = {name: open_party(folder, name) for name, folder in folders.items()}
+    answers = {n: lambda data, p=party: p.answer("server", data) for n, party in opened.items()}
+    answers[NAMES[1]] = telling(answers[NAMES[1]], WRONG["sign"])
+    job = job_of("trial", PROBLEM, roles=roles(), patience=20.0)
+    with pytest.raises(ImpossibleAnswerError, match=NAMES[1]):
+        serve(LocalTransport(answers), tmp_path / "server", job)
+    assert not (tmp_path / "server" / DONE).exists()
+    assert NAMES[1] in (tmp_path / "server" / ERROR).read_text()
+
+
+def introduced(place: Any, **changes: Any) -> LocalTransport:
+    """Sites of which client 1 introduces itself with other facts."""
+    honest = sites(ROWS, place, lambda upload: upload)
+    answer = honest.sites[LIAR]
+
+    def answered(data: bytes) -> bytes:
+        reply = decode(answer(data))
+        if isinstance(reply.body, Introduced):
+            reply = changed(reply, body=changed(reply.body, **changes))
+        return encode(reply)
+
+    return LocalTransport({**honest.sites, LIAR: answered})
+
+
+FACTS: dict[str, dict[str, Any]] = {
+    "no rows": {"rows": 0},
+    "rows below zero": {"rows": -3},
+    "half a row": {"rows": 2.5},
+    "no weight": {"weight": 0.0},
+    "a weight that is no number": {"weight": float("nan")},
+    "an infinite weight": {"weight": float("inf")},
+    "equal weights that do not add up": {"alike": True, "weight": 1e300},
+    "an infinite class": {"labels": (-1.0, float("inf"))},
+    "a group that weighs less than nothing": {"cells": {"": ((1.0, None, -4.0),)}},
+    "groups that weigh more than all rows": {"cells": {"": ((1.0, None, 1e6),)}},
+}
+
+
+@pytest.mark.parametrize("fact", FACTS)
+def test_an_introduction_that_no_rows_make_names_the_site(fact, tmp_path):
+    with pytest.raises(ImpossibleAnswerError, match=LIAR):
+        agree(introduced(tmp_path, **FACTS[fact]), "trial", PROBLEM_HERE, patience=20.0)
