@@ -1,0 +1,94 @@
+"""How many rows a server reads: of honest runs none, by questions of its own at most one in 200.
+
+Without a policy the same attacks read rows: else they would prove nothing.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from border.askers import ASKERS, ROBUST, attack
+from border.readers import READERS, World, made, read_by, world
+
+import quorate as qr
+from quorate.engines.network import RefusedError
+from quorate.problem.problem import Problem
+
+CLASSES = {"sign": ("no", "yes"), "real": None, "class": ("ill", "sick", "well")}
+ROBUSTLY = {"over_clients": qr.LpBall(0.2), "regulariser": qr.L2(1e-3)}
+PROBLEMS: dict[str, tuple[str, Problem]] = {
+    "logistic": ("sign", ROBUST),
+    "logistic, mean": ("sign", Problem(qr.Logistic(), regulariser=qr.L2(1e-3))),
+    "logistic, ball": (
+        "sign",
+        Problem(qr.Logistic(), over_samples=qr.WassersteinBall(0.05, 0.5, "l2"), **ROBUSTLY),
+    ),
+    "logistic, worst half": (
+        "sign",
+        Problem(qr.Logistic(), over_samples=qr.Superquantile(0.5), **ROBUSTLY),
+    ),
+    "logistic, worst half of all": (
+        "sign",
+        Problem(qr.Logistic(), over_rows=qr.Superquantile(0.5), regulariser=qr.L2(1e-3)),
+    ),
+    "logistic, all by rank": (
+        "sign",
+        Problem(qr.Logistic(), over_rows=qr.Extremile(2.0), regulariser=qr.L2(1e-3)),
+    ),
+    "logistic, parity": (
+        "sign",
+        Problem(
+            qr.Logistic(), regulariser=qr.L2(1e-3), local_constraint=qr.NeymanPearson("yes", 0.6)
+        ),
+    ),
+    "hinge": ("sign", Problem(qr.Hinge(), **ROBUSTLY)),
+    "smooth hinge": ("sign", Problem(qr.SmoothHinge(), **ROBUSTLY)),
+    "Huber": ("real", Problem(qr.Huber(0.5), **ROBUSTLY)),
+    "squared": ("real", Problem(qr.Squared(), **ROBUSTLY)),
+    "absolute": ("real", Problem(qr.Absolute(), **ROBUSTLY)),
+    "multinomial": ("class", Problem(qr.Multinomial(), **ROBUSTLY)),
+}
+AGAIN = {  # further runs about the same rows
+    "a model to start at": {"start": [0.3, -0.2, 0.1, 0.0]},
+    "another method": {"algorithm": qr.AFL(max_rounds=15)},
+}
+
+
+def told(place: Path, name: str) -> World:
+    """What a server has after honest runs of a problem."""
+    targets, problem = PROBLEMS[name]
+    it = world(place, made(130 if targets == "class" else 60, 3, targets), CLASSES[targets])
+    runs = {"first": {}} | (AGAIN if name == "logistic" else {})
+    for experiment, settings in runs.items():
+        with suppress(RefusedError):  # a site that answers nothing tells nothing
+            it.solve(experiment, problem, **settings)
+    return it
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_honest_runs_tell_no_row(name: str, tmp_path: Path):
+    it = told(tmp_path, name)
+    assert {reader: read_by(it, reader) for reader in READERS} == dict.fromkeys(READERS, 0)
+
+
+SIZES = {"spans of curvatures": (220, 21, 340)}  # rows, features and questions
+HARMLESS = "groups of rows", "steep models"  # on sites so small
+
+
+def asked(place: Path, asker: str, guarded: bool) -> float:
+    """The share of a site's rows that an asker reads."""
+    rows, features, questions = SIZES.get(asker, (60, 3, 250))
+    it = world(place, made(rows, features), guarded=guarded)
+    return len(attack(it, asker, questions=questions)) / rows
+
+
+@pytest.mark.parametrize("asker", ASKERS)
+def test_a_server_that_follows_no_algorithm_reads_hardly_any_row(asker: str, tmp_path: Path):
+    assert asked(tmp_path, asker, guarded=True) <= 1 / 200
+
+
+@pytest.mark.parametrize("asker", [a for a in ASKERS if a not in HARMLESS])
+def test_without_a_policy_it_reads_rows(asker: str, tmp_path: Path):
+    assert asked(tmp_path, asker, guarded=False) > 0
