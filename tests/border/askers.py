@@ -17,22 +17,24 @@ from itertools import count
 from typing import Any
 
 import numpy as np
-from border.readers import NAMES, World, as_rows
+from border.readers import NAMES, Told, World, as_rows, pairs, told_sums
 from scipy.linalg import eigvals
 
 import quorate as qr
 from quorate.algorithms.comparators.local_steps import Descend
 from quorate.algorithms.federated.bundle.bundle import Evaluate
+from quorate.algorithms.federated.epigraph_projection import Begin, Project
 from quorate.arrays import Array, stream
 from quorate.certificates.duality import Certification, Certify
+from quorate.engines.secure_summed import carried_by
 from quorate.engines.wire import RunStarted, StartRun, Step, Stepped
 from quorate.problem.metadata import Introduced
 from quorate.problem.parts import Parts, stored
 from quorate.problem.problem import Problem
 from quorate.problem.rank_cuts import Slice, Tally
-from quorate.rounds import Algorithm
+from quorate.rounds import FIELDS, Algorithm, Conclude
 from quorate.sites.messages import Agree, Agreed, Introduce
-from quorate.sites.methods import method_bytes
+from quorate.sites.methods import method_bytes, method_of
 from quorate.statements import statement_bytes
 
 MOST = 1_000  # questions
@@ -403,6 +405,16 @@ def batches(asker: Asker) -> Iterator[Array]:
             yield as_rows(told.change)
 
 
+def samples(asker: Asker) -> Iterator[Array]:
+    """`EpigraphADMM` with a sample of one row projects onto the epigraph of that row's loss."""
+    run, ask = asker.run(ROBUST, qr.EpigraphADMM(sample=1e-9)), asker.zero
+    run.ask(Begin(ask))
+    while True:
+        told = run.ask(Project(ask[None], np.zeros(1), 1.0))
+        if told is not None:
+            yield as_rows(told.w)
+
+
 def subsets(asker: Asker) -> Iterator[Array]:
     """`FedAvg(batch=m / 2)` adds up rows that the server's seed draws: it knows which, and solves.
 
@@ -541,6 +553,52 @@ def slices(asker: Asker) -> Iterator[Array]:
     yield solved(drawn, found)
 
 
+# ------------------------------------------------------------------ messages of every method
+
+
+def changed(value: Any, w: Array) -> Any:
+    """A message with this model in the place of every one in it, and not with matrices changed."""
+    if type(value) in FIELDS:
+        parts = {name: changed(getattr(value, name), w) for name in FIELDS[type(value)]}
+        return replace(value, **parts)
+    models = isinstance(value, np.ndarray) and value.ndim in (1, 2) and value.shape[-1:] == w.shape
+    return np.broadcast_to(w, value.shape).copy() if models else value
+
+
+def run_of(told: Sequence[Told], site: str, kind: type) -> tuple[StartRun, list[Any]] | None:
+    """How a run of a method began at a site in a transcript, and the messages that it had."""
+    starts = [each.ask for each in told if each.site == site and isinstance(each.ask, StartRun)]
+    for start in starts:
+        if isinstance(carried_by(method_of(start.method.tobytes())), kind):
+            mine = [each.ask for each in told if each.site == site and each.run == start.run]
+            return start, [ask for ask in mine if not isinstance(ask, StartRun | Conclude)]
+    return None
+
+
+def by_message(
+    it: World, kind: type, problem: Problem, questions: int = 400, length: float = 1e4
+) -> set[int]:
+    """The rows read by pairs of answers to each message of a method, with long models in the place
+    of its own, at thresholds along a direction; messages before it are those of an honest run,
+    which has to be in the transcript.
+    """
+    site = NAMES[0]
+    asker, found, honest = Asker(it, site, 4 * questions), set(), run_of(it.wire.told, site, kind)
+    start, messages = honest or (None, [])
+    u, last = next(asker.directions()), {type(m): k for k, m in enumerate(messages)}
+    for at in last.values():
+        since = len(it.wire.told)
+        run = Run(asker, problem, start.method.tobytes(), start.seed)
+        with suppress(SpentError):
+            for message in messages[:at]:
+                run.ask(message)
+            for t in np.linspace(-3.0, 3.0, questions // len(last)):
+                run.ask(changed(messages[at], length * (u + t * np.eye(len(u))[-1])))
+        for sums in told_sums(it.wire.told[since:], site, asker.d):
+            found |= it.read(site, pairs(sums))
+    return found
+
+
 ASKERS: dict[str, Callable[[Asker], Iterator[Array]]] = {
     "long models": partial(steps, gradient=by_bundle, length=1e7),
     "long models of both signs": partial(opposite_steps, gradient=by_bundle, length=1e7),
@@ -557,6 +615,7 @@ ASKERS: dict[str, Callable[[Asker], Iterator[Array]]] = {
     "thresholds": thresholds,
     "spans of curvatures": spans_of_curvatures,
     "batches of one": batches,
+    "samples of one": samples,
     "known subsets": subsets,
     "multipliers of rows": multipliers_of_rows,
     "groups of rows": groups,

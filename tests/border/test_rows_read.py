@@ -6,14 +6,16 @@ Without a policy the same attacks read rows: else they would prove nothing.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from border.askers import ASKERS, ROBUST, attack
+from border.askers import ASKERS, RANKED, ROBUST, attack, by_message
 from border.readers import READERS, World, made, read_by, world
 
 import quorate as qr
 from quorate.engines.network import RefusedError
+from quorate.names import NAMED, of_place
 from quorate.problem.problem import Problem
 
 CLASSES = {"sign": ("no", "yes"), "real": None, "class": ("ill", "sick", "well")}
@@ -92,3 +94,39 @@ def test_a_server_that_follows_no_algorithm_reads_hardly_any_row(asker: str, tmp
 @pytest.mark.parametrize("asker", [a for a in ASKERS if a not in HARMLESS])
 def test_without_a_policy_it_reads_rows(asker: str, tmp_path: Path):
     assert asked(tmp_path, asker, guarded=False) > 0
+
+
+# methods over several clients that add no noise, and the problems that they take
+METHODS = {
+    name: of_place(place)
+    for name, place in NAMED["algorithm"].items()
+    if "pooled" not in place and "private" not in place
+}
+POOLED = "sgd", "lsvrg", "dca"
+FREE = qr.L2(1e-8)  # so that local steps do not shrink what is read
+TAKEN = [
+    replace(problem, regulariser=FREE)
+    for problem in (ROBUST, replace(ROBUST, over_clients=qr.Mean()), RANKED)
+] + [Problem(qr.Logistic(), over_rows=qr.Superquantile(0.5), regulariser=FREE)]
+OF_MODELS = "ad_lpmm", "epigraph_admm", "aspire", "proximal_al"  # answers are models, no sums
+
+
+def read_by_messages(place: Path, method: str, guarded: bool) -> int:
+    """How many rows long models in the messages of a method tell, after an honest run of it."""
+    kind = METHODS[method]
+    it = world(place, made(60), guarded=guarded)
+    for k, problem in enumerate(TAKEN):
+        with suppress(ValueError, RefusedError):
+            it.solve(f"honest {k}", problem, algorithm=kind(max_rounds=4))
+            return len(by_message(it, kind, problem))
+    raise AssertionError(f"no problem for {method}")
+
+
+@pytest.mark.parametrize("method", [each for each in METHODS if each not in POOLED])
+def test_long_models_in_the_messages_of_no_method_tell_rows(method: str, tmp_path: Path):
+    assert read_by_messages(tmp_path, method, guarded=True) == 0
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if m not in (*POOLED, *OF_MODELS)])
+def test_without_a_policy_they_do(method: str, tmp_path: Path):
+    assert read_by_messages(tmp_path, method, guarded=False) > 0
