@@ -17,7 +17,7 @@ from itertools import count
 from typing import Any
 
 import numpy as np
-from border.readers import NAMES, Told, World, as_rows, pairs, told_sums
+from border.readers import MEAN, NAMES, ROBUST, Told, World, as_rows, pairs, told_sums
 from scipy.linalg import eigvals
 
 import quorate as qr
@@ -41,9 +41,6 @@ MOST = 1_000  # questions
 PATIENCE = 40  # refusals in a row after which an asker gives up
 STEEP = 29.0  # length of models within the limit of a site
 
-L2 = qr.L2(1e-3)
-MEAN = Problem(qr.Logistic(), regulariser=L2)
-ROBUST = replace(MEAN, over_clients=qr.LpBall(0.2))
 RANKED = replace(MEAN, over_rows=qr.Extremile(2.0))
 
 

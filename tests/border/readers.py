@@ -15,7 +15,7 @@ among these, knows the tables. `border.askers` has servers that follow no algori
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,45 @@ CLOSE = 1e-4  # a guess is a row where all features are so near, in units of the
 LONGEST = 60  # answers of one site and group among which triples are tried
 
 Tables = Mapping[str, tuple[Array, Array]]  # by site features (m, d) and targets (m,)
+
+# ------------------------------------------------------------- problems of honest runs, by targets
+
+CLASSES = {"sign": ("no", "yes"), "real": None, "class": ("ill", "sick", "well")}
+MEAN = Problem(qr.Logistic(), regulariser=qr.L2(1e-3))
+ROBUST = replace(MEAN, over_clients=qr.LpBall(0.2))
+ROBUSTLY = {"over_clients": qr.LpBall(0.2), "regulariser": qr.L2(1e-3)}
+PROBLEMS: dict[str, tuple[str, Problem]] = {
+    "logistic": ("sign", ROBUST),
+    "logistic, mean": ("sign", MEAN),
+    "logistic, ball": (
+        "sign",
+        Problem(qr.Logistic(), over_samples=qr.WassersteinBall(0.05, 0.5, "l2"), **ROBUSTLY),
+    ),
+    "logistic, worst half": (
+        "sign",
+        Problem(qr.Logistic(), over_samples=qr.Superquantile(0.5), **ROBUSTLY),
+    ),
+    "logistic, worst half of all": (
+        "sign",
+        Problem(qr.Logistic(), over_rows=qr.Superquantile(0.5), regulariser=qr.L2(1e-3)),
+    ),
+    "logistic, all by rank": (
+        "sign",
+        Problem(qr.Logistic(), over_rows=qr.Extremile(2.0), regulariser=qr.L2(1e-3)),
+    ),
+    "logistic, parity": (
+        "sign",
+        Problem(
+            qr.Logistic(), regulariser=qr.L2(1e-3), local_constraint=qr.NeymanPearson("yes", 0.6)
+        ),
+    ),
+    "hinge": ("sign", Problem(qr.Hinge(), **ROBUSTLY)),
+    "smooth hinge": ("sign", Problem(qr.SmoothHinge(), **ROBUSTLY)),
+    "Huber": ("real", Problem(qr.Huber(0.5), **ROBUSTLY)),
+    "squared": ("real", Problem(qr.Squared(), **ROBUSTLY)),
+    "absolute": ("real", Problem(qr.Absolute(), **ROBUSTLY)),
+    "multinomial": ("class", Problem(qr.Multinomial(), **ROBUSTLY)),
+}
 
 # ---------------------------------------------------------------------------- sites, transcript
 

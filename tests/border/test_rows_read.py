@@ -10,48 +10,23 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from border.askers import ASKERS, RANKED, ROBUST, attack, by_message
-from border.readers import READERS, World, made, read_by, world
+from border.askers import ASKERS, RANKED, attack, by_message
+from border.readers import (
+    CLASSES,
+    PROBLEMS,
+    READERS,
+    ROBUST,
+    World,
+    made,
+    read_by,
+    world,
+)
 
 import quorate as qr
 from quorate.engines.network import RefusedError
 from quorate.names import NAMED, of_place
 from quorate.problem.problem import Problem
 
-CLASSES = {"sign": ("no", "yes"), "real": None, "class": ("ill", "sick", "well")}
-ROBUSTLY = {"over_clients": qr.LpBall(0.2), "regulariser": qr.L2(1e-3)}
-PROBLEMS: dict[str, tuple[str, Problem]] = {
-    "logistic": ("sign", ROBUST),
-    "logistic, mean": ("sign", Problem(qr.Logistic(), regulariser=qr.L2(1e-3))),
-    "logistic, ball": (
-        "sign",
-        Problem(qr.Logistic(), over_samples=qr.WassersteinBall(0.05, 0.5, "l2"), **ROBUSTLY),
-    ),
-    "logistic, worst half": (
-        "sign",
-        Problem(qr.Logistic(), over_samples=qr.Superquantile(0.5), **ROBUSTLY),
-    ),
-    "logistic, worst half of all": (
-        "sign",
-        Problem(qr.Logistic(), over_rows=qr.Superquantile(0.5), regulariser=qr.L2(1e-3)),
-    ),
-    "logistic, all by rank": (
-        "sign",
-        Problem(qr.Logistic(), over_rows=qr.Extremile(2.0), regulariser=qr.L2(1e-3)),
-    ),
-    "logistic, parity": (
-        "sign",
-        Problem(
-            qr.Logistic(), regulariser=qr.L2(1e-3), local_constraint=qr.NeymanPearson("yes", 0.6)
-        ),
-    ),
-    "hinge": ("sign", Problem(qr.Hinge(), **ROBUSTLY)),
-    "smooth hinge": ("sign", Problem(qr.SmoothHinge(), **ROBUSTLY)),
-    "Huber": ("real", Problem(qr.Huber(0.5), **ROBUSTLY)),
-    "squared": ("real", Problem(qr.Squared(), **ROBUSTLY)),
-    "absolute": ("real", Problem(qr.Absolute(), **ROBUSTLY)),
-    "multinomial": ("class", Problem(qr.Multinomial(), **ROBUSTLY)),
-}
 AGAIN = {  # further runs about the same rows
     "a model to start at": {"start": [0.3, -0.2, 0.1, 0.0]},
     "another method": {"algorithm": qr.AFL(max_rounds=15)},
