@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from border.readers import MEAN, NAMES, ROBUST, Told, World, as_rows, pairs, told_sums
 from scipy.linalg import eigvals
+from scipy.special import ndtri
 
 import quorate as qr
 from quorate.algorithms.comparators.local_steps import Descend
@@ -322,11 +323,11 @@ def thresholds(asker: Asker, steep: float = 4.0, answers: int = 24) -> Iterator[
     """
     ask = by_bundle(asker, MEAN)
     base = ask(asker.zero - 28.0 * np.eye(asker.d + 1)[-1])
+    last = -steep * float(ndtri(1 - 1 / asker.m))  # about where the threshold of the last row is
     for u in asker.directions():
-        ends = -2.6 * steep - 6.0, 3.0 - 2.2 * steep
         told = [
             (t, g)
-            for t in np.linspace(*ends, answers)
+            for t in np.linspace(last - 6.0, last + 3.0, answers)
             if (g := ask(steep * u + t * np.eye(len(u))[-1])) is not None
         ]
         if base is None or len(told) < 8:
