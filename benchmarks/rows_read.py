@@ -1,0 +1,117 @@
+"""How many rows of sites a server reads, of honest runs and by questions that no algorithm has.
+
+    rows_read.py honest  thirteen problems over three sites: tables of 30, 200 and 2,000 rows a
+                         site, heart, breast cancer and adult (heart and adult need the data
+                         directory). Target: at most 1 row in 1,000 by every reader.
+    rows_read.py asked   servers that follow no algorithm, 1,000 questions each, at one site of the
+                         same tables. Target: at most 1 row in 200 by every asker.
+    --only TEXT          what has this in its name, such as "made 200: thresholds" or "hinge"
+
+The sites have the policy that `quorate site policy` writes. ``tests/border`` has the attacks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import measure
+import numpy as np
+from bundle_tables import tables
+
+import quorate as qr
+from quorate.engines.network import RefusedError
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from border import askers, readers
+
+MADE = {30: 2, 200: 10, 2000: 10}  # rows of a site: features
+MOST_ROWS = 6000  # of a table
+
+
+def made() -> Iterator[tuple[str, dict[str, readers.Tables]]]:
+    """(name, tables by kind of targets)."""
+    for m, d in MADE.items():
+        kinds = ("sign", "real", *(["class"] if m >= 200 else []))
+        yield (
+            f"made {m}",
+            {kind: readers.made(m, d if kind != "class" else 3, kind) for kind in kinds},
+        )
+    for name, X, y in tables():
+        if name != "digits":
+            yield name, {"sign": shared(X, y)}
+
+
+def shared(X: np.ndarray, y: np.ndarray) -> readers.Tables:
+    """The rows of a table in a random order among three sites, with the first features with many
+    values, as many as the policy allows.
+    """
+    order = np.random.default_rng(0).permutation(len(y))[:MOST_ROWS]
+    X, y = X[order], (y[order] == y[order].max()).astype(float)
+    X = X[:, [len(np.unique(column)) > 10 for column in X.T]]
+    X = X[:, : min(X.shape[1], len(y) // 30 - 1)]
+    X = (X - X.mean(0)) / X.std(0)
+    return {name: (X[k::3], y[k::3]) for k, name in enumerate(readers.NAMES)}
+
+
+def honest(only: str, targets: measure.Targets) -> None:
+    """The readers of honest runs."""
+    found = []
+    for table, kinds in made():
+        for name, (kind, problem) in readers.PROBLEMS.items():
+            if kind in kinds and only in f"{table}: {name}":
+                found.append([table, name, *read(kinds[kind], kind, problem)])
+    print(measure.table(["table", "problem", "rows", *readers.READERS, "ended"], found))
+    for table, name, rows, *each, _ in found:
+        targets.need(max(each) <= rows / 1000, f"{table}, {name}: {max(each)} of {rows} rows")
+
+
+def read(parts: readers.Tables, kind: str, problem: qr.Problem) -> list[object]:
+    """The rows that each reader finds after a run and one more with another regulariser."""
+    with tempfile.TemporaryDirectory() as place:
+        it, ended = readers.world(Path(place), parts, readers.CLASSES[kind]), "refused"
+        for experiment, strength in (("first", 1e-3), ("second", 1e-2)):
+            try:
+                again = replace(problem, regulariser=qr.L2(strength))
+                ended = it.solve(experiment, again).outcome.stop.value
+            except RefusedError:
+                pass
+        return [it.rows, *(readers.read_by(it, reader) for reader in readers.READERS), ended]
+
+
+def asked(only: str, targets: measure.Targets) -> None:
+    """The servers that follow no algorithm."""
+    found = []
+    for table, kinds in made():
+        for name in askers.ASKERS:
+            if only in f"{table}: {name}":
+                began = time.perf_counter()
+                m = len(kinds["sign"][readers.NAMES[0]][0])
+                with tempfile.TemporaryDirectory() as place:
+                    it = readers.world(Path(place), kinds["sign"])
+                    asker = askers.Asker(it, readers.NAMES[0])
+                    rows = len(it.read(asker.site, askers.guesses(asker, name)))
+                spent = time.perf_counter() - began
+                found.append([table, name, rows, m, askers.MOST - asker.left, spent])
+                print(*found[-1], flush=True)
+    print(measure.table(["table", "asker", "rows read", "of", "questions", "seconds"], found))
+    for table, name, rows, m, *_ in found:
+        targets.need(rows <= m / 200, f"{table}, {name}: {rows} of {m} rows")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("part", choices=("honest", "asked"))
+    parser.add_argument("--only", default="")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore", qr.TrivialModelWarning)
+    verdicts = measure.Targets()
+    (honest if given.part == "honest" else asked)(given.only, verdicts)
+    verdicts.finish()
