@@ -118,8 +118,9 @@ class Sizes:
             Number("a mean square", s.square),
             Number("a sum of mean squares", total, 0.0, q * reach**2),
         ]
-        if told.alike and told.rows is not None:  # the longest row is one of them
-            claims.append(Number("a square of a length", q * reach**2, 0.0, told.rows * total))
+        if told.alike and told.rows is not None:  # the longest row, rounded up, is one of them
+            square = q * (reach / 2) ** 2
+            claims.append(Number("a square of a length", square, 0.0, told.rows * total))
         if self.signs:
             claims.append(Number("a largest target", target, 1.0, 1.0))
         for claim in claims:
