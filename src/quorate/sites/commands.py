@@ -62,6 +62,7 @@ def policy(
 def check(folder: Folder = Path(".")) -> None:
     """Hold the rows of the site against its own policy."""
     from quorate.config.errors import ConfigError
+    from quorate.runs.border import for_site
     from quorate.sites.holdings import broken, holdings, largest_model, read_rows
     from quorate.sites.policy import rows_in_words
     from quorate.sites.site_file import read_site
@@ -76,6 +77,9 @@ def check(folder: Folder = Path(".")) -> None:
     if faults := broken(known, table):
         raise ConfigError("\n".join(faults))
     _say("the rows keep the policy of the site")
+    _say("who can learn what where the site takes part:")
+    for sentence in for_site():
+        _say(f"  {sentence}")
 
 
 @site.command()

@@ -1,5 +1,6 @@
 """The sections of a report, in the order of a page."""
 
+from quorate.report.sections.border import Border
 from quorate.report.sections.certificate import Certificate
 from quorate.report.sections.checks import Checks
 from quorate.report.sections.clients import Clients
@@ -38,6 +39,7 @@ SECTIONS: tuple[ReportSection, ...] = (
     Ranks(),
     Clients(),
     RadiusPath(),
+    Border(),
     Messages(),
     Configuration(),
 )

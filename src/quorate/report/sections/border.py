@@ -1,0 +1,28 @@
+"""Who can learn or alter what, of a run whose rows stayed at their sites."""
+
+from __future__ import annotations
+
+from quorate.report import words
+from quorate.report.sections.section import Chapter, ReportSection, Text, chapter
+from quorate.report.tables import table
+from quorate.runs.border import HEADS, of_run
+from quorate.runs.run import Run
+
+ABOUT = (
+    "The rows stayed at their sites. This table says what passes the border all the same, and"
+    " promises no more than is checked."
+)
+
+
+class Border(ReportSection):
+    """The promises of a run over sites."""
+
+    def applies(self, run: Run) -> bool:
+        return words.at_sites(run.result)
+
+    def chapters(self, run: Run) -> list[Chapter]:
+        masked = bool(run.config.engine.get("secure_sum"))
+        rows = [row[:5] for row in of_run(masked, run.config.privacy is not None)]
+        every = range(len(HEADS))
+        about = table("Who can learn or alter what", HEADS, rows, text=every, long=every)
+        return [chapter("border", "Who can learn or alter what", Text(ABOUT), about)]

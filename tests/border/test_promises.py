@@ -1,0 +1,36 @@
+"""The table of who can learn or alter what stands once, and every place states it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sites.folders import folder_of
+from typer.testing import CliRunner
+
+from quorate.runs.border import CURIOUS, LAWLESS, MASKED, PRIVATE, READER, TABLE, markdown, of_run
+from quorate.sites.commands import site
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/engines.md"])
+def test_the_pages_state_the_table(page: str):
+    assert markdown() in (ROOT / page).read_text(encoding="utf-8")
+
+
+def test_a_run_is_told_what_is_about_it():
+    assert [row for row in TABLE if row in of_run(False, False)] == of_run(False, False)
+    assert CURIOUS in of_run(False, False)
+    assert {MASKED, LAWLESS} < {*of_run(True, False)}
+    assert CURIOUS not in of_run(True, False)
+    assert of_run(True, True)[0] is PRIVATE
+    assert all(READER in of_run(*each) for each in [(False, False), (True, False), (True, True)])
+
+
+def test_a_site_is_told_what_concerns_it(tmp_path: Path):
+    told = CliRunner().invoke(site, ["check", str(folder_of(tmp_path, "east"))])
+    assert told.exit_code == 0
+    for row in TABLE:
+        assert (row.who in told.output) is row.at_site
+        assert (row.remains in told.output) is row.at_site
