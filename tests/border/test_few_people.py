@@ -23,7 +23,7 @@ from quorate.sites.party import Party, open_party
 from quorate.sites.people import Answers, unjudged
 from quorate.sites.policy import Policy
 from quorate.sites.session import Agreement, agree
-from quorate.sites.spans import Slopes, Span, fewest
+from quorate.sites.spans import Slopes, Span, fewest, fewest_of, largest
 from quorate.sites.told import SLOPES, TOLD, Answered, told_by
 
 TRAILS = {  # the methods whose local steps nothing describes, and those of ranked rows
@@ -84,6 +84,23 @@ def test_the_share_of_a_person_in_any_combination():
     assert span.largest([], whose) == pytest.approx(max(blocks))
     span.grown(13)
     assert span.largest(span.added([np.eye(13)[12]]), None) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("size", [1.0, 1e3])
+def test_many_pairs_at_once_are_judged_as_one_by_one(size: float):
+    """Also of losses whose slopes have no bound, and where most rows are looked at not at all."""
+    rng = np.random.default_rng(0)
+    rows = size * rng.normal(size=2000)
+    others = [rows + (rng.random(2000) < share) * rng.normal(size=2000) for share in (0.5, 1e-3)]
+    others += [rows + far * np.eye(2000)[k] for k, far in ((7, 1e6), (8, 1e-3))]
+    spread = rows + rng.normal(size=2000)
+    spread[3] += 1e7  # of which one row is nearly all
+    others.append(spread)
+    for least in (3.0, 10.0):
+        each = [fewest(one(rows), one(other), None) for other in others]
+        for other, alone in zip(others, each, strict=True):
+            found = fewest_of(least, rows, [(other, largest(other))])
+            assert found == (pytest.approx(alone) if alone < least else np.inf)
 
 
 def test_what_differs_by_rounding_differs_by_nothing():

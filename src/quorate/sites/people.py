@@ -27,7 +27,17 @@ from quorate.problem.losses import has_log_link
 from quorate.problem.problem import Problem
 from quorate.rounds import Algorithm
 from quorate.sites.policy import FILE, Policy, Refusal
-from quorate.sites.spans import Index, Keys, Slopes, Span, fewest, fewest_of, numbered, vectors
+from quorate.sites.spans import (
+    Index,
+    Keys,
+    Slopes,
+    Span,
+    fewest,
+    fewest_of,
+    largest,
+    numbered,
+    vectors,
+)
 from quorate.sites.told import SLOPES, SQUARES, Answered, Told, told_by, unknown
 from quorate.storage import OWN, append, cut, make_folder, write_whole
 
@@ -70,7 +80,8 @@ class Answers:
         self.rows = np.zeros(0, np.uint64)  # `numbered` rows that answers were about
         self.people = np.zeros(0, np.uint64)  # whose each is
         self.repeats: Index | None = None  # the same as numbers, where anybody has several
-        self.plain: dict[str, list[Array]] = {SLOPES: [], SQUARES: []}  # of one sum, by kind
+        # of one sum, by kind, with the largest
+        self.plain: dict[str, list[tuple[Array, float]]] = {SLOPES: [], SQUARES: []}
         self.others: list[Slopes] = []
         self.span = Span()
         self.models: dict[str, set[str]] = {}  # by experiment
@@ -143,7 +154,7 @@ class Answers:
         if self.repeats is None and one.group is None and one.rows.ndim == 1:
             found = fewest_of(least, one.rows, plain)
         else:
-            others += [Slopes(one.kind, rows, None) for rows in plain]
+            others += [Slopes(one.kind, rows, None) for rows, _ in plain]
         return min((found, *(fewest(one, other, self.repeats) for other in others)))
 
     # ---- rows
@@ -168,7 +179,7 @@ class Answers:
         unique, at = np.unique(self.people, return_inverse=True)
         self.repeats = None if len(unique) == size else at.ravel()
         self.plain = {
-            kind: [np.pad(rows, (0, size - len(rows))) for rows in each]
+            kind: [(np.pad(rows, (0, size - len(rows))), top) for rows, top in each]
             for kind, each in self.plain.items()
         }
         self.others = [one.placed(np.arange(len(one.rows)), size) for one in self.others]
@@ -215,7 +226,7 @@ class Answers:
             placed.append(one.placed(at, len(self.rows)))
         for one in placed:
             if one.group is None and one.rows.ndim == 1:
-                self.plain[one.kind].append(one.rows)
+                self.plain[one.kind].append((one.rows, largest(one.rows)))
             else:
                 self.others.append(one)
         self.span.add(self.span.added(vectors(placed)))

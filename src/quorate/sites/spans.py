@@ -75,17 +75,22 @@ def fewest(one: Slopes, other: Slopes | None, people: Index | None) -> float:
     return min((_effective(_away(a, b), people) for a, b in pairs), default=np.inf)
 
 
-def fewest_of(least: float, rows: Array, others: Sequence[Array]) -> float:
-    """As of `fewest` of one sum (m,) to several others (m,), each row another person's; inf where
-    all are ``least`` or more.
+def fewest_of(least: float, rows: Array, others: Sequence[tuple[Array, float]]) -> float:
+    """As of `fewest` of one sum (m,) to several others (m,), each with its `largest` slope and each
+    row another person's; inf where all are ``least`` or more.
     """
     every = max(1, len(rows) // SOME)
-    some, top, found = rows[::every], np.abs(rows).max(initial=0.0), np.inf
-    for other in others:
+    some, top, found = rows[::every], largest(rows), np.inf
+    for other, size in others:
         # n_eff >= sum |s_p| / max |s_p|, of which a part of the rows often shows enough
-        if not np.abs(some - other[::every]).sum() >= least * (top + 1.0):
+        if not np.abs(some - other[::every]).sum() >= least * (top + size):
             found = min(found, _effective(_away(rows, other), None))
     return found if found < least else np.inf
+
+
+def largest(rows: Array) -> float:
+    """The largest size of a slope."""
+    return float(np.abs(rows).max(initial=0.0))
 
 
 class Span:
