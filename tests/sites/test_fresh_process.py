@@ -4,7 +4,7 @@ import subprocess
 import sys
 from functools import partial
 
-from sites.folders import NAMES, folder_of, roles
+from sites.folders import NAMES, WIDE, folder_of, roles
 
 import quorate as qr
 from quorate.engines.network import Network
@@ -31,7 +31,7 @@ for folder in map(Path, sys.argv[2:]):
 
 def asked_last(algorithm, tmp_path):
     """A site's folder with the last message of a short run in it, and the answer to that."""
-    sites = {name: folder_of(tmp_path, name) for name in NAMES}
+    sites = {name: folder_of(tmp_path, name, WIDE) for name in NAMES}
     parties = {name: open_party(folder, name) for name, folder in sites.items()}
     seen = {}
 

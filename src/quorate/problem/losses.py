@@ -25,8 +25,6 @@ from quorate.names import NAMED, load
 from quorate.parameters import Parameters
 from quorate.solvers.rank.scalar_losses import EXPONENTIAL, LOGISTIC, PLUS, RAMP, Kernel
 
-BLUR = 0.5  # of a threshold: narrower, second-order steps meet more jumps; wider, they are slower
-
 
 @runtime_checkable
 class Loss(Protocol):
@@ -152,7 +150,6 @@ class SmoothHinge(MarginLoss):
     bends_evenly = False
     floor = (1.0, 0.0)
     rank_kernel = Kernel(RAMP, -1.0, 1.0)
-    blur: ClassVar[float] = BLUR / 2  # how far around a prediction `steady_curvature` looks
 
     def value(self, prediction: Array, y: Array) -> Array:
         short = np.maximum(0.0, 1.0 - y * prediction)
@@ -376,11 +373,6 @@ class Huber(ResidualLoss):
     bends_evenly: ClassVar[bool] = False
     threshold: float = 1.35
 
-    @property
-    def blur(self) -> float:
-        """How far around a prediction `steady_curvature` looks."""
-        return BLUR * self.threshold
-
     def __post_init__(self) -> None:
         if not 0 < self.threshold < math.inf:
             raise ValueError(
@@ -596,16 +588,6 @@ def value_and_gradient(loss: Loss, prediction: Array, y: Array) -> tuple[Array, 
     if both is not None:
         return both(prediction, y)
     return loss.value(prediction, y), loss.gradient(prediction, y)
-
-
-def steady_curvature(loss: Loss, prediction: Array, y: Array) -> Array:
-    """The curvature of a loss, or where that jumps its mean over predictions nearby, which is
-    continuous: two sums of it do not differ by single rows that have passed a jump.
-    """
-    blur = getattr(loss, "blur", 0.0)
-    if not blur:
-        return loss.curvature(prediction, y)
-    return (loss.gradient(prediction + blur, y) - loss.gradient(prediction - blur, y)) / (2 * blur)
 
 
 def _at(y: Array) -> NDArray[np.intp]:

@@ -24,7 +24,7 @@ from quorate.codec import Form
 from quorate.problem.client_means import row_shares
 from quorate.problem.conjugates import clipped_gradients, loss_conjugate
 from quorate.problem.constraints.constraint import Point, Stack
-from quorate.problem.losses import steady_curvature, value_and_gradient
+from quorate.problem.losses import value_and_gradient
 from quorate.problem.predictors.affine import Linear
 from quorate.problem.problem import Problem
 from quorate.problem.rank_coordinates import has_rank_coordinate
@@ -304,7 +304,7 @@ def shifted_minorants(problem: Problem, pair: Array, weights: Array, block: Bloc
     (start, end), loss, y = pair, problem.loss, block.y
     prediction = problem.predictor.forward(start, block)
     change = problem.predictor.forward(end, block) - prediction
-    slope = loss.gradient(prediction, y) + steady_curvature(loss, prediction, y) * change
+    slope = loss.gradient(prediction, y) + loss.curvature(prediction, y) * change
     slope = clipped_gradients(loss, slope, y)
     share = weights[:, None] * row_shares(problem, block)
     conjugate = np.where(share > 0, share * loss_conjugate(loss, slope, y), 0.0)

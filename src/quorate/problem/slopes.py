@@ -18,7 +18,7 @@ from quorate.arrays import Array, Block
 from quorate.problem.client_means import row_shares
 from quorate.problem.conjugates import clipped_gradients, has_conjugate
 from quorate.problem.constraints.constraint import Point
-from quorate.problem.losses import steady_curvature, value_and_gradient
+from quorate.problem.losses import value_and_gradient
 from quorate.problem.parts import WHOLE, Parts, _groups, _terms, is_parted, may_flip
 from quorate.problem.problem import Problem
 from quorate.problem.risks.ranks import by_rank
@@ -83,7 +83,7 @@ def limit_sums(problem: Problem, w: Array, block: Block, parts: Parts = WHOLE) -
 def curvature_sums(problem: Problem, w: Array, block: Block) -> list[Sums]:
     """The curvatures of the rows in the Hessians of risk and constraints at the model."""
     point, shares = Point(problem, w, block), row_shares(problem, block)[0]
-    sums = [_sums(shares, steady_curvature(problem.loss, point.prediction, block.y)[0])]
+    sums = [_sums(shares, problem.loss.curvature(point.prediction, block.y)[0])]
     for stack in (problem.local_constraint, problem.constraint.coupled):
         for one in np.eye(stack.size):
             rows, _ = stack.curvature(point, one[None])
@@ -101,7 +101,7 @@ def shifted_sums(problem: Problem, start: Array, change: Array, block: Block) ->
     slope = loss.gradient(prediction, y)
     if has_conjugate(loss):
         moved = problem.predictor.forward(change, block)
-        slope = clipped_gradients(loss, slope + steady_curvature(loss, prediction, y) * moved, y)
+        slope = clipped_gradients(loss, slope + loss.curvature(prediction, y) * moved, y)
     return [_sums(row_shares(problem, block)[0], slope[0])]
 
 

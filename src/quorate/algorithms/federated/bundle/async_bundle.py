@@ -65,7 +65,6 @@ from quorate.codec import Counter, Extended, Form
 from quorate.problem.claims import Claim
 from quorate.problem.client_means import row_shares
 from quorate.problem.conic_form import member, public_shape, sample_radii
-from quorate.problem.losses import steady_curvature
 from quorate.problem.lower_bounds import (
     Duals,
     Region,
@@ -274,7 +273,7 @@ class AsyncBundle(Method):
             cuts.append(parted_cut(problem, w, one, parts))
             if parts.smooth:
                 prediction = problem.predictor.forward(w, one)
-                bend = row_shares(problem, one) * steady_curvature(problem.loss, prediction, one.y)
+                bend = row_shares(problem, one) * problem.loss.curvature(prediction, one.y)
                 curvature.append(problem.predictor.gram(bend, one))
 
         def each(name: str) -> Array:

@@ -75,7 +75,7 @@ from quorate.problem.client_means import row_shares
 from quorate.problem.conic_form import member, public_shape, sample_radii
 from quorate.problem.constraints.constraint import Point
 from quorate.problem.constraints.cuts import joined
-from quorate.problem.losses import Quadratic, steady_curvature
+from quorate.problem.losses import Quadratic
 from quorate.problem.lower_bounds import (
     Duals,
     Minorant,
@@ -298,7 +298,7 @@ class Bundle(Method):
         if ask.weights is not None:
             prediction = problem.predictor.forward(ask.w, data)
             share = ask.weights[:, None] * row_shares(problem, data)
-            bend = share * steady_curvature(problem.loss, prediction, data.y)
+            bend = share * problem.loss.curvature(prediction, data.y)
             curvature = problem.predictor.gram(bend, data)[None]
         answer = Evaluated(cut.base, cut.level, cut.gradient, cut.gradient_level, curvature)
         if problem.constrained:
