@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from sites.folders import folder_of
 from typer.testing import CliRunner
 
+from quorate.config.config import parse_config
+from quorate.report.sections.border import Border
+from quorate.report.sections.section import Text
 from quorate.runs.border import CURIOUS, LAWLESS, MASKED, PRIVATE, READER, TABLE, markdown, of_run
 from quorate.sites.commands import site
 
@@ -32,5 +37,18 @@ def test_a_site_is_told_what_concerns_it(tmp_path: Path):
     told = CliRunner().invoke(site, ["check", str(folder_of(tmp_path, "east"))])
     assert told.exit_code == 0
     for row in TABLE:
-        assert (row.who in told.output) is row.at_site
-        assert (row.remains in told.output) is row.at_site
+        who, *_, remains = row.cells()
+        assert (who in told.output) is row.at_site
+        assert (remains in told.output) is row.at_site
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_a_report_says_where_sites_must_have_allowed_more(loss: str):
+    config = parse_config(
+        '[data]\nsites = ["a", "b", "c"]\ntarget = "t"\nclasses = ["n", "y"]\nscale = "none"\n'
+        f'[data.columns]\nx = {{}}\n[problem]\nloss = "{loss}"\n'
+    )
+    run: Any = SimpleNamespace(config=config, result={"at_sites": True})
+    [chapter] = Border().chapters(run)
+    texts = [block.text for block in chapter.blocks if isinstance(block, Text)]
+    assert any("allow more than the default" in text for text in texts) is (loss == "hinge")

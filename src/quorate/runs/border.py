@@ -1,7 +1,7 @@
 """Who can learn or alter what in a run over sites, what stops them, and what remains.
 
-The one table of these promises: documents, the report of a run and ``quorate site check`` state its
-rows and promise no more.
+The one table of these promises, of sites with the default policy: documents, the report of a run
+and ``quorate site check`` state its rows and promise no more.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ class Promise(NamedTuple):
     stopped: str
     remains: str
     at_site: bool = True
+
+    def cells(self) -> tuple[str, ...]:
+        """What the table shows, without the marks of code."""
+        return tuple(cell.replace("`", "") for cell in self[:5])
 
 
 CURIOUS = Promise(
@@ -106,7 +110,8 @@ def for_site() -> Iterator[str]:
     """The rows that concern a site, in sentences."""
     for row in TABLE:
         if row.at_site:
-            yield f"{row.who} can learn: {row.learns}. What remains: {row.remains}."
+            who, learns, _, _, remains = row.cells()
+            yield f"{who} can learn: {learns}. What remains: {remains}."
 
 
 def markdown() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from quorate.problem.slopes import jumping
 from quorate.report import words
 from quorate.report.sections.section import Chapter, ReportSection, Text, chapter
 from quorate.report.tables import table
@@ -9,9 +10,10 @@ from quorate.runs.border import HEADS, of_run
 from quorate.runs.run import Run
 
 ABOUT = (
-    "The rows stayed at their sites. This table says what passes the border all the same, and"
-    " promises no more than is checked."
+    "The rows stayed at their sites. This table says what passes the border all the same, of sites"
+    " with the default policy; whether a site allows more, its owner knows, and no folder."
 )
+LOOSER = "These sites allow more than the default: {}, so that answers may tell single rows."
 
 
 class Border(ReportSection):
@@ -22,7 +24,10 @@ class Border(ReportSection):
 
     def chapters(self, run: Run) -> list[Chapter]:
         masked = bool(run.config.engine.get("secure_sum"))
-        rows = [row[:5] for row in of_run(masked, run.config.privacy is not None)]
+        private = run.config.privacy is not None
+        rows = [row.cells() for row in of_run(masked, private)]
+        jumps = "" if private else jumping(run.config.problem())
+        looser = [Text(LOOSER.format(jumps))] if jumps else []
         every = range(len(HEADS))
         about = table("Who can learn or alter what", HEADS, rows, text=every, long=every)
-        return [chapter("border", "Who can learn or alter what", Text(ABOUT), about)]
+        return [chapter("border", "Who can learn or alter what", Text(ABOUT), *looser, about)]
