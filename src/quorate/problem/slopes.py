@@ -19,7 +19,7 @@ from quorate.problem.client_means import row_shares
 from quorate.problem.conjugates import clipped_gradients, has_conjugate
 from quorate.problem.constraints.constraint import Point
 from quorate.problem.losses import value_and_gradient
-from quorate.problem.parts import WHOLE, Parts, _groups, _terms, is_parted, may_flip
+from quorate.problem.parts import WHOLE, Parts, _by_rows, _groups, _terms, is_parted, may_flip
 from quorate.problem.problem import Problem
 from quorate.problem.risks.ranks import by_rank
 from quorate.problem.wasserstein.ball import WassersteinBall
@@ -96,13 +96,38 @@ def shifted_sums(problem: Problem, start: Array, change: Array, block: Block) ->
     """The slopes at the model ``start`` (D,), moved to first order along ``change`` (D,), as
     minorants of smooth losses have them.
     """
+    slopes = _moved(problem, start, change, block)[1]
+    return [_sums(each, slopes[0]) for each in _weights_of_losses(problem, start, block)]
+
+
+def locked_sums(problem: Problem, start: Array, change: Array, block: Block) -> list[Sums]:
+    """The curvatures of the rows whose slopes `shifted_sums` has cut off, and of the others."""
+    reached, cut_off, bend = _moved(problem, start, change, block)
+    locked = (reached != cut_off)[0]
+    every = _weights_of_losses(problem, start, block)
+    return [_sums(each, bend[0] * part) for each in every for part in (locked, ~locked)]
+
+
+def _moved(
+    problem: Problem, start: Array, change: Array, block: Block
+) -> tuple[Array, Array, Array]:
+    """The slopes as they are moved, the same inside their domain, and the curvatures."""
     loss, y = problem.loss, block.y
     prediction = problem.predictor.forward(start, block)
-    slope = loss.gradient(prediction, y)
-    if has_conjugate(loss):
-        moved = problem.predictor.forward(change, block)
-        slope = clipped_gradients(loss, slope + loss.curvature(prediction, y) * moved, y)
-    return [_sums(row_shares(problem, block)[0], slope[0])]
+    slope, bend = loss.gradient(prediction, y), loss.curvature(prediction, y)
+    if not has_conjugate(loss):
+        return slope, slope, bend
+    slope = slope + bend * problem.predictor.forward(change, block)
+    return slope, clipped_gradients(loss, slope, y), bend
+
+
+def _weights_of_losses(problem: Problem, w: Array, block: Block) -> list[Array]:
+    """(m,) the weights of the rows' losses in the mean, and in every constraint on them."""
+    weights, point = [row_shares(problem, block)[0]], Point(problem, w, block)
+    for stack in (problem.local_constraint, problem.constraint.coupled):
+        each = (rows for rows, _, _ in _by_rows(stack, point))
+        weights += [rows[0] for rows in each if rows is not None]
+    return weights
 
 
 def size_sums(block: Block) -> list[Sums]:

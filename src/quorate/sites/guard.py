@@ -136,15 +136,17 @@ class Guard:
 
     def judge_jumps(self, problem: Problem) -> None:
         """Raise `RefusedByPolicyError` for a problem in which the slope of a row jumps; where there
-        is a privacy budget, noise hides that.
+        is a privacy budget that the policy limits, noise hides that.
         """
-        if self.policy is None or not self.policy.smooth_losses_only or problem.privacy is not None:
+        if self.policy is None or not self.policy.smooth_losses_only:
+            return
+        if self.policy.leaves_to_noise(problem.privacy is not None):
             return
         if what := jumping(problem):
             rule = "smooth_losses_only"
             text = f"{rule}: {what}, so that two answers may differ by a single row"
             use = "Use Logistic(), Squared() or Multinomial(), label_cost=inf, no support and"
-            use += " average losses, or set a privacy budget"
+            use += " average losses, or a privacy budget where the site limits all of them"
             raise RefusedByPolicyError(
                 [Refusal(rule, f"{text}. {use}, or change {rule} in {FILE}.", f"{text}. {use}.")]
             )

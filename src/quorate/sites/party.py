@@ -618,8 +618,10 @@ class Party:
         """The policy where its rule of few people is about a run: noise makes it needless, and
         rows that are held out have rules for themselves.
         """
-        exempt = known.problem.privacy is not None or algorithm.held_out
-        return None if exempt else self.guard.policy
+        policy = self.guard.policy
+        if policy is None or algorithm.held_out:
+            return None
+        return None if policy.leaves_to_noise(known.problem.privacy is not None) else policy
 
     def _check_people(
         self, known: Experiment, experiment: str, run: LocalRun, answered: Answered

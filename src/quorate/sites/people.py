@@ -98,19 +98,15 @@ class Answers:
         models = [w for one in told for w in one.models]
         if refusal := self._models(policy, experiment, answered, models):
             return refusal
-        slopes, at = [*_slopes(told)], self._at(people)
-        new = {_named(one, people): one for one in slopes}
-        new = {
-            name: one.placed(at, len(self.rows))
-            for name, one in new.items()
-            if name not in self.known
-        }
-        if what := self._hang_on_few(policy.minimum_people, [*new.values()]):
+        named = {_named(one, people): one for one in _slopes(told)}
+        new = [one for name, one in named.items() if name not in self.known]
+        at = self._at(people)
+        placed = [one.placed(at, len(self.rows)) for one in new]
+        if what := self._hang_on_few(policy.minimum_people, placed):
             self._keep(experiment, people, models, [])  # it was asked
             text = f"{what} fewer than {policy.minimum_people:g} people"
             return _refusal(PEOPLE, text, "The run ends here, with what is proved so far")
-        kept = [one for one in slopes if _named(one, people) in new]
-        self._keep(experiment, people, models, kept)
+        self._keep(experiment, people, models, new)
         return None
 
     def _models(
@@ -281,7 +277,8 @@ def unjudged(
     if policy.minimum_people <= 1 or not (what := unknown(algorithm, problem, message)):
         return None
     text = f"nothing says on how many people it hangs: {what}"
-    return _refusal(PEOPLE, text, "Use Bundle(), or set a privacy budget")
+    use = "Use Bundle(), or a privacy budget where maximum_epsilon and maximum_delta limit it"
+    return _refusal(PEOPLE, text, use)
 
 
 def _digest(array: NDArray) -> str:

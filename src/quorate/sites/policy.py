@@ -338,7 +338,8 @@ class Policy(Section):
         Positive,
         Says(
             "nothing that leaves, and no difference of two answers, hangs on fewer than {} people;"
-            " a run ends there, with what is proved so far. Private problems have noise instead",
+            " a run ends there, with what is proved so far. Private problems have noise instead,"
+            " where maximum_epsilon and maximum_delta limit it",
         ),
     ] = 3.0
     maximum_model_length: Annotated[
@@ -377,6 +378,12 @@ class Policy(Section):
         none where the run may begin.
         """
         return [refusal for rule in RULES for refusal in rule(self, proposal)]
+
+    def leaves_to_noise(self, private: bool) -> bool:
+        """Whether noise hides what the rule of few people is about: of private problems, where the
+        policy limits what all of them spend together. A budget that a server chooses hides nothing.
+        """
+        return private and None not in (self.maximum_epsilon, self.maximum_delta)
 
     def words(self) -> list[tuple[str, str]]:
         """Every rule in force, and what is not limited: pairs of a key and a sentence."""

@@ -28,7 +28,7 @@ from quorate.certificates.constrained import Weigh, WeighAlong
 from quorate.certificates.duality import Certify, CertifySums
 from quorate.certificates.stationary import Differentiate
 from quorate.problem.lower_bounds import Survey
-from quorate.problem.parts import WHOLE, Parts, parts_of
+from quorate.problem.parts import WHOLE, Parts, may_flip, parts_of
 from quorate.problem.problem import Problem
 from quorate.problem.secure_sums import SurveySums, sends_curvature
 from quorate.problem.slopes import (
@@ -37,9 +37,11 @@ from quorate.problem.slopes import (
     curvature_sums,
     gradient_sums,
     limit_sums,
+    locked_sums,
     shifted_sums,
     size_sums,
 )
+from quorate.problem.wasserstein.ball import WassersteinBall
 from quorate.rounds import Algorithm, Conclude
 
 SLOPES, SQUARES = "slopes", "squares"  # of x_j, and of x_j x_j'
@@ -95,6 +97,11 @@ def unknown(algorithm: Algorithm, problem: Problem, message: Any = None) -> str:
         return f"an answer to {odd[0]} of {name}"
     if problem.over_rows is not None:
         return "where the losses of rows stand among those of all"
+    ball = problem.over_samples
+    if may_flip(problem):
+        return "the multiplier of a ball that flips labels, which is one person's margin"
+    if isinstance(ball, WassersteinBall) and ball.support is not None and any(ball.radii()):
+        return "where rows move in the worst distribution on a support"
     if getattr(algorithm, "sample", None) is not None:
         return f"the sample of rows that {name}(sample=...) draws"
     if getattr(algorithm, "local_steps", 1) > 1:
@@ -195,11 +202,19 @@ def _blend(one: Answered) -> Iterator[Told]:
 
 
 def _weigh(one: Answered) -> Iterator[Told]:
-    """At the model, and a minorant of the Lagrangian by shifted slopes."""
+    """At the model, a minorant of the Lagrangian by shifted slopes, and the curvature of the rows
+    whose slopes the shift has led to the end of their domain, and of the others.
+    """
     ask, curved = one.ask, one.problem.loss.smooth
     yield from _at(one, ask.w, curved=curved)
     yield from _at(one, np.zeros_like(ask.w), limits=False)  # the size of the objective's gradient
-    yield _shifted(one, ask.w, ask.shift)
+    shifted = _shifted(one, ask.w, ask.shift)
+    yield shifted
+    if not ask.shift.any():
+        return
+    yield from _at(one, ask.w + ask.shift)  # of constraints
+    ended = locked_sums(one.problem, ask.w, ask.shift, one.block)
+    yield Told(SQUARES, ended, shifted.models)
 
 
 def _refine(one: Answered) -> Iterator[Told]:
