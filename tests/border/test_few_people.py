@@ -14,9 +14,11 @@ import quorate as qr
 from examples import ALGORITHMS
 from quorate.algorithms.method import Method
 from quorate.algorithms.pooled.single_client import Advance
+from quorate.certificates.constrained import Weigh, Weighing
 from quorate.engines.network import Network, RefusedError
 from quorate.engines.transport import LocalTransport
 from quorate.problem.lower_bounds import rounded_up
+from quorate.problem.multipliers import no_multipliers
 from quorate.problem.slopes import Sums
 from quorate.rounds import Stop
 from quorate.sites.party import Party, open_party
@@ -190,6 +192,22 @@ def test_the_largest_row_is_told_to_a_power_of_two():
     assert (np.frexp(up[up > 0])[0] == 0.5).all()
 
 
+def test_the_rows_that_a_shift_has_locked_are_those_of_the_answer():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 2))
+    fed = qr.Federation.from_arrays({"a": (X, np.where(X[:, 0] > 0, "ill", "well"))})
+    concrete, data = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1)).at(fed)
+    block, w, shift = data.block(0), np.array([0.1, 0.0, 0.0]), np.array([3.0, 1.0, 0.0])
+    rounds = Weighing(w, no_multipliers(concrete, 1), problem=concrete)
+    ask = Weigh(w, shift, np.ones(1), np.zeros((1, 0)), np.zeros(0), False)
+    up: Any = rounds.weigh(None, ask, block, lambda p: rng)[1]
+    told = told_by(Answered(concrete, block, ask, up, None, None))
+    locked, Z = told[-1].sums[0].rows, np.column_stack([np.asarray(block.X)[0], np.ones(40)])
+    assert 0 < (locked > 0).sum() < 40
+    np.testing.assert_allclose((Z.T * locked) @ Z, up.locked[0], atol=1e-12)
+    np.testing.assert_array_equal(told[-1].models, [w, w + shift])
+
+
 # -------------------------------------------------------------------------------------- the rule
 
 
@@ -224,6 +242,15 @@ def test_ranks_of_all_rows_are_judged_by_nothing(tmp_path: Path):
     with pytest.raises(RefusedError) as refused:
         solved(agreed(opened(tmp_path, "smooth_losses_only = false"), problem=ranked))
     assert refused.value.rule == "minimum_people"
+
+
+def test_a_budget_that_a_server_chooses_opens_nothing(tmp_path: Path):
+    budget = qr.Budget(1e4, 0.1, sizes=120)
+    private = qr.Problem(qr.Logistic(), regulariser=qr.L2(1e-2), privacy=budget)
+    with pytest.raises(RefusedError) as refused:
+        solved(agreed(opened(tmp_path), problem=private))
+    assert refused.value.rule == "minimum_people"
+    assert "maximum_epsilon" in str(refused.value)
 
 
 def test_hinge_where_it_is_allowed_ends_where_two_answers_differ_by_few(tmp_path: Path):

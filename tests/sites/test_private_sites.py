@@ -237,7 +237,7 @@ def test_other_columns_and_other_rows_count_as_the_same_records(sites):
 
 
 def test_a_site_without_a_greatest_epsilon_writes_down_what_is_spent(tmp_path):
-    sites = Sites(tmp_path, dict.fromkeys(NAMES, ""))
+    sites = Sites(tmp_path, dict.fromkeys(NAMES, "minimum_people = 1"))
     for _ in range(2):
         sites.solve(problem(3.0))
     assert sites.epsilon() > 4

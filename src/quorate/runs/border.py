@@ -69,7 +69,8 @@ PRIVATE = Promise(
     "Any server, with a privacy budget",
     "at most what the total (epsilon, delta) allows, and the declared numbers of rows",
     "as above",
-    "noise that each site draws itself, charged in its own ledger before it answers",
+    "noise that each site draws itself, charged in its own ledger before it answers; sites exempt"
+    " private problems from the rules above only where their policy limits all budgets together",
     "what epsilon and delta allow, and whether a site takes part",
 )
 LIAR = Promise(
