@@ -202,6 +202,7 @@ def test_a_private_solve_goes_through_where_cells_are_not_as_declared(tmp_path: 
     """Unknown codes are zeros, and rows of no declared class are left out."""
     for name in NAMES:
         hospital(tmp_path / name, ["B20", "B21"], ill="dead")
+        policy_of(tmp_path / name, "maximum_epsilon = 1.0\nmaximum_delta = 1e-5")
     roles = asked({name: {} for name in COLUMNS[:2]} | coded(*CODES))
     with ExitStack() as stack:
         calls = {name: stack.enter_context(in_process(tmp_path / name, name)) for name in NAMES}
