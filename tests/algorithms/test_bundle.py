@@ -87,7 +87,9 @@ def test_correlated_columns_need_few_rounds_however_few_the_clients(loss, most, 
     assert solution.rounds - first <= 3
 
 
-@pytest.mark.parametrize("options", [{"variant": "level"}, {"metric": "identity"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"variant": "level"}, {"metric": "identity"}, {"metric": "secant"}], ids=str
+)
 def test_variants_reach_the_same_optimum(options):
     fed = federation(3)
     problem = qr.Problem(

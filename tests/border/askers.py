@@ -180,7 +180,7 @@ def by_minorants(asker: Asker) -> Gradient:
     run, parts = asker.run(ROBUST, qr.Bundle()), stored(Parts(1, 1, 1))
 
     def ask(w: Array) -> Array | None:
-        told = run.ask(Evaluate(0 * w, parts, np.ones(1), np.stack([0 * w, w])))
+        told = run.ask(Evaluate(0 * w, parts, np.ones(1), np.stack([0 * w, w]), "hessian"))
         return None if told is None else told.mean_gradient[0]
 
     return ask
@@ -280,7 +280,7 @@ def steep_curvatures(asker: Asker) -> Iterator[Array]:
     """Curvatures at steep models, to which only rows at their threshold add."""
     run, parts = asker.run(ROBUST, qr.Bundle()), stored(Parts(1, 1, 1))
     for w in steep_models(asker):
-        told = run.ask(Evaluate(w, parts, np.ones(1)))
+        told = run.ask(Evaluate(w, parts, np.ones(1), None, "hessian"))
         if told is not None:
             H = told.curvature[0]
             yield H[:-1, -1:].T / max(H[-1, -1], 1e-300)
@@ -353,7 +353,7 @@ def spans_of_curvatures(asker: Asker, starts: int = 200) -> Iterator[Array]:
     told = []
     while len(told) < 1.5 * m:
         w = rng.normal(size=d + 1)
-        up = run.ask(Evaluate(3 * w / np.linalg.norm(w), parts, np.ones(1)))
+        up = run.ask(Evaluate(3 * w / np.linalg.norm(w), parts, np.ones(1), None, "hessian"))
         told += [] if up is None else [up.curvature[0][upper]]
     scale = np.where(upper[0] == upper[1], 1.0, np.sqrt(2.0))
     empty = np.linalg.svd(np.array(told) * scale)[2][m:] * scale

@@ -167,9 +167,19 @@ def sends_curvature(problem: Problem, dimension: int) -> bool:
     return even and dimension <= SECOND_ORDER
 
 
-def curvature(problem: Problem, w: Array, weights: Array, data: Block) -> Array:
-    """(1, D, D) the sum over the block of weights_s Hess F_s(w)."""
-    prediction = problem.predictor.forward(w, data)
-    share = weights[:, None] * row_shares(problem, data)
-    bend = share * problem.loss.curvature(prediction, data.y)
+def curvatures(problem: Problem, w: Array, data: Block, evenly: bool = False) -> Array:
+    """(n, m) the second derivatives of the rows' losses by their predictions; ``evenly``: where
+    these jump, so that two sums may differ by few rows, the largest that there is.
+    """
+    loss, prediction = problem.loss, problem.predictor.forward(w, data)
+    if evenly and not getattr(loss, "bends_evenly", False):
+        return np.full_like(prediction, loss.steepest_curvature)
+    return loss.curvature(prediction, data.y)
+
+
+def curvature(
+    problem: Problem, w: Array, weights: Array, data: Block, evenly: bool = False
+) -> Array:
+    """(1, D, D) the sum over the block of weights_s Hess F_s(w), of rows' `curvatures`."""
+    bend = weights[:, None] * row_shares(problem, data) * curvatures(problem, w, data, evenly)
     return problem.predictor.gram(bend, data)[None]

@@ -22,6 +22,7 @@ from quorate.problem.losses import value_and_gradient
 from quorate.problem.parts import WHOLE, Parts, _by_rows, _groups, _terms, is_parted, may_flip
 from quorate.problem.problem import Problem
 from quorate.problem.risks.ranks import by_rank
+from quorate.problem.secure_sums import curvatures
 from quorate.problem.wasserstein.ball import WassersteinBall
 
 Index = NDArray[np.intp]
@@ -90,6 +91,11 @@ def curvature_sums(problem: Problem, w: Array, block: Block) -> list[Sums]:
             if rows is not None:
                 sums.append(_sums(np.ones_like(rows[0]), rows[0]))
     return sums
+
+
+def metric_sums(problem: Problem, w: Array, block: Block, evenly: bool) -> list[Sums]:
+    """The second derivatives of the rows in the `curvature` of the mean loss at the model."""
+    return [_sums(row_shares(problem, block)[0], curvatures(problem, w, block, evenly)[0])]
 
 
 def shifted_sums(problem: Problem, start: Array, change: Array, block: Block) -> list[Sums]:

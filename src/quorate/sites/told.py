@@ -38,6 +38,7 @@ from quorate.problem.slopes import (
     gradient_sums,
     limit_sums,
     locked_sums,
+    metric_sums,
     shifted_sums,
     size_sums,
 )
@@ -136,7 +137,10 @@ def _no_models(one: Answered) -> Array:
 
 def _evaluate(one: Answered) -> Iterator[Told]:
     ask = one.ask
-    yield from _at(one, ask.w, parts_of(ask.parts), ask.weights is not None)
+    yield from _at(one, ask.w, parts_of(ask.parts))
+    if ask.weights is not None and ask.bend:
+        sums = metric_sums(one.problem, ask.w, one.block, ask.bend == "secant")
+        yield Told(SQUARES, sums, ask.w[None])
     if ask.weights is not None and ask.pair is not None:
         yield _shifted(one, ask.pair[0], ask.pair[1] - ask.pair[0])
 

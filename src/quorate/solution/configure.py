@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from quorate.algorithms.alternatives import check_requirements
+from quorate.algorithms.federated.bundle.bundle import over_sites
 from quorate.algorithms.federated.bundle.masked_bundle import masked
 from quorate.algorithms.method import Method, settings_of
 from quorate.algorithms.requirements import Setting
@@ -52,7 +53,8 @@ def configure(
     engine: Engine | None = None,
 ) -> Any:
     """The algorithm with the concrete problem and the caller's overrides; in its place what it is
-    where the engine has a secure sum (``MaskedBundle`` for ``Bundle``).
+    where the engine has a secure sum (``MaskedBundle`` for ``Bundle``), or where clients are sites
+    (``Bundle(metric="secant")``).
 
     Raises
     ------
@@ -77,6 +79,8 @@ def configure(
         _check_secret(engine)
     if has_secure_sum(engine):
         algorithm = masked(algorithm)
+    elif isinstance(engine, Network):
+        algorithm = over_sites(algorithm)
     algorithm.check_problem(problem, fed)
     return replace(algorithm, problem=problem, **overrides)  # type: ignore[type-var]
 

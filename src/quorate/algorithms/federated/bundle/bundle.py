@@ -44,6 +44,7 @@ from numpy.typing import NDArray
 from quorate.algorithms.federated.bundle import penalties as of
 from quorate.algorithms.federated.bundle.cuts import Cuts, Evaluated, MeanLosses, no_cuts
 from quorate.algorithms.federated.bundle.penalties import Penalised
+from quorate.algorithms.federated.bundle.secants import secants
 from quorate.algorithms.federated.linearisation import take_part, units_of
 from quorate.algorithms.method import (
     Answer,
@@ -71,7 +72,6 @@ from quorate.arrays import Array, Block, Streams
 from quorate.codec import Counter, Extended, Form
 from quorate.data.federation import Federation
 from quorate.problem.claims import Claim
-from quorate.problem.client_means import row_shares
 from quorate.problem.conic_form import member, public_shape, sample_radii
 from quorate.problem.constraints.constraint import Point
 from quorate.problem.constraints.cuts import joined
@@ -111,6 +111,7 @@ from quorate.problem.plausible import (
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import Ball, Bounds
 from quorate.problem.requirements import only_constrained
+from quorate.problem.secure_sums import curvature
 from quorate.problem.thresholds import lifted
 from quorate.rounds import Done, Each, Outcome, Round, Stop, record
 from quorate.solvers.conic.bundle_master import Master, Pieces, Shape, minimise
@@ -120,6 +121,7 @@ SECOND_ORDER = 500  # numbers of a model up to which clients send D x D sums by 
 # step gains so much of what was promised, since the cuts are then exact there, and now and then
 # where it promises less than this share of the objective: before, a bound is hardly one
 PROMISE, KEPT, NOW_AND_THEN, CLOSE = 10.0, 0.8, 10, 0.01
+LATE = 0.01  # of the objective that a step promises: there second derivatives hardly change
 LEAST_SHIFT = 1e-3  # of the curvature that is not 0, relative to its mean
 STALLS = 3  # steps in a row, each further than the last, that promise nothing
 BALANCES = 3  # times that multipliers are balanced
@@ -130,8 +132,7 @@ MARGIN = 0.5  # of the tolerance: the certificate is charged for rounding, the s
 class Evaluate:
     """Ask every client for its cuts at ``w``, one for every part of its risk.
 
-    Where there are ``weights`` (N,) also for the curvature of sum_s weights_s F_s, F_s the mean
-    losses.
+    Where there are ``weights`` (N,) also about sum_s weights_s F_s, F_s the mean losses.
     """
 
     w: Annotated[Array, Form("D")]
@@ -139,6 +140,8 @@ class Evaluate:
     weights: Annotated[Each, Form("N")] | None = None
     # for minorants of weights_s F_s by slopes moved from the first model to the second
     pair: Annotated[Array, Form("2, D")] | None = None
+    # for which second derivative: "" for none, else "hessian" or "secant"
+    bend: str = ""
 
 
 @record
@@ -200,7 +203,10 @@ class Bundle(Method):
     variant : "proximal" or "level"
     metric : "auto": "hessian" where the loss is smooth, models have at most 500 numbers and there
         are no constraints, else "identity". With "hessian" clients send their gradients and one D x
-        D sum a round, and only flips of labels are cut
+        D sum a round, and only flips of labels are cut. "secant", which "auto" is over sites, asks
+        for as few sums as will do, so that these tell less of single rows: near the end second
+        derivatives follow from the change of gradients, and where those of rows jump, as Huber's,
+        they begin with the largest
     cuts : how many cuts all clients send in a round, about: one for each of so many groups of rows.
         More cuts need fewer rounds, and are sums of fewer rows
     least_rows : of a group; a client with fewer than twice as many sends one cut of all its rows.
@@ -249,7 +255,8 @@ class Bundle(Method):
     )
 
     def __post_init__(self) -> None:
-        check_choice(self, variant=("proximal", "level"), metric=("auto", "identity", "hessian"))
+        metrics = "auto", "identity", "hessian", "secant"
+        check_choice(self, variant=("proximal", "level"), metric=metrics)
         check_count("cuts", self.cuts)
         check_count("least_rows", self.least_rows)
 
@@ -294,13 +301,10 @@ class Bundle(Method):
     ) -> tuple[None, Evaluated]:
         problem = self._problem
         cut = parted_cut(problem, ask.w, data, parts_of(ask.parts))
-        curvature = None
-        if ask.weights is not None:
-            prediction = problem.predictor.forward(ask.w, data)
-            share = ask.weights[:, None] * row_shares(problem, data)
-            bend = share * problem.loss.curvature(prediction, data.y)
-            curvature = problem.predictor.gram(bend, data)[None]
-        answer = Evaluated(cut.base, cut.level, cut.gradient, cut.gradient_level, curvature)
+        bend = None
+        if ask.weights is not None and ask.bend:
+            bend = curvature(problem, ask.w, ask.weights, data, ask.bend == "secant")
+        answer = Evaluated(cut.base, cut.level, cut.gradient, cut.gradient_level, bend)
         if problem.constrained:
             point, parts = Point(problem, ask.w, data), parts_of(ask.parts)
             local = parted_limits(problem.local_constraint, point, parts)
@@ -428,8 +432,16 @@ class Bundle(Method):
     # -- the server's steps ------------------------------------------------------------------------
 
     def _asking(self, state: BundleState) -> Round:
-        weights = state.weights if parts_of(state.cuts.parts).smooth else None
-        return Round(Evaluate(state.trial, state.cuts.parts, weights, state.pair))
+        if not parts_of(state.cuts.parts).smooth:
+            return Round(Evaluate(state.trial, state.cuts.parts))
+        if self.metric != "secant":
+            ask = Evaluate(state.trial, state.cuts.parts, state.weights, state.pair, "hessian")
+            return Round(ask)
+        # second derivatives hardly change near the end, and before it steps prove little
+        late = state.predicted <= LATE * abs(state.value)
+        kept = state.curvature is not None and late and not state.shift
+        pair, bend = state.pair if late else None, "" if kept else "secant"
+        return Round(Evaluate(state.trial, state.cuts.parts, state.weights, pair, bend))
 
     def _limits(
         self, state: BundleState, up: Evaluated, risks: Array
@@ -527,8 +539,8 @@ class Bundle(Method):
 
         ``limits`` (C, D) are the gradients of the constraints.
         """
-        newer: dict[str, Any] = {"curvature": up.curvature}
-        if up.curvature is not None and parts_of(state.cuts.parts).smooth:
+        newer: dict[str, Any] = {"curvature": self._updated(state, up)}
+        if newer["curvature"] is not None:
             newer["tangents"] = Tangents(state.trial, up.base[:, 0], up.gradient[:, 0])
         serious = replace(state, w=state.trial, value=value, risks=risks, **newer)
         if math.isinf(state.value):  # a step that would undo the value along the first gradient
@@ -554,6 +566,16 @@ class Bundle(Method):
         if self._bends(state, value, risks, up) > 0.5 * max(predicted, self._nothing(state)):
             state = replace(state, shift=max(4 * state.shift, LEAST_SHIFT))
         return replace(state, step=step)
+
+    def _updated(self, state: BundleState, up: Evaluated) -> Array | None:
+        """The second derivative that clients sent, or else the last one with the change of the
+        gradients since.
+        """
+        H, at = state.curvature, state.tangents
+        if up.curvature is not None or H is None or at is None:
+            return up.curvature
+        changed = state.weights @ (up.gradient[:, 0] - at.gradient)
+        return secants(H, (state.trial - at.w)[None], changed[None])
 
     def _bends(self, state: BundleState, value: float, risks: Array, up: Evaluated) -> float:
         """By how much the objective at the trial exceeds what it would be if mean losses were as
@@ -847,7 +869,8 @@ class Bundle(Method):
         """The centre, and the model where its gradients, by the curvature alone, balance with the
         cuts' multipliers: the step, without what its shift and the accuracy of its program miss.
         """
-        if not has_shifted_slopes(self._problem):
+        even = self.metric != "secant" or getattr(self._problem.loss, "bends_evenly", False)
+        if not (even and has_shifted_slopes(self._problem)):
             return None
         at, H, sizes = known(state.tangents), known(state.curvature), self._sizes(state)
         gradient = state.weights @ at.gradient + H @ moved
@@ -864,9 +887,8 @@ class Bundle(Method):
         """How risks are parted."""
         if not is_parted(self._problem) and not (self._problem.constrained and self._scalar):
             return WHOLE
-        second_order = self.metric == "hessian" or (
-            self.metric == "auto" and self.variant == "proximal" and dimension <= SECOND_ORDER
-        )
+        small = self.variant == "proximal" and dimension <= SECOND_ORDER
+        second_order = self.metric == "hessian" or (self.metric != "identity" and small)
         groups = max(1, round(self.cuts / n_clients))
         # ``Multipliers`` have no minorants of mean losses
         second_order &= has_smooth_part(self._problem) and not only_constrained(self._problem)
@@ -911,6 +933,12 @@ class Bundle(Method):
     def _region(self, state: BundleState) -> Region:
         n = len(state.trial) - self._problem.predictor.intercept
         return region(self._problem, state.value, n, state.seen)
+
+
+def over_sites(method: Method) -> Method:
+    """The method that runs in place of another where clients are sites."""
+    auto = type(method) is Bundle and method.metric == "auto"
+    return replace(method, metric="secant") if auto else method
 
 
 def with_tangents(pieces: Pieces, cut: NDArray[np.bool_], tangents: Tangents) -> Pieces:

@@ -24,7 +24,6 @@ exactly. Clients keep what they were asked, and refuse.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -35,6 +34,7 @@ from numpy.typing import NDArray
 
 from quorate.algorithms.federated.bundle.bundle import Bundle, BundleState
 from quorate.algorithms.federated.bundle.cuts import Evaluated
+from quorate.algorithms.federated.bundle.secants import secants
 from quorate.algorithms.method import Answer, Concluded, Method, gap_report
 from quorate.algorithms.requirements import OF_SUMS, Requirements
 from quorate.arrays import Array, Block, Streams
@@ -62,7 +62,6 @@ from quorate.rounds import Done, Each, Round, Sum, record
 
 TIED = 1e-12  # relative differences of risks that count as none
 MISSED = 0.5  # of what a step promised: where it gains less, the metric bends too little
-NEAR = 10.0  # times as far as the nearest model: those whose gradients the metric takes over
 
 
 @record
@@ -364,20 +363,6 @@ class MaskedBundle(Method):
             None,
             one,
         )
-
-
-def secants(H: Array, moved: Array, changed: Array) -> Array:
-    """The curvature (D, D) updated, after BFGS, so that it changes gradients by ``changed`` (T, D)
-    over the steps ``moved`` (T, D), the shortest ones last and exactly.
-    """
-    far = np.sqrt(np.maximum(np.einsum("td,de,te->t", moved, H, moved), 0.0))
-    least = far.min(where=far > 0, initial=math.inf)
-    for t in np.argsort(-far, kind="stable"):
-        step, change = moved[t], changed[t]
-        bent, gain = H @ step, float(step @ change)
-        if 0 < far[t] <= NEAR * least and gain > 0.2 * float(step @ bent):
-            H = H + np.outer(change, change) / gain - np.outer(bent, bent) / float(step @ bent)
-    return H
 
 
 def masked(method: Method) -> Method:
