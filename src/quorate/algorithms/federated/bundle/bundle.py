@@ -121,7 +121,7 @@ SECOND_ORDER = 500  # numbers of a model up to which clients send D x D sums by 
 # step gains so much of what was promised, since the cuts are then exact there, and now and then
 # where it promises less than this share of the objective: before, a bound is hardly one
 PROMISE, KEPT, NOW_AND_THEN, CLOSE = 10.0, 0.8, 10, 0.01
-LATE = 0.01  # of the objective that a step promises: there second derivatives hardly change
+LATE = 0.1  # of the objective that a step promises: from there on gradients tell how it bends
 LEAST_SHIFT = 1e-3  # of the curvature that is not 0, relative to its mean
 STALLS = 3  # steps in a row, each further than the last, that promise nothing
 BALANCES = 3  # times that multipliers are balanced
@@ -434,14 +434,10 @@ class Bundle(Method):
     def _asking(self, state: BundleState) -> Round:
         if not parts_of(state.cuts.parts).smooth:
             return Round(Evaluate(state.trial, state.cuts.parts))
-        if self.metric != "secant":
-            ask = Evaluate(state.trial, state.cuts.parts, state.weights, state.pair, "hessian")
-            return Round(ask)
-        # second derivatives hardly change near the end, and before it steps prove little
-        late = state.predicted <= LATE * abs(state.value)
-        kept = state.curvature is not None and late and not state.shift
-        pair, bend = state.pair if late else None, "" if kept else "secant"
-        return Round(Evaluate(state.trial, state.cuts.parts, state.weights, pair, bend))
+        late = state.predicted <= LATE * abs(state.value) and not state.shift
+        bend = "" if late and state.curvature is not None else "secant"
+        bend = bend if self.metric == "secant" else "hessian"
+        return Round(Evaluate(state.trial, state.cuts.parts, state.weights, state.pair, bend))
 
     def _limits(
         self, state: BundleState, up: Evaluated, risks: Array
@@ -610,7 +606,8 @@ class Bundle(Method):
         )
         near = promised <= PROMISE * self.tol * abs(state.value)
         near |= math.isfinite(promised) and gained >= KEPT * promised
-        if not (now_and_then or (near and not len(state.multipliers))):
+        steps_prove = len(state.multipliers) > 0 and self.metric != "secant"
+        if not (now_and_then or (near and not steps_prove)):
             return state
         pieces = cuts.pieces(parts_of(cuts.parts).count(self._problem))
         master = minimise(
@@ -869,8 +866,7 @@ class Bundle(Method):
         """The centre, and the model where its gradients, by the curvature alone, balance with the
         cuts' multipliers: the step, without what its shift and the accuracy of its program miss.
         """
-        even = self.metric != "secant" or getattr(self._problem.loss, "bends_evenly", False)
-        if not (even and has_shifted_slopes(self._problem)):
+        if self.metric == "secant" or not has_shifted_slopes(self._problem):
             return None
         at, H, sizes = known(state.tangents), known(state.curvature), self._sizes(state)
         gradient = state.weights @ at.gradient + H @ moved
