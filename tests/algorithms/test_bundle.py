@@ -103,7 +103,7 @@ def test_variants_reach_the_same_optimum(options):
     assert other.outcome.stop is qr.Stop.OPTIMAL
     assert other.certificate.relative_gap <= NEAR
     assert other.certificate.value == pytest.approx(plain.certificate.value, rel=NEAR)
-    if "metric" in options:  # cuts of a smooth loss need more rounds than Newton's steps
+    if options == {"metric": "identity"}:  # of a smooth loss, Newton's steps need fewer rounds
         assert other.rounds > plain.rounds
 
 

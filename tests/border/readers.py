@@ -197,11 +197,14 @@ def unguarded(folder: Path, name: str) -> Party:
     return Party(name, of_site(read_site(folder), b""), folder / "state", Guard(None))
 
 
-def made(m: int, d: int = 3, targets: str = "sign", seed: int = 0) -> Tables:
-    """Three tables of m rows: standard normal features, and targets of a linear rule with noise."""
+def made(m: int, d: int = 3, targets: str = "sign", seed: int = 0, heavy: bool = False) -> Tables:
+    """Three tables of m rows: standard normal features, or ``heavy`` tailed ones (Student's t of 3
+    degrees), and targets of a linear rule with noise.
+    """
     rng, tables = np.random.default_rng(seed), {}
     for name in NAMES:
-        X, rule = rng.normal(size=(m, d)), rng.normal(size=d)
+        X = rng.standard_t(3, size=(m, d)) if heavy else rng.normal(size=(m, d))
+        rule = rng.normal(size=d)
         z = X @ rule + rng.normal(size=m)
         three = np.digitize(z, [-0.7, 0.7])
         tables[name] = (X, {"sign": (z > 0) * 1.0, "real": z, "class": three * 1.0}[targets])

@@ -223,13 +223,14 @@ def test_an_honest_run_ends_as_if_there_were_no_rule(tmp_path: Path):
     ("problem", "what"),
     [
         (qr.Problem(qr.Hinge()), "slope of the loss Hinge"),
+        (qr.Problem(qr.SmoothHinge()), "0 for all but few rows"),
         (qr.Problem(qr.Logistic(), over_samples=qr.Superquantile(0.5)), "rank of its loss"),
         (
             qr.Problem(qr.Logistic(), over_samples=qr.WassersteinBall(0.1, label_cost=1.0)),
             "flips labels",
         ),
     ],
-    ids=["loss", "ranks", "flips"],
+    ids=["loss", "flat", "ranks", "flips"],
 )
 def test_no_slope_that_jumps(problem: Any, what: str, tmp_path: Path):
     with pytest.raises(RefusedError, match=what) as refused:

@@ -6,6 +6,7 @@ from sites.helpers import agreed
 from toy import federation
 
 import quorate as qr
+from quorate.algorithms.federated.bundle.bundle import over_sites
 from quorate.engines.network import Network
 
 ROWS = federation((20, 35, 12, 28, 9), 4)
@@ -46,7 +47,8 @@ def numbered(row):
 
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS.keys())
 def test_a_solution_across_sites_is_that_of_one_place(problem, tmp_path):
-    here = qr.solve(problem, ROWS, engine=qr.InProcess("each"))
+    method = over_sites(qr.Bundle())
+    here = qr.solve(problem, ROWS, algorithm=method, engine=qr.InProcess("each"))
     agreement = agreed(problem, ROWS, tmp_path)
     engine = Network(agreement.session)
     there = qr.solve(agreement.problem, agreement.metadata, engine=engine)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import quorate as qr
+from quorate.algorithms.federated.bundle.bundle import over_sites
 from quorate.config.config import Config, read_config
 from quorate.data.readers import read
 from quorate.data.schema import Schema
@@ -98,7 +99,7 @@ def test_every_command_of_the_page(shell):
     assert "verified" in printed
     assert "held-out rows" in printed
 
-    # the model is that of all rows in one place
+    # the model is that of the same method of all rows in one place
     config = read_config("trial.toml")
     order = [row["client"] for row in run.result["clients"]]
     fed = qr.Federation.from_tables(
@@ -116,7 +117,8 @@ def test_every_command_of_the_page(shell):
     train, test = (together(fed, parts) for parts in zip(*split, strict=True))
     sizes = dict(zip(train.names, train.sizes.tolist(), strict=True))
     assert {row["client"]: row["n"] for row in run.result["clients"]} == sizes
-    here = qr.solve(config.problem(), train, engine=qr.InProcess("each"))
+    method = over_sites(qr.Bundle())
+    here = qr.solve(config.problem(), train, algorithm=method, engine=qr.InProcess("each"))
     np.testing.assert_allclose(run.w, here.w, rtol=1e-12, atol=1e-14)
     judged = run.result["evaluation"]["measures"][0]
     assert judged["n"] == int(test.sizes.sum())

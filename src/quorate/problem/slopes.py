@@ -22,7 +22,7 @@ from quorate.problem.losses import value_and_gradient
 from quorate.problem.parts import WHOLE, Parts, _by_rows, _groups, _terms, is_parted, may_flip
 from quorate.problem.problem import Problem
 from quorate.problem.risks.ranks import by_rank
-from quorate.problem.secure_sums import curvatures
+from quorate.problem.secure_sums import curvatures, has_even_slopes
 from quorate.problem.wasserstein.ball import WassersteinBall
 
 Index = NDArray[np.intp]
@@ -176,12 +176,14 @@ NOTHING = Sums(np.zeros(0), 0.0)  # of no row
 
 
 def jumping(problem: Problem) -> str:
-    """In words what lets a row's slope jump as the model moves, so that two answers may differ by
-    one row; "" where nothing does.
+    """In words what lets a row's slope jump or set in as the model moves, so that two answers may
+    differ by one row; "" where nothing does.
     """
     loss, ball = problem.loss, problem.over_samples
     if not loss.smooth:
         return f"the slope of the loss {type(loss).__name__} jumps"
+    if not has_even_slopes(problem):
+        return f"the slope of the loss {type(loss).__name__} is 0 for all but few rows"
     if problem.over_rows is not None or by_rank(ball):
         return "the weight of a row jumps with the rank of its loss"
     if may_flip(problem):

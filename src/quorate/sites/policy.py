@@ -356,8 +356,8 @@ class Policy(Section):
     smooth_losses_only: Annotated[
         bool,
         Says(
-            "no loss or worst case is computed in which the slope or the curvature of a row jumps,"
-            " since two answers then differ by single rows: {}",
+            "no loss or worst case is computed in which the slope of a row jumps, or is 0 for most"
+            " rows, since two answers then differ by single rows: {}",
         ),
     ] = True
     constraint: Annotated[
