@@ -536,7 +536,7 @@ class Bundle(Method):
         ``limits`` (C, D) are the gradients of the constraints.
         """
         newer: dict[str, Any] = {"curvature": self._updated(state, up)}
-        if newer["curvature"] is not None:
+        if newer["curvature"] is not None and parts_of(state.cuts.parts).smooth:
             newer["tangents"] = Tangents(state.trial, up.base[:, 0], up.gradient[:, 0])
         serious = replace(state, w=state.trial, value=value, risks=risks, **newer)
         if math.isinf(state.value):  # a step that would undo the value along the first gradient
