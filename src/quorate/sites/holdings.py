@@ -5,6 +5,7 @@ Nothing of this leaves the site by itself. The counts are what its policy is hel
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -141,5 +142,5 @@ def _is_usable(name: str, policy: Policy) -> bool:
 
 
 def largest_model(site: SiteFile, rows: int) -> int:
-    """The most parameters that a model of these rows may have."""
-    return int(site.policy.maximum_parameter_share * rows * (1 + 1e-9))
+    """The most parameters that a model of these rows may have, as far as numbers reach."""
+    return int(min(site.policy.maximum_parameter_share * rows * (1 + 1e-9), sys.maxsize))
