@@ -277,7 +277,7 @@ class MaskedBundle(Method):
         bundle, ask = self._of_one.improve(before, [0], cut)
         if np.array_equal(bundle.w, w):
             state = replace(state, risks=state.newest)
-        if words := self._impossible(w, state.weights[-1], base - fee * level):
+        if words := self._impossible(w, state.weights[-1], float(up.loss)):
             ask = Done(Outcome(Stop.STALLED, words))
         if isinstance(ask, Done):
             return replace(state, bundle=_kept(bundle)), self._done(ask, state, bundle)
