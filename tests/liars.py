@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,11 @@ from wrapped import Wrapped
 from quorate.codec import changed
 from quorate.engines import InProcess, Run
 from quorate.engines.network import ImpossibleAnswerError
+from quorate.engines.secure_summed import SecureSummed
 from quorate.problem.metadata import Asked, Metadata, introduced
 from quorate.problem.plausible import introduced_as
 from quorate.rounds import visibility
+from quorate.sites.party import Party, open_party
 
 SLOPES = ("gradient", "gradients", "change", "single", "balance", "risk_gradient", "mean_gradient")
 CERTIFICATES = "quorate.certificates"
@@ -80,6 +83,45 @@ LIES: dict[str, Callable[[], Any]] = {
 }
 
 
+def lying(step: Any, lie: Any) -> Any:
+    """A client's step whose upload is a lie; None: it is honest."""
+
+    def stepped(memory: Any, message: Any, data: Any, rng: Any) -> Any:
+        after, upload = step(memory, message, data, rng)
+        if lie is not None:
+            classes = data.y.min() >= 0.0 and data.y.max() <= 1.0
+            others = replace(data, y=1.0 - data.y if classes else -data.y)
+            upload = lie(message, upload, lambda: step(memory, message, others, rng)[1])
+        return after, upload
+
+    return stepped
+
+
+@dataclass
+class Liar(Wrapped):
+    """An algorithm at a site that lies."""
+
+    lie: Any = None
+
+    def around_client(self, step: Any) -> Any:
+        return lying(step, self.lie)
+
+
+def open_liar(folder: Path, name: str, lie: Any) -> Party:
+    """A site whose answers to the messages of algorithms are lies, also in masked sums."""
+    party = open_party(folder, name)
+    honest = party._algorithm
+
+    def algorithm(method: Any, known: Any) -> Any:
+        told = honest(method, known)
+        if isinstance(told, SecureSummed):
+            return replace(told, inner=Liar(told.inner, lie))
+        return Liar(told, lie)
+
+    party._algorithm = algorithm
+    return party
+
+
 @dataclass
 class Heard(Wrapped):
     """An algorithm whose uploads are held against what rows can be before they are combined."""
@@ -90,11 +132,8 @@ class Heard(Wrapped):
 
     def around_client(self, step: Any) -> Any:
         def stepped(memory: Any, message: Any, data: Any, rng: Any) -> Any:
-            (i,), (after, upload) = data.index.tolist(), step(memory, message, data, rng)
-            if self.lie is not None and i == self.liar:
-                classes = data.y.min() >= 0.0 and data.y.max() <= 1.0
-                others = replace(data, y=1.0 - data.y if classes else -data.y)
-                upload = self.lie(message, upload, lambda: step(memory, message, others, rng)[1])
+            (i,), lie = data.index.tolist(), self.lie if data.index[0] == self.liar else None
+            after, upload = lying(step, lie)(memory, message, data, rng)
             self.told[i], words = self.inner.doubts(self.told.get(i), i, message, upload)
             if words:
                 raise ImpossibleAnswerError(data.names[0], type(message), words)

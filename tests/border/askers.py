@@ -427,7 +427,8 @@ def subsets(asker: Asker) -> Iterator[Array]:
             rows = stream(run.seed, asker.site, turn).permutation(np.arange(m))[:batch]
             drawn.append(np.isin(np.arange(m), rows) / batch)
             found.append(told.change[0])
-    yield solved(drawn, found)
+    if found:
+        yield solved(drawn, found)
 
 
 def multipliers_of_rows(asker: Asker) -> Iterator[Array]:
@@ -449,7 +450,8 @@ def groups(asker: Asker) -> Iterator[Array]:
             found += [*told.gradient[0]]
         if len(found) > 3 * m or asker.left < 5:
             break
-    yield solved(known, found) if found else np.zeros((0, asker.d))
+    if found:
+        yield solved(known, found)
 
 
 def tails(asker: Asker) -> Iterator[Array]:
@@ -548,7 +550,8 @@ def slices(asker: Asker) -> Iterator[Array]:
         if told is not None:
             drawn.append(weights)
             found.append(told.gradient[0])
-    yield solved(drawn, found)
+    if found:
+        yield solved(drawn, found)
 
 
 # ------------------------------------------------------------------ messages of every method

@@ -1,22 +1,21 @@
-"""Finished runs over sites of this process, as the command line leaves them: folder, signed answers
+"""Finished runs over sites, as the command line leaves them: folder, signed answers
 and the sites' public keys.
 """
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
+from typing import Any
 
+from border.carriers import in_process, transport
 from sites.folders import NAMES, WIDE, folder_of
 
 from quorate.config.config import parse_config
-from quorate.engines.transport import LocalTransport
 from quorate.rounds import decode
 from quorate.runs.work import Work
 from quorate.sites import run as runs
-from quorate.sites.party import open_party
 from quorate.sites.server import RESULT, serve
 from quorate.sites.signatures import make_key, public_line
 
@@ -44,19 +43,15 @@ def sites_in(place: Path, policy: str = "") -> Path:
     return keys
 
 
-def finished(place: Path, text: str, policy: str = "") -> SiteRun:
-    """The run of a configuration, with all that is left of it."""
+def finished(place: Path, text: str, policy: str = "", carrier: Any = in_process) -> SiteRun:
+    """The run of a configuration over a carrier, with all that is left of it."""
     keys, config = sites_in(place, policy), parse_config(text)
     with ExitStack() as stack:
-        parties = {
-            name: stack.enter_context(closing(open_party(place / "sites" / name, name)))
-            for name in NAMES
-        }
-        answers = {name: partial(party.answer, "server") for name, party in parties.items()}
+        calls = {name: stack.enter_context(carrier(place / "sites" / name, name)) for name in NAMES}
         work = Work.begin(config, place / "runs", "trial")
         server = work.folder / "engine" / "server"
         job = runs.job_of_config(work.config, "trial", "flare-sim")
-        serve(LocalTransport(answers), server, job)
+        serve(transport(calls, "server", carrier), server, job)
     result = decode((server / RESULT).read_bytes())
     solutions = dict(runs._solutions(result, work.folder))
     path = runs._written(work, result, solutions, None, None)

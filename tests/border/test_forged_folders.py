@@ -12,11 +12,13 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 import pytest
 import small_run
 import test_forgeries
+from border.carriers import FOREIGN, in_process
 from border.forging import Forgery, forgeries, seal
 from border.remembered import remember
 from border.site_runs import SiteRun, finished
@@ -158,27 +160,34 @@ def stated(config: Config) -> object:
 
 
 @pytest.fixture(scope="module")
-def at_sites(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], SiteRun]:
-    """The finished run of a kind over sites."""
-    known: dict[str, SiteRun] = {}
+def at_sites(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., SiteRun]:
+    """The finished run of a kind over sites, and over a carrier."""
+    known: dict[object, SiteRun] = {}
 
-    def run_of(kind: str) -> SiteRun:
-        if kind not in known:
-            policy = BUDGET if kind == "private" else ""
-            known[kind] = finished(tmp_path_factory.mktemp("run"), AT_SITES[kind][0], policy)
-        return known[kind]
+    def run_of(kind: str, carrier: Any = in_process) -> SiteRun:
+        if (kind, carrier) not in known:
+            policy, place = BUDGET if kind == "private" else "", tmp_path_factory.mktemp("run")
+            known[kind, carrier] = finished(place, AT_SITES[kind][0], policy, carrier)
+        return known[kind, carrier]
 
     return run_of
 
 
 @pytest.mark.parametrize("kind", AT_SITES)
 def test_of_a_run_over_sites_each_key_is_computed_again_signed_or_listed(
-    at_sites: Callable[[str], SiteRun], kind: str
+    at_sites: Callable[..., SiteRun], kind: str
 ) -> None:
     run, whole = at_sites(kind), AT_SITES[kind][1]
     of = tried(run.path, 1 if whole else FEW)
     assert [*unseen(run.path, partial(verify_at_sites, keys=run.keys), of)] == []
     assert len(of) >= (250 if whole else 15)
+
+
+@pytest.mark.parametrize("carrier", FOREIGN)
+def test_of_a_run_over_a_carrier_as_well(at_sites: Callable[..., SiteRun], carrier: Any) -> None:
+    run = at_sites("plain", carrier)
+    of = [*{one.place: one for one in forgeries(run.path)}.values()]  # one of every key
+    assert [*unseen(run.path, partial(verify_at_sites, keys=run.keys), of)] == []
 
 
 WORST = '[clients]\nrisk = "simplex"\n'

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from border.carriers import CARRIERS, Call, in_process, transport
+from border.carriers import CARRIERS, Call, in_process, sliced, transport
 from sites.folders import CLASSES, COLUMNS, NAMES, folder_of
 from sites.test_party import introduce, policy_of
 
@@ -84,17 +85,26 @@ def answer(call: Call, body: object, sender: str = "alliance", experiment: str =
     return decode(call(sender, encode(Envelope(experiment, "north", 7, body)))).body
 
 
-def told(place: Path, codes: list[str], problem: Problem, roles: Roles, ill: str = "ill") -> Any:
+def told(
+    place: Path,
+    codes: list[str],
+    problem: Problem,
+    roles: Roles,
+    ill: str = "ill",
+    carrier: Carrier = in_process,
+) -> Any:
     """What a site with these codes tells before anything is agreed."""
     folder = hospital(place / "north", codes, ill)
-    with in_process(folder, "north") as call:
+    with carrier(folder, "north") as call:
         return answer(call, introduce(problem, roles))
 
 
 @pytest.mark.parametrize("roles", QUESTIONS.values(), ids=QUESTIONS)
-@pytest.mark.parametrize("codes", [["B20"], ["B20", "B20"], ["B20"] * 5, []], ids=len)
-def test_a_site_says_yes_or_one_sentence(roles: Roles, codes: list[str], tmp_path: Path):
-    said = told(tmp_path, codes, PLAIN, roles)
+@pytest.mark.parametrize(("carrier", "codes"), sliced([1, 2, 5, 0], [1]))
+def test_a_site_says_yes_or_one_sentence(
+    roles: Roles, carrier: Carrier, codes: int, tmp_path: Path
+):
+    said = told(tmp_path, ["B20"] * codes, PLAIN, roles, carrier=carrier)
     if isinstance(said, Introduced):
         assert (said.values, said.cells) == ({}, {})
         assert said.labels == roles.classes
@@ -114,12 +124,24 @@ def bare(said: Any) -> Any:
     return encode(replace(said, digest="") if isinstance(said, Introduced) else said)
 
 
-@pytest.mark.parametrize("roles", QUESTIONS.values(), ids=QUESTIONS)
-def test_of_a_private_problem_no_answer_depends_on_a_cell(roles: Roles, tmp_path: Path):
+FOUR = (
+    "a schema of the code",
+    "the code as a number",
+    "the code as the target",
+    "classes without one",
+)
+
+
+@pytest.mark.parametrize(("carrier", "question"), sliced(QUESTIONS, FOUR))
+def test_of_a_private_problem_no_answer_depends_on_a_cell(
+    carrier: Carrier, question: str, tmp_path: Path
+):
+    roles = QUESTIONS[question]
     ways = [["A10"], ["B20"], ["1e999"], ["7"], [""]]
-    said = [told(tmp_path / str(k), way, PRIVATE, roles) for k, way in enumerate(ways)]
-    said.append(told(tmp_path / "state", ["A10"], PRIVATE, roles, ill="dead"))
-    said.append(told(tmp_path / "gone", ["A10"], PRIVATE, roles, ill=""))
+    asked = partial(told, problem=PRIVATE, roles=roles, carrier=carrier)
+    said = [asked(tmp_path / str(k), way) for k, way in enumerate(ways)]
+    said.append(asked(tmp_path / "state", ["A10"], ill="dead"))
+    said.append(asked(tmp_path / "gone", ["A10"], ill=""))
     if roles.person is None:  # whose cells have to be there, as nobody's rows are told apart else
         assert len({bare(one) for one in said}) == 1
     for one in said:

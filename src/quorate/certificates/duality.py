@@ -80,6 +80,7 @@ from quorate.problem.plausible import (
     of_certified,
     of_combined,
     of_limits,
+    of_risk,
     surveys,
 )
 from quorate.problem.predictors.affine import is_affine
@@ -311,6 +312,8 @@ class Certification(AboutRows):
 
     @property
     def claims(self) -> Claims:
+        if self.sums:
+            return {CertifiedSums: lambda who, ask, up: of_risk(self._problem, ask.w, up.risk)}
         return {**surveys(self._problem), Certified: self._said}
 
     def _said(self, who: int, ask: Certify, up: Certified) -> Iterator[Claim]:

@@ -17,8 +17,10 @@ from typing import Any
 from quorate.engines.transport import Transport
 from quorate.engines.wire import DAMAGED, UNREAD, Envelope, Failed, Lost, Refused, Unknown
 from quorate.rounds import CodecError, decode, encode
+from quorate.text import printable, short
 
 SHORTEST, LONGEST = 0.2, 10.0  # seconds until a message is sent again
+NAME, WORDS = 80, 1_000  # characters of a rule and of a reason that a site states
 STOPPING = Refused, Failed, Unknown, Lost  # answers after which a site is sent nothing more
 
 
@@ -89,9 +91,11 @@ class Link:
         now = time.monotonic()
         due = [w.again for w in self.waiting.values()]
         due += [w.since + self.patience for w in self.waiting.values()]
-        wait = max(min([now + timeout, *due]) - now, 0.0)
-        taken = []
-        for name, number, result in self.transport.poll(wait):
+        end = min([now + timeout, *due])
+        taken, arrived = [], self.transport.poll(max(end - now, 0.0))
+        if not arrived:  # some transports return at once where nothing is on its way
+            time.sleep(max(end - time.monotonic(), 0.0))
+        for name, number, result in arrived:
             site = self.sites.index(name) if name in self.sites else -1
             known = self.waiting.get(site)
             if known is not None and known.number == number:
@@ -127,13 +131,14 @@ class Link:
         name, expected = self.sites[site], (self.experiment, self.sites[site], known.number)
         if not isinstance(reply, Envelope):
             return CodecError(f"a {type(reply).__name__} is no answer")
+        body = _in_words(reply.body)
         if (reply.experiment, reply.site, reply.number) == expected:
-            return reply.body
+            return body
         if (reply.experiment, reply.site, reply.number) != ("", name, UNREAD):
             return CodecError("the answer belongs to another question")
-        if isinstance(reply.body, Refused) and reply.body.rule != DAMAGED:
-            return reply.body  # without reading what it was asked
-        return CodecError(getattr(reply.body, "text", "the site could not read the question"))
+        if isinstance(body, Refused) and body.rule != DAMAGED:
+            return body  # without reading what it was asked
+        return CodecError(getattr(body, "text", "the site could not read the question"))
 
     def _again(self, now: float) -> None:
         """Send again what failed a while ago."""
@@ -168,5 +173,18 @@ class Link:
         return answers
 
 
+def _in_words(body: Any) -> Any:
+    """The same with a site's words on one line of limited length: they may hold anything, and end
+    in terminals and reports.
+    """
+    if isinstance(body, Refused):
+        return Refused(_line(body.rule, NAME), _line(body.text, WORDS))
+    return Failed(_line(body.text, WORDS)) if isinstance(body, Failed) else body
+
+
+def _line(text: object, most: int) -> str:
+    return short(printable(str(text)), most)
+
+
 def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    return _line((str(error).splitlines() or [type(error).__name__])[0], WORDS)

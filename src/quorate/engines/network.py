@@ -30,6 +30,7 @@ from quorate.engines.in_flight import Kind
 from quorate.engines.interrupts import Interrupts
 from quorate.engines.link import Link, SilentError
 from quorate.engines.secure_run import carries_sums
+from quorate.engines.secure_summed import asked_in
 from quorate.engines.waiting import View, Waiting
 from quorate.engines.wire import ENDING, Failed, Lost, Refused, StartRun, Step, Stepped, Unknown
 from quorate.privacy.secure_sum.option import SecureSum, option_of
@@ -263,7 +264,7 @@ class Sites(Clients):
             except UNREADABLE as error:
                 words = f"numbers that do not belong together ({str(error).splitlines()[0]:.100})"
         if words:
-            raise ImpossibleAnswerError(self.names[i], type(message), words)
+            raise ImpossibleAnswerError(self.names[i], type(asked_in(message)), words)
 
     def _error(self, i: int, body: object, kind: type, round_: int) -> Exception:
         """The error for an answer that is none."""

@@ -74,6 +74,7 @@ from quorate.rounds import (
     members,
     record,
     settled,
+    unreal,
 )
 
 POLLS = 2  # answers of others before those that are waited for count as lost
@@ -232,6 +233,13 @@ class SecureSummed(Algorithm):
     def at_client(self, problem: Any, data: Any) -> SecureSummed:
         """The same around the algorithm with a client's problem."""
         return replace(self, inner=self.inner.at_client(problem, data))
+
+    def doubts(self, told: Any, who: int, message: Any, upload: Any) -> tuple[Any, str]:
+        """Those of the algorithm about what one client's answer has in the clear."""
+        hidden = hidden_in(upload) if isinstance(message, Work) else None
+        if hidden is None:
+            return told, unreal(upload, {})
+        return self.inner.doubts(told, who, asked_of(message), hidden.clear)
 
     def gradients(self, message: Any) -> float:
         """Those of the algorithm's message; the protocol needs none."""

@@ -11,7 +11,8 @@ import numpy as np
 
 from quorate.data.federation import Federation
 from quorate.engines.link import Link
-from quorate.engines.network import ImpossibleAnswerError, RefusedError, Session
+from quorate.engines.network import UNREADABLE, ImpossibleAnswerError, RefusedError, Session
+from quorate.engines.possible import Fields
 from quorate.engines.transport import Transport
 from quorate.engines.wire import Envelope, Failed, Refused
 from quorate.problem.metadata import Introduced, Metadata, impossible
@@ -20,6 +21,9 @@ from quorate.problem.problem import Problem
 from quorate.sites.messages import Agree, Agreed, Introduce
 from quorate.sites.methods import method_bytes
 from quorate.statements import digest, stated, statement_bytes
+from quorate.text import shown
+
+PLAIN = str, int, float, type(None)  # what classes and values of columns are
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ def agree(
     if odd := [n for n, each in zip(sites, introduced, strict=True) if str(each.client) != n]:
         raise ValueError(f"the site {odd[0]} introduces itself by another name.")
     for name, each in zip(sites, introduced, strict=True):
-        if words := impossible(each):
+        if words := _impossible(each):
             raise ImpossibleAnswerError(name, Introduce, words)
     metadata = Metadata.of(introduced, server)
     _, known = problem.at(metadata)  # before any site is bound to it
@@ -80,9 +84,25 @@ def agree(
     mark = digest(written)
     for name, told in zip(sites, _all(link, [agreement], Agreed), strict=True):
         if told.problem != mark:
-            raise ValueError(f"the site {name} agrees to another problem, {told.problem:.60}.")
+            raise ValueError(f"the site {name} agrees to another problem, {shown(told.problem)}.")
     session = Session(link, lambda site: [agreement], method_bytes, introduced_as(known))
     return Agreement(problem, session, metadata, mark)
+
+
+def _impossible(told: Introduced) -> str:
+    """What of an introduction no rows have, or no site says, in words that follow "answered with";
+    "" for nothing.
+    """
+    try:
+        if words := impossible(told):
+            return words
+        Fields(1, len(told.features)).check(told, Introduced, "it")
+        cells = [cell for each in told.cells.values() for cell in each]
+        parts = [told.labels, (told.positive,), *told.values.values(), *cells]
+    except (*UNREADABLE, ArithmeticError) as error:
+        return f"facts of another form ({shown(str(error))})"
+    plain = all(isinstance(value, PLAIN) for part in parts for value in part)
+    return "" if plain else "classes or values that are neither numbers nor texts"
 
 
 def _all(link: Link, bodies: Sequence[Any], kind: type) -> list[Any]:
