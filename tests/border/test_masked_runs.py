@@ -45,7 +45,7 @@ BALLS = {"mean": qr.Mean(), "ball": qr.WassersteinBall(0.05, label_cost=math.inf
 PAGE = Path(__file__).parents[2] / "docs" / "private.md"
 SIMULATED = qr.SecureSum(keys="simulation")
 METHODS = {type(e.algorithm).__name__: e.algorithm for e in ALGORITHMS.values() if e.stated}
-METHODS["MaskedBundle"] = MaskedBundle()
+METHODS |= {"MaskedBundle": MaskedBundle(), "Bundle": qr.Bundle()}
 
 
 def stated(risk: str = "LpBall", ball: str = "mean", **slots: Any) -> Problem:
@@ -126,6 +126,34 @@ def test_problems_whose_sums_tell_rows_are_refused_and_the_advice_is_taken(what:
     assert last.setting.secure_sum or what == "a constraint"  # which no method takes with sums
     engine = secure() if last.setting.secure_sum else None
     assert qr.solve(last.problem, THREE, engine=engine, max_rounds=2).rounds
+
+
+UNMASKED = {"variant": "level", "metric": "identity", "cuts": 5}
+
+
+@pytest.mark.parametrize("setting", [*UNMASKED, "known"])
+def test_settings_of_a_bundle_that_sums_do_not_give_are_refused(setting: str):
+    given = UNMASKED.get(setting)
+    if setting == "known":
+        given = qr.solve(stated(), THREE, max_rounds=2).state.cuts
+    with pytest.raises(ValueError, match=rf"got Bundle\({setting}=.*leave {setting} out"):
+        qr.solve(stated(), THREE, algorithm=qr.Bundle(**{setting: given}), engine=secure())
+    assert qr.solve(stated(), THREE, engine=secure(), max_rounds=2).rounds
+
+
+def test_a_bundle_of_one_cut_a_client_and_no_groups_is_what_runs():
+    plain = masked(qr.Bundle(tol=1e-4, atol=1e-5, max_rounds=7, start=np.zeros(5)))
+    given = masked(qr.Bundle(1e-4, 1e-5, 7, cuts=1, least_rows=20, start=np.zeros(5)))
+    assert repr(given) == repr(plain)
+    assert plain == MaskedBundle(1e-4, 1e-5, 7, plain.start)
+
+
+def test_a_path_of_radii_is_that_of_one_place():
+    problem, radii = stated("KLBall", "ball"), [0.0, 0.1]
+    plain = qr.radius_path(problem, THREE, radii=radii, tol=1e-8)
+    found = qr.radius_path(problem, THREE, radii=radii, tol=1e-8, engine=secure())
+    for one, other in zip(plain, found, strict=True):
+        assert other["value"] == pytest.approx(one["value"], rel=2e-8)
 
 
 def test_huber_and_squared_residuals_are_taken_and_huber_sends_no_curvature():

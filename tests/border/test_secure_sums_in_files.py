@@ -57,6 +57,11 @@ REFUSED = {
     "simplex": (BALL, 'risk = "simplex"', "clients.risk = 'simplex'"),
     "flips": ("[engine]", "[robust]\nradius = 0.05\nlabel_cost = 1.0\n[engine]", "robust.radius"),
     "method": ("[engine]", '[algorithm]\nname = "ad_lpmm"\n[engine]', "secure_sum"),
+    "level steps": (
+        "[engine]",
+        '[algorithm]\nname = "bundle"\noptions = { variant = "level" }\n[engine]',
+        r"options\.variant",
+    ),
     "drfa": ('["erm"]', '["drfa"]', "compare_with"),
     "pooled": (f"strength = 0.01\n[clients]\n{BALL}", "strength = 0.01\npooled = true", "pooled"),
 }

@@ -166,9 +166,14 @@ class MaskedBundle(Method):
 
     @classmethod
     def of(cls, bundle: Bundle) -> MaskedBundle:
-        """With the settings of a bundle that both have; its cuts by groups of rows are none of
-        them.
+        """With the settings of a bundle that both have: ``cuts`` is 1, whatever ``least_rows`` are.
+
+        Raises
+        ------
+        ValueError
+            for a variant, metric, known cuts, or a number of cuts, which sums do not give
         """
+        check_settings(bundle)
         return cls(bundle.tol, bundle.atol, bundle.max_rounds, bundle.start, bundle.problem)
 
     def check_problem(self, problem: Problem, fed: Federation | Metadata | None) -> None:
@@ -380,8 +385,31 @@ def secants(H: Array, moved: Array, changed: Array) -> Array:
     return H
 
 
+def check_settings(bundle: Bundle) -> None:
+    """Raise ``ValueError`` where a bundle has a setting that none has whose answers are sums."""
+    plain = Bundle()
+    other = {
+        "variant": bundle.variant != plain.variant,
+        "metric": bundle.metric != plain.metric,
+        "cuts": bundle.cuts not in (1, plain.cuts),
+        "known": bundle.known is not None,
+    }
+    if given := [name for name, is_given in other.items() if is_given]:
+        raise ValueError(
+            "with secure sums a bundle takes proximal steps by one cut a model, which is the sum"
+            f" over all clients, got Bundle({', '.join(f'{name}=...' for name in given)}): leave"
+            f" {', '.join(given)} out, or use an engine without secure_sum."
+        )
+
+
 def masked(method: Method) -> Method:
-    """The method that runs in place of another where the engine has a secure sum."""
+    """The method that runs in place of another where the engine has a secure sum.
+
+    Raises
+    ------
+    ValueError
+        where that has no setting of the other
+    """
     return MaskedBundle.of(method) if type(method) is Bundle else method
 
 
