@@ -43,6 +43,7 @@ from quorate.data.federation import Federation
 from quorate.problem.conic_form import member, sample_radii
 from quorate.problem.lower_bounds import Duals
 from quorate.problem.metadata import Metadata
+from quorate.problem.multipliers import of_duals
 from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
 from quorate.problem.risks.mean import Sum as Added
@@ -261,19 +262,16 @@ class MaskedBundle(Method):
         state = replace(state, slopes=np.vstack([state.slopes, up.gradient]))
         level, fee = least_multiplier(self._problem, w), self._fee(state.weights[-1])
         base, bend = float(up.loss) + fee * level, up.curvature
-        gain = before.value - (base + self._radius * level + self._problem.penalty(w))
-        if before.rounds and not gain >= MISSED * before.predicted:
+        cut = Evaluated(
+            np.array([[base]]), np.array([level]), up.gradient[None, None], np.array([[fee]])
+        )
+        if self._problem.constrained:  # the server adds its own
+            cut = replace(cut, **_no_limits(len(w)))
+        if before.rounds and not self._of_one.gain(before, cut) >= MISSED * before.predicted:
             state = replace(state, missed=True)
         if bend is not None and state.missed:
             bend = secants(bend, w - state.tried[:-1], up.gradient - state.slopes[:-1])
-        cut = Evaluated(
-            np.array([[base]]),
-            np.array([level]),
-            up.gradient[None, None],
-            np.array([[fee]]),
-            bend,
-        )
-        bundle, ask = self._of_one.improve(before, [0], cut)
+        bundle, ask = self._of_one.improve(before, [0], replace(cut, curvature=bend))
         if np.array_equal(bundle.w, w):
             state = replace(state, risks=state.newest)
         if isinstance(ask, Done):
@@ -289,6 +287,8 @@ class MaskedBundle(Method):
         numbers = gap_report(bundle.value, bundle.bound, state.risks)
         if self._alike:
             numbers = {name: numbers[name] for name in ("objective", "bound", "gap")}
+        if self._problem.constrained:
+            numbers["violation"] = self._of_one.report(bundle)["violation"]
         return numbers | {"cuts": len(bundle.cuts.owner)}
 
     def ends(self, value: float, bound: float) -> bool:
@@ -301,13 +301,17 @@ class MaskedBundle(Method):
 
     def answer(self, state: MaskedState, concluded: Concluded | None = None) -> Answer:
         """The model, and the multipliers mu_k q^k_s that prove its bound."""
-        answer = self._of_one.answer(state.of_one)
-        if answer.duals is None:
-            return answer
-        points, multipliers = answer.duals.points, answer.duals.multipliers
+        bundle = state.of_one
+        if bundle.duals is None:
+            return Answer(bundle.w)
+        of_one = bundle.duals.used()
+        points, multipliers = of_one.points, of_one.multipliers
         at = [int((state.tried == point).all(1).argmax()) for point in points]
         each = multipliers.reshape(len(points), 1) * state.weights[at]
-        return Answer(answer.w, Duals(each.sum(0), points, each))
+        duals = Duals(each.sum(0), points, each, limits=of_one.limits)
+        if self._problem.constrained:
+            return Answer(bundle.w, multipliers=of_duals(self._problem, duals))
+        return Answer(bundle.w, duals)
 
     # -- the server's steps ------------------------------------------------------------------------
 
@@ -411,6 +415,12 @@ def masked(method: Method) -> Method:
         where that has no setting of the other
     """
     return MaskedBundle.of(method) if type(method) is Bundle else method
+
+
+def _no_limits(D: int) -> dict[str, Array]:
+    """The cuts of constraints of the only client, which has none."""
+    local = {"local": np.zeros((1, 0, 1)), "local_jacobian": np.zeros((1, 0, 1, D))}
+    return local | {"shared": np.zeros((0, 1)), "shared_jacobian": np.zeros((0, 1, D))}
 
 
 def _kept(bundle: BundleState) -> NDArray[np.uint8]:
