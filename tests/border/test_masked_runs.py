@@ -212,6 +212,50 @@ def test_model_and_certificate_are_those_of_one_place(risk: str, ball: str):
         )
 
 
+LIMITS = {
+    "a line": qr.LinearInequality(np.ones((1, 5)), -0.2),
+    "a line and a plane": (
+        qr.LinearInequality(np.eye(5)[:2], [0.1, -0.3]),
+        qr.LinearEquality(np.eye(5)[2:3], [0.05]),
+    ),
+}
+
+
+@pytest.mark.parametrize("risk", RISKS)
+@pytest.mark.parametrize("limits", LIMITS)
+def test_constraints_of_the_server_are_met_and_proved_as_in_one_place(risk: str, limits: str):
+    problem = stated(risk, "ball", constraint=LIMITS[limits])
+    plain = qr.solve(problem, THREE, tol=1e-8)
+    found = qr.solve(problem, THREE, tol=1e-8, engine=secure())
+    assert found.outcome.stop is qr.Stop.OPTIMAL
+    assert all(row["met"] for row in found.constraints)
+    assert any(row["price"] > 1e-3 for row in found.constraints)
+    assert found.certificate.value == pytest.approx(plain.certificate.value, rel=2e-8)
+    again = qr.certify(problem, THREE, found.w, found.duals)
+    for name in ("value", "bound", "feasibility", "server_values", "client_risks"):
+        expected = pytest.approx(getattr(again, name), rel=1e-9, abs=1e-9)
+        assert getattr(found.certificate, name) == expected
+
+
+def test_limits_that_no_model_meets_are_proved_so_with_masks():
+    apart = tuple(qr.LinearInequality(sign * np.ones((1, 5)), 0.2) for sign in (1.0, -1.0))
+    found = qr.solve(stated(constraint=apart), THREE, engine=secure())
+    assert found.outcome.stop is qr.Stop.INFEASIBLE
+    assert found.certificate.infeasible == pytest.approx(0.2, rel=1e-6)
+
+
+@pytest.mark.parametrize("slot", ["constraint", "local_constraint"])
+def test_constraints_on_rows_are_refused_with_what_is_taken(slot: str):
+    limit = qr.NeymanPearson(1.0, 0.4)
+    limit = qr.Coupled(limit) if slot == "constraint" else limit
+    problem = stated(**{slot: limit})
+    with pytest.raises(RefusedError, match=r"of the server itself.*without secure_sum takes"):
+        qr.solve(problem, THREE, engine=secure())
+    concrete, fed = problem.at(THREE)
+    with pytest.raises(ValueError, match="would tell rows"):
+        Certification(np.zeros(1), sums=True).at_client(concrete, fed)
+
+
 @pytest.mark.parametrize("risk", RISKS)
 def test_masks_cost_no_more_than_half_as_many_models_again(risk: str):
     fed, problem = qr.data.load.hospitals(), stated(risk)

@@ -95,8 +95,9 @@ NO_CONSTRAINTS = Need(
 CONSTRAINTS_OF_SERVER = Need(
     "convex, of the model alone",
     "with secure sums takes no constraints on clients' rows, of which clients would tell their own"
-    " numbers or sums over few rows (those of the server itself, such as LinearInequality() or"
-    " Sign(), are taken), no Mean(label=...) and no Quadratic()",
+    " numbers or sums over few rows (it takes those of the server itself, such as"
+    " LinearInequality() or Sign(), and an engine without secure_sum takes others), no"
+    " Mean(label=...) and no Quadratic()",
     lambda p, s: limits_no_rows(p) and is_convex(constraints_of(p)),
 )
 CONVEX_CONSTRAINTS = Need(
