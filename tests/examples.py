@@ -221,6 +221,14 @@ ALGORITHMS: dict[str, Example] = {
         solving(MaskedBundle(), replace(EVEN, over_clients=Mean(), over_samples=Mean()), 1e-6),
         stated=None,
     ),
+    "masked bundle, a limit": replace(
+        solving(
+            MaskedBundle(),
+            replace(EVEN, constraint=LinearInequality(np.ones((1, 4)), 0.2)),
+            1e-6,
+        ),
+        stated=None,
+    ),
     "asynchronous bundle": solving(AsyncBundle(), HINGE, 1e-2),
     "asynchronous bundle, second order": solving(AsyncBundle(), LOGISTIC, 1e-2),
     "AD-LPMM": short(ADLPMM(), HINGE),

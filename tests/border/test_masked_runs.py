@@ -45,7 +45,7 @@ BALLS = {"mean": qr.Mean(), "ball": qr.WassersteinBall(0.05, label_cost=math.inf
 PAGE = Path(__file__).parents[2] / "docs" / "private.md"
 SIMULATED = qr.SecureSum(keys="simulation")
 METHODS = {type(e.algorithm).__name__: e.algorithm for e in ALGORITHMS.values() if e.stated}
-METHODS["MaskedBundle"] = MaskedBundle()
+METHODS |= {"MaskedBundle": MaskedBundle(), "Bundle": qr.Bundle()}
 
 
 def stated(risk: str = "LpBall", ball: str = "mean", **slots: Any) -> Problem:
@@ -128,6 +128,34 @@ def test_problems_whose_sums_tell_rows_are_refused_and_the_advice_is_taken(what:
     assert qr.solve(last.problem, THREE, engine=engine, max_rounds=2).rounds
 
 
+UNMASKED = {"variant": "level", "metric": "identity", "cuts": 5}
+
+
+@pytest.mark.parametrize("setting", [*UNMASKED, "known"])
+def test_settings_of_a_bundle_that_sums_do_not_give_are_refused(setting: str):
+    given = UNMASKED.get(setting)
+    if setting == "known":
+        given = qr.solve(stated(), THREE, max_rounds=2).state.cuts
+    with pytest.raises(ValueError, match=rf"got Bundle\({setting}=.*leave {setting} out"):
+        qr.solve(stated(), THREE, algorithm=qr.Bundle(**{setting: given}), engine=secure())
+    assert qr.solve(stated(), THREE, engine=secure(), max_rounds=2).rounds
+
+
+def test_a_bundle_of_one_cut_a_client_and_no_groups_is_what_runs():
+    plain = masked(qr.Bundle(tol=1e-4, atol=1e-5, max_rounds=7, start=np.zeros(5)))
+    given = masked(qr.Bundle(1e-4, 1e-5, 7, cuts=1, least_rows=20, start=np.zeros(5)))
+    assert repr(given) == repr(plain)
+    assert plain == MaskedBundle(1e-4, 1e-5, 7, plain.start)
+
+
+def test_a_path_of_radii_is_that_of_one_place():
+    problem, radii = stated("KLBall", "ball"), [0.0, 0.1]
+    plain = qr.radius_path(problem, THREE, radii=radii, tol=1e-8)
+    found = qr.radius_path(problem, THREE, radii=radii, tol=1e-8, engine=secure())
+    for one, other in zip(plain, found, strict=True):
+        assert other["value"] == pytest.approx(one["value"], rel=2e-8)
+
+
 def test_huber_and_squared_residuals_are_taken_and_huber_sends_no_curvature():
     rng = np.random.default_rng(0)
     fed = qr.Federation.from_arrays(
@@ -182,6 +210,50 @@ def test_model_and_certificate_are_those_of_one_place(risk: str, ball: str):
         np.testing.assert_allclose(
             getattr(found.certificate, name), getattr(again, name), rtol=1e-9, atol=1e-12
         )
+
+
+LIMITS = {
+    "a line": qr.LinearInequality(np.ones((1, 5)), -0.2),
+    "a line and a plane": (
+        qr.LinearInequality(np.eye(5)[:2], [0.1, -0.3]),
+        qr.LinearEquality(np.eye(5)[2:3], [0.05]),
+    ),
+}
+
+
+@pytest.mark.parametrize("risk", RISKS)
+@pytest.mark.parametrize("limits", LIMITS)
+def test_constraints_of_the_server_are_met_and_proved_as_in_one_place(risk: str, limits: str):
+    problem = stated(risk, "ball", constraint=LIMITS[limits])
+    plain = qr.solve(problem, THREE, tol=1e-8)
+    found = qr.solve(problem, THREE, tol=1e-8, engine=secure())
+    assert found.outcome.stop is qr.Stop.OPTIMAL
+    assert all(row["met"] for row in found.constraints)
+    assert any(row["price"] > 1e-3 for row in found.constraints)
+    assert found.certificate.value == pytest.approx(plain.certificate.value, rel=2e-8)
+    again = qr.certify(problem, THREE, found.w, found.duals)
+    for name in ("value", "bound", "feasibility", "server_values", "client_risks"):
+        expected = pytest.approx(getattr(again, name), rel=1e-9, abs=1e-9)
+        assert getattr(found.certificate, name) == expected
+
+
+def test_limits_that_no_model_meets_are_proved_so_with_masks():
+    apart = tuple(qr.LinearInequality(sign * np.ones((1, 5)), 0.2) for sign in (1.0, -1.0))
+    found = qr.solve(stated(constraint=apart), THREE, engine=secure())
+    assert found.outcome.stop is qr.Stop.INFEASIBLE
+    assert found.certificate.infeasible == pytest.approx(0.2, rel=1e-6)
+
+
+@pytest.mark.parametrize("slot", ["constraint", "local_constraint"])
+def test_constraints_on_rows_are_refused_with_what_is_taken(slot: str):
+    limit = qr.NeymanPearson(1.0, 0.4)
+    limit = qr.Coupled(limit) if slot == "constraint" else limit
+    problem = stated(**{slot: limit})
+    with pytest.raises(RefusedError, match=r"of the server itself.*without secure_sum takes"):
+        qr.solve(problem, THREE, engine=secure())
+    concrete, fed = problem.at(THREE)
+    with pytest.raises(ValueError, match="would tell rows"):
+        Certification(np.zeros(1), sums=True).at_client(concrete, fed)
 
 
 @pytest.mark.parametrize("risk", RISKS)

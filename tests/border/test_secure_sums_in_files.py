@@ -57,6 +57,16 @@ REFUSED = {
     "simplex": (BALL, 'risk = "simplex"', "clients.risk = 'simplex'"),
     "flips": ("[engine]", "[robust]\nradius = 0.05\nlabel_cost = 1.0\n[engine]", "robust.radius"),
     "method": ("[engine]", '[algorithm]\nname = "ad_lpmm"\n[engine]', "secure_sum"),
+    "level steps": (
+        "[engine]",
+        '[algorithm]\nname = "bundle"\noptions = { variant = "level" }\n[engine]',
+        r"options\.variant",
+    ),
+    "limit on rows": (
+        "[engine]",
+        '[[constraint]]\nkind = "neyman_pearson"\nlabel = "yes"\nlevel = 0.4\n[engine]',
+        "of the server itself.*leave out",
+    ),
     "drfa": ('["erm"]', '["drfa"]', "compare_with"),
     "pooled": (f"strength = 0.01\n[clients]\n{BALL}", "strength = 0.01\npooled = true", "pooled"),
 }
@@ -80,4 +90,14 @@ def test_a_run_says_what_is_readable_and_is_verified(risk: str, tmp_path: Path):
     folder = run_study(study, tmp_path / "out")
     messages = {row["message"] for row in read_run(folder).result["messages"]}
     assert messages == {"Enrol", "Enter", "Work", "Open", "Sealed"}
+    assert passed(verify_run(folder))
+
+
+def test_a_run_with_a_limit_on_the_model_meets_it_and_is_verified(tmp_path: Path):
+    limit = '[[constraint]]\nkind = "monotone"\nfeatures = ["a", "b"]\n'
+    study = begin(stated(tmp_path, "[engine]", limit + "[engine]"))
+    folder = run_study(study, tmp_path / "out")
+    (row,) = read_run(folder).result["constraints"]
+    assert row["met"]
+    assert row["price"] > 0.01
     assert passed(verify_run(folder))

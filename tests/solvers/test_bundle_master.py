@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from quorate.arrays import Array
 from quorate.solvers.conic.bundle_master import Pieces, Shape, minimise
-from quorate.solvers.conic.curved_weight_sets import Elliptic
+from quorate.solvers.conic.curved_weight_sets import Elliptic, Entropy
 from quorate.solvers.conic.weight_sets import Ball, Tails
 
 
@@ -77,6 +78,8 @@ SETS: dict[str, tuple[Any, Any]] = {
         Elliptic(PRIOR, ROOT, 0.1),
         lambda q: [cp.norm(np.linalg.inv(ROOT) @ (q - PRIOR)) <= 0.1],
     ),
+    "entropy": (Entropy(PRIOR, 0.05), lambda q: [cp.sum(cp.kl_div(q, PRIOR)) <= 0.05]),
+    "wide entropy": (Entropy(PRIOR, 1.2), lambda q: [cp.sum(cp.kl_div(q, PRIOR)) <= 1.2]),
     "tail": (Tails(np.ones(1), np.full((1, 3), 0.5)), lambda q: [q <= 0.5]),
 }
 
@@ -129,3 +132,28 @@ def test_multipliers_are_those_of_a_program_with_all_variables(name: str, parts:
     assert_allclose(total, total[:, :1].repeat(parts, 1), atol=1e-7)
     assert total[:3, 0].sum() == pytest.approx(1.0, abs=1e-7)
     assert total[3, 0] <= 3 + 1e-7
+
+
+@pytest.mark.parametrize("prior", [[0.5, 0.3, 0.2], [0.6, 0.4, 0.0]])
+@pytest.mark.parametrize("radius", [1e-6, 1e-3, 0.05, 0.3])
+@pytest.mark.parametrize("alike", [False, True])
+def test_one_ulp_does_not_move_the_minimiser_over_an_entropy_ball(
+    prior: list[float], radius: float, alike: bool
+) -> None:
+    """Where all clients are alike, their risks tie and nothing binds the radius."""
+    rng, owner = np.random.default_rng(1), np.arange(12) // 4
+    offset, gradient = rng.normal(size=12), rng.normal(size=(12, 2))
+    if alike:
+        offset, gradient = np.tile(offset[:4], 3), np.tile(gradient[:4], (3, 1))
+    Q = Entropy(np.array(prior), radius)
+    bounds = {"lower": -math.inf, "upper": math.inf, "intercept": 0, "own_multipliers": True}
+    free = {"lipschitz": 0.0, "floor": 0.0, "dual": "linf", "l1": 0.0, "l2": 0.5}
+    shape = Shape(3, np.zeros(3), weighting=Q, **bounds, **free)
+
+    def solved(offset: Array, gradient: Array) -> Array:
+        pieces = Pieces(owner, np.zeros(12, np.intp), offset, gradient, np.zeros(12), 1)
+        return minimise(shape, pieces, accuracy=1e-9).w
+
+    towards = rng.choice([-np.inf, np.inf], 12)
+    other = solved(np.nextafter(offset, towards), np.nextafter(gradient, towards[:, None]))
+    assert_allclose(solved(offset, gradient), other, rtol=0, atol=1e-9)

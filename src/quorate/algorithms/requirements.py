@@ -27,7 +27,7 @@ from quorate.problem.risks.mean import Mean, Sum
 from quorate.problem.risks.ranks import by_rank
 from quorate.problem.risks.simplex import Simplex
 from quorate.problem.risks.total_variation import TotalVariationBall
-from quorate.problem.secure_sums import has_even_slopes, moves_evenly
+from quorate.problem.secure_sums import has_even_slopes, limits_no_rows, moves_evenly
 from quorate.problem.wasserstein.ball import WassersteinBall
 
 
@@ -91,6 +91,14 @@ NO_CONSTRAINTS = Need(
     "none",
     "takes no constraints, no Mean(label=...) and no Quadratic()",
     lambda p, s: not only_constrained(p),
+)
+CONSTRAINTS_OF_SERVER = Need(
+    "convex, of the model alone",
+    "with secure sums takes no constraints on clients' rows, of which clients would tell their own"
+    " numbers or sums over few rows (it takes those of the server itself, such as"
+    " LinearInequality() or Sign(), and an engine without secure_sum takes others), no"
+    " Mean(label=...) and no Quadratic()",
+    lambda p, s: limits_no_rows(p) and is_convex(constraints_of(p)),
 )
 CONVEX_CONSTRAINTS = Need(
     "convex",
@@ -282,7 +290,8 @@ class Requirements:
     @property
     def constrained(self) -> bool:
         """Whether the algorithm is made for constraints, and always returns multipliers."""
-        return self.constraint.label not in (NO_CONSTRAINTS.label, CONVEX_CONSTRAINTS.label)
+        others = NO_CONSTRAINTS, CONSTRAINTS_OF_SERVER, CONVEX_CONSTRAINTS
+        return self.constraint.label not in {each.label for each in others}
 
     def refusal(self, method: str, problem: Problem, setting: Setting) -> Reason | None:
         """The first need that is not met, or None where the algorithm ``method`` can be used."""
@@ -305,6 +314,7 @@ EPIGRAPH_REQUIREMENTS = Requirements(
 # of the bundle where the server reads sums over the clients alone
 OF_SUMS = Requirements(
     sums=ANY,
+    constraint=CONSTRAINTS_OF_SERVER,
     predictor=AFFINE,
     over_samples=EVEN_MOVES,
     over_clients=SHARED_WEIGHTS,

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from quorate.arrays import Array, Block, Streams
 from quorate.certificates.certificate import Certificate, gaps, outside
-from quorate.certificates.duality import FAR, certify_concrete, certify_run, run_all
+from quorate.certificates.duality import FAR, certify_concrete, certify_run, run_all, with_sums
 from quorate.certificates.kkt import off_regulariser
 from quorate.certificates.minorants import (
     UNIT,
@@ -510,6 +510,7 @@ def certify_constrained(
         return _of_ranked_rows(concrete, data, w, mu, engine, infeasible, bounded)
     # cuts say nothing of the curvature of Quadratic, and only that bounds it from below
     by_cuts = mu.points is not None and not isinstance(concrete.loss, Quadratic)
+    by_cuts |= with_sums(concrete, None, engine)
     if by_cuts or not isinstance(concrete.over_samples, Mean):
         cuts = as_duals(mu) if bounded else None
         certificate, run = certify_run(problem, fed, w, cuts, engine, infeasible=infeasible)

@@ -470,7 +470,12 @@ class Certification(AboutRows):
         moved = np.where(level > 0, radii, 0.0)
         labels, features = (moved, none) if moves_targets(problem, self.w) else (none, moved)
         loss, own = up.risk - radii * level, (up.constant, up.gradient)
-        return Certified(up.risk, loss, level, labels, features, *own, none, up.spread, up.size)
+        limits: dict[str, Array] = {}
+        if problem.constrained:  # those of the server alone, see ``limits_no_rows``
+            limits = dict.fromkeys(("local", "limits"), np.zeros((n, 0)))
+            limits |= dict.fromkeys(("shared", "shared_limits"), np.zeros(0))
+        worst = up.risk, loss, level, labels, features
+        return Certified(*worst, *own, none, up.spread, up.size, **limits)
 
     def _spent(self, w: Array, data: Block) -> tuple[Array, Array, Array]:
         """The transport multiplier, and the costs spent on labels and features, of every client."""

@@ -23,6 +23,7 @@ from quorate.algorithms.alternatives import (
     takes,
 )
 from quorate.algorithms.federated.bundle.bundle import Bundle
+from quorate.algorithms.federated.bundle.masked_bundle import masked
 from quorate.algorithms.method import Method, settings_of
 from quorate.algorithms.requirements import SLOTS, Setting
 from quorate.config.compatibility import table_rules
@@ -113,7 +114,7 @@ def method_rules(config: Tables) -> Iterator[Refusal]:
         for problem, method, setting in chain.from_iterable(map(_solved, [*bare, config])):
             chosen = method or choose(problem, setting)
             check_requirements(chosen, problem, setting)
-            chosen.check_problem(problem, None)
+            (masked(chosen) if setting.secure_sum else chosen).check_problem(problem, None)
     except RefusedError as error:
         yield _refused(config, error)
     except ConfigError as error:

@@ -119,6 +119,7 @@ class Duals:
         """
         points = len(self.points)
         parts = () if self.parts is None else self.multipliers.shape[2:3]
+        one = parts or (1,)
         return {
             "weights": (n_clients,),
             "points": (points, dimension),
@@ -126,7 +127,7 @@ class Duals:
             "parts": (3,),
             "pair": (2, dimension),
             "radii": (points, n_clients),
-            "limits": (points, *(() if self.limits is None else self.limits.shape[1:2]), *parts),
+            "limits": (points, *(() if self.limits is None else self.limits.shape[1:2]), *one),
         }
 
 

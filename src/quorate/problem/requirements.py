@@ -12,8 +12,13 @@ from quorate.problem.problem import Problem
 
 def only_constrained(problem: Problem) -> bool:
     """Whether only methods for constraints take the problem."""
+    return problem.constrained or takes_multipliers(problem)
+
+
+def takes_multipliers(problem: Problem) -> bool:
+    """Whether only methods for constraints take the objective, also without constraints."""
     one_class = getattr(problem.over_samples, "label", None) is not None
-    return problem.constrained or one_class or isinstance(problem.loss, Quadratic)
+    return one_class or isinstance(problem.loss, Quadratic)
 
 
 def check_affine(problem: Problem, what: str) -> None:

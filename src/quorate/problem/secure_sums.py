@@ -26,12 +26,15 @@ from quorate.arrays import Array, Block
 from quorate.codec import Form
 from quorate.problem.client_means import row_shares
 from quorate.problem.conic_form import member, multiplier_floor
+from quorate.problem.constraints.constraint import several
+from quorate.problem.constraints.coupled import Coupled
+from quorate.problem.constraints.server import Global
 from quorate.problem.losses import SmoothHinge
 from quorate.problem.lower_bounds import Surveyed, survey
 from quorate.problem.parts import has_smooth_part
 from quorate.problem.predictors.affine import is_affine
 from quorate.problem.problem import Problem
-from quorate.problem.requirements import only_constrained
+from quorate.problem.requirements import takes_multipliers
 from quorate.problem.risks.mean import Mean
 from quorate.problem.wasserstein.ball import WassersteinBall
 from quorate.rounds import Sum, record
@@ -57,9 +60,26 @@ def moves_evenly(problem: Problem) -> bool:
     return still and ball.support is None and problem.joint_cuts
 
 
+def limits_no_rows(problem: Problem) -> bool:
+    """Whether all constraints, stated or concrete, are those of the server itself, so that clients
+    tell no number of them, and the objective is one of all methods.
+    """
+    local, held = problem.local_constraint, problem.constraint
+    if isinstance(held, Global):
+        none = not (local.size or held.coupled.size)
+    else:
+        parts = several(held, "constraint")
+        none = not (several(local, "local_constraint") or any(map(_is_coupled, parts)))
+    return none and not takes_multipliers(problem)
+
+
+def _is_coupled(part: object) -> bool:
+    return isinstance(part, Coupled)
+
+
 def has_sums(problem: Problem) -> bool:
     """Whether value and bound of a problem follow from such sums and the clients' risks."""
-    plain = is_affine(problem.predictor) and not only_constrained(problem)
+    plain = is_affine(problem.predictor) and limits_no_rows(problem)
     even = has_even_slopes(problem) and moves_evenly(problem)
     return plain and even and problem.over_rows is None and hasattr(problem.over_clients, "project")
 

@@ -60,7 +60,8 @@ def choose(
     """
     first = None
     for algorithm in methods or preferred(problem, setting, dimension):
-        first = first or algorithm
+        if first is None or (setting.secure_sum and first.requirements.with_sums is None):
+            first = algorithm  # what is refused in words: with secure sums a method that has them
         name = type(algorithm).__name__
         if algorithm.requirements.refusal(name, problem, setting) is None:
             return algorithm

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from quorate.algorithms.federated.bundle.bundle import Bundle
+from quorate.algorithms.federated.bundle.bundle import Bundle, BundleState
 from quorate.algorithms.method import Method, settings_of
 from quorate.arrays import Array
 from quorate.certificates.certificate import Certificate
@@ -138,10 +138,13 @@ def _start(algorithm: Method, last: Solution | None) -> Array | None:
 
 
 def _warm(algorithm: Method, last: Solution | None) -> Method:
-    """The algorithm with the cuts of the last solve where they hold at any radius."""
+    """The algorithm with the cuts of the last solve where they hold at any radius, and are no sums
+    over the clients.
+    """
     if last is None or not isinstance(algorithm, Bundle) or not last.problem.joint_cuts:
         return algorithm
-    return replace(algorithm, known=last.state.cuts)
+    of_clients = isinstance(last.state, BundleState)
+    return replace(algorithm, known=last.state.cuts) if of_clients else algorithm
 
 
 def _row(problem: Problem, fed: Federation, solution: Solution) -> dict[str, Any]:

@@ -23,11 +23,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.solvers.conic.builder import P_OF, Index, Model, Status
-from quorate.solvers.conic.curved_weight_sets import Elliptic
+from quorate.solvers.conic.builder import FINEST, P_OF, Index, Model, Status
+from quorate.solvers.conic.curved_weight_sets import Elliptic, Entropy, NearEntropy, Nearing
 from quorate.solvers.conic.weight_sets import Ball, Members, Weighting
 
 MOST_MEMBERS = 200  # programs solved at most, each with one weighting more
+POLISHED = 10  # programs solved at most to polish a solution
+AT_REST, NEAR = 1e-12, 1e-6  # changes of weights: so small, or so small and no longer falling
 PULL = 0.01  # of the accuracy: what a transport multiplier costs, since nothing else may bound it
 
 
@@ -64,7 +66,7 @@ class Shape:
     dual: str  # the norm ||.||_*
     # False: one transport multiplier serves all clients, since their pieces do not depend on it
     own_multipliers: bool
-    weighting: Weighting  # Q
+    weighting: Weighting | NearEntropy  # Q
     l1: float
     l2: float
     lower: Array | float
@@ -118,7 +120,8 @@ def minimise(
     accuracy : of the conic solver, relative; a bound is proved from the multipliers whatever it is
 
     Where Q is known by its maximiser, the program is solved again with every worst weighting that
-    it finds.
+    it finds; where it is an ``Entropy``, near the weights that it finds, so that the rounding of
+    cuts moves the minimiser no further than over other sets.
     """
     # Units: the objective in ``unit``, every coordinate and the transport multipliers such that
     # their gradients, or their curvatures, have size one.
@@ -159,7 +162,7 @@ def minimise(
         offset=offset,
     )
     for _ in range(MOST_MEMBERS):
-        master, z, status = program.solved(accuracy)
+        master, z, status, nearer = program.solved(accuracy)
         weighting, members = program.shape.weighting, program.shape.members
         if status is Status.FAILED and members is not None:
             failed = replace(program.shape, weighting=members, members=None)
@@ -171,6 +174,8 @@ def minimise(
         if grown is None:
             break
         program = replace(program, shape=replace(program.shape, weighting=grown))
+    if nearer is not None and master.solved:
+        master = program.polished(master, nearer, accuracy)
     w = master.w * scale
     # the bounds hold exactly, not to the solver's accuracy
     w[weights] = np.clip(w[weights], shape.lower, shape.upper)
@@ -199,8 +204,29 @@ class _Program:
     size: float
     offset: float
 
-    def solved(self, accuracy: float) -> tuple[Master, Array, Status]:
-        """The solution; the clients' risks z (N,) by their pieces there; and how it ended."""
+    def polished(self, master: Master, nearer: NearEntropy, accuracy: float) -> Master:
+        """The solution of which ``master`` is one to the accuracy of exponential cones, which one
+        unit in the last place of the data moves by some 1e-7: by Newton's method until rounding
+        stops it. Where it does not come near, it is ``master``.
+        """
+        newer, change = master, math.inf
+        for _ in range(POLISHED):
+            shape, near = replace(self.shape, weighting=nearer), newer.w * self.scale
+            newer, _, _, after = replace(self, shape=shape, near=near).solved(accuracy)
+            if not newer.solved or after is None:
+                break
+            nearer, before, change = after, change, nearer.apart(after)
+            falls = change <= before / 2
+            if change <= AT_REST or (not falls and change <= NEAR):
+                break
+            if not falls:  # else a program's end just within its accuracy can turn in a cycle
+                accuracy = max(accuracy / 100, FINEST)
+        return newer if newer.solved and change <= NEAR else master
+
+    def solved(self, accuracy: float) -> tuple[Master, Array, Status, NearEntropy | None]:
+        """The solution; the clients' risks z (N,) by their pieces there; how it ended; and near
+        which weights it is to be polished.
+        """
         shape, pieces, scale = self.shape, self.pieces, self.scale
         weights = slice(0, len(scale) - shape.intercept)
         model = Model()
@@ -210,7 +236,7 @@ class _Program:
         excess = model.variable(len(shape.penalties))
         coefficients, owners = w[weights], np.append(z, excess)
         prices = _risks(model, shape, pieces, coefficients, scale[weights], self.size, owners, w)
-        _add_largest(model, Q, z)
+        nearing = _add_largest(model, Q, z)
         if len(excess):
             model.linear(excess, shape.penalties)
             model.nonneg([(excess, 1.0)])
@@ -239,7 +265,8 @@ class _Program:
         fine = solution.status in (Status.SOLVED, Status.ALMOST_SOLVED, Status.FAILED)
         solved = fine and bool(np.isfinite(solution.x).all())
         master = Master(solution.x, solution.x[w], value, multipliers, solved)
-        return master, risks, solution.status
+        nearer = None if nearing is None else nearing(solution)
+        return master, risks, solution.status, nearer
 
     def _proximal(self, model: Model, w: Index) -> None:
         """Add the proximal term, or replace the objective by the distance to the centre."""
@@ -276,18 +303,21 @@ def steepness(gradients: Array) -> Array:
     return np.maximum(largest, 1e-9 * top) if top > 0 else np.ones_like(largest)
 
 
-def _is_simplex(Q: Weighting) -> bool:
+def _is_simplex(Q: Weighting | NearEntropy) -> bool:
     return isinstance(Q, Ball) and math.isinf(Q.radius)
 
 
-def _add_largest(model: Model, Q: Weighting, z: Index) -> None:
+def _add_largest(model: Model, Q: Weighting | NearEntropy, z: Index) -> Nearing | None:
     """Add phi(z) to the objective, for z that cuts bound from below alone."""
+    if isinstance(Q, Entropy | NearEntropy):
+        return Q.add_nearing(model, z)
     if _is_simplex(Q):
         model.linear(z[:1], 1.0)
     elif isinstance(Q, Ball | Elliptic):
         Q.add_larger(model, z)
     else:
         Q.add(model, z)
+    return None
 
 
 def _risks(

@@ -8,11 +8,21 @@
     Elliptic   Q = {q in the simplex: (q - c)' (F F')^-1 (q - c) <= r^2},   F a diagonal or a matrix
                phi(z) = min over eta >= 0, g   c'(z + eta) + r ||F'(z + eta - g)||_2
 
-The second is what ``Ball`` has for F = 1 and p = 2.
+    NearEntropy  ``Entropy`` to second order near weights p, where r has the multiplier k:
+               phi(z) = max over q in the simplex   <q, z> - k sum (q - p)^2 / 2 p
+                                                   with   <q, log(p / c)> <= r
+                      = min over t >= 0, g, u   g + r t + <sqrt(k p), u> + ||u||^2 / 2
+                                        with   z <= g + t log(p / c) + sqrt(k / p) u
+
+``Elliptic`` is what ``Ball`` has for F = 1 and p = 2. Programs over ``NearEntropy``, each near the
+solution of the last one, are Newton's method for the program over ``Entropy``, also where r binds
+nothing and k is 0.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +30,8 @@ import numpy as np
 from quorate.arrays import Array
 from quorate.solvers.conic.builder import ConicSolution, Index, Model
 from quorate.solvers.conic.weight_sets import Reader
+
+LEAST = 1e-15  # a weight near which there is a second order
 
 
 @dataclass(frozen=True)
@@ -31,6 +43,15 @@ class Entropy:
 
     def add(self, model: Model, z: Index) -> Reader:
         """Add phi(z) to the objective; q is minus the duals of the exponents."""
+        return self._add(model, z)[0]
+
+    def add_nearing(self, model: Model, z: Index) -> Nearing:
+        """The same; a solution tells near which weights the program is to be solved again."""
+        read, s = self._add(model, z)
+        return lambda solution: NearEntropy(self, read(solution), float(solution.x[s[0]]))
+
+    def _add(self, model: Model, z: Index) -> tuple[Reader, Index]:
+        """Add phi(z); the reader, and the place of s, the multiplier of the radius."""
         inside = np.flatnonzero(self.prior > 0)
         g, s, part = model.variable(), model.variable(), model.variable(len(inside))
         model.linear(g, 1.0)
@@ -45,7 +66,50 @@ class Entropy:
             q[inside] = -solution.z[handle][::3]
             return q
 
-        return read
+        return read, s
+
+
+@dataclass(frozen=True)
+class NearEntropy:
+    """The weights of ``Entropy`` to second order near some of them."""
+
+    of: Entropy
+    weights: Array  # (N,) p, of any sum
+    multiplier: float  # k >= 0 of the radius
+
+    def add_nearing(self, model: Model, z: Index) -> Nearing:
+        """Add phi(z) to the objective, for z that nothing bounds from above; a solution tells near
+        which weights to solve again.
+        """
+        inside = np.flatnonzero(self.of.prior > 0)
+        p, k = np.maximum(self.weights[inside], LEAST), max(self.multiplier, 0.0)
+        p, most, size = p / p.sum(), max(k, 1.0), math.sqrt(self.of.radius)
+        n, g, u, half = len(p), model.variable(), model.variable(len(p)), model.variable()
+        t = model.positive(size)  # in the unit of k where the ball is small, as u and half are
+        model.linear(g, 1.0)
+        model.linear(u, np.sqrt(k / most * p))
+        model.linear(half, 1 / most)
+        tilt = np.log(p / self.of.prior[inside]) / size
+        rows = [(g, np.ones(n)), (t, tilt), (u, np.sqrt(k / most / p))]
+        handle = model.nonneg([*rows, (z[inside], -1.0)])
+        # ||u||^2 / 2 <= half
+        model.soc([(half, 1.0), 0.5], [(np.append(u, half), 1.0), np.append(np.zeros(n), -0.5)])
+
+        def near(solution: ConicSolution) -> NearEntropy:
+            q = np.zeros(len(z))
+            q[inside] = solution.z[handle]
+            return NearEntropy(self.of, q, float(solution.x[t[0]]) / size)
+
+        return near
+
+    def apart(self, other: NearEntropy) -> float:
+        """The largest difference of weights or multipliers."""
+        most = max(1.0, self.multiplier, other.multiplier)
+        change = abs(self.multiplier - other.multiplier) / most
+        return max(change, float(np.abs(self.weights - other.weights).max()))
+
+
+Nearing = Callable[[ConicSolution], NearEntropy]
 
 
 @dataclass(frozen=True)

@@ -380,9 +380,7 @@ class Bundle(Method):
         self, state: BundleState, ids: Sequence[int], up: Evaluated
     ) -> tuple[BundleState, Round | Done]:
         radii = sample_radii(self._problem, len(ids))
-        risks = radii * up.level + up.base.sum(1)
-        state, limits = self._limits(state, up, risks)
-        risks = np.append(risks, limits[0].sum(1))
+        state, limits, risks = self.found(state, up)
         value = self._value(state, risks, state.trial)
         promised, before = state.predicted, state.value
         state = self._judge(state, value, risks, up, limits[1].sum(1))
@@ -403,6 +401,19 @@ class Bundle(Method):
         if state.stalled >= STALLS and self._boundless(state):
             return state, Done(known(self._outcome(state)))
         return state, self._asking(state)
+
+    def found(
+        self, state: BundleState, up: Evaluated
+    ) -> tuple[BundleState, tuple[Array, Array], Array]:
+        """The cuts of all constraints at the trial, and the risks there with their values."""
+        risks = sample_radii(self._problem, len(up.base)) * up.level + up.base.sum(1)
+        state, limits = self._limits(state, up, risks)
+        return state, limits, np.append(risks, limits[0].sum(1))
+
+    def gain(self, state: BundleState, up: Evaluated) -> float:
+        """By how much the trial is better than the best model."""
+        with_units, _, risks = self.found(state, up)
+        return state.value - self._value(with_units, risks, state.trial)
 
     @property
     def exact(self) -> tuple[str, ...]:

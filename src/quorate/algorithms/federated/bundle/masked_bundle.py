@@ -24,6 +24,7 @@ exactly. Clients keep what they were asked, and refuse.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -43,6 +44,7 @@ from quorate.data.federation import Federation
 from quorate.problem.conic_form import member, sample_radii
 from quorate.problem.lower_bounds import Duals
 from quorate.problem.metadata import Metadata
+from quorate.problem.multipliers import of_duals
 from quorate.problem.plausible import Claims, of_risk, zero_loss
 from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
@@ -167,9 +169,14 @@ class MaskedBundle(Method):
 
     @classmethod
     def of(cls, bundle: Bundle) -> MaskedBundle:
-        """With the settings of a bundle that both have; its cuts by groups of rows are none of
-        them.
+        """With the settings of a bundle that both have: ``cuts`` is 1, whatever ``least_rows`` are.
+
+        Raises
+        ------
+        ValueError
+            for a variant, metric, known cuts, or a number of cuts, which sums do not give
         """
+        check_settings(bundle)
         return cls(bundle.tol, bundle.atol, bundle.max_rounds, bundle.start, bundle.problem)
 
     def check_problem(self, problem: Problem, fed: Federation | Metadata | None) -> None:
@@ -261,19 +268,16 @@ class MaskedBundle(Method):
         state = replace(state, slopes=np.vstack([state.slopes, up.gradient]))
         level, fee = least_multiplier(self._problem, w), self._fee(state.weights[-1])
         base, bend = float(up.loss) + fee * level, up.curvature
-        gain = before.value - (base + self._radius * level + self._problem.penalty(w))
-        if before.rounds and not gain >= MISSED * before.predicted:
+        cut = Evaluated(
+            np.array([[base]]), np.array([level]), up.gradient[None, None], np.array([[fee]])
+        )
+        if self._problem.constrained:  # the server adds its own
+            cut = replace(cut, **_no_limits(len(w)))
+        if before.rounds and not self._of_one.gain(before, cut) >= MISSED * before.predicted:
             state = replace(state, missed=True)
         if bend is not None and state.missed:
             bend = secants(bend, w - state.tried[:-1], up.gradient - state.slopes[:-1])
-        cut = Evaluated(
-            np.array([[base]]),
-            np.array([level]),
-            up.gradient[None, None],
-            np.array([[fee]]),
-            bend,
-        )
-        bundle, ask = self._of_one.improve(before, [0], cut)
+        bundle, ask = self._of_one.improve(before, [0], replace(cut, curvature=bend))
         if np.array_equal(bundle.w, w):
             state = replace(state, risks=state.newest)
         if words := self._impossible(w, state.weights[-1], float(up.loss)):
@@ -304,6 +308,8 @@ class MaskedBundle(Method):
         numbers = gap_report(bundle.value, bundle.bound, state.risks)
         if self._alike:
             numbers = {name: numbers[name] for name in ("objective", "bound", "gap")}
+        if self._problem.constrained:
+            numbers["violation"] = self._of_one.report(bundle)["violation"]
         return numbers | {"cuts": len(bundle.cuts.owner)}
 
     def ends(self, value: float, bound: float) -> bool:
@@ -316,13 +322,17 @@ class MaskedBundle(Method):
 
     def answer(self, state: MaskedState, concluded: Concluded | None = None) -> Answer:
         """The model, and the multipliers mu_k q^k_s that prove its bound."""
-        answer = self._of_one.answer(state.of_one)
-        if answer.duals is None:
-            return answer
-        points, multipliers = answer.duals.points, answer.duals.multipliers
+        bundle = state.of_one
+        if bundle.duals is None:
+            return Answer(bundle.w)
+        of_one = bundle.duals.used()
+        points, multipliers = of_one.points, of_one.multipliers
         at = [int((state.tried == point).all(1).argmax()) for point in points]
         each = multipliers.reshape(len(points), 1) * state.weights[at]
-        return Answer(answer.w, Duals(each.sum(0), points, each))
+        duals = Duals(each.sum(0), points, each, limits=of_one.limits)
+        if self._problem.constrained:
+            return Answer(bundle.w, multipliers=of_duals(self._problem, duals))
+        return Answer(bundle.w, duals)
 
     # -- the server's steps ------------------------------------------------------------------------
 
@@ -386,9 +396,38 @@ class MaskedBundle(Method):
         )
 
 
+def check_settings(bundle: Bundle) -> None:
+    """Raise ``ValueError`` where a bundle has a setting that none has whose answers are sums."""
+    plain = Bundle()
+    other = {
+        "variant": bundle.variant != plain.variant,
+        "metric": bundle.metric != plain.metric,
+        "cuts": bundle.cuts not in (1, plain.cuts),
+        "known": bundle.known is not None,
+    }
+    if given := [name for name, is_given in other.items() if is_given]:
+        raise ValueError(
+            "with secure sums a bundle takes proximal steps by one cut a model, which is the sum"
+            f" over all clients, got Bundle({', '.join(f'{name}=...' for name in given)}): leave"
+            f" {', '.join(given)} out, or use an engine without secure_sum."
+        )
+
+
 def masked(method: Method) -> Method:
-    """The method that runs in place of another where the engine has a secure sum."""
+    """The method that runs in place of another where the engine has a secure sum.
+
+    Raises
+    ------
+    ValueError
+        where that has no setting of the other
+    """
     return MaskedBundle.of(method) if type(method) is Bundle else method
+
+
+def _no_limits(D: int) -> dict[str, Array]:
+    """The cuts of constraints of the only client, which has none."""
+    local = {"local": np.zeros((1, 0, 1)), "local_jacobian": np.zeros((1, 0, 1, D))}
+    return local | {"shared": np.zeros((0, 1)), "shared_jacobian": np.zeros((0, 1, D))}
 
 
 def _kept(bundle: BundleState) -> NDArray[np.uint8]:
