@@ -128,7 +128,7 @@ class Stop(enum.Enum):
     >>> qr.solve(problem, fed).outcome.stop is qr.Stop.OPTIMAL
     True
     >>> ", ".join(stop.value for stop in qr.Stop)
-    'optimal, unproven, max_rounds, stalled, refused, interrupted, infeasible, unbounded'
+    'optimal, unproven, max_rounds, stalled, refused, impossible, interrupted, infeasible, unbounded'
     """
 
     OPTIMAL = "optimal"  # gap or residual within tolerance
@@ -137,6 +137,7 @@ class Stop(enum.Enum):
     MAX_ROUNDS = "max_rounds"  # the cap was met first: never called converged
     STALLED = "stalled"  # no further progress within rounding
     REFUSED = "refused"  # a site answers no further question, by its rules
+    IMPOSSIBLE = "impossible"  # a site has answered what no rows answer
     INTERRUPTED = "interrupted"  # by the user; can be resumed
     INFEASIBLE = "infeasible"
     UNBOUNDED = "unbounded"

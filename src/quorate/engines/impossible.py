@@ -1,0 +1,57 @@
+"""How a run ends in which a site answers what no rows answer.
+
+    nothing to give yet        the run raises ``ImpossibleAnswerError``, which names the site
+    asynchronous, enough left  the run goes on without the site, as without one that is silent
+    else                       the run ends with what it had before that answer
+
+A run of the last two kinds has ended as ``Stop.IMPOSSIBLE``, whatever its method says: the other
+answers of the site were possible, and need not be true.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from quorate.rounds import Outcome, Stop
+
+SENTENCE = "the site {} answered {} with {}."
+UNUSED = "That answer is not used."  # after it, in the outcome of a run
+
+
+class ImpossibleAnswerError(RuntimeError):
+    """A site has answered what no rows answer; ``site``, and ``what`` that is."""
+
+    def __init__(self, site: str, message: type, what: str) -> None:
+        self.site, self.what = site, what
+        self.sentence = SENTENCE.format(site, message.__name__, what)
+        super().__init__(
+            f"{self.sentence} Its answers are used no further: find out at the site what is wrong,"
+            " or run without it."
+        )
+
+
+def ended_by(lies: Sequence[ImpossibleAnswerError], rounds: int) -> Outcome:
+    """The outcome of a run that ended after so many rounds, before these answers."""
+    return Outcome(Stop.IMPOSSIBLE, f"{_told(lies)} The run ended after {rounds} rounds.")
+
+
+def gone_on(lies: Sequence[ImpossibleAnswerError], outcome: Outcome) -> Outcome:
+    """The outcome of a run that went on without these sites."""
+    stop = outcome.stop if outcome.stop is Stop.INTERRUPTED else Stop.IMPOSSIBLE
+    return Outcome(stop, f"{_told(lies)} The run went on without the site. {outcome.text}")
+
+
+def _told(lies: Sequence[ImpossibleAnswerError]) -> str:
+    return f"{' '.join(lie.sentence for lie in lies)} {UNUSED}"
+
+
+def lies_in(text: str) -> tuple[str, str]:
+    """The sentences of an outcome that say what sites answered, and the names of these sites; empty
+    where it has none.
+    """
+    told, found, _ = text.partition(f" {UNUSED}")
+    if not found:
+        return "", ""
+    names = re.findall(r"(?:^|\. )the site (.+?) answered \w+ with ", told)
+    return told, ", ".join(names)
