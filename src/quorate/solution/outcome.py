@@ -111,7 +111,7 @@ def _words(ended: Ended, problem: Problem, certificate: Certificate) -> str:
     if ended.stop is Stop.REFUSED:
         return f"{method} ended {after}, as a site answers no more by its rules{left}."
     if ended.stop is Stop.IMPOSSIBLE:
-        return f"{ended.lies} {UNUSED} {method} ended {after}{left}."
+        return f"{ended.lies} {UNUSED} {method} ended {after}."
     how = "came to rest"
     if ended.stop is Stop.STALLED:
         how = "made no further progress"
