@@ -127,8 +127,8 @@ class Stop(enum.Enum):
     >>> problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1))
     >>> qr.solve(problem, fed).outcome.stop is qr.Stop.OPTIMAL
     True
-    >>> ", ".join(stop.value for stop in qr.Stop)
-    'optimal, unproven, max_rounds, stalled, refused, impossible, interrupted, infeasible, unbounded'
+    >>> " ".join(stop.value for stop in qr.Stop)
+    'optimal unproven max_rounds stalled refused impossible interrupted infeasible unbounded'
     """
 
     OPTIMAL = "optimal"  # gap or residual within tolerance

@@ -4,10 +4,12 @@ and the sites' public keys.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from sites.folders import NAMES, WIDE, folder_of
 
@@ -44,8 +46,10 @@ def sites_in(place: Path, policy: str = "") -> Path:
     return keys
 
 
-def finished(place: Path, text: str, policy: str = "") -> SiteRun:
-    """The run of a configuration, with all that is left of it."""
+def finished(
+    place: Path, text: str, policy: str = "", carry: Callable[..., Any] = LocalTransport
+) -> SiteRun:
+    """The run of a configuration, with all that is left of it; ``carry`` makes a transport."""
     keys, config = sites_in(place, policy), parse_config(text)
     with ExitStack() as stack:
         parties = {
@@ -56,7 +60,7 @@ def finished(place: Path, text: str, policy: str = "") -> SiteRun:
         work = Work.begin(config, place / "runs", "trial")
         server = work.folder / "engine" / "server"
         job = runs.job_of_config(work.config, "trial", "flare-sim")
-        serve(LocalTransport(answers), server, job)
+        serve(carry(answers), server, job)
     result = decode((server / RESULT).read_bytes())
     solutions = dict(runs._solutions(result, work.folder))
     path = runs._written(work, result, solutions, None, None)

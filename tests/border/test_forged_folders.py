@@ -20,11 +20,13 @@ import test_forgeries
 from border.forging import Forgery, forgeries, seal
 from border.remembered import remember
 from border.site_runs import SiteRun, finished
+from border.test_liars import WRONG, Late, telling
 from safetensors import safe_open
 from safetensors.numpy import load_file
 from sites.test_run_at_sites import COMPARED, CONSTRAINED, config, private
 
 from quorate.config.config import Config, ConfigError, parse_config, read_config
+from quorate.engines.transport import LocalTransport
 from quorate.names import NAMED
 from quorate.runs import folder_checks, verification
 from quorate.runs.checks import Check, is_listed, passed
@@ -70,6 +72,7 @@ AT_SITES = {  # by kind its configuration, and whether every forgery is tried
         ),
         False,
     ),
+    "ended by a lie": (config(), False),
     "private": (private(), False),
     "masked": (
         config('[engine]\nsecure_sum = true\n[clients]\nrisk = "mean"\n[algorithm]\ntol = 0.1\n'),
@@ -157,6 +160,12 @@ def stated(config: Config) -> object:
 # --------------------------------------------------------------------------------------- over sites
 
 
+def lied_to(answers: dict[str, Callable[[bytes], bytes]]) -> LocalTransport:
+    """Sites of which one gives one impossible answer."""
+    lie = Late(WRONG["sign"], 5, 1)
+    return LocalTransport({**answers, "north": telling(answers["north"], lie)})
+
+
 @pytest.fixture(scope="module")
 def at_sites(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], SiteRun]:
     """The finished run of a kind over sites."""
@@ -165,7 +174,9 @@ def at_sites(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], SiteRu
     def run_of(kind: str) -> SiteRun:
         if kind not in known:
             policy = BUDGET if kind == "private" else ""
-            known[kind] = finished(tmp_path_factory.mktemp("run"), AT_SITES[kind][0], policy)
+            carry = lied_to if kind == "ended by a lie" else LocalTransport
+            place = tmp_path_factory.mktemp("run")
+            known[kind] = finished(place, AT_SITES[kind][0], policy, carry)
         return known[kind]
 
     return run_of
@@ -353,6 +364,34 @@ def test_what_a_server_changes_in_a_folder_is_found(
     for keys in (run.keys, None):
         names = [check.name for check in verify_at_sites(copy, keys) if check.ok is False]
         assert (found in names) == (keys is not None or not needs_keys), names
+
+
+def of_words(old: str, new: str) -> Callable[[Path], None]:
+    """A change of the words about how a run ended."""
+
+    def change(result: dict) -> None:
+        assert old in result["outcome"]["text"]
+        result["outcome"]["text"] = result["outcome"]["text"].replace(old, new)
+
+    return of_result(change)
+
+
+OF_A_LIE = {
+    "another gap": of_words("proven gap of", "proven gap of 1e-9, not"),
+    "no site": of_words("the site north", "the site nowhere"),
+    "no condition": of_words(" Its numbers hold if all other answers of north,", " Of north,"),
+    "an optimum": of_result(lambda r: r["outcome"].update(stop="optimal")),
+}
+
+
+@pytest.mark.parametrize("what", OF_A_LIE)
+def test_what_a_lie_leaves_unsaid_is_found(at_sites: Callable[[str], SiteRun], what: str) -> None:
+    run = at_sites("ended by a lie")
+    assert passed(verify_at_sites(run.path, run.keys))
+    copy = forged(run.path, Forgery("", what, OF_A_LIE[what]))
+    assert copy is not None
+    names = [check.name for check in verify_at_sites(copy, run.keys) if check.ok is False]
+    assert "outcome" in names
 
 
 @pytest.mark.parametrize("part", ["erm", "held out"])

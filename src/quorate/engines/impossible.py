@@ -20,10 +20,12 @@ UNUSED = "That answer is not used."  # after it, in the outcome of a run
 
 
 class ImpossibleAnswerError(RuntimeError):
-    """A site has answered what no rows answer; ``site``, and ``what`` that is."""
+    """A site has answered what no rows answer; ``site``, ``what`` that is, and ``after`` how many
+    finished rounds.
+    """
 
     def __init__(self, site: str, message: type, what: str) -> None:
-        self.site, self.what = site, what
+        self.site, self.what, self.after = site, what, 0
         self.sentence = SENTENCE.format(site, message.__name__, what)
         super().__init__(
             f"{self.sentence} Its answers are used no further: find out at the site what is wrong,"
@@ -32,8 +34,11 @@ class ImpossibleAnswerError(RuntimeError):
 
 
 def ended_by(lies: Sequence[ImpossibleAnswerError], rounds: int) -> Outcome:
-    """The outcome of a run that ended after so many rounds, before these answers."""
-    return Outcome(Stop.IMPOSSIBLE, f"{_told(lies)} The run ended after {rounds} rounds.")
+    """The outcome of a run that ended after so many rounds, as it needs answers of these sites."""
+    more = rounds - min(lie.after for lie in lies)
+    alone = f"went on without the site for {more} rounds, until it needed all"
+    how = alone if more else f"ended after {rounds} rounds"
+    return Outcome(Stop.IMPOSSIBLE, f"{_told(lies)} The run {how}.")
 
 
 def gone_on(lies: Sequence[ImpossibleAnswerError], outcome: Outcome) -> Outcome:

@@ -187,7 +187,8 @@ class Network(EventEngine):
         except ImpossibleAnswerError as lie:
             if not self.keeps or not loop.server.round or loop.halfway:
                 raise
-            lies = source.lies() or [lie]
+            if not (lies := source.lies()):
+                lie.after, lies = loop.server.round, [lie]
             end = ended_by(lies, loop.server.round)
             return replace(loop.result(end, end), lie=lie)
         if not lies:
@@ -386,7 +387,7 @@ class _Arrivals:
                 try:
                     self.sites.receive(i, body)
                 except ImpossibleAnswerError as lie:
-                    self.silent[i] = lie
+                    lie.after, self.silent[i] = round_, lie
                 if i in self.sites.uploads:
                     self.arrived[i] = self._now()
                     self.trip[i] = self.arrived[i] - self.asked[i]
