@@ -28,7 +28,8 @@ from quorate.algorithms.federated.epigraph_projection import EpigraphMethod
 from quorate.algorithms.federated.proximal_al.proximal_al import ProximalAL
 from quorate.codec import changed
 from quorate.data.federation import Federation
-from quorate.engines import ClientError
+from quorate.engines import ClientError, Run
+from quorate.engines.impossible import lies_in
 from quorate.engines.job import DONE, ERROR
 from quorate.engines.network import ImpossibleAnswerError, Network
 from quorate.engines.transport import LocalTransport
@@ -39,6 +40,7 @@ from quorate.rounds import Conclude, Stop, decode, encode
 from quorate.sites.party import open_party
 from quorate.sites.server import job_of, serve
 from quorate.sites.session import agree
+from quorate.solution.plan import plan as plan_of
 from quorate.solution.solution import Solution
 
 ROWS = federation((20, 35, 12, 28, 9), 4)
@@ -332,6 +334,35 @@ def test_an_asynchronous_run_goes_on_without_the_liar(method, tmp_path):
         PROBLEM_HERE, ROWS, algorithm=method, engine=qr.Replay(solution.log), max_rounds=15
     )
     np.testing.assert_allclose(again.w, solution.w, atol=1e-9)
+
+
+def served(place: Any, method: Any, *rounds: int) -> Run:
+    """The run of a server that was ended and begun again after so many rounds, each time without
+    what it knew; one site halves its numbers from the 6th answer on.
+    """
+    place.mkdir()
+    lie = Late(on_every_number(lambda v: 0.5 * v), 6)  # as rows could answer that nobody asked yet
+    transport, ended = InTurn(sites(ROWS, place, lie).sites), None
+    for cap in rounds:
+        agreement = agree(transport, "trial", PROBLEM_HERE, patience=20.0)
+        engine = Network(agreement.session, checkpoint=place / "server.checkpoint")
+        plan = plan_of(PROBLEM_HERE, agreement.metadata, algorithm=method, engine=engine)
+        resume = ended is not None
+        ended = engine.run(plan.method, plan.data, max_rounds=cap, resume=resume)
+    assert ended is not None
+    return ended
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
+def test_a_server_that_begins_again_holds_answers_against_those_of_before(method, tmp_path):
+    whole, again = (
+        served(tmp_path / str(len(rounds)), method, *rounds) for rounds in ([12], [3, 5, 12])
+    )
+    assert again.outcome.stop is whole.outcome.stop
+    assert again.rounds == whole.rounds
+    assert lies_in(again.outcome.text) == lies_in(whole.outcome.text)
+    if method is None:
+        assert again.outcome.stop is Stop.IMPOSSIBLE
 
 
 def test_who_lies_to_the_certificate_leaves_the_model_without_a_bound(tmp_path):

@@ -42,6 +42,8 @@ from quorate.rounds import (
     Stop,
     arrays_of,
     combine,
+    decode,
+    encode,
     encoded_size,
     record,
     settled,
@@ -259,17 +261,18 @@ class Sites(Clients):
 
     def hold(self, i: int, message: Any, upload: Any) -> None:
         """Raise where a site has answered what no rows answer."""
-        told, kind = self.session.told, type(upload)
-        known = kind in self.algorithm.on_server or type(message) is Conclude
-        if not known or any(len(part) != 1 for part in arrays_of(upload)):
+        told, kind, known = self.session.told, type(upload), None
+        fits = kind in self.algorithm.on_server or type(message) is Conclude
+        if not fits or any(len(part) != 1 for part in arrays_of(upload)):
             words = f"a {kind.__name__} that is no answer to it"
         else:
             try:
-                told[i], words = self.algorithm.doubts(told.get(i), i, message, upload)
+                known, words = self.algorithm.doubts(told.get(i), i, message, upload)
             except UNREADABLE as error:
                 words = f"numbers that do not belong together ({str(error).splitlines()[0]:.100})"
         if words:
             raise ImpossibleAnswerError(self.names[i], type(message), words)
+        told[i] = known
 
     def _error(self, i: int, body: object, kind: type, round_: int) -> Exception:
         """The error for an answer that is none."""
@@ -343,6 +346,7 @@ class ArrivalState:
 
     run: str
     time: float
+    told: NDArray[np.uint8]  # the bytes of what the sites' answers say of their rows, by site
 
 
 class _Arrivals:
@@ -428,8 +432,9 @@ class _Arrivals:
         return tuple((self.sites.names[i], self.time) for i in sorted(self.silent))
 
     def stored(self) -> ArrivalState:
-        """The name of the run, and the time."""
-        return ArrivalState(self.sites.run, self.time)
+        """The name of the run, the time, and what the sites' answers say of their rows."""
+        told = encode(tuple(self.sites.session.told.items()))
+        return ArrivalState(self.sites.run, self.time, np.frombuffer(told, np.uint8))
 
     def restore(
         self, state: ArrivalState, in_flight: NDArray[np.int64], turns: NDArray[np.int64]
@@ -440,4 +445,6 @@ class _Arrivals:
         self.time = self.latest = state.time
         self.began = time.monotonic() - state.time
         self.sites.run = state.run
+        # the answers before the checkpoint, that what comes now may contradict
+        self.sites.session.told.update(dict(decode(state.told.tobytes())))
         self.sites.resend()
