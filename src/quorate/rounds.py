@@ -265,6 +265,12 @@ class Algorithm(Protocol):
         """
         return told, unreal(upload, self.grid(type(upload)))
 
+    def doubts_of_sum(self, told: Any, message: Any, sums: Any, slack: float) -> tuple[Any, str]:
+        """The same of an upload whose ``Sum`` fields are sums over the clients, to ``slack`` by the
+        rounding of a secure sum, and whose other fields are those of every client.
+        """
+        return told, unreal(sums, self.grid(type(sums)))
+
     def report(self, state: Any) -> dict[str, float]:
         """Numbers a person would plot, after each round; the engine adds round, seconds and
         bytes.
@@ -306,11 +312,11 @@ def unreal(upload: object, grid: Mapping[str, float], overflows: bool = False) -
         value = getattr(upload, name)
         if not isinstance(value, np.ndarray) or value.dtype.kind != "f" or not value.size:
             continue
-        if not overflows and not np.abs(value).max() <= LARGEST:
+        if not overflows and not float(np.abs(value).max()) <= LARGEST:
             real = value[~(np.isnan(value) & nan) & ~(np.isinf(value) & infinite)]
             if not np.isfinite(real).all():
                 return f"numbers that are not finite, in {name!r}"
-            if not np.abs(real).max(initial=0.0) <= LARGEST:
+            if not float(np.abs(real).max(initial=0.0)) <= LARGEST:
                 return f"numbers larger than {LARGEST:g}, in {name!r}"
         if name in grid and not np.array_equal(value % grid[name], np.zeros_like(value)):
             return f"numbers that are no multiples of {grid[name]:g}, in {name!r}"

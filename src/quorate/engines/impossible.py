@@ -15,22 +15,24 @@ from collections.abc import Sequence
 
 from quorate.rounds import Outcome, Stop
 
-SENTENCE = "the site {} answered {} with {}."
+SENTENCE = "{} answered {} with {}."
+ONE_OF = "one of the sites"  # that sent parts of a masked sum
 UNUSED = "That answer is not used."  # after it, in the outcome of a run
 
 
 class ImpossibleAnswerError(RuntimeError):
     """A site has answered what no rows answer; ``site``, ``what`` that is, and ``after`` how many
-    finished rounds.
+    finished rounds. Without a ``site`` it is one of those whose masked answers were added up.
     """
 
     def __init__(self, site: str, message: type, what: str) -> None:
         self.site, self.what, self.after = site, what, 0
-        self.sentence = SENTENCE.format(site, message.__name__, what)
-        super().__init__(
-            f"{self.sentence} Its answers are used no further: find out at the site what is wrong,"
-            " or run without it."
-        )
+        who = f"the site {site}" if site else ONE_OF
+        self.sentence = SENTENCE.format(who, message.__name__, what)
+        do = "find out at the site what is wrong, or run without it."
+        if not site:
+            do = "under masks nobody can say which site it was: find out at the sites."
+        super().__init__(f"{self.sentence} Its answers are used no further: {do}")
 
 
 def ended_by(lies: Sequence[ImpossibleAnswerError], rounds: int) -> Outcome:
@@ -58,5 +60,5 @@ def lies_in(text: str) -> tuple[str, str]:
     told, found, _ = text.partition(f" {UNUSED}")
     if not found:
         return "", ""
-    names = re.findall(r"(?:^|\. )the site (.+?) answered \w+ with ", told)
-    return told, ", ".join(names)
+    names = re.findall(rf"(?:^|\. )(?:the site (.+?)|{ONE_OF}) answered \w+ with ", told)
+    return told, ", ".join(name or "the sites" for name in names)

@@ -25,7 +25,7 @@ exactly. Clients keep what they were asked, and refuse.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, ClassVar
@@ -40,9 +40,11 @@ from quorate.algorithms.requirements import OF_SUMS, Requirements
 from quorate.arrays import Array, Block, Streams
 from quorate.codec import Form, decode, encode
 from quorate.data.federation import Federation
+from quorate.problem.claims import Claim
 from quorate.problem.conic_form import member, sample_radii
 from quorate.problem.lower_bounds import Duals
 from quorate.problem.metadata import Metadata
+from quorate.problem.plausible import Claims, SumClaims, of_risk
 from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
 from quorate.problem.risks.mean import Sum as Added
@@ -57,6 +59,7 @@ from quorate.problem.secure_sums import (
     share_allowed,
     survey_sums,
 )
+from quorate.problem.sum_claims import of_each_risk, of_survey_sums, of_weighted_sum
 from quorate.problem.wasserstein.ball import WassersteinBall
 from quorate.rounds import Done, Each, Round, Sum, record
 
@@ -225,6 +228,24 @@ class MaskedBundle(Method):
         return memory, Blended(weights * cut.base, weights[:, None] * cut.gradient, bend)
 
     # -- server ------------------------------------------------------------------------------------
+
+    @property
+    def claims(self) -> Claims:
+        return {Compared: lambda who, ask, up: of_risk(self._problem, ask.w, up.risk)}
+
+    @property
+    def sum_claims(self) -> SumClaims:
+        problem = self._problem
+
+        def blended(ask: Blend, up: Blended, slack: float) -> Iterator[Claim]:
+            sums = up.loss, up.gradient, up.curvature
+            return of_weighted_sum(problem, ask.w, ask.weights, *sums, slack)
+
+        return {
+            SurveyedSums: lambda ask, up, slack: of_survey_sums(problem, ask, up, slack),
+            Compared: lambda ask, up, slack: of_each_risk(problem, ask.w, up.risk),
+            Blended: blended,
+        }
 
     @property
     def on_server(self) -> dict:
