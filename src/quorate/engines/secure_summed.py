@@ -613,6 +613,7 @@ class SecureSummed(Algorithm):
         protocol, total = at_server.total(state.protocol, revealed)
         combined = self._combined(state.hidden, total)
         inner, asked = state.of_algorithm()
+        assert isinstance(asked, Round)
         told = self._held(state, asked.message, combined)
         inner = copied(inner) if self.inner.donates else inner
         step = handler(self.inner.on_server, type(combined), self.inner)

@@ -102,8 +102,8 @@ def of_survey_sums(
     yield Number("a mean square", up.square, 0.0, scale=room)
     most, terms = total * float(up.reach), up.square.size + total
     yield Number("a sum of mean squares", up.square.sum(), 0.0, most, terms * room)
-    far = Surveyed(*shares / total, *np.sqrt([up.reach, up.target]), up.square / total)
-    yield SizesOfAll(far)
+    plus, minus, square = up.plus / total, up.minus / total, up.square / total
+    yield SizesOfAll(Surveyed(plus, minus, np.sqrt(up.reach), np.sqrt(up.target), square))
 
 
 def own_losses(problem: Problem, w: Array, risks: Array) -> tuple[Array, float]:
