@@ -25,6 +25,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 from sites.test_run_at_sites import COMPARED, CONSTRAINED, config, private
 
+import quorate as qr
 from quorate.config.config import Config, ConfigError, parse_config, read_config
 from quorate.engines.transport import LocalTransport
 from quorate.names import NAMED
@@ -160,10 +161,20 @@ def stated(config: Config) -> object:
 # --------------------------------------------------------------------------------------- over sites
 
 
-def lied_to(answers: dict[str, Callable[[bytes], bytes]]) -> LocalTransport:
+def lied_to(
+    answers: dict[str, Callable[[bytes], bytes]], wrong: str = "sign", first: int = 5
+) -> LocalTransport:
     """Sites of which one gives one impossible answer."""
-    lie = Late(WRONG["sign"], 5, 1)
+    lie = Late(WRONG[wrong], first, 1)
     return LocalTransport({**answers, "north": telling(answers["north"], lie)})
+
+
+def test_a_private_run_that_a_lie_cut_short_has_a_model_and_no_folder(tmp_path: Path) -> None:
+    carry = partial(lied_to, wrong="nan", first=3)
+    with pytest.raises(RuntimeError, match=r"the site north answered .* without its last rounds"):
+        finished(tmp_path, private(), BUDGET, carry)
+    (file,) = tmp_path.rglob("solution.qr")
+    assert qr.load(file).outcome.stop is qr.Stop.IMPOSSIBLE
 
 
 @pytest.fixture(scope="module")
