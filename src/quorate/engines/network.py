@@ -197,7 +197,8 @@ class Network(EventEngine):
             return run
         if not self.keeps:
             raise lies[0]
-        return replace(run, outcome=gone_on(lies, run.outcome), lie=lies[0])
+        end = gone_on(lies, run.outcome)
+        return replace(run, outcome=end, concluded=None, lie=lies[0])
 
 
 class Sites(Clients):

@@ -37,6 +37,7 @@ from quorate.problem.problem import Problem
 from quorate.problem.secure_sums import SurveyedSums, SurveySums, least_multiplier
 
 FINE = 1e10  # times what rounding adds: numbers as large are held to all of the above
+WEIGHTINGS = 12  # of which values and slopes are remembered
 SUM = "weighted mean loss of all clients"
 
 
@@ -81,6 +82,8 @@ class WeightedLoss:
     def held(self, told: Told) -> tuple[Told, str]:
         key = ("sum", len(self.at), *self.weights.tolist())
         each = told.known(("each", len(self.at)))
+        older = [of for of, _ in told.touched if of[0] == "sum" and of != key][: 1 - WEIGHTINGS]
+        told = replace(told, touched=tuple(pair for pair in told.touched if pair[0] not in older))
         if each is not None and told.known(key) is None:
             for at, value, rounding in zip(each.at, each.value, each.rounding, strict=True):
                 mean = np.array([self.weights @ value])
