@@ -43,6 +43,7 @@ app.add_typer(engine_commands, name="engine")
 
 # bad input, in our words
 EXPECTED = (ValueError, TypeError, OSError, RuntimeError, ImportError, ArithmeticError)
+IMPOSSIBLE = 4  # status of a run that ended since a site gave an impossible answer
 NO_MODEL = 3  # status of a run that proves that no model meets its constraints
 INTERRUPTED = 130  # what typer makes of a Ctrl-C
 UNREAD = 141  # as of a process that the system ends at a closed pipe
@@ -260,6 +261,8 @@ def run(
         raise
     if finished.result["outcome"]["stop"] == "infeasible":
         raise typer.Exit(NO_MODEL)
+    if finished.result["outcome"]["stop"] == "impossible":
+        raise typer.Exit(IMPOSSIBLE)
 
 
 def _work(

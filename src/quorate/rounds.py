@@ -127,8 +127,8 @@ class Stop(enum.Enum):
     >>> problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1))
     >>> qr.solve(problem, fed).outcome.stop is qr.Stop.OPTIMAL
     True
-    >>> ", ".join(stop.value for stop in qr.Stop)
-    'optimal, unproven, max_rounds, stalled, refused, interrupted, infeasible, unbounded'
+    >>> " ".join(stop.value for stop in qr.Stop)
+    'optimal unproven max_rounds stalled refused impossible interrupted infeasible unbounded'
     """
 
     OPTIMAL = "optimal"  # gap or residual within tolerance
@@ -137,6 +137,7 @@ class Stop(enum.Enum):
     MAX_ROUNDS = "max_rounds"  # the cap was met first: never called converged
     STALLED = "stalled"  # no further progress within rounding
     REFUSED = "refused"  # a site answers no further question, by its rules
+    IMPOSSIBLE = "impossible"  # a site has answered what no rows answer
     INTERRUPTED = "interrupted"  # by the user; can be resumed
     INFEASIBLE = "infeasible"
     UNBOUNDED = "unbounded"
@@ -264,6 +265,12 @@ class Algorithm(Protocol):
         """
         return told, unreal(upload, self.grid(type(upload)))
 
+    def doubts_of_sum(self, told: Any, message: Any, sums: Any, slack: float) -> tuple[Any, str]:
+        """The same of an upload whose ``Sum`` fields are sums over the clients, to ``slack`` by the
+        rounding of a secure sum, and whose other fields are those of every client.
+        """
+        return told, unreal(sums, self.grid(type(sums)))
+
     def report(self, state: Any) -> dict[str, float]:
         """Numbers a person would plot, after each round; the engine adds round, seconds and
         bytes.
@@ -305,11 +312,11 @@ def unreal(upload: object, grid: Mapping[str, float], overflows: bool = False) -
         value = getattr(upload, name)
         if not isinstance(value, np.ndarray) or value.dtype.kind != "f" or not value.size:
             continue
-        if not overflows and not np.abs(value).max() <= LARGEST:
+        if not overflows and not float(np.abs(value).max()) <= LARGEST:
             real = value[~(np.isnan(value) & nan) & ~(np.isinf(value) & infinite)]
             if not np.isfinite(real).all():
                 return f"numbers that are not finite, in {name!r}"
-            if not np.abs(real).max(initial=0.0) <= LARGEST:
+            if not float(np.abs(real).max(initial=0.0)) <= LARGEST:
                 return f"numbers larger than {LARGEST:g}, in {name!r}"
         if name in grid and not np.array_equal(value % grid[name], np.zeros_like(value)):
             return f"numbers that are no multiples of {grid[name]:g}, in {name!r}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,16 @@ from zlib import crc32
 import pytest
 import small_run
 import test_forgeries
-from border.carriers import FOREIGN, in_process
+from border.carriers import FOREIGN, Call, in_process
 from border.forging import Forgery, forgeries, seal
 from border.remembered import remember
 from border.site_runs import SiteRun, finished
+from border.test_liars import WRONG, Late, telling
 from safetensors import safe_open
 from safetensors.numpy import load_file
 from sites.test_run_at_sites import COMPARED, CONSTRAINED, config, private
 
+import quorate as qr
 from quorate.config.config import Config, ConfigError, parse_config, read_config
 from quorate.names import NAMED
 from quorate.runs import folder_checks, verification
@@ -72,6 +75,7 @@ AT_SITES = {  # by kind its configuration, and whether every forgery is tried
         ),
         False,
     ),
+    "ended by a lie": (config(), False),
     "private": (private(), False),
     "masked": (
         config('[engine]\nsecure_sum = true\n[clients]\nrisk = "mean"\n[algorithm]\ntol = 0.1\n'),
@@ -159,6 +163,22 @@ def stated(config: Config) -> object:
 # --------------------------------------------------------------------------------------- over sites
 
 
+@contextmanager
+def lying(folder: Path, name: str, wrong: str = "sign", first: int = 5) -> Iterator[Call]:
+    """A site of this process; one of them gives one impossible answer."""
+    with in_process(folder, name) as call:
+        tell = telling(partial(call, "server"), Late(WRONG[wrong], first, 1))
+        yield call if name != "north" else lambda sender, data: tell(data)
+
+
+def test_a_private_run_that_a_lie_cut_short_has_a_model_and_no_folder(tmp_path: Path) -> None:
+    carrier = partial(lying, wrong="nan", first=3)
+    with pytest.raises(RuntimeError, match=r"the site north answered .* without its last rounds"):
+        finished(tmp_path, private(), BUDGET, carrier)
+    (file,) = tmp_path.rglob("solution.qr")
+    assert qr.load(file).outcome.stop is qr.Stop.IMPOSSIBLE
+
+
 @pytest.fixture(scope="module")
 def at_sites(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., SiteRun]:
     """The finished run of a kind over sites, and over a carrier."""
@@ -167,7 +187,8 @@ def at_sites(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., SiteRun]
     def run_of(kind: str, carrier: Any = in_process) -> SiteRun:
         if (kind, carrier) not in known:
             policy, place = BUDGET if kind == "private" else "", tmp_path_factory.mktemp("run")
-            known[kind, carrier] = finished(place, AT_SITES[kind][0], policy, carrier)
+            way = lying if kind == "ended by a lie" else carrier
+            known[kind, carrier] = finished(place, AT_SITES[kind][0], policy, way)
         return known[kind, carrier]
 
     return run_of
@@ -362,6 +383,34 @@ def test_what_a_server_changes_in_a_folder_is_found(
     for keys in (run.keys, None):
         names = [check.name for check in verify_at_sites(copy, keys) if check.ok is False]
         assert (found in names) == (keys is not None or not needs_keys), names
+
+
+def of_words(old: str, new: str) -> Callable[[Path], None]:
+    """A change of the words about how a run ended."""
+
+    def change(result: dict) -> None:
+        assert old in result["outcome"]["text"]
+        result["outcome"]["text"] = result["outcome"]["text"].replace(old, new)
+
+    return of_result(change)
+
+
+OF_A_LIE = {
+    "another gap": of_words("proven gap of", "proven gap of 1e-9, not"),
+    "no site": of_words("the site north", "the site nowhere"),
+    "no condition": of_words(" Its numbers hold if all other answers of north,", " Of north,"),
+    "an optimum": of_result(lambda r: r["outcome"].update(stop="optimal")),
+}
+
+
+@pytest.mark.parametrize("what", OF_A_LIE)
+def test_what_a_lie_leaves_unsaid_is_found(at_sites: Callable[[str], SiteRun], what: str) -> None:
+    run = at_sites("ended by a lie")
+    assert passed(verify_at_sites(run.path, run.keys))
+    copy = forged(run.path, Forgery("", what, OF_A_LIE[what]))
+    assert copy is not None
+    names = [check.name for check in verify_at_sites(copy, run.keys) if check.ok is False]
+    assert "outcome" in names
 
 
 @pytest.mark.parametrize("part", ["erm", "held out"])

@@ -6,6 +6,8 @@ What passes is listed here as in `docs/engines.md`, "What a lying site can do".
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
@@ -26,7 +28,8 @@ from quorate.algorithms.federated.epigraph_projection import EpigraphMethod
 from quorate.algorithms.federated.proximal_al.proximal_al import ProximalAL
 from quorate.codec import changed
 from quorate.data.federation import Federation
-from quorate.engines import ClientError
+from quorate.engines import ClientError, Run
+from quorate.engines.impossible import lies_in
 from quorate.engines.job import DONE, ERROR
 from quorate.engines.network import ImpossibleAnswerError, Network
 from quorate.engines.transport import LocalTransport
@@ -37,6 +40,7 @@ from quorate.rounds import Conclude, Stop, decode, encode
 from quorate.sites.party import open_party
 from quorate.sites.server import job_of, serve
 from quorate.sites.session import agree
+from quorate.solution.plan import plan as plan_of
 from quorate.solution.solution import Solution
 
 ROWS = federation((20, 35, 12, 28, 9), 4)
@@ -250,13 +254,125 @@ METHODS = (None, qr.AFL(), qr.DRFA(), qr.InteriorPoint(), qr.MultiplierMethod(),
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
 @pytest.mark.parametrize("wrong", WRONG)
 def test_the_server_names_the_site(method, wrong, tmp_path):
-    agreement = agree(sites(ROWS, tmp_path, WRONG[wrong]), "trial", PROBLEM_HERE, patience=20.0)
-    engine = Network(agreement.session)
     with pytest.raises(ImpossibleAnswerError, match=LIAR) as caught:
-        qr.solve(
-            agreement.problem, agreement.metadata, algorithm=method, engine=engine, max_rounds=4
-        )
+        over_sites(tmp_path, WRONG[wrong], method, max_rounds=4)
     assert caught.value.site == LIAR
+
+
+class Late:
+    """A site that lies from its ``first`` answer on, as often as it is said, and was honest."""
+
+    def __init__(self, lie: Callable[[Any], Any], first: int, times: float = math.inf) -> None:
+        self.lie, self.first, self.times, self.answers = lie, first, times, 0
+
+    def __call__(self, upload: Any) -> Any:
+        self.answers += 1
+        lies = self.first <= self.answers < self.first + self.times
+        return self.lie(upload) if lies else upload
+
+
+class InTurn:
+    """Sites that answer one after the other, in the order in which they are asked."""
+
+    def __init__(self, sites: Mapping[str, Callable[[bytes], bytes]]) -> None:
+        self.sites, self.asked = sites, deque[tuple[str, int, bytes]]()
+
+    def ids(self) -> tuple[str, ...]:
+        return tuple(self.sites)
+
+    def push(self, client: str, seq: int, message: bytes) -> None:
+        self.asked.append((client, seq, message))
+
+    def poll(self, timeout: float | None = None) -> list[tuple[str, int, bytes | Exception]]:
+        client, seq, message = self.asked.popleft()
+        return [(client, seq, self.sites[client](message))]
+
+    def close(self) -> None:
+        pass
+
+
+def over_sites(place: Any, lie: Callable[[Any], Any], method: Any, **how: Any) -> Solution:
+    """A solution over sites of which one lies; ``how``: of ``solve``, and the engine's ``wait``."""
+    transport = InTurn(sites(ROWS, place, lie).sites)
+    agreement = agree(transport, "trial", PROBLEM_HERE, patience=20.0)
+    engine = Network(agreement.session, how.pop("wait", None))
+    return qr.solve(agreement.problem, agreement.metadata, algorithm=method, engine=engine, **how)
+
+
+@pytest.mark.parametrize("times", [1, math.inf])
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
+def test_a_late_lie_leaves_the_model_from_before(method, times, tmp_path):
+    lying = over_sites(tmp_path / "late", Late(WRONG["sign"], 5, times), method, max_rounds=12)
+    assert lying.outcome.stop is Stop.IMPOSSIBLE
+    assert lying.outcome.text.startswith(f"the site {LIAR} answered ")
+    assert f"if all other answers of {LIAR}, which rows could give, are true" in lying.outcome.text
+    assert "optimal" not in lying.outcome.text
+    honest = over_sites(tmp_path / "honest", lambda upload: upload, method, max_rounds=12)
+    assert [*map(untimed, lying.history)] == [*map(untimed, honest.history[: lying.rounds])]
+    assert (lying.certificate.bound is None) is (times > 1)
+    if method is None:  # what the run had reached stands in the words, or is proved again
+        objective = honest.history[lying.rounds - 1]["objective"]
+        told = f"objective was {objective:.9g}" in lying.outcome.text
+        assert told if times > 1 else lying.certificate.value == pytest.approx(objective, rel=1e-9)
+
+
+def untimed(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A row of a history, as it is whenever answers come."""
+    return {key: value for key, value in row.items() if key not in ("seconds", "time")}
+
+
+@pytest.mark.parametrize("method", [qr.AsyncDRO(), qr.AsyncBundle(tol=1e-9)], ids=["dro", "bundle"])
+def test_an_asynchronous_run_goes_on_without_the_liar(method, tmp_path):
+    lie = Late(WRONG["sign"], 3)
+    solution = over_sites(tmp_path, lie, method, wait=qr.First(3), max_rounds=15)
+    assert solution.outcome.stop is Stop.IMPOSSIBLE
+    assert f"the site {LIAR} answered " in solution.outcome.text
+    assert "went on without the site" in solution.outcome.text
+    assert solution.rounds > lie.first
+    assert [name for name, _ in solution.log.crashed] == [LIAR]
+    again = qr.solve(
+        PROBLEM_HERE, ROWS, algorithm=method, engine=qr.Replay(solution.log), max_rounds=15
+    )
+    np.testing.assert_allclose(again.w, solution.w, atol=1e-9)
+
+
+def served(place: Any, method: Any, *rounds: int) -> Run:
+    """The run of a server that was ended and begun again after so many rounds, each time without
+    what it knew; one site halves its numbers from the 6th answer on.
+    """
+    place.mkdir()
+    lie = Late(on_every_number(lambda v: 0.5 * v), 6)  # as rows could answer that nobody asked yet
+    transport, ended = InTurn(sites(ROWS, place, lie).sites), None
+    for cap in rounds:
+        agreement = agree(transport, "trial", PROBLEM_HERE, patience=20.0)
+        engine = Network(agreement.session, checkpoint=place / "server.checkpoint")
+        plan = plan_of(PROBLEM_HERE, agreement.metadata, algorithm=method, engine=engine)
+        resume = ended is not None
+        ended = engine.run(plan.method, plan.data, max_rounds=cap, resume=resume)
+    assert ended is not None
+    return ended
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
+def test_a_server_that_begins_again_holds_answers_against_those_of_before(method, tmp_path):
+    whole, again = (
+        served(tmp_path / str(len(rounds)), method, *rounds) for rounds in ([12], [3, 5, 12])
+    )
+    assert again.outcome.stop is whole.outcome.stop
+    assert again.rounds == whole.rounds
+    assert lies_in(again.outcome.text) == lies_in(whole.outcome.text)
+    if method is None:
+        assert again.outcome.stop is Stop.IMPOSSIBLE
+
+
+def test_who_lies_to_the_certificate_leaves_the_model_without_a_bound(tmp_path):
+    honest = over_sites(tmp_path / "honest", lambda upload: upload, None)
+    late = Late(WRONG["sign"], honest.rounds + 1)
+    lying = over_sites(tmp_path / "late", late, None)
+    np.testing.assert_array_equal(lying.w, honest.w)
+    assert lying.outcome.stop is Stop.UNPROVEN
+    assert lying.certificate.bound is None
+    assert LIAR in lying.outcome.text
 
 
 def test_the_record_of_a_job_names_the_site(tmp_path):

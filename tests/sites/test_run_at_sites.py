@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import json
+import math
 import shutil
 import time
 from contextlib import closing, contextmanager
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from border.test_liars import WRONG, Late, telling
 from sites.folders import CLASSES, NAMES, OPEN, folder_of, roles, rows_of
 
 import quorate as qr
@@ -255,6 +257,35 @@ def test_a_site_that_refuses_ends_the_run_by_its_rule(here, capsys):
     assert "minimum_rows: " in capsys.readouterr().out
     file.write_text(file.read_text().replace("minimum_rows = 1000", ""))
     assert quorate("run", "--resume", "runs/over-sites.partial") == 0
+
+
+@pytest.mark.parametrize("times", [1, math.inf])
+def test_a_site_that_lies_ends_the_run_with_what_was_before(here, times, monkeypatch, capsys):
+    def server(transport, folder, job):
+        honest = transport.sites["north"]
+        transport.sites["north"] = telling(honest, Late(WRONG["sign"], 5, times))
+        serve(transport, folder, job)
+
+    monkeypatch.setitem(globals(), "serve_it", server)
+    keys(capsys)
+    Path("trial.toml").write_text(config())
+    status = quorate("run", "trial.toml", "--engine", "flare-sim", "--sites", "sites")
+    said = " ".join(capsys.readouterr().err.split())
+    if times > 1:  # it lies to the certificate as well
+        assert status == 2
+        assert "the site north answered Evaluate with a mean loss of" in said
+        (file,) = Path("runs").rglob("solution.qr")
+        assert qr.load(file).outcome.stop is qr.Stop.IMPOSSIBLE
+        return
+    assert status == 4
+    (folder,) = (path for path in Path("runs").iterdir() if path.is_dir())
+    outcome = read_run(folder).result["outcome"]
+    assert outcome["stop"] == "impossible"
+    assert "the site north answered Evaluate with a mean loss of" in outcome["text"]
+    assert quorate("verify", str(folder), "--keys", "keys") == 0
+    assert quorate("report", str(folder), "--format", "md") == 0
+    assert "if all other answers of the site that is named are true" in capsys.readouterr().out
+    assert quorate("site", "log", "sites/north") == 0
 
 
 def test_few_held_out_rows_leave_the_model_and_a_note(here):

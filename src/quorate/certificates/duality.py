@@ -77,6 +77,7 @@ from quorate.problem.parts import (
 from quorate.problem.plausible import (
     AboutRows,
     Claims,
+    SumClaims,
     of_certified,
     of_combined,
     of_limits,
@@ -96,6 +97,7 @@ from quorate.problem.secure_sums import (
     moves_targets,
     survey_sums,
 )
+from quorate.problem.sum_claims import of_combined_sums, of_each_risk, of_survey_sums
 from quorate.problem.thresholds import lifted
 from quorate.problem.wasserstein.worst_case import worst_case
 from quorate.rounds import Algorithm, Done, Each, Outcome, Round, Stop, Sum, record
@@ -315,6 +317,20 @@ class Certification(AboutRows):
         if self.sums:
             return {CertifiedSums: lambda who, ask, up: of_risk(self._problem, ask.w, up.risk)}
         return {**surveys(self._problem), Certified: self._said}
+
+    @property
+    def sum_claims(self) -> SumClaims:
+        problem = self._problem
+
+        def combined(ask: CertifySums, up: CertifiedSums, slack: float) -> Iterator[Claim]:
+            yield from of_each_risk(problem, ask.w, up.risk)
+            weights = ask.multipliers.sum(0)
+            yield from of_combined_sums(problem, ask.w, weights, up.risk, up, slack)
+
+        def surveyed(ask: SurveySums, up: SurveyedSums, slack: float) -> Iterator[Claim]:
+            return of_survey_sums(problem, ask, up, slack)
+
+        return {SurveyedSums: surveyed, CertifiedSums: combined}
 
     def _said(self, who: int, ask: Certify, up: Certified) -> Iterator[Claim]:
         """What a risk and a combination of cuts claim."""

@@ -80,6 +80,7 @@ class Run:
     exchanged : (2, N) bytes from and to each client
     concluded : what the clients keep that belongs to the answer, see `concludes`
     log : of an asynchronous engine, what ``Replay`` needs
+    lie : where the run ended as ``Stop.IMPOSSIBLE``, the error that names the site
     """
 
     state: Any
@@ -94,6 +95,7 @@ class Run:
     exchanged: NDArray[np.int64]
     concluded: Any = None
     log: Log | None = None
+    lie: Exception | None = None
 
 
 def check_algorithm(algorithm: Algorithm) -> None:
@@ -166,9 +168,10 @@ def end_of(ask: Round | Done, stop: Outcome | None, max_rounds: int | None, advi
 
 def concludes(algorithm: Algorithm, turns: NDArray[np.int64], outcome: Outcome) -> bool:
     """Whether the clients are asked for what they keep that belongs to the answer: where the
-    algorithm asks for it, all of them have taken part, and nobody has interrupted the run.
+    algorithm asks for it, all of them have taken part, and the run was not interrupted, nor ended
+    by an impossible answer.
     """
-    over = outcome.stop is not Stop.INTERRUPTED
+    over = outcome.stop not in (Stop.INTERRUPTED, Stop.IMPOSSIBLE)
     return over and Conclude in algorithm.on_client and bool(turns.all())
 
 

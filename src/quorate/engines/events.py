@@ -174,7 +174,7 @@ class Loop:
             if written != self.server.round and not self.halfway:
                 self._save()
         outcome = end_of(self.server.ask, stop, max_rounds, self._advice())
-        return self._result(outcome, None if isinstance(self.server.ask, Done) else outcome)
+        return self.result(outcome, None if isinstance(self.server.ask, Done) else outcome)
 
     # ---- one round
 
@@ -265,7 +265,7 @@ class Loop:
     def _exchanged(self) -> NDArray[np.int64]:
         return np.stack([self.clients.flight.answer_bytes, self.clients.flight.message_bytes])
 
-    def _result(self, outcome: Outcome, ended: Outcome | None) -> Run:
+    def result(self, outcome: Outcome, ended: Outcome | None) -> Run:
         """The result of the run; ``ended`` is the outcome where it is the engine's and not the
         algorithm's.
         """

@@ -26,6 +26,7 @@ from quorate.engines.engine import ClientError, Run, Watch, check_algorithm
 from quorate.engines.event_source import Batch
 from quorate.engines.events import EventEngine, Loop
 from quorate.engines.federated_data import Known
+from quorate.engines.impossible import ImpossibleAnswerError, ended_by, gone_on
 from quorate.engines.in_flight import Kind
 from quorate.engines.interrupts import Interrupts
 from quorate.engines.link import Link, SilentError
@@ -42,6 +43,8 @@ from quorate.rounds import (
     Stop,
     arrays_of,
     combine,
+    decode,
+    encode,
     encoded_size,
     record,
     settled,
@@ -60,17 +63,6 @@ class RefusedError(RuntimeError):
     def __init__(self, site: str, rule: str, text: str) -> None:
         self.site, self.rule = site, rule
         super().__init__(f"the site {site} refuses by its rule {rule!r}: {text}")
-
-
-class ImpossibleAnswerError(RuntimeError):
-    """A site has answered what no rows answer; ``site``, and ``what`` that is."""
-
-    def __init__(self, site: str, message: type, what: str) -> None:
-        self.site, self.what = site, what
-        super().__init__(
-            f"the site {site} answered {message.__name__} with {what}. Its answers are used no"
-            " further: find out at the site what is wrong, or run without it."
-        )
 
 
 class StateLostError(RuntimeError):
@@ -128,6 +120,8 @@ class Network(EventEngine):
         those of all, and the default algorithms are synchronous ones
     stalls : a site that is silent for too long ends the run with the model so far; False: by
         ``SilentError``, whereupon it can be resumed
+    keeps : an impossible answer ends the run with the model so far; False: by the error that names
+        the site, as where there is no model yet
     keep_rows, checkpoint, every, secure_sum : as of ``VirtualClock``; the checkpoint has the
         server's part of the run alone, since every site keeps its own
     """
@@ -136,6 +130,7 @@ class Network(EventEngine):
     session: Session
     wait: Waiting | None = None
     stalls: bool = True
+    keeps: bool = True
     keep_rows: int = 1
     checkpoint: str | os.PathLike[str] | None = None
     every: int = 1
@@ -156,7 +151,7 @@ class Network(EventEngine):
 
     def aside(self) -> Network:
         """The same sites, for runs beside the main one, such as a certificate's."""
-        return replace(self, checkpoint=None)
+        return replace(self, checkpoint=None, keeps=False)
 
     @carries_sums
     def run(
@@ -179,7 +174,8 @@ class Network(EventEngine):
         StateLostError : a site has lost what it keeps of the run
         ForgetfulError : a site does not know the run, however often it is told of it
         ClientError : a site's step raised an error; names it
-        ImpossibleAnswerError : a site answers what no rows answer; names it
+        ImpossibleAnswerError : a site answers what no rows answer, before the first round is
+            finished; names it
         """
         check_algorithm(algorithm)
         clients = Sites(self.session, algorithm, federation, seed)
@@ -187,10 +183,23 @@ class Network(EventEngine):
         loop = Loop(self, clients, source, (self.wait,), federation, seed)
         source.interrupts = loop.interrupts
         try:
-            return loop.run(watch, resume, max_rounds)
+            run, lies = loop.run(watch, resume, max_rounds), source.lies()
         except StateLostError as lost:
             lost.state = loop.server.state
             raise
+        except ImpossibleAnswerError as lie:
+            if not self.keeps or not loop.server.round or loop.halfway:
+                raise
+            if not (lies := source.lies()):
+                lie.after, lies = loop.server.round, [lie]
+            end = ended_by(lies, loop.server.round)
+            return replace(loop.result(end, end), lie=lie)
+        if not lies:
+            return run
+        if not self.keeps:
+            raise lies[0]
+        end = gone_on(lies, run.outcome)
+        return replace(run, outcome=end, concluded=None, lie=lies[0])
 
 
 class Sites(Clients):
@@ -254,17 +263,18 @@ class Sites(Clients):
 
     def hold(self, i: int, message: Any, upload: Any) -> None:
         """Raise where a site has answered what no rows answer."""
-        told, kind = self.session.told, type(upload)
-        known = kind in self.algorithm.on_server or type(message) is Conclude
-        if not known or any(len(part) != 1 for part in arrays_of(upload)):
+        told, kind, known = self.session.told, type(upload), None
+        fits = kind in self.algorithm.on_server or type(message) is Conclude
+        if not fits or any(len(part) != 1 for part in arrays_of(upload)):
             words = f"a {kind.__name__} that is no answer to it"
         else:
             try:
-                told[i], words = self.algorithm.doubts(told.get(i), i, message, upload)
+                known, words = self.algorithm.doubts(told.get(i), i, message, upload)
             except UNREADABLE as error:
                 words = f"numbers that do not belong together ({str(error).splitlines()[0]:.100})"
         if words:
             raise ImpossibleAnswerError(self.names[i], type(asked_in(message)), words)
+        told[i] = known
 
     def _error(self, i: int, body: object, kind: type, round_: int) -> Exception:
         """The error for an answer that is none."""
@@ -338,6 +348,7 @@ class ArrivalState:
 
     run: str
     time: float
+    told: NDArray[np.uint8]  # the bytes of what the sites' answers say of their rows, by site
 
 
 class _Arrivals:
@@ -352,7 +363,8 @@ class _Arrivals:
         self.began = time.monotonic()
         self.asked, self.trip = np.zeros(n), np.full(n, np.nan)
         self.arrived: dict[int, float] = {}  # when each answer that is not yet taken came
-        self.silent: dict[int, SilentError] = {}
+        # those that answer no more, and those whose answers are used no more
+        self.silent: dict[int, SilentError | ImpossibleAnswerError] = {}
 
     def _now(self) -> float:
         return time.monotonic() - self.began
@@ -378,7 +390,10 @@ class _Arrivals:
                     continue
                 if isinstance(body, Refused) and body.rule in ENDING and round_:
                     return Outcome(Stop.REFUSED, REFUSED.format(self.sites.names[i], body.text))
-                self.sites.receive(i, body)
+                try:
+                    self.sites.receive(i, body)
+                except ImpossibleAnswerError as lie:
+                    lie.after, self.silent[i] = round_, lie
                 if i in self.sites.uploads:
                     self.arrived[i] = self._now()
                     self.trip[i] = self.arrived[i] - self.asked[i]
@@ -395,10 +410,14 @@ class _Arrivals:
 
     def _stalled(self) -> Outcome:
         """The outcome where sites that are waited for do not answer."""
-        first = next(iter(self.silent.values()))
-        if not self.stalls:
+        first = [*self.lies(), *self.silent.values()][0]
+        if not self.stalls or isinstance(first, ImpossibleAnswerError):
             raise first
         return Outcome(Stop.STALLED, f"stalled: {first}")
+
+    def lies(self) -> list[ImpossibleAnswerError]:
+        """Of the sites without which the run goes on, as their answers were impossible."""
+        return [lie for lie in self.silent.values() if isinstance(lie, ImpossibleAnswerError)]
 
     def settle(self) -> None:
         """Note that the round is finished."""
@@ -415,8 +434,9 @@ class _Arrivals:
         return tuple((self.sites.names[i], self.time) for i in sorted(self.silent))
 
     def stored(self) -> ArrivalState:
-        """The name of the run, and the time."""
-        return ArrivalState(self.sites.run, self.time)
+        """The name of the run, the time, and what the sites' answers say of their rows."""
+        told = encode(tuple(self.sites.session.told.items()))
+        return ArrivalState(self.sites.run, self.time, np.frombuffer(told, np.uint8))
 
     def restore(
         self, state: ArrivalState, in_flight: NDArray[np.int64], turns: NDArray[np.int64]
@@ -427,4 +447,6 @@ class _Arrivals:
         self.time = self.latest = state.time
         self.began = time.monotonic() - state.time
         self.sites.run = state.run
+        # the answers before the checkpoint, that what comes now may contradict
+        self.sites.session.told.update(dict(decode(state.told.tobytes())))
         self.sites.resend()

@@ -17,12 +17,13 @@ import numpy as np
 
 from quorate.engines.engine import Engine, Run, Watch, check_algorithm
 from quorate.engines.federated_data import Known
-from quorate.engines.secure_summed import SecureSummed, SumState
+from quorate.engines.secure_summed import Earlier, SecureSummed, SumState
 from quorate.privacy.secure_sum.option import SecureSum, option_of
-from quorate.rounds import Algorithm, Outcome, Stop
+from quorate.rounds import Algorithm, Outcome, Stop, decode
 
 BEFORE = 2  # rounds of the engine for keys and the first shares, before a round takes two
 TAKES = 2
+SUMS = -1  # in the place of a site
 R = TypeVar("R", bound=Callable[..., Run])
 
 
@@ -59,17 +60,20 @@ def secure_run(
     watching = [_Rows().watcher(watch)] if watch else []
     keep_rows = getattr(engine, "keep_rows", 1)
     every_row = {"keep_rows": 1} if hasattr(engine, "keep_rows") else {}
+    # what the answers in all runs of an experiment over sites say, by site, and of their sums
+    told: dict[int, Any] = getattr(getattr(engine, "session", None), "told", {})
     plain: Engine = replace(engine, secure_sum=None, **every_row)
     # a replay takes that of its log
     known = getattr(getattr(engine, "log", None), "seed", 0) if seed is None else seed
     run = plain.run(
-        SecureSummed(algorithm, option, known),
+        SecureSummed(algorithm, option, known, Earlier(told.get(SUMS))),
         federation,
         seed=known,
         watch=watching,
         resume=resume,
         max_rounds=cap,
     )
+    told[SUMS] = decode(run.state.told.tobytes())
     return _of_algorithm(run, cap, max_rounds, keep_rows)
 
 

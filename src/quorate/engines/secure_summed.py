@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from quorate.arrays import Block, Streams, stream
 from quorate.codec import Form, changed
 from quorate.engines.engine import check_answer, check_request, handler, reported
+from quorate.engines.impossible import ImpossibleAnswerError
 from quorate.privacy.secure_sum import client as at_client
 from quorate.privacy.secure_sum import server as at_server
 from quorate.privacy.secure_sum import wide as pairs
@@ -177,6 +178,7 @@ class SumState:
     busy: NDArray[np.bool_]  # (N,) who has not answered yet, this stage or an earlier one
     hidden: tuple[tuple[int, Any], ...]  # the answers that are about to be opened
     present: NDArray[np.uint8]  # (rounds, bytes) the bits of who was in each sum
+    told: Array  # the bytes of what the sums so far say of all clients' rows
 
     @property
     def rounds(self) -> int:
@@ -203,6 +205,17 @@ class SumState:
         return decode(self.inner.tobytes())
 
 
+@dataclass(frozen=True, eq=False)
+class Earlier:
+    """What the sums of earlier runs say of all clients' rows; a run is the same without it."""
+
+    told: Any = None
+
+    def described(self) -> str:
+        """Nothing, of a run in a file."""
+        return "Earlier"
+
+
 @dataclass(frozen=True)
 class SecureSummed(Algorithm):
     """An algorithm that is carried by the secure sum.
@@ -212,14 +225,17 @@ class SecureSummed(Algorithm):
     inner : the algorithm
     option : how its sums are carried
     seed : of the run, so that the algorithm's random numbers are those of a plain run
+    earlier : the runs before it, at the server
     """
 
     # keys are there before the first message, one client steps after the other, and a checkpoint
     # keeps the keys in the clients' file
     private: ClassVar[bool] = True
+    unstated: ClassVar[tuple[str, ...]] = ("earlier",)
     inner: Algorithm
     option: SecureSum
     seed: int
+    earlier: Earlier = Earlier()
 
     @property
     def held_out(self) -> bool:  # type: ignore[override]
@@ -252,6 +268,16 @@ class SecureSummed(Algorithm):
         numbers = reported(self.inner, state.of_algorithm()[0])
         summed = int(np.unpackbits(state.present[-1]).sum())
         return {"sums": state.rounds, "summed": summed, "report": json.dumps(numbers)}
+
+    def _held(self, state: SumState, message: Any, sums: Any) -> Array:
+        """What the sums say of all clients' rows; raises where no rows have such sums."""
+        step = 2.0**-63 if self.option.step is None else self.option.step
+        told, words = self.inner.doubts_of_sum(
+            decode(state.told.tobytes()), message, sums, len(state.busy) * step
+        )
+        if words:
+            raise ImpossibleAnswerError("", type(message), words)
+        return octets(encode(told))
 
     # ---- clients
 
@@ -435,6 +461,7 @@ class SecureSummed(Algorithm):
             busy=np.zeros(n_clients, bool),
             hidden=(),
             present=np.zeros((0, -(-n_clients // 8)), np.uint8),
+            told=octets(encode(self.earlier.told)),
         )
         return self._asking(state, "keys", -1, Enrol(terms), range(n_clients))
 
@@ -586,7 +613,9 @@ class SecureSummed(Algorithm):
         revealed = [one.revealed for _, one in state.got if one.revealed is not None]
         protocol, total = at_server.total(state.protocol, revealed)
         combined = self._combined(state.hidden, total)
-        inner, _ = state.of_algorithm()
+        inner, asked = state.of_algorithm()
+        assert isinstance(asked, Round)
+        told = self._held(state, asked.message, combined)
         inner = copied(inner) if self.inner.donates else inner
         step = handler(self.inner.on_server, type(combined), self.inner)
         inner, ask = step(inner, protocol.stayed, combined)
@@ -601,6 +630,7 @@ class SecureSummed(Algorithm):
             anew=0,
             hidden=(),
             got=(),
+            told=told,
         )
         if isinstance(ask, Done):
             return state, ask

@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from quorate.arrays import Array
 from quorate.problem.lower_bounds import Surveyed
+from quorate.rounds import record
 
 RELATIVE, UNIT = 1e-9, 1e-13
 NUMBERS = 30_000  # of the slopes that are remembered of one function
@@ -33,7 +34,7 @@ NUMBERS = 30_000  # of the slopes that are remembered of one function
 Key = tuple[Any, ...]  # by which a function of a client's rows is known
 
 
-@dataclass(frozen=True)
+@record
 class Touched:
     """Where P convex functions were told, and their tangents there."""
 
@@ -55,7 +56,7 @@ def _arrays(touched: Touched) -> tuple[Array, ...]:
     return touched.at, touched.value, touched.slope, touched.rounding
 
 
-@dataclass(frozen=True)
+@record
 class Told:
     """What a client has said of its rows.
 
@@ -72,8 +73,17 @@ class Told:
     features: int | None = None
     alike: bool = False
     seen: Surveyed | None = None
-    touched: Mapping[Key, Touched] = field(default_factory=dict)
+    touched: tuple[tuple[Key, Touched], ...] = ()
     ranked: tuple[Any, ...] = ()
+
+    def known(self, key: Key) -> Touched | None:
+        """What was told of a function; None for nothing."""
+        return next((each for of, each in self.touched if of == key), None)
+
+    def knowing(self, key: Key, touched: Touched) -> Told:
+        """With this in the place of what was told of a function."""
+        others = [pair for pair in self.touched if pair[0] != key]
+        return replace(self, touched=(*others, (key, touched)))
 
 
 class Claim(Protocol):
@@ -176,7 +186,7 @@ class Known:
     value: float
 
     def held(self, told: Told) -> tuple[Told, str]:
-        if self.of in told.touched:
+        if told.known(self.of) is not None:
             return told, ""
         return Tangent(self.of, "risk", np.zeros(self.size), np.array([self.value])).held(told)
 
@@ -201,13 +211,13 @@ class Tangent:
             return told, f"slopes of the shape {self.slope.shape}, where {(P, E)} was asked for"
         slope = np.full((P, E), np.nan) if self.slope is None else self.slope
         new = Touched(at[None], self.value[None], slope[None], np.array([self.rounding]))
-        known = told.touched.get(self.of)
+        known = told.known(self.of)
         if known is None:
-            return replace(told, touched={**told.touched, self.of: new}), ""
+            return told.knowing(self.of, new), ""
         if known.value.shape[1:] != (P,) or known.at.shape[1:] != (E,):
             return told, f"{P} numbers, where {known.value.shape[1]} were told before"
         words = self._same(known) or (self.convex and self._against(known, slope)) or ""
-        return replace(told, touched={**told.touched, self.of: known.and_at(new)}), words
+        return told.knowing(self.of, known.and_at(new)), words
 
     def _same(self, known: Touched) -> str:
         """Whether the same question was answered otherwise before."""
@@ -271,7 +281,7 @@ class Height:
     value: float
 
     def held(self, told: Told) -> tuple[Told, str]:
-        known = told.touched.get(self.of)
+        known = told.known(self.of)
         if known is None:
             return told, ""
         step = self.at - known.at
@@ -299,7 +309,7 @@ class Below:
 
     def held(self, told: Told) -> tuple[Told, str]:
         (first, weight), *others = self.of.items()
-        known = told.touched.get(first)
+        known = told.known(first)
         if known is None or known.at.shape[1:] != self.slope.shape:
             return told, ""
         for t, at in enumerate(known.at):
@@ -319,7 +329,7 @@ class Below:
         """A weighted function at a point; NaN, of which nothing follows, where it is not known."""
         if not np.any(weight):
             return 0.0
-        known = told.touched.get(key)
+        known = told.known(key)
         if known is None:
             return math.nan
         same = (known.at == at[: known.at.shape[1]]).all(1)

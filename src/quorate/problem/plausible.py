@@ -49,6 +49,7 @@ ROUNDING = 1e-15  # of a difference, relative to what is subtracted
 FAR = 1e50  # numbers of a question beyond which an honest answer may be as large as any number
 STEEP = 300.0  # predictions beyond which sums of exponentials may exceed ``LARGEST``
 Claims = Mapping[type, Callable[[int, Any, Any], Iterable[Claim]]]  # of (who, message, upload)
+SumClaims = Mapping[type, Callable[[Any, Any, float], Iterable[Claim]]]  # of (message, sums, slack)
 
 
 def introduced_as(data: Metadata) -> dict[int, Told]:
@@ -67,12 +68,22 @@ class AboutRows(Algorithm):
         return {}
 
     @property
+    def sum_claims(self) -> SumClaims:
+        """What sums of uploads say of all clients' rows, where their parts are masked."""
+        return {}
+
+    @property
     def _problem(self) -> Problem:
         raise NotImplementedError
 
     def doubts(self, told: Any, who: int, message: Any, upload: Any) -> tuple[Any, str]:
         grid = self.grid(type(upload))
         return held(self._problem, grid, self.claims, told, who, message, upload)
+
+    def doubts_of_sum(self, told: Any, message: Any, sums: Any, slack: float) -> tuple[Any, str]:
+        said = self.sum_claims.get(type(sums), lambda *_: ())
+        claims: Claims = {type(sums): lambda who, ask, up: said(ask, up, slack)}
+        return held(self._problem, self.grid(type(sums)), claims, told, 0, message, sums)
 
 
 def held(
@@ -132,10 +143,10 @@ class Sizes:
         own = Surveyed(numbers[0], numbers[1], numbers[2], numbers[3], s.square[0] / q)
         if told.seen is None:
             return replace(told, seen=own), ""
-        return told, _differs(told.seen, own)
+        return told, differs(told.seen, own)
 
 
-def _differs(one: Surveyed, other: Surveyed) -> str:
+def differs(one: Surveyed, other: Surveyed) -> str:
     """Whether a client tells other sizes than before."""
     for name in ("plus", "minus", "reach", "target", "square"):
         before, now = np.asarray(getattr(one, name)), np.asarray(getattr(other, name)).reshape(-1)

@@ -20,6 +20,7 @@ from quorate.problem.claims import RELATIVE, AllRows, Claim, Known, Number, Tang
 from quorate.problem.plausible import Claims, of_lagrangian, zero_loss
 from quorate.problem.problem import Problem
 from quorate.problem.rank_cuts import Ranged, Sliced, Tallied
+from quorate.rounds import record
 
 TABLES = 24  # tables and cuts that are remembered
 
@@ -46,7 +47,7 @@ class Counts:
         return told, next(filter(None, (claim.held(told)[1] for claim in whole)), "")
 
 
-@dataclass(frozen=True)
+@record
 class Binned:
     """How many rows have losses between thresholds at a model; ``high`` is the largest loss."""
 
@@ -70,7 +71,7 @@ class Binned:
         return told, next(filter(None, (cut.above(told.ranked[-1]) for cut in cuts)), "")
 
 
-@dataclass(frozen=True)
+@record
 class RankCut:
     """A cut of the rows' losses at a model by weights that are read off tables."""
 

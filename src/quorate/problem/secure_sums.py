@@ -193,7 +193,7 @@ def curvatures(problem: Problem, w: Array, data: Block, evenly: bool = False) ->
     """
     loss, prediction = problem.loss, problem.predictor.forward(w, data)
     if evenly and not getattr(loss, "bends_evenly", False):
-        return np.full_like(prediction, loss.steepest_curvature)
+        return np.full_like(prediction, getattr(loss, "steepest_curvature", 1.0))
     return loss.curvature(prediction, data.y)
 
 

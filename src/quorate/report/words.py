@@ -5,6 +5,7 @@ from __future__ import annotations
 from quorate.report.tables import Record, Result, by_set, capital, merit, number, people, precise
 
 CLASHING = 12  # constraints of a proof that are named
+CONDITION = " if all other answers of the site that is named are true"  # after what is proven
 KNOWN_AS = {"superquantile": "superquantile (CVaR)"}  # what a risk is called elsewhere
 
 
@@ -39,6 +40,11 @@ def private(result: Result) -> bool:
 def public_part(result: Result) -> bool:
     """Whether this is the public part of a private run, which holds no exact number."""
     return "privacy" in result
+
+
+def contradicted(result: Result) -> bool:
+    """Whether a site answered what no rows answer: then its other answers need not be true."""
+    return result["outcome"]["stop"] == "impossible"
 
 
 def proven(result: Result) -> bool:
@@ -107,7 +113,8 @@ def summary(result: Result) -> list[str]:
         sentences.append(
             f"The objective of the model is {precise(certificate['value'])}. It is proven that no"
             f" model of this kind has an objective below {precise(certificate['bound'])}: this one"
-            f" is within {certificate['relative_gap']:.2g} (relative) of the best."
+            f" is within {certificate['relative_gap']:.2g} (relative) of the best"
+            f"{CONDITION if contradicted(result) else ''}."
         )
     else:
         value = number(certificate["value"])

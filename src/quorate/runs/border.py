@@ -78,8 +78,10 @@ LIAR = Promise(
     "what all sites are told: every model and every introduction",
     "the model and its value, as other rows would",
     "every answer is held against what rows can be (finite, losses not below the least, gradients,"
-    " curvatures, convexity) and the site is named; the run then ends",
-    "invented rows, slopes that nobody asks about again, and any lie under masks",
+    " curvatures, convexity), and under masks every sum; the site is named (of a sum: one of the"
+    " sites), and the run goes on without it or ends with what it had",
+    "invented rows, slopes that nobody asks about again, and under masks parts that leave a sum"
+    " possible; what is proven if its other answers are false",
 )
 COLLUDING = Promise(
     "Sites that collude",

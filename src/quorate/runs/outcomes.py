@@ -14,6 +14,7 @@ from quorate.certificates.certificate import Certificate
 from quorate.config.config import Config
 from quorate.data.federation import Federation
 from quorate.engines.event_log import Log
+from quorate.engines.impossible import UNUSED, lies_in
 from quorate.engines.inprocess import InProcess
 from quorate.engines.virtual_clock import VirtualClock
 from quorate.problem.metadata import Metadata
@@ -31,6 +32,7 @@ from quorate.solution.outcome import (
     budget_used,
     failed_in,
     judged_by_method,
+    reached,
     refuted,
     restated,
 )
@@ -63,13 +65,20 @@ def method_of(
 
 
 def ended(
-    config: Config, method: Method, stop: str, text: str, rounds: int, clock: bool = False
+    config: Config,
+    method: Method,
+    stop: str,
+    text: str,
+    rounds: int,
+    clock: bool = False,
+    history: Sequence[Row] = (),
 ) -> Ended:
     """What an outcome is stated from, of a run that ended with this stop and text; ``clock``:
     perhaps by the clock of the engine.
     """
     time = config.engine.get("max_time") if clock and config.engine.clocked else None
-    return Ended(Stop(stop), rounds, method, time, UNPROVED in text)
+    no_model, (lies, _) = UNPROVED in text, lies_in(text)
+    return Ended(Stop(stop), rounds, method, time, no_model, lies, reached(history))
 
 
 def outcome_of(
@@ -106,8 +115,9 @@ def summary(config: Config, solution: Solution, fed: Federation | Metadata) -> R
     else:
         method = method_of(config, solution.problem, fed, clock=True)
         stop, text = solution.outcome.stop.value, solution.outcome.text
+        by_engine = _by_engine(solution.log)
         again = outcome_of(
-            ended(config, method, stop, text, solution.rounds, _by_engine(solution.log)),
+            ended(config, method, stop, text, solution.rounds, by_engine, solution.history),
             solution.problem,
             fed,
             replace(solution.certificate, failed=failed_in(text)),
@@ -130,19 +140,30 @@ def check_outcome(run: Run, problem: Problem, fed: Federation | Metadata) -> Ite
     certificate = Certificate.of(run.result["certificate"])
     certificate = replace(certificate, failed=failed_in(outcome["text"]))
     method = method_of(run.config, problem, fed, clock=True)
-    end = ended(
-        run.config, method, outcome["stop"], outcome["text"], rounds, _by_engine(run.events)
-    )
+    how, by_engine = (outcome["stop"], outcome["text"], rounds), _by_engine(run.events)
+    end = ended(run.config, method, *how, by_engine, run.history)
     multipliers = Multipliers(**run.duals) if run.config.constrained else None
     rows = run.result.get("constraints", ())
     again = outcome_of(end, problem, fed, certificate, multipliers, rows)
-    if why := refuted(end, certificate):
+    if why := refuted(end, certificate) or _invented(end, fed):
         yield Check("outcome", False, f"is not {outcome['stop']}: {why}")
     elif outcome != {"stop": again.stop.value, "text": again.text}:
         yield Check("outcome", False, f"is not as stated, but {again.stop.value}: {again.text}")
     else:
         text = f"{outcome['stop']}, as rounds and certificate bear it out"
         yield Check("outcome", True, text)
-    if judged_by_method(end):
+    if end.lies:
+        text = "what a site answered that no rows answer: such an answer is not kept"
+        yield not_checked("outcome", text, "result.json: outcome")
+    elif judged_by_method(end):
         text = f"whether {type(method).__name__} met its own test, which no certificate repeats"
         yield not_checked("outcome", text, "result.json: outcome")
+
+
+def _invented(end: Ended, fed: Federation | Metadata) -> str:
+    """Why no client can have given the impossible answers of an outcome; empty where one can."""
+    if end.stop is not Stop.IMPOSSIBLE:
+        return ""
+    _, sites = lies_in(f"{end.lies} {UNUSED}")
+    named = {name for part in sites.split(", ") for name in part.split(" or ")}
+    return "" if named and named <= {*fed.names} else "it names no client that gave such an answer"

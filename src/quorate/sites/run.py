@@ -9,6 +9,7 @@ comparison with a constant and no rates of groups. The result is that of `quorat
 from __future__ import annotations
 
 import json
+import math
 import secrets
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -26,7 +27,7 @@ from quorate.data.declared_schema import declared_schema
 from quorate.data.schema import Schema
 from quorate.engines.job import DONE, ERROR, PROGRESS, RESULT, SIGNED
 from quorate.problem.metadata import Introduced, Metadata
-from quorate.rounds import decode
+from quorate.rounds import Stop, decode
 from quorate.runs.baselines import called, label
 from quorate.runs.comparison import EvaluationForm
 from quorate.runs.files import parsed, plain, slug, text_in
@@ -40,7 +41,7 @@ from quorate.runs.sections.section import Progress
 from quorate.runs.work import CARRIER, Work
 from quorate.sites.judging import in_place_of_others, no_better_than_a_constant
 from quorate.sites.rows import Roles
-from quorate.sites.server import SiteRun, job_of
+from quorate.sites.server import SOLUTION, SiteRun, job_of
 from quorate.sites.site_file import NAME, read_site
 from quorate.solution.load import stated_in
 from quorate.solution.plan import read_with_sums
@@ -198,6 +199,22 @@ def run_at_sites(
     return written
 
 
+def _check_whole(solutions: Mapping[str, Solution]) -> None:
+    """Raise where a site has left a model of which a folder cannot state what every folder does:
+    its value, or of a private run all of its rounds.
+    """
+    for solution in solutions.values():
+        proof, stop = solution.certificate, solution.outcome.stop
+        lacks = "value" if proof is not None and not math.isfinite(proof.value) else ""
+        if solution.ledger is not None and stop in (Stop.REFUSED, Stop.IMPOSSIBLE):
+            lacks = "last rounds"
+        if lacks:
+            raise RuntimeError(
+                f"{short(solution.outcome.text, 1500)} No folder is written of a model without its"
+                f" {lacks}: the model is in the server's folder, for quorate.load({SOLUTION!r})."
+            )
+
+
 def keep_signed(work: Path, run: Path) -> None:
     """Put what the sites signed beside their run, since it must not travel with it."""
     for file in (work / "engine").rglob(SIGNED):
@@ -246,6 +263,7 @@ def _written(
     today: date | None,
 ) -> Path:
     """The folder of a run from what its sites and its server told."""
+    _check_whole(solutions)
     config, main = stated_sizes(work.config), next(iter(solutions.values()))
     data, evaluation = Metadata.of(finished.introductions), json.loads(finished.evaluation)
     check_form(work.folder / RESULT, evaluation, EvaluationForm)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from quorate.algorithms.method import Method, at_cap, settings_of
 from quorate.certificates.certificate import Certificate
 from quorate.certificates.stationary import unprovable
 from quorate.client_names import ClientName
+from quorate.engines.impossible import UNUSED, lies_in
 from quorate.problem.lower_bounds import without_dual
 from quorate.problem.multipliers import Multipliers
 from quorate.problem.own_functions import declared
@@ -30,6 +31,9 @@ from quorate.solution.constraint_table import broken, in_conflict, out_of_bounds
 UNPROVED = "That nothing is feasible could not be proved."  # in an outcome of a run that tried to
 FAILED = "The proof failed ({}): the model is kept, with no bound from a proof."
 PROVED = "proven gap of"  # in an outcome of a run that a site has ended
+# in an outcome of a run in which a site gave an impossible answer
+CONDITION = "Its numbers hold if all other answers of {}, which rows could give, are true."
+REACHED = "By the answers before, the run's own objective was {:.9g} and its bound {:.9g}."
 STARTING = 2  # rounds before the first that a method counts to its cap, at most
 
 
@@ -44,6 +48,8 @@ class Ended:
     method : configured with the concrete problem
     max_time : of the engine, in virtual seconds, or None
     no_model : whether the method ended because it holds that no model meets all constraints
+    lies : the sentences that say what sites answered that no rows answer; "" for none
+    reached : the objective and the bound of the last round, where the method states them
     """
 
     stop: Stop
@@ -51,6 +57,8 @@ class Ended:
     method: Method
     max_time: float | None = None
     no_model: bool = False
+    lies: str = ""
+    reached: tuple[float, float] | None = None
 
 
 def restated(
@@ -68,13 +76,15 @@ def restated(
     """
     claim = Outcome(ended.stop, _words(ended, problem, certificate))
     if multipliers is None:
-        return confirmed(claim, certificate, ended.method, problem)
+        return confirmed(claim, certificate, ended.method, problem, ended.reached)
     if ended.no_model:
         claim = replace(claim, stop=Stop.INFEASIBLE)
     elif ended.stop is Stop.UNPROVEN:  # the method's test was met: is it the optimum?
         claim = replace(claim, stop=Stop.OPTIMAL)
-    rows, method = list(table), ended.method
-    return confirmed_constrained(problem, clients, claim, certificate, multipliers, rows, method)
+    rows, method, reached = list(table), ended.method, ended.reached
+    return confirmed_constrained(
+        problem, clients, claim, certificate, multipliers, rows, method, reached
+    )
 
 
 def _words(ended: Ended, problem: Problem, certificate: Certificate) -> str:
@@ -100,6 +110,8 @@ def _words(ended: Ended, problem: Problem, certificate: Certificate) -> str:
         return f"relative gap {relative:.2e} proven {after}{tol}."
     if ended.stop is Stop.REFUSED:
         return f"{method} ended {after}, as a site answers no more by its rules{left}."
+    if ended.stop is Stop.IMPOSSIBLE:
+        return f"{ended.lies} {UNUSED} {method} ended {after}."
     how = "came to rest"
     if ended.stop is Stop.STALLED:
         how = "made no further progress"
@@ -164,10 +176,45 @@ def judged_by_method(ended: Ended) -> bool:
     return not proven and ended.stop not in (Stop.MAX_ROUNDS, Stop.INFEASIBLE)
 
 
+def reached(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
+    """The objective and the bound in the last row of a history, where both are finite."""
+    last = rows[-1] if rows else {}
+    numbers = [last.get(name) for name in ("objective", "bound")]
+    known = [float(x) for x in numbers if isinstance(x, int | float) and math.isfinite(x)]
+    return (known[0], known[1]) if len(known) == 2 else None
+
+
+def _on_condition(
+    outcome: Outcome, certificate: Certificate, before: tuple[float, float] | None
+) -> Outcome:
+    """The outcome of a run in which a site answered what no rows answer: its other answers need not
+    be true. Where nothing could be proved afterwards, what the run had reached.
+    """
+    if outcome.stop is not Stop.IMPOSSIBLE:
+        return outcome
+    _, sites = lies_in(outcome.text)
+    rest = [REACHED.format(*before)] if certificate.failed and before is not None else []
+    return replace(outcome, text=" ".join([outcome.text, *rest, CONDITION.format(sites)]))
+
+
 def confirmed(
+    outcome: Outcome,
+    certificate: Certificate,
+    algorithm: Method,
+    problem: Problem,
+    before: tuple[float, float] | None = None,
+) -> Outcome:
+    """The outcome of a run without constraints; where nothing is proved, with its residuals.
+
+    ``before``: of a run with an impossible answer, the objective and the bound of its last round.
+    """
+    again = _confirmed(outcome, certificate, algorithm, problem)
+    return _on_condition(again, certificate, before)
+
+
+def _confirmed(
     outcome: Outcome, certificate: Certificate, algorithm: Method, problem: Problem
 ) -> Outcome:
-    """The outcome of a run without constraints; where nothing is proved, with its residuals."""
     if certificate.failed:
         return _without_proof(outcome, certificate)
     if not is_affine(problem.predictor):
@@ -183,7 +230,8 @@ def confirmed(
             " between them."
         )
         return Outcome(outcome.stop, outcome.text + residuals)
-    if outcome.stop is Stop.REFUSED and PROVED not in outcome.text:
+    cut_short = outcome.stop in (Stop.REFUSED, Stop.IMPOSSIBLE)
+    if cut_short and PROVED not in outcome.text:
         return replace(outcome, text=f"{outcome.text} {_proved_so_far(certificate)}")
     if outcome.stop is not Stop.OPTIMAL or not claims_gap(algorithm):
         return outcome
@@ -207,7 +255,7 @@ def confirmed(
 
 
 def _proved_so_far(certificate: Certificate) -> str:
-    """What is proved of the model of a run that a site has ended."""
+    """What is proved of the model of a run that a site has cut short."""
     if certificate.gap is None:
         return "No bound is proved of the model so far."
     relative = max(certificate.relative_gap or 0.0, 0.0)
@@ -262,11 +310,13 @@ def confirmed_constrained(
     multipliers: Multipliers,
     table: list[dict[str, Any]],
     algorithm: Method,
+    before: tuple[float, float] | None = None,
 ) -> Outcome:
-    """The outcome of a run with constraints."""
+    """The outcome of a run with constraints; ``before`` as of ``confirmed``."""
     arguments = problem, clients, outcome, certificate, multipliers, table, algorithm
     again = _confirmed_constrained(*arguments)
-    return _without_proof(again, certificate) if certificate.failed else again
+    again = _without_proof(again, certificate) if certificate.failed else again
+    return _on_condition(again, certificate, before)
 
 
 def _confirmed_constrained(
@@ -287,9 +337,8 @@ def _confirmed_constrained(
     if unmet:
         text += f" Not met: {unmet}."
     if outcome.stop is not Stop.OPTIMAL:
-        return Outcome(
-            outcome.stop, text + ("" if unmet else _proved_gap(problem, certificate, algorithm))
-        )
+        gap = "" if unmet else _proved_gap(problem, certificate, algorithm, outcome)
+        return Outcome(outcome.stop, text + gap)
     return Outcome(Stop.UNPROVEN, text) if unmet else _judged(problem, certificate, algorithm, text)
 
 
@@ -327,7 +376,9 @@ def _infeasible(
     )
 
 
-def _proved_gap(problem: Problem, certificate: Certificate, algorithm: Method) -> str:
+def _proved_gap(
+    problem: Problem, certificate: Certificate, algorithm: Method, outcome: Outcome
+) -> str:
     """What the multipliers of a run that did not end as optimal prove all the same."""
     if certificate.gap is None:
         return ""
@@ -335,7 +386,8 @@ def _proved_gap(problem: Problem, certificate: Certificate, algorithm: Method) -
         return below
     how = "give, as declared," if declared(problem) else "prove"
     text = f" Its multipliers {how} {_gap_of(certificate)}."
-    if certificate.gap <= _allowed(algorithm, abs(certificate.value)):
+    optimal = certificate.gap <= _allowed(algorithm, abs(certificate.value))
+    if optimal and outcome.stop is not Stop.IMPOSSIBLE:
         text += " So the model is optimal within tol, though the method's own test was not met."
     return text
 

@@ -79,4 +79,6 @@ def public_outcome(outcome: Outcome, rounds: int) -> Outcome:
     """Why the run ended, in words that take nothing from the certificate."""
     if outcome.stop is Stop.MAX_ROUNDS:
         return budget_used(rounds)
+    if outcome.stop is Stop.IMPOSSIBLE:  # by an answer with noise, before any certificate
+        return outcome
     return Outcome(outcome.stop, f"{outcome.stop.value} after {rounds} rounds.")

@@ -27,7 +27,7 @@ from quorate.solution.blame import triviality
 from quorate.solution.client_table import client_table
 from quorate.solution.constraint_table import constraint_table
 from quorate.solution.inputs import Inputs
-from quorate.solution.outcome import confirmed, confirmed_constrained
+from quorate.solution.outcome import confirmed, confirmed_constrained, reached
 from quorate.solution.plan import Plan, plan
 from quorate.solution.privacy_account import charged
 from quorate.solution.proof import INTERRUPTED, prove
@@ -93,6 +93,9 @@ def solve(
     ------
     ValueError, TypeError
         where problem, data and algorithm do not fit; the text says what would
+    ImpossibleAnswerError
+        a site elsewhere answers what no rows answer, before there is a model; names it. Later it
+        ends the run with ``Stop.IMPOSSIBLE`` and the model so far
     KeyboardInterrupt
         Ctrl-C before there is a model; later it ends the run with ``Stop.INTERRUPTED``, during the
         proof too, which ``resume`` then repeats
@@ -259,10 +262,10 @@ def conclude(finished: Finished) -> Solution:
         shown = no_multipliers(concrete, data.n_clients) if infeasible else duals
         table = constraint_table(concrete, data.clients, limits, certificate, shown)
         outcome = confirmed_constrained(
-            concrete, data.clients, end, certificate, duals, table, method
+            concrete, data.clients, end, certificate, duals, table, method, reached(run.history)
         )
     else:
-        outcome = confirmed(end, certificate, method, concrete)
+        outcome = confirmed(end, certificate, method, concrete, reached(run.history))
     runs = [run, *side]
     return Solution(
         problem=problem,
@@ -335,9 +338,17 @@ def _answer(method: Method, run: Run) -> Answer:
             raise KeyboardInterrupt
         raise RuntimeError(run.outcome.text)
     answer = _of_state(method, run.state, run.concluded)
+    if run.lie is not None and _untrained(method, answer):
+        raise run.lie
     if run.outcome.stop is Stop.STALLED and not np.isfinite(answer.w).all():
         raise ArithmeticError(run.outcome.text)
     return answer
+
+
+def _untrained(method: Method, answer: Answer) -> bool:
+    """Whether a run has not left the model that it started with, zeros or one that it was given."""
+    start = settings_of(method).get("start")
+    return not np.any(answer.w) if start is None else np.array_equal(answer.w, start)
 
 
 def _of_state(method: Method, state: object, concluded: Concluded | None) -> Answer:

@@ -77,8 +77,10 @@ class Certificate(ReportSection):
     def chapters(self, run: Run) -> list[Chapter]:
         result = run.result
         title = "Exact numbers" if words.private(result) else "Certificate"
-        figures = Row(_figures(result))
-        return [chapter("certificate", title, Text(_proof(result)), certificate(result), figures)]
+        figures, proof = Row(_figures(result)), _proof(result)
+        if words.contradicted(result):
+            proof += f" All of it holds only{words.CONDITION}."
+        return [chapter("certificate", title, Text(proof), certificate(result), figures)]
 
     def brief(self, run: Run, columns: int) -> list[Block]:
         return [] if words.private(run.result) else [certificate(run.result)]

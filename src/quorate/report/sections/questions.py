@@ -72,7 +72,8 @@ def _trust(result: Result) -> str:
     if words.proven(result):
         text += (
             " The model is proven to be within"
-            f" {certificate['relative_gap']:.2g} (relative) of the best objective of its kind."
+            f" {certificate['relative_gap']:.2g} (relative) of the best objective of its kind"
+            f"{words.CONDITION if words.contradicted(result) else ''}."
         )
     else:
         text += " No bound is proven: a better model of this kind may exist."

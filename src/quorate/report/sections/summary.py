@@ -33,13 +33,14 @@ class Summary(ReportSection):
         result = run.result
         certificate, n = result["certificate"], len(people(result))
         rows = sum(row["n"] for row in result["clients"])
-        proven = words.proven(result)
+        proven, lied = words.proven(result), words.contradicted(result)
         return [
             *_judged(result),
             Fact(
                 f"{certificate['relative_gap']:.1e}" if proven else "none",
-                f"proven relative gap, after {result['rounds']} rounds",
-                "good" if proven and certificate["relative_gap"] <= CLOSE else "warn",
+                f"proven relative gap, after {result['rounds']} rounds"
+                f"{words.CONDITION if lied else ''}",
+                "good" if proven and not lied and certificate["relative_gap"] <= CLOSE else "warn",
             ),
             Fact(
                 f"{rows:,}",

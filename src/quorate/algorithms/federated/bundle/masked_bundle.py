@@ -24,8 +24,7 @@ exactly. Clients keep what they were asked, and refuse.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, ClassVar
@@ -41,11 +40,12 @@ from quorate.algorithms.requirements import OF_SUMS, Requirements
 from quorate.arrays import Array, Block, Streams
 from quorate.codec import Form, decode, encode
 from quorate.data.federation import Federation
+from quorate.problem.claims import Claim
 from quorate.problem.conic_form import member, sample_radii
 from quorate.problem.lower_bounds import Duals
 from quorate.problem.metadata import Metadata
 from quorate.problem.multipliers import of_duals
-from quorate.problem.plausible import Claims, of_risk, zero_loss
+from quorate.problem.plausible import Claims, SumClaims, of_risk
 from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
 from quorate.problem.risks.mean import Sum as Added
@@ -60,11 +60,11 @@ from quorate.problem.secure_sums import (
     share_allowed,
     survey_sums,
 )
+from quorate.problem.sum_claims import of_each_risk, of_survey_sums, of_weighted_sum
 from quorate.problem.wasserstein.ball import WassersteinBall
-from quorate.rounds import Done, Each, Outcome, Round, Stop, Sum, record
+from quorate.rounds import Done, Each, Round, Sum, record
 
 TIED = 1e-12  # relative differences of risks that count as none
-OFF = 1e-3  # relative, more than a secure sum rounds
 MISSED = 0.5  # of what a step promised: where it gains less, the metric bends too little
 
 
@@ -239,6 +239,20 @@ class MaskedBundle(Method):
         return {Compared: lambda who, ask, up: of_risk(self._problem, ask.w, up.risk)}
 
     @property
+    def sum_claims(self) -> SumClaims:
+        problem = self._problem
+
+        def blended(ask: Blend, up: Blended, slack: float) -> Iterator[Claim]:
+            sums = up.loss, up.gradient, up.curvature
+            return of_weighted_sum(problem, ask.w, ask.weights, *sums, slack)
+
+        return {
+            SurveyedSums: lambda ask, up, slack: of_survey_sums(problem, ask, up, slack),
+            Compared: lambda ask, up, slack: of_each_risk(problem, ask.w, up.risk),
+            Blended: blended,
+        }
+
+    @property
     def on_server(self) -> dict:
         return {SurveyedSums: self.begin, Compared: self.weigh, Blended: self.improve}
 
@@ -280,24 +294,9 @@ class MaskedBundle(Method):
         bundle, ask = self._of_one.improve(before, [0], replace(cut, curvature=bend))
         if np.array_equal(bundle.w, w):
             state = replace(state, risks=state.newest)
-        if words := self._impossible(w, state.weights[-1], float(up.loss)):
-            ask = Done(Outcome(Stop.STALLED, words))
         if isinstance(ask, Done):
             return replace(state, bundle=_kept(bundle)), self._done(ask, state, bundle)
         return self._asking(state, bundle)
-
-    def _impossible(self, w: Array, weights: Array, loss: float) -> str:
-        """What no rows lead to, of a sum that hides who answered it: another mean loss at the model
-        0 than that of all rows; "" for nothing.
-        """
-        zero = zero_loss(self._problem)
-        if zero is None or w.any() or math.isclose(loss, zero * weights.sum(), rel_tol=OFF):
-            return ""
-        return (
-            f"the sites' mean losses at the model 0 add up to {loss:.6g}, and those of any rows to"
-            f" {zero * weights.sum():.6g}: one of them lies, and secure sums hide which. Solve"
-            " without them, or leave out sites."
-        )
 
     @property
     def exact(self) -> tuple[str, ...]:
