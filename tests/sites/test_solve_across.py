@@ -8,6 +8,7 @@ from toy import federation
 import quorate as qr
 from quorate.algorithms.federated.bundle.bundle import over_sites
 from quorate.engines.network import Network
+from quorate.solution.default import default_algorithm
 
 ROWS = federation((20, 35, 12, 28, 9), 4)
 PROBLEMS = {
@@ -47,7 +48,7 @@ def numbered(row):
 
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS.keys())
 def test_a_solution_across_sites_is_that_of_one_place(problem, tmp_path):
-    method = over_sites(qr.Bundle())
+    method = over_sites(default_algorithm(problem.at(ROWS), ROWS))
     here = qr.solve(problem, ROWS, algorithm=method, engine=qr.InProcess("each"))
     agreement = agreed(problem, ROWS, tmp_path)
     engine = Network(agreement.session)

@@ -944,8 +944,9 @@ class Bundle(Method):
 
 def over_sites(method: Method) -> Method:
     """The method that runs in place of another where clients are sites."""
-    auto = type(method) is Bundle and method.metric == "auto"
-    return replace(method, metric="secant") if auto else method
+    if isinstance(method, Bundle) and method.metric == "auto":
+        return replace(method, metric="secant")
+    return method
 
 
 def with_tangents(pieces: Pieces, cut: NDArray[np.bool_], tangents: Tangents) -> Pieces:
