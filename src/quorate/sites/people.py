@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,25 +26,18 @@ from quorate.codec import CodecError, decode, encode, record
 from quorate.problem.losses import has_log_link
 from quorate.problem.problem import Problem
 from quorate.rounds import Algorithm
+from quorate.sites.differences import NOTHING, Alike, Bounds, hangs, same
 from quorate.sites.policy import FILE, Policy, Refusal
-from quorate.sites.spans import (
-    Index,
-    Keys,
-    Slopes,
-    Span,
-    fewest,
-    fewest_of,
-    largest,
-    numbered,
-    vectors,
-)
-from quorate.sites.told import SLOPES, SQUARES, Answered, Told, told_by, unknown
+from quorate.sites.spans import Combinations, Index, Keys, Slopes, fewest, numbered
+from quorate.sites.told import Answered, Told, told_by, unknown
 from quorate.storage import OWN, append, cut, make_folder, write_whole
 
 LENGTH = 8  # bytes before a record, of its length
 # share of a person in a combination of answers: fits of rational functions to answers along a line
 # read rows of .9999 and more, and honest runs at sites of 60 rows and more stay below .99
 MOST = 0.999
+SURE = 0.99  # where a bound of it is less, nothing else is asked
+WHOLE = 16_384  # rows among which combinations are judged without a bound
 PEOPLE, LONG, MANY = "minimum_people", "maximum_model_length", "maximum_models"
 
 
@@ -58,6 +51,9 @@ class KeptAnswer:
     kinds: tuple[str, ...]
     slopes: tuple[Array, ...]  # (m,) or (m, C), relative to the largest weight
     groups: tuple[NDArray[np.int32], ...]  # (m,) or empty
+    # how far they are from those of earlier answers that are alike (`Bounds`)
+    sizes: tuple[Array, ...]
+    largest: tuple[Array, ...]
 
 
 @record
@@ -65,6 +61,20 @@ class KeptRows:
     """Whose rows answers were about, for the site's disk."""
 
     people: Keys
+
+
+class New(NamedTuple):
+    """A sum that is about to be told.
+
+    Attributes
+    ----------
+    one, placed : over the rows of the answer, and among all rows
+    bounds : on the differences to the earlier ones that are alike
+    """
+
+    one: Slopes
+    placed: Slopes
+    bounds: Bounds
 
 
 class Answers:
@@ -80,15 +90,19 @@ class Answers:
         self.rows = np.zeros(0, np.uint64)  # `numbered` rows that answers were about
         self.people = np.zeros(0, np.uint64)  # whose each is
         self.repeats: Index | None = None  # the same as numbers, where anybody has several
-        # of one sum, by kind, with the largest
-        self.plain: dict[str, list[tuple[Array, float]]] = {SLOPES: [], SQUARES: []}
-        self.others: list[Slopes] = []
-        self.span = Span()
+        self.each = 1  # rows that a person has at most
+        self.told: list[Slopes] = []
+        self.alike: list[Alike] = []  # the same
+        self.exactly: Combinations | None = None  # once they are needed
+        self.at_most: Combinations | None = None
         self.models: dict[str, set[str]] = {}  # by experiment
-        self.known: set[str] = set()  # digests of slopes
         self.last: tuple[Keys, Index] | None = None  # people, and where their rows are
+        self.written: tuple[Keys, str] | None = None  # people, and their digest
+        people: dict[str, Keys] = {}
         for kept in self._read():
-            self._take(kept)
+            if kept.rows not in people:
+                people[kept.rows] = decode((folder / kept.rows).read_bytes()).people
+            self._take(kept, people[kept.rows])
 
     def refusal(
         self, policy: Policy, experiment: str, people: Keys, answered: Answered
@@ -98,16 +112,16 @@ class Answers:
         models = [w for one in told for w in one.models]
         if refusal := self._models(policy, experiment, answered, models):
             return refusal
-        named = {_named(one, people): one for one in _slopes(told)}
-        new = [one for name, one in named.items() if name not in self.known]
-        at = self._at(people)
-        placed = [one.placed(at, len(self.rows)) for one in new]
-        if what := self._hang_on_few(policy.minimum_people, placed):
-            self._keep(experiment, people, models, [])  # it was asked
-            text = f"{what} fewer than {policy.minimum_people:g} people"
-            return _refusal(PEOPLE, text, "The run ends here, with what is proved so far")
-        self._keep(experiment, people, models, new)
-        return None
+        new = self._new(self._at(people), told)
+        what = self._hang_on_few(policy.minimum_people, new)
+        for each in (self.exactly, self.at_most):
+            if each is not None:
+                each.end(kept=not what)
+        self._keep(experiment, people, models, [] if what else new)  # it was asked
+        if not what:
+            return None
+        text = f"{what} fewer than {policy.minimum_people:g} people"
+        return _refusal(PEOPLE, text, "The run ends here, with what is proved so far")
 
     def _models(
         self, policy: Policy, experiment: str, answered: Answered, models: Sequence[Array]
@@ -129,72 +143,89 @@ class Answers:
             )
         return None
 
-    def _hang_on_few(self, least: float, slopes: Sequence[Slopes]) -> str:
-        """What hangs on fewer people than ``least`` once these slopes are told; "" for nothing."""
+    def _new(self, at: Index, told: Sequence[Told]) -> list[New]:
+        """The sums that the site has not told before, each once."""
+        new = list[New]()
+        for one in _slopes(told):
+            placed = one.placed(at, len(self.rows))
+            known = any(each.has(placed) for each in self.alike)
+            if not known and not any(same(placed, other) for _, other, _ in new):
+                new.append(New(one, placed, NOTHING))
+        return new
+
+    def _hang_on_few(self, least: float, new: list[New]) -> str:
+        """What hangs on fewer people than ``least`` once these sums are told; "" for nothing."""
         if least <= 1:
             return ""
-        for one in slopes:
-            if not fewest(one, None, self.repeats) >= least:
+        bound = least * self.each
+        for k, (_, one, _) in enumerate(new):
+            if hangs(bound, one) and not fewest(one, None, self.repeats) >= least:
                 return "the answer hangs on"
-            if not self._nearest(least, one) >= least:
+            few, bounds = list[Slopes](), NOTHING
+            for each in self.alike:
+                if each.takes(one):
+                    more, bounds = each.few(bound, one)
+                else:
+                    more = each.few_of_others(bound, one)
+                few += more
+            if not all(fewest(one, other, self.repeats) >= least for other in few):
                 return "the difference to an earlier answer hangs on"
-        new = self.span.added(vectors(slopes))
-        if not self.span.largest(new, self.repeats) <= MOST:
-            return "a combination of answers hangs on"
-        return ""
+            new[k] = new[k]._replace(bounds=bounds)
+        placed = [one.placed for one in new]
+        return "a combination of answers hangs on" if self._combine(placed) else ""
 
-    def _nearest(self, least: float, one: Slopes) -> float:
-        """The least n_eff of the differences to earlier answers; inf where all have enough."""
-        plain, found = self.plain[one.kind], np.inf
-        others = [other for other in self.others if other.kind == one.kind]
-        if self.repeats is None and one.group is None and one.rows.ndim == 1:
-            found = fewest_of(least, one.rows, plain)
-        else:
-            others += [Slopes(one.kind, rows, None) for rows, _ in plain]
-        return min((found, *(fewest(one, other, self.repeats) for other in others)))
+    def _combine(self, new: Sequence[Slopes]) -> bool:
+        """Whether a person has nearly all of a combination once these sums are told."""
+        size, told = len(self.rows), self.told
+        kinds = [each.like for each in self.alike]
+        kinds += [one for one in new if not any(each.takes(one) for each in self.alike)]
+        groups = [one.group for one in kinds if one.group is not None]
+        if groups or size > WHOLE:
+            if self.at_most is None or self.at_most.groups != len(groups):
+                self.at_most = Combinations(size, groups, WHOLE)
+            if self.at_most.tried(told, new, self.repeats, SURE) <= SURE:
+                return False
+        self.exactly = self.exactly or Combinations(size)
+        return not self.exactly.tried(told, new, self.repeats, MOST) <= MOST
 
     # ---- rows
 
     def _at(self, people: Keys) -> Index:
         """Where the rows of these people are among all; new ones are put behind them."""
-        if self.last is not None and self.last[0] is people:
-            return self.last[1]
-        rows = numbered(people)
-        new = ~np.isin(rows, self.rows)
-        if new.any():
-            self.rows = np.concatenate([self.rows, rows[new]])
-            self.people = np.concatenate([self.people, people[new]])
-            self._grow(len(self.rows))
-        order = np.argsort(self.rows)
-        at = order[np.searchsorted(self.rows, rows, sorter=order)]
-        self.last = people, at
-        return at
+        if self.last is None or self.last[0] is not people:
+            rows = numbered(people)
+            new = ~np.isin(rows, self.rows)
+            if new.any():
+                self.rows = np.concatenate([self.rows, rows[new]])
+                self.people = np.concatenate([self.people, people[new]])
+                self._grow(len(self.rows))
+            order = np.argsort(self.rows)
+            self.last = people, order[np.searchsorted(self.rows, rows, sorter=order)]
+        return self.last[1]
 
     def _grow(self, size: int) -> None:
         """Have so many rows everywhere."""
-        unique, at = np.unique(self.people, return_inverse=True)
-        self.repeats = None if len(unique) == size else at.ravel()
-        self.plain = {
-            kind: [(np.pad(rows, (0, size - len(rows))), top) for rows, top in each]
-            for kind, each in self.plain.items()
-        }
-        self.others = [one.placed(np.arange(len(one.rows)), size) for one in self.others]
-        self.span.grown(size)
+        _, at, rows = np.unique(self.people, return_inverse=True, return_counts=True)
+        self.each = int(rows.max(initial=1))
+        self.repeats = None if self.each == 1 else at.ravel()
+        alike, self.alike, self.told = self.alike, [], []
+        self.exactly = self.at_most = None
+        for each in alike:
+            for k, one in enumerate(each.told):
+                self._know(one.placed(np.arange(len(one.rows)), size), each.bounds(k))
 
     # ---- the disk
 
     def _keep(
-        self, experiment: str, people: Keys, models: Sequence[Array], slopes: Sequence[Slopes]
+        self, experiment: str, people: Keys, models: Sequence[Array], new: Sequence[New]
     ) -> None:
         """Write down what an answer tells, and what was asked."""
         more = {*map(_digest, models)} - self.models.get(experiment, set())
-        if not slopes and not more:
+        if not new and not more:
             return
-        rows = _digest(people)
-        if not (self.folder / rows).exists():
-            make_folder(self.folder)
-            write_whole(self.folder / rows, encode(KeptRows(people)), OWN)
+        rows = self._whose(people)
         none = np.zeros(0, np.int32)
+        slopes = [each.one for each in new]
         kept = KeptAnswer(
             experiment,
             rows,
@@ -202,30 +233,43 @@ class Answers:
             tuple(one.kind for one in slopes),
             tuple(one.rows for one in slopes),
             tuple(none if one.group is None else one.group.astype(np.int32) for one in slopes),
+            tuple(each.bounds.sizes for each in new),
+            tuple(each.bounds.largest for each in new),
         )
         if not self.file.exists():
             write_whole(self.file, b"", OWN)
         data = encode(kept)
         append(self.file, len(data).to_bytes(LENGTH, "little") + data, sync=False)
-        self._take(kept, people)
+        self.models.setdefault(experiment, set()).update(more)
+        for each in new:
+            self._know(each.placed, each.bounds)
 
-    def _take(self, kept: KeptAnswer, people: Keys | None = None) -> None:
+    def _whose(self, people: Keys) -> str:
+        """The digest of people, who are written down."""
+        if self.written is None or self.written[0] is not people:
+            rows = _digest(people)
+            if not (self.folder / rows).exists():
+                make_folder(self.folder)
+                write_whole(self.folder / rows, encode(KeptRows(people)), OWN)
+            self.written = people, rows
+        return self.written[1]
+
+    def _know(self, one: Slopes, bounds: Bounds) -> None:
+        """Take over what was told."""
+        alike = next((each for each in self.alike if each.takes(one)), None)
+        if alike is None:
+            self.alike.append(alike := Alike(one))
+        alike.add(one, bounds)
+        self.told.append(one)
+
+    def _take(self, kept: KeptAnswer, people: Keys) -> None:
         """Know what was kept."""
         self.models.setdefault(kept.experiment, set()).update(kept.models)
-        if people is None:
-            people = decode((self.folder / kept.rows).read_bytes()).people
-        assert people is not None
-        at, placed = self._at(people), list[Slopes]()
-        for kind, rows, group in zip(kept.kinds, kept.slopes, kept.groups, strict=True):
+        at, sums = self._at(people), zip(kept.kinds, kept.slopes, kept.groups, strict=True)
+        bounds = zip(kept.sizes, kept.largest, strict=True)
+        for (kind, rows, group), each in zip(sums, bounds, strict=True):
             one = Slopes(kind, rows, group.astype(np.intp) if len(group) else None)
-            self.known.add(_named(one, people))
-            placed.append(one.placed(at, len(self.rows)))
-        for one in placed:
-            if one.group is None and one.rows.ndim == 1:
-                self.plain[one.kind].append((one.rows, largest(one.rows)))
-            else:
-                self.others.append(one)
-        self.span.add(self.span.added(vectors(placed)))
+            self._know(one.placed(at, len(self.rows)), Bounds(*each))
 
     def _read(self) -> Iterator[KeptAnswer]:
         """The kept answers; the end of one that was cut off, and never left, is removed."""
@@ -245,17 +289,14 @@ class Answers:
 
 
 def _slopes(told: Sequence[Told]) -> Iterator[Slopes]:
-    """The slopes that are not zero everywhere."""
+    """The slopes that are not zero everywhere, with groups where there are several."""
     for one in told:
         for sums in one.sums:
             if sums.unit and sums.rows.any():
-                yield Slopes(one.kind, sums.rows / sums.unit, sums.group)
-
-
-def _named(one: Slopes, people: Keys) -> str:
-    """The same for the same sums over the same rows."""
-    group = np.zeros(0, np.int32) if one.group is None else one.group.astype(np.int32)
-    return " ".join([one.kind, *map(_digest, (people, one.rows, group))])
+                group = sums.group
+                if group is not None and not group.max() > 0 and not sums.rows[group < 0].any():
+                    group = None
+                yield Slopes(one.kind, sums.rows / sums.unit, group)
 
 
 def length(answered: Answered, w: Array) -> float:
