@@ -143,14 +143,14 @@ def cost(only: str, targets: measure.Targets) -> None:
 def spent(place: Path, m: int, kind: str) -> Iterator[tuple[int, float, float, float]]:
     """(answers kept, CPU milliseconds of an answer, of the rule, of reading what is kept)."""
     rng = np.random.default_rng(0)
-    X, (way, away) = rng.normal(size=(m, 10)), rng.normal(size=(2, 11)) / 4
+    X, way = rng.normal(size=(m, 10)), rng.normal(size=11) / 4
     y = np.where(X @ way[:-1] + rng.normal(size=m) > 0, "yes", "no")
     problem, data = readers.ROBUST.at(qr.Federation.from_arrays({"a": (X, y)}))
     block, method, memory = data.block(0), qr.Bundle(problem=problem), None
     people = np.arange(m, dtype=np.uint64) // (3 if kind.startswith("several") else 1)
     answers, parts, times = Answers(place / "kept"), PARTS[kind], list[tuple[float, float]]()
     for k in range(max(KEPT) + 1):
-        w = way + 0.7**k * away
+        w = way + 0.7**k * rng.normal(size=11) / 4
         ask = Evaluate(w, stored(parts), np.ones(1) if parts.smooth else None)
         began = time.process_time()
         up = method.evaluate(None, ask, block, cast(Any, None))[1]
@@ -163,7 +163,7 @@ def spent(place: Path, m: int, kind: str) -> Iterator[tuple[int, float, float, f
             began = time.process_time()
             Answers(place / "kept")
             read = time.process_time() - began
-            yield k, *(1e3 * seconds for seconds in (*map(min, *times[-3:]), read))
+            yield k, *(1e3 * seconds for seconds in (*map(min, *times[-8:]), read))
 
 
 if __name__ == "__main__":

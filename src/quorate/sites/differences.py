@@ -56,6 +56,10 @@ class Alike:
         self.top, self.spare = np.empty(0), np.empty(0)
         self.sizes, self.largest = np.empty((0, 0, self.sums)), np.empty((0, 0))
 
+    def related(self, one: Slopes) -> bool:
+        """Whether sums of these and of an answer are of one kind."""
+        return one.kind == self.like.kind and one.rows.shape == self.like.rows.shape
+
     def takes(self, one: Slopes) -> bool:
         """Whether an answer is like these."""
         return _alike(one, self.like)
@@ -72,8 +76,8 @@ class Alike:
         """The answers whose difference to ``one`` may be less than ``least`` of the largest slope,
         and what is found of all.
         """
-        K, found = len(self.told), self._by_some(one)
-        top, spare = self._sums(one)
+        K, (top, spare) = len(self.told), self._sums(one)
+        found = self._by_some(one, top)
         others = np.minimum(self.spare[:K], spare) >= least * (self.top[:K] + top)
         few = [] if self.sums == 1 else np.flatnonzero(~others).tolist()
         left = ~_enough(least, *found)
@@ -99,17 +103,19 @@ class Alike:
             )
             self.sizes = roomier(roomier(self.sizes, K).swapaxes(0, 1), K).swapaxes(0, 1)
             self.largest = roomier(roomier(self.largest, K).T, K).T
-        found = self._by_some(one)
-        found.sizes[:many], found.largest[:many] = known
-        self.sizes[K, :K] = self.sizes[:K, K] = found.sizes
-        self.largest[K, :K] = self.largest[:K, K] = found.largest
+        self.top[K], self.spare[K] = self._sums(one)
+        if many < K:
+            found = self._by_some(one, self.top[K])
+            found.sizes[:many], found.largest[:many] = known
+            known = found
+        self.sizes[K, :K] = self.sizes[:K, K] = known.sizes
+        self.largest[K, :K] = self.largest[:K, K] = known.largest
         self.sizes[K, K], self.largest[K, K] = 0.0, 0.0
         self.some[K] = one.rows[:: self.every]
-        self.top[K], self.spare[K] = self._sums(one)
         self.told.append(one)
 
     def few_of_others(self, least: float, one: Slopes) -> list[Slopes]:
-        """As `few`, of an answer of the same kind that is a sum over other groups."""
+        """As `few`, of an answer that is a sum over other groups."""
         mine, yours = _members(one), _members(self.like)
         code = _codes(one) * yours.shape[1] + _codes(self.like)
         lengths = _lengths(one.rows)
@@ -120,8 +126,6 @@ class Alike:
             return flat.reshape(mine.shape[1], yours.shape[1]).astype(float)
 
         few = list[Slopes]()
-        if one.kind != self.like.kind or one.rows.shape != self.like.rows.shape:
-            return few  # nothing relates them
         first = by_cell(lengths)
         for other, top in zip(self.told, self.top[: len(self.told)], strict=True):
             away = _lengths(one.rows - other.rows)
@@ -133,7 +137,7 @@ class Alike:
             )
             largest = away.max(initial=0.0)
             enough = sizes >= least * max(largest, lengths.max(initial=0.0), top)
-            enough[0, 0] = sizes[0, 0] >= least * largest  # of all rows
+            enough[0, 0] = both.sum() >= least * largest  # of all rows
             if not enough.all():
                 few.append(other)
         return few
@@ -148,10 +152,10 @@ class Alike:
         sizes = _added_up(one.group, lengths)
         return lengths.max(initial=0.0), sizes[0] - sizes[1:].max(initial=0.0)
 
-    def _by_some(self, one: Slopes) -> Bounds:
+    def _by_some(self, one: Slopes, top: float) -> Bounds:
         K = len(self.told)
         away = _lengths(self.some[:K] - one.rows[:: self.every], 2)
-        return Bounds(away @ self.members, self.top[:K] + self._sums(one)[0])
+        return Bounds(away @ self.members, self.top[:K] + top)
 
 
 def hangs(least: float, one: Slopes) -> bool:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.algorithms.federated.linearisation import units_of
-from quorate.arrays import Array
+from quorate.arrays import Array, Block
 from quorate.codec import CodecError, decode, encode, record
 from quorate.problem.losses import has_log_link
 from quorate.problem.problem import Problem
@@ -97,6 +97,7 @@ class Answers:
         self.at_most: Combinations | None = None
         self.models: dict[str, set[str]] = {}  # by experiment
         self.last: tuple[Keys, Index] | None = None  # people, and where their rows are
+        self.units: tuple[Problem, Block, Array, float] | None = None  # of the last models
         self.written: tuple[Keys, str] | None = None  # people, and their digest
         people: dict[str, Keys] = {}
         for kept in self._read():
@@ -127,7 +128,7 @@ class Answers:
         self, policy: Policy, experiment: str, answered: Answered, models: Sequence[Array]
     ) -> Refusal | None:
         """The rules about the models that are asked about."""
-        longest = max((length(answered, w) for w in models), default=0.0)
+        longest = max((self._length(answered, w) for w in models), default=0.0)
         if not longest <= policy.maximum_model_length:
             return _refusal(
                 LONG,
@@ -153,6 +154,14 @@ class Answers:
                 new.append(New(one, placed, NOTHING))
         return new
 
+    def _length(self, answered: Answered, w: Array) -> float:
+        """How long a model is in units of the columns, and of the target where that is a number."""
+        problem, block = answered.problem, answered.block
+        if self.units is None or self.units[0] is not problem or self.units[1] is not block:
+            self.units = problem, block, *units(answered)
+        each, unit = self.units[2:]
+        return float(np.linalg.norm(w * each)) / unit
+
     def _hang_on_few(self, least: float, new: list[New]) -> str:
         """What hangs on fewer people than ``least`` once these sums are told; "" for nothing."""
         if least <= 1:
@@ -165,9 +174,9 @@ class Answers:
             for each in self.alike:
                 if each.takes(one):
                     more, bounds = each.few(bound, one)
-                else:
-                    more = each.few_of_others(bound, one)
-                few += more
+                    few += more
+                elif each.related(one):
+                    few += each.few_of_others(bound, one)
             if not all(fewest(one, other, self.repeats) >= least for other in few):
                 return "the difference to an earlier answer hangs on"
             new[k] = new[k]._replace(bounds=bounds)
@@ -299,14 +308,13 @@ def _slopes(told: Sequence[Told]) -> Iterator[Slopes]:
                 yield Slopes(one.kind, sums.rows / sums.unit, group)
 
 
-def length(answered: Answered, w: Array) -> float:
-    """How long a model is in units of the columns, and of the target where that is a number."""
+def units(answered: Answered) -> tuple[Array, float]:
+    """The units of models (D,), and of the target where that is a number."""
     problem, block = answered.problem, answered.block
-    scaled = w * units_of(problem, block.squares()[0])
     unit = 1.0
     if problem.loss.targets == "real" and not has_log_link(problem.loss):
         unit = float(np.sqrt(block.mean(block.y**2)[0])) or 1.0
-    return float(np.linalg.norm(scaled)) / unit
+    return units_of(problem, block.squares()[0]), unit
 
 
 def unjudged(

@@ -14,6 +14,7 @@ answers is this person's row.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -111,8 +112,8 @@ class Span:
     def add(self, vectors: Sequence[Array]) -> None:
         """Take vectors (m,) over."""
         for vector in vectors:
-            if vector.any():
-                self._add(vector / float(np.linalg.norm(vector[:: self.every]) or 1.0))
+            if length := _norm(vector[:: self.every]) or _norm(vector):
+                self._add(vector / length)
 
     def _add(self, vector: Array) -> None:
         inner, left, size = self.inner[: self.count], vector[:: self.every], 1.0
@@ -120,13 +121,13 @@ class Span:
         for _ in range(2):  # twice is enough, and once where much is left
             part = inner @ left
             left, parts = left - part @ inner, parts + part
-            before, size = size, float(np.linalg.norm(left))
+            before, size = size, _norm(left)
             if size > MUCH * before:
                 break
         rest = left
         if self.every > 1:
             rest = vector - parts @ self.basis[: self.count]
-            self.lost |= not (size > self.new or np.linalg.norm(rest) <= self.new)
+            self.lost |= not (size > self.new or _norm(rest) <= self.new)
         if size > self.new:
             self._take(rest / size, left / size)
 
@@ -224,6 +225,10 @@ def roomier(old: Array, count: int) -> Array:
     new = np.empty((max(2 * count, ROOM), *old.shape[1:]))
     new[:count] = old[:count]
     return new
+
+
+def _norm(vector: Array) -> float:
+    return math.sqrt(vector @ vector)
 
 
 def vectors(slopes: Sequence[Slopes]) -> list[Array]:
