@@ -290,6 +290,10 @@ def test_a_kept_answer_that_was_cut_off_has_never_left(tmp_path: Path):
     whole = Answers(file.parent).told
     data = file.read_bytes()
     file.write_bytes(data + (1000).to_bytes(8, "little") + b"half of it")
+    slopes = sites["east"].answers.slopes
+    numbers = slopes.read_bytes()
+    slopes.write_bytes(numbers + b"half of it")
     again = Answers(file.parent).told
     np.testing.assert_array_equal([one.rows for one in again], [one.rows for one in whole])
     assert file.read_bytes() == data
+    assert slopes.read_bytes() == numbers

@@ -32,6 +32,7 @@ from quorate.sites.spans import Combinations, Index, Keys, Slopes, fewest, numbe
 from quorate.sites.told import Answered, Told, told_by, unknown
 from quorate.storage import OWN, append, cut, make_folder, write_whole
 
+NUMBER, NONE = np.dtype("<f8"), np.zeros(0)
 LENGTH = 8  # bytes before a record, of its length
 # share of a person in a combination of answers: fits of rational functions to answers along a line
 # read rows of .9999 and more, and honest runs at sites of 60 rows and more stay below .99
@@ -46,11 +47,13 @@ class KeptAnswer:
     """What an answer told of the rows, for the site's disk."""
 
     experiment: str
-    rows: str  # the digest of the people whose rows these were
+    rows: str  # the name of the people whose rows these were
     models: tuple[str, ...]  # digests
     kinds: tuple[str, ...]
-    slopes: tuple[Array, ...]  # (m,) or (m, C), relative to the largest weight
-    groups: tuple[NDArray[np.int32], ...]  # (m,) or empty
+    # shapes (m,) or (m, C) of the slopes, relative to the largest weight, which are numbers in a
+    # file for themselves: a new process reads no more of it than it looks at
+    shapes: tuple[NDArray[np.int64], ...]
+    groups: tuple[str, ...]  # names, "" of none
     # how far they are from those of earlier answers that are alike (`Bounds`)
     sizes: tuple[Array, ...]
     largest: tuple[Array, ...]
@@ -58,9 +61,9 @@ class KeptAnswer:
 
 @record
 class KeptRows:
-    """Whose rows answers were about, for the site's disk."""
+    """Whose rows answers were about, or the groups of rows, for the site's disk."""
 
-    people: Keys
+    each: NDArray[Any]
 
 
 class New(NamedTuple):
@@ -86,7 +89,7 @@ class Answers:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.file = folder, folder / "answers"
+        self.folder, self.file, self.slopes = folder, folder / "answers", folder / "slopes"
         self.rows = np.zeros(0, np.uint64)  # `numbered` rows that answers were about
         self.people = np.zeros(0, np.uint64)  # whose each is
         self.repeats: Index | None = None  # the same as numbers, where anybody has several
@@ -96,14 +99,11 @@ class Answers:
         self.exactly: Combinations | None = None  # once they are needed
         self.at_most: Combinations | None = None
         self.models: dict[str, set[str]] = {}  # by experiment
-        self.last: tuple[Keys, Index] | None = None  # people, and where their rows are
+        self.last: tuple[Keys, Index | None] | None = None  # people, and where their rows are
         self.units: tuple[Problem, Block, Array, float] | None = None  # of the last models
-        self.written: tuple[Keys, str] | None = None  # people, and their digest
-        people: dict[str, Keys] = {}
-        for kept in self._read():
-            if kept.rows not in people:
-                people[kept.rows] = decode((folder / kept.rows).read_bytes()).people
-            self._take(kept, people[kept.rows])
+        self.kept: dict[str, NDArray[Any]] = {}  # people and groups of rows, by their names
+        self.end = 0  # of the slopes, in numbers
+        self._read()
 
     def refusal(
         self, policy: Policy, experiment: str, people: Keys, answered: Answered
@@ -144,7 +144,7 @@ class Answers:
             )
         return None
 
-    def _new(self, at: Index, told: Sequence[Told]) -> list[New]:
+    def _new(self, at: Index | None, told: Sequence[Told]) -> list[New]:
         """The sums that the site has not told before, each once."""
         new = list[New]()
         for one in _slopes(told):
@@ -199,8 +199,10 @@ class Answers:
 
     # ---- rows
 
-    def _at(self, people: Keys) -> Index:
-        """Where the rows of these people are among all; new ones are put behind them."""
+    def _at(self, people: Keys) -> Index | None:
+        """Where the rows of these people are among all, None: as they are; new ones are put behind
+        them.
+        """
         if self.last is None or self.last[0] is not people:
             rows = numbered(people)
             new = ~np.isin(rows, self.rows)
@@ -209,7 +211,8 @@ class Answers:
                 self.people = np.concatenate([self.people, people[new]])
                 self._grow(len(self.rows))
             order = np.argsort(self.rows)
-            self.last = people, order[np.searchsorted(self.rows, rows, sorter=order)]
+            at = order[np.searchsorted(self.rows, rows, sorter=order)]
+            self.last = people, None if np.array_equal(rows, self.rows) else at
         return self.last[1]
 
     def _grow(self, size: int) -> None:
@@ -232,36 +235,44 @@ class Answers:
         more = {*map(_digest, models)} - self.models.get(experiment, set())
         if not new and not more:
             return
-        rows = self._whose(people)
-        none = np.zeros(0, np.int32)
         slopes = [each.one for each in new]
         kept = KeptAnswer(
             experiment,
-            rows,
+            self._whole(people),
             tuple(sorted(more)),
             tuple(one.kind for one in slopes),
-            tuple(one.rows for one in slopes),
-            tuple(none if one.group is None else one.group.astype(np.int32) for one in slopes),
+            tuple(np.array(one.rows.shape) for one in slopes),
+            tuple("" if one.group is None else self._whole(one.group) for one in slopes),
             tuple(each.bounds.sizes for each in new),
             tuple(each.bounds.largest for each in new),
         )
-        if not self.file.exists():
-            write_whole(self.file, b"", OWN)
+        for file in (self.file, self.slopes):
+            if not file.exists():
+                write_whole(file, b"", OWN)
+        for one in slopes:
+            append(self.slopes, one.rows.astype(NUMBER).tobytes(), sync=False)
+            self.end += one.rows.size
         data = encode(kept)
         append(self.file, len(data).to_bytes(LENGTH, "little") + data, sync=False)
         self.models.setdefault(experiment, set()).update(more)
         for each in new:
             self._know(each.placed, each.bounds)
 
-    def _whose(self, people: Keys) -> str:
-        """The digest of people, who are written down."""
-        if self.written is None or self.written[0] is not people:
-            rows = _digest(people)
-            if not (self.folder / rows).exists():
-                make_folder(self.folder)
-                write_whole(self.folder / rows, encode(KeptRows(people)), OWN)
-            self.written = people, rows
-        return self.written[1]
+    def _whole(self, each: NDArray[Any]) -> str:
+        """The name of people or groups, which are written down."""
+        kind = each.dtype.kind  # the same bytes may be both
+        same = (n for n, other in self.kept.items() if n[0] == kind and np.array_equal(each, other))
+        if not (name := next(same, "")):
+            name = kind + _digest(each)
+            make_folder(self.folder)
+            write_whole(self.folder / name, encode(KeptRows(each)), OWN)
+            self.kept[name] = each
+        return name
+
+    def _named(self, name: str) -> NDArray[Any]:
+        if name not in self.kept:
+            self.kept[name] = decode((self.folder / name).read_bytes()).each
+        return self.kept[name]
 
     def _know(self, one: Slopes, bounds: Bounds) -> None:
         """Take over what was told."""
@@ -271,30 +282,38 @@ class Answers:
         alike.add(one, bounds)
         self.told.append(one)
 
-    def _take(self, kept: KeptAnswer, people: Keys) -> None:
-        """Know what was kept."""
-        self.models.setdefault(kept.experiment, set()).update(kept.models)
-        at, sums = self._at(people), zip(kept.kinds, kept.slopes, kept.groups, strict=True)
-        bounds = zip(kept.sizes, kept.largest, strict=True)
-        for (kind, rows, group), each in zip(sums, bounds, strict=True):
-            one = Slopes(kind, rows, group.astype(np.intp) if len(group) else None)
-            self._know(one.placed(at, len(self.rows)), Bounds(*each))
-
-    def _read(self) -> Iterator[KeptAnswer]:
-        """The kept answers; the end of one that was cut off, and never left, is removed."""
+    def _read(self) -> None:
+        """Know what was kept; the end of what was cut off, and never left, is removed."""
         if not self.file.exists():
             return
         data, at = self.file.read_bytes(), 0
+        numbers = self.slopes.stat().st_size // NUMBER.itemsize
+        slopes = np.asarray(np.memmap(self.slopes, NUMBER, "r", shape=numbers)) if numbers else NONE
         while at < len(data):
             end = at + LENGTH + int.from_bytes(data[at : at + LENGTH], "little")
             if at + LENGTH > len(data) or end > len(data):
                 cut(self.file, at)
-                return
+                break
             kept = decode(data[at + LENGTH : end])
             if not isinstance(kept, KeptAnswer):
                 raise CodecError(f"{self.file} holds a {type(kept).__name__}")
-            yield kept
+            self._take(kept, slopes)
             at = end
+        if self.slopes.stat().st_size > self.end * NUMBER.itemsize:
+            cut(self.slopes, self.end * NUMBER.itemsize)
+
+    def _take(self, kept: KeptAnswer, slopes: Array) -> None:
+        """Know an answer that was kept."""
+        self.models.setdefault(kept.experiment, set()).update(kept.models)
+        at, bounds = self._at(self._named(kept.rows)), zip(kept.sizes, kept.largest, strict=True)
+        sums = zip(kept.kinds, kept.shapes, kept.groups, strict=True)
+        for (kind, shape, name), each in zip(sums, bounds, strict=True):
+            begin, self.end = self.end, self.end + int(shape.prod())
+            if self.end > len(slopes):
+                raise CodecError(f"{self.slopes} ends before {self.file}")
+            rows = slopes[begin : self.end].reshape(shape)
+            one = Slopes(kind, rows, self._named(name) if name else None)
+            self._know(one.placed(at, len(self.rows)), Bounds(*each))
 
 
 def _slopes(told: Sequence[Told]) -> Iterator[Slopes]:

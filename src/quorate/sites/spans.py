@@ -55,8 +55,10 @@ class Slopes(NamedTuple):
             for g in range(self.group.max(initial=-1) + 1):
                 yield _where(self.group == g, self.rows)
 
-    def placed(self, at: Index, size: int) -> Slopes:
-        """The same among more rows."""
+    def placed(self, at: Index | None, size: int) -> Slopes:
+        """The same among more rows, where ``at`` says, or where there are no others."""
+        if at is None:
+            return self
         rows, group = np.zeros((size, *self.rows.shape[1:])), self.group
         rows[at] = self.rows
         if self.group is not None:
