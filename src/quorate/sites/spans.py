@@ -27,7 +27,7 @@ Index = NDArray[np.intp]
 Keys = NDArray[np.uint64]
 ROUNDING = 8 * float(np.finfo(float).eps)  # relative to slopes that count 1
 NEW = 1e-8  # of a vector: what is left of it is less where others make it up
-FINE = 1e-12  # the same where a bound is enough
+FINE, GONE = 1e-11, 1e-12  # the same where a bound is enough, and of its part on some rows
 MUCH = 0.1  # of a vector; where so much is left, rounding in it is small
 ROOM = 16  # vectors
 State = tuple[Array, int, bool]
@@ -126,11 +126,13 @@ class Span:
             before, size = size, _norm(left)
             if size > MUCH * before:
                 break
-        rest = left
-        if self.every > 1:
+        if self.every == 1:
+            rest, new = left, size > self.new
+        else:
             rest = vector - parts @ self.basis[: self.count]
-            self.lost |= not (size > self.new or _norm(rest) <= self.new)
-        if size > self.new:
+            new = not _norm(rest) <= self.new * _norm(vector)
+            self.lost |= new and not size > GONE
+        if new and not self.lost:
             self._take(rest / size, left / size)
 
     def _take(self, rest: Array, left: Array) -> None:
