@@ -132,6 +132,17 @@ def grouped(rng: np.random.Generator, m: int, kind: str) -> list[Any]:
     return [halves, np.where(rng.random(m) < 0.2, -1, np.arange(m) % 3), np.zeros(m, int), None]
 
 
+@pytest.fixture(autouse=True)
+def _told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(people, "told_by", lambda told: told)
+
+
+def refused(site: Answers, one: Asked, whose: np.ndarray) -> bool:
+    answered: Any = [Told(one.kind, [Sums(one.rows, 1.0, one.group)], NONE)]
+    whose = whose[: len(one.rows)]
+    return site.refusal(Policy(minimum_people=3), "run", whose, answered) is not None
+
+
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("shape", [(), (2,)], ids=["one score", "two scores"])
 @pytest.mark.parametrize("groups", ["none", "several"])
@@ -150,24 +161,40 @@ def test_bounds_decide_as_the_definition(
     rng, m = np.random.default_rng(seed), 90
     monkeypatch.setattr(differences, "SOME", 7)
     monkeypatch.setattr(people, "WHOLE", 200 if seed % 2 else 40)
-    monkeypatch.setattr(people, "told_by", lambda told: told)
     whose = np.arange(m, dtype=np.uint64) // each
-    site, plain, policy = Answers(tmp_path / "kept"), Plain(whose, 3.0), Policy(minimum_people=3)
+    site, plain = Answers(tmp_path / "kept"), Plain(whose, 3.0)
     found = []
     for turn, one in enumerate(asked(rng, m, shape, grouped(rng, m, groups))):
         here = m - 6 if turn < 15 else m
         rows, group = one.rows.copy(), one.group
         rows[here:] = 0.0
-        told = Told(
-            one.kind, [Sums(rows[:here], 1.0, None if group is None else group[:here])], NONE
-        )
+        asks = Asked(one.kind, rows[:here], None if group is None else group[:here])
         if group is not None:
             group = np.where(np.arange(m) < here, group, -1)
         few = plain.few([Asked(one.kind, rows, group)])
-        answered: Any = [told]
-        refusal = site.refusal(policy, "run", whose[:here], answered)
-        assert (refusal is not None) == few, turn
+        assert refused(site, asks, whose) == few, turn
         found.append(few)
         if turn % 10 == 7:
             site = Answers(tmp_path / "kept")
     assert {*found} == {False, True}
+
+
+def test_groups_that_were_refused_part_no_cells(tmp_path: Path):
+    """A combination of sums over groups is told by cells of these groups, and by no others."""
+    rng, whose, m = np.random.default_rng(0), np.arange(40, dtype=np.uint64), 40
+    site, row, (u, v, a) = Answers(tmp_path), np.eye(m)[7], rng.normal(size=(3, m))
+    turns, halves = np.arange(m) % 2, np.arange(m) // 20
+    assert not refused(site, Asked(SLOPES, u, None), whose)
+    assert not refused(site, Asked(SLOPES, v, None), whose)
+    assert refused(site, Asked(SLOPES, u + v + row, turns), whose)
+    assert not refused(site, Asked(SLOPES, a, halves), whose)
+    assert refused(site, Asked(SLOPES, a * (1 + halves) + row, None), whose)
+
+
+def test_all_rows_differ_from_a_group_in_the_others(tmp_path: Path):
+    rng, whose, m = np.random.default_rng(0), np.arange(40, dtype=np.uint64), 40
+    site, group, rows = Answers(tmp_path), np.repeat([0, 1, -1], [36, 2, 2]), np.ones(m)
+    rows[group == 1] = 0.0
+    near = rows + np.where(group == 0, 1e-3 * rng.normal(size=m), 0.0)
+    assert not refused(site, Asked(SLOPES, rows, group), whose)
+    assert refused(site, Asked(SLOPES, near, group), whose)

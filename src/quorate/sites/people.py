@@ -190,7 +190,7 @@ class Answers:
         kinds += [one for one in new if not any(each.takes(one) for each in self.alike)]
         groups = [one.group for one in kinds if one.group is not None]
         if groups or size > WHOLE:
-            if self.at_most is None or self.at_most.groups != len(groups):
+            if self.at_most is None or not self.at_most.parted(groups):
                 self.at_most = Combinations(size, groups, WHOLE)
             if self.at_most.tried(told, new, self.repeats, SURE) <= SURE:
                 return False

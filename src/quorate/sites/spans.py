@@ -181,7 +181,7 @@ class Combinations:
 
     def __init__(self, size: int, groups: Sequence[Index] | None = None, whole: int = 1) -> None:
         self.exact, self.taken = groups is None, 0  # so many sums
-        self.groups = len(groups or ())
+        self.groups = groups or ()
         self.before: tuple[int, list[State]] | None = None
         cell = np.zeros(size, np.intp)
         for group in groups or ():
@@ -191,6 +191,11 @@ class Combinations:
         self.rows = np.split(order, np.cumsum(sizes)[:-1])
         new = NEW if self.exact else FINE
         self.spans = [Span(n, 1 if self.exact else max(1, n // whole), new) for n in sizes.tolist()]
+
+    def parted(self, groups: Sequence[Index]) -> bool:
+        """Whether the cells are those of these groups."""
+        mine = self.groups
+        return len(mine) == len(groups) and all(map(np.array_equal, mine, groups))
 
     def tried(
         self, told: Sequence[Slopes], new: Sequence[Slopes], people: Index | None, above: float
