@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from quorate.arrays import Array
 from quorate.sites.spans import Index, Slopes, roomier
 
-SOME = 256  # rows that are looked at first
+SOME = 128  # rows that are looked at first
 
 
 class Bounds(NamedTuple):

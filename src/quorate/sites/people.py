@@ -249,9 +249,9 @@ class Answers:
         for file in (self.file, self.slopes):
             if not file.exists():
                 write_whole(file, b"", OWN)
-        for one in slopes:
-            append(self.slopes, one.rows.astype(NUMBER).tobytes(), sync=False)
-            self.end += one.rows.size
+        numbers = b"".join(one.rows.astype(NUMBER).tobytes() for one in slopes)
+        append(self.slopes, numbers, sync=False)
+        self.end += len(numbers) // NUMBER.itemsize
         data = encode(kept)
         append(self.file, len(data).to_bytes(LENGTH, "little") + data, sync=False)
         self.models.setdefault(experiment, set()).update(more)
