@@ -7,6 +7,9 @@
                          same tables. Target: at most 1 row in 200 by every asker.
     rows_read.py early   how often sites with ten rows a parameter end an honest run of the default
                          method before it is proved. Target: 1 run in 20.
+    rows_read.py cost    CPU milliseconds of an answer, of the rule of few people, and of a new
+                         process that reads what is kept. Target: 1 ms at 2,000 rows, a tenth of
+                         the answer at 1,000,000.
     --only TEXT          what has this in its name, such as "made 200: thresholds" or "hinge"
 
 The sites have the policy that `quorate site policy` writes. ``tests/border`` has the attacks.
@@ -21,14 +24,21 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
+from typing import Any, cast
 
 import measure
 import numpy as np
 from bundle_tables import tables
 
 import quorate as qr
+from quorate.algorithms.federated.bundle.bundle import Evaluate
 from quorate.engines.network import RefusedError
+from quorate.problem.parts import Parts, stored
+from quorate.sites.people import Answers
+from quorate.sites.policy import Policy
+from quorate.sites.told import Answered
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -142,7 +152,57 @@ def asked(only: str, targets: measure.Targets) -> None:
         targets.need(rows <= m / 200, f"{table}, {name}: {rows} of {m} rows")
 
 
-PARTS = {"honest": honest, "early": early, "asked": asked}
+ROWS = 200, 2_000, 200_000, 1_000_000
+KEPT = 10, 30, 60
+ANSWERS = {  # the gradient and curvature of all rows, or gradients of groups
+    "curved": Parts(1, 1, 1),
+    "grouped": Parts(10, 10, 0),
+    "several rows a person": Parts(1, 1, 1),
+}
+OPEN = Policy(maximum_models=1_000)
+
+
+def cost(only: str, targets: measure.Targets) -> None:
+    """What the rule costs, by rows and by answers that are kept."""
+    found = []
+    for m, kind in product(ROWS, ANSWERS):
+        if only in f"{m}: {kind}":
+            with tempfile.TemporaryDirectory() as place:
+                found += [[m, kind, *each] for each in spent(Path(place), m, kind)]
+    print(measure.table(["rows", "answers", "kept", "answer ms", "rule ms", "read ms"], found))
+    for m, kind, kept, answer, rule, _ in found:
+        most = 1.0 if m <= 2_000 else answer / 10
+        text = f"{m} rows, {kind}, {kept} kept: {rule:.3g} ms beside {answer:.3g}"
+        targets.need(m == 200_000 or rule <= most, text)
+
+
+def spent(place: Path, m: int, kind: str) -> Iterator[tuple[int, float, float, float]]:
+    """(answers kept, CPU milliseconds of an answer, of the rule, of reading what is kept)."""
+    rng = np.random.default_rng(0)
+    X, way = rng.normal(size=(m, 10)), rng.normal(size=11) / 4
+    y = np.where(X @ way[:-1] + rng.normal(size=m) > 0, "yes", "no")
+    problem, data = readers.ROBUST.at(qr.Federation.from_arrays({"a": (X, y)}))
+    block, method, memory = data.block(0), qr.Bundle(problem=problem), None
+    people = np.arange(m, dtype=np.uint64) // (3 if kind.startswith("several") else 1)
+    answers, parts, times = Answers(place / "kept"), ANSWERS[kind], list[tuple[float, float]]()
+    for k in range(max(KEPT) + 1):
+        w = way + 0.7**k * rng.normal(size=11) / 4
+        ask = Evaluate(w, stored(parts), np.ones(1), None, "hessian" if parts.smooth else "")
+        began = time.process_time()
+        up = method.evaluate(None, ask, block, cast(Any, None))[1]
+        middle = time.process_time()
+        answered = Answered(problem, block, ask, up, memory, memory)
+        if answers.refusal(OPEN, "run", people, answered) is not None:
+            return
+        times.append((middle - began, time.process_time() - middle))
+        if k in KEPT:
+            began = time.process_time()
+            Answers(place / "kept")
+            read = time.process_time() - began
+            yield k, *(1e3 * seconds for seconds in (*map(min, *times[-8:]), read))
+
+
+PARTS = {"honest": honest, "early": early, "asked": asked, "cost": cost}
 
 
 if __name__ == "__main__":

@@ -15,36 +15,30 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quorate.algorithms.federated.linearisation import units_of
-from quorate.arrays import Array
+from quorate.arrays import Array, Block
 from quorate.codec import CodecError, decode, encode, record
 from quorate.problem.losses import has_log_link
 from quorate.problem.problem import Problem
 from quorate.rounds import Algorithm
+from quorate.sites.differences import NOTHING, Alike, Bounds, hangs, same
 from quorate.sites.policy import FILE, Policy, Refusal
-from quorate.sites.spans import (
-    Index,
-    Keys,
-    Slopes,
-    Span,
-    fewest,
-    fewest_of,
-    largest,
-    numbered,
-    vectors,
-)
-from quorate.sites.told import SLOPES, SQUARES, Answered, Told, told_by, unknown
+from quorate.sites.spans import Combinations, Index, Keys, Slopes, fewest, numbered
+from quorate.sites.told import Answered, Told, told_by, unknown
 from quorate.storage import OWN, append, cut, make_folder, write_whole
 
+NUMBER, NONE = np.dtype("<f8"), np.zeros(0)
 LENGTH = 8  # bytes before a record, of its length
 # share of a person in a combination of answers: fits of rational functions to answers along a line
 # read rows of .9999 and more, and honest runs at sites of 60 rows and more stay below .99
 MOST = 0.999
+SURE = 0.99  # where a bound of it is less, nothing else is asked
+WHOLE = 16_384  # rows among which combinations are judged without a bound
 PEOPLE, LONG, MANY = "minimum_people", "maximum_model_length", "maximum_models"
 
 
@@ -53,18 +47,37 @@ class KeptAnswer:
     """What an answer told of the rows, for the site's disk."""
 
     experiment: str
-    rows: str  # the digest of the people whose rows these were
+    rows: str  # the name of the people whose rows these were
     models: tuple[str, ...]  # digests
     kinds: tuple[str, ...]
-    slopes: tuple[Array, ...]  # (m,) or (m, C), relative to the largest weight
-    groups: tuple[NDArray[np.int32], ...]  # (m,) or empty
+    # shapes (m,) or (m, C) of the slopes, relative to the largest weight, which are numbers in a
+    # file for themselves: a new process reads no more of it than it looks at
+    shapes: tuple[NDArray[np.int64], ...]
+    groups: tuple[str, ...]  # names, "" of none
+    # how far they are from those of earlier answers that are alike (`Bounds`)
+    sizes: tuple[Array, ...]
+    largest: tuple[Array, ...]
 
 
 @record
 class KeptRows:
-    """Whose rows answers were about, for the site's disk."""
+    """Whose rows answers were about, or the groups of rows, for the site's disk."""
 
-    people: Keys
+    each: NDArray[Any]
+
+
+class New(NamedTuple):
+    """A sum that is about to be told.
+
+    Attributes
+    ----------
+    one, placed : over the rows of the answer, and among all rows
+    bounds : on the differences to the earlier ones that are alike
+    """
+
+    one: Slopes
+    placed: Slopes
+    bounds: Bounds
 
 
 class Answers:
@@ -76,19 +89,21 @@ class Answers:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.file = folder, folder / "answers"
+        self.folder, self.file, self.slopes = folder, folder / "answers", folder / "slopes"
         self.rows = np.zeros(0, np.uint64)  # `numbered` rows that answers were about
         self.people = np.zeros(0, np.uint64)  # whose each is
         self.repeats: Index | None = None  # the same as numbers, where anybody has several
-        # of one sum, by kind, with the largest
-        self.plain: dict[str, list[tuple[Array, float]]] = {SLOPES: [], SQUARES: []}
-        self.others: list[Slopes] = []
-        self.span = Span()
+        self.each = 1  # rows that a person has at most
+        self.told: list[Slopes] = []
+        self.alike: list[Alike] = []  # the same
+        self.exactly: Combinations | None = None  # once they are needed
+        self.at_most: Combinations | None = None
         self.models: dict[str, set[str]] = {}  # by experiment
-        self.known: set[str] = set()  # digests of slopes
-        self.last: tuple[Keys, Index] | None = None  # people, and where their rows are
-        for kept in self._read():
-            self._take(kept)
+        self.last: tuple[Keys, Index | None] | None = None  # people, and where their rows are
+        self.units: tuple[Problem, Block, Array, float] | None = None  # of the last models
+        self.kept: dict[str, NDArray[Any]] = {}  # people and groups of rows, by their names
+        self.end = 0  # of the slopes, in numbers
+        self._read()
 
     def refusal(
         self, policy: Policy, experiment: str, people: Keys, answered: Answered
@@ -98,22 +113,22 @@ class Answers:
         models = [w for one in told for w in one.models]
         if refusal := self._models(policy, experiment, answered, models):
             return refusal
-        named = {_named(one, people): one for one in _slopes(told)}
-        new = [one for name, one in named.items() if name not in self.known]
-        at = self._at(people)
-        placed = [one.placed(at, len(self.rows)) for one in new]
-        if what := self._hang_on_few(policy.minimum_people, placed):
-            self._keep(experiment, people, models, [])  # it was asked
-            text = f"{what} fewer than {policy.minimum_people:g} people"
-            return _refusal(PEOPLE, text, "The run ends here, with what is proved so far")
-        self._keep(experiment, people, models, new)
-        return None
+        new = self._new(self._at(people), told)
+        what = self._hang_on_few(policy.minimum_people, new)
+        for each in (self.exactly, self.at_most):
+            if each is not None:
+                each.end(kept=not what)
+        self._keep(experiment, people, models, [] if what else new)  # it was asked
+        if not what:
+            return None
+        text = f"{what} fewer than {policy.minimum_people:g} people"
+        return _refusal(PEOPLE, text, "The run ends here, with what is proved so far")
 
     def _models(
         self, policy: Policy, experiment: str, answered: Answered, models: Sequence[Array]
     ) -> Refusal | None:
         """The rules about the models that are asked about."""
-        longest = max((length(answered, w) for w in models), default=0.0)
+        longest = max((self._length(answered, w) for w in models), default=0.0)
         if not longest <= policy.maximum_model_length:
             return _refusal(
                 LONG,
@@ -129,143 +144,196 @@ class Answers:
             )
         return None
 
-    def _hang_on_few(self, least: float, slopes: Sequence[Slopes]) -> str:
-        """What hangs on fewer people than ``least`` once these slopes are told; "" for nothing."""
+    def _new(self, at: Index | None, told: Sequence[Told]) -> list[New]:
+        """The sums that the site has not told before, each once."""
+        new = list[New]()
+        for one in _slopes(told):
+            placed = one.placed(at, len(self.rows))
+            known = any(each.has(placed) for each in self.alike)
+            if not known and not any(same(placed, other) for _, other, _ in new):
+                new.append(New(one, placed, NOTHING))
+        return new
+
+    def _length(self, answered: Answered, w: Array) -> float:
+        """How long a model is in units of the columns, and of the target where that is a number."""
+        problem, block = answered.problem, answered.block
+        if self.units is None or self.units[0] is not problem or self.units[1] is not block:
+            self.units = problem, block, *units(answered)
+        each, unit = self.units[2:]
+        return float(np.linalg.norm(w * each)) / unit
+
+    def _hang_on_few(self, least: float, new: list[New]) -> str:
+        """What hangs on fewer people than ``least`` once these sums are told; "" for nothing."""
         if least <= 1:
             return ""
-        for one in slopes:
-            if not fewest(one, None, self.repeats) >= least:
+        bound = least * self.each
+        for k, (_, one, _) in enumerate(new):
+            if hangs(bound, one) and not fewest(one, None, self.repeats) >= least:
                 return "the answer hangs on"
-            if not self._nearest(least, one) >= least:
+            few, bounds = list[Slopes](), NOTHING
+            for each in self.alike:
+                if each.takes(one):
+                    more, bounds = each.few(bound, one)
+                    few += more
+                elif each.related(one):
+                    few += each.few_of_others(bound, one)
+            if not all(fewest(one, other, self.repeats) >= least for other in few):
                 return "the difference to an earlier answer hangs on"
-        new = self.span.added(vectors(slopes))
-        if not self.span.largest(new, self.repeats) <= MOST:
-            return "a combination of answers hangs on"
-        return ""
+            new[k] = new[k]._replace(bounds=bounds)
+        placed = [one.placed for one in new]
+        return "a combination of answers hangs on" if self._combine(placed) else ""
 
-    def _nearest(self, least: float, one: Slopes) -> float:
-        """The least n_eff of the differences to earlier answers; inf where all have enough."""
-        plain, found = self.plain[one.kind], np.inf
-        others = [other for other in self.others if other.kind == one.kind]
-        if self.repeats is None and one.group is None and one.rows.ndim == 1:
-            found = fewest_of(least, one.rows, plain)
-        else:
-            others += [Slopes(one.kind, rows, None) for rows, _ in plain]
-        return min((found, *(fewest(one, other, self.repeats) for other in others)))
+    def _combine(self, new: Sequence[Slopes]) -> bool:
+        """Whether a person has nearly all of a combination once these sums are told."""
+        size, told = len(self.rows), self.told
+        kinds = [each.like for each in self.alike]
+        kinds += [one for one in new if not any(each.takes(one) for each in self.alike)]
+        groups = [one.group for one in kinds if one.group is not None]
+        if groups or size > WHOLE:
+            if self.at_most is None or not self.at_most.parted(groups):
+                self.at_most = Combinations(size, groups, WHOLE)
+            if self.at_most.tried(told, new, self.repeats, SURE) <= SURE:
+                return False
+        self.exactly = self.exactly or Combinations(size)
+        return not self.exactly.tried(told, new, self.repeats, MOST) <= MOST
 
     # ---- rows
 
-    def _at(self, people: Keys) -> Index:
-        """Where the rows of these people are among all; new ones are put behind them."""
-        if self.last is not None and self.last[0] is people:
-            return self.last[1]
-        rows = numbered(people)
-        new = ~np.isin(rows, self.rows)
-        if new.any():
-            self.rows = np.concatenate([self.rows, rows[new]])
-            self.people = np.concatenate([self.people, people[new]])
-            self._grow(len(self.rows))
-        order = np.argsort(self.rows)
-        at = order[np.searchsorted(self.rows, rows, sorter=order)]
-        self.last = people, at
-        return at
+    def _at(self, people: Keys) -> Index | None:
+        """Where the rows of these people are among all, None: as they are; new ones are put behind
+        them.
+        """
+        if self.last is None or self.last[0] is not people:
+            rows = numbered(people)
+            new = ~np.isin(rows, self.rows)
+            if new.any():
+                self.rows = np.concatenate([self.rows, rows[new]])
+                self.people = np.concatenate([self.people, people[new]])
+                self._grow(len(self.rows))
+            order = np.argsort(self.rows)
+            at = order[np.searchsorted(self.rows, rows, sorter=order)]
+            self.last = people, None if np.array_equal(rows, self.rows) else at
+        return self.last[1]
 
     def _grow(self, size: int) -> None:
         """Have so many rows everywhere."""
-        unique, at = np.unique(self.people, return_inverse=True)
-        self.repeats = None if len(unique) == size else at.ravel()
-        self.plain = {
-            kind: [(np.pad(rows, (0, size - len(rows))), top) for rows, top in each]
-            for kind, each in self.plain.items()
-        }
-        self.others = [one.placed(np.arange(len(one.rows)), size) for one in self.others]
-        self.span.grown(size)
+        _, at, rows = np.unique(self.people, return_inverse=True, return_counts=True)
+        self.each = int(rows.max(initial=1))
+        self.repeats = None if self.each == 1 else at.ravel()
+        alike, self.alike, self.told = self.alike, [], []
+        self.exactly = self.at_most = None
+        for each in alike:
+            for k, one in enumerate(each.told):
+                self._know(one.placed(np.arange(len(one.rows)), size), each.bounds(k))
 
     # ---- the disk
 
     def _keep(
-        self, experiment: str, people: Keys, models: Sequence[Array], slopes: Sequence[Slopes]
+        self, experiment: str, people: Keys, models: Sequence[Array], new: Sequence[New]
     ) -> None:
         """Write down what an answer tells, and what was asked."""
         more = {*map(_digest, models)} - self.models.get(experiment, set())
-        if not slopes and not more:
+        if not new and not more:
             return
-        rows = _digest(people)
-        if not (self.folder / rows).exists():
-            make_folder(self.folder)
-            write_whole(self.folder / rows, encode(KeptRows(people)), OWN)
-        none = np.zeros(0, np.int32)
+        slopes = [each.one for each in new]
         kept = KeptAnswer(
             experiment,
-            rows,
+            self._whole(people),
             tuple(sorted(more)),
             tuple(one.kind for one in slopes),
-            tuple(one.rows for one in slopes),
-            tuple(none if one.group is None else one.group.astype(np.int32) for one in slopes),
+            tuple(np.array(one.rows.shape) for one in slopes),
+            tuple("" if one.group is None else self._whole(one.group) for one in slopes),
+            tuple(each.bounds.sizes for each in new),
+            tuple(each.bounds.largest for each in new),
         )
-        if not self.file.exists():
-            write_whole(self.file, b"", OWN)
+        for file in (self.file, self.slopes):
+            if not file.exists():
+                write_whole(file, b"", OWN)
+        numbers = b"".join(one.rows.astype(NUMBER).tobytes() for one in slopes)
+        append(self.slopes, numbers, sync=False)
+        self.end += len(numbers) // NUMBER.itemsize
         data = encode(kept)
         append(self.file, len(data).to_bytes(LENGTH, "little") + data, sync=False)
-        self._take(kept, people)
+        self.models.setdefault(experiment, set()).update(more)
+        for each in new:
+            self._know(each.placed, each.bounds)
 
-    def _take(self, kept: KeptAnswer, people: Keys | None = None) -> None:
-        """Know what was kept."""
-        self.models.setdefault(kept.experiment, set()).update(kept.models)
-        if people is None:
-            people = decode((self.folder / kept.rows).read_bytes()).people
-        assert people is not None
-        at, placed = self._at(people), list[Slopes]()
-        for kind, rows, group in zip(kept.kinds, kept.slopes, kept.groups, strict=True):
-            one = Slopes(kind, rows, group.astype(np.intp) if len(group) else None)
-            self.known.add(_named(one, people))
-            placed.append(one.placed(at, len(self.rows)))
-        for one in placed:
-            if one.group is None and one.rows.ndim == 1:
-                self.plain[one.kind].append((one.rows, largest(one.rows)))
-            else:
-                self.others.append(one)
-        self.span.add(self.span.added(vectors(placed)))
+    def _whole(self, each: NDArray[Any]) -> str:
+        """The name of people or groups, which are written down."""
+        kind = each.dtype.kind  # the same bytes may be both
+        same = (n for n, other in self.kept.items() if n[0] == kind and np.array_equal(each, other))
+        if not (name := next(same, "")):
+            name = kind + _digest(each)
+            make_folder(self.folder)
+            write_whole(self.folder / name, encode(KeptRows(each)), OWN)
+            self.kept[name] = each
+        return name
 
-    def _read(self) -> Iterator[KeptAnswer]:
-        """The kept answers; the end of one that was cut off, and never left, is removed."""
+    def _named(self, name: str) -> NDArray[Any]:
+        if name not in self.kept:
+            self.kept[name] = decode((self.folder / name).read_bytes()).each
+        return self.kept[name]
+
+    def _know(self, one: Slopes, bounds: Bounds) -> None:
+        """Take over what was told."""
+        alike = next((each for each in self.alike if each.takes(one)), None)
+        if alike is None:
+            self.alike.append(alike := Alike(one))
+        alike.add(one, bounds)
+        self.told.append(one)
+
+    def _read(self) -> None:
+        """Know what was kept; the end of what was cut off, and never left, is removed."""
         if not self.file.exists():
             return
         data, at = self.file.read_bytes(), 0
+        numbers = self.slopes.stat().st_size // NUMBER.itemsize
+        slopes = np.asarray(np.memmap(self.slopes, NUMBER, "r", shape=numbers)) if numbers else NONE
         while at < len(data):
             end = at + LENGTH + int.from_bytes(data[at : at + LENGTH], "little")
             if at + LENGTH > len(data) or end > len(data):
                 cut(self.file, at)
-                return
+                break
             kept = decode(data[at + LENGTH : end])
             if not isinstance(kept, KeptAnswer):
                 raise CodecError(f"{self.file} holds a {type(kept).__name__}")
-            yield kept
+            self._take(kept, slopes)
             at = end
+        if self.slopes.stat().st_size > self.end * NUMBER.itemsize:
+            cut(self.slopes, self.end * NUMBER.itemsize)
+
+    def _take(self, kept: KeptAnswer, slopes: Array) -> None:
+        """Know an answer that was kept."""
+        self.models.setdefault(kept.experiment, set()).update(kept.models)
+        at, bounds = self._at(self._named(kept.rows)), zip(kept.sizes, kept.largest, strict=True)
+        sums = zip(kept.kinds, kept.shapes, kept.groups, strict=True)
+        for (kind, shape, name), each in zip(sums, bounds, strict=True):
+            begin, self.end = self.end, self.end + int(shape.prod())
+            if self.end > len(slopes):
+                raise CodecError(f"{self.slopes} ends before {self.file}")
+            rows = slopes[begin : self.end].reshape(shape)
+            one = Slopes(kind, rows, self._named(name) if name else None)
+            self._know(one.placed(at, len(self.rows)), Bounds(*each))
 
 
 def _slopes(told: Sequence[Told]) -> Iterator[Slopes]:
-    """The slopes that are not zero everywhere."""
+    """The slopes that are not zero everywhere, with groups where there are several."""
     for one in told:
         for sums in one.sums:
             if sums.unit and sums.rows.any():
-                yield Slopes(one.kind, sums.rows / sums.unit, sums.group)
+                group = sums.group
+                if group is not None and not group.max() > 0 and not sums.rows[group < 0].any():
+                    group = None
+                yield Slopes(one.kind, sums.rows / sums.unit, group)
 
 
-def _named(one: Slopes, people: Keys) -> str:
-    """The same for the same sums over the same rows."""
-    group = np.zeros(0, np.int32) if one.group is None else one.group.astype(np.int32)
-    return " ".join([one.kind, *map(_digest, (people, one.rows, group))])
-
-
-def length(answered: Answered, w: Array) -> float:
-    """How long a model is in units of the columns, and of the target where that is a number."""
+def units(answered: Answered) -> tuple[Array, float]:
+    """The units of models (D,), and of the target where that is a number."""
     problem, block = answered.problem, answered.block
-    scaled = w * units_of(problem, block.squares()[0])
     unit = 1.0
     if problem.loss.targets == "real" and not has_log_link(problem.loss):
         unit = float(np.sqrt(block.mean(block.y**2)[0])) or 1.0
-    return float(np.linalg.norm(scaled)) / unit
+    return units_of(problem, block.squares()[0]), unit
 
 
 def unjudged(
