@@ -1,0 +1,130 @@
+"""Messages of other shapes, and of the least numbers there are, tell no row: answers are sums over
+rows with the slopes that `quorate.sites.told` says.
+"""
+
+from __future__ import annotations
+
+import typing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from border.askers import MEAN, ROBUST, Asker
+from border.readers import NAMES, as_rows, made, world
+
+import quorate as qr
+from quorate.algorithms.federated.bundle.bundle import Evaluate
+from quorate.algorithms.federated.interior_point.interior_point import Expand
+from quorate.certificates.constrained import Weigh, Weighing
+from quorate.certificates.duality import Certification, Certify
+from quorate.codec import FIELDS, Form, changed
+from quorate.problem.multipliers import Multipliers
+from quorate.problem.parts import Parts, stored
+from quorate.sites.told import TOLD
+
+LEAST = 5e-324  # the least number there is
+SMOOTH = stored(Parts(1, 1, 1))
+
+
+def asker(place: Path, scale: float = 1.0) -> Asker:
+    """A server that asks the first of three sites whatever it likes."""
+    tables = {name: (scale * X, y) for name, (X, y) in made(60).items()}
+    return Asker(world(place / "sites", tables), NAMES[0])
+
+
+def forms(hint: Any) -> list[Form]:
+    """The forms in the type of a field."""
+    marks = getattr(hint, "__metadata__", ())
+    inside = [form for part in typing.get_args(hint) for form in forms(part)]
+    return [mark for mark in marks if isinstance(mark, Form)] + inside
+
+
+@pytest.mark.parametrize("kind", TOLD)
+def test_every_array_of_a_message_about_rows_has_a_shape(kind: type):
+    for name, hint in typing.get_type_hints(kind, include_extras=True).items():
+        if name in FIELDS[kind] and "ndarray" in str(hint):
+            assert any(form.shape for form in forms(hint)), name
+
+
+def weighed(run: Any, d: int, rows: np.ndarray) -> Any:
+    """Second derivatives with a weight for every row."""
+    return run.ask(Evaluate(np.zeros(d), SMOOTH, rows, None, "secant"))
+
+
+@pytest.mark.parametrize("shape", [(60,), (1, 60), (60, 1), (1, 1, 60)])
+def test_no_row_has_a_weight_of_its_own(shape: tuple[int, ...], tmp_path: Path):
+    one = asker(tmp_path)
+    run = one.run(replace(ROBUST, predictor=qr.Linear(intercept=False)), qr.Bundle())
+    assert weighed(run, 3, np.eye(60)[7].reshape(shape)) is None
+    assert one.it.wire.told[-1].answer.rule == "message"
+    assert weighed(run, 3, np.ones(1)) is not None
+
+
+def asked(one: Asker) -> dict[str, tuple[Any, Any]]:
+    """Runs, and an honest message in each."""
+    d, z, none = one.d + 1, one.zero, Multipliers(np.zeros(0), np.zeros(0), np.zeros((1, 0)))
+    pair = np.zeros((2, d))
+    return {
+        "bundle": (
+            one.run(ROBUST, qr.Bundle()),
+            Evaluate(z, SMOOTH, np.ones(1), pair, "hessian"),
+        ),
+        "certificate": (
+            one.run(MEAN, Certification(np.zeros(1))),
+            Certify(z, z[None], np.ones((1, 1)), pair=pair, weights=np.ones(1)),
+        ),
+        "minorant": (
+            one.run(MEAN, Weighing(np.zeros(1), none)),
+            Weigh(z, z, np.ones(1), np.zeros((1, 0)), np.zeros(0), True),
+        ),
+        "interior point": (
+            one.run(MEAN, qr.InteriorPoint()),
+            Expand(z, 1.0, np.ones(1), np.zeros((1, 0)), np.zeros(0)),
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", ["bundle", "certificate", "minorant", "interior point"])
+def test_an_array_of_another_shape_is_answered_by_nobody(name: str, tmp_path: Path):
+    run, message = asked(asker(tmp_path))[name]
+    assert run.ask(message) is not None
+    for field in FIELDS[type(message)]:
+        array = getattr(message, field)
+        if isinstance(array, np.ndarray) and array.size:
+            rows = np.repeat(array[..., None], 60, -1)
+            for other in (rows, np.moveaxis(rows, -1, 0), array.astype(int)):
+                assert run.ask(changed(message, **{field: other})) is None, (field, other.shape)
+
+
+def test_multipliers_of_parts_that_risks_do_not_have_are_no_combination(tmp_path: Path):
+    """The second number of a point would count in the answer, and not in what it tells."""
+    one = asker(tmp_path)
+    run, points = one.run(MEAN, Certification(np.zeros(1))), np.stack([one.zero, one.zero + 1e-6])
+    hidden = np.array([[[1.0, 0.0], [0.0, -1.0]]])
+    assert run.ask(Certify(one.zero, points, hidden)) is None
+    assert run.ask(Certify(one.zero, points, np.ones((1, 2, 1)))) is not None
+
+
+def by_least_weights(one: Asker) -> Any:
+    """Second derivatives at one model, by weights of so many least numbers: of every row that is
+    rounded up to one of these, its own features are added.
+    """
+    run, w = one.run(ROBUST, qr.Bundle()), one.zero + 1e-5
+
+    def ask(many: np.ndarray) -> np.ndarray | None:
+        told = run.ask(Evaluate(w, SMOOTH, many * LEAST, None, "hessian"))
+        return None if told is None else told.curvature[0, -1] / LEAST
+
+    return ask
+
+
+def test_the_least_numbers_there_are_weigh_nothing(tmp_path: Path):
+    one = asker(tmp_path, 1e5)
+    at, found = by_least_weights(one), set[int]()
+    told = [at(np.array([many])) for many in np.linspace(1, 600, 400)]
+    steps = np.diff([each for each in told if each is not None], axis=0)
+    found |= one.it.read(one.site, as_rows(steps))
+    assert not found
+    assert not np.any(told)
