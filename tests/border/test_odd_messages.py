@@ -128,3 +128,20 @@ def test_the_least_numbers_there_are_weigh_nothing(tmp_path: Path):
     found |= one.it.read(one.site, as_rows(steps))
     assert not found
     assert not np.any(told)
+
+
+def test_what_rounding_may_add_tells_no_sum_over_rows_of_one_sign(tmp_path: Path):
+    """Where columns are positive, sizes of terms and their sum tell the sum of the positive ones,
+    and as the threshold moves every row becomes one.
+    """
+    tables = {name: (X + 6, y) for name, (X, y) in made(60, targets="real").items()}
+    one = Asker(world(tmp_path / "sites", tables, None), NAMES[0])
+    none = Multipliers(np.zeros(0), np.zeros(0), np.zeros((1, 0)))
+    run = one.run(replace(MEAN, loss=qr.Squared()), Weighing(np.zeros(1), none))
+    told = []
+    for threshold in np.linspace(-4, 4, 300):
+        w = one.zero + threshold * np.eye(one.d + 1)[-1]
+        up = run.ask(Weigh(w, 0 * w, np.ones(1), np.zeros((1, 0)), np.zeros(0), False))
+        told += [] if up is None else [up.size[0] + up.balance[0]]
+    assert len(told) > 200
+    assert not one.it.read(one.site, as_rows(np.diff(told, 2, axis=0)))

@@ -115,7 +115,7 @@ class Weighed:
 
     constant: Sum  # (n,) of the minorant
     balance: Sum  # (n, D) its gradient
-    size: Sum  # (n, D) the sum of the sizes of the terms of ``balance``
+    size: Sum  # (n, D) at least the sum of the sizes of the terms of ``balance``
     spread: Sum  # (n,) and of those of ``constant``
     terms: Max  # (n,) how many they are
     # (1, D, D) the Hessian of rows whose gradients cannot move any further
