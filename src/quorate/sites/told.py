@@ -181,7 +181,7 @@ def _certify(one: Answered) -> Iterator[Told]:
         if ask.local is not None and ask.shared is not None:
             each = limit_sums(problem, point, block, parts)
             for mine, stack in zip((ask.local[0, k], ask.shared[k]), each, strict=True):
-                terms += zip(np.reshape(mine, (len(stack), -1)), stack, strict=True)
+                terms += zip(mine, stack, strict=True)
     if ask.pair is not None and ask.weights is not None:
         start, end = ask.pair
         moved = _shifted(one, start, end - start)
