@@ -5,6 +5,7 @@ rows with the slopes that `quorate.sites.told` says.
 from __future__ import annotations
 
 import typing
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,8 @@ from quorate.certificates.duality import Certification, Certify
 from quorate.codec import FIELDS, Form, changed
 from quorate.problem.multipliers import Multipliers
 from quorate.problem.parts import Parts, stored
-from quorate.sites.told import TOLD
+from quorate.sites.people import Answers
+from quorate.sites.told import SLOPES, SQUARES, TOLD, Answered, told_by
 
 LEAST = 5e-324  # the least number there is
 SMOOTH = stored(Parts(1, 1, 1))
@@ -145,3 +147,63 @@ def test_what_rounding_may_add_tells_no_sum_over_rows_of_one_sign(tmp_path: Path
         told += [] if up is None else [up.size[0] + up.balance[0]]
     assert len(told) > 200
     assert not one.it.read(one.site, as_rows(np.diff(told, 2, axis=0)))
+
+
+METHODS: dict[str, tuple[str, Any, Any]] = {
+    "default": ("sign", ROBUST, None),
+    "hessian": ("sign", ROBUST, qr.Bundle(metric="hessian")),
+    "one cut": ("sign", ROBUST, qr.Bundle(metric="identity", cuts=1)),
+    "Huber": ("real", replace(MEAN, loss=qr.Huber(0.5)), None),
+    "interior point": ("sign", MEAN, qr.InteriorPoint()),
+    "asynchronous": ("sign", ROBUST, qr.AsyncBundle()),
+    "AsyncDRO": ("sign", ROBUST, qr.AsyncDRO()),
+    "multipliers": ("sign", ROBUST, qr.MultiplierMethod()),
+    "limits": ("sign", replace(MEAN, local_constraint=qr.NeymanPearson("yes", 0.6)), None),
+}
+
+
+def left_over(vector: np.ndarray, others: list[np.ndarray]) -> float:
+    """What no combination of others makes of a vector, relative to its length."""
+    size = np.linalg.norm(vector)
+    known = [each / np.linalg.norm(each) for each in others if each.any()]
+    if not size or not known:
+        return float(size > 0)
+    A = np.stack(known, 1)
+    return float(np.linalg.norm(vector - A @ np.linalg.lstsq(A, vector, rcond=1e-12)[0]) / size)
+
+
+def matrices(one: Any, Z: np.ndarray) -> Iterator[np.ndarray]:
+    """What the slopes of a part of an answer add up to: vectors, or matrices as vectors."""
+    for sums in (each for each in one.sums if each.unit):
+        group = np.zeros(len(Z), int) if sums.group is None else sums.group
+        for g in range(group.max() + 1):
+            s = np.where(group == g, sums.rows, 0.0)
+            yield s @ Z if one.kind == SLOPES else ((Z.T * s) @ Z).ravel()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_vector_that_leaves_combines_the_sums_that_are_described(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """And every matrix; but for what rounding may add, which is about squares of slopes."""
+    heard = list[Answered]()
+    monkeypatch.setattr(Answers, "refusal", lambda *a: heard.append(a[-1]))
+    targets, problem, method = METHODS[name]
+    it = world(tmp_path, made(160, 14, targets), ("no", "yes") if targets == "sign" else None)
+    it.solve("trial", problem, algorithm=method, max_rounds=5)
+    assert len({type(each.ask) for each in heard}) >= 2
+    for each in heard:
+        Z = np.column_stack([np.asarray(each.block.X)[0], np.ones(160)])
+        parts = told_by(each)
+        slopes = [v for one in parts if one.kind == SLOPES for v in matrices(one, Z)]
+        squares = [v for one in parts if one.kind == SQUARES for v in matrices(one, Z)]
+        for field in FIELDS[type(each.upload)]:
+            value = getattr(each.upload, field)
+            if not isinstance(value, np.ndarray) or value.shape[-1:] != (15,) or field == "size":
+                continue
+            if value.shape == (1, 15, 15):
+                assert left_over(value.ravel(), squares) < 1e-9, (type(each.ask), field)
+            else:
+                known = slopes + [np.asarray(w) for one in parts for w in one.models]
+                for vector in value.reshape(-1, 15):
+                    assert left_over(vector, known) < 1e-9, (type(each.ask), field)
