@@ -89,6 +89,7 @@ Version = Annotated[Array, "version"]  # of messages alone
 Parcel = Annotated[NDArray[np.uint8], "parcel"]
 MARKS = "sum", "max", "each", "version", "parcel"
 LARGEST = 1e150  # a number whose square is finite
+TINY = 1e-80  # a number whose cube, times what rows have, is far from the least number there is
 
 Value = TypeVar("Value")  # whatever a record can hold
 
@@ -501,6 +502,30 @@ def settled(value: Value) -> Value:
     return (
         value if _contiguous(value) else mapped(value, lambda array: np.asarray(array, order="C"))
     )
+
+
+def without_tiny(message: Any) -> Any:
+    """The message with 0 for all numbers below ``TINY``.
+
+    Rows that are weighed by the least numbers there are would each be rounded to 0 or a few of
+    these: an answer would then be a sum over those rows only whose slopes exceed a threshold.
+    """
+    numbers = {name: getattr(message, name) for name in FIELDS[type(message)]}
+    floats = {name: 0.0 for name, v in numbers.items() if type(v) is float and 0 < abs(v) < TINY}
+    message = changed(message, **floats) if floats else message
+    tiny = any(_tiny(array).any() for array in arrays_of(message))
+    return mapped(message, _without_tiny) if tiny else message
+
+
+def _tiny(array: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where numbers are so small, and not 0."""
+    if array.dtype.kind != "f":
+        return np.zeros(array.shape, bool)
+    return (array != 0) & (np.abs(array) < TINY)
+
+
+def _without_tiny(array: NDArray[Any]) -> NDArray[Any]:
+    return np.where(_tiny(array), 0.0, array) if array.dtype.kind == "f" else array
 
 
 def _contiguous(value: object) -> bool:

@@ -29,7 +29,7 @@ from quorate.sites.spans import Slopes, Span, fewest
 from quorate.sites.told import SLOPES, TOLD, Answered, told_by
 
 TRAILS = {  # the methods whose local steps nothing describes, and those of ranked rows
-    *("FedAvg", "FedProx", "DRFA", "RankBundle", "RankInteriorPoint"),
+    *("FedAvg", "FedProx", "DRFA", "ProximalAL", "RankBundle", "RankInteriorPoint"),
 }
 
 
@@ -298,3 +298,17 @@ def test_a_kept_answer_that_was_cut_off_has_never_left(tmp_path: Path):
     np.testing.assert_array_equal([one.rows for one in again], [one.rows for one in whole])
     assert file.read_bytes() == data
     assert slopes.read_bytes() == numbers
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_cuts_of_constraints_are_certified(together: bool, tmp_path: Path):
+    """Also where one owner has none of them, and of constraints that are about no rows."""
+    miss, still = qr.NeymanPearson("ill", 0.6), qr.LinearInequality(np.eye(4)[:1], np.ones(1))
+    limits: Any = {"local_constraint": [miss, still]}
+    if together:
+        limits = {"constraint": [qr.Coupled(miss), still]}
+    problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(1e-2), **limits)
+    one_cut = qr.Bundle(metric="identity", cuts=1, tol=1e-3)
+    solution = solved(agreed(opened(tmp_path), problem=problem), algorithm=one_cut)
+    assert not solution.certificate.failed
+    assert solution.certificate.bound is not None

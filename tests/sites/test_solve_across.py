@@ -48,7 +48,7 @@ def numbered(row):
 
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS.keys())
 def test_a_solution_across_sites_is_that_of_one_place(problem, tmp_path):
-    method = over_sites(default_algorithm(problem.at(ROWS), ROWS))
+    method = over_sites(default_algorithm(problem.at(ROWS)[0], ROWS))
     here = qr.solve(problem, ROWS, algorithm=method, engine=qr.InProcess("each"))
     agreement = agreed(problem, ROWS, tmp_path)
     engine = Network(agreement.session)

@@ -101,11 +101,11 @@ class Weigh:
     The gradients of the minorant are shifted by v.
     """
 
-    w: Array  # (D,)
-    shift: Array  # (D,) v
-    prior: Each  # (N,) q_i, or 0
-    local: Each  # (N, p)
-    shared: Array  # (p_c,)
+    w: Annotated[Array, Form("D")]
+    shift: Annotated[Array, Form("D")]  # v
+    prior: Annotated[Each, Form("N")]  # q_i, or 0
+    local: Annotated[Each, Form("N, p")]
+    shared: Annotated[Array, Form("p_c")]
     first: bool  # whether to send the numbers that do not depend on v as well
 
 
@@ -115,7 +115,7 @@ class Weighed:
 
     constant: Sum  # (n,) of the minorant
     balance: Sum  # (n, D) its gradient
-    size: Sum  # (n, D) the sum of the sizes of the terms of ``balance``
+    size: Sum  # (n, D) at least the sum of the sizes of the terms of ``balance``
     spread: Sum  # (n,) and of those of ``constant``
     terms: Max  # (n,) how many they are
     # (1, D, D) the Hessian of rows whose gradients cannot move any further
@@ -140,12 +140,12 @@ class WeighAlong:
     The other fields are those of ``Weigh``.
     """
 
-    w: Array
-    shift: Array
-    prior: Each
-    local: Each
-    shared: Array
-    direction: Array  # (D,)
+    w: Annotated[Array, Form("D")]
+    shift: Annotated[Array, Form("D")]
+    prior: Annotated[Each, Form("N")]
+    local: Annotated[Each, Form("N, p")]
+    shared: Annotated[Array, Form("p_c")]
+    direction: Annotated[Array, Form("D")]
 
 
 @record

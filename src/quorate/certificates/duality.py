@@ -109,18 +109,21 @@ FAR = 1e6  # how many times as large as a model those are that a proof of infeas
 class Certify:
     """Ask for the risk at ``w`` and the combination of the client's cuts at ``points``."""
 
-    w: Array  # (D,)
-    points: Array  # (K, D)
-    multipliers: Each  # (N, K), or (N, K, P) of the parts of every client's risk
-    rows: Each | None = None  # (1, n) multipliers of the one client's rows, see ``Duals``
-    split: Each | None = None  # (1, n)
+    w: Annotated[Array, Form("D")]
+    points: Annotated[Array, Form("K, D")]
+    # (N, K), or (N, K, P) of the parts of every client's risk
+    multipliers: Annotated[Each, Form("N, K, ...")]
+    # (1, n) multipliers of the one client's rows, see ``Duals``
+    rows: Annotated[Each, Form("N, rows")] | None = None
+    split: Annotated[Each, Form("N, ...")] | None = None  # (1, n)
     parts: Parted | None = None  # how risks are parted, see ``Duals``
-    pair: Array | None = None  # (2, D) see ``Duals``
-    weights: Each | None = None  # (N,) of the mean losses, where there is a pair
-    radii: Each | None = None  # (N, J) see ``Duals``
-    # of the constraints' cuts: (N, K, p, P) of the clients', (K, p_c, P) of the sums over them
-    local: Each | None = None
-    shared: Array | None = None
+    pair: Annotated[Array, Form("2, D")] | None = None  # see ``Duals``
+    # of the mean losses, where there is a pair
+    weights: Annotated[Each, Form("N")] | None = None
+    radii: Annotated[Each, Form("N, J")] | None = None  # see ``Duals``
+    # of the constraints' cuts: those of the clients, and of the sums over them
+    local: Annotated[Each, Form("N, K, p, Q")] | None = None
+    shared: Annotated[Array, Form("K, p_c, Q")] | None = None
 
 
 @record
@@ -149,9 +152,10 @@ class Certified:
 class CertifySums:
     """Ask for the risk at ``w`` and the sum of all clients' cuts, as a secure sum can carry it."""
 
-    w: Array  # (D,)
-    points: Array  # (K, D)
-    multipliers: Array  # (K, N) of all clients: at every point a multiple of weights in Q
+    w: Annotated[Array, Form("D")]
+    points: Annotated[Array, Form("K, D")]
+    # of all clients: at every point a multiple of weights in Q
+    multipliers: Annotated[Array, Form("K, N")]
 
 
 @record
@@ -191,8 +195,8 @@ class _Combined:
         """Add the cuts at a point by their multipliers, (n,) or (n, P)."""
         if not multiplier.any():
             return
-        mu = multiplier.reshape(len(multiplier), -1)
         cut = parted_cut(problem, point, data, parts, radius)
+        mu = multiplier.reshape(cut.base.shape)  # one of every part, and no more
         slope, fee = by_row(mu, cut.gradient).sum(1), (mu * cut.gradient_level).sum(1)
         base = (mu * cut.base).sum(1)
         self.constant += base - slope @ point - fee * cut.level
@@ -215,6 +219,7 @@ class _Combined:
         if not multiplier.any():
             return
         value, gradient = parted_limits(constraints, point, parts)
+        multiplier = multiplier.reshape(value.shape)  # one of every part, and no more
         slope = np.einsum("npq,npqd->nd", multiplier, gradient)
         self.constant += np.einsum("npq,npq->n", multiplier, value) - slope @ point.w
         self.gradient += slope

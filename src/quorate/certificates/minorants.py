@@ -15,7 +15,13 @@ import numpy as np
 from quorate.arrays import Array
 from quorate.problem.client_means import client_gradients, curvatures, row_shares
 from quorate.problem.conjugates import clipped_gradients, has_conjugate, loss_conjugate
-from quorate.problem.constraints.constraint import Point, Stack, added, magnitudes_of_rows
+from quorate.problem.constraints.constraint import (
+    Point,
+    Stack,
+    added,
+    magnitudes_of_rows,
+    most_added,
+)
 from quorate.problem.losses import Quadratic
 from quorate.problem.regularisers import L2, Bounds, ElasticNet, Regulariser, SupportsConjugate
 
@@ -31,7 +37,7 @@ class AffineMinorant(NamedTuple):
 
     constant: Array  # (n,)
     gradient: Array  # (n, D)
-    size: Array  # (n, D) the sizes of the terms of the gradient
+    size: Array  # (n, D) at least the sizes of the terms of the gradient
     spread: Array  # (n,) and of those of the constant
     terms: Array  # (n,) how many terms an entry of the gradient has at most
 
@@ -87,12 +93,12 @@ def minorant(
         point.prediction, y
     ) * problem.predictor.forward(shift, block)
     gradient = clipped_gradients(loss, gradient, y)
-    conjugate = np.where(rows > 0, rows * loss_conjugate(loss, gradient, y), 0.0)
+    conjugate = np.where(rows > 0, loss_conjugate(loss, gradient, y), 0.0)
     return AffineMinorant(
-        constants - conjugate.sum(1),
+        constants - (rows * conjugate).sum(1),
         gradients + problem.predictor.backward(point.w, rows * gradient, block),
         size + magnitudes_of_rows(point, rows, gradient),
-        spread + np.abs(conjugate).sum(1),
+        spread + most_added(np.abs(rows), conjugate),
         count + (rows != 0).sum(1),
     )
 

@@ -17,12 +17,14 @@ Each client keeps its rows; the server receives the two sums over all clients.
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 import numpy as np
 
 from quorate.arrays import Array, Block
 from quorate.certificates.certificate import Certificate
 from quorate.certificates.kkt import off_regulariser
+from quorate.codec import Form
 from quorate.problem.problem import Problem
 from quorate.rounds import Each, Outcome, Stop, Sum, record
 
@@ -31,8 +33,8 @@ from quorate.rounds import Each, Outcome, Stop, Sum, record
 class Differentiate:
     """Ask for the gradient of the client's risk at ``w``, times its weight."""
 
-    w: Array  # (D,)
-    weights: Each  # (N,)
+    w: Annotated[Array, Form("D")]
+    weights: Annotated[Each, Form("N")]
 
 
 @record

@@ -76,6 +76,7 @@ from quorate.rounds import (
     record,
     settled,
     unreal,
+    without_tiny,
 )
 
 POLLS = 2  # answers of others before those that are waited for count as lost
@@ -677,7 +678,7 @@ def asked_of(work: Work, position: int = 0) -> Any:
         for name, how in marks(type(message))
         if how == "version" and (value := getattr(message, name)) is not None
     }
-    return changed(message, **own, **shown)
+    return without_tiny(changed(message, **own, **shown))
 
 
 def _parted(message: Any, n: int) -> tuple[Array, Array | None]:

@@ -44,7 +44,7 @@ class Survey:
     the clients.
     """
 
-    prior: Each
+    prior: Annotated[Each, Form("N")]
 
 
 @record

@@ -23,7 +23,7 @@ from quorate.arrays import Array, Block, by_row
 from quorate.codec import Form
 from quorate.problem.client_means import row_shares
 from quorate.problem.conjugates import clipped_gradients, loss_conjugate
-from quorate.problem.constraints.constraint import Point, Stack
+from quorate.problem.constraints.constraint import Point, Stack, most_added
 from quorate.problem.losses import value_and_gradient
 from quorate.problem.predictors.affine import Linear
 from quorate.problem.problem import Problem
@@ -307,13 +307,13 @@ def shifted_minorants(problem: Problem, pair: Array, weights: Array, block: Bloc
     slope = loss.gradient(prediction, y) + loss.curvature(prediction, y) * change
     slope = clipped_gradients(loss, slope, y)
     share = weights[:, None] * row_shares(problem, block)
-    conjugate = np.where(share > 0, share * loss_conjugate(loss, slope, y), 0.0)
+    conjugate = np.where(share > 0, loss_conjugate(loss, slope, y), 0.0)
     rows = min(LONGEST_SUM, y.shape[1]) + y.shape[1] // LONGEST_SUM
     steep = weights * np.sqrt(block.mean(slope**2))
     return Minorants(
-        -conjugate.sum(1),
+        -(share * conjugate).sum(1),
         _in_pieces(problem.predictor, block, share * slope),
-        unit_of_sums(pairwise(y.shape[1])) * np.abs(conjugate).sum(1),
+        unit_of_sums(pairwise(y.shape[1])) * most_added(np.abs(share), conjugate),
         rounding_of_gradients(problem.predictor, block, steep, rows),
     )
 

@@ -154,7 +154,7 @@ def combined(terms: Sequence[tuple[Array, Sums]]) -> list[Sums]:
     rows: Any = 0.0
     unit = 0.0
     for multipliers, one in terms:
-        if multipliers.any():
+        if multipliers.any() and one.unit:
             index: Any = 0 if one.group is None else one.group
             rows = rows + _times(np.append(multipliers, 0.0)[index], one.rows)
             unit += float(np.abs(multipliers).max()) * one.unit

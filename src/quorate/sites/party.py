@@ -62,9 +62,11 @@ from quorate.rounds import (
     record,
     settled,
     unannounced,
+    without_tiny,
 )
 from quorate.sites.audit import AuditLog
 from quorate.sites.demands import held_constraints
+from quorate.sites.forms import check_form
 from quorate.sites.guard import (
     OF_AGREEMENT,
     OF_PROBLEM,
@@ -567,6 +569,7 @@ class Party:
         if run is None:
             raise NotAgreedError("run")
         block = known.rows_for(run.algorithm)
+        _check_form(asked_in(ask.message), known.metadata.n_clients)
         self.guard.judge_parts(asked_in(ask.message), known.problem, block)
         state, mark = run.state, fingerprint(ask.message)
         conclusion = isinstance(ask.message, Conclude)
@@ -581,10 +584,10 @@ class Party:
         asked, policy = asked_in(ask.message), self.guard.policy
         if isinstance(asked, JudgeRows) and policy is not None and known.held is not None:
             self.judgements.check(policy, sender, known.digest, asked, known.held)
-        step = run.algorithm.on_client[type(ask.message)]
+        step, message = run.algorithm.on_client[type(ask.message)], without_tiny(ask.message)
         memory, upload = step(
             state.memory if ask.turn == state.turn else state.before,
-            ask.message,
+            message,
             block,
             lambda p: stream(state.seed, block.names[p], state.turn),
         )
@@ -592,7 +595,7 @@ class Party:
             known,
             experiment,
             run,
-            Answered(known.problem, block, ask.message, upload, state.memory, memory),
+            Answered(known.problem, block, message, upload, state.memory, memory),
         )
         if policy is not None and not isinstance(carried_by(run.algorithm), Method):
             self.judgements.see(sender, asked)
@@ -770,6 +773,14 @@ def _refusal(rule: str, text: str) -> RefusedByPolicyError:
     """The error for a refusal whose text has nothing that was counted in the site's rows."""
     text = f"{rule}: {text}"
     return RefusedByPolicyError([Refusal(rule, text, text)])
+
+
+def _check_form(message: Any, n_clients: int) -> None:
+    """Raise `RefusedByPolicyError` for a message that its class does not allow."""
+    try:
+        check_form(message, n_clients)
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise _refusal(DAMAGED, f"{error}.") from error
 
 
 def _check_hidden(algorithm: Algorithm) -> None:

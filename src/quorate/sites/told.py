@@ -1,7 +1,8 @@
 """What the answers of a run tell of a site's rows, message by message: the slopes of the rows in
 every sum that leaves, and the models at which these were asked for.
 
-A message that is not listed here is one whose answer no rule can judge.
+A message that is not listed here is one whose answer no rule can judge: such as a model where a
+client's own solver stops, as of `ProximalAL`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from quorate.algorithms.federated.bundle.bundle import Evaluate
 from quorate.algorithms.federated.bundle.masked_bundle import Blend, Compare
 from quorate.algorithms.federated.interior_point.interior_point import Expand
 from quorate.algorithms.federated.linearisation import Linearise
-from quorate.algorithms.federated.proximal_al.messages import Refine, Settle
+from quorate.algorithms.federated.proximal_al.messages import Settle
 from quorate.algorithms.method import within_bounds
 from quorate.arrays import Array, Block
 from quorate.certificates.constrained import Weigh, WeighAlong
@@ -181,7 +182,7 @@ def _certify(one: Answered) -> Iterator[Told]:
         if ask.local is not None and ask.shared is not None:
             each = limit_sums(problem, point, block, parts)
             for mine, stack in zip((ask.local[0, k], ask.shared[k]), each, strict=True):
-                terms += zip(np.reshape(mine, (len(stack), -1)), stack, strict=True)
+                terms += zip(mine, stack, strict=True)
     if ask.pair is not None and ask.weights is not None:
         start, end = ask.pair
         moved = _shifted(one, start, end - start)
@@ -221,14 +222,6 @@ def _weigh(one: Answered) -> Iterator[Told]:
     yield Told(SQUARES, ended, shifted.models)
 
 
-def _refine(one: Answered) -> Iterator[Told]:
-    """Values at the server's model, and the gradient at the client's copy."""
-    yield from _at(one, one.ask.w)
-    memory = one.memory
-    copy = (memory.z * memory.units)[0, : len(one.ask.w)]
-    yield from _at(one, copy)
-
-
 def _approach(one: Answered) -> Iterator[Told]:
     """A step by the gradient at the last copy, and the loss at the new one."""
     for memory in (one.before, one.memory):
@@ -264,6 +257,5 @@ TOLD: dict[type, Callable[[Answered], Iterator[Told]]] = {
     Gauge: _at_model(),
     Approach: _approach,
     Settle: _at_model(curved=True),
-    Refine: _refine,
     Conclude: lambda one: iter(()),  # what a site keeps of answers that it gave
 }

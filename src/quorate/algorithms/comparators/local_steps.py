@@ -44,7 +44,7 @@ Index = NDArray[np.intp]
 class Scout:
     """Ask for what a step size depends on, at the model ``w`` (empty: the problem's default)."""
 
-    w: Array
+    w: Annotated[Array, Form("D")]
 
 
 @record

@@ -47,7 +47,7 @@ from quorate.solvers.conic.epigraph import Curve, Epigraph, lines, project
 class Begin:
     """Ask every client for its risk at a first model (zeros where ``w`` is empty)."""
 
-    w: Array
+    w: Annotated[Array, Form("D")]
 
 
 @record

@@ -257,10 +257,29 @@ def magnitudes(constraints: Concrete, point: Point, multipliers: Array) -> Array
 
 
 def magnitudes_of_rows(point: Point, rows: Array, gradient: Array) -> Array:
-    """(n, D) the sizes of the terms of sum_j rows_j gradient_j x_j."""
-    absolute = replace(point.block, X=abs(point.block.X))
-    weighted = by_row(np.abs(rows), np.abs(gradient) + FAINT)
-    return point.problem.predictor.backward(point.w, weighted, absolute)
+    """(n, D) at least the sizes of the terms of sum_j rows_j gradient_j x_j.
+
+    Added to a sum, the sizes themselves would tell the rows whose terms are positive.
+    """
+    squared = replace(point.block, X=point.block.X * point.block.X)
+    weights = by_row(np.abs(rows), np.ones_like(gradient))
+    features = np.abs(point.problem.predictor.backward(point.w, weights, squared))
+    steep = np.abs(gradient) + FAINT
+    if gradient.ndim == 3:
+        steep = np.sqrt((steep**2).sum(2))
+    return root_of_squares(np.abs(rows), steep)[:, None] * np.sqrt(features)
+
+
+def most_added(weights: Array, values: Array) -> Array:
+    """(n,) at least sum_j weights_j |values_j|, by Cauchy and Schwarz; no weight is below 0."""
+    return np.sqrt(weights.sum(1)) * root_of_squares(weights, values)
+
+
+def root_of_squares(weights: Array, values: Array) -> Array:
+    """(n,) (sum_j weights_j values_j^2)^(1/2)."""
+    top = np.abs(values).max(1, initial=0.0)
+    unit = np.where(top > 0, top, 1.0)
+    return unit * np.sqrt((weights * (values / unit[:, None]) ** 2).sum(1))
 
 
 def added(total: Array | None, more: Array | None) -> Array | None:

@@ -33,7 +33,7 @@ POWERS = 4
 class Gauge:
     """The first message: the model where the run starts; empty for the default start."""
 
-    w: Array  # (D,)
+    w: Annotated[Array, Form("D")]
 
 
 @record

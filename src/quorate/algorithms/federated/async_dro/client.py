@@ -28,8 +28,8 @@ NUDGE = 1e-3  # share of its loss by which a client's first, probing step would 
 class Meet:
     """The first message: ask for risk, gradient and curvature at ``w``, or at the default start."""
 
-    prior: Each  # (N,)
-    w: Version | None  # (D,)
+    prior: Annotated[Each, Form("N")]
+    w: Annotated[Version, Form("D")] | None
 
 
 @record

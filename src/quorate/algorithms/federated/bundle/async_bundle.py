@@ -107,8 +107,8 @@ class EvaluateFirst:
     Models of more than ``second_order`` numbers have no curvature in the answers.
     """
 
-    prior: Each
-    start: Array | None
+    prior: Annotated[Each, Form("N")]
+    start: Annotated[Array, Form("D")] | None
     parts: Parted
     second_order: int
 
@@ -117,7 +117,7 @@ class EvaluateFirst:
 class EvaluateAt:
     """Ask a client for its cuts at ``w``."""
 
-    w: Version  # (D,)
+    w: Annotated[Version, Form("D")]
     parts: Parted
     second_order: int
 
