@@ -38,7 +38,7 @@ class ImpossibleAnswerError(RuntimeError):
 def ended_by(lies: Sequence[ImpossibleAnswerError], rounds: int) -> Outcome:
     """The outcome of a run that ended after so many rounds, as it needs answers of these sites."""
     more = rounds - min(lie.after for lie in lies)
-    alone = f"went on without the site for {more} rounds, until it needed all"
+    alone = f"went on without {_them(lies)} for {more} rounds, until it needed all"
     how = alone if more else f"ended after {rounds} rounds"
     return Outcome(Stop.IMPOSSIBLE, f"{_told(lies)} The run {how}.")
 
@@ -46,7 +46,11 @@ def ended_by(lies: Sequence[ImpossibleAnswerError], rounds: int) -> Outcome:
 def gone_on(lies: Sequence[ImpossibleAnswerError], outcome: Outcome) -> Outcome:
     """The outcome of a run that went on without these sites."""
     stop = outcome.stop if outcome.stop is Stop.INTERRUPTED else Stop.IMPOSSIBLE
-    return Outcome(stop, f"{_told(lies)} The run went on without the site. {outcome.text}")
+    return Outcome(stop, f"{_told(lies)} The run went on without {_them(lies)}. {outcome.text}")
+
+
+def _them(lies: Sequence[ImpossibleAnswerError]) -> str:
+    return "the site" if len({lie.site for lie in lies}) == 1 else "these sites"
 
 
 def _told(lies: Sequence[ImpossibleAnswerError]) -> str:

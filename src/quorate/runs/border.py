@@ -60,9 +60,9 @@ LAWLESS = Promise(
     "A server that follows no algorithm",
     "what the same rules let any question tell, and one bit for each question that is refused",
     "as above",
-    "the same rules for every message of every method, over all runs, experiments, servers and"
-    " restarts; models of limited length and number; models judged only after a certificate; one"
-    " sentence for every reason why a site takes no part",
+    "the same rules for every message of every method, which has the form of its class, over all"
+    " runs, experiments, servers and restarts; models of limited length and number; models judged"
+    " only after a certificate; one sentence for every reason why a site takes no part",
     "the attacks that we know read no row by these rules; others may",
 )
 PRIVATE = Promise(
