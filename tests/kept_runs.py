@@ -4,8 +4,9 @@
 
 writes them with the code in OLD; those that are stored come from commit 1e90e0f, but for
 ``private_admm``, which is of the first version whose private answers are integers, and
-``proximal_al``, of the first that counts columns in units, and the bundles, of the first that cut
-constraints. This file uses public names alone, so
+``proximal_al``, of the first that counts columns in units, ``async_bundle``, of the first that cuts
+constraints, and the bundles, of the first that says which second derivative it asks for. This file
+uses public names only, so
 that old and new code can run it.
 """
 

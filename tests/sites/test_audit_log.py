@@ -173,6 +173,7 @@ def test_fields_are_counted_with_who_sees_them() -> None:
     assert contents(Evaluate(np.zeros(4), np.ones(3))) == {
         "w": (4, 0, "all"),
         "parts": (3, 0, "all"),
+        "bend": (0, 1, "all"),
     }
     assert contents(Outcome(Stop.OPTIMAL, "text")) == {"stop": (0, 1, "all"), "text": (0, 1, "all")}
     value = {"a": (1.0, True, None, "b"), "c": np.zeros((2, 3))}

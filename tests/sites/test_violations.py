@@ -8,6 +8,7 @@ import pytest
 from sites.folders import COLUMNS, NAMES, PROBLEM, folder_of, roles, rows_of
 
 import quorate as qr
+from quorate.algorithms.federated.bundle.bundle import over_sites
 from quorate.data.declared_schema import declared_schema
 from quorate.engines.network import Network, RefusedError
 from quorate.engines.transport import LocalTransport
@@ -174,7 +175,7 @@ def test_what_no_policy_forbids_is_solved_as_in_one_place(tmp_path):
     tables = {name: rows_of(name) for name in NAMES}
     schema = declared_schema([*COLUMNS], {}, "state", ("ill", "well"))
     fed = qr.Federation.from_tables(tables, "state", schema=schema)
-    here = qr.solve(PROBLEM, fed, engine=qr.InProcess("each"))
+    here = qr.solve(PROBLEM, fed, algorithm=over_sites(qr.Bundle()), engine=qr.InProcess("each"))
     np.testing.assert_allclose(solution.w, here.w, rtol=1e-12, atol=1e-14)
     assert solution.predict(fed.X[0])[:3].tolist() == here.predict(fed.X[0])[:3].tolist()
 
