@@ -47,6 +47,7 @@ from border import askers, readers
 MADE = {30: 2, 200: 10, 2000: 10}  # rows of a site: features
 TEN_ROWS = {30: 2, 60: 5, 200: 19, 2000: 19}  # rows of a site: features
 RUNS = 10  # of each kind
+OFTEN = "logistic", "logistic, mean", "logistic, parity", "squared", "Huber", "multinomial"
 MOST_ROWS = 6000  # of a table
 
 
@@ -89,7 +90,7 @@ def honest(only: str, targets: measure.Targets) -> None:
 
 def read(parts: readers.Tables, kind: str, problem: qr.Problem) -> list[object]:
     """The rows that each reader finds after a run and one more with another regulariser."""
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
         it, ended = readers.world(Path(place), parts, readers.CLASSES[kind]), "refused"
         for experiment, strength in (("first", 1e-3), ("second", 1e-2)):
             try:
@@ -104,7 +105,7 @@ def early(only: str, targets: measure.Targets) -> None:
     """Honest runs that sites end, with the largest relative gap that was proved of them."""
     found, every, ends = [], 0, 0
     for m, most in TEN_ROWS.items():
-        for name in ("logistic", "logistic, mean", "squared", "Huber", "multinomial"):
+        for name in OFTEN:
             kind, problem = readers.PROBLEMS[name]
             if name == "Huber":  # with the threshold that is usual for noise of variance 1
                 problem = replace(problem, loss=qr.Huber(1.35))
@@ -122,7 +123,7 @@ def early(only: str, targets: measure.Targets) -> None:
 def ended_early(kind: str, problem: qr.Problem, m: int, d: int, heavy: bool) -> Iterator[float]:
     """The relative gaps of the runs that sites end, inf where nothing is proved."""
     for seed in range(RUNS):
-        with tempfile.TemporaryDirectory() as place:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
             parts = readers.made(m, d, kind, seed, heavy)
             solution = readers.world(Path(place), parts, readers.CLASSES[kind]).solve(
                 "one", problem
@@ -140,7 +141,7 @@ def asked(only: str, targets: measure.Targets) -> None:
             if only in f"{table}: {name}":
                 began = time.perf_counter()
                 m = len(kinds["sign"][readers.NAMES[0]][0])
-                with tempfile.TemporaryDirectory() as place:
+                with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
                     it = readers.world(Path(place), kinds["sign"])
                     asker = askers.Asker(it, readers.NAMES[0])
                     rows = len(it.read(asker.site, askers.guesses(asker, name)))
@@ -167,7 +168,7 @@ def cost(only: str, targets: measure.Targets) -> None:
     found = []
     for m, kind in product(ROWS, ANSWERS):
         if only in f"{m}: {kind}":
-            with tempfile.TemporaryDirectory() as place:
+            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
                 found += [[m, kind, *each] for each in spent(Path(place), m, kind)]
     print(measure.table(["rows", "answers", "kept", "answer ms", "rule ms", "read ms"], found))
     for m, kind, kept, answer, rule, _ in found:
