@@ -96,8 +96,7 @@ def curvature_sums(problem: Problem, w: Array, block: Block) -> list[Sums]:
     for stack in (problem.local_constraint, problem.constraint.coupled):
         for one in np.eye(stack.size):
             rows, _ = stack.curvature(point, one[None])
-            if rows is not None:
-                sums.append(_sums(np.ones_like(rows[0]), rows[0]))
+            sums.append(NOTHING if rows is None else _sums(np.ones_like(rows[0]), rows[0]))
     return sums
 
 

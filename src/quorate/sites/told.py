@@ -117,15 +117,19 @@ def _at(
     one: Answered, w: Array, parts: Parts = WHOLE, curved: bool = False, limits: bool = True
 ) -> Iterator[Told]:
     """Value and gradient at a model, in parts, and the curvature there."""
-    problem, block = one.problem, one.block
-    if not len(w):  # where the problem's methods begin
-        w = within_bounds(problem, np.zeros(problem.predictor.dimension(block.n_features)))
+    problem, block, w = one.problem, one.block, _model(one, w)
     sums = gradient_sums(problem, w, block, parts)
     if limits:
         sums += [each for stack in limit_sums(problem, w, block, parts) for each in stack]
     yield Told(SLOPES, sums, w[None])
     if curved:
         yield Told(SQUARES, curvature_sums(problem, w, block), w[None])
+
+
+def _model(one: Answered, w: Array) -> Array:
+    """A model, or the one where the problem's methods begin."""
+    D = one.problem.predictor.dimension(one.block.n_features)
+    return w if len(w) else within_bounds(one.problem, np.zeros(D))
 
 
 def _sizes(one: Answered) -> Iterator[Told]:
@@ -202,6 +206,16 @@ def _certify_sums(one: Answered) -> Iterator[Told]:
     yield Told(SLOPES, combined(terms), ask.points)
 
 
+def _expand(one: Answered) -> Iterator[Told]:
+    """All at the model, and one combination of the curvatures of risk and constraints there."""
+    ask, problem, block = one.ask, one.problem, one.block
+    w = _model(one, ask.w)
+    yield from _at(one, w)
+    each = np.concatenate([ask.weight * ask.prior[:1], ask.local[0], ask.shared])
+    sums = curvature_sums(problem, w, block)
+    yield Told(SQUARES, combined([*zip(each[:, None], sums, strict=True)]), w[None])
+
+
 def _blend(one: Answered) -> Iterator[Told]:
     yield from _at(one, one.ask.w, curved=sends_curvature(one.problem, len(one.ask.w)))
 
@@ -246,7 +260,7 @@ TOLD: dict[type, Callable[[Answered], Iterator[Told]]] = {
     Differentiate: _at_model(),
     Weigh: _weigh,
     WeighAlong: _weigh,
-    Expand: _at_model(curved=True),
+    Expand: _expand,
     Linearise: _at_model(),
     Visit: _at_model(each=True),
     Meet: _meet,
