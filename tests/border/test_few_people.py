@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from border import readers
 from sites.folders import NAMES, OPEN, PROBLEM, folder_of, roles
 
 import quorate as qr
@@ -217,6 +218,18 @@ def test_no_slope_that_jumps(problem: Any, what: str, tmp_path: Path):
     with pytest.raises(RefusedError, match=what) as refused:
         agreed(opened(tmp_path), problem=problem)
     assert refused.value.rule == "smooth_losses_only"
+
+
+def test_slopes_with_ends_are_answered_under_masks(tmp_path: Path):
+    """Between two ends slopes of Huber's loss are linear: combinations leave the rows that passed
+    an end.
+    """
+    huber = qr.Problem(qr.Huber(9.0), over_clients=qr.LpBall(0.2), regulariser=qr.L2(1e-2))
+    sites = readers.world(tmp_path, readers.made(60, 2, "real"), None)
+    with pytest.raises(RefusedError, match="second derivative") as refused:
+        sites.solve("one", huber)
+    assert refused.value.rule == "smooth_losses_only"
+    assert sites.solve("two", huber, masked=True).outcome.stop is Stop.OPTIMAL
 
 
 def test_ranks_of_all_rows_are_judged_by_nothing(tmp_path: Path):

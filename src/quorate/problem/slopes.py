@@ -182,15 +182,18 @@ NOTHING = Sums(np.zeros(0), 0.0)  # of no row
 # ---------------------------------------------------------------------------- what jumps
 
 
-def jumping(problem: Problem) -> str:
+def jumping(problem: Problem, masked: bool) -> str:
     """In words what lets a row's slope jump or set in as the model moves, so that two answers may
-    differ by one row; "" where nothing does.
+    differ by one row, or the change of its slope, so that combinations do; "" where nothing does.
+    ``masked``: the answers are added up over many clients, which hides the latter.
     """
     loss, ball = problem.loss, problem.over_samples
     if not loss.smooth:
         return f"the slope of the loss {type(loss).__name__} jumps"
     if not has_even_slopes(problem):
         return f"the slope of the loss {type(loss).__name__} is 0 for all but few rows"
+    if not masked and not getattr(loss, "bends_evenly", True):
+        return f"the second derivative of the loss {type(loss).__name__} jumps"
     if problem.over_rows is not None or by_rank(ball):
         return "the weight of a row jumps with the rank of its loss"
     if may_flip(problem):

@@ -134,19 +134,20 @@ class Guard:
                     ]
                 )
 
-    def judge_jumps(self, problem: Problem) -> None:
-        """Raise `RefusedByPolicyError` for a problem in which the slope of a row jumps; where there
-        is a privacy budget that the policy limits, noise hides that.
+    def judge_jumps(self, problem: Problem, masked: bool) -> None:
+        """Raise `RefusedByPolicyError` for a problem that is `jumping`; where there is a privacy
+        budget that the policy limits, noise hides that.
         """
         if self.policy is None or not self.policy.smooth_losses_only:
             return
         if self.policy.leaves_to_noise(problem.privacy is not None):
             return
-        if what := jumping(problem):
+        if what := jumping(problem, masked):
             rule = "smooth_losses_only"
             text = f"{rule}: {what}, so that two answers may differ by a single row"
-            use = "Use Logistic(), Squared() or Multinomial(), label_cost=inf, no support and"
-            use += " average losses, or a privacy budget where the site limits all of them"
+            use = "Use Logistic(), Squared() or Multinomial() (or Huber() with secure_sum),"
+            use += " label_cost=inf, no support and average losses, or a privacy budget where the"
+            use += " site limits all of them"
             raise RefusedByPolicyError(
                 [Refusal(rule, f"{text}. {use}, or change {rule} in {FILE}.", f"{text}. {use}.")]
             )

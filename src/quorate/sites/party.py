@@ -439,7 +439,7 @@ class Party:
         self.guard.judge(proposal, OF_AGREEMENT)
         if problem.privacy is None:
             self.guard.judge_means(concrete, block)
-        self.guard.judge_jumps(concrete)
+        self.guard.judge_jumps(concrete, masked=True)  # a run says whether it is
         test, held, size = None, None, 0
         if rows.test is not None:
             test, size = problem.coded(rows.test, metadata).block(0), int(rows.test.sizes[0])
@@ -557,6 +557,8 @@ class Party:
             )
         self.ledger.check_noise(algorithm, known.problem)
         policy = self._for_people(known, algorithm)
+        if policy:
+            self.guard.judge_jumps(known.problem, sums)
         if policy and (refusal := unjudged(policy, algorithm, known.problem)):
             raise RefusedByPolicyError([refusal])
         if self.guard.policy is not None and known.held is not None:

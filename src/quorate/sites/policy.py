@@ -357,7 +357,8 @@ class Policy(Section):
         bool,
         Says(
             "no loss or worst case is computed in which the slope of a row jumps, or is 0 for most"
-            " rows, since two answers then differ by single rows: {}",
+            " rows, or, without secure_sum, its second derivative jumps, since two or more answers"
+            " then differ by single rows: {}",
         ),
     ] = True
     constraint: Annotated[

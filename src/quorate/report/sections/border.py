@@ -26,7 +26,7 @@ class Border(ReportSection):
         masked = bool(run.config.engine.get("secure_sum"))
         private = run.config.privacy is not None
         rows = [row.cells() for row in of_run(masked, private)]
-        jumps = "" if private else jumping(run.config.problem())
+        jumps = "" if private else jumping(run.config.problem(), masked)
         looser = [Text(LOOSER.format(jumps))] if jumps else []
         every = range(len(HEADS))
         about = table("Who can learn or alter what", HEADS, rows, text=every, long=every)
