@@ -86,19 +86,24 @@ def honest(only: str, targets: measure.Targets) -> None:
     print(measure.table(["table", "problem", "rows", *readers.READERS, "ended"], found))
     for table, name, rows, *each, _ in found:
         targets.need(max(each) <= rows / 1000, f"{table}, {name}: {max(each)} of {rows} rows")
+    firsts = [row[-1].split(", ")[0] for row in found]
+    begun = len(firsts) - firsts.count("not begun")
+    ends = firsts.count(qr.Stop.REFUSED.value)
+    targets.need(ends <= begun / 20, f"{ends} of {begun} first runs that begin end early")
 
 
 def read(parts: readers.Tables, kind: str, problem: qr.Problem) -> list[object]:
     """The rows that each reader finds after a run and one more with another regulariser."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
-        it, ended = readers.world(Path(place), parts, readers.CLASSES[kind]), "refused"
+        it, ends = readers.world(Path(place), parts, readers.CLASSES[kind]), list[str]()
         for experiment, strength in (("first", 1e-3), ("second", 1e-2)):
             try:
                 again = replace(problem, regulariser=qr.L2(strength))
-                ended = it.solve(experiment, again).outcome.stop.value
+                ends.append(it.solve(experiment, again).outcome.stop.value)
             except RefusedError:
-                pass
-        return [it.rows, *(readers.read_by(it, reader) for reader in readers.READERS), ended]
+                ends.append("not begun")
+        found = (readers.read_by(it, reader) for reader in readers.READERS)
+        return [it.rows, *found, ", ".join(ends)]
 
 
 def early(only: str, targets: measure.Targets) -> None:
