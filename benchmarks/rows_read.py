@@ -47,7 +47,7 @@ from border import askers, readers
 MADE = {30: 2, 200: 10, 2000: 10}  # rows of a site: features
 TEN_ROWS = {30: 2, 60: 5, 200: 19, 2000: 19}  # rows of a site: features
 RUNS = 10  # of each kind
-OFTEN = "logistic", "logistic, mean", "logistic, parity", "squared", "Huber", "multinomial"
+OFTEN = "logistic", "logistic, mean", "logistic, parity", "squared", "multinomial"
 MOST_ROWS = 6000  # of a table
 
 
@@ -112,8 +112,6 @@ def early(only: str, targets: measure.Targets) -> None:
     for m, most in TEN_ROWS.items():
         for name in OFTEN:
             kind, problem = readers.PROBLEMS[name]
-            if name == "Huber":  # with the threshold that is usual for noise of variance 1
-                problem = replace(problem, loss=qr.Huber(1.35))
             d = most if kind != "class" else (most + 1) // 3 - 1
             for heavy in (False, True) if d and only in f"{m}: {name}" else ():
                 gaps = [*ended_early(kind, problem, m, d, heavy)]
