@@ -22,7 +22,7 @@ from quorate.algorithms.federated.bundle.masked_bundle import MaskedBundle
 from quorate.certificates.duality import Certification
 from quorate.codec import changed
 from quorate.engines import ClientError
-from quorate.engines.impossible import ONE_OF
+from quorate.engines.impossible import ONE_OF, ImpossibleAnswerError
 from quorate.engines.network import Network, RefusedError
 from quorate.engines.secure_summed import hidden_in
 from quorate.engines.wire import Failed, Lost, Refused, RunStarted, Stepped, Unknown
@@ -97,7 +97,7 @@ def lied_to(
     calls = opened(carrier, OPEN, north=lambda *where: open_liar(*where, told))
     try:
         solution = solved(agreed(carrier, calls, problem=problem), **how)
-    except (RuntimeError, ClientError) as error:
+    except (ImpossibleAnswerError, ClientError) as error:
         if "north" not in str(error) and ONE_OF not in str(error):
             raise
         return None

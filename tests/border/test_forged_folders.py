@@ -29,7 +29,10 @@ from safetensors.numpy import load_file
 from sites.test_run_at_sites import COMPARED, CONSTRAINED, config, private
 
 import quorate as qr
+from quorate.algorithms.federated.bundle.masked_bundle import MaskedBundle
+from quorate.codec import changed
 from quorate.config.config import Config, ConfigError, parse_config, read_config
+from quorate.engines.impossible import ONE_OF
 from quorate.names import NAMED
 from quorate.runs import folder_checks, verification
 from quorate.runs.checks import Check, is_listed, passed
@@ -177,6 +180,25 @@ def test_a_private_run_that_a_lie_cut_short_has_a_model_and_no_folder(tmp_path: 
         finished(tmp_path, private(), BUDGET, carrier)
     (file,) = tmp_path.rglob("solution.qr")
     assert qr.load(file).outcome.stop is qr.Stop.IMPOSSIBLE
+
+
+def test_a_masked_run_that_a_lie_cut_short_names_no_site_and_is_verified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest, asked = MaskedBundle.blend, list[str]()
+
+    def blend(self: Any, memory: Any, ask: Any, data: Any, rng: Any) -> Any:
+        memory, up = honest(self, memory, ask, data, rng)
+        asked.append(data.names[0])
+        lies = asked[-1] == "north" and asked.count("north") == 4
+        return memory, changed(up, loss=-9 * up.loss) if lies else up
+
+    monkeypatch.setattr(MaskedBundle, "blend", blend)
+    text = config('[engine]\nsecure_sum = true\n[clients]\nrisk = "mean"\n')
+    run = finished(tmp_path, text)
+    outcome = json.loads((run.path / "result.json").read_text())["outcome"]
+    assert (outcome["stop"], outcome["text"].startswith(ONE_OF)) == ("impossible", True)
+    assert [check for check in verify_at_sites(run.path, run.keys) if check.ok is False] == []
 
 
 @pytest.fixture(scope="module")

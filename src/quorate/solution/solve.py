@@ -336,7 +336,7 @@ def _answer(method: Method, run: Run) -> Answer:
     if run.rounds == 0 and not len(_of_state(method, run.state, None).w):
         if run.outcome.stop is Stop.INTERRUPTED:
             raise KeyboardInterrupt
-        raise RuntimeError(run.outcome.text)
+        raise run.lie or RuntimeError(run.outcome.text)
     answer = _of_state(method, run.state, run.concluded)
     if run.lie is not None and _untrained(method, answer):
         raise run.lie
