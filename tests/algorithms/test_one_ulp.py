@@ -20,6 +20,7 @@ from quorate.solution.configure import configure
 
 RUNS = {"logistic": (qr.Logistic(), qr.Bundle()), "hinge": (qr.Hinge(), qr.Bundle())}
 RUNS["masked"] = qr.Logistic(), MaskedBundle()
+RUNS["over sites"] = qr.Logistic(), qr.Bundle(metric="secant")
 FEW = {"LpBall": qr.LpBall(0.2), "Simplex": qr.Simplex(), "KLBall": qr.KLBall(0.2)}
 FEW |= {"Mean": qr.Mean(), "ChiSquareBall": qr.ChiSquareBall(0.2)}
 APART = 1e-8  # how far apart models may be, relative

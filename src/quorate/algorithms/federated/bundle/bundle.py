@@ -28,6 +28,9 @@ Where the loss is smooth, the mean losses F_s are no matter for cuts: the model 
 at the centre, H is sum_s q_s Hess F_s(centre), which clients send as one sum, and only flips of
 labels are cut. A step is then one of Newton's method, and its multipliers, with the gradients at
 the new point, balance up to second order: they prove a bound that needs no program.
+
+With metric="secant" clients send H until a step promises less than a tenth of the objective; from
+then on H follows from the gradients (``bundle/secants.py``), and programs prove the bound.
 """
 
 from __future__ import annotations
