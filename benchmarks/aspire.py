@@ -42,10 +42,10 @@ import async_tables
 import measure
 import numpy as np
 
-import quorate as qr
-from quorate.experiments.aspire import backdoor as attacks
-from quorate.experiments.aspire import entrants, race, sets, setups, spread
-from quorate.solution.configure import configure
+import bonafed as bf
+from bonafed.experiments.aspire import backdoor as attacks
+from bonafed.experiments.aspire import entrants, race, sets, setups, spread
+from bonafed.solution.configure import configure
 
 Targets = measure.Targets
 LEVEL, FINE = 1e-2, 1e-3
@@ -208,27 +208,27 @@ def engine(targets: Targets, quick: bool) -> None:
             )
 
 
-def small_clients(n: int) -> qr.Federation:
+def small_clients(n: int) -> bf.Federation:
     """Clients of 20 rows each for a model of 210 numbers."""
     rng = np.random.default_rng(0)
     rule, X = rng.standard_normal((21, 10)), rng.standard_normal((n * 20, 21))
     X[:, -1] = 1
     y = (X @ rule + rng.gumbel(size=(n * 20, 10))).argmax(1)
-    return qr.Federation.from_arrays(X, y, np.repeat(np.arange(n), 20))
+    return bf.Federation.from_arrays(X, y, np.repeat(np.arange(n), 20))
 
 
-def started(over_clients: Any, fed: qr.Federation) -> tuple[Any, qr.Federation]:
+def started(over_clients: Any, fed: bf.Federation) -> tuple[Any, bf.Federation]:
     """AsyncDRO for a set of weights, as ``solve`` would run it, and the data."""
     stated, data = setups.stated(over_clients).at(fed)
-    return configure(qr.AsyncDRO(tol=0.0), stated, data, None, None, None, None), data
+    return configure(bf.AsyncDRO(tol=0.0), stated, data, None, None, None, None), data
 
 
-def events_a_second(method: Any, data: qr.Federation, first: int, quick: bool) -> float:
+def events_a_second(method: Any, data: bf.Federation, first: int, quick: bool) -> float:
     """Answers a CPU second where the server goes on with ``first``; the quickest run counts.
 
     Sets whose projection is slow get fewer rounds, so that no run takes much longer than SHARE.
     """
-    clock, best = qr.VirtualClock(wait=qr.First(first), keep_rows=10**9), np.inf
+    clock, best = bf.VirtualClock(wait=bf.First(first), keep_rows=10**9), np.inf
     clock.run(method, data, max_rounds=3)
     began = time.process_time()
     clock.run(method, data, max_rounds=13)
@@ -275,13 +275,13 @@ def workers(quick: bool) -> None:
     for name, each, seconds, every in (
         (
             "AsyncDRO, S = 10",
-            race.Entrant(come["AsyncDRO"].algorithm, qr.First(10)),
+            race.Entrant(come["AsyncDRO"].algorithm, bf.First(10)),
             lengths[0],
             3.0,
         ),
         (
             "AsyncDRO, S = N",
-            race.Entrant(come["AsyncDRO"].algorithm, qr.First(1000)),
+            race.Entrant(come["AsyncDRO"].algorithm, bf.First(1000)),
             lengths[1],
             0.0,
         ),
@@ -405,7 +405,7 @@ def curve(attack: attacks.Attack) -> None:
 def mlp(targets: Targets, quick: bool) -> None:
     models: dict[str, Any] = {
         "softmax": lambda seed: None,
-        "MLP(16)": lambda seed: qr.MLP((16,), seed=seed),
+        "MLP(16)": lambda seed: bf.MLP((16,), seed=seed),
     }
     try:
         torch = import_module("torch")
@@ -417,7 +417,7 @@ def mlp(targets: Targets, quick: bool) -> None:
         runs = []
         for seed in range(1 if quick else 3):
             given = setups.a(seed)
-            stated = setups.stated(qr.Simplex(), make(seed))
+            stated = setups.stated(bf.Simplex(), make(seed))
             setup, test = setups.halves(setups.SetUp("A", stated, given.fed, given.slow), seed=seed)
             runs.append(
                 spread.compared(setup, test, entrants.as_they_come(), 400.0, seed, max_rounds=300)
@@ -433,10 +433,10 @@ def mlp(targets: Targets, quick: bool) -> None:
         print(measure.table(("method", *spread.NUMBERS), rows), flush=True)
 
 
-def torch_model(torch: Any, seed: int) -> qr.TorchPredictor:
+def torch_model(torch: Any, seed: int) -> bf.TorchPredictor:
     torch.manual_seed(seed)
     layers = torch.nn.Linear(21, 16), torch.nn.Tanh(), torch.nn.Linear(16, 10)
-    return qr.TorchPredictor(torch.nn.Sequential(*layers).double())
+    return bf.TorchPredictor(torch.nn.Sequential(*layers).double())
 
 
 PARTS = {

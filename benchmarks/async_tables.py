@@ -16,24 +16,24 @@ import measure
 import numpy as np
 from sklearn import datasets
 
-import quorate as qr
-from quorate.data import load
+import bonafed as bf
+from bonafed.data import load
 
 LONGEST, TOL = 600.0, 1e-3
 METHODS = {
-    "AsyncBundle": qr.AsyncBundle(tol=TOL),
-    "Bundle": qr.Bundle(tol=TOL),
-    "AsyncDRO": qr.AsyncDRO(tol=TOL),
+    "AsyncBundle": bf.AsyncBundle(tol=TOL),
+    "Bundle": bf.Bundle(tol=TOL),
+    "AsyncDRO": bf.AsyncDRO(tol=TOL),
 }
-LOGISTIC = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.L2(1e-2))
-HINGE = qr.Problem(
-    qr.Hinge(),
-    over_samples=qr.WassersteinBall(1e-3, 1.0),
-    over_clients=qr.Simplex(),
-    regulariser=qr.L2(1e-2),
+LOGISTIC = bf.Problem(bf.Logistic(), over_clients=bf.Simplex(), regulariser=bf.L2(1e-2))
+HINGE = bf.Problem(
+    bf.Hinge(),
+    over_samples=bf.WassersteinBall(1e-3, 1.0),
+    over_clients=bf.Simplex(),
+    regulariser=bf.L2(1e-2),
 )
 # name: problem, clients, factor of the straggler's delays, whether features are standardised
-SETTINGS: dict[str, tuple[qr.Problem, int, float, bool]] = {
+SETTINGS: dict[str, tuple[bf.Problem, int, float, bool]] = {
     "raw, 10x": (LOGISTIC, 10, 10.0, False),
     "raw, 50x": (LOGISTIC, 10, 50.0, False),
     "raw, nobody slow": (LOGISTIC, 10, 1.0, False),
@@ -58,7 +58,7 @@ def tables() -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     yield "digits", X, y % 2
 
 
-def parted(X: np.ndarray, y: np.ndarray, n: int, standardised: bool) -> qr.Federation:
+def parted(X: np.ndarray, y: np.ndarray, n: int, standardised: bool) -> bf.Federation:
     """The rows in the order of their first feature, with noise of its size, among n clients."""
     X = np.asarray(X, float)
     if standardised:
@@ -66,14 +66,14 @@ def parted(X: np.ndarray, y: np.ndarray, n: int, standardised: bool) -> qr.Feder
     first = X[:, 0] + np.random.default_rng(0).normal(size=len(X)) * X[:, 0].std()
     place = np.argsort(np.argsort(first))
     names = np.array([f"c{k:03d}" for k in range(n)])
-    return qr.Federation.from_arrays(X, y, names[place * n // len(X)])
+    return bf.Federation.from_arrays(X, y, names[place * n // len(X)])
 
 
-def raced(problem: qr.Problem, fed: qr.Federation, slow: float) -> dict[str, Any]:
+def raced(problem: bf.Problem, fed: bf.Federation, slow: float) -> dict[str, Any]:
     """The solution of every method that takes the problem."""
-    clock = qr.VirtualClock(stragglers={fed.clients[3]: slow}, max_time=LONGEST)
+    clock = bf.VirtualClock(stragglers={fed.clients[3]: slow}, max_time=LONGEST)
     field = METHODS if problem.loss.smooth else list(METHODS)[:2]
-    return {name: qr.solve(problem, fed, algorithm=METHODS[name], engine=clock) for name in field}
+    return {name: bf.solve(problem, fed, algorithm=METHODS[name], engine=clock) for name in field}
 
 
 def races(targets: measure.Targets, quick: bool) -> None:
@@ -95,7 +95,7 @@ def races(targets: measure.Targets, quick: bool) -> None:
 
 def proved(run: Any) -> float:
     """The virtual time of the proof; infinite where there is none."""
-    optimal = run.certificate.relative_gap <= TOL and run.outcome.stop is qr.Stop.OPTIMAL
+    optimal = run.certificate.relative_gap <= TOL and run.outcome.stop is bf.Stop.OPTIMAL
     return run.history[-1]["time"] if optimal else np.inf
 
 

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 def main(runs: int, only: str) -> None:
     import attacks  # the package that it attacks is known only now
 
-    import quorate
+    import bonafed
 
     targets, rows = measure.Targets(), []
     chosen = {name: made for name, made in attacks.ATTACKS.items() if only in name}
@@ -38,7 +38,7 @@ def main(runs: int, only: str) -> None:
         shares = (found.without / found.runs, found.with_ / found.runs)
         spent = time.process_time() - began
         rows.append([name, attacks.BUDGET.epsilon, found.epsilon, *shares, spent])
-    print(f"Package: quorate {quorate.__version__}. {runs} runs with either data set.\n")
+    print(f"Package: bonafed {bonafed.__version__}. {runs} runs with either data set.\n")
     columns = ["attack", "stated", "epsilon at least", "event without", "with", "CPU s"]
     print(measure.table(columns, rows))
     for name, stated, least, *_ in rows:
@@ -56,7 +56,7 @@ if __name__ == "__main__":
     parser.add_argument("--source", type=Path, help="a folder with another version of the package")
     given = parser.parse_args()
     if given.source:
-        if not (given.source / "quorate").is_dir():
-            parser.error(f"{given.source} has no folder quorate: give the src of a checkout.")
+        if not (given.source / "bonafed").is_dir():
+            parser.error(f"{given.source} has no folder bonafed: give the src of a checkout.")
         sys.path.insert(0, str(given.source))
     main(given.runs, given.only)

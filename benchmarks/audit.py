@@ -17,42 +17,42 @@ import time
 import measure
 import numpy as np
 
-import quorate as qr
+import bonafed as bf
 
 CLIENTS, ROWS, FEATURES = 5, 20, 1000
-STATED = qr.Budget(epsilon=1.0, delta=1e-6, sizes=ROWS)
-REPLACE = qr.Budget(epsilon=1.0, delta=1e-6, sizes=ROWS, adjacency="replace")
+STATED = bf.Budget(epsilon=1.0, delta=1e-6, sizes=ROWS)
+REPLACE = bf.Budget(epsilon=1.0, delta=1e-6, sizes=ROWS, adjacency="replace")
 ONE = "Gaussian, 1 round"
 CASES = {
-    ONE: (qr.PrivateADMM(max_rounds=1), STATED),
-    "Gaussian, 5 rounds": (qr.PrivateADMM(max_rounds=5), STATED),
-    "the same, replace": (qr.PrivateADMM(max_rounds=5), REPLACE),
-    "ObjP, 5 rounds": (qr.PrivateADMM(max_rounds=5, update="prox"), STATED),
-    "OutP, 5 rounds": (qr.OutputPerturbedADMM(max_rounds=5), STATED),
-    "Laplace, 1 round": (qr.PrivateADMM(max_rounds=1, mechanism="laplace", clip=1.0), STATED),
-    "Laplace, 5 rounds": (qr.PrivateADMM(max_rounds=5, mechanism="laplace", clip=1.0), STATED),
+    ONE: (bf.PrivateADMM(max_rounds=1), STATED),
+    "Gaussian, 5 rounds": (bf.PrivateADMM(max_rounds=5), STATED),
+    "the same, replace": (bf.PrivateADMM(max_rounds=5), REPLACE),
+    "ObjP, 5 rounds": (bf.PrivateADMM(max_rounds=5, update="prox"), STATED),
+    "OutP, 5 rounds": (bf.OutputPerturbedADMM(max_rounds=5), STATED),
+    "Laplace, 1 round": (bf.PrivateADMM(max_rounds=1, mechanism="laplace", clip=1.0), STATED),
+    "Laplace, 5 rounds": (bf.PrivateADMM(max_rounds=5, mechanism="laplace", clip=1.0), STATED),
 }
 COLUMNS = ["answers", "canaries", "runs", "guesses", "epsilon at least", "if Gaussian"]
 COLUMNS += ["false refutations", "halved noise noticed", "CPU s an audit"]
 
 
-def federation() -> qr.Federation:
+def federation() -> bf.Federation:
     rng = np.random.default_rng(0)
     X = rng.standard_normal((CLIENTS, ROWS, FEATURES)) / np.sqrt(FEATURES)
     y = rng.integers(0, 2, (CLIENTS, ROWS))
     names = tuple(f"client {i}" for i in range(CLIENTS))
-    return qr.Federation(names, tuple(X), tuple(y), classes=np.arange(2))
+    return bf.Federation(names, tuple(X), tuple(y), classes=np.arange(2))
 
 
 def main(seeds: int) -> None:
     fed, targets, rows = federation(), measure.Targets(), []
     for name, (algorithm, budget) in CASES.items():
-        problem = qr.Problem(qr.Logistic(), privacy=budget)
+        problem = bf.Problem(bf.Logistic(), privacy=budget)
         for canaries in (1000, 2000, 5000, 10_000) if name == ONE else (5000,):
             began = time.process_time()
             fair, weak = (
                 [
-                    qr.audit(
+                    bf.audit(
                         *(problem, fed),
                         algorithm=algorithm,
                         canaries=canaries,

@@ -19,20 +19,20 @@ import measure
 import numpy as np
 from sklearn import datasets
 
-import quorate as qr
-from quorate.algorithms.federated.bundle.bundle import Bundle
-from quorate.data import load
+import bonafed as bf
+from bonafed.algorithms.federated.bundle.bundle import Bundle
+from bonafed.data import load
 
 ROWS = 4000  # at most
-LOSSES = {"hinge": (qr.Hinge(), 35, 30.0), "logistic": (qr.Logistic(), 25, 15.0)}
+LOSSES = {"hinge": (bf.Hinge(), 35, 30.0), "logistic": (bf.Logistic(), 25, 15.0)}
 BALLS = {
-    "radius 1e-4": qr.WassersteinBall(1e-4, 1.0),
-    "radius 1e-2, no flips": qr.WassersteinBall(1e-2),
-    "radius 1e-2, label cost 0.1, l2": qr.WassersteinBall(1e-2, 0.1, "l2"),
-    "radius 1e-2, label cost 10, linf": qr.WassersteinBall(1e-2, 10.0, "linf"),
-    "radius 0.1": qr.WassersteinBall(0.1, 1.0),
+    "radius 1e-4": bf.WassersteinBall(1e-4, 1.0),
+    "radius 1e-2, no flips": bf.WassersteinBall(1e-2),
+    "radius 1e-2, label cost 0.1, l2": bf.WassersteinBall(1e-2, 0.1, "l2"),
+    "radius 1e-2, label cost 10, linf": bf.WassersteinBall(1e-2, 10.0, "linf"),
+    "radius 0.1": bf.WassersteinBall(0.1, 1.0),
 }
-BALL = qr.WassersteinBall(1e-3, 1.0)
+BALL = bf.WassersteinBall(1e-3, 1.0)
 LATEST = {"hinge": 0, "logistic": 3, "absolute": 3}  # rounds that a proof may be behind
 SERVER = 0.1  # CPU seconds a round with 100 clients
 Run = tuple[int, int, float, float, str]
@@ -64,31 +64,31 @@ def _numbers(column: np.ndarray) -> np.ndarray:
     return (column.astype(str)[:, None] == common).astype(float)
 
 
-def shared_out(X: np.ndarray, y: np.ndarray, clients: int, raw: bool = False) -> qr.Federation:
+def shared_out(X: np.ndarray, y: np.ndarray, clients: int, raw: bool = False) -> bf.Federation:
     """The rows in a random order among so many clients."""
     order = np.random.default_rng(0).permutation(len(y))[:ROWS]
     X, y = X[order][:, X[order].std(0) > 0], y[order]
     X = X if raw else (X - X.mean(0)) / X.std(0)
     names = [f"client {k}" for k in range(clients)]
-    return qr.Federation(
+    return bf.Federation(
         names, [X[k::clients] for k in range(clients)], [y[k::clients] for k in range(clients)]
     )
 
 
-def solved(loss: Any, ball: Any, fed: qr.Federation, **options: Any) -> Run:
+def solved(loss: Any, ball: Any, fed: bf.Federation, **options: Any) -> Run:
     """Rounds, rounds from a model within 1e-6 to a proof of that, CPU seconds, those of the server
     in a round, and the gap or the end.
     """
-    problem = qr.Problem(loss, over_samples=ball, **{"over_clients": qr.LpBall(0.1)} | options)
+    problem = bf.Problem(loss, over_samples=ball, **{"over_clients": bf.LpBall(0.1)} | options)
     began, server = time.process_time(), {}
     with measure.stopwatch(Bundle, "improve", server):
-        solution = qr.solve(problem, fed, algorithm=Bundle())
+        solution = bf.solve(problem, fed, algorithm=Bundle())
     seconds, gap = time.process_time() - began, solution.certificate.relative_gap
     value = solution.certificate.value * (1 + 1e-6)
     first = next(row["round"] for row in solution.history if row["objective"] <= value)
     proved = (row["round"] for row in solution.history if row["gap"] <= 1e-6 * row["bound"])
     behind = next(proved, solution.rounds) - first
-    ended = "" if solution.outcome.stop is qr.Stop.OPTIMAL else f" {solution.outcome.stop.value}"
+    ended = "" if solution.outcome.stop is bf.Stop.OPTIMAL else f" {solution.outcome.stop.value}"
     stated = "none" if gap is None else f"{gap:.0e}"
     return solution.rounds, behind, seconds, server["improve"] / solution.rounds, stated + ended
 
@@ -130,8 +130,8 @@ def main() -> None:
         run = solved(loss, BALL, shared_out(X, score > 0, 100))
         busy[name] = run[3]
         line(name, "6000 x 200", 100, run)
-    plain = {"regulariser": qr.L2(1.0)}
-    run = solved(qr.Absolute(), qr.Mean(), shared_out(X, score, 3), **plain)
+    plain = {"regulariser": bf.L2(1.0)}
+    run = solved(bf.Absolute(), bf.Mean(), shared_out(X, score, 3), **plain)
     line("absolute, l2 of 1", "6000 x 200", 3, run)
     for name, (_, most, median) in LOSSES.items():
         middle = float(np.median(counts[name]))

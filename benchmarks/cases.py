@@ -7,7 +7,7 @@ from __future__ import annotations
 import measure  # noqa: F401  first: it fixes the number of threads
 import numpy as np
 
-import quorate as qr
+import bonafed as bf
 
 
 def federation(
@@ -27,18 +27,18 @@ def federation(
         noise = 0.3 * (rng.normal(size=m) if labels else rng.standard_t(3, size=m))
         Xs.append(X)
         ys.append(np.where(z + noise > 0, 1.0, -1.0) if labels else z + noise)
-    return qr.Federation([f"c{i}" for i in range(n_clients)], Xs, ys)
+    return bf.Federation([f"c{i}" for i in range(n_clients)], Xs, ys)
 
 
 def robust(
     loss, radius: float = 0.05, label_cost: float = 1.0, norm: str = "l1", p: float = 2.0, **more
-) -> qr.Problem:
+) -> bf.Problem:
     """DRFL: a Wasserstein ball at every client, an lp ball round the uniform client weights."""
-    return qr.Problem(
+    return bf.Problem(
         loss,
-        qr.Linear(intercept=False),
-        over_samples=qr.WassersteinBall(radius, label_cost, norm),
-        over_clients=qr.LpBall(0.1, p),
+        bf.Linear(intercept=False),
+        over_samples=bf.WassersteinBall(radius, label_cost, norm),
+        over_clients=bf.LpBall(0.1, p),
         **more,
     )
 

@@ -1,4 +1,4 @@
-"""What the first run on a machine costs beyond every later one: CPU seconds of `quorate run`.
+"""What the first run on a machine costs beyond every later one: CPU seconds of `bonafed run`.
 
 Every example runs in a process of its own, first with an empty cache of compiled kernels, then
 again with the cache that the first run has left.
@@ -24,7 +24,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 def seconds(example: Path, folder: str) -> tuple[float, bool]:
     """CPU seconds of a run, and whether it said that it compiles."""
     began = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [sys.executable, "-m", "quorate", "run", str(example), "--out", f"{folder}/runs"]
+    command = [sys.executable, "-m", "bonafed", "run", str(example), "--out", f"{folder}/runs"]
     cache = {"NUMBA_CACHE_DIR": f"{folder}/cache", "PYTHONWARNINGS": "ignore"}
     ran = subprocess.run(command, env=os.environ | cache, capture_output=True, text=True)
     if ran.returncode:

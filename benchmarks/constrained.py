@@ -23,7 +23,7 @@ and central solvers.
     constrained.py parity   parity between groups beside fairlearn (``constrained_parity.py``).
 
 ``--quick`` runs small parts of all. Needs the data directory. Optima are those of
-``quorate.experiments.constrained``: SLSQP, then Newton steps on the active set, to residuals of
+``bonafed.experiments.constrained``: SLSQP, then Newton steps on the active set, to residuals of
 1e-12.
 """
 
@@ -39,15 +39,15 @@ from typing import Any
 import measure
 import numpy as np
 
-import quorate as qr
-from quorate.algorithms.comparators.centralised_al import CentralisedAL
-from quorate.algorithms.federated.interior_point.interior_point import InteriorPoint
-from quorate.algorithms.federated.proximal_al import client as proximal_client
-from quorate.algorithms.federated.proximal_al.proximal_al import ProximalAL
-from quorate.experiments.constrained import data, fairness, reference
-from quorate.experiments.constrained import neyman_pearson as neyman_study
-from quorate.experiments.constrained.lcqp import LCQP, aggregate, lcqp
-from quorate.experiments.constrained.trace import evaluate, follow, rounds_to
+import bonafed as bf
+from bonafed.algorithms.comparators.centralised_al import CentralisedAL
+from bonafed.algorithms.federated.interior_point.interior_point import InteriorPoint
+from bonafed.algorithms.federated.proximal_al import client as proximal_client
+from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL
+from bonafed.experiments.constrained import data, fairness, reference
+from bonafed.experiments.constrained import neyman_pearson as neyman_study
+from bonafed.experiments.constrained.lcqp import LCQP, aggregate, lcqp
+from bonafed.experiments.constrained.trace import evaluate, follow, rounds_to
 
 GAPS = (1e-1, 1e-2, 1e-3)
 CAP = {"breast-cancer-wisc": 3000, "monks-1": 3000, "adult-a": 1000}  # rounds of ProximalAL
@@ -62,7 +62,7 @@ def encoded(name: str) -> data.Encoded:
 @cache
 def case(
     name: str, n_clients: int, alike: bool = True
-) -> tuple[qr.Federation, reference.Reference]:
+) -> tuple[bf.Federation, reference.Reference]:
     found = encoded(name)
     owner = (
         data.stratified(found.y, n_clients) if alike else data.unlike(found.X, found.y, n_clients)
@@ -97,7 +97,7 @@ def timed(run: Callable[[], Any], repeats: int = 1) -> tuple[float, Any]:
     return float(best), result
 
 
-def words_of(solution: qr.Solution) -> tuple[int, int]:
+def words_of(solution: bf.Solution) -> tuple[int, int]:
     """Numbers of 8 bytes sent and received by one client on average: by the method, by the
     certificate.
     """
@@ -114,7 +114,7 @@ def neyman(targets: Targets, quick: bool) -> None:
     ours, others, problem = [], [], neyman_study.problem()
     for key in cases(quick):
         fed, best = case(*key)
-        seconds, found = timed(lambda fed=fed: qr.solve(problem, fed, algorithm=InteriorPoint()), 2)
+        seconds, found = timed(lambda fed=fed: bf.solve(problem, fed, algorithm=InteriorPoint()), 2)
         proof, name = found.certificate, title(*key)
         gap = proof.value / best.value - 1
         proved = np.inf if proof.relative_gap is None else proof.relative_gap
@@ -167,7 +167,7 @@ def neyman(targets: Targets, quick: bool) -> None:
     print(measure.table(columns, others), "\n")
 
 
-def _central(problem: qr.Problem, fed: qr.Federation, best: reference.Reference) -> tuple:
+def _central(problem: bf.Problem, fed: bf.Federation, best: reference.Reference) -> tuple:
     """CPU seconds and gap of solvers that have all rows: |objective / optimum - 1|, or the
     violation over the level.
     """
@@ -312,7 +312,7 @@ def units(targets: Targets, quick: bool) -> None:
 # -------------------------------------------------------------------- quadratic programs
 
 
-def dense(fed: qr.Federation) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def dense(fed: bf.Federation) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(w, C'mu, mu) of the KKT system by LAPACK, with two steps of refinement; least norm where it
     is singular.
     """
@@ -330,7 +330,7 @@ def dense(fed: qr.Federation) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return x[: len(b)], C.T @ x[len(b) :], x[len(b) :]
 
 
-def _all(mu: qr.Multipliers) -> np.ndarray:
+def _all(mu: bf.Multipliers) -> np.ndarray:
     return np.concatenate([mu.server, mu.local.ravel()])
 
 
@@ -383,7 +383,7 @@ def _methods() -> list[tuple[str, Any]]:
     ]
 
 
-def _one(fed: qr.Federation, algorithm: Any, w: np.ndarray, mu: np.ndarray) -> tuple:
+def _one(fed: bf.Federation, algorithm: Any, w: np.ndarray, mu: np.ndarray) -> tuple:
     """Rounds, errors, CPU seconds of a solve, median CPU ms of a client's step in a round."""
     exact = isinstance(algorithm, InteriorPoint)
     owner, verb, spent = (InteriorPoint, "expand", []) if exact else (proximal_client, "refine", [])
@@ -397,7 +397,7 @@ def _one(fed: qr.Federation, algorithm: Any, w: np.ndarray, mu: np.ndarray) -> t
 
     setattr(owner, verb, step)
     try:
-        seconds, found = timed(lambda: qr.solve(LCQP, fed, algorithm=algorithm))
+        seconds, found = timed(lambda: bf.solve(LCQP, fed, algorithm=algorithm))
     finally:
         setattr(owner, verb, own)
     median = 1e3 * float(np.median(spent))
@@ -418,7 +418,7 @@ def odd(targets: Targets, quick: bool) -> None:
         fed = lcqp(60 if quick else 100, 5, 2, seed=0, **options)
         for which, algorithm in _methods()[:2]:
             seconds, found = timed(
-                lambda fed=fed, algorithm=algorithm: qr.solve(LCQP, fed, algorithm=algorithm)
+                lambda fed=fed, algorithm=algorithm: bf.solve(LCQP, fed, algorithm=algorithm)
             )
             says, proof = found.outcome.stop.value, found.certificate
             if name == "infeasible":
@@ -483,7 +483,7 @@ def fair(targets: Targets, quick: bool) -> None:
             ends = [reference.solve(program, start) for start in starts]
             best = min((end for end in ends if end.violation <= 1e-9), key=lambda end: end.value)
             seconds, found = timed(
-                lambda fed=fed, level=level: qr.solve(fairness.problem(level), fed), 2
+                lambda fed=fed, level=level: bf.solve(fairness.problem(level), fed), 2
             )
             off = found.certificate.value / best.value - 1
             spread = max(end.value for end in ends if end.violation <= 1e-9) / best.value - 1
@@ -538,7 +538,7 @@ def main(arguments: list[str]) -> None:
     print(f"constrained learning; {measure.machine('fairlearn', 'scikit-learn')}\n")
     targets, quick = Targets(), "--quick" in arguments
     # have everything compiled
-    qr.solve(neyman_study.problem(), case("monks-1", 5)[0], algorithm=InteriorPoint())
+    bf.solve(neyman_study.problem(), case("monks-1", 5)[0], algorithm=InteriorPoint())
     for name in names or PARTS:
         PARTS[name](targets, quick)
     targets.finish()

@@ -23,8 +23,8 @@ from typing import Any
 import measure
 import numpy as np
 
-import quorate as qr
-from quorate.experiments.constrained import data
+import bonafed as bf
+from bonafed.experiments.constrained import data
 
 BOUNDS = (0.1, 0.05, 0.02)
 KINDS = ("demographic parity", "equalised odds")
@@ -47,15 +47,15 @@ def to_all(values: np.ndarray, group: np.ndarray, y: np.ndarray, kind: str) -> f
     return max(abs(float(values[part].mean() - values[cell].mean())) for cell, part in pairs)
 
 
-def ours(found: data.Encoded, fed: qr.Federation, kind: str, bound: float) -> tuple:
-    stated = qr.DemographicParity if kind == KINDS[0] else qr.EqualisedOdds
-    problem = qr.Problem(
-        qr.Logistic(),
-        qr.Linear(intercept=False),
-        constraint=qr.Coupled(stated("group", bound, qr.Probability())),
+def ours(found: data.Encoded, fed: bf.Federation, kind: str, bound: float) -> tuple:
+    stated = bf.DemographicParity if kind == KINDS[0] else bf.EqualisedOdds
+    problem = bf.Problem(
+        bf.Logistic(),
+        bf.Linear(intercept=False),
+        constraint=bf.Coupled(stated("group", bound, bf.Probability())),
     )
     began = time.process_time()
-    solution = qr.solve(problem, fed)
+    solution = bf.solve(problem, fed)
     seconds = time.process_time() - began
     score = found.X @ solution.w
     probability = 1 / (1 + np.exp(-score))
@@ -94,11 +94,11 @@ def beside(targets: measure.Targets, quick: bool) -> None:
     fed, table = data.federation(found, data.stratified(found.y, 5)), []
     rival = importlib.util.find_spec("fairlearn") is not None
     if not rival:
-        targets.need(False, "fairlearn is not installed: pip install quorate[benchmarks]")
+        targets.need(False, "fairlearn is not installed: pip install bonafed[benchmarks]")
     for kind in KINDS:
         for bound in (0.05,) if quick else BOUNDS:
             mine = ours(found, fed, kind, bound)
-            table.append((kind, bound, "quorate", *mine))
+            table.append((kind, bound, "bonafed", *mine))
             targets.need(
                 mine[1] <= bound + 1e-6, f"{kind}: asked {bound:g}, measured {mine[1]:.6f}"
             )

@@ -12,7 +12,7 @@ limits  models that a parameter makes constant: the limit that their warning nam
 price   what robustness costs on clean rows, and what it gains under five shifts: the log loss of
         the worst client beside that of scikit-learn's model
 
-Tables are made by seed, or come from scikit-learn, and with QUORATE_DATA set from its files.
+Tables are made by seed, or come from scikit-learn, and with BONAFED_DATA set from its files.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from sklearn import datasets
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import r2_score, roc_auc_score
 
-import quorate as qr
-from quorate.data import load
+import bonafed as bf
+from bonafed.data import load
 
 Array = NDArray[np.float64]
 TWO, SEVERAL, NUMBERS = "two classes", "several classes", "numbers"  # kinds of tables
@@ -304,12 +304,12 @@ def merit(model: object, test: Table) -> float:
 
 
 ESTIMATORS: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
-    "RobustClassifier": (qr.RobustClassifier, (TWO,)),
-    "AgnosticClassifier": (qr.AgnosticClassifier, (TWO, SEVERAL)),
-    "ConstrainedClassifier": (qr.ConstrainedClassifier, (TWO,)),
-    "RiskClassifier": (qr.RiskClassifier, (TWO,)),
-    "RobustRegressor": (qr.RobustRegressor, (NUMBERS,)),
-    "RiskRegressor": (qr.RiskRegressor, (NUMBERS,)),
+    "RobustClassifier": (bf.RobustClassifier, (TWO,)),
+    "AgnosticClassifier": (bf.AgnosticClassifier, (TWO, SEVERAL)),
+    "ConstrainedClassifier": (bf.ConstrainedClassifier, (TWO,)),
+    "RiskClassifier": (bf.RiskClassifier, (TWO,)),
+    "RobustRegressor": (bf.RobustRegressor, (NUMBERS,)),
+    "RiskRegressor": (bf.RiskRegressor, (NUMBERS,)),
 }
 TABLES = {TWO: two_classes, SEVERAL: three_classes, NUMBERS: numbers}
 
@@ -336,13 +336,13 @@ class Judged:
 def judged(name: str, table: Table, seed: int = 0) -> Judged:
     """Fit with all defaults, and judge on the rows held out."""
     train, test = table.split(seed)
-    private = partial(qr.PrivateClassifier, random_state=0)  # noise that can be repeated
+    private = partial(bf.PrivateClassifier, random_state=0)  # noise that can be repeated
     make = ESTIMATORS[name][0] if name in ESTIMATORS else private
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model = make().fit(train.X, train.y, groups=train.groups)
         constant = len(np.unique(model.predict(test.X))) == 1
-    warned = any(issubclass(each.category, qr.TrivialModelWarning) for each in caught)
+    warned = any(issubclass(each.category, bf.TrivialModelWarning) for each in caught)
     plain, ours = merit(plain_model(train), test), merit(model, test)
     return Judged(name, table.name, len(train.y), plain, ours, constant, warned)
 
@@ -432,33 +432,33 @@ LIMITS = {
     "radius of RobustClassifier": Limit(
         "radius",
         TWO,
-        lambda: qr.RobustClassifier(radius=5.0),
-        lambda _, radius: qr.RobustClassifier(radius=radius),
+        lambda: bf.RobustClassifier(radius=5.0),
+        lambda _, radius: bf.RobustClassifier(radius=radius),
     ),
     "radius of RobustRegressor": Limit(
         "radius",
         NUMBERS,
-        lambda: qr.RobustRegressor(radius=50.0),
-        lambda _, radius: qr.RobustRegressor(radius=radius),
+        lambda: bf.RobustRegressor(radius=50.0),
+        lambda _, radius: bf.RobustRegressor(radius=radius),
     ),
     "tail of RiskClassifier": Limit(
         "tail",
         TWO,
-        lambda: qr.RiskClassifier(qr.Superquantile(0.01)),
-        lambda _, tail: qr.RiskClassifier(qr.Superquantile(min(tail, 1.0))),
+        lambda: bf.RiskClassifier(bf.Superquantile(0.01)),
+        lambda _, tail: bf.RiskClassifier(bf.Superquantile(min(tail, 1.0))),
         falls=True,
     ),
     "L1 strength of AgnosticClassifier": Limit(
         "strength",
         TWO,
-        lambda: qr.AgnosticClassifier(regulariser=qr.L1(5.0)),
-        lambda _, strength: qr.AgnosticClassifier(regulariser=qr.L1(strength)),
+        lambda: bf.AgnosticClassifier(regulariser=bf.L1(5.0)),
+        lambda _, strength: bf.AgnosticClassifier(regulariser=bf.L1(strength)),
     ),
     "label flips of RobustClassifier": Limit(
         "label_cost",
         TWO,
-        lambda: qr.RobustClassifier(label_flips=0.45),
-        lambda first, cost: qr.RobustClassifier(radius=max(first.radius_), label_cost=cost),
+        lambda: bf.RobustClassifier(label_flips=0.45),
+        lambda first, cost: bf.RobustClassifier(radius=max(first.radius_), label_cost=cost),
         falls=True,
     ),
 }

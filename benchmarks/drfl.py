@@ -18,15 +18,15 @@ import measure
 import numpy as np
 from cases import federation, robust
 
-import quorate as qr
-from quorate.solution.configure import configure
+import bonafed as bf
+from bonafed.solution.configure import configure
 
 LEVELS = (1e-2, 1e-3, 1e-4, 1e-6)
-LOSSES = (qr.Hinge(), qr.Huber(0.5), qr.Logistic())
+LOSSES = (bf.Hinge(), bf.Huber(0.5), bf.Logistic())
 BUNDLES = {
-    "bundle (default)": qr.Bundle(),
-    "bundle, level": qr.Bundle(variant="level"),
-    "bundle, hessian": qr.Bundle(metric="hessian"),
+    "bundle (default)": bf.Bundle(),
+    "bundle, level": bf.Bundle(variant="level"),
+    "bundle, hessian": bf.Bundle(metric="hessian"),
 }
 
 
@@ -34,9 +34,9 @@ def admms(limit: int) -> dict[str, Any]:
     """Those that this version has."""
     try:
         return {
-            "ADLPMM paper": qr.ADLPMM(steps="paper", tol=0.0, max_rounds=limit),
-            "ADLPMM tight": qr.ADLPMM(steps="tight", tol=0.0, max_rounds=limit),
-            "EpigraphADMM": qr.EpigraphADMM(tol=0.0, max_rounds=limit),
+            "ADLPMM paper": bf.ADLPMM(steps="paper", tol=0.0, max_rounds=limit),
+            "ADLPMM tight": bf.ADLPMM(steps="tight", tol=0.0, max_rounds=limit),
+            "EpigraphADMM": bf.EpigraphADMM(tol=0.0, max_rounds=limit),
         }
     except (AttributeError, ImportError):
         return {}
@@ -59,7 +59,7 @@ class Enough(Exception):  # noqa: N818  not an error
 
 
 def count(
-    problem: qr.Problem, fed: qr.Federation, algorithm: Any, best: float, stop_early: bool
+    problem: bf.Problem, fed: bf.Federation, algorithm: Any, best: float, stop_early: bool
 ) -> Counted:
     """Run, and evaluate F exactly at the server's model after every round (not in the time)."""
     concrete, data = problem.at(fed)
@@ -84,7 +84,7 @@ def count(
 
     outcome = "counted"
     with suppress(Enough):
-        outcome = qr.InProcess().run(algorithm, data, watch=[watch]).outcome.stop.name.lower()
+        outcome = bf.InProcess().run(algorithm, data, watch=[watch]).outcome.stop.name.lower()
     return Counted(tuple(first), spent, asked, outcome)
 
 
@@ -92,7 +92,7 @@ def case(
     loss, n_clients: int, n_features: int, rows: int, limit: int, targets: measure.Targets
 ) -> list[tuple]:
     fed, problem = federation(loss, n_clients, n_features, rows), robust(loss)
-    reference = qr.solve(problem, fed, tol=1e-9)
+    reference = bf.solve(problem, fed, tol=1e-9)
     best = reference.certificate.value
     name = f"{type(loss).__name__} S={n_clients} n={n_features}"
     methods = {k: v for k, v in BUNDLES.items() if loss.smooth or v.metric == "identity"} | (
@@ -100,7 +100,7 @@ def case(
     )
     table = []
     for who, algorithm in methods.items():
-        counted = count(problem, fed, algorithm, best, not isinstance(algorithm, qr.Bundle))
+        counted = count(problem, fed, algorithm, best, not isinstance(algorithm, bf.Bundle))
         ends = f"{counted.total} {counted.outcome}"
         table.append((name, who, *counted.rounds, ends, counted.seconds))
         if who == "bundle (default)":
@@ -122,7 +122,7 @@ def main() -> None:
     given = parser.parse_args()
     print(f"{measure.machine()}\n")
     targets, rows = measure.Targets(), []
-    qr.solve(robust(qr.Hinge()), federation(qr.Hinge(), 2, 3, 10))
+    bf.solve(robust(bf.Hinge()), federation(bf.Hinge(), 2, 3, 10))
     for n_clients in given.clients:
         for loss in LOSSES:
             rows += case(loss, n_clients, 13, 30, min(given.limit, 6000 // n_clients), targets)

@@ -1,4 +1,4 @@
-"""Whether a restructured quorate still computes the same as a revision: runs of both, side by side.
+"""Whether a restructured bonafed still computes the same as a revision: runs of both, side by side.
 
     python benchmarks/golden.py [REV] [--keep DIR] [--only KIND]
 
@@ -29,20 +29,20 @@ from measure import table
 
 BEFORE = "1e90e0f"  # the last commit before modules were moved and divided: this has to stay
 ROOT = Path(__file__).resolve().parents[1]
-NAMES = "public names"  # the kind that compares quorate.__all__ and signatures
+NAMES = "public names"  # the kind that compares bonafed.__all__ and signatures
 SHOWN = 8  # differences of a kind that are printed; the file has all
 WELL = (0,)  # exit statuses of the old side that mean that a case is of use
 
 # Key path on the old side -> on the new side. ``*`` stands for one key or place, and ``**`` for any
 # text; stars on the right are filled in order. All that lies below a key goes with it. A whole file
-# is renamed by its name alone, and a public name by "quorate:Name".
+# is renamed by its name alone, and a public name by "bonafed:Name".
 RENAMED: dict[str, str] = {}
 
 # (kind, pattern of the key path, reason); ``*`` stands for any text, also as a kind.
 CHANGED_ON_PURPOSE: tuple[tuple[str, str, str], ...] = (
     ("*", "*bytes*", "names on the wire have the module of their class, some fields other names"),
     ("*", "*:config/robust/label_cost", 'JSON has no infinity: "inf", as in result.json'),
-    ("*", "events.qrt:digest", "the log's class has its module in it; its numbers are the same"),
+    ("*", "events.bft:digest", "the log's class has its module in it; its numbers are the same"),
 )
 
 # keys that only one side has, or states; where both have a value, it has to be the same
@@ -188,9 +188,9 @@ def compare_names(old: Side, new: Side) -> Compared:
     sides = []
     for side in (old, new):
         found, names = Found(), side.names()
-        found.values = {f"quorate:{name}": said["signature"] for name, said in names.items()}
+        found.values = {f"bonafed:{name}": said["signature"] for name, said in names.items()}
         for name, said in names.items():
-            found.words |= {f"quorate:{name}/{key}": text for key, text in said["methods"].items()}
+            found.words |= {f"bonafed:{name}/{key}": text for key, text in said["methods"].items()}
         sides.append(found)
     return compare(NAMES, *sides)
 
@@ -269,7 +269,7 @@ def main() -> None:
     parser.add_argument(
         "rev", nargs="?", default=BEFORE, help=f"revision to compare with ({BEFORE})"
     )
-    parser.add_argument("--keep", type=Path, default=Path(tempfile.gettempdir(), "quorate-golden"))
+    parser.add_argument("--keep", type=Path, default=Path(tempfile.gettempdir(), "bonafed-golden"))
     parser.add_argument("--only", action="append", default=[], help="a kind; may be repeated")
     given = parser.parse_args()
     keep = given.keep.resolve()

@@ -1,4 +1,4 @@
-"""Prints the public names of the quorate that is imported, with their signatures, as JSON.
+"""Prints the public names of the bonafed that is imported, with their signatures, as JSON.
 
 Addresses, types and the modules where a default value lives are left out: they are no part of how a
 name is called.
@@ -10,9 +10,9 @@ import inspect
 import json
 import re
 
-import quorate
+import bonafed
 
-PLACE = re.compile(r" at 0x[0-9a-f]+|\bquorate(\.\w+)+\.(?=\w)")
+PLACE = re.compile(r" at 0x[0-9a-f]+|\bbonafed(\.\w+)+\.(?=\w)")
 
 
 def signature(thing: object) -> str:
@@ -30,7 +30,7 @@ def signature(thing: object) -> str:
 def described(name: str) -> dict[str, object]:
     """Kind and signature of a public name, and the signatures of a class's public methods."""
     try:
-        thing = getattr(quorate, name)
+        thing = getattr(bonafed, name)
     except ImportError:
         return {"signature": "needs a package that is not installed", "methods": {}}
     if not inspect.isclass(thing):
@@ -43,8 +43,8 @@ def described(name: str) -> dict[str, object]:
 
 
 def main() -> None:
-    names = {name: described(name) for name in sorted(quorate.__all__)}
-    print(json.dumps({"file": quorate.__file__, "names": names}))
+    names = {name: described(name) for name in sorted(bonafed.__all__)}
+    print(json.dumps({"file": bonafed.__file__, "names": names}))
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ def _file(found: Found, name: str, file: Path) -> None:
     found.files.add(name)
     if file.suffix == ".safetensors":
         _tensors(found, name, file)
-    elif file.suffix == ".qrt":  # the log of a simulated clock: virtual times alone
+    elif file.suffix == ".bft":  # the log of a simulated clock: virtual times alone
         found.values[f"{name}:digest"] = hashlib.sha256(file.read_bytes()).hexdigest()
     elif file.suffix == ".json":
         found.walk(f"{name}:", json.loads(file.read_text("utf-8")))

@@ -26,7 +26,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 SMALL = HERE / "golden"
-DATA = "QUORATE_DATA"  # names the folder with the files of named data sets
+DATA = "BONAFED_DATA"  # names the folder with the files of named data sets
 ROWS = 40  # of the table that the models of the hospitals predict
 RUN = "{run}"  # stands for the folder of the run in a command
 LIMIT = 900  # seconds for one command
@@ -106,7 +106,7 @@ class Side:
             sys.exit(f"golden: public names of {self.root} cannot be read:\n{done.stderr[-2000:]}")
         found = json.loads(done.stdout)
         if not Path(found["file"]).is_relative_to(self.root / "src"):
-            sys.exit(f"golden: quorate was imported from {found['file']}, not from {self.root}")
+            sys.exit(f"golden: bonafed was imported from {found['file']}, not from {self.root}")
         return found["names"]
 
     def case(self, case: Case) -> tuple[Path, float]:
@@ -135,7 +135,7 @@ class Side:
         for name, arguments in case.steps.items():
             run = next((f"runs/{p.name}" for p in sorted(work.glob("runs/20*"))), "no-run")
             given = [run if word == RUN else word for word in arguments]
-            done = self.python("-m", "quorate.cli", *given, folder=work)
+            done = self.python("-m", "bonafed.cli", *given, folder=work)
             status[name] = done.returncode
             (work / "said" / name).write_text(DATE.sub("DATE", done.stdout), encoding="utf-8")
             if done.stderr:

@@ -21,7 +21,7 @@ import untidy
 def measured(folder: Path, *command: str) -> tuple[float, int]:
     """(CPU seconds, status) of one call of the command line."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    call = [sys.executable, "-m", "quorate", *command]
+    call = [sys.executable, "-m", "bonafed", *command]
     done = subprocess.run(call, cwd=folder, capture_output=True, text=True, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:

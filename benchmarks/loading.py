@@ -52,9 +52,9 @@ def written(folder: Path, clients: int, rows: int, features: int) -> None:
 
 def child(config: Path) -> None:
     """Prepare the rows in this process, and print what that took."""
-    from quorate.config.config import read_config
-    from quorate.data.federation import Federation
-    from quorate.runs.splits import prepare
+    from bonafed.config.config import read_config
+    from bonafed.data.federation import Federation
+    from bonafed.runs.splits import prepare
 
     Federation.from_tables({"warm": {"x": np.zeros(2), "y": np.arange(2)}}, "y")
     before, start = _peak(), time.process_time()

@@ -78,19 +78,19 @@ def child(total: int, mode: str) -> None:
 
     from cases import robust
 
-    import quorate as qr
-    from quorate.rounds import encode
+    import bonafed as bf
+    from bonafed.rounds import encode
 
     rng, sizes = np.random.default_rng(1), rows_of(total)
     rule = rng.normal(size=FEATURES)
     Xs = [rng.normal(size=(m, FEATURES)) for m in sizes]
     ys = [np.where(X @ (rule + 0.5 * rng.normal(size=FEATURES)) > 0, 1.0, -1.0) for X in Xs]
-    fed = qr.Federation([f"c{i}" for i in range(CLIENTS)], Xs, ys)
+    fed = bf.Federation([f"c{i}" for i in range(CLIENTS)], Xs, ys)
     data = sum(X.nbytes + y.nbytes for X, y in zip(Xs, ys, strict=True)) / MEBI
     # imports and compiled kernels
-    qr.solve(robust(qr.Hinge()), fed.restrict(fed.clients[:10]), max_rounds=2)
+    bf.solve(robust(bf.Hinge()), fed.restrict(fed.clients[:10]), max_rounds=2)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    solution = qr.solve(robust(qr.Hinge()), fed, engine=qr.InProcess(mode))
+    solution = bf.solve(robust(bf.Hinge()), fed, engine=bf.InProcess(mode))
     state = len(encode(solution.state)) / MEBI
     print(json.dumps({"data": data, "before": before, "rounds": solution.rounds, "state": state}))
 

@@ -10,17 +10,17 @@ import measure
 import numpy as np
 from cases import federation, robust
 
-import quorate as qr
+import bonafed as bf
 
 ROWS, FEATURES, TARGET = 5000, 500, 2.0
 LOSSES = (
-    qr.Hinge(),
-    qr.SmoothHinge(),
-    qr.Logistic(),
-    qr.Huber(0.5),
-    qr.EpsilonInsensitive(0.1),
-    qr.Quantile(0.3),
-    qr.Absolute(),
+    bf.Hinge(),
+    bf.SmoothHinge(),
+    bf.Logistic(),
+    bf.Huber(0.5),
+    bf.EpsilonInsensitive(0.1),
+    bf.Quantile(0.3),
+    bf.Absolute(),
 )
 
 

@@ -23,7 +23,7 @@ from collections import Counter
 from pathlib import Path
 
 HOSTILE = (
-    "Nörd\nquorate: verified",
+    "Nörd\nbonafed: verified",
     "\x1b[31mred\u202e\x9b2J\u2066",
     "|<b>`\r\u2028" + "S" * 10_000,
 )
@@ -73,9 +73,9 @@ TERMINALS = {  # columns, and what is in the environment
 
 def call(words: list[str], folder: Path, shell: str = "", **more: str) -> tuple[int, str, str]:
     """The status of a command, and what it wrote."""
-    command = [sys.executable, "-m", "quorate.cli", *words]
+    command = [sys.executable, "-m", "bonafed.cli", *words]
     if shell:  # where the reader is gone, let it go first
-        command = ["bash", "-c", f'exec "$@" {shell}', "quorate", *command]
+        command = ["bash", "-c", f'exec "$@" {shell}', "bonafed", *command]
     code = more.get("PYTHONIOENCODING", "utf-8")
     done = subprocess.run(
         command, cwd=folder, env={**os.environ, **more}, capture_output=True, check=False
@@ -90,7 +90,7 @@ def on_terminal(
     child, file = pty.fork()
     if not child:
         os.chdir(folder)
-        command = [sys.executable, "-m", "quorate.cli", *words]
+        command = [sys.executable, "-m", "bonafed.cli", *words]
         os.execvpe(sys.executable, command, {**os.environ, **more})
     fcntl.ioctl(file, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     said = b""
@@ -121,7 +121,7 @@ def fault(name: str, way: str, status: int, said: str, told: str) -> str:
             return f"signs {odd}"
     if "\x1b[31m" in said or "\u202e" in said or "\x9b" in said:
         return "a terminal code of a name"
-    if any(line.strip() == "quorate: verified" for line in (said + told).split("\n")):
+    if any(line.strip() == "bonafed: verified" for line in (said + told).split("\n")):
         return "a forged line"
     return ""
 

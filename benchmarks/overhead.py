@@ -10,25 +10,25 @@ from __future__ import annotations
 import measure
 from cases import federation, robust
 
-import quorate as qr
-from quorate.algorithms.federated.bundle import bundle
-from quorate.problem.problem import Problem
-from quorate.solution.configure import configure
+import bonafed as bf
+from bonafed.algorithms.federated.bundle import bundle
+from bonafed.problem.problem import Problem
+from bonafed.solution.configure import configure
 
 CLIENTS, ROWS, FEATURES, TARGET = 1000, 30, 10, 0.2
 
 
 def parts(mode: str) -> dict[str, float]:
     """CPU ms per client and round of one run."""
-    problem, fed = robust(qr.Hinge()).at(federation(qr.Hinge(), CLIENTS, FEATURES, ROWS))
-    algorithm = configure(qr.Bundle(), problem, fed, None, None, None, None)
+    problem, fed = robust(bf.Hinge()).at(federation(bf.Hinge(), CLIENTS, FEATURES, ROWS))
+    algorithm = configure(bf.Bundle(), problem, fed, None, None, None, None)
     spent: dict[str, float] = {}
     with (
         measure.stopwatch(bundle, "minimise", spent),
         measure.stopwatch(bundle.Bundle, "improve", spent),
         measure.stopwatch(Problem, "cut", spent),
     ):
-        run = measure.alternate({"run": lambda: qr.InProcess(mode).run(algorithm, fed)}, 1)["run"]
+        run = measure.alternate({"run": lambda: bf.InProcess(mode).run(algorithm, fed)}, 1)["run"]
     per = 1e3 / (CLIENTS * run.result.rounds)
     return {
         "rounds": run.result.rounds,

@@ -30,11 +30,11 @@ from typing import Any
 import measure
 import numpy as np
 
-import quorate as qr
-from quorate.algorithms.federated.private_admm import client as private_client
-from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
-from quorate.experiments.private import composition as published_totals
-from quorate.experiments.private import curves, data
+import bonafed as bf
+from bonafed.algorithms.federated.private_admm import client as private_client
+from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
+from bonafed.experiments.private import composition as published_totals
+from bonafed.experiments.private import curves, data
 
 Targets = measure.Targets
 SHAPES = {"MNIST": (np.full(10, 6000), 10, 5.0), "FEMNIST": (data.ragged(), 62, 5.0)}
@@ -46,13 +46,13 @@ TOTALS = ((1.0, 100, 0.130), (1.0, 300, 0.110), (0.5, 100, 0.135))
 # -------------------------------------------------------------------- speed
 
 
-def federation(shape: str, precision: str) -> qr.Federation:
+def federation(shape: str, precision: str) -> bf.Federation:
     sizes, classes, _ = SHAPES[shape]
     fed = data.shaped(sizes, classes=classes)
     return fed.single() if precision == "single" else fed
 
 
-def client_seconds(fed: qr.Federation, mechanism: str, rounds: int) -> np.ndarray:
+def client_seconds(fed: bf.Federation, mechanism: str, rounds: int) -> np.ndarray:
     """CPU seconds of all clients' steps in every round of a private solve."""
     own, spent = private_client.perturb, []
 
@@ -66,13 +66,13 @@ def client_seconds(fed: qr.Federation, mechanism: str, rounds: int) -> np.ndarra
     private_client.perturb = timed
     try:
         algorithm = PrivateADMM(max_rounds=rounds, mechanism=mechanism, clip=clip)
-        qr.solve(curves.problem(1.0), fed, algorithm=algorithm)
+        bf.solve(curves.problem(1.0), fed, algorithm=algorithm)
     finally:
         private_client.perturb = own
     return np.reshape(spent, (rounds, -1)).sum(1)
 
 
-def restated(fed: qr.Federation, mechanism: str, rounds: int) -> np.ndarray:
+def restated(fed: bf.Federation, mechanism: str, rounds: int) -> np.ndarray:
     """The same rounds in plain NumPy, client after client."""
     rng, kind = np.random.default_rng(0), fed.X[0].dtype
     Xs, ys, classes = fed.X, [np.asarray(y, np.intp) for y in fed.y], len(fed.classes)
@@ -167,10 +167,10 @@ def peak(shape: str, precision: str) -> None:
     rng, kind = np.random.default_rng(0), np.float32 if precision == "single" else np.float64
     Xs = [rng.random((m, 784), dtype=kind) for m in sizes]
     ys = [rng.integers(0, classes, m) for m in sizes]
-    fed = qr.Federation([f"c{i}" for i in range(len(sizes))], Xs, ys, classes=np.arange(classes))
+    fed = bf.Federation([f"c{i}" for i in range(len(sizes))], Xs, ys, classes=np.arange(classes))
     rows = sum(X.nbytes for X in Xs) / 2**20
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    qr.solve(
+    bf.solve(
         curves.problem(1.0), fed, algorithm=PrivateADMM(max_rounds=3, clip=clip, noise="simulation")
     )
     print(json.dumps({"data": rows, "before": before}))

@@ -12,12 +12,12 @@ import measure
 import numpy as np
 from sklearn.datasets import load_breast_cancer
 
-import quorate as qr
-from quorate.data.unit_rows import unit_rows
-from quorate.solution.solve import fit
+import bonafed as bf
+from bonafed.data.unit_rows import unit_rows
+from bonafed.solution.solve import fit
 
 ROUNDS, SEEDS = 100, 3
-BUDGET = qr.Budget(2.0, 1e-5)
+BUDGET = bf.Budget(2.0, 1e-5)
 SHORT = "generated, a hundredth"
 
 
@@ -43,9 +43,9 @@ def error(
     X: np.ndarray, y: np.ndarray, bound: float | None, intercept: bool, quantile: float | None
 ) -> float:
     """The mean share of errors of the models of all seeds."""
-    fed = qr.Federation.from_arrays(X, y, np.arange(len(y)) % 3)
-    problem = qr.Problem(qr.Logistic(), qr.Linear(intercept), privacy=BUDGET)
-    method = qr.PrivateSGD(max_rounds=ROUNDS, bound=bound, quantile=quantile, noise="simulation")
+    fed = bf.Federation.from_arrays(X, y, np.arange(len(y)) % 3)
+    problem = bf.Problem(bf.Logistic(), bf.Linear(intercept), privacy=BUDGET)
+    method = bf.PrivateSGD(max_rounds=ROUNDS, bound=bound, quantile=quantile, noise="simulation")
     wrong = []
     for seed in range(SEEDS):
         w = fit(problem, fed, algorithm=method, seed=seed).w

@@ -3,7 +3,7 @@
     python benchmarks/private_defaults.py PART [--quick]
 
 methods `PrivateSGD()` beside `PrivateADMM()` on the tables of two classes that are made by seed, at
-        four totals: the default of `quorate.solve` is whichever has fewer errors on average
+        four totals: the default of `bonafed.solve` is whichever has fewer errors on average
 rounds  eight rounds of `PrivateNewton` beside a hundred of `PrivateSGD` on tables of two classes
         with rows of length 1, by the error of a matrix, which is public; a target up to 1/2, where
         Newton steps are the default
@@ -35,14 +35,14 @@ from scipy.optimize import brentq
 from sklearn import datasets
 from sklearn.linear_model import LogisticRegression
 
-import quorate as qr
-from quorate.algorithms.federated.private_newton.private_newton import matrix_error
-from quorate.data import load
-from quorate.data.unit_rows import middles, unit_rows
-from quorate.experiments.private import data
-from quorate.privacy.accounting import noise_for
-from quorate.solution.default import READABLE
-from quorate.solution.solve import fit
+import bonafed as bf
+from bonafed.algorithms.federated.private_newton.private_newton import matrix_error
+from bonafed.data import load
+from bonafed.data.unit_rows import middles, unit_rows
+from bonafed.experiments.private import data
+from bonafed.privacy.accounting import noise_for
+from bonafed.solution.default import READABLE
+from bonafed.solution.solve import fit
 
 DELTA = 1e-6
 TARGETS = {"breast cancer": 1.5, "generated": 1.5}  # points above no privacy, at epsilon 2
@@ -53,8 +53,8 @@ IMAGES = {  # of a set: (rounds, epsilon) -> the largest error of each view, in 
 }
 VIEWS = ("answers", 1), ("sum", 0), ("sum", 1)  # and how many clients are missing
 METHODS = {
-    "PrivateADMM()": qr.PrivateADMM(noise="simulation"),
-    "PrivateSGD()": qr.PrivateSGD(noise="simulation"),
+    "PrivateADMM()": bf.PrivateADMM(noise="simulation"),
+    "PrivateSGD()": bf.PrivateSGD(noise="simulation"),
 }
 Set = tuple[str, np.ndarray, np.ndarray]
 
@@ -158,22 +158,22 @@ RIVALS: dict[str, Callable[..., np.ndarray]] = {
 
 
 def show_methods(quick: bool, targets: measure.Targets) -> None:
-    rows, problem = [], qr.Problem(qr.Logistic(), qr.Linear(True), over_clients=qr.Mean("size"))
+    rows, problem = [], bf.Problem(bf.Logistic(), bf.Linear(True), over_clients=bf.Mean("size"))
     makes = defaults.MADE[:2] if quick else defaults.MADE
     for epsilon in (1.0,) if quick else (0.5, 1.0, 2.0, 8.0):
-        budget, found = qr.Budget(epsilon, DELTA), {name: [] for name in METHODS}
+        budget, found = bf.Budget(epsilon, DELTA), {name: [] for name in METHODS}
         for make in makes:
             train, test = make().split()
             plain = LogisticRegression().fit(train.X, train.y)
-            fed = qr.Federation.from_arrays(train.X, train.y, train.groups)
+            fed = bf.Federation.from_arrays(train.X, train.y, train.groups)
             for name, method in METHODS.items():
-                private = qr.Problem(
+                private = bf.Problem(
                     problem.loss,
                     problem.predictor,
                     over_clients=problem.over_clients,
                     privacy=budget,
                 )
-                w = qr.solve(private, fed, algorithm=method).w
+                w = bf.solve(private, fed, algorithm=method).w
                 wrong = (test.X @ w[:-1] + w[-1] > 0) != test.y
                 found[name].append(wrong.mean() - (plain.predict(test.X) != test.y).mean())
         mean = [100 * float(np.mean(each)) for each in found.values()]
@@ -193,15 +193,15 @@ def show_rounds(quick: bool, targets: measure.Targets) -> None:
         y = 2 * np.unique(y, return_inverse=True)[1] - 1
         rows = unit_rows(X, *middles(declared(X), X.shape[1]))
         for clients, epsilon in itertools.product((3, 10), (2.0,) if quick else (0.5, 1, 2, 8)):
-            budget, above = qr.Budget(epsilon, DELTA), []
-            problem = qr.Problem(
-                qr.Logistic(), qr.Linear(True), over_clients=qr.Mean("size"), privacy=budget
+            budget, above = bf.Budget(epsilon, DELTA), []
+            problem = bf.Problem(
+                bf.Logistic(), bf.Linear(True), over_clients=bf.Mean("size"), privacy=budget
             )
             for seed, (a, b) in enumerate(splits(y, 3)):
                 groups = np.random.default_rng(seed).integers(0, clients, len(a))
-                fed = qr.Federation.from_arrays(rows[a], y[a], groups)
+                fed = bf.Federation.from_arrays(rows[a], y[a], groups)
                 wrong = []
-                for method in (qr.PrivateSGD, qr.PrivateNewton):
+                for method in (bf.PrivateSGD, bf.PrivateNewton):
                     algorithm = method(bound=1.0, noise="simulation")
                     w = fit(problem, fed, algorithm=algorithm, seed=seed).w
                     wrong.append(np.mean((rows[b] @ w[:-1] + w[-1] > 0) != (y[b] > 0)))
@@ -234,7 +234,7 @@ def show_sets(sets: Iterator[Set], quick: bool, targets: measure.Targets) -> Non
                 plain = LogisticRegression(max_iter=5000).fit(z[a], y[a])
                 errors.setdefault("no privacy", []).append(np.mean(plain.predict(z[b]) != y[b]))
                 groups = np.random.default_rng(seed).integers(0, 3, len(a))
-                model = qr.PrivateClassifier(epsilon, DELTA, ranges=(low, high), random_state=seed)
+                model = bf.PrivateClassifier(epsilon, DELTA, ranges=(low, high), random_state=seed)
                 start = time.process_time()
                 model.fit(X[a], y[a], groups=groups)
                 seconds += time.process_time() - start
@@ -273,7 +273,7 @@ def show_images(name: str, quick: bool, targets: measure.Targets) -> None:
         for (view, missing), aim in itertools.zip_longest(VIEWS, aims):
             errors, start = [], time.process_time()
             for seed in range(1 if quick else 3):
-                model = qr.PrivateClassifier(
+                model = bf.PrivateClassifier(
                     epsilon,
                     DELTA,
                     ranges=(0, 1),

@@ -17,11 +17,11 @@ from dataclasses import replace
 import measure
 import numpy as np
 
-import quorate as qr
-from quorate.data.unit_rows import unit_rows
-from quorate.experiments.private import curves, data
-from quorate.solution.plan import plan
-from quorate.solution.solve import run
+import bonafed as bf
+from bonafed.data.unit_rows import unit_rows
+from bonafed.experiments.private import curves, data
+from bonafed.solution.plan import plan
+from bonafed.solution.solve import run
 
 CENTRE = 0.13
 LONG, SHARES = 500, (1.0, 0.1)
@@ -36,9 +36,9 @@ def errors(
     split: data.Split, rounds: int, view: str = "answers", missing: int = 1, sampling: float = 1.0
 ) -> tuple[list[float], float]:
     """The test errors of three runs, and the total epsilon of the other view."""
-    budget = qr.Budget(1.0, curves.DELTA, view=view, missing=missing)
+    budget = bf.Budget(1.0, curves.DELTA, view=view, missing=missing)
     problem = replace(curves.problem(1.0), privacy=budget)
-    method = qr.PrivateSGD(max_rounds=rounds, bound=1.0, noise="simulation", sampling=sampling)
+    method = bf.PrivateSGD(max_rounds=rounds, bound=1.0, noise="simulation", sampling=sampling)
     # without a certificate, which takes longer
     runs = [run(plan(problem, split.fed, algorithm=method), seed=seed) for seed in range(3)]
     models = [each.plan.method.answer(each.run.state).w for each in runs]

@@ -17,14 +17,14 @@ from typing import Any
 import measure
 import numpy as np
 
-import quorate as qr
-from quorate.solution.solve import fit
+import bonafed as bf
+from bonafed.solution.solve import fit
 
 DELTA, LEVEL, TARGET = 1e-6, 0.95, (0.93, 0.97)
 SD = 0.3  # of the residuals of linear models
-LINEAR: dict[str, Any] = {"loss": qr.Squared, "residual": 4.5 * SD}
+LINEAR: dict[str, Any] = {"loss": bf.Squared, "residual": 4.5 * SD}
 # of counts whose expectations lie between 0.7 and 3.7
-COUNTS: dict[str, Any] = {"loss": qr.Poisson, "residual": 6.0}
+COUNTS: dict[str, Any] = {"loss": bf.Poisson, "residual": 6.0}
 
 
 @dataclass(frozen=True)
@@ -36,32 +36,32 @@ class Model:
     truth: tuple[float, ...]  # the last is the intercept
     epsilon: float
     correlation: float = 0.0
-    loss: type[qr.Logistic | qr.Squared | qr.Poisson] = qr.Logistic
+    loss: type[bf.Logistic | bf.Squared | bf.Poisson] = bf.Logistic
     residual: float | None = None  # the declared bound on a residual
 
-    def drawn(self, rng: np.random.Generator) -> tuple[qr.Federation, qr.Problem]:
+    def drawn(self, rng: np.random.Generator) -> tuple[bf.Federation, bf.Problem]:
         """New rows of three clients."""
         d = len(self.truth) - 1
         X = rng.uniform(-1, 1, (self.rows, d))
         X = (1 - self.correlation) * X + self.correlation * X[:, :1]
         score = X @ self.truth[:-1] + self.truth[-1]
-        if self.loss is qr.Squared:
+        if self.loss is bf.Squared:
             y = score + SD * rng.normal(size=self.rows)
-        elif self.loss is qr.Poisson:
+        elif self.loss is bf.Poisson:
             y = rng.poisson(np.exp(score))
         else:
             y = np.where(score + rng.logistic(size=self.rows) > 0, 1, -1)
-        fed = qr.Federation.from_arrays(X, y, rng.integers(0, 3, self.rows))
-        budget = qr.Budget(self.epsilon, DELTA)
-        mean, model = qr.Mean("size"), qr.Linear(intercept=True)
-        return fed, qr.Problem(self.loss(), model, over_clients=mean, privacy=budget)
+        fed = bf.Federation.from_arrays(X, y, rng.integers(0, 3, self.rows))
+        budget = bf.Budget(self.epsilon, DELTA)
+        mean, model = bf.Mean("size"), bf.Linear(intercept=True)
+        return fed, bf.Problem(self.loss(), model, over_clients=mean, privacy=budget)
 
     @property
-    def method(self) -> qr.PrivateNewton:
+    def method(self) -> bf.PrivateNewton:
         """Settings that look at no row: features lie in [-1, 1], residuals within their bound."""
         bound = math.sqrt(len(self.truth) - 1)
         clip = None if self.residual is None else self.residual * math.hypot(bound, 1)
-        return qr.PrivateNewton(bound=bound, clip=clip, inference=True, noise="simulation")
+        return bf.PrivateNewton(bound=bound, clip=clip, inference=True, noise="simulation")
 
 
 MODELS = (
@@ -74,7 +74,7 @@ MODELS = (
     Model("linear, 5 features", 5000, (0.4, -0.2, 0.0, 0.1, 0.3, 0.1), 2.0, **LINEAR),
     Model("Poisson, 3 features", 8000, (0.5, -0.3, 0.0, 0.5), 1.0, **COUNTS),
     Model("Poisson, 3 features", 4000, (0.5, -0.3, 0.0, 0.5), 2.0, **COUNTS),
-    Model("Poisson, small counts", 6000, (0.5, -0.3, 0.0, 0.0), 2.0, 0.0, qr.Poisson, 4.5),
+    Model("Poisson, small counts", 6000, (0.5, -0.3, 0.0, 0.0), 2.0, 0.0, bf.Poisson, 4.5),
 )
 
 
@@ -85,7 +85,7 @@ def covered(model: Model, times: int) -> dict[str, float]:
     for seed in range(times):
         fed, problem = model.drawn(np.random.default_rng([seed, 11]))
         try:
-            found = qr.private_intervals(fit(problem, fed, algorithm=model.method, seed=seed))
+            found = bf.private_intervals(fit(problem, fed, algorithm=model.method, seed=seed))
         except ValueError:
             refused += 1
             continue

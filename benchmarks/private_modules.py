@@ -3,7 +3,7 @@
     private_modules.py  test errors on a checkerboard within (2, 1e-5), three seeds; how many rows
                         have other last bits in batches of other sizes. No target.
 
-Needs torch: pip install 'quorate[torch]'. One thread.
+Needs torch: pip install 'bonafed[torch]'. One thread.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import measure
 import numpy as np
 import torch
 
-import quorate as qr
+import bonafed as bf
 
 ROWS, TEST, ROUNDS, HIDDEN = 500, 2000, 20, 12
 
@@ -24,32 +24,32 @@ def checkerboard(m: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return X, np.where(X[:, 0] * X[:, 1] > 0, 1.0, -1.0)
 
 
-def network(seed: int) -> qr.TorchPredictor:
+def network(seed: int) -> bf.TorchPredictor:
     torch.manual_seed(seed)
     layers = torch.nn.Linear(2, HIDDEN), torch.nn.Tanh(), torch.nn.Linear(HIDDEN, 1)
-    return qr.TorchPredictor(torch.nn.Sequential(*layers).double(), device="cpu")
+    return bf.TorchPredictor(torch.nn.Sequential(*layers).double(), device="cpu")
 
 
 def errors() -> None:
     rows = []
     for seed in range(3):
         X, y = checkerboard(ROWS, seed)
-        fed = qr.Federation.from_arrays(X, y, np.where(np.arange(ROWS) % 2, "a", "b"))
+        fed = bf.Federation.from_arrays(X, y, np.where(np.arange(ROWS) % 2, "a", "b"))
         test, truth = checkerboard(TEST, 100 + seed)
-        budget = qr.Budget(epsilon=2.0, delta=1e-5)
-        for predictor in (qr.Linear(), network(seed)):
-            problem = qr.Problem(qr.Logistic(), predictor, privacy=budget)
-            method = qr.PrivateSGD(max_rounds=ROUNDS, noise="simulation")
+        budget = bf.Budget(epsilon=2.0, delta=1e-5)
+        for predictor in (bf.Linear(), network(seed)):
+            problem = bf.Problem(bf.Logistic(), predictor, privacy=budget)
+            method = bf.PrivateSGD(max_rounds=ROUNDS, noise="simulation")
             began = time.process_time()
-            found = qr.solve(problem, fed, algorithm=method, seed=seed)
+            found = bf.solve(problem, fed, algorithm=method, seed=seed)
             spent = time.process_time() - began
-            if isinstance(predictor, qr.TorchPredictor):
+            if isinstance(predictor, bf.TorchPredictor):
                 with torch.no_grad():
                     score = predictor.trained(found.w)(torch.tensor(test)).numpy()[:, 0]
             else:
                 score = test @ found.w[:2] + found.w[2]
             wrong = 100 * float(((score > 0) != (truth > 0)).mean())
-            name = "network" if isinstance(predictor, qr.TorchPredictor) else "line"
+            name = "network" if isinstance(predictor, bf.TorchPredictor) else "line"
             rows.append((seed, name, wrong, found.ledger.epsilon, spent))
     print(measure.table(("seed", "model", "test error %", "epsilon", "CPU s"), rows))
 

@@ -21,19 +21,19 @@ from defaults import made
 from sklearn import datasets
 from sklearn.linear_model import LogisticRegression
 
-import quorate as qr
-from quorate.data import load
-from quorate.data.unit_rows import middles, unit_rows
-from quorate.privacy.accounting import noise_for
-from quorate.solution.solve import fit
+import bonafed as bf
+from bonafed.data import load
+from bonafed.data.unit_rows import middles, unit_rows
+from bonafed.privacy.accounting import noise_for
+from bonafed.solution.solve import fit
 
 CLIENTS, DELTA, SLACK = 3, 1e-6, 0.003
 METHODS = {
-    "PrivateNewton, 8 rounds": qr.PrivateNewton(bound=1.0, noise="simulation"),
-    "PrivateNewton, 4 rounds": qr.PrivateNewton(max_rounds=4, bound=1.0, noise="simulation"),
-    "PrivateSGD, 8 rounds": qr.PrivateSGD(max_rounds=8, bound=1.0, noise="simulation"),
-    "PrivateSGD, 30 rounds": qr.PrivateSGD(max_rounds=30, bound=1.0, noise="simulation"),
-    "PrivateSGD, 300 rounds": qr.PrivateSGD(max_rounds=300, bound=1.0, noise="simulation"),
+    "PrivateNewton, 8 rounds": bf.PrivateNewton(bound=1.0, noise="simulation"),
+    "PrivateNewton, 4 rounds": bf.PrivateNewton(max_rounds=4, bound=1.0, noise="simulation"),
+    "PrivateSGD, 8 rounds": bf.PrivateSGD(max_rounds=8, bound=1.0, noise="simulation"),
+    "PrivateSGD, 30 rounds": bf.PrivateSGD(max_rounds=30, bound=1.0, noise="simulation"),
+    "PrivateSGD, 300 rounds": bf.PrivateSGD(max_rounds=300, bound=1.0, noise="simulation"),
 }
 
 
@@ -72,7 +72,7 @@ def ada_ssp(
     """The coefficients by AdaSSP, each client noising its own sums: rows of length R, |y| <= 1."""
     D, R = X[0].shape[1], math.sqrt(2.0)
     # three releases of equal shares are one, with the noise of three rounds
-    sd = noise_for(qr.Budget(epsilon, DELTA), 3) * math.sqrt(len(X))
+    sd = noise_for(bf.Budget(epsilon, DELTA), 3) * math.sqrt(len(X))
     matrix = sum(x.T @ x for x in X)
     least = float(np.linalg.eigvalsh(matrix)[0]) + R**2 * sd * rng.normal() - 1.96 * sd * R**2
     noise = np.triu(rng.normal(size=(D, D)))
@@ -91,16 +91,16 @@ def compare(name: str, X: np.ndarray, y: np.ndarray, seeds: int, targets: measur
     order = rng.permutation(len(y))
     train, test = order[: int(0.7 * len(y))], order[int(0.7 * len(y)) :]
     groups = rng.integers(0, CLIENTS, len(train))
-    fed = qr.Federation.from_arrays(X[train], y[train], groups)
+    fed = bf.Federation.from_arrays(X[train], y[train], groups)
     plain = LogisticRegression(C=1e4, max_iter=5000).fit(X[train], y[train])
     rows = [("no privacy", "", 100 * (1 - plain.score(X[test], y[test])), math.nan, math.nan)]
     for epsilon in (1.0, 2.0):
-        budget = qr.Budget(epsilon, DELTA)
-        problem = qr.Problem(
-            qr.Logistic(),
-            qr.Linear(intercept=True),
-            over_clients=qr.Mean("size"),
-            regulariser=qr.L2(1e-4),
+        budget = bf.Budget(epsilon, DELTA)
+        problem = bf.Problem(
+            bf.Logistic(),
+            bf.Linear(intercept=True),
+            over_clients=bf.Mean("size"),
+            regulariser=bf.L2(1e-4),
             privacy=budget,
         )
         mean = {}

@@ -12,9 +12,9 @@ import numpy as np
 from scipy import stats
 from scipy.optimize import brentq
 
-from quorate import Budget
-from quorate.privacy.accounting import Release, noise_for, noise_of_search, total_epsilon
-from quorate.privacy.best_of import NUMBERS
+from bonafed import Budget
+from bonafed.privacy.accounting import Release, noise_for, noise_of_search, total_epsilon
+from bonafed.privacy.best_of import NUMBERS
 
 DELTA = 1e-6
 

@@ -28,19 +28,19 @@ import measure
 import numpy as np
 import rank_data as data
 
-import quorate as qr
-from quorate.algorithms.comparators.stochastic import tuned
-from quorate.solution.configure import configure
+import bonafed as bf
+from bonafed.algorithms.comparators.stochastic import tuned
+from bonafed.solution.configure import configure
 
 RISKS = {
-    "mean": qr.Mean(),
-    "superquantile": qr.Superquantile(tail=0.2),
-    "extremile": qr.Extremile(2.0),
-    "ESRM": qr.ExponentialSpectral(1.0),
+    "mean": bf.Mean(),
+    "superquantile": bf.Superquantile(tail=0.2),
+    "extremile": bf.Extremile(2.0),
+    "ESRM": bf.ExponentialSpectral(1.0),
 }
-LINEAR = qr.Linear(intercept=False)
+LINEAR = bf.Linear(intercept=False)
 LOSSES = {"logistic": data.LOGISTIC, "hinge": data.HINGE}
-REGULARISERS = {"l2": qr.L2(data.MU), "l1": qr.L1(data.MU / 2)}
+REGULARISERS = {"l2": bf.L2(data.MU), "l1": bf.L1(data.MU / 2)}
 TOL = {"l2": 1e-9, "l1": 1e-7}  # asked of the method
 GAPS = {"l2": 1e-8, "l1": 1e-6}  # targets
 SIZES = {"600 x 500": (1000, 500), "1200 x 1000": (2000, 1000), "6000 x 1000": (10_000, 1000)}
@@ -52,7 +52,7 @@ SECONDS = {  # (gap, CPU seconds) targets
 }
 RIVALS = {"600 x 500": (1000, 500), "12000 x 20": (20_000, 20)}
 BUDGET = 2.0  # CPU seconds of every rival, its tuning not counted
-PUBLISHED = qr.Growing(1e-5, 1.2)  # the paper's schedule of rho, with its cap of 300 iterations
+PUBLISHED = bf.Growing(1e-5, 1.2)  # the paper's schedule of rho, with its cap of 300 iterations
 LEVELS = (1e-2, 1e-4, 1e-6, 1e-8)
 WITHIN = 1.01  # of the least objectives known
 
@@ -64,14 +64,14 @@ def rows_of(n_samples: int, n_features: int) -> data.Rows:
     return data.synthetic(n_samples, n_features)
 
 
-def problem(risk: str, loss: str, g: str) -> qr.Problem:
-    return qr.Problem(LOSSES[loss], LINEAR, over_samples=RISKS[risk], regulariser=REGULARISERS[g])
+def problem(risk: str, loss: str, g: str) -> bf.Problem:
+    return bf.Problem(LOSSES[loss], LINEAR, over_samples=RISKS[risk], regulariser=REGULARISERS[g])
 
 
-def solved(stated: qr.Problem, rows: data.Rows, **options: Any) -> tuple[float, qr.Solution]:
+def solved(stated: bf.Problem, rows: data.Rows, **options: Any) -> tuple[float, bf.Solution]:
     """CPU seconds of a solve from the arrays on, and the solution."""
     began = time.process_time()
-    solution = qr.solve(stated, rows.federation(), **options)
+    solution = bf.solve(stated, rows.federation(), **options)
     return time.process_time() - began, solution
 
 
@@ -82,11 +82,11 @@ def warm_up() -> None:
         for g in REGULARISERS:
             for risk in RISKS:
                 solved(problem(risk, loss, g), small, tol=1e-9)
-    ranged = qr.Problem(
-        data.LOGISTIC, LINEAR, over_samples=qr.RankedRange(50, 5), regulariser=qr.L2(1e-2)
+    ranged = bf.Problem(
+        data.LOGISTIC, LINEAR, over_samples=bf.RankedRange(50, 5), regulariser=bf.L2(1e-2)
     )
-    for algorithm in (None, qr.LSVRG(0.01, max_rounds=2), qr.DCA(inner=5, max_rounds=2)):
-        qr.solve(ranged, small.federation(), algorithm=algorithm)
+    for algorithm in (None, bf.LSVRG(0.01, max_rounds=2), bf.DCA(inner=5, max_rounds=2)):
+        bf.solve(ranged, small.federation(), algorithm=algorithm)
 
 
 # -------------------------------------------------------------------- convex
@@ -150,7 +150,7 @@ class Trace(NamedTuple):
     values: np.ndarray
 
 
-def followed(algorithm: Any, stated: qr.Problem, rows: data.Rows, budget: float) -> Trace:
+def followed(algorithm: Any, stated: bf.Problem, rows: data.Rows, budget: float) -> Trace:
     """A run until it ends or the budget does; the clock starts with the arrays."""
     seconds, values, began = [], [], time.process_time()
     concrete, fed = stated.at(rows.federation())
@@ -161,7 +161,7 @@ def followed(algorithm: Any, stated: qr.Problem, rows: data.Rows, budget: float)
         if seconds[-1] >= budget:
             raise KeyboardInterrupt  # ends a run after the round
 
-    qr.InProcess().run(
+    bf.InProcess().run(
         configure(algorithm, concrete, fed, None, None, None, None), fed, watch=[watch]
     )
     return Trace(np.array(seconds), np.minimum.accumulate(values))
@@ -176,18 +176,18 @@ def rivals(size: str, risk: str, loss: str, g: str) -> tuple[float, dict[str, Tr
     optimum = solved(stated, rows, tol=1e-10)[1].certificate
     assert optimum.bound is not None, "the bound to compare with is missing"
     methods: dict[str, Any] = {
-        "RankADMM": qr.RankADMM(tol=1e-9),
-        "SmoothedRankADMM": qr.SmoothedRankADMM(tol=1e-9, max_rounds=10**6),
-        "RankADMM, Table 6": qr.RankADMM(
+        "RankADMM": bf.RankADMM(tol=1e-9),
+        "SmoothedRankADMM": bf.SmoothedRankADMM(tol=1e-9, max_rounds=10**6),
+        "RankADMM, Table 6": bf.RankADMM(
             penalty=PUBLISHED, relaxation=1.0, finish=False, max_rounds=30
         ),
-        "SmoothedRankADMM, Table 6": qr.SmoothedRankADMM(
+        "SmoothedRankADMM, Table 6": bf.SmoothedRankADMM(
             penalty=PUBLISHED, relaxation=1.0, max_rounds=30
         ),
-        "SGD": qr.SGD(max_rounds=10**6),
-        "LSVRG, uniform": qr.LSVRG(max_rounds=10**6),
-        "LSVRG, not uniform": qr.LSVRG(uniform=False, max_rounds=10**6),
-        "DCA": qr.DCA(inner=100, max_rounds=10**6),
+        "SGD": bf.SGD(max_rounds=10**6),
+        "LSVRG, uniform": bf.LSVRG(max_rounds=10**6),
+        "LSVRG, not uniform": bf.LSVRG(uniform=False, max_rounds=10**6),
+        "DCA": bf.DCA(inner=100, max_rounds=10**6),
     }
     traces = {}
     for name, algorithm in methods.items():
@@ -205,7 +205,7 @@ def rivals(size: str, risk: str, loss: str, g: str) -> tuple[float, dict[str, Tr
     return optimum.bound, traces
 
 
-def _scikit_learn(rows: data.Rows, stated: qr.Problem, g: str) -> dict[str, Trace]:
+def _scikit_learn(rows: data.Rows, stated: bf.Problem, g: str) -> dict[str, Trace]:
     """LogisticRegression on the same objective: C = 1 / (n mu) or, with l1, 1 / (n mu / 2)."""
     from sklearn.linear_model import LogisticRegression
 
@@ -309,14 +309,14 @@ def ranges(targets: Targets) -> None:
     for case in data.RANGES:
         rows, loss = data.aorr(case.name), type(case.loss).__name__.lower()
         for order, known in (("ascending", case.ascending), ("descending", case.descending)):
-            risk = qr.RankedRange(case.k, case.m, order)
-            stated = qr.Problem(
-                case.loss, LINEAR, over_samples=risk, regulariser=qr.L2(data.MU_RANGE)
+            risk = bf.RankedRange(case.k, case.m, order)
+            stated = bf.Problem(
+                case.loss, LINEAR, over_samples=risk, regulariser=bf.L2(data.MU_RANGE)
             )
             name = f"{case.name}, {loss}, {case.k}/{case.m}, {order}"
             table.append(_beside_known(name, stated, rows, known, targets))
-    human = qr.Problem(
-        data.LOGISTIC, LINEAR, over_samples=qr.ProspectTheory(), regulariser=qr.L2(data.MU)
+    human = bf.Problem(
+        data.LOGISTIC, LINEAR, over_samples=bf.ProspectTheory(), regulariser=bf.L2(data.MU)
     )
     for name, known in data.HUMAN.items():
         rows = data.synthetic(500, 60) if name == "synthetic" else data.human(name)
@@ -326,7 +326,7 @@ def ranges(targets: Targets) -> None:
 
 
 def _beside_known(
-    name: str, stated: qr.Problem, rows: data.Rows, known: float, targets: Targets
+    name: str, stated: bf.Problem, rows: data.Rows, known: float, targets: Targets
 ) -> tuple:
     seconds, solution = solved(stated, rows)
     value, residuals = solution.certificate.value, solution.certificate.residuals

@@ -28,13 +28,13 @@ from typing import NamedTuple
 import measure  # noqa: F401  first: it fixes the number of threads
 import numpy as np
 
-import quorate as qr
-from quorate.data import load
+import bonafed as bf
+from bonafed.data import load
 
 SEED = 17
 MU = 1e-2  # spectral and human risks
 MU_RANGE = 1e-4  # average of ranked range
-LOGISTIC, HINGE = qr.Logistic(), qr.Hinge()
+LOGISTIC, HINGE = bf.Logistic(), bf.Hinge()
 
 
 class Rows(NamedTuple):
@@ -45,9 +45,9 @@ class Rows(NamedTuple):
     X_test: np.ndarray
     y_test: np.ndarray
 
-    def federation(self) -> qr.Federation:
+    def federation(self) -> bf.Federation:
         """The training rows with one owner."""
-        return qr.Federation(["all"], [self.X], [self.y])
+        return bf.Federation(["all"], [self.X], [self.y])
 
 
 @dataclass(frozen=True)
@@ -110,14 +110,14 @@ def synthetic(n_samples: int, n_features: int, seed: int = SEED) -> Rows:
 
 
 def human(name: str, seed: int = SEED) -> Rows:
-    """A data set of `quorate.data.load` for the human risk: 60 % for training, no column of
+    """A data set of `bonafed.data.load` for the human risk: 60 % for training, no column of
     ones.
     """
     return _split(*_loaded(name), 0.6, seed, stratified=False)
 
 
 def aorr(name: str, seed: int = SEED) -> Rows:
-    """A data set of `quorate.data.load` for the average of ranked range: half for training, a
+    """A data set of `bonafed.data.load` for the average of ranked range: half for training, a
     last column of ones.
     """
     rows = _split(*_loaded(name), 0.5, seed, stratified=True)

@@ -14,14 +14,14 @@ from dataclasses import replace
 import measure
 from bundle_tables import shared_out, tables
 
-import quorate as qr
+import bonafed as bf
 
-RISKS = {f"superquantile {tail}": qr.Superquantile(tail) for tail in (0.01, 0.05, 0.1, 0.5)}
-RISKS |= {"extremile 2": qr.Extremile(2.0), "ESRM 2": qr.ExponentialSpectral(2.0)}
+RISKS = {f"superquantile {tail}": bf.Superquantile(tail) for tail in (0.01, 0.05, 0.1, 0.5)}
+RISKS |= {"extremile 2": bf.Extremile(2.0), "ESRM 2": bf.ExponentialSpectral(2.0)}
 
 
 def main() -> None:
-    warnings.simplefilter("ignore", qr.TrivialModelWarning)  # heart, where the tail is small
+    warnings.simplefilter("ignore", bf.TrivialModelWarning)  # heart, where the tail is small
     targets, rounds, gaps, away = measure.Targets(), [], [], []
     print(
         "| table | rows | risk | rounds | proven gap | beside pooled | CPU s |\n"
@@ -31,12 +31,12 @@ def main() -> None:
     for name, X, y in tables():
         fed = shared_out(X, y, 10)
         for what, risk in RISKS.items():
-            problem = qr.Problem(qr.Logistic(), over_rows=risk, regulariser=qr.L2(1e-3))
+            problem = bf.Problem(bf.Logistic(), over_rows=risk, regulariser=bf.L2(1e-3))
             began = time.process_time()
-            solution = qr.solve(problem, fed)
+            solution = bf.solve(problem, fed)
             seconds = time.process_time() - began
             inside = replace(problem, over_rows=None, over_samples=risk)
-            pooled = qr.solve(inside, fed.pooled(), tol=1e-9).certificate.value
+            pooled = bf.solve(inside, fed.pooled(), tol=1e-9).certificate.value
             proof = solution.certificate
             rounds.append(solution.rounds)
             gaps.append(proof.relative_gap)

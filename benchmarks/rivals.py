@@ -18,7 +18,7 @@ import measure
 import numpy as np
 from cases import federation, groups, robust
 
-import quorate as qr
+import bonafed as bf
 
 FASTER, EQUAL = 20.0, 1e-6
 
@@ -42,22 +42,22 @@ def group_dro():
 def beside_dro(n_groups: int, targets: measure.Targets) -> list[tuple]:
     rival_class = group_dro()
     X, y, group = groups(n_groups)
-    fed = qr.Federation.from_arrays(X, y, group)
-    problem = qr.Problem(qr.Hinge(), qr.Linear(intercept=True), over_clients=qr.Simplex())
+    fed = bf.Federation.from_arrays(X, y, group)
+    problem = bf.Problem(bf.Hinge(), bf.Linear(intercept=True), over_clients=bf.Simplex())
 
     def rival():
         model = rival_class(X.shape[1], X.shape[1] - 1, "svm", fit_intercept=True)
         model.fit(X, y)
         return np.append(model.theta, model.b)
 
-    variants = {"quorate": lambda: qr.solve(problem, fed).w}
+    variants = {"bonafed": lambda: bf.solve(problem, fed).w}
     if rival_class is not None:
         variants["dro GroupDRO"] = rival
     timed = measure.alternate(variants, 3)
     name = f"{len(X)} x {X.shape[1]}, {n_groups} groups"
     rows = [(name, who, t.seconds, problem.objective(t.result, fed)) for who, t in timed.items()]
     if rival_class is None:
-        targets.need(False, f"{name}: dro is not installed: pip install quorate[benchmarks]")
+        targets.need(False, f"{name}: dro is not installed: pip install bonafed[benchmarks]")
         return rows
     ours, theirs = rows
     targets.need(
@@ -70,7 +70,7 @@ def beside_dro(n_groups: int, targets: measure.Targets) -> list[tuple]:
     return rows
 
 
-def written_in_cvxpy(problem: qr.Problem, fed: qr.Federation) -> np.ndarray:
+def written_in_cvxpy(problem: bf.Problem, fed: bf.Federation) -> np.ndarray:
     """Problem (4) for the hinge, l1 transport, R^n, p = 2, as a reader of the paper would write
     it.
     """
@@ -96,12 +96,12 @@ def written_in_cvxpy(problem: qr.Problem, fed: qr.Federation) -> np.ndarray:
 
 
 def beside_conic(n_clients: int, rows: int, faster: float, targets: measure.Targets) -> list[tuple]:
-    loss = qr.Hinge()
+    loss = bf.Hinge()
     fed, problem = federation(loss, n_clients, 20, rows), robust(loss)
     timed = measure.alternate(
         {
-            "quorate": lambda: qr.solve(problem, fed).w,
-            "quorate CentralConic": lambda: qr.CentralConic().solve(problem, fed).w,
+            "bonafed": lambda: bf.solve(problem, fed).w,
+            "bonafed CentralConic": lambda: bf.CentralConic().solve(problem, fed).w,
             "CVXPY + Clarabel": lambda: written_in_cvxpy(problem, fed),
         },
         5,
@@ -128,7 +128,7 @@ def main() -> None:
 
     print(f"{measure.machine('cvxpy', 'dro')}\n")
     targets, rows = measure.Targets(), []
-    qr.solve(robust(qr.Hinge()), federation(qr.Hinge(), 2, 3, 10))
+    bf.solve(robust(bf.Hinge()), federation(bf.Hinge(), 2, 3, 10))
     for n_groups in (10, 100):
         rows += beside_dro(n_groups, targets)
     for n_clients, size, faster in ((10, 200, 2.0), (50, 100, 6.0)):

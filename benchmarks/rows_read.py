@@ -12,7 +12,7 @@
                          the answer at 1,000,000.
     --only TEXT          what has this in its name, such as "made 200: thresholds" or "hinge"
 
-The sites have the policy that `quorate site policy` writes. ``tests/border`` has the attacks.
+The sites have the policy that `bonafed site policy` writes. ``tests/border`` has the attacks.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ import measure
 import numpy as np
 from bundle_tables import tables
 
-import quorate as qr
-from quorate.algorithms.federated.bundle.bundle import Evaluate
-from quorate.engines.network import RefusedError
-from quorate.problem.parts import Parts, stored
-from quorate.sites.people import Answers
-from quorate.sites.policy import Policy
-from quorate.sites.told import Answered
+import bonafed as bf
+from bonafed.algorithms.federated.bundle.bundle import Evaluate
+from bonafed.engines.network import RefusedError
+from bonafed.problem.parts import Parts, stored
+from bonafed.sites.people import Answers
+from bonafed.sites.policy import Policy
+from bonafed.sites.told import Answered
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -88,17 +88,17 @@ def honest(only: str, targets: measure.Targets) -> None:
         targets.need(max(each) <= rows / 1000, f"{table}, {name}: {max(each)} of {rows} rows")
     firsts = [row[-1].split(", ")[0] for row in found]
     begun = len(firsts) - firsts.count("not begun")
-    ends = firsts.count(qr.Stop.REFUSED.value)
+    ends = firsts.count(bf.Stop.REFUSED.value)
     targets.need(ends <= begun / 20, f"{ends} of {begun} first runs that begin end early")
 
 
-def read(parts: readers.Tables, kind: str, problem: qr.Problem) -> list[object]:
+def read(parts: readers.Tables, kind: str, problem: bf.Problem) -> list[object]:
     """The rows that each reader finds after a run and one more with another regulariser."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
         it, ends = readers.world(Path(place), parts, readers.CLASSES[kind]), list[str]()
         for experiment, strength in (("first", 1e-3), ("second", 1e-2)):
             try:
-                again = replace(problem, regulariser=qr.L2(strength))
+                again = replace(problem, regulariser=bf.L2(strength))
                 ends.append(it.solve(experiment, again).outcome.stop.value)
             except RefusedError:
                 ends.append("not begun")
@@ -123,7 +123,7 @@ def early(only: str, targets: measure.Targets) -> None:
     targets.need(ends <= every / 20, f"{ends} of {every} runs end early")
 
 
-def ended_early(kind: str, problem: qr.Problem, m: int, d: int, heavy: bool) -> Iterator[float]:
+def ended_early(kind: str, problem: bf.Problem, m: int, d: int, heavy: bool) -> Iterator[float]:
     """The relative gaps of the runs that sites end, inf where nothing is proved."""
     for seed in range(RUNS):
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
@@ -131,7 +131,7 @@ def ended_early(kind: str, problem: qr.Problem, m: int, d: int, heavy: bool) -> 
             solution = readers.world(Path(place), parts, readers.CLASSES[kind]).solve(
                 "one", problem
             )
-            if solution.outcome.stop is qr.Stop.REFUSED:
+            if solution.outcome.stop is bf.Stop.REFUSED:
                 gap = solution.certificate.relative_gap
                 yield np.inf if gap is None else gap
 
@@ -185,8 +185,8 @@ def spent(place: Path, m: int, kind: str) -> Iterator[tuple[int, float, float, f
     rng = np.random.default_rng(0)
     X, way = rng.normal(size=(m, 10)), rng.normal(size=11) / 4
     y = np.where(X @ way[:-1] + rng.normal(size=m) > 0, "yes", "no")
-    problem, data = readers.ROBUST.at(qr.Federation.from_arrays({"a": (X, y)}))
-    block, method, memory = data.block(0), qr.Bundle(problem=problem), None
+    problem, data = readers.ROBUST.at(bf.Federation.from_arrays({"a": (X, y)}))
+    block, method, memory = data.block(0), bf.Bundle(problem=problem), None
     people = np.arange(m, dtype=np.uint64) // (3 if kind.startswith("several") else 1)
     answers, parts, times = Answers(place / "kept"), ANSWERS[kind], list[tuple[float, float]]()
     for k in range(max(KEPT) + 1):
@@ -214,7 +214,7 @@ if __name__ == "__main__":
     parser.add_argument("part", choices=PARTS)
     parser.add_argument("--only", default="")
     given = parser.parse_args()
-    warnings.simplefilter("ignore", qr.TrivialModelWarning)
+    warnings.simplefilter("ignore", bf.TrivialModelWarning)
     verdicts = measure.Targets()
     PARTS[given.part](given.only, verdicts)
     verdicts.finish()

@@ -17,11 +17,11 @@ from typing import Any
 import measure
 import numpy as np
 
-from quorate.codec import encoded_size
-from quorate.privacy.secure_sum import client as at_client
-from quorate.privacy.secure_sum import server as at_server
-from quorate.privacy.secure_sum import wide as pairs
-from quorate.privacy.secure_sum.messages import terms
+from bonafed.codec import encoded_size
+from bonafed.privacy.secure_sum import client as at_client
+from bonafed.privacy.secure_sum import server as at_server
+from bonafed.privacy.secure_sum import wide as pairs
+from bonafed.privacy.secure_sum.messages import terms
 
 WORDS = 7840
 

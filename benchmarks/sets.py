@@ -25,8 +25,8 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import block_array, csr_array, eye_array
 
-import quorate as qr
-from quorate.solvers.conic.builder import Index, Model
+import bonafed as bf
+from bonafed.solvers.conic.builder import Index, Model
 
 SIZES = (10, 1_000, 100_000)
 AGREE = 1e-7  # HiGHS and ours, relative to the spread of the losses; HiGHS meets conditions to 1e-7
@@ -109,9 +109,9 @@ def a_matrix(n: int, rng: np.random.Generator) -> np.ndarray:
     return rng.random((n, n)) * (1 - np.eye(n))
 
 
-def a_polyhedron(n: int, rng: np.random.Generator) -> qr.Polyhedron:
+def a_polyhedron(n: int, rng: np.random.Generator) -> bf.Polyhedron:
     D = rng.standard_normal((10, n))
-    return qr.Polyhedron(D, D @ prior(n, rng) + 0.1)
+    return bf.Polyhedron(D, D @ prior(n, rng) + 0.1)
 
 
 def entropy(model: Model, q: Index, risk: Any) -> None:
@@ -144,51 +144,51 @@ def covariance(n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 CASES: dict[str, Case] = {
-    "Box": Case(lambda n, rng: qr.Box(0.0, 4 * prior(n, rng)), box_program, 10.0),
+    "Box": Case(lambda n, rng: bf.Box(0.0, 4 * prior(n, rng)), box_program, 10.0),
     "CDNorm": Case(
-        lambda n, rng: qr.CDNorm(n / 5, rng.random(n) * 3 / n, prior(n, rng)),
+        lambda n, rng: bf.CDNorm(n / 5, rng.random(n) * 3 / n, prior(n, rng)),
         cd_norm_program,
         150.0,
     ),
     "CDNorm, equal bounds": Case(
-        lambda n, rng: qr.CDNorm(n / 5, 2 / n, prior(n, rng)), cd_norm_program
+        lambda n, rng: bf.CDNorm(n / 5, 2 / n, prior(n, rng)), cd_norm_program
     ),
     "TotalVariationBall": Case(
-        lambda n, rng: qr.TotalVariationBall(0.2, prior(n, rng)), variation_program
+        lambda n, rng: bf.TotalVariationBall(0.2, prior(n, rng)), variation_program
     ),
     "WassersteinOverClients, index": Case(
-        lambda n, rng: qr.WassersteinOverClients(n / 100, "index", prior(n, rng)),
+        lambda n, rng: bf.WassersteinOverClients(n / 100, "index", prior(n, rng)),
         line_program,
         60.0,
     ),
     "WassersteinOverClients, positions": Case(
-        lambda n, rng: qr.WassersteinOverClients(0.01, rng.random(n), prior(n, rng)),
+        lambda n, rng: bf.WassersteinOverClients(0.01, rng.random(n), prior(n, rng)),
         line_program,
         60.0,
     ),
     "WassersteinOverClients, matrix": Case(
-        lambda n, rng: qr.WassersteinOverClients(0.01, a_matrix(n, rng), prior(n, rng)),
+        lambda n, rng: bf.WassersteinOverClients(0.01, a_matrix(n, rng), prior(n, rng)),
         None,
         None,
         1_000,
         False,
     ),
     "Polyhedron, 10 rows": Case(a_polyhedron, polyhedron_program, None, 1_000),
-    "KLBall": Case(lambda n, rng: qr.KLBall(0.3, prior(n, rng)), target=10.0, cone=entropy),
-    "ChiSquareBall": Case(lambda n, rng: qr.ChiSquareBall(0.5, prior(n, rng)), cone=ellipsoid),
+    "KLBall": Case(lambda n, rng: bf.KLBall(0.3, prior(n, rng)), target=10.0, cone=entropy),
+    "ChiSquareBall": Case(lambda n, rng: bf.ChiSquareBall(0.5, prior(n, rng)), cone=ellipsoid),
     "ChiSquareBall, most at 0": Case(
-        lambda n, rng: qr.ChiSquareBall(5.0, prior(n, rng)), cone=ellipsoid
+        lambda n, rng: bf.ChiSquareBall(5.0, prior(n, rng)), cone=ellipsoid
     ),
     "Ellipsoid": Case(
-        lambda n, rng: qr.Ellipsoid(rng.random(n) + 0.1, 1 / n, prior(n, rng)), cone=ellipsoid
+        lambda n, rng: bf.Ellipsoid(rng.random(n) + 0.1, 1 / n, prior(n, rng)), cone=ellipsoid
     ),
     "Ellipsoid, matrix": Case(
-        lambda n, rng: qr.Ellipsoid(covariance(n, rng), 0.3, prior(n, rng)),
+        lambda n, rng: bf.Ellipsoid(covariance(n, rng), 0.3, prior(n, rng)),
         most=1_000,
         cone=ellipsoid,
     ),
-    "Superquantile": Case(lambda n, rng: qr.Superquantile(0.2, prior(n, rng))),
-    "LpBall, p = 2": Case(lambda n, rng: qr.LpBall(0.3, 2, prior(n, rng))),
+    "Superquantile": Case(lambda n, rng: bf.Superquantile(0.2, prior(n, rng))),
+    "LpBall, p = 2": Case(lambda n, rng: bf.LpBall(0.3, 2, prior(n, rng))),
 }
 
 
@@ -232,7 +232,7 @@ def walk(n: int, step: float, targets: measure.Targets) -> list[list[Any]]:
     """
     rng = np.random.default_rng(n)
     D = rng.standard_normal((ROWS, n))
-    cold = qr.Polyhedron(D, D @ prior(n, rng) + 0.1)
+    cold = bf.Polyhedron(D, D @ prior(n, rng) + 0.1)
     losses = rng.random(n) + step * rng.standard_normal((LOSSES, n)).cumsum(0)
     programs = {"warm": lambda z: warm.worst(z).value, "cold": lambda z: cold.worst(z).value}
     programs["linprog"] = lambda z: -linprog(**polyhedron_program(cold, z)).fun

@@ -40,34 +40,34 @@ Case = Callable[[], object]
 def rivals() -> dict[str, Case]:
     from cases import federation, groups, robust
 
-    import quorate as qr
+    import bonafed as bf
 
-    agnostic = qr.Problem(qr.Hinge(), qr.Linear(intercept=True), over_clients=qr.Simplex())
+    agnostic = bf.Problem(bf.Hinge(), bf.Linear(intercept=True), over_clients=bf.Simplex())
     cases: dict[str, Case] = {}
     for count in (10, 100):
-        fed = qr.Federation.from_arrays(*groups(count))
-        cases[f"hinge, {count} groups"] = lambda fed=fed: qr.solve(agnostic, fed)
+        fed = bf.Federation.from_arrays(*groups(count))
+        cases[f"hinge, {count} groups"] = lambda fed=fed: bf.solve(agnostic, fed)
     for clients, rows in ((10, 200), (50, 100)):
-        fed = federation(qr.Hinge(), clients, 20, rows)
-        cases[f"DRFL, {clients} clients"] = lambda fed=fed: qr.solve(robust(qr.Hinge()), fed)
+        fed = federation(bf.Hinge(), clients, 20, rows)
+        cases[f"DRFL, {clients} clients"] = lambda fed=fed: bf.solve(robust(bf.Hinge()), fed)
     return cases
 
 
 def private() -> dict[str, Case]:
-    import quorate as qr
+    import bonafed as bf
 
     def case(sizes: list[int], classes: int, rounds: int) -> Case:
         rng = np.random.default_rng(0)
         Xs = [rng.random((size, 784), dtype=np.float32) for size in sizes]
         ys = [rng.integers(0, classes, size) for size in sizes]
         names = [f"client {i}" for i in range(len(sizes))]
-        fed = qr.Federation(names, Xs, ys, classes=np.arange(classes))
-        budget = qr.Budget(1.0, 1e-6)
-        problem = qr.Problem(
-            qr.Multinomial(), qr.Softmax(), regulariser=qr.L2(1e-3), privacy=budget
+        fed = bf.Federation(names, Xs, ys, classes=np.arange(classes))
+        budget = bf.Budget(1.0, 1e-6)
+        problem = bf.Problem(
+            bf.Multinomial(), bf.Softmax(), regulariser=bf.L2(1e-3), privacy=budget
         )
-        method = qr.PrivateADMM(max_rounds=rounds, clip=5.0, noise="simulation")
-        return lambda: qr.solve(problem, fed, algorithm=method)
+        method = bf.PrivateADMM(max_rounds=rounds, clip=5.0, noise="simulation")
+        return lambda: bf.solve(problem, fed, algorithm=method)
 
     ragged = np.random.default_rng(1).integers(60, 300, 195).tolist()
     return {
@@ -79,30 +79,30 @@ def private() -> dict[str, Case]:
 def rank() -> dict[str, Case]:
     import rank_data as data
 
-    import quorate as qr
+    import bonafed as bf
 
     fed = data.synthetic(1000, 500).federation()
-    risks = {"mean": qr.Mean(), "CVaR": qr.Superquantile(tail=0.2), "extremile": qr.Extremile(2.0)}
+    risks = {"mean": bf.Mean(), "CVaR": bf.Superquantile(tail=0.2), "extremile": bf.Extremile(2.0)}
     problems = {
-        name: qr.Problem(
-            data.LOGISTIC, qr.Linear(intercept=False), over_samples=risk, regulariser=qr.L2(data.MU)
+        name: bf.Problem(
+            data.LOGISTIC, bf.Linear(intercept=False), over_samples=risk, regulariser=bf.L2(data.MU)
         )
         for name, risk in risks.items()
     }
-    problems["CVaR, hinge"] = qr.Problem(
+    problems["CVaR, hinge"] = bf.Problem(
         data.HINGE,
-        qr.Linear(intercept=False),
+        bf.Linear(intercept=False),
         over_samples=risks["CVaR"],
-        regulariser=qr.L2(data.MU),
+        regulariser=bf.L2(data.MU),
     )
     return {
-        f"{name}, 600 x 500": lambda problem=problem: qr.solve(problem, fed, tol=1e-9)
+        f"{name}, 600 x 500": lambda problem=problem: bf.solve(problem, fed, tol=1e-9)
         for name, problem in problems.items()
     }
 
 
 def race() -> dict[str, Case]:
-    from quorate.experiments.aspire import entrants, race, setups
+    from bonafed.experiments.aspire import entrants, race, setups
 
     setup = setups.a()
     best, field = race.optimum(setup), entrants.as_they_come(1)

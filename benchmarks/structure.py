@@ -234,7 +234,7 @@ def picture(root: Path) -> str:
     }
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" role="img">',
-        "<title>The layers of quorate: each imports only from the rows below it</title>",
+        "<title>The layers of bonafed: each imports only from the rows below it</title>",
         f"<style>{STYLE}</style>",
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" '
         'markerHeight="7" orient="auto"><path class="tip" d="M0 0 8 4 0 8z"/></marker></defs>',

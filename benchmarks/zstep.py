@@ -12,17 +12,17 @@ from __future__ import annotations
 import measure
 import numpy as np
 
-import quorate as qr
-from quorate.problem.rank_coordinates import kernel_of
-from quorate.solvers.rank.pava import rank_prox
+import bonafed as bf
+from bonafed.problem.rank_coordinates import kernel_of
+from bonafed.solvers.rank.pava import rank_prox
 
-LOSSES = (qr.Hinge(), qr.SmoothHinge(), qr.Logistic(), qr.Exponential())
+LOSSES = (bf.Hinge(), bf.SmoothHinge(), bf.Logistic(), bf.Exponential())
 RISKS = {
     "mean": lambda n: np.full(n, 1 / n),
-    "superquantile 0.2": lambda n: qr.Superquantile(tail=0.2).rank_weights(n),
-    "extremile 2": lambda n: qr.Extremile(2.0).rank_weights(n),
-    "ESRM 1": lambda n: qr.ExponentialSpectral(1.0).rank_weights(n),
-    "ranked range": lambda n: qr.RankedRange(n * 9 // 10, n // 2).rank_weights(n),
+    "superquantile 0.2": lambda n: bf.Superquantile(tail=0.2).rank_weights(n),
+    "extremile 2": lambda n: bf.Extremile(2.0).rank_weights(n),
+    "ESRM 1": lambda n: bf.ExponentialSpectral(1.0).rank_weights(n),
+    "ranked range": lambda n: bf.RankedRange(n * 9 // 10, n // 2).rank_weights(n),
 }
 TARGETS = {
     (100_000, "Hinge"): 2.0,

@@ -1,7 +1,7 @@
 """What the documentation site has beside the Markdown of this folder.
 
 ``mkdocs.yml`` names this file. Before the pages are read it adds: a reference page for each kind of
-public name, from ``quorate/names.py``; every notebook of ``tutorials/`` as a page, with the outputs
+public name, from ``bonafed/names.py``; every notebook of ``tutorials/`` as a page, with the outputs
 that are stored in it; and the pages at the root of the repository. Links between files of the
 repository become links between pages.
 """
@@ -22,7 +22,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from quorate.names import NAMED, PUBLIC
+from bonafed.names import NAMED, PUBLIC
 
 ROOT = Path(__file__).parents[1]
 # pages that stand outside docs/, by their path in the repository

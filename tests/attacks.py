@@ -20,16 +20,16 @@ from private_cases import planned
 from problems import PLAIN, SOFTMAX
 from scipy import sparse, stats
 
-from quorate.algorithms.federated.private_admm.client import Perturb
-from quorate.algorithms.federated.private_admm.private_admm import OutputPerturbedADMM, PrivateADMM
-from quorate.data.federation import Federation
-from quorate.privacy.budget import Budget
-from quorate.privacy.secure_sum import client as at_client
-from quorate.privacy.secure_sum import masks
-from quorate.privacy.secure_sum import server as at_server
-from quorate.privacy.secure_sum.messages import terms
-from quorate.problem.losses import Logistic, Multinomial, Squared
-from quorate.problem.problem import Problem
+from bonafed.algorithms.federated.private_admm.client import Perturb
+from bonafed.algorithms.federated.private_admm.private_admm import OutputPerturbedADMM, PrivateADMM
+from bonafed.data.federation import Federation
+from bonafed.privacy.budget import Budget
+from bonafed.privacy.secure_sum import client as at_client
+from bonafed.privacy.secure_sum import masks
+from bonafed.privacy.secure_sum import server as at_server
+from bonafed.privacy.secure_sum.messages import terms
+from bonafed.problem.losses import Logistic, Multinomial, Squared
+from bonafed.problem.problem import Problem
 
 Array = np.ndarray
 Answers = Callable[[int], Array]  # of the run with this number
@@ -322,7 +322,7 @@ class Summed:
     @classmethod
     def of(cls, problem: Problem, fed: Federation, told: int, gone: int, missing: int) -> Summed:
         try:
-            from quorate.algorithms.federated.private_sgd import PrivateSGD
+            from bonafed.algorithms.federated.private_sgd import PrivateSGD
 
             budget = replace(BUDGET, view="sum", missing=missing)
         except (ImportError, TypeError):
@@ -333,9 +333,9 @@ class Summed:
         return cls(run, [data.block(i) for i in range(data.n_clients)], told, gone)
 
     def __call__(self, run: int) -> Array:
-        from quorate.algorithms.federated.private_admm.noisy_gradient import Question, Told, _key
-        from quorate.algorithms.federated.private_sgd import Blur
-        from quorate.privacy.discrete_noise import discrete_noise
+        from bonafed.algorithms.federated.private_admm.noisy_gradient import Question, Told, _key
+        from bonafed.algorithms.federated.private_sgd import Blur
+        from bonafed.privacy.discrete_noise import discrete_noise
 
         plan, w = self.run.plan, np.zeros(self.run._size)
         total, stay = np.zeros(self.run._size), len(self.blocks) - self.gone

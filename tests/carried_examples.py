@@ -15,17 +15,17 @@ import numpy as np
 from toy import federation
 from wrapped import arrays
 
-from quorate.data.federation import Federation
-from quorate.engines.network import Network
-from quorate.engines.replay import Replay
-from quorate.engines.transport import LocalTransport, Transport
-from quorate.engines.waiting import First
-from quorate.rounds import decode, encode
-from quorate.sites.guard import Guard
-from quorate.sites.party import Party
-from quorate.sites.rows import of_federation
-from quorate.sites.session import agree
-from quorate.storage import make_folder, write_whole
+from bonafed.data.federation import Federation
+from bonafed.engines.network import Network
+from bonafed.engines.replay import Replay
+from bonafed.engines.transport import LocalTransport, Transport
+from bonafed.engines.waiting import First
+from bonafed.rounds import decode, encode
+from bonafed.sites.guard import Guard
+from bonafed.sites.party import Party
+from bonafed.sites.rows import of_federation
+from bonafed.sites.session import agree
+from bonafed.storage import make_folder, write_whole
 
 if TYPE_CHECKING:
     from examples import Example

@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 
-import quorate as qr
-from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
-from quorate.algorithms.federated.private_sgd import PrivateSGD
-from quorate.engines.inprocess import InProcess
-from quorate.privacy.budget import Budget
-from quorate.privacy.ledger_file import Book
+import bonafed as bf
+from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
+from bonafed.algorithms.federated.private_sgd import PrivateSGD
+from bonafed.engines.inprocess import InProcess
+from bonafed.privacy.budget import Budget
+from bonafed.privacy.ledger_file import Book
 
 DELTA, T = 1e-5, 5
 
 
-def federation(seed: int = 0, names: str = "abc") -> qr.Federation:
+def federation(seed: int = 0, names: str = "abc") -> bf.Federation:
     rng = np.random.default_rng(seed)
     rows = [rng.normal(size=(6 + 3 * i, 3)) for i in range(len(names))]
-    return qr.Federation(list(names), rows, [np.sign(X[:, 0] + 0.1) for X in rows])
+    return bf.Federation(list(names), rows, [np.sign(X[:, 0] + 0.1) for X in rows])
 
 
 FED = federation()
@@ -59,13 +59,13 @@ class Place:
             view=view,
             missing=missing,
         )
-        problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1), privacy=budget)
+        problem = bf.Problem(bf.Logistic(), regulariser=bf.L2(0.1), privacy=budget)
         path = None if checkpoint is None else self.folder / checkpoint
         engine = replace(options.pop("engine", self.engine), checkpoint=path)
         seed = options.pop("seed", 0)
         method = PrivateADMM if view == "answers" else PrivateSGD
         algorithm = method(**{"max_rounds": T, "noise": "simulation"} | options)
-        return qr.solve(
+        return bf.solve(
             problem,
             fed,
             algorithm=algorithm,

@@ -13,11 +13,11 @@ import pytest
 import typer.main
 from hypothesis import settings
 
-from quorate.cli import main
-from quorate.data.row_errors import without_values
-from quorate.privacy import odometer
-from quorate.report import figures
-from quorate.solution import blame
+from bonafed.cli import main
+from bonafed.data.row_errors import without_values
+from bonafed.privacy import odometer
+from bonafed.report import figures
+from bonafed.solution import blame
 
 # the same cases in every run; `--hypothesis-profile default` looks for new ones
 settings.register_profile("same", derandomize=True, deadline=None)
@@ -108,12 +108,12 @@ def no_runs_before() -> None:
 
 
 @pytest.fixture
-def quorate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., int]:
+def bonafed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., int]:
     """Call the command line in ``tmp_path``; returns its status."""
     monkeypatch.chdir(tmp_path)
 
     def call(*arguments: object) -> int:
-        monkeypatch.setattr(sys, "argv", ["quorate", *map(str, arguments)])
+        monkeypatch.setattr(sys, "argv", ["bonafed", *map(str, arguments)])
         try:
             main()
         except SystemExit as end:
@@ -136,7 +136,7 @@ def drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
             kept[key] = figures.draw(name, plot)
         return kept[key]
 
-    monkeypatch.setattr("quorate.report.html.draw", draw)
+    monkeypatch.setattr("bonafed.report.html.draw", draw)
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Constraints with what they measure, computed from the raw rows in plain NumPy, for the laws of
 constraints.
 
-Nothing of quorate is used in the measures: group means are taken row by row from the clients' own
+Nothing of bonafed is used in the measures: group means are taken row by row from the clients' own
 arrays.
 """
 
@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from problems import PLAIN
 
-from quorate.data.federation import Federation
-from quorate.problem.losses import Logistic
-from quorate.problem.predictors.affine import Linear
-from quorate.problem.problem import Problem
+from bonafed.data.federation import Federation
+from bonafed.problem.losses import Logistic
+from bonafed.problem.predictors.affine import Linear
+from bonafed.problem.problem import Problem
 
 SIZES = (7, 4, 9, 6, 5)
 NAMES = tuple(f"clinic {k}" for k in "dbeca")  # not sorted: clients keep their order

@@ -1,7 +1,7 @@
 """Constrained problems over generated clients, and their optima and multipliers by CVXPY from the
 raw rows.
 
-Nothing of quorate is used in the programs: losses, group means and weights are written out.
+Nothing of bonafed is used in the programs: losses, group means and weights are written out.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
-import quorate as qr
+import bonafed as bf
 
 TOLERANCES = 1e-11, 1e-10, 1e-9, 1e-8  # of Clarabel: the first that it meets
 
@@ -37,7 +37,7 @@ def clients(
     )
     weight = tuple(np.split(rng.uniform(0.2, 3.0, n), ends)) if weights else None
     names = [f"clinic {i}" for i in range(len(sizes))]
-    return qr.Federation(
+    return bf.Federation(
         names, tuple(np.split(X, ends)), tuple(np.split(y, ends)), sample_weight=weight
     )
 
@@ -80,15 +80,15 @@ def rows_of(fed):
 def losses(loss, prediction, y):
     """Elementwise, as CVXPY expressions."""
     match loss:
-        case qr.Logistic():
+        case bf.Logistic():
             return cp.logistic(-cp.multiply(y, prediction))
-        case qr.SmoothHinge():
+        case bf.SmoothHinge():
             return cp.huber(cp.pos(1 - cp.multiply(y, prediction)), 1.0) / 2
-        case qr.Exponential():
+        case bf.Exponential():
             return cp.exp(-cp.multiply(y, prediction))
-        case qr.Squared():
+        case bf.Squared():
             return cp.square(prediction - y) / 2
-        case qr.Huber(threshold):
+        case bf.Huber(threshold):
             return cp.huber(prediction - y, threshold) / 2
     raise AssertionError(loss)
 
@@ -96,13 +96,13 @@ def losses(loss, prediction, y):
 def penalty(h, w):
     """h as (expression, constraints)."""
     match h:
-        case qr.L1(strength):
+        case bf.L1(strength):
             return strength * cp.norm1(w), []
-        case qr.L2(strength):
+        case bf.L2(strength):
             return strength / 2 * cp.sum_squares(w), []
-        case qr.ElasticNet(l1, l2):
+        case bf.ElasticNet(l1, l2):
             return l1 * cp.norm1(w) + l2 / 2 * cp.sum_squares(w), []
-        case qr.Bounds(lower, upper):
+        case bf.Bounds(lower, upper):
             return 0.0, [w >= lower, w <= upper]
     return 0.0, []
 
@@ -131,7 +131,7 @@ def neyman_pearson(
     """min sum_i prior_i mean_i(class -1) + h, mean_i(class +1) <= level_i; ``linear`` (C, d): C w +
     d <= 0 for all.
     """
-    d, h = fed.X[0].shape[1], qr.Zero() if h is None else h
+    d, h = fed.X[0].shape[1], bf.Zero() if h is None else h
     w, b = cp.Variable(d), cp.Variable() if intercept else 0.0
     rows = list(rows_of(fed))
     n = len(rows)
@@ -173,12 +173,12 @@ def stated(fed, loss=None, level=0.45, h=None, intercept=False, **more):
     client.
     """
     first, second = np.unique(np.concatenate(fed.y)).tolist()
-    return qr.Problem(
-        qr.Logistic() if loss is None else loss,
-        qr.Linear(intercept),
-        over_samples=qr.Mean(label=first),
-        regulariser=qr.Zero() if h is None else h,
-        local_constraint=qr.NeymanPearson(second, level),
+    return bf.Problem(
+        bf.Logistic() if loss is None else loss,
+        bf.Linear(intercept),
+        over_samples=bf.Mean(label=first),
+        regulariser=bf.Zero() if h is None else h,
+        local_constraint=bf.NeymanPearson(second, level),
         **more,
     )
 
@@ -195,14 +195,14 @@ def quadratic(seed=0, d=20, n=4, m=2, rank=None, redundant=False, apart=0.0, siz
     offset = [rng.standard_normal(m) for _ in range(n + 1)]
     if redundant or apart:
         C[2], offset[2] = C[1], offset[1] + apart
-    problem = qr.Problem(
-        qr.Quadratic(),
-        over_clients=qr.Sum(),
-        constraint=qr.LinearEquality(),
-        local_constraint=qr.LinearEquality(),
+    problem = bf.Problem(
+        bf.Quadratic(),
+        over_clients=bf.Sum(),
+        constraint=bf.LinearEquality(),
+        local_constraint=bf.LinearEquality(),
     )
     return (
         problem,
-        qr.Federation.from_quadratics(A, b, C, offset),
+        bf.Federation.from_quadratics(A, b, C, offset),
         (sum(A), sum(b), np.vstack(C), np.concatenate(offset)),
     )

@@ -89,9 +89,9 @@ def fsync(file: int) -> None:
 
 def main() -> None:
     """Run the command under the hooks."""
-    from quorate import cli
-    from quorate.algorithms.federated.private_admm import noisy_gradient
-    from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
+    from bonafed import cli
+    from bonafed.algorithms.federated.private_admm import noisy_gradient
+    from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
 
     def perturb(algorithm: Any, memory: Any, ask: Any, data: Any, rng: Any) -> Any:
         memory, up = real_perturb(algorithm, memory, ask, data, rng)
@@ -106,7 +106,7 @@ def main() -> None:
     method: Any = PrivateADMM
     real_perturb, method.perturb = method.perturb, perturb
     noisy_gradient.os.urandom = lambda n: bytes(k % 251 for k in range(n))
-    sys.argv = ["quorate", *sys.argv[3:]]
+    sys.argv = ["bonafed", *sys.argv[3:]]
     os.write, os.fsync = write, fsync
     sys.addaudithook(hook)
     cli.main()

@@ -13,40 +13,40 @@ from constrained_oracles import Constrained
 from problems import PLAIN, SOFTMAX
 from toy import AsyncToy, SeparateToy, SummedToy, Toy, federation
 
-from quorate.algorithms.comparators.afl import AFL
-from quorate.algorithms.comparators.aggregation import Krum
-from quorate.algorithms.comparators.dca import DCA
-from quorate.algorithms.comparators.double_loop import DoubleLoop
-from quorate.algorithms.comparators.drfa import DRFA
-from quorate.algorithms.comparators.fed_avg import FedAvg, FedProx
-from quorate.algorithms.comparators.lsvrg import LSVRG
-from quorate.algorithms.comparators.multiplier_method import MultiplierMethod
-from quorate.algorithms.comparators.sgd import SGD
-from quorate.algorithms.federated.ad_lpmm import ADLPMM
-from quorate.algorithms.federated.aspire.aspire import ASPIRE
-from quorate.algorithms.federated.async_dro.async_dro import AsyncDRO
-from quorate.algorithms.federated.bundle.async_bundle import AsyncBundle
-from quorate.algorithms.federated.bundle.bundle import Bundle
-from quorate.algorithms.federated.bundle.masked_bundle import MaskedBundle
-from quorate.algorithms.federated.epigraph_admm import EpigraphADMM
-from quorate.algorithms.federated.interior_point.interior_point import InteriorPoint
-from quorate.algorithms.federated.private_admm.private_admm import OutputPerturbedADMM, PrivateADMM
-from quorate.algorithms.federated.private_newton.private_newton import PrivateNewton
-from quorate.algorithms.federated.private_sgd import PrivateSGD
-from quorate.algorithms.federated.proximal_al.proximal_al import ProximalAL
-from quorate.algorithms.federated.rank_bundle import RankBundle
-from quorate.algorithms.federated.rank_interior_point import RankInteriorPoint
-from quorate.algorithms.pooled.rank.continuation import Start
-from quorate.algorithms.pooled.rank.penalties import Growing
-from quorate.algorithms.pooled.rank.rank_admm import RankADMM
-from quorate.algorithms.pooled.rank.smoothed_rank_admm import SmoothedRankADMM
-from quorate.data.federation import Federation
-from quorate.engines.secure_summed import SecureSummed
-from quorate.privacy.budget import Budget
-from quorate.privacy.secure_sum.option import SecureSum
-from quorate.problem.constraints.coupled import Coupled
-from quorate.problem.constraints.custom import Constraint
-from quorate.problem.constraints.group_means import (
+from bonafed.algorithms.comparators.afl import AFL
+from bonafed.algorithms.comparators.aggregation import Krum
+from bonafed.algorithms.comparators.dca import DCA
+from bonafed.algorithms.comparators.double_loop import DoubleLoop
+from bonafed.algorithms.comparators.drfa import DRFA
+from bonafed.algorithms.comparators.fed_avg import FedAvg, FedProx
+from bonafed.algorithms.comparators.lsvrg import LSVRG
+from bonafed.algorithms.comparators.multiplier_method import MultiplierMethod
+from bonafed.algorithms.comparators.sgd import SGD
+from bonafed.algorithms.federated.ad_lpmm import ADLPMM
+from bonafed.algorithms.federated.aspire.aspire import ASPIRE
+from bonafed.algorithms.federated.async_dro.async_dro import AsyncDRO
+from bonafed.algorithms.federated.bundle.async_bundle import AsyncBundle
+from bonafed.algorithms.federated.bundle.bundle import Bundle
+from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle
+from bonafed.algorithms.federated.epigraph_admm import EpigraphADMM
+from bonafed.algorithms.federated.interior_point.interior_point import InteriorPoint
+from bonafed.algorithms.federated.private_admm.private_admm import OutputPerturbedADMM, PrivateADMM
+from bonafed.algorithms.federated.private_newton.private_newton import PrivateNewton
+from bonafed.algorithms.federated.private_sgd import PrivateSGD
+from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL
+from bonafed.algorithms.federated.rank_bundle import RankBundle
+from bonafed.algorithms.federated.rank_interior_point import RankInteriorPoint
+from bonafed.algorithms.pooled.rank.continuation import Start
+from bonafed.algorithms.pooled.rank.penalties import Growing
+from bonafed.algorithms.pooled.rank.rank_admm import RankADMM
+from bonafed.algorithms.pooled.rank.smoothed_rank_admm import SmoothedRankADMM
+from bonafed.data.federation import Federation
+from bonafed.engines.secure_summed import SecureSummed
+from bonafed.privacy.budget import Budget
+from bonafed.privacy.secure_sum.option import SecureSum
+from bonafed.problem.constraints.coupled import Coupled
+from bonafed.problem.constraints.custom import Constraint
+from bonafed.problem.constraints.group_means import (
     BoundedGroupLoss,
     DemographicParity,
     EqualisedOdds,
@@ -54,19 +54,19 @@ from quorate.problem.constraints.group_means import (
     NeymanPearson,
     Probability,
 )
-from quorate.problem.constraints.linear import (
+from bonafed.problem.constraints.linear import (
     CostLimit,
     LinearEquality,
     LinearInequality,
     Monotone,
     Sign,
 )
-from quorate.problem.losses import Exponential, Hinge, Logistic, Multinomial, Squared
-from quorate.problem.predictors.affine import Linear, Softmax
-from quorate.problem.predictors.mlp import MLP
-from quorate.problem.problem import Problem
-from quorate.problem.regularisers import L1, L2, MCP, SCAD, Ball, Bounds, ElasticNet, GroupL2, Zero
-from quorate.problem.risks import (
+from bonafed.problem.losses import Exponential, Hinge, Logistic, Multinomial, Squared
+from bonafed.problem.predictors.affine import Linear, Softmax
+from bonafed.problem.predictors.mlp import MLP
+from bonafed.problem.problem import Problem
+from bonafed.problem.regularisers import L1, L2, MCP, SCAD, Ball, Bounds, ElasticNet, GroupL2, Zero
+from bonafed.problem.risks import (
     Box,
     CDNorm,
     ChiSquareBall,
@@ -91,8 +91,8 @@ from quorate.problem.risks import (
     ValueAtRisk,
     WassersteinOverClients,
 )
-from quorate.problem.wasserstein.ball import WassersteinBall
-from quorate.solution.configure import configure
+from bonafed.problem.wasserstein.ball import WassersteinBall
+from bonafed.solution.configure import configure
 
 _BUDGET = Budget(3.0, 1e-3)
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from carried_examples import open_party, serve
 
-from quorate.engines.flare.transport import Answers
-from quorate.sites.flare_app import Server, Site
-from quorate.sites.party import Party
+from bonafed.engines.flare.transport import Answers
+from bonafed.sites.flare_app import Server, Site
+from bonafed.sites.party import Party
 
 
 class ExampleSite(Site):

@@ -21,10 +21,10 @@ from nvflare.apis.dxo_filter import DXOFilter
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 
-from quorate.engines.flare.transport import Answers
-from quorate.sites.flare_app import Server, Site
-from quorate.sites.flare_tasks import TaskServer, TaskSite
-from quorate.storage import Lock, write_whole
+from bonafed.engines.flare.transport import Answers
+from bonafed.sites.flare_app import Server, Site
+from bonafed.sites.flare_tasks import TaskServer, TaskSite
+from bonafed.storage import Lock, write_whole
 
 LOCK_WAIT = 60.0  # seconds for the process of an earlier job to let go of the folder
 TRIES = 6  # how often a message is sent before the job is given up

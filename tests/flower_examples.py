@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from carried_examples import open_party, serve
 
-from quorate.sites import flower_app
+from bonafed.sites import flower_app
 
 if TYPE_CHECKING:
     from flwr.clientapp import ClientApp

@@ -10,9 +10,9 @@ from typing import Any
 
 from flower_stand_in import open_party
 
-from quorate.engines.flower.envelope import Envelope, sealed
-from quorate.engines.flower.transport import CLIENT_ID, HELLO, FlowerTransport, Limits
-from quorate.sites.flower_app import OpenParty, greet, take_step
+from bonafed.engines.flower.envelope import Envelope, sealed
+from bonafed.engines.flower.transport import CLIENT_ID, HELLO, FlowerTransport, Limits
+from bonafed.sites.flower_app import OpenParty, greet, take_step
 
 UNAVAILABLE = 5  # Flower's code for a node that is not connected
 
@@ -124,7 +124,7 @@ def named(name: str, step: Callable[[bytes], Answer] | None = None) -> Node:
     def answer(sent: Sent) -> Answer:
         if sent.kind == HELLO:
             return sealed("name", name)
-        data = sent.content["quorate"]["data"]
+        data = sent.content["bonafed"]["data"]
         assert isinstance(data, bytes)
         return step(data) if step else sealed("data", name.encode() + b" " + data)
 

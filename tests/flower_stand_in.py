@@ -1,6 +1,6 @@
 """A run in small for the Flower adapter: parties that count and add, and a server that asks them.
 
-It stands in for ``quorate.sites.party`` and ``quorate.sites.server``: a party keeps its state, the
+It stands in for ``bonafed.sites.party`` and ``bonafed.sites.server``: a party keeps its state, the
 number of its last message and the answer to it on its disk, as the real one does. An exported app
 names this module as its ``apps``.
 """
@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from quorate.engines.flower.transport import FlowerError, FlowerTransport
-from quorate.sites import flower_app
-from quorate.storage import make_folder, write_whole
+from bonafed.engines.flower.transport import FlowerError, FlowerTransport
+from bonafed.sites import flower_app
+from bonafed.storage import make_folder, write_whole
 
 if TYPE_CHECKING:
     from flwr.clientapp import ClientApp

@@ -17,11 +17,11 @@ from pathlib import Path
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
-        "quorate.cli",
-        "quorate.report.html",
-        "quorate.runs.noise_estimate",
-        "quorate.runs.pipeline",
-        "quorate.runs.verification",
+        "bonafed.cli",
+        "bonafed.report.html",
+        "bonafed.runs.noise_estimate",
+        "bonafed.runs.pipeline",
+        "bonafed.runs.verification",
     ]
 )
 

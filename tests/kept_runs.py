@@ -1,4 +1,4 @@
-"""Small runs whose checkpoints an earlier quorate wrote; they stand in ``engines/checkpoints/``.
+"""Small runs whose checkpoints an earlier bonafed wrote; they stand in ``engines/checkpoints/``.
 
     PYTHONPATH=OLD/src python tests/kept_runs.py tests/engines/checkpoints
 
@@ -20,14 +20,14 @@ from typing import Any
 
 import numpy as np
 
-import quorate as qr
+import bonafed as bf
 
 
 @dataclass(frozen=True)
 class KeptRun:
     """A run that is stopped after some rounds."""
 
-    problem: qr.Problem
+    problem: bf.Problem
     algorithm: Any
     after: int  # finished rounds in the checkpoint
     max_rounds: int
@@ -38,8 +38,8 @@ class KeptRun:
         """The engine of the run, with its checkpoint at ``path``."""
         if self.clock:
             slow = {"east": 5.0}
-            return qr.VirtualClock(stragglers=slow, wait=qr.First(2), checkpoint=path, every=10**6)
-        return qr.InProcess(checkpoint=path, block_size=2, every=10**6)
+            return bf.VirtualClock(stragglers=slow, wait=bf.First(2), checkpoint=path, every=10**6)
+        return bf.InProcess(checkpoint=path, block_size=2, every=10**6)
 
     def solve(self, path: os.PathLike[str] | None, stop: bool = False, resume: bool = False) -> Any:
         """The solution; ``stop`` interrupts the run where the checkpoint was written."""
@@ -49,7 +49,7 @@ class KeptRun:
                 raise KeyboardInterrupt
 
         fed = federation().pooled() if self.pooled else federation()
-        return qr.solve(
+        return bf.solve(
             self.problem,
             fed,
             algorithm=self.algorithm,
@@ -61,49 +61,49 @@ class KeptRun:
         )
 
 
-def federation() -> qr.Federation:
+def federation() -> bf.Federation:
     """Four small clients with two classes."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((32, 3))
     y = np.where(X @ [1.0, -1.0, 0.5] + 0.5 * rng.standard_normal(32) > 0, "ill", "well")
-    return qr.Federation.from_arrays(X, y, np.repeat(["north", "east", "south", "west"], 8))
+    return bf.Federation.from_arrays(X, y, np.repeat(["north", "east", "south", "west"], 8))
 
 
-RIDGE = qr.L2(1e-2)
-PLAIN = qr.Linear(intercept=False)  # the default of the quorate that wrote the files
-ROBUST = qr.Problem(
-    qr.Hinge(),
+RIDGE = bf.L2(1e-2)
+PLAIN = bf.Linear(intercept=False)  # the default of the bonafed that wrote the files
+ROBUST = bf.Problem(
+    bf.Hinge(),
     PLAIN,
-    over_samples=qr.WassersteinBall(0.05, 0.5),
-    over_clients=qr.LpBall(0.2),
+    over_samples=bf.WassersteinBall(0.05, 0.5),
+    over_clients=bf.LpBall(0.2),
     regulariser=RIDGE,
 )
-AGNOSTIC = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex(), regulariser=RIDGE)
-CONSTRAINED = qr.Problem(
-    qr.Logistic(),
+AGNOSTIC = bf.Problem(bf.Logistic(), PLAIN, over_clients=bf.Simplex(), regulariser=RIDGE)
+CONSTRAINED = bf.Problem(
+    bf.Logistic(),
     PLAIN,
-    over_samples=qr.Mean(label="well"),
+    over_samples=bf.Mean(label="well"),
     regulariser=RIDGE,
-    local_constraint=qr.NeymanPearson("ill", 0.6),
+    local_constraint=bf.NeymanPearson("ill", 0.6),
 )
-PRIVATE = qr.Problem(qr.Logistic(), PLAIN, regulariser=RIDGE, privacy=qr.Budget(3.0, 1e-3))
-RANKED = qr.Problem(qr.Logistic(), PLAIN, over_samples=qr.Superquantile(0.3), regulariser=RIDGE)
+PRIVATE = bf.Problem(bf.Logistic(), PLAIN, regulariser=RIDGE, privacy=bf.Budget(3.0, 1e-3))
+RANKED = bf.Problem(bf.Logistic(), PLAIN, over_samples=bf.Superquantile(0.3), regulariser=RIDGE)
 RUNS = {
-    "bundle": KeptRun(ROBUST, qr.Bundle(tol=1e-8), 3, 6),
-    "bundle_clock": KeptRun(ROBUST, qr.Bundle(tol=1e-8), 3, 6, clock=True),
-    "async_bundle": KeptRun(ROBUST, qr.AsyncBundle(tol=1e-8), 12, 25, clock=True),
-    "proximal_al": KeptRun(CONSTRAINED, qr.ProximalAL(tol=1e-10), 4, 8),
-    "async_dro": KeptRun(AGNOSTIC, qr.AsyncDRO(tol=1e-9), 12, 25, clock=True),
-    "aspire": KeptRun(AGNOSTIC, qr.ASPIRE(tol=1e-9), 12, 25, clock=True),
-    "private_admm": KeptRun(PRIVATE, qr.PrivateADMM(noise="simulation"), 3, 6),
-    "rank_admm": KeptRun(RANKED, qr.RankADMM(tol=1e-12), 2, 5, pooled=True),
+    "bundle": KeptRun(ROBUST, bf.Bundle(tol=1e-8), 3, 6),
+    "bundle_clock": KeptRun(ROBUST, bf.Bundle(tol=1e-8), 3, 6, clock=True),
+    "async_bundle": KeptRun(ROBUST, bf.AsyncBundle(tol=1e-8), 12, 25, clock=True),
+    "proximal_al": KeptRun(CONSTRAINED, bf.ProximalAL(tol=1e-10), 4, 8),
+    "async_dro": KeptRun(AGNOSTIC, bf.AsyncDRO(tol=1e-9), 12, 25, clock=True),
+    "aspire": KeptRun(AGNOSTIC, bf.ASPIRE(tol=1e-9), 12, 25, clock=True),
+    "private_admm": KeptRun(PRIVATE, bf.PrivateADMM(noise="simulation"), 3, 6),
+    "rank_admm": KeptRun(RANKED, bf.RankADMM(tol=1e-12), 2, 5, pooled=True),
 }
 
 
 def write(folder: Path) -> None:
-    """The checkpoints of all runs, with the quorate that is imported here."""
+    """The checkpoints of all runs, with the bonafed that is imported here."""
     for name, run in RUNS.items():
-        run.solve(folder / f"{name}.qrt", stop=True)
+        run.solve(folder / f"{name}.bft", stop=True)
 
 
 if __name__ == "__main__":

@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 from wrapped import Wrapped
 
-from quorate.codec import changed
-from quorate.engines import InProcess, Run
-from quorate.engines.network import ImpossibleAnswerError
-from quorate.engines.secure_summed import SecureSummed
-from quorate.problem.metadata import Asked, Metadata, introduced
-from quorate.problem.plausible import introduced_as
-from quorate.rounds import visibility
-from quorate.sites.party import Party, open_party
+from bonafed.codec import changed
+from bonafed.engines import InProcess, Run
+from bonafed.engines.network import ImpossibleAnswerError
+from bonafed.engines.secure_summed import SecureSummed
+from bonafed.problem.metadata import Asked, Metadata, introduced
+from bonafed.problem.plausible import introduced_as
+from bonafed.rounds import visibility
+from bonafed.sites.party import Party, open_party
 
 SLOPES = ("gradient", "gradients", "change", "single", "balance", "risk_gradient", "mean_gradient")
-CERTIFICATES = "quorate.certificates"
+CERTIFICATES = "bonafed.certificates"
 
 
 def numbers(upload: Any) -> dict[str, np.ndarray]:

@@ -13,8 +13,8 @@ import cvxpy as cp
 import numpy as np
 from omega import DUAL_P, box_rows, polytope_risk
 
-import quorate as qr
-from quorate.problem.losses import has_log_link
+import bonafed as bf
+from bonafed.problem.losses import has_log_link
 
 SIZES, FEATURES, CLASSES = (14, 12, 16), ("a", "b", "c"), 3
 D = len(FEATURES) + 1  # numbers of a model, per class
@@ -54,14 +54,14 @@ def clients(loss: Any, seed: int = 5) -> list[Rows]:
     return rows
 
 
-def federation(rows: list[Rows]) -> qr.Federation:
+def federation(rows: list[Rows]) -> bf.Federation:
     if rows[0].X.shape[1] == D:  # of Quadratic; the server's own C and d come first
         of_all = (
             np.array([part, *(getattr(r, name) for r in rows)])
             for name, part in (("C", rows[0].C), ("d", rows[0].d))
         )
-        return qr.Federation.from_quadratics([r.X for r in rows], [r.y for r in rows], *of_all)
-    return qr.Federation(
+        return bf.Federation.from_quadratics([r.X for r in rows], [r.y for r in rows], *of_all)
+    return bf.Federation(
         range(len(rows)),
         [r.X for r in rows],
         [r.y for r in rows],
@@ -74,29 +74,29 @@ def federation(rows: list[Rows]) -> qr.Federation:
 def losses(loss: object, p: Any, y: Any) -> Any:
     """The losses of rows with predictions p, as an expression."""
     match loss:
-        case qr.Hinge():
+        case bf.Hinge():
             return cp.pos(1 - cp.multiply(y, p))
-        case qr.SmoothHinge():  # 1/2 - m <= (1 - m)^2 / 2, with equality of value and slope at 0
+        case bf.SmoothHinge():  # 1/2 - m <= (1 - m)^2 / 2, with equality of value and slope at 0
             short = cp.pos(1 - cp.multiply(y, p))
             return cp.huber(short, 1) / 2
-        case qr.Logistic():
+        case bf.Logistic():
             return cp.logistic(-cp.multiply(y, p))
-        case qr.Exponential():
+        case bf.Exponential():
             return cp.exp(-cp.multiply(y, p))
-        case qr.Poisson():
+        case bf.Poisson():
             rest = [v - v * math.log(v) if v > 0 else 0.0 for v in y]
             return cp.exp(p) - cp.multiply(y, p) - np.array(rest)
-        case qr.Absolute():
+        case bf.Absolute():
             return cp.abs(p - y)
-        case qr.EpsilonInsensitive():
+        case bf.EpsilonInsensitive():
             return cp.pos(cp.abs(p - y) - loss.tolerance)
-        case qr.Huber():
+        case bf.Huber():
             return cp.huber(p - y, loss.threshold) / 2
-        case qr.Quantile():
+        case bf.Quantile():
             return cp.maximum(loss.level * (y - p), (loss.level - 1) * (y - p))
-        case qr.Squared():
+        case bf.Squared():
             return cp.square(p - y) / 2
-        case qr.Multinomial():
+        case bf.Multinomial():
             return cp.log_sum_exp(p, axis=1) - cp.sum(cp.multiply(np.eye(CLASSES)[y], p), axis=1)
     raise TypeError(f"no oracle for {loss!r}")
 
@@ -110,7 +110,7 @@ def by_ranks(sigma: Any, each: Any) -> Any:
 class Program:
     """The variables of a concrete problem, and its parts."""
 
-    def __init__(self, problem: qr.Problem, rows: list[Rows]) -> None:
+    def __init__(self, problem: bf.Problem, rows: list[Rows]) -> None:
         self.problem, self.rows = problem, rows
         self.several = problem.loss.targets == "class"
         self.x = cp.Variable(D * (CLASSES if self.several else 1))
@@ -152,9 +152,9 @@ class Program:
         if self.problem.loss.targets == "quadratic":
             return cp.quad_form(self.x, cp.psd_wrap(r.X)) / 2 + r.y @ self.x
         each = self.of_rows(i)
-        if isinstance(over, qr.WassersteinBall):
+        if isinstance(over, bf.WassersteinBall):
             return self.worst(i, over)
-        if not isinstance(over, qr.Mean):
+        if not isinstance(over, bf.Mean):
             return by_ranks(over.rank_weights(each.size), each)
         if over.code is not None:
             inside = self.inside(i, over.code)
@@ -169,7 +169,7 @@ class Program:
             support = ball.support
             C, d = (
                 box_rows(support.lower, support.upper, len(FEATURES))
-                if isinstance(support, qr.BoxSupport)
+                if isinstance(support, bf.BoxSupport)
                 else (np.asarray(support.C), np.asarray(support.d))
             )
             value, wanted = polytope_risk(
@@ -277,45 +277,45 @@ def limits(loss: Any) -> dict[str, Limit]:
     row, code = _row(loss), 2 if loss.targets == "class" else 1.0
     of = {
         "linear": Limit(
-            lambda t: {"constraint": qr.LinearInequality(row[None], -t)},
+            lambda t: {"constraint": bf.LinearInequality(row[None], -t)},
             lambda p: [row @ p.x],
             level=0.2,
         ),
         "equality": Limit(
-            lambda t: {"constraint": qr.LinearEquality(row[None], -t)},
+            lambda t: {"constraint": bf.LinearEquality(row[None], -t)},
             lambda p: [row @ p.x],
             True,
             level=0.1,
         ),
         "norm": Limit(
-            lambda t: {"local_constraint": qr.Constraint(_ball, convex=True)},
+            lambda t: {"local_constraint": bf.Constraint(_ball, convex=True)},
             lambda p: [cp.sum_squares(p.x[:-1]) - 0.05 for _ in EVERY],
             level=0.0,
         ),
     }
     if loss.targets != "class":
         of["own linear"] = Limit(
-            lambda t: {"local_constraint": qr.LinearInequality()},
+            lambda t: {"local_constraint": bf.LinearInequality()},
             lambda p: [r.C[0] @ p.x[: r.C.shape[1]] + r.d[0] for r in p.rows],
             level=0.0,
         )
     if loss.targets in ("sign", "real"):
         of |= {
             "monotone": Limit(
-                lambda t: {"constraint": qr.Monotone(["a", "b"])},
+                lambda t: {"constraint": bf.Monotone(["a", "b"])},
                 lambda p: [p.x[0] - p.x[1]],
                 level=0.0,
             ),
             "sign": Limit(
-                lambda t: {"constraint": qr.Sign({"a": -1})}, lambda p: [p.x[0]], level=0.0
+                lambda t: {"constraint": bf.Sign({"a": -1})}, lambda p: [p.x[0]], level=0.0
             ),
             "cost": Limit(
-                lambda t: {"constraint": qr.CostLimit({"a": 1.0, "c": 2.0}, t)},
+                lambda t: {"constraint": bf.CostLimit({"a": 1.0, "c": 2.0}, t)},
                 lambda p: [p.x[0] + 2 * p.x[2]],
                 level=0.1,
             ),
             "parity": Limit(
-                lambda t: {"local_constraint": qr.DemographicParity("sex", t)},
+                lambda t: {"local_constraint": bf.DemographicParity("sex", t)},
                 lambda p: [gap for i in EVERY for gap in _gaps(p, i)],
                 level=0.1,
             ),
@@ -323,28 +323,28 @@ def limits(loss: Any) -> dict[str, Limit]:
     if loss.targets != "quadratic":
         of |= {
             "groups": Limit(
-                lambda t: {"local_constraint": qr.BoundedGroupLoss("sex", t)},
+                lambda t: {"local_constraint": bf.BoundedGroupLoss("sex", t)},
                 lambda p: [mean for i in EVERY for mean in _groups(p, i)],
             ),
             "groups together": Limit(
-                lambda t: {"constraint": qr.Coupled(qr.BoundedGroupLoss("sex", t), "uniform")},
+                lambda t: {"constraint": bf.Coupled(bf.BoundedGroupLoss("sex", t), "uniform")},
                 lambda p: [sum(_groups(p, i)[s] for i in EVERY) / len(EVERY) for s in (0, 1)],
             ),
         }
     if loss.targets in ("sign", "class"):
         of |= {
             "Neyman-Pearson": Limit(
-                lambda t: {"local_constraint": qr.NeymanPearson(code, t)},
+                lambda t: {"local_constraint": bf.NeymanPearson(code, t)},
                 lambda p: [_mean(p, i, p.inside(i, code), p.of_rows) for i in EVERY],
             ),
             "together": Limit(
-                lambda t: {"constraint": qr.Coupled(qr.NeymanPearson(code, t))},
+                lambda t: {"constraint": bf.Coupled(bf.NeymanPearson(code, t))},
                 lambda p: [_together(p, [p.inside(i, code) for i in EVERY], p.of_rows)],
             ),
         }
     if loss.targets == "sign":
         of["odds"] = Limit(
-            lambda t: {"local_constraint": qr.EqualisedOdds("sex", t)},
+            lambda t: {"local_constraint": bf.EqualisedOdds("sex", t)},
             lambda p: [g for i in EVERY for y in (-1, 1) for g in _gaps(p, i, p.rows[i].y == y)],
             level=0.3,
         )
@@ -365,17 +365,17 @@ def level_of(loss: Any, name: str) -> float:
         return limit.level
     rows = clients(loss)
     fed = federation(rows)
-    free = qr.Problem(loss, regulariser=qr.L2(0.05))
+    free = bf.Problem(loss, regulariser=bf.L2(0.05))
     program = Program(free.at(fed)[0], rows)
     bounded = cp.max(cp.hstack(limit.bounded(program)))
     solved(bounded + 1e-3 * cp.sum_squares(program.x), program.wanted)
     least = float(bounded.value)
-    program.x.value = qr.solve(free, fed).w
+    program.x.value = bf.solve(free, fed).w
     program.each.value = program.losses().value
     return round((least + float(bounded.value)) / 2, 3)
 
 
-def with_limit(problem: qr.Problem, name: str) -> tuple[qr.Problem, Callable[[Program], list[Any]]]:
+def with_limit(problem: bf.Problem, name: str) -> tuple[bf.Problem, Callable[[Program], list[Any]]]:
     """The problem with a constraint, and its expressions."""
     limit, level = limits(problem.loss)[name], level_of(problem.loss, name)
     return replace(problem, **limit.slots(level)), lambda p: limit.expressions(p, level)

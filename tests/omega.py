@@ -10,8 +10,8 @@ import cvxpy as cp
 import numpy as np
 from scipy.optimize import linprog
 
-from quorate.arrays import Block
-from quorate.problem.losses import (
+from bonafed.arrays import Block
+from bonafed.problem.losses import (
     Absolute,
     EpsilonInsensitive,
     Hinge,

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 
-from quorate.arrays import Block
-from quorate.data.federation import Federation
-from quorate.problem.predictors.affine import is_affine, pullback
+from bonafed.arrays import Block
+from bonafed.data.federation import Federation
+from bonafed.problem.predictors.affine import is_affine, pullback
 
 SIZES = (7, 3, 11, 1)
 # of a derivative, exact up to step^4

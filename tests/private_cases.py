@@ -10,13 +10,13 @@ import pytest
 from problems import PLAIN, SOFTMAX
 from scipy import sparse
 
-from quorate.algorithms.federated.private_admm import noisy_gradient
-from quorate.data.federation import Federation
-from quorate.privacy.budget import Budget
-from quorate.problem.losses import Exponential, Huber, Logistic, Multinomial, SmoothHinge, Squared
-from quorate.problem.predictors.affine import Linear
-from quorate.problem.problem import Problem
-from quorate.solution.configure import configure
+from bonafed.algorithms.federated.private_admm import noisy_gradient
+from bonafed.data.federation import Federation
+from bonafed.privacy.budget import Budget
+from bonafed.problem.losses import Exponential, Huber, Logistic, Multinomial, SmoothHinge, Squared
+from bonafed.problem.predictors.affine import Linear
+from bonafed.problem.problem import Problem
+from bonafed.solution.configure import configure
 
 SIZES = (7, 4)
 BUDGET = Budget(2.0, 1e-4, sizes=6)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, softmax
 
-from quorate.data.federation import Federation
+from bonafed.data.federation import Federation
 
 SIZES = (9, 25, 4, 16)
 

@@ -11,19 +11,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-import quorate as qr
+import bonafed as bf
 
 LOSSES = (
-    qr.Hinge(),
-    qr.SmoothHinge(),
-    qr.Logistic(),
-    qr.Huber(0.5),
-    qr.EpsilonInsensitive(0.1),
-    qr.Quantile(0.3),
-    qr.Absolute(),
+    bf.Hinge(),
+    bf.SmoothHinge(),
+    bf.Logistic(),
+    bf.Huber(0.5),
+    bf.EpsilonInsensitive(0.1),
+    bf.Quantile(0.3),
+    bf.Absolute(),
 )
 # models without intercepts, whose dimension is that of the rows
-PLAIN, SOFTMAX = qr.Linear(intercept=False), qr.Softmax(intercepts=False)
+PLAIN, SOFTMAX = bf.Linear(intercept=False), bf.Softmax(intercepts=False)
 BOXES = {"[-1,1]": (-1.0, 1.0), "[0,1]": (0.0, 1.0), "box": (-0.7, 1.2)}
 
 
@@ -32,8 +32,8 @@ class Case:
     """A problem, its data and a name for the test's id."""
 
     name: str
-    problem: qr.Problem
-    fed: qr.Federation
+    problem: bf.Problem
+    fed: bf.Federation
     bounded: bool  # a lower bound is provable: a regulariser, or a radius on all of R^n
 
 
@@ -60,7 +60,7 @@ def federation(
         noise = 0.3 * (rng.normal(size=m) if targets == "sign" else rng.standard_t(3, size=m))
         Xs.append(X)
         ys.append(np.where(z + noise > 0, 1.0, -1.0) if targets == "sign" else z + noise)
-    return qr.Federation([f"c{i}" for i in range(n_clients)], Xs, ys)
+    return bf.Federation([f"c{i}" for i in range(n_clients)], Xs, ys)
 
 
 def support_of(name: str, n_features: int):
@@ -68,8 +68,8 @@ def support_of(name: str, n_features: int):
         return None
     if name == "polytope":  # the cube [-1, 1]^n with one corner cut off
         C = np.vstack([np.eye(n_features), -np.eye(n_features), np.ones((1, n_features))])
-        return qr.PolytopeSupport(C, np.concatenate([np.ones(2 * n_features), [0.9 * n_features]]))
-    return qr.BoxSupport(*BOXES[name])
+        return bf.PolytopeSupport(C, np.concatenate([np.ones(2 * n_features), [0.9 * n_features]]))
+    return bf.BoxSupport(*BOXES[name])
 
 
 def cases() -> Iterator[Case]:
@@ -88,17 +88,17 @@ def cases() -> Iterator[Case]:
             p, n = next(exponents), 8 if support == "R^n" else 4
             box = BOXES.get(support, (-1.0, 1.0) if support == "polytope" else None)
             fed = federation(count, 3, n, 30 if support == "R^n" else 20, loss.targets, box)
-            regulariser = qr.Zero() if count % 3 else qr.L2(1e-3)
-            problem = qr.Problem(
+            regulariser = bf.Zero() if count % 3 else bf.L2(1e-3)
+            problem = bf.Problem(
                 loss,
-                qr.Linear(intercept=bool(count % 2)),
-                over_samples=qr.WassersteinBall(0.05, label_cost, norm, support_of(support, n)),
-                over_clients=qr.LpBall(0.1, p),
+                bf.Linear(intercept=bool(count % 2)),
+                over_samples=bf.WassersteinBall(0.05, label_cost, norm, support_of(support, n)),
+                over_clients=bf.LpBall(0.1, p),
                 regulariser=regulariser,
             )
             kinds = type(loss).__name__, type(regulariser).__name__
             name = f"{kinds[0]}-{norm}-{support}-p{p:g}-kappa{label_cost:g}-{kinds[1]}"
-            yield Case(name, problem, fed, support == "R^n" or isinstance(regulariser, qr.L2))
+            yield Case(name, problem, fed, support == "R^n" or isinstance(regulariser, bf.L2))
 
 
 CASES = list(cases())

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from quorate.solvers.rank.pava import EXPONENTIAL, LINEAR, LOGISTIC, PLUS, RAMP, Kernel
+from bonafed.solvers.rank.pava import EXPONENTIAL, LINEAR, LOGISTIC, PLUS, RAMP, Kernel
 
 KERNELS = [
     Kernel(LINEAR),

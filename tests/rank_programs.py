@@ -1,5 +1,5 @@
 """Convex problems with a risk by rank as conic programs in CVXPY, independent of everything in
-``quorate.solvers``.
+``bonafed.solvers``.
 
 A sum with nondecreasing weights is a mixture of superquantiles: with jumps a_k = sigma_k -
 sigma_{k-1} >= 0,
@@ -16,7 +16,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-import quorate as qr
+import bonafed as bf
 
 TIGHT = {"tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
 
@@ -30,11 +30,11 @@ def data(n, d, seed=0, targets="sign", noise=0.7):
 
 
 def pooled(X, y, classes=None):
-    return qr.Federation(["all"], [X], [y], classes=classes)
+    return bf.Federation(["all"], [X], [y], classes=classes)
 
 
 def sigma_of(risk, n):
-    return np.full(n, 1 / n) if isinstance(risk, qr.Mean) else risk.rank_weights(n)
+    return np.full(n, 1 / n) if isinstance(risk, bf.Mean) else risk.rank_weights(n)
 
 
 def by_rank(sigma, z):
@@ -58,21 +58,21 @@ def by_rank(sigma, z):
 def row_losses(loss, prediction, y):
     """(n,) expressions."""
     match loss:
-        case qr.Logistic():
+        case bf.Logistic():
             return cp.logistic(-cp.multiply(y, prediction))
-        case qr.Hinge():
+        case bf.Hinge():
             return cp.pos(1 - cp.multiply(y, prediction))
-        case qr.SmoothHinge():
+        case bf.SmoothHinge():
             return cp.huber(cp.pos(1 - cp.multiply(y, prediction)), 1) / 2
-        case qr.Exponential():
+        case bf.Exponential():
             return cp.exp(-cp.multiply(y, prediction))
-        case qr.Squared():
+        case bf.Squared():
             return cp.square(prediction - y) / 2
-        case qr.Absolute():
+        case bf.Absolute():
             return cp.abs(prediction - y)
-        case qr.Huber(threshold):
+        case bf.Huber(threshold):
             return cp.huber(prediction - y, threshold) / 2
-        case qr.EpsilonInsensitive(tolerance):
+        case bf.EpsilonInsensitive(tolerance):
             return cp.pos(cp.abs(prediction - y) - tolerance)
     raise TypeError(loss)
 
@@ -80,15 +80,15 @@ def row_losses(loss, prediction, y):
 def penalty(g, w):
     """(expression, constraints) of a convex regulariser."""
     match g:
-        case qr.Zero():
+        case bf.Zero():
             return 0.0, []
-        case qr.L2(strength):
+        case bf.L2(strength):
             return strength / 2 * cp.sum_squares(w), []
-        case qr.L1(strength):
+        case bf.L1(strength):
             return strength * cp.norm1(w), []
-        case qr.ElasticNet(l1, l2):
+        case bf.ElasticNet(l1, l2):
             return l1 * cp.norm1(w) + l2 / 2 * cp.sum_squares(w), []
-        case qr.Bounds(lower, upper):
+        case bf.Bounds(lower, upper):
             sides = (
                 (np.broadcast_to(side, w.shape), sign) for side, sign in ((lower, 1), (upper, -1))
             )
@@ -128,7 +128,7 @@ def objective(problem, X, y, w):
     prediction = X @ w[:d] + (w[d] if problem.predictor.intercept else 0.0)
     losses = problem.loss.value(prediction, y)
     g = problem.regulariser
-    inside = g.prox(w[:d], 1e-300) if isinstance(g, qr.Bounds) else w[:d]
+    inside = g.prox(w[:d], 1e-300) if isinstance(g, bf.Bounds) else w[:d]
     risk = problem.over_samples
     value = (
         risk.value(losses)
@@ -144,13 +144,13 @@ def rows_of(problem, n, d, seed=3):
 
 def solved(problem, X, y, tol, classes=None, **options):
     """The solution, whose claims must hold whatever its outcome."""
-    solution = qr.solve(problem, pooled(X, y, classes), algorithm=qr.RankADMM(**options), tol=tol)
+    solution = bf.solve(problem, pooled(X, y, classes), algorithm=bf.RankADMM(**options), tol=tol)
     proof, scale = solution.certificate, max(abs(solution.certificate.value), 1e-12)
-    if solution.outcome.stop is qr.Stop.OPTIMAL:
+    if solution.outcome.stop is bf.Stop.OPTIMAL:
         assert proof.gap is not None
         assert proof.gap <= max(options.get("atol", 0.0), tol * scale * (1 + 1e-9))
     else:
-        assert solution.outcome.stop in (qr.Stop.UNPROVEN, qr.Stop.STALLED, qr.Stop.MAX_ROUNDS)
+        assert solution.outcome.stop in (bf.Stop.UNPROVEN, bf.Stop.STALLED, bf.Stop.MAX_ROUNDS)
     return solution
 
 
@@ -158,7 +158,7 @@ def check(problem, X, y, tol, near, **options):
     """Proven optimal, the value of a conic program, and a bound below it."""
     solution = solved(problem, X, y, tol, **options)
     proof, expected = solution.certificate, objective(problem, X, y, central(problem, X, y))
-    assert solution.outcome.stop is qr.Stop.OPTIMAL, solution.outcome.text
+    assert solution.outcome.stop is bf.Stop.OPTIMAL, solution.outcome.text
     assert proof.value == pytest.approx(expected, rel=near)
     assert proof.value == pytest.approx(objective(problem, X, y, solution.w), rel=1e-12)
     assert proof.bound <= expected * (1 + 1e-12)

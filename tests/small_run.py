@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from quorate.config.config import Config, read_config
-from quorate.report.html import render
-from quorate.runs.folder import read_run
-from quorate.runs.pipeline import begin, run_study
-from quorate.runs.run import Run
+from bonafed.config.config import Config, read_config
+from bonafed.report.html import render
+from bonafed.runs.folder import read_run
+from bonafed.runs.pipeline import begin, run_study
+from bonafed.runs.run import Run
 
 CLINICS = ("North", "East", "South")
 CONFIG = """

@@ -1,13 +1,13 @@
 """The structure of the package, read from its source: the import graph, circles and layers.
 
-Only the standard library is used and nothing of quorate is imported, so that any version of the
+Only the standard library is used and nothing of bonafed is imported, so that any version of the
 source can be measured. A file is named by its path below the package, as in ``solvers/pava.py``.
 
 What counts as an import: every ``import`` statement, also inside functions and under
-``TYPE_CHECKING``. ``from quorate.data import tables`` is an import of ``data/tables.py``, and a
+``TYPE_CHECKING``. ``from bonafed.data import tables`` is an import of ``data/tables.py``, and a
 name that a package's ``__init__`` imports from elsewhere counts as an import of its home.
-The public names of ``quorate`` itself are loaded on first use: ``quorate/__init__.py`` counts as
-importing all of their homes, and ``import quorate`` inside the package as an import of that file.
+The public names of ``bonafed`` itself are loaded on first use: ``bonafed/__init__.py`` counts as
+importing all of their homes, and ``import bonafed`` inside the package as an import of that file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
 
-PACKAGE = "quorate"
+PACKAGE = "bonafed"
 ROOT = "__init__.py"
 
 # Every layer and the files and folders (with a slash) that it consists of, in order from the left.
@@ -154,7 +154,7 @@ def read_graph(root: Path) -> Graph:
 
 
 def public_names(root: Path) -> dict[str, str]:
-    """The names that ``quorate`` offers, each with the module that it is loaded from.
+    """The names that ``bonafed`` offers, each with the module that it is loaded from.
 
     They are read from ``__init__.pyi`` where there is one, otherwise from the tables of strings
     in ``__init__.py`` (module to names).
@@ -326,7 +326,7 @@ class _Reader:
         return self._given[file]
 
     def _by_string(self, call: ast.Call) -> str | None:
-        """The file that ``import_module("quorate.…")`` names."""
+        """The file that ``import_module("bonafed.…")`` names."""
         module = _constant(call) if _is_import_module(call) else None
         return None if module is None else self._file(module)
 

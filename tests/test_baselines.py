@@ -5,13 +5,13 @@ import pytest
 from numpy.testing import assert_allclose
 from problems import PLAIN, SOFTMAX, federation
 
-import quorate as qr
-from quorate.experiments.reference_models import client_risks, clients_alone, mixture
+import bonafed as bf
+from bonafed.experiments.reference_models import client_risks, clients_alone, mixture
 
 
 def test_every_client_has_its_own_optimum_and_all_are_judged_by_all():
     fed = federation(0, 4)
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex(), regulariser=qr.L2(0.05))
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_clients=bf.Simplex(), regulariser=bf.L2(0.05))
     alone = clients_alone(problem, fed)
     assert alone.risks.shape == (4, 4)
     for j, solution in enumerate(alone.solutions):
@@ -26,13 +26,13 @@ def test_every_client_has_its_own_optimum_and_all_are_judged_by_all():
                 alone.risks[j, i], np.log1p(np.exp(-y * (X @ solution.w))).mean(), rtol=1e-12
             )
     assert alone.best == np.argmin(alone.risks.max(1))
-    robust = qr.solve(problem, fed, algorithm=qr.MultiplierMethod()).w
+    robust = bf.solve(problem, fed, algorithm=bf.MultiplierMethod()).w
     assert client_risks(problem, robust, fed).max() < alone.risks.max(1).min()
 
 
 def test_the_mixture_ignores_sizes_and_the_set():
     fed = federation(1, 4)
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex(), regulariser=qr.L2(0.05))
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_clients=bf.Simplex(), regulariser=bf.L2(0.05))
     w = mixture(problem, fed).w
     gradients = [
         -(X * (y / (1 + np.exp(y * (X @ w))))[:, None]).mean(0)
@@ -44,10 +44,10 @@ def test_the_mixture_ignores_sizes_and_the_set():
 def test_clients_of_one_class_and_held_out_rows():
     rng = np.random.default_rng(2)
     X = [rng.normal(size=(20, 4)) + 3 * np.eye(4)[j] for j in range(3)]
-    fed = qr.Federation(["a", "b", "c"], X, [np.full(20, name) for name in ("x", "y", "z")])
+    fed = bf.Federation(["a", "b", "c"], X, [np.full(20, name) for name in ("x", "y", "z")])
     train, test = fed.split(0.4, seed=0)
-    problem = qr.Problem(
-        qr.Multinomial(), SOFTMAX, over_clients=qr.Simplex(), regulariser=qr.L2(0.01)
+    problem = bf.Problem(
+        bf.Multinomial(), SOFTMAX, over_clients=bf.Simplex(), regulariser=bf.L2(0.01)
     )
     alone = clients_alone(problem, train, judge=test)
     assert (np.diag(alone.risks) < np.log(3) / 2).all()
@@ -57,24 +57,24 @@ def test_clients_of_one_class_and_held_out_rows():
 
 def test_radii_by_client_and_another_algorithm():
     fed = federation(3, 3)
-    ball = qr.WassersteinBall({"c0": 0.0, "c1": 0.05, "c2": 0.5}, 0.5, "l2")
-    problem = qr.Problem(
-        qr.Hinge(), PLAIN, over_samples=ball, over_clients=qr.LpBall(0.1), regulariser=qr.L2(0.01)
+    ball = bf.WassersteinBall({"c0": 0.0, "c1": 0.05, "c2": 0.5}, 0.5, "l2")
+    problem = bf.Problem(
+        bf.Hinge(), PLAIN, over_samples=ball, over_clients=bf.LpBall(0.1), regulariser=bf.L2(0.01)
     )
     alone = clients_alone(problem, fed, tol=1e-5)
     for j, radius in enumerate((0.0, 0.05, 0.5)):
-        own = qr.Problem(
-            qr.Hinge(),
+        own = bf.Problem(
+            bf.Hinge(),
             PLAIN,
-            over_samples=qr.WassersteinBall(radius, 0.5, "l2"),
-            regulariser=qr.L2(0.01),
+            over_samples=bf.WassersteinBall(radius, 0.5, "l2"),
+            regulariser=bf.L2(0.01),
         )
-        expected = qr.solve(own, fed.restrict([f"c{j}"]), tol=1e-5).certificate.value
+        expected = bf.solve(own, fed.restrict([f"c{j}"]), tol=1e-5).certificate.value
         assert_allclose(alone.solutions[j].certificate.value, expected, rtol=2e-5)
     slow = clients_alone(
-        qr.Problem(qr.Logistic(), PLAIN, regulariser=qr.L2(0.1)),
+        bf.Problem(bf.Logistic(), PLAIN, regulariser=bf.L2(0.1)),
         fed,
-        algorithm=qr.AFL(),
+        algorithm=bf.AFL(),
         max_rounds=3,
     )
     assert {solution.rounds for solution in slow.solutions} == {4}
@@ -82,4 +82,4 @@ def test_radii_by_client_and_another_algorithm():
 
 def test_unknown_options_are_refused():
     with pytest.raises(TypeError):
-        mixture(qr.Problem(qr.Logistic(), PLAIN), federation(4), steps=3)
+        mixture(bf.Problem(bf.Logistic(), PLAIN), federation(4), steps=3)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import small_run
 
-import quorate.report.progress as quorate_progress
-from quorate.runs.folder import read_run
+import bonafed.report.progress as bonafed_progress
+from bonafed.runs.folder import read_run
 
 QUICK = small_run.CONFIG.replace(
     'compare_with = ["afl", "erm"]', 'compare_with = ["erm"]\nhtml = false'
@@ -26,8 +26,8 @@ Capture = pytest.CaptureFixture[str]
 
 HELP = """
 import sys
-sys.argv = ["quorate", "--help"]
-from quorate.cli import main
+sys.argv = ["bonafed", "--help"]
+from bonafed.cli import main
 try:
     main()
 except SystemExit:
@@ -51,11 +51,11 @@ def test_help_is_quick_and_imports_nothing_heavy() -> None:
 
 
 def test_from_a_table_to_a_verified_run_and_its_predictions(
-    quorate: Call, tmp_path: Path, capsys: Capture
+    bonafed: Call, tmp_path: Path, capsys: Capture
 ) -> None:
     (tmp_path / "clinics.csv").write_text(small_run.table())
-    assert quorate("init", "clinics.csv", "--out", "q.toml") == 0
-    assert quorate("run", "q.toml", "--out", "runs") == 0
+    assert bonafed("init", "clinics.csv", "--out", "q.toml") == 0
+    assert bonafed("run", "q.toml", "--out", "runs") == 0
     said = capsys.readouterr().out
     (folder,) = (tmp_path / "runs").iterdir()
     for part in (
@@ -69,69 +69,69 @@ def test_from_a_table_to_a_verified_run_and_its_predictions(
     ):
         assert part in said
     assert {p.name for p in folder.iterdir()} >= {"report.html", "figures", "result.json"}
-    assert quorate("verify", folder) == 0
+    assert bonafed("verify", folder) == 0
     assert capsys.readouterr().out.rstrip().endswith("verified")
-    assert quorate("predict", folder, "clinics.csv", "--out", "p.csv") == 0
+    assert bonafed("predict", folder, "clinics.csv", "--out", "p.csv") == 0
     rows = list(csv.DictReader((tmp_path / "p.csv").read_text().splitlines()))
     assert len(rows) == 72
     assert {row["prediction"] for row in rows} == {"yes", "no"}
 
 
 @pytest.mark.usefixtures("drawn_once")
-def test_rare_categories_are_no_obstacle(quorate: Call, tmp_path: Path, capsys: Capture) -> None:
+def test_rare_categories_are_no_obstacle(bonafed: Call, tmp_path: Path, capsys: Capture) -> None:
     rows = list(csv.reader(small_run.table().splitlines()))
     (tmp_path / "rare.csv").write_text(
         # few enough of one kind to be rare, too many of one kind to be identifiers
         "\n".join(",".join([*r, f"k{i // 2}" if i else "ward"]) for i, r in enumerate(rows))
     )
-    assert quorate("init", "rare.csv", "--out", "q.toml") == 0
+    assert bonafed("init", "rare.csv", "--out", "q.toml") == 0
     # held-out rows have categories of their own
-    assert quorate("run", "q.toml", "--quick", "--out", "runs") == 0
+    assert bonafed("run", "q.toml", "--quick", "--out", "runs") == 0
     (folder,) = (tmp_path / "runs").iterdir()
-    assert quorate("verify", folder) == 0
-    assert quorate("predict", folder, "rare.csv") == 2
+    assert bonafed("verify", folder) == 0
+    assert bonafed("predict", folder, "rare.csv") == 2
     assert "--unknown ignore" in capsys.readouterr().err
-    assert quorate("predict", folder, "rare.csv", "--unknown", "ignore", "--out", "p.csv") == 0
+    assert bonafed("predict", folder, "rare.csv", "--unknown", "ignore", "--out", "p.csv") == 0
 
 
 def test_reports_in_three_forms_and_runs_side_by_side(
-    quorate: Call, tmp_path: Path, capsys: Capture
+    bonafed: Call, tmp_path: Path, capsys: Capture
 ) -> None:
     run = small_run.small_run(tmp_path, text=QUICK)
-    assert quorate("report", run.path, "--format", "json") == 0
+    assert bonafed("report", run.path, "--format", "json") == 0
     assert json.loads(capsys.readouterr().out)["certificate"] == run.result["certificate"]
-    assert quorate("report", run.path, "--format", "md", "--out", "r.md") == 0
+    assert bonafed("report", run.path, "--format", "md", "--out", "r.md") == 0
     assert (tmp_path / "r.md").read_text().startswith("# clinics")
-    assert quorate("report", run.path) == 0
+    assert bonafed("report", run.path) == 0
     assert (run.path / "report.html").is_file()
-    assert quorate("verify", run.path) == 0
+    assert bonafed("verify", run.path) == 0
     capsys.readouterr()
     other = small_run.small_run(tmp_path, text=QUICK.replace("radius = 0.05", "radius = 0.1"))
-    assert quorate("compare", run.path, other.path, "--format", "md") == 0
+    assert bonafed("compare", run.path, other.path, "--format", "md") == 0
     said = capsys.readouterr()
     assert f"{other.result['certificate']['value']:.4g}" in said.out
     assert said.err == ""
-    assert quorate("compare", run.path, other.path) == 0
+    assert bonafed("compare", run.path, other.path) == 0
 
 
 def test_an_owner_sees_its_most_exposed_rows(
-    quorate: Call, tmp_path: Path, capsys: Capture
+    bonafed: Call, tmp_path: Path, capsys: Capture
 ) -> None:
     run = small_run.small_run(tmp_path, text=QUICK)
     before = sorted(run.path.rglob("*"))
-    assert quorate("report", run.path, "--client", "North") == 0
+    assert bonafed("report", run.path, "--client", "North") == 0
     assert "Rows of North" in capsys.readouterr().out
     assert sorted(run.path.rglob("*")) == before
-    assert quorate("report", run.path, "--client", "Nort") == 2
+    assert bonafed("report", run.path, "--client", "Nort") == 2
     assert "no client 'Nort'" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("drawn_once")
 def test_pooled_rows_of_a_risk_by_rank_from_run_to_predictions(
-    quorate: Call, tmp_path: Path, capsys: Capture
+    bonafed: Call, tmp_path: Path, capsys: Capture
 ) -> None:
     small_run.write_config(tmp_path, small_run.TAIL)
-    assert quorate("run", "clinics.toml", "--out", "runs") == 0
+    assert bonafed("run", "clinics.toml", "--out", "runs") == 0
     said = capsys.readouterr().out
     (folder,) = (tmp_path / "runs").iterdir()
     for part in (
@@ -141,41 +141,41 @@ def test_pooled_rows_of_a_risk_by_rank_from_run_to_predictions(
     ):
         assert part in said
     assert "worst client" not in said.split("Held-out rows")[0]  # one place has none
-    assert quorate("verify", folder) == 0
-    assert quorate("predict", folder, "clinics.csv", "--out", "p.csv") == 0
+    assert bonafed("verify", folder) == 0
+    assert bonafed("predict", folder, "clinics.csv", "--out", "p.csv") == 0
     assert len((tmp_path / "p.csv").read_text().splitlines()) == 73
     capsys.readouterr()
-    assert quorate("report", folder, "--format", "md") == 0
+    assert bonafed("report", folder, "--format", "md") == 0
     assert "## Fairness on held-out rows: North against all others" in capsys.readouterr().out
-    assert quorate("report", folder, "--client", "North") == 0
+    assert bonafed("report", folder, "--client", "North") == 0
     assert "Rows of North that weigh most" in capsys.readouterr().out
-    assert quorate("report", folder, "--client", "Nort") == 2
+    assert bonafed("report", folder, "--client", "Nort") == 2
     assert "no client 'Nort'" in capsys.readouterr().err
-    assert quorate("compare", folder, folder) == 0
+    assert bonafed("compare", folder, folder) == 0
     assert "held-out rows: risk" in capsys.readouterr().out
 
 
 def test_verify_lists_what_nothing_can_check_and_passes_all_the_same(
-    quorate: Call, tmp_path: Path, capsys: Capture
+    bonafed: Call, tmp_path: Path, capsys: Capture
 ) -> None:
     run = small_run.small_run(tmp_path, text=QUICK)
-    assert quorate("verify", run.path) == 0
+    assert bonafed("verify", run.path) == 0
     listed = capsys.readouterr().out.partition("stated, and nothing here can check it:\n")[2]
     assert "  seconds: " in listed
     assert listed.endswith("\nverified\n")
 
 
 def test_verify_returns_one_when_something_differs_or_is_absent(
-    quorate: Call, tmp_path: Path, capsys: Capture
+    bonafed: Call, tmp_path: Path, capsys: Capture
 ) -> None:
     run = small_run.small_run(tmp_path, text=QUICK)
     (tmp_path / "clinics.csv").rename(tmp_path / "moved.csv")
-    assert quorate("verify", run.path) == 1
+    assert bonafed("verify", run.path) == 1
     assert "not checked data" in " ".join(capsys.readouterr().out.split())
-    assert quorate("verify", run.path, "--without-data") == 0
-    assert quorate("verify", run.path, "--data", "moved.csv") == 0
+    assert bonafed("verify", run.path, "--without-data") == 0
+    assert bonafed("verify", run.path, "--data", "moved.csv") == 0
     (run.path / "history.jsonl").write_text("{}\n")
-    assert quorate("verify", run.path, "--without-data") == 1
+    assert bonafed("verify", run.path, "--without-data") == 1
     assert "FAILED" in capsys.readouterr().out
 
 
@@ -193,7 +193,7 @@ class Interrupt:
 
 @pytest.mark.parametrize(("model", "after"), [("DRFL", 4), ("ERM", 2)])
 def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(
-    quorate: Call,
+    bonafed: Call,
     tmp_path: Path,
     capsys: Capture,
     monkeypatch: pytest.MonkeyPatch,
@@ -202,12 +202,12 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(
 ) -> None:
     whole = small_run.small_run(tmp_path, text=QUICK)
     with monkeypatch.context() as patch:
-        patch.setattr(quorate_progress, "cells", Interrupt(model, after))
-        assert quorate("run", "clinics.toml", "--out", "out") == 130
+        patch.setattr(bonafed_progress, "cells", Interrupt(model, after))
+        assert bonafed("run", "clinics.toml", "--out", "out") == 130
     told = capsys.readouterr().err
-    assert "quorate run --resume" in told
+    assert "bonafed run --resume" in told
     (folder,) = (tmp_path / "out").iterdir()
-    assert quorate("run", *told.split("quorate run ")[1].split()) == 0
+    assert bonafed("run", *told.split("bonafed run ")[1].split()) == 0
     (done,) = (tmp_path / "out").iterdir()
     resumed = read_run(done)
     assert not folder.exists()
@@ -220,7 +220,7 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(
 
 
 def test_an_interrupted_path_is_solved_again_and_auto_radii_are_said(
-    quorate: Call, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    bonafed: Call, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = QUICK.replace("radius = 0.05", 'radius = "auto"') + "[path]\nradii = [0.01, 0.1]\n"
     whole = small_run.small_run(tmp_path, text=text)
@@ -229,11 +229,11 @@ def test_an_interrupted_path_is_solved_again_and_auto_radii_are_said(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("quorate.runs.sections.radius_path.line", interrupted)
-        assert quorate("run", "clinics.toml", "--out", "out") == 130
+        patch.setattr("bonafed.runs.sections.radius_path.line", interrupted)
+        assert bonafed("run", "clinics.toml", "--out", "out") == 130
     told = capsys.readouterr()
     assert "radius auto: 0.0" in told.out
-    assert quorate("run", *told.err.split("quorate run ")[1].split()) == 0
+    assert bonafed("run", *told.err.split("bonafed run ")[1].split()) == 0
     assert "path: radius 0.1" in (said := capsys.readouterr().out)
     assert "Radii tried" in said
     (done,) = (tmp_path / "out").iterdir()
@@ -242,16 +242,16 @@ def test_an_interrupted_path_is_solved_again_and_auto_radii_are_said(
     assert resumed.tried is not None
     assert whole.tried is not None
     assert resumed.tried.table == whole.tried.table
-    assert quorate("verify", done) == 0
-    assert quorate("report", done, "--client", "North") == 0
+    assert bonafed("verify", done) == 0
+    assert bonafed("report", done, "--client", "North") == 0
     capsys.readouterr()
-    assert quorate("report", done, "--format", "json") == 0
+    assert bonafed("report", done, "--format", "json") == 0
     assert json.loads(capsys.readouterr().out)["path"] == resumed.tried.table
 
 
-def test_seed_and_quick_reach_the_run_and_its_configuration(quorate: Call, tmp_path: Path) -> None:
+def test_seed_and_quick_reach_the_run_and_its_configuration(bonafed: Call, tmp_path: Path) -> None:
     small_run.write_config(tmp_path, QUICK)
-    assert quorate("run", "clinics.toml", "--seed", 5, "--quick") == 0
+    assert bonafed("run", "clinics.toml", "--seed", 5, "--quick") == 0
     (done,) = (tmp_path / "runs").iterdir()
     config = read_run(done).config
     assert (config.seed, config.algorithm.tol, config.algorithm.max_rounds) == (5, 1e-2, 30)
@@ -277,13 +277,13 @@ WRONG = {
     "init over a file": (["init", "--dataset", "hospitals", "--out", "bad.toml"], "--force"),
     "no table": (["predict", "run", "x.csv"], "x.csv"),
     "no such set": (["data", "hospital"], "did you mean 'hospitals'"),
-    "data directory": (["data"], "QUORATE_DATA"),
+    "data directory": (["data"], "BONAFED_DATA"),
 }
 
 
 @pytest.mark.parametrize("case", WRONG)
 def test_bad_input_is_one_line_and_status_two(
-    quorate: Call, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, case: str
+    bonafed: Call, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
     arguments, needed = WRONG[case]
     (tmp_path / "bad.toml").write_text('[data]\nnam = "hospitals"\nname = "hospitals"\n')
@@ -291,8 +291,8 @@ def test_bad_input_is_one_line_and_status_two(
     if "run" in arguments[1:]:
         small_run.small_run(tmp_path, text=QUICK).path.rename(tmp_path / "run")
     if case == "data directory":
-        monkeypatch.setenv("QUORATE_DATA", "nowhere")
-    assert quorate(*arguments) == 2
+        monkeypatch.setenv("BONAFED_DATA", "nowhere")
+    assert bonafed(*arguments) == 2
     told = capsys.readouterr()
     assert needed in told.err
     assert len(told.err.splitlines()) == 1
@@ -300,31 +300,31 @@ def test_bad_input_is_one_line_and_status_two(
     assert not list((tmp_path).glob("runs/*.partial"))
 
 
-def test_the_command_alone_shows_its_help(quorate: Call, capsys: Capture) -> None:
-    assert quorate() == 2
+def test_the_command_alone_shows_its_help(bonafed: Call, capsys: Capture) -> None:
+    assert bonafed() == 2
     told = capsys.readouterr().err
     assert told.startswith("Usage: ")
-    assert "quorate: " not in told
+    assert "bonafed: " not in told
     assert "predict" in told
 
 
 def test_a_misspelt_column_is_asked_about_with_one_stop(
-    quorate: Call, tmp_path: Path, capsys: Capture
+    bonafed: Call, tmp_path: Path, capsys: Capture
 ) -> None:
     (tmp_path / "a.csv").write_text("clinic,age,sick\nNorth,3,yes\nSouth,4,no\n")
-    assert quorate("init", "a.csv", "--client", "clinc", "--target", "sick") == 2
+    assert bonafed("init", "a.csv", "--client", "clinc", "--target", "sick") == 2
     assert "Did you mean 'clinic'? The first line" in capsys.readouterr().err
 
 
 def test_names_of_data_sets(
-    quorate: Call, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    bonafed: Call, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("QUORATE_DATA", raising=False)
-    assert quorate("data") == 0
+    monkeypatch.delenv("BONAFED_DATA", raising=False)
+    assert bonafed("data") == 0
     said = capsys.readouterr().out
     assert "hospitals" in said
-    assert "QUORATE_DATA" in said
-    assert quorate("data", "hospitals") == 0
+    assert "BONAFED_DATA" in said
+    assert bonafed("data", "hospitals") == 0
     assert "6 clients: Northgate" in capsys.readouterr().out
 
 
@@ -333,15 +333,15 @@ def test_clients_names_are_no_markup_on_a_terminal(tmp_path: Path) -> None:
 
     from rich.console import Console
 
-    from quorate.report.sections.clients import BRIEF, clients
-    from quorate.report.terminal import drawn
+    from bonafed.report.sections.clients import BRIEF, clients
+    from bonafed.report.terminal import drawn
 
     run = small_run.small_run(
         tmp_path, text=QUICK.replace("South", "[red]x[/red]"), data=small_run.table(clinics=HOSTILE)
     )
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=200)
-    with quorate_progress.progress(console) as live:
+    with bonafed_progress.progress(console) as live:
         live.watch("DRFL")(
             {"round": 1, "objective": 1.0, "gap": float("inf"), "worst_client": HOSTILE[0]}, None
         )
@@ -358,7 +358,7 @@ HOSTILE = ("[bold]N[/bold]", "\x1b[31mred\u202e", "[red]x[/red]")
 def test_plain_lines_come_every_few_rounds_and_at_the_end(capsys: Capture) -> None:
     from rich.console import Console
 
-    lines = quorate_progress.progress(Console(force_terminal=False, width=200))
+    lines = bonafed_progress.progress(Console(force_terminal=False, width=200))
     see = lines.watch("M")
     for k in (*range(1, 8), 100, 105, 150):
         see(
@@ -385,7 +385,7 @@ def test_plain_lines_come_every_few_rounds_and_at_the_end(capsys: Capture) -> No
 
 
 def test_a_closed_pipe_is_no_traceback(tmp_path: Path) -> None:
-    command = f"{sys.executable} -m quorate.cli data | head -c 1"
+    command = f"{sys.executable} -m bonafed.cli data | head -c 1"
     done = subprocess.run(
         command, shell=True, capture_output=True, text=True, check=False, env=dict(os.environ)
     )
@@ -400,9 +400,9 @@ class Pressed:
         if name == "typer":
             raise KeyboardInterrupt
 sys.meta_path.insert(0, Pressed())
-from quorate.__main__ import main
+from bonafed.__main__ import main
 main()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (130, "")
-    assert done.stderr == "quorate: interrupted; nothing was kept\n"
+    assert done.stderr == "bonafed: interrupted; nothing was kept\n"

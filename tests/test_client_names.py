@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-import quorate as qr
-from quorate.client_names import by_position, client_name, closest, position, repeated
-from quorate.model_selection import WithinClients
+import bonafed as bf
+from bonafed.client_names import by_position, client_name, closest, position, repeated
+from bonafed.model_selection import WithinClients
 
 GROUPS = np.repeat([3, 10, 7], [12, 9, 15])
 NUMBERS, TEXTS = (3, 10, 7), ("3", "10", "7")
@@ -18,7 +18,7 @@ def rows(seed=0):
 
 
 def federation(groups=GROUPS):
-    return qr.Federation.from_arrays(*rows(), groups)
+    return bf.Federation.from_arrays(*rows(), groups)
 
 
 def by_name(values, kind):
@@ -64,7 +64,7 @@ def test_mistakes_are_refused_in_one_way(values, text):
 
 def test_numbers_and_text_name_the_same_client():
     with pytest.raises(ValueError, match="distinct, got '3' more than once"):
-        qr.Federation((3, "3"), (np.ones((1, 1)),) * 2, ([0.0], [1.0]))
+        bf.Federation((3, "3"), (np.ones((1, 1)),) * 2, ([0.0], [1.0]))
 
 
 def test_names_stay_and_random_choices_do_not_depend_on_their_type():
@@ -82,10 +82,10 @@ def test_names_stay_and_random_choices_do_not_depend_on_their_type():
 def test_a_frame_keeps_whole_numbers_and_files_have_text():
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame({"site": GROUPS, "x": rows()[0][:, 0], "y": rows()[1]})
-    assert qr.Federation.from_frame(frame, "site", "y").clients == NUMBERS
-    assert qr.Federation.from_frame(frame.astype({"site": str}), "site", "y").clients == TEXTS
+    assert bf.Federation.from_frame(frame, "site", "y").clients == NUMBERS
+    assert bf.Federation.from_frame(frame.astype({"site": str}), "site", "y").clients == TEXTS
     tables = {3: {"x": [1.0], "y": [0.0]}, "b": {"x": [2.0], "y": [1.0]}}
-    assert qr.Federation.from_tables(tables, "y").clients == (3, "b")
+    assert bf.Federation.from_tables(tables, "y").clients == (3, "b")
 
 
 @pytest.mark.parametrize("kind", [int, str])
@@ -94,27 +94,27 @@ def test_every_setting_by_name_takes_numbers_and_text(kind):
     radius, prior = (0.01, 0.03, 0.02), (0.2, 0.5, 0.3)
     for clients in (NUMBERS, TEXTS):
         fed = federation()._with(clients=clients)
-        problem = qr.Problem(
-            qr.Hinge(),
-            over_samples=qr.WassersteinBall(by_name(radius, kind)),
-            over_clients=qr.LpBall(0.1, 2, by_name(prior, kind)),
+        problem = bf.Problem(
+            bf.Hinge(),
+            over_samples=bf.WassersteinBall(by_name(radius, kind)),
+            over_clients=bf.LpBall(0.1, 2, by_name(prior, kind)),
         )
         concrete, _ = problem.at(fed)
         assert concrete.over_samples.radius.tolist() == list(radius)
         assert concrete.over_clients.prior.tolist() == list(prior)
         for risk in (
-            qr.CDNorm(0.3, bounds=by_name(prior, kind)),
-            qr.Box(0.0, by_name((0.5, 0.6, 0.7), kind)),
-            qr.Ellipsoid(by_name((1.0, 2.0, 3.0), kind), 0.2),
-            qr.WassersteinOverClients(0.1, by_name((0.0, 1.0, 2.0), kind)),
+            bf.CDNorm(0.3, bounds=by_name(prior, kind)),
+            bf.Box(0.0, by_name((0.5, 0.6, 0.7), kind)),
+            bf.Ellipsoid(by_name((1.0, 2.0, 3.0), kind), 0.2),
+            bf.WassersteinOverClients(0.1, by_name((0.0, 1.0, 2.0), kind)),
         ):
             assert risk.at(fed.sizes, fed.clients).contains(np.full(3, 1 / 3), 1.0)
-        level = qr.NeymanPearson(1, by_name((0.5, 0.6, 0.7), kind))
-        local = qr.Problem(qr.Logistic(), qr.Linear(True), local_constraint=level)
+        level = bf.NeymanPearson(1, by_name((0.5, 0.6, 0.7), kind))
+        local = bf.Problem(bf.Logistic(), bf.Linear(True), local_constraint=level)
         concrete, coded = local.at(fed)
         limits = [concrete.local_constraint.limits(coded.block(i))[0, 0] for i in range(3)]
         assert limits == [0.5, 0.6, 0.7]
-        budget = qr.Budget(1, 1e-6, sizes=by_name((12, 9, 15), kind))
+        budget = bf.Budget(1, 1e-6, sizes=by_name((12, 9, 15), kind))
         assert budget.sizes_of(fed.clients, fed.sizes) == (12, 9, 15)
         assert fed.restrict([kind(7), kind(3)]).names == ("3", "7")
         assert fed.pooled(by_name(prior, kind)).share(0).sum() == pytest.approx(1)
@@ -123,14 +123,14 @@ def test_every_setting_by_name_takes_numbers_and_text(kind):
 @pytest.mark.parametrize("setting", ["stragglers", "outages", "crashes"])
 def test_an_unknown_name_on_the_clock_is_refused_as_elsewhere(setting):
     value = [(2.0, 9.0)] if setting == "outages" else 5.0
-    engine = qr.VirtualClock(**{setting: {4: value}})
+    engine = bf.VirtualClock(**{setting: {4: value}})
     with pytest.raises(ValueError, match=rf"{setting} names 4, who is no client; there are 3, 10"):
-        qr.solve(qr.Problem(qr.Logistic()), federation(), algorithm=qr.AsyncDRO(), engine=engine)
+        bf.solve(bf.Problem(bf.Logistic()), federation(), algorithm=bf.AsyncDRO(), engine=engine)
 
 
 def test_declared_sizes_name_who_is_no_client():
     fed = federation()
-    budget = qr.Budget(1, 1e-6, sizes={"33": 5, 10: 12, 7: 9})
+    budget = bf.Budget(1, 1e-6, sizes={"33": 5, 10: 12, 7: 9})
     with pytest.raises(
         ValueError,
         match=r"no entry for 3: declare.*names '33', who has no rows; there are .* mean 3\?",
@@ -141,48 +141,48 @@ def test_declared_sizes_name_who_is_no_client():
 @pytest.mark.parametrize("kind", [int, str])
 @pytest.mark.parametrize("groups", [GROUPS, GROUPS.astype(str)], ids=["numbers", "texts"])
 def test_the_clock_takes_numbers_and_text(kind, groups):
-    engine = qr.VirtualClock(
+    engine = bf.VirtualClock(
         stragglers={kind(3): 5.0}, outages={kind(10): [(2.0, 9.0)]}, crashes={kind(7): 1e9}
     )
-    problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.L2(0.1))
-    solution = qr.solve(
-        problem, federation(groups), algorithm=qr.AsyncDRO(max_rounds=20), engine=engine
+    problem = bf.Problem(bf.Logistic(), over_clients=bf.Simplex(), regulariser=bf.L2(0.1))
+    solution = bf.solve(
+        problem, federation(groups), algorithm=bf.AsyncDRO(max_rounds=20), engine=engine
     )
     assert [row["client"] for row in solution.clients] == list(dict.fromkeys(groups.tolist()))
-    other = qr.VirtualClock(stragglers={"3": 5.0}, outages={"10": [(2.0, 9.0)]}, crashes={"7": 1e9})
-    reference = qr.solve(
-        problem, federation(GROUPS.astype(str)), algorithm=qr.AsyncDRO(max_rounds=20), engine=other
+    other = bf.VirtualClock(stragglers={"3": 5.0}, outages={"10": [(2.0, 9.0)]}, crashes={"7": 1e9})
+    reference = bf.solve(
+        problem, federation(GROUPS.astype(str)), algorithm=bf.AsyncDRO(max_rounds=20), engine=other
     )
     assert solution.w.tolist() == reference.w.tolist()
     assert solution.history[-1]["time"] == reference.history[-1]["time"]
     for what in ("stragglers", "crashes"):
         with pytest.raises(ValueError, match=rf"{what} names 77, who is no client.*mean '?7'?\?"):
-            qr.solve(problem, federation(groups), engine=qr.VirtualClock(**{what: {77: 2.0}}))
+            bf.solve(problem, federation(groups), engine=bf.VirtualClock(**{what: {77: 2.0}}))
 
 
 def test_a_run_goes_on_from_a_checkpoint_of_either_type(tmp_path):
-    engine = qr.InProcess(checkpoint=tmp_path / "run.quorate")
-    problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.L2(0.1))
-    options = {"algorithm": qr.Bundle(), "engine": engine}
-    first = qr.solve(problem, federation(GROUPS.astype(str)), **options, watch=(stop_early,))
+    engine = bf.InProcess(checkpoint=tmp_path / "run.bonafed")
+    problem = bf.Problem(bf.Logistic(), over_clients=bf.Simplex(), regulariser=bf.L2(0.1))
+    options = {"algorithm": bf.Bundle(), "engine": engine}
+    first = bf.solve(problem, federation(GROUPS.astype(str)), **options, watch=(stop_early,))
     assert first.outcome.stop.value == "interrupted"
-    resumed = qr.solve(problem, federation(), **options, resume=True)
+    resumed = bf.solve(problem, federation(), **options, resume=True)
     assert resumed.rounds > 2
     assert [row["client"] for row in resumed.clients] == list(NUMBERS)
 
 
 def test_a_private_run_charges_numbers_and_text_alike(tmp_path):
     def run(groups, book):
-        budget = qr.Budget(1, 1e-6, sizes={"3": 12, 10: 9, "7": 15}, book=tmp_path / book)
-        problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1), privacy=budget)
-        algorithm = qr.PrivateADMM(max_rounds=3, noise="simulation")
-        return qr.solve(
-            problem, federation(groups), algorithm=algorithm, engine=qr.InProcess("each")
+        budget = bf.Budget(1, 1e-6, sizes={"3": 12, 10: 9, "7": 15}, book=tmp_path / book)
+        problem = bf.Problem(bf.Logistic(), regulariser=bf.L2(0.1), privacy=budget)
+        algorithm = bf.PrivateADMM(max_rounds=3, noise="simulation")
+        return bf.solve(
+            problem, federation(groups), algorithm=algorithm, engine=bf.InProcess("each")
         )
 
     one, two = run(GROUPS, "one.json"), run(GROUPS.astype(str), "two.json")
     assert one.w.tolist() == two.w.tolist()
     by_text = {str(name): spent for name, spent in one.ledger.releases.items()}
     assert by_text == two.ledger.releases
-    spent = qr.Book(tmp_path / "one.json").spent(TEXTS)
-    assert spent == qr.Book(tmp_path / "two.json").spent(TEXTS)
+    spent = bf.Book(tmp_path / "one.json").spent(TEXTS)
+    assert spent == bf.Book(tmp_path / "two.json").spent(TEXTS)

@@ -1,4 +1,4 @@
-"""Configurations: what a valid one builds, what an invalid one says, what `quorate init` writes."""
+"""Configurations: what a valid one builds, what an invalid one says, what `bonafed init` writes."""
 
 import math
 from pathlib import Path
@@ -9,18 +9,18 @@ import small_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import quorate as qr
-from quorate.algorithms.requirements import AVERAGE, ONE_CLIENT
-from quorate.config.config import Config, ConfigError, parse_config, read_config
-from quorate.config.errors import line_of
-from quorate.config.tables import names_with
-from quorate.names import NAMED, load
-from quorate.report.markdown import markdown
-from quorate.runs.pipeline import begin
-from quorate.runs.splits import DRIFTED, HELD_OUT, SHIFTED, prepare
-from quorate.runs.verification import passed, verify_run
-from quorate.starters.look import Asked
-from quorate.starters.starter import starter
+import bonafed as bf
+from bonafed.algorithms.requirements import AVERAGE, ONE_CLIENT
+from bonafed.config.config import Config, ConfigError, parse_config, read_config
+from bonafed.config.errors import line_of
+from bonafed.config.tables import names_with
+from bonafed.names import NAMED, load
+from bonafed.report.markdown import markdown
+from bonafed.runs.pipeline import begin
+from bonafed.runs.splits import DRIFTED, HELD_OUT, SHIFTED, prepare
+from bonafed.runs.verification import passed, verify_run
+from bonafed.starters.look import Asked
+from bonafed.starters.starter import starter
 
 PRIVATE = names_with("algorithm", "private")
 DATA = '[data]\nname = "hospitals"\n'
@@ -296,21 +296,21 @@ def test_a_full_configuration_builds_the_problem_it_states() -> None:
         + '[robust]\nradius = { A = 0.1, "B 2" = 0 }\nlabel_cost = inf\nnorm = "l2"\n'
         + '[clients]\nradius = 0.3\np = inf\nprior = { A = 0.25, "B 2" = 0.75 }\n'
     )
-    assert config.problem() == qr.Problem(
-        loss=qr.Huber(2.0),
-        predictor=qr.Linear(intercept=False),
-        over_samples=qr.WassersteinBall({"A": 0.1, "B 2": 0.0}, math.inf, "l2"),
-        over_clients=qr.LpBall(0.3, math.inf, {"A": 0.25, "B 2": 0.75}),
-        regulariser=qr.ElasticNet(0.1, 0.30000000000000004),
+    assert config.problem() == bf.Problem(
+        loss=bf.Huber(2.0),
+        predictor=bf.Linear(intercept=False),
+        over_samples=bf.WassersteinBall({"A": 0.1, "B 2": 0.0}, math.inf, "l2"),
+        over_clients=bf.LpBall(0.3, math.inf, {"A": 0.25, "B 2": 0.75}),
+        regulariser=bf.ElasticNet(0.1, 0.30000000000000004),
     )
 
 
 @pytest.mark.parametrize(
     ("text", "over"),
     [
-        ('risk = "mean"\nprior = "size"', qr.Mean("size")),
-        ('risk = "simplex"', qr.Simplex()),
-        ("", qr.LpBall(0.1, 2.0)),
+        ('risk = "mean"\nprior = "size"', bf.Mean("size")),
+        ('risk = "simplex"', bf.Simplex()),
+        ("", bf.LpBall(0.1, 2.0)),
     ],
 )
 def test_risks_over_clients(text: str, over: object) -> None:
@@ -318,7 +318,7 @@ def test_risks_over_clients(text: str, over: object) -> None:
 
 
 def test_without_a_radius_the_samples_risk_is_the_mean_and_words_for_infinity_work() -> None:
-    assert parse_config(DATA).problem().over_samples == qr.Mean()
+    assert parse_config(DATA).problem().over_samples == bf.Mean()
     assert parse_config(DATA + '[robust]\nlabel_cost = "inf"').robust.label_cost == math.inf
 
 
@@ -350,7 +350,7 @@ def test_the_commented_risk_of_init_is_valid(tmp_path: Path) -> None:
     lines = rest[rest.index("# [risk]") :].splitlines()
     lines[:4] = [line.removeprefix("# ") for line in lines[:4]]
     config = parse_config(before + "\n".join(lines))
-    assert config.problem().over_rows == qr.Superquantile(0.1)
+    assert config.problem().over_rows == bf.Superquantile(0.1)
     config.check()
 
 
@@ -368,8 +368,8 @@ def test_solve_arguments_are_what_solve_takes(tmp_path: Path) -> None:
         + '[algorithm]\nname = "bundle"\ntol = 1e-3\noptions = { variant = "level" }'
     )
     found = config.solve_arguments(tmp_path / "x")
-    assert found["algorithm"] == qr.Bundle(variant="level")
-    assert found["engine"] == qr.InProcess(checkpoint=tmp_path / "x")
+    assert found["algorithm"] == bf.Bundle(variant="level")
+    assert found["engine"] == bf.InProcess(checkpoint=tmp_path / "x")
     assert (found["tol"], found["max_rounds"], found["seed"]) == (1e-3, None, 7)
     with pytest.raises(ConfigError, match=r"algorithm\.options"):
         parse_config(

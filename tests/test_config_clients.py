@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import quorate as qr
-from quorate.config.config import Config, ConfigError, parse_config, read_config
-from quorate.names import NAMED
-from quorate.problem.predictors.mlp import MLP
-from quorate.runs.splits import prepare
+import bonafed as bf
+from bonafed.config.config import Config, ConfigError, parse_config, read_config
+from bonafed.names import NAMED
+from bonafed.problem.predictors.mlp import MLP
+from bonafed.runs.splits import prepare
 
 DATA = '[data]\nname = "hospitals"\n'
 LOGISTIC = DATA + '[problem]\nloss = "logistic"\n'
@@ -23,36 +23,36 @@ LOSSES = np.array([0.3, 1.2, 0.7])
 
 
 SET = {  # keys of [clients], and the same set built by hand for three clients with 2, 1 and 1 rows
-    "mean": ('prior = "size"', qr.Mean("size")),
-    "simplex": ("", qr.Simplex()),
-    "lp_ball": ("radius = 0.2\np = 1.0", qr.LpBall(0.2, 1.0)),
+    "mean": ('prior = "size"', bf.Mean("size")),
+    "simplex": ("", bf.Simplex()),
+    "lp_ball": ("radius = 0.2\np = 1.0", bf.LpBall(0.2, 1.0)),
     "cd_norm": (
         (
             "budget = 1.0\nbounds = { a = 0.1, c = 0.3, b = 0.2 }\nprior = { b = 0.3, a = 0.5, c ="
             " 0.2 }"
         ),
-        qr.CDNorm(1.0, [0.1, 0.2, 0.3], [0.5, 0.3, 0.2]),
+        bf.CDNorm(1.0, [0.1, 0.2, 0.3], [0.5, 0.3, 0.2]),
     ),
-    "box": ("lower = 0.1\nupper = { a = 0.4, b = 0.5, c = 0.6 }", qr.Box(0.1, [0.4, 0.5, 0.6])),
+    "box": ("lower = 0.1\nupper = { a = 0.4, b = 0.5, c = 0.6 }", bf.Box(0.1, [0.4, 0.5, 0.6])),
     "ellipsoid": (
         'shape = [0.5, 1.0, 2.0]\nradius = 0.05\nprior = "size"',
-        qr.Ellipsoid([0.5, 1, 2], 0.05, "size"),
+        bf.Ellipsoid([0.5, 1, 2], 0.05, "size"),
     ),
     "polyhedron": (
         "D = [[1, 0, -1], [0, 1, 0]]\nc = [0.1, 0.6]",
-        qr.Polyhedron([[1, 0, -1], [0, 1, 0]], [0.1, 0.6]),
+        bf.Polyhedron([[1, 0, -1], [0, 1, 0]], [0.1, 0.6]),
     ),
-    "kl_ball": ('radius = 0.3\nprior = "size"', qr.KLBall(0.3, "size")),
-    "chi_square": ("radius = 0.3", qr.ChiSquareBall(0.3)),
+    "kl_ball": ('radius = 0.3\nprior = "size"', bf.KLBall(0.3, "size")),
+    "chi_square": ("radius = 0.3", bf.ChiSquareBall(0.3)),
     "total_variation": (
         "radius = 0.15\nprior = [0.5, 0.3, 0.2]",
-        qr.TotalVariationBall(0.15, [0.5, 0.3, 0.2]),
+        bf.TotalVariationBall(0.15, [0.5, 0.3, 0.2]),
     ),
     "wasserstein": (
         "radius = 0.4\ncost = { a = 0.0, b = 2.5, c = 1.0 }",
-        qr.WassersteinOverClients(0.4, [0.0, 2.5, 1.0]),
+        bf.WassersteinOverClients(0.4, [0.0, 2.5, 1.0]),
     ),
-    "superquantile": ('tail = 0.5\nprior = "size"', qr.Superquantile(0.5, "size")),
+    "superquantile": ('tail = 0.5\nprior = "size"', bf.Superquantile(0.5, "size")),
 }
 
 
@@ -91,57 +91,57 @@ def engine(text: str) -> object:
 
 
 def test_clocks_are_those_that_python_builds(tmp_path: Path):
-    assert engine("") == qr.VirtualClock()
+    assert engine("") == bf.VirtualClock()
     assert engine(
         'stragglers = { "Old Mill" = 10.0 }\nmax_time = 5.0\nkeep_rows = 3\nblock_size ='
         " 8\nevery = 7"
     ) == (
-        qr.VirtualClock(
+        bf.VirtualClock(
             stragglers={"Old Mill": 10.0}, max_time=5.0, keep_rows=3, block_size=8, every=7
         )
     )
     assert engine(
         "outages = { Lakeview = [[1.0, 2.0], [3, 4]] }\ncrashes = { Hillcrest = 9.0 }"
     ) == (
-        qr.VirtualClock(outages={"Lakeview": [[1.0, 2.0], [3.0, 4.0]]}, crashes={"Hillcrest": 9.0})
+        bf.VirtualClock(outages={"Lakeview": [[1.0, 2.0], [3.0, 4.0]]}, crashes={"Hillcrest": 9.0})
     )
     for text, delays in (
         (
             '{ kind = "lognormal", sigma = 0.1, client_sigma = 0.0, unit = 2.0 }',
-            qr.LogNormal(0.1, 0.0, unit=2.0),
+            bf.LogNormal(0.1, 0.0, unit=2.0),
         ),
-        ('{ kind = "constant", seconds = 3.0, per_gradient = 0.5 }', qr.Constant(3.0, 0.5)),
+        ('{ kind = "constant", seconds = 3.0, per_gradient = 0.5 }', bf.Constant(3.0, 0.5)),
     ):
-        assert engine(f"delays = {text}") == qr.VirtualClock(delays)
+        assert engine(f"delays = {text}") == bf.VirtualClock(delays)
     for text, wait in (
-        ('{ kind = "first", n = 4 }', qr.First(4)),
-        ('{ kind = "stale", n = 2, tau = 5 }', qr.Stale(2, 5)),
+        ('{ kind = "first", n = 4 }', bf.First(4)),
+        ('{ kind = "stale", n = 2, tau = 5 }', bf.Stale(2, 5)),
         (
             '{ kind = "adaptive", n = 2, factor = 3.0, centre = "mean" }',
-            qr.Adaptive(2, 3.0, "mean"),
+            bf.Adaptive(2, 3.0, "mean"),
         ),
     ):
-        assert engine(f"wait = {text}") == qr.VirtualClock(wait=wait)
+        assert engine(f"wait = {text}") == bf.VirtualClock(wait=wait)
     (tmp_path / "d.csv").write_text("client,delay\nNorthgate,1.5\nNorthgate,2.5\n")
     config = parse_config(CLOCK + 'delays = { kind = "trace", path = "d.csv" }', folder=tmp_path)
     (tmp_path / "runs").mkdir()
     for there in (config, config.moved_to(tmp_path / "runs")):  # relative paths move with the file
         trace = there.solve_arguments()["engine"].delays
         assert trace.trips(0, "Northgate", 0, 0)[:3].tolist() == [1.5, 2.5, 1.5]
-    assert engine("checkpoint = false") == qr.VirtualClock()
+    assert engine("checkpoint = false") == bf.VirtualClock()
     with_file = parse_config(CLOCK).solve_arguments(tmp_path / "x")["engine"]
-    assert with_file == qr.VirtualClock(checkpoint=tmp_path / "x")
-    assert parse_config(CLOCK).solve_arguments(clock=False)["engine"] == qr.InProcess()
-    assert parse_config(DATA).solve_arguments()["engine"] == qr.InProcess()
+    assert with_file == bf.VirtualClock(checkpoint=tmp_path / "x")
+    assert parse_config(CLOCK).solve_arguments(clock=False)["engine"] == bf.InProcess()
+    assert parse_config(DATA).solve_arguments()["engine"] == bf.InProcess()
 
 
 def test_models_and_methods():
     several = '[problem]\nloss = "multinomial"\nmodel = '
-    assert parse_config(DATA + several + '"softmax"').problem().predictor == qr.Softmax(
+    assert parse_config(DATA + several + '"softmax"').problem().predictor == bf.Softmax(
         intercepts=False, ones=True
     )
     robust = DATA + several + '"softmax"\n[robust]\nradius = 0.1\n'
-    assert parse_config(robust).problem().over_samples == qr.WassersteinBall(0.1)
+    assert parse_config(robust).problem().over_samples == bf.WassersteinBall(0.1)
     network = parse_config(
         "seed = 3\n" + DATA + several + '"mlp"\nhidden = [4, 3]\nactivation = "relu"'
     )
@@ -149,16 +149,16 @@ def test_models_and_methods():
     assert "neural networks (hidden layers of 4, 3 units, relu)" in network.sentence()
     assert "softmax models" in parse_config(DATA + several + '"softmax"').sentence()
     binary = parse_config(LOGISTIC + 'model = "mlp"\n').problem()
-    assert (binary.predictor, binary.loss) == (MLP(), qr.Logistic())
+    assert (binary.predictor, binary.loss) == (MLP(), bf.Logistic())
     method = parse_config(
         LOGISTIC + '[algorithm]\nname = "aspire"\noptions = { bounds = [9.0, 9.0, 9.0, 9.0] }'
     )
-    assert method.solve_arguments()["algorithm"] == qr.ASPIRE(bounds=(9.0, 9.0, 9.0, 9.0))
+    assert method.solve_arguments()["algorithm"] == bf.ASPIRE(bounds=(9.0, 9.0, 9.0, 9.0))
     mean = (
         LOGISTIC
         + '[clients]\nrisk = "mean"\n[algorithm]\nname = "fed_avg"\noptions = { strength = 0.1 }'
     )
-    assert parse_config(mean).solve_arguments()["algorithm"] == qr.FedProx(0.1)
+    assert parse_config(mean).solve_arguments()["algorithm"] == bf.FedProx(0.1)
 
 
 def test_ones_stand_for_the_intercepts_of_several_classes():

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import small_run
 
-import quorate as qr
-from quorate.config.config import ConfigError, parse_config, read_config
-from quorate.names import NAMED
-from quorate.runs.baselines import BASELINES, label
-from quorate.runs.splits import prepare
-from quorate.starters.starter import starter
+import bonafed as bf
+from bonafed.config.config import ConfigError, parse_config, read_config
+from bonafed.names import NAMED
+from bonafed.runs.baselines import BASELINES, label
+from bonafed.runs.splits import prepare
+from bonafed.starters.starter import starter
 
 HEAD = '[data]\nname = "hospitals"\n[problem]\nloss = "logistic"\n'  # four lines
 NP = '[[constraint]]\nkind = "neyman_pearson"\nlabel = "malignant"\nlevel = 0.2\n'  # lines 5 to 8
@@ -128,25 +128,25 @@ def test_an_error_names_line_key_value_and_what_to_do(case: str) -> None:
 
 
 STATED = {
-    "neyman_pearson": ('label = "malignant"\nlevel = 0.2', qr.NeymanPearson("malignant", 0.2)),
-    "loss_gap": ('column = "c"\nlevel = 0', qr.LossGap("c", 0.0)),
+    "neyman_pearson": ('label = "malignant"\nlevel = 0.2', bf.NeymanPearson("malignant", 0.2)),
+    "loss_gap": ('column = "c"\nlevel = 0', bf.LossGap("c", 0.0)),
     "bounded_group_loss": (
         'column = "c"\nlevel = { A = 1, B = 2 }',
-        qr.BoundedGroupLoss("c", {"A": 1.0, "B": 2.0}),
+        bf.BoundedGroupLoss("c", {"A": 1.0, "B": 2.0}),
     ),
-    "demographic_parity": ('column = "c"\nlevel = 0.2', qr.DemographicParity("c", 0.2)),
+    "demographic_parity": ('column = "c"\nlevel = 0.2', bf.DemographicParity("c", 0.2)),
     "equalised_odds": (
         'column = "c"\nlevel = 0.2\nmeasure = "probability"',
-        qr.EqualisedOdds("c", 0.2, qr.Probability()),
+        bf.EqualisedOdds("c", 0.2, bf.Probability()),
     ),
-    "sign": ("signs = { a = 1, b = -1 }", qr.Sign({"a": 1, "b": -1})),
-    "monotone": ('features = ["a", "b"]', qr.Monotone(["a", "b"])),
+    "sign": ("signs = { a = 1, b = -1 }", bf.Sign({"a": 1, "b": -1})),
+    "monotone": ('features = ["a", "b"]', bf.Monotone(["a", "b"])),
     "cost_limit": (
         "costs = { a = 1, b = 2.5 }\nlimit = -3",
-        qr.CostLimit({"a": 1.0, "b": 2.5}, -3.0),
+        bf.CostLimit({"a": 1.0, "b": 2.5}, -3.0),
     ),
-    "linear_inequality": ("C = [1, 2.0]\nd = 1", qr.LinearInequality([1, 2.0], 1)),
-    "linear_equality": ("C = [[1, 2.0], [0, 1]]", qr.LinearEquality([[1.0, 2.0], [0.0, 1.0]])),
+    "linear_inequality": ("C = [1, 2.0]\nd = 1", bf.LinearInequality([1, 2.0], 1)),
+    "linear_equality": ("C = [[1, 2.0], [0, 1]]", bf.LinearEquality([[1.0, 2.0], [0.0, 1.0]])),
 }
 
 
@@ -174,7 +174,7 @@ def test_every_kind_is_built_said_and_written(kind: str) -> None:
     (found,) = slot  # type: ignore[misc]
     assert type(found) is type(expected)
     assert vars(found) == vars(expected)
-    assert problem.over_clients == qr.Mean()
+    assert problem.over_clients == bf.Mean()
     assert config.constraint[0].words() in config.sentence()
     assert parse_config(config.text()).model_dump() == config.model_dump()
     assert label(problem) == "constrained"
@@ -188,15 +188,15 @@ def test_rows_of_all_clients_and_one_class_in_the_objective() -> None:
         + 'on = "together"\nprior = "uniform"\n'
     )
     problem = parse_config(text).problem()
-    assert problem.over_samples == qr.Mean(label="benign")
-    assert problem.over_clients == qr.Mean("size")
-    assert problem.constraint == (qr.Coupled(qr.NeymanPearson("malignant", 0.2), "uniform"),)
+    assert problem.over_samples == bf.Mean(label="benign")
+    assert problem.over_clients == bf.Mean("size")
+    assert problem.constraint == (bf.Coupled(bf.NeymanPearson("malignant", 0.2), "uniform"),)
     assert problem.local_constraint is None
     free, _ = BASELINES["unconstrained"](problem, None)  # type: ignore[arg-type]
     assert (free.constraint, free.over_samples, free.over_clients) == (
         None,
-        qr.Mean(),
-        qr.Mean("size"),
+        bf.Mean(),
+        bf.Mean("size"),
     )
 
 
@@ -282,7 +282,7 @@ def test_the_section_that_init_offers_is_valid_where_it_is_used(tmp_path: Path) 
     at = text.index("# [[constraint]]")
     section = text[at : text.index("\n\n", at)].replace("# ", "", 1).replace("\n# ", "\n")
     config = parse_config(HEAD + section)
-    assert config.problem().local_constraint == (qr.NeymanPearson("malignant", 0.3),)
+    assert config.problem().local_constraint == (bf.NeymanPearson("malignant", 0.3),)
 
 
 @pytest.mark.parametrize("name", ["neyman_pearson", "fairness"])

@@ -13,19 +13,19 @@ import small_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import quorate as qr
-from quorate.config.config import ConfigError, parse_config, read_config
-from quorate.data.declared_schema import apart, declared_schema
-from quorate.data.row_errors import RowError
-from quorate.privacy.accounting import Release, gaussian_epsilon, noise_for
-from quorate.privacy.best_accuracy import best_accuracy, information
-from quorate.privacy.budget import Budget, BudgetSpentError
-from quorate.runs.pipeline import dry_run
-from quorate.runs.privacy_plan import plan, with_public_numbers
-from quorate.runs.privacy_statement import words as said_before
-from quorate.runs.splits import prepare
-from quorate.starters.look import Asked
-from quorate.starters.starter import starter
+import bonafed as bf
+from bonafed.config.config import ConfigError, parse_config, read_config
+from bonafed.data.declared_schema import apart, declared_schema
+from bonafed.data.row_errors import RowError
+from bonafed.privacy.accounting import Release, gaussian_epsilon, noise_for
+from bonafed.privacy.best_accuracy import best_accuracy, information
+from bonafed.privacy.budget import Budget, BudgetSpentError
+from bonafed.runs.pipeline import dry_run
+from bonafed.runs.privacy_plan import plan, with_public_numbers
+from bonafed.runs.privacy_statement import words as said_before
+from bonafed.runs.splits import prepare
+from bonafed.starters.look import Asked
+from bonafed.starters.starter import starter
 
 TEXT = small_run.PRIVATE.replace("[report]\ncompare_with", "[report]\nhtml = false\ncompare_with")
 
@@ -43,11 +43,11 @@ def test_a_private_model_may_live_in_a_ball_and_be_robust() -> None:
     ball = TEXT.replace("[problem]", '[problem]\nregulariser = "ball"\nradius = 2.0')
     config = parse_config(ball.replace("strength = 1e-2\n", ""))
     config.check()
-    assert config.problem().regulariser == qr.Ball(2.0)
+    assert config.problem().regulariser == bf.Ball(2.0)
     assert "over models at most 2 long" in config.sentence()
     robust = parse_config(TEXT + '[robust]\nradius = 0.1\nnorm = "linf"\n')
     robust.check()
-    assert robust.problem().over_samples == qr.WassersteinBall(0.1, norm="linf")
+    assert robust.problem().over_samples == bf.WassersteinBall(0.1, norm="linf")
 
 
 def test_a_file_is_the_problem_and_method_that_it_states() -> None:
@@ -59,7 +59,7 @@ def test_a_file_is_the_problem_and_method_that_it_states() -> None:
     config = parse_config(text, folder=Path("/there"))
     asked = config.solve_arguments()
     assert config.problem().privacy == Budget(3.0, 1e-5, sizes={"East": 15, "North": 14})
-    assert isinstance(asked["algorithm"], qr.PrivateADMM)
+    assert isinstance(asked["algorithm"], bf.PrivateADMM)
     assert (asked["algorithm"].clip, asked["algorithm"].noise, asked["max_rounds"]) == (
         2.0,
         "secure",
@@ -67,7 +67,7 @@ def test_a_file_is_the_problem_and_method_that_it_states() -> None:
     )
     assert asked["algorithm"].rho(9) == pytest.approx(1.0)
     assert asked["algorithm"].rho(10) == pytest.approx(1.2)
-    assert isinstance(config.problem().over_clients, qr.Mean)
+    assert isinstance(config.problem().over_clients, bf.Mean)
     book = parse_config(
         TEXT.replace("[privacy]", '[privacy]\nbook = "spent.json"'), folder=Path("/there")
     )
@@ -87,7 +87,7 @@ def test_output_perturbation_and_a_rehearsal() -> None:
     text = TEXT.replace("[privacy]", "[privacy]\nrehearsal = true")
     text = text.replace("[algorithm]", '[algorithm]\nname = "output_perturbed_admm"')
     algorithm = parse_config(text).solve_arguments()["algorithm"]
-    assert isinstance(algorithm, qr.OutputPerturbedADMM)
+    assert isinstance(algorithm, bf.OutputPerturbedADMM)
     assert algorithm.noise == "simulation"
 
 
@@ -365,14 +365,14 @@ rows = st.lists(
 )
 
 
-def federation(data: list[tuple[int, int, bool]]) -> qr.Federation:
+def federation(data: list[tuple[int, int, bool]]) -> bf.Federation:
     X = np.array([[a, b] for a, b, _ in data], dtype=float)
-    return qr.Federation(
+    return bf.Federation(
         ("one",), (X,), (np.array([int(y) for *_, y in data]),), classes=np.array([0, 1])
     )
 
 
-def bag(fed: qr.Federation | None) -> list[tuple[float, ...]]:
+def bag(fed: bf.Federation | None) -> list[tuple[float, ...]]:
     return (
         []
         if fed is None
@@ -398,7 +398,7 @@ def test_one_row_more_or_less_moves_no_other_row(
 
 def test_about_the_stated_share_is_held_out() -> None:
     rng = np.random.default_rng(0)
-    fed = qr.Federation(("one",), (rng.normal(size=(4000, 2)),), (rng.integers(2, size=4000),))
+    fed = bf.Federation(("one",), (rng.normal(size=(4000, 2)),), (rng.integers(2, size=4000),))
     for seed in range(3):
         train, held = apart(fed, 0.3, seed)
         assert held is not None
@@ -554,13 +554,13 @@ def test_a_curve_that_takes_everything_is_refused_before_anything_is_read() -> N
 
 
 def test_dry_runs_are_of_private_runs(
-    quorate: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bonafed: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     small_run.write_config(tmp_path, small_run.CONFIG)
-    assert quorate("run", "--dry-run", "clinics.toml") == 2
+    assert bonafed("run", "--dry-run", "clinics.toml") == 2
     assert "[privacy]" in capsys.readouterr().err
     small_run.write_config(tmp_path, TEXT)
-    assert quorate("run", "--dry-run", "clinics.toml") == 0
+    assert bonafed("run", "--dry-run", "clinics.toml") == 0
     assert capsys.readouterr().out.rstrip().endswith("nothing was run")
     assert not (tmp_path / "runs").exists()
 
@@ -609,7 +609,7 @@ def test_a_first_configuration_holds_no_value_of_the_rows(tmp_path: Path) -> Non
 
 
 def test_faults_of_numbers_are_said_in_one_line(
-    quorate: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bonafed: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cases = {
         "at most 1,000,000": ("max_rounds = 8", "max_rounds = 1000000000000"),
@@ -620,7 +620,7 @@ def test_faults_of_numbers_are_said_in_one_line(
     }
     for said, (old, new) in cases.items():
         small_run.write_config(tmp_path, TEXT.replace(old, new))
-        assert quorate("run", "clinics.toml", "--out", "runs") == 2, said
+        assert bonafed("run", "clinics.toml", "--out", "runs") == 2, said
         told = capsys.readouterr().err
         assert said in told
         assert "Traceback" not in told
@@ -629,5 +629,5 @@ def test_faults_of_numbers_are_said_in_one_line(
         "max_rounds = 8", "max_rounds = 10000000000"
     )
     small_run.write_config(tmp_path, text)
-    assert quorate("run", "--dry-run", "clinics.toml") == 2
+    assert bonafed("run", "--dry-run", "clinics.toml") == 2
     assert "at most 1,000,000" in capsys.readouterr().err

@@ -4,11 +4,11 @@ say.
 
 import pytest
 
-import quorate as qr
-from quorate.config.config import ConfigError, parse_config
-from quorate.names import NAMED
-from quorate.runs.baselines import label
-from quorate.runs.splits import prepare
+import bonafed as bf
+from bonafed.config.config import ConfigError, parse_config
+from bonafed.names import NAMED
+from bonafed.runs.baselines import label
+from bonafed.runs.splits import prepare
 
 DATA = '[data]\nname = "hospitals"\n'
 TOGETHER = '[risk]\nname = "superquantile"\ntail = 0.2\non = "together"\n'
@@ -156,17 +156,17 @@ def test_an_error_names_line_key_value_and_what_to_do(case: str) -> None:
 
 
 RISKS_STATED = {
-    "mean": ("", qr.Mean()),
-    "superquantile": ("tail = 0.2", qr.Superquantile(0.2)),
-    "extremile": ("r = 2", qr.Extremile(2.0)),
-    "exponential_spectral": ("rho = 1.5", qr.ExponentialSpectral(1.5)),
-    "maximum": ("", qr.Maximum()),
-    "top_k": ("k = 3", qr.TopK(3)),
-    "ranked_range": ('k = 70\nm = 20\norder = "descending"', qr.RankedRange(70, 20, "descending")),
-    "median": ("", qr.Median()),
-    "value_at_risk": ("level = 0.9", qr.ValueAtRisk(0.9)),
-    "human_aligned": ("a = 0.4\nb = 0.3", qr.HumanAligned(0.4, 0.3)),
-    "prospect_theory": ("gamma = 0.7\nreference = 0.1", qr.ProspectTheory(0.7, reference=0.1)),
+    "mean": ("", bf.Mean()),
+    "superquantile": ("tail = 0.2", bf.Superquantile(0.2)),
+    "extremile": ("r = 2", bf.Extremile(2.0)),
+    "exponential_spectral": ("rho = 1.5", bf.ExponentialSpectral(1.5)),
+    "maximum": ("", bf.Maximum()),
+    "top_k": ("k = 3", bf.TopK(3)),
+    "ranked_range": ('k = 70\nm = 20\norder = "descending"', bf.RankedRange(70, 20, "descending")),
+    "median": ("", bf.Median()),
+    "value_at_risk": ("level = 0.9", bf.ValueAtRisk(0.9)),
+    "human_aligned": ("a = 0.4\nb = 0.3", bf.HumanAligned(0.4, 0.3)),
+    "prospect_theory": ("gamma = 0.7\nreference = 0.1", bf.ProspectTheory(0.7, reference=0.1)),
 }
 
 
@@ -176,7 +176,7 @@ def test_every_risk_over_rows_is_built_said_and_written(name: str) -> None:
     config = parse_config(DATA + f'[problem]\npooled = true\n[risk]\nname = "{name}"\n{keys}\n')
     config.check()
     assert config.problem().over_samples == expected
-    assert config.problem().over_clients == qr.Mean()
+    assert config.problem().over_clients == bf.Mean()
     assert getattr(expected, "convex", True) == config.risk.convex
     assert name.replace("_", " ") in config.sentence()
     assert "all rows, pooled" in config.sentence()
@@ -189,7 +189,7 @@ def test_a_risk_inside_every_client_keeps_the_mix_of_clients() -> None:
         DATA + '[risk]\nname = "superquantile"\ntail = 0.25\n[clients]\nradius = 0.3\n'
     )
     problem = config.problem()
-    assert (problem.over_samples, problem.over_clients) == (qr.Superquantile(0.25), qr.LpBall(0.3))
+    assert (problem.over_samples, problem.over_clients) == (bf.Superquantile(0.25), bf.LpBall(0.3))
     assert (
         "(weights within 0.3 of the uniform prior, l2 norm) of each client's superquantile"
         in config.sentence()
@@ -207,7 +207,7 @@ def test_every_convex_risk_ranks_the_rows_of_all_clients(name: str) -> None:
     text = f'[risk]\nname = "{name}"\non = "together"\n{keys}\n[problem]\nloss = "logistic"\n'
     config = parse_config(DATA + text)
     config.check()
-    problem = qr.Problem(qr.Logistic(), over_rows=expected, regulariser=qr.L2(1e-3))
+    problem = bf.Problem(bf.Logistic(), over_rows=expected, regulariser=bf.L2(1e-3))
     assert config.problem() == problem
     assert config.sentence().endswith(
         "of the logistic losses of all clients' rows, ranked together, plus l2 regularisation of"
@@ -232,12 +232,12 @@ def test_no_rows_are_ranked_together_within_a_budget_or_at_sites() -> None:
 
 @pytest.mark.parametrize(
     ("keys", "expected"),
-    [("", qr.MCP(0.1)), ("shape = 5.0", qr.MCP(0.1, 5.0))],
+    [("", bf.MCP(0.1)), ("shape = 5.0", bf.MCP(0.1, 5.0))],
 )
 def test_regularisers_that_are_not_convex(keys: str, expected: object) -> None:
     text = DATA + f'[problem]\npooled = true\nstrength = 0.1\nregulariser = "mcp"\n{keys}'
     assert parse_config(text).problem().regulariser == expected
-    assert parse_config(text.replace("mcp", "scad")).problem().regulariser == qr.SCAD(
+    assert parse_config(text.replace("mcp", "scad")).problem().regulariser == bf.SCAD(
         *([0.1, 5.0][: 1 + bool(keys)])
     )
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import quorate as qr
+import bonafed as bf
 
 RNG = np.random.default_rng(1)
 X = RNG.normal(size=(120, 3))
@@ -15,20 +15,20 @@ SEX = RNG.choice(["f", "m"], 120)
 
 
 def federation(y=Y, **more):
-    return qr.Federation.from_arrays(X, y, GROUP, columns={"sex": SEX}, **more)
+    return bf.Federation.from_arrays(X, y, GROUP, columns={"sex": SEX}, **more)
 
 
 def problem(**more):
-    return qr.Problem(**{"loss": qr.Logistic(), "predictor": qr.Linear(intercept=True)} | more)
+    return bf.Problem(**{"loss": bf.Logistic(), "predictor": bf.Linear(intercept=True)} | more)
 
 
 @pytest.mark.parametrize(
     "slots",
     [
-        {"local_constraint": qr.DemographicParity("sex", 0.1)},
+        {"local_constraint": bf.DemographicParity("sex", 0.1)},
         {
-            "constraint": qr.Coupled(qr.DemographicParity("sex", 0.05)),
-            "regulariser": qr.Bounds(-3, 3),
+            "constraint": bf.Coupled(bf.DemographicParity("sex", 0.05)),
+            "regulariser": bf.Bounds(-3, 3),
         },
     ],
     ids=str,
@@ -36,32 +36,32 @@ def problem(**more):
 def test_far_models_prove_no_more_than_the_optimum(slots):
     """Saturated rows make the steps that balance gradients as long as the model is far."""
     stated, fed = problem(**slots), federation()
-    solution = qr.solve(stated, fed)
+    solution = bf.solve(stated, fed)
     for b in (-300, -40, 20, 32, 35, 50, 290):
-        bound = qr.certify(stated, fed, np.array([0.0, 0, 0, b]), solution.duals).bound
+        bound = bf.certify(stated, fed, np.array([0.0, 0, 0, b]), solution.duals).bound
         assert bound is None or bound <= solution.certificate.value * (1 + 1e-9)
 
 
 def test_a_coupled_mean_is_over_the_clients_that_have_it():
     y = np.where(GROUP == "c", 0, Y)
     stated = problem(
-        regulariser=qr.L2(0.1), constraint=qr.Coupled(qr.NeymanPearson(1, 0.5), prior="uniform")
+        regulariser=bf.L2(0.1), constraint=bf.Coupled(bf.NeymanPearson(1, 0.5), prior="uniform")
     )
-    solution = qr.solve(stated, federation(y))
+    solution = bf.solve(stated, federation(y))
     (row,) = solution.constraints
     assert row["limit"] == pytest.approx(0.5)
     losses = np.log1p(np.exp(-(X @ solution.w[:3] + solution.w[3])))
     own = [losses[(name == GROUP) & (y == 1)].mean() for name in "ab"]
     assert row["measured"] == pytest.approx(np.mean(own), rel=1e-9)
     with pytest.raises(ValueError, match="no client with a weight has rows"):
-        problem(constraint=qr.Coupled(qr.NeymanPearson(1, 0.5), prior=[0.0, 0.0, 1.0])).at(
+        problem(constraint=bf.Coupled(bf.NeymanPearson(1, 0.5), prior=[0.0, 0.0, 1.0])).at(
             federation(np.where(federation().clients[2] == GROUP, 0, Y))
         )
 
 
 def test_a_constraint_on_rows_the_server_does_not_have_is_refused():
     held = federation()
-    fed = qr.Federation(
+    fed = bf.Federation(
         held.clients,
         held.X,
         held.y,
@@ -70,7 +70,7 @@ def test_a_constraint_on_rows_the_server_does_not_have_is_refused():
         server=(X[Y == 0], Y[Y == 0]),
     )
     with pytest.raises(ValueError, match="the server has no rows for the mean loss of class 1"):
-        qr.solve(problem(constraint=qr.NeymanPearson(1, 0.5)), fed)
+        bf.solve(problem(constraint=bf.NeymanPearson(1, 0.5)), fed)
 
 
 def unit_ball(w, rows, y):
@@ -81,22 +81,22 @@ def unit_ball(w, rows, y):
 @pytest.mark.parametrize("strength", [0.0, 1e-4, 0.02])
 def test_own_convex_functions_without_hessian_have_a_bound_as_declared(coupled, strength):
     def slots(own):
-        on = {"constraint": qr.Coupled(own, prior="uniform")}
-        return {"regulariser": qr.L2(strength)} | (on if coupled else {"local_constraint": own})
+        on = {"constraint": bf.Coupled(own, prior="uniform")}
+        return {"regulariser": bf.L2(strength)} | (on if coupled else {"local_constraint": own})
 
     def bend(w, rows, y, multipliers):
         return 2 * multipliers[0] * np.eye(len(w))
 
-    known = qr.Constraint(unit_ball, convex=True, hessian=bend)
-    fed, stated = federation(), problem(**slots(qr.Constraint(unit_ball, convex=True)))
-    optimum = qr.solve(problem(**slots(known)), fed, algorithm=qr.InteriorPoint())
+    known = bf.Constraint(unit_ball, convex=True, hessian=bend)
+    fed, stated = federation(), problem(**slots(bf.Constraint(unit_ball, convex=True)))
+    optimum = bf.solve(problem(**slots(known)), fed, algorithm=bf.InteriorPoint())
     assert optimum.certificate.relative_gap < 1e-8
     value, w, multipliers = optimum.certificate.value, optimum.w, optimum.duals
-    proof = qr.certify(stated, fed, w, multipliers)
+    proof = bf.certify(stated, fed, w, multipliers)
     assert value * (1 - 1e-8) <= proof.bound <= value * (1 + 1e-9)
     assert proof.declared
     for far in (1e-6, 1e-3, 1e-2):  # the gap of a ridge is that of stationarity and slack
-        off = qr.certify(stated, fed, (1 - far) * w, multipliers)
+        off = bf.certify(stated, fed, (1 - far) * w, multipliers)
         assert off.bound <= value * (1 + 1e-9)
         length, slack = off.stationarity * np.sqrt(len(w)), 3 * off.complementarity
         if strength > 0:
@@ -104,23 +104,23 @@ def test_own_convex_functions_without_hessian_have_a_bound_as_declared(coupled, 
 
 
 def test_a_run_on_own_functions_without_hessian_states_a_bound_as_declared():
-    own, h = qr.Constraint(unit_ball, convex=True), qr.L2(0.02)
-    solution = qr.solve(problem(local_constraint=own, regulariser=h), federation(), max_rounds=60)
+    own, h = bf.Constraint(unit_ball, convex=True), bf.L2(0.02)
+    solution = bf.solve(problem(local_constraint=own, regulariser=h), federation(), max_rounds=60)
     assert solution.certificate.bound is not None
     assert "as declared" in solution.outcome.text
     assert solution.w @ solution.w == pytest.approx(1.0, abs=0.1)
 
 
 def test_own_functions_can_be_checkpointed(tmp_path):
-    file = tmp_path / "run.qrt"
-    stated, fed = problem(local_constraint=qr.Constraint(unit_ball, convex=True)), federation()
-    first = qr.solve(stated, fed, engine=qr.InProcess(checkpoint=file), max_rounds=20)
-    again = qr.solve(stated, fed, engine=qr.InProcess(checkpoint=file), max_rounds=20, resume=True)
+    file = tmp_path / "run.bft"
+    stated, fed = problem(local_constraint=bf.Constraint(unit_ball, convex=True)), federation()
+    first = bf.solve(stated, fed, engine=bf.InProcess(checkpoint=file), max_rounds=20)
+    again = bf.solve(stated, fed, engine=bf.InProcess(checkpoint=file), max_rounds=20, resume=True)
     np.testing.assert_array_equal(first.w, again.w)
 
 
 def test_descriptions_of_text_do_not_depend_on_the_process():
-    from quorate.engines.checkpoint import describe
+    from bonafed.engines.checkpoint import describe
 
     one, other = (np.array(["ill", "well"], dtype=object) for _ in range(2))
     assert describe(one) == describe(other) != describe(np.array(["ill", "ill"], dtype=object))
@@ -128,56 +128,56 @@ def test_descriptions_of_text_do_not_depend_on_the_process():
 
 def test_rounds_are_whole():
     with pytest.raises(ValueError, match="whole number"):
-        qr.solve(problem(local_constraint=qr.NeymanPearson(1, 0.5)), federation(), max_rounds=1.5)
+        bf.solve(problem(local_constraint=bf.NeymanPearson(1, 0.5)), federation(), max_rounds=1.5)
 
 
 @pytest.mark.parametrize(
     ("run", "text"),
     [
-        (lambda p, f: qr.solve(f, p), "solve\\(problem, federation\\) got Federation and Problem"),
-        (lambda p, f: qr.solve(p, f, tol="a"), "tol must be >= 0, got 'a'"),
-        (lambda p, f: qr.solve(p, f, max_rounds="3"), "max_rounds must be >= 1, got '3'"),
-        (lambda p, f: qr.ProximalAL(beta="3"), "beta must be a positive number, got '3'"),
+        (lambda p, f: bf.solve(f, p), "solve\\(problem, federation\\) got Federation and Problem"),
+        (lambda p, f: bf.solve(p, f, tol="a"), "tol must be >= 0, got 'a'"),
+        (lambda p, f: bf.solve(p, f, max_rounds="3"), "max_rounds must be >= 1, got '3'"),
+        (lambda p, f: bf.ProximalAL(beta="3"), "beta must be a positive number, got '3'"),
         (
-            lambda p, f: qr.InteriorPoint(tol=True),
+            lambda p, f: bf.InteriorPoint(tol=True),
             "tol, atol must be >= 0 and max_rounds >= 1, got True",
         ),
         (
-            lambda p, f: qr.solve(problem(local_constraint=qr.NeymanPearson(1, "0.5")), f),
+            lambda p, f: bf.solve(problem(local_constraint=bf.NeymanPearson(1, "0.5")), f),
             "mapping by name, got '0.5'",
         ),
         (
-            lambda p, f: qr.solve(problem(local_constraint=qr.NeymanPearson(1, True)), f),
+            lambda p, f: bf.solve(problem(local_constraint=bf.NeymanPearson(1, True)), f),
             "mapping by name, got True",
         ),
         (
-            lambda p, f: qr.solve(problem(local_constraint=qr.Monotone(None)), f),
+            lambda p, f: bf.solve(problem(local_constraint=bf.Monotone(None)), f),
             "features, two or more distinct names",
         ),
         (
-            lambda p, f: qr.solve(problem(local_constraint=qr.CostLimit({"x0": "a"}, 1)), f),
+            lambda p, f: bf.solve(problem(local_constraint=bf.CostLimit({"x0": "a"}, 1)), f),
             "finite costs by feature",
         ),
     ],
 )
 def test_wrong_types_are_named(run, text):
     with pytest.raises((TypeError, ValueError), match=text):
-        run(problem(local_constraint=qr.NeymanPearson(1, 0.5)), federation())
+        run(problem(local_constraint=bf.NeymanPearson(1, 0.5)), federation())
 
 
 @pytest.mark.parametrize("stop", ["optimal", "max_rounds"])
 def test_a_value_below_the_bound_is_no_optimum(stop):
     """A model that breaks a constraint by less than its tolerance, of an objective of that size."""
-    from quorate.rounds import Outcome, Stop
-    from quorate.solution.outcome import confirmed_constrained
+    from bonafed.rounds import Outcome, Stop
+    from bonafed.solution.outcome import confirmed_constrained
 
-    stated = problem(local_constraint=qr.NeymanPearson(1, 0.5))
-    solution = qr.solve(stated, federation())
+    stated = problem(local_constraint=bf.NeymanPearson(1, 0.5))
+    solution = bf.solve(stated, federation())
     concrete, data = stated.at(federation())
     odd = replace(
         solution.certificate, value=0.0, bound=5e-8, gap=-5e-8, relative_gap=-1.0, feasibility=5e-8
     )
-    method, ended = qr.InteriorPoint(), Outcome(Stop(stop), "ended.")
+    method, ended = bf.InteriorPoint(), Outcome(Stop(stop), "ended.")
     outcome = confirmed_constrained(
         concrete, data.clients, ended, odd, solution.duals, solution.constraints, method
     )

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import small_run
 
-from quorate import Federation
-from quorate.data.schema import Recipe
-from quorate.report.sections.checks import checks, verdict
-from quorate.runs.sections import checks as made
-from quorate.runs.splits import Parts
-from quorate.solution.trivial import Triviality
+from bonafed import Federation
+from bonafed.data.schema import Recipe
+from bonafed.report.sections.checks import checks, verdict
+from bonafed.runs.sections import checks as made
+from bonafed.runs.splits import Parts
+from bonafed.solution.trivial import Triviality
 
 N = 60  # rows of a client
 CONSTANT = small_run.MIXED.replace("strength = 1e-2", "strength = 1e-2\n[robust]\nradius = 50.0")
@@ -218,7 +218,7 @@ def test_the_check_is_the_record_of_the_run_and_no_second_search(
     for folder, text, answer in (("a", small_run.MIXED, found), ("b", CONSTANT, None)):
         asked = []
         search = lambda *args, answer=answer, asked=asked: asked.append(1) or answer  # noqa: E731
-        monkeypatch.setattr("quorate.runs.sections.section.triviality", search)
+        monkeypatch.setattr("bonafed.runs.sections.section.triviality", search)
         (tmp_path / folder).mkdir()
         result = small_run.small_run(tmp_path / folder, text=text).result
         row = next(row for row in result["checks"] if row["name"] == "trivial")

@@ -19,23 +19,23 @@ import pytest
 import typer
 import yaml
 
-import quorate
-from quorate.certificates.row_ranks import RankCertification
-from quorate.certificates.row_spectra import SpectrumCertification
-from quorate.cli import app
-from quorate.codec import FIELDS
-from quorate.config.config import Config, parse_config
-from quorate.rounds import visibility
+import bonafed
+from bonafed.certificates.row_ranks import RankCertification
+from bonafed.certificates.row_spectra import SpectrumCertification
+from bonafed.cli import app
+from bonafed.codec import FIELDS
+from bonafed.config.config import Config, parse_config
+from bonafed.rounds import visibility
 
 ROOT = Path(__file__).parents[1]
-SOURCE = ROOT / "src" / "quorate"
+SOURCE = ROOT / "src" / "bonafed"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAGES += [ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
 EACH = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 COMMAND: Any = typer.main.get_command(app)
 
 FIRST = """\
-python3 -m venv .venv && .venv/bin/pip install -q . && .venv/bin/quorate run examples/hospitals.toml
+python3 -m venv .venv && .venv/bin/pip install -q . && .venv/bin/bonafed run examples/hospitals.toml
 .venv/bin/pip install -q '.[test]' && .venv/bin/python -m pytest -n 2 --dist loadfile
 """
 
@@ -116,12 +116,12 @@ def test_the_two_commands_of_the_readme() -> None:
 
 
 def commands(page: Path) -> Iterator[list[str]]:
-    """What follows ``quorate`` in shell blocks."""
+    """What follows ``bonafed`` in shell blocks."""
     for _, text in blocks(page, "sh"):
         for line in text.splitlines():
             for part in line.split("&&"):
                 words = shlex.split(part, comments=True)
-                if words and words[0].split("/")[-1] == "quorate":
+                if words and words[0].split("/")[-1] == "bonafed":
                     yield words[1:]
 
 
@@ -139,7 +139,7 @@ def test_wrong_usage_would_be_found() -> None:
 
 @EACH
 def test_commands_named_in_the_text_exist(page: Path) -> None:
-    for words in re.findall(r"`quorate ([a-z]+)[^`]*`", prose(page)):
+    for words in re.findall(r"`bonafed ([a-z]+)[^`]*`", prose(page)):
         assert words in COMMAND.commands, words
 
 
@@ -160,7 +160,7 @@ def test_every_command_and_option_is_documented() -> None:
 @EACH
 def test_public_names_exist(page: Path) -> None:
     for name in re.findall(r"\bqr\.([A-Za-z_]\w*)", page.read_text(encoding="utf-8")):
-        assert name in quorate.__all__, name
+        assert name in bonafed.__all__, name
 
 
 @EACH
@@ -169,7 +169,7 @@ def test_files_named_in_the_text_exist(page: Path) -> None:
         near = (ROOT / name, SOURCE / name)
         assert (
             any(path.is_file() for path in near)
-            or name in ("config.toml", "solve.py", "quorate.toml", "site.toml", "trial.toml")
+            or name in ("config.toml", "solve.py", "bonafed.toml", "site.toml", "trial.toml")
             or ("my" in name)
         ), name
 
@@ -211,7 +211,7 @@ def test_equations_point_to_code() -> None:
     ]
     for _, file, names, quoted in rows:
         (path,) = code(file)
-        module = importlib.import_module("quorate." + path.removesuffix(".py").replace("/", "."))
+        module = importlib.import_module("bonafed." + path.removesuffix(".py").replace("/", "."))
         for name in code(names):
             found = module
             for part in name.split("."):
@@ -239,23 +239,23 @@ PROOF = {"Certify", "Certified"}  # messages of the certificate
 ENDING = {"Concluded"}  # the answer to `Conclude`, after the last round
 SURVEYS = {"Survey", "Surveyed", *PROOF}
 WEIGHING = {"Weigh", "Weighed", "WeighAlong", "WeighedAlong"}
-FEDERATED = [quorate.Bundle(), quorate.ADLPMM(), quorate.EpigraphADMM(), quorate.DoubleLoop()]
-CONSTRAINED = [quorate.InteriorPoint(), quorate.ProximalAL()]
+FEDERATED = [bonafed.Bundle(), bonafed.ADLPMM(), bonafed.EpigraphADMM(), bonafed.DoubleLoop()]
+CONSTRAINED = [bonafed.InteriorPoint(), bonafed.ProximalAL()]
 PRIVATE = [
-    quorate.PrivateNewton(),
-    quorate.PrivateADMM(),
-    quorate.OutputPerturbedADMM(),
-    quorate.PrivateSGD(),
-    quorate.PrivateSGD(quantile=0.5),
+    bonafed.PrivateNewton(),
+    bonafed.PrivateADMM(),
+    bonafed.OutputPerturbedADMM(),
+    bonafed.PrivateSGD(),
+    bonafed.PrivateSGD(quantile=0.5),
 ]
-MIXED = [quorate.AsyncBundle(), quorate.AsyncDRO(), quorate.ASPIRE(), quorate.MultiplierMethod()]
-MIXED += [quorate.AFL(), quorate.DRFA(), quorate.FedAvg()]
+MIXED = [bonafed.AsyncBundle(), bonafed.AsyncDRO(), bonafed.ASPIRE(), bonafed.MultiplierMethod()]
+MIXED += [bonafed.AFL(), bonafed.DRFA(), bonafed.FedAvg()]
 POOLED = [
-    quorate.RankADMM(),
-    quorate.SmoothedRankADMM(),
-    quorate.SGD(),
-    quorate.LSVRG(),
-    quorate.DCA(),
+    bonafed.RankADMM(),
+    bonafed.SmoothedRankADMM(),
+    bonafed.SGD(),
+    bonafed.LSVRG(),
+    bonafed.DCA(),
 ]
 
 
@@ -273,9 +273,9 @@ def test_messages_disclose_what_the_page_says(
     page: str, algorithms: list[Any], more: set[str]
 ) -> None:
     rows = table(ROOT / "docs" / page, "class ")
-    for public in quorate.__all__:  # a record is known once its module is imported
-        getattr(quorate, public)
-    records = {cls.__name__: cls for cls in FIELDS if cls.__module__.startswith("quorate.")}
+    for public in bonafed.__all__:  # a record is known once its module is imported
+        getattr(bonafed, public)
+    records = {cls.__name__: cls for cls in FIELDS if cls.__module__.startswith("bonafed.")}
     for name, _, fields in rows:
         said = dict(re.findall(r"(\w+) \((\w+)\)", fields))
         assert said == visibility(records[code(name)[0]]), name
@@ -296,8 +296,8 @@ def test_messages_of_ranks_over_all_rows_disclose_what_the_page_says() -> None:
     records = {
         kind.__name__: kind
         for rounds in (
-            quorate.RankInteriorPoint(),
-            quorate.RankBundle(),
+            bonafed.RankInteriorPoint(),
+            bonafed.RankBundle(),
             RankCertification(np.zeros(1)),
             SpectrumCertification(np.zeros(1)),
         )
@@ -354,7 +354,7 @@ def test_the_readme_shows_five_capabilities_in_six_lines_each() -> None:
     assert len(examples) == 5
     assert all(len(text.splitlines()) <= 6 for text in examples)
     assert [
-        code[0] for code in (re.findall(r"qr\.(\w+Classifier)", text) for text in examples)
+        code[0] for code in (re.findall(r"bf\.(\w+Classifier)", text) for text in examples)
     ] == [
         "RobustClassifier",
         "AgnosticClassifier",
@@ -398,7 +398,7 @@ def test_a_figure_that_no_benchmark_prints_would_be_found() -> None:
 def test_the_citation_names_this_version_and_the_five_papers() -> None:
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert cited["cff-version"] == "1.2.0"
-    assert cited["version"] == quorate.__version__
+    assert cited["version"] == bonafed.__version__
     assert {"message", "title", "authors"} <= cited.keys()
     papers = cited["references"]
     assert [paper["authors"][0]["family-names"] for paper in papers] == [

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import confusion_matrix
 
-from quorate.fairness import (
+from bonafed.fairness import (
     average_odds_difference,
     disparate_impact,
     equal_opportunity_difference,

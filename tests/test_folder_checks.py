@@ -16,14 +16,14 @@ from safetensors import safe_open
 from test_runs_constrained import IMPOSSIBLE, WARDS
 from typer.testing import CliRunner
 
-from quorate import cli
-from quorate.config.config import ConfigError, read_config
-from quorate.report.html import render
-from quorate.runs.disclosure import OWNER
-from quorate.runs.files import FormError, RunError, files_in, save_arrays, sealed
-from quorate.runs.folder import Render, read_run, replace_report
-from quorate.runs.prediction import predict_table
-from quorate.runs.verification import passed, verify_run
+from bonafed import cli
+from bonafed.config.config import ConfigError, read_config
+from bonafed.report.html import render
+from bonafed.runs.disclosure import OWNER
+from bonafed.runs.files import FormError, RunError, files_in, save_arrays, sealed
+from bonafed.runs.folder import Render, read_run, replace_report
+from bonafed.runs.prediction import predict_table
+from bonafed.runs.verification import passed, verify_run
 
 CODES = small_run.CONFIG.replace('target = "sick"', 'target = "sick"\ncategorical = ["ward"]')
 
@@ -78,9 +78,9 @@ def remade(path: Path, change: Callable[[dict], object]) -> None:
     """Change what the model's file says beside its numbers."""
     file = path / "model.safetensors"
     with safe_open(file, framework="numpy") as stored:
-        w, model = stored.get_tensor("w"), json.loads(stored.metadata()["quorate"])
+        w, model = stored.get_tensor("w"), json.loads(stored.metadata()["bonafed"])
     change(model)
-    save_arrays(file, {"w": w}, {"quorate": json.dumps(model)})
+    save_arrays(file, {"w": w}, {"bonafed": json.dumps(model)})
 
 
 def swap(model: dict) -> None:
@@ -223,13 +223,13 @@ def test_figures_drawn_by_other_software_are_not_checked_and_may_do_nothing(
         assert failed(path, again) == ["report"]
 
 
-def test_a_report_drawn_by_another_quorate_is_not_verified_until_it_is_drawn_again(
+def test_a_report_drawn_by_another_bonafed_is_not_verified_until_it_is_drawn_again(
     runs: dict[str, Path], tmp_path: Path
 ) -> None:
     path, page = copy(runs["plain"], tmp_path), "report.html"
     before = json.loads((path / "result.json").read_text("utf-8"))["versions"]
     (path / page).write_text((path / page).read_text("utf-8").replace("<p>", "<p>99 % ", 1))
-    sealed_again(path, versions=before | {"quorate": "0.0.1"})
+    sealed_again(path, versions=before | {"bonafed": "0.0.1"})
     again = drawn_once(path)
     checks = verify_run(path, render=again)
     (check,) = (c for c in checks if c.name == "report")
@@ -425,4 +425,4 @@ def test_honest_runs_verify_with_what_nothing_can_check_listed(runs: dict[str, P
         assert passed(checks)
         listed = [check.name for check in checks if not check.checkable]
         assert "versions" in listed
-        assert any("quorate" in check.text for check in checks if check.name == "versions")
+        assert any("bonafed" in check.text for check in checks if check.name == "versions")

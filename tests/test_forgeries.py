@@ -19,19 +19,19 @@ import small_run
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from quorate.certificates.certificate import Certificate
-from quorate.config.config import read_config
-from quorate.engines.event_log import Log
-from quorate.problem.multipliers import Multipliers
-from quorate.rounds import Stop
-from quorate.runs import verification
-from quorate.runs.checks import UNREADABLE
-from quorate.runs.disclosure import OWNER
-from quorate.runs.files import FormError, save_arrays, sealed
-from quorate.runs.folder import read_run
-from quorate.runs.outcomes import ended, method_of, outcome_of
-from quorate.runs.splits import Parts, prepare
-from quorate.runs.verification import passed, verify_run
+from bonafed.certificates.certificate import Certificate
+from bonafed.config.config import read_config
+from bonafed.engines.event_log import Log
+from bonafed.problem.multipliers import Multipliers
+from bonafed.rounds import Stop
+from bonafed.runs import verification
+from bonafed.runs.checks import UNREADABLE
+from bonafed.runs.disclosure import OWNER
+from bonafed.runs.files import FormError, save_arrays, sealed
+from bonafed.runs.folder import read_run
+from bonafed.runs.outcomes import ended, method_of, outcome_of
+from bonafed.runs.splits import Parts, prepare
+from bonafed.runs.verification import passed, verify_run
 
 BASELINES = 'compare_with = ["afl", "erm"]'
 WARDS = small_run.wards(small_run.table())
@@ -294,9 +294,9 @@ def no_checks(run: Forged) -> None:
 def describe(run: Forged, change: Callable[[dict[str, Any]], object]) -> None:
     """Change the metadata of the model."""
     with safe_open(run.path / "model.safetensors", "numpy") as file:
-        model, w = json.loads(file.metadata()["quorate"]), file.get_tensor("w")
+        model, w = json.loads(file.metadata()["bonafed"]), file.get_tensor("w")
     change(model)
-    save_arrays(run.path / "model.safetensors", {"w": w}, {"quorate": json.dumps(model)})
+    save_arrays(run.path / "model.safetensors", {"w": w}, {"bonafed": json.dumps(model)})
 
 
 @forgery("robust, rank, constrained, clock, private", "model")
@@ -772,10 +772,10 @@ def an_answer_of_another_client(run: Forged) -> None:
 
 @forgery("clock", "events")
 def the_log_of_another_run(run: Forged) -> None:
-    log = Log.load(run.path / "events.qrt")
+    log = Log.load(run.path / "events.bft")
     Log(
         log.clients, 5, log.block_size, log.answered, log.times, log.ends, log.crashed, log.outcome
-    ).save(run.path / "events.qrt")
+    ).save(run.path / "events.bft")
 
 
 @forgery("clock, agnostic", "reached")
@@ -791,8 +791,8 @@ def an_end_that_was_sooner(run: Forged) -> None:
 
 @forgery("clock", "events")
 def a_client_that_crashed(run: Forged) -> None:
-    log = Log.load(run.path / "events.qrt")
-    replace(log, crashed=(("East", 1.0),)).save(run.path / "events.qrt")
+    log = Log.load(run.path / "events.bft")
+    replace(log, crashed=(("East", 1.0),)).save(run.path / "events.bft")
     run.result["clock"]["crashed"] = {"East": 1.0}
 
 

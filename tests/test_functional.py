@@ -1,14 +1,14 @@
-"""Functions of ``quorate.functional`` that check their input themselves."""
+"""Functions of ``bonafed.functional`` that check their input themselves."""
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-import quorate as qr
-from quorate.functional import pava
+import bonafed as bf
+from bonafed.functional import pava
 
-MARGIN = [qr.Hinge(), qr.SmoothHinge(), qr.Logistic(), qr.Exponential()]
-RESIDUAL = [qr.Squared(), qr.Absolute(), qr.Huber(0.5), qr.EpsilonInsensitive(0.2)]
+MARGIN = [bf.Hinge(), bf.SmoothHinge(), bf.Logistic(), bf.Exponential()]
+RESIDUAL = [bf.Squared(), bf.Absolute(), bf.Huber(0.5), bf.EpsilonInsensitive(0.2)]
 
 
 def objective(loss, z, m, weights, rho):
@@ -42,14 +42,14 @@ def test_pava_is_a_global_minimiser(loss, weights):
 def test_pava_by_hand():
     tail = np.array([0, 0, 0.5, 0.5])
     assert_allclose(
-        pava(np.array([0.5, 3.0, -2.0, 0.0]), tail, 1.0, qr.Hinge()), [0.0, 2.5, -2.0, 0.0]
+        pava(np.array([0.5, 3.0, -2.0, 0.0]), tail, 1.0, bf.Hinge()), [0.0, 2.5, -2.0, 0.0]
     )
     # 0.3 - 1 would pass 0, which has no weight: both move by 1/2 from their mean
     assert_allclose(
-        pava(np.array([0.3, 0.0]), np.array([0.0, 1.0]), 1.0, qr.Hinge()), [-0.35, -0.35]
+        pava(np.array([0.3, 0.0]), np.array([0.0, 1.0]), 1.0, bf.Hinge()), [-0.35, -0.35]
     )
     assert_allclose(
-        pava(np.array([-3.0, 0.5]), np.array([0.0, 1.0]), 1.0, qr.Squared()), [-1.5, 0.5]
+        pava(np.array([-3.0, 0.5]), np.array([0.0, 1.0]), 1.0, bf.Squared()), [-1.5, 0.5]
     )
 
 
@@ -70,7 +70,7 @@ def test_decreasing_is_the_same_step_in_margins(loss):
 
 def test_pava_takes_the_weights_of_a_risk():
     m = np.random.default_rng(3).standard_normal(50)
-    z = pava(m, qr.Superquantile(tail=0.3).rank_weights(50), 0.01, qr.Logistic())
+    z = pava(m, bf.Superquantile(tail=0.3).rank_weights(50), 0.01, bf.Logistic())
     # the rest stays, or is pooled
     assert_array_equal(np.sort(z)[:30], np.sort(np.minimum(m, np.sort(z)[30]))[:30])
 
@@ -87,7 +87,7 @@ def test_pava_refuses():
         ({"rho": np.nan}, "rho must be"),
     ):
         with pytest.raises(ValueError, match=text):
-            pava(**({"m": m, "weights": weights, "rho": 1.0, "loss": qr.Hinge()} | bad))
+            pava(**({"m": m, "weights": weights, "rho": 1.0, "loss": bf.Hinge()} | bad))
     with pytest.raises(TypeError, match="Quantile"):
-        pava(m, weights, 1.0, qr.Quantile(0.3))
-    assert pava(np.zeros(0), np.zeros(0), 1.0, qr.Hinge()).shape == (0,)
+        pava(m, weights, 1.0, bf.Quantile(0.3))
+    assert pava(np.zeros(0), np.zeros(0), 1.0, bf.Hinge()).shape == (0,)

@@ -24,9 +24,9 @@ from structure import (
     wrong_directions,
 )
 
-import quorate
+import bonafed
 
-SOURCE = Path(quorate.__file__).parent
+SOURCE = Path(bonafed.__file__).parent
 OPEN: dict[str, str] = {  # "file -> file" that no layer permits, and what opens it
 }
 IN_CIRCLE: tuple[str, ...] = (  # files that still import each other in a circle
@@ -117,12 +117,12 @@ def test_who_imports_by_string():
 
 
 def test_every_public_name_exists():
-    assert set(public_names(SOURCE)) <= set(quorate.__all__)
-    for name in quorate.__all__:
-        assert getattr(quorate, name) is not None
+    assert set(public_names(SOURCE)) <= set(bonafed.__all__)
+    for name in bonafed.__all__:
+        assert getattr(bonafed, name) is not None
 
 
 def test_import_is_lazy():
-    code = f"import sys, quorate, quorate.cli; print([m for m in {LAZY!r} if m in sys.modules])"
+    code = f"import sys, bonafed, bonafed.cli; print([m for m in {LAZY!r} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"

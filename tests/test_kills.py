@@ -43,7 +43,7 @@ CHAINS = {
 
 @pytest.mark.parametrize("name", CHAINS)
 def test_a_run_that_is_killed_again_and_again_is_the_same_run_at_the_same_cost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quorate: Callable[..., int], name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bonafed: Callable[..., int], name: str
 ) -> None:
     scenario, moments = CHAINS[name]
     table = small_run.table()
@@ -53,7 +53,7 @@ def test_a_run_that_is_killed_again_and_again_is_the_same_run_at_the_same_cost(
 
     def here(root: Path, folder: Path, command: list[str]) -> Ended:
         monkeypatch.chdir(folder)
-        return Ended(quorate(*command), "", [])
+        return Ended(bonafed(*command), "", [])
 
     tally = Tally()
     Killer(scenario, tmp_path, random.Random(0), tally, here).chain(len(moments), moments)

@@ -9,9 +9,9 @@ import pytest
 from scipy.stats import binom
 from sklearn import metrics
 
-from quorate import measures
-from quorate.arrays import Array
-from quorate.measures import (
+from bonafed import measures
+from bonafed.arrays import Array
+from bonafed.measures import (
     auc,
     classification,
     clopper_pearson,

@@ -14,8 +14,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from quorate.data.federation import Federation
-from quorate.estimators import (
+from bonafed.data.federation import Federation
+from bonafed.estimators import (
     MissingGroupsWarning,
     PrivateClassifier,
     RobustClassifier,
@@ -23,24 +23,24 @@ from quorate.estimators import (
     worst_client_accuracy,
     worst_client_loss,
 )
-from quorate.model_selection import (
+from bonafed.model_selection import (
     WithinClients,
     cross_validate,
     default_radius,
     paper_grid,
     radius_path,
 )
-from quorate.problem.losses import Exponential, Hinge, Huber, Logistic
-from quorate.problem.predictors.affine import Linear
-from quorate.problem.problem import Problem
-from quorate.problem.regularisers import L2
-from quorate.problem.risks.chi_square import ChiSquareBall
-from quorate.problem.risks.lp_ball import LpBall
-from quorate.problem.risks.mean import Mean
-from quorate.problem.wasserstein.ball import WassersteinBall
-from quorate.solution.default_radius import residual_scale
-from quorate.solution.solve import solve
-from quorate.solution.thresholds import largest_radius
+from bonafed.problem.losses import Exponential, Hinge, Huber, Logistic
+from bonafed.problem.predictors.affine import Linear
+from bonafed.problem.problem import Problem
+from bonafed.problem.regularisers import L2
+from bonafed.problem.risks.chi_square import ChiSquareBall
+from bonafed.problem.risks.lp_ball import LpBall
+from bonafed.problem.risks.mean import Mean
+from bonafed.problem.wasserstein.ball import WassersteinBall
+from bonafed.solution.default_radius import residual_scale
+from bonafed.solution.solve import solve
+from bonafed.solution.thresholds import largest_radius
 
 
 def clinics(seed=3):
@@ -338,7 +338,7 @@ def test_the_path_starts_warm(monkeypatch):
         starts.append(start)
         return solve(*args, start=start, **options)
 
-    monkeypatch.setattr("quorate.solution.radius_path.fit", recorded)
+    monkeypatch.setattr("bonafed.solution.radius_path.fit", recorded)
     table = radius_path(problem(), FED, radii=np.array([0.02, 0.05, 0.1]), client_radii=[0.1, 0.2])
     assert starts[0] is None
     for k, neighbour in enumerate(

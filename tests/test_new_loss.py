@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import small_run
 
-from quorate.config.config import parse_config
-from quorate.names import NAMED
-from quorate.problem.rank_coordinates import has_rank_coordinate
-from quorate.runs.prediction import predict_table
-from quorate.runs.verification import passed, verify_run
-from quorate.solvers.rank.scalar_losses import RAMP, Kernel
+from bonafed.config.config import parse_config
+from bonafed.names import NAMED
+from bonafed.problem.rank_coordinates import has_rank_coordinate
+from bonafed.runs.prediction import predict_table
+from bonafed.runs.verification import passed, verify_run
+from bonafed.solvers.rank.scalar_losses import RAMP, Kernel
 
 
 @dataclass(frozen=True)

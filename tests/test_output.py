@@ -27,23 +27,23 @@ import numpy as np
 import pytest
 import small_run
 
-import quorate.report.progress as quorate_progress
-from quorate.privacy.budget import NoPrivacyWarning
-from quorate.report.as_json import as_json
-from quorate.report.html import render
-from quorate.report.markdown import markdown
-from quorate.report.output import deliver, guarded
-from quorate.report.tables import NAME, escaped, printable, sentence, short
-from quorate.runs.folder import read_run
-from quorate.runs.prediction import harmless
-from quorate.runs.run import Run
-from quorate.runs.work import Work
-from quorate.signals import ENDING, interrupts, listening
+import bonafed.report.progress as bonafed_progress
+from bonafed.privacy.budget import NoPrivacyWarning
+from bonafed.report.as_json import as_json
+from bonafed.report.html import render
+from bonafed.report.markdown import markdown
+from bonafed.report.output import deliver, guarded
+from bonafed.report.tables import NAME, escaped, printable, sentence, short
+from bonafed.runs.folder import read_run
+from bonafed.runs.prediction import harmless
+from bonafed.runs.run import Run
+from bonafed.runs.work import Work
+from bonafed.signals import ENDING, interrupts, listening
 
 Call = Callable[..., int]
 Capture = pytest.CaptureFixture[str]
 
-FORGED = "quorate: verified"
+FORGED = "bonafed: verified"
 HOSTILE = (
     f"Nörd\n{FORGED}",
     "\x1b[31mred\u202e\x9b2J\u2066\u200b:skull:",
@@ -81,9 +81,9 @@ def started(folder: Path, *arguments: object, shell: str = "", **more: str) -> s
     """A command in a process of its own; ``shell`` redirects its streams, and ``more`` is in its
     environment.
     """
-    command = [sys.executable, "-m", "quorate.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "bonafed.cli", *map(str, arguments)]
     if shell:
-        command = ["bash", "-c", f'exec "$@" {shell}', "quorate", *command]
+        command = ["bash", "-c", f'exec "$@" {shell}', "bonafed", *command]
     return subprocess.Popen(
         command,
         cwd=folder,
@@ -125,7 +125,7 @@ def test_any_encoding_a_gone_reader_and_sigterm_lose_nothing(hostile: Path) -> N
     assert said.isascii()
     assert b"N?rd" in said
     assert first.returncode == 143, told
-    assert b"interrupted; what is finished is kept; go on with: quorate run --resume" in told
+    assert b"interrupted; what is finished is kept; go on with: bonafed run --resume" in told
     (partial,) = folders(hostile / "runs")
     with started(hostile, "run", "--resume", partial, PYTHONIOENCODING="latin-1") as second:
         assert second.stdout is not None
@@ -133,7 +133,7 @@ def test_any_encoding_a_gone_reader_and_sigterm_lose_nothing(hostile: Path) -> N
         second.stdout.close()  # nobody ever reads
         told = second.stderr.read()
         assert second.wait(60) == 0
-    lost = b"quorate: standard output is lost (Broken pipe): nothing more is shown"
+    lost = b"bonafed: standard output is lost (Broken pipe): nothing more is shown"
     assert told == lost + b", and the run goes on\n"
     (done,) = folders(hostile / "runs")
     with started(hostile, "verify", done, PYTHONIOENCODING="cp1252") as third:
@@ -147,7 +147,7 @@ def test_a_run_without_streams_or_on_a_full_disk_is_finished(hostile: Path, shel
     process = started(hostile, "run", "clinics.toml", shell=shell)
     _, told = process.communicate(timeout=60)
     assert process.returncode == 0
-    lost = "quorate: standard output is lost (No space left on device): nothing more is shown, and"
+    lost = "bonafed: standard output is lost (No space left on device): nothing more is shown, and"
     assert told.decode() == (f"{lost} the run goes on\n" if "full" in shell else "")
     (done,) = folders(hostile / "runs")
     read_run(done)
@@ -159,7 +159,7 @@ def test_ctrl_c_before_the_folder_exists_says_that_nothing_was_kept(tmp_path: Pa
     with open(tmp_path / "slow.toml", "w"):  # opens when the command reads it
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=60)
-    assert told == b"quorate: interrupted; nothing was kept\n"
+    assert told == b"bonafed: interrupted; nothing was kept\n"
     assert process.returncode == 130
     assert not (tmp_path / "runs").exists()
 
@@ -197,36 +197,36 @@ DOCUMENTS = (
 
 @pytest.mark.parametrize("words", DOCUMENTS, ids=" ".join)
 def test_a_document_that_is_not_read_or_does_not_fit_is_told_by_the_status(
-    quorate: Call, run: Run, capsys: Capture, words: tuple[str, ...]
+    bonafed: Call, run: Run, capsys: Capture, words: tuple[str, ...]
 ) -> None:
     names = {"RUN": str(run.path), "TABLE": str(run.path.parent.parent / "clinics.csv")}
     arguments = [names.get(word, word) for word in words]
     with stdout(unread()):
-        assert quorate(*arguments) == 141
+        assert bonafed(*arguments) == 141
     assert capsys.readouterr().err == ""
     with stdout(full()):
-        assert quorate(*arguments) == 2
+        assert bonafed(*arguments) == 2
     told = capsys.readouterr().err
-    assert told == "quorate: standard output is lost (No space left on device)\n"
+    assert told == "bonafed: standard output is lost (No space left on device)\n"
 
 
 def test_verify_keeps_its_status_where_nothing_is_shown(
-    quorate: Call, run: Run, capsys: Capture, tmp_path: Path
+    bonafed: Call, run: Run, capsys: Capture, tmp_path: Path
 ) -> None:
     with stdout(unread()):
-        assert quorate("verify", run.path, "--without-data") == 0
+        assert bonafed("verify", run.path, "--without-data") == 0
     with stdout(full()):
-        assert quorate("verify", tmp_path) == 2
+        assert bonafed("verify", tmp_path) == 2
     assert "no complete run" in capsys.readouterr().err
 
 
 def test_a_private_run_that_nobody_reads_keeps_the_model_that_was_paid_for(
-    quorate: Call, tmp_path: Path, capsys: Capture
+    bonafed: Call, tmp_path: Path, capsys: Capture
 ) -> None:
     text = small_run.PRIVATE.replace('compare_with = ["erm"]', "html = false")
     small_run.write_config(tmp_path, text)
     with stdout(unread()):
-        assert quorate("run", "clinics.toml") == 0
+        assert bonafed("run", "clinics.toml") == 0
     assert "nothing more is shown, and the run goes on" in capsys.readouterr().err
     (done,) = folders(tmp_path / "runs")
     assert len(read_run(done).w)
@@ -236,7 +236,7 @@ def test_a_private_run_that_nobody_reads_keeps_the_model_that_was_paid_for(
     ("columns", "term"), [(1, "xterm"), (10, "xterm"), (80, "dumb"), (80, ""), (80, "xterm")]
 )
 def test_terminals_narrow_plain_and_absent(
-    quorate: Call, hostile: Path, monkeypatch: pytest.MonkeyPatch, columns: int, term: str
+    bonafed: Call, hostile: Path, monkeypatch: pytest.MonkeyPatch, columns: int, term: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("TERM", term)
@@ -245,7 +245,7 @@ def test_terminals_narrow_plain_and_absent(
     reader = threading.Thread(target=drain, args=(ours, said))
     reader.start()
     with stdout(theirs):
-        assert quorate("run", "clinics.toml", "--quick") == 0
+        assert bonafed("run", "clinics.toml", "--quick") == 0
     reader.join(10)
     os.close(ours)
     text = said.decode().replace("\r\n", "\n")
@@ -264,18 +264,18 @@ def drain(file: int, into: bytearray) -> None:
 
 
 def test_progress_that_fails_is_switched_off_with_one_line(
-    quorate: Call, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    bonafed: Call, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_run.write_config(tmp_path, TEXT)
 
     def fail(*arguments: object) -> tuple[str, ...]:
         raise ZeroDivisionError("no\nscreen")
 
-    monkeypatch.setattr(quorate_progress, "cells", fail)
-    assert quorate("run", "clinics.toml", "--quick") == 0
+    monkeypatch.setattr(bonafed_progress, "cells", fail)
+    assert bonafed("run", "clinics.toml", "--quick") == 0
     told = capsys.readouterr().err
     assert told == (
-        "quorate: progress cannot be shown (ZeroDivisionError: no screen); the run goes on\n"
+        "bonafed: progress cannot be shown (ZeroDivisionError: no screen); the run goes on\n"
     )
     assert len(folders(tmp_path / "runs")) == 1
 
@@ -287,13 +287,13 @@ def test_warnings_of_others_are_not_shown_and_ours_are_lines(capsys: Capture) ->
             warnings.warn("\x1b[31mno privacy\n", NoPrivacyWarning, stacklevel=1)
             warnings.warn("old", DeprecationWarning, stacklevel=1)
             np.float64(1e308) * np.array([10.0])
-    assert capsys.readouterr().err == "quorate: warning: \ufffd[31mno privacy \n"
+    assert capsys.readouterr().err == "bonafed: warning: \ufffd[31mno privacy \n"
 
 
 # ---------------------------------------------------------------------------------------- names
 
 
-def test_hostile_names_never_break_a_line(quorate: Call, run: Run, capsys: Capture) -> None:
+def test_hostile_names_never_break_a_line(bonafed: Call, run: Run, capsys: Capture) -> None:
     table = run.path.parent.parent / "clinics.csv"
     for arguments, status in (
         (("verify", run.path), 0),
@@ -309,23 +309,23 @@ def test_hostile_names_never_break_a_line(quorate: Call, run: Run, capsys: Captu
         ((f"a\n{FORGED}\u2066",), 2),
     ):
         capsys.readouterr()
-        assert quorate(*arguments) == status, arguments
+        assert bonafed(*arguments) == status, arguments
         text = "\n".join(capsys.readouterr())
         assert is_plain(text)
-        lines = [line.removeprefix("quorate: ").strip() for line in text.split("\n")]
+        lines = [line.removeprefix("bonafed: ").strip() for line in text.split("\n")]
         assert lines.count("verified") == (arguments[0] == "verify"), text
         assert max(map(len, lines)) < 2_500
 
 
 def test_hostile_keys_of_a_configuration_forge_no_line(
-    quorate: Call, tmp_path: Path, capsys: Capture
+    bonafed: Call, tmp_path: Path, capsys: Capture
 ) -> None:
     keys = '"a\\nverified" = 1\n"b\\u001b\\u202e" = 2\n[data]\nname = 3\n'
     (tmp_path / "q.toml").write_text(keys)
-    assert quorate("run", "q.toml") == 2
+    assert bonafed("run", "q.toml") == 2
     told = capsys.readouterr().err
     assert is_plain(told)
-    assert all(line.startswith("quorate: q.toml, ") for line in told.splitlines())
+    assert all(line.startswith("bonafed: q.toml, ") for line in told.splitlines())
 
 
 def test_reports_escape_names_and_json_has_them_whole(run: Run) -> None:
@@ -383,29 +383,29 @@ def test_long_names_lose_their_middle() -> None:
 
 
 def test_long_names_are_short_in_tables_and_whole_in_json(
-    quorate: Call, run: Run, capsys: Capture
+    bonafed: Call, run: Run, capsys: Capture
 ) -> None:
-    assert quorate("report", run.path, "--format", "md") == 0
+    assert bonafed("report", run.path, "--format", "md") == 0
     for line in capsys.readouterr().out.split("\n"):
         if line.startswith("| "):
             assert "S" * NAME not in line
-    assert quorate("report", run.path, "--format", "json") == 0
+    assert bonafed("report", run.path, "--format", "json") == 0
     assert "S" * 10_000 in capsys.readouterr().out
 
 
 def test_json_is_exact_and_predictions_are_whole_in_every_encoding(
-    quorate: Call, run: Run, tmp_path: Path
+    bonafed: Call, run: Run, tmp_path: Path
 ) -> None:
     table = run.path.parent.parent / "clinics.csv"
     for encoding in ("ascii", "latin-1", "cp1252"):
         file = os.open(tmp_path / "said", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         with stdout(file, encoding):
-            assert quorate("report", run.path, "--format", "json") == 0
+            assert bonafed("report", run.path, "--format", "json") == 0
         result = json.loads((tmp_path / "said").read_text(encoding))
         assert [row["client"] for row in result["clients"]] == [*HOSTILE]
         file = os.open(tmp_path / "said", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         with stdout(file, encoding):
-            assert quorate("predict", run.path, table) == 0
+            assert bonafed("predict", run.path, table) == 0
         rows = list(csv.DictReader(io.StringIO((tmp_path / "said").read_text(encoding))))
         odd = "'-\\xf1" if encoding == "ascii" else "'-ñ"
         assert {row["prediction"] for row in rows} == {"'=cmd()", odd}
@@ -449,10 +449,10 @@ def test_cells_that_spreadsheets_run_have_an_apostrophe_and_numbers_do_not(
 
 
 def test_predictions_in_a_file_are_utf_8_and_harmless(
-    quorate: Call, run: Run, tmp_path: Path
+    bonafed: Call, run: Run, tmp_path: Path
 ) -> None:
     table = run.path.parent.parent / "clinics.csv"
-    assert quorate("predict", run.path, table, "--out", "p.csv") == 0
+    assert bonafed("predict", run.path, table, "--out", "p.csv") == 0
     rows = list(csv.DictReader(io.StringIO((tmp_path / "p.csv").read_text("utf-8"))))
     assert {row["prediction"] for row in rows} == {"'=cmd()", "'-ñ"}
     assert any(float(row["score"]) < 0 for row in rows)
@@ -481,34 +481,34 @@ def test_an_old_file_is_never_half_replaced(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_is_full_at_the_report_is_named_and_what_is_finished_is_kept(
-    quorate: Call, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    bonafed: Call, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_run.write_config(tmp_path, TEXT.replace("html = false", ""))
-    monkeypatch.setattr("quorate.runs.work.ROOM", 1_000)
+    monkeypatch.setattr("bonafed.runs.work.ROOM", 1_000)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, hard))
     try:
-        assert quorate("run", "clinics.toml") == 2
+        assert bonafed("run", "clinics.toml") == 2
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     first, second = capsys.readouterr().err.splitlines()
-    assert "what is finished is kept; go on with: quorate run --resume" in first
+    assert "what is finished is kept; go on with: bonafed run --resume" in first
     assert "File too large" in second
     assert "report.html" in second
-    assert quorate("run", *first.split("quorate run ")[1].split()) == 0
+    assert bonafed("run", *first.split("bonafed run ")[1].split()) == 0
     (done,) = folders(tmp_path / "runs")
     assert (done / "report.html").is_file()
 
 
 def test_a_link_that_is_named_is_followed_and_stays_a_link(
-    quorate: Call, run: Run, tmp_path: Path
+    bonafed: Call, run: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "far").mkdir()
     (tmp_path / "far" / "r.md").write_text("old")
     (tmp_path / "r.md").symlink_to("far/r.md")
     (tmp_path / "q.toml").symlink_to("far/q.toml")  # which is not there yet
-    assert quorate("report", run.path, "--format", "md", "--out", "r.md") == 0
-    assert quorate("init", "--dataset", "hospitals", "--out", "q.toml") == 0
+    assert bonafed("report", run.path, "--format", "md", "--out", "r.md") == 0
+    assert bonafed("init", "--dataset", "hospitals", "--out", "q.toml") == 0
     assert (tmp_path / "r.md").is_symlink()
     assert (tmp_path / "far" / "r.md").read_text().startswith("# ")
     assert (tmp_path / "far" / "q.toml").read_text().count("[data]") == 1
@@ -558,7 +558,7 @@ def test_a_signal_in_a_callback_that_can_raise_nothing_is_not_lost(capsys: Captu
 
 
 def test_a_second_signal_does_not_interrupt_the_answer_to_the_first(
-    quorate: Call, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    bonafed: Call, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_run.write_config(tmp_path, TEXT)
     before = Work.advice.fget
@@ -568,23 +568,23 @@ def test_a_second_signal_does_not_interrupt_the_answer_to_the_first(
         return before(work)
 
     with monkeypatch.context() as patch:
-        patch.setattr("quorate.runs.pipeline.evaluate", lambda *_: strike(signal.SIGINT))
+        patch.setattr("bonafed.runs.pipeline.evaluate", lambda *_: strike(signal.SIGINT))
         patch.setattr(Work, "advice", property(advice))
-        assert quorate("run", "clinics.toml", "--quick") == 130
-    assert "go on with: quorate run --resume" in capsys.readouterr().err
+        assert bonafed("run", "clinics.toml", "--quick") == 130
+    assert "go on with: bonafed run --resume" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("number", "place", "kept"),
     [
-        (signal.SIGTERM, "quorate.runs.pipeline.prepare", "nothing was kept"),
-        (signal.SIGINT, "quorate.runs.pipeline.evaluate", "go on with: quorate run --resume"),
-        (signal.SIGHUP, "quorate.report.html.figures", "go on with: quorate run --resume"),
-        (signal.SIGTERM, "quorate.report.terminal._show_part", "the run is finished: runs/"),
+        (signal.SIGTERM, "bonafed.runs.pipeline.prepare", "nothing was kept"),
+        (signal.SIGINT, "bonafed.runs.pipeline.evaluate", "go on with: bonafed run --resume"),
+        (signal.SIGHUP, "bonafed.report.html.figures", "go on with: bonafed run --resume"),
+        (signal.SIGTERM, "bonafed.report.terminal._show_part", "the run is finished: runs/"),
     ],
 )
 def test_a_signal_at_any_stage_says_what_was_kept(
-    quorate: Call,
+    bonafed: Call,
     tmp_path: Path,
     capsys: Capture,
     monkeypatch: pytest.MonkeyPatch,
@@ -596,10 +596,10 @@ def test_a_signal_at_any_stage_says_what_was_kept(
 
     with monkeypatch.context() as patch:
         patch.setattr(place, lambda *_, **__: strike(number))
-        assert quorate("run", "clinics.toml", "--quick") == 128 + number
+        assert bonafed("run", "clinics.toml", "--quick") == 128 + number
     told = capsys.readouterr().err
-    assert told.startswith("quorate: interrupted; ")
+    assert told.startswith("bonafed: interrupted; ")
     assert kept in told
     if "resume" in kept:
-        assert quorate("run", *told.split("quorate run ")[1].split()) == 0
+        assert bonafed("run", *told.split("bonafed run ")[1].split()) == 0
     assert not [*tmp_path.glob("runs/*" if "nothing" in kept else "runs/*.partial")]

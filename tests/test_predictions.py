@@ -1,4 +1,4 @@
-"""What `quorate predict` writes: which row, whose, the class, its probability and the class that it
+"""What `bonafed predict` writes: which row, whose, the class, its probability and the class that it
 is the probability of.
 """
 
@@ -12,9 +12,9 @@ import pytest
 import small_run
 from scipy.special import expit
 
-from quorate.runs.files import save_arrays
-from quorate.runs.model_file import read_model
-from quorate.runs.prediction import as_csv, predict_table
+from bonafed.runs.files import save_arrays
+from bonafed.runs.model_file import read_model
+from bonafed.runs.prediction import as_csv, predict_table
 
 TEXT = small_run.MIXED.replace("tol = 1e-2", "tol = 1e-2\nmax_rounds = 3")
 
@@ -120,7 +120,7 @@ def test_a_calibrated_model_uses_its_sigmoid_and_one_without_has_no_probability(
     assert columns["probability"] == pytest.approx(again)
     del model["calibration"]
     bare = tmp_path / "bare.safetensors"
-    save_arrays(bare, {"w": w}, {"quorate": json.dumps(model)})
+    save_arrays(bare, {"w": w}, {"bonafed": json.dumps(model)})
     assert [*predict_table(bare, tmp_path / "clinics.csv")] == [
         "row",
         "client",

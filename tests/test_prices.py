@@ -11,9 +11,9 @@ import pytest
 from constrained_programs import clients, rows_of, stated
 from problems import PLAIN
 
-import quorate as qr
-from quorate.problem.multipliers import Multipliers, owners
-from quorate.solution.constraint_table import (
+import bonafed as bf
+from bonafed.problem.multipliers import Multipliers, owners
+from bonafed.solution.constraint_table import (
     broken,
     constraint_rows,
     constraint_table,
@@ -28,15 +28,15 @@ LEVELS = np.array([0.5, 0.45, 0.6])
 
 def solve(problem, fed):
     """To more digits than the differences of prices need."""
-    return qr.solve(problem, fed, algorithm=qr.InteriorPoint(), tol=1e-11)
+    return bf.solve(problem, fed, algorithm=bf.InteriorPoint(), tol=1e-11)
 
 
-@pytest.mark.parametrize("h", [qr.Zero(), qr.L1(0.01), qr.L2(0.02), qr.Bounds(-2.0, 2.0)])
+@pytest.mark.parametrize("h", [bf.Zero(), bf.L1(0.01), bf.L2(0.02), bf.Bounds(-2.0, 2.0)])
 def test_relaxing_a_limit_lowers_the_objective_by_its_price(h):
     """By at most price * 0.01 (convex), and by that to first order."""
     fed = clients(weights=True)
     before = solve(stated(fed, level=LEVELS, h=h), fed)
-    assert before.outcome.stop is qr.Stop.OPTIMAL
+    assert before.outcome.stop is bf.Stop.OPTIMAL
     rows = {row["owner"]: row for row in before.constraints}
     assert max(row["price"] for row in rows.values()) > 1e-2
     for i, name in enumerate(fed.clients):
@@ -44,7 +44,7 @@ def test_relaxing_a_limit_lowers_the_objective_by_its_price(h):
         for change in (0.01, 1e-4, -1e-4):
             level = LEVELS + change * (np.arange(3) == i)
             again = solve(stated(fed, level=level, h=h), fed)
-            assert again.outcome.stop is qr.Stop.OPTIMAL
+            assert again.outcome.stop is bf.Stop.OPTIMAL
             gains[change] = before.certificate.value - again.certificate.value
             assert gains[change] <= price * change + 1e-9
         assert (gains[1e-4] - gains[-1e-4]) / 2e-4 == pytest.approx(price, abs=1e-3 * (1 + price))
@@ -57,12 +57,12 @@ def test_prices_are_in_the_scale_of_the_objective():
     """
     fed = clients()
     mean = solve(stated(fed), fed)
-    total = solve(stated(fed, over_clients=qr.Sum()), fed)
+    total = solve(stated(fed, over_clients=bf.Sum()), fed)
     assert total.duals.local == pytest.approx(3 * mean.duals.local, rel=1e-6, abs=1e-9)
     C = np.array([[1.0, 1.0, 0.0, 0.0]])
     one, other = (
         solve(
-            qr.Problem(qr.Logistic(), PLAIN, constraint=qr.LinearInequality(size * C, size * 0.2)),
+            bf.Problem(bf.Logistic(), PLAIN, constraint=bf.LinearInequality(size * C, size * 0.2)),
             fed,
         )
         for size in (1.0, 1e4)
@@ -76,7 +76,7 @@ def test_prices_of_equalities_have_a_sign():
     C = np.array([[1.0, -1.0, 0.0, 0.0]])
 
     def at(d):
-        return solve(qr.Problem(qr.Logistic(), PLAIN, constraint=qr.LinearEquality(C, [d])), fed)
+        return solve(bf.Problem(bf.Logistic(), PLAIN, constraint=bf.LinearEquality(C, [d])), fed)
 
     for d in (-1.5, 1.5):
         here, h = at(d), 1e-4
@@ -90,7 +90,7 @@ def test_the_price_of_a_limit_for_all_clients_together():
     fed = clients()
 
     def at(level):
-        held = qr.Coupled(qr.NeymanPearson(1, level))
+        held = bf.Coupled(bf.NeymanPearson(1, level))
         return solve(replace(stated(fed), local_constraint=None, constraint=held), fed)
 
     price = at(0.4).constraints[0]["price"]
@@ -102,7 +102,7 @@ def test_the_price_of_a_limit_for_all_clients_together():
 def test_a_proof_of_infeasibility_is_no_price():
     fed = clients()
     solution = solve(stated(fed, level=0.1), fed)
-    assert solution.outcome.stop is qr.Stop.INFEASIBLE
+    assert solution.outcome.stop is bf.Stop.INFEASIBLE
     assert solution.duals.local.max() > 0
     assert {row["price"] for row in solution.constraints} == {0.0}
     assert gains(solution.constraints) == []
@@ -111,8 +111,8 @@ def test_a_proof_of_infeasibility_is_no_price():
 def test_the_table_is_the_raw_rows():
     fed = clients(weights=True)
     C, d = np.array([[1.0, 0.0, 0.0, 2.0], [0.0, 1.0, 0.0, 0.0]]), np.array([-2.0, -0.9])
-    held = qr.LinearInequality(C, d), qr.Coupled(qr.NeymanPearson(0, 0.9))
-    problem = stated(fed, level=LEVELS + 0.1, h=qr.L2(0.05), constraint=held)
+    held = bf.LinearInequality(C, d), bf.Coupled(bf.NeymanPearson(0, 0.9))
+    problem = stated(fed, level=LEVELS + 0.1, h=bf.L2(0.05), constraint=held)
     solution = solve(problem, fed)
     w, table = solution.w, solution.constraints
     assert [row["owner"] for row in table] == ["server", "server", "all clients", *fed.clients]
@@ -141,9 +141,9 @@ def test_the_table_is_the_raw_rows():
 
 def test_words():
     fed = clients()
-    both = qr.NeymanPearson(1, 0.3), qr.LinearEquality(np.eye(4)[:1], [-0.5])
+    both = bf.NeymanPearson(1, 0.3), bf.LinearEquality(np.eye(4)[:1], [-0.5])
     concrete, data = replace(stated(fed), local_constraint=both).at(fed)
-    from quorate.certificates.constrained import certify_constrained
+    from bonafed.certificates.constrained import certify_constrained
 
     mu = Multipliers(np.zeros(0), np.zeros(0), np.array([[0.2, 0.0], [0.0, -3.0], [1e-12, 0.0]]))
     proof = certify_constrained(concrete, data, np.zeros(4), mu)[0]
@@ -181,7 +181,7 @@ def test_a_limit_is_met_to_its_last_digits():
     C = np.vstack([np.eye(4)[0]] * 6)
     limits = np.array([0.1, 0.1, 2e9, 2e9, -2e9, 0.0])
     excess = np.array([0.9e-6, 1.1e-6, 1.9e3, 2.1e3, 2.1e3, 1.1e-6])
-    constraint = qr.LinearInequality(C, -limits)
+    constraint = bf.LinearInequality(C, -limits)
     concrete, _ = replace(stated(fed), local_constraint=None, constraint=constraint).at(fed)
     held = concrete.constraint.held
     rows = constraint_rows("server", held, limits, excess, np.zeros(6))

@@ -19,12 +19,12 @@ import numpy as np
 import pandas
 import pytest
 
-import quorate as qr
-import quorate.report.progress as quorate_progress
-from quorate.config.config import read_config
-from quorate.data.declared_schema import declared_schema
-from quorate.data.row_errors import RowError, without_values
-from quorate.runs.pipeline import begin
+import bonafed as bf
+import bonafed.report.progress as bonafed_progress
+from bonafed.config.config import read_config
+from bonafed.data.declared_schema import declared_schema
+from bonafed.data.row_errors import RowError, without_values
+from bonafed.runs.pipeline import begin
 
 LOW, HIGH = 10**11, 10**12
 CLIENTS = ("North", "East")
@@ -126,7 +126,7 @@ def leaks(folder: Path, said: str, more: tuple[str, ...] = ()) -> dict[str, set[
 
 
 def test_a_private_run_prints_and_hands_out_no_cell(
-    quorate: Callable[..., int],
+    bonafed: Callable[..., int],
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -134,7 +134,7 @@ def test_a_private_run_prints_and_hands_out_no_cell(
     (tmp_path / "cells.csv").write_text(text_of(table()), "utf-8")
     (tmp_path / "cells.toml").write_text(CONFIG, "utf-8")
     assert cells_in((tmp_path / "cells.csv").read_bytes())  # the search finds what is there
-    assert quorate("run", "cells.toml", "--dry-run") == 0
+    assert bonafed("run", "cells.toml", "--dry-run") == 0
     calls: list[str] = []
 
     def interrupted(model: str, *rest: object) -> tuple[str, ...]:
@@ -144,16 +144,16 @@ def test_a_private_run_prints_and_hands_out_no_cell(
         return ("",) * 7
 
     with monkeypatch.context() as patch:
-        patch.setattr(quorate_progress, "cells", interrupted)
-        assert quorate("run", "cells.toml", "--out", "runs") == 130
+        patch.setattr(bonafed_progress, "cells", interrupted)
+        assert bonafed("run", "cells.toml", "--out", "runs") == 130
     said = capfd.readouterr()
     assert not leaks(tmp_path, said.out + said.err)
     (work,) = (tmp_path / "runs").iterdir()
-    assert quorate("run", "--resume", work) == 0
+    assert bonafed("run", "--resume", work) == 0
     (done,) = (tmp_path / "runs").iterdir()
     assert (done / "owner" / "result.json").is_file()
-    assert quorate("verify", done) in (0, 1)
-    assert quorate("report", done, "--format", "md") == 0
+    assert bonafed("verify", done) in (0, 1)
+    assert bonafed("report", done, "--format", "md") == 0
     said = capfd.readouterr()
     assert "rows as public" in said.out
     assert not leaks(tmp_path, said.out + said.err)
@@ -184,7 +184,7 @@ REALS = {
 
 @pytest.mark.parametrize("name", [*BAD, *REALS])
 def test_errors_of_a_private_run_name_the_line_and_no_cell(
-    quorate: Callable[..., int], tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str
+    bonafed: Callable[..., int], tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str
 ) -> None:
     content, words = (BAD | REALS)[name]
     (tmp_path / "cells.csv").write_text(content, "utf-8")
@@ -195,14 +195,14 @@ def test_errors_of_a_private_run_name_the_line_and_no_cell(
         (tmp_path / "cells.toml").write_text(stated.replace("curve = [0.5]", ""), "utf-8")
         if name == "undeclared client" and not sized:
             continue  # clients are public where none is declared
-        assert quorate("run", "cells.toml", "--out", "runs") == 2 or not words
+        assert bonafed("run", "cells.toml", "--out", "runs") == 2 or not words
         said = capfd.readouterr()
         if words:
             assert re.search(words, said.err), said.err
             assert said.err.count("\n") == 1
         assert not leaks(tmp_path, said.out + said.err, more if words else ())
         if not sized:
-            assert quorate("run", "cells.toml", "--dry-run") in (0, 2)
+            assert bonafed("run", "cells.toml", "--dry-run") in (0, 2)
             said = capfd.readouterr()
             assert not leaks(tmp_path, said.out + said.err, more)
 
@@ -232,7 +232,7 @@ ODD = {
     "a list": ["vexandir"],
 }
 PLACES = ("X", "y", "sample_weight", "columns", "persons", "groups")
-LOSSES = [qr.Logistic(), qr.Multinomial(), qr.Huber(), qr.Poisson()]
+LOSSES = [bf.Logistic(), bf.Multinomial(), bf.Huber(), bf.Poisson()]
 
 
 def with_cell(place: str, cell: object) -> dict[str, Any]:
@@ -251,29 +251,29 @@ def with_cell(place: str, cell: object) -> dict[str, Any]:
     return {name: np.array(column.tolist(), object) for name, column in whole.items()}
 
 
-def from_arrays(cells: dict[str, Any]) -> qr.Federation:
+def from_arrays(cells: dict[str, Any]) -> bf.Federation:
     more = {name: cells[name].tolist() for name in ("y", "groups", "sample_weight", "persons")}
     X = np.array(cells["X"].tolist())
     columns = {"ward": cells["columns"]}
-    return qr.Federation.from_arrays(X, columns=columns, positive=None, **more)
+    return bf.Federation.from_arrays(X, columns=columns, positive=None, **more)
 
 
-def from_pairs(cells: dict[str, Any]) -> qr.Federation:
+def from_pairs(cells: dict[str, Any]) -> bf.Federation:
     halves = {"North": slice(4), "East": slice(4, None)}
     pairs = {name: (cells["X"][half], cells["y"][half]) for name, half in halves.items()}
     weights = {name: cells["sample_weight"][half].tolist() for name, half in halves.items()}
-    return qr.Federation.from_arrays(pairs, sample_weight=weights)
+    return bf.Federation.from_arrays(pairs, sample_weight=weights)
 
 
-def from_frame(cells: dict[str, Any]) -> qr.Federation:
+def from_frame(cells: dict[str, Any]) -> bf.Federation:
     table = {"age": cells["X"][:, 0], "dose": cells["X"][:, 1], "ward": cells["columns"]}
     table |= {name: cells[name] for name in ("y", "groups", "sample_weight", "persons")}
     frame = pandas.DataFrame({name: column.tolist() for name, column in table.items()})
     roles = {"columns": ["ward"], "sample_weight": "sample_weight", "person": "persons"}
-    return qr.Federation.from_frame(frame, "groups", "y", features=["age", "dose"], **roles)
+    return bf.Federation.from_frame(frame, "groups", "y", features=["age", "dose"], **roles)
 
 
-def from_codes(cells: dict[str, Any]) -> qr.Federation:
+def from_codes(cells: dict[str, Any]) -> bf.Federation:
     """A table of codes, with classes and categories that are declared."""
     codes = ["zorblax", "quimmet"]
     ward = np.array(codes * 4, object)
@@ -283,7 +283,7 @@ def from_codes(cells: dict[str, Any]) -> qr.Federation:
     y[6] = cells["y"][6] if isinstance(cells["y"][6], str) else y[6]
     table = {"ward": ward, "y": y}
     schema = declared_schema(["ward"], {"ward": {"categories": codes}}, "y", codes)
-    return qr.Federation.from_tables({"North": table}, "y", schema=schema)
+    return bf.Federation.from_tables({"North": table}, "y", schema=schema)
 
 
 MAKERS = [from_arrays, from_pairs, from_frame, from_codes]
@@ -293,12 +293,12 @@ MAKERS = [from_arrays, from_pairs, from_frame, from_codes]
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("odd", ODD)
 def test_a_guest_in_python_is_shown_no_cell(
-    make: Callable[[dict[str, Any]], qr.Federation], place: str, odd: str
+    make: Callable[[dict[str, Any]], bf.Federation], place: str, odd: str
 ) -> None:
     """Whether a problem is private is not known when a federation is made for it."""
-    budget = qr.Budget(1.0, 1e-5)
+    budget = bf.Budget(1.0, 1e-5)
     for loss in LOSSES:
-        problem = qr.Problem(loss, regulariser=qr.L2(1.0), privacy=budget)
+        problem = bf.Problem(loss, regulariser=bf.L2(1.0), privacy=budget)
         try:
             problem.at(make(with_cell(place, ODD[odd])))
         except (ValueError, TypeError) as error:
@@ -315,30 +315,30 @@ def test_a_guest_is_told_where_the_cell_is() -> None:
 
 
 def test_an_error_without_privacy_shows_the_cell_of_the_client_that_has_it(
-    quorate: Callable[..., int], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    bonafed: Callable[..., int], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     open_run = CONFIG[: CONFIG.index("[privacy]")]
     (tmp_path / "cells.toml").write_text(open_run, "utf-8")
     (tmp_path / "cells.csv").write_text(spoilt(20, 1, "vexandir"), "utf-8")
-    assert quorate("run", "cells.toml") == 2
+    assert bonafed("run", "cells.toml") == 2
     said = capfd.readouterr().err
     assert "client 'East': column 'age' holds text 'vexandir' in line 22 of" in said
     assert not cells_in(said.encode())  # of others
 
 
 def test_the_line_of_a_class_too_many_is_named(
-    quorate: Callable[..., int], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    bonafed: Callable[..., int], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     open_run = CONFIG[: CONFIG.index("[privacy]")].replace('classes = ["no", "yes"]', "")
     (tmp_path / "cells.toml").write_text(open_run, "utf-8")
     (tmp_path / "cells.csv").write_text(spoilt(20, 6, "yess"), "utf-8")
-    assert quorate("run", "cells.toml") == 2
+    assert bonafed("run", "cells.toml") == 2
     said = capfd.readouterr().err
     assert "The rarest, 'yess', is that of client 'East' in line 22 of" in said
 
 
 def test_files_that_cannot_be_read_show_no_bytes_of_theirs(
-    quorate: Callable[..., int], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    bonafed: Callable[..., int], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     whole = text_of(table()).encode()
     damaged = bytearray(gzip.compress(whole))
@@ -347,7 +347,7 @@ def test_files_that_cannot_be_read_show_no_bytes_of_theirs(
     for ending, content in ((".csv.gz", bytes(damaged)), (".csv", latin), (".parquet", whole)):
         (tmp_path / f"cells{ending}").write_bytes(content)
         (tmp_path / "cells.toml").write_text(CONFIG.replace(".csv", ending), "utf-8")
-        assert quorate("run", "cells.toml") == 2
+        assert bonafed("run", "cells.toml") == 2
         said = capfd.readouterr()
         assert said.err.count("\n") == 1
         assert not leaks(tmp_path, said.out + said.err, ("vexandir", "0xe9"))

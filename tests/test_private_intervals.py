@@ -15,17 +15,17 @@ import pytest
 from private_cases import planned
 from scipy.stats import binom, norm
 
-import quorate as qr
-from quorate.data.federation import Federation
-from quorate.engines.inprocess import InProcess
-from quorate.solution import intervals
-from quorate.solution.solve import fit
+import bonafed as bf
+from bonafed.data.federation import Federation
+from bonafed.engines.inprocess import InProcess
+from bonafed.solution import intervals
+from bonafed.solution.solve import fit
 
 ROWS, TRUTH, BOUND = 3000, np.array([0.6, 0.0, 0.2]), math.sqrt(2)
 LOSSES = {  # with the declared bound on a residual
-    "logistic": (qr.Logistic(), None),
-    "linear": (qr.Squared(), 1.4),
-    "Poisson": (qr.Poisson(), 5.0),  # of counts whose expectations lie between 0.7 and 2.2
+    "logistic": (bf.Logistic(), None),
+    "linear": (bf.Squared(), 1.4),
+    "Poisson": (bf.Poisson(), 5.0),  # of counts whose expectations lie between 0.7 and 2.2
 }
 
 
@@ -41,29 +41,29 @@ def drawn(kind: str, seed: int, n: int = ROWS) -> Federation:
     return Federation.from_arrays(X, y, np.arange(n) % 3)
 
 
-def posed(kind: str, clip: float | None = None) -> tuple[qr.Problem, qr.PrivateNewton]:
+def posed(kind: str, clip: float | None = None) -> tuple[bf.Problem, bf.PrivateNewton]:
     loss, residual = LOSSES[kind]
-    mean, budget = qr.Mean("size"), qr.Budget(2.0, 1e-6)
-    problem = qr.Problem(loss, qr.Linear(intercept=True), over_clients=mean, privacy=budget)
+    mean, budget = bf.Mean("size"), bf.Budget(2.0, 1e-6)
+    problem = bf.Problem(loss, bf.Linear(intercept=True), over_clients=mean, privacy=budget)
     if clip is None and residual is not None:
         clip = residual * math.sqrt(3)
-    return problem, qr.PrivateNewton(
+    return problem, bf.PrivateNewton(
         max_rounds=5, bound=BOUND, clip=clip, inference=True, noise="simulation"
     )
 
 
-def solved(kind: str, clip: float | None = None) -> qr.Solution:
+def solved(kind: str, clip: float | None = None) -> bf.Solution:
     problem, method = posed(kind, clip)
     return fit(problem, drawn(kind, 0, 6000), algorithm=method)
 
 
 @pytest.fixture(scope="module")
-def some() -> dict[str, qr.Solution]:
+def some() -> dict[str, bf.Solution]:
     return {kind: solved(kind) for kind in LOSSES}
 
 
 @pytest.mark.parametrize("kind", LOSSES)
-def test_they_hold_the_truth_as_often_as_they_say(kind: str, some: dict[str, qr.Solution]) -> None:
+def test_they_hold_the_truth_as_often_as_they_say(kind: str, some: dict[str, bf.Solution]) -> None:
     """In 60 runs on new rows with new noise; those of linear and Poisson models, most of whose
     variance is noise, hold it far less often without the noise.
     """
@@ -74,7 +74,7 @@ def test_they_hold_the_truth_as_often_as_they_say(kind: str, some: dict[str, qr.
         run, fed = planned(method, problem, drawn(kind, seed))
         answer = run.answer(InProcess().run(run, fed, seed=seed).state)
         s = replace(some[kind], w=answer.w, moments=answer.moments)
-        found = qr.private_intervals(s, level)
+        found = bf.private_intervals(s, level)
         held += (found.low <= TRUTH) & (found.high >= TRUTH)
         alone = z * found.error * np.sqrt(1 - found.noise)
         naive += np.abs(found.estimate - TRUTH) <= alone
@@ -85,10 +85,10 @@ def test_they_hold_the_truth_as_often_as_they_say(kind: str, some: dict[str, qr.
         assert naive.sum() < held.sum() - 20
 
 
-def test_without_noise_in_the_matrix_they_are_the_sandwich(some: dict[str, qr.Solution]) -> None:
+def test_without_noise_in_the_matrix_they_are_the_sandwich(some: dict[str, bf.Solution]) -> None:
     for kind, s in some.items():
         moments = replace(s.moments, matrix_noise=0.0, square_noise=0.0)
-        found = qr.private_intervals(replace(s, moments=moments), 0.9)
+        found = bf.private_intervals(replace(s, moments=moments), 0.9)
         inverse = np.linalg.inv(moments.matrix)
         phi = (moments.square - moments.spread) / (1 - 3 / 6000) if kind == "linear" else 1.0
         noise = moments.gradient_noise**2 * inverse @ inverse
@@ -103,32 +103,32 @@ def test_without_noise_in_the_matrix_they_are_the_sandwich(some: dict[str, qr.So
 def test_declared_sizes_need_not_be_true(times: float, tmp_path: Path) -> None:
     """Where there is hardly any noise the errors are those of least squares on the same rows."""
     problem, method = posed("linear")
-    budget = qr.Budget(1000.0, 1e-6, sizes=round(2000 * times))
+    budget = bf.Budget(1000.0, 1e-6, sizes=round(2000 * times))
     fed = drawn("linear", 0, 6000)
-    s = qr.solve(replace(problem, privacy=budget), fed, algorithm=method)
+    s = bf.solve(replace(problem, privacy=budget), fed, algorithm=method)
     s.save(tmp_path / "model")
     X = np.column_stack([np.concatenate(fed.X), np.ones(6000)])
     y = np.concatenate(fed.y)
     residuals = y - X @ np.linalg.lstsq(X, y)[0]
     V = residuals @ residuals / (6000 - 3) * np.linalg.inv(X.T @ X)
-    for each in (s, s.public(), qr.load(tmp_path / "model")):
-        found = qr.private_intervals(each)
+    for each in (s, s.public(), bf.load(tmp_path / "model")):
+        found = bf.private_intervals(each)
         np.testing.assert_allclose(found.error, np.sqrt(np.diag(V)), rtol=0.03)
 
 
 def test_without_an_intercept_declared_sizes_are_refused() -> None:
     """Nothing tells how many residuals there are; logistic and Poisson models do not ask."""
     problem, method = posed("linear")
-    fed, plain = drawn("linear", 0, 6000), replace(problem, predictor=qr.Linear(intercept=False))
-    declared = replace(plain, privacy=qr.Budget(2.0, 1e-6, sizes=2000))
+    fed, plain = drawn("linear", 0, 6000), replace(problem, predictor=bf.Linear(intercept=False))
+    declared = replace(plain, privacy=bf.Budget(2.0, 1e-6, sizes=2000))
     with pytest.raises(ValueError, match="an intercept or no declared sizes"):
-        qr.solve(declared, fed, algorithm=method)
-    qr.private_intervals(qr.solve(plain, fed, algorithm=method))
-    logistic = replace(declared, loss=qr.Logistic())
-    qr.private_intervals(qr.solve(logistic, drawn("logistic", 0, 6000), algorithm=method))
+        bf.solve(declared, fed, algorithm=method)
+    bf.private_intervals(bf.solve(plain, fed, algorithm=method))
+    logistic = replace(declared, loss=bf.Logistic())
+    bf.private_intervals(bf.solve(logistic, drawn("logistic", 0, 6000), algorithm=method))
 
 
-def test_released_numbers_are_near_those_of_the_rows(some: dict[str, qr.Solution]) -> None:
+def test_released_numbers_are_near_those_of_the_rows(some: dict[str, bf.Solution]) -> None:
     """The curvature, the variance of the residuals, and no row that is shortened."""
     s, fed = some["linear"], drawn("linear", 0, 6000)
     m = s.moments
@@ -142,12 +142,12 @@ def test_released_numbers_are_near_those_of_the_rows(some: dict[str, qr.Solution
 
 
 def test_the_public_part_and_its_file_are_enough(
-    some: dict[str, qr.Solution], tmp_path: Path
+    some: dict[str, bf.Solution], tmp_path: Path
 ) -> None:
     s = some["logistic"]
     s.save(tmp_path / "model")
     tables = [
-        qr.private_intervals(each).table() for each in (s, s.public(), qr.load(tmp_path / "model"))
+        bf.private_intervals(each).table() for each in (s, s.public(), bf.load(tmp_path / "model"))
     ]
     assert tables[0] == tables[1] == tables[2]
     assert [row["coefficient"] for row in tables[0]][-1] == "intercept"
@@ -156,12 +156,12 @@ def test_the_public_part_and_its_file_are_enough(
 def test_shortened_rows_are_found() -> None:
     """A clip at two standard deviations of the residuals shortens rows."""
     with pytest.warns(RuntimeWarning, match="of the rows are shortened by clip or bound"):
-        qr.private_intervals(solved("linear", clip=0.68 * math.sqrt(3)))
+        bf.private_intervals(solved("linear", clip=0.68 * math.sqrt(3)))
     with pytest.raises(ValueError, match="of the rows are shortened by clip or bound, which"):
-        qr.private_intervals(solved("linear", clip=0.4 * math.sqrt(3)))
+        bf.private_intervals(solved("linear", clip=0.4 * math.sqrt(3)))
 
 
-def test_intervals_that_would_not_hold_are_refused(some: dict[str, qr.Solution]) -> None:
+def test_intervals_that_would_not_hold_are_refused(some: dict[str, bf.Solution]) -> None:
     s = some["linear"]
     odd: dict[str, tuple[dict[str, Any], str]] = {
         "matrix": ({"matrix_noise": 1.0}, "noise hides the curvature"),
@@ -169,23 +169,23 @@ def test_intervals_that_would_not_hold_are_refused(some: dict[str, qr.Solution])
     }
     for changes, words in odd.values():
         with pytest.raises(ValueError, match=words):
-            qr.private_intervals(replace(s, moments=replace(s.moments, **changes)))
+            bf.private_intervals(replace(s, moments=replace(s.moments, **changes)))
     with pytest.raises(ValueError, match="level must be a number between 0 and 1"):
-        qr.private_intervals(s, 95)  # type: ignore[arg-type]
+        bf.private_intervals(s, 95)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="has no released numbers for intervals"):
-        qr.private_intervals(replace(s, moments=None))
-    unequal = replace(s.problem, over_clients=qr.Mean("uniform"))
+        bf.private_intervals(replace(s, moments=None))
+    unequal = replace(s.problem, over_clients=bf.Mean("uniform"))
     fed = drawn("linear", 0)
     fed = fed._pick([(0, slice(None)), (1, slice(10))])
-    method = qr.PrivateNewton(bound=BOUND, clip=2.0, inference=True)
+    method = bf.PrivateNewton(bound=BOUND, clip=2.0, inference=True)
     with pytest.raises(ValueError, match="rows that count alike at all clients"):
-        qr.solve(unequal, fed, algorithm=method)
+        bf.solve(unequal, fed, algorithm=method)
 
 
 @pytest.mark.parametrize("sizes", [None, {"a": 100}])
 def test_a_number_of_rows_that_noise_hides_gives_no_interval(sizes):
     """Of 100 declared rows and 3 coefficients: the intercept's entry says how many there are."""
-    problem = qr.Problem(qr.Squared(), qr.Linear(True), privacy=qr.Budget(1.0, 1e-6, sizes=sizes))
+    problem = bf.Problem(bf.Squared(), bf.Linear(True), privacy=bf.Budget(1.0, 1e-6, sizes=sizes))
     moments: Any = SimpleNamespace(rows=100)
     A = np.stack([np.eye(3), np.diag([1, 1, 0.5]), np.diag([1, 1, 0.02])])
     if sizes is None:  # the true number

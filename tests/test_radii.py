@@ -14,18 +14,18 @@ import pytest
 import small_run
 from rich.console import Console
 
-from quorate import default_radius, model_selection
-from quorate.config.config import Config, parse_config, read_config
-from quorate.report.markdown import markdown
-from quorate.report.sections import radius_path
-from quorate.report.terminal import show
-from quorate.runs.files import RunError, digest, plain, seal
-from quorate.runs.folder import read_run
-from quorate.runs.pipeline import begin
-from quorate.runs.sections.radius_path import RadiusPath, best, equal
-from quorate.runs.sections.section import Silent
-from quorate.runs.splits import prepare
-from quorate.runs.verification import passed, verify_run
+from bonafed import default_radius, model_selection
+from bonafed.config.config import Config, parse_config, read_config
+from bonafed.report.markdown import markdown
+from bonafed.report.sections import radius_path
+from bonafed.report.terminal import show
+from bonafed.runs.files import RunError, digest, plain, seal
+from bonafed.runs.folder import read_run
+from bonafed.runs.pipeline import begin
+from bonafed.runs.sections.radius_path import RadiusPath, best, equal
+from bonafed.runs.sections.section import Silent
+from bonafed.runs.splits import prepare
+from bonafed.runs.verification import passed, verify_run
 
 PATH = (
     "[path]\nradii = { from = 0.01, to = 0.4, count = 3 }\nclient_radii = [0.0, 0.3]\ntest = 0.4\n"
@@ -94,7 +94,7 @@ def test_ctrl_c_ends_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, aft
     """In a round or in the proof of a point: the path does not go on to the next point, and says
     nothing half done.
     """
-    from quorate.problem.losses import Hinge
+    from bonafed.problem.losses import Hinge
 
     config, calls = config_of(QUICK + PATH, tmp_path), iter(range(1000))
     study, gradient = begin(config), Hinge.gradient
@@ -281,7 +281,7 @@ def test_the_end_of_a_path_and_equal_points_are_said(finished: Path) -> None:
 
 
 def test_the_package_holds_its_template_and_says_it_is_typed() -> None:
-    assert "<!doctype html>" in files("quorate.report").joinpath(
+    assert "<!doctype html>" in files("bonafed.report").joinpath(
         "templates/report.html.jinja"
     ).read_text("utf-8")
-    assert files("quorate").joinpath("py.typed").is_file()
+    assert files("bonafed").joinpath("py.typed").is_file()

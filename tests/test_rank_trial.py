@@ -12,17 +12,17 @@ import pytest
 import small_run
 from problems import PLAIN
 
-import quorate as qr
-from quorate.config.config import read_config
-from quorate.runs.comparison import evaluate
-from quorate.runs.evaluation import losses_of
-from quorate.runs.files import digest, save_arrays, seal
-from quorate.runs.folder import read_run
-from quorate.runs.rank_metrics import curve, fairness, risk_of, risk_saved
-from quorate.runs.run import Run
-from quorate.runs.sections.ranks import curves, heaviest, owners
-from quorate.runs.splits import prepare
-from quorate.runs.verification import passed, verify_run
+import bonafed as bf
+from bonafed.config.config import read_config
+from bonafed.runs.comparison import evaluate
+from bonafed.runs.evaluation import losses_of
+from bonafed.runs.files import digest, save_arrays, seal
+from bonafed.runs.folder import read_run
+from bonafed.runs.rank_metrics import curve, fairness, risk_of, risk_saved
+from bonafed.runs.run import Run
+from bonafed.runs.sections.ranks import curves, heaviest, owners
+from bonafed.runs.splits import prepare
+from bonafed.runs.verification import passed, verify_run
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "tail.toml"
 
@@ -33,14 +33,14 @@ EXAMPLE = Path(__file__).parents[1] / "examples" / "tail.toml"
 @pytest.mark.parametrize(
     "risk",
     [
-        qr.Superquantile(0.23),
-        qr.Extremile(2.5),
-        qr.ExponentialSpectral(1.0),
-        qr.Maximum(),
-        qr.Median(),
-        qr.ValueAtRisk(0.9),
-        qr.HumanAligned(0.4, 0.3),
-        qr.ProspectTheory(reference=0.5),
+        bf.Superquantile(0.23),
+        bf.Extremile(2.5),
+        bf.ExponentialSpectral(1.0),
+        bf.Maximum(),
+        bf.Median(),
+        bf.ValueAtRisk(0.9),
+        bf.HumanAligned(0.4, 0.3),
+        bf.ProspectTheory(reference=0.5),
     ],
     ids=lambda risk: type(risk).__name__,
 )
@@ -54,13 +54,13 @@ def test_the_risk_of_any_number_of_losses_is_the_risks_own(risk: object) -> None
 def test_counted_ranks_become_shares_of_other_rows() -> None:
     z = np.arange(1.0, 11.0)
     # the largest fifth of ten: 9 and 10
-    assert risk_of(qr.TopK(40), z, rows=200) == pytest.approx(9.5)
+    assert risk_of(bf.TopK(40), z, rows=200) == pytest.approx(9.5)
     # 15 %: one row and a half
-    assert risk_of(qr.TopK(3), z, rows=20) == pytest.approx((0.5 * 9 + 10) / 1.5)
-    assert risk_of(qr.RankedRange(70, 20), z, rows=100) == pytest.approx(np.mean([3, 4, 5, 6, 7]))
-    assert risk_of(qr.TopK(2), z) == pytest.approx(9.5)
+    assert risk_of(bf.TopK(3), z, rows=20) == pytest.approx((0.5 * 9 + 10) / 1.5)
+    assert risk_of(bf.RankedRange(70, 20), z, rows=100) == pytest.approx(np.mean([3, 4, 5, 6, 7]))
+    assert risk_of(bf.TopK(2), z) == pytest.approx(9.5)
     with pytest.raises(ValueError, match="needs 40 losses"):
-        risk_of(qr.TopK(40), z)
+        risk_of(bf.TopK(40), z)
 
 
 def test_the_interval_is_that_of_rows_drawn_again() -> None:
@@ -69,7 +69,7 @@ def test_the_interval_is_that_of_rows_drawn_again() -> None:
     """
     rng = np.random.default_rng(2)
     ours, theirs = rng.exponential(size=60).round(1), rng.exponential(size=60)
-    for risk in (qr.Superquantile(0.3), qr.Median(), qr.ProspectTheory(reference=0.55)):
+    for risk in (bf.Superquantile(0.3), bf.Median(), bf.ProspectTheory(reference=0.55)):
         saved, margin = risk_saved(risk, ours, theirs)
         assert saved == pytest.approx(risk.value(theirs) - risk.value(ours), rel=1e-12)
         drawn = []
@@ -84,7 +84,7 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     """The mean of the worst fifth of exponential losses of mean c is c (1 - log 0.2); 150 rows,
     correlated models.
     """
-    rng, risk = np.random.default_rng(3), qr.Superquantile(0.2)
+    rng, risk = np.random.default_rng(3), bf.Superquantile(0.2)
     truth, hits = 0.5 * (1 - np.log(0.2)), 0
     for _ in range(40):
         x, y = rng.normal(size=(2, 150))
@@ -102,7 +102,7 @@ def _upper_tail(z: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "risk", [qr.Maximum(), qr.Superquantile(0.05), qr.TopK(5), qr.ValueAtRisk(0.98)]
+    "risk", [bf.Maximum(), bf.Superquantile(0.05), bf.TopK(5), bf.ValueAtRisk(0.98)]
 )
 def test_too_few_rows_have_no_interval(risk: object) -> None:
     z = np.random.default_rng(0).exponential(size=100)
@@ -113,7 +113,7 @@ def test_too_few_rows_have_no_interval(risk: object) -> None:
 
 
 def test_owners_share_the_weight_by_their_rows_in_the_tail() -> None:
-    problem = qr.Problem(qr.Hinge(), over_samples=qr.Superquantile(0.4))
+    problem = bf.Problem(bf.Hinge(), over_samples=bf.Superquantile(0.4))
     losses = {"a": np.array([1.0, 5.0, 2.0]), "b": np.array([9.0, 0.0])}
     a, b = owners(problem, losses)
     # 5 and 9 are the tail
@@ -135,7 +135,7 @@ def test_owners_share_the_weight_by_their_rows_in_the_tail() -> None:
 
 def test_a_curve_keeps_total_loss_and_weight_and_no_single_row() -> None:
     losses = np.random.default_rng(0).exponential(size=983)
-    weights = qr.Superquantile(0.2).weights(losses)
+    weights = bf.Superquantile(0.2).weights(losses)
     found = curve(losses, weights)
     size = np.diff([0.0, *found["share"]])
     assert size @ found["loss"] == pytest.approx(losses.mean())
@@ -149,16 +149,16 @@ def test_a_curve_keeps_total_loss_and_weight_and_no_single_row() -> None:
 def test_curves_of_several_clients_weigh_rows_as_the_objective_does() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 2))
-    fed = qr.Federation.from_arrays(X, np.where(X[:, 0] > 0, 1, -1), ["a"] * 25 + ["b"] * 15)
-    problem = qr.Problem(
-        qr.Hinge(), PLAIN, over_samples=qr.Superquantile(0.4), over_clients=qr.LpBall(0.3)
+    fed = bf.Federation.from_arrays(X, np.where(X[:, 0] > 0, 1, -1), ["a"] * 25 + ["b"] * 15)
+    problem = bf.Problem(
+        bf.Hinge(), PLAIN, over_samples=bf.Superquantile(0.4), over_clients=bf.LpBall(0.3)
     )
     w = np.array([0.3, 0.8])
     found = curves(problem, {"M": w}, fed)["M"]
     size = np.diff([0.0, *found["share"]])
     concrete, data = problem.at(fed)
     losses = [np.maximum(0, 1 - y * (X @ w)) for X, y in zip(data.X, data.y, strict=True)]
-    rows = [qr.Superquantile(0.4).weights(z) for z in losses]
+    rows = [bf.Superquantile(0.4).weights(z) for z in losses]
     mix = concrete.over_clients.weights(
         np.array([q @ z for q, z in zip(rows, losses, strict=True)])
     )
@@ -240,19 +240,19 @@ def check_ranks_of_all_rows(run: Run) -> None:
     """The model is that of Python bit for bit, its proof has a threshold more than the model, and
     the risk is that of all losses.
     """
-    problem = qr.Problem(
-        qr.Hinge(), over_rows=qr.Superquantile(0.6), regulariser=qr.L2(strength=1e-2)
+    problem = bf.Problem(
+        bf.Hinge(), over_rows=bf.Superquantile(0.6), regulariser=bf.L2(strength=1e-2)
     )
     train = prepare(run.config).train
     assert run.config.problem() == problem
-    assert (run.w == qr.solve(problem, train, tol=1e-6).w).all()
+    assert (run.w == bf.solve(problem, train, tol=1e-6).w).all()
     assert run.duals["points"].shape[1] == len(run.w) + 1
     every = np.concatenate(losses_of(problem, run.w, train))
-    risk = qr.Superquantile(0.6).value(every)
+    risk = bf.Superquantile(0.6).value(every)
     assert run.result["risk"]["together"] == pytest.approx(risk, rel=1e-12)
     assert run.result["certificate"]["value"] == pytest.approx(problem.objective(run.w, train))
     (mean,) = run.baselines.values()
-    plain = qr.Problem(qr.Hinge(), over_clients=qr.Mean("size"), regulariser=qr.L2(1e-2))
+    plain = bf.Problem(bf.Hinge(), over_clients=bf.Mean("size"), regulariser=bf.L2(1e-2))
     assert run.result["baselines"]["erm"]["value"] == pytest.approx(plain.objective(mean, train))
 
 
@@ -263,10 +263,10 @@ def test_held_out_risks_are_those_of_the_held_out_losses(finished: Path) -> None
         w = run.w if row["model"] == "superquantile" else run.baselines[row["model"].lower()]
         losses = losses_of(problem, w, parts.tests[row["set"]])
         assert row["risk"] == pytest.approx(
-            qr.Superquantile(0.6).value(np.concatenate(losses)), rel=1e-12
+            bf.Superquantile(0.6).value(np.concatenate(losses)), rel=1e-12
         )
         own = [client["risk"] for client in row["clients"]]
-        assert own == pytest.approx([qr.Superquantile(0.6).value(z) for z in losses], rel=1e-12)
+        assert own == pytest.approx([bf.Superquantile(0.6).value(z) for z in losses], rel=1e-12)
         # one shifted client alone has no other
         assert bool(row["fairness"]) == (row["set"] == "held-out rows")
     pair, *_ = run.result["evaluation"]["pairs"]
@@ -340,7 +340,7 @@ def test_counted_and_largest_losses_are_judged_too(tmp_path: Path) -> None:
     z = np.concatenate(losses_of(run.config.problem(), run.w, fed))
     trained = sum(row["n"] for row in run.result["owners"])
     assert run.result["evaluation"]["measures"][0]["risk"] == pytest.approx(
-        qr.Superquantile(6 / trained).value(z)
+        bf.Superquantile(6 / trained).value(z)
     )
     text = small_run.TAIL.replace('name = "superquantile"\ntail = 0.6', 'name = "maximum"')
     run = small_run.small_run(tmp_path, text=text)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate.names import by_module
+from bonafed.names import by_module
 
 NAMES = [(module, name) for module, names in by_module().items() for name in names]
 

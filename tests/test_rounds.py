@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from quorate import codec
-from quorate.arrays import Array
-from quorate.rounds import (
+from bonafed import codec
+from bonafed.arrays import Array
+from bonafed.rounds import (
     CodecError,
     Combiner,
     Done,
@@ -108,7 +108,7 @@ def test_a_record_is_frozen_and_compares_by_identity():
 def module(name: str, source: str) -> Any:
     """A module of this name, as if it had been imported from a file."""
     made = types.ModuleType(name)
-    source = "from typing import Any\nfrom quorate.rounds import named, record\n" + source
+    source = "from typing import Any\nfrom bonafed.rounds import named, record\n" + source
     exec(compile(source, name, "exec", dont_inherit=True), vars(made))
     return made
 
@@ -133,7 +133,7 @@ class Why(enum.Enum):
 
 
 def test_two_records_of_one_name_disturb_nobody(forgets):
-    # the last two have the stem of a module of quorate, and of another package
+    # the last two have the stem of a module of bonafed, and of another package
     for names in (("mine", "yours"), ("rounds", "package.rounds")):
         one, other = (module(name, TWO) for name in names)
         for here in (one, other):
@@ -291,7 +291,7 @@ def test_foreign_bytes_are_refused(data):
 
 
 def test_a_newer_version_is_refused():
-    with pytest.raises(CodecError, match="version 2; this quorate reads version 1: update"):
+    with pytest.raises(CodecError, match="version 2; this bonafed reads version 1: update"):
         decode(DATA[:4] + struct.pack("<H", 2) + DATA[6:])
 
 

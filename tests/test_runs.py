@@ -17,14 +17,14 @@ import small_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorate.runs.comparison import evaluate, paired, sign_test
-from quorate.runs.evaluation import measure
-from quorate.runs.files import RunError, digest, plain, save_arrays, seal, slug
-from quorate.runs.folder import read_run, replace_report
-from quorate.runs.model_file import read_model
-from quorate.runs.prediction import predict_table
-from quorate.runs.splits import prepare
-from quorate.runs.verification import passed, verify_run
+from bonafed.runs.comparison import evaluate, paired, sign_test
+from bonafed.runs.evaluation import measure
+from bonafed.runs.files import RunError, digest, plain, save_arrays, seal, slug
+from bonafed.runs.folder import read_run, replace_report
+from bonafed.runs.model_file import read_model
+from bonafed.runs.prediction import predict_table
+from bonafed.runs.splits import prepare
+from bonafed.runs.verification import passed, verify_run
 
 
 @pytest.fixture(scope="module")
@@ -325,7 +325,7 @@ def test_a_table_without_a_column_is_refused(finished: Path, tmp_path: Path) -> 
 
 def test_a_model_that_does_not_fit_its_schema_is_refused(copied: Path) -> None:
     w, model, _ = read_model(copied)
-    save_arrays(copied / "model.safetensors", {"w": w[:-1]}, {"quorate": json.dumps(model)})
+    save_arrays(copied / "model.safetensors", {"w": w[:-1]}, {"bonafed": json.dumps(model)})
     with pytest.raises(RunError, match="does not fit"):
         read_model(copied)
 

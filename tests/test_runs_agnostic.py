@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 import small_run
 
-import quorate as qr
-from quorate.config.config import read_config
-from quorate.runs.files import RunError, plain, sealed
-from quorate.runs.folder import read_run
-from quorate.runs.observers import LARGEST, OBJECTIVE, ObjectiveTrace
-from quorate.runs.prediction import predict_table
-from quorate.runs.run import Run
-from quorate.runs.sections.clock import curves, thinned
-from quorate.runs.splits import prepare
-from quorate.runs.training import train
-from quorate.runs.verification import passed, verify_run
+import bonafed as bf
+from bonafed.config.config import read_config
+from bonafed.runs.files import RunError, plain, sealed
+from bonafed.runs.folder import read_run
+from bonafed.runs.observers import LARGEST, OBJECTIVE, ObjectiveTrace
+from bonafed.runs.prediction import predict_table
+from bonafed.runs.run import Run
+from bonafed.runs.sections.clock import curves, thinned
+from bonafed.runs.splits import prepare
+from bonafed.runs.training import train
+from bonafed.runs.verification import passed, verify_run
 
 SOFTMAX = small_run.CLOCK.replace('"logistic"', '"multinomial"\nmodel = "softmax"')
 NETWORK = small_run.CLOCK.replace('"logistic"', '"multinomial"\nmodel = "mlp"\nhidden = [3]')
@@ -82,8 +82,8 @@ def test_its_events_repeat_the_run(finished: Run) -> None:
     """Replay from the folder alone gives the same model, bit for bit."""
     fed = prepare(finished.config).train
     arguments = finished.config.solve_arguments()
-    again = qr.solve(
-        finished.config.problem(), fed, **{**arguments, "engine": qr.Replay(finished.events)}
+    again = bf.solve(
+        finished.config.problem(), fed, **{**arguments, "engine": bf.Replay(finished.events)}
     )
     np.testing.assert_array_equal(again.w, finished.w)
     assert again.rounds == finished.result["rounds"]
@@ -91,7 +91,7 @@ def test_its_events_repeat_the_run(finished: Run) -> None:
 
 def test_two_runs_are_equal_to_the_byte(finished: Run, tmp_path: Path) -> None:
     again = small_run.small_run(tmp_path, text=small_run.CLOCK)
-    for name in ("history.jsonl", "model.safetensors", "events.qrt"):
+    for name in ("history.jsonl", "model.safetensors", "events.bft"):
         assert (again.path / name).read_bytes() == (finished.path / name).read_bytes()
 
 
@@ -126,11 +126,11 @@ def test_a_damaged_log_of_events_is_said(finished: Run, tmp_path: Path) -> None:
 
     there = tmp_path / "run"
     shutil.copytree(finished.path, there)
-    (there / "events.qrt").write_bytes(b"nothing")
+    (there / "events.bft").write_bytes(b"nothing")
     with pytest.raises(RunError, match="damaged"):
         read_run(there)
-    (there / "events.qrt").unlink()
-    with pytest.raises(RunError, match=r"events\.qrt missing"):
+    (there / "events.bft").unlink()
+    with pytest.raises(RunError, match=r"events\.bft missing"):
         read_run(there)
 
 
@@ -182,8 +182,8 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(
 def test_looks_after_the_checkpoint_are_made_again(tmp_path: Path) -> None:
     """Rounds that were looked at and then lost are forgotten."""
     rng = np.random.default_rng(0)
-    fed = qr.Federation(["a", "b"], [rng.standard_normal((5, 2))] * 2, [[1, -1, 1, -1, 1]] * 2)
-    problem = qr.Problem(qr.Logistic(), qr.Linear(intercept=False))
+    fed = bf.Federation(["a", "b"], [rng.standard_normal((5, 2))] * 2, [[1, -1, 1, -1, 1]] * 2)
+    problem = bf.Problem(bf.Logistic(), bf.Linear(intercept=False))
     models = rng.standard_normal((40, 2))
 
     def watched(first: int, last: int, resume: bool) -> ObjectiveTrace:
@@ -237,7 +237,7 @@ def test_several_classes_from_a_table_to_predictions(tmp_path: Path, text: str) 
     # the same accuracy and loss by hand, from the saved model's scores of the held-out rows
     problem = run.config.problem()
     for X, y, row in zip(test.X, test.y, measures["model"]["clients"], strict=True):
-        block = qr.Federation(
+        block = bf.Federation(
             ["x"], [X], [np.searchsorted(test.classes, y)], classes=[0, 1, 2]
         ).block(0)
         scores = problem.predictor.forward(run.w, block)[0]
@@ -269,11 +269,11 @@ def test_a_network_of_two_classes(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("drawn_once")
 def test_from_init_to_a_verified_report(
-    quorate: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bonafed: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "clinics.csv").write_text(three(small_run.table(rows=30)))
-    assert quorate("init", "clinics.csv", "--agnostic", "--target", "sick", "--out", "q.toml") == 0
-    assert quorate("run", "q.toml", "--out", "runs") == 0
+    assert bonafed("init", "clinics.csv", "--agnostic", "--target", "sick", "--out", "q.toml") == 0
+    assert bonafed("run", "q.toml", "--out", "runs") == 0
     said = capsys.readouterr().out
     for part in (
         "virtual s\n",
@@ -284,10 +284,10 @@ def test_from_init_to_a_verified_report(
         assert part in said
     (folder,) = (tmp_path / "runs").iterdir()
     assert (folder / "figures" / "reached.svg").is_file()
-    assert quorate("verify", folder) == 0
-    assert quorate("report", folder) == 0
-    assert quorate("report", folder, "--format", "md") == 0
-    assert quorate("predict", folder, "clinics.csv", "--out", "p.csv") == 0
+    assert bonafed("verify", folder) == 0
+    assert bonafed("report", folder) == 0
+    assert bonafed("report", folder, "--format", "md") == 0
+    assert bonafed("predict", folder, "clinics.csv", "--out", "p.csv") == 0
     assert set((tmp_path / "p.csv").read_text().splitlines()[0].split(",")) == {
         "row",
         "client",
@@ -295,16 +295,16 @@ def test_from_init_to_a_verified_report(
         *(f"{kind}_{name}" for kind in ("probability", "score") for name in ("high", "low", "mid")),
     }
     capsys.readouterr()
-    assert quorate("compare", folder, folder) == 0
+    assert bonafed("compare", folder, folder) == 0
     assert "virtual seconds" in capsys.readouterr().out
 
 
 def test_what_init_offers_is_valid_where_it_is_used(
-    quorate: Callable[..., int], tmp_path: Path
+    bonafed: Callable[..., int], tmp_path: Path
 ) -> None:
     for arguments in (["--dataset", "hospitals"], ["clinics.csv"]):
         (tmp_path / "clinics.csv").write_text(small_run.table())
-        assert quorate("init", *arguments, "--agnostic", "--out", "q.toml", "--force") == 0
+        assert bonafed("init", *arguments, "--agnostic", "--out", "q.toml", "--force") == 0
         text = (tmp_path / "q.toml").read_text()
         for one, other in (
             ('risk = "simplex"', '# risk = "simplex"'),
@@ -326,5 +326,5 @@ def test_what_init_offers_is_valid_where_it_is_used(
         assert config.engine.crashes
         assert config.clients.build("risk") is not None
     assert (
-        quorate("init", "--dataset", "hospitals", "--agnostic", "--private", "--out", "x.toml") == 2
+        bonafed("init", "--dataset", "hospitals", "--agnostic", "--private", "--out", "x.toml") == 2
     )

@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 import small_run
 
-import quorate as qr
-from quorate.config.config import read_config
-from quorate.report.markdown import markdown
-from quorate.runs.constraint_metrics import kept
-from quorate.runs.files import digest, save_arrays, seal
-from quorate.runs.folder import read_run
-from quorate.runs.observers import VIOLATION, ViolationTrace
-from quorate.runs.run import Run
-from quorate.runs.sections.constraints import stated
-from quorate.runs.splits import prepare
-from quorate.runs.training import train
-from quorate.runs.verification import passed, verify_run
+import bonafed as bf
+from bonafed.config.config import read_config
+from bonafed.report.markdown import markdown
+from bonafed.runs.constraint_metrics import kept
+from bonafed.runs.files import digest, save_arrays, seal
+from bonafed.runs.folder import read_run
+from bonafed.runs.observers import VIOLATION, ViolationTrace
+from bonafed.runs.run import Run
+from bonafed.runs.sections.constraints import stated
+from bonafed.runs.splits import prepare
+from bonafed.runs.training import train
+from bonafed.runs.verification import passed, verify_run
 
 TRADE_OFF = "[trade_off]\nconstraint = 2\nlevels = [0.3, 0.5]\n"
 WARDS = small_run.wards(small_run.table())
@@ -98,7 +98,7 @@ def test_a_run_keeps_its_constraints_and_verifies(finished: Path) -> None:
     assert [len(row[VIOLATION]) for row in run.history] == [2] * run.result["rounds"]
 
 
-def margins(run: Run, fed: qr.Federation, client: str) -> tuple[np.ndarray, np.ndarray]:
+def margins(run: Run, fed: bf.Federation, client: str) -> tuple[np.ndarray, np.ndarray]:
     i = fed.position(client)
     return fed.X[i] @ run.w[:-1] + run.w[-1], np.asarray(fed.y[i] == "yes")
 
@@ -167,7 +167,7 @@ def test_prices_are_stated_near_an_optimum_only(finished: Path) -> None:
     from dataclasses import replace
 
     config = read_config(finished / "config.toml")
-    found = qr.solve(config.problem(), prepare(config).train, algorithm=qr.InteriorPoint())
+    found = bf.solve(config.problem(), prepare(config).train, algorithm=bf.InteriorPoint())
     assert stated(found.certificate, found.constraints)
     assert stated(replace(found.certificate, relative_gap=0.1), found.constraints) == []
     assert stated(replace(found.certificate, infeasible=0.1), found.constraints) == []
@@ -321,10 +321,10 @@ def test_a_changed_proof_is_found(impossible: Path, tmp_path: Path, change: EDIT
 
 @pytest.mark.usefixtures("drawn_once")
 def test_from_a_configuration_to_predictions(
-    quorate: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bonafed: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small_run.write_config(tmp_path, small_run.KEPT, WARDS)
-    assert quorate("run", "clinics.toml", "--out", "runs") == 0
+    assert bonafed("run", "clinics.toml", "--out", "runs") == 0
     said = capsys.readouterr().out
     (folder,) = (tmp_path / "runs").iterdir()
     for part in (
@@ -335,26 +335,26 @@ def test_from_a_configuration_to_predictions(
         "Are the constraints met on new",
     ):
         assert part in said
-    assert quorate("verify", folder) == 0
-    assert quorate("predict", folder, "clinics.csv", "--out", "p.csv") == 0
+    assert bonafed("verify", folder) == 0
+    assert bonafed("predict", folder, "clinics.csv", "--out", "p.csv") == 0
     rows = csv.DictReader((tmp_path / "p.csv").read_text("utf-8").splitlines())
     assert {row["prediction"] for row in rows} == {"yes", "no"}
     assert "warning" not in capsys.readouterr().err
-    assert quorate("report", folder, "--format", "md") == 0
+    assert bonafed("report", folder, "--format", "md") == 0
     text = capsys.readouterr().out
     assert "## Constraints on held-out rows" in text
     assert "## Other levels" in text
-    assert quorate("report", folder, "--format", "json") == 0
+    assert bonafed("report", folder, "--format", "json") == 0
     assert json.loads(capsys.readouterr().out)["trade_off"]["points"][1]["level"] == 0.5
-    assert quorate("compare", folder, folder) == 0
+    assert bonafed("compare", folder, folder) == 0
 
 
 @pytest.mark.usefixtures("drawn_once")
 def test_a_run_that_nothing_satisfies_has_its_own_status_and_warns(
-    quorate: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bonafed: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small_run.write_config(tmp_path, IMPOSSIBLE, WARDS)
-    assert quorate("run", "clinics.toml", "--out", "runs") == 3
+    assert bonafed("run", "clinics.toml", "--out", "runs") == 3
     said = " ".join(capsys.readouterr().out.split())
     assert "No model is recommended" in said
     assert "coefficient of age >= 0" in said
@@ -362,8 +362,8 @@ def test_a_run_that_nothing_satisfies_has_its_own_status_and_warns(
     (folder,) = (tmp_path / "runs").iterdir()
     assert (folder / "report.html").is_file()
     assert "no model is recommended" in (folder / "report.html").read_text("utf-8").lower()
-    assert quorate("verify", folder) == 0
-    assert quorate("predict", folder, "clinics.csv", "--out", "p.csv") == 0
+    assert bonafed("verify", folder) == 0
+    assert bonafed("predict", folder, "clinics.csv", "--out", "p.csv") == 0
     assert "not recommended" in capsys.readouterr().err
 
 
@@ -381,7 +381,7 @@ def test_a_run_goes_on_with_its_bands(tmp_path: Path, monkeypatch: pytest.Monkey
         return see
 
     cut = train(config, parts, folder=work, watch=stop)
-    assert cut["constrained"].outcome.stop is qr.Stop.INTERRUPTED
+    assert cut["constrained"].outcome.stop is bf.Stop.INTERRUPTED
     again = train(config, parts, folder=work, resume=True)["constrained"].history
     found, expected = ([{**row, "seconds": 0} for row in each] for each in (again, whole))
     assert found == expected

@@ -18,9 +18,9 @@ from test_runs_agnostic import NETWORK, three
 from test_runs_constrained import IMPOSSIBLE, WARDS
 from test_runs_private import CURVED
 
-from quorate import cli
-from quorate.config.errors import ConfigError
-from quorate.runs.files import RunError, seal
+from bonafed import cli
+from bonafed.config.errors import ConfigError
+from bonafed.runs.files import RunError, seal
 
 PATH = small_run.CONFIG + "[path]\nradii = [0.0, 0.05]\n"
 CLOCK = small_run.CLOCK.replace("tol = 1e-2", "tol = 0.1\nmax_rounds = 30")
@@ -91,9 +91,9 @@ def with_change(file: Path, rng: np.random.Generator) -> bytes:
         data = file.read_bytes()
         (size,) = struct.unpack("<Q", data[:8])
         head = json.loads(data[8 : 8 + size])
-        model = json.loads(head["__metadata__"]["quorate"])
+        model = json.loads(head["__metadata__"]["bonafed"])
         changed(model, _drawn(model, rng), rng)
-        head["__metadata__"]["quorate"] = json.dumps(model)
+        head["__metadata__"]["bonafed"] = json.dumps(model)
         text = json.dumps(head).encode()
         return struct.pack("<Q", len(text)) + text + data[8 + size :]
     if file.suffix == ".toml":

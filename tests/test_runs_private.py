@@ -14,21 +14,21 @@ import numpy as np
 import pytest
 import small_run
 
-import quorate as qr
-from quorate.algorithms.federated.private_admm import noisy_gradient
-from quorate.algorithms.federated.private_admm.client import Perturbed
-from quorate.config.config import read_config
-from quorate.privacy.accounting import Release, gaussian_epsilon
-from quorate.report.sections.privacy import guaranteed
-from quorate.runs.disclosure import OWNER
-from quorate.runs.files import save_arrays, sealed
-from quorate.runs.folder import read_run
-from quorate.runs.pipeline import begin, run_study
-from quorate.runs.result import data_digests
-from quorate.runs.run import Run
-from quorate.runs.splits import prepare
-from quorate.runs.verification import passed, verify_run
-from quorate.solution.public_part import HISTORY
+import bonafed as bf
+from bonafed.algorithms.federated.private_admm import noisy_gradient
+from bonafed.algorithms.federated.private_admm.client import Perturbed
+from bonafed.config.config import read_config
+from bonafed.privacy.accounting import Release, gaussian_epsilon
+from bonafed.report.sections.privacy import guaranteed
+from bonafed.runs.disclosure import OWNER
+from bonafed.runs.files import save_arrays, sealed
+from bonafed.runs.folder import read_run
+from bonafed.runs.pipeline import begin, run_study
+from bonafed.runs.result import data_digests
+from bonafed.runs.run import Run
+from bonafed.runs.splits import prepare
+from bonafed.runs.verification import passed, verify_run
+from bonafed.solution.public_part import HISTORY
 
 CURVED = small_run.PRIVATE_ADMM.replace("[privacy]", "[privacy]\ncurve = [1.0, 1.5]")
 COUNTED = small_run.PRIVATE_ADMM.replace(
@@ -89,7 +89,7 @@ def canned(monkeypatch: pytest.MonkeyPatch) -> None:
         up = Perturbed(z.sum(0, keepdims=True), np.abs(ask.w - z).sum(1), np.full(n, 0.25))
         return replace(memory, z=z, answered=memory.answered + 1), up
 
-    monkeypatch.setattr(qr.PrivateADMM, "perturb", perturb)
+    monkeypatch.setattr(bf.PrivateADMM, "perturb", perturb)
 
 
 def changed(row: str | None) -> str:
@@ -414,10 +414,10 @@ def _verifies(tmp_path: Path, name: str, options: str) -> Run:
 
 
 def test_from_a_configuration_to_predictions(
-    quorate: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bonafed: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small_run.write_config(tmp_path, CURVED)
-    assert quorate("run", "clinics.toml", "--out", "runs") == 0
+    assert bonafed("run", "clinics.toml", "--out", "runs") == 0
     said = " ".join(capsys.readouterr().out.split())
     (folder,) = (tmp_path / "runs").iterdir()  # no working folder is left
     assert (folder / OWNER).stat().st_mode & 0o077 == 0
@@ -429,24 +429,24 @@ def test_from_a_configuration_to_predictions(
         "stays with the owner:",
     ):
         assert part in said
-    assert quorate("verify", folder) == 0
-    assert quorate("predict", folder, "clinics.csv", "--out", "p.csv") == 0
+    assert bonafed("verify", folder) == 0
+    assert bonafed("predict", folder, "clinics.csv", "--out", "p.csv") == 0
     reports = [folder / part / "report.html" for part in ("", OWNER)]
     before = [file.read_bytes() for file in reports]
-    assert quorate("report", folder) == 0
+    assert bonafed("report", folder) == 0
     assert [file.read_bytes() for file in reports] == before
     capsys.readouterr()
-    assert quorate("report", folder, "--format", "md") == 0
+    assert bonafed("report", folder, "--format", "md") == 0
     text = capsys.readouterr().out
     assert "## Ledger" in text
     assert "ERM" not in text
-    assert quorate("report", folder, "--format", "json") == 0
+    assert bonafed("report", folder, "--format", "json") == 0
     assert json.loads(capsys.readouterr().out)["privacy"]["allowed"] == 3.0
-    assert quorate("compare", folder, folder) == 0
+    assert bonafed("compare", folder, folder) == 0
     assert "total epsilon" in capsys.readouterr().out
     shutil.rmtree(folder / OWNER)
-    assert quorate("verify", folder) == 0
-    assert quorate("report", folder) == 0
+    assert bonafed("verify", folder) == 0
+    assert bonafed("report", folder) == 0
 
 
 def test_a_run_without_its_parts_is_said_to_be_one(finished: Path, tmp_path: Path) -> None:

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 import small_run
 
-from quorate.config.config import read_config
-from quorate.engines import inprocess
-from quorate.privacy.accounting import Release, gaussian_epsilon
-from quorate.privacy.budget import Budget, BudgetSpentError
-from quorate.privacy.ledger_file import Book
-from quorate.runs.folder import read_run
-from quorate.runs.pipeline import begin, run_study, trained
-from quorate.runs.sections.section import Silent, Study
-from quorate.runs.verification import passed, verify_run
-from quorate.solution import privacy_account as charge
+from bonafed.config.config import read_config
+from bonafed.engines import inprocess
+from bonafed.privacy.accounting import Release, gaussian_epsilon
+from bonafed.privacy.budget import Budget, BudgetSpentError
+from bonafed.privacy.ledger_file import Book
+from bonafed.runs.folder import read_run
+from bonafed.runs.pipeline import begin, run_study, trained
+from bonafed.runs.sections.section import Silent, Study
+from bonafed.runs.verification import passed, verify_run
+from bonafed.solution import privacy_account as charge
 
 BOOKED = small_run.PRIVATE.replace("[privacy]", '[privacy]\nbook = "book.json"').replace(
     '["erm"]', "[]"

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import small_run
 
-from quorate.config.config import read_config
-from quorate.privacy.ledger_file import Book
-from quorate.runs.disclosure import OWNER
-from quorate.runs.folder import read_run
-from quorate.runs.splits import prepare
-from quorate.runs.verification import passed, verify_run
+from bonafed.config.config import read_config
+from bonafed.privacy.ledger_file import Book
+from bonafed.runs.disclosure import OWNER
+from bonafed.runs.folder import read_run
+from bonafed.runs.splits import prepare
+from bonafed.runs.verification import passed, verify_run
 
 LONE = small_run.PRIVATE.replace("East = 15, North = 14", "West = 1, East = 15, North = 14")
 COUNTED = small_run.PRIVATE.replace("sizes = { East = 15, North = 14 }", "")
@@ -28,7 +28,7 @@ def travelling(path: Path) -> dict[str, bytes]:
 
 def run(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, data: str) -> Any:
     """A finished run whose noise is the same each time, and replaces everything."""
-    from quorate.algorithms.federated.private_admm import noisy_gradient
+    from bonafed.algorithms.federated.private_admm import noisy_gradient
 
     drawn = iter(range(10**6))
 

@@ -8,11 +8,11 @@ import pytest
 import small_run
 from rich.console import Console
 
-from quorate.report.as_json import as_json
-from quorate.report.html import figures, page
-from quorate.report.markdown import markdown
-from quorate.report.terminal import show
-from quorate.runs.verification import passed, verify_run
+from bonafed.report.as_json import as_json
+from bonafed.report.html import figures, page
+from bonafed.report.markdown import markdown
+from bonafed.report.terminal import show
+from bonafed.runs.verification import passed, verify_run
 
 TEXT = re.sub(r"radius = 0\.\d+", "radius = 5.0", small_run.CONFIG, count=1)
 

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from quorate.config.config import ConfigError, parse_config, read_config
-from quorate.data.row_errors import RowErrors
-from quorate.report.html import render
-from quorate.runs.files import RunError, save_arrays
-from quorate.runs.model_file import read_model
-from quorate.runs.pipeline import begin, run_study
-from quorate.runs.privacy_plan import with_public_numbers
-from quorate.runs.splits import prepare
+from bonafed.config.config import ConfigError, parse_config, read_config
+from bonafed.data.row_errors import RowErrors
+from bonafed.report.html import render
+from bonafed.runs.files import RunError, save_arrays
+from bonafed.runs.model_file import read_model
+from bonafed.runs.pipeline import begin, run_study
+from bonafed.runs.privacy_plan import with_public_numbers
+from bonafed.runs.splits import prepare
 
 CONFIG = """
 title = "untidy"
@@ -103,14 +103,14 @@ def test_an_untidy_table_is_read_as_declared(finished: Path) -> None:
 
 
 def test_a_table_of_the_same_form_is_predicted_and_the_run_verified(
-    quorate: Callable[..., int], finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bonafed: Callable[..., int], finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert quorate("verify", finished) == 0, capsys.readouterr()
+    assert bonafed("verify", finished) == 0, capsys.readouterr()
     capsys.readouterr()
     lines = untidy(3, 20).replace("krank", "andere", 1).replace("01067", "99999")
     new = tmp_path / "new.csv"
     new.write_bytes(b"\xff\xfe" + lines.encode("utf-16-le"))  # a byte-order mark says so
-    assert quorate("predict", finished, new, "--out", tmp_path / "out.csv") == 0, (
+    assert bonafed("predict", finished, new, "--out", tmp_path / "out.csv") == 0, (
         capsys.readouterr().err
     )
     rows = [*csv.DictReader((tmp_path / "out.csv").read_text("utf-8").splitlines())]
@@ -142,9 +142,9 @@ def test_a_reading_that_no_run_wrote_is_refused(
     finished: Path, tmp_path: Path, key: str, value: object, words: str
 ) -> None:
     with safe_open(finished / "model.safetensors", "numpy") as file:
-        model, w = json.loads(file.metadata()["quorate"]), file.get_tensor("w")
+        model, w = json.loads(file.metadata()["bonafed"]), file.get_tensor("w")
     model["schema"]["reading"][key] = value
-    save_arrays(tmp_path / "model.safetensors", {"w": w}, {"quorate": json.dumps(model)})
+    save_arrays(tmp_path / "model.safetensors", {"w": w}, {"bonafed": json.dumps(model)})
     with pytest.raises(RunError, match=r"model\.schema\.reading") as caught:
         read_model(tmp_path / "model.safetensors")
     assert words in str(caught.value)
@@ -241,7 +241,7 @@ max_rounds = 3
 
 
 def test_a_private_run_reads_what_is_declared_and_warns_its_owner_alone(
-    quorate: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bonafed: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # a column that nobody declared holds what no reader of the others could take
     text = untidy().replace(";keine;", ";\x01-1.5e999,7;")
@@ -251,7 +251,7 @@ def test_a_private_run_reads_what_is_declared_and_warns_its_owner_alone(
     low = sum(int((x[:, 0] < 0).sum()) for x in table.X)
     assert low > 0
     for arguments in (("--dry-run",), ("--out", "runs")):
-        assert quorate("run", "untidy.toml", *arguments) == 0
+        assert bonafed("run", "untidy.toml", *arguments) == 0
         said = capsys.readouterr().out
         lines = [line for line in said.splitlines() if "to you alone" in line.lower()]
         assert len(lines) == 1
@@ -260,7 +260,7 @@ def test_a_private_run_reads_what_is_declared_and_warns_its_owner_alone(
     (run,) = (tmp_path / "runs").iterdir()
     public = [file for file in run.rglob("*") if file.is_file() and "owner" not in file.parts]
     assert not [file for file in public if b"to you alone" in file.read_bytes()]
-    assert quorate("verify", run) == 0
+    assert bonafed("verify", run) == 0
 
 
 def test_features_that_are_named_stand_for_what_is_made_of_them(tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ def test_features_that_are_named_stand_for_what_is_made_of_them(tmp_path: Path) 
 
 
 def test_a_private_run_refuses_placeholders_and_undeclared_columns_before_it_spends(
-    quorate: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bonafed: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "untidy.csv").write_bytes(untidy().encode("cp1252"))
     blank = PRIVATE.replace("min = 0, max = 40", 'min = "?", max = "?"')
@@ -290,20 +290,20 @@ def test_a_private_run_refuses_placeholders_and_undeclared_columns_before_it_spe
     ):
         (tmp_path / "untidy.toml").write_text(text, "utf-8")
         for arguments in (("--dry-run",), ()):
-            assert quorate("run", "untidy.toml", *arguments) == 2
+            assert bonafed("run", "untidy.toml", *arguments) == 2
             assert words in " ".join(capsys.readouterr().err.split()) or "min_count" in text
     assert not (tmp_path / "book.json").exists()
     assert not (tmp_path / "runs").exists()
 
 
 def test_a_private_run_names_no_value_in_its_errors(
-    quorate: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bonafed: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = untidy().replace(";keine;", ";low;").replace("<1,0", "<verylow")
     text = text.replace(";A-0002;", ";A-0002;").replace("k.A.", "secretsize")
     (tmp_path / "untidy.csv").write_bytes(text.encode("cp1252"))
     (tmp_path / "untidy.toml").write_text(PRIVATE, "utf-8")
-    assert quorate("run", "untidy.toml") == 2
+    assert bonafed("run", "untidy.toml") == 2
     said = capsys.readouterr().err
     assert "column 'CRP'" in said
     assert "column 'Größe'" in said  # both at once

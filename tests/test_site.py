@@ -13,7 +13,7 @@ import nbformat
 import pytest
 from notebooks import TUTORIALS, printed
 
-from quorate.names import by_module
+from bonafed.names import by_module
 
 ROOT = Path(__file__).parents[1]
 
@@ -38,7 +38,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_public_name_is_in_the_reference_with_its_example(site: Path) -> None:
     pages = {path.stem: path.read_text("utf-8") for path in (site / "reference").glob("*.html")}
-    entries = re.split(r'(?=<h2 id="quorate\.)', "".join(pages.values()))
+    entries = re.split(r'(?=<h2 id="bonafed\.)', "".join(pages.values()))
     texts = {entry.split('"')[1]: entry for entry in entries if entry.startswith("<h2 id=")}
     places = {f"{module}.{name}" for module, names in by_module().items() for name in names}
     assert not places - texts.keys(), "names on no page of the reference"

@@ -11,17 +11,17 @@ import pytest
 from problems import CASES, PLAIN, federation
 from toy import Toy
 
-import quorate as qr
-from quorate.algorithms.method import Answer, Method
-from quorate.problem.risks import Worst
-from quorate.rounds import Algorithm, Done, Each, Outcome, Round, Stop, record
-from quorate.solution.default import default_algorithm
+import bonafed as bf
+from bonafed.algorithms.method import Answer, Method
+from bonafed.problem.risks import Worst
+from bonafed.rounds import Algorithm, Done, Each, Outcome, Round, Stop, record
+from bonafed.solution.default import default_algorithm
 
-PROBLEM = qr.Problem(
-    qr.Hinge(),
-    qr.Linear(intercept=True),
-    over_samples=qr.WassersteinBall(0.05, 1.0),
-    over_clients=qr.LpBall(0.1),
+PROBLEM = bf.Problem(
+    bf.Hinge(),
+    bf.Linear(intercept=True),
+    over_samples=bf.WassersteinBall(0.05, 1.0),
+    over_clients=bf.LpBall(0.1),
 )
 
 
@@ -33,7 +33,7 @@ def fed():
 @pytest.mark.parametrize("case", CASES[::11], ids=lambda c: c.name)
 def test_modes_end_with_the_same_certificate(case):
     runs = [
-        qr.solve(case.problem, case.fed, engine=qr.InProcess(mode=m))
+        bf.solve(case.problem, case.fed, engine=bf.InProcess(mode=m))
         for m in ("blocks", "each", "bytes")
     ]
     np.testing.assert_array_equal(runs[1].w, runs[2].w)
@@ -48,18 +48,18 @@ def test_modes_end_with_the_same_certificate(case):
 
 @pytest.mark.parametrize("mode", ["blocks", "each", "bytes"])
 def test_resume_equals_no_interruption_bit_for_bit(fed, tmp_path, mode):
-    whole = qr.solve(PROBLEM, fed, engine=qr.InProcess(mode=mode))
-    engine = qr.InProcess(mode=mode, checkpoint=tmp_path / "run.qrt")
+    whole = bf.solve(PROBLEM, fed, engine=bf.InProcess(mode=mode))
+    engine = bf.InProcess(mode=mode, checkpoint=tmp_path / "run.bft")
 
     def interrupt(row, state):
         if row["round"] == 5:
             raise KeyboardInterrupt
 
-    first = qr.solve(PROBLEM, fed, engine=engine, watch=[interrupt])
-    assert first.outcome.stop is qr.Stop.INTERRUPTED
+    first = bf.solve(PROBLEM, fed, engine=engine, watch=[interrupt])
+    assert first.outcome.stop is bf.Stop.INTERRUPTED
     assert first.rounds == 5
-    again = qr.solve(PROBLEM, fed, engine=engine, resume=True)
-    assert again.outcome.stop is qr.Stop.OPTIMAL
+    again = bf.solve(PROBLEM, fed, engine=engine, resume=True)
+    assert again.outcome.stop is bf.Stop.OPTIMAL
     np.testing.assert_array_equal(again.w, whole.w)
     assert again.certificate.numbers() == whole.certificate.numbers()
     timeless = [
@@ -70,20 +70,20 @@ def test_resume_equals_no_interruption_bit_for_bit(fed, tmp_path, mode):
 
 
 def test_control_c_leaves_a_resumable_run(fed, tmp_path):
-    engine = qr.InProcess(checkpoint=tmp_path / "run.qrt")
+    engine = bf.InProcess(checkpoint=tmp_path / "run.bft")
 
     def strike(row, state):
         if row["round"] == 4:
             os.kill(os.getpid(), signal.SIGINT)
 
-    solution = qr.solve(PROBLEM, fed, engine=engine, watch=[strike])
-    assert solution.outcome.stop is qr.Stop.INTERRUPTED
+    solution = bf.solve(PROBLEM, fed, engine=engine, watch=[strike])
+    assert solution.outcome.stop is bf.Stop.INTERRUPTED
     assert np.isfinite(solution.certificate.value)  # the best model so far, certified as it stands
-    assert qr.solve(PROBLEM, fed, engine=engine, resume=True).outcome.stop is qr.Stop.OPTIMAL
+    assert bf.solve(PROBLEM, fed, engine=engine, resume=True).outcome.stop is bf.Stop.OPTIMAL
 
 
 def test_messages_are_counted_by_type(fed):
-    solution = qr.solve(PROBLEM, fed)
+    solution = bf.solve(PROBLEM, fed)
     table = {(row["message"], row["direction"]): row for row in solution.messages}
     asked = table["Evaluate", "down"]["count"]
     assert asked == fed.n_clients * (solution.rounds - 1)  # the first round is the survey
@@ -97,7 +97,7 @@ def test_messages_are_counted_by_type(fed):
 
 def test_progress_names_the_worst_client_and_proves_a_gap(fed):
     rows = []
-    solution = qr.solve(PROBLEM, fed, watch=[lambda row, state: rows.append(row)])
+    solution = bf.solve(PROBLEM, fed, watch=[lambda row, state: rows.append(row)])
     assert rows == solution.history
     last = rows[-1]
     assert last["worst_client"] in fed.clients
@@ -107,7 +107,7 @@ def test_progress_names_the_worst_client_and_proves_a_gap(fed):
 
 
 def test_client_table_adds_up(fed):
-    solution = qr.solve(PROBLEM, fed)
+    solution = bf.solve(PROBLEM, fed)
     table = solution.clients
     assert [row["client"] for row in table] == list(fed.clients)
     assert sum(row["weight"] for row in table) == pytest.approx(1, abs=1e-9)
@@ -121,7 +121,7 @@ def test_inputs_are_never_mutated(fed):
     arrays = [a for i in range(fed.n_clients) for a in fed.rows(i)]
     before = [a.copy() for a in arrays]
     start = np.zeros(7)
-    qr.solve(PROBLEM, fed, start=start)
+    bf.solve(PROBLEM, fed, start=start)
     for a, b in zip(arrays, before, strict=True):
         np.testing.assert_array_equal(a, b)
     np.testing.assert_array_equal(start, 0)
@@ -131,14 +131,14 @@ def test_sparse_rows_give_the_dense_answer(fed):
     from scipy.sparse import csr_array
 
     rows = [fed.rows(i) for i in range(fed.n_clients)]
-    sparse = qr.Federation(fed.clients, [csr_array(X) for X, _ in rows], [y for _, y in rows])
+    sparse = bf.Federation(fed.clients, [csr_array(X) for X, _ in rows], [y for _, y in rows])
     for problem in (
         PROBLEM,
-        qr.Problem(
-            qr.Huber(), PLAIN, over_samples=qr.WassersteinBall(0.1, 2.0), regulariser=qr.L2(0.1)
+        bf.Problem(
+            bf.Huber(), PLAIN, over_samples=bf.WassersteinBall(0.1, 2.0), regulariser=bf.L2(0.1)
         ),
     ):
-        dense, thin = qr.solve(problem, fed), qr.solve(problem, sparse)
+        dense, thin = bf.solve(problem, fed), bf.solve(problem, sparse)
         assert thin.certificate.relative_gap <= 1e-6
         assert thin.certificate.value == pytest.approx(dense.certificate.value, rel=2e-6)
 
@@ -147,17 +147,17 @@ def test_sparse_rows_give_the_dense_answer(fed):
 def test_units_of_the_features_do_not_matter(scale):
     fed = federation(8)
     rows = [fed.rows(i) for i in range(fed.n_clients)]
-    scaled = qr.Federation(fed.clients, [X * scale for X, _ in rows], [y for _, y in rows])
-    problem = qr.Problem(
-        qr.Hinge(), PLAIN, over_samples=qr.WassersteinBall(0.05, 1.0), over_clients=qr.LpBall(0.1)
+    scaled = bf.Federation(fed.clients, [X * scale for X, _ in rows], [y for _, y in rows])
+    problem = bf.Problem(
+        bf.Hinge(), PLAIN, over_samples=bf.WassersteinBall(0.05, 1.0), over_clients=bf.LpBall(0.1)
     )
-    other = qr.Problem(
-        qr.Hinge(),
+    other = bf.Problem(
+        bf.Hinge(),
         PLAIN,
-        over_samples=qr.WassersteinBall(0.05 * scale, scale),
-        over_clients=qr.LpBall(0.1),
+        over_samples=bf.WassersteinBall(0.05 * scale, scale),
+        over_clients=bf.LpBall(0.1),
     )
-    one, two = qr.solve(problem, fed), qr.solve(other, scaled)
+    one, two = bf.solve(problem, fed), bf.solve(other, scaled)
     assert two.certificate.value == pytest.approx(one.certificate.value, rel=2e-6)
     assert two.certificate.relative_gap <= 1e-6
 
@@ -172,38 +172,38 @@ def test_units_of_the_features_do_not_matter(scale):
 )
 def test_wrong_options_are_refused(fed, options, needle):
     with pytest.raises(ValueError, match=needle):
-        qr.solve(PROBLEM, fed, **options)
+        bf.solve(PROBLEM, fed, **options)
 
 
 def test_exposed_rows_are_the_clients_own_and_ranked(fed):
-    solution = qr.solve(PROBLEM, fed)
-    rows = qr.exposed_rows(PROBLEM, fed, solution.w, "c3", top=5)
+    solution = bf.solve(PROBLEM, fed)
+    rows = bf.exposed_rows(PROBLEM, fed, solution.w, "c3", top=5)
     assert len(rows) == 5
     added = [row["added"] for row in rows]
     assert added == sorted(added, reverse=True)
     assert added[0] > 0
     assert all(0 <= row["row"] < fed.sizes[3] and 0 <= row["flip"] <= 1 for row in rows)
-    assert qr.exposed_rows(qr.Problem(qr.Hinge(), PLAIN), fed, solution.w[:-1], "c3") == []
+    assert bf.exposed_rows(bf.Problem(bf.Hinge(), PLAIN), fed, solution.w[:-1], "c3") == []
 
 
 @pytest.mark.parametrize(("label_cost", "active"), [(0.3, "labels"), (np.inf, "features")])
 def test_the_table_says_what_the_adversary_does(fed, label_cost, active):
-    problem = qr.Problem(
-        qr.Hinge(),
+    problem = bf.Problem(
+        bf.Hinge(),
         PLAIN,
-        over_samples=qr.WassersteinBall(0.05, label_cost),
-        regulariser=qr.L2(1e-2),
+        over_samples=bf.WassersteinBall(0.05, label_cost),
+        regulariser=bf.L2(1e-2),
     )
-    solution = qr.solve(problem, fed)
+    solution = bf.solve(problem, fed)
     assert {row["active"] for row in solution.clients} == {active}
     quiet = [note for note in solution.notes if "Feature robustness is inactive" in note]
     assert bool(quiet) == (active == "labels")
 
 
-@pytest.mark.parametrize("algorithm", [qr.CentralConic(), "bundle", qr.Bundle])
+@pytest.mark.parametrize("algorithm", [bf.CentralConic(), "bundle", bf.Bundle])
 def test_only_federated_algorithms_are_run(fed, algorithm):
     with pytest.raises(TypeError, match="must be a federated one"):
-        qr.solve(PROBLEM, fed, algorithm=algorithm)
+        bf.solve(PROBLEM, fed, algorithm=algorithm)
 
 
 class Worst2:
@@ -229,7 +229,7 @@ class Worst2:
 class OwnToy(Toy, Method):
     """The toy as an algorithm that ``solve`` can run: least squares by gradient steps."""
 
-    problem: qr.Problem | None = None
+    problem: bf.Problem | None = None
 
     def answer(self, state, concluded=None):
         return Answer(state.w)
@@ -237,14 +237,14 @@ class OwnToy(Toy, Method):
 
 def test_an_own_set_and_algorithm_get_an_exact_value_and_no_bound():
     fed = federation(4, n_features=3, targets="real")
-    problem = qr.Problem(qr.Squared(), PLAIN, over_clients=Worst2())
-    solution = qr.solve(problem, fed, algorithm=OwnToy())
+    problem = bf.Problem(bf.Squared(), PLAIN, over_clients=Worst2())
+    solution = bf.solve(problem, fed, algorithm=OwnToy())
     losses = np.sort(solution.certificate.client_losses)
     assert solution.certificate.value == pytest.approx(losses[-2:].mean(), rel=1e-12)
     assert solution.certificate.bound is None
     with pytest.raises(ValueError, match=r"Bundle needs over_clients with `project`.*AsyncDRO"):
-        qr.solve(problem, fed, algorithm=qr.Bundle())
-    assert type(default_algorithm(*problem.at(fed))) is qr.AsyncDRO
+        bf.solve(problem, fed, algorithm=bf.Bundle())
+    assert type(default_algorithm(*problem.at(fed))) is bf.AsyncDRO
 
 
 @record
@@ -264,7 +264,7 @@ STOPPED = Outcome(Stop.MAX_ROUNDS, "stopped.")
 class Still(Method):
     """One round, and the model that it began with."""
 
-    problem: qr.Problem | None = None
+    problem: bf.Problem | None = None
     on_client = property(lambda self: {Hello: lambda memory, ask, data, rng: (memory, Hi(ask.w))})
     on_server = property(lambda self: {Hi: lambda state, ids, up: (state, Done(STOPPED))})
 
@@ -276,13 +276,13 @@ class Still(Method):
 
 
 def test_a_method_without_its_parts_is_refused_in_words():
-    problem, fed = qr.Problem(qr.Logistic(), PLAIN), federation(4, n_features=3)
+    problem, fed = bf.Problem(bf.Logistic(), PLAIN), federation(4, n_features=3)
     w = np.zeros(PLAIN.dimension(fed.n_features))
 
     def refused(**parts):
         cls = dataclass(frozen=True)(type("Mine", (Still,), parts))
         with pytest.raises(TypeError) as error:
-            qr.solve(problem, fed, algorithm=cls())
+            bf.solve(problem, fed, algorithm=cls())
         return str(error.value)
 
     assert refused(answer=lambda self, state, memories=(): w) == (
@@ -293,7 +293,7 @@ def test_a_method_without_its_parts_is_refused_in_words():
     assert "Mine, which lacks server_start" in refused(server_start=start)
     for cls in (type("Bare", (Method,), {}), dataclass(frozen=True)(type("Bare", (Method,), {}))):
         with pytest.raises(TypeError, match=r"Bare must be a dataclass with a field for the prob"):
-            qr.solve(problem, fed, algorithm=cls())
+            bf.solve(problem, fed, algorithm=cls())
 
 
 class OnlyWorst:
@@ -308,7 +308,7 @@ class OnlyWorst:
     [
         ({"engine": "clock"}, r"engine must be such as InProcess\(\).*, got 'clock'"),
         ({"engine": object()}, "engine must be such as"),
-        ({"engine": qr.VirtualClock}, "engine must be such as.*, got <class"),
+        ({"engine": bf.VirtualClock}, "engine must be such as.*, got <class"),
         ({"watch": 3}, "watch must be a list of functions .*, got 3"),
         ({"watch": [3]}, "watch must be a list of functions"),
         ({"watch": print}, "watch must be a list of functions"),
@@ -316,13 +316,13 @@ class OnlyWorst:
 )
 def test_what_cannot_run_a_problem_is_refused_in_words(settings, text):
     with pytest.raises(TypeError, match=text):
-        qr.solve(qr.Problem(qr.Logistic(), PLAIN), federation(4, n_features=3), **settings)
+        bf.solve(bf.Problem(bf.Logistic(), PLAIN), federation(4, n_features=3), **settings)
 
 
 def test_what_cannot_be_a_part_of_a_problem_is_refused_in_words():
     with pytest.raises(TypeError, match="predictor must be an object with `dimension`, got 3"):
-        qr.Problem(qr.Logistic(), predictor=3)
+        bf.Problem(bf.Logistic(), predictor=3)
     with pytest.raises(TypeError, match="over_clients must be an object with `at`, got"):
-        qr.Problem(qr.Logistic(), PLAIN, over_clients=OnlyWorst())
+        bf.Problem(bf.Logistic(), PLAIN, over_clients=OnlyWorst())
     with pytest.raises(ValueError, match="strength must be a number >= 0, got x"):
-        qr.L2("x")
+        bf.L2("x")

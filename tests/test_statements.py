@@ -1,5 +1,5 @@
 """Statements: problems and algorithms travel exactly, under a digest that is the same everywhere,
-and bytes of strangers build nothing but what quorate lists.
+and bytes of strangers build nothing but what bonafed lists.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pytest
 from fuzz import mutate, records
 from toy import federation
 
-import quorate as qr
+import bonafed as bf
 from examples import (
     ALGORITHMS,
     CONSTRAINTS,
@@ -30,15 +30,15 @@ from examples import (
     REGULARISERS,
     RISKS,
 )
-from quorate import statements
-from quorate.algorithms.method import Method
-from quorate.codec import CodecError, decode, encode
-from quorate.engines.checkpoint import describe
-from quorate.names import of_place
-from quorate.problem.problem import Problem
-from quorate.rounds import Outcome, Stop
-from quorate.solution.solve import solve
-from quorate.statements import (
+from bonafed import statements
+from bonafed.algorithms.method import Method
+from bonafed.codec import CodecError, decode, encode
+from bonafed.engines.checkpoint import describe
+from bonafed.names import of_place
+from bonafed.problem.problem import Problem
+from bonafed.rounds import Outcome, Stop
+from bonafed.solution.solve import solve
+from bonafed.statements import (
     FORMAT,
     MOST,
     WITH_CODE,
@@ -52,55 +52,55 @@ STATED: dict[str, tuple[Problem, Any]] = {
     name: example.stated for name, example in ALGORITHMS.items() if example.stated is not None
 }
 MORE = [  # classes that no example has
-    qr.CentralConic(),
-    qr.CentralisedAL(),
-    qr.FedAvg(aggregate=qr.Bulyan(1)),
-    qr.FedAvg(aggregate=qr.CoordinateMedian()),
-    qr.FedAvg(aggregate=qr.TrimmedMean(0.1)),
-    qr.PrivateADMM(rho=qr.Penalty(), sensitivity="local-unsafe", local_epsilon=1.0),
-    qr.OutputPerturbedADMM(sensitivity="published", local_epsilon=1.0),
-    qr.RankADMM(penalty=qr.Balanced()),
-    qr.RankADMM(penalty=qr.ByResidual()),
-    qr.Sigmoid(1.0, 0.0),
-    qr.Sum(),
-    qr.DemographicParity("age", 0.1, qr.Score()),
-    Problem(qr.Quadratic(), local_constraint=qr.LinearEquality()),
-    Problem(qr.Absolute(), constraint=qr.LinearEquality(((1.0, 2.0),), 0.5)),
-    Problem(qr.Absolute(), constraint=qr.LinearInequality(np.eye(2), (1.0, 2.0))),
-    Problem(qr.EpsilonInsensitive(0.1)),
-    Problem(qr.Huber(1.0)),
-    qr.Spectral(np.arange(1.0, 7.0) / 21),  # of which the sum is one but for rounding
-    Problem(qr.Quantile(0.3)),
-    Problem(qr.Poisson()),
-    Problem(qr.SmoothHinge(), class_weight={False: 3, 1: 2.0, "1": 0.5}),
-    Problem(qr.Squared(), privacy=qr.Budget(1.0, 1e-6, sizes={2: 30, "north": 10})),
-    Problem(qr.Exponential(), over_clients=qr.Sum()),
-    qr.WassersteinBall("auto", support=qr.BoxSupport((-1.0, 0.0), 1.0)),
-    qr.WassersteinBall([0.1, 0.2], support=qr.PolytopeSupport([[1.0, 1.0]], [1.0])),
+    bf.CentralConic(),
+    bf.CentralisedAL(),
+    bf.FedAvg(aggregate=bf.Bulyan(1)),
+    bf.FedAvg(aggregate=bf.CoordinateMedian()),
+    bf.FedAvg(aggregate=bf.TrimmedMean(0.1)),
+    bf.PrivateADMM(rho=bf.Penalty(), sensitivity="local-unsafe", local_epsilon=1.0),
+    bf.OutputPerturbedADMM(sensitivity="published", local_epsilon=1.0),
+    bf.RankADMM(penalty=bf.Balanced()),
+    bf.RankADMM(penalty=bf.ByResidual()),
+    bf.Sigmoid(1.0, 0.0),
+    bf.Sum(),
+    bf.DemographicParity("age", 0.1, bf.Score()),
+    Problem(bf.Quadratic(), local_constraint=bf.LinearEquality()),
+    Problem(bf.Absolute(), constraint=bf.LinearEquality(((1.0, 2.0),), 0.5)),
+    Problem(bf.Absolute(), constraint=bf.LinearInequality(np.eye(2), (1.0, 2.0))),
+    Problem(bf.EpsilonInsensitive(0.1)),
+    Problem(bf.Huber(1.0)),
+    bf.Spectral(np.arange(1.0, 7.0) / 21),  # of which the sum is one but for rounding
+    Problem(bf.Quantile(0.3)),
+    Problem(bf.Poisson()),
+    Problem(bf.SmoothHinge(), class_weight={False: 3, 1: 2.0, "1": 0.5}),
+    Problem(bf.Squared(), privacy=bf.Budget(1.0, 1e-6, sizes={2: 30, "north": 10})),
+    Problem(bf.Exponential(), over_clients=bf.Sum()),
+    bf.WassersteinBall("auto", support=bf.BoxSupport((-1.0, 0.0), 1.0)),
+    bf.WassersteinBall([0.1, 0.2], support=bf.PolytopeSupport([[1.0, 1.0]], [1.0])),
 ]
 PARTS = [
     *itertools.chain.from_iterable(STATED.values()),
-    *(risk for risk in [*RISKS, *NONCONVEX_RISKS] if not isinstance(risk, qr.OwnSet)),
+    *(risk for risk in [*RISKS, *NONCONVEX_RISKS] if not isinstance(risk, bf.OwnSet)),
     *REGULARISERS,
     *PREDICTORS,
-    *(c.stated for c in CONSTRAINTS.values() if not isinstance(c.stated, qr.Constraint)),
+    *(c.stated for c in CONSTRAINTS.values() if not isinstance(c.stated, bf.Constraint)),
     *MORE,
 ]
 PINNED = {
     "5a04-d4dc-a6ff-109a-b9cb-b1b9-aaad-68f0-7543-6a0b": HINGE,
     "8b75-e0f4-e90e-53be-8ba0-5ce9-ada7-be82-d9d7-5bdf": Problem(
-        qr.Logistic(),
-        over_samples=qr.Mean(label="yes"),
-        over_clients=qr.LpBall(0.1, math.inf, {"north": 0.25, "south": 0.75}),
-        regulariser=qr.Bounds(np.array([-1.0, -math.inf]), 1 / 3),
-        local_constraint=(qr.NeymanPearson("no", 0.1), qr.Sign({"größe": 1, "alter": -1})),
+        bf.Logistic(),
+        over_samples=bf.Mean(label="yes"),
+        over_clients=bf.LpBall(0.1, math.inf, {"north": 0.25, "south": 0.75}),
+        regulariser=bf.Bounds(np.array([-1.0, -math.inf]), 1 / 3),
+        local_constraint=(bf.NeymanPearson("no", 0.1), bf.Sign({"größe": 1, "alter": -1})),
         privacy=None,
     ),
     "ec1d-e8ec-2165-d237-b72e-dd69-9639-1311-72d0-6eb6": Problem(
-        qr.Multinomial(),
-        qr.MLP((8, 4), classes=3, seed=2**40),
+        bf.Multinomial(),
+        bf.MLP((8, 4), classes=3, seed=2**40),
         class_weight={True: 1e-300, 2: 5e-324, 1.5: 0.1, "ja": 3},
-        regulariser=qr.L2(1e-3),
+        regulariser=bf.L2(1e-3),
         privacy=None,
     ),
 }
@@ -178,21 +178,21 @@ def test_digests_are_the_same_on_every_machine():
 
 # another value of fields that the values below do not suit
 ELSE: dict[str, Any] = {
-    "Problem.loss": qr.Hinge(),
-    "Problem.predictor": qr.MLP(),
-    "Problem.over_samples": qr.Superquantile(0.5),
-    "Problem.over_clients": qr.Simplex(),
-    "Problem.regulariser": qr.L2(0.5),
-    "Problem.constraint": (qr.Sign({"a": 1}),),
-    "Problem.local_constraint": qr.NeymanPearson(1, 0.5),
-    "Problem.privacy": qr.Budget(1.0, 1e-6),
-    "Problem.over_rows": qr.TopK(3),
+    "Problem.loss": bf.Hinge(),
+    "Problem.predictor": bf.MLP(),
+    "Problem.over_samples": bf.Superquantile(0.5),
+    "Problem.over_clients": bf.Simplex(),
+    "Problem.regulariser": bf.L2(0.5),
+    "Problem.constraint": (bf.Sign({"a": 1}),),
+    "Problem.local_constraint": bf.NeymanPearson(1, 0.5),
+    "Problem.privacy": bf.Budget(1.0, 1e-6),
+    "Problem.over_rows": bf.TopK(3),
     "WassersteinBall.norm": "linf",
     "Bundle.variant": "level",
     "Bundle.metric": "identity",
     "ADLPMM.steps": "tight",
-    "FedAvg.aggregate": qr.Average(),
-    "Coupled.constraint": qr.LossGap("age", 0.5),
+    "FedAvg.aggregate": bf.Average(),
+    "Coupled.constraint": bf.LossGap("age", 0.5),
     "Budget.repeat": "error",
     "ASPIRE.bounds": (None, 1.0, None, 2.0),
     "Budget.adjacency": "replace",
@@ -201,7 +201,7 @@ ELSE: dict[str, Any] = {
     "PrivateADMM.update": "prox",
     "PrivateADMM.radius": "1/t",
     "PrivateADMM.region": "l2",
-    "PrivateADMM.eta": qr.Penalty(),
+    "PrivateADMM.eta": bf.Penalty(),
     "PrivateADMM.noise": "secure",
     "PrivateSGD.mechanism": "laplace",
     "PrivateSGD.noise": "secure",
@@ -211,12 +211,12 @@ ELSE: dict[str, Any] = {
     "OutputPerturbedADMM.mechanism": "laplace",
     "OutputPerturbedADMM.radius": "1/t",
     "OutputPerturbedADMM.region": "l2",
-    "OutputPerturbedADMM.eta": qr.Penalty(),
+    "OutputPerturbedADMM.eta": bf.Penalty(),
     "OutputPerturbedADMM.noise": "secure",
     "RankedRange.order": "ascending",
-    "RankADMM.starts": (qr.Start(None),),
-    "SmoothedRankADMM.smoothing": qr.Smoothing(least=1e-3),
-    "SmoothedRankADMM.penalty": qr.Growing(),
+    "RankADMM.starts": (bf.Start(None),),
+    "SmoothedRankADMM.smoothing": bf.Smoothing(least=1e-3),
+    "SmoothedRankADMM.penalty": bf.Growing(),
     "Polyhedron.D": np.eye(6),
     "Polyhedron.c": np.arange(6.0),
     "MLP.activation": "relu",
@@ -224,7 +224,7 @@ ELSE: dict[str, Any] = {
     "PolytopeSupport.d": [2.0],
     "Spectral.sigma": [0.25, 0.75],
 }
-ALONE = {"Problem.over_rows": Problem(qr.Logistic())}  # what has a field that others exclude
+ALONE = {"Problem.over_rows": Problem(bf.Logistic())}  # what has a field that others exclude
 REFUSED = {  # values that only runs have
     *("Bundle.known", "PrivateADMM.plan", "PrivateSGD.plan", "OutputPerturbedADMM.plan"),
     *("PrivateNewton.plan", "PrivateNewton.mechanism"),
@@ -259,41 +259,41 @@ def test_another_value_of_any_field_is_another_digest(value: Any):
 
 
 def test_zero_and_minus_zero_and_numbers_of_another_kind_differ():
-    same = [qr.L2(0), qr.L2(0.0), qr.L2(-0.0), qr.MLP(seed=1), qr.MLP(seed=0)]
+    same = [bf.L2(0), bf.L2(0.0), bf.L2(-0.0), bf.MLP(seed=1), bf.MLP(seed=0)]
     arrays = [np.zeros(2), np.zeros(2, np.float32), np.zeros(2, int), np.zeros((1, 2))]
-    whole = [*same, *(qr.AFL(start=array) for array in arrays)]
+    whole = [*same, *(bf.AFL(start=array) for array in arrays)]
     assert len({digest(value) for value in whole}) == len(whole)
 
 
 def test_what_is_the_same_has_one_digest():
     clients = {"north": 0.5, "south": 0.25, 3: 0.25, 12: 0.0, True: 1.0}
     backwards = dict(reversed(clients.items()))
-    assert digest(qr.Mean(clients)) == digest(qr.Mean(backwards))
-    assert list(stated(statement_bytes(qr.Mean(backwards)), qr.Mean).prior) == [
+    assert digest(bf.Mean(clients)) == digest(bf.Mean(backwards))
+    assert list(stated(statement_bytes(bf.Mean(backwards)), bf.Mean).prior) == [
         *(True, 3, 12, "north", "south")
     ]
     pairs = [
-        (qr.L2(0.1), qr.L2(np.float64(0.1))),
-        (qr.MLP((4, 3)), qr.MLP([4, np.int32(3)])),
-        (qr.MLP((0, 1, 2)[1:]), qr.MLP(range(1, 3))),
-        (qr.NeymanPearson("a", 0.1), qr.NeymanPearson(np.str_("a"), 0.1)),
-        (qr.AFL(average=True), qr.AFL(average=np.bool_(True))),
-        (qr.AFL(start=np.arange(6.0)[::2]), qr.AFL(start=np.array([0.0, 2.0, 4.0], ">f8"))),
-        (Problem(qr.Hinge()), Problem(qr.Hinge(), qr.Linear())),
-        (qr.Box(np.array(0.1), 0.5), qr.Box(np.array(0.1), np.float64(0.5))),
+        (bf.L2(0.1), bf.L2(np.float64(0.1))),
+        (bf.MLP((4, 3)), bf.MLP([4, np.int32(3)])),
+        (bf.MLP((0, 1, 2)[1:]), bf.MLP(range(1, 3))),
+        (bf.NeymanPearson("a", 0.1), bf.NeymanPearson(np.str_("a"), 0.1)),
+        (bf.AFL(average=True), bf.AFL(average=np.bool_(True))),
+        (bf.AFL(start=np.arange(6.0)[::2]), bf.AFL(start=np.array([0.0, 2.0, 4.0], ">f8"))),
+        (Problem(bf.Hinge()), Problem(bf.Hinge(), bf.Linear())),
+        (bf.Box(np.array(0.1), 0.5), bf.Box(np.array(0.1), np.float64(0.5))),
     ]
     for one, other in pairs:
         assert statement_bytes(one) == statement_bytes(other)
 
 
 def test_neither_the_ledger_file_nor_the_problem_of_an_algorithm_is_stated(tmp_path: Path):
-    budget = qr.Budget(1.0, 1e-6, book=tmp_path / "secret.json")
-    data = statement_bytes(Problem(qr.Logistic(), privacy=budget))
+    budget = bf.Budget(1.0, 1e-6, book=tmp_path / "secret.json")
+    data = statement_bytes(Problem(bf.Logistic(), privacy=budget))
     assert b"secret" not in data
     assert b"book" not in data
     assert stated(data, Problem).privacy == replace(budget, book=None)
-    configured = replace(qr.Bundle(), problem=HINGE)
-    assert statement_bytes(configured) == statement_bytes(qr.Bundle())
+    configured = replace(bf.Bundle(), problem=HINGE)
+    assert statement_bytes(configured) == statement_bytes(bf.Bundle())
 
 
 # ---- what cannot be stated
@@ -318,33 +318,33 @@ class Own:
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (qr.PrivateADMM(rho=lambda t: 1.0), r"PrivateADMM\.rho is a function, and no code travels"),
-        (qr.OwnSet(lambda losses: losses), "OwnSet holds code of yours.* state the set as Poly"),
+        (bf.PrivateADMM(rho=lambda t: 1.0), r"PrivateADMM\.rho is a function, and no code travels"),
+        (bf.OwnSet(lambda losses: losses), "OwnSet holds code of yours.* state the set as Poly"),
         (
-            replace(NEYMAN_PEARSON, local_constraint=qr.Constraint(lambda w, X, y: (w, w))),
+            replace(NEYMAN_PEARSON, local_constraint=bf.Constraint(lambda w, X, y: (w, w))),
             r"Problem\.local_constraint cannot be stated: Constraint holds code.* LinearInequality",
         ),
-        (qr.AFL(start=Loss()), "Loss is no class of quorate, and no code .* every site install"),
-        (qr.AFL(start=Own(1.0)), "Own is no class of quorate, and no code .* every site install"),
-        (qr.AFL(start=Path("w.npy")), r"AFL\.start is the path of a file"),
-        (qr.AFL(tol=math.nan), r"AFL\.tol is NaN, which is no number to agree on"),
-        (qr.AFL(start=np.array([math.nan])), r"AFL\.start holds NaN"),
-        (qr.AFL(start=np.zeros((0, 2**40))), "without entries: leave it out"),
-        (qr.AFL(start=np.array(["a"])), "is an array of <U1: give a tuple of texts"),
-        (qr.AFL(start=np.array([1j])), "is an array of complex128"),
-        (qr.AFL(start={1, 2}), "is a set: give a tuple"),
-        (qr.AFL(start=b"w"), "is a bytes: give a tuple"),
-        (qr.AFL(start=qr.Hinge), r"is the class Hinge: give a value, such as Hinge\(\.\.\.\)"),
-        (qr.AFL(step_size=np.float32(1)), r"is a NumPy float32: give float\(value\)"),
-        (qr.L2(2**64), "has more than 64 bits"),
-        (qr.NeymanPearson("\ud800", 0.1), "is no valid Unicode text"),
-        (qr.Mean({("a", 1): 0.5}), "a key of Mean.prior"),
-        (qr.Mean({None: 0.5}), r"a key of Mean\.prior must be text, a number or a truth value"),
-        (qr.AFL(average=1), r"AFL\.average must be of type bool, got 1"),  # type: ignore[arg-type]
-        (qr.AFL(tol="1e-3"), r"AFL\.tol must be of type float"),  # type: ignore[arg-type]
-        (qr.InProcess(), "InProcess is no part of a statement: state the problem and the algo"),
+        (bf.AFL(start=Loss()), "Loss is no class of bonafed, and no code .* every site install"),
+        (bf.AFL(start=Own(1.0)), "Own is no class of bonafed, and no code .* every site install"),
+        (bf.AFL(start=Path("w.npy")), r"AFL\.start is the path of a file"),
+        (bf.AFL(tol=math.nan), r"AFL\.tol is NaN, which is no number to agree on"),
+        (bf.AFL(start=np.array([math.nan])), r"AFL\.start holds NaN"),
+        (bf.AFL(start=np.zeros((0, 2**40))), "without entries: leave it out"),
+        (bf.AFL(start=np.array(["a"])), "is an array of <U1: give a tuple of texts"),
+        (bf.AFL(start=np.array([1j])), "is an array of complex128"),
+        (bf.AFL(start={1, 2}), "is a set: give a tuple"),
+        (bf.AFL(start=b"w"), "is a bytes: give a tuple"),
+        (bf.AFL(start=bf.Hinge), r"is the class Hinge: give a value, such as Hinge\(\.\.\.\)"),
+        (bf.AFL(step_size=np.float32(1)), r"is a NumPy float32: give float\(value\)"),
+        (bf.L2(2**64), "has more than 64 bits"),
+        (bf.NeymanPearson("\ud800", 0.1), "is no valid Unicode text"),
+        (bf.Mean({("a", 1): 0.5}), "a key of Mean.prior"),
+        (bf.Mean({None: 0.5}), r"a key of Mean\.prior must be text, a number or a truth value"),
+        (bf.AFL(average=1), r"AFL\.average must be of type bool, got 1"),  # type: ignore[arg-type]
+        (bf.AFL(tol="1e-3"), r"AFL\.tol must be of type float"),  # type: ignore[arg-type]
+        (bf.InProcess(), "InProcess is no part of a statement: state the problem and the algo"),
         (replace(HINGE).at(federation())[0], "Global is no part .* as you give them to solve"),
-        (qr.Duals(*np.ones((3, 1, 1))), "Duals is no part of a statement"),
+        (bf.Duals(*np.ones((3, 1, 1))), "Duals is no part of a statement"),
         (Outcome(Stop.OPTIMAL, "done"), "Outcome is no part of a statement"),
     ],
 )
@@ -354,7 +354,7 @@ def test_what_cannot_be_stated_is_refused_with_what_to_do(value: object, words: 
 
 
 def test_a_class_of_the_user_is_stated_where_it_is_allowed():
-    value = qr.AFL(start=Own(0.5, (Own(0.25),)))  # type: ignore[arg-type]
+    value = bf.AFL(start=Own(0.5, (Own(0.25),)))  # type: ignore[arg-type]
     with pytest.raises(CodecError, match="start must be of type Array"):
         statement_bytes(value, allowed=[Own])
     value = Own(0.5, (Own(0.25),))
@@ -375,13 +375,13 @@ def test_no_module_of_a_stranger_is_imported(tmp_path: Path, monkeypatch: pytest
     monkeypatch.syspath_prepend(tmp_path)
     before = set(sys.modules)
     names = ["os:system", "subprocess:Popen", "trap:Hinge", "trap", "trap:", ":Hinge", "hinge"]
-    names += ["quorate.problem.losses:Hinge", ".problem.losses:Hinge", "Hinge()", "Ledger", "solve"]
+    names += ["bonafed.problem.losses:Hinge", ".problem.losses:Hinge", "Hinge()", "Ledger", "solve"]
     names += ["Book", "Federation", "InProcess", "load", "RiskADMM", "FedProx", "BudgetSpentError"]
     names += ["Duals", "Multipliers", "Method", *WITH_CODE]
     for name in (*names, None, 7, 0.5, ("Hinge",), {"a": 1}):
         with pytest.raises(CodecError, match="which is no class that a statement may hold"):
             stated(forged(("object", name, {})), object)
-    assert not {name for name in set(sys.modules) - before if not name.startswith("quorate")}
+    assert not {name for name in set(sys.modules) - before if not name.startswith("bonafed")}
 
 
 @pytest.mark.parametrize(
@@ -417,7 +417,7 @@ def test_a_loss_that_is_none_is_refused(part: Any):
 
 
 def test_a_meaning_has_one_form():
-    tag, name, kept = tree_of(qr.Mean({"a": 0.5, "b": 0.5}))
+    tag, name, kept = tree_of(bf.Mean({"a": 0.5, "b": 0.5}))
     other = [
         (tag, name, dict(reversed(kept.items()))),
         (tag, name, {**kept, "prior": ("map", *reversed(kept["prior"][1:]))}),
@@ -427,9 +427,9 @@ def test_a_meaning_has_one_form():
     ]
     for tree in other:
         with pytest.raises(CodecError, match="not in the one form that its meaning has"):
-            stated(forged(tree), qr.Mean)
+            stated(forged(tree), bf.Mean)
     data = encode({"what": FORMAT, "value": (tag, name, kept)})
-    assert stated(data, qr.Mean) == qr.Mean({"a": 0.5, "b": 0.5})
+    assert stated(data, bf.Mean) == bf.Mean({"a": 0.5, "b": 0.5})
     for tops in ({"value": 1, "what": FORMAT}, {"what": FORMAT}, {"what": "x", "value": 1}, (1, 2)):
         with pytest.raises(CodecError):
             stated(encode(tops), object)
@@ -437,7 +437,7 @@ def test_a_meaning_has_one_form():
 
 def test_another_kind_of_thing_is_refused():
     with pytest.raises(CodecError, match="is of a Bundle, and needs to be of a Problem"):
-        stated(statement_bytes(qr.Bundle()), Problem)
+        stated(statement_bytes(bf.Bundle()), Problem)
     with pytest.raises(CodecError, match="is of a Problem, and needs to be of a Method"):
         stated(statement_bytes(HINGE), Method)
 
@@ -456,15 +456,15 @@ def test_depth_and_size_are_bounded():
     with pytest.raises(CodecError):
         stated(sealed(statement_bytes(HINGE), nested), object)
     with pytest.raises(CodecError, match="has 65,537 entries, and can have at most 65,536"):
-        statement_bytes(qr.MLP(range(1, 2**16 + 2)))
+        statement_bytes(bf.MLP(range(1, 2**16 + 2)))
     with pytest.raises(CodecError, match="has 501 characters, and can have at most 500"):
-        statement_bytes(qr.NeymanPearson("a" * 501, 0.1))
+        statement_bytes(bf.NeymanPearson("a" * 501, 0.1))
     with pytest.raises(CodecError, match="and at most 4,194,304 are read: refuse it"):
         stated(bytes(MOST + 1), Problem)
-    long = statement_bytes(qr.AFL(start=np.zeros(MOST // 8)))
+    long = statement_bytes(bf.AFL(start=np.zeros(MOST // 8)))
     with pytest.raises(CodecError, match="at most 4,194,304 are read"):
         stated(long, Method)
-    assert isinstance(stated(long, Method, most=2**23), qr.AFL)
+    assert isinstance(stated(long, Method, most=2**23), bf.AFL)
 
 
 def test_no_pair_of_arrays_makes_a_constructor_need_their_product():
@@ -585,12 +585,12 @@ def test_statements_with_other_parts_are_taken_or_refused_in_words(seed: int):
 
 def test_an_owner_reads_every_class_and_every_value():
     problem = Problem(
-        qr.Logistic(),
-        over_clients=qr.WassersteinOverClients(0.1, np.arange(9.0).reshape(3, 3) * 0, "size"),
-        regulariser=qr.GroupL2(0.1, ("a", "a", "b")),
+        bf.Logistic(),
+        over_clients=bf.WassersteinOverClients(0.1, np.arange(9.0).reshape(3, 3) * 0, "size"),
+        regulariser=bf.GroupL2(0.1, ("a", "a", "b")),
         local_constraint=(
-            qr.NeymanPearson(1, {"north\x1b[2J": 0.25, "south": 0.5}),
-            qr.Monotone([f"dose {k}" for k in range(120)]),
+            bf.NeymanPearson(1, {"north\x1b[2J": 0.25, "south": 0.5}),
+            bf.Monotone([f"dose {k}" for k in range(120)]),
         ),
     )
     text = lines(problem)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.storage import Lock, read_in_turns, write_in_turns
+from bonafed.storage import Lock, read_in_turns, write_in_turns
 
 RECORDS = st.lists(st.binary(max_size=80), min_size=1, max_size=6)
 

@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 from structure import public_names, read_graph
 
-import quorate
+import bonafed
 
 HOME = Path(__file__).resolve().parent.parent
 
@@ -26,41 +26,41 @@ def package(root: Path, **files: str) -> Path:
 @pytest.mark.parametrize(
     ("text", "imports"),
     [
-        ("import quorate.low", {"low.py": ("quorate.low",)}),
-        ("from quorate import low", {"low.py": ("low",)}),
-        ("from quorate.low import A, B", {"low.py": ("A", "B")}),
+        ("import bonafed.low", {"low.py": ("bonafed.low",)}),
+        ("from bonafed import low", {"low.py": ("low",)}),
+        ("from bonafed.low import A, B", {"low.py": ("A", "B")}),
         ("from .low import A", {"low.py": ("A",)}),
-        ("from quorate.parts import one", {"parts/one.py": ("one",)}),
-        ("from quorate.parts import One", {"parts/one.py": ("One",)}),
-        ("from quorate.parts import here", {"parts/__init__.py": ("here",)}),
-        ("import quorate as qr", {"__init__.py": ("quorate",)}),
-        ("def f():\n    from quorate.low import A", {"low.py": ("A",)}),
-        ("if TYPE_CHECKING:\n    from quorate.low import A", {"low.py": ("A",)}),
-        ("import_module('quorate.low')", {"low.py": ("import_module",)}),
+        ("from bonafed.parts import one", {"parts/one.py": ("one",)}),
+        ("from bonafed.parts import One", {"parts/one.py": ("One",)}),
+        ("from bonafed.parts import here", {"parts/__init__.py": ("here",)}),
+        ("import bonafed as bf", {"__init__.py": ("bonafed",)}),
+        ("def f():\n    from bonafed.low import A", {"low.py": ("A",)}),
+        ("if TYPE_CHECKING:\n    from bonafed.low import A", {"low.py": ("A",)}),
+        ("import_module('bonafed.low')", {"low.py": ("import_module",)}),
         ("import numpy, json", {}),
     ],
 )
 def test_imports_of_a_file(tmp_path: Path, text: str, imports: dict[str, tuple[str, ...]]):
     (tmp_path / "parts").mkdir()
-    (tmp_path / "parts" / "__init__.py").write_text("from quorate.parts.one import One\nhere = 1")
+    (tmp_path / "parts" / "__init__.py").write_text("from bonafed.parts.one import One\nhere = 1")
     root = package(tmp_path, init="", low="A = B = 1", parts__one="One = 1", high=text)
     assert read_graph(root).imports["high.py"] == imports
 
 
 def test_public_names_are_imports_of_the_package(tmp_path: Path):
-    root = package(tmp_path, init='HOME = {"quorate.low": ("A",)}', low="import quorate as qr")
-    assert public_names(root) == {"A": "quorate.low"}
+    root = package(tmp_path, init='HOME = {"bonafed.low": ("A",)}', low="import bonafed as bf")
+    assert public_names(root) == {"A": "bonafed.low"}
     assert read_graph(root).circles == [("__init__.py", "low.py")]
     (root / "__init__.pyi").write_text("from .low import A as A")
     (root / "__init__.py").write_text("")
-    assert public_names(root) == {"A": "quorate.low"}
+    assert public_names(root) == {"A": "bonafed.low"}
     assert read_graph(root).circles == [("__init__.py", "low.py")]
 
 
 def test_circles_are_told_by_their_shortest_way_round(tmp_path: Path):
-    more = {"c": "from quorate.a import A", "d": "from quorate.a import A"}
-    a = "from quorate.b import B\nA = 1"
-    graph = read_graph(package(tmp_path, init="", a=a, b="from quorate.c import C", **more))
+    more = {"c": "from bonafed.a import A", "d": "from bonafed.a import A"}
+    a = "from bonafed.b import B\nA = 1"
+    graph = read_graph(package(tmp_path, init="", a=a, b="from bonafed.c import C", **more))
     assert graph.circles == [("a.py", "b.py", "c.py")]
     assert graph.told(graph.circles[0]).splitlines() == [
         "3 files in a circle: a.py, b.py, c.py",
@@ -71,13 +71,13 @@ def test_circles_are_told_by_their_shortest_way_round(tmp_path: Path):
 
 
 def test_the_picture_of_the_layers_is_up_to_date():
-    picture = benchmark().picture(Path(quorate.__file__).parent)
+    picture = benchmark().picture(Path(bonafed.__file__).parent)
     committed = (HOME / "docs" / "layers.svg").read_text(encoding="utf-8")
     assert committed == picture, "run: python benchmarks/structure.py --picture"
 
 
 def test_no_line_of_the_source_is_longer_than_100_characters_comments_for_linters_included():
-    files = sorted(Path(quorate.__file__).parent.rglob("*.py"))
+    files = sorted(Path(bonafed.__file__).parent.rglob("*.py"))
     long = {
         f"{file.name}:{number}"
         for file in files

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import quorate as qr
-from quorate.solution import constant_model
-from quorate.solution.constant_model import best_constant
-from quorate.solution.solve import fit
-from quorate.solution.thresholds import (
+import bonafed as bf
+from bonafed.solution import constant_model
+from bonafed.solution.constant_model import best_constant
+from bonafed.solution.solve import fit
+from bonafed.solution.thresholds import (
     flip_threshold,
     label_flip_limit,
     largest_radius,
@@ -34,7 +34,7 @@ def table(seed, alike=False):
     if alike:
         for label in (-1, 1):
             groups[y == label] = np.arange((y == label).sum()) % 4
-    return qr.Federation.from_arrays(X, y, groups, classes=np.array([-1, 1]))
+    return bf.Federation.from_arrays(X, y, groups, classes=np.array([-1, 1]))
 
 
 def largest(problem, fed):
@@ -44,13 +44,13 @@ def largest(problem, fed):
 
 
 def logistic(over_samples, over_clients=None, **parts):
-    clients = qr.Mean("size") if over_clients is None else over_clients
-    stated = {"loss": qr.Logistic(), "predictor": qr.Linear(intercept=True)} | parts
-    return qr.Problem(over_samples=over_samples, over_clients=clients, **stated)
+    clients = bf.Mean("size") if over_clients is None else over_clients
+    stated = {"loss": bf.Logistic(), "predictor": bf.Linear(intercept=True)} | parts
+    return bf.Problem(over_samples=over_samples, over_clients=clients, **stated)
 
 
 @pytest.mark.parametrize(
-    "over", [qr.Simplex(), qr.LpBall(0.3, 2, "size")], ids=["simplex", "lp ball"]
+    "over", [bf.Simplex(), bf.LpBall(0.3, 2, "size")], ids=["simplex", "lp ball"]
 )
 @pytest.mark.parametrize("norm", ["l1", "linf"])
 @pytest.mark.parametrize("seed", range(5))
@@ -58,7 +58,7 @@ def test_from_r_star_on_a_constant_is_optimal(seed, norm, over):
     fed = table(seed, alike=seed == 3)
 
     def at(radius):
-        return logistic(qr.WassersteinBall(radius, norm=norm), over)
+        return logistic(bf.WassersteinBall(radius, norm=norm), over)
 
     limit = largest_radius(at(1.0), fed)
     assert largest(at(BELOW * limit), fed) > 1e-3
@@ -69,10 +69,10 @@ def test_from_r_star_on_a_constant_is_optimal(seed, norm, over):
 @pytest.mark.parametrize(
     "parts",
     [
-        {"loss": qr.Hinge()},
-        {"loss": qr.SmoothHinge()},
-        {"regulariser": qr.L1(0.02)},
-        {"predictor": qr.Linear(intercept=False)},
+        {"loss": bf.Hinge()},
+        {"loss": bf.SmoothHinge()},
+        {"regulariser": bf.L1(0.02)},
+        {"predictor": bf.Linear(intercept=False)},
     ],
     ids=["hinge", "smooth hinge", "l1", "no intercept"],
 )
@@ -80,8 +80,8 @@ def test_r_star_is_exact_for_other_losses_and_parts(seed, parts):
     fed = table(seed)
 
     def at(radius):
-        over = qr.Mean("size") if "regulariser" in parts else qr.LpBall(0.3, 2, "size")
-        return logistic(qr.WassersteinBall(radius, norm="l2"), over, **parts)
+        over = bf.Mean("size") if "regulariser" in parts else bf.LpBall(0.3, 2, "size")
+        return logistic(bf.WassersteinBall(radius, norm="l2"), over, **parts)
 
     limit = radius_threshold(at(1.0), fed)
     assert limit.exact
@@ -91,23 +91,23 @@ def test_r_star_is_exact_for_other_losses_and_parts(seed, parts):
 
 def test_radii_that_differ_keep_their_proportions():
     fed, rho = table(1), np.array([1.0, 0.2, 0.6, 0.4])
-    for over in (qr.Simplex(), qr.Superquantile(0.5, "size")):
-        ball = qr.WassersteinBall(3 * rho, norm="l2")
+    for over in (bf.Simplex(), bf.Superquantile(0.5, "size")):
+        ball = bf.WassersteinBall(3 * rho, norm="l2")
         limit = largest_radius(logistic(ball, over), fed)
         for factor, trivial in ((BELOW, False), (ABOVE, True)):
             there = logistic(replace(ball, radius=factor * limit * rho), over)
             assert (largest(there, fed) < 1e-6) is trivial
 
 
-@pytest.mark.parametrize("loss", [qr.Huber(), qr.Absolute(), qr.Quantile(0.3)], ids=repr)
+@pytest.mark.parametrize("loss", [bf.Huber(), bf.Absolute(), bf.Quantile(0.3)], ids=repr)
 def test_r_star_of_a_regression_is_exact(loss):
     fed = table(1)
     rng = np.random.default_rng(0)
     reals = [x @ [1.0, 0.0, -0.5, 0.2] + rng.standard_t(3, len(x)) for x in fed.X]
-    fed = qr.Federation(fed.clients, fed.X, tuple(reals))
+    fed = bf.Federation(fed.clients, fed.X, tuple(reals))
 
     def at(radius):
-        return logistic(qr.WassersteinBall(radius, norm="linf"), qr.Simplex(), loss=loss)
+        return logistic(bf.WassersteinBall(radius, norm="linf"), bf.Simplex(), loss=loss)
 
     limit = largest_radius(at(1.0), fed)
     assert largest(at(BELOW * limit), fed) > 1e-3
@@ -116,38 +116,38 @@ def test_r_star_of_a_regression_is_exact(loss):
 
 def test_the_strength_of_l1_that_leaves_no_coefficient_is_exact():
     fed = table(0)
-    limit = strength_threshold(logistic(qr.Mean(), qr.Simplex(), regulariser=qr.L1(1.0)), fed)
+    limit = strength_threshold(logistic(bf.Mean(), bf.Simplex(), regulariser=bf.L1(1.0)), fed)
     for factor, trivial in ((BELOW, False), (ABOVE, True)):
-        there = logistic(qr.Mean(), qr.Simplex(), regulariser=qr.L1(factor * limit.value))
+        there = logistic(bf.Mean(), bf.Simplex(), regulariser=bf.L1(factor * limit.value))
         assert (largest(there, fed) < 1e-6) is trivial
 
 
 @pytest.mark.parametrize(
     ("seed", "loss"),
-    [*((seed, qr.Logistic()) for seed in range(5)), (2, qr.Hinge()), (2, qr.SmoothHinge())],
+    [*((seed, bf.Logistic()) for seed in range(5)), (2, bf.Hinge()), (2, bf.SmoothHinge())],
 )
 def test_up_to_tail_star_a_constant_is_optimal(seed, loss):
     fed = table(seed).pooled()
-    limit = largest_tail(logistic(qr.Superquantile(0.2), loss=loss), fed)
+    limit = largest_tail(logistic(bf.Superquantile(0.2), loss=loss), fed)
     assert 0 < limit < 1 / ABOVE
     for factor, trivial in ((BELOW, True), (ABOVE, False)):
-        there = logistic(qr.Superquantile(factor * limit), loss=loss)
+        there = logistic(bf.Superquantile(factor * limit), loss=loss)
         assert (largest(there, fed) < 1e-6) is trivial
 
 
 def test_no_tail_is_too_small_for_classes_that_can_be_separated():
     X = np.array([[-2.0], [-1.0], [1.0], [3.0]])
-    fed = qr.Federation.from_arrays(X, np.array([-1, -1, 1, 1]), np.zeros(4, int))
-    assert largest_tail(logistic(qr.Superquantile(0.2)), fed) == 0
+    fed = bf.Federation.from_arrays(X, np.array([-1, -1, 1, 1]), np.zeros(4, int))
+    assert largest_tail(logistic(bf.Superquantile(0.2)), fed) == 0
 
 
-@pytest.mark.parametrize("loss", [qr.Logistic(), qr.Hinge()], ids=repr)
+@pytest.mark.parametrize("loss", [bf.Logistic(), bf.Hinge()], ids=repr)
 @pytest.mark.parametrize("seed", [0, 2, 4])
 def test_the_share_of_flipped_labels_from_which_a_constant_is_optimal_is_exact(seed, loss):
     fed = table(seed).pooled()
 
     def at(share):
-        return logistic(qr.WassersteinBall(0.7 * share, 0.7, "l2"), loss=loss)
+        return logistic(bf.WassersteinBall(0.7 * share, 0.7, "l2"), loss=loss)
 
     limit = flip_threshold(at(0.1), fed)
     assert limit.exact
@@ -159,9 +159,9 @@ def test_the_share_of_flipped_labels_from_which_a_constant_is_optimal_is_exact(s
 
 def test_the_flips_of_several_clients_are_exact_under_fixed_weights():
     fed = table(1)
-    limit = label_flip_limit(logistic(qr.WassersteinBall(0.1, 1.0)), fed)
+    limit = label_flip_limit(logistic(bf.WassersteinBall(0.1, 1.0)), fed)
     for factor, trivial in ((BELOW, False), (ABOVE, True)):
-        there = logistic(qr.WassersteinBall(factor * limit, 1.0))
+        there = logistic(bf.WassersteinBall(factor * limit, 1.0))
         assert (largest(there, fed) < 1e-6) is trivial
 
 
@@ -169,34 +169,34 @@ def test_the_hinge_has_a_constant_at_every_radius_where_the_rarer_class_lies_wit
     rng = np.random.default_rng(0)
     y = np.where(np.arange(200) < 10, 1, -1)
     X = rng.normal(size=(200, 3)) + 0.3 * (y[:, None] > 0)
-    fed = qr.Federation.from_arrays(X, y, np.zeros(200, int))
-    hinge = logistic(qr.Mean(), loss=qr.Hinge())
+    fed = bf.Federation.from_arrays(X, y, np.zeros(200, int))
+    hinge = logistic(bf.Mean(), loss=bf.Hinge())
     assert largest_radius(hinge, fed) == pytest.approx(0, abs=1e-7)
     assert largest(hinge, fed) < 1e-6
-    assert largest_tail(logistic(qr.Superquantile(0.5), loss=qr.Hinge()), fed) == 1
-    assert largest_radius(logistic(qr.Mean()), fed) > 0.01
+    assert largest_tail(logistic(bf.Superquantile(0.5), loss=bf.Hinge()), fed) == 1
+    assert largest_radius(logistic(bf.Mean()), fed) > 0.01
 
 
 def test_the_best_constant_is_that_of_a_solve_without_features():
     fed = table(2)
-    blind = qr.Federation(fed.clients, tuple(0 * x for x in fed.X), fed.y, classes=fed.classes)
-    for over in (qr.Simplex(), qr.ChiSquareBall(0.05, "size"), qr.Superquantile(0.5, "size")):
-        for ball in (qr.Mean(), qr.WassersteinBall(0.02, 1.0)):
+    blind = bf.Federation(fed.clients, tuple(0 * x for x in fed.X), fed.y, classes=fed.classes)
+    for over in (bf.Simplex(), bf.ChiSquareBall(0.05, "size"), bf.Superquantile(0.5, "size")):
+        for ball in (bf.Mean(), bf.WassersteinBall(0.02, 1.0)):
             problem = logistic(ball, over)
-            value = qr.solve(problem, blind, tol=1e-9).certificate.value
+            value = bf.solve(problem, blind, tol=1e-9).certificate.value
             assert best_constant(*problem.at(fed)).value == pytest.approx(value, rel=1e-7)
 
 
 @pytest.mark.parametrize(
-    ("loss", "most"), [(qr.Hinge(), 15), (qr.Quantile(0.3), 82), (qr.Logistic(), 82)]
+    ("loss", "most"), [(bf.Hinge(), 15), (bf.Quantile(0.3), 82), (bf.Logistic(), 82)]
 )
-@pytest.mark.parametrize("over", [qr.Simplex(), qr.LpBall(0.2, 2), qr.Superquantile(0.5, "size")])
+@pytest.mark.parametrize("over", [bf.Simplex(), bf.LpBall(0.2, 2), bf.Superquantile(0.5, "size")])
 def test_the_weights_of_the_best_constant_prove_it(loss, most, over, monkeypatch):
     """At them no other constant has less loss; the hinge loss, which has kinks, needs few."""
     fed, asked = table(1), []
     if loss.targets == "real":
-        fed = qr.Federation(fed.clients, fed.X, tuple(x @ np.ones(4) for x in fed.X))
-    problem, fed = logistic(qr.WassersteinBall(0.02), over, loss=loss).at(fed)
+        fed = bf.Federation(fed.clients, fed.X, tuple(x @ np.ones(4) for x in fed.X))
+    problem, fed = logistic(bf.WassersteinBall(0.02), over, loss=loss).at(fed)
     risks = constant_model._risks
 
     def counted(*arguments):
@@ -216,11 +216,11 @@ def test_the_weights_of_the_best_constant_prove_it(loss, most, over, monkeypatch
 def test_problems_without_thresholds_are_refused():
     fed = table(0)
     with pytest.raises(ValueError, match="thresholds are known"):
-        largest_radius(logistic(qr.Superquantile(0.5)), fed)
+        largest_radius(logistic(bf.Superquantile(0.5)), fed)
     with pytest.raises(ValueError, match="one client"):
-        tail_threshold(logistic(qr.Superquantile(0.5)), fed)
+        tail_threshold(logistic(bf.Superquantile(0.5)), fed)
     with pytest.raises(ValueError, match="gradient is unbounded"):
-        largest_radius(logistic(qr.Mean(), loss=qr.Exponential()), fed)
-    regression = logistic(qr.WassersteinBall(0.1, 1.0), loss=qr.Huber())
-    real = qr.Federation(fed.clients, fed.X, tuple(x @ np.ones(4) for x in fed.X))
+        largest_radius(logistic(bf.Mean(), loss=bf.Exponential()), fed)
+    regression = logistic(bf.WassersteinBall(0.1, 1.0), loss=bf.Huber())
+    real = bf.Federation(fed.clients, fed.X, tuple(x @ np.ones(4) for x in fed.X))
     assert largest_radius(regression, real) == math.inf

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import quorate as qr
-from quorate.solution import blame
-from quorate.solution.solve import fit
+import bonafed as bf
+from bonafed.solution import blame
+from bonafed.solution.solve import fit
 
-AFFINE = qr.Linear(intercept=True)
+AFFINE = bf.Linear(intercept=True)
 ROWS, FEATURES = 300, 5
 
 
@@ -24,19 +24,19 @@ def rows(seed=0, rarer=0.4, n=ROWS, d=FEATURES, signal=1.0):
 
 
 def table(seed=0, **options):
-    return qr.Federation.from_arrays(*rows(seed, **options))
+    return bf.Federation.from_arrays(*rows(seed, **options))
 
 
 def logistic(**parts):
-    return qr.Problem(**({"loss": qr.Logistic(), "predictor": AFFINE} | parts))
+    return bf.Problem(**({"loss": bf.Logistic(), "predictor": AFFINE} | parts))
 
 
 def solved(problem, fed):
     """The solution of a problem, and what it warned of."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        solution = qr.solve(problem, fed, tol=1e-8)
-    return solution, [w for w in said if w.category is qr.TrivialModelWarning]
+        solution = bf.solve(problem, fed, tol=1e-8)
+    return solution, [w for w in said if w.category is bf.TrivialModelWarning]
 
 
 def trivial(problem, fed):
@@ -51,11 +51,11 @@ def test_ordinary_tables_get_no_warning(seed):
     rng = np.random.default_rng(100 + seed)
     rarer, n, d = rng.uniform(0.2, 0.5), int(rng.integers(150, 400)), int(rng.integers(2, 8))
     fed = table(seed, rarer=rarer, n=n, d=d, signal=rng.uniform(0.5, 2))
-    ball = qr.WassersteinBall(0.01, norm="linf")
+    ball = bf.WassersteinBall(0.01, norm="linf")
     problems = [
         logistic(),
-        logistic(over_samples=ball, over_clients=qr.ChiSquareBall(0.05, "size")),
-        logistic(over_clients=qr.Simplex(), regulariser=qr.L2(1e-3)),
+        logistic(over_samples=ball, over_clients=bf.ChiSquareBall(0.05, "size")),
+        logistic(over_clients=bf.Simplex(), regulariser=bf.L2(1e-3)),
     ]
     for problem in problems[seed % 2 :]:
         solution, said = solved(problem, fed)
@@ -66,8 +66,8 @@ def test_ordinary_tables_get_no_warning(seed):
 def test_a_rare_class_under_the_old_defaults_of_the_robust_classifier_is_said():
     """Hinge, radius .05, label cost 1, 10 % positives: one class for everybody, and why."""
     fed = table(1, rarer=0.1)
-    ball = qr.WassersteinBall(0.05, label_cost=1.0)
-    problem = logistic(loss=qr.Hinge(), over_samples=ball, over_clients=qr.LpBall(0.1, 2, "size"))
+    ball = bf.WassersteinBall(0.05, label_cost=1.0)
+    problem = logistic(loss=bf.Hinge(), over_samples=ball, over_clients=bf.LpBall(0.1, 2, "size"))
     why = trivial(problem, fed)
     assert why.kind == "coefficients are zero"
     assert why.parameter in ("radius", "label_cost")
@@ -76,23 +76,23 @@ def test_a_rare_class_under_the_old_defaults_of_the_robust_classifier_is_said():
 
 
 def at_radius(radius):
-    return logistic(over_samples=qr.WassersteinBall(radius, norm="l2"), over_clients=qr.Simplex())
+    return logistic(over_samples=bf.WassersteinBall(radius, norm="l2"), over_clients=bf.Simplex())
 
 
 def at_tail(tail):
-    return logistic(over_samples=qr.Superquantile(tail))
+    return logistic(over_samples=bf.Superquantile(tail))
 
 
 def at_strength(strength):
-    return logistic(regulariser=qr.L1(strength))
+    return logistic(regulariser=bf.L1(strength))
 
 
 def at_radius_of_rows(radius):
-    return logistic(over_samples=qr.WassersteinBall(radius, norm="linf"))
+    return logistic(over_samples=bf.WassersteinBall(radius, norm="linf"))
 
 
 def at_label_cost(cost):
-    return logistic(over_samples=qr.WassersteinBall(0.1, label_cost=cost, norm="l2"))
+    return logistic(over_samples=bf.WassersteinBall(0.1, label_cost=cost, norm="l2"))
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_the_threshold_named_is_where_a_model_begins(at, value, parameter, falls
 
 
 def at_l2(strength):
-    return logistic(regulariser=qr.L2(strength))
+    return logistic(regulariser=bf.L2(strength))
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_the_radius_advised_is_a_number_at_which_there_is_a_model(rarer):
     fed = table(2, rarer=rarer, signal=2.0)
     why = trivial(at_radius(5.0), fed)
     auto = number(why.text, "radius='auto' (")
-    assert auto == pytest.approx(qr.default_radius(at_radius(5.0), fed), rel=0.06)
+    assert auto == pytest.approx(bf.default_radius(at_radius(5.0), fed), rel=0.06)
     below = number(why.text, "or one below ")
     assert auto < below < why.threshold
     for radius in (auto, below):
@@ -158,7 +158,7 @@ def test_the_radius_advised_is_a_number_at_which_there_is_a_model(rarer):
 def test_a_rare_class_is_not_blamed_on_the_radius_alone():
     """The default radius leaves scores that tell the classes apart, and none above 1/2."""
     fed = table(5, rarer=0.15, signal=0.5)
-    ball = qr.WassersteinBall("auto", norm="linf")
+    ball = bf.WassersteinBall("auto", norm="linf")
     why = trivial(logistic(over_samples=ball), fed)
     assert (why.kind, why.parameter) == ("one class predicted", "radius")
     assert "'auto'" not in why.text  # that is what it had
@@ -172,7 +172,7 @@ def test_tails_strengths_and_flips_are_advised_by_number():
     assert number(why.text, "Use a tail of ") == pytest.approx(
         max(0.5, 2 * why.threshold), rel=0.06
     )
-    everywhere = trivial(logistic(over_rows=qr.Superquantile(0.05)), fed)
+    everywhere = trivial(logistic(over_rows=bf.Superquantile(0.05)), fed)
     assert everywhere.text.partition(": ")[2] == why.text.partition(": ")[2]
     assert everywhere.threshold == why.threshold
     why = trivial(at_strength(2.0), fed)
@@ -218,8 +218,8 @@ def test_the_hinge_with_a_rare_class_is_to_blame_at_radius_0():
     rng = np.random.default_rng(0)
     y = np.where(np.arange(300) < 30, 1, -1)
     X = rng.normal(size=(300, 3)) + 0.6 * (y[:, None] > 0)
-    fed = qr.Federation.from_arrays(X, y, np.arange(300) % 3)
-    why = trivial(logistic(loss=qr.Hinge()), fed)
+    fed = bf.Federation.from_arrays(X, y, np.arange(300) % 3)
+    why = trivial(logistic(loss=bf.Hinge()), fed)
     assert why.kind == "coefficients are zero"
     assert (why.parameter, why.value) == ("loss", "Hinge")
     assert "loss=Logistic()" in why.text
@@ -230,7 +230,7 @@ def test_a_rare_class_that_no_model_predicts_is_the_cuts_fault():
     why = trivial(logistic(), fed)
     assert (why.kind, why.parameter) == ("one class predicted", "cut")
     assert "above a probability of 0.03" in why.text
-    p = qr.solve(logistic(), fed).predict_proba(np.concatenate(fed.X))[:, 1]
+    p = bf.solve(logistic(), fed).predict_proba(np.concatenate(fed.X))[:, 1]
     assert (p > 0.97 * why.threshold).any()
     assert not (p > 1.05 * why.threshold).any()
     assert "class_weight='balanced'" in why.text
@@ -243,9 +243,9 @@ def test_parity_on_scores_of_many_small_clients_is_to_blame():
     y = np.where(y == "no", "yes", "no")  # three in five are positive
     sex = (X[:, 0] + rng.normal(size=600) > 0).astype(int)
     columns = {"sex": sex}
-    fed = qr.Federation.from_arrays(X, y, np.arange(600) % 20, columns=columns)
-    parity = qr.DemographicParity("sex", 0.01)
-    why = trivial(logistic(local_constraint=parity, regulariser=qr.L2(1e-4)), fed)
+    fed = bf.Federation.from_arrays(X, y, np.arange(600) % 20, columns=columns)
+    parity = bf.DemographicParity("sex", 0.01)
+    why = trivial(logistic(local_constraint=parity, regulariser=bf.L2(1e-4)), fed)
     assert why.parameter == "constraint"
     assert "DemographicParity" in why.text
     assert "Probability()" in why.text
@@ -255,23 +255,23 @@ def test_parity_on_scores_of_many_small_clients_is_to_blame():
 def test_a_regression_that_predicts_one_number_is_said():
     X = rows()[0]
     y = X @ np.arange(1.0, 1 + FEATURES) + np.random.default_rng(0).normal(size=ROWS)
-    fed = qr.Federation.from_arrays(X, y, np.arange(ROWS) % 3)
-    problem = logistic(loss=qr.Huber(), over_samples=qr.WassersteinBall(50.0, norm="linf"))
+    fed = bf.Federation.from_arrays(X, y, np.arange(ROWS) % 3)
+    problem = logistic(loss=bf.Huber(), over_samples=bf.WassersteinBall(50.0, norm="linf"))
     why = trivial(problem, fed)
     assert (why.kind, why.parameter) == ("coefficients are zero", "radius")
     assert 0 < why.threshold < 50
-    ordinary = replace(problem, over_samples=qr.WassersteinBall(0.1, norm="linf"))
+    ordinary = replace(problem, over_samples=bf.WassersteinBall(0.1, norm="linf"))
     assert solved(ordinary, fed)[0].trivial is None
 
 
-@pytest.mark.parametrize("loss", [qr.Squared(), qr.Exponential()], ids=str)
+@pytest.mark.parametrize("loss", [bf.Squared(), bf.Exponential()], ids=str)
 def test_a_loss_with_an_unbounded_gradient_is_not_to_blame_for_a_penalty(loss):
     """No Wasserstein radius goes with it, so no formula for that says what a constant is."""
     X = np.random.default_rng(0).standard_normal((60, 3))
     y = X[:, 0] if loss.targets == "real" else np.sign(X[:, 0] + X[:, 1] / 3)
-    fed = qr.Federation.from_arrays(X, y, np.arange(60) % 3)
-    with pytest.warns(qr.TrivialModelWarning):
-        found = qr.solve(qr.Problem(loss, regulariser=qr.L1(50.0)), fed).trivial
+    fed = bf.Federation.from_arrays(X, y, np.arange(60) % 3)
+    with pytest.warns(bf.TrivialModelWarning):
+        found = bf.solve(bf.Problem(loss, regulariser=bf.L1(50.0)), fed).trivial
     assert found.parameter == "strength"
     assert "loss" not in found.text
 
@@ -279,12 +279,12 @@ def test_a_loss_with_an_unbounded_gradient_is_not_to_blame_for_a_penalty(loss):
 def test_several_classes_and_networks_are_judged_by_what_they_predict():
     X = rows()[0]
     y = np.array(["a", "b", "c"])[np.random.default_rng(0).choice(3, ROWS, p=[0.8, 0.1, 0.1])]
-    fed = qr.Federation.from_arrays(0.1 * X, y, np.arange(ROWS) % 3)
-    softmax = qr.Problem(qr.Multinomial(), qr.Softmax(), regulariser=qr.L2(10.0))
+    fed = bf.Federation.from_arrays(0.1 * X, y, np.arange(ROWS) % 3)
+    softmax = bf.Problem(bf.Multinomial(), bf.Softmax(), regulariser=bf.L2(10.0))
     assert trivial(softmax, fed).kind == "one class predicted"
-    network = qr.Problem(qr.Logistic(), qr.MLP((2,)), regulariser=qr.L2(50.0))
+    network = bf.Problem(bf.Logistic(), bf.MLP((2,)), regulariser=bf.L2(50.0))
     with warnings.catch_warnings(record=True):
-        solution = qr.solve(network, table(1, rarer=0.2), max_rounds=20)
+        solution = bf.solve(network, table(1, rarer=0.2), max_rounds=20)
     assert solution.trivial is not None
     assert solution.trivial.kind == "one class predicted"
 
@@ -292,9 +292,9 @@ def test_several_classes_and_networks_are_judged_by_what_they_predict():
 def test_a_model_on_a_support_is_judged_too():
     """A loss has to have linear pieces there, so that the logistic one is not tried."""
     X, y, groups = rows(1)
-    fed = qr.Federation.from_arrays(1 / (1 + np.exp(-X)), y, groups)
-    ball = qr.WassersteinBall(0.9, 1.0, "l2", qr.BoxSupport(0.0, 1.0))
-    assert trivial(logistic(loss=qr.Hinge(), over_samples=ball), fed).parameter in (
+    fed = bf.Federation.from_arrays(1 / (1 + np.exp(-X)), y, groups)
+    ball = bf.WassersteinBall(0.9, 1.0, "l2", bf.BoxSupport(0.0, 1.0))
+    assert trivial(logistic(loss=bf.Hinge(), over_samples=ball), fed).parameter in (
         "radius",
         "label_cost",
     )
@@ -303,17 +303,17 @@ def test_a_model_on_a_support_is_judged_too():
 def test_a_private_solution_warns_of_nothing_and_saves_nothing_of_it(tmp_path):
     fed = table(1, rarer=0.1)
     sizes = dict(zip(fed.clients, fed.sizes.tolist(), strict=True))
-    budget = qr.Budget(epsilon=1.0, delta=1e-5, sizes=sizes)
-    problem = logistic(regulariser=qr.L2(50.0), privacy=budget, predictor=qr.Linear())
+    budget = bf.Budget(epsilon=1.0, delta=1e-5, sizes=sizes)
+    problem = logistic(regulariser=bf.L2(50.0), privacy=budget, predictor=bf.Linear())
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        solution = qr.solve(problem, fed, algorithm=qr.PrivateADMM(max_rounds=3))
-    assert not [w for w in said if w.category is qr.TrivialModelWarning]
+        solution = bf.solve(problem, fed, algorithm=bf.PrivateADMM(max_rounds=3))
+    assert not [w for w in said if w.category is bf.TrivialModelWarning]
     assert solution.trivial is not None  # for the owner
     assert solution.trivial.text not in repr(solution)
-    solution.save(tmp_path / "solution.qrt")
+    solution.save(tmp_path / "solution.bft")
     with pytest.raises(AttributeError, match="has no trivial: it is judged on the rows"):
-        _ = qr.load(tmp_path / "solution.qrt").trivial
+        _ = bf.load(tmp_path / "solution.bft").trivial
 
 
 def test_what_is_asked_of_steps_to_other_models_is_not_judged():
@@ -321,7 +321,7 @@ def test_what_is_asked_of_steps_to_other_models_is_not_judged():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert fit(problem, fed).trivial is None
-        qr.radius_path(problem, fed, radii=[5.0])
+        bf.radius_path(problem, fed, radii=[5.0])
 
 
 def test_a_solution_says_it_first_and_keeps_it(tmp_path):
@@ -329,22 +329,22 @@ def test_a_solution_says_it_first_and_keeps_it(tmp_path):
     assert len(said) == 1
     assert repr(solution).splitlines()[1].split()[0].startswith("warning")
     assert len(repr(solution)) <= 2000
-    solution.save(tmp_path / "solution.qrt")
-    assert qr.load(tmp_path / "solution.qrt").trivial == solution.trivial
+    solution.save(tmp_path / "solution.bft")
+    assert bf.load(tmp_path / "solution.bft").trivial == solution.trivial
 
 
 def test_an_estimator_warns_once():
     X, y, groups = rows(2)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        qr.RobustClassifier(loss=qr.Logistic(), radius=5.0, label_cost=np.inf).fit(
+        bf.RobustClassifier(loss=bf.Logistic(), radius=5.0, label_cost=np.inf).fit(
             X, y, groups=groups
         )
-    assert len([w for w in said if w.category is qr.TrivialModelWarning]) == 1
+    assert len([w for w in said if w.category is bf.TrivialModelWarning]) == 1
 
 
 def test_a_radius_read_off_the_rows_is_judged_as_the_number_that_it_is():
-    ball = qr.WassersteinBall("auto", norm="linf")
+    ball = bf.WassersteinBall("auto", norm="linf")
     solution, said = solved(logistic(over_samples=ball), table(2))
     assert not said
     assert solution.problem.over_samples.radius > 0

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import untidy
 
-from quorate.config.config import read_config
-from quorate.runs.pipeline import begin, opening, run_study
-from quorate.runs.verification import verify_run
+from bonafed.config.config import read_config
+from bonafed.runs.pipeline import begin, opening, run_study
+from bonafed.runs.verification import verify_run
 
 Call = Callable[..., int]
 DRAWN = "limits_codes_and_rare_categories"
@@ -29,18 +29,18 @@ def flat(text: str) -> str:
 @pytest.mark.usefixtures("drawn_once")
 @pytest.mark.parametrize("name", untidy.FILES)
 def test_an_untidy_table_passes_without_an_edit(
-    name: str, quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, bonafed: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     case = untidy.FILES[name]
     case.make(tmp_path)
     init = ("init", case.path, *case.options, "--out", "q.toml")
     if case.asked:
-        assert quorate(*init) == 2
+        assert bonafed(*init) == 2
         said = capsys.readouterr().err
         for part in case.asked:
             assert part in said
         assert not (tmp_path / "q.toml").exists()
-    assert quorate(*init, *case.told) == 0, capsys.readouterr().err
+    assert bonafed(*init, *case.told) == 0, capsys.readouterr().err
     printed = capsys.readouterr().out
     assert max(map(len, printed.splitlines())) <= 80
     written = (tmp_path / "q.toml").read_text("utf-8")
@@ -48,24 +48,24 @@ def test_an_untidy_table_passes_without_an_edit(
         assert flat(part) in flat(written), written
     for part in case.printed:
         assert part in printed, printed
-    folder = _run(name, quorate, tmp_path)
+    folder = _run(name, bonafed, tmp_path)
     files = sorted(tmp_path.glob(case.path))
-    assert quorate("predict", folder, files[0], "--out", "p.csv") == 0, capsys.readouterr().err
+    assert bonafed("predict", folder, files[0], "--out", "p.csv") == 0, capsys.readouterr().err
     rows = [*csv.DictReader((tmp_path / "p.csv").read_text("utf-8").splitlines())]
     assert next(iter(rows[0])) != "seen"  # unique, and a feature: it names no row
     assert len(rows) == (240 if len(files) == 1 else files[0].read_text("utf-8").count("\n") - 1)
     if name == DRAWN:
-        assert quorate("verify", folder) == 0, capsys.readouterr().out
+        assert bonafed("verify", folder) == 0, capsys.readouterr().out
     else:
         assert not [check for check in verify_run(folder) if check.ok is False]
 
 
-def _run(name: str, quorate: Call, folder: Path) -> Path:
+def _run(name: str, bonafed: Call, folder: Path) -> Path:
     """The finished run; of one table as the command line does it, of the others without a report,
     whose figures would take most of the time.
     """
     if name == DRAWN:
-        assert quorate("run", "q.toml", "--quick", "--out", "runs") == 0
+        assert bonafed("run", "q.toml", "--quick", "--out", "runs") == 0
     else:
         config = read_config("q.toml").quick()
         config.check()
@@ -75,13 +75,13 @@ def _run(name: str, quorate: Call, folder: Path) -> Path:
 
 
 def test_rows_that_are_left_out_are_counted_and_classes_stay_whole_numbers(
-    quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bonafed: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sick = [str(int(cell == "yes")) for cell in untidy.people()["sick"]]
     sick[:20], site = [""] * 20, untidy.people()["site"]
     site[30:33] = [""] * 3
     exported(tmp_path, ",", sick=sick, site=site)
-    assert quorate("init", "table.csv", "--out", "q.toml") == 0
+    assert bonafed("init", "table.csv", "--out", "q.toml") == 0
     config = read_config("q.toml").quick()
     study = begin(config)
     assert opening(study)[1:3] == [
@@ -93,7 +93,7 @@ def test_rows_that_are_left_out_are_counted_and_classes_stay_whole_numbers(
     check, *_ = json.loads((folder / "result.json").read_text())["checks"]
     assert (check["name"], check["passed"], check["seen"]) == ("left_out", False, 23 / 240)
     assert check["where"][0] == "no client: 3"
-    assert quorate("predict", folder, "table.csv", "--out", "p.csv") == 0
+    assert bonafed("predict", folder, "table.csv", "--out", "p.csv") == 0
     rows = csv.DictReader((tmp_path / "p.csv").read_text("utf-8").splitlines())
     assert {row["prediction"] for row in rows} == {"0", "1"}
 
@@ -103,55 +103,55 @@ def exported(folder: Path, sign: str = ";", **changed: list[str]) -> None:
     (folder / "table.csv").write_text(untidy.text(untidy.people() | changed, sign), "utf-8")
 
 
-def said_of(quorate: Call, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def said_of(bonafed: Call, capsys: pytest.CaptureFixture[str], *words: str) -> str:
     """What `init` refuses, or else the configuration that it writes, in one line."""
-    status = quorate("init", *words, "--out", "q.toml", "--force")
+    status = bonafed("init", *words, "--out", "q.toml", "--force")
     error = capsys.readouterr().err
     return flat(error if status else Path("q.toml").read_text("utf-8"))
 
 
 def test_points_after_thousands_are_asked_for(
-    quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bonafed: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     columns = untidy.people()
     whole = [cell.partition(".")[0] for cell in columns["dose"]]
     costs = [f"{k % 9 + 1}.{(k * 37) % 1000:03d}" for k in range(240)]
     exported(tmp_path, dose=whole, cost=costs)
-    said = said_of(quorate, capsys, "table.csv")
+    said = said_of(bonafed, capsys, "table.csv")
     assert "the points in 'cost' may be decimal or stand after thousands" in said
     assert "give --decimal . if they are decimal, else give --exclude cost" in said
     for answer in (("--decimal", "."), ("--exclude", "cost")):
-        assert 'target = "sick"' in said_of(quorate, capsys, "table.csv", *answer)
+        assert 'target = "sick"' in said_of(bonafed, capsys, "table.csv", *answer)
     exported(tmp_path, cost=costs)  # the points of another column are decimal
-    assert 'target = "sick"' in said_of(quorate, capsys, "table.csv")
+    assert 'target = "sick"' in said_of(bonafed, capsys, "table.csv")
 
 
 def test_clients_that_write_one_column_with_points_and_commas_are_named(
-    quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bonafed: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     columns = untidy.people()
     commas = untidy.with_comma(columns["dose"])
     rows = zip(columns["site"], columns["dose"], commas, strict=True)
     exported(tmp_path, dose=[point if site == "east" else comma for site, point, comma in rows])
-    said = said_of(quorate, capsys, "table.csv")
+    said = said_of(bonafed, capsys, "table.csv")
     assert "decimal commas in 'dose' at " in said
     assert "and decimal points in 'dose' at east: write one of them" in said
 
 
 def test_the_few_plain_numbers_of_a_column_do_not_make_it_a_feature(
-    quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bonafed: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     columns = untidy.people()
     costs = [f"{k + 1}.234,50" for k in range(240)]
     for k, cell in (("yes", "610,5"), ("no", "909,5")):  # they do not overlap between the classes
         costs[columns["sick"].index(k)] = cell
     exported(tmp_path, dose=untidy.with_comma(columns["dose"]), cost=costs)
-    said = said_of(quorate, capsys, "table.csv")
+    said = said_of(bonafed, capsys, "table.csv")
     assert 'which are text here: 238 of 240 "cost",' in said
 
 
 def test_text_that_is_no_category_is_left_out(
-    quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bonafed: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rng = np.random.default_rng(1)
     exported(
@@ -161,57 +161,57 @@ def test_text_that_is_no_category_is_left_out(
         cost=[f"{k % 9 + 1} {(k * 37) % 1000:03d}" for k in range(240)],
         room=[f"room {k % 60}" for k in range(240)],
     )
-    said = said_of(quorate, capsys, "table.csv")
+    said = said_of(bonafed, capsys, "table.csv")
     assert '"room", text of which no value stands in 10 rows: 60 values in 240 cells' in said
     for name, n in (("base", "1"), ("cost", "240 of 240")):
         assert re.search(f'signs after the thousands, which are text here: {n}[^"]* "{name}"', said)
 
 
 def test_the_rare_categories_of_a_small_table_are_pooled(
-    quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bonafed: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     columns = {name: cells[:90] for name, cells in untidy.people().items()}
     columns["ward"] = ["a", "b", *["c", "d", "e"] * 29, "a"]
     untidy.write(tmp_path, columns)
     assert "min_count = 3 rarer categories are one: in 'ward'" in said_of(
-        quorate, capsys, "table.csv"
+        bonafed, capsys, "table.csv"
     )
 
 
 def test_names_that_differ_by_case_and_empty_files_are_told(
-    quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bonafed: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def upper(site: str, part: untidy.Columns) -> untidy.Columns:
         return {name.upper() if site == "south" else name: c for name, c in part.items()}
 
     untidy.by_site(tmp_path, upper)
     init = ("sites/*.csv", "--target", "sick")
-    said = said_of(quorate, capsys, *init)
+    said = said_of(bonafed, capsys, *init)
     assert "differ by case or spaces alone: write every name in one way" in said
     (tmp_path / "sites" / "south.csv").write_text("age,sex,dose,sick\n")
     assert "has a header but no rows: fill it, or leave the file out" in said_of(
-        quorate, capsys, *init
+        bonafed, capsys, *init
     )
 
 
 def test_totals_and_notes_below_the_rows_are_no_clients(
-    quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bonafed: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     untidy.write(tmp_path, untidy.people())
     table = (tmp_path / "table.csv").read_text("utf-8")
     below = "Total:,57.1,,721.2,78\n\nSource: the ward's system,,,,\n"
     (tmp_path / "table.csv").write_text(table + below, "utf-8")
     for more in ((), ("--private",)):
-        said = said_of(quorate, capsys, "table.csv", *more)
+        said = said_of(bonafed, capsys, "table.csv", *more)
         assert "table.csv, line 242: it looks like a total below the rows" in said
         assert "table.csv, line 244: it looks like a note below the rows" in said
         assert "Source" not in said
     (tmp_path / "table.csv").write_text(table + "practice,61,,,yes\nnorth,,,,\n", "utf-8")
-    assert "4 clients of 1 to " in said_of(quorate, capsys, "table.csv")
+    assert "4 clients of 1 to " in said_of(bonafed, capsys, "table.csv")
 
 
 def test_clients_by_one_number_days_of_a_spreadsheet_and_encodings_are_told(
-    quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bonafed: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     columns = untidy.people()
     site = [str(untidy.SITES.index(cell)) for cell in columns["site"]]
@@ -219,19 +219,19 @@ def test_clients_by_one_number_days_of_a_spreadsheet_and_encodings_are_told(
         site[k] += ".0"
     days = [str(42_000 + (k * 37) % 900) for k in range(240)]
     exported(tmp_path, ",", site=site, admission_date=days, sick=[*"FT"] * 120)
-    said = said_of(quorate, capsys, "table.csv")
+    said = said_of(bonafed, capsys, "table.csv")
     assert 'merge.site = { "2.0" = "2" } they are one number' in said
     assert "'admission_date' may be days as a spreadsheet counts them" in said
     assert 'positive = "T"' in said
     for name, encoding in (("a", "latin-1"), ("b", "utf-8"), ("c", "latin-1")):
         text = untidy.text(columns | {"ward": ["Köln", "Ulm"] * 120})
         (tmp_path / f"{name}.csv").write_text(text, encoding)
-    said = said_of(quorate, capsys, "[abc].csv", "--target", "sick")
+    said = said_of(bonafed, capsys, "[abc].csv", "--target", "sick")
     assert "encodings (a.csv, c.csv: latin-1; b.csv: utf-8): save them in one" in said
 
 
 def test_a_number_that_may_stand_for_a_missing_target_is_asked_for(
-    quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bonafed: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     columns = untidy.people()
     sick = [str(int(cell == "yes")) for cell in columns["sick"]]
@@ -240,38 +240,38 @@ def test_a_number_that_may_stand_for_a_missing_target_is_asked_for(
         sick[k] = ages[k] = "-999"
     exported(tmp_path, ",", sick=sick, age=ages)
     assert "and --missing -999 if that stands for a missing cell" in said_of(
-        quorate, capsys, "table.csv"
+        bonafed, capsys, "table.csv"
     )
     of_age = ("table.csv", "--target", "age")
-    assert "'age' has -999 far from all others" in said_of(quorate, capsys, *of_age)
-    private = said_of(quorate, capsys, *of_age, "--private")
+    assert "'age' has -999 far from all others" in said_of(bonafed, capsys, *of_age)
+    private = said_of(bonafed, capsys, *of_age, "--private")
     assert "'age' has a number far from all others" in private
     assert "999" not in private
     for words in (("table.csv",), of_age):
-        said = said_of(quorate, capsys, *words, "--missing", "-999")
+        said = said_of(bonafed, capsys, *words, "--missing", "-999")
         assert 'missing = ["-999"] they stand' in said
         assert "drop_missing_target = true 10 rows have none" in said
 
 
 def test_a_title_above_the_names_is_told(
-    quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bonafed: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = untidy.text(untidy.people(), ";")
     (tmp_path / "table.csv").write_text(
         "Export" + ";" * text.split("\n")[0].count(";") + "\n" + text
     )
-    said = said_of(quorate, capsys, "table.csv")
+    said = said_of(bonafed, capsys, "table.csv")
     assert "table.csv: its first line names one of " in said
     assert "delete the lines above the names" in said
 
 
 def test_the_positive_class_is_no_absence_and_reads_as_the_target(
-    quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bonafed: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     often = [str(int(k % 3 > 0)) for k in range(240)]
     exported(tmp_path, sick=often)
     assert "positive = 1 0, the other one, says that something is absent" in said_of(
-        quorate, capsys, "table.csv"
+        bonafed, capsys, "table.csv"
     )
     columns = untidy.people()
     exported(
@@ -279,28 +279,28 @@ def test_the_positive_class_is_no_absence_and_reads_as_the_target(
         dose=untidy.with_comma(columns["dose"]),
         sick=["1,5" if cell == "1" else "0,5" for cell in often],
     )
-    assert "positive = 0.5 the rarer class" in said_of(quorate, capsys, "table.csv")
+    assert "positive = 0.5 the rarer class" in said_of(bonafed, capsys, "table.csv")
     read_config("q.toml").check()
 
 
 def test_a_byte_order_mark_tells_the_encoding_of_its_file(
-    quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bonafed: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     columns = untidy.people()
     columns["ward"] = [("Köln", "Ulm")[k % 2] for k in range(240)]
     del columns["site"]
     for name, encoding in (("a", "utf-16"), ("b", "latin-1"), ("c", "utf-8-sig")):
         (tmp_path / f"{name}.csv").write_text(untidy.text(columns), encoding)
-    said = said_of(quorate, capsys, "*.csv", "--target", "sick")
+    said = said_of(bonafed, capsys, "*.csv", "--target", "sick")
     assert 'encoding = "latin-1" it is not UTF-8' in said
     assert "3 clients of 240 to 240 rows" in said
 
 
 def test_the_page_shows_what_init_prints_and_writes(
-    quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bonafed: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     untidy.patients(tmp_path)
-    assert quorate("init", "patients.csv", "--out", "study.toml") == 0
+    assert bonafed("init", "patients.csv", "--out", "study.toml") == 0
     page = (Path(__file__).parents[1] / "docs" / "init.md").read_text("utf-8")
     printed, written = re.findall(r"```text\n(.*?)```", page, re.S)[:2]
     assert printed in capsys.readouterr().out
@@ -334,7 +334,7 @@ def secret_tables(folder: Path) -> set[str]:
 
 
 def test_a_private_start_names_no_value_and_spends_nothing(
-    quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bonafed: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     secrets = secret_tables(tmp_path)
 
@@ -345,7 +345,7 @@ def test_a_private_start_names_no_value_and_spends_nothing(
         return text
 
     init = ("init", "sites/*.csv", "--private", "--target", "finding", "--out", "q.toml")
-    assert quorate(*init) == 0
+    assert bonafed(*init) == 0
     assert "person" in said()
     written = (tmp_path / "q.toml").read_text("utf-8")
     assert not any(secret in written for secret in secrets)
@@ -353,7 +353,7 @@ def test_a_private_start_names_no_value_and_spends_nothing(
     assert declared["classes"] == ["?", "?"]
     assert {*declared["columns"]} == {"age", "sex", "dose", "town", "crp", "crp is censored"}
     for command in (("run", "q.toml"), ("run", "--dry-run", "q.toml")):
-        assert quorate(*command) == 2
+        assert bonafed(*command) == 2
         text = said()
         assert "'age', 'sex', 'dose', 'town', 'crp' have '?'" in text
         assert "Nothing was read or spent" in text
@@ -370,13 +370,13 @@ def test_a_private_start_names_no_value_and_spends_nothing(
         written = written.replace(old, new)
     secrets -= {"benign", "malignant", "Köln", "Ulm"}  # they are declared
     (tmp_path / "q.toml").write_text(written, "utf-8")
-    assert quorate("run", "q.toml") == 2  # a town is not declared, and no message names it
+    assert bonafed("run", "q.toml") == 2  # a town is not declared, and no message names it
     assert "'town'" in said()
     written = written.replace('["Köln", "Ulm"]', '["Köln", "Ulm", "köln"]')
     for old, new in (("max_rounds = 100", "max_rounds = 5"), ("html = true", "html = false")):
         written = written.replace(old, new)
     (tmp_path / "q.toml").write_text(written, "utf-8")
     secrets -= {"köln"}
-    assert quorate("run", "q.toml") == 0, said()
+    assert bonafed("run", "q.toml") == 0, said()
     (folder,) = (tmp_path / "runs").iterdir()
-    assert quorate("verify", folder) == 0
+    assert bonafed("verify", folder) == 0

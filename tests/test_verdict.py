@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from problems import PLAIN
 
-import quorate as qr
-from quorate.arrays import Array
-from quorate.runs.comparison import (
+import bonafed as bf
+from bonafed.arrays import Array
+from bonafed.runs.comparison import (
     FLOOR_OF_LOSS,
     FLOOR_OF_ROWS,
     effects,
@@ -20,10 +20,10 @@ from quorate.runs.comparison import (
     smallest_share,
     verdict,
 )
-from quorate.runs.evaluation import Judged, measure
-from quorate.runs.files import Record
+from bonafed.runs.evaluation import Judged, measure
+from bonafed.runs.files import Record
 
-LOSS = qr.Logistic()
+LOSS = bf.Logistic()
 NOTHING = "No difference that these data could show. "
 
 
@@ -128,17 +128,17 @@ def test_without_effect_at_most_one_run_in_twenty_claims_one(kind: str) -> None:
     assert claims <= 10
 
 
-def models_of(kind: str) -> tuple[qr.Problem, qr.Federation, Array]:
+def models_of(kind: str) -> tuple[bf.Problem, bf.Federation, Array]:
     """A problem of each kind of verdict, with rows and a model."""
     rng = np.random.default_rng(5)
     X = rng.normal(size=(300, 3))
     y = np.where(X[:, 0] + rng.normal(size=300) > 0, 1, -1)
-    fed = qr.Federation.from_arrays(X, y, np.repeat(["a", "b", "c"], 100))
+    fed = bf.Federation.from_arrays(X, y, np.repeat(["a", "b", "c"], 100))
     problem = {
-        "robust": qr.Problem(qr.Hinge(), PLAIN, over_samples=qr.WassersteinBall(0.1)),
-        "radius 0": qr.Problem(qr.Hinge(), PLAIN, over_samples=qr.WassersteinBall(0.0)),
-        "rank": qr.Problem(qr.Logistic(), PLAIN, over_samples=qr.Superquantile(0.5)),
-        "constrained": qr.Problem(qr.Logistic(), PLAIN, local_constraint=qr.NeymanPearson(1, 0.9)),
+        "robust": bf.Problem(bf.Hinge(), PLAIN, over_samples=bf.WassersteinBall(0.1)),
+        "radius 0": bf.Problem(bf.Hinge(), PLAIN, over_samples=bf.WassersteinBall(0.0)),
+        "rank": bf.Problem(bf.Logistic(), PLAIN, over_samples=bf.Superquantile(0.5)),
+        "constrained": bf.Problem(bf.Logistic(), PLAIN, local_constraint=bf.NeymanPearson(1, 0.9)),
     }[kind]
     return problem, fed, np.array([1.0, 0.2, -0.1])
 
@@ -163,7 +163,7 @@ def test_models_that_agree_to_rounding_claim_nothing(kind: str, noise: float) ->
 def test_models_that_agree_to_rounding_at_the_border_of_the_classes_claim_nothing() -> None:
     """A constant score of 0 up to rounding puts every row into one class or the other."""
     fed = models_of("robust")[1]
-    problem = qr.Problem(qr.Hinge(), qr.Linear(intercept=True))
+    problem = bf.Problem(bf.Hinge(), bf.Linear(intercept=True))
     models = {"new": np.array([0, 0, 0, 4e-12]), "ERM": np.array([0, 0, 0, -4e-12])}
     accuracies = [measure(problem, w, fed)["accuracy"] for w in models.values()]
     assert abs(accuracies[0] - accuracies[1]) > 2 * FLOOR_OF_ROWS
@@ -175,8 +175,8 @@ def test_regressions_that_agree_to_rounding_claim_nothing_whatever_the_unit() ->
     X = rng.normal(size=(200, 2))
     for unit, shift in ((1.0, 0.0), (1e-3, 0.0), (1.0, 300.0)):
         y = unit * (X[:, 0] + 0.5 * rng.normal(size=200)) + shift
-        fed = qr.Federation.from_arrays(X, y, np.repeat(["a", "b"], 100))
-        problem = qr.Problem(qr.Squared(), qr.Linear(intercept=True))
+        fed = bf.Federation.from_arrays(X, y, np.repeat(["a", "b"], 100))
+        problem = bf.Problem(bf.Squared(), bf.Linear(intercept=True))
         w = np.array([unit, 0.0, shift])
         for noise, claims in ((1e-12 * (unit + shift), False), (0.3 * unit, True)):
             models = {"new": w, "ERM": w + np.array([noise, 0.0, 0.0])}

@@ -18,12 +18,12 @@ import pytest
 import small_run
 from killed_runs import process, same
 
-from quorate import storage
-from quorate.engines.checkpoint import load
-from quorate.engines.client_part import ClientsCheckpoint
-from quorate.privacy.ledger_file import Book
-from quorate.runs.folder import read_run
-from quorate.runs.work import unfinished
+from bonafed import storage
+from bonafed.engines.checkpoint import load
+from bonafed.engines.client_part import ClientsCheckpoint
+from bonafed.privacy.ledger_file import Book
+from bonafed.runs.folder import read_run
+from bonafed.runs.work import unfinished
 
 Call = Callable[..., int]
 Capture = pytest.CaptureFixture[str]
@@ -76,13 +76,13 @@ def modes(folder: Path) -> dict[str, int]:
 @pytest.mark.parametrize("mask", [0o022, 0o077])
 @pytest.mark.parametrize("text", [DRAWN, PRIVATE], ids=["ordinary", "private"])
 def test_the_umask_decides_about_finished_folders_and_nobody_else_reads_unfinished_ones(
-    quorate: Call, tmp_path: Path, mask: int, text: str
+    bonafed: Call, tmp_path: Path, mask: int, text: str
 ) -> None:
     small_run.write_config(tmp_path, text)
     before = os.umask(mask)
     try:
         with broken("erm.checkpoint", 2):
-            assert quorate("run", "clinics.toml") == 2
+            assert bonafed("run", "clinics.toml") == 2
         work = only(tmp_path / "runs", "*.partial")
         private = text is PRIVATE
         main = "private.checkpoint" if private else "drfl.checkpoint"
@@ -91,7 +91,7 @@ def test_the_umask_decides_about_finished_folders_and_nobody_else_reads_unfinish
         assert not private or {f"{main}.account", f"{main}.clients"} <= set(found)
         assert found.pop(".") == 0o700
         assert set(found.values()) == {0o600}
-        assert quorate("run", "--resume", work) == 0
+        assert bonafed("run", "--resume", work) == 0
     finally:
         os.umask(before)
     file, folder = 0o666 & ~mask, 0o777 & ~mask
@@ -109,7 +109,7 @@ def test_the_umask_decides_about_finished_folders_and_nobody_else_reads_unfinish
 
 
 def test_a_file_is_private_from_its_creation_and_no_mode_is_changed_later(
-    quorate: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bonafed: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_run.write_config(tmp_path, PRIVATE)
     real, made = os.open, list[tuple[str, int]]()
@@ -125,7 +125,7 @@ def test_a_file_is_private_from_its_creation_and_no_mode_is_changed_later(
         monkeypatch.setattr(os, name, lambda *_: pytest.fail("a mode is changed"))
     before = os.umask(0)
     try:
-        assert quorate("run", "clinics.toml") == 0
+        assert bonafed("run", "clinics.toml") == 0
     finally:
         os.umask(before)
     secret = ("checkpoint", "account", "book.json", "lock", "probe", "points")
@@ -147,12 +147,12 @@ def test_an_older_file_beside_a_checkpoint_neither_opens_nor_misleads_it(tmp_pat
     assert not list(tmp_path.glob("*.tmp"))
 
 
-def test_a_ledger_file_that_its_owner_shares_stays_shared(tmp_path: Path, quorate: Call) -> None:
+def test_a_ledger_file_that_its_owner_shares_stays_shared(tmp_path: Path, bonafed: Call) -> None:
     small_run.write_config(tmp_path, PRIVATE.replace("epsilon = 3.0", "epsilon = 1.0"))
-    assert quorate("run", "clinics.toml") == 0
+    assert bonafed("run", "clinics.toml") == 0
     (tmp_path / "book.json").chmod(0o640)
     small_run.write_config(tmp_path, PRIVATE)
-    assert quorate("run", "clinics.toml") == 0
+    assert bonafed("run", "clinics.toml") == 0
     assert stat.S_IMODE((tmp_path / "book.json").stat().st_mode) == 0o640
 
 
@@ -160,11 +160,11 @@ def test_a_ledger_file_that_its_owner_shares_stays_shared(tmp_path: Path, quorat
 
 
 def test_keys_of_noise_are_overwritten_and_are_in_no_finished_folder(
-    quorate: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bonafed: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_run.write_config(tmp_path, PRIVATE)
     with broken("private.checkpoint", 2):
-        assert quorate("run", "clinics.toml") == 2
+        assert bonafed("run", "clinics.toml") == 2
     work = only(tmp_path / "runs", "*.partial")
     file = work / "private.checkpoint.clients"
     kept = load(file, ClientsCheckpoint).generations[0]
@@ -174,7 +174,7 @@ def test_keys_of_noise_are_overwritten_and_are_in_no_finished_folder(
     assert all(key in file.read_bytes() for key in keys)
     # a second name of the file shows what is left of it on the disk
     os.link(file, tmp_path / "witness")
-    assert quorate("run", "--resume", work) == 0
+    assert bonafed("run", "--resume", work) == 0
     assert not work.exists()
     rest = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert tmp_path / "witness" in rest
@@ -185,20 +185,20 @@ def test_keys_of_noise_are_overwritten_and_are_in_no_finished_folder(
 
 
 def test_of_two_that_go_on_with_a_run_one_works_and_the_other_is_told_who(
-    quorate: Call, tmp_path: Path, capsys: Capture
+    bonafed: Call, tmp_path: Path, capsys: Capture
 ) -> None:
     small_run.write_config(tmp_path, PLAIN)
     with broken("erm.checkpoint", 2):
-        assert quorate("run", "clinics.toml") == 2
+        assert bonafed("run", "clinics.toml") == 2
     work = only(tmp_path / "runs", "*.partial")
-    command = [sys.executable, "-m", "quorate.cli", "run", "--resume", str(work)]
+    command = [sys.executable, "-m", "bonafed.cli", "run", "--resume", str(work)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     (work / "lock").write_text("process 1 on elsewhere (dead, and holds nothing)")
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as other:
         while f"process {other.pid} " not in (work / "lock").read_text():
             assert other.poll() is None
         capsys.readouterr()
-        assert quorate("run", "--resume", work) == 2
+        assert bonafed("run", "--resume", work) == 2
         told = capsys.readouterr().err
         assert f"process {other.pid} on {socket.gethostname()} (since 2" in told
         assert "works in" in told
@@ -206,7 +206,7 @@ def test_of_two_that_go_on_with_a_run_one_works_and_the_other_is_told_who(
         assert list(unfinished(tmp_path / "runs")) == []  # it is being worked on
         assert other.wait() == 0
     assert only(tmp_path / "runs").name.endswith("-clinics")
-    assert quorate("run", "--resume", work) == 2
+    assert bonafed("run", "--resume", work) == 2
     assert "no interrupted run" in capsys.readouterr().err
 
 
@@ -242,11 +242,11 @@ def test_what_a_link_in_an_unfinished_folder_leads_to_is_not_overwritten(tmp_pat
 
 
 def test_what_killed_runs_have_left_is_named_and_removed(
-    quorate: Call, tmp_path: Path, capsys: Capture
+    bonafed: Call, tmp_path: Path, capsys: Capture
 ) -> None:
     small_run.write_config(tmp_path, PLAIN)
     with broken("erm.checkpoint", 2):
-        assert quorate("run", "clinics.toml") == 2
+        assert bonafed("run", "clinics.toml") == 2
     capsys.readouterr()
     out = tmp_path / "runs"
     work = only(out, "*.partial")
@@ -258,16 +258,16 @@ def test_what_killed_runs_have_left_is_named_and_removed(
     (out / ".writing-x").mkdir()
     (out / "notes.partial").mkdir()
     (out / "notes.partial" / "mine.txt").write_text("somebody's")
-    assert quorate("run", "clinics.toml") == 0
+    assert bonafed("run", "clinics.toml") == 0
     told = capsys.readouterr().err
-    assert "unfinished: runs/clinics.partial; go on with: quorate run --resume" in told
+    assert "unfinished: runs/clinics.partial; go on with: bonafed run --resume" in told
     assert "left by runs that were killed: runs/.writing-x" in told
     assert "notes" not in told
-    assert quorate("run", "--resume", work) == 0
+    assert bonafed("run", "--resume", work) == 0
     assert not work.exists()
     assert (out / "notes.partial" / "mine.txt").exists()
     capsys.readouterr()
-    assert quorate("run", "--resume", out / "notes.partial") == 2
+    assert bonafed("run", "--resume", out / "notes.partial") == 2
     assert "no interrupted run" in capsys.readouterr().err
 
 
@@ -278,7 +278,7 @@ def test_an_unfinished_run_of_another_user_stops_nobody(tmp_path: Path) -> None:
         (tmp_path / f"{name}.partial" / "config.toml").touch()
     (tmp_path / "other.partial").chmod(0)
     # root may enter all folders, unless it gives that up
-    code = "import sys; from pathlib import Path; from quorate.runs.work import unfinished;"
+    code = "import sys; from pathlib import Path; from bonafed.runs.work import unfinished;"
     code += "print(*unfinished(Path(sys.argv[1])))"
     command = [sys.executable, "-c", code, str(tmp_path)]
     if os.geteuid() == 0:
@@ -293,13 +293,13 @@ def test_an_unfinished_run_of_another_user_stops_nobody(tmp_path: Path) -> None:
 
 
 def test_a_folder_in_which_nothing_was_kept_says_so_and_goes(
-    quorate: Call, tmp_path: Path, capsys: Capture
+    bonafed: Call, tmp_path: Path, capsys: Capture
 ) -> None:
     work = tmp_path / "runs" / "a.partial"
     work.mkdir(parents=True)
     (work / "lock").touch()
     (work / "config.toml.tmp").write_text("titl")
-    assert quorate("run", "--resume", work) == 2
+    assert bonafed("run", "--resume", work) == 2
     assert "nothing was kept in" in capsys.readouterr().err
     assert not work.exists()
 
@@ -309,7 +309,7 @@ def test_ctrl_c_before_anything_is_kept_says_that_nothing_was(tmp_path: Path) ->
     for moment in ("#-1", "read clinics.csv#-1"):  # before there is a folder, while reading
         ended = process(tmp_path, tmp_path, ["run", "clinics.toml"], moment)
         assert ended.status == 130
-        assert ended.said.splitlines()[-1] == "quorate: interrupted; nothing was kept"
+        assert ended.said.splitlines()[-1] == "bonafed: interrupted; nothing was kept"
         assert not list((tmp_path / "runs").glob("*.partial"))
         assert "Traceback" not in ended.said
 
@@ -319,7 +319,7 @@ def test_ctrl_c_before_anything_is_kept_says_that_nothing_was(tmp_path: Path) ->
 
 @pytest.mark.parametrize("text", [PLAIN, PRIVATE], ids=["ordinary", "private"])
 def test_a_full_disk_names_the_file_and_the_run_goes_on_later(
-    quorate: Call, tmp_path: Path, capsys: Capture, text: str
+    bonafed: Call, tmp_path: Path, capsys: Capture, text: str
 ) -> None:
     small_run.write_config(tmp_path, text)
     main = "private" if text is PRIVATE else "drfl"
@@ -327,19 +327,19 @@ def test_a_full_disk_names_the_file_and_the_run_goes_on_later(
     places += [("result.json", 1), ("claimed", 1)]
     places += [(f"{main}.checkpoint.account", 3), ("book.json", 2)] * (text is PRIVATE)
     places += [(f"{main}.checkpoint.clients", 3)] * (text is PRIVATE)
-    assert quorate("run", "clinics.toml", "--out", "whole") == 0
+    assert bonafed("run", "clinics.toml", "--out", "whole") == 0
     (tmp_path / "book.json").unlink(missing_ok=True)
     (tmp_path / "book.json.lock").unlink(missing_ok=True)
     for name, k in places:
         with broken(name, k) as seen:
-            assert quorate("run", "clinics.toml", "--out", "runs") == 2
+            assert bonafed("run", "clinics.toml", "--out", "runs") == 2
         assert seen[0] >= k
         told = capsys.readouterr().err
         assert "No space left on device" in told
         assert f"{name}'" in told
         work = only(tmp_path / "runs", "*.partial")
-        assert f"go on with: quorate run --resume {work.relative_to(tmp_path)}" in told
-        assert quorate("run", "--resume", work) == 0
+        assert f"go on with: bonafed run --resume {work.relative_to(tmp_path)}" in told
+        assert bonafed("run", "--resume", work) == 0
         run = only(tmp_path / "runs")
         if text is PLAIN:
             assert not same(only(tmp_path / "whole"), run)
@@ -354,18 +354,18 @@ def test_a_full_disk_names_the_file_and_the_run_goes_on_later(
 
 @pytest.mark.parametrize("name", ["probe", "config.toml", "lock"])
 def test_nothing_is_charged_where_outputs_cannot_be_written(
-    quorate: Call, tmp_path: Path, capsys: Capture, name: str
+    bonafed: Call, tmp_path: Path, capsys: Capture, name: str
 ) -> None:
     small_run.write_config(tmp_path, PRIVATE)
     with broken(name, 1):
-        assert quorate("run", "clinics.toml") == 2
+        assert bonafed("run", "clinics.toml") == 2
     assert f"{name}'" in capsys.readouterr().err
     assert not (tmp_path / "book.json").exists()
     assert not list((tmp_path / "runs").iterdir())
 
 
 def test_nothing_is_charged_where_names_cannot_be_written(
-    quorate: Call, tmp_path: Path, capsys: Capture
+    bonafed: Call, tmp_path: Path, capsys: Capture
 ) -> None:
     (tmp_path / "sites").mkdir()
     for clinic in ("North", "East"):
@@ -377,14 +377,14 @@ def test_nothing_is_charged_where_names_cannot_be_written(
     config = config.replace("sizes = { East = 15, North = 14 }", "")
     config = config.replace('shifted = ["South"]', "")
     (tmp_path / "clinics.toml").write_text(config)
-    assert quorate("run", "clinics.toml") == 2
+    assert bonafed("run", "clinics.toml") == 2
     assert "is no text that can be written: rename it" in capsys.readouterr().err
     assert not (tmp_path / "book.json").exists()
 
 
 @pytest.mark.parametrize("how", ["together", "alone", "linked"])
 def test_a_private_run_goes_on_where_its_folder_was_moved_to(
-    quorate: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+    bonafed: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     old = tmp_path / "old"
     (old / "books").mkdir(parents=True)
@@ -393,7 +393,7 @@ def test_a_private_run_goes_on_where_its_folder_was_moved_to(
         (tmp_path / "a" / "b").mkdir(parents=True)
         (old / "runs").symlink_to(tmp_path / "a" / "b")
     with broken("private.checkpoint", 4):
-        assert quorate("run", old / "clinics.toml", "--out", "old/runs") == 2
+        assert bonafed("run", old / "clinics.toml", "--out", "old/runs") == 2
     monkeypatch.chdir("/")
     if how == "together":
         old.rename(tmp_path / "new")
@@ -403,7 +403,7 @@ def test_a_private_run_goes_on_where_its_folder_was_moved_to(
         (tmp_path / "x" / "y").mkdir(parents=True)
         work = Path(shutil.move(work, tmp_path / "x" / "y"))
     monkeypatch.chdir(work.parent)
-    assert quorate("run", "--resume", work.name) == 0
+    assert bonafed("run", "--resume", work.name) == 0
     (entry,) = Book(old / "books" / "book.json").runs()
     assert (entry["state"], entry["releases"]) == ("ended", entry["planned"])
     run = read_run(only(work.parent))

@@ -11,10 +11,10 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-import quorate.data.federation as data
-from quorate.arrays import Array, Block, Streams
-from quorate.codec import Form
-from quorate.rounds import Algorithm, Done, Each, Max, Outcome, Round, Stop, Sum, Version, record
+import bonafed.data.federation as data
+from bonafed.arrays import Array, Block, Streams
+from bonafed.codec import Form
+from bonafed.rounds import Algorithm, Done, Each, Max, Outcome, Round, Stop, Sum, Version, record
 
 
 @record

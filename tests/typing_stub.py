@@ -1,16 +1,16 @@
 """The type stub of the package, made from the list of names.
 
-python tests/typing_stub.py      writes src/quorate/__init__.pyi
+python tests/typing_stub.py      writes src/bonafed/__init__.pyi
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import quorate
-from quorate.names import by_module
+import bonafed
+from bonafed.names import by_module
 
-STUB = Path(quorate.__file__).with_suffix(".pyi")
+STUB = Path(bonafed.__file__).with_suffix(".pyi")
 
 
 def stub() -> str:

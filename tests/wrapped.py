@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from quorate.engines import Run
-from quorate.rounds import Algorithm, Conclude, Round, encode
+from bonafed.engines import Run
+from bonafed.rounds import Algorithm, Conclude, Round, encode
 
 
 @dataclass

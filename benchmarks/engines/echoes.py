@@ -11,10 +11,10 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from quorate.engines.flare.transport import Answers
-from quorate.engines.job import DONE
-from quorate.sites.flare_app import Server, Site
-from quorate.storage import write_whole
+from bonafed.engines.flare.transport import Answers
+from bonafed.engines.job import DONE
+from bonafed.sites.flare_app import Server, Site
+from bonafed.storage import write_whole
 
 BYTES, ROUNDS = 50_000, 200
 TIMES = "times.json"

@@ -5,8 +5,8 @@
     python benchmarks/engines/flare.py memory              # over 3,000 rounds
     python benchmarks/engines/flare.py kills               # four faults in one run
 
-Needs ``pip install quorate[flare]``. Daemons of the server and of every site run as in production,
-each job is a process of its own at each of them, and at the sites quorate's own party answers: a
+Needs ``pip install bonafed[flare]``. Daemons of the server and of every site run as in production,
+each job is a process of its own at each of them, and at the sites bonafed's own party answers: a
 table, a policy, an audit log. ``owners.py`` beside this file has the tables and the algorithms;
 messages have 50 KB each way.
 
@@ -44,11 +44,11 @@ import echoes  # noqa: E402
 import measure  # noqa: E402
 import owners  # noqa: E402
 
-import quorate as qr  # noqa: E402
-from quorate.engines.flare import ALLOWED, Poc, Supervisor, export_job  # noqa: E402
-from quorate.engines.flare.local import HOST, Process, tagged  # noqa: E402
-from quorate.engines.job import DONE  # noqa: E402
-from quorate.sites.server import SOLUTION  # noqa: E402
+import bonafed as bf  # noqa: E402
+from bonafed.engines.flare import ALLOWED, Poc, Supervisor, export_job  # noqa: E402
+from bonafed.engines.flare.local import HOST, Process, tagged  # noqa: E402
+from bonafed.engines.job import DONE  # noqa: E402
+from bonafed.sites.server import SOLUTION  # noqa: E402
 
 LIMITS = {3: 15.0, 10: 60.0}  # milliseconds of a round, by the number of sites
 SAMPLE = 500  # rounds between two looks at memory and threads
@@ -155,7 +155,7 @@ def alone(poc: Poc) -> float:
 
 def timed(
     poc: Poc, algorithm: str, rounds: int, targets: measure.Targets, memory: bool
-) -> qr.Solution:
+) -> bf.Solution:
     """Rounds without faults: their time, and what the processes use."""
     name = f"rounds-{time.time():.0f}"
     print(f"\n{name}: {rounds} rounds of {algorithm}, {len(poc.sites)} sites", flush=True)
@@ -235,13 +235,13 @@ def hit(poc: Poc, what: str, site: str) -> None:
         one.kill()
 
 
-def result(poc: Poc, name: str) -> qr.Solution:
+def result(poc: Poc, name: str) -> bf.Solution:
     """The solution in the server's folder."""
-    return qr.load(poc.runs / name / SOLUTION)
+    return bf.load(poc.runs / name / SOLUTION)
 
 
 def compare(
-    poc: Poc, there: qr.Solution, algorithm: str, rounds: int, targets: measure.Targets
+    poc: Poc, there: bf.Solution, algorithm: str, rounds: int, targets: measure.Targets
 ) -> None:
     """Hold the model against that of a run in one process, whose sums may be rounded otherwise."""
     here = owners.in_one_process(poc.sites, algorithm, rounds)

@@ -1,10 +1,10 @@
 """Flower on one machine: the time of a round, and a run whose processes are killed one by one.
 
-    pip install "quorate[flower]"
+    pip install "bonafed[flower]"
     python benchmarks/engines/flower.py [--rounds 10] [--sites 3] [--tls] [--no-kills]
 
 A SuperLink and a SuperNode for each site run as processes on the loopback interface, and at the
-sites quorate's own party answers: a table, a policy, an audit log (``owners.py`` beside this file).
+sites bonafed's own party answers: a table, a policy, an audit log (``owners.py`` beside this file).
 The second run is killed three times, by SIGKILL: a SuperNode, the ServerApp, the SuperLink. Its
 model has to have the bits of the first, and both have to be that of a run in one process. CPU
 seconds are those of all processes, start included; Linux only.
@@ -33,9 +33,9 @@ import measure  # noqa: E402
 import numpy as np  # noqa: E402
 import owners  # noqa: E402
 
-import quorate as qr  # noqa: E402
-from quorate.engines.flower import Deployment, export_app  # noqa: E402
-from quorate.sites.server import SOLUTION  # noqa: E402
+import bonafed as bf  # noqa: E402
+from bonafed.engines.flower import Deployment, export_app  # noqa: E402
+from bonafed.sites.server import SOLUTION  # noqa: E402
 
 ADOPT = 36  # PR_SET_CHILD_SUBREAPER: processes that lost their parent become children of this one
 OPENING = 3  # messages before the first of the algorithm: Introduce, Agree, StartRun
@@ -73,7 +73,7 @@ def kill(deployment: Deployment, what: str) -> None:
 class Result:
     """What one run of the job took."""
 
-    solution: qr.Solution
+    solution: bf.Solution
     start: float  # seconds until the processes stood
     run: float  # seconds from there until the end
     cpu: float
@@ -95,7 +95,7 @@ def run(given: argparse.Namespace, root: Path, kills: list[tuple[int, str]]) -> 
         folder = deployment.run(app, timeout=given.timeout, watch=watched)
         ended = time.time()
     reap()
-    solution = qr.load(folder / SOLUTION)
+    solution = bf.load(folder / SOLUTION)
     return Result(solution, stood - began, ended - stood, children() - cpu, watched)
 
 

@@ -17,24 +17,24 @@ from unittest import mock
 
 import numpy as np
 
-import quorate as qr
-from quorate.algorithms.method import Method
-from quorate.data.declared_schema import declared_schema
-from quorate.engines.network import Network
-from quorate.engines.transport import LocalTransport
-from quorate.sites.guard import Guard
-from quorate.sites.party import Party, open_party
-from quorate.sites.rows import Roles
-from quorate.sites.server import job_of
-from quorate.sites.session import agree
-from quorate.solution.configure import configure
+import bonafed as bf
+from bonafed.algorithms.method import Method
+from bonafed.data.declared_schema import declared_schema
+from bonafed.engines.network import Network
+from bonafed.engines.transport import LocalTransport
+from bonafed.sites.guard import Guard
+from bonafed.sites.party import Party, open_party
+from bonafed.sites.rows import Roles
+from bonafed.sites.server import job_of
+from bonafed.sites.session import agree
+from bonafed.solution.configure import configure
 
 FEATURES, ROWS = 6250, 16
 TARGET, CLASSES = "state", ("ill", "well")
-PROBLEM = qr.Problem(qr.Logistic(), regulariser=qr.L2(1e-2))
+PROBLEM = bf.Problem(bf.Logistic(), regulariser=bf.L2(1e-2))
 ALGORITHMS: dict[str, Callable[[int], Method]] = {
-    "AFL": lambda rounds: qr.AFL(max_rounds=rounds, tol=0.0),  # sites keep a state
-    "FedAvg": lambda rounds: qr.FedAvg(max_rounds=rounds, tol=0.0),  # they keep none
+    "AFL": lambda rounds: bf.AFL(max_rounds=rounds, tol=0.0),  # sites keep a state
+    "FedAvg": lambda rounds: bf.FedAvg(max_rounds=rounds, tol=0.0),  # they keep none
 }
 
 
@@ -86,12 +86,12 @@ def roles(features: int) -> Roles:
 
 def in_one_process(
     sites: Mapping[str, Path], algorithm: str, rounds: int, features: int = FEATURES
-) -> qr.Solution:
+) -> bf.Solution:
     """The run of a job without an engine that carries messages."""
     tables = {name: table(number, features) for number, name in enumerate(sites)}
-    fed = qr.Federation.from_tables(tables, TARGET, schema=_schema(features))
-    return qr.solve(
-        PROBLEM, fed, algorithm=ALGORITHMS[algorithm](rounds), engine=qr.InProcess("each")
+    fed = bf.Federation.from_tables(tables, TARGET, schema=_schema(features))
+    return bf.solve(
+        PROBLEM, fed, algorithm=ALGORITHMS[algorithm](rounds), engine=bf.InProcess("each")
     )
 
 

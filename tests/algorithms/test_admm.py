@@ -11,24 +11,24 @@ from numpy.testing import assert_allclose, assert_array_equal
 from problems import PLAIN
 from scipy.sparse import csr_array
 
-from quorate.algorithms.comparators.central_conic import CentralConic
-from quorate.algorithms.comparators.double_loop import DoubleLoop, Probed
-from quorate.algorithms.federated.ad_lpmm import ADLPMM
-from quorate.algorithms.federated.epigraph_admm import EpigraphADMM
-from quorate.algorithms.federated.epigraph_projection import Begun, Projected, risk_gradients
-from quorate.data.federation import Federation
-from quorate.engines.inprocess import InProcess
-from quorate.problem.losses import EpsilonInsensitive, Hinge, Huber, Logistic, Quantile, SmoothHinge
-from quorate.problem.predictors.affine import Linear
-from quorate.problem.problem import Problem
-from quorate.problem.regularisers import L1, L2, MCP, Bounds, Zero
-from quorate.problem.risks.lp_ball import LpBall
-from quorate.problem.risks.mean import Mean
-from quorate.problem.risks.simplex import Simplex
-from quorate.problem.wasserstein.ball import WassersteinBall
-from quorate.problem.wasserstein.box_support import BoxSupport
-from quorate.rounds import Done, Stop, visibility
-from quorate.solution.configure import configure
+from bonafed.algorithms.comparators.central_conic import CentralConic
+from bonafed.algorithms.comparators.double_loop import DoubleLoop, Probed
+from bonafed.algorithms.federated.ad_lpmm import ADLPMM
+from bonafed.algorithms.federated.epigraph_admm import EpigraphADMM
+from bonafed.algorithms.federated.epigraph_projection import Begun, Projected, risk_gradients
+from bonafed.data.federation import Federation
+from bonafed.engines.inprocess import InProcess
+from bonafed.problem.losses import EpsilonInsensitive, Hinge, Huber, Logistic, Quantile, SmoothHinge
+from bonafed.problem.predictors.affine import Linear
+from bonafed.problem.problem import Problem
+from bonafed.problem.regularisers import L1, L2, MCP, Bounds, Zero
+from bonafed.problem.risks.lp_ball import LpBall
+from bonafed.problem.risks.mean import Mean
+from bonafed.problem.risks.simplex import Simplex
+from bonafed.problem.wasserstein.ball import WassersteinBall
+from bonafed.problem.wasserstein.box_support import BoxSupport
+from bonafed.rounds import Done, Stop, visibility
+from bonafed.solution.configure import configure
 
 METHODS = [ADLPMM(), ADLPMM(steps="tight"), EpigraphADMM()]
 CASES = [

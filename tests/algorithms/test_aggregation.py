@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-import quorate as qr
-from quorate.functional import average, bulyan, coordinate_median, krum, trimmed_mean
+import bonafed as bf
+from bonafed.functional import average, bulyan, coordinate_median, krum, trimmed_mean
 
 RULES = {
     "average": average,
@@ -162,15 +162,15 @@ def test_bad_input_is_refused(rule, models, weights):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: qr.TrimmedMean(0.5),
-        lambda: qr.TrimmedMean(-0.1),
-        lambda: qr.TrimmedMean(float("nan")),
-        lambda: qr.TrimmedMean(True),
-        lambda: qr.Krum(-1),
-        lambda: qr.Krum(1.5),  # type: ignore[arg-type]
-        lambda: qr.Krum(1, 0),
-        lambda: qr.Krum(True),
-        lambda: qr.Bulyan("1"),  # type: ignore[arg-type]
+        lambda: bf.TrimmedMean(0.5),
+        lambda: bf.TrimmedMean(-0.1),
+        lambda: bf.TrimmedMean(float("nan")),
+        lambda: bf.TrimmedMean(True),
+        lambda: bf.Krum(-1),
+        lambda: bf.Krum(1.5),  # type: ignore[arg-type]
+        lambda: bf.Krum(1, 0),
+        lambda: bf.Krum(True),
+        lambda: bf.Bulyan("1"),  # type: ignore[arg-type]
         lambda: krum(np.zeros((4, 2)), np.ones(4), 1),
         lambda: bulyan(np.zeros((6, 2)), np.ones(6), 1),
     ],

@@ -13,16 +13,16 @@ from numpy.testing import assert_allclose, assert_array_equal
 from problems import PLAIN
 from scipy.sparse import csr_array
 
-import quorate as qr
+import bonafed as bf
 from examples import RISKS
-from quorate.algorithms.federated.aspire.aspire import ASPIRE
-from quorate.algorithms.federated.aspire.client import POWERS, Approach, Approached, Gauge, Gauged
-from quorate.algorithms.federated.aspire.step_sizes import chosen, steps_at
-from quorate.engines import InProcess
-from quorate.engines.virtual_clock import VirtualClock
-from quorate.engines.waiting import Adaptive, First, Stale
-from quorate.rounds import Round, Stop, decode, encode, visibility
-from quorate.solution.configure import configure
+from bonafed.algorithms.federated.aspire.aspire import ASPIRE
+from bonafed.algorithms.federated.aspire.client import POWERS, Approach, Approached, Gauge, Gauged
+from bonafed.algorithms.federated.aspire.step_sizes import chosen, steps_at
+from bonafed.engines import InProcess
+from bonafed.engines.virtual_clock import VirtualClock
+from bonafed.engines.waiting import Adaptive, First, Stale
+from bonafed.rounds import Round, Stop, decode, encode, visibility
+from bonafed.solution.configure import configure
 
 
 def federation(n=4, d=3, seed=0, spread=1.0):
@@ -34,7 +34,7 @@ def federation(n=4, d=3, seed=0, spread=1.0):
         t = x @ (common + spread * rng.normal(size=d)) + 0.3 * rng.normal(size=len(x))
         X.append(x)
         y.append(np.where(t > 0, 1.0, -1.0))
-    return qr.Federation([f"c{i}" for i in range(n)], X, y, classes=(-1.0, 1.0))
+    return bf.Federation([f"c{i}" for i in range(n)], X, y, classes=(-1.0, 1.0))
 
 
 def configured(algorithm, problem, fed, **settings):
@@ -209,8 +209,8 @@ ENGINES = {
 def test_sixty_iterations_by_hand(variant, engine):
     fed = federation()
     settings = (GIVEN if "theory" not in variant else {}) | variant
-    problem = qr.Problem(
-        qr.Logistic(), PLAIN, over_clients=qr.LpBall(0.4, 1), regulariser=qr.L1(0.01)
+    problem = bf.Problem(
+        bf.Logistic(), PLAIN, over_clients=bf.LpBall(0.4, 1), regulariser=bf.L1(0.01)
     )
     algorithm, end = run(ASPIRE(), problem, fed, engine, max_rounds=60, **settings)
 
@@ -259,7 +259,7 @@ def test_the_directions_are_the_derivatives_of_the_lagrangian():
     def derivative(g, v):
         return np.array([(g(v + 1e-6 * e) - g(v - 1e-6 * e)) / 2e-6 for e in np.eye(3)])
 
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex())
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_clients=bf.Simplex())
     algorithm, data = configured(ASPIRE(), problem, fed)
     memory, _ = algorithm.on_client[Gauge](None, Gauge(w), data.block(0), None)
     memory = dataclasses.replace(memory, dual=phi[None])
@@ -277,7 +277,7 @@ def test_the_directions_are_the_derivatives_of_the_lagrangian():
 
 
 def gauged(fed):
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex())
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_clients=bf.Simplex())
     algorithm, data = configured(ASPIRE(), problem, fed)
     parts = [
         algorithm.on_client[Gauge](None, Gauge(np.zeros(0)), data.block(i), None)[1]
@@ -309,13 +309,13 @@ def test_steps_scale_with_the_workers_and_with_the_features():
     fed = federation()
     one = chosen(ASPIRE(), gauged(fed), np.full(4, 0.25), np.zeros(3))
     twice = [fed.rows(j % 4) for j in range(8)]
-    more = qr.Federation([f"d{j}" for j in range(8)], [x for x, _ in twice], [y for _, y in twice])
+    more = bf.Federation([f"d{j}" for j in range(8)], [x for x, _ in twice], [y for _, y in twice])
     two = chosen(ASPIRE(), gauged(more), np.full(8, 0.125), np.zeros(3))
     # of the size 1/N
     assert_allclose([two.kappa, two.rho2], [one.kappa / 2, one.rho2 / 2], rtol=1e-9)
     assert_allclose(two.kappa * two.eta_z * 8, 1.0)
     assert_allclose([two.rho1, two.eta_h], [one.rho1, one.eta_h], rtol=1e-12)
-    large = qr.Federation(
+    large = bf.Federation(
         fed.clients, [1e4 * fed.rows(j)[0] for j in range(4)], [fed.rows(j)[1] for j in range(4)]
     )
     three = chosen(ASPIRE(), gauged(large), np.full(4, 0.25), np.zeros(3))
@@ -346,8 +346,8 @@ def test_steps_scale_with_the_workers_and_with_the_features():
 
 def test_a_run_does_not_depend_on_the_unit_of_the_features():
     fed = federation()
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex())
-    large = qr.Federation(
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_clients=bf.Simplex())
+    large = bf.Federation(
         fed.clients, [1e5 * fed.rows(j)[0] for j in range(4)], [fed.rows(j)[1] for j in range(4)]
     )
     (_, one), (_, other) = (run(ASPIRE(), problem, data, max_rounds=40) for data in (fed, large))
@@ -377,7 +377,7 @@ def test_two_conditions_of_theorem_1_exclude_each_other_as_printed():
 # -- min-max points
 # -----------------------------------------------------------------------------------------------
 
-REGULAR = qr.L2(0.05)
+REGULAR = bf.L2(0.05)
 
 
 def optimum(fed, radius=None):
@@ -405,8 +405,8 @@ def optimum(fed, radius=None):
 @pytest.mark.parametrize("radius", [None, 0.3])
 def test_certified_min_max_point(radius, engine):
     fed = federation(5, 3, 9, 0.4)
-    over = qr.Simplex() if radius is None else qr.LpBall(radius)
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=over, regulariser=REGULAR)
+    over = bf.Simplex() if radius is None else bf.LpBall(radius)
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_clients=over, regulariser=REGULAR)
     best = optimum(fed, radius)
     assert problem.objective(np.zeros(3), fed) > 1.05 * best  # there is something to do
     # p* of a ball is a mixture of many planes: it settles long after z
@@ -417,7 +417,7 @@ def test_certified_min_max_point(radius, engine):
     assert best * (1 - 1e-6) <= problem.objective(w, fed) <= best * (1 + 1e-3)
     assert_allclose(duals.weights.sum(), 1.0)
     assert problem.over_clients.at(fed.sizes).contains(duals.weights, 1e-9)
-    proof = qr.certify(problem, fed, w, duals)
+    proof = bf.certify(problem, fed, w, duals)
     assert proof.bound <= best * (1 + 1e-7)
     assert proof.relative_gap <= 2 * tol
     assert np.abs(algorithm.answer(end.state, end.concluded).copies - w).max() < 0.02
@@ -425,19 +425,19 @@ def test_certified_min_max_point(radius, engine):
 
 def test_through_solve():
     fed = federation(3, 2, 9, 0.4)
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex(), regulariser=REGULAR)
-    solution = qr.solve(problem, fed, algorithm=ASPIRE(), tol=1e-2, start=[0.1, 0.2])
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_clients=bf.Simplex(), regulariser=REGULAR)
+    solution = bf.solve(problem, fed, algorithm=ASPIRE(), tol=1e-2, start=[0.1, 0.2])
     proved = solution.certificate.relative_gap
     assert -1e-9 <= proved <= 2e-2
     # as far as the proof goes
     assert solution.outcome.stop is (Stop.OPTIMAL if proved <= 1e-2 else Stop.UNPROVEN)
     assert "consensus and stationarity" in solution.outcome.text
     assert solution.certificate.consensus < 0.05
-    capped = qr.solve(problem, fed, algorithm=ASPIRE(), max_rounds=3)
+    capped = bf.solve(problem, fed, algorithm=ASPIRE(), max_rounds=3)
     assert capped.outcome.stop is Stop.MAX_ROUNDS
     assert "stopped at max_rounds" in capped.outcome.text
     assert "raise max_rounds or tol" in capped.outcome.text
-    printed = qr.solve(problem, fed, algorithm=ASPIRE(atol=1e-3, tol=0.0))
+    printed = bf.solve(problem, fed, algorithm=ASPIRE(atol=1e-3, tol=0.0))
     assert printed.outcome.stop is (
         Stop.OPTIMAL if printed.certificate.gap <= 1e-3 else Stop.UNPROVEN
     )
@@ -447,7 +447,7 @@ def test_through_solve():
 def test_asynchronous_and_synchronous_rounds():
     """EASE(-) waits for everybody: every round all answer, and the straggler sets the pace."""
     fed = federation(5, 3, 9, 0.4)
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex(), regulariser=REGULAR)
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_clients=bf.Simplex(), regulariser=REGULAR)
     clock = VirtualClock(stragglers={"c2": 20.0}, wait=First(1))
     _, waits = run(ASPIRE(synchronous=True), problem, fed, clock, max_rounds=30, tol=0.0)
     _, goes = run(ASPIRE(), problem, fed, clock, max_rounds=30, tol=0.0)
@@ -460,7 +460,7 @@ def test_asynchronous_and_synchronous_rounds():
 
 def test_planes_of_ease_and_of_the_cutting_plane_method():
     fed = federation(6, 3, 3, 0.2)
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.LpBall(0.4), regulariser=REGULAR)
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_clients=bf.LpBall(0.4), regulariser=REGULAR)
     (_, ease), (_, cp_) = (
         run(ASPIRE(drop=drop), problem, fed, max_rounds=300, tol=0.0) for drop in (True, False)
     )
@@ -482,7 +482,7 @@ def test_frozen_planes_solve_another_problem():
     oracle sees.
     """
     fed = federation(5, 3, 9, 0.4)
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex(), regulariser=REGULAR)
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_clients=bf.Simplex(), regulariser=REGULAR)
     best = optimum(fed)
     ends = {
         resume: (
@@ -504,7 +504,7 @@ def test_the_schedules_of_the_theory_stall():
     without.
     """
     fed = federation(5, 3, 9, 0.4)
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex(), regulariser=REGULAR)
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_clients=bf.Simplex(), regulariser=REGULAR)
     best = optimum(fed)
     plain = run(ASPIRE(), problem, fed, max_rounds=250, tol=0.0)[1].state
     theory = run(ASPIRE.paper(), problem, fed, max_rounds=250, tol=0.0)[1].state
@@ -520,7 +520,7 @@ def test_the_schedules_of_the_theory_stall():
 def test_a_reused_loss_is_one_step_old():
     """Error 11."""
     fed = federation()
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex())
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_clients=bf.Simplex())
     f, _ = losses(fed)
     for reuse in (False, True):
         states = []
@@ -540,7 +540,7 @@ def test_no_plane_travels():
     }
     assert visibility(Approached) == {"w": "each", "loss": "each", "gap": "each"}
     fed = federation()
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.LpBall(0.4))
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_clients=bf.LpBall(0.4))
     _, end = run(ASPIRE(drop=False), problem, fed, max_rounds=30, tol=0.0)
     assert len(end.state.planes) > 3
     sizes = {row["message"]: row["bytes"] / row["count"] for row in end.messages}
@@ -548,7 +548,7 @@ def test_no_plane_travels():
 
 
 @dataclasses.dataclass(frozen=True)
-class Below(qr.Logistic):
+class Below(bf.Logistic):
     """The logistic loss less 2."""
 
     def value(self, prediction, y):
@@ -558,7 +558,7 @@ class Below(qr.Logistic):
 def test_losses_below_zero_need_a_lower_floor():
     """Error 13."""
     fed = federation(5, 3, 9, 0.4)
-    problem = qr.Problem(Below(), PLAIN, over_clients=qr.Simplex(), regulariser=REGULAR)
+    problem = bf.Problem(Below(), PLAIN, over_clients=bf.Simplex(), regulariser=REGULAR)
     _, stuck = run(ASPIRE(), problem, fed, max_rounds=400)
     assert "floor = 0 (h)" in stuck.outcome.text
     assert stuck.outcome.stop is not Stop.OPTIMAL
@@ -571,7 +571,7 @@ def test_losses_below_zero_need_a_lower_floor():
 def test_a_bound_that_holds_back_is_told(place, value):
     """Error 14."""
     fed = federation(5, 3, 9, 0.4)
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex(), regulariser=REGULAR)
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_clients=bf.Simplex(), regulariser=REGULAR)
     bounds = tuple(value if k == place else None for k in range(4))
     _, end = run(ASPIRE(bounds=bounds), problem, fed, max_rounds=300)
     assert f"Held back by alpha_{place + 1} = {value:g}" in end.outcome.text
@@ -582,7 +582,7 @@ def test_a_bound_that_holds_back_is_told(place, value):
 
 def test_who_never_answers_keeps_the_run_from_claiming():
     fed = federation(5, 3, 9, 0.4)
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex(), regulariser=REGULAR)
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_clients=bf.Simplex(), regulariser=REGULAR)
     clock = VirtualClock(crashes={"c2": 10.0}, keep_rows=100)
     _, end = run(ASPIRE(), problem, fed, clock, max_rounds=800)
     assert end.outcome.stop is not Stop.OPTIMAL
@@ -594,8 +594,8 @@ def test_who_never_answers_keeps_the_run_from_claiming():
 
 def test_a_model_that_is_not_convex():
     fed = federation(4, 3, 1)
-    problem = qr.Problem(
-        qr.Logistic(), qr.MLP((4,)), over_clients=qr.Simplex(), regulariser=qr.L2(1e-2)
+    problem = bf.Problem(
+        bf.Logistic(), bf.MLP((4,)), over_clients=bf.Simplex(), regulariser=bf.L2(1e-2)
     )
     concrete, data = problem.at(fed)
     start = concrete.model_start(data.n_features)
@@ -603,7 +603,7 @@ def test_a_model_that_is_not_convex():
     assert_array_equal(algorithm.server_start(4)[1].message.w, np.zeros(0))
     assert concrete.objective(end.state.z, data) < 0.8 * concrete.objective(start, data)
     w, duals = algorithm.answer(end.state)[:2]
-    proof = qr.certify(problem, fed, w, duals)
+    proof = bf.certify(problem, fed, w, duals)
     assert proof.bound is None
     assert proof.stationarity < 0.05
     assert end.outcome.stop in (Stop.UNPROVEN, Stop.MAX_ROUNDS)
@@ -611,19 +611,19 @@ def test_a_model_that_is_not_convex():
 
 def test_a_mean_is_a_set_of_one_weighting():
     fed = federation(5, 3, 9, 0.4)
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Mean("size"), regulariser=REGULAR)
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_clients=bf.Mean("size"), regulariser=REGULAR)
     algorithm, end = run(ASPIRE(), problem, fed)
     assert len(end.state.planes) == 1
     assert_allclose(end.state.planes[0], fed.sizes / fed.sizes.sum())
     w, duals = algorithm.answer(end.state)[:2]
-    assert qr.certify(problem, fed, w, duals).relative_gap <= 2e-3
+    assert bf.certify(problem, fed, w, duals).relative_gap <= 2e-3
 
 
 @pytest.mark.parametrize("risk", RISKS, ids=str)
 def test_every_set_of_weights(risk):
     """Only ``weights`` and ``value`` are asked of a set; planes and their mixture lie in it."""
     fed = federation(6, 3, 9, 0.2)
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=risk, regulariser=REGULAR)
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_clients=risk, regulariser=REGULAR)
     algorithm, end = run(ASPIRE(), problem, fed, max_rounds=60, tol=0.0)
     at = problem.over_clients.at(fed.sizes, fed.clients)
     w, duals = algorithm.answer(end.state)[:2]
@@ -635,9 +635,9 @@ def test_every_set_of_weights(risk):
 
 def test_sparse_rows():
     fed = federation()
-    thin = qr.Federation(fed.clients, [csr_array(x) for x in fed.X], fed.y, classes=(-1.0, 1.0))
-    problem = qr.Problem(
-        qr.Logistic(), qr.Linear(intercept=True), over_clients=qr.Simplex(), regulariser=REGULAR
+    thin = bf.Federation(fed.clients, [csr_array(x) for x in fed.X], fed.y, classes=(-1.0, 1.0))
+    problem = bf.Problem(
+        bf.Logistic(), bf.Linear(intercept=True), over_clients=bf.Simplex(), regulariser=REGULAR
     )
     clock = VirtualClock(stragglers={"c1": 3.0}, wait=First(2))
     (_, dense), (_, sparse) = (
@@ -651,8 +651,8 @@ def test_sparse_rows():
 
 def test_the_regulariser_leaves_an_intercept_free():
     fed = federation(4, 3, 9, 0.4)
-    heavy = qr.Problem(
-        qr.Logistic(), qr.Linear(intercept=True), over_clients=qr.Mean(), regulariser=qr.L2(1e4)
+    heavy = bf.Problem(
+        bf.Logistic(), bf.Linear(intercept=True), over_clients=bf.Mean(), regulariser=bf.L2(1e4)
     )
     _, end = run(ASPIRE(), heavy, fed, max_rounds=300, tol=0.0)
     assert np.abs(end.state.z[:3]).max() < 1e-3
@@ -662,29 +662,29 @@ def test_the_regulariser_leaves_an_intercept_free():
 
 def test_one_client():
     fed = federation(1, 3, 9)
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex(), regulariser=qr.L2(0.5))
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_clients=bf.Simplex(), regulariser=bf.L2(0.5))
     algorithm, end = run(ASPIRE(tol=5e-3), problem, fed)
     w, duals = algorithm.answer(end.state)[:2]
-    assert qr.certify(problem, fed, w, duals).relative_gap <= 1e-2
+    assert bf.certify(problem, fed, w, duals).relative_gap <= 1e-2
 
 
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"loss": qr.Hinge()}, "ASPIRE needs a smooth loss, .*got Hinge"),
+        ({"loss": bf.Hinge()}, "ASPIRE needs a smooth loss, .*got Hinge"),
         (
-            {"over_samples": qr.WassersteinBall(0.1, norm="l2")},
+            {"over_samples": bf.WassersteinBall(0.1, norm="l2")},
             r"ASPIRE needs over_samples = Mean\(\)",
         ),
-        ({"over_samples": qr.Superquantile(0.5)}, r"ASPIRE needs over_samples = Mean\(\)"),
+        ({"over_samples": bf.Superquantile(0.5)}, r"ASPIRE needs over_samples = Mean\(\)"),
     ],
 )
 def test_unsuitable_problems_are_refused(change, text):
     problem = dataclasses.replace(
-        qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex()), **change
+        bf.Problem(bf.Logistic(), PLAIN, over_clients=bf.Simplex()), **change
     )
     with pytest.raises(ValueError, match=text):
-        qr.solve(problem, federation(), algorithm=ASPIRE())
+        bf.solve(problem, federation(), algorithm=ASPIRE())
 
 
 @pytest.mark.parametrize(
@@ -740,7 +740,7 @@ def test_without_a_problem():
     with pytest.raises(ValueError, match="ASPIRE has no problem yet"):
         ASPIRE().answer(
             dataclasses.replace(
-                run(ASPIRE(), qr.Problem(qr.Logistic(), PLAIN), federation(), max_rounds=1)[1].state
+                run(ASPIRE(), bf.Problem(bf.Logistic(), PLAIN), federation(), max_rounds=1)[1].state
             )
         )
 
@@ -748,7 +748,7 @@ def test_without_a_problem():
 def test_a_state_survives_the_codec():
     _, end = run(
         ASPIRE(),
-        qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex()),
+        bf.Problem(bf.Logistic(), PLAIN, over_clients=bf.Simplex()),
         federation(),
         max_rounds=4,
     )

@@ -10,35 +10,35 @@ import pytest
 from problems import PLAIN
 from toy import federation
 
-import quorate as qr
-from quorate.algorithms.federated.async_dro.async_dro import AsyncDRO
-from quorate.algorithms.federated.async_dro.client import Meet, Met, Visit
-from quorate.algorithms.federated.linearisation import Linearised
-from quorate.engines.virtual_clock import VirtualClock
-from quorate.engines.waiting import First
-from quorate.experiments.aspire import sets
-from quorate.problem.risks import Simplex
-from quorate.rounds import Round, Stop, rows
-from quorate.solution.configure import configure
+import bonafed as bf
+from bonafed.algorithms.federated.async_dro.async_dro import AsyncDRO
+from bonafed.algorithms.federated.async_dro.client import Meet, Met, Visit
+from bonafed.algorithms.federated.linearisation import Linearised
+from bonafed.engines.virtual_clock import VirtualClock
+from bonafed.engines.waiting import First
+from bonafed.experiments.aspire import sets
+from bonafed.problem.risks import Simplex
+from bonafed.rounds import Round, Stop, rows
+from bonafed.solution.configure import configure
 
 FED = federation((20, 35, 12, 28, 9), 4)
-PROBLEM = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex(), regulariser=qr.L2(1e-2))
+PROBLEM = bf.Problem(bf.Logistic(), PLAIN, over_clients=bf.Simplex(), regulariser=bf.L2(1e-2))
 SINGLE = float(np.finfo(np.float32).eps)  # of what the server keeps in single precision
 SLOW = {FED.clients[1]: 10.0}
 SETS = {
-    "mean": qr.Mean(),
-    "simplex": qr.Simplex(),
-    "lp-ball": qr.LpBall(0.3, 2),
-    "superquantile": qr.Superquantile(0.4),
-    "box": qr.Box(np.zeros(5), np.full(5, 0.4)),
-    "CD-norm": qr.CDNorm(2.0, [0.1, 0.2, 0.3, 0.1, 0.2], "uniform"),
-    "ellipsoid": qr.Ellipsoid(np.full(5, 0.2), 0.1, "uniform"),
-    "KL": qr.KLBall(0.3, "uniform"),
-    "chi-square": qr.ChiSquareBall(0.5, "uniform"),
-    "total variation": qr.TotalVariationBall(0.3, "uniform"),
-    "Wasserstein": qr.WassersteinOverClients(1.0, "index", "uniform"),
-    "polyhedron": qr.Polyhedron(np.eye(5)[:2], [0.3, 0.5]),
-    "ranks": qr.Extremile(2.0),
+    "mean": bf.Mean(),
+    "simplex": bf.Simplex(),
+    "lp-ball": bf.LpBall(0.3, 2),
+    "superquantile": bf.Superquantile(0.4),
+    "box": bf.Box(np.zeros(5), np.full(5, 0.4)),
+    "CD-norm": bf.CDNorm(2.0, [0.1, 0.2, 0.3, 0.1, 0.2], "uniform"),
+    "ellipsoid": bf.Ellipsoid(np.full(5, 0.2), 0.1, "uniform"),
+    "KL": bf.KLBall(0.3, "uniform"),
+    "chi-square": bf.ChiSquareBall(0.5, "uniform"),
+    "total variation": bf.TotalVariationBall(0.3, "uniform"),
+    "Wasserstein": bf.WassersteinOverClients(1.0, "index", "uniform"),
+    "polyhedron": bf.Polyhedron(np.eye(5)[:2], [0.3, 0.5]),
+    "ranks": bf.Extremile(2.0),
 }
 
 
@@ -148,23 +148,23 @@ def test_the_first_curvature_is_that_along_the_gradient():
 
 @pytest.mark.parametrize("risk", SETS.values(), ids=SETS.keys())
 @pytest.mark.parametrize(
-    "engine", [qr.InProcess(), VirtualClock(stragglers=SLOW)], ids=["together", "straggler"]
+    "engine", [bf.InProcess(), VirtualClock(stragglers=SLOW)], ids=["together", "straggler"]
 )
 def test_one_default_proves_a_thousandth_for_every_set(risk, engine):
     problem = replace(PROBLEM, over_clients=risk)
-    found = qr.solve(problem, FED, algorithm=AsyncDRO(tol=1e-3), engine=engine)
+    found = bf.solve(problem, FED, algorithm=AsyncDRO(tol=1e-3), engine=engine)
     assert found.outcome.stop is Stop.OPTIMAL, found.outcome.text
     assert found.certificate.relative_gap <= 1e-3 * (1 + 1e-9)
     assert found.rounds < 4000
-    best = qr.solve(problem, FED, tol=1e-8).certificate
+    best = bf.solve(problem, FED, tol=1e-8).certificate
     assert best.value - 1e-7 <= found.certificate.value <= best.value * (1 + 1e-3) + 1e-7
 
 
 @pytest.mark.parametrize("first", [1, 3])
 def test_small_tolerances_are_reached_too(first):
     engine = VirtualClock(stragglers=SLOW, wait=First(first))
-    found = qr.solve(PROBLEM, FED, algorithm=AsyncDRO(tol=1e-7), engine=engine)
-    best = qr.solve(PROBLEM, FED, tol=1e-9)
+    found = bf.solve(PROBLEM, FED, algorithm=AsyncDRO(tol=1e-7), engine=engine)
+    best = bf.solve(PROBLEM, FED, tol=1e-9)
     assert found.certificate.relative_gap <= 1e-7
     np.testing.assert_allclose(found.w, best.w, atol=2e-3)
     assert found.certificate.value - best.certificate.value <= 1e-7
@@ -177,7 +177,7 @@ def test_the_slowest_of_few_clients_may_weigh_the_most(factor, seed):
     from its model.
     """
     fed = sets.federation(4, seed)
-    for name, over_clients in (("simplex", Simplex()), ("superquantile", qr.Superquantile(0.3))):
+    for name, over_clients in (("simplex", Simplex()), ("superquantile", bf.Superquantile(0.3))):
         found = sets.asynchronous(sets.setup(name, over_clients, fed, factor), seed=seed)
         assert found.relative <= 1e-3, name
         assert found.rounds < 8000, name
@@ -230,7 +230,7 @@ def test_a_set_that_only_knows_its_worst_weights():
     concrete, data = replace(PROBLEM, over_clients=Only()).at(FED)
     it = configure(AsyncDRO(tol=0.0), concrete, data, None, None, 4000, None)
     run = VirtualClock(stragglers=SLOW).run(it, data)
-    best = qr.solve(PROBLEM, FED, tol=1e-8).certificate.value
+    best = bf.solve(PROBLEM, FED, tol=1e-8).certificate.value
     assert best <= concrete.objective(run.state.w, FED) <= 1.02 * best
 
 
@@ -242,8 +242,8 @@ def test_many_active_clients_do_not_make_the_weights_swing():
     X = [rng.standard_normal((12, 3)) + 1.0 for _ in range(60)]
     y = [np.where(x @ rng.standard_normal(3) > 0, 1.0, -1.0) for x in X]
     y[0], y[1] = np.tile([1.0, -1.0], 6), np.tile([-1.0, 1.0], 6)
-    fed = qr.Federation([f"c{i}" for i in range(60)], X, y)
-    found = qr.solve(
+    fed = bf.Federation([f"c{i}" for i in range(60)], X, y)
+    found = bf.solve(
         PROBLEM,
         fed,
         algorithm=AsyncDRO(tol=1e-4, max_rounds=6000),
@@ -256,12 +256,12 @@ def test_units_do_not_matter():
     """Features 1000 times as large: coefficients a thousandth, the same risks, weights and number
     of steps.
     """
-    scaled = qr.Federation(
+    scaled = bf.Federation(
         FED.clients, [1e3 * FED.rows(i)[0] for i in range(5)], [FED.rows(i)[1] for i in range(5)]
     )
-    one = qr.solve(PROBLEM, FED, algorithm=AsyncDRO(), engine=VirtualClock())
-    other = qr.solve(
-        replace(PROBLEM, regulariser=qr.L2(1e4)),
+    one = bf.solve(PROBLEM, FED, algorithm=AsyncDRO(), engine=VirtualClock())
+    other = bf.solve(
+        replace(PROBLEM, regulariser=bf.L2(1e4)),
         scaled,
         algorithm=AsyncDRO(),
         engine=VirtualClock(),
@@ -273,20 +273,20 @@ def test_units_do_not_matter():
 def test_units_of_single_columns_do_not_matter():
     """Also where they lie far apart: the steps are those in units of the columns' sizes."""
     factor = np.array([1e3, 1.0, 1e-3, 1e4])[: FED.rows(0)[0].shape[1]]
-    scaled = qr.Federation(
+    scaled = bf.Federation(
         FED.clients, [FED.rows(i)[0] * factor for i in range(5)], [FED.rows(i)[1] for i in range(5)]
     )
-    flat = replace(PROBLEM, regulariser=qr.Zero())
+    flat = replace(PROBLEM, regulariser=bf.Zero())
     slow = VirtualClock(stragglers=SLOW)
     one, other = (
-        qr.solve(flat, fed, algorithm=AsyncDRO(max_rounds=2000), engine=slow)
+        bf.solve(flat, fed, algorithm=AsyncDRO(max_rounds=2000), engine=slow)
         for fed in (FED, scaled)
     )
     assert other.rounds == one.rounds
     np.testing.assert_allclose(factor * other.w, one.w, rtol=1e-6)
     # a ball couples the coefficients: it is one of the scaled ones, and steps have the data's units
-    ball = replace(PROBLEM, regulariser=qr.Ball(0.5))
-    found = qr.solve(ball, FED, algorithm=AsyncDRO(max_rounds=20_000), engine=slow)
+    ball = replace(PROBLEM, regulariser=bf.Ball(0.5))
+    found = bf.solve(ball, FED, algorithm=AsyncDRO(max_rounds=20_000), engine=slow)
     assert found.outcome.stop is Stop.OPTIMAL, found.outcome.text
 
 
@@ -296,11 +296,11 @@ def test_units_far_from_one_change_no_step(scale):
     in other units.
     """
     Xs, ys = zip(*[FED.rows(i) for i in range(5)], strict=True)
-    engine, flat = VirtualClock(stragglers=SLOW), replace(PROBLEM, regulariser=qr.Zero())
+    engine, flat = VirtualClock(stragglers=SLOW), replace(PROBLEM, regulariser=bf.Zero())
     runs = [
-        qr.solve(
+        bf.solve(
             flat,
-            qr.Federation(FED.clients, [s * X for X in Xs], list(ys)),
+            bf.Federation(FED.clients, [s * X for X in Xs], list(ys)),
             algorithm=AsyncDRO(),
             engine=engine,
         )
@@ -308,12 +308,12 @@ def test_units_far_from_one_change_no_step(scale):
     ]
     assert runs[1].rounds == runs[0].rounds
     np.testing.assert_allclose(scale * runs[1].w, runs[0].w, rtol=1e-6, atol=1e-8)
-    real = qr.Problem(qr.Squared(), PLAIN, over_clients=qr.Simplex(), regulariser=qr.L2(1e-2))
+    real = bf.Problem(bf.Squared(), PLAIN, over_clients=bf.Simplex(), regulariser=bf.L2(1e-2))
     targets = [X[:, 0] + np.sin(5 * X[:, 1]) for X in Xs]
     runs = [
-        qr.solve(
+        bf.solve(
             real,
-            qr.Federation(FED.clients, list(Xs), [s * t for t in targets]),
+            bf.Federation(FED.clients, list(Xs), [s * t for t in targets]),
             algorithm=AsyncDRO(),
             engine=engine,
         )
@@ -343,20 +343,20 @@ def test_the_model_stands_still_until_all_have_answered_at_it():
 def test_a_cap_is_no_proof_and_nothing_is_proven_without_curvature():
     it, data = running(tol=0.0, max_rounds=20)
     assert VirtualClock().run(it, data).outcome.stop is Stop.MAX_ROUNDS
-    flat = qr.solve(
-        replace(PROBLEM, regulariser=qr.Zero()),
+    flat = bf.solve(
+        replace(PROBLEM, regulariser=bf.Zero()),
         FED,
         algorithm=AsyncDRO(tol=1e-3),
         engine=VirtualClock(),
     )
     assert flat.outcome.stop in (Stop.UNPROVEN, Stop.OPTIMAL)
-    best = qr.solve(replace(PROBLEM, regulariser=qr.L2(1e-9)), FED, tol=1e-6).certificate.value
+    best = bf.solve(replace(PROBLEM, regulariser=bf.L2(1e-9)), FED, tol=1e-6).certificate.value
     assert flat.certificate.value <= best * (1 + 1e-2)
 
 
 def test_a_model_that_is_not_convex_is_stationary_at_the_end():
-    problem = replace(PROBLEM, predictor=qr.MLP((3,)))
-    found = qr.solve(
+    problem = replace(PROBLEM, predictor=bf.MLP((3,)))
+    found = bf.solve(
         problem, FED, algorithm=AsyncDRO(tol=1e-2), engine=VirtualClock(stragglers=SLOW)
     )
     first = problem.objective(problem.at(FED)[0].model_start(4), FED)
@@ -373,7 +373,7 @@ def test_settings_out_of_range_are_refused(step):
 
 def test_losses_with_kinks_are_refused_and_bad_steps_noticed():
     with pytest.raises(ValueError, match="needs a smooth loss"):
-        qr.solve(replace(PROBLEM, loss=qr.Hinge()), FED, algorithm=AsyncDRO())
+        bf.solve(replace(PROBLEM, loss=bf.Hinge()), FED, algorithm=AsyncDRO())
     it, data = running()
     _, state, _ = start(it, data)
     bad = Linearised(np.zeros(1), np.full((1, 4), np.inf))
@@ -393,12 +393,12 @@ def test_the_outcome_of_the_first_message_needs_no_size_of_the_model():
 )
 def test_stops_out_of_range_are_refused_whoever_states_them(given):
     with pytest.raises(ValueError, match=f"{next(iter(given))} must be"):
-        qr.solve(PROBLEM, FED, algorithm=AsyncDRO(**given))
+        bf.solve(PROBLEM, FED, algorithm=AsyncDRO(**given))
 
 
 def test_a_client_that_never_answers_at_all_is_named():
     with pytest.raises(RuntimeError, match=f"crashed.*{FED.clients[2]}"):
-        qr.solve(
+        bf.solve(
             PROBLEM, FED, algorithm=AsyncDRO(), engine=VirtualClock(crashes={FED.clients[2]: 0.0})
         )
 
@@ -441,10 +441,10 @@ def test_steps_do_not_leap_where_losses_saturate():
         np.where(z + 0.3 * rng.normal(size=40) > 0, 1.0, -1.0),
         np.stack([rng.normal(size=40), 1e-2 * z], 1),
     )
-    fed = qr.Federation.from_arrays(X, y, np.repeat([f"c{i}" for i in range(4)], 10))
-    problem = replace(PROBLEM, regulariser=qr.L2(1e-11))
+    fed = bf.Federation.from_arrays(X, y, np.repeat([f"c{i}" for i in range(4)], 10))
+    problem = replace(PROBLEM, regulariser=bf.L2(1e-11))
     values = [
-        qr.solve(problem, fed, algorithm=AsyncDRO(max_rounds=k)).certificate.value
+        bf.solve(problem, fed, algorithm=AsyncDRO(max_rounds=k)).certificate.value
         for k in (20, 500, 1500)
     ]
     assert values == sorted(values, reverse=True)
@@ -457,18 +457,18 @@ def test_a_loss_that_is_linear_where_the_run_begins_has_a_step(far, clients):
     rng = np.random.default_rng(2)
     X = rng.standard_normal((24, 2)) + 1.0
     y = far * (3.0 + X[:, 0]) + rng.standard_normal(24)
-    fed = qr.Federation.from_arrays(X, y, np.arange(24) % clients)
-    problem = qr.Problem(qr.Huber(0.7), regulariser=qr.L2(1e-3))
-    solution = qr.solve(problem, fed, algorithm=AsyncDRO(), max_rounds=20000)
+    fed = bf.Federation.from_arrays(X, y, np.arange(24) % clients)
+    problem = bf.Problem(bf.Huber(0.7), regulariser=bf.L2(1e-3))
+    solution = bf.solve(problem, fed, algorithm=AsyncDRO(), max_rounds=20000)
     assert solution.outcome.stop is Stop.OPTIMAL, solution.outcome.text
 
 
-@pytest.mark.parametrize("h", [qr.L2(0.1), qr.L1(0.1), qr.Bounds(-1, 1), qr.SCAD(0.1)], ids=str)
-@pytest.mark.parametrize("loss", [qr.Logistic(), qr.Exponential(), qr.SmoothHinge()], ids=str)
+@pytest.mark.parametrize("h", [bf.L2(0.1), bf.L1(0.1), bf.Bounds(-1, 1), bf.SCAD(0.1)], ids=str)
+@pytest.mark.parametrize("loss", [bf.Logistic(), bf.Exponential(), bf.SmoothHinge()], ids=str)
 def test_features_of_zeros_leave_the_model_as_it_is(loss, h):
     y = np.resize([-1.0, 1.0], 12)
-    fed = qr.Federation.from_arrays(np.zeros((12, 2)), y, np.arange(12) // 6)
-    problem = qr.Problem(loss, PLAIN, over_clients=qr.Simplex(), regulariser=h)
-    solution = qr.solve(problem, fed, algorithm=AsyncDRO(), max_rounds=50)
+    fed = bf.Federation.from_arrays(np.zeros((12, 2)), y, np.arange(12) // 6)
+    problem = bf.Problem(loss, PLAIN, over_clients=bf.Simplex(), regulariser=h)
+    solution = bf.solve(problem, fed, algorithm=AsyncDRO(), max_rounds=50)
     assert solution.outcome.stop in (Stop.OPTIMAL, Stop.UNPROVEN), solution.outcome.text
     assert solution.w.tolist() == [0.0, 0.0]

@@ -9,57 +9,57 @@ import numpy as np
 import pytest
 
 import examples
-import quorate as qr
-from quorate.algorithms.requirements import Setting, constraints_of
-from quorate.certificates.duality import certify_run
-from quorate.names import NAMED, load
-from quorate.problem.constraints.constraint import Point
-from quorate.problem.lower_bounds import Duals
-from quorate.problem.multipliers import as_duals
-from quorate.problem.parts import WHOLE, Parts, least_rows, parted_cut, parted_limits, stored
+import bonafed as bf
+from bonafed.algorithms.requirements import Setting, constraints_of
+from bonafed.certificates.duality import certify_run
+from bonafed.names import NAMED, load
+from bonafed.problem.constraints.constraint import Point
+from bonafed.problem.lower_bounds import Duals
+from bonafed.problem.multipliers import as_duals
+from bonafed.problem.parts import WHOLE, Parts, least_rows, parted_cut, parted_limits, stored
 
-LOSSES = [*(load("loss", name)() for name in NAMED["loss"]), qr.Quadratic()]
+LOSSES = [*(load("loss", name)() for name in NAMED["loss"]), bf.Quadratic()]
 SETS = [
-    qr.Mean(),
-    qr.Sum(),
-    qr.Simplex(),
-    qr.LpBall(0.1),
-    qr.LpBall(0.2, np.inf),
-    qr.Superquantile(0.5),
-    qr.KLBall(0.2),
-    qr.ChiSquareBall(0.3),
-    qr.TotalVariationBall(0.2),
-    qr.CDNorm(1.5, np.full(3, 0.3)),
-    qr.Box(np.full(3, 0.1), np.full(3, 0.6)),
-    qr.Ellipsoid(np.full(3, 1.0), 0.05),
-    qr.Polyhedron(np.array([[1.0, -1.0, 0.5]]), [0.3]),
-    qr.WassersteinOverClients(0.2, "index"),
-    qr.Extremile(2.0),
-    qr.ExponentialSpectral(2.0),
-    qr.Maximum(),
-    qr.TopK(2),
-    qr.Spectral([0.1, 0.3, 0.6]),
-    qr.OwnSet(qr.Superquantile(0.6).weights),
+    bf.Mean(),
+    bf.Sum(),
+    bf.Simplex(),
+    bf.LpBall(0.1),
+    bf.LpBall(0.2, np.inf),
+    bf.Superquantile(0.5),
+    bf.KLBall(0.2),
+    bf.ChiSquareBall(0.3),
+    bf.TotalVariationBall(0.2),
+    bf.CDNorm(1.5, np.full(3, 0.3)),
+    bf.Box(np.full(3, 0.1), np.full(3, 0.6)),
+    bf.Ellipsoid(np.full(3, 1.0), 0.05),
+    bf.Polyhedron(np.array([[1.0, -1.0, 0.5]]), [0.3]),
+    bf.WassersteinOverClients(0.2, "index"),
+    bf.Extremile(2.0),
+    bf.ExponentialSpectral(2.0),
+    bf.Maximum(),
+    bf.TopK(2),
+    bf.Spectral([0.1, 0.3, 0.6]),
+    bf.OwnSet(bf.Superquantile(0.6).weights),
 ]
-BOX = qr.BoxSupport(-4.0, 4.0)
-CORNER = qr.PolytopeSupport(
+BOX = bf.BoxSupport(-4.0, 4.0)
+CORNER = bf.PolytopeSupport(
     np.vstack([np.eye(3), -np.eye(3), np.ones((1, 3))]), np.append(np.full(6, 4.0), 10.0)
 )
 SAMPLES = [
-    qr.Mean(),
-    qr.WassersteinBall(0.05),
-    *(qr.WassersteinBall(0.05, 0.5, norm) for norm in ("l1", "l2", "linf")),
-    *(qr.WassersteinBall(0.05, 1.0, norm, BOX) for norm in ("l1", "l2", "linf")),
-    *(qr.WassersteinBall(0.05, 1.0, norm, CORNER) for norm in ("l1", "l2")),
-    qr.Superquantile(0.4),
-    qr.Extremile(2.0),
-    qr.ExponentialSpectral(1.5),
-    qr.Maximum(),
-    qr.TopK(3),
+    bf.Mean(),
+    bf.WassersteinBall(0.05),
+    *(bf.WassersteinBall(0.05, 0.5, norm) for norm in ("l1", "l2", "linf")),
+    *(bf.WassersteinBall(0.05, 1.0, norm, BOX) for norm in ("l1", "l2", "linf")),
+    *(bf.WassersteinBall(0.05, 1.0, norm, CORNER) for norm in ("l1", "l2")),
+    bf.Superquantile(0.4),
+    bf.Extremile(2.0),
+    bf.ExponentialSpectral(1.5),
+    bf.Maximum(),
+    bf.TopK(3),
 ]
 pytestmark = pytest.mark.usefixtures("without_thresholds")
-METHOD = qr.Bundle(least_rows=4)
-HINGE, LOGISTIC = qr.Hinge(), qr.Logistic()
+METHOD = bf.Bundle(least_rows=4)
+HINGE, LOGISTIC = bf.Hinge(), bf.Logistic()
 
 
 def pairs() -> list[tuple]:
@@ -84,7 +84,7 @@ def pairs() -> list[tuple]:
 def stated(loss, samples, **slots) -> bool:
     """Whether a problem can be stated."""
     try:
-        qr.Problem(loss, over_samples=samples, **slots)
+        bf.Problem(loss, over_samples=samples, **slots)
     except ValueError:
         return False
     return True
@@ -93,10 +93,10 @@ def stated(loss, samples, **slots) -> bool:
 def solved(name: str, loss, risk, samples, strength: float = 0.05, method=METHOD, over_rows=None):
     """The problem, its data, the solution, and the program of the same with its limits."""
     rows, slots = programs.clients(loss), {"over_samples": samples, "over_clients": risk}
-    problem = qr.Problem(loss, **slots, regulariser=qr.L2(strength), over_rows=over_rows)
+    problem = bf.Problem(loss, **slots, regulariser=bf.L2(strength), over_rows=over_rows)
     problem, expressions = programs.with_limit(problem, name)
     fed = programs.federation(rows)
-    solution = qr.solve(problem, fed, algorithm=method)
+    solution = bf.solve(problem, fed, algorithm=method)
     program = programs.Program(problem.at(fed)[0], rows)
     return problem, fed, solution, (program, expressions(program))
 
@@ -114,7 +114,7 @@ def test_pairs_are_proved_and_equal_a_central_solution(name, loss, risk, samples
     """
     problem, fed, solution, (program, limits) = solved(name, loss, risk, samples, method=None)
     proof = solution.certificate
-    assert solution.outcome.stop is qr.Stop.OPTIMAL, solution.outcome.text
+    assert solution.outcome.stop is bf.Stop.OPTIMAL, solution.outcome.text
     assert solution.rounds <= 80
     assert proof.relative_gap <= 1e-6
     value, _ = program.least(proof.weights, limits, multipliers_of(solution))
@@ -122,15 +122,15 @@ def test_pairs_are_proved_and_equal_a_central_solution(name, loss, risk, samples
     assert proof.bound <= value + 1e-8 * abs(value)
     assert proof.feasibility < 1e-6
     assert problem.violation(solution.w, fed) == pytest.approx(proof.feasibility, abs=1e-12)
-    again = qr.certify(problem, fed, solution.w, solution.duals)
+    again = bf.certify(problem, fed, solution.w, solution.duals)
     assert again.bound == pytest.approx(proof.bound, rel=1e-12)
 
 
 OVER_ROWS = [
-    qr.Superquantile(0.3),
-    qr.TopK(5),
-    qr.Maximum(),
-    qr.Spectral(np.repeat([1, 2, 6], 14) / 126),
+    bf.Superquantile(0.3),
+    bf.TopK(5),
+    bf.Maximum(),
+    bf.Spectral(np.repeat([1, 2, 6], 14) / 126),
 ]
 
 
@@ -138,7 +138,7 @@ def of_ranked_rows() -> list[tuple]:
     """Every constraint with every risk over the rows of all clients, beside a kinked and beside a
     smooth loss, and every loss in turn.
     """
-    losses = [loss for loss in LOSSES if not isinstance(loss, qr.Quadratic)]
+    losses = [loss for loss in LOSSES if not isinstance(loss, bf.Quadratic)]
     names = dict.fromkeys(name for loss in losses for name in programs.limits(loss))
     cases = []
     for smooth in (False, True):
@@ -156,10 +156,10 @@ def of_ranked_rows() -> list[tuple]:
 def test_constraints_where_all_rows_are_ranked(name, loss, risk):
     """As the pairs above; no better threshold makes less of the value."""
     problem, fed, solution, (program, limits) = solved(
-        name, loss, qr.Mean(), qr.Mean(), method=None, over_rows=risk
+        name, loss, bf.Mean(), bf.Mean(), method=None, over_rows=risk
     )
     proof = solution.certificate
-    assert solution.outcome.stop is qr.Stop.OPTIMAL, solution.outcome.text
+    assert solution.outcome.stop is bf.Stop.OPTIMAL, solution.outcome.text
     assert solution.rounds <= 80
     assert proof.relative_gap <= 1e-6
     value, _ = program.least(None, limits, multipliers_of(solution))
@@ -168,12 +168,12 @@ def test_constraints_where_all_rows_are_ranked(name, loss, risk):
     assert proof.bound <= value + 1e-8 * abs(value)
     assert proof.feasibility < 1e-6
     assert problem.violation(solution.w, fed) == pytest.approx(proof.feasibility, abs=1e-12)
-    again = qr.certify(problem, fed, solution.w, solution.duals)
+    again = bf.certify(problem, fed, solution.w, solution.duals)
     assert again.bound == pytest.approx(proof.bound, rel=1e-12)
 
 
 def test_all_parts_of_the_examples_are_in_pairs():
-    """So are new ones: a loss in ``quorate.names``, a risk or a constraint in tests/examples.py."""
+    """So are new ones: a loss in ``bonafed.names``, a risk or a constraint in tests/examples.py."""
     cases = pairs()
     assert {loss for _, loss, _, _ in cases} == {*LOSSES}
     assert {type(r) for r in examples.RISKS} <= {type(risk) for _, _, risk, _ in cases}
@@ -182,23 +182,23 @@ def test_all_parts_of_the_examples_are_in_pairs():
     assert over_samples <= {type(risk) for risk in SAMPLES}
     assert {str(risk) for *_, risk in cases} == {str(risk) for risk in SAMPLES}
     limited = {
-        type(part.constraint if isinstance(part, qr.Coupled) else part)
+        type(part.constraint if isinstance(part, bf.Coupled) else part)
         for loss in LOSSES
         for limit in programs.limits(loss).values()
         for part in limit.slots(0.5).values()
     }
     for one in examples.CONSTRAINTS.values():
-        part = one.stated.constraint if isinstance(one.stated, qr.Coupled) else one.stated
+        part = one.stated.constraint if isinstance(one.stated, bf.Coupled) else one.stated
         assert type(part) in limited or not getattr(part, "convex", True)
 
 
 # of a smaller tail the model is 0 under some limits, where all rows tie and multipliers are not
 # unique
-@pytest.mark.parametrize("over_rows", [None, qr.Superquantile(0.9)], ids=["mean", "ranks"])
+@pytest.mark.parametrize("over_rows", [None, bf.Superquantile(0.9)], ids=["mean", "ranks"])
 @pytest.mark.parametrize("name", programs.limits(LOGISTIC))
 def test_multipliers_are_those_of_a_central_solution(name, over_rows):
     _, _, solution, (program, limits) = solved(
-        name, LOGISTIC, qr.Mean(), qr.Mean(), over_rows=over_rows
+        name, LOGISTIC, bf.Mean(), bf.Mean(), over_rows=over_rows
     )
     _, multipliers = program.least(np.full(3, 1 / 3), limits)
     ours, multipliers = multipliers_of(solution), np.ravel(multipliers)
@@ -219,12 +219,12 @@ def test_units_of_a_limit_change_nothing(curved):
             value, slope = programs._ball(w, X, y)
             return size * value, size * slope
 
-        held = qr.Constraint(limit, convex=True)
-        linear = qr.LinearInequality(size * row, -0.2 * size)
+        held = bf.Constraint(limit, convex=True)
+        linear = bf.LinearInequality(size * row, -0.2 * size)
         slots = {"local_constraint": held} if curved else {"constraint": linear}
-        problem = qr.Problem(qr.Hinge(), regulariser=qr.L2(0.05), **slots)
-        solution = qr.solve(problem, fed, algorithm=METHOD)
-        assert solution.outcome.stop is qr.Stop.OPTIMAL, solution.outcome.text
+        problem = bf.Problem(bf.Hinge(), regulariser=bf.L2(0.05), **slots)
+        solution = bf.solve(problem, fed, algorithm=METHOD)
+        assert solution.outcome.stop is bf.Stop.OPTIMAL, solution.outcome.text
         assert solution.rounds <= 45
         duals = solution.duals.local if curved else solution.duals.server
         seen.append((solution.certificate.value, duals.sum() * size))
@@ -234,29 +234,29 @@ def test_units_of_a_limit_change_nothing(curved):
 
 RISKS_OF_ROWS = {
     "mean": {},
-    "worst case": {"over_samples": qr.WassersteinBall(0.05)},
-    "ranks at clients": {"over_samples": qr.Superquantile(0.4)},
-    "ranks of all rows": {"over_rows": qr.Superquantile(0.4)},
+    "worst case": {"over_samples": bf.WassersteinBall(0.05)},
+    "ranks at clients": {"over_samples": bf.Superquantile(0.4)},
+    "ranks of all rows": {"over_rows": bf.Superquantile(0.4)},
 }
 
 
 @pytest.mark.parametrize("risk", RISKS_OF_ROWS)
-@pytest.mark.parametrize("loss", [qr.Hinge(), qr.Logistic()], ids=str)
+@pytest.mark.parametrize("loss", [bf.Hinge(), bf.Logistic()], ids=str)
 @pytest.mark.parametrize("kind", ["groups", "linear", "classes"])
 def test_that_nothing_is_feasible_is_proved(kind, loss, risk):
     fed = programs.federation(programs.clients(HINGE))
     row = np.array([1.0, 1.0, 1.0, 0.0])
     slots = {
-        "groups": {"local_constraint": qr.BoundedGroupLoss("sex", 0.2)},
-        "linear": {"constraint": qr.LinearInequality(np.array([row, -row]), [-0.2, 0.3])},
+        "groups": {"local_constraint": bf.BoundedGroupLoss("sex", 0.2)},
+        "linear": {"constraint": bf.LinearInequality(np.array([row, -row]), [-0.2, 0.3])},
         "classes": {
-            "local_constraint": qr.NeymanPearson(1.0, 0.1),
-            "constraint": qr.Coupled(qr.NeymanPearson(-1.0, 0.1)),
+            "local_constraint": bf.NeymanPearson(1.0, 0.1),
+            "constraint": bf.Coupled(bf.NeymanPearson(-1.0, 0.1)),
         },
     }[kind]
-    problem = qr.Problem(loss, regulariser=qr.L2(0.05), **RISKS_OF_ROWS[risk], **slots)
-    solution = qr.solve(problem, fed, algorithm=METHOD)
-    assert solution.outcome.stop is qr.Stop.INFEASIBLE, solution.outcome.text
+    problem = bf.Problem(loss, regulariser=bf.L2(0.05), **RISKS_OF_ROWS[risk], **slots)
+    solution = bf.solve(problem, fed, algorithm=METHOD)
+    assert solution.outcome.stop is bf.Stop.INFEASIBLE, solution.outcome.text
     least = solution.certificate.infeasible
     assert 0 < least <= problem.violation(solution.w, fed) * (1 + 1e-9)
     for w in np.random.default_rng(0).standard_normal((20, 4)):
@@ -264,38 +264,38 @@ def test_that_nothing_is_feasible_is_proved(kind, loss, risk):
 
 
 @pytest.mark.parametrize("risk", RISKS_OF_ROWS)
-@pytest.mark.parametrize("loss", [qr.Hinge(), qr.Multinomial()], ids=str)
+@pytest.mark.parametrize("loss", [bf.Hinge(), bf.Multinomial()], ids=str)
 def test_a_run_with_limits_goes_on_from_its_checkpoint(loss, risk, tmp_path):
     """Whichever round was its last: with and without cuts that prove a bound."""
     fed = programs.federation(programs.clients(loss))
-    problem = qr.Problem(
+    problem = bf.Problem(
         loss,
-        regulariser=qr.L2(0.05),
-        local_constraint=qr.BoundedGroupLoss("sex", 1.2),
+        regulariser=bf.L2(0.05),
+        local_constraint=bf.BoundedGroupLoss("sex", 1.2),
         **RISKS_OF_ROWS[risk],
     )
-    whole = qr.solve(problem, fed, algorithm=METHOD)
-    assert whole.outcome.stop is qr.Stop.OPTIMAL, whole.outcome.text
+    whole = bf.solve(problem, fed, algorithm=METHOD)
+    assert whole.outcome.stop is bf.Stop.OPTIMAL, whole.outcome.text
     for last in range(2, whole.rounds, 1 + whole.rounds // 8):
-        engine = qr.InProcess(checkpoint=tmp_path / f"{last}.qrt")
+        engine = bf.InProcess(checkpoint=tmp_path / f"{last}.bft")
 
         def stop(row, state, last=last):
             if row["round"] == last:
                 raise KeyboardInterrupt
 
-        part = qr.solve(problem, fed, algorithm=METHOD, engine=engine, watch=[stop])
-        assert part.outcome.stop is qr.Stop.INTERRUPTED
-        again = qr.solve(problem, fed, algorithm=METHOD, engine=engine, resume=True)
+        part = bf.solve(problem, fed, algorithm=METHOD, engine=engine, watch=[stop])
+        assert part.outcome.stop is bf.Stop.INTERRUPTED
+        again = bf.solve(problem, fed, algorithm=METHOD, engine=engine, resume=True)
         assert again.w.tolist() == whole.w.tolist()
         assert again.certificate.bound == whole.certificate.bound
 
 
-@pytest.mark.parametrize("loss", [qr.Hinge(), qr.Logistic()], ids=str)
+@pytest.mark.parametrize("loss", [bf.Hinge(), bf.Logistic()], ids=str)
 def test_at_the_model_zero_a_broken_limit_that_others_meet_proves_nothing(loss):
     """A million times as large as zero is zero: a limit's own size bounds what is proved."""
     fed = programs.federation(programs.clients(loss))
     row = np.array([[-1.0, 0.0, 0.0, 0.0]])
-    problem = qr.Problem(loss, constraint=qr.LinearInequality(row, 1.0), regulariser=qr.L2(0.05))
+    problem = bf.Problem(loss, constraint=bf.LinearInequality(row, 1.0), regulariser=bf.L2(0.05))
     cuts = {"multipliers": np.zeros((1, 3, 1)), "limits": np.ones((1, 1, 1))}
     duals = Duals(np.full(3, 1 / 3), np.zeros((1, 4)), parts=stored(WHOLE), **cuts)
     proof = certify_run(problem, fed, np.zeros(4), duals, infeasible=True)[0]
@@ -305,31 +305,31 @@ def test_at_the_model_zero_a_broken_limit_that_others_meet_proves_nothing(loss):
 
 
 @pytest.mark.parametrize("sizes", [(1.0, 1.0), (1e-6, 1e-6), (1e-3, 1e3)], ids=str)
-@pytest.mark.parametrize("loss", [qr.Hinge(), qr.Logistic()], ids=str)
-@pytest.mark.parametrize("h", [qr.L2(0.01), qr.L1(0.01), qr.Ball(2.0)], ids=str)
+@pytest.mark.parametrize("loss", [bf.Hinge(), bf.Logistic()], ids=str)
+@pytest.mark.parametrize("h", [bf.L2(0.01), bf.L1(0.01), bf.Ball(2.0)], ids=str)
 def test_a_limit_may_need_the_coefficient_of_a_column_of_zeros(loss, h, sizes):
     """Such a column has no size, and its coefficient counts as others do."""
     rng = np.random.default_rng(1)
     X = rng.standard_normal((90, 3)) * [*sizes, 0.0]
     y = np.where(X @ [1 / sizes[0], -1 / sizes[1], 0] + rng.standard_normal(90) > 0, 1.0, -1.0)
-    fed = qr.Federation.from_arrays(X, y, np.repeat(["a", "b", "c"], 30))
-    limit = qr.LinearInequality(np.array([[0.0, 0.0, -1.0, 0.0]]), 1.0)  # at least one
-    problem = qr.Problem(loss, over_clients=qr.Simplex(), constraint=limit, regulariser=h)
-    solution = qr.solve(problem, fed, algorithm=qr.Bundle())
-    assert solution.outcome.stop is qr.Stop.OPTIMAL, solution.outcome.text
+    fed = bf.Federation.from_arrays(X, y, np.repeat(["a", "b", "c"], 30))
+    limit = bf.LinearInequality(np.array([[0.0, 0.0, -1.0, 0.0]]), 1.0)  # at least one
+    problem = bf.Problem(loss, over_clients=bf.Simplex(), constraint=limit, regulariser=h)
+    solution = bf.solve(problem, fed, algorithm=bf.Bundle())
+    assert solution.outcome.stop is bf.Stop.OPTIMAL, solution.outcome.text
     assert solution.w[2] >= 1 - 1e-6
 
 
 def test_a_value_of_zero_is_the_least_and_is_said_in_words():
     """No loss is negative, whether or not constraints stand beside it."""
     X, y = np.zeros((20, 2)), np.zeros(20)
-    fed = qr.Federation.from_arrays(X, y, np.repeat(["a", "b"], 10))
-    for h in (qr.L2(0.01), qr.Bounds(-1.0, 1.0)):
-        for risk in (qr.Mean(), qr.WassersteinBall(0.1)):
-            limit = qr.LinearInequality(np.array([[1.0, 0.0, 0.0]]), -1.0)
-            problem = qr.Problem(qr.Absolute(), None, risk, regulariser=h, constraint=limit)
-            solution = qr.solve(problem, fed, algorithm=METHOD)
-            assert solution.outcome.stop is qr.Stop.OPTIMAL, solution.outcome.text
+    fed = bf.Federation.from_arrays(X, y, np.repeat(["a", "b"], 10))
+    for h in (bf.L2(0.01), bf.Bounds(-1.0, 1.0)):
+        for risk in (bf.Mean(), bf.WassersteinBall(0.1)):
+            limit = bf.LinearInequality(np.array([[1.0, 0.0, 0.0]]), -1.0)
+            problem = bf.Problem(bf.Absolute(), None, risk, regulariser=h, constraint=limit)
+            solution = bf.solve(problem, fed, algorithm=METHOD)
+            assert solution.outcome.stop is bf.Stop.OPTIMAL, solution.outcome.text
             assert solution.certificate.bound == 0.0
             assert "nan" not in solution.outcome.text
             assert "inf" not in solution.outcome.text
@@ -338,27 +338,27 @@ def test_a_value_of_zero_is_the_least_and_is_said_in_words():
 def test_an_equality_is_two_cuts_whatever_the_rounds():
     """Else the multipliers of equal cuts add up to their penalty, and that grows without need."""
     _, _, solution, _ = solved(
-        "equality", qr.Multinomial(), qr.Mean(), qr.Mean(), over_rows=qr.Maximum()
+        "equality", bf.Multinomial(), bf.Mean(), bf.Mean(), over_rows=bf.Maximum()
     )
-    assert solution.outcome.stop is qr.Stop.OPTIMAL, solution.outcome.text
+    assert solution.outcome.stop is bf.Stop.OPTIMAL, solution.outcome.text
     assert solution.rounds > 12
     cuts, n = solution.state.cuts, 3
     assert np.bincount(cuts.owner)[n:].tolist() == [1, 1]
     assert solution.state.penalties.tolist() == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("loss", [qr.Hinge(), qr.Logistic(), qr.Multinomial()], ids=str)
+@pytest.mark.parametrize("loss", [bf.Hinge(), bf.Logistic(), bf.Multinomial()], ids=str)
 def test_the_objective_of_one_class_is_bounded_by_the_limit_of_the_other(loss):
-    samples = qr.Mean(label=0 if loss.targets == "class" else -1.0)
-    _, _, solution, (program, limits) = solved("Neyman-Pearson", loss, qr.Mean(), samples)
-    assert solution.outcome.stop is qr.Stop.OPTIMAL, solution.outcome.text
+    samples = bf.Mean(label=0 if loss.targets == "class" else -1.0)
+    _, _, solution, (program, limits) = solved("Neyman-Pearson", loss, bf.Mean(), samples)
+    assert solution.outcome.stop is bf.Stop.OPTIMAL, solution.outcome.text
     value, _ = program.least(np.full(3, 1 / 3), limits)
     assert solution.certificate.value == pytest.approx(value, rel=2e-6)
 
 
 def test_forged_multipliers_prove_nothing_above_the_optimum():
     problem, fed, solution, (program, limits) = solved(
-        "Neyman-Pearson", HINGE, qr.Simplex(), qr.WassersteinBall(0.05)
+        "Neyman-Pearson", HINGE, bf.Simplex(), bf.WassersteinBall(0.05)
     )
     value, _ = program.least(solution.certificate.weights, limits)
     rng, honest = np.random.default_rng(1), solution.duals
@@ -369,24 +369,24 @@ def test_forged_multipliers_prove_nothing_above_the_optimum():
             for name in ("points", "risk_cuts", "limit_cuts", "weights", "local")
             if rng.uniform() < 0.5
         }
-        proof = qr.certify(problem, fed, solution.w, replace(honest, **forged))
+        proof = bf.certify(problem, fed, solution.w, replace(honest, **forged))
         assert proof.bound is None or proof.bound <= value * (1 + 1e-9)
         assert proof.value == solution.certificate.value
 
 
-@pytest.mark.parametrize("loss", [qr.Hinge(), qr.Logistic()], ids=str)
+@pytest.mark.parametrize("loss", [bf.Hinge(), bf.Logistic()], ids=str)
 def test_no_group_has_fewer_rows_of_a_class_than_asked(loss):
     """A cut of a group is a sum over the rows that count in it, for a constraint and for a risk of
     one class.
     """
     X = np.random.default_rng(0).standard_normal((90, 2))
     y = np.where(np.arange(90) % 9 < 2, 1.0, -1.0)  # 20 of a class
-    fed = qr.Federation.from_arrays(X, y, np.zeros(90, int))
-    problem = qr.Problem(
+    fed = bf.Federation.from_arrays(X, y, np.zeros(90, int))
+    problem = bf.Problem(
         loss,
-        over_samples=qr.Mean(label=1.0),
-        local_constraint=qr.NeymanPearson(1.0, 0.9),
-        constraint=qr.Coupled(qr.NeymanPearson(-1.0, 0.9)),
+        over_samples=bf.Mean(label=1.0),
+        local_constraint=bf.NeymanPearson(1.0, 0.9),
+        constraint=bf.Coupled(bf.NeymanPearson(-1.0, 0.9)),
     )
     concrete, data = problem.at(fed)
     block, parts = data.block(0), Parts(9, 8, 0)
@@ -405,29 +405,29 @@ def test_no_group_has_fewer_rows_of_a_class_than_asked(loss):
 
 def test_known_cuts_are_of_the_clients_risks_whatever_their_radius():
     fed = programs.federation(programs.clients(HINGE))
-    limited = qr.Problem(
-        qr.Hinge(),
-        over_samples=qr.WassersteinBall(0.05),
-        local_constraint=qr.NeymanPearson(1.0, 0.5),
-        regulariser=qr.L2(0.05),
+    limited = bf.Problem(
+        bf.Hinge(),
+        over_samples=bf.WassersteinBall(0.05),
+        local_constraint=bf.NeymanPearson(1.0, 0.5),
+        regulariser=bf.L2(0.05),
     )
-    first = qr.solve(limited, fed, algorithm=METHOD)
-    wider = replace(limited, over_samples=qr.WassersteinBall(0.1))
+    first = bf.solve(limited, fed, algorithm=METHOD)
+    wider = replace(limited, over_samples=bf.WassersteinBall(0.1))
     known = replace(METHOD, known=first.state.cuts)
-    again = qr.solve(wider, fed, algorithm=known)
-    assert again.outcome.stop is qr.Stop.OPTIMAL, again.outcome.text
-    alone = qr.solve(replace(wider, local_constraint=None), fed, algorithm=known)
-    assert alone.outcome.stop is qr.Stop.OPTIMAL, alone.outcome.text
-    smooth = replace(limited, loss=qr.Logistic())
-    newton = qr.solve(replace(smooth, local_constraint=None), fed).state.cuts
+    again = bf.solve(wider, fed, algorithm=known)
+    assert again.outcome.stop is bf.Stop.OPTIMAL, again.outcome.text
+    alone = bf.solve(replace(wider, local_constraint=None), fed, algorithm=known)
+    assert alone.outcome.stop is bf.Stop.OPTIMAL, alone.outcome.text
+    smooth = replace(limited, loss=bf.Logistic())
+    newton = bf.solve(replace(smooth, local_constraint=None), fed).state.cuts
     with pytest.raises(ValueError, match="known holds cuts of a run by second derivatives"):
-        qr.solve(smooth, fed, algorithm=qr.Bundle(known=newton))
+        bf.solve(smooth, fed, algorithm=bf.Bundle(known=newton))
     with pytest.raises(ValueError, match="metric='hessian' takes no constraints"):
-        qr.solve(smooth, fed, algorithm=qr.Bundle(metric="hessian"))
+        bf.solve(smooth, fed, algorithm=bf.Bundle(metric="hessian"))
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("limit", [None, qr.NeymanPearson(1.0, 0.7)], ids=["free", "limited"])
+@pytest.mark.parametrize("limit", [None, bf.NeymanPearson(1.0, 0.7)], ids=["free", "limited"])
 def test_known_cuts_of_flips_prove_a_bound_at_radius_zero(limit, seed):
     """There a transport multiplier costs nothing, and a rounding error of a cut that spends on it
     would leave no bound.
@@ -435,57 +435,57 @@ def test_known_cuts_of_flips_prove_a_bound_at_radius_zero(limit, seed):
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((120, 3))
     y = np.where(X[:, 0] + rng.standard_normal(120) > 0, 1.0, -1.0)
-    fed = qr.Federation.from_arrays(X, y, np.repeat(["a", "b", "c"], 40))
-    slots = {"over_clients": qr.Simplex(), "regulariser": qr.L2(0.01)}
-    wide = qr.Problem(qr.Hinge(), None, qr.WassersteinBall(0.05, 1.0), **slots)
-    cuts = qr.solve(wide, fed, algorithm=qr.Bundle()).state.cuts
+    fed = bf.Federation.from_arrays(X, y, np.repeat(["a", "b", "c"], 40))
+    slots = {"over_clients": bf.Simplex(), "regulariser": bf.L2(0.01)}
+    wide = bf.Problem(bf.Hinge(), None, bf.WassersteinBall(0.05, 1.0), **slots)
+    cuts = bf.solve(wide, fed, algorithm=bf.Bundle()).state.cuts
     assert (cuts.gradient_level < 0).any()
-    for samples in (qr.Mean(), qr.WassersteinBall(0.0, 1.0)):
+    for samples in (bf.Mean(), bf.WassersteinBall(0.0, 1.0)):
         sharp = replace(wide, over_samples=samples, local_constraint=limit)
-        solution = qr.solve(sharp, fed, algorithm=qr.Bundle(known=cuts))
-        assert solution.outcome.stop is qr.Stop.OPTIMAL, solution.outcome.text
+        solution = bf.solve(sharp, fed, algorithm=bf.Bundle(known=cuts))
+        assert solution.outcome.stop is bf.Stop.OPTIMAL, solution.outcome.text
 
 
 def test_what_is_not_convex_is_refused_and_what_is_convex_is_taken():
     setting = Setting(3)
     for limit, taken in (
-        (qr.LossGap("sex", 0.1), False),
-        (qr.DemographicParity("sex", 0.1, qr.Probability()), False),
-        (qr.DemographicParity("sex", 0.1), True),
-        (qr.NeymanPearson(1.0, 0.5), True),
-        (qr.Constraint(programs._ball), False),
+        (bf.LossGap("sex", 0.1), False),
+        (bf.DemographicParity("sex", 0.1, bf.Probability()), False),
+        (bf.DemographicParity("sex", 0.1), True),
+        (bf.NeymanPearson(1.0, 0.5), True),
+        (bf.Constraint(programs._ball), False),
     ):
-        problem = qr.Problem(qr.Hinge(), over_samples=qr.Superquantile(0.3), local_constraint=limit)
+        problem = bf.Problem(bf.Hinge(), over_samples=bf.Superquantile(0.3), local_constraint=limit)
         assert len(constraints_of(problem)) == 1
         assert (METHOD.requirements.refusal("Bundle", problem, setting) is None) is taken
 
 
 def test_cuts_of_a_solution_are_kept_with_its_multipliers():
-    _, _, solution, _ = solved("groups", qr.Hinge(), qr.Mean(), qr.Mean())
+    _, _, solution, _ = solved("groups", bf.Hinge(), bf.Mean(), bf.Mean())
     duals = as_duals(solution.duals)
     assert duals is not None
     assert duals.limits.shape[1] == 6  # two groups of three clients
     assert solution.duals.local.ravel() == pytest.approx(duals.limits.sum(0).mean(1), abs=1e-12)
 
 
-@pytest.mark.parametrize("h", [qr.L2(0.05), qr.Ball(1.0)], ids=str)
+@pytest.mark.parametrize("h", [bf.L2(0.05), bf.Ball(1.0)], ids=str)
 def test_the_objective_of_one_class_is_proved_without_a_limit(h):
     """Its multipliers are of cuts: they have no minorants of mean losses."""
-    problem = qr.Problem(LOGISTIC, over_samples=qr.Mean(label=-1.0), regulariser=h)
+    problem = bf.Problem(LOGISTIC, over_samples=bf.Mean(label=-1.0), regulariser=h)
     fed = programs.federation(programs.clients(LOGISTIC))
-    proof = qr.solve(problem, fed, algorithm=METHOD, max_rounds=40).certificate
+    proof = bf.solve(problem, fed, algorithm=METHOD, max_rounds=40).certificate
     assert not proof.failed
     assert proof.bound <= proof.value
 
 
 @pytest.mark.parametrize(
-    "h", [qr.Ball(9.0), qr.Ball(0.1), qr.GroupL2(0.02, (0, 0, 1, 1)), qr.L1(0.02)], ids=str
+    "h", [bf.Ball(9.0), bf.Ball(0.1), bf.GroupL2(0.02, (0, 0, 1, 1)), bf.L1(0.02)], ids=str
 )
-@pytest.mark.parametrize("risk", [qr.KLBall(0.2), qr.Extremile(2.0)], ids=str)
+@pytest.mark.parametrize("risk", [bf.KLBall(0.2), bf.Extremile(2.0)], ids=str)
 def test_quadratic_clients_are_proved_by_their_curvatures(h, risk):
     """Also where h has none: in the inside of a ball, and on groups that are not zero."""
-    loss = qr.Quadratic()
-    problem, _ = programs.with_limit(qr.Problem(loss, over_clients=risk, regulariser=h), "linear")
-    solution = qr.solve(problem, programs.federation(programs.clients(loss)))
-    assert solution.outcome.stop is qr.Stop.OPTIMAL, solution.outcome.text
+    loss = bf.Quadratic()
+    problem, _ = programs.with_limit(bf.Problem(loss, over_clients=risk, regulariser=h), "linear")
+    solution = bf.solve(problem, programs.federation(programs.clients(loss)))
+    assert solution.outcome.stop is bf.Stop.OPTIMAL, solution.outcome.text
     assert solution.certificate.relative_gap <= 1e-6

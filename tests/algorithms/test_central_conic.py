@@ -15,9 +15,9 @@ import pytest
 from numpy.testing import assert_allclose
 from problems import PLAIN
 
-from quorate.algorithms.comparators.central_conic import CentralConic
-from quorate.data.federation import Federation
-from quorate.problem.losses import (
+from bonafed.algorithms.comparators.central_conic import CentralConic
+from bonafed.data.federation import Federation
+from bonafed.problem.losses import (
     Absolute,
     EpsilonInsensitive,
     Hinge,
@@ -27,15 +27,15 @@ from quorate.problem.losses import (
     SmoothHinge,
     Squared,
 )
-from quorate.problem.predictors.affine import Linear
-from quorate.problem.problem import Problem
-from quorate.problem.regularisers import L1, L2, MCP, Bounds, ElasticNet, Zero
-from quorate.problem.risks.lp_ball import LpBall
-from quorate.problem.risks.mean import Mean, Sum
-from quorate.problem.risks.simplex import Simplex
-from quorate.problem.wasserstein.ball import WassersteinBall
-from quorate.problem.wasserstein.box_support import BoxSupport
-from quorate.problem.wasserstein.polytope_support import PolytopeSupport
+from bonafed.problem.predictors.affine import Linear
+from bonafed.problem.problem import Problem
+from bonafed.problem.regularisers import L1, L2, MCP, Bounds, ElasticNet, Zero
+from bonafed.problem.risks.lp_ball import LpBall
+from bonafed.problem.risks.mean import Mean, Sum
+from bonafed.problem.risks.simplex import Simplex
+from bonafed.problem.wasserstein.ball import WassersteinBall
+from bonafed.problem.wasserstein.box_support import BoxSupport
+from bonafed.problem.wasserstein.polytope_support import PolytopeSupport
 
 N, D = 3, 3
 LINEAR = [Hinge(), EpsilonInsensitive(0.2), Quantile(0.3), Absolute()]

@@ -12,11 +12,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from problems import PLAIN
 from scipy.optimize import minimize
 
-import quorate as qr
-from quorate.algorithms.comparators.centralised_al import CentralisedAL
-from quorate.experiments.constrained.lcqp import LCQP, aggregate, lcqp
-from quorate.problem.multipliers import Multipliers
-from quorate.rounds import Stop
+import bonafed as bf
+from bonafed.algorithms.comparators.centralised_al import CentralisedAL
+from bonafed.experiments.constrained.lcqp import LCQP, aggregate, lcqp
+from bonafed.problem.multipliers import Multipliers
+from bonafed.rounds import Stop
 
 FED, RAW = federation(), raw_rows(federation())
 EXACT = CentralisedAL(tol=1e-9)
@@ -58,21 +58,21 @@ def close(result, w, value, multipliers, tol=1e-4):
 @pytest.mark.parametrize(
     ("h", "penalty"),
     [
-        (qr.L2(0.02), lambda w: 0.01 * cp.sum_squares(w)),
-        (qr.L1(0.02), lambda w: 0.02 * cp.norm1(w)),
-        (qr.ElasticNet(0.01, 0.02), lambda w: 0.01 * cp.norm1(w) + 0.01 * cp.sum_squares(w)),
+        (bf.L2(0.02), lambda w: 0.01 * cp.sum_squares(w)),
+        (bf.L1(0.02), lambda w: 0.02 * cp.norm1(w)),
+        (bf.ElasticNet(0.01, 0.02), lambda w: 0.01 * cp.norm1(w) + 0.01 * cp.sum_squares(w)),
     ],
 )
 @pytest.mark.parametrize("intercept", [False, True])
 def test_neyman_pearson(h, penalty, intercept):
-    problem = qr.Problem(
-        qr.Logistic(),
-        qr.Linear(intercept),
-        qr.Mean(label="no"),
-        qr.Mean(PRIOR),
+    problem = bf.Problem(
+        bf.Logistic(),
+        bf.Linear(intercept),
+        bf.Mean(label="no"),
+        bf.Mean(PRIOR),
         h,
         None,
-        qr.NeymanPearson("yes", 0.65),
+        bf.NeymanPearson("yes", 0.65),
     )
     w, b = cp.Variable(4), cp.Variable() if intercept else 0.0
     f = sum(q * mean(w, b, rows, of(rows, -1.0)) for q, rows in zip(PRIOR, RAW, strict=True))
@@ -92,7 +92,7 @@ def test_neyman_pearson(h, penalty, intercept):
 def test_box_and_constraints_on_all_clients_server_and_model():
     rng = np.random.default_rng(2)
     X0, y0 = rng.standard_normal((9, 4)), np.where(rng.random(9) < 0.5, "no", "yes")
-    fed = qr.Federation(
+    fed = bf.Federation(
         FED.clients,
         FED.X,
         FED.y,
@@ -115,14 +115,14 @@ def test_box_and_constraints_on_all_clients_server_and_model():
         shared.append(total / sums[sex] <= 0.675)
     f = sum(mean(w, 0, rows, every(rows)) for rows in RAW) / 5
     value = cp.Problem(cp.Minimize(f + 0.05 * cp.norm1(w)), [*held, *shared]).solve(**TIGHT)
-    problem = qr.Problem(
-        qr.Logistic(),
+    problem = bf.Problem(
+        bf.Logistic(),
         PLAIN,
-        regulariser=qr.L1(0.05),
+        regulariser=bf.L1(0.05),
         constraint=[
-            qr.NeymanPearson("yes", 0.66),
-            qr.Coupled(qr.BoundedGroupLoss("sex", 0.675)),
-            qr.LinearInequality([1.0, 0, 0, -1], 0.0),
+            bf.NeymanPearson("yes", 0.66),
+            bf.Coupled(bf.BoundedGroupLoss("sex", 0.675)),
+            bf.LinearInequality([1.0, 0, 0, -1], 0.0),
         ],
     )
     result = EXACT.solve(problem, fed)
@@ -135,11 +135,11 @@ def test_box_and_constraints_on_all_clients_server_and_model():
     value = cp.Problem(
         cp.Minimize(sum(mean(w, 0, rows, every(rows)) for rows in RAW) / 5), inside
     ).solve(**TIGHT)
-    box = qr.Problem(
-        qr.Logistic(),
+    box = bf.Problem(
+        bf.Logistic(),
         PLAIN,
-        regulariser=qr.Bounds(-0.3, 0.4),
-        local_constraint=qr.NeymanPearson("yes", [0.7, 9, 9, 9, 9]),
+        regulariser=bf.Bounds(-0.3, 0.4),
+        local_constraint=bf.NeymanPearson("yes", [0.7, 9, 9, 9, 9]),
     )
     close(EXACT.solve(box, FED), w.value, value, np.append(inside[2].dual_value, np.zeros(4)))
 
@@ -157,7 +157,7 @@ def test_parity_of_scores():
     ).solve(**TIGHT)
     mu = np.zeros((5, 2))
     mu[where] = np.reshape([c.dual_value for c in parity], (-1, 2))
-    problem = qr.Problem(qr.Logistic(), PLAIN, local_constraint=qr.DemographicParity("sex", 0.05))
+    problem = bf.Problem(bf.Logistic(), PLAIN, local_constraint=bf.DemographicParity("sex", 0.05))
     close(EXACT.solve(problem, FED), w.value, value, mu.ravel())
 
 
@@ -176,8 +176,8 @@ def test_quadratic_programs_with_equalities(options, beta):
 
 
 def test_loss_gap_that_is_not_convex_against_slsqp():
-    problem = qr.Problem(
-        qr.Logistic(), PLAIN, regulariser=qr.L2(0.01), local_constraint=qr.LossGap("sex", 0.05)
+    problem = bf.Problem(
+        bf.Logistic(), PLAIN, regulariser=bf.L2(0.01), local_constraint=bf.LossGap("sex", 0.05)
     )
 
     def losses(w, rows):
@@ -214,9 +214,9 @@ def test_functions_of_ones_own_with_and_without_curvature(hessian):
     w = cp.Variable(4)
     f = sum(mean(w, 0, rows, every(rows)) for rows in RAW) / 5
     value = cp.Problem(cp.Minimize(f), [cp.sum_squares(w) <= 0.04]).solve(**TIGHT)
-    constraint = qr.Constraint(own_ball, convex=True, hessian=hessian)
+    constraint = bf.Constraint(own_ball, convex=True, hessian=hessian)
     result = CentralisedAL(tol=1e-8).solve(
-        qr.Problem(qr.Logistic(), PLAIN, local_constraint=constraint), FED
+        bf.Problem(bf.Logistic(), PLAIN, local_constraint=constraint), FED
     )
     assert result.stop is Stop.OPTIMAL
     assert_allclose(result.value, value, rtol=1e-7)
@@ -224,8 +224,8 @@ def test_functions_of_ones_own_with_and_without_curvature(hessian):
 
 
 def test_an_outer_iteration_is_the_equation():
-    problem = qr.Problem(
-        qr.Logistic(), PLAIN, regulariser=qr.L2(0.1), local_constraint=qr.NeymanPearson("yes", 0.6)
+    problem = bf.Problem(
+        bf.Logistic(), PLAIN, regulariser=bf.L2(0.1), local_constraint=bf.NeymanPearson("yes", 0.6)
     )
     beta, start = 5.0, np.array([0.3, -0.2, 0.1, 0.4])
     mu = np.array([0.3, 0.0, 0.2, 0.1, 0.0])
@@ -262,13 +262,13 @@ def test_an_outer_iteration_is_the_equation():
 
 def test_multipliers_are_prices():
     def solve(level):
-        problem = qr.Problem(
-            qr.Logistic(),
+        problem = bf.Problem(
+            bf.Logistic(),
             PLAIN,
-            qr.Mean(label="no"),
-            qr.Mean("size"),
-            qr.L2(0.02),
-            local_constraint=qr.NeymanPearson("yes", level),
+            bf.Mean(label="no"),
+            bf.Mean("size"),
+            bf.L2(0.02),
+            local_constraint=bf.NeymanPearson("yes", level),
         )
         return EXACT.solve(problem, FED)
 
@@ -301,17 +301,17 @@ def test_the_stop_is_the_printed_one():
 
 
 def test_an_inner_cap_is_no_success():
-    problem = qr.Problem(qr.Logistic(), PLAIN, local_constraint=qr.NeymanPearson("yes", 0.65))
+    problem = bf.Problem(bf.Logistic(), PLAIN, local_constraint=bf.NeymanPearson("yes", 0.65))
     result = CentralisedAL(s_bar=1e-9, max_inner=1).solve(problem, FED)
     assert result.stop is Stop.STALLED
     assert "an inner solve ended at" in result.text
 
 
 def test_contradictions_are_no_success():
-    problem = qr.Problem(
-        qr.Logistic(),
+    problem = bf.Problem(
+        bf.Logistic(),
         PLAIN,
-        local_constraint=[qr.NeymanPearson(label, 0.3) for label in ("yes", "no")],
+        local_constraint=[bf.NeymanPearson(label, 0.3) for label in ("yes", "no")],
     )
     result = CentralisedAL(max_outer=30).solve(problem, FED)
     assert result.stop is Stop.MAX_ROUNDS
@@ -324,7 +324,7 @@ def test_without_constraints_it_is_a_proximal_point_method():
     f = sum(mean(w, 0, rows, every(rows)) for rows in RAW) / 5 + 0.05 * cp.norm1(w)
     value = cp.Problem(cp.Minimize(f)).solve(**TIGHT)
     close(
-        EXACT.solve(qr.Problem(qr.Logistic(), PLAIN, regulariser=qr.L1(0.05)), FED),
+        EXACT.solve(bf.Problem(bf.Logistic(), PLAIN, regulariser=bf.L1(0.05)), FED),
         w.value,
         value,
         np.zeros(0),
@@ -332,12 +332,12 @@ def test_without_constraints_it_is_a_proximal_point_method():
 
 
 def test_order_of_clients_and_arguments():
-    problem = qr.Problem(
-        qr.Logistic(),
+    problem = bf.Problem(
+        bf.Logistic(),
         PLAIN,
-        qr.Mean(label="no"),
-        regulariser=qr.L1(0.02),
-        local_constraint=qr.NeymanPearson("yes", 0.65),
+        bf.Mean(label="no"),
+        regulariser=bf.L1(0.02),
+        local_constraint=bf.NeymanPearson("yes", 0.65),
     )
     start, mu = np.full(4, 0.1), Multipliers(np.zeros(0), np.zeros(0), np.full((5, 1), 0.1))
     start.flags.writeable = mu.local.flags.writeable = False
@@ -345,7 +345,7 @@ def test_order_of_clients_and_arguments():
     assert_array_equal(start, 0.1)
     assert_array_equal(mu.local, 0.1)
     order = [4, 2, 0, 3, 1]
-    moved = qr.Federation(
+    moved = bf.Federation(
         [NAMES[i] for i in order],
         [FED.X[i] for i in order],
         [FED.y[i] for i in order],
@@ -373,15 +373,15 @@ def test_options_out_of_range_are_refused(options, words):
 
 def test_unsuitable_problems_are_refused():
     with pytest.raises(ValueError, match=r"needs a smooth loss .* got Hinge\(\): use Bundle"):
-        EXACT.solve(qr.Problem(qr.Hinge(), PLAIN), FED)
+        EXACT.solve(bf.Problem(bf.Hinge(), PLAIN), FED)
     with pytest.raises(ValueError, match=r"needs a convex regulariser .* got MCP.*AsyncDRO"):
-        EXACT.solve(qr.Problem(qr.Logistic(), PLAIN, regulariser=qr.MCP(0.1)), FED)
+        EXACT.solve(bf.Problem(bf.Logistic(), PLAIN, regulariser=bf.MCP(0.1)), FED)
     with pytest.raises(ValueError, match=r"over_clients = Mean or Sum.* Bundle"):
-        EXACT.solve(qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex()), FED)
+        EXACT.solve(bf.Problem(bf.Logistic(), PLAIN, over_clients=bf.Simplex()), FED)
     with pytest.raises(ValueError, match="start must be 4 finite numbers"):
-        replace(EXACT, start=np.zeros(3)).solve(qr.Problem(qr.Logistic(), PLAIN), FED)
+        replace(EXACT, start=np.zeros(3)).solve(bf.Problem(bf.Logistic(), PLAIN), FED)
     wrong = Multipliers(np.zeros(0), np.zeros(0), np.full((5, 1), -1.0))
     with pytest.raises(ValueError, match="multipliers must be 5 finite numbers, >= 0"):
         replace(EXACT, multipliers=wrong).solve(
-            qr.Problem(qr.Logistic(), PLAIN, local_constraint=qr.NeymanPearson("yes", 0.6)), FED
+            bf.Problem(bf.Logistic(), PLAIN, local_constraint=bf.NeymanPearson("yes", 0.6)), FED
         )

@@ -11,7 +11,7 @@ from client_set_oracles import members
 from numpy.testing import assert_allclose
 from problems import PLAIN, federation
 
-import quorate as qr
+import bonafed as bf
 
 TOL = 1e-8  # relative gap asked of the bundle
 NEAR = 1e-7
@@ -25,26 +25,26 @@ PLACES = np.array([0.5, -1.0, 3.0, 0.5, 0.7, 1e-3])
 COSTS = np.subtract.outer(PLACES, PLACES) ** 2 + np.triu(np.ones((N, N)), 1)
 ROWS = np.array([[1.0, 2.0, 0.0, -1.0, 0.0, 3.0], [-1.0, 0.0, 0.0, -1.0, 0.0, 0.0]])
 SETS = [
-    qr.KLBall(0.01),
-    qr.KLBall(0.3, PRIOR),
-    qr.KLBall(2.5, PRIOR),
-    qr.ChiSquareBall(0.01),
-    qr.ChiSquareBall(0.8, PRIOR),
-    qr.ChiSquareBall(5.0),
-    qr.Ellipsoid(SHAPE, 0.01, PRIOR),
-    qr.Ellipsoid(1e9 * SHAPE, 1e-10),
-    qr.Ellipsoid(FULL, 0.01, PRIOR),
-    qr.Ellipsoid(FULL, 0.3),
-    qr.Box(0.0, 0.3),
-    qr.Box(CAPS / 2, CAPS + 0.2),
-    qr.CDNorm(0.7, CAPS, PRIOR),
-    qr.CDNorm(2.5, CAPS, PRIOR),
-    qr.CDNorm(1.3, 0.1),
-    qr.TotalVariationBall(0.2, PRIOR),
-    qr.WassersteinOverClients(0.3, "index", PRIOR),
-    qr.WassersteinOverClients(0.3, PLACES),
-    qr.WassersteinOverClients(0.3, COSTS, PRIOR),
-    qr.Polyhedron(ROWS, [1.0, -0.2]),
+    bf.KLBall(0.01),
+    bf.KLBall(0.3, PRIOR),
+    bf.KLBall(2.5, PRIOR),
+    bf.ChiSquareBall(0.01),
+    bf.ChiSquareBall(0.8, PRIOR),
+    bf.ChiSquareBall(5.0),
+    bf.Ellipsoid(SHAPE, 0.01, PRIOR),
+    bf.Ellipsoid(1e9 * SHAPE, 1e-10),
+    bf.Ellipsoid(FULL, 0.01, PRIOR),
+    bf.Ellipsoid(FULL, 0.3),
+    bf.Box(0.0, 0.3),
+    bf.Box(CAPS / 2, CAPS + 0.2),
+    bf.CDNorm(0.7, CAPS, PRIOR),
+    bf.CDNorm(2.5, CAPS, PRIOR),
+    bf.CDNorm(1.3, 0.1),
+    bf.TotalVariationBall(0.2, PRIOR),
+    bf.WassersteinOverClients(0.3, "index", PRIOR),
+    bf.WassersteinOverClients(0.3, PLACES),
+    bf.WassersteinOverClients(0.3, COSTS, PRIOR),
+    bf.Polyhedron(ROWS, [1.0, -0.2]),
 ]
 
 
@@ -71,11 +71,11 @@ def central(problem, fed):
 @pytest.mark.parametrize("risk", SETS, ids=names(SETS))
 def test_every_set_against_one_program(risk):
     fed = federation(2, N, D, 25)
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=risk, regulariser=qr.L2(STRENGTH))
-    solution = qr.solve(problem, fed, tol=TOL)
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_clients=risk, regulariser=bf.L2(STRENGTH))
+    solution = bf.solve(problem, fed, tol=TOL)
     value, w, weights = central(problem, fed)
     certificate = solution.certificate
-    assert solution.outcome.stop is qr.Stop.OPTIMAL
+    assert solution.outcome.stop is bf.Stop.OPTIMAL
     assert certificate.relative_gap <= TOL + 1e-10
     assert certificate.value == pytest.approx(value, rel=NEAR)
     assert certificate.value == pytest.approx(problem.objective(solution.w, fed), rel=1e-12)
@@ -86,9 +86,9 @@ def test_every_set_against_one_program(risk):
 
 
 OWN = [
-    (qr.OwnSet(qr.KLBall(0.3).weights, qr.KLBall(0.3).project), qr.KLBall(0.3)),
-    (qr.OwnSet(qr.Superquantile(0.3).weights), qr.Superquantile(0.3)),
-    (qr.OwnSet(qr.CDNorm(2.5, CAPS, PRIOR).weights), qr.CDNorm(2.5, CAPS, PRIOR)),
+    (bf.OwnSet(bf.KLBall(0.3).weights, bf.KLBall(0.3).project), bf.KLBall(0.3)),
+    (bf.OwnSet(bf.Superquantile(0.3).weights), bf.Superquantile(0.3)),
+    (bf.OwnSet(bf.CDNorm(2.5, CAPS, PRIOR).weights), bf.CDNorm(2.5, CAPS, PRIOR)),
 ]
 
 
@@ -96,22 +96,22 @@ OWN = [
 @pytest.mark.parametrize("robust", [False, True], ids=["mean", "Wasserstein ball"])
 def test_a_set_of_which_only_the_maximiser_is_known(own, known, robust):
     fed = federation(2, N, D, 25)
-    over = qr.WassersteinBall(0.05, 0.5) if robust else qr.Mean()
+    over = bf.WassersteinBall(0.05, 0.5) if robust else bf.Mean()
     first, second = (
-        qr.solve(
-            qr.Problem(
-                qr.Logistic(),
+        bf.solve(
+            bf.Problem(
+                bf.Logistic(),
                 PLAIN,
                 over_samples=over,
                 over_clients=risk,
-                regulariser=qr.L2(STRENGTH),
+                regulariser=bf.L2(STRENGTH),
             ),
             fed,
             tol=TOL,
         )
         for risk in (own, known)
     )
-    assert first.outcome.stop is qr.Stop.OPTIMAL
+    assert first.outcome.stop is bf.Stop.OPTIMAL
     assert first.certificate.relative_gap <= TOL + 1e-10
     assert first.certificate.value == pytest.approx(second.certificate.value, rel=2 * TOL)
     assert_allclose(first.w, second.w, rtol=0, atol=3e-3)
@@ -120,36 +120,36 @@ def test_a_set_of_which_only_the_maximiser_is_known(own, known, robust):
 def test_one_program_refuses_a_set_without_a_form():
     fed = federation(2, N, D, 25)
     with pytest.raises(TypeError, match="set of weights in conic form, got OwnSet"):
-        qr.CentralConic().solve(
-            qr.Problem(over_clients=OWN[1][0], loss=qr.Logistic(), predictor=PLAIN), fed
+        bf.CentralConic().solve(
+            bf.Problem(over_clients=OWN[1][0], loss=bf.Logistic(), predictor=PLAIN), fed
         )
 
 
 @pytest.mark.parametrize("risk", SETS, ids=names(SETS))
 def test_the_central_program_takes_every_set(risk):
     fed = federation(3, N, D, 20)
-    problem = qr.Problem(qr.Hinge(), PLAIN, over_clients=risk, regulariser=qr.L2(0.1))
-    central, solution = qr.CentralConic().solve(problem, fed), qr.solve(problem, fed, tol=TOL)
+    problem = bf.Problem(bf.Hinge(), PLAIN, over_clients=risk, regulariser=bf.L2(0.1))
+    central, solution = bf.CentralConic().solve(problem, fed), bf.solve(problem, fed, tol=TOL)
     assert central.value == pytest.approx(solution.certificate.value, rel=NEAR)
     assert problem.at(fed)[0].over_clients.contains(central.weights, 1e-5)
 
 
 @pytest.mark.parametrize(
-    "algorithm", [qr.ADLPMM(), qr.DoubleLoop()], ids=lambda a: type(a).__name__
+    "algorithm", [bf.ADLPMM(), bf.DoubleLoop()], ids=lambda a: type(a).__name__
 )
 def test_total_variation_where_balls_are_known(algorithm):
     fed = federation(2, N, D, 25)
     one, other = (
-        qr.solve(
-            qr.Problem(qr.Logistic(), PLAIN, over_clients=risk, regulariser=qr.L2(STRENGTH)),
+        bf.solve(
+            bf.Problem(bf.Logistic(), PLAIN, over_clients=risk, regulariser=bf.L2(STRENGTH)),
             fed,
             algorithm=algorithm,
             max_rounds=5,
         )
-        for risk in (qr.TotalVariationBall(0.2, PRIOR), qr.LpBall(0.4, 1, PRIOR))
+        for risk in (bf.TotalVariationBall(0.2, PRIOR), bf.LpBall(0.4, 1, PRIOR))
     )
     assert_allclose(one.w, other.w, rtol=0, atol=0)
     with pytest.raises(ValueError, match="Mean, Simplex, LpBall or TotalVariationBall"):
-        qr.solve(
-            qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.KLBall(0.1)), fed, algorithm=algorithm
+        bf.solve(
+            bf.Problem(bf.Logistic(), PLAIN, over_clients=bf.KLBall(0.1)), fed, algorithm=algorithm
         )

@@ -10,12 +10,12 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 from problems import PLAIN, federation
 
-import quorate as qr
-from quorate.algorithms.comparators import local_steps
-from quorate.algorithms.comparators.local_steps import Descended, Walk
-from quorate.arrays import stream
-from quorate.rounds import Algorithm, visibility
-from quorate.solution.configure import configure
+import bonafed as bf
+from bonafed.algorithms.comparators import local_steps
+from bonafed.algorithms.comparators.local_steps import Descended, Walk
+from bonafed.arrays import stream
+from bonafed.rounds import Algorithm, visibility
+from bonafed.solution.configure import configure
 
 
 def logistic(fed, w):
@@ -40,22 +40,22 @@ def walked(fed, i, w, eta, steps, l2, strength=0.0):
 def run(algorithm, problem, fed, rounds, engine=None, seed=0):
     concrete, data = problem.at(fed)
     algorithm = configure(algorithm, concrete, data, None, None, rounds, None)
-    return algorithm, (engine or qr.InProcess()).run(algorithm, data, seed=seed)
+    return algorithm, (engine or bf.InProcess()).run(algorithm, data, seed=seed)
 
 
 @pytest.mark.parametrize(
-    "regulariser", [qr.Zero(), qr.L2(0.3), qr.L1(0.05), qr.Bounds(-0.1, 0.2)], ids=str
+    "regulariser", [bf.Zero(), bf.L2(0.3), bf.L1(0.05), bf.Bounds(-0.1, 0.2)], ids=str
 )
-@pytest.mark.parametrize("over", [qr.Mean(), qr.Mean("size"), qr.Sum()], ids=str)
+@pytest.mark.parametrize("over", [bf.Mean(), bf.Mean("size"), bf.Sum()], ids=str)
 def test_one_full_step_is_proximal_gradient_descent(regulariser, over):
     fed = federation(0)
     _, found = run(
-        qr.FedAvg(1, 0.2),
-        qr.Problem(qr.Logistic(), PLAIN, over_clients=over, regulariser=regulariser),
+        bf.FedAvg(1, 0.2),
+        bf.Problem(bf.Logistic(), PLAIN, over_clients=over, regulariser=regulariser),
         fed,
         6,
     )
-    total = 3.0 if isinstance(over, qr.Sum) else 1.0
+    total = 3.0 if isinstance(over, bf.Sum) else 1.0
     q = over.at(fed.sizes).weights(np.zeros(3)) / total
     w = np.zeros(8)
     for row in found.history[1:]:
@@ -69,9 +69,9 @@ def test_one_full_step_is_proximal_gradient_descent(regulariser, over):
 def test_local_steps_by_hand(strength):
     fed = federation(1, 4)
     algorithm = (
-        qr.FedProx(strength, local_steps=4, step_size=0.3) if strength else qr.FedAvg(4, 0.3)
+        bf.FedProx(strength, local_steps=4, step_size=0.3) if strength else bf.FedAvg(4, 0.3)
     )
-    _, found = run(algorithm, qr.Problem(qr.Logistic(), PLAIN, regulariser=qr.L2(0.1)), fed, 3)
+    _, found = run(algorithm, bf.Problem(bf.Logistic(), PLAIN, regulariser=bf.L2(0.1)), fed, 3)
     w = np.zeros(8)
     for _ in range(3):
         w = np.mean([walked(fed, i, w, 0.3, 4, 0.1, strength)[-1] for i in range(4)], 0)
@@ -80,29 +80,29 @@ def test_local_steps_by_hand(strength):
 
 def test_the_measured_step_is_one_over_the_largest_curvature_met():
     fed = federation(2)
-    problem = qr.Problem(qr.Squared(), PLAIN, regulariser=qr.L2(0.1))
+    problem = bf.Problem(bf.Squared(), PLAIN, regulariser=bf.L2(0.1))
     largest = max(np.linalg.eigvalsh(X.T @ X / len(X))[-1] for X in fed.X)
-    algorithm, found = run(qr.FedAvg(3), problem, fed, 20)
+    algorithm, found = run(bf.FedAvg(3), problem, fed, 20)
     assert 0.3 * largest < found.state.curvature <= largest * (1 + 1e-4)
     assert_allclose(algorithm._step(found.state), 1 / found.state.curvature)
-    proximal, found = run(qr.FedProx(2.0), problem, fed, 20)
+    proximal, found = run(bf.FedProx(2.0), problem, fed, 20)
     assert_allclose(proximal._step(found.state), 1 / (found.state.curvature + 2))
 
 
 def test_one_step_reaches_the_optimum_and_more_drift_off_it():
     fed = federation(3, 5)
-    problem = qr.Problem(
-        qr.Logistic(), PLAIN, over_clients=qr.Mean("size"), regulariser=qr.L2(1e-2)
+    problem = bf.Problem(
+        bf.Logistic(), PLAIN, over_clients=bf.Mean("size"), regulariser=bf.L2(1e-2)
     )
-    best = qr.solve(problem, fed, tol=1e-10).certificate.value
+    best = bf.solve(problem, fed, tol=1e-10).certificate.value
     values = {}
     for name, algorithm in (
-        ("one", qr.FedAvg(1)),
-        ("many", qr.FedAvg(20)),
-        ("pulled", qr.FedProx(1.0, local_steps=20)),
+        ("one", bf.FedAvg(1)),
+        ("many", bf.FedAvg(20)),
+        ("pulled", bf.FedProx(1.0, local_steps=20)),
     ):
-        solution = qr.solve(problem, fed, algorithm=algorithm, tol=1e-8, max_rounds=2000)
-        assert solution.outcome.stop is qr.Stop.UNPROVEN
+        solution = bf.solve(problem, fed, algorithm=algorithm, tol=1e-8, max_rounds=2000)
+        assert solution.outcome.stop is bf.Stop.UNPROVEN
         assert "came to rest" in solution.outcome.text
         values[name] = solution.certificate.value - best
         assert solution.certificate.gap is not None
@@ -127,31 +127,31 @@ def test_slices_of_random_orders_use_every_row_once_a_pass():
 
 def test_batches_of_all_rows_are_full_steps_and_of_some_are_unbiased():
     fed = federation(4)
-    thin = qr.Federation(fed.clients, [sp.csr_array(x) for x in fed.X], fed.y)
-    problem = qr.Problem(qr.Logistic(), PLAIN, regulariser=qr.L2(0.1))
+    thin = bf.Federation(fed.clients, [sp.csr_array(x) for x in fed.X], fed.y)
+    problem = bf.Problem(bf.Logistic(), PLAIN, regulariser=bf.L2(0.1))
     for rows in (fed, thin):
-        _, full = run(qr.FedAvg(3, 0.2), problem, rows, 4)
-        _, same = run(qr.FedAvg(3, 0.2, batch=1000), problem, rows, 4)
+        _, full = run(bf.FedAvg(3, 0.2), problem, rows, 4)
+        _, same = run(bf.FedAvg(3, 0.2, batch=1000), problem, rows, 4)
         assert_allclose(same.state.w, full.state.w, rtol=1e-11)
     for seed in range(5):  # batches of sparse rows are of the same rows
-        few = [run(qr.FedAvg(1, 0.2, batch=4), problem, rows, 1, seed=seed) for rows in (fed, thin)]
+        few = [run(bf.FedAvg(1, 0.2, batch=4), problem, rows, 1, seed=seed) for rows in (fed, thin)]
         assert_allclose(few[0][1].state.w, few[1][1].state.w, rtol=1e-11)
-    _, first = run(qr.FedAvg(1, 0.2), problem, fed, 1)
-    some = [run(qr.FedAvg(1, 0.2, batch=4), problem, fed, 1, seed=s)[1].state.w for s in range(300)]
+    _, first = run(bf.FedAvg(1, 0.2), problem, fed, 1)
+    some = [run(bf.FedAvg(1, 0.2, batch=4), problem, fed, 1, seed=s)[1].state.w for s in range(300)]
     error = np.std(some, 0) / np.sqrt(300)
     assert (error > 0).all()
     assert (np.abs(np.mean(some, 0) - first.state.w) < 5 * error).all()
 
 
 def test_epochs_count_passes_over_the_rows():
-    fed = qr.Federation(
+    fed = bf.Federation(
         ["a", "b"],
         [np.ones((4, 1)), np.ones((7, 1))],
         [np.ones(4), np.ones(7)],
         classes=(-1.0, 1.0),
     )
-    problem = qr.Problem(qr.Squared(), PLAIN)
-    _, found = run(qr.FedAvg(2, 0.1, batch=2, epochs=True), problem, fed, 1)
+    problem = bf.Problem(bf.Squared(), PLAIN)
+    _, found = run(bf.FedAvg(2, 0.1, batch=2, epochs=True), problem, fed, 1)
     # every row pulls alike: 4 and 8 steps towards 1
     ends = [1 - 0.9 ** (2 * 2), 1 - 0.9 ** (2 * 4)]
     assert_allclose(found.state.w, [np.mean(ends)], rtol=1e-12)
@@ -160,14 +160,14 @@ def test_epochs_count_passes_over_the_rows():
 def test_rank_risks_are_refused_with_batches():
     fed, problem = (
         federation(5),
-        qr.Problem(qr.Logistic(), PLAIN, over_samples=qr.Superquantile(0.3)),
+        bf.Problem(bf.Logistic(), PLAIN, over_samples=bf.Superquantile(0.3)),
     )
     with pytest.raises(ValueError, match="batch=None"):
-        qr.solve(problem, fed, algorithm=qr.FedAvg(batch=5))
+        bf.solve(problem, fed, algorithm=bf.FedAvg(batch=5))
     with pytest.raises(ValueError, match="batch=None"):
-        qr.solve(problem, fed, algorithm=qr.DRFA(batch=5))
-    best = qr.solve(problem, fed).certificate.value
-    assert run(qr.FedAvg(1), problem, fed, 100)[1].state.value < 1.02 * best
+        bf.solve(problem, fed, algorithm=bf.DRFA(batch=5))
+    best = bf.solve(problem, fed).certificate.value
+    assert run(bf.FedAvg(1), problem, fed, 100)[1].state.value < 1.02 * best
 
 
 # ---- clients
@@ -175,8 +175,8 @@ def test_rank_risks_are_refused_with_batches():
 
 def test_participation_draws_clients_and_averages_those():
     fed = federation(6, 10)
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Mean("size"))
-    _, found = run(qr.FedAvg(1, 0.2, participation=0.3), problem, fed, 40)
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_clients=bf.Mean("size"))
+    _, found = run(bf.FedAvg(1, 0.2, participation=0.3), problem, fed, 40)
     assert [len(ids) for ids in found.active[1:]] == [3] * 40
     assert len(set(found.active[1:])) > 20
     assert set().union(*found.active[1:]) == set(range(10))
@@ -185,19 +185,19 @@ def test_participation_draws_clients_and_averages_those():
         ids = list(ids)
         w = w - 0.2 * q[ids] @ logistic(fed, w)[1][ids] / q[ids].sum()
     assert_allclose(found.state.w, w, rtol=1e-10)
-    assert run(qr.FedAvg(1, 0.2, participation=0.3), problem, fed, 40)[1].active == found.active
+    assert run(bf.FedAvg(1, 0.2, participation=0.3), problem, fed, 40)[1].active == found.active
     assert (
-        run(qr.FedAvg(1, 0.2, participation=0.3, seed=1), problem, fed, 40)[1].active
+        run(bf.FedAvg(1, 0.2, participation=0.3, seed=1), problem, fed, 40)[1].active
         != found.active
     )
 
 
 def test_what_the_server_sees():
     assert visibility(Descended)["change"] == "sum"
-    fed, problem = federation(7, 5), qr.Problem(qr.Logistic(), PLAIN)
+    fed, problem = federation(7, 5), bf.Problem(bf.Logistic(), PLAIN)
     up = {}
-    for name, rule in (("sum", qr.Average()), ("each", qr.CoordinateMedian())):
-        algorithm, _ = run(qr.FedAvg(1, 0.1, aggregate=rule), problem, fed, 1)
+    for name, rule in (("sum", bf.Average()), ("each", bf.CoordinateMedian())):
+        algorithm, _ = run(bf.FedAvg(1, 0.1, aggregate=rule), problem, fed, 1)
         ask = local_steps.Descend(np.zeros(8), np.full(5, 0.2), 0.1, 1.0, 0)
         up[name] = algorithm.on_client[local_steps.Descend](
             None, ask, problem.at(fed)[1].blocks(5)[0], lambda i: None
@@ -241,38 +241,38 @@ def test_a_false_client_breaks_the_average_but_no_robust_rule(false):
     rng, D = np.random.default_rng(8), 5
     X = [rng.normal(size=(60, D)) for _ in range(9)]
     y = [np.where(x @ np.ones(D) + 0.5 * rng.normal(size=60) > 0, 1.0, -1.0) for x in X]
-    fed = qr.Federation([f"c{i}" for i in range(9)], X, y)
+    fed = bf.Federation([f"c{i}" for i in range(9)], X, y)
     honest = fed.restrict([f"c{i}" for i in range(9) if i != 4])
-    problem = qr.Problem(qr.Logistic(), PLAIN, regulariser=qr.L2(0.05))
-    best = qr.solve(problem, honest, tol=1e-8).certificate.value
+    problem = bf.Problem(bf.Logistic(), PLAIN, regulariser=bf.L2(0.05))
+    best = bf.solve(problem, honest, tol=1e-8).certificate.value
     concrete, data = problem.at(fed)
 
     def attacked(rule):
         algorithm = configure(
-            qr.FedAvg(2, 1.0, aggregate=rule), concrete, data, None, None, 60, None
+            bf.FedAvg(2, 1.0, aggregate=rule), concrete, data, None, None, 60, None
         )
-        return qr.InProcess("each").run(Attacked(algorithm, 4, false), data).state.w
+        return bf.InProcess("each").run(Attacked(algorithm, 4, false), data).state.w
 
     for rule in (
-        qr.CoordinateMedian(),
-        qr.TrimmedMean(0.15),
-        qr.Krum(1),
-        qr.Krum(1, 4),
-        qr.Bulyan(1),
+        bf.CoordinateMedian(),
+        bf.TrimmedMean(0.15),
+        bf.Krum(1),
+        bf.Krum(1, 4),
+        bf.Bulyan(1),
     ):
         assert problem.objective(attacked(rule), honest) < best + 0.05
     if np.isnan(false):
         with np.errstate(all="ignore"):
-            concrete_outcome = qr.InProcess("each").run(
+            concrete_outcome = bf.InProcess("each").run(
                 Attacked(
-                    configure(qr.FedAvg(2, 1.0), concrete, data, None, None, 60, None), 4, false
+                    configure(bf.FedAvg(2, 1.0), concrete, data, None, None, 60, None), 4, false
                 ),
                 data,
             )
-        assert concrete_outcome.outcome.stop is qr.Stop.STALLED
+        assert concrete_outcome.outcome.stop is bf.Stop.STALLED
         assert "not finite" in concrete_outcome.outcome.text
     else:
-        assert problem.objective(attacked(qr.Average()), honest) > 10 * best
+        assert problem.objective(attacked(bf.Average()), honest) > 10 * best
 
 
 # ---- DRFA
@@ -281,9 +281,9 @@ def test_a_false_client_breaks_the_average_but_no_robust_rule(false):
 def test_an_iteration_of_drfa_by_hand():
     fed, eta, gamma, K = federation(9), 0.3, 0.2, 3
     for strength in (0.0, 0.5):
-        algorithm = qr.DRFA(K, eta, gamma, strength=strength, seed=4)
-        problem = qr.Problem(
-            qr.Logistic(), PLAIN, over_clients=qr.LpBall(0.3, 2), regulariser=qr.L2(0.2)
+        algorithm = bf.DRFA(K, eta, gamma, strength=strength, seed=4)
+        problem = bf.Problem(
+            bf.Logistic(), PLAIN, over_clients=bf.LpBall(0.3, 2), regulariser=bf.L2(0.2)
         )
         _, found = run(algorithm, problem, fed, 4)
         w, p, prior = np.zeros(8), np.full(3, 1 / 3), np.full(3, 1 / 3)
@@ -293,7 +293,7 @@ def test_an_iteration_of_drfa_by_hand():
             v = p @ [path[t] for path in paths]
             w = p @ [path[-1] for path in paths]
             pulled = p + K * gamma * (logistic(fed, v)[0] - strength * (0 - prior))
-            p = qr.LpBall(0.3, 2).at(np.ones(3)).project(pulled / (1 + strength * K * gamma))
+            p = bf.LpBall(0.3, 2).at(np.ones(3)).project(pulled / (1 + strength * K * gamma))
         assert_allclose(found.state.w, w, rtol=1e-11)
         assert_allclose(found.state.weights, p, rtol=1e-11)
         assert found.rounds == 5  # one more, for the step size
@@ -301,10 +301,10 @@ def test_an_iteration_of_drfa_by_hand():
 
 def test_drfa_asks_by_weight_to_step_and_uniformly_to_judge():
     fed = federation(10, 8)
-    problem = qr.Problem(
-        qr.Logistic(), PLAIN, over_clients=qr.Superquantile(0.5, [0.3, 0.3, 0.2, 0.2, 0, 0, 0, 0])
+    problem = bf.Problem(
+        bf.Logistic(), PLAIN, over_clients=bf.Superquantile(0.5, [0.3, 0.3, 0.2, 0.2, 0, 0, 0, 0])
     )
-    _, found = run(qr.DRFA(1, 0.1, 1e-6, participation=0.5), problem, fed, 600)
+    _, found = run(bf.DRFA(1, 0.1, 1e-6, participation=0.5), problem, fed, 600)
     steps, judged = found.active[1::2], found.active[2::2]
     assert set().union(*steps) == {0, 1, 2, 3}
     assert set().union(*judged) == set(range(8))
@@ -315,14 +315,14 @@ def test_drfa_asks_by_weight_to_step_and_uniformly_to_judge():
 
 def test_drfa_with_one_step_comes_near_the_worst_case_optimum():
     fed = federation(11, 4)
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex(), regulariser=qr.L2(1e-2))
-    best = qr.solve(problem, fed, tol=1e-8).certificate
-    solution = qr.solve(problem, fed, algorithm=qr.DRFA(1), max_rounds=1500)
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_clients=bf.Simplex(), regulariser=bf.L2(1e-2))
+    best = bf.solve(problem, fed, tol=1e-8).certificate
+    solution = bf.solve(problem, fed, algorithm=bf.DRFA(1), max_rounds=1500)
     assert 0 <= solution.certificate.value - best.value + 1e-8 < 3e-3 * best.value
     assert_allclose(solution.certificate.weights, best.weights, atol=0.02)
-    mean = qr.solve(problem, fed, algorithm=qr.DRFA(1, average=True), max_rounds=1500)
+    mean = bf.solve(problem, fed, algorithm=bf.DRFA(1, average=True), max_rounds=1500)
     assert mean.certificate.value < best.value * 1.05
-    assert solution.outcome.stop is qr.Stop.MAX_ROUNDS
+    assert solution.outcome.stop is bf.Stop.MAX_ROUNDS
 
 
 # ---- input
@@ -347,7 +347,7 @@ def test_drfa_with_one_step_comes_near_the_worst_case_optimum():
     ],
     ids=str,
 )
-@pytest.mark.parametrize("method", [qr.FedAvg, qr.DRFA])
+@pytest.mark.parametrize("method", [bf.FedAvg, bf.DRFA])
 def test_settings_out_of_range(method, settings):
     with pytest.raises(ValueError, match="must be"):
         method(**settings)
@@ -356,42 +356,42 @@ def test_settings_out_of_range(method, settings):
 def test_other_settings_out_of_range():
     for weight_step in (0.0, -1.0, float("nan"), "1"):
         with pytest.raises(ValueError, match="weight_step must be"):
-            qr.DRFA(weight_step=weight_step)
-    for rule in ("median", qr.CoordinateMedian, None):
+            bf.DRFA(weight_step=weight_step)
+    for rule in ("median", bf.CoordinateMedian, None):
         with pytest.raises(TypeError, match="aggregate must be a rule"):
-            qr.FedAvg(aggregate=rule)
+            bf.FedAvg(aggregate=rule)
     with pytest.raises(ValueError, match=r"Krum\(byzantine=1.*needs 5 models"):
-        qr.solve(
-            qr.Problem(qr.Logistic(), PLAIN),
+        bf.solve(
+            bf.Problem(bf.Logistic(), PLAIN),
             federation(0),
-            algorithm=qr.FedAvg(aggregate=qr.Krum(1)),
+            algorithm=bf.FedAvg(aggregate=bf.Krum(1)),
         )
 
 
 def test_fed_avg_names_what_takes_a_worst_case_and_drfa_what_it_takes():
     fed = federation(0)
     with pytest.raises(ValueError, match=r"over_clients = Mean or Sum.*use Bundle\(\)"):
-        qr.solve(
-            qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex()), fed, algorithm=qr.FedAvg()
+        bf.solve(
+            bf.Problem(bf.Logistic(), PLAIN, over_clients=bf.Simplex()), fed, algorithm=bf.FedAvg()
         )
     with pytest.raises(ValueError, match="sum to one"):
-        qr.solve(qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Sum()), fed, algorithm=qr.DRFA())
+        bf.solve(bf.Problem(bf.Logistic(), PLAIN, over_clients=bf.Sum()), fed, algorithm=bf.DRFA())
 
 
 def test_a_step_that_diverges_is_said():
-    problem = qr.Problem(qr.Squared(), PLAIN, regulariser=qr.L2(1e-3))
+    problem = bf.Problem(bf.Squared(), PLAIN, regulariser=bf.L2(1e-3))
     with np.errstate(all="ignore"):
-        for algorithm in (qr.FedAvg(5, 1e8), qr.DRFA(5, 1e8)):
+        for algorithm in (bf.FedAvg(5, 1e8), bf.DRFA(5, 1e8)):
             _, found = run(algorithm, problem, federation(0, targets="real"), 400)
-            assert found.outcome.stop is qr.Stop.STALLED
+            assert found.outcome.stop is bf.Stop.STALLED
             assert "step_size" in found.outcome.text
 
 
 def test_bounds_hold_whatever_the_number_of_steps():
     fed = federation(12, 5)
-    problem = qr.Problem(qr.Logistic(), PLAIN, regulariser=qr.Bounds(-0.05, 0.1))
+    problem = bf.Problem(bf.Logistic(), PLAIN, regulariser=bf.Bounds(-0.05, 0.1))
     for steps in (1, 7):
-        w = run(qr.FedAvg(steps), problem, fed, 60)[1].state.w
+        w = run(bf.FedAvg(steps), problem, fed, 60)[1].state.w
         assert -0.05 <= w.min() < -0.04
         assert 0.09 < w.max() <= 0.1
 

@@ -11,16 +11,16 @@ import pytest
 from private_cases import LOSSES, planned
 from scipy import sparse
 
-from quorate.algorithms.federated.private_admm import integer_gradient
-from quorate.algorithms.federated.private_admm.integer_gradient import IntegerRows
-from quorate.algorithms.federated.private_admm.mechanism import Mechanism
-from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
-from quorate.arrays import Block
-from quorate.data.federation import Federation
-from quorate.privacy.budget import Budget
-from quorate.problem.losses import Logistic, Multinomial, SmoothHinge
-from quorate.problem.predictors.affine import Linear, Softmax
-from quorate.problem.problem import Problem
+from bonafed.algorithms.federated.private_admm import integer_gradient
+from bonafed.algorithms.federated.private_admm.integer_gradient import IntegerRows
+from bonafed.algorithms.federated.private_admm.mechanism import Mechanism
+from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
+from bonafed.arrays import Block
+from bonafed.data.federation import Federation
+from bonafed.privacy.budget import Budget
+from bonafed.problem.losses import Logistic, Multinomial, SmoothHinge
+from bonafed.problem.predictors.affine import Linear, Softmax
+from bonafed.problem.problem import Problem
 
 # rows, features, classes; tiles of 96, of a vector of columns or more, and more classes than one
 SHAPES = {"few": (7, 3, 3), "tile": (96, 5, 10), "two tiles": (101, 40, 17), "wide": (250, 9, 62)}

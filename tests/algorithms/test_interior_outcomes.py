@@ -13,15 +13,15 @@ from constrained_programs import clients, quadratic, stated
 from problems import PLAIN
 from scipy.optimize import minimize
 
-import quorate as qr
+import bonafed as bf
 from examples import CONSTRAINTS
-from quorate.problem.client_means import client_gradients, client_values
-from quorate.problem.constraints.constraint import Point
+from bonafed.problem.client_means import client_gradients, client_values
+from bonafed.problem.constraints.constraint import Point
 
 
 def solve(problem, fed, **options):
     """By the interior point method."""
-    return qr.solve(problem, fed, algorithm=qr.InteriorPoint(), **options)
+    return bf.solve(problem, fed, algorithm=bf.InteriorPoint(), **options)
 
 
 # ---- problems without an optimum
@@ -30,7 +30,7 @@ def solve(problem, fed, **options):
 def test_contradictory_equalities_name_the_clients():
     problem, fed, _ = quadratic(apart=0.5)
     solution = solve(problem, fed)
-    assert solution.outcome.stop is qr.Stop.INFEASIBLE
+    assert solution.outcome.stop is bf.Stop.INFEASIBLE
     assert solution.certificate.infeasible > 0
     assert solution.certificate.bound is None
     assert (
@@ -42,9 +42,9 @@ def test_contradictory_equalities_name_the_clients():
 
 def test_both_classes_too_tight():
     fed = clients()
-    both = qr.NeymanPearson(0, 0.1), qr.NeymanPearson(1, 0.1)
+    both = bf.NeymanPearson(0, 0.1), bf.NeymanPearson(1, 0.1)
     solution = solve(replace(stated(fed), local_constraint=both), fed)
-    assert solution.outcome.stop is qr.Stop.INFEASIBLE
+    assert solution.outcome.stop is bf.Stop.INFEASIBLE
     assert 0 < solution.certificate.infeasible <= solution.certificate.feasibility
     values = solution.certificate.constraint_values
     least = min(  # no model does better
@@ -71,23 +71,23 @@ def worst_of(fed, w):
 
 def test_a_box_too_small():
     fed = clients()
-    solution = solve(stated(fed, level=0.4, h=qr.Bounds(-0.05, 0.05)), fed)
-    assert solution.outcome.stop is qr.Stop.INFEASIBLE
+    solution = solve(stated(fed, level=0.4, h=bf.Bounds(-0.05, 0.05)), fed)
+    assert solution.outcome.stop is bf.Stop.INFEASIBLE
     assert np.abs(solution.w).max() <= 0.05
-    wide = solve(stated(fed, level=0.5, h=qr.Bounds(-5, 5)), fed)
-    assert wide.outcome.stop is qr.Stop.OPTIMAL
+    wide = solve(stated(fed, level=0.5, h=bf.Bounds(-5, 5)), fed)
+    assert wide.outcome.stop is bf.Stop.OPTIMAL
 
 
 @pytest.mark.parametrize("at", [0.0, 3.0])
 def test_an_empty_interior_is_no_infeasibility(at):
     fed, e = clients(), np.eye(4)[:1]
-    pinned = qr.LinearInequality(np.vstack([e, -e]), [-at, at])
-    problem = qr.Problem(qr.Logistic(), PLAIN, constraint=pinned)
+    pinned = bf.LinearInequality(np.vstack([e, -e]), [-at, at])
+    problem = bf.Problem(bf.Logistic(), PLAIN, constraint=pinned)
     solution = solve(problem, fed)
-    equal = solve(replace(problem, constraint=qr.LinearEquality(e, -at)), fed)
-    assert solution.outcome.stop in (qr.Stop.OPTIMAL, qr.Stop.STALLED)
+    equal = solve(replace(problem, constraint=bf.LinearEquality(e, -at)), fed)
+    assert solution.outcome.stop in (bf.Stop.OPTIMAL, bf.Stop.STALLED)
     assert solution.certificate.infeasible is None
-    if solution.outcome.stop is qr.Stop.OPTIMAL:
+    if solution.outcome.stop is bf.Stop.OPTIMAL:
         assert solution.certificate.value == pytest.approx(equal.certificate.value, rel=1e-6)
 
 
@@ -95,32 +95,32 @@ def test_an_empty_interior_is_no_infeasibility(at):
 def test_near_the_edge_of_infeasibility_nothing_wrong_is_claimed(gap):
     """w1 <= 1 and w1 >= 1 + gap."""
     fed, e = clients(), np.eye(4)[:1]
-    problem = qr.Problem(
-        qr.Logistic(), PLAIN, constraint=qr.LinearInequality(np.vstack([e, -e]), [-1.0, 1.0 + gap])
+    problem = bf.Problem(
+        bf.Logistic(), PLAIN, constraint=bf.LinearInequality(np.vstack([e, -e]), [-1.0, 1.0 + gap])
     )
     stop = solve(problem, fed).outcome.stop
     if gap > 2e-6:  # beyond the tolerance of what counts as met
-        assert stop in (qr.Stop.INFEASIBLE, qr.Stop.STALLED)
+        assert stop in (bf.Stop.INFEASIBLE, bf.Stop.STALLED)
     if gap <= 0:
-        assert stop is not qr.Stop.INFEASIBLE
+        assert stop is not bf.Stop.INFEASIBLE
     if gap <= -1e-6:
-        assert stop is qr.Stop.OPTIMAL
+        assert stop is bf.Stop.OPTIMAL
     if gap >= 1e-4:
-        assert stop is qr.Stop.INFEASIBLE
+        assert stop is bf.Stop.INFEASIBLE
 
 
-@pytest.mark.parametrize("loss", [qr.Logistic(), qr.Exponential(), qr.SmoothHinge()])
+@pytest.mark.parametrize("loss", [bf.Logistic(), bf.Exponential(), bf.SmoothHinge()])
 def test_optima_that_are_not_attained(loss):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 3))
     y = (X[:, 0] > 0).astype(int)
     X[:, 0] += y - 0.5
-    fed = qr.Federation.from_arrays(X, y, np.arange(60) % 3)
+    fed = bf.Federation.from_arrays(X, y, np.arange(60) % 3)
     solution = solve(stated(fed, loss, level=0.2), fed)
     assert solution.certificate.value <= 1e-6
     assert solution.certificate.feasibility <= 1e-6
     assert solution.certificate.bound == 0.0
-    if solution.outcome.stop is qr.Stop.OPTIMAL:
+    if solution.outcome.stop is bf.Stop.OPTIMAL:
         assert solution.certificate.gap <= 1e-12
 
 
@@ -128,24 +128,24 @@ def test_problems_without_a_lower_bound_are_unbounded_not_optimal():
     rng = np.random.default_rng(0)
     u = rng.standard_normal((4, 1))
     A, b = [u @ u.T, np.diag([1.0, 0, 0, 0])], [rng.standard_normal(4), rng.standard_normal(4)]
-    fed = qr.Federation.from_quadratics(A, b)
-    base = qr.Problem(qr.Quadratic(), over_clients=qr.Sum())
+    fed = bf.Federation.from_quadratics(A, b)
+    base = bf.Problem(bf.Quadratic(), over_clients=bf.Sum())
     e = np.eye(4)[:1]
-    for held in (None, qr.LinearEquality(e, 1.0), qr.LinearInequality(e, 1.0)):
+    for held in (None, bf.LinearEquality(e, 1.0), bf.LinearInequality(e, 1.0)):
         solution = solve(replace(base, constraint=held), fed)
-        assert solution.outcome.stop is qr.Stop.UNBOUNDED
+        assert solution.outcome.stop is bf.Stop.UNBOUNDED
         assert "falls" in solution.outcome.text
         assert solution.certificate.bound is None
 
 
 @pytest.mark.parametrize("width", [1e3, 1e9, 1e11, 1e13])
 def test_wide_boxes_are_not_unbounded(width):
-    fed = qr.Federation.from_quadratics([np.zeros((3, 3))], [np.array([1.0, 2.0, -1.0])])
-    problem = qr.Problem(
-        qr.Quadratic(), over_clients=qr.Sum(), regulariser=qr.Bounds(-width, width)
+    fed = bf.Federation.from_quadratics([np.zeros((3, 3))], [np.array([1.0, 2.0, -1.0])])
+    problem = bf.Problem(
+        bf.Quadratic(), over_clients=bf.Sum(), regulariser=bf.Bounds(-width, width)
     )
     solution = solve(problem, fed)
-    assert solution.outcome.stop is qr.Stop.OPTIMAL
+    assert solution.outcome.stop is bf.Stop.OPTIMAL
     assert solution.certificate.value == pytest.approx(-4 * width, rel=1e-9)
 
 
@@ -161,11 +161,11 @@ def test_asked_is_measured_from_the_raw_rows(name, tight):
     """Every kind of constraint, its limit a part of what the unconstrained model measures."""
     example = CONSTRAINTS[name]
     slot = "constraint" if example.coupled else "local_constraint"
-    problem = replace(example.problem, regulariser=qr.L2(0.05), **{slot: example.stated})
+    problem = replace(example.problem, regulariser=bf.L2(0.05), **{slot: example.stated})
     inner = example.stated.constraint if example.coupled else example.stated
     if hasattr(inner, "level"):
         free = replace(problem, **{slot: None})
-        w = qr.solve(free, example.fed, algorithm=qr.InteriorPoint()).w
+        w = bf.solve(free, example.fed, algorithm=bf.InteriorPoint()).w
         raw = raw_rows(example.fed)
         values = (
             [example.measure(w, rows) for rows in raw]
@@ -182,14 +182,14 @@ def test_asked_is_measured_from_the_raw_rows(name, tight):
         level = None
     solution = solve(problem, example.fed)
     stop, proof = solution.outcome.stop, solution.certificate
-    if stop is qr.Stop.INFEASIBLE:
+    if stop is bf.Stop.INFEASIBLE:
         assert proof.infeasible > 0
         return
-    if stop is qr.Stop.STALLED:  # a smallest violation that no model attains: found, not proved
+    if stop is bf.Stop.STALLED:  # a smallest violation that no model attains: found, not proved
         assert "could not be proved. Not met: " in solution.outcome.text
         assert proof.feasibility > 0.01
         return
-    assert stop in (qr.Stop.OPTIMAL, qr.Stop.UNPROVEN)
+    assert stop in (bf.Stop.OPTIMAL, bf.Stop.UNPROVEN)
     measured, asked = measures(example, solution.w, level)
     equal = name in LOOSE
     over = np.abs(measured - asked) if equal else measured - asked
@@ -227,15 +227,15 @@ def fairness(seed=0, level=0.02):
     y = (X @ rng.standard_normal(5) + (sex == "f") + rng.standard_normal(n * m) > 0).astype(int)
     ends = np.arange(1, n) * m
     X, y, sex = np.split(X, ends), np.split(y, ends), np.split(sex, ends)
-    fed = qr.Federation(
+    fed = bf.Federation(
         [f"bank {i}" for i in range(5)],
         X[:5],
         y[:5],
         columns={"sex": tuple(sex[:5])},
         server=(X[5], y[5], {"sex": sex[5]}),
     )
-    gap = qr.LossGap("sex", level)
-    return qr.Problem(qr.Logistic(), PLAIN, constraint=gap, local_constraint=gap), fed
+    gap = bf.LossGap("sex", level)
+    return bf.Problem(bf.Logistic(), PLAIN, constraint=gap, local_constraint=gap), fed
 
 
 @pytest.mark.parametrize(("seed", "level"), [(0, 0.02), (1, 0.05), (2, 0.01)])
@@ -280,7 +280,7 @@ def test_loss_gaps_are_near_the_best_of_slsqp(seed, level):
         )
         found += [other.fun] if room(other.x).min() >= -1e-7 else []
     assert found
-    assert solution.outcome.stop is qr.Stop.UNPROVEN
+    assert solution.outcome.stop is bf.Stop.UNPROVEN
     assert "not convex" in solution.outcome.text
     assert solution.certificate.value <= min(found) * 1.005
     assert solution.certificate.feasibility <= 1e-6

@@ -12,14 +12,14 @@ from constrained_programs import clients, neyman_pearson, one_hot, quadratic, st
 from numpy.testing import assert_allclose, assert_array_equal
 from problems import PLAIN
 
-import quorate as qr
-from quorate.engines.inprocess import InProcess
-from quorate.solution.default import default_algorithm
+import bonafed as bf
+from bonafed.engines.inprocess import InProcess
+from bonafed.solution.default import default_algorithm
 
 
 def solve(problem, fed, **options):
     """By the interior point method."""
-    return qr.solve(problem, fed, algorithm=qr.InteriorPoint(), **options)
+    return bf.solve(problem, fed, algorithm=bf.InteriorPoint(), **options)
 
 
 # ---- optima of others
@@ -28,22 +28,22 @@ def solve(problem, fed, **options):
 SCALES = 10.0 ** np.array([-4, -1, 1, 4])
 CASES = {
     "no regulariser": (clients(), {}),
-    "L1": (clients(), {"h": qr.L1(0.02), "level": 0.5}),
-    "L2": (clients(), {"h": qr.L2(0.02), "level": 0.4}),
-    "elastic net": (clients(), {"h": qr.ElasticNet(0.01, 0.02)}),
-    "box": (clients(), {"h": qr.Bounds(-0.6, 0.6), "level": 0.5}),
+    "L1": (clients(), {"h": bf.L1(0.02), "level": 0.5}),
+    "L2": (clients(), {"h": bf.L2(0.02), "level": 0.4}),
+    "elastic net": (clients(), {"h": bf.ElasticNet(0.01, 0.02)}),
+    "box": (clients(), {"h": bf.Bounds(-0.6, 0.6), "level": 0.5}),
     "intercept": (clients(), {"intercept": True, "level": 0.35}),
-    "intercept, L1": (clients(), {"intercept": True, "level": 0.35, "h": qr.L1(0.02)}),
+    "intercept, L1": (clients(), {"intercept": True, "level": 0.35, "h": bf.L1(0.02)}),
     "text labels, weights": (clients(1, (20, 60, 35), text=True, weights=True), {}),
     "one client": (clients(2, (80,)), {"level": 0.25}),
     "20 clients": (clients(3, tuple(range(12, 32))), {"level": 0.7}),
     "unequal sizes": (clients(4, (5, 100, 20, 40, 9)), {"level": 0.55}),
-    "rank deficient, L1": (one_hot(), {"level": 0.6, "h": qr.L1(0.005)}),
-    "rank deficient, L2": (one_hot(), {"level": 0.6, "h": qr.L2(0.01)}),
+    "rank deficient, L1": (one_hot(), {"level": 0.6, "h": bf.L1(0.005)}),
+    "rank deficient, L2": (one_hot(), {"level": 0.6, "h": bf.L2(0.01)}),
     "rank deficient": (one_hot(), {"level": 0.6}),
     "scales 1e-4 to 1e4": (clients(5, (60, 50, 40), scales=SCALES), {}),
-    "smooth hinge": (clients(), {"loss": qr.SmoothHinge(), "level": 0.3}),
-    "exponential": (clients(), {"loss": qr.Exponential(), "level": 0.65}),
+    "smooth hinge": (clients(), {"loss": bf.SmoothHinge(), "level": 0.3}),
+    "exponential": (clients(), {"loss": bf.Exponential(), "level": 0.65}),
     "level by client": (clients(), {"level": [0.5, 0.45, 0.9]}),
     "inactive": (clients(), {"level": 2.0}),
 }
@@ -53,11 +53,11 @@ SEVERAL = ("rank deficient, L1", "rank deficient")  # optimal models
 @pytest.mark.parametrize("name", CASES)
 def test_equals_clarabel_in_value_model_and_prices(name):
     fed, options = CASES[name]
-    loss, level = options.get("loss", qr.Logistic()), options.get("level", 0.45)
+    loss, level = options.get("loss", bf.Logistic()), options.get("level", 0.45)
     known = neyman_pearson(fed, loss, level, options.get("h"), options.get("intercept", False))
     solution = solve(stated(fed, **options), fed)
     proof = solution.certificate
-    assert solution.outcome.stop is qr.Stop.OPTIMAL
+    assert solution.outcome.stop is bf.Stop.OPTIMAL
     assert solution.rounds <= 25
     assert proof.value == pytest.approx(known.value, rel=1e-6 if name in SEVERAL else 1e-7)
     assert proof.feasibility <= 1e-8
@@ -68,16 +68,16 @@ def test_equals_clarabel_in_value_model_and_prices(name):
     assert_allclose(solution.duals.local[:, 0], known.prices, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("loss", [qr.Squared(), qr.Huber(0.4)])
-@pytest.mark.parametrize("h", [qr.Zero(), qr.L1(0.05)])
+@pytest.mark.parametrize("loss", [bf.Squared(), bf.Huber(0.4)])
+@pytest.mark.parametrize("h", [bf.Zero(), bf.L1(0.05)])
 def test_regression_with_linear_constraints(loss, h):
     fed = clients(6, (30, 20), real=True)
     C, d = np.array([[1.0, 1.0, 0.0, 0.0], [0.0, -1.0, 1.0, -1.0]]), np.array([-0.3, 0.2])
     known = neyman_pearson(fed, loss, 0.0, h, objective_of=None, bound_on=None, linear=(C, d))
     solution = solve(
-        qr.Problem(loss, PLAIN, regulariser=h, constraint=qr.LinearInequality(C, d)), fed
+        bf.Problem(loss, PLAIN, regulariser=h, constraint=bf.LinearInequality(C, d)), fed
     )
-    assert solution.outcome.stop is qr.Stop.OPTIMAL
+    assert solution.outcome.stop is bf.Stop.OPTIMAL
     assert solution.certificate.value == pytest.approx(known.value, rel=1e-7)
     assert_allclose(solution.w, known.w, atol=1e-5)
 
@@ -105,7 +105,7 @@ def test_quadratic_programs_equal_a_dense_solve(options):
         np.linalg.solve(system, right) if unique else np.linalg.lstsq(system, right, rcond=1e-12)[0]
     )
     w, lam = dense[:20], dense[20:]
-    assert solution.outcome.stop is qr.Stop.OPTIMAL
+    assert solution.outcome.stop is bf.Stop.OPTIMAL
     value = w @ A @ w / 2 + b @ w
     assert solution.certificate.value == pytest.approx(value, rel=1e-9)
     assert solution.certificate.bound == pytest.approx(value, rel=1e-8)
@@ -126,7 +126,7 @@ def test_quadratic_programs_equal_a_dense_solve(options):
 def test_a_cap_is_never_success(rounds):
     fed = clients()
     solution = solve(stated(fed), fed, max_rounds=rounds)
-    assert solution.outcome.stop is qr.Stop.MAX_ROUNDS
+    assert solution.outcome.stop is bf.Stop.MAX_ROUNDS
     assert solution.rounds == rounds
     assert "raise max_rounds" in solution.outcome.text
 
@@ -138,24 +138,24 @@ def test_starts():
     rng = np.random.default_rng(0)
     for start in (plain.w, np.full(4, 3.0), 2 * rng.standard_normal(4), np.full(4, -2.0)):
         again = solve(problem, fed, start=start)
-        assert again.outcome.stop is qr.Stop.OPTIMAL
+        assert again.outcome.stop is bf.Stop.OPTIMAL
         assert again.certificate.value == pytest.approx(plain.certificate.value, rel=1e-8)
     inactive = stated(fed, level=2.0)
     best = solve(inactive, fed)
     # its gradient is rounding
-    assert solve(inactive, fed, start=best.w).outcome.stop is qr.Stop.OPTIMAL
-    boxed = stated(fed, level=0.5, h=qr.Bounds(-0.6, 0.6))
-    assert solve(boxed, fed, start=np.full(4, 9.0)).outcome.stop is qr.Stop.OPTIMAL
+    assert solve(inactive, fed, start=best.w).outcome.stop is bf.Stop.OPTIMAL
+    boxed = stated(fed, level=0.5, h=bf.Bounds(-0.6, 0.6))
+    assert solve(boxed, fed, start=np.full(4, 9.0)).outcome.stop is bf.Stop.OPTIMAL
 
 
 def test_a_stationary_first_model():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((20, 3))
-    fed = qr.Federation.from_arrays(np.vstack([X, X]), np.repeat([0, 1], 20), np.arange(40) % 2)
+    fed = bf.Federation.from_arrays(np.vstack([X, X]), np.repeat([0, 1], 20), np.arange(40) % 2)
     solution = solve(
-        qr.Problem(qr.Logistic(), PLAIN, local_constraint=qr.NeymanPearson(1, 0.9)), fed
+        bf.Problem(bf.Logistic(), PLAIN, local_constraint=bf.NeymanPearson(1, 0.9)), fed
     )
-    assert solution.outcome.stop is qr.Stop.OPTIMAL
+    assert solution.outcome.stop is bf.Stop.OPTIMAL
     assert solution.certificate.value == pytest.approx(np.log(2), rel=1e-9)
 
 
@@ -167,12 +167,12 @@ def test_tolerances():
     absolute = solve(problem, fed, tol=1e-7, atol=1e-2)
     assert loose.rounds < tight.rounds
     for solution, gap in ((tight, 2e-9), (loose, 1.1e-4)):
-        assert solution.outcome.stop is qr.Stop.OPTIMAL
+        assert solution.outcome.stop is bf.Stop.OPTIMAL
         assert solution.certificate.relative_gap <= gap
     assert absolute.rounds <= tight.rounds
     assert absolute.certificate.gap <= 1e-2
     none = solve(problem, fed, tol=0.0)
-    assert none.outcome.stop in (qr.Stop.STALLED, qr.Stop.UNPROVEN, qr.Stop.OPTIMAL)
+    assert none.outcome.stop in (bf.Stop.STALLED, bf.Stop.UNPROVEN, bf.Stop.OPTIMAL)
     assert none.certificate.relative_gap <= 1e-9
 
 
@@ -182,9 +182,9 @@ def test_a_loose_tolerance_is_of_the_objective_not_of_the_limits(name, tol):
     fed, options = CASES[name]
     solution = solve(stated(fed, **options), fed, tol=tol)
     assert solution.certificate.feasibility <= 1e-6
-    assert solution.outcome.stop in (qr.Stop.OPTIMAL, qr.Stop.UNPROVEN)
+    assert solution.outcome.stop in (bf.Stop.OPTIMAL, bf.Stop.UNPROVEN)
     if tol <= 1e-3:
-        assert solution.outcome.stop is qr.Stop.OPTIMAL
+        assert solution.outcome.stop is bf.Stop.OPTIMAL
         assert solution.certificate.relative_gap <= tol + 1e-8
 
 
@@ -192,7 +192,7 @@ def test_permuting_clients_permutes_results():
     fed = clients(weights=True)
     problem = stated(fed, level=[0.5, 0.45, 0.9])
     order = [2, 0, 1]
-    shuffled = qr.Federation(
+    shuffled = bf.Federation(
         [fed.clients[i] for i in order],
         [fed.X[i] for i in order],
         [fed.y[i] for i in order],
@@ -210,9 +210,9 @@ def test_permuting_clients_permutes_results():
 
 def test_engine_modes_agree():
     fed = clients(sizes=(9, 30, 12, 25))
-    problem = stated(fed, level=0.6, h=qr.L1(0.01))
+    problem = stated(fed, level=0.6, h=bf.L1(0.01))
     runs = [
-        qr.solve(problem, fed, algorithm=qr.InteriorPoint(), engine=InProcess(mode=mode))
+        bf.solve(problem, fed, algorithm=bf.InteriorPoint(), engine=InProcess(mode=mode))
         for mode in ("blocks", "each", "bytes")
     ]
     for run in runs[1:]:
@@ -226,8 +226,8 @@ def test_a_resumed_run_is_the_same(tmp_path):
     problem = stated(fed)
     whole = solve(problem, fed)
     engine = InProcess(checkpoint=tmp_path / "run", every=1)
-    part = qr.solve(problem, fed, algorithm=qr.InteriorPoint(), engine=engine, max_rounds=4)
-    assert part.outcome.stop is qr.Stop.MAX_ROUNDS
+    part = bf.solve(problem, fed, algorithm=bf.InteriorPoint(), engine=engine, max_rounds=4)
+    assert part.outcome.stop is bf.Stop.MAX_ROUNDS
     seen = []
 
     def interrupt(row, state):
@@ -236,9 +236,9 @@ def test_a_resumed_run_is_the_same(tmp_path):
             raise KeyboardInterrupt
 
     engine = InProcess(checkpoint=tmp_path / "other", every=1)
-    stopped = qr.solve(problem, fed, algorithm=qr.InteriorPoint(), engine=engine, watch=[interrupt])
-    assert stopped.outcome.stop is qr.Stop.INTERRUPTED
-    resumed = qr.solve(problem, fed, algorithm=qr.InteriorPoint(), engine=engine, resume=True)
+    stopped = bf.solve(problem, fed, algorithm=bf.InteriorPoint(), engine=engine, watch=[interrupt])
+    assert stopped.outcome.stop is bf.Stop.INTERRUPTED
+    resumed = bf.solve(problem, fed, algorithm=bf.InteriorPoint(), engine=engine, resume=True)
     assert_array_equal(resumed.w, whole.w)
     assert_array_equal(resumed.duals.local, whole.duals.local)
     assert resumed.rounds == whole.rounds
@@ -256,10 +256,10 @@ def test_arguments_are_not_changed():
 
 def test_a_client_without_positive_rows():
     fed = clients(sizes=(40, 30, 12))
-    fed = qr.Federation(fed.clients, fed.X, (fed.y[0], fed.y[1], np.zeros(12, int)))
+    fed = bf.Federation(fed.clients, fed.X, (fed.y[0], fed.y[1], np.zeros(12, int)))
     solution = solve(stated(fed, level=0.6), fed)
-    known = neyman_pearson(fed, qr.Logistic(), 0.6)
-    assert solution.outcome.stop is qr.Stop.OPTIMAL
+    known = neyman_pearson(fed, bf.Logistic(), 0.6)
+    assert solution.outcome.stop is bf.Stop.OPTIMAL
     assert solution.certificate.value == pytest.approx(known.value, rel=1e-7)
     assert solution.duals.local[2, 0] == 0.0
     assert np.isnan(solution.certificate.constraint_values[2, 0])
@@ -269,9 +269,9 @@ def test_a_client_without_positive_rows():
     )
     assert not [row for row in solution.constraints if row["owner"] == "clinic 2"]
     assert solution.clients[2]["limit"] is None
-    flipped = qr.Federation(fed.clients, fed.X, (fed.y[0], fed.y[1], np.ones(12, int)))
+    flipped = bf.Federation(fed.clients, fed.X, (fed.y[0], fed.y[1], np.ones(12, int)))
     solution = solve(stated(flipped, level=0.6), flipped)
-    assert solution.outcome.stop is qr.Stop.OPTIMAL
+    assert solution.outcome.stop is bf.Stop.OPTIMAL
     assert any("No rows of class 0 at clinic 2" in note for note in solution.notes)
 
 
@@ -284,30 +284,30 @@ def ball(w, X, y):
 
 def test_unsuitable_problems_are_refused_in_words():
     fed = clients()
-    own = qr.Constraint(ball, convex=True)
+    own = bf.Constraint(ball, convex=True)
     with pytest.raises(ValueError, match=r"needs a smooth loss .* got Hinge\(\)"):
-        solve(stated(fed, qr.Hinge()), fed)
+        solve(stated(fed, bf.Hinge()), fed)
     with pytest.raises(ValueError, match=r"needs a convex regulariser made of .* got MCP"):
-        solve(stated(fed, h=qr.MCP(0.1)), fed)
-    for held in ({"local_constraint": own}, {"constraint": qr.Coupled(own, "uniform")}):
-        problem = qr.Problem(qr.Logistic(), **held)
+        solve(stated(fed, h=bf.MCP(0.1)), fed)
+    for held in ({"local_constraint": own}, {"constraint": bf.Coupled(own, "uniform")}):
+        problem = bf.Problem(bf.Logistic(), **held)
         with pytest.raises(ValueError, match=r"second derivatives .*hessian"):
             solve(problem, fed)
         assert type(default_algorithm(*problem.at(fed))).__name__ == "Bundle"
     with pytest.raises(ValueError, match=r"over_samples = Mean\(\).* use .*Bundle"):
-        solve(replace(stated(fed), over_samples=qr.WassersteinBall(0.1, 1.0)), fed)
-    for algorithm in (qr.ADLPMM(), qr.EpigraphADMM()):
+        solve(replace(stated(fed), over_samples=bf.WassersteinBall(0.1, 1.0)), fed)
+    for algorithm in (bf.ADLPMM(), bf.EpigraphADMM()):
         with pytest.raises(ValueError, match="takes no constraints"):
-            qr.solve(stated(fed), fed, algorithm=algorithm)
+            bf.solve(stated(fed), fed, algorithm=algorithm)
     for bad in ({"tol": -1.0}, {"max_rounds": 0}, {"atol": np.nan}):
         with pytest.raises(ValueError, match="must be >="):
-            qr.InteriorPoint(**bad)
+            bf.InteriorPoint(**bad)
     with pytest.raises(ValueError, match="start must be 4 finite numbers"):
         solve(stated(fed), fed, start=np.full(3, 1.0))
-    assert isinstance(default_algorithm(*stated(fed).at(fed)), qr.InteriorPoint)
+    assert isinstance(default_algorithm(*stated(fed).at(fed)), bf.InteriorPoint)
 
 
 def test_a_first_model_beyond_the_numbers():
     fed = clients()
     with pytest.raises(ArithmeticError, match="not finite"):
-        solve(stated(fed, qr.Exponential(), level=2.0), fed, start=np.full(4, 1e4))
+        solve(stated(fed, bf.Exponential(), level=2.0), fed, start=np.full(4, 1e4))

@@ -10,16 +10,16 @@ import pytest
 from numpy.testing import assert_allclose
 from problems import PLAIN
 
-import quorate as qr
-from quorate.algorithms.federated.interior_point.client_risk import risk_rows
+import bonafed as bf
+from bonafed.algorithms.federated.interior_point.client_risk import risk_rows
 
 N = 5
 PRIOR = np.array([0.3, 0.1, 0.25, 0.2, 0.15])
 RISKS = [
-    qr.Simplex(),
-    qr.Superquantile(0.3, PRIOR),
-    qr.Superquantile(1.0, PRIOR),
-    *(qr.LpBall(radius, p, PRIOR) for p in (1.0, 2.0, math.inf) for radius in (0.1, 0.5)),
+    bf.Simplex(),
+    bf.Superquantile(0.3, PRIOR),
+    bf.Superquantile(1.0, PRIOR),
+    *(bf.LpBall(radius, p, PRIOR) for p in (1.0, 2.0, math.inf) for radius in (0.1, 0.5)),
 ]
 each = pytest.mark.parametrize("risk", RISKS, ids=str)
 
@@ -43,7 +43,7 @@ def test_the_rows_are_the_risk(risk):
 
 
 def test_the_cone_has_the_derivatives_it_says():
-    rows, rng = risk_rows(qr.LpBall(0.2, 2.0, PRIOR), N), np.random.default_rng(4)
+    rows, rng = risk_rows(bf.LpBall(0.2, 2.0, PRIOR), N), np.random.default_rng(4)
     x = rng.normal(size=N + 2)
     x[-1] = 1.7
     step = 1e-6 * np.eye(N + 2)
@@ -57,7 +57,7 @@ def federation():
     rng = np.random.default_rng(5)
     X = rng.normal(size=(300, 4)) + np.repeat(rng.normal(size=(N, 4)) / 3, 60, 0)
     y = np.where(X @ np.array([1.0, -1.0, 0.5, 0.0]) + rng.normal(size=300) > 0, "ill", "well")
-    return qr.Federation.from_arrays(X, y, np.repeat(list("abcde"), 60))
+    return bf.Federation.from_arrays(X, y, np.repeat(list("abcde"), 60))
 
 
 def reference(fed, risk, strength, level):
@@ -71,9 +71,9 @@ def reference(fed, risk, strength, level):
         ill, well = X[y == "ill"], X[y == "well"]
         limits += [z[i] >= cp.sum(cp.logistic(ill @ w)) / len(ill)]
         limits += [cp.sum(cp.logistic(-(well @ w))) / len(well) <= level]
-    if isinstance(risk, qr.Simplex):
+    if isinstance(risk, bf.Simplex):
         R = cp.max(z)
-    elif isinstance(risk, qr.Superquantile):
+    elif isinstance(risk, bf.Superquantile):
         R = t + PRIOR @ cp.pos(z - t) / risk.tail
     else:
         R = t + PRIOR @ e + risk.radius * cp.norm(e, {1.0: "inf", 2.0: 2, math.inf: 1}[risk.p])
@@ -86,18 +86,18 @@ def reference(fed, risk, strength, level):
 @each
 def test_against_a_conic_solver(risk):
     fed = federation()
-    problem = qr.Problem(
-        qr.Logistic(),
+    problem = bf.Problem(
+        bf.Logistic(),
         PLAIN,
-        over_samples=qr.Mean(label="ill"),
+        over_samples=bf.Mean(label="ill"),
         over_clients=risk,
-        regulariser=qr.L2(1e-2),
-        local_constraint=qr.NeymanPearson("well", 0.68),
+        regulariser=bf.L2(1e-2),
+        local_constraint=bf.NeymanPearson("well", 0.68),
     )
     value, w = reference(fed, risk, 1e-2, 0.68)
-    solution = qr.solve(problem, fed)
+    solution = bf.solve(problem, fed)
     proof = solution.certificate
-    assert solution.outcome.stop is qr.Stop.OPTIMAL
+    assert solution.outcome.stop is bf.Stop.OPTIMAL
     assert_allclose(proof.value, value, rtol=1e-6)
     assert_allclose(solution.w, w, rtol=1e-3, atol=1e-3)
     assert -1e-9 <= proof.relative_gap <= 1e-8
@@ -113,42 +113,42 @@ def test_radius_zero_is_the_mean_and_wide_balls_the_maximum():
     fed = federation()
 
     def best(risk):
-        problem = qr.Problem(
-            qr.Logistic(),
+        problem = bf.Problem(
+            bf.Logistic(),
             PLAIN,
             over_clients=risk,
-            regulariser=qr.L2(1e-2),
-            local_constraint=qr.NeymanPearson("ill", 0.5),
+            regulariser=bf.L2(1e-2),
+            local_constraint=bf.NeymanPearson("ill", 0.5),
         )
-        return qr.solve(problem, fed).certificate.value
+        return bf.solve(problem, fed).certificate.value
 
-    assert_allclose(best(qr.LpBall(0.0, 2.0, PRIOR)), best(qr.Mean(PRIOR)), rtol=1e-8)
-    assert_allclose(best(qr.LpBall(2.0, 2.0, PRIOR)), best(qr.Simplex()), rtol=1e-7)
-    assert_allclose(best(qr.Superquantile(1.0, PRIOR)), best(qr.Mean(PRIOR)), rtol=1e-8)
+    assert_allclose(best(bf.LpBall(0.0, 2.0, PRIOR)), best(bf.Mean(PRIOR)), rtol=1e-8)
+    assert_allclose(best(bf.LpBall(2.0, 2.0, PRIOR)), best(bf.Simplex()), rtol=1e-7)
+    assert_allclose(best(bf.Superquantile(1.0, PRIOR)), best(bf.Mean(PRIOR)), rtol=1e-8)
 
 
 def test_without_constraints_it_is_the_bundle_s_optimum():
     fed, problem = (
         federation(),
-        qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.LpBall(0.3), regulariser=qr.L2(1e-2)),
+        bf.Problem(bf.Logistic(), PLAIN, over_clients=bf.LpBall(0.3), regulariser=bf.L2(1e-2)),
     )
     second, first = (
-        qr.solve(problem, fed, algorithm=qr.InteriorPoint()),
-        qr.solve(problem, fed, tol=1e-9),
+        bf.solve(problem, fed, algorithm=bf.InteriorPoint()),
+        bf.solve(problem, fed, tol=1e-9),
     )
     assert_allclose(second.certificate.value, first.certificate.value, rtol=1e-8)
 
 
 def test_risks_without_such_rows_are_refused_in_words():
-    for risk in (qr.LpBall(0.2, 3.0), qr.Extremile(2.0)):
-        problem = qr.Problem(
-            qr.Logistic(),
+    for risk in (bf.LpBall(0.2, 3.0), bf.Extremile(2.0)):
+        problem = bf.Problem(
+            bf.Logistic(),
             PLAIN,
             over_clients=risk,
-            regulariser=qr.L2(1e-2),
-            local_constraint=qr.NeymanPearson("ill", 0.5),
+            regulariser=bf.L2(1e-2),
+            local_constraint=bf.NeymanPearson("ill", 0.5),
         )
         with pytest.raises(
             ValueError, match="Simplex, Superquantile, or LpBall with p = 1, 2 or inf"
         ):
-            qr.solve(problem, federation(), algorithm=qr.InteriorPoint())
+            bf.solve(problem, federation(), algorithm=bf.InteriorPoint())

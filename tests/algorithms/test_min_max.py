@@ -10,22 +10,22 @@ import pytest
 from numpy.testing import assert_allclose
 from problems import PLAIN, SOFTMAX, federation
 
-import quorate as qr
-from quorate.problem.risks.risk import Worst
-from quorate.solution.configure import configure
+import bonafed as bf
+from bonafed.problem.risks.risk import Worst
+from bonafed.solution.configure import configure
 
 SETS = [
-    qr.Mean("size"),
-    qr.Simplex(),
-    qr.Superquantile(0.4),
-    qr.LpBall(0.2, 2),
-    qr.LpBall(0.3, 1),
-    qr.LpBall(0.1, 1.7),
-    qr.Extremile(2.5),
-    qr.TopK(2),
-    qr.KLBall(0.2),
-    qr.ChiSquareBall(0.5),
-    qr.TotalVariationBall(0.3),
+    bf.Mean("size"),
+    bf.Simplex(),
+    bf.Superquantile(0.4),
+    bf.LpBall(0.2, 2),
+    bf.LpBall(0.3, 1),
+    bf.LpBall(0.1, 1.7),
+    bf.Extremile(2.5),
+    bf.TopK(2),
+    bf.KLBall(0.2),
+    bf.ChiSquareBall(0.5),
+    bf.TotalVariationBall(0.3),
 ]
 
 
@@ -41,7 +41,7 @@ def logistic(fed, w):
 def run(algorithm, problem, fed, rounds, tol=None):
     concrete, data = problem.at(fed)
     algorithm = configure(algorithm, concrete, data, tol, None, rounds, None)
-    return algorithm, qr.InProcess().run(algorithm, data)
+    return algorithm, bf.InProcess().run(algorithm, data)
 
 
 def reference(problem, fed):
@@ -53,12 +53,12 @@ def reference(problem, fed):
         for i, (X, y) in enumerate(rows)
     ]
     match problem.over_clients:
-        case qr.Simplex():
+        case bf.Simplex():
             risk = cp.max(t)
-        case qr.Superquantile(tail):
+        case bf.Superquantile(tail):
             s = cp.Variable()
             risk = s + cp.sum(cp.pos(t - s)) / (tail * fed.n_clients)
-        case qr.LpBall(radius, p):
+        case bf.LpBall(radius, p):
             level, slack = cp.Variable(), cp.Variable(fed.n_clients, nonneg=True)
             dual = {1: "inf", 2: 2}[p]
             risk = cp.sum(t + slack) / fed.n_clients + radius * cp.norm(t + slack - level, dual)
@@ -67,11 +67,11 @@ def reference(problem, fed):
     strength = problem.regulariser.strength
     h = (
         strength / 2 * cp.sum_squares(w)
-        if isinstance(problem.regulariser, qr.L2)
+        if isinstance(problem.regulariser, bf.L2)
         else strength * cp.norm1(w)
     )
     program = cp.Problem(cp.Minimize(risk + h), below)
-    tol = 1e-10 if isinstance(problem.regulariser, qr.L2) else 1e-8
+    tol = 1e-10 if isinstance(problem.regulariser, bf.L2) else 1e-8
     program.solve(solver=cp.CLARABEL, tol_gap_abs=tol, tol_gap_rel=tol, tol_feas=tol)
     return program.value, w.value, np.array([float(each.dual_value) for each in below])
 
@@ -79,12 +79,12 @@ def reference(problem, fed):
 # ---- AFL
 
 
-@pytest.mark.parametrize("regulariser", [qr.L2(0.3), qr.L1(0.05)], ids=str)
+@pytest.mark.parametrize("regulariser", [bf.L2(0.3), bf.L1(0.05)], ids=str)
 def test_two_steps_of_afl_by_hand(regulariser):
     fed, eta, gamma = federation(0, 4), 0.4, 0.6
-    over = qr.LpBall(0.3, 2, "size")
+    over = bf.LpBall(0.3, 2, "size")
     problem, Q = (
-        qr.Problem(qr.Logistic(), PLAIN, over_clients=over, regulariser=regulariser),
+        bf.Problem(bf.Logistic(), PLAIN, over_clients=over, regulariser=regulariser),
         over.at(fed.sizes),
     )
     p0, w0 = fed.sizes / fed.sizes.sum(), np.zeros(8)
@@ -97,29 +97,29 @@ def test_two_steps_of_afl_by_hand(regulariser):
         Q.project(p1 + gamma * (2 * f1 - f0)),
     )
     for optimistic, (w2, p2) in ((False, plain), (True, ahead)):
-        algorithm, found = run(qr.AFL(eta, gamma, optimistic=optimistic), problem, fed, 2)
+        algorithm, found = run(bf.AFL(eta, gamma, optimistic=optimistic), problem, fed, 2)
         assert_allclose(found.state.trial, w2, rtol=1e-12, atol=1e-15)
         assert_allclose(found.state.weights, p2, rtol=1e-12, atol=1e-15)
         assert_allclose(found.state.w, w1, rtol=1e-12)
         value = Q.value(f1) + regulariser.value(w1)
         assert_allclose(found.history[-1]["objective"], value, rtol=1e-12)
         assert_allclose(algorithm.answer(found.state)[0], w1, rtol=1e-12)
-    algorithm, found = run(qr.AFL(eta, gamma, average=True), problem, fed, 2)
+    algorithm, found = run(bf.AFL(eta, gamma, average=True), problem, fed, 2)
     assert_allclose(algorithm.answer(found.state)[0], (w0 + w1) / 2, rtol=1e-12)
 
 
 @pytest.mark.parametrize("over", SETS[:5], ids=str)
 def test_both_methods_reach_the_optimum_of_cvxpy_in_value_model_and_weights(over):
     fed = federation(1, 4, 3, 20)
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=over, regulariser=qr.L2(0.05))
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_clients=over, regulariser=bf.L2(0.05))
     value, w, weights = reference(problem, fed)
     for algorithm, tol in (
-        (qr.AFL(), 1e-5),
-        (qr.AFL(optimistic=True), 1e-6),
-        (qr.MultiplierMethod(), 1e-10),
+        (bf.AFL(), 1e-5),
+        (bf.AFL(optimistic=True), 1e-6),
+        (bf.MultiplierMethod(), 1e-10),
     ):
-        solution = qr.solve(problem, fed, algorithm=algorithm, tol=tol, max_rounds=3000)
-        assert solution.outcome.stop is qr.Stop.OPTIMAL
+        solution = bf.solve(problem, fed, algorithm=algorithm, tol=tol, max_rounds=3000)
+        assert solution.outcome.stop is bf.Stop.OPTIMAL
         assert_allclose(solution.certificate.value, value, rtol=2 * tol + 1e-8)
         assert solution.certificate.relative_gap <= tol * (1 + 1e-6)
         # strong convexity: 0.05/2 ||w - w*||^2 <= gap
@@ -133,30 +133,30 @@ def test_both_methods_reach_the_optimum_of_cvxpy_in_value_model_and_weights(over
 
 def test_the_average_of_afl_comes_near_the_optimum():
     fed = federation(2, 4)
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex(), regulariser=qr.L2(0.05))
-    best = qr.solve(problem, fed, algorithm=qr.MultiplierMethod()).certificate.value
-    solution = qr.solve(problem, fed, algorithm=qr.AFL(average=True), max_rounds=800)
-    assert solution.outcome.stop is qr.Stop.MAX_ROUNDS
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_clients=bf.Simplex(), regulariser=bf.L2(0.05))
+    best = bf.solve(problem, fed, algorithm=bf.MultiplierMethod()).certificate.value
+    solution = bf.solve(problem, fed, algorithm=bf.AFL(average=True), max_rounds=800)
+    assert solution.outcome.stop is bf.Stop.MAX_ROUNDS
     assert best <= solution.certificate.value + 1e-9 < best * 1.01
 
 
 @pytest.mark.parametrize(
     ("loss", "samples", "regulariser"),
     [
-        (qr.Hinge(), qr.Mean(), qr.L2(0.05)),
-        (qr.Hinge(), qr.WassersteinBall(0.05, 0.5, "l2"), qr.L1(0.01)),
-        (qr.Logistic(), qr.WassersteinBall(0.05, 0.5, "linf"), qr.L2(0.05)),
-        (qr.Logistic(), qr.Superquantile(0.5), qr.L2(0.05)),
+        (bf.Hinge(), bf.Mean(), bf.L2(0.05)),
+        (bf.Hinge(), bf.WassersteinBall(0.05, 0.5, "l2"), bf.L1(0.01)),
+        (bf.Logistic(), bf.WassersteinBall(0.05, 0.5, "linf"), bf.L2(0.05)),
+        (bf.Logistic(), bf.Superquantile(0.5), bf.L2(0.05)),
     ],
     ids=str,
 )
 def test_afl_takes_subgradients_where_gradients_jump(loss, samples, regulariser):
     fed = federation(3, 4)
-    problem = qr.Problem(
-        loss, PLAIN, over_samples=samples, over_clients=qr.Simplex(), regulariser=regulariser
+    problem = bf.Problem(
+        loss, PLAIN, over_samples=samples, over_clients=bf.Simplex(), regulariser=regulariser
     )
-    best = qr.solve(problem, fed, tol=1e-7).certificate.value
-    solution = qr.solve(problem, fed, algorithm=qr.AFL(), max_rounds=600)
+    best = bf.solve(problem, fed, tol=1e-7).certificate.value
+    solution = bf.solve(problem, fed, algorithm=bf.AFL(), max_rounds=600)
     assert -1e-7 <= solution.certificate.value - best < 0.05 * best
     assert solution.certificate.bound <= best * (1 + 1e-7)
 
@@ -173,72 +173,72 @@ def unlike(N, seed=0, n_features=6):
         centres[y] + rng.normal(size=(len(y), n_features)) + 0.2 * rng.normal(size=n_features)
         for y in ys
     ]
-    return qr.Federation([f"c{j}" for j in range(N)], X, ys, classes=np.arange(4))
+    return bf.Federation([f"c{j}" for j in range(N)], X, ys, classes=np.arange(4))
 
 
 SOME = [
     *SETS,
-    qr.Box(0.0, 0.35),
-    qr.CDNorm(2.0, 0.08),
-    qr.Ellipsoid(np.full(10, 0.02), 0.3),
-    qr.WassersteinOverClients(0.6, "index"),
+    bf.Box(0.0, 0.35),
+    bf.CDNorm(2.0, 0.08),
+    bf.Ellipsoid(np.full(10, 0.02), 0.3),
+    bf.WassersteinOverClients(0.6, "index"),
 ]
 
 
 @pytest.mark.parametrize("over", SOME, ids=lambda over: type(over).__name__)
 def test_the_reference_proves_1e_8_for_every_set(over):
-    problem = qr.Problem(qr.Multinomial(), SOFTMAX, over_clients=over, regulariser=qr.L2(1e-2))
-    solution = qr.solve(
-        problem, unlike(10), algorithm=qr.MultiplierMethod(), tol=1e-8, max_rounds=1000
+    problem = bf.Problem(bf.Multinomial(), SOFTMAX, over_clients=over, regulariser=bf.L2(1e-2))
+    solution = bf.solve(
+        problem, unlike(10), algorithm=bf.MultiplierMethod(), tol=1e-8, max_rounds=1000
     )
-    assert solution.outcome.stop is qr.Stop.OPTIMAL
+    assert solution.outcome.stop is bf.Stop.OPTIMAL
     assert -1e-14 <= solution.certificate.relative_gap <= 1.01e-8
     assert solution.certificate.feasibility < 1e-9
 
 
 @pytest.mark.parametrize(
     "over",
-    [qr.Simplex(), qr.Superquantile(0.1), qr.KLBall(0.5), qr.TotalVariationBall(0.4)],
+    [bf.Simplex(), bf.Superquantile(0.1), bf.KLBall(0.5), bf.TotalVariationBall(0.4)],
     ids=str,
 )
 def test_the_reference_with_a_hundred_clients(over):
-    problem = qr.Problem(qr.Multinomial(), SOFTMAX, over_clients=over, regulariser=qr.L2(1e-2))
-    solution = qr.solve(
-        problem, unlike(100), algorithm=qr.MultiplierMethod(), tol=1e-8, max_rounds=1000
+    problem = bf.Problem(bf.Multinomial(), SOFTMAX, over_clients=over, regulariser=bf.L2(1e-2))
+    solution = bf.solve(
+        problem, unlike(100), algorithm=bf.MultiplierMethod(), tol=1e-8, max_rounds=1000
     )
-    assert solution.outcome.stop is qr.Stop.OPTIMAL
+    assert solution.outcome.stop is bf.Stop.OPTIMAL
     assert solution.certificate.relative_gap <= 1.01e-8
 
 
 REGULARISERS = [
-    qr.L1(0.03),
-    qr.ElasticNet(0.02, 0.05),
-    qr.Bounds(-0.3, 0.4),
-    qr.GroupL2(0.04, (0, 0, 1, 1, 2, 2, 3, 3)),
+    bf.L1(0.03),
+    bf.ElasticNet(0.02, 0.05),
+    bf.Bounds(-0.3, 0.4),
+    bf.GroupL2(0.04, (0, 0, 1, 1, 2, 2, 3, 3)),
 ]
 
 
 @pytest.mark.parametrize("regulariser", REGULARISERS, ids=lambda h: type(h).__name__)
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize(
-    "loss", [qr.Logistic(), qr.Huber(0.5)], ids=lambda loss: type(loss).__name__
+    "loss", [bf.Logistic(), bf.Huber(0.5)], ids=lambda loss: type(loss).__name__
 )
 def test_any_regulariser_with_a_prox(regulariser, intercept, loss):
     fed = federation(4, 5, targets=loss.targets)
-    problem = qr.Problem(
-        loss, qr.Linear(intercept), over_clients=qr.Superquantile(0.5), regulariser=regulariser
+    problem = bf.Problem(
+        loss, bf.Linear(intercept), over_clients=bf.Superquantile(0.5), regulariser=regulariser
     )
-    solution = qr.solve(problem, fed, algorithm=qr.MultiplierMethod(), tol=1e-8, max_rounds=2000)
-    assert solution.outcome.stop is qr.Stop.OPTIMAL
+    solution = bf.solve(problem, fed, algorithm=bf.MultiplierMethod(), tol=1e-8, max_rounds=2000)
+    assert solution.outcome.stop is bf.Stop.OPTIMAL
     assert solution.certificate.relative_gap <= 1.01e-8
-    if not isinstance(regulariser, qr.GroupL2):
+    if not isinstance(regulariser, bf.GroupL2):
         assert_allclose(
             solution.certificate.value,
-            qr.solve(problem, fed, tol=1e-8).certificate.value,
+            bf.solve(problem, fed, tol=1e-8).certificate.value,
             rtol=3e-8,
         )
     coefficients = solution.w[:8]
-    if isinstance(regulariser, qr.Bounds):
+    if isinstance(regulariser, bf.Bounds):
         assert coefficients.min() >= -0.3
         assert coefficients.max() <= 0.4
         assert np.isin(coefficients, (-0.3, 0.4)).any()
@@ -246,9 +246,9 @@ def test_any_regulariser_with_a_prox(regulariser, intercept, loss):
 
 def test_zeros_are_zeros():
     fed = federation(5, 4, 3, 20)
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex(), regulariser=qr.L1(0.1))
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_clients=bf.Simplex(), regulariser=bf.L1(0.1))
     value, w, _ = reference(problem, fed)
-    solution = qr.solve(problem, fed, algorithm=qr.MultiplierMethod())
+    solution = bf.solve(problem, fed, algorithm=bf.MultiplierMethod())
     assert_allclose(solution.certificate.value, value, rtol=1e-7)
     assert_allclose(solution.w, w, atol=1e-3)
     assert ((solution.w == 0) == (np.abs(w) < 1e-4)).all()
@@ -257,9 +257,9 @@ def test_zeros_are_zeros():
 
 def test_without_a_regulariser_nothing_is_proven_and_that_is_said():
     fed = federation(6, 4, targets="real")
-    problem = qr.Problem(qr.Squared(), PLAIN, over_clients=qr.Simplex())
-    solution = qr.solve(problem, fed, algorithm=qr.MultiplierMethod(), tol=1e-8)
-    assert solution.outcome.stop is qr.Stop.UNPROVEN
+    problem = bf.Problem(bf.Squared(), PLAIN, over_clients=bf.Simplex())
+    solution = bf.solve(problem, fed, algorithm=bf.MultiplierMethod(), tol=1e-8)
+    assert solution.outcome.stop is bf.Stop.UNPROVEN
     assert "L2(1e-3)" in solution.outcome.text
     w, t = cp.Variable(8), cp.Variable()
     rows = zip(fed.X, fed.y, strict=True)
@@ -277,28 +277,28 @@ def problem_scale(problem, fed):
 @pytest.mark.parametrize("scale", [1e-4, 1e4])
 def test_the_units_of_features_and_losses_change_little(scale):
     fed = federation(7, 5)
-    other = qr.Federation(fed.clients, [scale * x for x in fed.X], fed.y)
+    other = bf.Federation(fed.clients, [scale * x for x in fed.X], fed.y)
 
     def make(strength):
-        return qr.Problem(
-            qr.Logistic(), PLAIN, over_clients=qr.Simplex(), regulariser=qr.L2(strength)
+        return bf.Problem(
+            bf.Logistic(), PLAIN, over_clients=bf.Simplex(), regulariser=bf.L2(strength)
         )
 
-    one = qr.solve(make(0.01), fed, algorithm=qr.MultiplierMethod())
-    two = qr.solve(make(0.01 * scale**2), other, algorithm=qr.MultiplierMethod())
-    assert two.outcome.stop is qr.Stop.OPTIMAL
+    one = bf.solve(make(0.01), fed, algorithm=bf.MultiplierMethod())
+    two = bf.solve(make(0.01 * scale**2), other, algorithm=bf.MultiplierMethod())
+    assert two.outcome.stop is bf.Stop.OPTIMAL
     assert_allclose(two.certificate.value, one.certificate.value, rtol=3e-9)
     assert two.rounds < 2 * one.rounds + 20
 
 
 def test_the_answer_when_stopped_early_is_proven_as_far_as_it_goes():
     fed = federation(8, 5)
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex(), regulariser=qr.L2(0.01))
-    best = qr.solve(problem, fed, algorithm=qr.MultiplierMethod()).certificate.value
-    for algorithm in (qr.MultiplierMethod(), qr.AFL()):
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_clients=bf.Simplex(), regulariser=bf.L2(0.01))
+    best = bf.solve(problem, fed, algorithm=bf.MultiplierMethod()).certificate.value
+    for algorithm in (bf.MultiplierMethod(), bf.AFL()):
         for rounds in (1, 2, 5, 15):
-            solution = qr.solve(problem, fed, algorithm=algorithm, max_rounds=rounds, tol=1e-12)
-            assert solution.outcome.stop is qr.Stop.MAX_ROUNDS
+            solution = bf.solve(problem, fed, algorithm=algorithm, max_rounds=rounds, tol=1e-12)
+            assert solution.outcome.stop is bf.Stop.MAX_ROUNDS
             assert solution.rounds == rounds + 1  # and one that asks for sizes
             assert (
                 solution.certificate.bound
@@ -309,16 +309,16 @@ def test_the_answer_when_stopped_early_is_proven_as_far_as_it_goes():
 
 def test_a_network_gets_better_and_nothing_is_claimed():
     fed = unlike(6)
-    problem = qr.Problem(
-        qr.Multinomial(), qr.MLP((5,)), over_clients=qr.Simplex(), regulariser=qr.L2(1e-3)
+    problem = bf.Problem(
+        bf.Multinomial(), bf.MLP((5,)), over_clients=bf.Simplex(), regulariser=bf.L2(1e-3)
     )
     first = problem.at(fed)[0].model_start(6)
     start = problem.objective(first, fed)
-    for algorithm in (qr.AFL(), qr.MultiplierMethod()):
-        solution = qr.solve(problem, fed, algorithm=algorithm, max_rounds=150)
+    for algorithm in (bf.AFL(), bf.MultiplierMethod()):
+        solution = bf.solve(problem, fed, algorithm=algorithm, max_rounds=150)
         assert solution.certificate.value < 0.8 * start
         assert solution.certificate.bound is None
-        assert solution.outcome.stop is not qr.Stop.OPTIMAL
+        assert solution.outcome.stop is not bf.Stop.OPTIMAL
 
 
 # ---- what is refused
@@ -344,45 +344,45 @@ class Own:
 @pytest.mark.parametrize(
     ("algorithm", "problem", "match"),
     [
-        (qr.MultiplierMethod(), qr.Problem(qr.Hinge(), PLAIN), r"Bundle.*Logistic\(\)"),
+        (bf.MultiplierMethod(), bf.Problem(bf.Hinge(), PLAIN), r"Bundle.*Logistic\(\)"),
         (
-            qr.MultiplierMethod(),
-            qr.Problem(qr.Logistic(), PLAIN, over_samples=qr.Superquantile(0.3)),
+            bf.MultiplierMethod(),
+            bf.Problem(bf.Logistic(), PLAIN, over_samples=bf.Superquantile(0.3)),
             "Bundle",
         ),
         (
-            qr.MultiplierMethod(),
-            qr.Problem(qr.Logistic(), PLAIN, over_samples=qr.WassersteinBall(0.1, 0.5)),
+            bf.MultiplierMethod(),
+            bf.Problem(bf.Logistic(), PLAIN, over_samples=bf.WassersteinBall(0.1, 0.5)),
             "Bundle",
         ),
-        (qr.MultiplierMethod(), qr.Problem(qr.Logistic(), PLAIN, regulariser=qr.MCP(0.1)), "AFL"),
-        (qr.MultiplierMethod(), qr.Problem(qr.Logistic(), PLAIN, over_clients=Own()), "project"),
-        (qr.AFL(), qr.Problem(qr.Logistic(), PLAIN, over_clients=Own()), "project"),
+        (bf.MultiplierMethod(), bf.Problem(bf.Logistic(), PLAIN, regulariser=bf.MCP(0.1)), "AFL"),
+        (bf.MultiplierMethod(), bf.Problem(bf.Logistic(), PLAIN, over_clients=Own()), "project"),
+        (bf.AFL(), bf.Problem(bf.Logistic(), PLAIN, over_clients=Own()), "project"),
     ],
 )
 def test_what_cannot_be_done_names_what_can(algorithm, problem, match):
     with pytest.raises(ValueError, match=match):
-        qr.solve(problem, federation(0), algorithm=algorithm)
+        bf.solve(problem, federation(0), algorithm=algorithm)
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf"), "1", True])
 @pytest.mark.parametrize("name", ["step_size", "weight_step", "mu"])
 def test_settings_out_of_range(name, value):
     with pytest.raises(ValueError, match=f"{name} must be"):
-        (qr.MultiplierMethod if name == "mu" else qr.AFL)(**{name: value})
+        (bf.MultiplierMethod if name == "mu" else bf.AFL)(**{name: value})
 
 
 def test_a_step_that_diverges_is_said():
-    problem = qr.Problem(qr.Squared(), PLAIN, over_clients=qr.Simplex())
+    problem = bf.Problem(bf.Squared(), PLAIN, over_clients=bf.Simplex())
     with np.errstate(all="ignore"):
-        _, found = run(qr.AFL(1e9, 1e-3), problem, federation(0, targets="real"), 300)
-    assert found.outcome.stop is qr.Stop.STALLED
+        _, found = run(bf.AFL(1e9, 1e-3), problem, federation(0, targets="real"), 300)
+    assert found.outcome.stop is bf.Stop.STALLED
     assert "step_size" in found.outcome.text
 
 
 def test_nonconvex_regularisers_by_gradient_steps():
     fed = federation(9, 4)
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex(), regulariser=qr.SCAD(0.02))
-    _, found = run(qr.AFL(), problem, fed, 200)
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_clients=bf.Simplex(), regulariser=bf.SCAD(0.02))
+    _, found = run(bf.AFL(), problem, fed, 200)
     assert found.state.value < 0.9 * np.log(2)
     assert found.state.bound == -np.inf

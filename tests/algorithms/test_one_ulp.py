@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-import quorate as qr
+import bonafed as bf
 from examples import RISKS
-from quorate.algorithms.federated.bundle.masked_bundle import MaskedBundle
-from quorate.codec import mapped
-from quorate.problem.secure_sums import largest_share, share_allowed
-from quorate.rounds import Algorithm
-from quorate.solution.configure import configure
+from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle
+from bonafed.codec import mapped
+from bonafed.problem.secure_sums import largest_share, share_allowed
+from bonafed.rounds import Algorithm
+from bonafed.solution.configure import configure
 
-RUNS = {"logistic": (qr.Logistic(), qr.Bundle()), "hinge": (qr.Hinge(), qr.Bundle())}
-RUNS["masked"] = qr.Logistic(), MaskedBundle()
-RUNS["over sites"] = qr.Logistic(), qr.Bundle(metric="secant")
-FEW = {"LpBall": qr.LpBall(0.2), "Simplex": qr.Simplex(), "KLBall": qr.KLBall(0.2)}
-FEW |= {"Mean": qr.Mean(), "ChiSquareBall": qr.ChiSquareBall(0.2)}
+RUNS = {"logistic": (bf.Logistic(), bf.Bundle()), "hinge": (bf.Hinge(), bf.Bundle())}
+RUNS["masked"] = bf.Logistic(), MaskedBundle()
+RUNS["over sites"] = bf.Logistic(), bf.Bundle(metric="secant")
+FEW = {"LpBall": bf.LpBall(0.2), "Simplex": bf.Simplex(), "KLBall": bf.KLBall(0.2)}
+FEW |= {"Mean": bf.Mean(), "ChiSquareBall": bf.ChiSquareBall(0.2)}
 APART = 1e-8  # how far apart models may be, relative
 
 
@@ -74,21 +74,21 @@ class Nudged(Algorithm):
         return self.inner.server_start(n_clients)
 
 
-def federation(seed: int, rows: tuple[int, ...], shift: float) -> qr.Federation:
+def federation(seed: int, rows: tuple[int, ...], shift: float) -> bf.Federation:
     rng, each = np.random.default_rng(seed), {}
     for k, n in enumerate(rows):
         X = rng.normal(size=(n, 4)) + shift * k
         far = X @ [1.0, -1.0, 0.5, 0.0] + rng.normal(size=n)
         each[f"s{k}"] = X, np.where(far > 0, "b", "a")
-    return qr.Federation.from_arrays(each)
+    return bf.Federation.from_arrays(each)
 
 
 def check_run(
-    kind: str, over: Any, fed: qr.Federation, max_rounds: int | None = None, **slots: Any
+    kind: str, over: Any, fed: bf.Federation, max_rounds: int | None = None, **slots: Any
 ) -> None:
     loss, method = RUNS[kind]
-    slots |= {"over_clients": over, "regulariser": qr.L2(1e-2)}
-    problem = qr.Problem(loss, qr.Linear(intercept=True), **slots)
+    slots |= {"over_clients": over, "regulariser": bf.L2(1e-2)}
+    problem = bf.Problem(loss, bf.Linear(intercept=True), **slots)
     concrete, fed = problem.at(fed)
     n = fed.n_clients
     if kind == "masked" and largest_share(concrete, n) > share_allowed(n):
@@ -96,7 +96,7 @@ def check_run(
     algorithm = configure(method, concrete, fed)
     plain, nudged = Nudged(algorithm, None), Nudged(algorithm, np.random.default_rng(0))
     for one in (plain, nudged):
-        qr.InProcess("each").run(one, fed, max_rounds=max_rounds)
+        bf.InProcess("each").run(one, fed, max_rounds=max_rounds)
     assert len(plain.models) == len(nudged.models) > 3
     for one, other in zip(plain.models, nudged.models, strict=True):
         assert np.abs(one - other).max() <= APART * np.abs(one).max(initial=0.0)
@@ -119,5 +119,5 @@ def test_one_ulp_changes_no_model_over_any_set_of_weights(kind: str, risk: Any):
 @pytest.mark.parametrize("risk", ["LpBall", "KLBall", "Mean"])
 def test_one_ulp_changes_no_model_beside_a_limit(kind: str, risk: str):
     """Not with Hinge, of which equal cuts are dropped, and rounding makes them unequal."""
-    limit = qr.LinearInequality(np.ones((1, 5)), -0.2)
+    limit = bf.LinearInequality(np.ones((1, 5)), -0.2)
     check_run(kind, FEW[risk], federation(0, (40, 55, 30), 0.3), constraint=limit)

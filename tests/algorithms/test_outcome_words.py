@@ -7,42 +7,42 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import quorate as qr
-from quorate.algorithms.alternatives import instead, takes
-from quorate.algorithms.federated.interior_point.outcomes import nothing_inside
-from quorate.algorithms.requirements import Setting
-from quorate.solution.outcome import Ended, refuted, restated
-from quorate.solution.solve import fit
+import bonafed as bf
+from bonafed.algorithms.alternatives import instead, takes
+from bonafed.algorithms.federated.interior_point.outcomes import nothing_inside
+from bonafed.algorithms.requirements import Setting
+from bonafed.solution.outcome import Ended, refuted, restated
+from bonafed.solution.solve import fit
 
 CAP = 3
 LOOSE = {"tol": 1e-3, "max_rounds": 400}
 
 
-def table() -> qr.Federation:
+def table() -> bf.Federation:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 3))
     y = np.where(X[:, 0] + rng.normal(size=60) > 0, "ill", "well")
-    return qr.Federation.from_arrays(X, y, np.arange(60) % 3)
+    return bf.Federation.from_arrays(X, y, np.arange(60) % 3)
 
 
-MEAN = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1))
-BALL = qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall(0.05), regulariser=qr.L2(0.1))
-LIMIT = qr.Problem(
-    qr.Logistic(), local_constraint=qr.NeymanPearson("ill", 0.6), regulariser=qr.L2(0.1)
+MEAN = bf.Problem(bf.Logistic(), regulariser=bf.L2(0.1))
+BALL = bf.Problem(bf.Hinge(), over_samples=bf.WassersteinBall(0.05), regulariser=bf.L2(0.1))
+LIMIT = bf.Problem(
+    bf.Logistic(), local_constraint=bf.NeymanPearson("ill", 0.6), regulariser=bf.L2(0.1)
 )
 CASES = [
-    (qr.AFL, MEAN),
-    (qr.ASPIRE, MEAN),
-    (qr.AsyncDRO, MEAN),
-    (qr.Bundle, BALL),
-    (qr.DoubleLoop, BALL),
-    (qr.EpigraphADMM, MEAN),
-    (qr.ADLPMM, MEAN),
-    (qr.FedAvg, MEAN),
-    (qr.MultiplierMethod, MEAN),
-    (qr.InteriorPoint, LIMIT),
-    (qr.ProximalAL, LIMIT),
-    (qr.PrivateADMM, MEAN),
+    (bf.AFL, MEAN),
+    (bf.ASPIRE, MEAN),
+    (bf.AsyncDRO, MEAN),
+    (bf.Bundle, BALL),
+    (bf.DoubleLoop, BALL),
+    (bf.EpigraphADMM, MEAN),
+    (bf.ADLPMM, MEAN),
+    (bf.FedAvg, MEAN),
+    (bf.MultiplierMethod, MEAN),
+    (bf.InteriorPoint, LIMIT),
+    (bf.ProximalAL, LIMIT),
+    (bf.PrivateADMM, MEAN),
 ]
 
 
@@ -53,7 +53,7 @@ def named(text: str) -> list[int]:
 @pytest.mark.parametrize(
     ("method", "problem"), CASES, ids=lambda each: getattr(each, "__name__", "")
 )
-@pytest.mark.parametrize("engine", [None, qr.VirtualClock(stragglers={0: 5.0})])
+@pytest.mark.parametrize("engine", [None, bf.VirtualClock(stragglers={0: 5.0})])
 def test_an_outcome_names_the_rounds_that_there_were(method, problem, engine) -> None:
     for settings in (LOOSE, {"max_rounds": CAP}):
         known = {name: settings[name] for name in settings if hasattr(method(), name)}
@@ -62,44 +62,44 @@ def test_an_outcome_names_the_rounds_that_there_were(method, problem, engine) ->
             solution = fit(problem, table(), algorithm=method(), engine=engine, **known)
         text, rounds = solution.outcome.text, solution.rounds
         assert set(named(text)) <= {rounds}, text
-        if settings is not LOOSE and solution.outcome.stop is qr.Stop.MAX_ROUNDS:
+        if settings is not LOOSE and solution.outcome.stop is bf.Stop.MAX_ROUNDS:
             assert named(text) == [rounds] or rounds == CAP
 
 
 @pytest.mark.parametrize("cap", [2, 7])
 def test_drfa_counts_two_rounds_an_iteration(cap) -> None:
-    problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1))
-    solution = fit(problem, table(), algorithm=qr.DRFA(max_rounds=cap))
+    problem = bf.Problem(bf.Logistic(), regulariser=bf.L2(0.1))
+    solution = fit(problem, table(), algorithm=bf.DRFA(max_rounds=cap))
     assert named(solution.outcome.text) == [solution.rounds]
 
 
 def test_a_run_states_the_rounds_beyond_its_cap_and_those_until_its_time() -> None:
-    solution = fit(MEAN, table(), algorithm=qr.Bundle(max_rounds=CAP))
+    solution = fit(MEAN, table(), algorithm=bf.Bundle(max_rounds=CAP))
     concrete = MEAN.at(table())[0]
     for time in (None, 12.0):
-        end = Ended(qr.Stop.MAX_ROUNDS, solution.rounds, qr.Bundle(max_rounds=CAP), time)
+        end = Ended(bf.Stop.MAX_ROUNDS, solution.rounds, bf.Bundle(max_rounds=CAP), time)
         text = restated(end, concrete, solution.certificate).text
         assert named(text) == [solution.rounds] == [CAP + 1]
         assert ("raise max_time" in text) == (time is not None)
 
 
 def test_at_a_cap_of_iterations_no_rounding_is_to_blame() -> None:
-    method = qr.RankADMM(max_iterations=20, tol_residual=1e-9, finish=False)
-    solution = fit(qr.Problem(qr.Logistic()), table().pooled(), algorithm=method)
-    assert solution.outcome.stop is qr.Stop.MAX_ROUNDS
+    method = bf.RankADMM(max_iterations=20, tol_residual=1e-9, finish=False)
+    solution = fit(bf.Problem(bf.Logistic()), table().pooled(), algorithm=method)
+    assert solution.outcome.stop is bf.Stop.MAX_ROUNDS
     assert "stopped at max_iterations = 20;" in solution.outcome.text
     assert "rounding" not in solution.outcome.text
     ended = Ended(solution.outcome.stop, solution.rounds, method)
     concrete = solution.problem.at(table().pooled())[0]
     again = restated(ended, concrete, solution.certificate)
-    assert again.stop is qr.Stop.MAX_ROUNDS
+    assert again.stop is bf.Stop.MAX_ROUNDS
     assert "RankADMM stopped at max_iterations = 20;" in again.text
     assert "raise max_iterations or tol" in again.text
     assert refuted(ended, solution.certificate) == ""
     assert "before max_rounds" in refuted(replace(ended, rounds=1), solution.certificate)
 
 
-@pytest.mark.parametrize("method", [qr.Bundle, qr.AsyncDRO, qr.AFL, qr.MultiplierMethod])
+@pytest.mark.parametrize("method", [bf.Bundle, bf.AsyncDRO, bf.AFL, bf.MultiplierMethod])
 def test_a_gap_stands_beside_a_tolerance_as_what_that_is_relative_to(method) -> None:
     solution = fit(MEAN, table(), algorithm=method(), tol=1e-2)
     found = re.search(
@@ -111,11 +111,11 @@ def test_a_gap_stands_beside_a_tolerance_as_what_that_is_relative_to(method) -> 
 
 
 def test_with_nothing_inside_the_limits_an_advice_names_only_what_takes_the_problem() -> None:
-    for risk, taken in ((qr.Mean(), True), (qr.Simplex(), False)):
+    for risk, taken in ((bf.Mean(), True), (bf.Simplex(), False)):
         problem, _ = replace(LIMIT, over_clients=risk).at(table())
         other = instead(problem, 3, "proximal_al")
         assert (other == "ProximalAL()") is taken
         outcome = nothing_inside(1e-9, 0.0, other)
         end = "or give another start, or use ProximalAL()." if taken else "or give another start."
         assert outcome.text.endswith(end)
-        assert takes(qr.ProximalAL, problem, Setting(3)) is taken
+        assert takes(bf.ProximalAL, problem, Setting(3)) is taken

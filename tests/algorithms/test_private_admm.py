@@ -17,22 +17,22 @@ from problems import PLAIN, SOFTMAX
 from scipy import optimize, sparse
 from scipy.special import expit
 
-from quorate.algorithms.federated.private_admm import client as private_client
-from quorate.algorithms.federated.private_admm import noisy_gradient
-from quorate.algorithms.federated.private_admm.noisy_gradient import Told
-from quorate.algorithms.federated.private_admm.penalty import Penalty
-from quorate.algorithms.federated.private_admm.private_admm import OutputPerturbedADMM, PrivateADMM
-from quorate.data.federation import Federation
-from quorate.engines.inprocess import InProcess
-from quorate.privacy.budget import Budget
-from quorate.privacy.discrete_noise import discrete_noise
-from quorate.problem.losses import Huber, Logistic, Multinomial, Squared
-from quorate.problem.predictors.affine import Linear
-from quorate.problem.problem import Problem
-from quorate.problem.regularisers import L1, L2, Ball, Bounds
-from quorate.problem.risks import Mean
-from quorate.rounds import Stop
-from quorate.solution.solve import solve
+from bonafed.algorithms.federated.private_admm import client as private_client
+from bonafed.algorithms.federated.private_admm import noisy_gradient
+from bonafed.algorithms.federated.private_admm.noisy_gradient import Told
+from bonafed.algorithms.federated.private_admm.penalty import Penalty
+from bonafed.algorithms.federated.private_admm.private_admm import OutputPerturbedADMM, PrivateADMM
+from bonafed.data.federation import Federation
+from bonafed.engines.inprocess import InProcess
+from bonafed.privacy.budget import Budget
+from bonafed.privacy.discrete_noise import discrete_noise
+from bonafed.problem.losses import Huber, Logistic, Multinomial, Squared
+from bonafed.problem.predictors.affine import Linear
+from bonafed.problem.problem import Problem
+from bonafed.problem.regularisers import L1, L2, Ball, Bounds
+from bonafed.problem.risks import Mean
+from bonafed.rounds import Stop
+from bonafed.solution.solve import solve
 
 BUDGET, KNOWN = Budget(3.0, 1e-3), {"noise": "simulation"}
 

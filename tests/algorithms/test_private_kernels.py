@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from quorate.algorithms.federated.private_admm import kernels
-from quorate.arrays import unwritable
+from bonafed.algorithms.federated.private_admm import kernels
+from bonafed.arrays import unwritable
 
 NEAR = {
     "prox": (kernels.PROX, 0.7),

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-import quorate as qr
-from quorate.algorithms.federated.private_admm.mechanism import Mechanism
-from quorate.algorithms.federated.private_admm.row_gradients import rounded, whole_sum
+import bonafed as bf
+from bonafed.algorithms.federated.private_admm.mechanism import Mechanism
+from bonafed.algorithms.federated.private_admm.row_gradients import rounded, whole_sum
 
-BUDGET = qr.Budget(epsilon=2.0, delta=1e-5)
+BUDGET = bf.Budget(epsilon=2.0, delta=1e-5)
 
 
 def mechanism(kind: str, clip: float) -> Mechanism:
@@ -59,7 +59,7 @@ def module(*widths: int, double: bool = True) -> Any:
     for before, after in pairwise(widths):
         layers += [torch.nn.Linear(before, after), torch.nn.Tanh()]
     net = torch.nn.Sequential(*layers[:-1])
-    return qr.TorchPredictor(net.double() if double else net, device="cpu")
+    return bf.TorchPredictor(net.double() if double else net, device="cpu")
 
 
 def checkerboard(m: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -67,9 +67,9 @@ def checkerboard(m: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
     return X, np.where(X[:, 0] * X[:, 1] > 0, 1.0, -1.0)
 
 
-def federation(m: int) -> qr.Federation:
+def federation(m: int) -> bf.Federation:
     X, y = checkerboard(m)
-    return qr.Federation.from_arrays(X, y, np.where(np.arange(m) % 2, "a", "b"))
+    return bf.Federation.from_arrays(X, y, np.where(np.arange(m) % 2, "a", "b"))
 
 
 @pytest.mark.parametrize("double", [True, False])
@@ -80,8 +80,8 @@ def test_a_row_is_a_whole_vector_of_its_own(double: bool) -> None:
     v, plan = net.start(5) + 0.1 * rng.normal(size=net.dimension(5)), mechanism("gaussian", 0.3)
 
     def summed(rows: list[int]) -> np.ndarray:
-        fed = qr.Federation(["a"], [X[rows]], [y[rows]], classes=(-1.0, 1.0))
-        problem, data = qr.Problem(qr.Logistic(), net).at(fed)
+        fed = bf.Federation(["a"], [X[rows]], [y[rows]], classes=(-1.0, 1.0))
+        problem, data = bf.Problem(bf.Logistic(), net).at(fed)
         return whole_sum(problem, plan.clip, plan.grid(0), v, data.block(0), 0)
 
     alone = [summed([i]) for i in range(21)]
@@ -98,9 +98,9 @@ def test_a_row_is_a_whole_vector_of_its_own(double: bool) -> None:
 def test_without_noise_it_is_descent_by_autograd(clip: float | None) -> None:
     torch = pytest.importorskip("torch")
     net, fed = module(2, 4, 1), federation(40)
-    method = qr.PrivateSGD(max_rounds=3, length=2.0, clip=clip)
-    found = qr.solve(
-        qr.Problem(qr.Logistic(), net, over_clients=qr.Mean("size")), fed, algorithm=method
+    method = bf.PrivateSGD(max_rounds=3, length=2.0, clip=clip)
+    found = bf.solve(
+        bf.Problem(bf.Logistic(), net, over_clients=bf.Mean("size")), fed, algorithm=method
     )
     X, y = (torch.tensor(np.concatenate(parts)) for parts in (fed.X, fed.y))
     w = torch.tensor(net.start(2), requires_grad=True)
@@ -119,10 +119,10 @@ def test_a_private_network_learns_what_no_line_can() -> None:
     torch = pytest.importorskip("torch")
     net, fed = module(2, 12, 1), federation(500)
     X, y = checkerboard(400, seed=2)
-    method = qr.PrivateSGD(max_rounds=15, noise="simulation")
-    problem = qr.Problem(qr.Logistic(), privacy=BUDGET)
-    line = qr.solve(problem, fed, algorithm=method)
-    found = qr.solve(replace(problem, predictor=net), fed, algorithm=method)
+    method = bf.PrivateSGD(max_rounds=15, noise="simulation")
+    problem = bf.Problem(bf.Logistic(), privacy=BUDGET)
+    line = bf.solve(problem, fed, algorithm=method)
+    found = bf.solve(replace(problem, predictor=net), fed, algorithm=method)
     assert line.ledger.epsilon == found.ledger.epsilon <= 2
     score = net.trained(found.w)(torch.tensor(X)).detach().numpy()[:, 0]
     assert ((score > 0) != (y > 0)).mean() <= 0.25
@@ -132,11 +132,11 @@ def test_a_private_network_learns_what_no_line_can() -> None:
 def test_the_default_method_of_a_private_module_and_classes() -> None:
     pytest.importorskip("torch")
     rng = np.random.default_rng(0)
-    fed = qr.Federation.from_arrays(rng.normal(size=(60, 2)), rng.integers(0, 3, 60), ["a"] * 60)
-    found = qr.solve(
-        qr.Problem(qr.Multinomial(), module(2, 3, double=False), privacy=BUDGET),
+    fed = bf.Federation.from_arrays(rng.normal(size=(60, 2)), rng.integers(0, 3, 60), ["a"] * 60)
+    found = bf.solve(
+        bf.Problem(bf.Multinomial(), module(2, 3, double=False), privacy=BUDGET),
         fed,
-        algorithm=qr.PrivateSGD(max_rounds=2),
+        algorithm=bf.PrivateSGD(max_rounds=2),
     )
     assert found.ledger.guarantee
     assert found.ledger.epsilon <= 2
@@ -149,11 +149,11 @@ def test_what_a_private_module_must_not_be() -> None:
     mixing = torch.nn.Sequential(
         torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 1)
     )
-    problem = qr.Problem(qr.Logistic(), qr.TorchPredictor(mixing, device="cpu"), privacy=BUDGET)
+    problem = bf.Problem(bf.Logistic(), bf.TorchPredictor(mixing, device="cpu"), privacy=BUDGET)
     with pytest.raises(ValueError, match=r"1 \(BatchNorm1d\) computes means over rows"):
-        qr.solve(problem, fed, algorithm=qr.PrivateSGD())
+        bf.solve(problem, fed, algorithm=bf.PrivateSGD())
     problem = replace(problem, predictor=module(2, 3, 1))
     with pytest.raises(ValueError, match="bounds no gradient of a module: give clip"):
-        qr.solve(problem, fed, algorithm=qr.PrivateSGD(bound=1.0))
+        bf.solve(problem, fed, algorithm=bf.PrivateSGD(bound=1.0))
     with pytest.raises(ValueError, match="PrivateADMM needs predictions that are affine"):
-        qr.solve(problem, fed, algorithm=qr.PrivateADMM())
+        bf.solve(problem, fed, algorithm=bf.PrivateADMM())

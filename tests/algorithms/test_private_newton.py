@@ -17,28 +17,28 @@ from problems import PLAIN
 from scipy import sparse
 from scipy.special import expit
 
-from quorate.algorithms.federated.bundle.bundle import Bundle
-from quorate.algorithms.federated.private_admm import noisy_gradient
-from quorate.algorithms.federated.private_admm.integer_gradient import IntegerRows
-from quorate.algorithms.federated.private_admm.noisy_gradient import Question, Told
-from quorate.algorithms.federated.private_newton.private_newton import (
+from bonafed.algorithms.federated.bundle.bundle import Bundle
+from bonafed.algorithms.federated.private_admm import noisy_gradient
+from bonafed.algorithms.federated.private_admm.integer_gradient import IntegerRows
+from bonafed.algorithms.federated.private_admm.noisy_gradient import Question, Told
+from bonafed.algorithms.federated.private_newton.private_newton import (
     PrivateNewton,
     raised,
     shares,
 )
-from quorate.algorithms.federated.private_newton.second_moments import (
+from bonafed.algorithms.federated.private_newton.second_moments import (
     integer_counts,
     integer_matrix,
     packed,
     shortened_rows,
     unpacked,
 )
-from quorate.algorithms.federated.private_sgd import Blur, PrivateSGD
-from quorate.data.federation import Federation
-from quorate.privacy.accounting import Release, noise_for
-from quorate.privacy.budget import Budget, BudgetSpentError
-from quorate.privacy.discrete_noise import discrete_noise
-from quorate.problem.losses import (
+from bonafed.algorithms.federated.private_sgd import Blur, PrivateSGD
+from bonafed.data.federation import Federation
+from bonafed.privacy.accounting import Release, noise_for
+from bonafed.privacy.budget import Budget, BudgetSpentError
+from bonafed.privacy.discrete_noise import discrete_noise
+from bonafed.problem.losses import (
     Exponential,
     Huber,
     Logistic,
@@ -47,11 +47,11 @@ from quorate.problem.losses import (
     SmoothHinge,
     Squared,
 )
-from quorate.problem.predictors.affine import Linear, Softmax
-from quorate.problem.problem import Problem
-from quorate.problem.regularisers import L1, L2, Bounds, Zero
-from quorate.problem.risks import Mean
-from quorate.solution.solve import fit, solve
+from bonafed.problem.predictors.affine import Linear, Softmax
+from bonafed.problem.problem import Problem
+from bonafed.problem.regularisers import L1, L2, Bounds, Zero
+from bonafed.problem.risks import Mean
+from bonafed.solution.solve import fit, solve
 
 BUDGET, KNOWN = Budget(3.0, 1e-3), {"noise": "simulation"}
 

@@ -15,20 +15,20 @@ from private_rounds import federation
 from scipy import sparse
 from scipy.special import expit, softmax
 
-from quorate.algorithms.federated.private_admm import noisy_gradient
-from quorate.algorithms.federated.private_admm.integer_gradient import IntegerRows
-from quorate.algorithms.federated.private_admm.mechanism import COUNT, COUNTED, GRADIENT, SMOOTHING
-from quorate.algorithms.federated.private_admm.noisy_gradient import Question, Told
-from quorate.algorithms.federated.private_sgd import PrivateSGD, Trim, Trimmed
-from quorate.data.federation import Federation
-from quorate.privacy.accounting import Release, noise_for, total_epsilon
-from quorate.privacy.budget import Budget, BudgetSpentError
-from quorate.privacy.discrete_noise import discrete_noise
-from quorate.problem.losses import Logistic, Multinomial
-from quorate.problem.predictors.affine import Linear, Softmax
-from quorate.problem.problem import Problem
-from quorate.problem.risks import Mean
-from quorate.solution.solve import solve
+from bonafed.algorithms.federated.private_admm import noisy_gradient
+from bonafed.algorithms.federated.private_admm.integer_gradient import IntegerRows
+from bonafed.algorithms.federated.private_admm.mechanism import COUNT, COUNTED, GRADIENT, SMOOTHING
+from bonafed.algorithms.federated.private_admm.noisy_gradient import Question, Told
+from bonafed.algorithms.federated.private_sgd import PrivateSGD, Trim, Trimmed
+from bonafed.data.federation import Federation
+from bonafed.privacy.accounting import Release, noise_for, total_epsilon
+from bonafed.privacy.budget import Budget, BudgetSpentError
+from bonafed.privacy.discrete_noise import discrete_noise
+from bonafed.problem.losses import Logistic, Multinomial
+from bonafed.problem.predictors.affine import Linear, Softmax
+from bonafed.problem.problem import Problem
+from bonafed.problem.risks import Mean
+from bonafed.solution.solve import solve
 
 BUDGET, KNOWN = Budget(3.0, 1e-3), {"noise": "simulation"}
 
@@ -88,7 +88,7 @@ def test_two_rounds_by_hand(kind: str, sampling: float) -> None:
             question = Question.of(here, memories[i], w[None], Told.of(w, w.dtype), (t,))
             noise, count, rows = (
                 noisy_gradient._key(memories[i], question, stream, 0, use)
-                for use in (b"quorate noise", b"quorate count", b"quorate rows")
+                for use in (b"bonafed noise", b"bonafed count", b"bonafed rows")
             )
             X, y = data.rows(i)
             at = noisy_gradient.taken(rows, len(y), sampling)

@@ -12,23 +12,23 @@ from private_cases import planned
 from private_rounds import federation, gradient_by_hand
 from scipy import sparse
 
-from quorate.algorithms.federated.private_admm import noisy_gradient
-from quorate.algorithms.federated.private_admm.integer_gradient import IntegerRows
-from quorate.algorithms.federated.private_admm.noisy_gradient import Question, Told
-from quorate.algorithms.federated.private_sgd import Blur, PrivateSGD
-from quorate.data.federation import Federation
-from quorate.engines.checkpoint import CheckpointError
-from quorate.engines.inprocess import InProcess
-from quorate.privacy.accounting import Release, noise_for, total_epsilon
-from quorate.privacy.budget import Budget, BudgetSpentError
-from quorate.privacy.discrete_noise import discrete_noise
-from quorate.privacy.sampling import taken
-from quorate.problem.losses import Logistic, Multinomial
-from quorate.problem.predictors.affine import Linear, Softmax
-from quorate.problem.problem import Problem
-from quorate.problem.risks import Mean
-from quorate.rounds import Stop
-from quorate.solution.solve import solve
+from bonafed.algorithms.federated.private_admm import noisy_gradient
+from bonafed.algorithms.federated.private_admm.integer_gradient import IntegerRows
+from bonafed.algorithms.federated.private_admm.noisy_gradient import Question, Told
+from bonafed.algorithms.federated.private_sgd import Blur, PrivateSGD
+from bonafed.data.federation import Federation
+from bonafed.engines.checkpoint import CheckpointError
+from bonafed.engines.inprocess import InProcess
+from bonafed.privacy.accounting import Release, noise_for, total_epsilon
+from bonafed.privacy.budget import Budget, BudgetSpentError
+from bonafed.privacy.discrete_noise import discrete_noise
+from bonafed.privacy.sampling import taken
+from bonafed.problem.losses import Logistic, Multinomial
+from bonafed.problem.predictors.affine import Linear, Softmax
+from bonafed.problem.problem import Problem
+from bonafed.problem.risks import Mean
+from bonafed.rounds import Stop
+from bonafed.solution.solve import solve
 
 BUDGET, KNOWN, Q = Budget(3.0, 1e-3), {"noise": "simulation"}, 0.4
 
@@ -60,7 +60,7 @@ def test_an_answer_by_hand(kind: str) -> None:
         question = Question.of(plan, memory, w[None], Told.of(w, w.dtype), (1,))
         keys = [
             noisy_gradient._key(memory, question, stream, 0, use)
-            for use in (b"quorate noise", b"quorate rows")
+            for use in (b"bonafed noise", b"bonafed rows")
         ]
         X, y = data.rows(i)
         at = taken(keys[1], len(y), Q)

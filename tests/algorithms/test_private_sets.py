@@ -13,23 +13,23 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-import quorate as qr
-from quorate.problem.wasserstein.norm_penalty import NormPenalty
+import bonafed as bf
+from bonafed.problem.wasserstein.norm_penalty import NormPenalty
 
-BUDGET = qr.Budget(epsilon=1.0, delta=1e-6)
+BUDGET = bf.Budget(epsilon=1.0, delta=1e-6)
 
 
-def federation() -> qr.Federation:
+def federation() -> bf.Federation:
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (300, 4))
     y = np.where(X @ [1, -1, 0.5, 0] + 0.3 * rng.normal(size=300) > 0, 1.0, -1.0)
-    return qr.Federation.from_arrays(X, y, rng.choice(["a", "b", "c"], 300))
+    return bf.Federation.from_arrays(X, y, rng.choice(["a", "b", "c"], 300))
 
 
 FED = federation()
 METHODS: list[Any] = [
-    qr.PrivateSGD(max_rounds=600, length=2400.0),
-    qr.PrivateADMM(max_rounds=600, rho=0.2),
+    bf.PrivateSGD(max_rounds=600, length=2400.0),
+    bf.PrivateADMM(max_rounds=600, rho=0.2),
 ]
 each_method = pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m).__name__)
 
@@ -37,9 +37,9 @@ each_method = pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m)._
 @each_method
 @pytest.mark.parametrize("centre", [0.0, np.array([0.5, 0.0, 0.0, 1.0])], ids=["0", "moved"])
 def test_without_noise_a_model_in_a_ball_is_that_of_a_conic_program(method, centre):
-    ball = qr.Ball(0.7, centre)
-    problem = qr.Problem(qr.Logistic(), over_clients=qr.Mean("size"), regulariser=ball)
-    found = qr.solve(problem, FED, algorithm=method)
+    ball = bf.Ball(0.7, centre)
+    problem = bf.Problem(bf.Logistic(), over_clients=bf.Mean("size"), regulariser=ball)
+    found = bf.solve(problem, FED, algorithm=method)
     X, y, w, b = np.concatenate(FED.X), np.concatenate(FED.y), cp.Variable(4), cp.Variable()
     loss = cp.sum(cp.logistic(-cp.multiply(y, X @ w + b))) / len(y)
     cp.Problem(cp.Minimize(loss), [cp.norm2(w - centre) <= 0.7]).solve(solver=cp.CLARABEL)
@@ -49,7 +49,7 @@ def test_without_noise_a_model_in_a_ball_is_that_of_a_conic_program(method, cent
 
 
 @pytest.mark.parametrize("kind", ["l1", "l2", "linf"])
-@pytest.mark.parametrize("h", [qr.Zero(), qr.L2(0.4)], ids=str)
+@pytest.mark.parametrize("h", [bf.Zero(), bf.L2(0.4)], ids=str)
 def test_the_prox_of_a_norm_penalty_is_that_of_a_conic_program(kind, h):
     v, step, w = np.array([2.0, -0.1, 0.7, -3.0]), 0.8, cp.Variable(4)
     penalty = NormPenalty(h, 0.9, kind)
@@ -66,45 +66,45 @@ def test_the_prox_of_a_norm_penalty_is_that_of_a_conic_program(kind, h):
 @each_method
 @pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
 def test_without_noise_the_worst_case_is_that_of_the_bundle_method(method, norm):
-    ball = qr.WassersteinBall(np.array([0.05, 0.1, 0.2]), norm=norm)
-    problem = qr.Problem(qr.Logistic(), over_samples=ball, regulariser=qr.L2(0.01))
-    best = qr.solve(problem, FED, algorithm=qr.Bundle(tol=1e-9, max_rounds=2000))
-    found = qr.solve(problem, FED, algorithm=method)
+    ball = bf.WassersteinBall(np.array([0.05, 0.1, 0.2]), norm=norm)
+    problem = bf.Problem(bf.Logistic(), over_samples=ball, regulariser=bf.L2(0.01))
+    best = bf.solve(problem, FED, algorithm=bf.Bundle(tol=1e-9, max_rounds=2000))
+    found = bf.solve(problem, FED, algorithm=method)
     assert found.certificate.value == pytest.approx(best.certificate.value, abs=1e-8)
 
 
 def test_a_private_worst_case_costs_what_a_mean_costs():
     """The ball adds a public function of the model, so that the noise is that of the mean."""
-    ball = qr.WassersteinBall(0.2, norm="linf")
-    problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.01), privacy=BUDGET)
+    ball = bf.WassersteinBall(0.2, norm="linf")
+    problem = bf.Problem(bf.Logistic(), regulariser=bf.L2(0.01), privacy=BUDGET)
     plain, robust = (
-        qr.solve(one, FED, algorithm=qr.PrivateADMM(max_rounds=20))
+        bf.solve(one, FED, algorithm=bf.PrivateADMM(max_rounds=20))
         for one in (problem, replace(problem, over_samples=ball))
     )
     assert robust.ledger.epsilon == plain.ledger.epsilon <= 1
     assert robust.ledger.guarantee
     assert robust.ledger.table() == plain.ledger.table()
     # a price far above every gradient: the penalty decides, whatever the noise
-    heavy = replace(problem, over_samples=qr.WassersteinBall(1e6, norm="linf"))
-    assert not qr.solve(heavy, FED, algorithm=qr.PrivateADMM(max_rounds=20)).w[:4].any()
+    heavy = replace(problem, over_samples=bf.WassersteinBall(1e6, norm="linf"))
+    assert not bf.solve(heavy, FED, algorithm=bf.PrivateADMM(max_rounds=20)).w[:4].any()
 
 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"over_samples": qr.WassersteinBall(0.1, label_cost=1.0)}, "label_cost=inf beside"),
+        ({"over_samples": bf.WassersteinBall(0.1, label_cost=1.0)}, "label_cost=inf beside"),
         (
-            {"over_samples": qr.WassersteinBall(0.1), "regulariser": qr.Ball(1.0)},
+            {"over_samples": bf.WassersteinBall(0.1), "regulariser": bf.Ball(1.0)},
             "beside the regulariser Zero",
         ),
-        ({"over_samples": qr.WassersteinBall("auto")}, "would tell about them without being"),
-        ({"over_clients": qr.LpBall(0.1, 2)}, "weights that follow the clients' losses"),
+        ({"over_samples": bf.WassersteinBall("auto")}, "would tell about them without being"),
+        ({"over_clients": bf.LpBall(0.1, 2)}, "weights that follow the clients' losses"),
         (
-            {"local_constraint": qr.NeymanPearson(1.0, 0.6)},
+            {"local_constraint": bf.NeymanPearson(1.0, 0.6)},
             "their values and multipliers follow from rows",
         ),
     ],
 )
 def test_what_has_no_proof_is_refused_with_the_reason(more, message):
     with pytest.raises(ValueError, match=message):
-        qr.solve(qr.Problem(qr.Logistic(), privacy=BUDGET, **more), FED)
+        bf.solve(bf.Problem(bf.Logistic(), privacy=BUDGET, **more), FED)

@@ -16,21 +16,21 @@ from problems import PLAIN, SOFTMAX
 from scipy import optimize
 from sklearn.linear_model import LogisticRegression
 
-from quorate.algorithms.federated.bundle.bundle import Bundle
-from quorate.algorithms.federated.private_admm import noisy_gradient
-from quorate.algorithms.federated.private_admm.noisy_gradient import Question, Told
-from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
-from quorate.algorithms.federated.private_sgd import Blur, PrivateSGD
-from quorate.privacy.accounting import Release, noise_for, total_epsilon
-from quorate.privacy.budget import Budget, BudgetSpentError
-from quorate.privacy.discrete_noise import discrete_noise
-from quorate.problem.losses import Huber, Logistic, Multinomial, Squared
-from quorate.problem.predictors.affine import Linear
-from quorate.problem.problem import Problem
-from quorate.problem.regularisers import L1, L2, Ball, Bounds
-from quorate.problem.risks import Mean
-from quorate.rounds import Stop
-from quorate.solution.solve import solve
+from bonafed.algorithms.federated.bundle.bundle import Bundle
+from bonafed.algorithms.federated.private_admm import noisy_gradient
+from bonafed.algorithms.federated.private_admm.noisy_gradient import Question, Told
+from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
+from bonafed.algorithms.federated.private_sgd import Blur, PrivateSGD
+from bonafed.privacy.accounting import Release, noise_for, total_epsilon
+from bonafed.privacy.budget import Budget, BudgetSpentError
+from bonafed.privacy.discrete_noise import discrete_noise
+from bonafed.problem.losses import Huber, Logistic, Multinomial, Squared
+from bonafed.problem.predictors.affine import Linear
+from bonafed.problem.problem import Problem
+from bonafed.problem.regularisers import L1, L2, Ball, Bounds
+from bonafed.problem.risks import Mean
+from bonafed.rounds import Stop
+from bonafed.solution.solve import solve
 
 BUDGET, KNOWN = Budget(3.0, 1e-3), {"noise": "simulation"}
 

@@ -10,23 +10,23 @@ import pytest
 from problems import PLAIN
 from scipy.optimize import minimize
 
-import quorate as qr
-from quorate.algorithms.federated.proximal_al import client as proximal_client
-from quorate.algorithms.federated.proximal_al import proximal_al
-from quorate.algorithms.federated.proximal_al.messages import Refine, Settle
-from quorate.engines.inprocess import InProcess
-from quorate.problem.client_means import hessian_diagonals, hessians
-from quorate.problem.constraints.constraint import Point
-from quorate.rounds import Stop, visibility
-from quorate.solution.configure import configure
+import bonafed as bf
+from bonafed.algorithms.federated.proximal_al import client as proximal_client
+from bonafed.algorithms.federated.proximal_al import proximal_al
+from bonafed.algorithms.federated.proximal_al.messages import Refine, Settle
+from bonafed.engines.inprocess import InProcess
+from bonafed.problem.client_means import hessian_diagonals, hessians
+from bonafed.problem.constraints.constraint import Point
+from bonafed.rounds import Stop, visibility
+from bonafed.solution.configure import configure
 
-MEAN0 = qr.Mean(label=-1.0)
-ACTIVE = qr.NeymanPearson(1.0, 0.3)
+MEAN0 = bf.Mean(label=-1.0)
+ACTIVE = bf.NeymanPearson(1.0, 0.3)
 
 
 def federation(
     seed: int = 0, sizes=(20, 35, 12, 28), d: int = 4, server: bool = True, order=None
-) -> qr.Federation:
+) -> bf.Federation:
     rng = np.random.default_rng(seed)
     X = [rng.standard_normal((m, d)) for m in sizes]
     y = [np.where(x @ np.ones(d) + 0.8 * rng.standard_normal(len(x)) > 0, 1.0, -1.0) for x in X]
@@ -39,7 +39,7 @@ def federation(
     )
     order = range(len(X)) if order is None else order
     names = [f"site {i}" for i in order]
-    return qr.Federation(
+    return bf.Federation(
         names,
         [X[i] for i in order],
         [y[i] for i in order],
@@ -48,7 +48,7 @@ def federation(
     )
 
 
-def central(problem: qr.Problem, fed: qr.Federation):
+def central(problem: bf.Problem, fed: bf.Federation):
     """SLSQP on the pooled statement."""
     concrete, data = problem.at(fed)
     glob = concrete.constraint
@@ -115,11 +115,11 @@ def by_hand(X, y, q, w, u, lam, mu, anchor, beta, rho, sigma):
 
 def test_two_rounds_and_the_multipliers_are_the_printed_equations():
     fed = federation()
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_samples=MEAN0, local_constraint=ACTIVE)
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_samples=MEAN0, local_constraint=ACTIVE)
     concrete, data = problem.at(fed)
     beta, rho, n, w0 = 7.0, 0.4, 4, np.array([0.3, -0.2, 0.1, 0.5])
     # local problems far beyond q^t
-    exact = qr.ProximalAL.paper(beta=beta, rho=rho, q=None, tol=1e-9)
+    exact = bf.ProximalAL.paper(beta=beta, rho=rho, q=None, tol=1e-9)
     it = configure(exact, concrete, data, None, None, None, w0)
     sigma = 1 / ((n + 1) * beta)
     seen = []
@@ -144,7 +144,7 @@ def test_two_rounds_and_the_multipliers_are_the_printed_equations():
         # (22), (23)
         np.testing.assert_allclose(state.residual, sum(s[3] for s in steps), atol=1e-7)
     loose = configure(
-        qr.ProximalAL.paper(beta=beta, rho=rho, q=0.5), concrete, data, None, None, None, w0
+        bf.ProximalAL.paper(beta=beta, rho=rho, q=0.5), concrete, data, None, None, None, w0
     )
     first = InProcess("each").run(loose, data, max_rounds=2).state
     # eps_1 = q^0 in (23)
@@ -167,10 +167,10 @@ def test_the_acceleration_starts_from_the_mixed_points():
     rho.
     """
     fed = federation()
-    concrete, data = qr.Problem(
-        qr.Logistic(), PLAIN, over_samples=MEAN0, local_constraint=ACTIVE
+    concrete, data = bf.Problem(
+        bf.Logistic(), PLAIN, over_samples=MEAN0, local_constraint=ACTIVE
     ).at(fed)
-    it = configure(qr.ProximalAL(beta=5.0, rho=0.5), concrete, data, None, None, None, None)
+    it = configure(bf.ProximalAL(beta=5.0, rho=0.5), concrete, data, None, None, None, None)
     memory = InProcess("each").run(it, data, max_rounds=3).memories[0]
     w, mix = np.array([0.1, 0.2, -0.1, 0.3]), np.array([-0.3, 1.3])
     ask = Refine(w, np.zeros((1, 0)), None, 5.0, 0.04, np.full(1, 0.5), 1e-11, 0.0, mix)
@@ -189,34 +189,34 @@ def test_the_acceleration_starts_from_the_mixed_points():
 # ---- optima of independent solvers
 
 KINDS = {
-    "local": qr.Problem(qr.Logistic(), PLAIN, over_samples=MEAN0, local_constraint=ACTIVE),
-    "intercept, l2, size": qr.Problem(
-        qr.Logistic(), qr.Linear(True), MEAN0, qr.Mean("size"), qr.L2(0.05), local_constraint=ACTIVE
+    "local": bf.Problem(bf.Logistic(), PLAIN, over_samples=MEAN0, local_constraint=ACTIVE),
+    "intercept, l2, size": bf.Problem(
+        bf.Logistic(), bf.Linear(True), MEAN0, bf.Mean("size"), bf.L2(0.05), local_constraint=ACTIVE
     ),
-    "coupled": qr.Problem(
-        qr.Logistic(),
+    "coupled": bf.Problem(
+        bf.Logistic(),
         PLAIN,
         over_samples=MEAN0,
-        regulariser=qr.L2(0.05),
-        constraint=qr.Coupled(qr.NeymanPearson(1.0, 0.15)),
+        regulariser=bf.L2(0.05),
+        constraint=bf.Coupled(bf.NeymanPearson(1.0, 0.15)),
     ),
-    "coupled and local": qr.Problem(
-        qr.Logistic(),
+    "coupled and local": bf.Problem(
+        bf.Logistic(),
         PLAIN,
         over_samples=MEAN0,
-        regulariser=qr.L2(0.02),
-        local_constraint=qr.NeymanPearson(1.0, 0.45),
-        constraint=qr.Coupled(qr.NeymanPearson(1.0, 0.3), prior="uniform"),
+        regulariser=bf.L2(0.02),
+        local_constraint=bf.NeymanPearson(1.0, 0.45),
+        constraint=bf.Coupled(bf.NeymanPearson(1.0, 0.3), prior="uniform"),
     ),
-    "server": qr.Problem(
-        qr.Logistic(),
+    "server": bf.Problem(
+        bf.Logistic(),
         PLAIN,
         over_samples=MEAN0,
-        regulariser=qr.L2(0.1),
-        constraint=qr.NeymanPearson(1.0, 0.15),
+        regulariser=bf.L2(0.1),
+        constraint=bf.NeymanPearson(1.0, 0.15),
     ),
-    "affine of the server": qr.Problem(
-        qr.Logistic(), PLAIN, constraint=qr.LinearInequality(np.ones((1, 4)), [-0.5])
+    "affine of the server": bf.Problem(
+        bf.Logistic(), PLAIN, constraint=bf.LinearInequality(np.ones((1, 4)), [-0.5])
     ),
 }
 
@@ -224,7 +224,7 @@ KINDS = {
 @pytest.mark.parametrize("problem", KINDS.values(), ids=KINDS.keys())
 def test_the_optimum_is_that_of_slsqp(problem):
     fed = federation()
-    solution = qr.solve(problem, fed, algorithm=qr.ProximalAL(tol=1e-6), max_rounds=1500)
+    solution = bf.solve(problem, fed, algorithm=bf.ProximalAL(tol=1e-6), max_rounds=1500)
     assert solution.outcome.stop is Stop.OPTIMAL, solution.outcome.text
     reference = central(problem, fed)
     assert abs(solution.certificate.value - reference) <= 2e-6 * abs(reference)
@@ -234,14 +234,14 @@ def test_the_optimum_is_that_of_slsqp(problem):
 
 def test_lasso_with_local_and_server_constraints_is_that_of_cvxpy():
     fed = federation()
-    problem = qr.Problem(
-        qr.Logistic(),
+    problem = bf.Problem(
+        bf.Logistic(),
         PLAIN,
-        regulariser=qr.L1(0.03),
-        local_constraint=qr.NeymanPearson(1.0, 0.4),
-        constraint=qr.NeymanPearson(1.0, 0.3),
+        regulariser=bf.L1(0.03),
+        local_constraint=bf.NeymanPearson(1.0, 0.4),
+        constraint=bf.NeymanPearson(1.0, 0.3),
     )
-    solution = qr.solve(problem, fed, algorithm=qr.ProximalAL(tol=1e-6), max_rounds=1500)
+    solution = bf.solve(problem, fed, algorithm=bf.ProximalAL(tol=1e-6), max_rounds=1500)
     w = cp.Variable(4)
 
     def mean_loss(X, y):
@@ -273,11 +273,11 @@ def quadratics(d, n, m, seed=0):
     return A, b, C, e
 
 
-LCQP = qr.Problem(
-    qr.Quadratic(),
-    over_clients=qr.Sum(),
-    constraint=qr.LinearEquality(),
-    local_constraint=qr.LinearEquality(),
+LCQP = bf.Problem(
+    bf.Quadratic(),
+    over_clients=bf.Sum(),
+    constraint=bf.LinearEquality(),
+    local_constraint=bf.LinearEquality(),
 )
 
 
@@ -287,8 +287,8 @@ def test_quadratics_are_those_of_a_dense_kkt_system(d, n, m):
     rows, p = np.concatenate(C), m * (n + 1)
     system = np.block([[sum(A), rows.T], [rows, np.zeros((p, p))]])
     exact = np.linalg.solve(system, -np.concatenate([sum(b), np.concatenate(e)]))
-    solution = qr.solve(
-        LCQP, qr.Federation.from_quadratics(A, b, C, e), algorithm=qr.ProximalAL(tol=1e-7)
+    solution = bf.solve(
+        LCQP, bf.Federation.from_quadratics(A, b, C, e), algorithm=bf.ProximalAL(tol=1e-7)
     )
     assert solution.outcome.stop is not Stop.MAX_ROUNDS, solution.outcome.text
     np.testing.assert_allclose(solution.w, exact[:d], atol=1e-6 * np.abs(exact[:d]).max())
@@ -301,10 +301,10 @@ def test_quadratics_by_newton_agree_with_the_cached_inverse():
     rounds.
     """
     A, b, C, e = quadratics(8, 3, 1)
-    fed = qr.Federation.from_quadratics(A, b, C, e)
-    far = qr.LinearInequality(np.ones((1, 8)), [-1e3])
-    both = replace(LCQP, local_constraint=(qr.LinearEquality(), far))
-    w = [qr.solve(p, fed, algorithm=qr.ProximalAL(tol=1e-6)).w for p in (LCQP, both)]
+    fed = bf.Federation.from_quadratics(A, b, C, e)
+    far = bf.LinearInequality(np.ones((1, 8)), [-1e3])
+    both = replace(LCQP, local_constraint=(bf.LinearEquality(), far))
+    w = [bf.solve(p, fed, algorithm=bf.ProximalAL(tol=1e-6)).w for p in (LCQP, both)]
     np.testing.assert_allclose(w[0], w[1], atol=1e-6)
 
 
@@ -313,9 +313,9 @@ def test_single_precision_never_decides_a_stop(share):
     """(22) as sent is at least (22): from single precision, at most 1 % more where (23) can be
     met.
     """
-    fed = qr.Federation.from_quadratics(*quadratics(30, 4, 2))
+    fed = bf.Federation.from_quadratics(*quadratics(30, 4, 2))
     concrete, data = LCQP.at(fed)
-    it = configure(qr.ProximalAL(beta=5.0, rho=0.5), concrete, data, None, None, None, None)
+    it = configure(bf.ProximalAL(beta=5.0, rho=0.5), concrete, data, None, None, None, None)
     memory = InProcess("each").run(it, data, max_rounds=4).memories[1]
     w = memory.z[0] + 1e-3 * np.random.default_rng(1).standard_normal(30)
     half = np.full(1, 0.5)
@@ -340,9 +340,9 @@ def test_single_precision_never_decides_a_stop(share):
 
 def test_long_models_use_lbfgs_and_reach_the_same_optimum(monkeypatch):
     problem, fed = KINDS["intercept, l2, size"], federation()
-    newton = qr.solve(problem, fed, algorithm=qr.ProximalAL(tol=1e-5))
+    newton = bf.solve(problem, fed, algorithm=bf.ProximalAL(tol=1e-5))
     monkeypatch.setattr(proximal_client, "NEWTON", 0)
-    long = qr.solve(problem, fed, algorithm=qr.ProximalAL(tol=1e-5))
+    long = bf.solve(problem, fed, algorithm=bf.ProximalAL(tol=1e-5))
     assert newton.outcome.stop is long.outcome.stop is Stop.OPTIMAL
     assert abs(long.certificate.value - newton.certificate.value) <= 1e-5
 
@@ -355,7 +355,7 @@ def test_the_bound_of_a_run_is_below_the_optimum_in_every_round(problem):
     """Its charge covers models as near as the present one is large, so also the optimum."""
     fed = federation()
     concrete, data = problem.at(fed)
-    method = configure(qr.ProximalAL(tol=1e-6), concrete, data, None, None, 400, None)
+    method = configure(bf.ProximalAL(tol=1e-6), concrete, data, None, None, 400, None)
     run, best = InProcess().run(method, data), central(problem, fed)
     rows = [row for row in run.history if np.isfinite(row["gap"])]
     assert all(row["objective"] - row["gap"] <= best * (1 + 1e-8) for row in rows)
@@ -373,7 +373,7 @@ def test_curvature_is_the_diagonal_of_the_hessian():
 
 
 def test_the_papers_settings_are_those_of_its_section_5_1():
-    method = qr.ProximalAL.paper()
+    method = bf.ProximalAL.paper()
     assert (method.beta, method.rho, method.s_bar, method.tol) == (300.0, 0.01, 1e-3, 1e-3)
     assert (method.scaled, method.restart, method.memory) == (False, True, 0)
 
@@ -399,15 +399,15 @@ def test_a_run_does_not_depend_on_the_units_of_columns_and_constraints(kind, bas
     fed = federation()
     columns, limits, most = base ** np.array([-6.0, 1.0, 4.0, -6.0]), base**9, base**-5
     server = fed.server.rows(0)
-    moved = qr.Federation(
+    moved = bf.Federation(
         fed.clients,
         [X * columns for X, _ in map(fed.rows, range(4))],
         [y for _, y in map(fed.rows, range(4))],
         server=(server[0] * columns, server[1]),
     )
-    problem = replace(KINDS[kind], regulariser=qr.Zero())
+    problem = replace(KINDS[kind], regulariser=bf.Zero())
     own, whole = problem.local_constraint, problem.constraint
-    if isinstance(whole, qr.Coupled):
+    if isinstance(whole, bf.Coupled):
         whole = replace(whole, constraint=Larger(whole.constraint, most))
     elif whole is not None:
         whole = Larger(whole, most)
@@ -416,7 +416,7 @@ def test_a_run_does_not_depend_on_the_units_of_columns_and_constraints(kind, bas
     runs = []
     for stated, rows in ((problem, fed), (larger, moved)):
         concrete, data = stated.at(rows)
-        method = configure(qr.ProximalAL(), concrete, data, None, None, 300, None)
+        method = configure(bf.ProximalAL(), concrete, data, None, None, 300, None)
         runs.append(InProcess().run(method, data))
         assert runs[-1].outcome.stop is Stop.OPTIMAL, runs[-1].outcome.text
     assert [len(run.history) for run in runs] == [len(runs[0].history)] * 2
@@ -429,7 +429,7 @@ def test_a_run_does_not_depend_on_the_units_of_columns_and_constraints(kind, bas
 def test_a_limit_is_held_in_its_own_units():
     larger = replace(KINDS["local"], local_constraint=Larger(KINDS["local"].local_constraint, 1e9))
     one, other = (
-        qr.solve(problem, federation(), algorithm=qr.ProximalAL())
+        bf.solve(problem, federation(), algorithm=bf.ProximalAL())
         for problem in (KINDS["local"], larger)
     )
     assert other.outcome.stop is Stop.OPTIMAL, other.outcome.text
@@ -439,7 +439,7 @@ def test_a_limit_is_held_in_its_own_units():
 def test_permuting_clients_permutes_the_results():
     problem, order = KINDS["local"], [2, 0, 3, 1]
     one, other = (
-        qr.solve(problem, federation(order=o), algorithm=qr.ProximalAL(tol=1e-5))
+        bf.solve(problem, federation(order=o), algorithm=bf.ProximalAL(tol=1e-5))
         for o in (None, order)
     )
     np.testing.assert_allclose(other.w, one.w, atol=1e-5)
@@ -451,11 +451,11 @@ def test_permuting_clients_permutes_the_results():
 )
 def test_engine_modes_end_alike(problem):
     found = [
-        qr.solve(problem, federation(), algorithm=qr.ProximalAL(tol=1e-5), engine=InProcess(m))
+        bf.solve(problem, federation(), algorithm=bf.ProximalAL(tol=1e-5), engine=InProcess(m))
         for m in ("each", "blocks")
     ]
-    through = qr.solve(
-        problem, federation(), algorithm=qr.ProximalAL(tol=1e-5), engine=InProcess("bytes")
+    through = bf.solve(
+        problem, federation(), algorithm=bf.ProximalAL(tol=1e-5), engine=InProcess("bytes")
     )
     np.testing.assert_array_equal(through.w, found[0].w)
     np.testing.assert_allclose(found[1].w, found[0].w, atol=1e-5)
@@ -464,7 +464,7 @@ def test_engine_modes_end_alike(problem):
 def test_arguments_are_not_mutated():
     start, fed = np.full(4, 0.2), federation()
     digests = fed.digests()
-    qr.solve(KINDS["local"], fed, algorithm=qr.ProximalAL(), start=start, max_rounds=30)
+    bf.solve(KINDS["local"], fed, algorithm=bf.ProximalAL(), start=start, max_rounds=30)
     assert start.tolist() == [0.2] * 4
     assert fed.digests() == digests
 
@@ -473,15 +473,15 @@ def test_a_client_without_rows_of_the_class_has_no_constraint():
     rng = np.random.default_rng(0)
     X = [rng.standard_normal((25, 3)) for _ in range(2)]
     y = [np.where(X[0] @ np.ones(3) + rng.standard_normal(25) > 0, 1.0, -1.0), np.full(25, -1.0)]
-    fed = qr.Federation(["a", "b"], X, y, classes=(-1.0, 1.0))
-    problem = qr.Problem(
-        qr.Logistic(),
+    fed = bf.Federation(["a", "b"], X, y, classes=(-1.0, 1.0))
+    problem = bf.Problem(
+        bf.Logistic(),
         PLAIN,
         over_samples=MEAN0,
-        regulariser=qr.L2(0.05),
-        local_constraint=qr.NeymanPearson(1.0, 0.55),
+        regulariser=bf.L2(0.05),
+        local_constraint=bf.NeymanPearson(1.0, 0.55),
     )
-    solution = qr.solve(problem, fed, algorithm=qr.ProximalAL(tol=1e-6))
+    solution = bf.solve(problem, fed, algorithm=bf.ProximalAL(tol=1e-6))
     assert solution.outcome.stop is Stop.OPTIMAL
     assert abs(solution.certificate.value - central(problem, fed)) <= 1e-6
     assert solution.duals.local[1, 0] == 0
@@ -489,10 +489,10 @@ def test_a_client_without_rows_of_the_class_has_no_constraint():
 
 def test_a_constraint_that_is_met_anyway_has_no_price():
     loose = replace(
-        KINDS["local"], over_samples=qr.Mean(), local_constraint=qr.NeymanPearson(1.0, 50.0)
+        KINDS["local"], over_samples=bf.Mean(), local_constraint=bf.NeymanPearson(1.0, 50.0)
     )
-    solution = qr.solve(loose, federation(), algorithm=qr.ProximalAL())
-    free = qr.solve(replace(loose, local_constraint=None), federation(), algorithm=qr.ProximalAL())
+    solution = bf.solve(loose, federation(), algorithm=bf.ProximalAL())
+    free = bf.solve(replace(loose, local_constraint=None), federation(), algorithm=bf.ProximalAL())
     assert solution.duals.local.tolist() == [[0.0]] * 4
     np.testing.assert_allclose(solution.w, free.w, atol=1e-4)
 
@@ -501,11 +501,11 @@ def test_a_constraint_that_is_met_anyway_has_no_price():
 
 
 def test_contradictory_constraints_are_proved_infeasible_and_named():
-    both = (qr.NeymanPearson(1.0, 0.02), qr.NeymanPearson(-1.0, 0.02))
-    solution = qr.solve(
-        qr.Problem(qr.Logistic(), PLAIN, local_constraint=both),
+    both = (bf.NeymanPearson(1.0, 0.02), bf.NeymanPearson(-1.0, 0.02))
+    solution = bf.solve(
+        bf.Problem(bf.Logistic(), PLAIN, local_constraint=both),
         federation(),
-        algorithm=qr.ProximalAL(),
+        algorithm=bf.ProximalAL(),
     )
     assert solution.outcome.stop is Stop.INFEASIBLE, solution.outcome.text
     assert solution.certificate.infeasible > 0
@@ -515,21 +515,21 @@ def test_contradictory_constraints_are_proved_infeasible_and_named():
 def test_contradictory_equalities_end_early_and_name_the_clients():
     A, b, C, e = quadratics(6, 3, 1)
     C[1], e[1] = C[2].copy(), e[2] + 1.0
-    concrete, data = LCQP.at(qr.Federation.from_quadratics(A, b, C, e))
-    run = InProcess().run(configure(qr.ProximalAL(), concrete, data, None, None, None, None), data)
+    concrete, data = LCQP.at(bf.Federation.from_quadratics(A, b, C, e))
+    run = InProcess().run(configure(bf.ProximalAL(), concrete, data, None, None, None, None), data)
     assert run.outcome.stop is Stop.INFEASIBLE
     assert "clients 1, 2 " in run.outcome.text
-    method = configure(qr.ProximalAL(), concrete, data)
+    method = configure(bf.ProximalAL(), concrete, data)
     y = method.answer(run.state, run.concluded).multipliers
     push = sum(y.local[i] @ C[i + 1] for i in range(3)) + y.server @ C[0]
     assert np.abs(push).max() <= 1e-3 * np.abs(y.local).max()
 
 
 @pytest.mark.parametrize(
-    "make", [qr.ProximalAL, qr.ProximalAL.paper], ids=["default", "as printed"]
+    "make", [bf.ProximalAL, bf.ProximalAL.paper], ids=["default", "as printed"]
 )
 def test_a_cap_is_never_success_and_says_what_is_missing(make):
-    solution = qr.solve(KINDS["local"], federation(), algorithm=make(), max_rounds=6)
+    solution = bf.solve(KINDS["local"], federation(), algorithm=make(), max_rounds=6)
     assert (solution.outcome.stop, solution.rounds) == (Stop.MAX_ROUNDS, 6)
     assert "residual (23)" in solution.outcome.text or "gap to the bound" in solution.outcome.text
     assert "raise max_rounds" in solution.outcome.text
@@ -538,7 +538,7 @@ def test_a_cap_is_never_success_and_says_what_is_missing(make):
 def test_as_printed_stops_only_where_the_inner_tolerance_was_achieved():
     fed, problem = federation(), KINDS["server"]
     concrete, data = problem.at(fed)
-    it = configure(qr.ProximalAL.paper(beta=10.0, rho=0.1), concrete, data, None, None, 4000, None)
+    it = configure(bf.ProximalAL.paper(beta=10.0, rho=0.1), concrete, data, None, None, 4000, None)
     run = InProcess().run(it, data)
     assert run.outcome.stop is Stop.OPTIMAL
     inner = [row for row in run.history if row["outer"] > 0]
@@ -549,10 +549,10 @@ def test_as_printed_stops_only_where_the_inner_tolerance_was_achieved():
 
 def test_loss_gaps_end_at_a_kkt_point_without_a_bound():
     problem, fed = (
-        qr.Problem(qr.Logistic(), PLAIN, local_constraint=qr.LossGap("g", 0.02)),
+        bf.Problem(bf.Logistic(), PLAIN, local_constraint=bf.LossGap("g", 0.02)),
         federation(),
     )
-    solution = qr.solve(problem, fed, algorithm=qr.ProximalAL(tol=1e-4))
+    solution = bf.solve(problem, fed, algorithm=bf.ProximalAL(tol=1e-4))
     assert solution.outcome.stop is Stop.UNPROVEN
     assert "not convex" in solution.outcome.text
     assert solution.certificate.feasibility <= 1e-4
@@ -573,7 +573,7 @@ def test_the_default_needs_a_third_of_the_rounds_of_the_printed_settings():
         ]
         return max(far) + 1
 
-    assert 3 * rounds(qr.ProximalAL()) <= rounds(qr.ProximalAL.paper())
+    assert 3 * rounds(bf.ProximalAL()) <= rounds(bf.ProximalAL.paper())
 
 
 @pytest.mark.parametrize(
@@ -592,16 +592,16 @@ def test_the_default_needs_a_third_of_the_rounds_of_the_printed_settings():
 )
 def test_bad_settings_raise(settings, said):
     with pytest.raises(ValueError, match=said):
-        qr.ProximalAL(**settings)
+        bf.ProximalAL(**settings)
 
 
 def test_losses_that_are_not_smooth_are_refused():
     with pytest.raises(ValueError, match="ProximalAL needs a smooth loss"):
-        qr.solve(replace(KINDS["local"], loss=qr.Hinge()), federation(), algorithm=qr.ProximalAL())
+        bf.solve(replace(KINDS["local"], loss=bf.Hinge()), federation(), algorithm=bf.ProximalAL())
 
 
 def test_without_a_problem_it_says_how_to_run():
-    with pytest.raises(ValueError, match=r"quorate.solve\(problem"):
+    with pytest.raises(ValueError, match=r"bonafed.solve\(problem"):
         proximal_al.ProximalAL().server_start(3)
 
 
@@ -610,13 +610,13 @@ def test_a_group_lasso_is_that_of_a_conic_solver():
     rng = np.random.default_rng(11)
     X = rng.normal(size=(120, 4))
     y = (X[:, 0] - X[:, 1] + rng.normal(size=120) > 0).astype(int)
-    fed = qr.Federation.from_arrays(X, y, np.repeat([0, 1, 2], 40))
-    problem = qr.Problem(
-        qr.Logistic(),
+    fed = bf.Federation.from_arrays(X, y, np.repeat([0, 1, 2], 40))
+    problem = bf.Problem(
+        bf.Logistic(),
         PLAIN,
-        over_samples=qr.Mean(label=0),
-        regulariser=qr.GroupL2(0.02, (0, 0, 1, 1)),
-        local_constraint=qr.NeymanPearson(1, 0.6),
+        over_samples=bf.Mean(label=0),
+        regulariser=bf.GroupL2(0.02, (0, 0, 1, 1)),
+        local_constraint=bf.NeymanPearson(1, 0.6),
     )
     w = cp.Variable(4)
     rows = [(x[t == 0], x[t == 1]) for x, t in map(fed.rows, range(3))]
@@ -625,10 +625,10 @@ def test_a_group_lasso_is_that_of_a_conic_solver():
     limits = [cp.sum(cp.logistic(-(one @ w))) / len(one) <= 0.6 for _, one in rows]
     program = cp.Problem(cp.Minimize(losses + penalty), limits)
     program.solve(solver="CLARABEL")
-    solution = qr.solve(problem, fed, algorithm=qr.ProximalAL(), tol=1e-6)
-    assert solution.outcome.stop is qr.Stop.OPTIMAL
+    solution = bf.solve(problem, fed, algorithm=bf.ProximalAL(), tol=1e-6)
+    assert solution.outcome.stop is bf.Stop.OPTIMAL
     np.testing.assert_allclose(solution.certificate.value, program.value, rtol=1e-5)
     np.testing.assert_allclose(solution.w, w.value, atol=1e-3)
     assert -1e-7 <= solution.certificate.relative_gap <= 1e-5
     with pytest.raises(ValueError, match=r"Zero, L1, L2, ElasticNet and Bounds.*use Bundle"):
-        qr.solve(replace(problem, constraint=qr.Sign({"x0": 1})), fed, algorithm=qr.ProximalAL())
+        bf.solve(replace(problem, constraint=bf.Sign({"x0": 1})), fed, algorithm=bf.ProximalAL())

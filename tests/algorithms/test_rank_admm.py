@@ -22,10 +22,10 @@ from rank_programs import (
     solved,
 )
 
-import quorate as qr
-from quorate.algorithms.pooled.rank.iteration import first, iterate
-from quorate.algorithms.pooled.rank.penalties import Balanced, ByResidual, Growing, Progress
-from quorate.algorithms.pooled.rank.subproblems import RankTask
+import bonafed as bf
+from bonafed.algorithms.pooled.rank.iteration import first, iterate
+from bonafed.algorithms.pooled.rank.penalties import Balanced, ByResidual, Growing, Progress
+from bonafed.algorithms.pooled.rank.subproblems import RankTask
 
 SIZES = {"tall": (30, 5), "wide": (12, 20)}
 
@@ -34,67 +34,67 @@ SIZES = {"tall": (30, 5), "wide": (12, 20)}
 
 
 L2_CASES = [
-    (qr.Logistic(), qr.Mean(), "tall", True),
-    (qr.Logistic(), qr.Superquantile(0.23), "tall", False),  # 6.9 of 30 losses
-    (qr.Logistic(), qr.Superquantile(0.2), "wide", True),
-    (qr.Logistic(), qr.Extremile(2.5), "tall", True),
-    (qr.Logistic(), qr.ExponentialSpectral(2.0), "wide", False),
-    (qr.Logistic(), qr.Spectral(np.arange(12.0) / 66), "wide", False),
-    (qr.Hinge(), qr.Mean(), "tall", False),
-    (qr.Hinge(), qr.Superquantile(0.43), "tall", True),
-    (qr.Hinge(), qr.Extremile(1.5), "wide", True),
-    (qr.Hinge(), qr.Maximum(), "wide", False),
-    (qr.Exponential(), qr.TopK(11), "tall", False),
-    (qr.Exponential(), qr.Superquantile(0.6), "wide", True),
-    (qr.SmoothHinge(), qr.Superquantile(0.23), "wide", False),
-    (qr.SmoothHinge(), qr.ExponentialSpectral(0.5), "tall", True),
-    (qr.Squared(), qr.Superquantile(0.23), "tall", True),
-    (qr.Squared(), qr.Maximum(), "wide", False),
-    (qr.Absolute(), qr.Extremile(2.0), "tall", True),
-    (qr.Huber(0.5), qr.TopK(5), "wide", True),
-    (qr.EpsilonInsensitive(0.1), qr.Superquantile(0.37), "tall", False),
+    (bf.Logistic(), bf.Mean(), "tall", True),
+    (bf.Logistic(), bf.Superquantile(0.23), "tall", False),  # 6.9 of 30 losses
+    (bf.Logistic(), bf.Superquantile(0.2), "wide", True),
+    (bf.Logistic(), bf.Extremile(2.5), "tall", True),
+    (bf.Logistic(), bf.ExponentialSpectral(2.0), "wide", False),
+    (bf.Logistic(), bf.Spectral(np.arange(12.0) / 66), "wide", False),
+    (bf.Hinge(), bf.Mean(), "tall", False),
+    (bf.Hinge(), bf.Superquantile(0.43), "tall", True),
+    (bf.Hinge(), bf.Extremile(1.5), "wide", True),
+    (bf.Hinge(), bf.Maximum(), "wide", False),
+    (bf.Exponential(), bf.TopK(11), "tall", False),
+    (bf.Exponential(), bf.Superquantile(0.6), "wide", True),
+    (bf.SmoothHinge(), bf.Superquantile(0.23), "wide", False),
+    (bf.SmoothHinge(), bf.ExponentialSpectral(0.5), "tall", True),
+    (bf.Squared(), bf.Superquantile(0.23), "tall", True),
+    (bf.Squared(), bf.Maximum(), "wide", False),
+    (bf.Absolute(), bf.Extremile(2.0), "tall", True),
+    (bf.Huber(0.5), bf.TopK(5), "wide", True),
+    (bf.EpsilonInsensitive(0.1), bf.Superquantile(0.37), "tall", False),
 ]
 
 
 @pytest.mark.parametrize(("loss", "risk", "size", "intercept"), L2_CASES, ids=str)
 def test_l2_optima_to_1e_8(loss, risk, size, intercept):
-    problem = qr.Problem(loss, qr.Linear(intercept), risk, regulariser=qr.L2(0.05))
+    problem = bf.Problem(loss, bf.Linear(intercept), risk, regulariser=bf.L2(0.05))
     check(problem, *rows_of(problem, *SIZES[size]), 1e-9, 1e-8)
 
 
 L1_CASES = [
-    (qr.Logistic(), qr.Mean(), qr.L1(0.02), "wide", False),
-    (qr.Logistic(), qr.Superquantile(0.43), qr.L1(0.01), "tall", True),
-    (qr.Logistic(), qr.Extremile(2.5), qr.ElasticNet(0.01, 0.02), "wide", True),
-    (qr.Hinge(), qr.Mean(), qr.L1(0.01), "tall", True),
-    (qr.Hinge(), qr.Superquantile(0.43), qr.L1(0.01), "wide", False),
-    (qr.Hinge(), qr.Extremile(2.5), qr.L1(0.02), "wide", True),
-    (qr.Exponential(), qr.ExponentialSpectral(1.0), qr.L1(0.01), "wide", False),
-    (qr.SmoothHinge(), qr.TopK(12), qr.ElasticNet(0.01, 0.01), "tall", False),
-    (qr.Squared(), qr.Extremile(1.5), qr.L1(0.05), "wide", True),
-    (qr.Absolute(), qr.Superquantile(0.23), qr.L1(0.05), "tall", True),
-    (qr.Huber(0.5), qr.Mean(), qr.ElasticNet(0.05, 0.01), "wide", False),
-    (qr.EpsilonInsensitive(0.1), qr.Maximum(), qr.L1(0.05), "tall", False),
-    (qr.Logistic(), qr.Superquantile(0.43), qr.Bounds(-0.2, 0.3), "tall", True),
-    (qr.Hinge(), qr.Extremile(2.0), qr.Bounds(-0.05, 0.05), "wide", False),
-    (qr.Squared(), qr.TopK(7), qr.Bounds(0.0, 0.4), "tall", False),
+    (bf.Logistic(), bf.Mean(), bf.L1(0.02), "wide", False),
+    (bf.Logistic(), bf.Superquantile(0.43), bf.L1(0.01), "tall", True),
+    (bf.Logistic(), bf.Extremile(2.5), bf.ElasticNet(0.01, 0.02), "wide", True),
+    (bf.Hinge(), bf.Mean(), bf.L1(0.01), "tall", True),
+    (bf.Hinge(), bf.Superquantile(0.43), bf.L1(0.01), "wide", False),
+    (bf.Hinge(), bf.Extremile(2.5), bf.L1(0.02), "wide", True),
+    (bf.Exponential(), bf.ExponentialSpectral(1.0), bf.L1(0.01), "wide", False),
+    (bf.SmoothHinge(), bf.TopK(12), bf.ElasticNet(0.01, 0.01), "tall", False),
+    (bf.Squared(), bf.Extremile(1.5), bf.L1(0.05), "wide", True),
+    (bf.Absolute(), bf.Superquantile(0.23), bf.L1(0.05), "tall", True),
+    (bf.Huber(0.5), bf.Mean(), bf.ElasticNet(0.05, 0.01), "wide", False),
+    (bf.EpsilonInsensitive(0.1), bf.Maximum(), bf.L1(0.05), "tall", False),
+    (bf.Logistic(), bf.Superquantile(0.43), bf.Bounds(-0.2, 0.3), "tall", True),
+    (bf.Hinge(), bf.Extremile(2.0), bf.Bounds(-0.05, 0.05), "wide", False),
+    (bf.Squared(), bf.TopK(7), bf.Bounds(0.0, 0.4), "tall", False),
 ]
 
 
 @pytest.mark.parametrize(("loss", "risk", "g", "size", "intercept"), L1_CASES, ids=str)
 def test_l1_elastic_nets_and_bounds_to_1e_6(loss, risk, g, size, intercept):
-    problem = qr.Problem(loss, qr.Linear(intercept), risk, regulariser=g)
+    problem = bf.Problem(loss, bf.Linear(intercept), risk, regulariser=g)
     check(problem, *rows_of(problem, *SIZES[size]), 1e-7, 1e-6)
 
 
-@pytest.mark.parametrize("loss", [qr.Logistic(), qr.Squared()], ids=repr)
+@pytest.mark.parametrize("loss", [bf.Logistic(), bf.Squared()], ids=repr)
 @pytest.mark.parametrize("intercept", [False, True])
 def test_without_a_regulariser_nothing_is_proven_and_it_says_so(loss, intercept):
-    problem = qr.Problem(loss, qr.Linear(intercept), qr.Superquantile(0.43))
+    problem = bf.Problem(loss, bf.Linear(intercept), bf.Superquantile(0.43))
     X, y = data(30, 3, 0, loss.targets)  # not separable
     solution = solved(problem, X, y, 1e-6)
     expected = objective(problem, X, y, central(problem, X, y))
-    assert solution.outcome.stop is qr.Stop.UNPROVEN
+    assert solution.outcome.stop is bf.Stop.UNPROVEN
     assert "regulariser" in solution.outcome.text
     assert "such as L2(1e-3)" in solution.outcome.text
     assert solution.certificate.bound is None
@@ -109,8 +109,8 @@ def test_multipliers_of_the_hinge_by_hand():
     the set of R.
     """
     X, y = data(30, 5, 3, noise=0.4)
-    problem = qr.Problem(
-        qr.Hinge(), PLAIN, over_samples=qr.Superquantile(0.23), regulariser=qr.L2(0.05)
+    problem = bf.Problem(
+        bf.Hinge(), PLAIN, over_samples=bf.Superquantile(0.23), regulariser=bf.L2(0.05)
     )
     solution = solved(problem, X, y, 1e-9)
     a = solution.duals.rows
@@ -123,13 +123,13 @@ def test_multipliers_of_the_hinge_by_hand():
     assert_allclose(X.T @ (a * y) / 0.05, solution.w, atol=1e-3)  # ||w - w*||^2 <= 2 gap / mu
 
 
-@pytest.mark.parametrize("risk", [qr.Superquantile(0.43), qr.Extremile(2.5)], ids=repr)
-@pytest.mark.parametrize("loss", [qr.Logistic(), qr.Exponential(), qr.Huber(0.5)], ids=repr)
+@pytest.mark.parametrize("risk", [bf.Superquantile(0.43), bf.Extremile(2.5)], ids=repr)
+@pytest.mark.parametrize("loss", [bf.Logistic(), bf.Exponential(), bf.Huber(0.5)], ids=repr)
 def test_the_bound_is_the_dual_value_of_the_multipliers(loss, risk):
     """bound = -Omega*(a) - a'b - |D'a|^2 / (2 mu), Omega*(a) = max_z a'z - Omega(z) by a conic
     program.
     """
-    problem = qr.Problem(loss, PLAIN, over_samples=risk, regulariser=qr.L2(0.05))
+    problem = bf.Problem(loss, PLAIN, over_samples=risk, regulariser=bf.L2(0.05))
     X, y = rows_of(problem, 12, 3)
     solution = solved(problem, X, y, 1e-9)
     a, z, top = solution.duals.rows, cp.Variable(12), cp.Variable(12)
@@ -158,18 +158,18 @@ def plain_w_step(g, D, v, rho, r, near):
 @pytest.mark.parametrize(
     ("loss_", "risk", "g"),
     [
-        (qr.Logistic(), qr.Superquantile(0.43), qr.L2(0.05)),
-        (qr.Hinge(), qr.Extremile(2.0), qr.L1(0.05)),
-        (qr.Exponential(), qr.Mean(), qr.ElasticNet(0.05, 0.02)),
-        (qr.Absolute(), qr.TopK(4), qr.Bounds(-0.2, 0.2)),
-        (qr.Hinge(), qr.RankedRange(9, 3), qr.L2(0.05)),
-        (qr.Squared(), qr.HumanAligned(0.4, 0.3), qr.Zero()),
+        (bf.Logistic(), bf.Superquantile(0.43), bf.L2(0.05)),
+        (bf.Hinge(), bf.Extremile(2.0), bf.L1(0.05)),
+        (bf.Exponential(), bf.Mean(), bf.ElasticNet(0.05, 0.02)),
+        (bf.Absolute(), bf.TopK(4), bf.Bounds(-0.2, 0.2)),
+        (bf.Hinge(), bf.RankedRange(9, 3), bf.L2(0.05)),
+        (bf.Squared(), bf.HumanAligned(0.4, 0.3), bf.Zero()),
     ],
     ids=str,
 )
 @pytest.mark.parametrize("r", [0.0, 0.3])
 def test_iterations_are_algorithm_1(loss_, risk, g, r):
-    problem = qr.Problem(loss_, PLAIN, over_samples=risk, regulariser=g)
+    problem = bf.Problem(loss_, PLAIN, over_samples=risk, regulariser=g)
     X, y = rows_of(problem, 15, 4)
     concrete, fed = problem.at(pooled(X, y))
     task = RankTask.of(concrete, fed.block(0))
@@ -177,7 +177,7 @@ def test_iterations_are_algorithm_1(loss_, risk, g, r):
     D, b = (-y[:, None] * X, 0 * y) if loss_.targets == "sign" else (X, y)
     at, dual = first(task, schedule, w), np.zeros(15)
     # w-steps that iterate stop well below the residuals
-    near = 1e-6 if isinstance(g, qr.L2 | qr.Zero) else 2e-4
+    near = 1e-6 if isinstance(g, bf.L2 | bf.Zero) else 2e-4
     for k in range(4):
         rho = 0.02 * 1.5**k
         m = D @ w - b - dual / rho
@@ -200,18 +200,18 @@ def test_iterations_are_algorithm_1(loss_, risk, g, r):
 
 
 @pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("g", [qr.L2(0.05), qr.L1(0.02), qr.Bounds(-0.2, 0.2)], ids=repr)
+@pytest.mark.parametrize("g", [bf.L2(0.05), bf.L1(0.02), bf.Bounds(-0.2, 0.2)], ids=repr)
 def test_a_solve_of_one_iteration(intercept, g):
     """With check = 1 and relaxation = 1 a round is one iteration; an intercept changes nothing in
     it.
     """
-    problem = qr.Problem(qr.Logistic(), qr.Linear(intercept), qr.Superquantile(0.43), regulariser=g)
+    problem = bf.Problem(bf.Logistic(), bf.Linear(intercept), bf.Superquantile(0.43), regulariser=g)
     X, y = rows_of(problem, 15, 4)
     D = -y[:, None] * (np.hstack([X, np.ones((15, 1))]) if intercept else X)
-    solution = qr.solve(
+    solution = bf.solve(
         problem,
         pooled(X, y),
-        algorithm=qr.RankADMM(check=1, relaxation=1.0, penalty=Growing(0.02, 1.0), tol=0.0),
+        algorithm=bf.RankADMM(check=1, relaxation=1.0, penalty=Growing(0.02, 1.0), tol=0.0),
         max_rounds=1,
     )
     w, rho = cp.Variable(4 + intercept), 0.02
@@ -219,11 +219,11 @@ def test_a_solve_of_one_iteration(intercept, g):
     kernel = RankTask.of(*(lambda p, f: (p, f.block(0)))(*problem.at(pooled(X, y)))).kernel
     z[:] = chain(kernel, np.zeros(15), sigma_of(problem.over_samples, 15), rho)
     h = {
-        qr.L2: lambda u: 0.025 * cp.sum_squares(u),
-        qr.L1: lambda u: 0.02 * cp.norm1(u),
-        qr.Bounds: lambda u: 0.0,
+        bf.L2: lambda u: 0.025 * cp.sum_squares(u),
+        bf.L1: lambda u: 0.02 * cp.norm1(u),
+        bf.Bounds: lambda u: 0.0,
     }
-    box = [cp.abs(w[:4]) <= 0.2] if isinstance(g, qr.Bounds) else []
+    box = [cp.abs(w[:4]) <= 0.2] if isinstance(g, bf.Bounds) else []
     cp.Problem(cp.Minimize(rho / 2 * cp.sum_squares(D @ w - z) + h[type(g)](w[:4])), box).solve(
         solver="CLARABEL", **TIGHT
     )
@@ -261,26 +261,26 @@ def test_schedules():
     [(Growing(1e-5, 1.2), 7), (Growing(1e-5, 1.07), 20), (ByResidual(1e-4, 1.02, 1.07), 20)],
     ids=str,
 )
-@pytest.mark.parametrize("g", [qr.L2(0.05), qr.L1(0.02)], ids=repr)
+@pytest.mark.parametrize("g", [bf.L2(0.05), bf.L1(0.02)], ids=repr)
 def test_the_schedules_of_the_paper_feasible_but_not_optimal(penalty, rounds, g):
     """A rho that only grows freezes the iterates: small residuals, some per cent above the optimum,
     never "optimal".
     """
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_samples=qr.Superquantile(0.43), regulariser=g)
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_samples=bf.Superquantile(0.43), regulariser=g)
     X, y = rows_of(problem, 30, 5)
     solution = solved(
         problem, X, y, 1e-12, penalty=penalty, relaxation=1.0, finish=False, max_rounds=rounds
     )
     optimum = objective(problem, X, y, central(problem, X, y))
-    assert solution.outcome.stop is not qr.Stop.OPTIMAL
+    assert solution.outcome.stop is not bf.Stop.OPTIMAL
     assert solution.state.residual <= 1e-2
     assert optimum * (1 - 1e-8) <= solution.certificate.value <= optimum * 1.05
     assert solution.certificate.bound is None or solution.certificate.bound <= optimum * (1 + 1e-8)
 
 
 def test_a_growing_rho_ends_somewhere():
-    problem = qr.Problem(
-        qr.Hinge(), PLAIN, over_samples=qr.Superquantile(0.43), regulariser=qr.L2(0.05)
+    problem = bf.Problem(
+        bf.Hinge(), PLAIN, over_samples=bf.Superquantile(0.43), regulariser=bf.L2(0.05)
     )
     X, y = rows_of(problem, 30, 5)
     solution = solved(
@@ -292,9 +292,9 @@ def test_a_growing_rho_ends_somewhere():
 @pytest.mark.parametrize(
     "options", [{"r": 0.02}, {"relaxation": 1.0}, {"finish": False}, {"check": 3}], ids=str
 )
-@pytest.mark.parametrize("g", [qr.L2(0.05), qr.L1(0.02)], ids=repr)
+@pytest.mark.parametrize("g", [bf.L2(0.05), bf.L1(0.02)], ids=repr)
 def test_options_lead_to_the_same_optimum(options, g):
-    problem = qr.Problem(qr.Logistic(), qr.Linear(True), qr.Superquantile(0.43), regulariser=g)
+    problem = bf.Problem(bf.Logistic(), bf.Linear(True), bf.Superquantile(0.43), regulariser=g)
     X, y = rows_of(problem, 30, 5)
     check(problem, X, y, 1e-7, 1e-6, **options)
     start = np.array([3.0, -5.0, 1.0, 0.0, 2.0, -7.0])

@@ -12,10 +12,10 @@ from problems import PLAIN
 from rank_programs import central, data, objective, pooled
 from scipy.optimize import minimize
 
-import quorate as qr
-from quorate.algorithms.pooled.rank.continuation import Start, polish
-from quorate.algorithms.pooled.rank.penalties import Balanced, ByResidual, Growing
-from quorate.algorithms.pooled.rank.subproblems import RankTask
+import bonafed as bf
+from bonafed.algorithms.pooled.rank.continuation import Start, polish
+from bonafed.algorithms.pooled.rank.penalties import Balanced, ByResidual, Growing
+from bonafed.algorithms.pooled.rank.subproblems import RankTask
 
 # so much objective, relative, the end may give for multipliers that are the model's own
 SLACK = 3e-6
@@ -24,11 +24,11 @@ FEW = (Start(Growing(2e-5, 1.05)), Start(Growing(1e-3, 1.05), 0.3), Start(Growin
 
 def solved(problem, X, y, **options):
     """The solution; whatever was found, it must say the truth about it."""
-    solution = qr.solve(problem, pooled(X, y), algorithm=qr.RankADMM(**options))
+    solution = bf.solve(problem, pooled(X, y), algorithm=bf.RankADMM(**options))
     proof = solution.certificate
-    assert solution.outcome.stop in (qr.Stop.UNPROVEN, qr.Stop.MAX_ROUNDS, qr.Stop.STALLED)
+    assert solution.outcome.stop in (bf.Stop.UNPROVEN, bf.Stop.MAX_ROUNDS, bf.Stop.STALLED)
     assert (proof.bound, proof.gap) == (None, None)
-    assert "not convex" in solution.outcome.text or solution.outcome.stop is qr.Stop.MAX_ROUNDS
+    assert "not convex" in solution.outcome.text or solution.outcome.stop is bf.Stop.MAX_ROUNDS
     assert proof.value == pytest.approx(objective(problem, X, y, solution.w), rel=1e-12)
     values = [row["objective"] for row in solution.history]
     assert (np.diff(values) <= SLACK * np.abs(values[1:])).all()
@@ -45,8 +45,8 @@ def least_of_all_choices(problem, X, y):
     n = len(y)
     sigma = problem.over_samples.rank_weights(n)
     top = int(np.flatnonzero(sigma)[-1]) + 1
-    rest = qr.Problem(
-        problem.loss, problem.predictor, qr.Spectral(sigma[:top]), regulariser=problem.regulariser
+    rest = bf.Problem(
+        problem.loss, problem.predictor, bf.Spectral(sigma[:top]), regulariser=problem.regulariser
     )
     assert rest.over_samples.convex
     kept = (list(rows) for rows in itertools.combinations(range(n), top))
@@ -73,18 +73,18 @@ def searched(problem, X, y, starts=15):
 @pytest.mark.parametrize(
     ("loss", "risk", "g", "seed"),
     [
-        (qr.Logistic(), qr.RankedRange(6, 0), qr.L2(0.05), 0),
-        (qr.Logistic(), qr.RankedRange(6, 3), qr.L1(0.05), 0),
-        (qr.Hinge(), qr.RankedRange(6, 0), qr.L1(0.05), 0),
-        (qr.Hinge(), qr.RankedRange(5, 2, "descending"), qr.L2(0.05), 1),
-        (qr.Squared(), qr.RankedRange(6, 0), qr.L2(0.05), 2),
-        (qr.Squared(), qr.Median(), qr.L1(0.05), 3),
-        (qr.Absolute(), qr.RankedRange(5, 2, "descending"), qr.L2(0.05), 2),
+        (bf.Logistic(), bf.RankedRange(6, 0), bf.L2(0.05), 0),
+        (bf.Logistic(), bf.RankedRange(6, 3), bf.L1(0.05), 0),
+        (bf.Hinge(), bf.RankedRange(6, 0), bf.L1(0.05), 0),
+        (bf.Hinge(), bf.RankedRange(5, 2, "descending"), bf.L2(0.05), 1),
+        (bf.Squared(), bf.RankedRange(6, 0), bf.L2(0.05), 2),
+        (bf.Squared(), bf.Median(), bf.L1(0.05), 3),
+        (bf.Absolute(), bf.RankedRange(5, 2, "descending"), bf.L2(0.05), 2),
     ],
     ids=str,
 )
 def test_the_best_choice_of_outliers(loss, risk, g, seed):
-    problem = qr.Problem(loss, PLAIN, over_samples=risk, regulariser=g)
+    problem = bf.Problem(loss, PLAIN, over_samples=risk, regulariser=g)
     X, y = data(8, 2, seed, loss.targets, noise=1.0)
     solution, least = solved(problem, X, y, starts=FEW), least_of_all_choices(problem, X, y)
     assert solution.certificate.value == pytest.approx(least, rel=1e-6)
@@ -95,14 +95,14 @@ def test_the_best_choice_of_outliers(loss, risk, g, seed):
 @pytest.mark.parametrize(
     ("loss", "risk", "g", "seed"),
     [
-        (qr.Logistic(), qr.HumanAligned(0.4, 0.3), qr.L2(0.05), 0),
-        (qr.Absolute(), qr.Spectral([0.3, 0.1, 0, 0.2, 0.1, 0.1, 0.1, 0.1]), qr.L2(0.05), 0),
-        (qr.Exponential(), qr.Spectral([0, 0.4, 0, 0, 0.2, 0, 0.4, 0]), qr.L1(0.05), 2),
+        (bf.Logistic(), bf.HumanAligned(0.4, 0.3), bf.L2(0.05), 0),
+        (bf.Absolute(), bf.Spectral([0.3, 0.1, 0, 0.2, 0.1, 0.1, 0.1, 0.1]), bf.L2(0.05), 0),
+        (bf.Exponential(), bf.Spectral([0, 0.4, 0, 0, 0.2, 0, 0.4, 0]), bf.L1(0.05), 2),
     ],
     ids=str,
 )
 def test_weights_that_rise_and_fall_against_a_search(loss, risk, g, seed):
-    problem = qr.Problem(loss, PLAIN, over_samples=risk, regulariser=g)
+    problem = bf.Problem(loss, PLAIN, over_samples=risk, regulariser=g)
     X, y = data(8, 2, seed, loss.targets, noise=1.0)
     solution = solved(problem, X, y, starts=FEW)
     assert solution.certificate.value <= searched(problem, X, y) * (1 + 1e-6)
@@ -112,15 +112,15 @@ def test_weights_that_rise_and_fall_against_a_search(loss, risk, g, seed):
 @pytest.mark.parametrize(
     ("loss", "g", "seed"),
     [
-        (qr.Logistic(), qr.L2(0.05), 0),
-        (qr.Squared(), qr.L2(0.05), 3),
-        (qr.Absolute(), qr.L1(0.05), 0),
+        (bf.Logistic(), bf.L2(0.05), 0),
+        (bf.Squared(), bf.L2(0.05), 3),
+        (bf.Absolute(), bf.L1(0.05), 0),
     ],
     ids=str,
 )
 def test_prospect_weights_against_a_search(loss, g, seed):
     """No polish here: iterations alone."""
-    problem = qr.Problem(loss, PLAIN, over_samples=qr.ProspectTheory(reference=0.5), regulariser=g)
+    problem = bf.Problem(loss, PLAIN, over_samples=bf.ProspectTheory(reference=0.5), regulariser=g)
     X, y = data(8, 2, seed, loss.targets, noise=1.0)
     solution = solved(problem, X, y)
     assert solution.certificate.value <= searched(problem, X, y) * (1 + 1e-6)
@@ -128,14 +128,14 @@ def test_prospect_weights_against_a_search(loss, g, seed):
     assert len(solution.tries) >= 2
 
 
-@pytest.mark.parametrize("g", [qr.MCP(0.1, 3.0), qr.SCAD(0.1, 3.7)], ids=repr)
+@pytest.mark.parametrize("g", [bf.MCP(0.1, 3.0), bf.SCAD(0.1, 3.7)], ids=repr)
 @pytest.mark.parametrize(
     ("loss", "risk"),
-    [(qr.Logistic(), qr.Superquantile(0.43)), (qr.Squared(), qr.Mean())],
+    [(bf.Logistic(), bf.Superquantile(0.43)), (bf.Squared(), bf.Mean())],
     ids=str,
 )
 def test_regularisers_that_are_not_convex(loss, risk, g):
-    problem = qr.Problem(loss, PLAIN, over_samples=risk, regulariser=g)
+    problem = bf.Problem(loss, PLAIN, over_samples=risk, regulariser=g)
     X, y = data(20, 2, 1, loss.targets, noise=0.5)
     solution = solved(problem, X, y, starts=(Start(Balanced()),), max_iterations=500)
     assert solution.certificate.value <= searched(problem, X, y) * (1 + 1e-5)
@@ -148,22 +148,22 @@ def test_regularisers_that_are_not_convex(loss, risk, g):
 @pytest.mark.parametrize(
     ("risk", "convex"),
     [
-        (qr.RankedRange(15, 0), qr.Mean()),
-        (qr.RankedRange(6, 0, "descending"), qr.TopK(6)),
-        (qr.RankedRange(15, 14), qr.Maximum()),
-        (qr.HumanAligned(0.4, 1.0), qr.Mean()),
-        (qr.ProspectTheory(1.0, 1.0, 0.3), qr.Mean()),
+        (bf.RankedRange(15, 0), bf.Mean()),
+        (bf.RankedRange(6, 0, "descending"), bf.TopK(6)),
+        (bf.RankedRange(15, 14), bf.Maximum()),
+        (bf.HumanAligned(0.4, 1.0), bf.Mean()),
+        (bf.ProspectTheory(1.0, 1.0, 0.3), bf.Mean()),
     ],
     ids=str,
 )
 def test_limits_are_the_convex_optima(risk, convex):
     X, y = data(15, 3, 2, noise=0.5)
     one, other = (
-        qr.Problem(qr.Logistic(), PLAIN, over_samples=r, regulariser=qr.L2(0.05))
+        bf.Problem(bf.Logistic(), PLAIN, over_samples=r, regulariser=bf.L2(0.05))
         for r in (risk, convex)
     )
-    proven = qr.solve(other, pooled(X, y), tol=1e-9).certificate
-    found = qr.solve(one, pooled(X, y), algorithm=qr.RankADMM(starts=FEW)).certificate
+    proven = bf.solve(other, pooled(X, y), tol=1e-9).certificate
+    found = bf.solve(one, pooled(X, y), algorithm=bf.RankADMM(starts=FEW)).certificate
     assert proven.bound * (1 - 1e-9) <= found.value <= proven.value * (1 + 1e-6)
 
 
@@ -171,14 +171,14 @@ def test_limits_are_the_convex_optima(risk, convex):
 
 
 @pytest.mark.parametrize(
-    "risk", [qr.RankedRange(14, 2), qr.HumanAligned(0.4, 0.3), qr.ProspectTheory()], ids=repr
+    "risk", [bf.RankedRange(14, 2), bf.HumanAligned(0.4, 0.3), bf.ProspectTheory()], ids=repr
 )
 @pytest.mark.parametrize(
     "options", [{"polish": False, "max_iterations": 3}, {"max_rounds": 1}], ids=str
 )
 def test_never_worse_than_the_start(risk, options):
     """However early it ends: and the start may be good."""
-    problem = qr.Problem(qr.Hinge(), PLAIN, over_samples=risk, regulariser=qr.L2(0.05))
+    problem = bf.Problem(bf.Hinge(), PLAIN, over_samples=risk, regulariser=bf.L2(0.05))
     X, y = data(20, 3, 0, noise=0.5)
     good = solved(problem, X, y, starts=FEW[:2])
     for start in (good.w, np.array([5.0, -3.0, 2.0])):
@@ -187,8 +187,8 @@ def test_never_worse_than_the_start(risk, options):
 
 
 def test_every_start_has_a_row():
-    problem = qr.Problem(
-        qr.Logistic(), qr.Linear(True), qr.RankedRange(17, 2), regulariser=qr.L2(0.05)
+    problem = bf.Problem(
+        bf.Logistic(), bf.Linear(True), bf.RankedRange(17, 2), regulariser=bf.L2(0.05)
     )
     X, y = data(20, 3, 0, noise=1.0)
     solution = solved(problem, X, y, starts=FEW)
@@ -200,7 +200,7 @@ def test_every_start_has_a_row():
     plain = solved(problem, X, y, starts=FEW, polish=False)
     assert all(row["polish"] == 0 for row in plain.tries)
     assert solution.certificate.value <= plain.certificate.value * (1 + 1e-9)
-    other = qr.solve(problem, pooled(X, y), algorithm=qr.RankADMM(starts=FEW), seed=1)
+    other = bf.solve(problem, pooled(X, y), algorithm=bf.RankADMM(starts=FEW), seed=1)
     assert other.tries[0] == solution.tries[0]  # without spread the seed does not matter
     assert other.tries[2]["objective"] > 0
 
@@ -210,23 +210,23 @@ def test_every_start_has_a_row():
 )
 def test_one_schedule_for_all_starts(penalty):
     """The paper's own, and others: each ends, each with one row for every start."""
-    problem = qr.Problem(
-        qr.Logistic(), PLAIN, over_samples=qr.RankedRange(14, 2), regulariser=qr.L2(0.05)
+    problem = bf.Problem(
+        bf.Logistic(), PLAIN, over_samples=bf.RankedRange(14, 2), regulariser=bf.L2(0.05)
     )
     X, y = data(20, 3, 0, noise=0.5)
     solution = solved(problem, X, y, penalty=penalty, starts=FEW[:2], max_iterations=400)
     assert len(solution.tries) == 2
 
 
-@pytest.mark.parametrize("loss", [qr.Logistic(), qr.Hinge(), qr.Squared()], ids=repr)
-@pytest.mark.parametrize("g", [qr.L2(0.05), qr.L1(0.05), qr.Bounds(-0.5, 0.5)], ids=repr)
+@pytest.mark.parametrize("loss", [bf.Logistic(), bf.Hinge(), bf.Squared()], ids=repr)
+@pytest.mark.parametrize("g", [bf.L2(0.05), bf.L1(0.05), bf.Bounds(-0.5, 0.5)], ids=repr)
 def test_polishing_never_rises(loss, g):
-    problem = qr.Problem(loss, qr.Linear(True), qr.RankedRange(14, 2), regulariser=g)
+    problem = bf.Problem(loss, bf.Linear(True), bf.RankedRange(14, 2), regulariser=g)
     X, y = data(20, 3, 1, loss.targets, noise=0.5)
     concrete, fed = problem.at(pooled(X, y))
     task = RankTask.of(concrete, fed.block(0))
     for w in np.random.default_rng(0).normal(size=(4, 4)):
-        w = np.clip(w, -0.5, 0.5) if isinstance(g, qr.Bounds) else w
+        w = np.clip(w, -0.5, 0.5) if isinstance(g, bf.Bounds) else w
         value = task.objective(w)
         for _ in range(4):
             found = polish(task, w)

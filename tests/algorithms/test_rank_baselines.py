@@ -14,16 +14,16 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_array
 from scipy.special import expit
 
-import quorate as qr
-from quorate.algorithms.comparators.lsvrg import scalar_form, slow_steps
-from quorate.algorithms.comparators.stochastic import DivergedError, batch_weights, evaluate, tuned
-from quorate.algorithms.pooled.single_client import Advance
-from quorate.arrays import stream
-from quorate.problem.rank_coordinates import plus_minus
-from quorate.solution.configure import configure
+import bonafed as bf
+from bonafed.algorithms.comparators.lsvrg import scalar_form, slow_steps
+from bonafed.algorithms.comparators.stochastic import DivergedError, batch_weights, evaluate, tuned
+from bonafed.algorithms.pooled.single_client import Advance
+from bonafed.arrays import stream
+from bonafed.problem.rank_coordinates import plus_minus
+from bonafed.solution.configure import configure
 
 SEED = 3
-BOTH = [qr.SGD, qr.LSVRG]
+BOTH = [bf.SGD, bf.LSVRG]
 
 
 def data(n=40, d=4, seed=0, targets="sign", sparse=False, noise=0.7):
@@ -31,7 +31,7 @@ def data(n=40, d=4, seed=0, targets="sign", sparse=False, noise=0.7):
     X = rng.normal(size=(n, d))
     z = X @ rng.normal(size=d) + noise * rng.normal(size=n)
     y = z if targets == "real" else np.where(z > 0, 1.0, -1.0)
-    return qr.Federation(["pooled"], [csr_array(X) if sparse else X], [y])
+    return bf.Federation(["pooled"], [csr_array(X) if sparse else X], [y])
 
 
 def rows(fed):
@@ -63,8 +63,8 @@ def test_sgd_on_all_rows_is_one_subgradient_step():
     fed, rate = data(), 0.3
     X, y = rows(fed)
     start = np.array([0.3, -0.2, 0.1, 0.0, 0.5])
-    problem = qr.Problem(
-        qr.Logistic(), qr.Linear(intercept=True), qr.Extremile(2), regulariser=qr.L1(0.05)
+    problem = bf.Problem(
+        bf.Logistic(), bf.Linear(intercept=True), bf.Extremile(2), regulariser=bf.L1(0.05)
     )
     t = -y * (X @ start[:4] + start[4])
     rank = t.argsort().argsort() + 1.0
@@ -72,7 +72,7 @@ def test_sgd_on_all_rows_is_one_subgradient_step():
     pull = q * -y * expit(t)
     w = np.append(soft(start[:4] - rate * X.T @ pull, rate * 0.05), start[4] - rate * pull.sum())
     for batch in (40, 1000):
-        memory = stepped(qr.SGD(rate, batch=batch, start=start), problem, fed)
+        memory = stepped(bf.SGD(rate, batch=batch, start=start), problem, fed)
         np.testing.assert_allclose(memory.w[0], w, rtol=1e-12)
         assert memory.steps == 1
 
@@ -80,8 +80,8 @@ def test_sgd_on_all_rows_is_one_subgradient_step():
 def test_sgd_steps_through_a_permutation_and_leaves_the_rest_out():
     fed, rate = data(), 0.2
     X, y = rows(fed)
-    problem = qr.Problem(
-        qr.Hinge(), PLAIN, over_samples=qr.Superquantile(0.25), regulariser=qr.L2(0.1)
+    problem = bf.Problem(
+        bf.Hinge(), PLAIN, over_samples=bf.Superquantile(0.25), regulariser=bf.L2(0.1)
     )
     order, w = stream(SEED, "pooled", 0).permutation(40), np.zeros(4)
     for at in (order[:16], order[16:32]):  # a quarter of 16 rows: the 4 largest losses
@@ -91,7 +91,7 @@ def test_sgd_steps_through_a_permutation_and_leaves_the_rest_out():
         else:
             q = np.where(margin.argsort().argsort() < 4, 0.25, 0.0)
         w = (w + rate * X[at].T @ (q * y[at] * (margin < 1))) / (1 + rate * 0.1)
-    memory = stepped(qr.SGD(rate, batch=16), problem, fed)
+    memory = stepped(bf.SGD(rate, batch=16), problem, fed)
     np.testing.assert_allclose(memory.w[0], w, rtol=1e-12)
     assert memory.steps == 2
 
@@ -100,7 +100,7 @@ def test_sgd_steps_through_a_permutation_and_leaves_the_rest_out():
 def test_lsvrg_by_hand(uniform):
     fed, rate, n = data(), 0.2, 40
     X, y = rows(fed)
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_samples=qr.Extremile(3), regulariser=qr.L2(0.1))
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_samples=bf.Extremile(3), regulariser=bf.L2(0.1))
     w = np.zeros(4)
     for turn in range(2):  # the second epoch has new weights and a new checkpoint
         t = -y * (X @ w)
@@ -116,19 +116,19 @@ def test_lsvrg_by_hand(uniform):
             new = -y[i] * expit(-y[i] * (X[i] @ w))
             gain = n * q[i] if uniform else q.sum()
             w = (w - rate * (gain * (new - old[i]) * X[i] + mean)) / (1 + rate * 0.1)
-    memory = stepped(qr.LSVRG(rate, uniform=uniform, epoch_length=5), problem, fed, 2)
+    memory = stepped(bf.LSVRG(rate, uniform=uniform, epoch_length=5), problem, fed, 2)
     np.testing.assert_allclose(memory.w[0], w, rtol=1e-11)
 
 
 @pytest.mark.parametrize("uniform", [True, False])
 @pytest.mark.parametrize(
-    "risk", [qr.Extremile(2), qr.RankedRange(30, 5), qr.ProspectTheory()], ids=repr
+    "risk", [bf.Extremile(2), bf.RankedRange(30, 5), bf.ProspectTheory()], ids=repr
 )
 def test_lsvrg_steps_are_unbiased(uniform, risk):
     """Over all rows, each with its probability, the mean step is the gradient of the risk with the
     weights fixed.
     """
-    concrete, fed = qr.Problem(qr.Logistic(), PLAIN, over_samples=risk).at(data())
+    concrete, fed = bf.Problem(bf.Logistic(), PLAIN, over_samples=risk).at(data())
     block, n = fed.block(0), 40
     before, w = np.array([0.4, -0.1, 0.0, 0.7]), np.array([-0.5, 0.3, 0.2, 0.1])
     point = evaluate(concrete, before, block)
@@ -143,14 +143,14 @@ def test_lsvrg_steps_are_unbiased(uniform, risk):
 
 
 LOSSES = [
-    qr.Hinge(),
-    qr.SmoothHinge(),
-    qr.Logistic(),
-    qr.Exponential(),
-    qr.Squared(),
-    qr.Absolute(),
-    qr.Huber(0.5),
-    qr.EpsilonInsensitive(0.1),
+    bf.Hinge(),
+    bf.SmoothHinge(),
+    bf.Logistic(),
+    bf.Exponential(),
+    bf.Squared(),
+    bf.Absolute(),
+    bf.Huber(0.5),
+    bf.EpsilonInsensitive(0.1),
 ]
 
 
@@ -158,18 +158,18 @@ LOSSES = [
 @pytest.mark.parametrize(
     ("regulariser", "intercept"),
     [
-        (qr.Zero(), True),
-        (qr.L1(0.05), False),
-        (qr.ElasticNet(0.02, 0.1), True),
-        (qr.Bounds(-0.1, [0.1] * 4), True),
+        (bf.Zero(), True),
+        (bf.L1(0.05), False),
+        (bf.ElasticNet(0.02, 0.1), True),
+        (bf.Bounds(-0.1, [0.1] * 4), True),
     ],
 )
 def test_compiled_steps_are_the_plain_ones(loss, regulariser, intercept):
-    predictor = qr.Linear(intercept=intercept)
-    problem = qr.Problem(loss, predictor, qr.Superquantile(0.4), regulariser=regulariser)
+    predictor = bf.Linear(intercept=intercept)
+    problem = bf.Problem(loss, predictor, bf.Superquantile(0.4), regulariser=regulariser)
     concrete, fed = problem.at(data(targets=loss.targets))
     block, generator = fed.block(0), np.random.default_rng(1)
-    algorithm = qr.LSVRG(0.05, epoch_length=60, problem=concrete)
+    algorithm = bf.LSVRG(0.05, epoch_length=60, problem=concrete)
     start = replace(algorithm.client_start(block), w=generator.normal(size=(1, 4 + intercept)) / 2)
     point = evaluate(concrete, start.w[0], block)
     drawn = np.random.default_rng(5).integers(40, size=60)
@@ -183,14 +183,14 @@ def test_compiled_steps_are_the_plain_ones(loss, regulariser, intercept):
     assert np.abs(w - start.w[0]).max() > 1e-3
 
 
-@pytest.mark.parametrize("regulariser", [qr.MCP(0.02), qr.SCAD(0.02)], ids=repr)
+@pytest.mark.parametrize("regulariser", [bf.MCP(0.02), bf.SCAD(0.02)], ids=repr)
 def test_lsvrg_takes_regularisers_without_a_compiled_form(regulariser):
-    problem = qr.Problem(
-        qr.Quantile(0.3), PLAIN, over_samples=qr.RankedRange(36, 0), regulariser=regulariser
+    problem = bf.Problem(
+        bf.Quantile(0.3), PLAIN, over_samples=bf.RankedRange(36, 0), regulariser=regulariser
     )
     concrete, _ = problem.at(data(targets="real"))
     assert scalar_form(concrete, 4) is None
-    memory = stepped(qr.LSVRG(0.05), problem, data(targets="real"), 5)
+    memory = stepped(bf.LSVRG(0.05), problem, data(targets="real"), 5)
     assert memory.value[0] < 0.9 * problem.objective(np.zeros(4), data(targets="real"))
 
 
@@ -200,11 +200,11 @@ def test_lsvrg_takes_regularisers_without_a_compiled_form(regulariser):
 def test_minibatches_integrate_the_spectrum_and_not_the_counts():
     losses = np.arange(10.0)
     cases = [
-        (qr.Superquantile(0.25), np.r_[np.zeros(7), 0.5, 1, 1] / 2.5),
-        (qr.RankedRange(70, 20), np.r_[0, 0, np.full(5, 0.2), 0, 0, 0]),
-        (qr.RankedRange(70, 20, "descending"), np.r_[0, 0, 0, np.full(5, 0.2), 0, 0]),
-        (qr.RankedRange(75, 20), np.r_[0, 0, np.full(5, 0.1), 0.05, 0, 0] / 0.55),
-        (qr.TopK(5), np.r_[np.zeros(9), 1.0]),
+        (bf.Superquantile(0.25), np.r_[np.zeros(7), 0.5, 1, 1] / 2.5),
+        (bf.RankedRange(70, 20), np.r_[0, 0, np.full(5, 0.2), 0, 0, 0]),
+        (bf.RankedRange(70, 20, "descending"), np.r_[0, 0, 0, np.full(5, 0.2), 0, 0]),
+        (bf.RankedRange(75, 20), np.r_[0, 0, np.full(5, 0.1), 0.05, 0, 0] / 0.55),
+        (bf.TopK(5), np.r_[np.zeros(9), 1.0]),
     ]
     for risk, expected in cases:
         np.testing.assert_allclose(
@@ -218,10 +218,10 @@ def test_minibatches_integrate_the_spectrum_and_not_the_counts():
 @pytest.mark.parametrize(
     "risk",
     [
-        qr.Extremile(2.5),
-        qr.ExponentialSpectral(2.0),
-        qr.HumanAligned(0.4, 0.3),
-        qr.ProspectTheory(),
+        bf.Extremile(2.5),
+        bf.ExponentialSpectral(2.0),
+        bf.HumanAligned(0.4, 0.3),
+        bf.ProspectTheory(),
     ],
     ids=repr,
 )
@@ -236,52 +236,52 @@ def test_minibatch_weights_are_those_of_its_size(risk):
 
 
 def test_equal_losses_share():
-    np.testing.assert_allclose(batch_weights(qr.TopK(5), 100, 8)(np.ones(8)), np.full(8, 1 / 8))
+    np.testing.assert_allclose(batch_weights(bf.TopK(5), 100, 8)(np.ones(8)), np.full(8, 1 / 8))
 
 
 # ---- the defects of the published code
 
 
 @pytest.mark.parametrize(
-    "algorithm", [qr.SGD(0.1), qr.LSVRG(0.1, epoch_length=1), qr.DCA(0.1, inner=1)], ids=repr
+    "algorithm", [bf.SGD(0.1), bf.LSVRG(0.1, epoch_length=1), bf.DCA(0.1, inner=1)], ids=repr
 )
 def test_rows_of_the_negative_class_move_the_model(algorithm):
     X, _ = rows(data())
-    fed = qr.Federation(["pooled"], [X], [np.zeros(40)], classes=[0, 1])
-    memory = stepped(algorithm, qr.Problem(qr.Hinge(), PLAIN), fed)
+    fed = bf.Federation(["pooled"], [X], [np.zeros(40)], classes=[0, 1])
+    memory = stepped(algorithm, bf.Problem(bf.Hinge(), PLAIN), fed)
     # every margin is 0: gradient x
     np.testing.assert_allclose(memory.w[0], -0.1 * X.mean(0), rtol=1e-12)
 
 
 @pytest.mark.parametrize(
-    "algorithm", [qr.SGD(0.1), qr.LSVRG(0.1, epoch_length=1), qr.DCA(0.1, inner=1)], ids=repr
+    "algorithm", [bf.SGD(0.1), bf.LSVRG(0.1, epoch_length=1), bf.DCA(0.1, inner=1)], ids=repr
 )
 def test_the_intercept_is_last_and_free(algorithm):
     X, _ = rows(data())
-    fed = qr.Federation(["pooled"], [X], [np.ones(40)], classes=[0, 1])
-    problem = qr.Problem(qr.Hinge(), qr.Linear(intercept=True), regulariser=qr.L1(100.0))
+    fed = bf.Federation(["pooled"], [X], [np.ones(40)], classes=[0, 1])
+    problem = bf.Problem(bf.Hinge(), bf.Linear(intercept=True), regulariser=bf.L1(100.0))
     np.testing.assert_allclose(stepped(algorithm, problem, fed).w[0], [0, 0, 0, 0, 0.1], rtol=1e-12)
 
 
 @pytest.mark.parametrize(
-    "algorithm", [qr.SGD(0.1), qr.LSVRG(0.1, epoch_length=7), qr.DCA(0.1, inner=3)], ids=repr
+    "algorithm", [bf.SGD(0.1), bf.LSVRG(0.1, epoch_length=7), bf.DCA(0.1, inner=3)], ids=repr
 )
 def test_sparse_rows_are_the_same_rows(algorithm):
-    problem = qr.Problem(
-        qr.Logistic(), qr.Linear(intercept=True), qr.Superquantile(0.3), regulariser=qr.L1(0.01)
+    problem = bf.Problem(
+        bf.Logistic(), bf.Linear(intercept=True), bf.Superquantile(0.3), regulariser=bf.L1(0.01)
     )
     dense, sparse = (stepped(algorithm, problem, data(sparse=kind), 2).w for kind in (False, True))
     np.testing.assert_allclose(sparse, dense, rtol=1e-12)
 
 
 @pytest.mark.parametrize(
-    "algorithm", [qr.SGD(0.1), qr.LSVRG(0.1, epoch_length=1), qr.DCA(0.1, inner=1)], ids=repr
+    "algorithm", [bf.SGD(0.1), bf.LSVRG(0.1, epoch_length=1), bf.DCA(0.1, inner=1)], ids=repr
 )
 def test_rows_of_a_mean_may_have_weights(algorithm):
     X, y = rows(data())
     share = np.arange(1.0, 41.0) / np.arange(1.0, 41.0).sum()
-    fed = qr.Federation(["pooled"], [X], [y], sample_weight=[share])
-    memory = stepped(algorithm, qr.Problem(qr.Logistic(), PLAIN), fed)
+    fed = bf.Federation(["pooled"], [X], [y], sample_weight=[share])
+    memory = stepped(algorithm, bf.Problem(bf.Logistic(), PLAIN), fed)
     np.testing.assert_allclose(memory.w[0], 0.05 * X.T @ (share * y), rtol=1e-12)
 
 
@@ -305,23 +305,23 @@ def logistic_optimum(fed, strength):
 @pytest.mark.parametrize("uniform", [True, False])
 def test_lsvrg_reaches_a_proven_optimum_of_the_mean(uniform):
     fed = data(120, 6)
-    solution = qr.solve(
-        qr.Problem(qr.Logistic(), PLAIN, regulariser=qr.L2(0.1)),
+    solution = bf.solve(
+        bf.Problem(bf.Logistic(), PLAIN, regulariser=bf.L2(0.1)),
         fed,
-        algorithm=qr.LSVRG(0.05, uniform=uniform),
+        algorithm=bf.LSVRG(0.05, uniform=uniform),
         tol=1e-7,
     )
-    assert solution.outcome.stop is qr.Stop.OPTIMAL
+    assert solution.outcome.stop is bf.Stop.OPTIMAL
     assert solution.certificate.value == pytest.approx(logistic_optimum(fed, 0.1), rel=2e-7)
     assert solution.history[-1]["bound"] <= logistic_optimum(fed, 0.1) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(
     ("algorithm", "near"),
-    [(qr.SGD(0.05, batch=32), 0.05), (qr.LSVRG(0.003), 0.02), (qr.LSVRG(0.003, False), 0.02)],
+    [(bf.SGD(0.05, batch=32), 0.05), (bf.LSVRG(0.003), 0.02), (bf.LSVRG(0.003, False), 0.02)],
 )
-@pytest.mark.parametrize("loss", [qr.Hinge(), qr.Logistic()], ids=repr)
-@pytest.mark.parametrize("regulariser", [qr.L2(0.1), qr.L1(0.02)], ids=repr)
+@pytest.mark.parametrize("loss", [bf.Hinge(), bf.Logistic()], ids=repr)
+@pytest.mark.parametrize("regulariser", [bf.L2(0.1), bf.L1(0.02)], ids=repr)
 def test_near_the_optimum_of_the_superquantile(algorithm, near, loss, regulariser):
     """Documented distance: some per cent for SGD (bias of ranks within minibatches), two per cent
     for LSVRG.
@@ -330,14 +330,14 @@ def test_near_the_optimum_of_the_superquantile(algorithm, near, loss, regularise
     X, y = rows(fed)
     w, cap = cp.Variable(6), cp.Variable()
     margin = cp.multiply(y, X @ w)
-    losses = cp.pos(1 - margin) if isinstance(loss, qr.Hinge) else cp.logistic(-margin)
-    h = 0.05 * cp.sum_squares(w) if isinstance(regulariser, qr.L2) else 0.02 * cp.norm1(w)
+    losses = cp.pos(1 - margin) if isinstance(loss, bf.Hinge) else cp.logistic(-margin)
+    h = 0.05 * cp.sum_squares(w) if isinstance(regulariser, bf.L2) else 0.02 * cp.norm1(w)
     optimum = cp.Problem(cp.Minimize(cap + cp.sum(cp.pos(losses - cap)) / (0.3 * 120) + h)).solve(
         cp.CLARABEL
     )
-    problem = qr.Problem(loss, PLAIN, over_samples=qr.Superquantile(0.3), regulariser=regulariser)
+    problem = bf.Problem(loss, PLAIN, over_samples=bf.Superquantile(0.3), regulariser=regulariser)
     concrete, fed = problem.at(fed)
-    run = qr.InProcess().run(
+    run = bf.InProcess().run(
         configure(algorithm, concrete, fed, None, None, 600, None), fed, seed=1
     )
     values, bounds = (
@@ -347,7 +347,7 @@ def test_near_the_optimum_of_the_superquantile(algorithm, near, loss, regularise
     assert (np.diff(bounds) >= 0).all()
     assert optimum * (1 - 1e-7) <= values[-1] <= optimum * (1 + near)
     assert bounds.max() <= optimum * (1 + 1e-7)
-    if isinstance(regulariser, qr.L2):
+    if isinstance(regulariser, bf.L2):
         assert bounds[-1] >= 0.9 * optimum
     assert run.state.value == pytest.approx(problem.objective(run.state.w, fed), rel=1e-12)
 
@@ -358,12 +358,12 @@ def test_near_the_optimum_of_the_superquantile(algorithm, near, loss, regularise
 @pytest.mark.parametrize(
     "risk",
     [
-        qr.Extremile(2),
-        qr.RankedRange(7, 2),
-        qr.RankedRange(7, 2, "descending"),
-        qr.Median(),
-        qr.HumanAligned(0.4, 0.3),
-        qr.Spectral([0.3, 0.0, 0.1, 0.2, 0.0, 0.1, 0.1, 0.0, 0.1, 0.1]),
+        bf.Extremile(2),
+        bf.RankedRange(7, 2),
+        bf.RankedRange(7, 2, "descending"),
+        bf.Median(),
+        bf.HumanAligned(0.4, 0.3),
+        bf.Spectral([0.3, 0.0, 0.1, 0.2, 0.0, 0.1, 0.1, 0.0, 0.1, 0.1]),
     ],
     ids=repr,
 )
@@ -383,8 +383,8 @@ def test_dca_step_by_hand():
     fed, rate = data(10), 0.3
     X, y = rows(fed)
     start = np.array([0.3, -0.2, 0.1, 0.0])
-    problem = qr.Problem(
-        qr.Logistic(), PLAIN, over_samples=qr.RankedRange(7, 2), regulariser=qr.L2(0.1)
+    problem = bf.Problem(
+        bf.Logistic(), PLAIN, over_samples=bf.RankedRange(7, 2), regulariser=bf.L2(0.1)
     )
     t = -y * (X @ start)
     rank = t.argsort().argsort()  # 0 is the smallest
@@ -392,14 +392,14 @@ def test_dca_step_by_hand():
     # plus: 1/5 from the third smallest on; minus: 1/5 from the eighth on
     v = gradients[rank >= 7].sum(0) / 5
     w = (start - rate * (gradients[rank >= 2].sum(0) / 5 - v)) / (1 + rate * 0.1)
-    memory = stepped(qr.DCA(rate, inner=1, start=start), problem, fed)
+    memory = stepped(bf.DCA(rate, inner=1, start=start), problem, fed)
     np.testing.assert_allclose(memory.w[0], w, rtol=1e-12)
 
 
 def test_dca_on_a_convex_risk_is_subgradient_descent():
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_samples=qr.Extremile(2), regulariser=qr.L2(0.1))
-    dca = stepped(qr.DCA(0.05, inner=8), problem, data(), 1)
-    sgd = stepped(qr.SGD(0.05, batch=40), problem, data(), 8)
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_samples=bf.Extremile(2), regulariser=bf.L2(0.1))
+    dca = stepped(bf.DCA(0.05, inner=8), problem, data(), 1)
+    sgd = stepped(bf.SGD(0.05, batch=40), problem, data(), 8)
     np.testing.assert_allclose(dca.w, sgd.w, rtol=1e-10)
     assert dca.bound > 0
 
@@ -411,10 +411,10 @@ def test_dca_never_rises_and_ends_at_a_critical_point(order):
     """
     fed = data(40, 3)
     X, y = rows(fed)
-    risk = qr.RankedRange(30, 8, order)
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_samples=risk, regulariser=qr.L2(0.1))
+    risk = bf.RankedRange(30, 8, order)
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_samples=risk, regulariser=bf.L2(0.1))
     start = np.array([1.0, -1.0, 0.5])
-    solution = qr.solve(problem, fed, algorithm=qr.DCA(0.1, inner=400, max_rounds=60, start=start))
+    solution = bf.solve(problem, fed, algorithm=bf.DCA(0.1, inner=400, max_rounds=60, start=start))
     values = np.array([row["objective"] for row in solution.history])
     assert (np.diff(values) <= 0).all()
     assert values[-1] < problem.objective(start, fed)
@@ -437,15 +437,15 @@ def test_dca_never_rises_and_ends_at_a_critical_point(order):
 
 def test_tuned_tries_the_papers_grid_and_keeps_the_best():
     fed = data(200, 5)
-    problem = qr.Problem(
-        qr.Logistic(), PLAIN, over_samples=qr.Superquantile(0.2), regulariser=qr.L2(0.01)
+    problem = bf.Problem(
+        bf.Logistic(), PLAIN, over_samples=bf.Superquantile(0.2), regulariser=bf.L2(0.01)
     )
-    for algorithm in (qr.SGD(), qr.LSVRG()):
+    for algorithm in (bf.SGD(), bf.LSVRG()):
         chosen, table = tuned(algorithm, problem, fed, rounds=5, seed=2)
         assert [row["learning_rate"] for row in table] == [1e-2, 1e-3, 1e-4, 1 / 200, 1 / 1000]
         best = min(table, key=lambda row: row["objective"])
         assert chosen == replace(algorithm, learning_rate=best["learning_rate"])
-        run = qr.InProcess().run(
+        run = bf.InProcess().run(
             configure(chosen, *problem.at(fed), None, None, 5, None), problem.at(fed)[1], seed=2
         )
         assert run.state.value == best["objective"]
@@ -454,28 +454,28 @@ def test_tuned_tries_the_papers_grid_and_keeps_the_best():
 @pytest.mark.parametrize("kind", BOTH)
 def test_the_first_round_tries_the_grid(kind):
     fed = data(100, 5)
-    problem = qr.Problem(
-        qr.Logistic(), PLAIN, over_samples=qr.Superquantile(0.2), regulariser=qr.L2(0.01)
+    problem = bf.Problem(
+        bf.Logistic(), PLAIN, over_samples=bf.Superquantile(0.2), regulariser=bf.L2(0.01)
     )
     concrete, fed = problem.at(fed)
     own = configure(
         kind(grid=(1e-4, 1e-1, 1e-3), trial_epochs=3), concrete, fed, None, None, 4, None
     )
-    run = qr.InProcess().run(own, fed, seed=1)
+    run = bf.InProcess().run(own, fed, seed=1)
     assert run.memories[0].rate == 0.1
-    epoch = {qr.SGD: 1, qr.LSVRG: 100}[kind]
+    epoch = {bf.SGD: 1, bf.LSVRG: 100}[kind]
     assert run.history[0]["iterations"] == 9 * epoch
     assert run.history[-1]["iterations"] == 12 * epoch
 
 
-@pytest.mark.parametrize("kind", [*BOTH, qr.DCA])
+@pytest.mark.parametrize("kind", [*BOTH, bf.DCA])
 def test_divergence_is_said_never_kept(kind):
     X, y = rows(data(targets="real"))
-    far = qr.Federation(["pooled"], [1e3 * X], [y])
-    problem = qr.Problem(qr.Squared(), PLAIN)
-    few = {"inner": 200} if kind is qr.DCA else {"max_rounds": 50}
-    with pytest.raises(qr.engines.ClientError, match=r"diverges at learning rate 0\.1"):
-        qr.solve(problem, far, algorithm=kind(0.1, **few))
+    far = bf.Federation(["pooled"], [1e3 * X], [y])
+    problem = bf.Problem(bf.Squared(), PLAIN)
+    few = {"inner": 200} if kind is bf.DCA else {"max_rounds": 50}
+    with pytest.raises(bf.engines.ClientError, match=r"diverges at learning rate 0\.1"):
+        bf.solve(problem, far, algorithm=kind(0.1, **few))
     _, table = tuned(kind(**few), problem, far, grid=(10.0, 1e-9), rounds=30)
     assert table[0]["objective"] == np.inf
     assert table[1]["objective"] < problem.objective(np.zeros(4), far)
@@ -483,9 +483,9 @@ def test_divergence_is_said_never_kept(kind):
         DivergedError, match=r"diverges at every learning rate tried \(10, 1\).*unit size"
     ):
         tuned(kind(**few), problem, far, grid=(10.0, 1.0), rounds=30)
-    if kind is not qr.DCA:
-        with pytest.raises(qr.engines.ClientError, match=r"diverges at every learning rate tried"):
-            qr.solve(problem, far, algorithm=kind(grid=(10.0, 1.0), trial_epochs=30))
+    if kind is not bf.DCA:
+        with pytest.raises(bf.engines.ClientError, match=r"diverges at every learning rate tried"):
+            bf.solve(problem, far, algorithm=kind(grid=(10.0, 1.0), trial_epochs=30))
 
 
 # ---- refusals
@@ -494,13 +494,13 @@ def test_divergence_is_said_never_kept(kind):
 @pytest.mark.parametrize(
     ("build", "words"),
     [
-        (lambda: qr.SGD(0.0), "positive"),
-        (lambda: qr.SGD(grid=(0.1, -1.0)), "positive"),
-        (lambda: qr.SGD(batch=0), "batch must be >= 1"),
-        (lambda: qr.LSVRG(epoch_length=0), "epoch_length must be >= 1"),
-        (lambda: qr.LSVRG(max_rounds=0), "max_rounds must be >= 1"),
-        (lambda: qr.DCA(0.0), "positive"),
-        (lambda: qr.DCA(inner=0), "inner must be >= 1"),
+        (lambda: bf.SGD(0.0), "positive"),
+        (lambda: bf.SGD(grid=(0.1, -1.0)), "positive"),
+        (lambda: bf.SGD(batch=0), "batch must be >= 1"),
+        (lambda: bf.LSVRG(epoch_length=0), "epoch_length must be >= 1"),
+        (lambda: bf.LSVRG(max_rounds=0), "max_rounds must be >= 1"),
+        (lambda: bf.DCA(0.0), "positive"),
+        (lambda: bf.DCA(inner=0), "inner must be >= 1"),
     ],
 )
 def test_impossible_settings_are_refused(build, words):
@@ -508,17 +508,17 @@ def test_impossible_settings_are_refused(build, words):
         build()
 
 
-@pytest.mark.parametrize("kind", [*BOTH, qr.DCA])
+@pytest.mark.parametrize("kind", [*BOTH, bf.DCA])
 def test_problems_they_do_not_solve_are_refused(kind):
     with pytest.raises(ValueError, match=r"WassersteinBall.*[Uu]se Bundle\(\)"):
-        qr.solve(
-            qr.Problem(qr.Hinge(), PLAIN, over_samples=qr.WassersteinBall(0.1)),
+        bf.solve(
+            bf.Problem(bf.Hinge(), PLAIN, over_samples=bf.WassersteinBall(0.1)),
             data(),
             algorithm=kind(),
         )
-    two = qr.Federation(["a", "b"], [rows(data())[0]] * 2, [rows(data())[1]] * 2)
+    two = bf.Federation(["a", "b"], [rows(data())[0]] * 2, [rows(data())[1]] * 2)
     with pytest.raises(ValueError, match=r"all rows in one place, got 2 clients: use fed\.pooled"):
-        qr.solve(qr.Problem(qr.Hinge(), PLAIN), two, algorithm=kind())
+        bf.solve(bf.Problem(bf.Hinge(), PLAIN), two, algorithm=kind())
     with pytest.raises(ValueError, match="has no problem yet"):
         kind().client_start(data().block(0))
 
@@ -527,8 +527,8 @@ def test_dca_refuses_weights_that_change_at_a_reference():
     with pytest.raises(
         ValueError, match="a risk with one sequence of rank weights, got ProspectTheory"
     ):
-        qr.solve(
-            qr.Problem(qr.Logistic(), PLAIN, over_samples=qr.ProspectTheory()),
+        bf.solve(
+            bf.Problem(bf.Logistic(), PLAIN, over_samples=bf.ProspectTheory()),
             data(),
-            algorithm=qr.DCA(),
+            algorithm=bf.DCA(),
         )

@@ -11,25 +11,25 @@ import pytest
 from problems import PLAIN
 from toy import federation
 
-import quorate as qr
-from quorate.rounds import Stop
+import bonafed as bf
+from bonafed.rounds import Stop
 
 FED = federation((9, 14, 6), 3)
-BALL = qr.WassersteinBall(0.05, 0.5, "l2")
+BALL = bf.WassersteinBall(0.05, 0.5, "l2")
 RISKS = {
-    "superquantile": qr.Superquantile(0.4),
-    "KL": qr.KLBall(0.3, "uniform"),
-    "ranks": qr.Extremile(2.0),
+    "superquantile": bf.Superquantile(0.4),
+    "KL": bf.KLBall(0.3, "uniform"),
+    "ranks": bf.Extremile(2.0),
 }
 
 
 @pytest.mark.parametrize("risk", RISKS.values(), ids=RISKS.keys())
 def test_risks_over_clients_with_balls_inside_them(risk):
-    problem = qr.Problem(
-        qr.Hinge(), PLAIN, over_samples=BALL, over_clients=risk, regulariser=qr.L2(1e-2)
+    problem = bf.Problem(
+        bf.Hinge(), PLAIN, over_samples=BALL, over_clients=risk, regulariser=bf.L2(1e-2)
     )
-    found = qr.solve(problem, FED, algorithm=qr.RiskADMM(), tol=1e-4, max_rounds=400)
-    best = qr.solve(problem, FED, tol=1e-8)
+    found = bf.solve(problem, FED, algorithm=bf.RiskADMM(), tol=1e-4, max_rounds=400)
+    best = bf.solve(problem, FED, tol=1e-8)
     assert found.outcome.stop is Stop.OPTIMAL, found.outcome.text
     assert found.certificate.value == pytest.approx(best.certificate.value, rel=1e-4)
     assert found.certificate.bound <= best.certificate.value * (1 + 1e-9)
@@ -51,10 +51,10 @@ def test_a_set_without_a_projection_is_refused():
             return (np.arange(len(losses)) == np.argmax(losses)).astype(float)
 
         def worst(self, losses):
-            return qr.Simplex().worst(losses)
+            return bf.Simplex().worst(losses)
 
-    problem = qr.Problem(
-        qr.Hinge(), PLAIN, over_samples=BALL, over_clients=qr.Simplex(), regulariser=qr.L2(1e-2)
+    problem = bf.Problem(
+        bf.Hinge(), PLAIN, over_samples=BALL, over_clients=bf.Simplex(), regulariser=bf.L2(1e-2)
     )
     with pytest.raises(ValueError, match="with `project`"):
-        qr.solve(replace(problem, over_clients=Only()), FED, algorithm=qr.RiskADMM())
+        bf.solve(replace(problem, over_clients=Only()), FED, algorithm=bf.RiskADMM())

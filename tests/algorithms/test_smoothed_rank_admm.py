@@ -11,21 +11,21 @@ import pytest
 from problems import PLAIN
 from scipy.optimize import minimize
 
-import quorate as qr
-from quorate.algorithms.pooled.rank.subproblems import RankTask
-from quorate.algorithms.pooled.single_client import Advance
-from quorate.solution.configure import configure
+import bonafed as bf
+from bonafed.algorithms.pooled.rank.subproblems import RankTask
+from bonafed.algorithms.pooled.single_client import Advance
+from bonafed.solution.configure import configure
 
-TAIL = qr.Superquantile(0.3)
-SHRINKING = qr.Smoothing()
-CONVEX = [qr.Zero(), qr.L2(0.3), qr.L1(0.2), qr.ElasticNet(0.2, 0.3), qr.Bounds(-0.1, 0.2)]
+TAIL = bf.Superquantile(0.3)
+SHRINKING = bf.Smoothing()
+CONVEX = [bf.Zero(), bf.L2(0.3), bf.L1(0.2), bf.ElasticNet(0.2, 0.3), bf.Bounds(-0.1, 0.2)]
 
 
 def data(n=60, d=5, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d))
     y = np.where(2 * X[:, 0] - X[:, 1] + 0.8 * rng.normal(size=n) > 0, 1.0, -1.0)
-    return qr.Federation(["all"], [X], [y])
+    return bf.Federation(["all"], [X], [y])
 
 
 def task_of(problem, fed):
@@ -43,7 +43,7 @@ def envelope(g, w, gamma):
 
 
 @pytest.mark.parametrize(
-    "g", [*CONVEX[1:], qr.MCP(0.2, 3.0), qr.SCAD(0.2, 3.7)], ids=lambda g: type(g).__name__
+    "g", [*CONVEX[1:], bf.MCP(0.2, 3.0), bf.SCAD(0.2, 3.7)], ids=lambda g: type(g).__name__
 )
 @pytest.mark.parametrize("gamma", [0.01, 0.3])
 def test_gradient_of_the_envelope(g, gamma):
@@ -61,12 +61,12 @@ def test_gradient_of_the_envelope(g, gamma):
 
 
 @pytest.mark.parametrize(
-    "g", [*CONVEX, qr.MCP(0.2, 3.0), qr.SCAD(0.2, 3.7)], ids=lambda g: type(g).__name__
+    "g", [*CONVEX, bf.MCP(0.2, 3.0), bf.SCAD(0.2, 3.7)], ids=lambda g: type(g).__name__
 )
 @pytest.mark.parametrize("gamma", [1e-9, 0.05, 0.3])
 def test_prox_of_the_envelope(g, gamma):
     """Entry by entry the least of step M(w) + (w - v)^2 / 2, near and far."""
-    task = task_of(qr.Problem(qr.Logistic(), PLAIN, regulariser=g), data())
+    task = task_of(bf.Problem(bf.Logistic(), PLAIN, regulariser=g), data())
     v, step = np.linspace(-1.0, 1.0, 5), 0.7
     w = task.envelope_prox(v, step, gamma)
     for at, near in zip(w, v, strict=True):
@@ -78,13 +78,13 @@ def test_prox_of_the_envelope(g, gamma):
         assert all(cost(at) <= cost(x) + 1e-13 for x in (*around, *np.linspace(-1.5, 1.5, 301)))
 
 
-@pytest.mark.parametrize("g", [qr.Zero(), qr.L2(0.3), qr.L1(0.2), qr.ElasticNet(0.2, 0.3)], ids=str)
+@pytest.mark.parametrize("g", [bf.Zero(), bf.L2(0.3), bf.L1(0.2), bf.ElasticNet(0.2, 0.3)], ids=str)
 @pytest.mark.parametrize(("n", "d"), [(40, 5), (6, 9)])
 @pytest.mark.parametrize("gamma", [0.3, 0.02])
 def test_model_step(g, n, d, gamma):
     """Against L-BFGS on rho / 2 ||D w - v||^2 + M(w) + r / 2 ||w - near||^2."""
     task, rng = (
-        task_of(qr.Problem(qr.Logistic(), PLAIN, regulariser=g), data(n, d)),
+        task_of(bf.Problem(bf.Logistic(), PLAIN, regulariser=g), data(n, d)),
         np.random.default_rng(3),
     )
     D, v, near, rho, r = task.design.D, rng.normal(size=n), rng.normal(size=d), 0.7, 10.0
@@ -108,7 +108,7 @@ def test_model_step(g, n, d, gamma):
 
 def test_no_smoothing_is_the_plain_step():
     task, rng = (
-        task_of(qr.Problem(qr.Hinge(), PLAIN, regulariser=qr.L1(0.05)), data()),
+        task_of(bf.Problem(bf.Hinge(), PLAIN, regulariser=bf.L1(0.05)), data()),
         np.random.default_rng(4),
     )
     v, near = rng.normal(size=60), rng.normal(size=5)
@@ -125,7 +125,7 @@ def test_no_smoothing_is_the_plain_step():
 def test_smoothing_of_the_paper():
     gammas = [SHRINKING.at(k) for k in (0, 1, 10, 87, 88, 1000)]
     np.testing.assert_allclose(gammas, [1e-5, 9e-6, 1e-5 * 0.9**10, 1e-5 * 0.9**87, 1e-9, 1e-9])
-    assert qr.Smoothing(0.1, 1.0, 0.1).at(10**6) == 0.1
+    assert bf.Smoothing(0.1, 1.0, 0.1).at(10**6) == 0.1
 
 
 # ---- one iteration by hand
@@ -137,17 +137,17 @@ def test_one_iteration_by_hand():
     """
     X, y = np.array([[2.0, 0.0], [0.0, 1.0]]), np.array([1.0, -1.0])
     rho, r, gamma, mu = 0.5, 0.25, 0.4, 0.1
-    problem = qr.Problem(qr.Hinge(), PLAIN, regulariser=qr.L1(mu))
-    algorithm = qr.SmoothedRankADMM(
-        qr.Smoothing(gamma, 1.0, gamma),
-        penalty=qr.Growing(rho, 1.0),
+    problem = bf.Problem(bf.Hinge(), PLAIN, regulariser=bf.L1(mu))
+    algorithm = bf.SmoothedRankADMM(
+        bf.Smoothing(gamma, 1.0, gamma),
+        penalty=bf.Growing(rho, 1.0),
         r=r,
         relaxation=1.0,
         check=1,
         max_rounds=1,
     )
-    concrete, fed = problem.at(qr.Federation(["all"], [X], [y]))
-    run = qr.InProcess().run(configure(algorithm, concrete, fed, 0.0, None, None, None), fed)
+    concrete, fed = problem.at(bf.Federation(["all"], [X], [y]))
+    run = bf.InProcess().run(configure(algorithm, concrete, fed, 0.0, None, None, None), fed)
     memory = run.memories[0]
     # D = -diag(y) X = diag(-2, 1), w = 0: m = 0; z-step of (1 + z)_+ / 2 + rho z^2 / 2: both end at
     # the kink
@@ -165,17 +165,17 @@ def test_one_iteration_by_hand():
 
 
 @pytest.mark.parametrize(
-    "g", [qr.L1(0.01), qr.ElasticNet(0.01, 0.1), qr.MCP(0.05), qr.SCAD(0.05)], ids=lambda g: str(g)
+    "g", [bf.L1(0.01), bf.ElasticNet(0.01, 0.1), bf.MCP(0.05), bf.SCAD(0.05)], ids=lambda g: str(g)
 )
 def test_proposition_2(g):
     """After any iteration D'lambda + r (w_k - w_{k+1}) is a gradient of g at w~, and the envelope's
     gradient at w.
     """
     gamma, r = 0.05, 0.3
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_samples=TAIL, regulariser=g)
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_samples=TAIL, regulariser=g)
     concrete, fed = problem.at(data())
-    algorithm = qr.SmoothedRankADMM(
-        qr.Smoothing(gamma, 1.0, gamma), r=r, check=1, penalty=qr.Growing(0.01, 1.0)
+    algorithm = bf.SmoothedRankADMM(
+        bf.Smoothing(gamma, 1.0, gamma), r=r, check=1, penalty=bf.Growing(0.01, 1.0)
     )
     algorithm = configure(algorithm, concrete, fed, 0.0, None, 30, None)
     task, memory = RankTask.of(concrete, fed.block(0)), algorithm.client_start(fed.block(0))
@@ -190,18 +190,18 @@ def test_proposition_2(g):
 # ---- whole runs
 
 
-@pytest.mark.parametrize("loss", [qr.Logistic(), qr.Hinge()], ids=lambda loss: type(loss).__name__)
+@pytest.mark.parametrize("loss", [bf.Logistic(), bf.Hinge()], ids=lambda loss: type(loss).__name__)
 @pytest.mark.parametrize(
-    "risk", [qr.Mean(), TAIL, qr.Extremile(2.0)], ids=lambda risk: type(risk).__name__
+    "risk", [bf.Mean(), TAIL, bf.Extremile(2.0)], ids=lambda risk: type(risk).__name__
 )
 @pytest.mark.parametrize("intercept", [False, True])
 def test_l1_reaches_the_optimum_of_the_plain_method(loss, risk, intercept):
-    problem = qr.Problem(loss, qr.Linear(intercept), over_samples=risk, regulariser=qr.L1(0.02))
-    exact = qr.solve(problem, data(), tol=1e-9).certificate
+    problem = bf.Problem(loss, bf.Linear(intercept), over_samples=risk, regulariser=bf.L1(0.02))
+    exact = bf.solve(problem, data(), tol=1e-9).certificate
     # the iterations alone: no Newton steps finish them
-    tol = 1e-5 if loss == qr.Logistic() else 1e-3
-    found = qr.solve(problem, data(), algorithm=qr.SmoothedRankADMM(), tol=tol)
-    assert found.outcome.stop is qr.Stop.OPTIMAL
+    tol = 1e-5 if loss == bf.Logistic() else 1e-3
+    found = bf.solve(problem, data(), algorithm=bf.SmoothedRankADMM(), tol=tol)
+    assert found.outcome.stop is bf.Stop.OPTIMAL
     assert found.certificate.relative_gap <= tol
     assert exact.bound - 1e-12 <= found.certificate.value <= exact.value * (1 + tol) + 1e-9
 
@@ -211,20 +211,20 @@ def test_the_smoothing_error():
     optimum, and not nearer.
     """
     problem, gamma = (
-        qr.Problem(qr.Logistic(), PLAIN, over_samples=TAIL, regulariser=qr.L1(0.02)),
+        bf.Problem(bf.Logistic(), PLAIN, over_samples=TAIL, regulariser=bf.L1(0.02)),
         2.0,
     )
-    exact = qr.solve(problem, data(), tol=1e-9).certificate.value
-    algorithm = qr.SmoothedRankADMM(qr.Smoothing(gamma, 1.0, gamma), max_rounds=60)
-    last = qr.solve(problem, data(), algorithm=algorithm, tol=0.0)
+    exact = bf.solve(problem, data(), tol=1e-9).certificate.value
+    algorithm = bf.SmoothedRankADMM(bf.Smoothing(gamma, 1.0, gamma), max_rounds=60)
+    last = bf.solve(problem, data(), algorithm=algorithm, tol=0.0)
     concrete, fed = problem.at(data())
     task = RankTask.of(concrete, fed.block(0))
 
     def smoothed(w):
-        return task.omega(task.rank_coordinates(w)) + envelope(qr.L1(0.02), w, gamma)
+        return task.omega(task.rank_coordinates(w)) + envelope(bf.L1(0.02), w, gamma)
 
     memory = (
-        qr.InProcess()
+        bf.InProcess()
         .run(configure(algorithm, concrete, fed, 0.0, None, None, None), fed)
         .memories[0]
     )
@@ -235,13 +235,13 @@ def test_the_smoothing_error():
 
 
 @pytest.mark.parametrize(
-    "g", [qr.MCP(0.05, 3.0), qr.SCAD(0.05, 3.7)], ids=lambda g: type(g).__name__
+    "g", [bf.MCP(0.05, 3.0), bf.SCAD(0.05, 3.7)], ids=lambda g: type(g).__name__
 )
 def test_weakly_convex_regularisers_end_at_small_residuals(g):
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_samples=TAIL, regulariser=g)
-    found = qr.solve(problem, data(), algorithm=qr.SmoothedRankADMM(tol_residual=2e-5))
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_samples=TAIL, regulariser=g)
+    found = bf.solve(problem, data(), algorithm=bf.SmoothedRankADMM(tol_residual=2e-5))
     certificate = found.certificate
-    assert found.outcome.stop is qr.Stop.UNPROVEN
+    assert found.outcome.stop is bf.Stop.UNPROVEN
     assert certificate.bound is None
     assert certificate.residuals.max() <= 1e-3
     rng = np.random.default_rng(5)
@@ -251,11 +251,11 @@ def test_weakly_convex_regularisers_end_at_small_residuals(g):
 
 
 @pytest.mark.parametrize(
-    "risk", [qr.RankedRange(50, 5), qr.RankedRange(50, 5, "descending"), qr.ProspectTheory()]
+    "risk", [bf.RankedRange(50, 5), bf.RankedRange(50, 5, "descending"), bf.ProspectTheory()]
 )
 def test_risks_that_are_not_convex_end_at_small_residuals(risk):
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_samples=risk, regulariser=qr.L2(0.01))
-    found = qr.solve(problem, data(), algorithm=qr.SmoothedRankADMM())
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_samples=risk, regulariser=bf.L2(0.01))
+    found = bf.solve(problem, data(), algorithm=bf.SmoothedRankADMM())
     assert found.certificate.bound is None
     assert found.certificate.residuals.max() <= 1e-3
     assert found.certificate.value < problem.objective(np.zeros(5), data())
@@ -263,9 +263,9 @@ def test_risks_that_are_not_convex_end_at_small_residuals(risk):
 
 def test_more_features_than_rows():
     fed = data(12, 30)
-    problem = qr.Problem(qr.Hinge(), PLAIN, over_samples=TAIL, regulariser=qr.L1(0.02))
-    exact = qr.solve(problem, fed, tol=1e-9).certificate
-    found = qr.solve(problem, fed, algorithm=qr.SmoothedRankADMM(), tol=1e-4).certificate
+    problem = bf.Problem(bf.Hinge(), PLAIN, over_samples=TAIL, regulariser=bf.L1(0.02))
+    exact = bf.solve(problem, fed, tol=1e-9).certificate
+    found = bf.solve(problem, fed, algorithm=bf.SmoothedRankADMM(), tol=1e-4).certificate
     assert found.relative_gap <= 1e-4
     assert found.value <= exact.value * (1 + 1e-4)
 
@@ -274,11 +274,11 @@ def test_schedule_of_the_paper_is_no_proof():
     """rho growing by 20 % freezes the model before it is optimal; the certificate says by how much
     at most.
     """
-    problem = qr.Problem(qr.Hinge(), PLAIN, over_samples=TAIL, regulariser=qr.L1(0.02))
-    exact = qr.solve(problem, data(), tol=1e-9).certificate.value
-    paper = qr.SmoothedRankADMM(penalty=qr.Growing(1e-5, 1.2), relaxation=1.0, max_rounds=30)
-    found = qr.solve(problem, data(), algorithm=paper)
-    assert found.outcome.stop is qr.Stop.MAX_ROUNDS
+    problem = bf.Problem(bf.Hinge(), PLAIN, over_samples=TAIL, regulariser=bf.L1(0.02))
+    exact = bf.solve(problem, data(), tol=1e-9).certificate.value
+    paper = bf.SmoothedRankADMM(penalty=bf.Growing(1e-5, 1.2), relaxation=1.0, max_rounds=30)
+    found = bf.solve(problem, data(), algorithm=paper)
+    assert found.outcome.stop is bf.Stop.MAX_ROUNDS
     assert found.certificate.value > exact * (1 + 1e-4)
     assert found.certificate.gap >= found.certificate.value - exact - 1e-12
 
@@ -288,18 +288,18 @@ def test_schedule_of_the_paper_is_no_proof():
 
 def test_refusals():
     with pytest.raises(ValueError, match="start > 0"):
-        qr.Smoothing(0.0)
+        bf.Smoothing(0.0)
     with pytest.raises(ValueError, match=r"relaxation must be in \[1, 1.9\], got 2"):
-        qr.SmoothedRankADMM(relaxation=2.0)
-    steep = qr.Problem(qr.Logistic(), PLAIN, regulariser=qr.MCP(0.1, 0.5))
+        bf.SmoothedRankADMM(relaxation=2.0)
+    steep = bf.Problem(bf.Logistic(), PLAIN, regulariser=bf.MCP(0.1, 0.5))
     with pytest.raises(
         ValueError, match=r"gamma <= 1 / \(3 c\) = 0.166667, got smoothing.start = 1"
     ):
-        qr.solve(steep, data(), algorithm=qr.SmoothedRankADMM(qr.Smoothing(1.0, 1.0, 1.0)))
+        bf.solve(steep, data(), algorithm=bf.SmoothedRankADMM(bf.Smoothing(1.0, 1.0, 1.0)))
     X, y = data().rows(0)
-    halves = qr.Federation(["a", "b"], [X[:30], X[30:]], [y[:30], y[30:]])
+    halves = bf.Federation(["a", "b"], [X[:30], X[30:]], [y[:30], y[30:]])
     with pytest.raises(ValueError, match="pooled"):
-        qr.solve(qr.Problem(qr.Logistic(), PLAIN), halves, algorithm=qr.SmoothedRankADMM())
+        bf.solve(bf.Problem(bf.Logistic(), PLAIN), halves, algorithm=bf.SmoothedRankADMM())
     with pytest.raises(ValueError, match="no problem yet"):
-        qr.SmoothedRankADMM().client_start(data().block(0))
-    assert replace(qr.SmoothedRankADMM(), r=1.0).r == 1.0
+        bf.SmoothedRankADMM().client_start(data().block(0))
+    assert replace(bf.SmoothedRankADMM(), r=1.0).r == 1.0

@@ -13,9 +13,9 @@ from numpy.testing import assert_allclose
 from rank_programs import by_rank
 from toy import federation
 
-import quorate as qr
-from quorate.problem.parts import Parts, least_rows
-from quorate.problem.thresholds import AboveThresholds, WithThresholds, highest, levels_of, lifted
+import bonafed as bf
+from bonafed.problem.parts import Parts, least_rows
+from bonafed.problem.thresholds import AboveThresholds, WithThresholds, highest, levels_of, lifted
 
 
 def rows(loss, n: int = 600, d: int = 10):
@@ -29,12 +29,12 @@ def rows(loss, n: int = 600, d: int = 10):
         "real": score[:, 0],
         "class": score.argmax(1),
     }[loss.targets]
-    return X, np.round(np.exp(y)) if isinstance(loss, qr.Poisson) else y
+    return X, np.round(np.exp(y)) if isinstance(loss, bf.Poisson) else y
 
 
-def clients(X, y, N: int = 10) -> qr.Federation:
+def clients(X, y, N: int = 10) -> bf.Federation:
     """N clients whose rows differ in the first feature."""
-    return qr.Federation.from_arrays(X, y, np.arange(len(y)) * N // len(y))
+    return bf.Federation.from_arrays(X, y, np.arange(len(y)) * N // len(y))
 
 
 def central(problem, X, y) -> float:
@@ -48,7 +48,7 @@ def central(problem, X, y) -> float:
     risk = by_rank(problem.over_rows.rank_weights(len(y)), z)
     risk, of_ranks = risk if isinstance(risk, tuple) else (risk, [])
     h, square = problem.regulariser, cp.sum_squares(W) + (cp.sum_squares(b) if several else 0.0)
-    cost = h.strength / 2 * square if isinstance(h, qr.L2) else h.strength * cp.norm1(W)
+    cost = h.strength / 2 * square if isinstance(h, bf.L2) else h.strength * cp.norm1(W)
     program = cp.Problem(
         cp.Minimize(risk + cost), [z >= losses(problem.loss, prediction, y), *of_ranks]
     )
@@ -58,22 +58,22 @@ def central(problem, X, y) -> float:
     return float(program.value)
 
 
-def ranked(loss, risk, regulariser=None) -> qr.Problem:
-    return qr.Problem(loss, over_rows=risk, regulariser=regulariser or qr.L2(1e-2))
+def ranked(loss, risk, regulariser=None) -> bf.Problem:
+    return bf.Problem(loss, over_rows=risk, regulariser=regulariser or bf.L2(1e-2))
 
 
-PROBLEM = ranked(qr.Hinge(), qr.Superquantile(0.5))
+PROBLEM = ranked(bf.Hinge(), bf.Superquantile(0.5))
 
 
 @pytest.mark.parametrize("tail", [0.01, 0.1, 0.5])
-@pytest.mark.parametrize("loss", [qr.Hinge(), qr.Absolute(), qr.Quantile(0.3)], ids=str)
+@pytest.mark.parametrize("loss", [bf.Hinge(), bf.Absolute(), bf.Quantile(0.3)], ids=str)
 @pytest.mark.parametrize("cuts", [30, 60])
 def test_equals_the_optimum_of_pooled_rows(loss, tail, cuts):
     X, y = rows(loss)
-    problem = ranked(loss, qr.Superquantile(tail))
-    solution = qr.solve(problem, clients(X, y), algorithm=qr.Bundle(cuts=cuts), tol=1e-9)
+    problem = ranked(loss, bf.Superquantile(tail))
+    solution = bf.solve(problem, clients(X, y), algorithm=bf.Bundle(cuts=cuts), tol=1e-9)
     proof = solution.certificate
-    assert solution.outcome.stop is qr.Stop.OPTIMAL, solution.outcome.text
+    assert solution.outcome.stop is bf.Stop.OPTIMAL, solution.outcome.text
     assert solution.rounds <= (40 if cuts == 30 else 25)
     assert proof.relative_gap <= 1e-9
     expected = central(problem, X, y)
@@ -88,47 +88,47 @@ STEPS = np.repeat([0.2, 1.0, 4.0], 40)
 @pytest.mark.parametrize(
     ("loss", "risk", "regulariser"),
     [
-        (qr.Hinge(), qr.TopK(13), qr.L1(1e-2)),
-        (qr.Absolute(), qr.Maximum(), None),
-        (qr.Absolute(), qr.Superquantile(1.0), None),
-        (qr.Absolute(), qr.Spectral(STEPS / STEPS.sum()), None),
-        (qr.Hinge(), qr.Spectral(STEPS / STEPS.sum()), qr.L1(1e-2)),
-        (qr.EpsilonInsensitive(0.2), qr.Superquantile(0.2), None),
-        (qr.Logistic(), qr.Superquantile(0.2), qr.L1(1e-2)),
-        (qr.Poisson(), qr.Superquantile(0.3), None),
-        (qr.Multinomial(), qr.Superquantile(0.3), None),
+        (bf.Hinge(), bf.TopK(13), bf.L1(1e-2)),
+        (bf.Absolute(), bf.Maximum(), None),
+        (bf.Absolute(), bf.Superquantile(1.0), None),
+        (bf.Absolute(), bf.Spectral(STEPS / STEPS.sum()), None),
+        (bf.Hinge(), bf.Spectral(STEPS / STEPS.sum()), bf.L1(1e-2)),
+        (bf.EpsilonInsensitive(0.2), bf.Superquantile(0.2), None),
+        (bf.Logistic(), bf.Superquantile(0.2), bf.L1(1e-2)),
+        (bf.Poisson(), bf.Superquantile(0.3), None),
+        (bf.Multinomial(), bf.Superquantile(0.3), None),
     ],
     ids=str,
 )
 def test_other_steps_losses_and_regularisers(loss, risk, regulariser):
     X, y = rows(loss, 120, 3)
     problem = ranked(loss, risk, regulariser)
-    method = None if loss.targets != "real" or not loss.smooth else qr.Bundle()
-    solution = qr.solve(problem, clients(X, y, 4), algorithm=method)
-    assert solution.outcome.stop is qr.Stop.OPTIMAL, solution.outcome.text
+    method = None if loss.targets != "real" or not loss.smooth else bf.Bundle()
+    solution = bf.solve(problem, clients(X, y, 4), algorithm=method)
+    assert solution.outcome.stop is bf.Stop.OPTIMAL, solution.outcome.text
     assert solution.certificate.relative_gap <= 1e-6
     assert solution.certificate.value == pytest.approx(central(problem, X, y), rel=2e-6)
 
 
 def test_names_of_classes_prove_what_their_numbers_do():
-    X, y = rows(qr.Multinomial(), 60, 2)
-    problem = ranked(qr.Multinomial(), qr.Superquantile(0.3), None)
+    X, y = rows(bf.Multinomial(), 60, 2)
+    problem = ranked(bf.Multinomial(), bf.Superquantile(0.3), None)
     names = np.array(["one", "two", "zero"])[y.astype(int)]
-    proofs = [qr.solve(problem, clients(X, of)).certificate for of in (y, names)]
+    proofs = [bf.solve(problem, clients(X, of)).certificate for of in (y, names)]
     assert proofs[1].relative_gap <= 1e-6
     assert proofs[1].value == pytest.approx(proofs[0].value, rel=1e-6)
 
 
 def test_it_is_the_default_where_second_derivatives_do_not_tell():
-    X, y = rows(qr.Hinge(), 120, 3)
+    X, y = rows(bf.Hinge(), 120, 3)
     fed = clients(X, y)
-    assert "cuts" in qr.solve(PROBLEM, fed).history[-1]
-    smooth = replace(PROBLEM, loss=qr.Logistic())
-    assert "cuts" not in qr.solve(smooth, fed).history[-1]
+    assert "cuts" in bf.solve(PROBLEM, fed).history[-1]
+    smooth = replace(PROBLEM, loss=bf.Logistic())
+    assert "cuts" not in bf.solve(smooth, fed).history[-1]
 
 
 FED = federation((20, 35, 12, 28, 9), 4)
-BEST = qr.solve(PROBLEM, FED, tol=1e-9)
+BEST = bf.solve(PROBLEM, FED, tol=1e-9)
 
 
 def test_forged_duals_prove_nothing_above_the_optimum():
@@ -140,24 +140,24 @@ def test_forged_duals_prove_nothing_above_the_optimum():
             for name in ("points", "multipliers", "weights")
             if rng.uniform() < 0.6
         }
-        proof = qr.certify(PROBLEM, FED, BEST.w, replace(honest, **forged))
+        proof = bf.certify(PROBLEM, FED, BEST.w, replace(honest, **forged))
         assert proof.bound is None or proof.bound <= BEST.certificate.value
         assert proof.value == BEST.certificate.value
     for w in 0.3 * rng.standard_normal((20, 5)):
-        proof = qr.certify(PROBLEM, FED, w, honest)
+        proof = bf.certify(PROBLEM, FED, w, honest)
         assert proof.bound <= PROBLEM.objective(w, FED)
         assert proof.bound == pytest.approx(BEST.certificate.bound, rel=1e-3)
 
 
 def test_forged_multipliers_prove_nothing_above_the_constrained_optimum():
     row = np.array([1.0, 1.0, 0.0, 0.0, 0.0])
-    held = {"constraint": qr.LinearInequality(row, 0.2)}
-    mean = {"constraint": qr.Coupled(qr.NeymanPearson(1.0, 0.02))}
+    held = {"constraint": bf.LinearInequality(row, 0.2)}
+    mean = {"constraint": bf.Coupled(bf.NeymanPearson(1.0, 0.02))}
     rng = np.random.default_rng(2)
     for slots in (held, mean):
         problem = replace(PROBLEM, **slots)
-        best = qr.solve(problem, FED, tol=1e-9)
-        assert best.outcome.stop is qr.Stop.OPTIMAL, best.outcome.text
+        best = bf.solve(problem, FED, tol=1e-9)
+        assert best.outcome.stop is bf.Stop.OPTIMAL, best.outcome.text
         assert best.certificate.value > BEST.certificate.value * 1.001  # the limit binds
         for turn in range(60):
             size = (1.0, 1e4, 1e11)[turn % 3]
@@ -167,18 +167,18 @@ def test_forged_multipliers_prove_nothing_above_the_constrained_optimum():
                 noise = 0.1 * (turn % 2) * size * rng.standard_normal(true.shape)
                 if rng.uniform() < 0.6:
                     forged[name] = true * rng.uniform(0, 3, true.shape) + noise
-            proof = qr.certify(problem, FED, best.w, replace(best.duals, **forged))
+            proof = bf.certify(problem, FED, best.w, replace(best.duals, **forged))
             assert proof.bound is None or proof.bound <= best.certificate.value
             assert proof.value == best.certificate.value
 
 
 def test_the_certificate_needs_the_model_and_its_cuts_alone():
-    again = qr.certify(PROBLEM, FED, BEST.w, BEST.duals)
+    again = bf.certify(PROBLEM, FED, BEST.w, BEST.duals)
     assert again.bound == pytest.approx(BEST.certificate.bound, rel=1e-12)
-    alone = qr.certify(PROBLEM, FED, BEST.w)
+    alone = bf.certify(PROBLEM, FED, BEST.w)
     assert alone.bound is None or alone.bound <= again.bound
     with pytest.raises(ValueError, match="Duals as duals, got Multipliers"):
-        qr.certify(PROBLEM, FED, BEST.w, qr.Multipliers(*[np.zeros(0)] * 2, np.zeros((5, 0))))
+        bf.certify(PROBLEM, FED, BEST.w, bf.Multipliers(*[np.zeros(0)] * 2, np.zeros((5, 0))))
 
 
 def test_the_mean_over_thresholds_is_the_risk_at_the_best_of_them():
@@ -202,18 +202,18 @@ def test_the_mean_over_thresholds_is_the_risk_at_the_best_of_them():
 
 
 def test_a_concrete_problem_has_the_tail_of_its_rows():
-    for risk, tail in ((qr.TopK(3), 3 / 104), (qr.Maximum(), 1 / 104), (qr.Superquantile(1.0), 1)):
+    for risk, tail in ((bf.TopK(3), 3 / 104), (bf.Maximum(), 1 / 104), (bf.Superquantile(1.0), 1)):
         concrete, fed = replace(PROBLEM, over_rows=risk).at(FED)
         assert concrete.over_rows.tail == pytest.approx(tail, rel=1e-15)
         assert concrete.over_clients.prior == pytest.approx(fed.sizes / 104)
         assert concrete.at(fed)[0].over_rows == concrete.over_rows
     of = levels_of(PROBLEM.at(FED)[0])
-    assert AboveThresholds(qr.Hinge(), of).value(np.array([[[0.0, 2.0]]]), np.ones((1, 1))) == 2.0
-    assert WithThresholds(qr.Linear(), 2).dimension(3) == 6
+    assert AboveThresholds(bf.Hinge(), of).value(np.array([[[0.0, 2.0]]]), np.ones((1, 1))) == 2.0
+    assert WithThresholds(bf.Linear(), 2).dimension(3) == 6
 
 
 def test_groups_count_as_many_rows_as_are_above_a_threshold():
-    concrete, fed = replace(PROBLEM, over_rows=qr.Superquantile(0.25)).at(FED)
+    concrete, fed = replace(PROBLEM, over_rows=bf.Superquantile(0.25)).at(FED)
     block, parts = fed.block(1), Parts(4, 8, 0)  # 35 rows in four groups
     assert least_rows(replace(concrete, over_rows=None), block, parts) == 8
     assert least_rows(concrete, block, parts) == 2

@@ -21,28 +21,28 @@ from border.readers import MEAN, NAMES, ROBUST, Told, World, as_rows, pairs, tol
 from scipy.linalg import eigvals
 from scipy.special import ndtri
 
-import quorate as qr
-from quorate.algorithms.comparators.local_steps import Descend
-from quorate.algorithms.federated.bundle.bundle import Evaluate
-from quorate.algorithms.federated.epigraph_projection import Begin, Project
-from quorate.arrays import Array, stream
-from quorate.certificates.duality import Certification, Certify
-from quorate.engines.secure_summed import carried_by
-from quorate.engines.wire import RunStarted, StartRun, Step, Stepped
-from quorate.problem.metadata import Introduced
-from quorate.problem.parts import Parts, stored
-from quorate.problem.problem import Problem
-from quorate.problem.rank_cuts import Slice, Tally
-from quorate.rounds import FIELDS, Algorithm, Conclude
-from quorate.sites.messages import Agree, Agreed, Introduce
-from quorate.sites.methods import method_bytes, method_of
-from quorate.statements import statement_bytes
+import bonafed as bf
+from bonafed.algorithms.comparators.local_steps import Descend
+from bonafed.algorithms.federated.bundle.bundle import Evaluate
+from bonafed.algorithms.federated.epigraph_projection import Begin, Project
+from bonafed.arrays import Array, stream
+from bonafed.certificates.duality import Certification, Certify
+from bonafed.engines.secure_summed import carried_by
+from bonafed.engines.wire import RunStarted, StartRun, Step, Stepped
+from bonafed.problem.metadata import Introduced
+from bonafed.problem.parts import Parts, stored
+from bonafed.problem.problem import Problem
+from bonafed.problem.rank_cuts import Slice, Tally
+from bonafed.rounds import FIELDS, Algorithm, Conclude
+from bonafed.sites.messages import Agree, Agreed, Introduce
+from bonafed.sites.methods import method_bytes, method_of
+from bonafed.statements import statement_bytes
 
 MOST = 1_000  # questions
 PATIENCE = 40  # refusals in a row after which an asker gives up
 STEEP = 29.0  # length of models within the limit of a site
 
-RANKED = replace(MEAN, over_rows=qr.Extremile(2.0))
+RANKED = replace(MEAN, over_rows=bf.Extremile(2.0))
 
 
 class SpentError(Exception):
@@ -70,7 +70,7 @@ class Asker:
         """The name of a new experiment that the site has agreed to; "" where it has not."""
         statement, name = statement_bytes(problem), f"asked {next(self.numbers)}"
         roles = self.it.roles.text()
-        ask = Introduce(np.frombuffer(statement, np.uint8), version("quorate"), roles)
+        ask = Introduce(np.frombuffer(statement, np.uint8), version("bonafed"), roles)
         if statement not in self.known:
             self.known[statement] = self.ask("", ask)
         facts = self.known[statement]
@@ -153,7 +153,7 @@ Gradient = Callable[[Array], Array | None]  # at a model (D,); None where it is 
 
 def by_bundle(asker: Asker, problem: Problem = ROBUST) -> Gradient:
     """By the default method's message."""
-    run, parts = asker.run(problem, qr.Bundle()), stored(Parts(1, 1, 0))
+    run, parts = asker.run(problem, bf.Bundle()), stored(Parts(1, 1, 0))
 
     def ask(w: Array) -> Array | None:
         told = run.ask(Evaluate(w, parts))
@@ -177,7 +177,7 @@ def by_minorants(asker: Asker) -> Gradient:
     """By slopes that are moved from the model 0 to first order, and cut off at 0 and 1: a loss
     that is smooth has slopes with kinks there.
     """
-    run, parts = asker.run(ROBUST, qr.Bundle()), stored(Parts(1, 1, 1))
+    run, parts = asker.run(ROBUST, bf.Bundle()), stored(Parts(1, 1, 1))
 
     def ask(w: Array) -> Array | None:
         told = run.ask(Evaluate(0 * w, parts, np.ones(1), np.stack([0 * w, w]), "hessian"))
@@ -190,7 +190,7 @@ def by_local_steps(asker: Asker) -> Gradient:
     """By the second of two local steps, of which the first is so long that it leads to a model of
     length 1e7, whatever the message has.
     """
-    one, two = (asker.run(MEAN, qr.FedAvg(local_steps=k)) for k in (1, 2))
+    one, two = (asker.run(MEAN, bf.FedAvg(local_steps=k)) for k in (1, 2))
 
     def ask(w: Array) -> Array | None:
         step = 1e9
@@ -278,7 +278,7 @@ def tiny_pairs(asker: Asker, apart: float = 3e-8) -> Iterator[Array]:
 
 def steep_curvatures(asker: Asker) -> Iterator[Array]:
     """Curvatures at steep models, to which only rows at their threshold add."""
-    run, parts = asker.run(ROBUST, qr.Bundle()), stored(Parts(1, 1, 1))
+    run, parts = asker.run(ROBUST, bf.Bundle()), stored(Parts(1, 1, 1))
     for w in steep_models(asker):
         told = run.ask(Evaluate(w, parts, np.ones(1), None, "hessian"))
         if told is not None:
@@ -349,7 +349,7 @@ def spans_of_curvatures(asker: Asker, starts: int = 200) -> Iterator[Array]:
     upper = np.triu_indices(d + 1)
     if len(upper[0]) < m + d:
         return
-    run, parts = asker.run(ROBUST, qr.Bundle()), stored(Parts(1, 1, 1))
+    run, parts = asker.run(ROBUST, bf.Bundle()), stored(Parts(1, 1, 1))
     told = []
     while len(told) < 1.5 * m:
         w = rng.normal(size=d + 1)
@@ -396,7 +396,7 @@ def solved(incidence: Sequence[Array], answers: Sequence[Array]) -> Array:
 
 def batches(asker: Asker) -> Iterator[Array]:
     """`FedAvg(batch=1)` steps along the gradient of one row."""
-    run = asker.run(MEAN, qr.FedAvg(batch=1, local_steps=1))
+    run = asker.run(MEAN, bf.FedAvg(batch=1, local_steps=1))
     while True:
         told = run.ask(Descend(asker.zero, np.ones(1), 1.0, 0.0, 0))
         if told is not None:
@@ -405,7 +405,7 @@ def batches(asker: Asker) -> Iterator[Array]:
 
 def samples(asker: Asker) -> Iterator[Array]:
     """`EpigraphADMM` with a sample of one row projects onto the epigraph of that row's loss."""
-    run, ask = asker.run(ROBUST, qr.EpigraphADMM(sample=1e-9)), asker.zero
+    run, ask = asker.run(ROBUST, bf.EpigraphADMM(sample=1e-9)), asker.zero
     run.ask(Begin(ask))
     while True:
         told = run.ask(Project(ask[None], np.zeros(1), 1.0))
@@ -419,7 +419,7 @@ def subsets(asker: Asker) -> Iterator[Array]:
     Every answer, and every difference of two, is a sum over about half of the rows.
     """
     m, batch = asker.m, asker.m // 2
-    run, drawn, found = asker.run(MEAN, qr.FedAvg(batch=batch, local_steps=1)), [], []
+    run, drawn, found = asker.run(MEAN, bf.FedAvg(batch=batch, local_steps=1)), [], []
     while len(found) < m + 20 and asker.left > 1:
         turn = run.turn if run.experiment else 0
         told = run.ask(Descend(asker.zero, np.ones(1), 1.0, 0.0, 0))
@@ -442,7 +442,7 @@ def multipliers_of_rows(asker: Asker) -> Iterator[Array]:
 
 def groups(asker: Asker) -> Iterator[Array]:
     """Sums over groups of at least ten rows, the j-th in group j mod G, for all G at one model."""
-    m, run, known, found = asker.m, asker.run(ROBUST, qr.Bundle()), [], []
+    m, run, known, found = asker.m, asker.run(ROBUST, bf.Bundle()), [], []
     for G in range(1, m // 10 + 1):
         told = run.ask(Evaluate(asker.zero, stored(Parts(G, 10, 0))))
         if told is not None:
@@ -460,7 +460,7 @@ def tails(asker: Asker) -> Iterator[Array]:
     """
     m, before, w = asker.m, None, 0.3 * next(asker.directions())
     for k in range(max(10, m - MOST // 4), m + 1):
-        g = by_bundle(asker, replace(ROBUST, over_samples=qr.Superquantile(k / m)))(w)
+        g = by_bundle(asker, replace(ROBUST, over_samples=bf.Superquantile(k / m)))(w)
         if g is not None and before is not None:
             yield as_rows((k * g - (k - 1) * before)[None])
         before = g
@@ -489,8 +489,8 @@ def levels(asker: Asker) -> Iterator[Array]:
     """The multiplier of a Wasserstein ball is the margin of one row over the cost of a label, the
     row that the radius ends with; at models near each other it is the same row.
     """
-    balls = [qr.WassersteinBall(0.5 * share, 0.5, "l2") for share in (0.1, 0.2, 0.3)]
-    runs = [asker.run(replace(ROBUST, over_samples=ball), qr.Bundle()) for ball in balls]
+    balls = [bf.WassersteinBall(0.5 * share, 0.5, "l2") for share in (0.1, 0.2, 0.3)]
+    runs = [asker.run(replace(ROBUST, over_samples=ball), bf.Bundle()) for ball in balls]
     for u in asker.directions():
         for run in runs:
             told = [run.ask(Evaluate(w, stored(Parts(1, 1, 0)))) for w in nearby(u, 1e-5)]
@@ -500,7 +500,7 @@ def levels(asker: Asker) -> Iterator[Array]:
 
 def largest(asker: Asker) -> Iterator[Array]:
     """The largest and the smallest loss, at models near each other, are those of two rows."""
-    run = asker.run(RANKED, qr.RankBundle())
+    run = asker.run(RANKED, bf.RankBundle())
     for u in asker.directions():
         told = [run.ask(Tally(w, np.zeros(1))) for w in nearby(u, 1e-5)]
         if all(each is not None for each in told):
@@ -526,7 +526,7 @@ def all_losses(run: Run, w: Array, m: int) -> Array | None:
 
 def counts(asker: Asker) -> Iterator[Array]:
     """Counts above thresholds tell all losses at models near each other, in the same order."""
-    run = asker.run(RANKED, qr.RankBundle())
+    run = asker.run(RANKED, bf.RankBundle())
     for u in asker.directions():
         told = [all_losses(run, w, asker.m) for w in nearby(u, 1e-6)]
         if all(each is not None for each in told):
@@ -539,7 +539,7 @@ def slices(asker: Asker) -> Iterator[Array]:
     it knows by their places in the order of losses.
     """
     m, w, rng = asker.m, next(asker.directions()), np.random.default_rng(0)
-    run, none = asker.run(RANKED, qr.RankBundle()), np.zeros(1)
+    run, none = asker.run(RANKED, bf.RankBundle()), np.zeros(1)
     losses = all_losses(run, w, m)
     if losses is None:
         return

@@ -17,11 +17,11 @@ import flower_grid
 import pytest
 from sites.folders import NAMES
 
-from quorate.engines.flare.transport import FlareTransport
-from quorate.engines.flower.envelope import RefusedError, answer_in, sealed
-from quorate.engines.transport import LocalTransport, Transport
-from quorate.sites.flower_app import CLIENT_ID, SITE, take_step
-from quorate.sites.party import open_party
+from bonafed.engines.flare.transport import FlareTransport
+from bonafed.engines.flower.envelope import RefusedError, answer_in, sealed
+from bonafed.engines.transport import LocalTransport, Transport
+from bonafed.sites.flower_app import CLIENT_ID, SITE, take_step
+from bonafed.sites.party import open_party
 
 Call = Callable[[str, bytes], bytes]  # of sender and message
 Open = Callable[[Path, str], Any]  # of what answers at a site
@@ -37,8 +37,8 @@ def in_process(folder: Path, name: str, opener: Open = open_party) -> Iterator[C
 @contextmanager
 def as_over_flare(folder: Path, name: str, opener: Open = open_party) -> Iterator[Call]:
     """The object that FLARE builds at a site, with the site's configuration."""
-    from quorate.engines.flare.place import write_setting
-    from quorate.sites.flare_app import Owner
+    from bonafed.engines.flare.place import write_setting
+    from bonafed.sites.flare_app import Owner
 
     class Opening(Owner):
         def open(self, folder: Path, name: str) -> Any:
@@ -62,7 +62,7 @@ def as_over_flower(folder: Path, name: str, opener: Open = open_party) -> Iterat
 
 
 needs_flare = pytest.mark.skipif(
-    importlib.util.find_spec("nvflare") is None, reason="needs pip install 'quorate[flare]'"
+    importlib.util.find_spec("nvflare") is None, reason="needs pip install 'bonafed[flare]'"
 )
 FOREIGN = [
     pytest.param(as_over_flare, id="flare", marks=needs_flare),

@@ -20,10 +20,10 @@ from fuzz.records import leaves, put
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from quorate.config.config import read_config
-from quorate.engines.event_log import Log
-from quorate.runs.disclosure import OWNER
-from quorate.runs.files import files_in, save_arrays, sealed
+from bonafed.config.config import read_config
+from bonafed.engines.event_log import Log
+from bonafed.runs.disclosure import OWNER
+from bonafed.runs.files import files_in, save_arrays, sealed
 
 DIGEST = re.compile("[0-9a-f]{32,64}")
 Way = tuple[str | int, ...]
@@ -321,6 +321,6 @@ OF_KIND: dict[str, Callable[[Path, str], Iterator[Forgery]]] = {
     "json": of_json,
     "jsonl": of_lines,
     "safetensors": of_arrays,
-    "qrt": of_events,
+    "bft": of_events,
     "toml": of_toml,
 }

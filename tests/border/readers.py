@@ -23,19 +23,19 @@ from typing import Any
 import numpy as np
 from scipy.spatial import cKDTree
 
-import quorate as qr
-from quorate.arrays import Array
-from quorate.data.declared_schema import declared_schema
-from quorate.engines.network import Network
-from quorate.engines.transport import LocalTransport
-from quorate.engines.wire import Envelope
-from quorate.problem.problem import Problem
-from quorate.rounds import FIELDS, decode, encode
-from quorate.sites.guard import Guard
-from quorate.sites.party import Party, open_party
-from quorate.sites.rows import Roles, of_site
-from quorate.sites.session import agree
-from quorate.sites.site_file import first_site, read_site
+import bonafed as bf
+from bonafed.arrays import Array
+from bonafed.data.declared_schema import declared_schema
+from bonafed.engines.network import Network
+from bonafed.engines.transport import LocalTransport
+from bonafed.engines.wire import Envelope
+from bonafed.problem.problem import Problem
+from bonafed.rounds import FIELDS, decode, encode
+from bonafed.sites.guard import Guard
+from bonafed.sites.party import Party, open_party
+from bonafed.sites.rows import Roles, of_site
+from bonafed.sites.session import agree
+from bonafed.sites.site_file import first_site, read_site
 
 NAMES = ("east", "north", "south")
 CLOSE = 1e-4  # a guess is a row where all features are so near, in units of the columns
@@ -46,40 +46,40 @@ Tables = Mapping[str, tuple[Array, Array]]  # by site features (m, d) and target
 # ------------------------------------------------------------- problems of honest runs, by targets
 
 CLASSES = {"sign": ("no", "yes"), "real": None, "class": ("ill", "sick", "well")}
-MEAN = Problem(qr.Logistic(), regulariser=qr.L2(1e-3))
-ROBUST = replace(MEAN, over_clients=qr.LpBall(0.2))
-ROBUSTLY = {"over_clients": qr.LpBall(0.2), "regulariser": qr.L2(1e-3)}
+MEAN = Problem(bf.Logistic(), regulariser=bf.L2(1e-3))
+ROBUST = replace(MEAN, over_clients=bf.LpBall(0.2))
+ROBUSTLY = {"over_clients": bf.LpBall(0.2), "regulariser": bf.L2(1e-3)}
 PROBLEMS: dict[str, tuple[str, Problem]] = {
     "logistic": ("sign", ROBUST),
     "logistic, mean": ("sign", MEAN),
     "logistic, ball": (
         "sign",
-        Problem(qr.Logistic(), over_samples=qr.WassersteinBall(0.05, 0.5, "l2"), **ROBUSTLY),
+        Problem(bf.Logistic(), over_samples=bf.WassersteinBall(0.05, 0.5, "l2"), **ROBUSTLY),
     ),
     "logistic, worst half": (
         "sign",
-        Problem(qr.Logistic(), over_samples=qr.Superquantile(0.5), **ROBUSTLY),
+        Problem(bf.Logistic(), over_samples=bf.Superquantile(0.5), **ROBUSTLY),
     ),
     "logistic, worst half of all": (
         "sign",
-        Problem(qr.Logistic(), over_rows=qr.Superquantile(0.5), regulariser=qr.L2(1e-3)),
+        Problem(bf.Logistic(), over_rows=bf.Superquantile(0.5), regulariser=bf.L2(1e-3)),
     ),
     "logistic, all by rank": (
         "sign",
-        Problem(qr.Logistic(), over_rows=qr.Extremile(2.0), regulariser=qr.L2(1e-3)),
+        Problem(bf.Logistic(), over_rows=bf.Extremile(2.0), regulariser=bf.L2(1e-3)),
     ),
     "logistic, parity": (
         "sign",
         Problem(
-            qr.Logistic(), regulariser=qr.L2(1e-3), local_constraint=qr.NeymanPearson("yes", 0.6)
+            bf.Logistic(), regulariser=bf.L2(1e-3), local_constraint=bf.NeymanPearson("yes", 0.6)
         ),
     ),
-    "hinge": ("sign", Problem(qr.Hinge(), **ROBUSTLY)),
-    "smooth hinge": ("sign", Problem(qr.SmoothHinge(), **ROBUSTLY)),
-    "Huber": ("real", Problem(qr.Huber(0.5), **ROBUSTLY)),
-    "squared": ("real", Problem(qr.Squared(), **ROBUSTLY)),
-    "absolute": ("real", Problem(qr.Absolute(), **ROBUSTLY)),
-    "multinomial": ("class", Problem(qr.Multinomial(), **ROBUSTLY)),
+    "hinge": ("sign", Problem(bf.Hinge(), **ROBUSTLY)),
+    "smooth hinge": ("sign", Problem(bf.SmoothHinge(), **ROBUSTLY)),
+    "Huber": ("real", Problem(bf.Huber(0.5), **ROBUSTLY)),
+    "squared": ("real", Problem(bf.Squared(), **ROBUSTLY)),
+    "absolute": ("real", Problem(bf.Absolute(), **ROBUSTLY)),
+    "multinomial": ("class", Problem(bf.Multinomial(), **ROBUSTLY)),
 }
 
 # ---------------------------------------------------------------------------- sites, transcript
@@ -150,7 +150,7 @@ class World:
         carrier = self.wire.carrier()
         agreed = agree(carrier, experiment, problem, roles=self.roles.text(), patience=20.0)
         engine = Network(agreed.session, secure_sum=masked)
-        solution = qr.solve(agreed.problem, agreed.metadata, engine=engine, **settings)
+        solution = bf.solve(agreed.problem, agreed.metadata, engine=engine, **settings)
         carrier.close()
         return solution
 

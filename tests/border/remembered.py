@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from quorate.data.federation import Federation
+from bonafed.data.federation import Federation
 
 KNOWN: dict[int, Federation] = {}  # kept, so that no other one gets the same number
 

@@ -12,12 +12,12 @@ from typing import Any
 from border.carriers import in_process, transport
 from sites.folders import NAMES, WIDE, folder_of
 
-from quorate.config.config import parse_config
-from quorate.rounds import decode
-from quorate.runs.work import Work
-from quorate.sites import run as runs
-from quorate.sites.server import RESULT, serve
-from quorate.sites.signatures import make_key, public_line
+from bonafed.config.config import parse_config
+from bonafed.rounds import decode
+from bonafed.runs.work import Work
+from bonafed.sites import run as runs
+from bonafed.sites.server import RESULT, serve
+from bonafed.sites.signatures import make_key, public_line
 
 
 @dataclass(frozen=True)

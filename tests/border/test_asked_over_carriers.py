@@ -17,8 +17,8 @@ from border.carriers import FOREIGN
 from border.readers import NAMES, made, world
 from border.test_rows_read import SIZES
 
-from quorate.engines.wire import Stepped
-from quorate.rounds import decode
+from bonafed.engines.wire import Stepped
+from bonafed.rounds import decode
 
 SITE, QUESTIONS = NAMES[0], 24
 Tape = list[tuple[bytes, bytes]]  # questions and answers

@@ -20,23 +20,23 @@ from border.test_introductions import answer
 from sites.folders import COLUMNS, NAMES, folder_of, roles, rows_of
 from sites.test_party import introduce
 
-import quorate as qr
-from quorate.algorithms.federated.bundle.bundle import Evaluate
-from quorate.codec import changed
-from quorate.engines.flower.envelope import RefusedError as FlowerRefusedError
-from quorate.engines.link import Link, SilentError
-from quorate.engines.network import RefusedError
-from quorate.engines.wire import Refused, RunStarted, StartRun, Step, Stepped
-from quorate.problem.metadata import Introduced
-from quorate.problem.parts import Parts, stored
-from quorate.rounds import encode
-from quorate.sites import party
-from quorate.sites.audit import AuditLog
-from quorate.sites.messages import Agree, Agreed
-from quorate.sites.methods import method_bytes
-from quorate.sites.people import Answers
+import bonafed as bf
+from bonafed.algorithms.federated.bundle.bundle import Evaluate
+from bonafed.codec import changed
+from bonafed.engines.flower.envelope import RefusedError as FlowerRefusedError
+from bonafed.engines.link import Link, SilentError
+from bonafed.engines.network import RefusedError
+from bonafed.engines.wire import Refused, RunStarted, StartRun, Step, Stepped
+from bonafed.problem.metadata import Introduced
+from bonafed.problem.parts import Parts, stored
+from bonafed.rounds import encode
+from bonafed.sites import party
+from bonafed.sites.audit import AuditLog
+from bonafed.sites.messages import Agree, Agreed
+from bonafed.sites.methods import method_bytes
+from bonafed.sites.people import Answers
 
-HINGE = qr.Problem(qr.Hinge(), over_clients=qr.LpBall(0.2), regulariser=qr.L2(1e-2))
+HINGE = bf.Problem(bf.Hinge(), over_clients=bf.LpBall(0.2), regulariser=bf.L2(1e-2))
 JUMPS = "smooth_losses_only = false"
 SECRET = "cell 4711"
 
@@ -58,7 +58,7 @@ def begun(call: Call, run: str) -> None:
     others = [changed(facts, client=name) for name in NAMES if name != "north"]
     everyone = tuple(sorted((facts, *others), key=lambda each: each.client))
     assert isinstance(answer(call, Agree(ask, everyone), sender, run), Agreed)
-    method = np.frombuffer(method_bytes(qr.Bundle()), np.uint8)
+    method = np.frombuffer(method_bytes(bf.Bundle()), np.uint8)
     assert isinstance(answer(call, StartRun(run, method, 0, 0), sender, run), RunStarted)
 
 

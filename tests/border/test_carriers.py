@@ -17,20 +17,20 @@ from border.test_liars import NO_NUMBERS, OTHER_ROWS
 from liars import LIES, open_liar
 from sites.folders import NAMES, OPEN, PROBLEM, folder_of, roles
 
-import quorate as qr
-from quorate.algorithms.federated.bundle.masked_bundle import MaskedBundle
-from quorate.certificates.duality import Certification
-from quorate.codec import changed
-from quorate.engines import ClientError
-from quorate.engines.impossible import ONE_OF, ImpossibleAnswerError
-from quorate.engines.network import Network, RefusedError
-from quorate.engines.secure_summed import hidden_in
-from quorate.engines.wire import Failed, Lost, Refused, RunStarted, Stepped, Unknown
-from quorate.problem.metadata import Introduced
-from quorate.rounds import FIELDS, Stop, decode, encode
-from quorate.sites.messages import Agreed
-from quorate.sites.party import open_party
-from quorate.sites.session import Agreement, agree
+import bonafed as bf
+from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle
+from bonafed.certificates.duality import Certification
+from bonafed.codec import changed
+from bonafed.engines import ClientError
+from bonafed.engines.impossible import ONE_OF, ImpossibleAnswerError
+from bonafed.engines.network import Network, RefusedError
+from bonafed.engines.secure_summed import hidden_in
+from bonafed.engines.wire import Failed, Lost, Refused, RunStarted, Stepped, Unknown
+from bonafed.problem.metadata import Introduced
+from bonafed.rounds import FIELDS, Stop, decode, encode
+from bonafed.sites.messages import Agreed
+from bonafed.sites.party import open_party
+from bonafed.sites.session import Agreement, agree
 
 CARRIER = pytest.mark.parametrize("carrier", CARRIERS)
 Opened = Callable[..., dict[str, Call]]
@@ -69,9 +69,9 @@ def agreed(
     return agree(way, experiment, problem, roles=roles().text(), patience=patience)
 
 
-def solved(agreement: Agreement, masked: bool = False, **how: Any) -> qr.Solution:
+def solved(agreement: Agreement, masked: bool = False, **how: Any) -> bf.Solution:
     engine = Network(agreement.session, secure_sum=masked or None)
-    return qr.solve(agreement.problem, agreement.metadata, engine=engine, **how)
+    return bf.solve(agreement.problem, agreement.metadata, engine=engine, **how)
 
 
 @CARRIER
@@ -89,7 +89,7 @@ def test_a_long_model_and_a_row_more_are_answered_nowhere(carrier: Any, opened: 
 
 def lied_to(
     carrier: Any, opened: Opened, lie: str, problem: Any = PROBLEM, **how: Any
-) -> qr.Solution | None:
+) -> bf.Solution | None:
     """What a run ends with where "north" lies; None where an error or the outcome names it, or one
     of the sites.
     """
@@ -134,7 +134,7 @@ def test_under_masks_a_liar_is_named_by_what_is_in_the_clear_and_never_optimal(
 @pytest.mark.parametrize("lie", ["sign", "1000", "half", "0"])
 def test_a_masked_run_of_a_mean_ends_where_its_sums_are_of_no_rows(lie: str, opened: Opened):
     """Nothing is in the clear before the certificate."""
-    mean = replace(PROBLEM, over_clients=qr.Mean())
+    mean = replace(PROBLEM, over_clients=bf.Mean())
     assert lied_to(in_process, opened, lie, mean, masked=True) is None
 
 
@@ -211,6 +211,6 @@ def test_masks_carry_the_same_model_everywhere_and_nothing_unannounced(
     plain = solved(agreed(carrier, opened(carrier), "clear"))
     assert masked.certificate.bound <= plain.certificate.value
     assert plain.certificate.bound <= masked.certificate.value
-    hinge = qr.Problem(qr.Hinge(), over_clients=qr.Mean(), regulariser=qr.L2(1e-2))
+    hinge = bf.Problem(bf.Hinge(), over_clients=bf.Mean(), regulariser=bf.L2(1e-2))
     with pytest.raises((RefusedError, ValueError), match="Logistic"):
         solved(agreed(carrier, opened(carrier), "hinge", hinge), masked=True)

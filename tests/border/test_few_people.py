@@ -11,23 +11,23 @@ import pytest
 from border import readers
 from sites.folders import NAMES, OPEN, PROBLEM, folder_of, roles
 
-import quorate as qr
+import bonafed as bf
 from examples import ALGORITHMS
-from quorate.algorithms.method import Method
-from quorate.algorithms.pooled.single_client import Advance
-from quorate.certificates.constrained import Weigh, Weighing
-from quorate.engines.network import Network, RefusedError
-from quorate.engines.transport import LocalTransport
-from quorate.problem.lower_bounds import rounded_up
-from quorate.problem.multipliers import no_multipliers
-from quorate.problem.slopes import Sums
-from quorate.rounds import Stop
-from quorate.sites.party import Party, open_party
-from quorate.sites.people import Answers, unjudged
-from quorate.sites.policy import Policy
-from quorate.sites.session import Agreement, agree
-from quorate.sites.spans import Slopes, Span, fewest
-from quorate.sites.told import SLOPES, TOLD, Answered, told_by
+from bonafed.algorithms.method import Method
+from bonafed.algorithms.pooled.single_client import Advance
+from bonafed.certificates.constrained import Weigh, Weighing
+from bonafed.engines.network import Network, RefusedError
+from bonafed.engines.transport import LocalTransport
+from bonafed.problem.lower_bounds import rounded_up
+from bonafed.problem.multipliers import no_multipliers
+from bonafed.problem.slopes import Sums
+from bonafed.rounds import Stop
+from bonafed.sites.party import Party, open_party
+from bonafed.sites.people import Answers, unjudged
+from bonafed.sites.policy import Policy
+from bonafed.sites.session import Agreement, agree
+from bonafed.sites.spans import Slopes, Span, fewest
+from bonafed.sites.told import SLOPES, TOLD, Answered, told_by
 
 TRAILS = {  # the methods whose local steps nothing describes, and those of ranked rows
     *("FedAvg", "FedProx", "DRFA", "ProximalAL", "RankBundle", "RankInteriorPoint"),
@@ -44,8 +44,8 @@ def agreed(sites: dict[str, Party], experiment: str = "trial", problem: Any = PR
     return agree(LocalTransport(calls), experiment, problem, roles=text, patience=20.0)
 
 
-def solved(agreement: Agreement, **how: Any) -> qr.Solution:
-    return qr.solve(agreement.problem, agreement.metadata, engine=Network(agreement.session), **how)
+def solved(agreement: Agreement, **how: Any) -> bf.Solution:
+    return bf.solve(agreement.problem, agreement.metadata, engine=Network(agreement.session), **how)
 
 
 # ----------------------------------------------------------------------------------- the numbers
@@ -139,15 +139,15 @@ def added_up(answered: Answered, sums: Sums) -> np.ndarray:
     return np.stack([sums.rows[group == g] @ rows[group == g] for g in range(group.max() + 1)])
 
 
-@pytest.mark.parametrize("loss", [qr.Logistic(), qr.Hinge()], ids=["smooth", "in groups"])
+@pytest.mark.parametrize("loss", [bf.Logistic(), bf.Hinge()], ids=["smooth", "in groups"])
 def test_the_slopes_are_those_of_the_numbers_that_leave(
     loss: Any, heard: list[Answered], tmp_path: Path
 ):
-    problem = qr.Problem(
+    problem = bf.Problem(
         loss,
-        over_samples=qr.WassersteinBall(0.05, label_cost=1.0),
-        over_clients=qr.LpBall(0.2),
-        regulariser=qr.L2(1e-2),
+        over_samples=bf.WassersteinBall(0.05, label_cost=1.0),
+        over_clients=bf.LpBall(0.2),
+        regulariser=bf.L2(1e-2),
     )
     solved(agreed(opened(tmp_path, OPEN), problem=problem), max_rounds=4)
     compared = set()
@@ -177,8 +177,8 @@ def test_the_largest_row_is_told_to_a_power_of_two():
 def test_the_rows_that_a_shift_has_locked_are_those_of_the_answer():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 2))
-    fed = qr.Federation.from_arrays({"a": (X, np.where(X[:, 0] > 0, "ill", "well"))})
-    concrete, data = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1)).at(fed)
+    fed = bf.Federation.from_arrays({"a": (X, np.where(X[:, 0] > 0, "ill", "well"))})
+    concrete, data = bf.Problem(bf.Logistic(), regulariser=bf.L2(0.1)).at(fed)
     block, w, shift = data.block(0), np.array([0.1, 0.0, 0.0]), np.array([3.0, 1.0, 0.0])
     rounds = Weighing(w, no_multipliers(concrete, 1), problem=concrete)
     ask = Weigh(w, shift, np.ones(1), np.zeros((1, 0)), np.zeros(0), False)
@@ -204,11 +204,11 @@ def test_an_honest_run_ends_as_if_there_were_no_rule(tmp_path: Path):
 @pytest.mark.parametrize(
     ("problem", "what"),
     [
-        (qr.Problem(qr.Hinge()), "slope of the loss Hinge"),
-        (qr.Problem(qr.SmoothHinge()), "0 for all but few rows"),
-        (qr.Problem(qr.Logistic(), over_samples=qr.Superquantile(0.5)), "rank of its loss"),
+        (bf.Problem(bf.Hinge()), "slope of the loss Hinge"),
+        (bf.Problem(bf.SmoothHinge()), "0 for all but few rows"),
+        (bf.Problem(bf.Logistic(), over_samples=bf.Superquantile(0.5)), "rank of its loss"),
         (
-            qr.Problem(qr.Logistic(), over_samples=qr.WassersteinBall(0.1, label_cost=1.0)),
+            bf.Problem(bf.Logistic(), over_samples=bf.WassersteinBall(0.1, label_cost=1.0)),
             "flips labels",
         ),
     ],
@@ -224,7 +224,7 @@ def test_slopes_with_ends_are_answered_under_masks(tmp_path: Path):
     """Between two ends slopes of Huber's loss are linear: combinations leave the rows that passed
     an end.
     """
-    huber = qr.Problem(qr.Huber(9.0), over_clients=qr.LpBall(0.2), regulariser=qr.L2(1e-2))
+    huber = bf.Problem(bf.Huber(9.0), over_clients=bf.LpBall(0.2), regulariser=bf.L2(1e-2))
     sites = readers.world(tmp_path, readers.made(60, 2, "real"), None)
     with pytest.raises(RefusedError, match="second derivative") as refused:
         sites.solve("one", huber)
@@ -233,15 +233,15 @@ def test_slopes_with_ends_are_answered_under_masks(tmp_path: Path):
 
 
 def test_ranks_of_all_rows_are_judged_by_nothing(tmp_path: Path):
-    ranked = qr.Problem(qr.Logistic(), over_rows=qr.Superquantile(0.5), regulariser=qr.L2(1e-2))
+    ranked = bf.Problem(bf.Logistic(), over_rows=bf.Superquantile(0.5), regulariser=bf.L2(1e-2))
     with pytest.raises(RefusedError) as refused:
         solved(agreed(opened(tmp_path, "smooth_losses_only = false"), problem=ranked))
     assert refused.value.rule == "minimum_people"
 
 
 def test_a_budget_that_a_server_chooses_opens_nothing(tmp_path: Path):
-    budget = qr.Budget(1e4, 0.1, sizes=120)
-    private = qr.Problem(qr.Logistic(), regulariser=qr.L2(1e-2), privacy=budget)
+    budget = bf.Budget(1e4, 0.1, sizes=120)
+    private = bf.Problem(bf.Logistic(), regulariser=bf.L2(1e-2), privacy=budget)
     with pytest.raises(RefusedError) as refused:
         solved(agreed(opened(tmp_path), problem=private))
     assert refused.value.rule == "minimum_people"
@@ -250,7 +250,7 @@ def test_a_budget_that_a_server_chooses_opens_nothing(tmp_path: Path):
 
 def test_hinge_where_it_is_allowed_ends_where_two_answers_differ_by_few(tmp_path: Path):
     sites = opened(tmp_path, "smooth_losses_only = false")
-    solution = solved(agreed(sites, problem=qr.Problem(qr.Hinge(), regulariser=qr.L2(1e-2))))
+    solution = solved(agreed(sites, problem=bf.Problem(bf.Hinge(), regulariser=bf.L2(1e-2))))
     assert solution.outcome.stop is Stop.REFUSED
     assert "minimum_people" in solution.outcome.text
     assert solution.certificate.value > 0
@@ -316,12 +316,12 @@ def test_a_kept_answer_that_was_cut_off_has_never_left(tmp_path: Path):
 @pytest.mark.parametrize("together", [False, True])
 def test_cuts_of_constraints_are_certified(together: bool, tmp_path: Path):
     """Also where one owner has none of them, and of constraints that are about no rows."""
-    miss, still = qr.NeymanPearson("ill", 0.6), qr.LinearInequality(np.eye(4)[:1], np.ones(1))
+    miss, still = bf.NeymanPearson("ill", 0.6), bf.LinearInequality(np.eye(4)[:1], np.ones(1))
     limits: Any = {"local_constraint": [miss, still]}
     if together:
-        limits = {"constraint": [qr.Coupled(miss), still]}
-    problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(1e-2), **limits)
-    one_cut = qr.Bundle(metric="identity", cuts=1, tol=1e-3)
+        limits = {"constraint": [bf.Coupled(miss), still]}
+    problem = bf.Problem(bf.Logistic(), regulariser=bf.L2(1e-2), **limits)
+    one_cut = bf.Bundle(metric="identity", cuts=1, tol=1e-3)
     solution = solved(agreed(opened(tmp_path), problem=problem), algorithm=one_cut)
     assert not solution.certificate.failed
     assert solution.certificate.bound is not None

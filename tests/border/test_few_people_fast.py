@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from quorate.arrays import Array
-from quorate.problem.slopes import Sums
-from quorate.sites import differences, people, spans
-from quorate.sites.people import MOST, Answers
-from quorate.sites.policy import Policy
-from quorate.sites.told import SLOPES, SQUARES, Told
+from bonafed.arrays import Array
+from bonafed.problem.slopes import Sums
+from bonafed.sites import differences, people, spans
+from bonafed.sites.people import MOST, Answers
+from bonafed.sites.policy import Policy
+from bonafed.sites.told import SLOPES, SQUARES, Told
 
 ROUNDING, NEW = spans.ROUNDING, spans.NEW
 NONE = np.zeros((0, 1))  # models

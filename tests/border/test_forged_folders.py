@@ -2,7 +2,7 @@
 listed as not checked, in every kind of run.
 
 A forger changes one thing and makes all digests anew (`border.forging`). Then a check fails, or the
-place is among the keys that `quorate verify` lists (`is_listed`).
+place is among the keys that `bonafed verify` lists (`is_listed`).
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 from sites.test_run_at_sites import COMPARED, CONSTRAINED, config, private
 
-import quorate as qr
-from quorate.algorithms.federated.bundle.masked_bundle import MaskedBundle
-from quorate.codec import changed
-from quorate.config.config import Config, ConfigError, parse_config, read_config
-from quorate.engines.impossible import ONE_OF
-from quorate.names import NAMED
-from quorate.runs import folder_checks, verification
-from quorate.runs.checks import Check, is_listed, passed
-from quorate.runs.disclosure import OWNER
-from quorate.runs.files import RunError, plain, save_arrays
-from quorate.runs.result import data_digests
-from quorate.runs.sections import section
-from quorate.runs.sections.privacy import guarantee, withheld
-from quorate.runs.splits import Parts, prepare
-from quorate.runs.verification import verify_run
-from quorate.sites import run_checks, signed_answers
-from quorate.sites.judging import added_up
-from quorate.sites.run import roles_of, signed_beside
-from quorate.sites.run_checks import verify_at_sites
-from quorate.sites.signed_answers import apart, together
-from quorate.statements import statement_bytes
+import bonafed as bf
+from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle
+from bonafed.codec import changed
+from bonafed.config.config import Config, ConfigError, parse_config, read_config
+from bonafed.engines.impossible import ONE_OF
+from bonafed.names import NAMED
+from bonafed.runs import folder_checks, verification
+from bonafed.runs.checks import Check, is_listed, passed
+from bonafed.runs.disclosure import OWNER
+from bonafed.runs.files import RunError, plain, save_arrays
+from bonafed.runs.result import data_digests
+from bonafed.runs.sections import section
+from bonafed.runs.sections.privacy import guarantee, withheld
+from bonafed.runs.splits import Parts, prepare
+from bonafed.runs.verification import verify_run
+from bonafed.sites import run_checks, signed_answers
+from bonafed.sites.judging import added_up
+from bonafed.sites.run import roles_of, signed_beside
+from bonafed.sites.run_checks import verify_at_sites
+from bonafed.sites.signed_answers import apart, together
+from bonafed.statements import statement_bytes
 
 Verify = Callable[[Path], list[Check]]
 FEW = 8  # of so many forgeries one is tried, where a kind of run is much like another one
@@ -178,8 +178,8 @@ def test_a_private_run_that_a_lie_cut_short_has_a_model_and_no_folder(tmp_path: 
     carrier = partial(lying, wrong="nan", first=3)
     with pytest.raises(RuntimeError, match=r"the site north answered .* without its last rounds"):
         finished(tmp_path, private(), BUDGET, carrier)
-    (file,) = tmp_path.rglob("solution.qr")
-    assert qr.load(file).outcome.stop is qr.Stop.IMPOSSIBLE
+    (file,) = tmp_path.rglob("solution.bf")
+    assert bf.load(file).outcome.stop is bf.Stop.IMPOSSIBLE
 
 
 def test_a_masked_run_that_a_lie_cut_short_names_no_site_and_is_verified(
@@ -281,7 +281,7 @@ def test_without_keys_more_is_listed_and_nothing_is_left_out(
 RELIED_ON = {
     "compared": (
         "model.safetensors: w",
-        "model.safetensors: quorate.classes",
+        "model.safetensors: bonafed.classes",
         "baselines.safetensors: erm",
         "result.json: problem",
         "result.json: notes",
@@ -326,9 +326,9 @@ def of_model(change: Callable[[dict], object]) -> Callable[[Path], None]:
 
     def changed(run: Path) -> None:
         with safe_open(run / "model.safetensors", "numpy") as file:
-            model, w = json.loads(file.metadata()["quorate"]), file.get_tensor("w")
+            model, w = json.loads(file.metadata()["bonafed"]), file.get_tensor("w")
         change(model)
-        save_arrays(run / "model.safetensors", {"w": w}, {"quorate": json.dumps(model)})
+        save_arrays(run / "model.safetensors", {"w": w}, {"bonafed": json.dumps(model)})
 
     return changed
 
@@ -442,7 +442,7 @@ def test_without_a_part_of_the_signed_answers_a_verification_is_incomplete(
     run = at_sites("compared")
     files = apart(signed_beside(run.path).read_bytes())
     assert [*files] == ["model", "erm", "drfa", "held out"]
-    cut = run.path.with_name("cut.qrt")
+    cut = run.path.with_name("cut.bft")
     cut.write_bytes(together({name: file for name, file in files.items() if name != part}))
     checks = verify_at_sites(run.path, run.keys, cut)
     assert not passed(checks)
@@ -456,7 +456,7 @@ def test_signed_answers_of_another_model_do_not_pass_for_a_baseline_s(
 ) -> None:
     run = at_sites("compared")
     files = apart(signed_beside(run.path).read_bytes())
-    other = run.path.with_name("other.qrt")
+    other = run.path.with_name("other.bft")
     other.write_bytes(together(files | {"erm": files["drfa"], "held out": files["model"]}))
     checks = verify_at_sites(run.path, run.keys, other)
     names = [check.name for check in checks if check.ok is False]

@@ -20,22 +20,22 @@ from border.carriers import CARRIERS, Call, in_process, sliced, transport
 from sites.folders import CLASSES, COLUMNS, NAMES, folder_of
 from sites.test_party import introduce, policy_of
 
-import quorate as qr
-from quorate.data.declared_schema import declared_schema
-from quorate.engines.network import Network
-from quorate.engines.wire import Envelope, Refused
-from quorate.problem.metadata import Introduced
-from quorate.problem.problem import Problem
-from quorate.rounds import decode, encode
-from quorate.sites.audit import read_log
-from quorate.sites.introductions import RULE, SENTENCE
-from quorate.sites.messages import Agree, Introduce
-from quorate.sites.policy import Policy
-from quorate.sites.rows import Roles
-from quorate.sites.session import agree
+import bonafed as bf
+from bonafed.data.declared_schema import declared_schema
+from bonafed.engines.network import Network
+from bonafed.engines.wire import Envelope, Refused
+from bonafed.problem.metadata import Introduced
+from bonafed.problem.problem import Problem
+from bonafed.rounds import decode, encode
+from bonafed.sites.audit import read_log
+from bonafed.sites.introductions import RULE, SENTENCE
+from bonafed.sites.messages import Agree, Introduce
+from bonafed.sites.policy import Policy
+from bonafed.sites.rows import Roles
+from bonafed.sites.session import agree
 
-PLAIN = qr.Problem(qr.Logistic(), regulariser=qr.L2(1e-2))
-BUDGET = qr.Budget(0.7, 1e-5, sizes=dict.fromkeys(NAMES, 100))
+PLAIN = bf.Problem(bf.Logistic(), regulariser=bf.L2(1e-2))
+BUDGET = bf.Budget(0.7, 1e-5, sizes=dict.fromkeys(NAMES, 100))
 PRIVATE = replace(PLAIN, privacy=BUDGET)
 CODES = ("A10", "A11", "C34")
 Carrier = Callable[[Path, str], Any]
@@ -153,17 +153,17 @@ def test_a_private_problem_without_sizes_tells_the_rows_of_the_table_whatever_is
     tmp_path: Path,
 ):
     """Else counts of any class were counts of rows with a code."""
-    undeclared = replace(PLAIN, privacy=qr.Budget(0.7, 1e-5))
+    undeclared = replace(PLAIN, privacy=bf.Budget(0.7, 1e-5))
     for k, classes in enumerate([CODES, ("A10", "A11"), ("A10", "B20"), ("A10", "none")]):
         roles = asked({"age": {}}, "code", classes=classes)
         one = told(
-            tmp_path / str(k), ["B20", "B20"], replace(undeclared, loss=qr.Logistic()), roles
+            tmp_path / str(k), ["B20", "B20"], replace(undeclared, loss=bf.Logistic()), roles
         )
         assert (one.rows, one.weight) == (122, 122.0)
 
 
 def test_a_private_problem_is_told_no_groups_and_no_classes_of_rows(tmp_path: Path):
-    grouped = replace(PRIVATE, local_constraint=qr.EqualisedOdds("code", 0.3))
+    grouped = replace(PRIVATE, local_constraint=bf.EqualisedOdds("code", 0.3))
     roles = asked({"age": {}}, columns=("code",))
     assert told(tmp_path / "a", ["B20"], grouped, roles).rule == "declared"
     unknown = replace(asked({"age": {}}, "code"), classes=None)
@@ -199,9 +199,9 @@ def test_what_holds_no_row_against_anything_new_is_no_question(tmp_path: Path):
     roles = asked(coded(*CODES))
     with in_process(folder, "north") as call:
         for k in range(1, 5):
-            problem = replace(PLAIN, regulariser=qr.L2(k), over_clients=qr.LpBall(0.1 * k, 2))
+            problem = replace(PLAIN, regulariser=bf.L2(k), over_clients=bf.LpBall(0.1 * k, 2))
             assert isinstance(answer(call, introduce(problem, roles)), Introduced)
-        other = replace(PLAIN, loss=qr.Hinge())
+        other = replace(PLAIN, loss=bf.Hinge())
         assert answer(call, introduce(other, roles)).rule == "maximum_introductions"
 
 
@@ -229,10 +229,10 @@ def test_a_private_solve_goes_through_where_cells_are_not_as_declared(tmp_path: 
     with ExitStack() as stack:
         calls = {name: stack.enter_context(in_process(tmp_path / name, name)) for name in NAMES}
         agreement = agree(transport(calls), "trial", PRIVATE, roles=roles.text())
-        solution = qr.solve(
+        solution = bf.solve(
             agreement.problem,
             agreement.metadata,
-            algorithm=qr.PrivateADMM(max_rounds=3),
+            algorithm=bf.PrivateADMM(max_rounds=3),
             engine=Network(agreement.session),
         )
     assert [row["n"] for row in solution.clients] == [100] * 3
@@ -243,5 +243,5 @@ def test_who_runs_a_site_reads_what_the_server_is_not_told(tmp_path: Path):
     folder = hospital(tmp_path / "north", ["B20"])
     with in_process(folder, "north") as call:
         said = answer(call, introduce(PLAIN, asked(coded(*CODES))))
-    assert "quorate site log" in said.text
+    assert "bonafed site log" in said.text
     assert "'B20'" in str(read_log(folder / "audit.jsonl")[0][-1].refused)

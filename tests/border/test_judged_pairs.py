@@ -19,21 +19,21 @@ from border.carriers import CARRIERS, Call, in_process, transport
 from sites.folders import CLASSES, NAMES, PROBLEM, WIDE, certify, folder_of, roles
 from sites.test_solve_across import PROBLEMS
 
-import quorate as qr
-from quorate.arrays import Array
-from quorate.data.declared_schema import declared_schema
-from quorate.engines.engine import ClientError
-from quorate.engines.network import Network, RefusedError
-from quorate.engines.transport import LocalTransport
-from quorate.problem.problem import Problem
-from quorate.runs.files import Record
-from quorate.sites.guard import Guard
-from quorate.sites.judging import judge_at_sites
-from quorate.sites.party import Party
-from quorate.sites.policy import Policy
-from quorate.sites.rows import OwnRows, Roles, of_site
-from quorate.sites.session import agree
-from quorate.sites.site_file import read_site, secret_of
+import bonafed as bf
+from bonafed.arrays import Array
+from bonafed.data.declared_schema import declared_schema
+from bonafed.engines.engine import ClientError
+from bonafed.engines.network import Network, RefusedError
+from bonafed.engines.transport import LocalTransport
+from bonafed.problem.problem import Problem
+from bonafed.runs.files import Record
+from bonafed.sites.guard import Guard
+from bonafed.sites.judging import judge_at_sites
+from bonafed.sites.party import Party
+from bonafed.sites.policy import Policy
+from bonafed.sites.rows import OwnRows, Roles, of_site
+from bonafed.sites.session import agree
+from bonafed.sites.site_file import read_site, secret_of
 
 SEEN = roles(test=0.3)
 FAR = 1000.0  # the last column of a row that is unlike all others
@@ -161,13 +161,13 @@ def another_server(attacker: Server) -> None:
 
 
 def another_problem(attacker: Server) -> None:
-    attacker.experiment, attacker.problem = "another", qr.Problem(qr.Hinge(), regulariser=qr.L2(1))
+    attacker.experiment, attacker.problem = "another", bf.Problem(bf.Hinge(), regulariser=bf.L2(1))
 
 
 def two_columns(attacker: Server) -> None:
     """A loss of several classes, whose models have a number a class and feature."""
     attacker.experiment = "another"
-    attacker.problem = qr.Problem(qr.Multinomial(), regulariser=qr.L2(1e-2))
+    attacker.problem = bf.Problem(bf.Multinomial(), regulariser=bf.L2(1e-2))
 
 
 BETWEEN = [restarted, another_experiment, another_server, another_problem, two_columns]
@@ -270,7 +270,7 @@ def numbers(place: Path) -> tuple[Problem, Roles]:
     """A loss of numbers, and what the columns are for."""
     declared = {"age": {}, "dose": {}}
     schema = declared_schema([*declared], declared, "stay")
-    return qr.Problem(qr.Huber(), regulariser=qr.L2(1e-2)), Roles(
+    return bf.Problem(bf.Huber(), regulariser=bf.L2(1e-2)), Roles(
         "stay", schema.to_dict(), test=0.3, seed=3
     )
 
@@ -320,13 +320,13 @@ LOOSE = Policy(
     smooth_losses_only=False,
 )
 BY_RANK = {
-    "ranks of all rows": qr.Problem(
-        qr.Logistic(), over_rows=qr.Superquantile(0.3), regulariser=qr.L2(1e-2)
+    "ranks of all rows": bf.Problem(
+        bf.Logistic(), over_rows=bf.Superquantile(0.3), regulariser=bf.L2(1e-2)
     ),
-    "a spectrum of all rows": qr.Problem(
-        qr.Logistic(), over_rows=qr.Extremile(2.0), regulariser=qr.L2(1e-2)
+    "a spectrum of all rows": bf.Problem(
+        bf.Logistic(), over_rows=bf.Extremile(2.0), regulariser=bf.L2(1e-2)
     ),
-    "a network": qr.Problem(qr.Logistic(), predictor=qr.MLP(hidden=(2,)), regulariser=qr.L2(1e-2)),
+    "a network": bf.Problem(bf.Logistic(), predictor=bf.MLP(hidden=(2,)), regulariser=bf.L2(1e-2)),
 }
 
 
@@ -341,7 +341,7 @@ def judged_after(problem: Problem, folder: Path, method: Any = None, **options: 
     agreement = agree(LocalTransport(sites), "trial", problem)
     problem, data = agreement.problem, agreement.metadata
     engine = Network(agreement.session, stalls=False, **options)
-    solution = qr.solve(problem, data, algorithm=method, engine=engine, max_rounds=3)
+    solution = bf.solve(problem, data, algorithm=method, engine=engine, max_rounds=3)
     stated = judge_at_sites(problem, data, {"model": solution.w}, engine)
     return len(stated["measures"][0]["clients"])
 

@@ -20,28 +20,28 @@ from sites.folders import NAMES, PROBLEM, folder_of, roles
 from sites.helpers import parties
 from toy import federation
 
-import quorate as qr
+import bonafed as bf
 from examples import ALGORITHMS, CONSTRAINTS
-from quorate.algorithms.comparators.local_steps import LocalStepsMethod
-from quorate.algorithms.federated.aspire.aspire import ASPIRE
-from quorate.algorithms.federated.epigraph_projection import EpigraphMethod
-from quorate.algorithms.federated.proximal_al.proximal_al import ProximalAL
-from quorate.codec import changed
-from quorate.data.federation import Federation
-from quorate.engines import ClientError, Run
-from quorate.engines.impossible import lies_in
-from quorate.engines.job import DONE, ERROR
-from quorate.engines.network import ImpossibleAnswerError, Network
-from quorate.engines.transport import LocalTransport
-from quorate.engines.wire import Stepped
-from quorate.problem.constraints.coupled import Coupled
-from quorate.problem.metadata import Introduced
-from quorate.rounds import Conclude, Stop, decode, encode
-from quorate.sites.party import open_party
-from quorate.sites.server import job_of, serve
-from quorate.sites.session import agree
-from quorate.solution.plan import plan as plan_of
-from quorate.solution.solution import Solution
+from bonafed.algorithms.comparators.local_steps import LocalStepsMethod
+from bonafed.algorithms.federated.aspire.aspire import ASPIRE
+from bonafed.algorithms.federated.epigraph_projection import EpigraphMethod
+from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL
+from bonafed.codec import changed
+from bonafed.data.federation import Federation
+from bonafed.engines import ClientError, Run
+from bonafed.engines.impossible import lies_in
+from bonafed.engines.job import DONE, ERROR
+from bonafed.engines.network import ImpossibleAnswerError, Network
+from bonafed.engines.transport import LocalTransport
+from bonafed.engines.wire import Stepped
+from bonafed.problem.constraints.coupled import Coupled
+from bonafed.problem.metadata import Introduced
+from bonafed.rounds import Conclude, Stop, decode, encode
+from bonafed.sites.party import open_party
+from bonafed.sites.server import job_of, serve
+from bonafed.sites.session import agree
+from bonafed.solution.plan import plan as plan_of
+from bonafed.solution.solution import Solution
 
 ROWS = federation((20, 35, 12, 28, 9), 4)
 LIAR = ROWS.names[1]
@@ -72,7 +72,7 @@ def solved(name: str, court: Court) -> Solution:
     """The first rounds of an example, and the certificate."""
     problem, algorithm = FEDERATED[name].stated
     cap = min(getattr(FEDERATED[name].algorithm, "max_rounds", 12), 12)
-    return qr.solve(problem, ROWS, algorithm=algorithm, engine=court, max_rounds=cap)
+    return bf.solve(problem, ROWS, algorithm=algorithm, engine=court, max_rounds=cap)
 
 
 @cache
@@ -93,7 +93,7 @@ def named(call: Callable[[], Any]) -> Any:
         return None
 
 
-def largest(proof: qr.Certificate) -> float:
+def largest(proof: bf.Certificate) -> float:
     """What the bound of no proof may exceed: the value, or where the model breaks a constraint the
     honest bound.
     """
@@ -115,21 +115,21 @@ def test_every_upload_claims_something(name):
 
 # tables as they come: raw units, targets far from 0, separable and exactly linear ones
 SCALES = {"large": 1e6, "small": 1e-6, "mixed": np.array([1e6, 1.0, 1e-6]), "no": 0.0}
-SIGNS = qr.Logistic(), qr.Hinge(), qr.SmoothHinge(), qr.Exponential()
-REALS = qr.Squared(), qr.Absolute(), qr.Huber(), qr.Quantile(0.2), qr.EpsilonInsensitive()
+SIGNS = bf.Logistic(), bf.Hinge(), bf.SmoothHinge(), bf.Exponential()
+REALS = bf.Squared(), bf.Absolute(), bf.Huber(), bf.Quantile(0.2), bf.EpsilonInsensitive()
 BALLS = (
-    qr.Mean(),
-    qr.WassersteinBall(0.3, 0.5, "l1"),
-    qr.WassersteinBall(0.3, np.inf, "l2"),
-    qr.WassersteinBall(0.3, 0.5, "linf"),
+    bf.Mean(),
+    bf.WassersteinBall(0.3, 0.5, "l1"),
+    bf.WassersteinBall(0.3, np.inf, "l2"),
+    bf.WassersteinBall(0.3, 0.5, "linf"),
 )
 EXTREMES = [
-    *((loss, qr.Mean(), kind) for loss in SIGNS for kind in ("noisy", "separable", "weighted")),
-    *((loss, qr.Mean(), kind) for loss in REALS for kind in ("far", "linear")),
+    *((loss, bf.Mean(), kind) for loss in SIGNS for kind in ("noisy", "separable", "weighted")),
+    *((loss, bf.Mean(), kind) for loss in REALS for kind in ("far", "linear")),
     *((loss, ball, "noisy") for loss in SIGNS[:2] for ball in BALLS[1:]),
     *((loss, ball, "far") for loss in REALS[2:4] for ball in BALLS[1:]),
-    (qr.Poisson(), qr.Mean(), "counts"),
-    (qr.Multinomial(), qr.Mean(), "classes"),
+    (bf.Poisson(), bf.Mean(), "counts"),
+    (bf.Multinomial(), bf.Mean(), "classes"),
 ]
 
 
@@ -156,8 +156,8 @@ def table(kind: str, scale: Any) -> Federation:
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize(("loss", "ball", "kind"), EXTREMES)
 def test_no_answer_of_odd_tables_is_doubted(loss, ball, kind, scale):
-    problem = qr.Problem(loss, over_samples=ball, regulariser=qr.L2(1e-3))
-    solution = qr.solve(problem, table(kind, SCALES[scale]), engine=Court(), max_rounds=8)
+    problem = bf.Problem(loss, over_samples=ball, regulariser=bf.L2(1e-3))
+    solution = bf.solve(problem, table(kind, SCALES[scale]), engine=Court(), max_rounds=8)
     assert not solution.certificate.failed
 
 
@@ -165,8 +165,8 @@ def test_no_answer_of_odd_tables_is_doubted(loss, ball, kind, scale):
 def test_no_answer_about_constraints_is_doubted(case):
     together = isinstance(case.stated, Coupled)
     slot = {"constraint" if together else "local_constraint": case.stated}
-    problem = replace(case.problem, regulariser=qr.L2(1e-2), **slot)
-    solution = qr.solve(problem, case.fed, engine=Court(), max_rounds=6)
+    problem = replace(case.problem, regulariser=bf.L2(1e-2), **slot)
+    solution = bf.solve(problem, case.fed, engine=Court(), max_rounds=6)
     assert not solution.certificate.failed
 
 
@@ -197,7 +197,7 @@ def test_who_lies_to_certificates_alone_is_named_or_weakens_the_bound(name, lie)
     solution, told = honest(name)
     court = Court(lie=LIES[lie](), told=dict(told))
     problem, true = FEDERATED[name].stated[0], solution.certificate
-    proof = named(lambda: qr.certify(problem, ROWS, solution.w, solution.duals, engine=court))
+    proof = named(lambda: bf.certify(problem, ROWS, solution.w, solution.duals, engine=court))
     if proof is not None and lie != OTHER_ROWS:
         models = isinstance(FEDERATED[name].stated[1], MODELS)
         assert models or np.isclose(proof.value, true.value, rtol=1e-9)
@@ -247,8 +247,8 @@ WRONG: dict[str, Callable[[Any], Any]] = {
     "another shape": on_every_number(lambda v: np.stack([v, v], 1)),
     "no fields": lambda upload: changed(upload, **dict.fromkeys(numbers(upload))),
 }
-PROBLEM_HERE = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.L2(1e-2))
-METHODS = (None, qr.AFL(), qr.DRFA(), qr.InteriorPoint(), qr.MultiplierMethod(), qr.ASPIRE())
+PROBLEM_HERE = bf.Problem(bf.Logistic(), over_clients=bf.Simplex(), regulariser=bf.L2(1e-2))
+METHODS = (None, bf.AFL(), bf.DRFA(), bf.InteriorPoint(), bf.MultiplierMethod(), bf.ASPIRE())
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
@@ -296,7 +296,7 @@ def over_sites(place: Any, lie: Callable[[Any], Any], method: Any, **how: Any) -
     transport = InTurn(sites(ROWS, place, lie).sites)
     agreement = agree(transport, "trial", PROBLEM_HERE, patience=20.0)
     engine = Network(agreement.session, how.pop("wait", None))
-    return qr.solve(agreement.problem, agreement.metadata, algorithm=method, engine=engine, **how)
+    return bf.solve(agreement.problem, agreement.metadata, algorithm=method, engine=engine, **how)
 
 
 @pytest.mark.parametrize("times", [1, math.inf])
@@ -321,17 +321,17 @@ def untimed(row: Mapping[str, Any]) -> Mapping[str, Any]:
     return {key: value for key, value in row.items() if key not in ("seconds", "time")}
 
 
-@pytest.mark.parametrize("method", [qr.AsyncDRO(), qr.AsyncBundle(tol=1e-9)], ids=["dro", "bundle"])
+@pytest.mark.parametrize("method", [bf.AsyncDRO(), bf.AsyncBundle(tol=1e-9)], ids=["dro", "bundle"])
 def test_an_asynchronous_run_goes_on_without_the_liar(method, tmp_path):
     lie = Late(WRONG["sign"], 3)
-    solution = over_sites(tmp_path, lie, method, wait=qr.First(3), max_rounds=15)
+    solution = over_sites(tmp_path, lie, method, wait=bf.First(3), max_rounds=15)
     assert solution.outcome.stop is Stop.IMPOSSIBLE
     assert f"the site {LIAR} answered " in solution.outcome.text
     assert "went on without the site" in solution.outcome.text
     assert solution.rounds > lie.first
     assert [name for name, _ in solution.log.crashed] == [LIAR]
-    again = qr.solve(
-        PROBLEM_HERE, ROWS, algorithm=method, engine=qr.Replay(solution.log), max_rounds=15
+    again = bf.solve(
+        PROBLEM_HERE, ROWS, algorithm=method, engine=bf.Replay(solution.log), max_rounds=15
     )
     np.testing.assert_allclose(again.w, solution.w, atol=1e-9)
 

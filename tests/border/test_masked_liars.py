@@ -17,11 +17,11 @@ from border.test_masked_runs import RISKS, SIMULATED, secure, stated
 from liars import LIES
 from sites.helpers import agreed
 
-import quorate as qr
-from quorate.algorithms.federated.bundle.masked_bundle import MaskedBundle
-from quorate.certificates.duality import Certification
-from quorate.engines import ClientError
-from quorate.engines.network import ImpossibleAnswerError, Network
+import bonafed as bf
+from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle
+from bonafed.certificates.duality import Certification
+from bonafed.engines import ClientError
+from bonafed.engines.network import ImpossibleAnswerError, Network
 
 RUN = ((MaskedBundle, "survey"), (MaskedBundle, "compare"), (MaskedBundle, "blend"))
 PROOF = ((Certification, "survey_sums"), (Certification, "certify_sums"))
@@ -52,7 +52,7 @@ def lie_at(patch: pytest.MonkeyPatch, where: str, lie: Any) -> None:
 
 
 @dataclass(frozen=True)
-class OneServer(qr.InProcess):
+class OneServer(bf.InProcess):
     """Clients of this process, and a server that remembers the sums of earlier runs."""
 
     secure_sum: Any = SIMULATED
@@ -64,7 +64,7 @@ class OneServer(qr.InProcess):
 def test_a_sum_is_held_against_what_rows_can_be(risk, ball, lie, where, monkeypatch):
     lie_at(monkeypatch, where, LIES[lie]())
     try:
-        solution = qr.solve(stated(risk, ball), ROWS, engine=OneServer(), max_rounds=12)
+        solution = bf.solve(stated(risk, ball), ROWS, engine=OneServer(), max_rounds=12)
     except ImpossibleAnswerError:
         return
     if "ImpossibleAnswerError" in solution.certificate.failed:
@@ -77,17 +77,17 @@ def test_a_sum_is_held_against_what_rows_can_be(risk, ball, lie, where, monkeypa
 def test_numbers_that_are_not_finite_are_masked_by_nobody(lie, monkeypatch):
     lie_at(monkeypatch, "sums", LIES[lie]())
     with pytest.raises(ClientError, match="cannot be added up securely"):
-        qr.solve(stated(), ROWS, engine=secure())
+        bf.solve(stated(), ROWS, engine=secure())
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("step", [None, 2.0**-20])
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 0.0])
-@pytest.mark.parametrize(("loss", "kind"), [(qr.Logistic(), "separable"), (qr.Huber(), "far")])
+@pytest.mark.parametrize(("loss", "kind"), [(bf.Logistic(), "separable"), (bf.Huber(), "far")])
 def test_no_sum_of_odd_tables_is_doubted(loss, kind, scale, step):
-    problem = qr.Problem(loss, over_clients=RISKS["LpBall"], regulariser=qr.L2(1e-3))
-    engine = qr.InProcess(secure_sum=replace(SIMULATED, step=step))
-    solution = qr.solve(problem, table(kind, scale), engine=engine, max_rounds=6)
+    problem = bf.Problem(loss, over_clients=RISKS["LpBall"], regulariser=bf.L2(1e-3))
+    engine = bf.InProcess(secure_sum=replace(SIMULATED, step=step))
+    solution = bf.solve(problem, table(kind, scale), engine=engine, max_rounds=6)
     assert not solution.certificate.failed
 
 
@@ -99,8 +99,8 @@ def test_over_sites_an_impossible_sum_ends_the_run_with_what_was_before(
     lie_at(monkeypatch, "sums", lambda ask, up, swapped: late(up))
     agreement = agreed(stated(), ROWS, tmp_path)
     engine = Network(agreement.session, secure_sum=True)
-    solution = qr.solve(agreement.problem, agreement.metadata, engine=engine)
-    assert solution.outcome.stop is qr.Stop.IMPOSSIBLE
+    solution = bf.solve(agreement.problem, agreement.metadata, engine=engine)
+    assert solution.outcome.stop is bf.Stop.IMPOSSIBLE
     assert solution.outcome.text.startswith("one of the sites answered ")
     assert "if all other answers of the sites, which rows could give, are true" in (
         solution.outcome.text

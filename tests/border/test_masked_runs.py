@@ -15,43 +15,43 @@ import pytest
 from sites.helpers import agreed, parties
 from toy import federation
 
-import quorate as qr
+import bonafed as bf
 from examples import ALGORITHMS
-from quorate.algorithms.alternatives import RefusedError
-from quorate.algorithms.federated.bundle.masked_bundle import (
+from bonafed.algorithms.alternatives import RefusedError
+from bonafed.algorithms.federated.bundle.masked_bundle import (
     Blend,
     Blended,
     Compare,
     MaskedBundle,
     masked,
 )
-from quorate.algorithms.requirements import Setting
-from quorate.certificates.duality import Certification, CertifySums
-from quorate.codec import FIELDS
-from quorate.engines.inprocess import ClientError
-from quorate.engines.network import ImpossibleAnswerError, Network
-from quorate.engines.secure_summed import Hidden, SecureSummed, Work, _bytes_of, _parted
-from quorate.problem.problem import Problem
-from quorate.problem.secure_sums import SurveySums, largest_share, share_allowed
-from quorate.rounds import Algorithm, decode, marks, unannounced
-from quorate.sites.audit import AuditLog
-from quorate.sites.guard import Guard
-from quorate.solution.configure import configure
+from bonafed.algorithms.requirements import Setting
+from bonafed.certificates.duality import Certification, CertifySums
+from bonafed.codec import FIELDS
+from bonafed.engines.inprocess import ClientError
+from bonafed.engines.network import ImpossibleAnswerError, Network
+from bonafed.engines.secure_summed import Hidden, SecureSummed, Work, _bytes_of, _parted
+from bonafed.problem.problem import Problem
+from bonafed.problem.secure_sums import SurveySums, largest_share, share_allowed
+from bonafed.rounds import Algorithm, decode, marks, unannounced
+from bonafed.sites.audit import AuditLog
+from bonafed.sites.guard import Guard
+from bonafed.solution.configure import configure
 
 ROWS = federation((20, 35, 12, 28, 9), 4)
 THREE = federation((20, 35, 28), 4)
-RISKS = {"Mean": qr.Mean(), "LpBall": qr.LpBall(0.2), "KLBall": qr.KLBall(0.1)}
-BALLS = {"mean": qr.Mean(), "ball": qr.WassersteinBall(0.05, label_cost=math.inf)}
+RISKS = {"Mean": bf.Mean(), "LpBall": bf.LpBall(0.2), "KLBall": bf.KLBall(0.1)}
+BALLS = {"mean": bf.Mean(), "ball": bf.WassersteinBall(0.05, label_cost=math.inf)}
 PAGE = Path(__file__).parents[2] / "docs" / "private.md"
-SIMULATED = qr.SecureSum(keys="simulation")
+SIMULATED = bf.SecureSum(keys="simulation")
 METHODS = {type(e.algorithm).__name__: e.algorithm for e in ALGORITHMS.values() if e.stated}
-METHODS |= {"MaskedBundle": MaskedBundle(), "Bundle": qr.Bundle()}
+METHODS |= {"MaskedBundle": MaskedBundle(), "Bundle": bf.Bundle()}
 
 
 def stated(risk: str = "LpBall", ball: str = "mean", **slots: Any) -> Problem:
     slots = {"over_clients": RISKS[risk], "over_samples": BALLS[ball]} | slots
     return Problem(
-        slots.pop("loss", qr.Logistic()), qr.Linear(True), regulariser=qr.L2(1e-2), **slots
+        slots.pop("loss", bf.Logistic()), bf.Linear(True), regulariser=bf.L2(1e-2), **slots
     )
 
 
@@ -98,22 +98,22 @@ def test_a_method_that_tells_more_is_refused_and_its_advice_is_taken(name: str):
     if not unannounced(masked(method)) or method.requirements.private:
         return
     with pytest.raises(RefusedError) as error:
-        qr.solve(stated(), THREE, algorithm=replace(method, problem=None), engine=secure())
+        bf.solve(stated(), THREE, algorithm=replace(method, problem=None), engine=secure())
     for cls in error.value.advice.methods:
-        assert qr.solve(stated(), THREE, algorithm=cls(), engine=secure(), max_rounds=3).rounds
+        assert bf.solve(stated(), THREE, algorithm=cls(), engine=secure(), max_rounds=3).rounds
 
 
 def secure() -> Any:
-    return qr.InProcess(secure_sum=SIMULATED)
+    return bf.InProcess(secure_sum=SIMULATED)
 
 
 REFUSED = {
-    "hinge": {"loss": qr.Hinge()},
-    "smooth hinge": {"loss": qr.SmoothHinge()},
-    "simplex": {"over_clients": qr.Simplex()},
-    "flips": {"over_samples": qr.WassersteinBall(0.05, label_cost=1.0)},
-    "ranks of rows": {"over_samples": qr.Superquantile(0.3)},
-    "a constraint": {"local_constraint": qr.NeymanPearson(1.0, 0.4)},
+    "hinge": {"loss": bf.Hinge()},
+    "smooth hinge": {"loss": bf.SmoothHinge()},
+    "simplex": {"over_clients": bf.Simplex()},
+    "flips": {"over_samples": bf.WassersteinBall(0.05, label_cost=1.0)},
+    "ranks of rows": {"over_samples": bf.Superquantile(0.3)},
+    "a constraint": {"local_constraint": bf.NeymanPearson(1.0, 0.4)},
 }
 
 
@@ -121,11 +121,11 @@ REFUSED = {
 def test_problems_whose_sums_tell_rows_are_refused_and_the_advice_is_taken(what: str):
     problem = replace(stated(), **REFUSED[what])
     with pytest.raises(RefusedError) as error:
-        qr.solve(problem, THREE, engine=secure())
+        bf.solve(problem, THREE, engine=secure())
     last = error.value.advice.changes[-1]
     assert last.setting.secure_sum or what == "a constraint"  # which no method takes with sums
     engine = secure() if last.setting.secure_sum else None
-    assert qr.solve(last.problem, THREE, engine=engine, max_rounds=2).rounds
+    assert bf.solve(last.problem, THREE, engine=engine, max_rounds=2).rounds
 
 
 UNMASKED = {"variant": "level", "metric": "identity", "cuts": 5}
@@ -135,50 +135,50 @@ UNMASKED = {"variant": "level", "metric": "identity", "cuts": 5}
 def test_settings_of_a_bundle_that_sums_do_not_give_are_refused(setting: str):
     given = UNMASKED.get(setting)
     if setting == "known":
-        given = qr.solve(stated(), THREE, max_rounds=2).state.cuts
+        given = bf.solve(stated(), THREE, max_rounds=2).state.cuts
     with pytest.raises(ValueError, match=rf"got Bundle\({setting}=.*leave {setting} out"):
-        qr.solve(stated(), THREE, algorithm=qr.Bundle(**{setting: given}), engine=secure())
-    assert qr.solve(stated(), THREE, engine=secure(), max_rounds=2).rounds
+        bf.solve(stated(), THREE, algorithm=bf.Bundle(**{setting: given}), engine=secure())
+    assert bf.solve(stated(), THREE, engine=secure(), max_rounds=2).rounds
 
 
 def test_a_bundle_of_one_cut_a_client_and_no_groups_is_what_runs():
-    plain = masked(qr.Bundle(tol=1e-4, atol=1e-5, max_rounds=7, start=np.zeros(5)))
-    given = masked(qr.Bundle(1e-4, 1e-5, 7, cuts=1, least_rows=20, start=np.zeros(5)))
+    plain = masked(bf.Bundle(tol=1e-4, atol=1e-5, max_rounds=7, start=np.zeros(5)))
+    given = masked(bf.Bundle(1e-4, 1e-5, 7, cuts=1, least_rows=20, start=np.zeros(5)))
     assert repr(given) == repr(plain)
     assert plain == MaskedBundle(1e-4, 1e-5, 7, plain.start)
 
 
 def test_a_path_of_radii_is_that_of_one_place():
     problem, radii = stated("KLBall", "ball"), [0.0, 0.1]
-    plain = qr.radius_path(problem, THREE, radii=radii, tol=1e-8)
-    found = qr.radius_path(problem, THREE, radii=radii, tol=1e-8, engine=secure())
+    plain = bf.radius_path(problem, THREE, radii=radii, tol=1e-8)
+    found = bf.radius_path(problem, THREE, radii=radii, tol=1e-8, engine=secure())
     for one, other in zip(plain, found, strict=True):
         assert other["value"] == pytest.approx(one["value"], rel=2e-8)
 
 
 def test_huber_and_squared_residuals_are_taken_and_huber_sends_no_curvature():
     rng = np.random.default_rng(0)
-    fed = qr.Federation.from_arrays(
+    fed = bf.Federation.from_arrays(
         {f"s{k}": (X := rng.normal(size=(30, 3)), X @ [1.0, 2.0, 0.0]) for k in range(3)}
     )
-    for loss in (qr.Huber(0.5), qr.Squared()):
+    for loss in (bf.Huber(0.5), bf.Squared()):
         problem = replace(stated(), loss=loss)
-        solution = qr.solve(problem, fed, engine=secure())
-        assert solution.outcome.stop is qr.Stop.OPTIMAL
+        solution = bf.solve(problem, fed, engine=secure())
+        assert solution.outcome.stop is bf.Stop.OPTIMAL
         concrete, coded = problem.at(fed)
-        algorithm = configure(qr.Bundle(), concrete, coded, engine=secure())
+        algorithm = configure(bf.Bundle(), concrete, coded, engine=secure())
         ask = Blend(np.zeros(4), np.full(3, 1 / 3))
         memory = algorithm.client_start(coded.block(0))
         up = algorithm.on_client[Blend](memory, ask, coded.block(0), None)[1]
-        assert (up.curvature is None) == isinstance(loss, qr.Huber)
+        assert (up.curvature is None) == isinstance(loss, bf.Huber)
 
 
 @pytest.mark.parametrize(
-    "risk", [qr.LpBall(0.6), qr.Superquantile(0.1), qr.Mean([0.9, 0.05, 0.05])]
+    "risk", [bf.LpBall(0.6), bf.Superquantile(0.1), bf.Mean([0.9, 0.05, 0.05])]
 )
 def test_weights_that_leave_one_site_nearly_alone_are_refused(risk: Any):
     with pytest.raises(ValueError, match="of the whole, got"):
-        qr.solve(stated(over_clients=risk), THREE, engine=secure())
+        bf.solve(stated(over_clients=risk), THREE, engine=secure())
 
 
 def test_where_a_share_is_allowed_another_site_has_half_of_its_part():
@@ -198,11 +198,11 @@ def test_where_a_share_is_allowed_another_site_has_half_of_its_part():
 @pytest.mark.parametrize("ball", BALLS)
 def test_model_and_certificate_are_those_of_one_place(risk: str, ball: str):
     problem = stated(risk, ball)
-    plain = qr.solve(problem, THREE, tol=1e-9)
-    found = qr.solve(problem, THREE, tol=1e-9, engine=secure())
-    assert found.outcome.stop is qr.Stop.OPTIMAL
+    plain = bf.solve(problem, THREE, tol=1e-9)
+    found = bf.solve(problem, THREE, tol=1e-9, engine=secure())
+    assert found.outcome.stop is bf.Stop.OPTIMAL
     assert found.certificate.value == pytest.approx(plain.certificate.value, rel=2e-9)
-    again = qr.certify(problem, THREE, found.w, found.duals)
+    again = bf.certify(problem, THREE, found.w, found.duals)
     for name in ("value", "bound", "feasibility", "stationarity", "client_risks", "client_losses"):
         expected = pytest.approx(getattr(again, name), rel=1e-9, abs=1e-9)
         assert getattr(found.certificate, name) == expected
@@ -213,10 +213,10 @@ def test_model_and_certificate_are_those_of_one_place(risk: str, ball: str):
 
 
 LIMITS = {
-    "a line": qr.LinearInequality(np.ones((1, 5)), -0.2),
+    "a line": bf.LinearInequality(np.ones((1, 5)), -0.2),
     "a line and a plane": (
-        qr.LinearInequality(np.eye(5)[:2], [0.1, -0.3]),
-        qr.LinearEquality(np.eye(5)[2:3], [0.05]),
+        bf.LinearInequality(np.eye(5)[:2], [0.1, -0.3]),
+        bf.LinearEquality(np.eye(5)[2:3], [0.05]),
     ),
 }
 
@@ -225,32 +225,32 @@ LIMITS = {
 @pytest.mark.parametrize("limits", LIMITS)
 def test_constraints_of_the_server_are_met_and_proved_as_in_one_place(risk: str, limits: str):
     problem = stated(risk, "ball", constraint=LIMITS[limits])
-    plain = qr.solve(problem, THREE, tol=1e-8)
-    found = qr.solve(problem, THREE, tol=1e-8, engine=secure())
-    assert found.outcome.stop is qr.Stop.OPTIMAL
+    plain = bf.solve(problem, THREE, tol=1e-8)
+    found = bf.solve(problem, THREE, tol=1e-8, engine=secure())
+    assert found.outcome.stop is bf.Stop.OPTIMAL
     assert all(row["met"] for row in found.constraints)
     assert any(row["price"] > 1e-3 for row in found.constraints)
     assert found.certificate.value == pytest.approx(plain.certificate.value, rel=2e-8)
-    again = qr.certify(problem, THREE, found.w, found.duals)
+    again = bf.certify(problem, THREE, found.w, found.duals)
     for name in ("value", "bound", "feasibility", "server_values", "client_risks"):
         expected = pytest.approx(getattr(again, name), rel=1e-9, abs=1e-9)
         assert getattr(found.certificate, name) == expected
 
 
 def test_limits_that_no_model_meets_are_proved_so_with_masks():
-    apart = tuple(qr.LinearInequality(sign * np.ones((1, 5)), 0.2) for sign in (1.0, -1.0))
-    found = qr.solve(stated(constraint=apart), THREE, engine=secure())
-    assert found.outcome.stop is qr.Stop.INFEASIBLE
+    apart = tuple(bf.LinearInequality(sign * np.ones((1, 5)), 0.2) for sign in (1.0, -1.0))
+    found = bf.solve(stated(constraint=apart), THREE, engine=secure())
+    assert found.outcome.stop is bf.Stop.INFEASIBLE
     assert found.certificate.infeasible == pytest.approx(0.2, rel=1e-6)
 
 
 @pytest.mark.parametrize("slot", ["constraint", "local_constraint"])
 def test_constraints_on_rows_are_refused_with_what_is_taken(slot: str):
-    limit = qr.NeymanPearson(1.0, 0.4)
-    limit = qr.Coupled(limit) if slot == "constraint" else limit
+    limit = bf.NeymanPearson(1.0, 0.4)
+    limit = bf.Coupled(limit) if slot == "constraint" else limit
     problem = stated(**{slot: limit})
     with pytest.raises(RefusedError, match=r"of the server itself.*without secure_sum takes"):
-        qr.solve(problem, THREE, engine=secure())
+        bf.solve(problem, THREE, engine=secure())
     concrete, fed = problem.at(THREE)
     with pytest.raises(ValueError, match="would tell rows"):
         Certification(np.zeros(1), sums=True).at_client(concrete, fed)
@@ -258,10 +258,10 @@ def test_constraints_on_rows_are_refused_with_what_is_taken(slot: str):
 
 @pytest.mark.parametrize("risk", RISKS)
 def test_masks_cost_no_more_than_half_as_many_models_again(risk: str):
-    fed, problem = qr.data.load.hospitals(), stated(risk)
+    fed, problem = bf.data.load.hospitals(), stated(risk)
     concrete, coded = problem.at(fed)
-    plain = qr.InProcess().run(configure(qr.Bundle(), concrete, coded), coded)
-    found = qr.InProcess().run(configure(MaskedBundle(), concrete, coded), coded)
+    plain = bf.InProcess().run(configure(bf.Bundle(), concrete, coded), coded)
+    found = bf.InProcess().run(configure(MaskedBundle(), concrete, coded), coded)
     assert len(found.state.tried) <= 1.5 * plain.state.rounds
 
 
@@ -292,12 +292,12 @@ def _answer(row: Any) -> Any:
 @pytest.mark.parametrize("risk", RISKS)
 def test_what_is_not_masked_are_the_announced_fields_alone(risk: str):
     concrete, fed = stated(risk, "ball").at(ROWS)
-    duals = qr.solve(stated(risk, "ball"), ROWS, tol=1e-3, engine=secure()).duals
-    algorithm = configure(qr.Bundle(), concrete, fed, engine=secure())
+    duals = bf.solve(stated(risk, "ball"), ROWS, tol=1e-3, engine=secure()).duals
+    algorithm = configure(bf.Bundle(), concrete, fed, engine=secure())
     rounds = Certification(np.ones(5), duals, concrete, sums=True)
     for inner in (algorithm, rounds):
-        carried = Overheard(inner, qr.SecureSum(), 1)
-        qr.InProcess().run(carried, fed, seed=1)
+        carried = Overheard(inner, bf.SecureSum(), 1)
+        bf.InProcess().run(carried, fed, seed=1)
         hidden = [one for _, one in carried.heard if isinstance(one, Hidden)]
         assert len(hidden) >= 10
         clear, vectors = set(), []
@@ -347,7 +347,7 @@ def test_weights_outside_the_set_or_of_one_site_are_refused(weights: list[float]
 
 def test_no_clients_can_be_invented_beside_whom_one_has_all_the_weight():
     """Sets of weights by rank are of any number of clients."""
-    concrete, fed = stated(over_clients=qr.Extremile(1.2)).at(THREE)
+    concrete, fed = stated(over_clients=bf.Extremile(1.2)).at(THREE)
     algorithm, block = MaskedBundle().at_client(concrete, fed), fed.block(0)
     ghosts = np.array([0.0, 0.0, 0.01, *np.full(99, 0.01)])
     with pytest.raises(ValueError, match="of the 3 clients, got 102"):
@@ -355,13 +355,13 @@ def test_no_clients_can_be_invented_beside_whom_one_has_all_the_weight():
 
 
 def test_no_sums_are_told_of_a_problem_whose_sums_tell_rows():
-    concrete, fed = stated(loss=qr.Hinge()).at(THREE)
+    concrete, fed = stated(loss=bf.Hinge()).at(THREE)
     with pytest.raises(ValueError, match="would tell rows"):
         Certification(np.zeros(1), sums=True).at_client(concrete, fed)
 
 
 def test_a_dominant_weight_of_a_wide_set_is_refused():
-    concrete, fed = stated(over_clients=qr.Simplex()).at(THREE)
+    concrete, fed = stated(over_clients=bf.Simplex()).at(THREE)
     algorithm = replace(MaskedBundle(), problem=concrete)
     with pytest.raises(ValueError, match="nearly all"):
         algorithm.on_client[Blend](
@@ -411,7 +411,7 @@ class Deceived(SecureSummed):
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_server_that_asks_sites_for_different_weights_reads_noise():
     concrete, fed = stated().at(THREE)
-    algorithm = configure(qr.Bundle(), concrete, fed, engine=secure())
+    algorithm = configure(bf.Bundle(), concrete, fed, engine=secure())
     sums: list[Any] = []
 
     @dataclass(frozen=True)
@@ -423,7 +423,7 @@ def test_a_server_that_asks_sites_for_different_weights_reads_noise():
 
     for kind in (SecureSummed, Kept):
         try:
-            qr.InProcess("each").run(kind(algorithm, SIMULATED, 1), fed, seed=1, max_rounds=9)
+            bf.InProcess("each").run(kind(algorithm, SIMULATED, 1), fed, seed=1, max_rounds=9)
         except (ArithmeticError, ValueError, ClientError, ImpossibleAnswerError):
             assert kind is Kept
     noise = [up for up in sums if isinstance(up, Blended)]
@@ -438,24 +438,24 @@ def test_a_server_that_asks_sites_for_different_weights_reads_noise():
 @pytest.mark.parametrize("risk", RISKS)
 def test_sites_give_the_model_of_one_place_and_say_what_is_readable(risk: str, tmp_path: Path):
     problem = stated(risk, "ball")
-    here = qr.solve(problem, THREE, tol=1e-8)
+    here = bf.solve(problem, THREE, tol=1e-8)
     agreement = agreed(problem, THREE, tmp_path)
     engine = Network(agreement.session, secure_sum=True)
-    there = qr.solve(agreement.problem, agreement.metadata, tol=1e-8, engine=engine)
-    assert there.outcome.stop is qr.Stop.OPTIMAL
+    there = bf.solve(agreement.problem, agreement.metadata, tol=1e-8, engine=engine)
+    assert there.outcome.stop is bf.Stop.OPTIMAL
     assert there.certificate.value == pytest.approx(here.certificate.value, rel=1e-8)
     assert there.certificate.relative_gap <= 1e-8
 
 
 @pytest.mark.parametrize(
-    "inner", [qr.Bundle(), qr.FedAvg(), qr.AFL(), Certification(np.zeros(1))], ids=repr
+    "inner", [bf.Bundle(), bf.FedAvg(), bf.AFL(), Certification(np.zeros(1))], ids=repr
 )
 def test_a_site_runs_nothing_in_the_clear_under_the_name_of_secure_sums(inner: Any, tmp_path: Path):
     """A server states another algorithm than its own library would choose."""
     problem = stated()
     agreement = agreed(problem, THREE, tmp_path)
     inner = replace(inner, problem=agreement.problem)
-    carried = SecureSummed(inner, qr.SecureSum(), 1)
+    carried = SecureSummed(inner, bf.SecureSum(), 1)
     with pytest.raises(Exception, match="secure_sum"):
         Network(agreement.session).run(carried, agreement.metadata, seed=1, max_rounds=4)
 
@@ -465,15 +465,15 @@ def test_the_log_of_a_site_says_what_the_server_reads(tmp_path: Path):
     members = parties(THREE, tmp_path)
     log = AuditLog.open(tmp_path / "audit.jsonl", name)
     members[name].guard = Guard(None, log)
-    from quorate.engines.transport import LocalTransport
-    from quorate.sites.session import agree
+    from bonafed.engines.transport import LocalTransport
+    from bonafed.sites.session import agree
 
     sites = {
         k: lambda data, party=party: party.answer("server", data) for k, party in members.items()
     }
     agreement = agree(LocalTransport(sites), "experiment", problem, patience=20.0)
     engine = Network(agreement.session, secure_sum=True)
-    qr.solve(agreement.problem, agreement.metadata, tol=1e-2, engine=engine)
+    bf.solve(agreement.problem, agreement.metadata, tol=1e-2, engine=engine)
     text = (tmp_path / "audit.jsonl").read_text()
     assert "beside sums over the sites the server reads Compared.risk: its mean loss" in text
     assert "the server reads CertifiedSums.risk: its mean loss" in text

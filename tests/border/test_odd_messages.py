@@ -1,5 +1,5 @@
 """Messages of other shapes, and of the least numbers there are, tell no row: answers are sums over
-rows with the slopes that `quorate.sites.told` says.
+rows with the slopes that `bonafed.sites.told` says.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import pytest
 from border.askers import MEAN, ROBUST, Asker
 from border.readers import NAMES, as_rows, made, world
 
-import quorate as qr
-from quorate.algorithms.federated.bundle.bundle import Evaluate
-from quorate.algorithms.federated.interior_point.interior_point import Expand
-from quorate.certificates.constrained import Weigh, Weighing
-from quorate.certificates.duality import Certification, Certify
-from quorate.codec import FIELDS, Form, changed
-from quorate.problem.multipliers import Multipliers
-from quorate.problem.parts import Parts, stored
-from quorate.sites.guard import Guard
-from quorate.sites.people import Answers
-from quorate.sites.told import SLOPES, SQUARES, TOLD, Answered, told_by
+import bonafed as bf
+from bonafed.algorithms.federated.bundle.bundle import Evaluate
+from bonafed.algorithms.federated.interior_point.interior_point import Expand
+from bonafed.certificates.constrained import Weigh, Weighing
+from bonafed.certificates.duality import Certification, Certify
+from bonafed.codec import FIELDS, Form, changed
+from bonafed.problem.multipliers import Multipliers
+from bonafed.problem.parts import Parts, stored
+from bonafed.sites.guard import Guard
+from bonafed.sites.people import Answers
+from bonafed.sites.told import SLOPES, SQUARES, TOLD, Answered, told_by
 
 LEAST = 5e-324  # the least number there is
 SMOOTH = stored(Parts(1, 1, 1))
@@ -59,7 +59,7 @@ def weighed(run: Any, d: int, rows: np.ndarray) -> Any:
 @pytest.mark.parametrize("shape", [(60,), (1, 60), (60, 1), (1, 1, 60)])
 def test_no_row_has_a_weight_of_its_own(shape: tuple[int, ...], tmp_path: Path):
     one = asker(tmp_path)
-    run = one.run(replace(ROBUST, predictor=qr.Linear(intercept=False)), qr.Bundle())
+    run = one.run(replace(ROBUST, predictor=bf.Linear(intercept=False)), bf.Bundle())
     assert weighed(run, 3, np.eye(60)[7].reshape(shape)) is None
     assert one.it.wire.told[-1].answer.rule == "message"
     assert weighed(run, 3, np.ones(1)) is not None
@@ -71,7 +71,7 @@ def asked(one: Asker) -> dict[str, tuple[Any, Any]]:
     pair = np.zeros((2, d))
     return {
         "bundle": (
-            one.run(ROBUST, qr.Bundle()),
+            one.run(ROBUST, bf.Bundle()),
             Evaluate(z, SMOOTH, np.ones(1), pair, "hessian"),
         ),
         "certificate": (
@@ -83,7 +83,7 @@ def asked(one: Asker) -> dict[str, tuple[Any, Any]]:
             Weigh(z, z, np.ones(1), np.zeros((1, 0)), np.zeros(0), True),
         ),
         "interior point": (
-            one.run(MEAN, qr.InteriorPoint()),
+            one.run(MEAN, bf.InteriorPoint()),
             Expand(z, 1.0, np.ones(1), np.zeros((1, 0)), np.zeros(0)),
         ),
     }
@@ -114,7 +114,7 @@ def by_least_weights(one: Asker) -> Any:
     """Second derivatives at one model, by weights of so many least numbers: of every row that is
     rounded up to one of these, its own features are added.
     """
-    run, w = one.run(ROBUST, qr.Bundle()), one.zero + 1e-5
+    run, w = one.run(ROBUST, bf.Bundle()), one.zero + 1e-5
 
     def ask(many: np.ndarray) -> np.ndarray | None:
         told = run.ask(Evaluate(w, SMOOTH, many * LEAST, None, "hessian"))
@@ -140,7 +140,7 @@ def test_what_rounding_may_add_tells_no_sum_over_rows_of_one_sign(tmp_path: Path
     tables = {name: (X + 6, y) for name, (X, y) in made(60, targets="real").items()}
     one = Asker(world(tmp_path / "sites", tables, None), NAMES[0])
     none = Multipliers(np.zeros(0), np.zeros(0), np.zeros((1, 0)))
-    run = one.run(replace(MEAN, loss=qr.Squared()), Weighing(np.zeros(1), none))
+    run = one.run(replace(MEAN, loss=bf.Squared()), Weighing(np.zeros(1), none))
     told = []
     for threshold in np.linspace(-4, 4, 300):
         w = one.zero + threshold * np.eye(one.d + 1)[-1]
@@ -152,14 +152,14 @@ def test_what_rounding_may_add_tells_no_sum_over_rows_of_one_sign(tmp_path: Path
 
 METHODS: dict[str, tuple[str, Any, Any]] = {
     "default": ("sign", ROBUST, None),
-    "hessian": ("sign", ROBUST, qr.Bundle(metric="hessian")),
-    "one cut": ("sign", ROBUST, qr.Bundle(metric="identity", cuts=1)),
-    "Huber": ("real", replace(MEAN, loss=qr.Huber(0.5)), None),
-    "interior point": ("sign", MEAN, qr.InteriorPoint()),
-    "asynchronous": ("sign", ROBUST, qr.AsyncBundle()),
-    "AsyncDRO": ("sign", ROBUST, qr.AsyncDRO()),
-    "multipliers": ("sign", ROBUST, qr.MultiplierMethod()),
-    "limits": ("sign", replace(MEAN, local_constraint=qr.NeymanPearson("yes", 0.6)), None),
+    "hessian": ("sign", ROBUST, bf.Bundle(metric="hessian")),
+    "one cut": ("sign", ROBUST, bf.Bundle(metric="identity", cuts=1)),
+    "Huber": ("real", replace(MEAN, loss=bf.Huber(0.5)), None),
+    "interior point": ("sign", MEAN, bf.InteriorPoint()),
+    "asynchronous": ("sign", ROBUST, bf.AsyncBundle()),
+    "AsyncDRO": ("sign", ROBUST, bf.AsyncDRO()),
+    "multipliers": ("sign", ROBUST, bf.MultiplierMethod()),
+    "limits": ("sign", replace(MEAN, local_constraint=bf.NeymanPearson("yes", 0.6)), None),
 }
 
 

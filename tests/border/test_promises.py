@@ -10,11 +10,11 @@ import pytest
 from sites.folders import folder_of
 from typer.testing import CliRunner
 
-from quorate.config.config import parse_config
-from quorate.report.sections.border import Border
-from quorate.report.sections.section import Text
-from quorate.runs.border import CURIOUS, LAWLESS, MASKED, PRIVATE, READER, TABLE, markdown, of_run
-from quorate.sites.commands import site
+from bonafed.config.config import parse_config
+from bonafed.report.sections.border import Border
+from bonafed.report.sections.section import Text
+from bonafed.runs.border import CURIOUS, LAWLESS, MASKED, PRIVATE, READER, TABLE, markdown, of_run
+from bonafed.sites.commands import site
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,10 +14,10 @@ import pytest
 from border.askers import MEAN, Asker, SpentError, by_bundle
 from border.readers import NAMES, Wire, World, as_rows, made, unguarded, world
 
-from quorate.arrays import Array
-from quorate.data.declared_schema import declared_schema
-from quorate.sites.party import open_party
-from quorate.sites.rows import Roles
+from bonafed.arrays import Array
+from bonafed.data.declared_schema import declared_schema
+from bonafed.sites.party import open_party
+from bonafed.sites.rows import Roles
 
 SITE, ODD = NAMES[0], 7  # whose target is another one
 

@@ -22,14 +22,14 @@ from border.readers import (
     world,
 )
 
-import quorate as qr
-from quorate.engines.network import RefusedError
-from quorate.names import NAMED, of_place
-from quorate.problem.problem import Problem
+import bonafed as bf
+from bonafed.engines.network import RefusedError
+from bonafed.names import NAMED, of_place
+from bonafed.problem.problem import Problem
 
 AGAIN = {  # further runs about the same rows
     "a model to start at": {"start": [0.3, -0.2, 0.1, 0.0]},
-    "another method": {"algorithm": qr.AFL(max_rounds=15)},
+    "another method": {"algorithm": bf.AFL(max_rounds=15)},
 }
 
 
@@ -78,11 +78,11 @@ METHODS = {
     if "pooled" not in place and "private" not in place
 }
 POOLED = "sgd", "lsvrg", "dca"
-FREE = qr.L2(1e-8)  # so that local steps do not shrink what is read
+FREE = bf.L2(1e-8)  # so that local steps do not shrink what is read
 TAKEN = [
     replace(problem, regulariser=FREE)
-    for problem in (ROBUST, replace(ROBUST, over_clients=qr.Mean()), RANKED)
-] + [Problem(qr.Logistic(), over_rows=qr.Superquantile(0.5), regulariser=FREE)]
+    for problem in (ROBUST, replace(ROBUST, over_clients=bf.Mean()), RANKED)
+] + [Problem(bf.Logistic(), over_rows=bf.Superquantile(0.5), regulariser=FREE)]
 OF_MODELS = "ad_lpmm", "epigraph_admm", "aspire", "proximal_al"  # answers are models, no sums
 
 

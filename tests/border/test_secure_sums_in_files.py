@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quorate.config.config import Config, read_config
-from quorate.config.errors import ConfigError
-from quorate.runs.folder import read_run
-from quorate.runs.pipeline import begin, opening, run_study
-from quorate.runs.verification import passed, verify_run
+from bonafed.config.config import Config, read_config
+from bonafed.config.errors import ConfigError
+from bonafed.runs.folder import read_run
+from bonafed.runs.pipeline import begin, opening, run_study
+from bonafed.runs.verification import passed, verify_run
 
 PLAIN = """
 title = "sums"

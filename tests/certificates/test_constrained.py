@@ -18,13 +18,13 @@ from numpy.testing import assert_allclose
 from problems import PLAIN
 from scipy.optimize import minimize_scalar
 
-import quorate as qr
-from quorate.certificates import constrained
-from quorate.certificates.constrained import certify_constrained
-from quorate.problem.multipliers import Multipliers
+import bonafed as bf
+from bonafed.certificates import constrained
+from bonafed.certificates.constrained import certify_constrained
+from bonafed.problem.multipliers import Multipliers
 
 NONE = np.zeros(0)
-OF = qr.Mean(label=0)
+OF = bf.Mean(label=0)
 
 
 def local(prices):
@@ -46,7 +46,7 @@ def certified(problem, fed, w, mu, infeasible=False):
 
 
 @pytest.mark.parametrize(
-    "h", [qr.Zero(), qr.L2(0.3), qr.L1(0.2), qr.ElasticNet(0.2, 0.1), qr.Bounds(-0.7, 0.5)]
+    "h", [bf.Zero(), bf.L2(0.3), bf.L1(0.2), bf.ElasticNet(0.2, 0.1), bf.Bounds(-0.7, 0.5)]
 )
 @pytest.mark.parametrize("intercept", [False, True])
 def test_numbers_are_those_of_the_raw_rows(h, intercept):
@@ -54,17 +54,17 @@ def test_numbers_are_those_of_the_raw_rows(h, intercept):
     rng = np.random.default_rng(3)
     w = rng.uniform(-1, 1, 4 + intercept)
     w[:2] = (0.0, 0.4)
-    if isinstance(h, qr.Bounds):
+    if isinstance(h, bf.Bounds):
         w[1:4] = (-0.7, 0.5, 0.1)
     C, d = rng.standard_normal((2, len(w))), rng.standard_normal(2)
-    problem = qr.Problem(
-        qr.Logistic(),
-        qr.Linear(intercept),
+    problem = bf.Problem(
+        bf.Logistic(),
+        bf.Linear(intercept),
         over_samples=OF,
-        over_clients=qr.Mean((0.5, 0.2, 0.3)),
+        over_clients=bf.Mean((0.5, 0.2, 0.3)),
         regulariser=h,
-        constraint=(qr.LinearInequality(C[:1], d[:1]), qr.LinearEquality(C[1:], d[1:])),
-        local_constraint=qr.NeymanPearson(1, 0.3),
+        constraint=(bf.LinearInequality(C[:1], d[:1]), bf.LinearEquality(C[1:], d[1:])),
+        local_constraint=bf.NeymanPearson(1, 0.3),
     )
     mu = Multipliers(np.array([0.7, -1.3]), NONE, rng.uniform(0, 2, (3, 1)))
     proof = certified(problem, fed, w, mu)
@@ -88,14 +88,14 @@ def test_numbers_are_those_of_the_raw_rows(h, intercept):
     products += list(mu.server * held)
     own = gradient[:4].copy()
     match h:
-        case qr.L2(strength):
+        case bf.L2(strength):
             value, own = value + strength / 2 * w[:4] @ w[:4], own + strength * w[:4]
-        case qr.L1() | qr.ElasticNet():
-            l1, l2 = (h.strength, 0.0) if isinstance(h, qr.L1) else (h.l1, h.l2)
+        case bf.L1() | bf.ElasticNet():
+            l1, l2 = (h.strength, 0.0) if isinstance(h, bf.L1) else (h.l1, h.l2)
             value += l1 * np.abs(w[:4]).sum() + l2 / 2 * w[:4] @ w[:4]
             own = own + l2 * w[:4]
             own = np.where(w[:4] == 0, np.maximum(np.abs(own) - l1, 0), own + l1 * np.sign(w[:4]))
-        case qr.Bounds():  # entries on a bound may be pushed against it
+        case bf.Bounds():  # entries on a bound may be pushed against it
             own[1], own[2] = min(own[1], 0.0), max(own[2], 0.0)
     stationarity = np.abs(np.append(own, gradient[4:])).max()
     assert proof.value == pytest.approx(value, rel=1e-12)
@@ -110,8 +110,8 @@ def test_numbers_are_those_of_the_raw_rows(h, intercept):
 def test_coupled_constraints_by_hand():
     fed = clients(sizes=(8, 5, 12))
     w = np.array([0.3, -0.2, 0.5, 0.1])
-    problem = qr.Problem(
-        qr.Logistic(), PLAIN, over_clients=qr.Sum(), constraint=qr.Coupled(qr.NeymanPearson(1, 0.4))
+    problem = bf.Problem(
+        bf.Logistic(), PLAIN, over_clients=bf.Sum(), constraint=bf.Coupled(bf.NeymanPearson(1, 0.4))
     )
     proof = certified(problem, fed, w, Multipliers(NONE, np.array([1.7]), np.zeros((3, 0))))
     rows = list(rows_of(fed))
@@ -128,25 +128,25 @@ def test_coupled_constraints_by_hand():
 
 
 LOSSES = {
-    "logistic": (qr.Logistic(), 0.45, False),
-    "smooth hinge": (qr.SmoothHinge(), 0.3, False),
-    "exponential": (qr.Exponential(), 0.65, False),
+    "logistic": (bf.Logistic(), 0.45, False),
+    "smooth hinge": (bf.SmoothHinge(), 0.3, False),
+    "exponential": (bf.Exponential(), 0.65, False),
 }
 CLASSES = [clients(), clients(7, (25, 20)), one_hot()]
 OPTIMA = [
     (fed, loss, level if k < 2 else 1.5 * level, h)
     for k, fed in enumerate(CLASSES)
     for loss, level, _ in LOSSES.values()
-    for h in (qr.Zero(), qr.L1(0.01), qr.L2(0.02))
+    for h in (bf.Zero(), bf.L1(0.01), bf.L2(0.02))
     # its optimum is not attained for a feature that nobody has
-    if not (isinstance(h, qr.Zero) and k == 2)
+    if not (isinstance(h, bf.Zero) and k == 2)
 ]
 
 
 def stated(loss, level, h):
     """The Neyman-Pearson problem of ``neyman_pearson``."""
-    return qr.Problem(
-        loss, PLAIN, over_samples=OF, regulariser=h, local_constraint=qr.NeymanPearson(1, level)
+    return bf.Problem(
+        loss, PLAIN, over_samples=OF, regulariser=h, local_constraint=bf.NeymanPearson(1, level)
     )
 
 
@@ -188,7 +188,7 @@ def test_no_multipliers_prove_more_than_the_optimum(k, seed, size, away):
     assert proof.bound <= proof.value or proof.feasibility > 0
 
 
-REAL = qr.Huber(0.7), qr.Squared()
+REAL = bf.Huber(0.7), bf.Squared()
 
 
 @settings(max_examples=60, deadline=None)
@@ -198,26 +198,26 @@ def test_no_bound_is_above_a_feasible_model(seed):
     cancel each other.
     """
     rng = np.random.default_rng(seed)
-    loss = (qr.Logistic(), qr.SmoothHinge(), qr.Exponential(), *REAL)[seed % 5]
+    loss = (bf.Logistic(), bf.SmoothHinge(), bf.Exponential(), *REAL)[seed % 5]
     intercept, D = bool(seed % 2), 3 + seed % 2
     scales = 10.0 ** rng.integers(-3, 4, 3)
     fed = clients(seed, (7, 5), d=3, scales=scales, real=loss in REAL)
     columns = {"group": tuple(np.where(np.arange(len(y)) % 2, "a", "b") for y in fed.y)}
-    fed = qr.Federation(
+    fed = bf.Federation(
         fed.clients, fed.X, fed.y, columns=columns, classes=None if loss in REAL else [0, 1]
     )
     w0 = rng.standard_normal(D) / np.append(scales, 1.0)[:D]
-    h = [qr.Zero(), qr.L1(0.1), qr.L2(0.01), qr.Bounds(-np.abs(w0[:3]) - 1, np.abs(w0[:3]) + 1)][
+    h = [bf.Zero(), bf.L1(0.1), bf.L2(0.01), bf.Bounds(-np.abs(w0[:3]) - 1, np.abs(w0[:3]) + 1)][
         int(rng.integers(4))
     ]
     slack = float(rng.choice([0.0, 1e-9, 1e-3, 1.0]))
     C, E = rng.standard_normal((2, D)), rng.standard_normal((1, D))
-    rows = qr.LinearInequality(np.vstack([C, -C]), np.append(-C @ w0, C @ w0) - slack)
-    twice = qr.LinearEquality(np.vstack([E, E]), np.tile(-E @ w0, 2))
-    base = qr.Problem(loss, qr.Linear(intercept), regulariser=h, constraint=(rows, twice))
-    loose = replace(base, local_constraint=qr.BoundedGroupLoss("group", 1e9))
+    rows = bf.LinearInequality(np.vstack([C, -C]), np.append(-C @ w0, C @ w0) - slack)
+    twice = bf.LinearEquality(np.vstack([E, E]), np.tile(-E @ w0, 2))
+    base = bf.Problem(loss, bf.Linear(intercept), regulariser=h, constraint=(rows, twice))
+    loose = replace(base, local_constraint=bf.BoundedGroupLoss("group", 1e9))
     level = float(certified(loose, fed, w0, None).constraint_values.max() + 1e9 + 1e-6 + slack)
-    problem = replace(base, local_constraint=qr.BoundedGroupLoss("group", level))
+    problem = replace(base, local_constraint=bf.BoundedGroupLoss("group", level))
     value = problem.objective(w0, fed)
     prices = (
         rng.uniform(0, 1, 4) * 10.0 ** rng.integers(-3, 10),
@@ -236,18 +236,18 @@ def test_no_bound_is_above_a_feasible_model(seed):
             assert certified(problem, fed, w, mu, infeasible=True).infeasible is None
 
 
-@pytest.mark.parametrize("loss", [qr.Squared(), qr.Huber(1.0)])
+@pytest.mark.parametrize("loss", [bf.Squared(), bf.Huber(1.0)])
 @pytest.mark.parametrize("at", [0.0, 0.1, 1.0, 5.0, 10.0, 20.0])
 def test_a_small_value_at_a_model_that_breaks_the_constraints_bounds_nothing(loss, at):
     """h bounds the length of models of smaller value: not of an optimum that, being feasible, has a
     larger one.
     """
-    fed = qr.Federation(["a"], [np.ones((2, 1))], [np.zeros(2)])
+    fed = bf.Federation(["a"], [np.ones((2, 1))], [np.zeros(2)])
     # w >= 10
-    problem = qr.Problem(
-        loss, PLAIN, regulariser=qr.L1(0.1), constraint=qr.LinearInequality([[-1.0]], [10.0])
+    problem = bf.Problem(
+        loss, PLAIN, regulariser=bf.L1(0.1), constraint=bf.LinearInequality([[-1.0]], [10.0])
     )
-    optimum = {qr.Squared: 50.0, qr.Huber: 9.5}[type(loss)] + 1.0
+    optimum = {bf.Squared: 50.0, bf.Huber: 9.5}[type(loss)] + 1.0
     for price in np.append(np.linspace(0.0, 15.0, 21), 1.1):
         bound = certified(problem, fed, np.array([at]), server([price])).bound
         assert bound <= optimum * (1 + 1e-12)
@@ -257,9 +257,9 @@ def test_multipliers_that_cancel_hide_no_gradient():
     """w <= 3 and w >= 3 with equal multipliers of 1e13: a gradient of 3 left beside them is not
     rounding.
     """
-    fed = qr.Federation(["a"], [np.ones((2, 1))], [np.full(2, 3.0)])
-    problem = qr.Problem(
-        qr.Squared(), PLAIN, constraint=qr.LinearInequality([[1.0], [-1.0]], [-3.0, 3.0])
+    fed = bf.Federation(["a"], [np.ones((2, 1))], [np.full(2, 3.0)])
+    problem = bf.Problem(
+        bf.Squared(), PLAIN, constraint=bf.LinearInequality([[1.0], [-1.0]], [-3.0, 3.0])
     )
     for size in (1e3, 1e9, 1e12, 1e13, 1e15):
         for at in (0.0, 1.0, 3.0):
@@ -275,9 +275,9 @@ def test_own_convex_functions_bound_too():
     def inside(w, X, y):
         return np.array([w @ w - 0.1]), 2 * w[None]
 
-    ball = qr.Constraint(inside, convex=True, hessian=lambda w, X, y, m: 2 * m[0] * np.eye(len(w)))
-    problem = qr.Problem(qr.Logistic(), PLAIN, constraint=qr.Coupled(ball, "uniform"))
-    solution = qr.solve(problem, fed, algorithm=qr.InteriorPoint())
+    ball = bf.Constraint(inside, convex=True, hessian=lambda w, X, y, m: 2 * m[0] * np.eye(len(w)))
+    problem = bf.Problem(bf.Logistic(), PLAIN, constraint=bf.Coupled(ball, "uniform"))
+    solution = bf.solve(problem, fed, algorithm=bf.InteriorPoint())
     optimum = solution.certificate.value
     assert solution.certificate.relative_gap <= 1e-9
     rng = np.random.default_rng(0)
@@ -287,7 +287,7 @@ def test_own_convex_functions_bound_too():
         assert 0.99 * optimum <= proof.bound <= optimum * (1 + 1e-12)
     assert (
         certified(
-            replace(problem, constraint=qr.Coupled(replace(ball, convex=False), "uniform")),
+            replace(problem, constraint=bf.Coupled(replace(ball, convex=False), "uniform")),
             fed,
             solution.w,
             solution.duals,
@@ -302,8 +302,8 @@ def test_quadratics_by_their_dual():
     half = rng.standard_normal((3, 5, 5))
     A, b = [m @ m.T for m in half], list(rng.standard_normal((3, 5)))
     C, d = rng.standard_normal((2, 5)), rng.standard_normal(2)
-    fed = qr.Federation.from_quadratics(A, b)
-    problem = qr.Problem(qr.Quadratic(), over_clients=qr.Sum(), constraint=qr.LinearEquality(C, d))
+    fed = bf.Federation.from_quadratics(A, b)
+    problem = bf.Problem(bf.Quadratic(), over_clients=bf.Sum(), constraint=bf.LinearEquality(C, d))
     for _ in range(5):
         lam, w = rng.standard_normal(2), rng.standard_normal(5)
         g = sum(b) + C.T @ lam
@@ -313,22 +313,22 @@ def test_quadratics_by_their_dual():
 
 def test_losses_are_nonnegative_whatever_the_multipliers():
     fed = clients()
-    problem = stated(qr.Logistic(), 0.45, qr.Zero())
+    problem = stated(bf.Logistic(), 0.45, bf.Zero())
     assert certified(problem, fed, np.ones(4), local([1e8, 0, 1e8])).bound == 0.0
 
 
 def test_no_bound_without_convexity():
     fed = clients()
     columns = {"sex": tuple(np.where(np.arange(len(y)) % 3, "f", "m") for y in fed.y)}
-    fed = qr.Federation(fed.clients, fed.X, fed.y, columns=columns)
-    problem = qr.Problem(qr.Logistic(), PLAIN, local_constraint=qr.LossGap("sex", 0.1))
+    fed = bf.Federation(fed.clients, fed.X, fed.y, columns=columns)
+    problem = bf.Problem(bf.Logistic(), PLAIN, local_constraint=bf.LossGap("sex", 0.1))
     proof = certified(problem, fed, np.ones(4), local(np.ones((3, 2))))
     assert (proof.bound, proof.gap, proof.relative_gap) == (None, None, None)
     assert (
         certified(problem, fed, np.ones(4), local(np.ones((3, 2))), infeasible=True).infeasible
         is None
     )
-    mute = qr.Problem(qr.Logistic(), PLAIN, local_constraint=qr.LossGap("sex", 0.1))
+    mute = bf.Problem(bf.Logistic(), PLAIN, local_constraint=bf.LossGap("sex", 0.1))
     assert certified(mute, fed, np.zeros(4), None).feasibility == 0.0
 
 
@@ -341,8 +341,8 @@ def test_contradictory_equalities_by_how_much():
     """
     fed = clients()
     e = np.eye(4)[:1]
-    problem = qr.Problem(
-        qr.Logistic(), PLAIN, constraint=(qr.LinearEquality(e, -1.0), qr.LinearEquality(e, -2.0))
+    problem = bf.Problem(
+        bf.Logistic(), PLAIN, constraint=(bf.LinearEquality(e, -1.0), bf.LinearEquality(e, -2.0))
     )
     for size in (1e-6, 1.0, 1e6):  # normalised
         proof = certified(problem, fed, np.zeros(4), server([-size, size], 3), infeasible=True)
@@ -362,9 +362,9 @@ def test_both_classes_too_tight():
     """
     rng = np.random.default_rng(0)
     X = rng.standard_normal((20, 2))
-    fed = qr.Federation(["a"], [np.vstack([X, X])], [np.repeat([0, 1], 20)])
-    both = qr.NeymanPearson(0, 0.1), qr.NeymanPearson(1, 0.1)
-    problem = qr.Problem(qr.Logistic(), PLAIN, local_constraint=both)
+    fed = bf.Federation(["a"], [np.vstack([X, X])], [np.repeat([0, 1], 20)])
+    both = bf.NeymanPearson(0, 0.1), bf.NeymanPearson(1, 0.1)
+    problem = bf.Problem(bf.Logistic(), PLAIN, local_constraint=both)
     proof = certified(problem, fed, np.zeros(2), local([[1.0, 1.0]]), infeasible=True)
     # sums of 40 rows, whose rounding counts for models up to a million times as large
     assert proof.infeasible == pytest.approx(np.log(2) - 0.1, rel=2e-8)
@@ -378,11 +378,11 @@ def test_both_classes_too_tight():
 def test_a_box_too_small():
     fed = clients()
     for limit, broken in ((0.5, 0.5), (1.0, None), (1.5, None)):
-        problem = qr.Problem(
-            qr.Logistic(),
+        problem = bf.Problem(
+            bf.Logistic(),
             PLAIN,
-            regulariser=qr.Bounds(-limit, limit),
-            constraint=qr.LinearInequality(-np.eye(4)[:1], 1.0),
+            regulariser=bf.Bounds(-limit, limit),
+            constraint=bf.LinearInequality(-np.eye(4)[:1], 1.0),
         )
         proof = certified(problem, fed, np.zeros(4), server([1.0], 3), infeasible=True)
         assert proof.infeasible == (None if broken is None else pytest.approx(broken, rel=1e-8))
@@ -395,8 +395,8 @@ def test_constraints_that_meet_in_a_point_are_not_infeasible(seed):
     for _ in range(60):
         C, w0 = rng.standard_normal((2, 3)), 3 * rng.standard_normal(3)
         rows = np.vstack([C, -C, C.sum(0), -C.sum(0)])
-        fed = qr.Federation(["a"], [np.ones((1, 3))], [np.zeros(1)])
-        problem = qr.Problem(qr.Squared(), PLAIN, constraint=qr.LinearInequality(rows, -rows @ w0))
+        fed = bf.Federation(["a"], [np.ones((1, 3))], [np.zeros(1)])
+        problem = bf.Problem(bf.Squared(), PLAIN, constraint=bf.LinearInequality(rows, -rows @ w0))
         mu = rng.uniform(0, 1, 6)
         mu[:2], mu[5] = mu[2:4] + 0.3, mu[4] + 0.3  # the gradients cancel
         assert certified(problem, fed, w0, server(mu), infeasible=True).infeasible is None
@@ -409,8 +409,8 @@ def test_wrong_signs_are_clipped_and_equalities_keep_theirs():
     fed = clients()
     e = np.eye(4)[:1]
     problem = replace(
-        stated(qr.Logistic(), 0.45, qr.L2(0.1)),
-        constraint=(qr.LinearInequality(e, -1.0), qr.LinearEquality(e, 0.0)),
+        stated(bf.Logistic(), 0.45, bf.L2(0.1)),
+        constraint=(bf.LinearInequality(e, -1.0), bf.LinearEquality(e, 0.0)),
     )
     given_ = Multipliers(np.array([-3.0, -2.0]), NONE, np.array([[-1.0], [0.5], [-0.1]]))
     kept = Multipliers(np.array([0.0, -2.0]), NONE, np.array([[0.0], [0.5], [0.0]]))
@@ -423,7 +423,7 @@ def test_wrong_signs_are_clipped_and_equalities_keep_theirs():
 
 
 def test_unsuitable_arguments_are_refused():
-    fed, problem = clients(), stated(qr.Logistic(), 0.45, qr.Zero())
+    fed, problem = clients(), stated(bf.Logistic(), 0.45, bf.Zero())
     good = local([0.0, 0.0, 0.0])
     for w in (np.zeros(3), np.full(4, np.nan), np.zeros((1, 4))):
         with pytest.raises(ValueError, match="w must be 4 finite numbers"):
@@ -440,12 +440,12 @@ def test_unsuitable_arguments_are_refused():
 
 
 def test_arguments_are_not_changed_and_any_engine_tells_the_same():
-    fed, problem = clients(), stated(qr.Logistic(), 0.45, qr.L1(0.01))
+    fed, problem = clients(), stated(bf.Logistic(), 0.45, bf.L1(0.01))
     w, mu = np.linspace(-1, 1, 4), local([0.1, 0.0, 2.0])
     before, digests = (w.copy(), mu.local.copy()), fed.digests()
     proofs = [
         certify_constrained(problem, fed, w, mu, engine)[0]
-        for engine in (qr.InProcess(mode=m) for m in ("blocks", "each", "bytes"))
+        for engine in (bf.InProcess(mode=m) for m in ("blocks", "each", "bytes"))
     ]
     assert_allclose(w, before[0], rtol=0)
     assert_allclose(mu.local, before[1], rtol=0)
@@ -458,8 +458,8 @@ def test_arguments_are_not_changed_and_any_engine_tells_the_same():
 def test_a_constraint_that_a_client_does_not_have():
     fed = clients(sizes=(30, 20, 10))
     y = (fed.y[0], fed.y[1], np.zeros(10, int))
-    fed = qr.Federation(fed.clients, fed.X, y)
-    problem = stated(qr.Logistic(), 0.45, qr.L2(0.01))
+    fed = bf.Federation(fed.clients, fed.X, y)
+    problem = stated(bf.Logistic(), 0.45, bf.L2(0.01))
     proof = certified(problem, fed, np.zeros(4), local([0.1, 0.1, 5.0]))
     assert np.isnan(proof.constraint_values[2, 0])
     assert np.isfinite(proof.constraint_values[:2]).all()
@@ -476,7 +476,7 @@ def test_planted_multipliers_that_cancel_prove_no_more_than_the_optimum(size, at
     n, k = (1000 if at == "clients" else 3), 1000
     a, start, y = np.array([0.3, 0.7]), np.array([0.3, -0.2]), np.tile([-1.0, 1.0], n)
     X = np.random.default_rng(0).standard_normal((2 * n, 2))
-    fed = qr.Federation.from_arrays(X, y, np.repeat(np.arange(n), 2))
+    fed = bf.Federation.from_arrays(X, y, np.repeat(np.arange(n), 2))
 
     def objective(t):
         w = start + t * np.array([-a[1], a[0]])
@@ -492,13 +492,13 @@ def test_planted_multipliers_that_cancel_prove_no_more_than_the_optimum(size, at
         if at == "server":
             C, d = sign * np.outer([1.0, -1.0], a), sign * np.array([-1.0, 1.0]) * (a @ start)
             C, d = np.repeat(C, [2 * k, k], axis=0), np.repeat(d, [2 * k, k])
-            problem = stated_on(qr.LinearInequality(C, d), None)
+            problem = stated_on(bf.LinearInequality(C, d), None)
             prices = np.repeat([size, 2 * size], [2 * k, k])
             prices[[0, -1]] += once
             mu = server(prices, n)
         else:
             C, d = sign * np.outer([1.0, -1.0], a), sign * np.array([-1.0, 1.0]) * (a @ start)
-            problem = stated_on(None, qr.LinearInequality(C, d))
+            problem = stated_on(None, bf.LinearInequality(C, d))
             prices = np.zeros((n, 2))
             prices[: 2 * (n // 3), 0], prices[2 * (n // 3) : 3 * (n // 3), 1] = size, 2 * size
             prices[-1] = once
@@ -511,10 +511,10 @@ def test_planted_multipliers_that_cancel_prove_no_more_than_the_optimum(size, at
 
 def stated_on(constraint, local_constraint):
     """A ridge regression of classes under linear constraints."""
-    return qr.Problem(
-        qr.Logistic(),
+    return bf.Problem(
+        bf.Logistic(),
         PLAIN,
-        regulariser=qr.L2(0.1),
+        regulariser=bf.L2(0.1),
         constraint=constraint,
         local_constraint=local_constraint,
     )
@@ -523,11 +523,11 @@ def stated_on(constraint, local_constraint):
 # ---- many coefficients
 
 MANY = {
-    "none": qr.Zero(),
-    "l1": qr.L1(0.01),
-    "elastic net": qr.ElasticNet(0.01, 0.02),
-    "ridge": qr.L2(0.02),
-    "bounds": qr.Bounds(-0.4, 0.4),
+    "none": bf.Zero(),
+    "l1": bf.L1(0.01),
+    "elastic net": bf.ElasticNet(0.01, 0.02),
+    "ridge": bf.L2(0.02),
+    "bounds": bf.Bounds(-0.4, 0.4),
 }
 
 
@@ -537,17 +537,17 @@ def test_bounds_by_products_with_the_hessian_are_those_by_the_hessian(monkeypatc
     rng = np.random.default_rng(5)
     X = rng.standard_normal((150, 12)) * np.logspace(-2, 1, 12)
     y = np.where(X[:, -3:].sum(1) + 8 * rng.standard_normal(150) > 0, 1, 0)
-    fed = qr.Federation.from_arrays(X, y, np.repeat(["a", "b", "c"], 50))
+    fed = bf.Federation.from_arrays(X, y, np.repeat(["a", "b", "c"], 50))
     C = rng.standard_normal((1, 12 + intercept))
-    problem = qr.Problem(
-        qr.Logistic(),
-        qr.Linear(intercept),
+    problem = bf.Problem(
+        bf.Logistic(),
+        bf.Linear(intercept),
         over_samples=OF,
         regulariser=h,
-        constraint=qr.LinearInequality(C, [-0.1]),
-        local_constraint=qr.NeymanPearson(1, 0.69),
+        constraint=bf.LinearInequality(C, [-0.1]),
+        local_constraint=bf.NeymanPearson(1, 0.69),
     )
-    solution = qr.solve(problem, fed, algorithm=qr.InteriorPoint())
+    solution = bf.solve(problem, fed, algorithm=bf.InteriorPoint())
     for w, mu in ((solution.w, solution.duals), (solution.w * (1 + 1e-7), solution.duals)):
         proofs = []
         for dense in (500, 5):
@@ -565,7 +565,7 @@ def test_an_infeasible_problem_of_many_coefficients_is_proved_to_be_one(monkeypa
     test_contradictory_equalities_by_how_much()
 
 
-@pytest.mark.parametrize("h", [qr.ElasticNet(0.02, 0.1), qr.L1(0.02)], ids=["elastic net", "l1"])
+@pytest.mark.parametrize("h", [bf.ElasticNet(0.02, 0.1), bf.L1(0.02)], ids=["elastic net", "l1"])
 def test_a_certificate_of_many_coefficients_has_no_matrix_of_them(h):
     """Features of which none counts, beside a few: model and bound are those of the few."""
     few, D, rng = 8, 2000, np.random.default_rng(0)
@@ -573,14 +573,14 @@ def test_a_certificate_of_many_coefficients_has_no_matrix_of_them(h):
     y = np.where(X[:, :3].sum(1) + rng.standard_normal(120) > 0, 1, 0)
 
     def problem_of(X):
-        fed = qr.Federation.from_arrays(X, y, np.repeat(["a", "b"], 60))
-        limit = qr.NeymanPearson(1, 0.5)
-        line = qr.Linear(intercept=True)
-        return qr.Problem(
-            qr.Logistic(), line, over_samples=OF, regulariser=h, local_constraint=limit
+        fed = bf.Federation.from_arrays(X, y, np.repeat(["a", "b"], 60))
+        limit = bf.NeymanPearson(1, 0.5)
+        line = bf.Linear(intercept=True)
+        return bf.Problem(
+            bf.Logistic(), line, over_samples=OF, regulariser=h, local_constraint=limit
         ), fed
 
-    small = qr.solve(*problem_of(X[:, :few]), algorithm=qr.InteriorPoint())
+    small = bf.solve(*problem_of(X[:, :few]), algorithm=bf.InteriorPoint())
     assert small.certificate.relative_gap < 1e-8
     w = np.concatenate([small.w[:few], np.zeros(D - few), small.w[few:]])
     problem, fed = problem_of(X)

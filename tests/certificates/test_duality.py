@@ -13,36 +13,36 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import CASES, PLAIN, federation
 
-import quorate as qr
-from quorate.problem.lower_bounds import Minorant, Region, lower_bound
+import bonafed as bf
+from bonafed.problem.lower_bounds import Minorant, Region, lower_bound
 
 BOUNDED = [case for case in CASES if case.bounded][::4]
 KINDS = {
-    "linf-regularised": qr.Problem(
-        qr.Hinge(), qr.Linear(True), over_clients=qr.Simplex(), regulariser=qr.L1(0.05)
+    "linf-regularised": bf.Problem(
+        bf.Hinge(), bf.Linear(True), over_clients=bf.Simplex(), regulariser=bf.L1(0.05)
     ),
-    "elastic": qr.Problem(
-        qr.Logistic(),
+    "elastic": bf.Problem(
+        bf.Logistic(),
         PLAIN,
-        over_samples=qr.WassersteinBall(0.05, 2.0, "linf"),
-        over_clients=qr.LpBall(0.2, 1.0),
-        regulariser=qr.ElasticNet(0.02, 0.05),
+        over_samples=bf.WassersteinBall(0.05, 2.0, "linf"),
+        over_clients=bf.LpBall(0.2, 1.0),
+        regulariser=bf.ElasticNet(0.02, 0.05),
     ),
-    "bounds": qr.Problem(
-        qr.Hinge(),
+    "bounds": bf.Problem(
+        bf.Hinge(),
         PLAIN,
-        over_samples=qr.WassersteinBall({"c0": 0.0, "c1": 0.1, "c2": 0.2}, 2.0, "l2"),
-        over_clients=qr.LpBall(0.2, 3.0),
-        regulariser=qr.Bounds(-0.2, 0.3),
+        over_samples=bf.WassersteinBall({"c0": 0.0, "c1": 0.1, "c2": 0.2}, 2.0, "l2"),
+        over_clients=bf.LpBall(0.2, 3.0),
+        regulariser=bf.Bounds(-0.2, 0.3),
     ),
-    "mean": qr.Problem(
-        qr.Huber(1.0), qr.Linear(True), over_clients=qr.Mean("size"), regulariser=qr.L2(0.1)
+    "mean": bf.Problem(
+        bf.Huber(1.0), bf.Linear(True), over_clients=bf.Mean("size"), regulariser=bf.L2(0.1)
     ),
-    "sizes": qr.Problem(
-        qr.Absolute(),
-        qr.Linear(True),
-        over_samples=qr.WassersteinBall(0.1, 3.0),
-        over_clients=qr.LpBall(0.1, 2, "size"),
+    "sizes": bf.Problem(
+        bf.Absolute(),
+        bf.Linear(True),
+        over_samples=bf.WassersteinBall(0.1, 3.0),
+        over_clients=bf.LpBall(0.1, 2, "size"),
     ),
 }
 
@@ -51,7 +51,7 @@ KINDS = {
 def test_the_bound_is_tight_at_the_optimum(name):
     problem = KINDS[name]
     fed = federation(21, targets=problem.loss.targets)
-    solution, central = qr.solve(problem, fed), qr.CentralConic().solve(problem, fed)
+    solution, central = bf.solve(problem, fed), bf.CentralConic().solve(problem, fed)
     assert solution.certificate.relative_gap <= 1e-6
     assert solution.certificate.value == pytest.approx(central.value, rel=1e-6)
     assert solution.certificate.bound <= central.value * (1 + 1e-8)
@@ -72,11 +72,11 @@ def test_a_gradient_on_the_boundary_of_what_balances_it_loses_nothing(norm, seed
         "linf": np.sign(w),
     }[norm]
     gradient = -radius * of_length - strength * np.sign(w)
-    problem = qr.Problem(
-        qr.Absolute(),
+    problem = bf.Problem(
+        bf.Absolute(),
         PLAIN,
-        over_samples=qr.WassersteinBall(radius, np.inf, norm),
-        regulariser=qr.L1(strength),
+        over_samples=bf.WassersteinBall(radius, np.inf, norm),
+        regulariser=bf.L1(strength),
     )
     minorant = Minorant(1.0, gradient, np.zeros(1), np.ones(1))
     bound, left = lower_bound(problem, minorant, Region(10.0, 10.0, 10.0, 1.0))
@@ -87,7 +87,7 @@ def test_a_gradient_on_the_boundary_of_what_balances_it_loses_nothing(norm, seed
 @cache
 def optimum_of(place: int) -> float:
     case = BOUNDED[place]
-    return qr.CentralConic().solve(case.problem, case.fed).value
+    return bf.CentralConic().solve(case.problem, case.fed).value
 
 
 @pytest.mark.parametrize("case", BOUNDED, ids=lambda c: c.name)
@@ -97,11 +97,11 @@ def test_any_duals_give_a_bound_below_the_optimum(case, seed):
     rng = np.random.default_rng(seed)
     D = case.problem.predictor.dimension(case.fed.n_features)
     K = int(rng.integers(1, 5))
-    duals = qr.Duals(
+    duals = bf.Duals(
         np.zeros(3), rng.normal(size=(K, D)) * rng.choice([0.01, 1, 10]), rng.random((K, 3))
     )
     w = rng.normal(size=D)
-    certificate = qr.certify(case.problem, case.fed, w, duals)
+    certificate = bf.certify(case.problem, case.fed, w, duals)
     optimum = optimum_of(BOUNDED.index(case))
     assert certificate.value >= optimum * (1 - 1e-8)
     assert certificate.bound is None or certificate.bound <= optimum * (1 + 1e-8)
@@ -110,27 +110,27 @@ def test_any_duals_give_a_bound_below_the_optimum(case, seed):
 
 def test_the_bound_is_recomputed_from_the_data():
     case = BOUNDED[0]
-    solution = qr.solve(case.problem, case.fed)
+    solution = bf.solve(case.problem, case.fed)
     other = federation(99)
-    there = qr.certify(case.problem, other, solution.w, solution.duals)
-    central = qr.CentralConic().solve(case.problem, other)
+    there = bf.certify(case.problem, other, solution.w, solution.duals)
+    central = bf.CentralConic().solve(case.problem, other)
     assert there.value >= central.value * (1 - 1e-9)
     assert there.bound is None or there.bound <= central.value * (1 + 1e-8)
 
 
 def test_duals_survive_storage_bit_for_bit():
-    from quorate.rounds import decode, encode
+    from bonafed.rounds import decode, encode
 
     case = BOUNDED[1]
-    solution = qr.solve(case.problem, case.fed)
-    again = qr.certify(case.problem, case.fed, solution.w, decode(encode(solution.duals)))
+    solution = bf.solve(case.problem, case.fed)
+    again = bf.certify(case.problem, case.fed, solution.w, decode(encode(solution.duals)))
     assert again.numbers() == solution.certificate.numbers()
 
 
 @pytest.mark.parametrize("spoil", ["w", "points", "multipliers", "length"])
 def test_spoiled_numbers_are_refused(spoil):
     case = BOUNDED[0]
-    solution = qr.solve(case.problem, case.fed, max_rounds=4)
+    solution = bf.solve(case.problem, case.fed, max_rounds=4)
     w, duals = solution.w.copy(), solution.duals
     if spoil == "w":
         w[0] = np.nan
@@ -141,12 +141,12 @@ def test_spoiled_numbers_are_refused(spoil):
         array.flat[0] = np.inf
         duals = replace(duals, **{spoil: array})
     with pytest.raises(ValueError, match="finite"):
-        qr.certify(case.problem, case.fed, w, duals)
+        bf.certify(case.problem, case.fed, w, duals)
 
 
 def test_without_duals_only_the_value_is_stated():
     case = BOUNDED[0]
-    certificate = qr.certify(
+    certificate = bf.certify(
         case.problem, case.fed, np.zeros(case.problem.predictor.dimension(8)), None
     )
     assert certificate.bound is None
@@ -158,13 +158,13 @@ def test_without_duals_only_the_value_is_stated():
 
 def test_nothing_is_claimed_where_nothing_bounds_the_optimum():
     fed = federation(31)
-    solution = qr.solve(qr.Problem(qr.Hinge(), PLAIN, over_clients=qr.LpBall(0.1)), fed)
+    solution = bf.solve(bf.Problem(bf.Hinge(), PLAIN, over_clients=bf.LpBall(0.1)), fed)
     assert solution.certificate.bound is None
     assert any("No lower bound" in note for note in solution.notes)
 
 
 @pytest.mark.parametrize("size", [1e9, 1e11, 1e13])
-@pytest.mark.parametrize("loss", [qr.Absolute(), qr.Quantile(0.5), qr.Huber(0.5)])
+@pytest.mark.parametrize("loss", [bf.Absolute(), bf.Quantile(0.5), bf.Huber(0.5)])
 def test_cuts_far_away_prove_nothing_above_the_optimum(loss, size):
     """The constant of a cut is then a difference of two numbers of that size, and where the cuts of
     two opposite models balance, the bound would be their rounding.
@@ -172,13 +172,13 @@ def test_cuts_far_away_prove_nothing_above_the_optimum(loss, size):
     fed = federation(4, targets="real")
     rng = np.random.default_rng(int(np.log10(size)))
     fed = fed.with_targets([1e-9 * rng.normal(size=len(x)) for x in fed.X])
-    problem = qr.Problem(loss, PLAIN, over_samples=qr.Mean(), regulariser=qr.L2(1e-3))
+    problem = bf.Problem(loss, PLAIN, over_samples=bf.Mean(), regulariser=bf.L2(1e-3))
     optimum = problem.objective(np.zeros(fed.n_features), fed)  # and the best is no larger
     for _ in range(10):
         away = size * rng.normal(size=fed.n_features)
         points, multipliers = np.stack([away, -away]), np.full((2, fed.n_clients), 0.5)
-        planted = qr.certify(
-            problem, fed, np.zeros(fed.n_features), qr.Duals(np.zeros(3), points, multipliers)
+        planted = bf.certify(
+            problem, fed, np.zeros(fed.n_features), bf.Duals(np.zeros(3), points, multipliers)
         )
         assert planted.bound is not None
         assert planted.bound <= optimum

@@ -14,13 +14,13 @@ from numpy.testing import assert_allclose
 from problems import PLAIN
 from rank_programs import by_rank, central, data, objective, penalty, pooled, row_losses, sigma_of
 
-import quorate as qr
+import bonafed as bf
 from examples import REGULARISERS
-from quorate.certificates.certify import certify
-from quorate.certificates.kkt import kkt_residuals
-from quorate.problem.lower_bounds import row_duals
-from quorate.problem.rank_coordinates import kernel_of, knot_of, rank_value
-from quorate.solvers.rank.scalar_losses import gradients_of
+from bonafed.certificates.certify import certify
+from bonafed.certificates.kkt import kkt_residuals
+from bonafed.problem.lower_bounds import row_duals
+from bonafed.problem.rank_coordinates import kernel_of, knot_of, rank_value
+from bonafed.solvers.rank.scalar_losses import gradients_of
 
 
 def residuals(problem, X, y, w, alpha, z):
@@ -47,19 +47,19 @@ def together(z, knots, near=1e-5):
 @pytest.mark.parametrize(
     ("loss", "risk", "g", "intercept", "knots"),
     [
-        (qr.Logistic(), qr.Mean(), qr.L2(0.05), True, ()),
-        (qr.Logistic(), qr.Superquantile(0.43), qr.L1(0.02), False, ()),
-        (qr.Exponential(), qr.Extremile(2.0), qr.ElasticNet(0.02, 0.02), False, ()),
-        (qr.Hinge(), qr.Superquantile(0.43), qr.L2(0.05), True, (-1.0,)),
-        (qr.Hinge(), qr.Extremile(2.0), qr.Bounds(-0.05, 0.3), False, (-1.0,)),
-        (qr.Squared(), qr.TopK(5), qr.L2(0.05), False, ()),
-        (qr.Absolute(), qr.Superquantile(0.43), qr.L1(0.02), True, (0.0,)),
-        (qr.EpsilonInsensitive(0.3), qr.Mean(), qr.L2(0.05), False, (0.3, -0.3)),
+        (bf.Logistic(), bf.Mean(), bf.L2(0.05), True, ()),
+        (bf.Logistic(), bf.Superquantile(0.43), bf.L1(0.02), False, ()),
+        (bf.Exponential(), bf.Extremile(2.0), bf.ElasticNet(0.02, 0.02), False, ()),
+        (bf.Hinge(), bf.Superquantile(0.43), bf.L2(0.05), True, (-1.0,)),
+        (bf.Hinge(), bf.Extremile(2.0), bf.Bounds(-0.05, 0.3), False, (-1.0,)),
+        (bf.Squared(), bf.TopK(5), bf.L2(0.05), False, ()),
+        (bf.Absolute(), bf.Superquantile(0.43), bf.L1(0.02), True, (0.0,)),
+        (bf.EpsilonInsensitive(0.3), bf.Mean(), bf.L2(0.05), False, (0.3, -0.3)),
     ],
     ids=str,
 )
 def test_nothing_is_left_at_an_optimum(loss, risk, g, intercept, knots):
-    problem = qr.Problem(loss, qr.Linear(intercept), risk, regulariser=g)
+    problem = bf.Problem(loss, bf.Linear(intercept), risk, regulariser=g)
     X, y = data(20, 3, 1, loss.targets, noise=0.4)
     sign = -y if loss.targets == "sign" else np.ones_like(y)
     D = sign[:, None] * (np.hstack([X, np.ones((20, 1))]) if intercept else X)
@@ -76,7 +76,7 @@ def test_nothing_is_left_at_an_optimum(loss, risk, g, intercept, knots):
     split = z == D @ w - b
     cp.Problem(cp.Minimize(omega + h), [split, top >= losses, *rows, *box]).solve(solver="CLARABEL")
     coefficients = np.where(np.abs(w.value) <= 1e-6, 0.0, w.value)
-    if isinstance(g, qr.Bounds):
+    if isinstance(g, bf.Bounds):
         coefficients[:3] = together(coefficients[:3], (-0.05, 0.3))
     alpha = -split.dual_value  # of the Lagrangian Omega(z) + dual'(z - Dw + b)
     sizes = (
@@ -98,7 +98,7 @@ def test_two_rows_by_hand():
     that sum to one.
     """
     X, y = np.array([[1.0], [3.0]]), np.array([1.0, -1.0])
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_samples=qr.Maximum(), regulariser=qr.L1(0.25))
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_samples=bf.Maximum(), regulariser=bf.L1(0.25))
     zero = np.zeros(1)
     # D = (-1, 3): -D'alpha = a_1 - 3 a_2
     assert_allclose(
@@ -122,22 +122,22 @@ def test_two_rows_by_hand():
 
 
 LOSSES = [
-    qr.Logistic(),
-    qr.Hinge(),
-    qr.SmoothHinge(),
-    qr.Exponential(),
-    qr.Squared(),
-    qr.Absolute(),
-    qr.EpsilonInsensitive(0.5),
+    bf.Logistic(),
+    bf.Hinge(),
+    bf.SmoothHinge(),
+    bf.Exponential(),
+    bf.Squared(),
+    bf.Absolute(),
+    bf.EpsilonInsensitive(0.5),
 ]
 RISKS = [
-    qr.Mean(),
-    qr.Superquantile(0.6),
-    qr.Extremile(2.0),
-    qr.RankedRange(3, 1),
-    qr.Median(),
-    qr.HumanAligned(0.4, 0.3),
-    qr.Spectral([0.4, 0.1, 0.3, 0.2]),
+    bf.Mean(),
+    bf.Superquantile(0.6),
+    bf.Extremile(2.0),
+    bf.RankedRange(3, 1),
+    bf.Median(),
+    bf.HumanAligned(0.4, 0.3),
+    bf.Spectral([0.4, 0.1, 0.3, 0.2]),
 ]
 
 
@@ -171,7 +171,7 @@ def brute(sigma, kernel, alpha, z):
 @pytest.mark.parametrize("risk", RISKS, ids=lambda risk: type(risk).__name__)
 def test_distance_from_the_risk_by_enumeration(loss, risk):
     """Ties, kinks and both at once; weights that rise, fall, or neither."""
-    problem, kernel = qr.Problem(loss, PLAIN, over_samples=risk), kernel_of(loss)
+    problem, kernel = bf.Problem(loss, PLAIN, over_samples=risk), kernel_of(loss)
     margin = loss.targets == "sign"
     X, y = np.zeros((4, 1)), np.array([1.0, -1.0, 1.0, -1.0]) if margin else np.zeros(4)
     rng = np.random.default_rng(RISKS.index(risk))
@@ -190,15 +190,15 @@ def test_distance_from_the_risk_by_enumeration(loss, risk):
 
 
 @pytest.mark.parametrize("reference", [0.3, 1.5])
-@pytest.mark.parametrize("loss", [qr.Logistic(), qr.Squared()], ids=repr)
+@pytest.mark.parametrize("loss", [bf.Logistic(), bf.Squared()], ids=repr)
 def test_jumps_of_prospect_weights_by_differences(loss, reference):
     """At the reference one side jumps up: there every gradient beyond the other side's counts."""
-    risk = qr.ProspectTheory(0.61, 0.69, reference)
-    problem, kernel = qr.Problem(loss, PLAIN, over_samples=risk), kernel_of(loss)
+    risk = bf.ProspectTheory(0.61, 0.69, reference)
+    problem, kernel = bf.Problem(loss, PLAIN, over_samples=risk), kernel_of(loss)
     at, h = knot_of(kernel, reference), 1e-5
     y = np.ones(4) if loss.targets == "sign" else np.zeros(4)
     X = np.zeros((4, 1))
-    fed = qr.Federation(["a"], [X], [y], classes=(-1.0, 1.0) if loss.targets == "sign" else None)
+    fed = bf.Federation(["a"], [X], [y], classes=(-1.0, 1.0) if loss.targets == "sign" else None)
     concrete, fed = problem.at(fed)
     jumps = set()
     for position in range(4):
@@ -254,8 +254,8 @@ def test_distance_from_the_group_lasso():
     """A group of zeros takes any push of length strength sqrt(size); another only along its own
     direction.
     """
-    g, rng = qr.GroupL2(0.5, (0, 1, 0, 2)), np.random.default_rng(6)
-    problem, w = qr.Problem(qr.Logistic(), PLAIN, regulariser=g), np.array([0.3, 0.0, -0.4, 0.0])
+    g, rng = bf.GroupL2(0.5, (0, 1, 0, 2)), np.random.default_rng(6)
+    problem, w = bf.Problem(bf.Logistic(), PLAIN, regulariser=g), np.array([0.3, 0.0, -0.4, 0.0])
     X, y, alpha = rng.normal(size=(6, 4)), np.array([1.0, -1, 1, -1, 1, 1]), rng.random(6)
     push = X.T @ (y * alpha)
     active = np.hypot(*(push[[0, 2]] - 0.5 * np.sqrt(2) * np.array([0.6, -0.8])))
@@ -270,8 +270,8 @@ def test_distance_from_the_group_lasso():
 @pytest.mark.parametrize("centre", [0.0, np.array([0.3, -0.2, 0.1, 0.0])], ids=["0", "moved"])
 def test_distance_from_the_normal_cone_of_a_ball(centre):
     """Inside nothing is balanced; on the sphere what points outwards is, and nothing else."""
-    g, rng = qr.Ball(2.0, centre), np.random.default_rng(6)
-    problem = qr.Problem(qr.Logistic(), PLAIN, regulariser=g)
+    g, rng = bf.Ball(2.0, centre), np.random.default_rng(6)
+    problem = bf.Problem(bf.Logistic(), PLAIN, regulariser=g)
     X, y, alpha = rng.normal(size=(6, 4)), np.array([1.0, -1, 1, -1, 1, 1]), rng.random(6)
     push = X.T @ (y * alpha)
     outward = np.array([0.6, 0.0, -0.8, 0.0])
@@ -285,11 +285,11 @@ def test_distance_from_the_normal_cone_of_a_ball(centre):
 
 
 @pytest.mark.parametrize(
-    "g", [*(g for g in REGULARISERS if not isinstance(g, qr.Ball | qr.GroupL2)), Own()], ids=repr
+    "g", [*(g for g in REGULARISERS if not isinstance(g, bf.Ball | bf.GroupL2)), Own()], ids=repr
 )
 @pytest.mark.parametrize("intercept", [False, True])
 def test_distance_from_the_regulariser_by_differences(g, intercept):
-    problem = qr.Problem(qr.Logistic(), qr.Linear(intercept), regulariser=g)
+    problem = bf.Problem(bf.Logistic(), bf.Linear(intercept), regulariser=g)
     rng = np.random.default_rng(4)
     X, y = rng.normal(size=(6, 4)), np.array([1.0, -1, 1, -1, 1, 1])
     h = 1e-6
@@ -299,7 +299,7 @@ def test_distance_from_the_regulariser_by_differences(g, intercept):
         np.array([0.4, -0.9, 1.7, 0.5]),
         np.array([1.0, 3, 5, 0.5]),
     ):
-        w = np.clip(w, g.lower, g.upper) if isinstance(g, qr.Bounds) else w
+        w = np.clip(w, g.lower, g.upper) if isinstance(g, bf.Bounds) else w
         low, high = np.empty(4), np.empty(4)
         for j in range(4):
             left, middle, right = (
@@ -323,19 +323,19 @@ def test_distance_from_the_regulariser_by_differences(g, intercept):
 
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize(
-    "g", [qr.L2(0.05), qr.L1(0.05), qr.ElasticNet(0.02, 0.02), qr.Bounds(-0.3, 0.4)], ids=repr
+    "g", [bf.L2(0.05), bf.L1(0.05), bf.ElasticNet(0.02, 0.02), bf.Bounds(-0.3, 0.4)], ids=repr
 )
 @pytest.mark.parametrize(
-    "loss", [qr.Logistic(), qr.Hinge(), qr.Exponential(), qr.Absolute(), qr.Squared()], ids=repr
+    "loss", [bf.Logistic(), bf.Hinge(), bf.Exponential(), bf.Absolute(), bf.Squared()], ids=repr
 )
 def test_no_multipliers_prove_more_than_the_optimum(loss, g, intercept):
-    problem = qr.Problem(loss, qr.Linear(intercept), qr.Superquantile(0.43), regulariser=g)
+    problem = bf.Problem(loss, bf.Linear(intercept), bf.Superquantile(0.43), regulariser=g)
     X, y = data(12, 3, 2, loss.targets, noise=0.4)
     fed, w = pooled(X, y), central(problem, X, y)
-    if isinstance(g, qr.Bounds):
+    if isinstance(g, bf.Bounds):
         w[:3] = np.clip(w[:3], -0.3, 0.4)
     optimum = objective(problem, X, y, w)
-    good = qr.solve(problem, fed, algorithm=qr.RankADMM(), tol=1e-9).duals.rows
+    good = bf.solve(problem, fed, algorithm=bf.RankADMM(), tol=1e-9).duals.rows
     rng, D = np.random.default_rng(0), 3 + intercept
     tried = [
         np.zeros(12),
@@ -363,8 +363,8 @@ def test_no_multipliers_prove_more_than_the_optimum(loss, g, intercept):
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
 def test_numbers_that_are_none_are_refused(wrong):
     X, y = data(12, 3, 2)
-    problem = qr.Problem(
-        qr.Hinge(), PLAIN, over_samples=qr.Superquantile(0.43), regulariser=qr.L2(0.1)
+    problem = bf.Problem(
+        bf.Hinge(), PLAIN, over_samples=bf.Superquantile(0.43), regulariser=bf.L2(0.1)
     )
     rows = np.full(12, 0.05)
     for bad, split in (
@@ -374,20 +374,20 @@ def test_numbers_that_are_none_are_refused(wrong):
     ):
         with pytest.raises(ValueError, match=r"duals\.(rows|split) must be finite"):
             certify(problem, pooled(X, y), np.zeros(3), row_duals(bad, split, 3))
-    two = qr.Federation(["a", "b"], [X[:6], X[6:]], [y[:6], y[6:]])
+    two = bf.Federation(["a", "b"], [X[:6], X[6:]], [y[:6], y[6:]])
     with pytest.raises(ValueError, match="only client"):
         certify(
             problem,
             two,
             np.zeros(3),
-            qr.Duals(np.ones(2) / 2, np.zeros((0, 3)), np.zeros((0, 2)), rows, rows),
+            bf.Duals(np.ones(2) / 2, np.zeros((0, 3)), np.zeros((0, 2)), rows, rows),
         )
 
 
 def test_where_the_risk_is_not_convex_multipliers_prove_nothing():
     X, y = data(12, 3, 2)
-    problem = qr.Problem(
-        qr.Logistic(), PLAIN, over_samples=qr.RankedRange(9, 2), regulariser=qr.L2(0.1)
+    problem = bf.Problem(
+        bf.Logistic(), PLAIN, over_samples=bf.RankedRange(9, 2), regulariser=bf.L2(0.1)
     )
     z = -y * (X @ np.ones(3))
     proof = certify(problem, pooled(X, y), np.ones(3), row_duals(np.full(12, 0.05), z, 3))

@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 from toy import federation
 
-import quorate as qr
-from quorate.certificates import row_ranks
-from quorate.engines.inprocess import InProcess
+import bonafed as bf
+from bonafed.certificates import row_ranks
+from bonafed.engines.inprocess import InProcess
 
 FED = federation((20, 35, 12, 28, 9), 4)
-PROBLEM = qr.Problem(qr.Logistic(), over_rows=qr.Superquantile(0.17), regulariser=qr.L2(1e-2))
-BEST = qr.solve(PROBLEM, FED)
+PROBLEM = bf.Problem(bf.Logistic(), over_rows=bf.Superquantile(0.17), regulariser=bf.L2(1e-2))
+BEST = bf.solve(PROBLEM, FED)
 
 
-@pytest.mark.parametrize("risk", [qr.Superquantile(0.17), qr.TopK(3), qr.Maximum()], ids=str)
+@pytest.mark.parametrize("risk", [bf.Superquantile(0.17), bf.TopK(3), bf.Maximum()], ids=str)
 @pytest.mark.parametrize("scale", [0.0, 1e-3, 1.0, 30.0])
 def test_the_value_is_exact_and_the_bound_below_every_model(risk, scale):
     problem = replace(PROBLEM, over_rows=risk)
     rng = np.random.default_rng(4)
     w = scale * rng.standard_normal(5)
-    proof = qr.certify(problem, FED, w)
+    proof = bf.certify(problem, FED, w)
     assert proof.value == pytest.approx(problem.objective(w, FED), rel=1e-12)
     for v in (*rng.standard_normal((20, 5)), BEST.w, w):
         assert proof.bound <= problem.objective(v, FED) * (1 + 1e-12)
@@ -32,7 +32,7 @@ def test_the_value_is_exact_and_the_bound_below_every_model(risk, scale):
 
 
 def test_it_is_tight_at_the_optimum_and_grows_with_the_distance():
-    gaps = [qr.certify(PROBLEM, FED, BEST.w + far).gap for far in (0.0, 1e-4, 1e-2, 1.0)]
+    gaps = [bf.certify(PROBLEM, FED, BEST.w + far).gap for far in (0.0, 1e-4, 1e-2, 1.0)]
     assert gaps[0] < 1e-9
     assert gaps == sorted(gaps)
 
@@ -48,15 +48,15 @@ def test_a_wrong_step_weakens_the_bound(monkeypatch, wrong):
         return replace(state, step=step), type(ask)(replace(ask.message, step=step))
 
     monkeypatch.setattr(row_ranks.RankCertification, "shift", shift)
-    proof = qr.certify(PROBLEM, FED, BEST.w)
+    proof = bf.certify(PROBLEM, FED, BEST.w)
     assert proof.bound is None or proof.bound <= BEST.certificate.value
     assert proof.value == pytest.approx(BEST.certificate.value, rel=1e-12)
 
 
 def test_it_is_the_same_through_bytes_and_for_pooled_rows():
-    here = qr.certify(PROBLEM, FED, BEST.w)
-    there = qr.certify(PROBLEM, FED, BEST.w, engine=InProcess("bytes"))
-    alone = qr.certify(PROBLEM, FED.pooled(), BEST.w)
+    here = bf.certify(PROBLEM, FED, BEST.w)
+    there = bf.certify(PROBLEM, FED, BEST.w, engine=InProcess("bytes"))
+    alone = bf.certify(PROBLEM, FED.pooled(), BEST.w)
     for other in (there, alone):
         assert other.value == pytest.approx(here.value, rel=1e-13)
         assert other.bound == pytest.approx(here.bound, rel=1e-9)

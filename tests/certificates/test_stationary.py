@@ -12,11 +12,11 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize, nnls
 
-import quorate as qr
-from quorate.algorithms.method import Answer, Method
-from quorate.certificates.duality import certify_run
-from quorate.problem.predictors.mlp import MLP
-from quorate.rounds import Done, Each, Outcome, Round, Stop, record
+import bonafed as bf
+from bonafed.algorithms.method import Answer, Method
+from bonafed.certificates.duality import certify_run
+from bonafed.problem.predictors.mlp import MLP
+from bonafed.rounds import Done, Each, Outcome, Round, Stop, record
 
 SIZES = (20, 35, 12, 28, 9)
 D = 4 * 3 + 3 + 3 + 1
@@ -30,12 +30,12 @@ def federation():
         np.where(x[:, 0] * x[:, 1] + 0.3 * k * rng.normal(size=len(x)) > 0, 1.0, -1.0)
         for k, x in enumerate(X)
     ]
-    return qr.Federation([f"c{i}" for i in range(5)], X, y)
+    return bf.Federation([f"c{i}" for i in range(5)], X, y)
 
 
 FED = federation()
-MEAN = qr.Problem(qr.Logistic(), MLP((3,), seed=1), regulariser=qr.L2(0.02))
-WORST = replace(MEAN, over_clients=qr.Simplex())
+MEAN = bf.Problem(bf.Logistic(), MLP((3,), seed=1), regulariser=bf.L2(0.02))
+WORST = replace(MEAN, over_clients=bf.Simplex())
 
 
 def risks(problem, w):
@@ -59,11 +59,11 @@ def penalised(w):
 
 
 @pytest.mark.parametrize(
-    "problem", [MEAN, WORST, replace(MEAN, over_clients=qr.LpBall(0.3, 2))], ids=str
+    "problem", [MEAN, WORST, replace(MEAN, over_clients=bf.LpBall(0.3, 2))], ids=str
 )
 def test_value_weights_and_stationarity_by_hand(problem):
     w = at_random()
-    found = qr.certify(problem, FED, w)
+    found = bf.certify(problem, FED, w)
     q = problem.at(FED)[0].over_clients.weights(risks(problem, w))
     gradients = gradient_of(lambda v: risks(problem, v), w)
     assert found.value == pytest.approx(problem.objective(w, FED), rel=1e-12)
@@ -87,8 +87,8 @@ def test_it_is_small_where_scipy_comes_to_rest():
     found = minimize(
         both, at_random(), jac=True, method="BFGS", options={"gtol": 1e-7, "maxiter": 500}
     )
-    proof = qr.certify(MEAN, FED, found.x)
-    assert proof.stationarity < 1e-5 < 1e-2 < qr.certify(MEAN, FED, at_random()).stationarity
+    proof = bf.certify(MEAN, FED, found.x)
+    assert proof.stationarity < 1e-5 < 1e-2 < bf.certify(MEAN, FED, at_random()).stationarity
     assert proof.bound is None
 
 
@@ -125,22 +125,22 @@ def test_at_a_min_max_point_the_weighting_of_the_duals_shows_it_and_a_worst_one_
     q = np.zeros(5)
     q[tied] = nnls(rows, np.append(-penalised(w), 1e3))[0]
     q /= q.sum()
-    known = qr.certify(WORST, FED, w, qr.Duals(q, w[None], q[None]))
-    blind = qr.certify(WORST, FED, w)
+    known = bf.certify(WORST, FED, w, bf.Duals(q, w[None], q[None]))
+    blind = bf.certify(WORST, FED, w)
     assert known.stationarity < 1e-5
     assert abs(known.complementarity) < 1e-6
     assert blind.stationarity > 1e-2
     assert_allclose(known.weights, q, atol=1e-12)
     # a weighting that is not the multipliers': one of the two residuals tells
     other = np.full(5, 0.2)
-    wrong = qr.certify(WORST, FED, w, qr.Duals(other, w[None], other[None]))
+    wrong = bf.certify(WORST, FED, w, bf.Duals(other, w[None], other[None]))
     assert wrong.complementarity == pytest.approx(losses.max() - losses.mean(), rel=1e-9)
     assert max(wrong.complementarity, wrong.stationarity) > 1e-2
 
 
 def test_weights_outside_the_set_are_moved_into_it():
     w, q = at_random(), np.array([2.0, 0.0, 0.0, -1.0, 0.0])
-    found = qr.certify(WORST, FED, w, qr.Duals(q, w[None], q[None]))
+    found = bf.certify(WORST, FED, w, bf.Duals(q, w[None], q[None]))
     assert_allclose(found.weights, [1.0, 0, 0, 0, 0], atol=1e-12)
     assert found.feasibility < 1e-12
 
@@ -149,11 +149,11 @@ def test_weights_outside_the_set_are_moved_into_it():
     ("h", "off"),
     [
         (
-            qr.L1(0.5),
+            bf.L1(0.5),
             lambda g, w: np.where(w == 0, np.maximum(np.abs(g) - 0.5, 0), g + 0.5 * np.sign(w)),
         ),
         (
-            qr.Bounds(-0.1, 0.1),
+            bf.Bounds(-0.1, 0.1),
             lambda g, w: np.where(np.abs(w) < 0.1, g, np.maximum(g * np.sign(w), 0)),
         ),
     ],
@@ -169,24 +169,24 @@ def test_regularisers_that_are_not_smooth(h, off):
     g = gradient_of(lambda v: risks(problem, v).mean(), w)
     expected = np.append(off(g[:15], w[:15]), g[15:])
     assert (w[:15] == 0).any() or (np.abs(w[:15]) == 0.1).any()
-    assert qr.certify(problem, FED, w).stationarity == pytest.approx(
+    assert bf.certify(problem, FED, w).stationarity == pytest.approx(
         np.linalg.norm(expected), rel=1e-6
     )
 
 
 def test_a_model_outside_the_domain_is_not_feasible():
-    problem = replace(MEAN, regulariser=qr.Bounds(-0.1, 0.1))
+    problem = replace(MEAN, regulariser=bf.Bounds(-0.1, 0.1))
     w = np.full(D, 0.5)
-    found = qr.certify(problem, FED, w)
+    found = bf.certify(problem, FED, w)
     assert found.value == np.inf
     assert found.feasibility == pytest.approx(0.4)
 
 
 def test_no_bound_even_where_losses_vanish():
     """0 is a bound then, but none is claimed that was not asked of the model."""
-    fed = qr.Federation(["a"], [np.ones((2, 4))], [np.zeros(2)])
-    problem = qr.Problem(qr.Squared(), MLP((3,)))
-    found = qr.certify(problem, fed, np.zeros(D))
+    fed = bf.Federation(["a"], [np.ones((2, 4))], [np.zeros(2)])
+    problem = bf.Problem(bf.Squared(), MLP((3,)))
+    found = bf.certify(problem, fed, np.zeros(D))
     assert (found.value, found.bound, found.stationarity) == (0.0, None, 0.0)
 
 
@@ -196,13 +196,13 @@ def test_no_bound_even_where_losses_vanish():
 def test_weights_that_do_not_fit_are_refused(q):
     w = at_random()
     with pytest.raises(ValueError, match=r"duals.weights must be finite with shape \(5,\)"):
-        qr.certify(WORST, FED, w, qr.Duals(q, w[None], np.full((1, 5), 0.2)))
+        bf.certify(WORST, FED, w, bf.Duals(q, w[None], np.full((1, 5), 0.2)))
 
 
 def test_every_mode_gives_the_same_and_two_rounds_say_it():
     w = at_random()
     runs = [
-        certify_run(WORST, FED, w, None, qr.InProcess(mode)) for mode in ("blocks", "each", "bytes")
+        certify_run(WORST, FED, w, None, bf.InProcess(mode)) for mode in ("blocks", "each", "bytes")
     ]
     for proof, run in runs:
         assert proof.stationarity == pytest.approx(runs[0][0].stationarity, rel=1e-12)
@@ -242,7 +242,7 @@ class Descent(Method):
     atol: float = 0.0
     max_rounds: int = 5
     claim: Stop = Stop.OPTIMAL
-    problem: qr.Problem | None = None
+    problem: bf.Problem | None = None
 
     @property
     def on_client(self):
@@ -279,7 +279,7 @@ class Descent(Method):
 
 @pytest.mark.parametrize("stop", [Stop.OPTIMAL, Stop.MAX_ROUNDS, Stop.STALLED])
 def test_a_run_is_never_called_optimal(stop):
-    solution = qr.solve(MEAN, FED, algorithm=Descent(claim=stop), max_rounds=100)
+    solution = bf.solve(MEAN, FED, algorithm=Descent(claim=stop), max_rounds=100)
     assert solution.outcome.stop is (Stop.UNPROVEN if stop is Stop.OPTIMAL else stop)
     assert ("gap 0" in solution.outcome.text) == (stop is not Stop.OPTIMAL)
     for words in (
@@ -300,16 +300,16 @@ def test_a_run_is_never_called_optimal(stop):
 
 
 CONVEX = [
-    qr.Bundle(),
-    qr.ADLPMM(),
-    qr.EpigraphADMM(),
-    qr.DoubleLoop(),
-    qr.InteriorPoint(),
-    qr.ProximalAL(),
-    qr.PrivateADMM(rho=1.0),
-    qr.OutputPerturbedADMM(rho=1.0),
+    bf.Bundle(),
+    bf.ADLPMM(),
+    bf.EpigraphADMM(),
+    bf.DoubleLoop(),
+    bf.InteriorPoint(),
+    bf.ProximalAL(),
+    bf.PrivateADMM(rho=1.0),
+    bf.OutputPerturbedADMM(rho=1.0),
 ]
-POOLED = [qr.RankADMM(), qr.SmoothedRankADMM(), qr.DCA()]
+POOLED = [bf.RankADMM(), bf.SmoothedRankADMM(), bf.DCA()]
 
 
 @pytest.mark.parametrize("algorithm", [*CONVEX, *POOLED], ids=lambda it: type(it).__name__)
@@ -319,11 +319,11 @@ def test_convex_methods_refuse_and_name_what_works(algorithm):
         (ValueError, TypeError),
         match=r"MLP.*AsyncDRO\(\), ASPIRE\(\), (MultiplierMethod|SGD)\(\) or (AFL|LSVRG)\(\)",
     ):
-        qr.solve(MEAN, fed, algorithm=algorithm)
+        bf.solve(MEAN, fed, algorithm=algorithm)
 
 
 @pytest.mark.parametrize(
-    "reference", [qr.CentralConic(), qr.CentralisedAL()], ids=lambda it: type(it).__name__
+    "reference", [bf.CentralConic(), bf.CentralisedAL()], ids=lambda it: type(it).__name__
 )
 def test_references_refuse_and_name_what_works(reference):
     with pytest.raises((ValueError, TypeError), match=r"MLP.*AsyncDRO\(\)"):
@@ -334,21 +334,21 @@ def test_privacy_is_refused():
     with pytest.raises(
         ValueError, match=r"PrivateSGD needs the predictor Linear, Softmax or TorchPredictor"
     ):
-        qr.solve(replace(MEAN, privacy=qr.Budget(1.0, 1e-5)), FED)
+        bf.solve(replace(MEAN, privacy=bf.Budget(1.0, 1e-5)), FED)
 
 
 @pytest.mark.parametrize(
-    "algorithm", [qr.SGD(0.2, batch=8), qr.LSVRG(0.005)], ids=lambda it: type(it).__name__
+    "algorithm", [bf.SGD(0.2, batch=8), bf.LSVRG(0.005)], ids=lambda it: type(it).__name__
 )
 @pytest.mark.parametrize(
-    "risk", [qr.Mean(), qr.Superquantile(0.5), qr.RankedRange(90, 10)], ids=str
+    "risk", [bf.Mean(), bf.Superquantile(0.5), bf.RankedRange(90, 10)], ids=str
 )
 def test_stochastic_methods_on_pooled_rows_take_it(algorithm, risk):
     """From the model's own start, as at zero every hidden unit stays like all others; never a
     bound.
     """
     problem = replace(MEAN, over_samples=risk)
-    solution = qr.solve(problem, FED.pooled(), algorithm=algorithm, max_rounds=15)
+    solution = bf.solve(problem, FED.pooled(), algorithm=algorithm, max_rounds=15)
     start = problem.objective(problem.model_start(4), FED.pooled())
     assert solution.certificate.value < start - 0.02
     assert solution.certificate.bound is None

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from quorate.data import corrupt
-from quorate.data.federation import Federation
+from bonafed.data import corrupt
+from bonafed.data.federation import Federation
 
 
 def example(classes=3, seed=0):

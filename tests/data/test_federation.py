@@ -4,7 +4,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorate.data.federation import Federation
+from bonafed.data.federation import Federation
 
 LAWS = settings(deadline=None, max_examples=40)
 

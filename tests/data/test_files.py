@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from quorate.data import downloads, files, readers
-from quorate.data.row_errors import RowError
+from bonafed.data import downloads, files, readers
+from bonafed.data.row_errors import RowError
 
 ROWS = b"age,name\n" + b"".join(b"%d,person %d\n" % (k % 90, k) for k in range(400))
 
@@ -143,7 +143,7 @@ def test_lines_are_counted_as_an_editor_does(tmp_path: Path, monkeypatch) -> Non
 @pytest.mark.usefixtures("not_private")
 def test_one_bad_cell_is_named_and_no_good_one(tmp_path: Path) -> None:
     """One bad age at one hospital made a text column of all, and the first client was blamed."""
-    from quorate.data.federation import Federation
+    from bonafed.data.federation import Federation
 
     path = tmp_path / "all.csv"
     path.write_text("site,age,sick\nnorth,61,1\nnorth,58,0\neast,4o,1\neast,44,0\n", "utf-8")

@@ -7,19 +7,19 @@ import numpy as np
 import pytest
 from sklearn.utils import Bunch
 
-from quorate.data import downloads as sources
-from quorate.data import load
-from quorate.data.federation import Federation
-from quorate.runs.datasets import named
+from bonafed.data import downloads as sources
+from bonafed.data import load
+from bonafed.data.federation import Federation
+from bonafed.runs.datasets import named
 
 REAL = pytest.mark.skipif(
-    not os.environ.get("QUORATE_DATA"), reason="QUORATE_DATA names no data directory"
+    not os.environ.get("BONAFED_DATA"), reason="BONAFED_DATA names no data directory"
 )
 
 
 @pytest.fixture
 def nowhere(monkeypatch):
-    monkeypatch.delenv("QUORATE_DATA", raising=False)
+    monkeypatch.delenv("BONAFED_DATA", raising=False)
 
 
 def test_hospitals_differ_but_have_both_classes():
@@ -79,8 +79,8 @@ def test_a_wrong_file_is_refused(nowhere, tmp_path, monkeypatch):
         match=r"titanic.csv is not the file that titanic was checked with: sha256 \w+, needed",
     ):
         load.titanic(data_dir=tmp_path)
-    monkeypatch.setenv("QUORATE_DATA", str(tmp_path / "none"))
-    with pytest.raises(FileNotFoundError, match=r"QUORATE_DATA names '.*none', which is no folder"):
+    monkeypatch.setenv("BONAFED_DATA", str(tmp_path / "none"))
+    with pytest.raises(FileNotFoundError, match=r"BONAFED_DATA names '.*none', which is no folder"):
         load.titanic()
 
 
@@ -193,7 +193,7 @@ def test_without_network_the_manual_path_is_named(nowhere, monkeypatch):
     monkeypatch.setattr("sklearn.datasets.fetch_openml", offline)
     with pytest.raises(
         FileNotFoundError,
-        match=r"data set 53\).*Put uci/statlog-heart.dat into a folder.*QUORATE_DATA",
+        match=r"data set 53\).*Put uci/statlog-heart.dat into a folder.*BONAFED_DATA",
     ):
         load.heart()
     with pytest.raises(FileNotFoundError, match=r"Put uci/monks-1.train and uci/monks-1.test"):

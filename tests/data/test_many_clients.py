@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-import quorate as qr
-from quorate.config.config import read_config
-from quorate.data import readers
-from quorate.report.progress import Guarded, Lines
-from quorate.runs.splits import prepare
-from quorate.solution.client_table import client_table
-from quorate.solution.constraint_table import tightest
+import bonafed as bf
+from bonafed.config.config import read_config
+from bonafed.data import readers
+from bonafed.report.progress import Guarded, Lines
+from bonafed.runs.splits import prepare
+from bonafed.solution.client_table import client_table
+from bonafed.solution.constraint_table import tightest
 
 FEW, MANY = 200, 3200  # sixteen times as many
 CONFIG = """
@@ -31,10 +31,10 @@ test = 0.4
 """
 
 
-def federation(n: int) -> qr.Federation:
+def federation(n: int) -> bf.Federation:
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(n, 3, 2)), np.tile([0, 1, 1], (n, 1))
-    return qr.Federation(tuple(f"site {k}" for k in range(n)), tuple(X), tuple(y), classes=y[0][:2])
+    return bf.Federation(tuple(f"site {k}" for k in range(n)), tuple(X), tuple(y), classes=y[0][:2])
 
 
 def seconds(act: Callable[[], object]) -> float:
@@ -49,7 +49,7 @@ def seconds(act: Callable[[], object]) -> float:
 
 def table_of_clients(n: int) -> Callable[[], object]:
     fed = federation(n)
-    proof = qr.solve(qr.Problem(qr.Logistic(), regulariser=qr.L2(1.0)), fed, max_rounds=1)
+    proof = bf.solve(bf.Problem(bf.Logistic(), regulariser=bf.L2(1.0)), fed, max_rounds=1)
     return lambda: client_table(proof.problem, fed, proof.certificate)
 
 
@@ -95,7 +95,7 @@ def test_reading_that_takes_long_says_how_far_it_is(
     readers.read_clients(tmp_path, watch=shown.read)
     assert capsys.readouterr().out == ""  # quick
     now = iter([10.0, 10.5, 11.5, 12.0])
-    monkeypatch.setattr("quorate.report.progress.time.monotonic", lambda: next(now))
+    monkeypatch.setattr("bonafed.report.progress.time.monotonic", lambda: next(now))
     shown = Guarded(Lines(Console()))
     readers.read_clients(tmp_path, watch=shown.read)
     assert capsys.readouterr().out == "reading: 2 of 4 files\n"

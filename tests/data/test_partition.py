@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorate.data import partition
-from quorate.data.federation import Federation
+from bonafed.data import partition
+from bonafed.data.federation import Federation
 
 LAWS = settings(deadline=None, max_examples=40)
 

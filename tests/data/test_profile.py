@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quorate.data.kinds import kind_of, names_a_person, names_an_identifier, sentinel
-from quorate.data.profile import SKETCH, Link, Summary, link, summarise, total, variants
-from quorate.data.sniffing import delimiter_and_header, encoding_of
+from bonafed.data.kinds import kind_of, names_a_person, names_an_identifier, sentinel
+from bonafed.data.profile import SKETCH, Link, Summary, link, summarise, total, variants
+from bonafed.data.sniffing import delimiter_and_header, encoding_of
 
 
 def column(*cells: object) -> np.ndarray:

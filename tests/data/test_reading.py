@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import quorate as qr
-from quorate.data.readers import read, read_clients
-from quorate.data.reading import Dates, Reading
-from quorate.data.refine import refined
-from quorate.data.row_errors import RowError, RowErrors
-from quorate.data.schema import Recipe, Schema
-from quorate.data.tables import table_of
+import bonafed as bf
+from bonafed.data.readers import read, read_clients
+from bonafed.data.reading import Dates, Reading
+from bonafed.data.refine import refined
+from bonafed.data.row_errors import RowError, RowErrors
+from bonafed.data.schema import Recipe, Schema
+from bonafed.data.tables import table_of
 
 
 def write(folder: Path, text: str | bytes, name: str = "t.csv") -> Path:
@@ -76,7 +76,7 @@ def test_what_spreadsheets_add_is_understood(tmp_path: Path) -> None:
 def test_columns_without_a_name_are_never_read(tmp_path: Path, name: str) -> None:
     path = write(tmp_path, f"{name},site,age,ill\n0,a,1,y\n1,a,2,n\n2,b,3,y\n")
     assert [*read(path)] == ["site", "age", "ill"]
-    fed = qr.Federation.from_frame(pd.read_csv(path), "site", "ill")
+    fed = bf.Federation.from_frame(pd.read_csv(path), "site", "ill")
     assert fed.feature_names == ("age",)
 
 
@@ -84,14 +84,14 @@ def test_columns_of_one_name_are_told_apart_and_none_of_them_has_a_role(tmp_path
     path = write(tmp_path, "age,age,age,ill\n1,2,3,y\n4,5,6,n\n")
     assert [*read(path)] == ["age", "age (2)", "age (3)", "ill"]
     with pytest.raises(ValueError, match="there are two columns 'age'"):
-        qr.Federation.from_files([path], "age")
+        bf.Federation.from_files([path], "age")
 
 
 def test_excluded_columns_are_left_out_and_a_slip_is_an_error(tmp_path: Path) -> None:
     write(tmp_path, "id,note,age,ill\nx,q,1,y\ny,r,2,n\n", "a.csv")
     write(tmp_path, "age,ill,id\n1,y,x\n2,n,z\n", "b.csv")  # another order, a column less
     reading = Reading(exclude=("id", "note"))
-    fed = qr.Federation.from_files(tmp_path, "ill", reading=reading)
+    fed = bf.Federation.from_files(tmp_path, "ill", reading=reading)
     assert fed.feature_names == ("age",)
     with pytest.raises(RowError, match=r"there is no column 'ids' \(`exclude`\).*'id'"):
         read_clients(tmp_path, reading=Reading(exclude=("ids", "note")))
@@ -104,7 +104,7 @@ def test_the_problems_of_all_files_are_told_at_once(tmp_path: Path) -> None:
     write(tmp_path, "crp,ill\nlow,y\n3,n\n", "c.csv")
     write(tmp_path, "crp,ill\n2,y\n3,n\n", "d.csv")
     with pytest.raises(RowError) as caught:
-        qr.Federation.from_files(tmp_path, "ill", reading=Reading(censored=("crp",)))
+        bf.Federation.from_files(tmp_path, "ill", reading=Reading(censored=("crp",)))
     first, second, third = str(caught.value).split("\n")
     assert "a.csv" in first
     assert "'<x'" in first
@@ -124,9 +124,9 @@ def test_the_problems_of_all_files_are_told_at_once(tmp_path: Path) -> None:
 def test_a_slip_in_any_declared_name_is_an_error(tmp_path: Path, reading: Reading) -> None:
     path = write(tmp_path, "site,admitted,ill\ns,1.2.2024,y\ns,1.3.2024,n\n")
     with pytest.raises(RowError, match=r"there is no column 'admited'.*'admitted'"):
-        qr.Federation.from_files([path], "ill", client="site", reading=reading)
+        bf.Federation.from_files([path], "ill", client="site", reading=reading)
     with pytest.raises(RowError, match=r"there is no column 'admited'.*'admitted'"):
-        qr.Federation.from_frame(pd.read_csv(path), "site", "ill", reading=reading)
+        bf.Federation.from_frame(pd.read_csv(path), "site", "ill", reading=reading)
 
 
 def test_a_declared_column_of_a_private_run_is_there_once(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_spellings_are_merged_also_of_clients_and_targets(tmp_path: Path) -> Non
             "ill": {"Yes": "yes"},
         }
     )
-    fed = qr.Federation.from_files([path], "ill", client="site", reading=reading, schema=Recipe())
+    fed = bf.Federation.from_files([path], "ill", client="site", reading=reading, schema=Recipe())
     assert fed.clients == ("north",)
     assert fed.classes is not None
     assert fed.classes.tolist() == ["no", "yes"]
@@ -243,14 +243,14 @@ def test_spellings_are_merged_also_of_clients_and_targets(tmp_path: Path) -> Non
 def test_rows_without_target_or_client_are_left_out_where_that_is_declared(tmp_path: Path) -> None:
     path = write(tmp_path, "site,age,ill\na,1,y\na,2,\n,3,n\nb,4,n\nc,5,\n")
     with pytest.raises(RowError, match="1 missing entry"):
-        qr.Federation.from_files([path], "ill", client="site")
+        bf.Federation.from_files([path], "ill", client="site")
     reading = Reading(drop_missing_client=True)
     with pytest.raises(RowError, match="column 'ill' is missing"):
-        qr.Federation.from_files([path], "ill", client="site", reading=reading)
+        bf.Federation.from_files([path], "ill", client="site", reading=reading)
     reading = Reading(drop_missing_client=True, drop_missing_target=True)
     for fed in (
-        qr.Federation.from_files([path], "ill", client="site", reading=reading),
-        qr.Federation.from_frame(pd.read_csv(path), "site", "ill", reading=reading),
+        bf.Federation.from_files([path], "ill", client="site", reading=reading),
+        bf.Federation.from_frame(pd.read_csv(path), "site", "ill", reading=reading),
     ):
         assert fed.clients == ("a", "b")
         assert fed.sizes.tolist() == [1, 1]
@@ -259,7 +259,7 @@ def test_rows_without_target_or_client_are_left_out_where_that_is_declared(tmp_p
 def test_codes_stay_as_they_are_written(tmp_path: Path) -> None:
     write(tmp_path, "zip,icd,ill\n01067,250.10,y\n10115,250.1,n\n", "a.csv")
     write(tmp_path, "zip,icd,ill\n01067,250.10,y\n20095,401,n\n", "b.csv")
-    fed = qr.Federation.from_files(tmp_path, "ill", schema=Recipe(categorical=("zip", "icd")))
+    fed = bf.Federation.from_files(tmp_path, "ill", schema=Recipe(categorical=("zip", "icd")))
     assert {"zip=01067", "zip=10115", "icd=250.1", "icd=250.10"} < {*fed.feature_names}
     # pandas writes whole numbers as 1.0 where a cell of the column is missing
     assert read(write(tmp_path, "k,x\n1.0,1\n,2\n12.0,3\n"), ["k"])["k"].tolist() == [
@@ -279,7 +279,7 @@ def wards() -> dict[str, dict[str, np.ndarray]]:
 
 
 def test_rare_categories_are_pooled_by_counts_over_all_clients() -> None:
-    fed = qr.Federation.from_tables(wards(), "y", schema=Recipe(min_count=3))
+    fed = bf.Federation.from_tables(wards(), "y", schema=Recipe(min_count=3))
     assert fed.feature_names == ("ward=a", "ward=b", "ward=other")
     assert [x[:, 2].sum() for x in fed.X] == [1, 1]
     assert [len(x) for x in fed.X] == [9, 8]
@@ -287,35 +287,35 @@ def test_rare_categories_are_pooled_by_counts_over_all_clients() -> None:
     kept = Schema.from_dict(fed.schema.to_dict())
     new = kept.transform({"ward": np.array(["b", "d", "never seen"], object)})
     assert new.tolist() == [[0, 1, 0], [0, 0, 1], [0, 0, 1]]  # a new one is a rare one
-    none = qr.Federation.from_tables(wards(), "y", schema=Recipe(min_count=1))
+    none = bf.Federation.from_tables(wards(), "y", schema=Recipe(min_count=1))
     assert none.feature_names == ("ward=a", "ward=b", "ward=d", "ward=e")
 
 
 def test_the_positive_class_is_the_second_one_and_is_kept() -> None:
     X, y = np.arange(8.0)[:, None], np.array(["ill", "well"] * 4)
-    fed = qr.Federation.from_arrays(X, y, np.repeat([0, 1], 4), positive="ill")
+    fed = bf.Federation.from_arrays(X, y, np.repeat([0, 1], 4), positive="ill")
     for each in (fed, fed.restrict(0), fed.pooled(), fed.split(0.5)[0], fed.with_features(fed.X)):
         assert each.classes is not None
         assert each.classes.tolist() == ["well", "ill"]
-    at = qr.Problem(qr.Logistic()).at(fed)
+    at = bf.Problem(bf.Logistic()).at(fed)
     assert at is not None
-    solution = qr.solve(qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1)), fed)
-    other = qr.solve(
-        qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1)),
-        qr.Federation.from_arrays(X, y, np.repeat([0, 1], 4)),
+    solution = bf.solve(bf.Problem(bf.Logistic(), regulariser=bf.L2(0.1)), fed)
+    other = bf.solve(
+        bf.Problem(bf.Logistic(), regulariser=bf.L2(0.1)),
+        bf.Federation.from_arrays(X, y, np.repeat([0, 1], 4)),
     )
     np.testing.assert_allclose(solution.w, -other.w, atol=1e-6)
     with pytest.raises(ValueError, match="positive = 'sick' must be one of two classes"):
-        qr.Federation.from_arrays(X, y, np.repeat([0, 1], 4), positive="sick")
+        bf.Federation.from_arrays(X, y, np.repeat([0, 1], 4), positive="sick")
 
 
-def people(seed: int = 0) -> qr.Federation:
+def people(seed: int = 0) -> bf.Federation:
     """Three clients of 60 rows; persons have one to four rows, some at two clients."""
     rng = np.random.default_rng(seed)
     persons = rng.integers(0, 70, 180)
     y = (rng.random(180) < 0.2).astype(int)
     site = np.repeat(["a", "b", "c"], 60)
-    return qr.Federation.from_arrays(rng.normal(size=(180, 2)), y, site, persons=persons)
+    return bf.Federation.from_arrays(rng.normal(size=(180, 2)), y, site, persons=persons)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -331,7 +331,7 @@ def test_no_person_is_on_both_sides_of_a_split(seed: int) -> None:
 def test_persons_of_one_client_are_held_out_by_their_share_and_class() -> None:
     persons = np.repeat(np.arange(40), 3)
     y = np.repeat(np.arange(40) % 4 == 0, 3).astype(int)
-    fed = qr.Federation.from_arrays(np.zeros((120, 1)), y, np.zeros(120, int), persons=persons)
+    fed = bf.Federation.from_arrays(np.zeros((120, 1)), y, np.zeros(120, int), persons=persons)
     _, test = fed.split(0.25, 3)
     assert test.sizes.tolist() == [30]
     assert 6 <= test.y[0].sum() <= 9
@@ -346,7 +346,7 @@ def test_every_problem_of_a_table_is_told_at_once(tmp_path: Path) -> None:
         rows.append(f"{name};{k},5;0{k % 9 + 1}.03.2024;{limit};{pressure};;{k % 2}")
     path = write(tmp_path, "\n".join(["id;dose;came;crp;bp;empty;ill", *rows]) + "\n")
     with pytest.raises(RowErrors) as caught:
-        qr.Federation.from_files([path], "ill", schema=Recipe(max_categories=1))
+        bf.Federation.from_files([path], "ill", schema=Recipe(max_categories=1))
     text = str(caught.value)
     for words in (
         "column 'id' has 101 categories, more than 1. It looks like an identifier: leave it out by",
@@ -395,7 +395,7 @@ def test_a_reading_survives_the_way_to_json_and_a_schema_reads_by_it() -> None:
     assert Reading().to_dict() == {}
     rows = {"sex": ["m", "f", "m"], "crp": ["<1", "2,5", "3"], "id": ["a", "b", "c"]}
     rows |= {"came": ["1/2/2024"] * 3, "ill": ["y", "n", "n"], "site": ["s"] * 3}
-    fed = qr.Federation.from_frame(
+    fed = bf.Federation.from_frame(
         pd.DataFrame(rows), "site", "ill", reading=READING, schema=Recipe()
     )
     assert fed.schema is not None

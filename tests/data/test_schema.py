@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 
-from quorate.data.federation import Federation
-from quorate.data.schema import Categorical, Numeric, Recipe, Schema
+from bonafed.data.federation import Federation
+from bonafed.data.schema import Categorical, Numeric, Recipe, Schema
 
 LAWS = settings(deadline=None, max_examples=40)
 

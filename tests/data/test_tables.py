@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from quorate.data import readers, tables
-from quorate.data.federation import Federation
-from quorate.data.schema import Recipe
+from bonafed.data import readers, tables
+from bonafed.data.federation import Federation
+from bonafed.data.schema import Recipe
 
 COLUMNS = {
     "site": ["b", "b", "a", "a"],
@@ -242,7 +242,7 @@ def test_csv_needs_no_table_library_and_importing_loads_none(tmp_path):
     program = f"""
 import sys
 heavy = ("pandas", "polars", "pyarrow", "narwhals", "sklearn", "scipy")
-from quorate.data import corrupt, federation, load, partition, schema, tables
+from bonafed.data import corrupt, federation, load, partition, schema, tables
 assert not [name for name in heavy if name in sys.modules]
 sys.modules.update(dict.fromkeys(heavy))  # importing any of them fails from here on
 fed = federation.Federation.from_files({str(tmp_path)!r}, "sick", schema=schema.Recipe())

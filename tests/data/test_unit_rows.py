@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-import quorate as qr
-from quorate.data.declared_schema import declared_schema
-from quorate.data.schema import Schema
-from quorate.data.unit_rows import middles, unit_rows
+import bonafed as bf
+from bonafed.data.declared_schema import declared_schema
+from bonafed.data.schema import Schema
+from bonafed.data.unit_rows import middles, unit_rows
 
 X = np.array([[3.0, 4.0], [0.0, 0.0], [1e200, -1e200], [1e-200, 0.0], [-5.0, 12.0]])
 UNIT = np.array([[0.6, 0.8], [0, 0], [0.5**0.5, -(0.5**0.5)], [1, 0], [-5 / 13, 12 / 13]])
@@ -70,12 +70,12 @@ def test_predictions_on_tables_scale_rows_as_the_training_did() -> None:
     schema = declared_schema(
         ["u", "v"], {"u": ranges, "v": ranges}, "state", ["ill", "well"], unit=True
     )
-    fed = qr.Federation.from_tables(tables, "state", schema=schema)
+    fed = bf.Federation.from_tables(tables, "state", schema=schema)
     for part in fed.X:
         np.testing.assert_allclose(np.linalg.norm(part, axis=1), 1.0)
-    problem = qr.Problem(qr.Logistic(), qr.Linear(False), privacy=qr.Budget(3.0, 1e-5))
-    method = qr.PrivateSGD(max_rounds=20, bound=1.0, noise="simulation")
-    solution = qr.solve(problem, fed, algorithm=method)
+    problem = bf.Problem(bf.Logistic(), bf.Linear(False), privacy=bf.Budget(3.0, 1e-5))
+    method = bf.PrivateSGD(max_rounds=20, bound=1.0, noise="simulation")
+    solution = bf.solve(problem, fed, algorithm=method)
     by_hand = unit_rows(rows, 5.0, 5.0) @ solution.w
     found = solution.decision_function({"u": rows[:, 0], "v": rows[:, 1]})
     np.testing.assert_allclose(found, by_hand, rtol=1e-12)

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from toy import Toy, ToyAsk, federation
 
-from quorate.engines import CheckpointError, InProcess, checkpoint
-from quorate.rounds import encode
+from bonafed.engines import CheckpointError, InProcess, checkpoint
+from bonafed.rounds import encode
 
 
 @pytest.fixture

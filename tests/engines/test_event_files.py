@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 from toy import AsyncToy, Toy, ToyMemory, federation
 
-import quorate
-from quorate.engines import CheckpointError, InProcess, Replay, VirtualClock, events
-from quorate.engines.delays import LogNormal
-from quorate.engines.event_log import Log
-from quorate.engines.waiting import First
-from quorate.rounds import Stop, encode
+import bonafed
+from bonafed.engines import CheckpointError, InProcess, Replay, VirtualClock, events
+from bonafed.engines.delays import LogNormal
+from bonafed.engines.event_log import Log
+from bonafed.engines.waiting import First
+from bonafed.rounds import Stop, encode
 
 SLOW = {"site c2": 10.0}
 
@@ -116,7 +116,7 @@ def test_a_log_repeats_how_the_engine_ended_the_run():
 SCRIPT = """
     import sys, time
     from toy import AsyncToy, federation
-    from quorate.engines import VirtualClock
+    from bonafed.engines import VirtualClock
 
     class Slow(AsyncToy):
         def descend(self, state, ids, got):
@@ -135,9 +135,9 @@ SCRIPT = """
 @pytest.mark.parametrize("after", [1, 7])
 def test_a_real_ctrl_c_waits_for_the_server_and_can_be_resumed(after, tmp_path):
     here = Path(__file__).parents[1]
-    # quorate is the one of this process, whose compiled functions are kept beside it
+    # bonafed is the one of this process, whose compiled functions are kept beside it
     places = [
-        Path(quorate.__file__).parents[1],
+        Path(bonafed.__file__).parents[1],
         here,
         *filter(None, [os.environ.get("PYTHONPATH")]),
     ]

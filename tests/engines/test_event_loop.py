@@ -13,13 +13,13 @@ from problems import PLAIN
 from scipy.sparse import csr_array
 from toy import AsyncToy, Looked, Lookup, Table, ToyMemory, federation
 
-import quorate as qr
-from quorate.arrays import Array, stream
-from quorate.engines import CheckpointError, VirtualClock
-from quorate.engines.batching import Memories, Rows
-from quorate.engines.delays import Constant
-from quorate.engines.waiting import First
-from quorate.rounds import (
+import bonafed as bf
+from bonafed.arrays import Array, stream
+from bonafed.engines import CheckpointError, VirtualClock
+from bonafed.engines.batching import Memories, Rows
+from bonafed.engines.delays import Constant
+from bonafed.engines.waiting import First
+from bonafed.rounds import (
     Algorithm,
     Done,
     Each,
@@ -154,7 +154,7 @@ def test_active_is_a_sequence():
 def test_events_are_the_same_however_many_wait_to_be_written(monkeypatch, tmp_path):
     logs = []
     for many in (0, 50, 10**6):
-        monkeypatch.setattr("quorate.engines.event_log.FRESH", many)
+        monkeypatch.setattr("bonafed.engines.event_log.FRESH", many)
         VirtualClock(checkpoint=tmp_path / "run").run(
             AsyncToy(max_rounds=40), federation(), max_rounds=15
         )
@@ -375,14 +375,14 @@ def uneven(sparse: bool = False) -> Any:
     sizes = (3, 100, 1, 4, 90, 2, 17)
     fed = federation(sizes)
     X = [csr_array(x) if sparse and i in (1, 3) else x for i, x in enumerate(fed.X)]
-    return qr.Federation(fed.clients, X, fed.y, classes=(-1.0, 1.0))
+    return bf.Federation(fed.clients, X, fed.y, classes=(-1.0, 1.0))
 
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_blocks_hold_the_rows_of_their_clients(sparse, monkeypatch):
     fed = uneven(sparse)
     for small in (0, 10**9):
-        monkeypatch.setattr("quorate.engines.batching.SMALL", small)
+        monkeypatch.setattr("bonafed.engines.batching.SMALL", small)
         kept = Rows(fed, 3)
         for ids in ([0, 3], [1, 4], [2], [6], [0]):
             if sparse and len(ids) > 1 and {1, 3} & set(ids):
@@ -476,11 +476,11 @@ def test_clients_own_streams_count_their_own_turns():
 def test_a_solution_on_simulated_time():
     fed, problem = (
         federation((20, 12, 30)),
-        qr.Problem(qr.Logistic(), PLAIN, regulariser=qr.L2(0.1)),
+        bf.Problem(bf.Logistic(), PLAIN, regulariser=bf.L2(0.1)),
     )
     one, other = (
-        qr.solve(problem, fed, algorithm=qr.Bundle(), engine=each)
-        for each in (VirtualClock(), qr.InProcess("each"))
+        bf.solve(problem, fed, algorithm=bf.Bundle(), engine=each)
+        for each in (VirtualClock(), bf.InProcess("each"))
     )
     assert one.outcome.stop is Stop.OPTIMAL
     np.testing.assert_allclose(one.w, other.w, rtol=0, atol=1e-3)
@@ -493,8 +493,8 @@ def test_a_solution_on_simulated_time():
 def test_a_certificate_is_made_outside_the_clock():
     fed = federation((20, 12, 30))
     engine = VirtualClock(Constant(1.0), crashes={fed.clients[0]: 1.5})
-    problem = qr.Problem(qr.Logistic(), PLAIN, regulariser=qr.L2(0.1))
-    solution = qr.solve(problem, fed, algorithm=qr.Bundle(), engine=engine)
+    problem = bf.Problem(bf.Logistic(), PLAIN, regulariser=bf.L2(0.1))
+    solution = bf.solve(problem, fed, algorithm=bf.Bundle(), engine=engine)
     assert (solution.outcome.stop, solution.rounds) == (Stop.STALLED, 1)
     assert np.isfinite(solution.certificate.value)  # which takes two rounds of all clients
 

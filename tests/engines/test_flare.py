@@ -24,8 +24,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import quorate
-from quorate.engines.flare import (
+import bonafed
+from bonafed.engines.flare import (
     ALLOWED,
     FlareTransport,
     JobAbortedError,
@@ -41,10 +41,10 @@ from quorate.engines.flare import (
     working_folder,
     write_setting,
 )
-from quorate.engines.flare import place as place_module
-from quorate.engines.flare.job import CONTROLLER, EXECUTOR, SERVER, SITE, written
-from quorate.engines.flare.local import works_in
-from quorate.engines.flare.place import read_job, require_flare
+from bonafed.engines.flare import place as place_module
+from bonafed.engines.flare.job import CONTROLLER, EXECUTOR, SERVER, SITE, written
+from bonafed.engines.flare.local import works_in
+from bonafed.engines.flare.place import read_job, require_flare
 
 NAMES = ("carl", "anna", "berta", "dora")
 Answer = Callable[[bytes], bytes]
@@ -225,7 +225,7 @@ JOB = {"experiment": "trial-1", "config": 'a = {b = 1}\n[c]\nd = "é\\"\n'}
 FILES = {
     "meta.json",
     *(f"app/config/{n}" for n in ("config_fed_server.json", "config_fed_client.json")),
-    "app/config/quorate_job.toml",
+    "app/config/bonafed_job.toml",
 }
 
 
@@ -259,10 +259,10 @@ def test_a_job_names_only_the_classes_that_a_site_permits(tmp_path: Path) -> Non
     meta = json.loads(texts["meta.json"])
     assert meta["deploy_map"] == {"app": ["server", "anna", "berta"]}
     assert meta["mandatory_clients"] == ["anna", "berta"]
-    source = Path(quorate.__file__).parent / "sites" / "flare_app.py"
+    source = Path(bonafed.__file__).parent / "sites" / "flare_app.py"
     classes = {n.name for n in ast.parse(source.read_text()).body if isinstance(n, ast.ClassDef)}
     for path in (SERVER, SITE):
-        assert path.startswith("quorate.sites.flare_app.")
+        assert path.startswith("bonafed.sites.flare_app.")
         assert path.rsplit(".", 1)[1] in classes
 
 
@@ -285,7 +285,7 @@ def test_more_sites_than_flares_threads_are_all_asked_at_once(tmp_path: Path) ->
 @given(st.dictionaries(st.text(min_size=1, max_size=5), st.text(max_size=30), max_size=4))
 def test_every_text_of_a_job_arrives(tmp_path_factory: pytest.TempPathFactory, job) -> None:
     folder = tmp_path_factory.getbasetemp()
-    (folder / "quorate_job.toml").write_bytes(written(job).encode())
+    (folder / "bonafed_job.toml").write_bytes(written(job).encode())
     assert read_job(folder) == job
 
 
@@ -323,7 +323,7 @@ def test_a_site_permits_our_classes_beside_others_or_alone(tmp_path: Path) -> No
 
 
 def test_processes_of_one_site_are_not_those_of_another() -> None:
-    kit = Path("/w/quorate/prod_00/site-1")
+    kit = Path("/w/bonafed/prod_00/site-1")
     assert works_in(kit, ["python", "-m", "client_train", "-m", str(kit), "-s", "fed_client.json"])
     assert works_in(kit, ["python", "-w", f"{kit}/startup"])
     assert not works_in(kit, ["python", "-m", f"{kit}0", "-s", f"{kit}2/startup"])
@@ -333,13 +333,13 @@ def test_processes_of_one_site_are_not_those_of_another() -> None:
 
 
 def test_the_folder_is_the_sites_choice(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="QUORATE_SITE"):
+    with pytest.raises(FileNotFoundError, match="BONAFED_SITE"):
         working_folder("site", "anna", tmp_path, {})
     write_setting(tmp_path, "site", tmp_path / "data")
     write_setting(tmp_path, "server", tmp_path / "runs")
     assert working_folder("site", "anna", tmp_path, {}) == tmp_path / "data"
     assert working_folder("server", "server", tmp_path, {}) == tmp_path / "runs"
-    environment = {"QUORATE_SITE": "/elsewhere", "QUORATE_SERVER": ""}
+    environment = {"BONAFED_SITE": "/elsewhere", "BONAFED_SERVER": ""}
     assert working_folder("site", "anna", tmp_path, environment) == Path("/elsewhere")
     assert working_folder("server", "server", tmp_path, environment) == tmp_path / "runs"
 
@@ -373,7 +373,7 @@ def test_other_versions_of_flare_are_refused(
     if fine:
         require_flare()
         return
-    with pytest.raises(ImportError, match=r"pip install 'quorate\[flare\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'bonafed\[flare\]'"):
         require_flare()
 
 
@@ -382,7 +382,7 @@ def test_without_flare_the_error_says_what_to_install(monkeypatch: pytest.Monkey
         raise place_module.PackageNotFoundError(name)
 
     monkeypatch.setattr(place_module, "version", missing)
-    with pytest.raises(ImportError, match=r"not installed.*pip install 'quorate\[flare\]'"):
+    with pytest.raises(ImportError, match=r"not installed.*pip install 'bonafed\[flare\]'"):
         simulate(JOB, {}, Path("nowhere"))
 
 
@@ -453,7 +453,7 @@ class FakeServer:
         place = Path(destination or "", job_id, "workspace", "app")
         place.mkdir(parents=True)
         if job_id == "job-2":
-            (place.parent / "quorate_done").write_text("the record")
+            (place.parent / "bonafed_done").write_text("the record")
         return str(place.parents[1])
 
 
@@ -521,7 +521,7 @@ def test_the_rounds_of_a_server_elsewhere_are_followed(tmp_path: Path, job_folde
 
 def test_a_server_tells_the_lines_about_rounds_that_are_whole(tmp_path: Path) -> None:
     pytest.importorskip("nvflare")
-    from quorate.sites import flare_app
+    from bonafed.sites import flare_app
 
     told: dict[str, Any] = {}
     engine = SimpleNamespace(register_app_command=lambda topic, f: told.update({topic: f}))
@@ -535,7 +535,7 @@ def test_a_server_tells_the_lines_about_rounds_that_are_whole(tmp_path: Path) ->
         get_app_config_dir=lambda job: str(config), get_site_config_dir=lambda: str(local)
     )
     flare_app.tell_rounds(engine, workspace, "job")
-    ask = partial(told["quorate.rounds"], "quorate.rounds", context=None)
+    ask = partial(told["bonafed.rounds"], "bonafed.rounds", context=None)
     assert ask({"from": 0}) == {"lines": ""}, "the run has not begun"
     file = tmp_path / "runs" / "trial" / "progress.jsonl"
     file.parent.mkdir(parents=True)
@@ -593,7 +593,7 @@ def test_an_error_that_would_come_again_ends_the_run(supervise: Any) -> None:
 
 
 flare = pytest.mark.skipif(
-    importlib.util.find_spec("nvflare") is None, reason="needs pip install 'quorate[flare]'"
+    importlib.util.find_spec("nvflare") is None, reason="needs pip install 'bonafed[flare]'"
 )
 
 
@@ -614,7 +614,7 @@ def test_every_task_has_one_answer_or_failure() -> None:
     from nvflare.apis.dxo import DXO, DataKind
     from nvflare.apis.shareable import make_reply
 
-    from quorate.engines.flare.tasks import TaskTransport, packed, unpacked
+    from bonafed.engines.flare.tasks import TaskTransport, packed, unpacked
 
     def site(task: Any) -> str:
         message = unpacked(task.data)
@@ -645,7 +645,7 @@ def test_every_task_has_one_answer_or_failure() -> None:
 
 @flare
 def test_a_site_answers_one_message_at_a_time_and_opens_its_folder_once(tmp_path: Path) -> None:
-    from quorate.sites.flare_app import Owner
+    from bonafed.sites.flare_app import Owner
 
     write_setting(tmp_path, "site", tmp_path / "data")
     party, opened = FakeSite("anna", lambda data: time.sleep(0.002) or data), []
@@ -677,7 +677,7 @@ def test_a_site_answers_one_message_at_a_time_and_opens_its_folder_once(tmp_path
 def test_what_a_site_cannot_open_is_not_quoted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from quorate.sites.flare_app import Owner
+    from bonafed.sites.flare_app import Owner
 
     write_setting(tmp_path, "site", tmp_path / "data")
     tries, row = [], "Ms Miller, born 1950"
@@ -708,7 +708,7 @@ def test_a_project_permits_our_classes_only_and_keeps_its_jobs(tmp_path: Path) -
             name: (poc.kits / name / "startup" / "rootCA.pem").read_bytes() for name in poc.names
         }
         assert len(set(certificates.values())) == 1
-    assert list((tmp_path / "work" / "quorate").glob("prod_*")) == [poc.kits]
+    assert list((tmp_path / "work" / "bonafed").glob("prod_*")) == [poc.kits]
     for name in poc.names:
         resources = json.loads((poc.kits / name / "local" / "resources.json").read_text())
         assert resources["class_allow_list"] == list(ALLOWED)
@@ -737,7 +737,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], tuple[
     """
     import flare_standin
 
-    root, here = Path(quorate.__file__).parents[1], Path(flare_standin.__file__).parent
+    root, here = Path(bonafed.__file__).parents[1], Path(flare_standin.__file__).parent
 
     def run(folder: Path, tasks: bool) -> Path:
         kind, seen = "CountingTask" if tasks else "Counting", folder / "seen"
@@ -763,7 +763,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], tuple[
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as pool:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(root), str(here)]))
         # for other sites than these
-        patch.setenv("QUORATE_SITE", str(tmp_path_factory.getbasetemp() / "of-the-user"))
+        patch.setenv("BONAFED_SITE", str(tmp_path_factory.getbasetemp() / "of-the-user"))
         done = list(pool.map(run, folders, (False, True)))
     return lambda tasks: (folders[tasks], done[tasks])
 

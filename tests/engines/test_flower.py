@@ -24,7 +24,7 @@ from flower_grid import Answer, Error, Grid, Node, Sent, named, site, transport
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorate.engines.flower import (
+from bonafed.engines.flower import (
     FlowerError,
     FlowerTransport,
     SiteError,
@@ -33,19 +33,19 @@ from quorate.engines.flower import (
     job_folder,
     simulate,
 )
-from quorate.engines.flower.deployment import MARK, Deployment, _quoted
-from quorate.engines.flower.envelope import MalformedError, RefusedError, answer_in, opened, sealed
-from quorate.engines.flower.guard import (
+from bonafed.engines.flower.deployment import MARK, Deployment, _quoted
+from bonafed.engines.flower.envelope import MalformedError, RefusedError, answer_in, opened, sealed
+from bonafed.engines.flower.guard import (
     PROGRAM,
     NotApprovedError,
     check_approved,
     stand_before,
 )
-from quorate.engines.flower.transport import FAILED, LOST, STEP
-from quorate.engines.job import ERROR
-from quorate.engines.software import PACKAGE, package_digest
-from quorate.sites import flower_app
-from quorate.storage import Lock
+from bonafed.engines.flower.transport import FAILED, LOST, STEP
+from bonafed.engines.job import ERROR
+from bonafed.engines.software import PACKAGE, package_digest
+from bonafed.sites import flower_app
+from bonafed.storage import Lock
 
 JOB = {"rounds": "6", "size": "5", "experiment": "one"}
 NAMES = ("north", "south", "west")
@@ -156,7 +156,7 @@ def test_a_lost_message_is_pushed_again_and_given_up_in_the_end(code: int):
     assert error.code == code
     steps = [sent for sent in grid.sent if sent.kind == STEP and sent.group == "1"]
     assert len(steps) == 6
-    assert {sent.content["quorate"]["data"] for sent in steps} == {b"y"}
+    assert {sent.content["bonafed"]["data"] for sent in steps} == {b"y"}
 
 
 def test_a_site_that_comes_back_with_another_node_gets_the_message_that_waits():
@@ -265,7 +265,7 @@ def test_two_nodes_of_one_name_fail_the_message_of_that_site_until_one_has_ended
         (lambda sent: Error(1, "no module"), "the app could not be loaded.*no module"),
         (lambda sent: sealed("refused", "no name"), "does not say which site it is: no name"),
         (lambda sent: sealed("name", "x" * 5000), "5,000 bytes; allowed"),
-        (lambda sent: {"other": {"name": "north"}}, "called 'other'; needed: 'quorate'"),
+        (lambda sent: {"other": {"name": "north"}}, "called 'other'; needed: 'bonafed'"),
     ],
 )
 def test_a_node_that_is_no_site_is_an_error_at_the_start(node: Node, text: str):
@@ -316,14 +316,14 @@ def test_a_message_that_the_superlink_does_not_take_is_an_error():
     "content",
     [
         {},
-        {"quorate": {}},
-        {"quorate": {"data": "text"}},
-        {"quorate": {"data": b"x", "more": 1}},
-        {"quorate": {"data": b"x"}, "more": {"data": b"x"}},
-        {"quorate": [b"x"]},
+        {"bonafed": {}},
+        {"bonafed": {"data": "text"}},
+        {"bonafed": {"data": b"x", "more": 1}},
+        {"bonafed": {"data": b"x"}, "more": {"data": b"x"}},
+        {"bonafed": [b"x"]},
         {"other": {"data": b"x"}},
-        {"quorate": {"name": "north"}},
-        {"quorate": {"refused": b"bytes"}},
+        {"bonafed": {"name": "north"}},
+        {"bonafed": {"refused": b"bytes"}},
         None,
     ],
 )
@@ -383,7 +383,7 @@ def step(message: object, folder: Path, software: str = "", **config: object) ->
 
 
 def test_the_party_of_the_nodes_own_folder_answers(tmp_path: Path, echo: type[Echo]):
-    assert step(sealed("data", b"abc"), tmp_path) == {"quorate": {"data": b"cba"}}
+    assert step(sealed("data", b"abc"), tmp_path) == {"bonafed": {"data": b"cba"}}
     assert echo.asked == [
         (tmp_path, "north", "Flower run 7", b"abc"),
         (tmp_path, "north", "closed", b""),
@@ -415,7 +415,7 @@ MESSAGES = st.one_of(
     VALUES,
     st.dictionaries(st.text(), VALUES, max_size=3),
     st.dictionaries(
-        st.one_of(st.just("quorate"), st.text()),
+        st.one_of(st.just("bonafed"), st.text()),
         st.dictionaries(st.sampled_from(["data", "hello", "refused", "name", "x"]), VALUES),
         max_size=2,
     ),
@@ -432,16 +432,16 @@ def test_any_message_is_answered_and_only_bytes_reach_the_party(
     reply = step(message, folder)
     sound = (
         isinstance(message, dict)
-        and [*message] == ["quorate"]
-        and isinstance(message["quorate"], dict)
-        and [*message["quorate"]] == ["data"]
-        and type(message["quorate"]["data"]) is bytes
+        and [*message] == ["bonafed"]
+        and isinstance(message["bonafed"], dict)
+        and [*message["bonafed"]] == ["data"]
+        and type(message["bonafed"]["data"]) is bytes
     )
     assert bool(Echo.asked) == sound
-    assert [*reply] == ["quorate"]
-    assert [*reply["quorate"]] == (["data"] if sound else ["refused"])
+    assert [*reply] == ["bonafed"]
+    assert [*reply["bonafed"]] == (["data"] if sound else ["refused"])
     greeted = flower_app.greet(message, {"client-id": "north", "site": str(folder)})
-    assert [*greeted["quorate"]] in (["name"], ["refused"])
+    assert [*greeted["bonafed"]] in (["name"], ["refused"])
 
 
 @settings(max_examples=100, deadline=None)
@@ -459,14 +459,14 @@ def test_bytes_that_were_changed_on_the_way_reach_the_party_as_they_are_and_end_
         sealed("data", bytes(data)), config, "x", "", flower_stand_in.open_party
     )
     changed = any(data[:8])  # the number of the message
-    assert [*reply["quorate"]] == (["refused"] if changed else ["data"])
+    assert [*reply["bonafed"]] == (["refused"] if changed else ["data"])
 
 
 def test_a_message_that_is_too_large_is_refused(
     tmp_path: Path, echo: type[Echo], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(flower_app, "LARGEST", 100)
-    assert "data" in step(sealed("data", bytes(100)), tmp_path)["quorate"]
+    assert "data" in step(sealed("data", bytes(100)), tmp_path)["bonafed"]
     with pytest.raises(RefusedError, match="101 bytes; allowed are 100"):
         answer_in(step(sealed("data", bytes(101)), tmp_path))
     assert sum(sender != "closed" for *_, sender, _ in echo.asked) == 1
@@ -499,12 +499,12 @@ def test_in_a_simulation_the_place_is_by_the_partition(tmp_path: Path):
         flower_app.place(config, {})
 
 
-def test_another_quorate_is_refused(tmp_path: Path, echo: type[Echo]):
-    assert "data" in step(sealed("data", b"x"), tmp_path, package_digest())["quorate"]
+def test_another_bonafed_is_refused(tmp_path: Path, echo: type[Echo]):
+    assert "data" in step(sealed("data", b"x"), tmp_path, package_digest())["bonafed"]
     with pytest.raises(RefusedError, match="install the wheel of the approval sheet"):
         answer_in(step(sealed("data", b"x"), tmp_path, "0" * 64))
     config = {"client-id": "north", "site": str(tmp_path)}
-    assert "refused" in flower_app.greet(sealed("hello", 1), config, "0" * 64)["quorate"]
+    assert "refused" in flower_app.greet(sealed("hello", 1), config, "0" * 64)["bonafed"]
 
 
 def test_one_message_at_a_time_even_where_an_earlier_process_was_left_over(
@@ -597,7 +597,7 @@ def test_the_server_needs_its_folder_its_software_and_no_other_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     job = bundle(tmp_path / "export").app / "job.json"
-    with pytest.raises(FlowerError, match="set QUORATE_SERVER"):
+    with pytest.raises(FlowerError, match="set BONAFED_SERVER"):
         flower_app.run_job(Grid(), job, "", flower_stand_in.serve, environment={})
     with pytest.raises(RefusedError, match="install the wheel"):
         flower_app.run_job(Grid(), job, "0" * 64, flower_stand_in.serve)
@@ -670,13 +670,13 @@ def test_a_bundle_holds_a_job_and_two_stubs_that_only_assign_an_app(tmp_path: Pa
     assert {line.split(",")[0]: line.split(",")[1] for line in listing} == {
         name: hashlib.sha256(data).hexdigest() for name, data in inside.items()
     }
-    for name in ("quorate_site.py", "quorate_server.py"):
+    for name in ("bonafed_site.py", "bonafed_server.py"):
         docstring, *imports, assigned = ast.parse(inside[name]).body
         assert isinstance(docstring, ast.Expr)
         assert all(isinstance(line, ast.ImportFrom) for line in imports)
         assert {line.module for line in imports if isinstance(line, ast.ImportFrom)} <= {
             "pathlib",
-            "quorate.sites.flower_app",
+            "bonafed.sites.flower_app",
         }
         assert isinstance(assigned, ast.Assign)
     assert json.loads(inside["job.json"])["job"] == JOB
@@ -690,12 +690,12 @@ def test_the_name_of_an_experiment_is_no_way_out_of_its_folder(tmp_path: Path, n
 
 
 def test_the_approval_sheet_is_one_page_with_every_hash(tmp_path: Path):
-    wheel = tmp_path / "quorate.whl"
+    wheel = tmp_path / "bonafed.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         for path in PACKAGE.rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts:
-                archive.write(path, f"quorate/{path.relative_to(PACKAGE).as_posix()}")
-        archive.writestr("quorate-0.1.0.dist-info/METADATA", "")
+                archive.write(path, f"bonafed/{path.relative_to(PACKAGE).as_posix()}")
+        archive.writestr("bonafed-0.1.0.dist-info/METADATA", "")
     made = bundle(tmp_path / "export", wheel=wheel, disclosed=["one mean of 5 numbers a round"])
     sheet = made.sheet.read_text(encoding="utf-8")
     needed = [made.sha256, package_digest(), hashlib.sha256(wheel.read_bytes()).hexdigest()]
@@ -704,8 +704,8 @@ def test_the_approval_sheet_is_one_page_with_every_hash(tmp_path: Path):
     assert [text for text in needed if text not in sheet] == []
     assert len(sheet.splitlines()) <= 50
     with zipfile.ZipFile(wheel, "a") as archive:
-        archive.writestr("quorate/more.py", "")
-    with pytest.raises(FlowerError, match="another quorate"):
+        archive.writestr("bonafed/more.py", "")
+    with pytest.raises(FlowerError, match="another bonafed"):
         bundle(tmp_path / "other", wheel=wheel)
 
 
@@ -777,7 +777,7 @@ def test_a_guarded_supernode_finds_the_guard_before_the_program_of_flower(tmp_pa
 
 needs_flower = pytest.mark.skipif(
     not all(importlib.util.find_spec(name) for name in ("flwr", "ray")),
-    reason="pip install 'quorate[flower]'",
+    reason="pip install 'bonafed[flower]'",
 )
 
 

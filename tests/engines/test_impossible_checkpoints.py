@@ -17,13 +17,13 @@ from fuzz.records import MUTATIONS, at, leaves, put
 from typing_extensions import TypeAliasType
 
 from examples import ALGORITHMS
-from quorate.codec import FIELDS, Form
-from quorate.engines import CheckpointError, InProcess, VirtualClock
-from quorate.engines.client_part import PartedFile, ServerCheckpoint
-from quorate.engines.event_log import Log
-from quorate.engines.possible import Fields
-from quorate.engines.waiting import First
-from quorate.rounds import decode, encode
+from bonafed.codec import FIELDS, Form
+from bonafed.engines import CheckpointError, InProcess, VirtualClock
+from bonafed.engines.client_part import PartedFile, ServerCheckpoint
+from bonafed.engines.event_log import Log
+from bonafed.engines.possible import Fields
+from bonafed.engines.waiting import First
+from bonafed.rounds import decode, encode
 
 SOME = (
     "toy",
@@ -243,7 +243,7 @@ def test_a_log_with_impossible_answers_is_refused(folder, tmp_path):
             {"clients": "site"},
         )
     ):
-        path: Any = tmp_path / f"{number}.qrt"
+        path: Any = tmp_path / f"{number}.bft"
         path.write_bytes(encode(replace(log, **parts)))
         with pytest.raises(ValueError, match=r"the log .* holds what no run can have: "):
             Log.load(path)

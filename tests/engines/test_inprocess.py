@@ -19,11 +19,11 @@ import numpy as np
 import pytest
 from toy import Toy, ToyAsk, ToyMemory, federation
 
-import quorate
-from quorate.arrays import Array, stream
-from quorate.engines import InProcess, VirtualClock, checkpoint, inprocess
-from quorate.engines.checkpoint import Memories
-from quorate.rounds import (
+import bonafed
+from bonafed.arrays import Array, stream
+from bonafed.engines import InProcess, VirtualClock, checkpoint, inprocess
+from bonafed.engines.checkpoint import Memories
+from bonafed.rounds import (
     Algorithm,
     Done,
     Each,
@@ -307,7 +307,7 @@ def test_the_server_never_holds_a_row_of_a_sum_for_each_client(mode):
 SCRIPT = """
     import sys, time
     from toy import Toy, federation
-    from quorate.engines import InProcess
+    from bonafed.engines import InProcess
 
     def watch(row, state):
         print(row["round"], flush=True)
@@ -377,9 +377,9 @@ def interrupted(call: Any, line: int) -> tuple[Any, bool]:
 @MODES
 def test_a_real_ctrl_c_ends_cleanly_and_can_be_resumed(mode, after, tmp_path):
     here = Path(__file__).parents[1]
-    # quorate is the one of this process, whose compiled functions are kept beside it
+    # bonafed is the one of this process, whose compiled functions are kept beside it
     places = [
-        Path(quorate.__file__).parents[1],
+        Path(bonafed.__file__).parents[1],
         here,
         *filter(None, [os.environ.get("PYTHONPATH")]),
     ]

@@ -1,4 +1,4 @@
-"""Checkpoints that an earlier quorate wrote: they are read, and their runs go on as if nothing had
+"""Checkpoints that an earlier bonafed wrote: they are read, and their runs go on as if nothing had
 happened since.
 """
 
@@ -13,10 +13,10 @@ import pytest
 from kept_runs import RUNS
 from wrapped import arrays
 
-from quorate.engines import CheckpointError
-from quorate.engines.checkpoint import Checkpoint
-from quorate.engines.client_part import PartedFile, ServerCheckpoint
-from quorate.rounds import decode, encode
+from bonafed.engines import CheckpointError
+from bonafed.engines.checkpoint import Checkpoint
+from bonafed.engines.client_part import PartedFile, ServerCheckpoint
+from bonafed.rounds import decode, encode
 
 STORED = Path(__file__).parent / "checkpoints"
 
@@ -39,7 +39,7 @@ def inner(path: Path) -> Checkpoint:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_goes_on_from_an_old_checkpoint(name, tmp_path):
-    run, old, new = RUNS[name], tmp_path / f"{name}.qrt", tmp_path / "new.qrt"
+    run, old, new = RUNS[name], tmp_path / f"{name}.bft", tmp_path / "new.bft"
     for part in STORED.glob(f"{old.name}*"):
         shutil.copy(part, tmp_path)
     run.solve(new, stop=True)
@@ -65,8 +65,8 @@ def test_a_run_goes_on_from_an_old_checkpoint(name, tmp_path):
 
 def test_a_private_run_that_was_begun_with_noise_in_doubles_is_refused(tmp_path):
     """Its first answers do not keep what the ledger of the whole run would say."""
-    path = tmp_path / "run.qrt"
-    shutil.copy(STORED / "private_admm_in_doubles.qrt", path)
+    path = tmp_path / "run.bft"
+    shutil.copy(STORED / "private_admm_in_doubles.bft", path)
     with pytest.raises(
         CheckpointError, match=r"(?s)the checkpoint .* cannot be read: .*PrivateMemory"
     ):
@@ -74,7 +74,7 @@ def test_a_private_run_that_was_begun_with_noise_in_doubles_is_refused(tmp_path)
 
 
 def test_an_old_checkpoint_of_another_run_is_refused(tmp_path):
-    path = tmp_path / "run.qrt"
-    shutil.copy(STORED / "bundle.qrt", path)
+    path = tmp_path / "run.bft"
+    shutil.copy(STORED / "bundle.bft", path)
     with pytest.raises(CheckpointError, match=r"of .*Bundle.* got .*ProximalAL"):
         RUNS["proximal_al"].solve(path, resume=True)

@@ -11,13 +11,13 @@ from scipy.stats import chi2
 from toy import Toy, ToyAnswer, ToyAsk, federation
 from wrapped import everything
 
-import quorate as qr
+import bonafed as bf
 from examples import ALGORITHMS, Example
-from quorate.data import load
-from quorate.engines import ClientError, InProcess
-from quorate.engines.secure_summed import Enrol, Hidden, SecureSummed, SumState, _bytes_of
-from quorate.privacy.secure_sum.messages import SecureSumError
-from quorate.rounds import (
+from bonafed.data import load
+from bonafed.engines import ClientError, InProcess
+from bonafed.engines.secure_summed import Enrol, Hidden, SecureSummed, SumState, _bytes_of
+from bonafed.privacy.secure_sum.messages import SecureSumError
+from bonafed.rounds import (
     Done,
     Each,
     Max,
@@ -33,7 +33,7 @@ from quorate.rounds import (
 )
 
 SEVEN = federation((4, 9, 1, 6, 3, 5, 7))
-SUMS = qr.SecureSum(keys="simulation", fewest=2)
+SUMS = bf.SecureSum(keys="simulation", fewest=2)
 SUMMED = {
     name: example
     for name, example in ALGORITHMS.items()
@@ -137,7 +137,7 @@ class Sends(Toy):
 def test_fields_of_every_kind_come_as_without(step):
     plain, secure = (
         InProcess("each", secure_sum=option).run(Sends(), SEVEN).state
-        for option in (None, qr.SecureSum(step=step))
+        for option in (None, bf.SecureSum(step=step))
     )
     assert secure.none is None
     for name in ("whole", "truth", "largest", "own"):
@@ -160,9 +160,9 @@ def test_whole_multiples_of_a_public_step_keep_every_bit():
 
 def test_every_engine_carries_it(tmp_path):
     first = InProcess(secure_sum=SUMS).run(Toy(), SEVEN, seed=1)
-    clock = qr.VirtualClock(secure_sum=SUMS, block_size=3, keep_rows=4)
+    clock = bf.VirtualClock(secure_sum=SUMS, block_size=3, keep_rows=4)
     second = clock.run(Toy(), SEVEN, seed=1)
-    again = qr.Replay(second.log, secure_sum=SUMS).run(Toy(), SEVEN)
+    again = bf.Replay(second.log, secure_sum=SUMS).run(Toy(), SEVEN)
     for run in (second, again):
         assert (run.state.w == first.state.w).all()
         assert run.active == first.active
@@ -204,7 +204,7 @@ def check_sums(run: Any, rounds: int) -> None:
 def test_a_third_may_drop_out_and_the_sums_are_those_of_the_others():
     away = {SEVEN.clients[1]: 9.0, SEVEN.clients[2]: 14.0}
     for n in (5, 7):
-        clock = qr.VirtualClock(crashes=away, wait=qr.First(n), secure_sum=SUMS)
+        clock = bf.VirtualClock(crashes=away, wait=bf.First(n), secure_sum=SUMS)
         run = clock.run(Whole(), SEVEN, seed=1)
         assert run.rounds == 8
         assert all(len(ids) >= 5 for ids in run.active)
@@ -215,7 +215,7 @@ def test_a_third_may_drop_out_and_the_sums_are_those_of_the_others():
 
 def test_who_was_away_takes_part_again():
     away = {SEVEN.clients[1]: [(9.0, 16.0)]}
-    clock = qr.VirtualClock(outages=away, wait=qr.First(6), secure_sum=SUMS)
+    clock = bf.VirtualClock(outages=away, wait=bf.First(6), secure_sum=SUMS)
     run = clock.run(Whole(max_rounds=20), SEVEN, seed=1)
     times = [row["time"] for row in run.history]
     there = [time for time, ids in zip(times, run.active, strict=True) if 1 in ids]
@@ -227,12 +227,12 @@ def test_who_was_away_takes_part_again():
 
 
 def test_an_algorithm_that_needs_all_ends_with_the_reason_when_one_is_lost():
-    clock = qr.VirtualClock(crashes={SEVEN.clients[1]: 9.0}, secure_sum=SUMS)
+    clock = bf.VirtualClock(crashes={SEVEN.clients[1]: 9.0}, secure_sum=SUMS)
     run = clock.run(Toy(), SEVEN, seed=1)
     assert run.outcome.stop is Stop.STALLED
     assert SEVEN.clients[1] in run.outcome.text
     more = dict.fromkeys(SEVEN.clients[1:4], 9.0)
-    lost = qr.VirtualClock(crashes=more, wait=qr.First(7), secure_sum=SUMS).run(Whole(), SEVEN)
+    lost = bf.VirtualClock(crashes=more, wait=bf.First(7), secure_sum=SUMS).run(Whole(), SEVEN)
     assert lost.outcome.stop is Stop.STALLED  # four of seven open nothing
 
 
@@ -279,8 +279,8 @@ class Constant(Voting):
 def test_all_that_the_server_gets_is_uniform_whatever_was_handed_in(number):
     away = {SEVEN.clients[1]: 9.0}
     inner = Constant(max_rounds=3, number=number)
-    algorithm = Overheard(inner, qr.SecureSum(), 0)
-    run = qr.VirtualClock(crashes=away, wait=qr.First(6)).run(algorithm, SEVEN, seed=1)
+    algorithm = Overheard(inner, bf.SecureSum(), 0)
+    run = bf.VirtualClock(crashes=away, wait=bf.First(6)).run(algorithm, SEVEN, seed=1)
     assert run.state.rounds == 3
     vectors = [a.masked.vector for *_, a in algorithm.heard if isinstance(a, Hidden)]
     assert len(vectors) >= 18
@@ -298,10 +298,10 @@ def test_all_that_the_server_gets_is_uniform_whatever_was_handed_in(number):
 
 def test_solutions_come_out_as_without():
     fed = load.hospitals()
-    problem = qr.Problem(qr.Logistic(), over_clients=qr.Mean("size"), regulariser=qr.L2(0.1))
-    plain = qr.solve(problem, fed, tol=1e-9)
+    problem = bf.Problem(bf.Logistic(), over_clients=bf.Mean("size"), regulariser=bf.L2(0.1))
+    plain = bf.solve(problem, fed, tol=1e-9)
     engine = InProcess(secure_sum=True)
-    secure = qr.solve(problem, fed, tol=1e-9, engine=engine)
+    secure = bf.solve(problem, fed, tol=1e-9, engine=engine)
     np.testing.assert_allclose(secure.w, plain.w, atol=1e-4)  # both within tol of the optimum
     assert secure.outcome.stop is plain.outcome.stop
     assert secure.certificate.relative_gap < 1e-9
@@ -315,13 +315,13 @@ def test_solutions_come_out_as_without():
 def test_private_runs_are_charged_alike(tmp_path):
     rng = np.random.default_rng(0)
     X, y = rng.uniform(-1, 1, (300, 3)), rng.integers(0, 2, 300)
-    fed = qr.Federation.from_arrays(X, y, np.repeat(["a", "b", "c"], 100))
-    budget = qr.Budget(1.0, 1e-6, sizes=100)
-    problem = qr.Problem(qr.Logistic(), privacy=budget)
-    for method in (qr.PrivateSGD, qr.PrivateADMM):
+    fed = bf.Federation.from_arrays(X, y, np.repeat(["a", "b", "c"], 100))
+    budget = bf.Budget(1.0, 1e-6, sizes=100)
+    problem = bf.Problem(bf.Logistic(), privacy=budget)
+    for method in (bf.PrivateSGD, bf.PrivateADMM):
         algorithm = method(max_rounds=5, noise="simulation")
         runs = [
-            qr.solve(
+            bf.solve(
                 replace(problem, privacy=replace(budget, book=tmp_path / f"{k}{method.__name__}")),
                 fed,
                 algorithm=algorithm,
@@ -339,7 +339,7 @@ def test_private_runs_are_charged_alike(tmp_path):
 
 
 def test_what_cannot_be_added_up_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch):
-    small = InProcess(secure_sum=qr.SecureSum(step=2.0**-20, bound=1e-3))
+    small = InProcess(secure_sum=bf.SecureSum(step=2.0**-20, bound=1e-3))
     with pytest.raises(ClientError, match=r"ToyAnswer\.gradient cannot be added up.*larger"):
         small.run(Toy(), SEVEN)
     with pytest.raises(SecureSumError, match=r"SecureSum\(fewest=4\)"):
@@ -349,20 +349,20 @@ def test_what_cannot_be_added_up_is_refused_with_what_to_do(monkeypatch: pytest.
     with pytest.raises(TypeError, match="SecureSum"):
         InProcess(secure_sum="yes")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="power of two"):
-        qr.SecureSum(step=0.1)
+        bf.SecureSum(step=0.1)
     with pytest.raises(ValueError, match="keys"):
-        qr.SecureSum(keys="seed")
+        bf.SecureSum(keys="seed")
     with pytest.raises(ValueError, match="fewest"):
-        InProcess(secure_sum=qr.SecureSum(fewest=1)).run(Toy(), SEVEN)
-    monkeypatch.setattr("quorate.privacy.secure_sum.messages.find_spec", lambda name: None)
-    with pytest.raises(ClientError, match=r"quorate\[sign\]"):
+        InProcess(secure_sum=bf.SecureSum(fewest=1)).run(Toy(), SEVEN)
+    monkeypatch.setattr("bonafed.privacy.secure_sum.messages.find_spec", lambda name: None)
+    with pytest.raises(ClientError, match=r"bonafed\[sign\]"):
         InProcess(secure_sum=True).run(Voting(), SEVEN)
 
 
 def test_only_an_engine_that_goes_on_alone_is_asynchronous():
-    assert qr.VirtualClock().asynchronous
-    assert not qr.VirtualClock(secure_sum=True).asynchronous
-    assert qr.VirtualClock(secure_sum=True).aside().secure_sum is True
+    assert bf.VirtualClock().asynchronous
+    assert not bf.VirtualClock(secure_sum=True).asynchronous
+    assert bf.VirtualClock(secure_sum=True).aside().secure_sum is True
 
 
 @pytest.mark.parametrize(("private", "least"), [(False, 5), (True, 6)])

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from toy import AsyncToy, Toy, federation
 
-from quorate.engines import InProcess, VirtualClock
-from quorate.engines.delays import CHUNK, Constant, LogNormal, Trace, Trips
-from quorate.engines.waiting import Adaptive, First, Stale
-from quorate.rounds import Stop, encode
+from bonafed.engines import InProcess, VirtualClock
+from bonafed.engines.delays import CHUNK, Constant, LogNormal, Trace, Trips
+from bonafed.engines.waiting import Adaptive, First, Stale
+from bonafed.rounds import Stop, encode
 
 NAMES = ("site a0", "site b1", "site c2")
 A, B, C = NAMES

@@ -9,22 +9,22 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-import quorate as qr
-from quorate.estimators import AgnosticClassifier, MissingGroupsWarning
-from quorate.model_selection import cross_validate
-from quorate.rounds import Stop
+import bonafed as bf
+from bonafed.estimators import AgnosticClassifier, MissingGroupsWarning
+from bonafed.model_selection import cross_validate
+from bonafed.rounds import Stop
 
-CLOCK = qr.VirtualClock(stragglers={"east": 10.0}, wait=qr.First(2))
+CLOCK = bf.VirtualClock(stragglers={"east": 10.0}, wait=bf.First(2))
 
 
 # the checks give no groups
-@pytest.mark.filterwarnings("ignore::quorate.estimators.MissingGroupsWarning")
+@pytest.mark.filterwarnings("ignore::bonafed.estimators.MissingGroupsWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.usefixtures("without_thresholds")
 @parametrize_with_checks(
     [
         AgnosticClassifier(),
-        AgnosticClassifier(model="softmax", engine="virtual", regulariser=qr.L2(0.1), tol=0.02),
+        AgnosticClassifier(model="softmax", engine="virtual", regulariser=bf.L2(0.1), tol=0.02),
     ]
 )
 def test_scikit_learn_checks(estimator, check):
@@ -42,7 +42,7 @@ def wards(clinics):
 def test_two_classes_are_the_worst_client_of_the_logistic_loss(clinics):
     """Against SciPy on the epigraph: minimise t + h(w) subject to F_j(w) <= t."""
     X, y, groups = clinics
-    model = AgnosticClassifier(qr.Simplex(), regulariser=qr.L2(0.05)).fit(X, y, groups=groups)
+    model = AgnosticClassifier(bf.Simplex(), regulariser=bf.L2(0.05)).fit(X, y, groups=groups)
     sign, names = np.where(y == "ill", 1.0, -1.0), model.clients_.tolist()
 
     def risks(v):
@@ -74,7 +74,7 @@ def test_several_classes_by_hand(wards, engine):
     coefficients.
     """
     X, y, groups = wards
-    model = AgnosticClassifier(qr.KLBall(0.1), prior="size", regulariser=qr.L2(0.02), engine=engine)
+    model = AgnosticClassifier(bf.KLBall(0.1), prior="size", regulariser=bf.L2(0.02), engine=engine)
     model.fit(X, y, groups=groups)
     scores = X @ model.coef_.T + model.intercept_
     np.testing.assert_allclose(model.decision_function(X), scores, atol=1e-12)
@@ -89,16 +89,16 @@ def test_several_classes_by_hand(wards, engine):
     # intercepts are coefficients of ones
     h = 0.01 * ((model.coef_**2).sum() + (model.intercept_**2).sum())
     assert model.certificate_.value == pytest.approx(
-        qr.KLBall(0.1, size).value(risks) + h, rel=1e-9
+        bf.KLBall(0.1, size).value(risks) + h, rel=1e-9
     )
-    assert qr.KLBall(0.1, size).contains(model.client_weights_, 1e-6)
+    assert bf.KLBall(0.1, size).contains(model.client_weights_, 1e-6)
     assert 0 <= model.certificate_.relative_gap <= (1e-3 if engine else 1e-6) * 1.01
 
 
 def test_a_slow_client_changes_the_time_and_not_the_model(clinics):
     X, y, groups = clinics
-    exact = AgnosticClassifier(qr.Simplex(), regulariser=qr.L2(0.05)).fit(X, y, groups=groups)
-    late = AgnosticClassifier(qr.Simplex(), regulariser=qr.L2(0.05), engine=CLOCK, tol=1e-4).fit(
+    exact = AgnosticClassifier(bf.Simplex(), regulariser=bf.L2(0.05)).fit(X, y, groups=groups)
+    late = AgnosticClassifier(bf.Simplex(), regulariser=bf.L2(0.05), engine=CLOCK, tol=1e-4).fit(
         X, y, groups=groups
     )
     # 0.05-strongly convex: gap 1e-4 is 0.07 at most
@@ -111,9 +111,9 @@ def test_a_slow_client_changes_the_time_and_not_the_model(clinics):
 
 def test_a_network_is_used_as_it_is_given(wards):
     X, y, groups = wards
-    model = AgnosticClassifier(model=qr.MLP((4,), seed=2), regulariser=qr.L2(1e-2), tol=0.05)
+    model = AgnosticClassifier(model=bf.MLP((4,), seed=2), regulariser=bf.L2(1e-2), tol=0.05)
     model.fit(X, y, groups=groups)
-    assert model.predictor_ == qr.MLP((4,), classes=3, seed=2)
+    assert model.predictor_ == bf.MLP((4,), classes=3, seed=2)
     assert not hasattr(model, "coef_")
     assert model.certificate_.bound is None
     assert model.solution_.outcome.stop is Stop.UNPROVEN
@@ -122,7 +122,7 @@ def test_a_network_is_used_as_it_is_given(wards):
     np.testing.assert_allclose(model.decision_function(X), scores, atol=1e-12)
     np.testing.assert_allclose(model.predict_proba(X).sum(1), 1)
     assert model.score(X, y) > 0.6
-    two = AgnosticClassifier(model=qr.MLP((4,)), regulariser=qr.L2(1e-2), tol=0.05).fit(
+    two = AgnosticClassifier(model=bf.MLP((4,)), regulariser=bf.L2(1e-2), tol=0.05).fit(
         X, y == "none", groups=groups
     )
     assert two.predictor_.classes is None
@@ -131,9 +131,9 @@ def test_a_network_is_used_as_it_is_given(wards):
 
 def test_softmax_of_two_classes(clinics):
     X, y, groups = clinics
-    plain = {"uncertainty": qr.Simplex(), "fit_intercept": False}
-    one = AgnosticClassifier(regulariser=qr.L2(0.05), **plain).fit(X, y, groups=groups)
-    two = AgnosticClassifier(model="softmax", regulariser=qr.L2(0.1), **plain)
+    plain = {"uncertainty": bf.Simplex(), "fit_intercept": False}
+    one = AgnosticClassifier(regulariser=bf.L2(0.05), **plain).fit(X, y, groups=groups)
+    two = AgnosticClassifier(model="softmax", regulariser=bf.L2(0.1), **plain)
     two.fit(X, y, groups=groups)
     np.testing.assert_allclose(two.predict_proba(X), one.predict_proba(X), atol=5e-3)
     assert two.intercept_.tolist() == [0.0, 0.0]
@@ -142,14 +142,14 @@ def test_softmax_of_two_classes(clinics):
 def test_priors_and_sets(clinics):
     X, y, groups = clinics
     prior = {"north": 0.5, "south": 0.2, "east": 0.1, "west": 0.2}  # west is absent
-    model = AgnosticClassifier(qr.CDNorm(0.0, 0.1), prior=prior).fit(X, y, groups=groups)
+    model = AgnosticClassifier(bf.CDNorm(0.0, 0.1), prior=prior).fit(X, y, groups=groups)
     assert model.client_weights_ == pytest.approx([prior[name] / 0.8 for name in model.clients_])
-    own = AgnosticClassifier(qr.KLBall(0.0, "size")).fit(X, y, groups=groups)  # the set's own prior
+    own = AgnosticClassifier(bf.KLBall(0.0, "size")).fit(X, y, groups=groups)  # the set's own prior
     assert own.client_weights_ == pytest.approx([(groups == name).mean() for name in own.clients_])
     with pytest.raises(ValueError, match="has no prior"):
-        AgnosticClassifier(qr.Simplex(), prior="size").fit(X, y, groups=groups)
+        AgnosticClassifier(bf.Simplex(), prior="size").fit(X, y, groups=groups)
     with pytest.raises(ValueError, match="south"):
-        AgnosticClassifier(qr.KLBall(0.1), prior={"north": 0.5, "east": 0.5}).fit(
+        AgnosticClassifier(bf.KLBall(0.1), prior={"north": 0.5, "east": 0.5}).fit(
             X, y, groups=groups
         )
 
@@ -185,7 +185,7 @@ def test_client_report(clinics):
 
 def test_warm_start_and_warnings(clinics):
     X, y, groups = clinics
-    model = AgnosticClassifier(qr.Simplex(), warm_start=True).fit(X, y, groups=groups)
+    model = AgnosticClassifier(bf.Simplex(), warm_start=True).fit(X, y, groups=groups)
     first = model.n_iter_
     assert model.fit(X, y, groups=groups).n_iter_ < first / 2
     # another number of features: from zero
@@ -200,15 +200,15 @@ def test_warm_start_and_warnings(clinics):
     ("parameters", "kind", "said"),
     [
         ({"model": "logistic"}, ValueError, "'linear', 'softmax' or a predictor"),
-        ({"model": qr.MLP}, TypeError, r"such as MLP\(\)"),
+        ({"model": bf.MLP}, TypeError, r"such as MLP\(\)"),
         ({"model": 3}, TypeError, "predictor"),
-        ({"model": qr.Linear()}, ValueError, "one number a row, and there are 3 classes"),
-        ({"model": qr.Softmax(2)}, ValueError, "3 classes"),
+        ({"model": bf.Linear()}, ValueError, "one number a row, and there are 3 classes"),
+        ({"model": bf.Softmax(2)}, ValueError, "3 classes"),
         ({"engine": "real"}, ValueError, "'virtual' or an engine"),
-        ({"uncertainty": qr.Simplex}, TypeError, "set of weights"),
+        ({"uncertainty": bf.Simplex}, TypeError, "set of weights"),
         ({"uncertainty": 0.1}, TypeError, "set of weights"),
-        ({"uncertainty": qr.KLBall(0.1), "prior": [0.5, 0.2, 0.2]}, ValueError, "sum to one"),
-        ({"uncertainty": qr.Box(0.5, 1.0)}, ValueError, "empty|one"),
+        ({"uncertainty": bf.KLBall(0.1), "prior": [0.5, 0.2, 0.2]}, ValueError, "sum to one"),
+        ({"uncertainty": bf.Box(0.5, 1.0)}, ValueError, "empty|one"),
         ({"tol": -1.0}, ValueError, "tol must be"),
     ],
 )
@@ -226,7 +226,7 @@ def test_one_class_is_refused(clinics):
 
 def test_clone_and_pickle(wards):
     X, y, groups = wards
-    model = AgnosticClassifier(qr.CDNorm(1.0, 0.2), model="softmax", engine=CLOCK, tol=1e-2)
+    model = AgnosticClassifier(bf.CDNorm(1.0, 0.2), model="softmax", engine=CLOCK, tol=1e-2)
     assert repr(clone(model).get_params()) == repr(model.get_params())
     again = pickle.loads(pickle.dumps(model.fit(X, y, groups=groups)))
     np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))

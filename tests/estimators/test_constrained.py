@@ -14,12 +14,12 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-import quorate as qr
-from quorate import ConstrainedClassifier
-from quorate.algorithms.federated.proximal_al.proximal_al import ProximalAL
-from quorate.estimators import WorstClassError, constrained
+import bonafed as bf
+from bonafed import ConstrainedClassifier
+from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL
+from bonafed.estimators import WorstClassError, constrained
 
-ILL, FINE = qr.NeymanPearson("ill", 0.2), qr.NeymanPearson("fine", 0.2)
+ILL, FINE = bf.NeymanPearson("ill", 0.2), bf.NeymanPearson("fine", 0.2)
 NORTH_FIRST = ["north", "south", "east"]
 
 
@@ -30,10 +30,10 @@ def logistic(model, X, y):
 
 
 # the checks give no groups
-@pytest.mark.filterwarnings("ignore::quorate.estimators.MissingGroupsWarning")
+@pytest.mark.filterwarnings("ignore::bonafed.estimators.MissingGroupsWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.usefixtures("without_thresholds")
-@parametrize_with_checks([ConstrainedClassifier(), ConstrainedClassifier(qr.SmoothHinge())])
+@parametrize_with_checks([ConstrainedClassifier(), ConstrainedClassifier(bf.SmoothHinge())])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -48,12 +48,12 @@ def test_examples():
 
 def test_without_constraints_it_is_logistic_regression(clinics):
     X, y, groups = clinics
-    model = ConstrainedClassifier(regulariser=qr.L2(0.05)).fit(X, y, groups=groups)
+    model = ConstrainedClassifier(regulariser=bf.L2(0.05)).fit(X, y, groups=groups)
     other = LogisticRegression(C=1 / (120 * 0.05), tol=1e-10, max_iter=1000).fit(X, y)
     assert model.coef_ == pytest.approx(other.coef_, abs=1e-5)
     assert model.intercept_ == pytest.approx(other.intercept_, abs=1e-5)
     assert model.predict_proba(X) == pytest.approx(other.predict_proba(X), abs=1e-5)
-    assert model.outcome_.stop is qr.Stop.OPTIMAL
+    assert model.outcome_.stop is bf.Stop.OPTIMAL
     assert (model.constraints_, model.prices_) == ([], [])
     assert model.client_weights_ == pytest.approx([(groups == c).mean() for c in model.clients_])
 
@@ -62,20 +62,20 @@ def test_the_model_is_the_solution_of_the_stated_problem(clinics):
     X, y, groups = clinics
     level = {"north": 0.2, "south": 0.1, "east": 0.3, "west": 0.4}  # west has no rows here
     model = ConstrainedClassifier(
-        local_constraint=qr.NeymanPearson("ill", level), objective_label="fine", prior="uniform"
+        local_constraint=bf.NeymanPearson("ill", level), objective_label="fine", prior="uniform"
     )
     model.fit(X, y, groups=groups)
-    own = qr.NeymanPearson("ill", {name: level[name] for name in NORTH_FIRST})
-    problem = qr.Problem(
-        qr.Logistic(),
-        qr.Linear(True),
-        qr.Mean(label="fine"),
-        qr.Mean("uniform"),
-        qr.L2(1 / 120),
+    own = bf.NeymanPearson("ill", {name: level[name] for name in NORTH_FIRST})
+    problem = bf.Problem(
+        bf.Logistic(),
+        bf.Linear(True),
+        bf.Mean(label="fine"),
+        bf.Mean("uniform"),
+        bf.L2(1 / 120),
         local_constraint=own,
     )
-    fed = qr.Federation.from_arrays(X, y, groups)
-    found = qr.solve(problem, fed)
+    fed = bf.Federation.from_arrays(X, y, groups)
+    found = bf.solve(problem, fed)
     w = np.append(model.coef_, model.intercept_)
     assert w == pytest.approx(found.w, abs=1e-6)
     assert model.multipliers_.local == pytest.approx(found.duals.local, abs=1e-6)
@@ -107,7 +107,7 @@ def test_neyman_pearson_against_a_conic_solver(clinics):
     program = cp.Problem(cp.Minimize(objective), list(bounds.values()))
     optimum = program.solve(solver="CLARABEL")
     model = ConstrainedClassifier(
-        objective_label="fine", local_constraint=ILL, regulariser=qr.L2(0.01)
+        objective_label="fine", local_constraint=ILL, regulariser=bf.L2(0.01)
     )
     model.fit(X, y, groups=groups)
     assert model.certificate_.value == pytest.approx(optimum, rel=1e-6)
@@ -132,14 +132,14 @@ def test_the_worst_client_under_constraints_against_a_conic_solver(clinics):
     program = cp.Problem(cp.Minimize(t + 0.005 * cp.sum_squares(w)), bounds + asked)
     optimum = program.solve(solver="CLARABEL")
     model = ConstrainedClassifier(
-        local_constraint=ILL, over_clients=qr.Simplex(), regulariser=qr.L2(0.01)
+        local_constraint=ILL, over_clients=bf.Simplex(), regulariser=bf.L2(0.01)
     )
     model.fit(X, y, groups=groups)
-    assert model.outcome_.stop is qr.Stop.OPTIMAL
+    assert model.outcome_.stop is bf.Stop.OPTIMAL
     assert model.certificate_.value == pytest.approx(optimum, rel=1e-6)
     assert model.coef_[0] == pytest.approx(w.value, abs=1e-3)
     assert max(row["loss"] for row in model.client_report()) == pytest.approx(t.value, abs=1e-5)
-    ball = clone(model).set_params(over_clients=qr.LpBall(0.1)).fit(X, y, groups=groups)
+    ball = clone(model).set_params(over_clients=bf.LpBall(0.1)).fit(X, y, groups=groups)
     assert np.linalg.norm(ball.client_weights_ - 1 / 3) <= 0.1 + 1e-6
     assert ball.certificate_.value < optimum
 
@@ -149,7 +149,7 @@ def test_a_price_is_what_relaxing_gains(clinics):
 
     def fit(level):
         model = ConstrainedClassifier(
-            objective_label="fine", local_constraint=qr.NeymanPearson("ill", level)
+            objective_label="fine", local_constraint=bf.NeymanPearson("ill", level)
         )
         return model.fit(X, y, groups=groups)
 
@@ -201,11 +201,11 @@ def odds_gap(loss, score, y, sex):
 @pytest.mark.parametrize(
     ("state", "measure", "level", "level_together"),
     [
-        (lambda level: qr.NeymanPearson("ill", level), of_class, 0.2, 0.2),
-        (lambda level: qr.BoundedGroupLoss("sex", level), of_sexes, 0.49, 0.417),
-        (lambda level: qr.LossGap("sex", level), gap, 0.05, 0.05),
-        (lambda level: qr.DemographicParity("sex", level, qr.Score()), score_gap, 0.1, 0.1),
-        (lambda level: qr.EqualisedOdds("sex", level, qr.Score()), odds_gap, 0.3, 0.3),
+        (lambda level: bf.NeymanPearson("ill", level), of_class, 0.2, 0.2),
+        (lambda level: bf.BoundedGroupLoss("sex", level), of_sexes, 0.49, 0.417),
+        (lambda level: bf.LossGap("sex", level), gap, 0.05, 0.05),
+        (lambda level: bf.DemographicParity("sex", level, bf.Score()), score_gap, 0.1, 0.1),
+        (lambda level: bf.EqualisedOdds("sex", level, bf.Score()), odds_gap, 0.3, 0.3),
     ],
     ids=["class", "groups", "gap", "parity", "odds"],
 )
@@ -216,7 +216,7 @@ def test_the_bound_asked_is_the_quantity_measured(
     X, y, groups = clinics
     level = level_together if together else level
     slot = (
-        {"constraint": qr.Coupled(state(level))} if together else {"local_constraint": state(level)}
+        {"constraint": bf.Coupled(state(level))} if together else {"local_constraint": state(level)}
     )
     parts = [np.ones(120, bool)] if together else [groups == name for name in NORTH_FIRST]
 
@@ -225,9 +225,9 @@ def test_the_bound_asked_is_the_quantity_measured(
         return max(max(measure(loss[own], score[own], y[own], sex[own])) for own in parts)
 
     # it asks something
-    free = ConstrainedClassifier(regulariser=qr.L2(1e-4)).fit(X, y, groups=groups)
+    free = ConstrainedClassifier(regulariser=bf.L2(1e-4)).fit(X, y, groups=groups)
     assert measured(free) > level + 0.003
-    model = ConstrainedClassifier(**slot, regulariser=qr.L2(1e-4)).fit(
+    model = ConstrainedClassifier(**slot, regulariser=bf.L2(1e-4)).fit(
         X, y, groups=groups, sensitive_features=sex
     )
     assert measured(model) <= level + 1e-6
@@ -240,7 +240,7 @@ def test_the_bound_asked_is_the_quantity_measured(
 def test_parity_is_of_probabilities_over_all_clients_together(clinics):
     X, y, groups = clinics
     sex, level = np.where(X[:, 0] + X[:, 2] > 0, "f", "m"), 0.1
-    model = ConstrainedClassifier(constraint=qr.DemographicParity("sex", level))
+    model = ConstrainedClassifier(constraint=bf.DemographicParity("sex", level))
     model.fit(X, y, groups=groups, sensitive_features=sex)
     p = 1 / (1 + np.exp(-model.decision_function(X)))
     free = ConstrainedClassifier().fit(X, y, groups=groups).predict_proba(X)[:, 1]
@@ -254,7 +254,7 @@ def test_rows_of_the_server(clinics, sex):
     X, y, groups = clinics
     own = groups == "east"
     X0, y0, sex0 = X[own], y[own], sex[own]
-    bound = (qr.NeymanPearson("ill", 0.05), qr.LossGap("sex", 0.05))
+    bound = (bf.NeymanPearson("ill", 0.05), bf.LossGap("sex", 0.05))
     model = ConstrainedClassifier(constraint=bound)
     model.fit(X[~own], y[~own], groups=groups[~own], server=(X0, y0, {"sex": sex0}))
     loss = logistic(model, X0, y0)
@@ -268,7 +268,7 @@ def test_rows_of_the_server(clinics, sex):
     one_column.fit(X[~own], y[~own], groups=groups[~own], server=(X0, y0, sex0))
     np.testing.assert_array_equal(one_column.coef_, model.coef_)
     by_name = ConstrainedClassifier(
-        constraint=(qr.NeymanPearson("ill", {"server": 0.05}), bound[1])
+        constraint=(bf.NeymanPearson("ill", {"server": 0.05}), bound[1])
     )
     by_name.fit(X[~own], y[~own], groups=groups[~own], server=(X0, y0, {"sex": sex0}))
     np.testing.assert_array_equal(by_name.coef_, model.coef_)
@@ -317,7 +317,7 @@ def test_clients_in_another_order(clinics):
 def test_labels_of_any_kind(clinics, code, label):
     X, y, groups = clinics
     model = ConstrainedClassifier(local_constraint=ILL).fit(X, y, groups=groups)
-    stated = qr.NeymanPearson(label, 0.2)
+    stated = bf.NeymanPearson(label, 0.2)
     other = ConstrainedClassifier(local_constraint=stated).fit(X, code(y == "ill"), groups=groups)
     larger = other.classes_[1] == label  # "ill" is the larger of its two
     assert larger
@@ -336,10 +336,10 @@ def test_weights_equal_repeats_bit_for_bit(clinics, sex, make):
     rows = np.concatenate([first, rng.permutation(rows[~np.isin(rows, first)])])
     model = ConstrainedClassifier(
         constraint=(
-            qr.Coupled(ILL),
-            qr.Coupled(qr.DemographicParity("sex", 0.2, qr.Score()), "size"),
+            bf.Coupled(ILL),
+            bf.Coupled(bf.DemographicParity("sex", 0.2, bf.Score()), "size"),
         ),
-        local_constraint=qr.EqualisedOdds("sex", 0.8, qr.Score()),
+        local_constraint=bf.EqualisedOdds("sex", 0.8, bf.Score()),
     )
     one = clone(model).fit(make(X), y, groups=groups, sample_weight=weight, sensitive_features=sex)
     two = clone(model).fit(
@@ -362,7 +362,7 @@ def test_a_function_of_ones_own_sees_every_row_as_given(clinics):
         score = X @ w[:-1] + w[-1]
         return score.mean() - 0.1, np.append(X.mean(0), 1.0)
 
-    own = qr.Constraint(mean, convex=True, hessian=lambda w, X, y, mu: np.zeros((len(w), len(w))))
+    own = bf.Constraint(mean, convex=True, hessian=lambda w, X, y, mu: np.zeros((len(w), len(w))))
     model = ConstrainedClassifier(local_constraint=own).fit(X[rows], y[rows], groups=groups[rows])
     score = model.decision_function(X[rows])
     assert max(score[groups[rows] == c].mean() for c in NORTH_FIRST) == pytest.approx(0.1, abs=1e-6)
@@ -385,7 +385,7 @@ def test_a_client_without_the_class_is_asked_nothing_and_it_is_said(clinics):
 def test_the_report_has_levels_and_error_rates(clinics):
     X, y, groups = clinics
     model = ConstrainedClassifier(local_constraint=ILL).fit(X, y, groups=groups)
-    rates = qr.group_rates(y, model.predict(X), groups, positive="ill")
+    rates = bf.group_rates(y, model.predict(X), groups, positive="ill")
     loss = logistic(model, X, y)
     for row in model.client_report():
         own = groups == row["client"]
@@ -405,7 +405,7 @@ def test_equal_rows_in_different_groups_stay_apart(clinics, sex):
     twice = np.concatenate([np.arange(120), np.arange(120)])
     other = np.concatenate([sex, np.where(np.arange(120) < 60, sex, "m")])
     model = ConstrainedClassifier(
-        constraint=qr.Coupled(qr.DemographicParity("sex", 0.05, qr.Score()))
+        constraint=bf.Coupled(bf.DemographicParity("sex", 0.05, bf.Score()))
     )
     model.fit(X[twice], y[twice], groups=groups[twice], sensitive_features=other)
     score = model.decision_function(X[twice])
@@ -418,10 +418,10 @@ def test_equal_rows_in_different_groups_stay_apart(clinics, sex):
     "slots",
     [
         {"local_constraint": ILL},
-        {"constraint": qr.Coupled(ILL)},
-        {"local_constraint": ILL, "objective_label": "fine", "regulariser": qr.L1(0.01)},
+        {"constraint": bf.Coupled(ILL)},
+        {"local_constraint": ILL, "objective_label": "fine", "regulariser": bf.L1(0.01)},
         {
-            "local_constraint": (qr.NeymanPearson("ill", 0.4), qr.BoundedGroupLoss("sex", 0.8)),
+            "local_constraint": (bf.NeymanPearson("ill", 0.4), bf.BoundedGroupLoss("sex", 0.8)),
             "fit_intercept": False,
         },
     ],

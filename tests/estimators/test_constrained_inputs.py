@@ -17,12 +17,12 @@ from sklearn.model_selection import GridSearchCV, GroupKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-import quorate as qr
-from quorate import ConstrainedClassifier, InfeasibleProblemError
-from quorate.estimators import MissingGroupsWarning, WorstClassError, constrained
-from quorate.model_selection import cross_validate
+import bonafed as bf
+from bonafed import ConstrainedClassifier, InfeasibleProblemError
+from bonafed.estimators import MissingGroupsWarning, WorstClassError, constrained
+from bonafed.model_selection import cross_validate
 
-ILL, FINE = qr.NeymanPearson("ill", 0.2), qr.NeymanPearson("fine", 0.2)
+ILL, FINE = bf.NeymanPearson("ill", 0.2), bf.NeymanPearson("fine", 0.2)
 NORTH_FIRST = ["north", "south", "east"]
 
 
@@ -31,7 +31,7 @@ NORTH_FIRST = ["north", "south", "east"]
 
 def test_sensitive_features_in_any_form(clinics, sex):
     X, y, groups = clinics
-    stated = qr.LossGap("sex", 0.05)
+    stated = bf.LossGap("sex", 0.05)
     forms = [
         list(sex),
         {"sex": sex, "other": np.arange(120)},
@@ -78,14 +78,14 @@ def test_sensitive_features_in_any_form(clinics, sex):
 def test_columns_that_do_not_fit(clinics, given, said):
     X, y, groups = clinics
     with pytest.raises(ValueError, match=said):
-        ConstrainedClassifier(local_constraint=qr.LossGap("sex", 0.05)).fit(
+        ConstrainedClassifier(local_constraint=bf.LossGap("sex", 0.05)).fit(
             X, y, groups=groups, sensitive_features=given
         )
 
 
 def test_one_column_for_two_names_is_refused(clinics, sex):
     X, y, groups = clinics
-    two = (qr.LossGap("sex", 0.05), qr.LossGap("age", 0.05))
+    two = (bf.LossGap("sex", 0.05), bf.LossGap("age", 0.05))
     with pytest.raises(ValueError, match="without a name, and the constraints name sex, age"):
         ConstrainedClassifier(local_constraint=two).fit(X, y, groups=groups, sensitive_features=sex)
 
@@ -93,12 +93,12 @@ def test_one_column_for_two_names_is_refused(clinics, sex):
 def test_features_by_name(clinics, sex):
     X, y, groups = clinics
     table = pd.DataFrame(X, columns=["a", "b", "c", "d"]).assign(sex=(sex == "m").astype(float))
-    stated = qr.LossGap("sex", 0.05)
+    stated = bf.LossGap("sex", 0.05)
     named = ConstrainedClassifier(local_constraint=stated).fit(table, y, groups=groups)
     given = ConstrainedClassifier(local_constraint=stated)
     given.fit(table.rename(columns={"sex": "e"}), y, groups=groups, sensitive_features=sex)
     np.testing.assert_array_equal(named.coef_, given.coef_)
-    both = ConstrainedClassifier(constraint=qr.Coupled(stated))
+    both = ConstrainedClassifier(constraint=bf.Coupled(stated))
     np.testing.assert_array_equal(
         clone(both).fit(table, y, groups=groups).coef_,
         both.fit(
@@ -107,10 +107,10 @@ def test_features_by_name(clinics, sex):
     )
     assert named.feature_names_in_.tolist() == ["a", "b", "c", "d", "sex"]
     free = ConstrainedClassifier().fit(table, y, groups=groups)
-    signed = ConstrainedClassifier(constraint=qr.Sign({"a": -1})).fit(table, y, groups=groups)
+    signed = ConstrainedClassifier(constraint=bf.Sign({"a": -1})).fit(table, y, groups=groups)
     assert free.coef_[0, 0] > 0.5
     assert signed.coef_[0, 0] <= 1e-9
-    plain = ConstrainedClassifier(constraint=qr.Sign({"x0": -1})).fit(X, y, groups=groups)
+    plain = ConstrainedClassifier(constraint=bf.Sign({"x0": -1})).fit(X, y, groups=groups)
     assert plain.coef_[0, 0] <= 1e-9
 
 
@@ -120,7 +120,7 @@ def test_features_by_name(clinics, sex):
 def test_an_infeasible_problem_raises_and_names_who_is_in_conflict(clinics):
     X, y, groups = clinics
     limits = {"north": 5.0, "south": 0.05, "east": 5.0}
-    both = (qr.NeymanPearson("ill", limits), qr.NeymanPearson("fine", limits))
+    both = (bf.NeymanPearson("ill", limits), bf.NeymanPearson("fine", limits))
     model = ConstrainedClassifier(local_constraint=both)
     with pytest.raises(
         InfeasibleProblemError, match=r"breaks a limit by .*In conflict: south\. Relax"
@@ -156,12 +156,12 @@ def test_an_infeasible_fit_leaves_nothing_of_the_last_one(clinics):
         model.fit(X, y, groups=groups)
     assert not [name for name in vars(model) if name.endswith("_")]
     model.set_params(local_constraint=ILL).fit(X, y, groups=groups)
-    assert model.outcome_.stop is qr.Stop.OPTIMAL
+    assert model.outcome_.stop is bf.Stop.OPTIMAL
 
 
 def test_the_server_and_all_clients_are_named_in_conflicts(clinics):
     X, y, groups = clinics
-    both = (qr.Coupled(qr.NeymanPearson("ill", 0.05)), qr.Coupled(qr.NeymanPearson("fine", 0.05)))
+    both = (bf.Coupled(bf.NeymanPearson("ill", 0.05)), bf.Coupled(bf.NeymanPearson("fine", 0.05)))
     with pytest.raises(InfeasibleProblemError) as caught:
         ConstrainedClassifier(constraint=both).fit(X, y, groups=groups)
     assert caught.value.owners == ("all clients together",)
@@ -176,34 +176,34 @@ def test_a_cap_is_a_convergence_warning(clinics):
     X, y, groups = clinics
     with pytest.warns(ConvergenceWarning, match="Not met") as caught:
         model = ConstrainedClassifier(
-            local_constraint=qr.NeymanPearson("ill", 0.05), max_rounds=2
+            local_constraint=bf.NeymanPearson("ill", 0.05), max_rounds=2
         ).fit(X, y, groups=groups)
     assert caught[0].filename == __file__
-    assert model.outcome_.stop is qr.Stop.MAX_ROUNDS
+    assert model.outcome_.stop is bf.Stop.MAX_ROUNDS
 
 
 def test_contradictions_that_are_not_convex_warn_and_say_what_is_not_met(clinics, sex):
     X, y, groups = clinics
-    model = ConstrainedClassifier(local_constraint=(ILL, FINE, qr.LossGap("sex", 0.05)))
+    model = ConstrainedClassifier(local_constraint=(ILL, FINE, bf.LossGap("sex", 0.05)))
     with pytest.warns(ConvergenceWarning, match=r"Not met: .*mean loss of class"):
         model.fit(X, y, groups=groups, sensitive_features=sex)
-    assert model.outcome_.stop is not qr.Stop.OPTIMAL
+    assert model.outcome_.stop is not bf.Stop.OPTIMAL
     assert not all(row["met"] for row in model.constraints_)
 
 
 @pytest.mark.parametrize(
     ("stop", "gap", "met", "settled"),
     [
-        (qr.Stop.OPTIMAL, 1e-12, True, True),
-        (qr.Stop.UNPROVEN, None, True, True),
-        (qr.Stop.UNPROVEN, None, False, False),
-        (qr.Stop.UNPROVEN, 0.1, True, False),
-        (qr.Stop.INTERRUPTED, None, True, False),
+        (bf.Stop.OPTIMAL, 1e-12, True, True),
+        (bf.Stop.UNPROVEN, None, True, True),
+        (bf.Stop.UNPROVEN, None, False, False),
+        (bf.Stop.UNPROVEN, 0.1, True, False),
+        (bf.Stop.INTERRUPTED, None, True, False),
     ],
 )
 def test_which_ends_warn(stop, gap, met, settled):
     end = SimpleNamespace(
-        outcome=qr.Outcome(stop, ""),
+        outcome=bf.Outcome(stop, ""),
         certificate=SimpleNamespace(gap=gap),
         constraints=[{"met": met}],
     )
@@ -212,9 +212,9 @@ def test_which_ends_warn(stop, gap, met, settled):
 
 def test_what_is_not_convex_meets_its_constraints_without_a_bound_or_a_warning(clinics, sex):
     X, y, groups = clinics
-    model = ConstrainedClassifier(local_constraint=qr.LossGap("sex", 0.05))
+    model = ConstrainedClassifier(local_constraint=bf.LossGap("sex", 0.05))
     model.fit(X, y, groups=groups, sensitive_features=sex)
-    assert model.outcome_.stop is qr.Stop.UNPROVEN
+    assert model.outcome_.stop is bf.Stop.UNPROVEN
     assert model.certificate_.bound is None
     assert model.certificate_.feasibility <= 1e-6
     assert model.certificate_.stationarity <= 1e-6
@@ -225,7 +225,7 @@ def test_no_groups_is_one_client_and_warns(clinics):
     X, y, _ = clinics
     with pytest.warns(MissingGroupsWarning, match="hold for the pooled rows only"):
         model = ConstrainedClassifier(local_constraint=ILL).fit(X, y)
-    together = ConstrainedClassifier(constraint=qr.Coupled(ILL)).fit(X, y, groups=["all"] * 120)
+    together = ConstrainedClassifier(constraint=bf.Coupled(ILL)).fit(X, y, groups=["all"] * 120)
     assert model.coef_ == pytest.approx(together.coef_, abs=1e-6)
     assert model.clients_.tolist() == ["all"]
 
@@ -233,30 +233,30 @@ def test_no_groups_is_one_client_and_warns(clinics):
 @pytest.mark.parametrize(
     ("parameters", "error", "said"),
     [
-        ({"loss": qr.Squared()}, ValueError, "ConstrainedClassifier needs a loss of the margin"),
+        ({"loss": bf.Squared()}, ValueError, "ConstrainedClassifier needs a loss of the margin"),
         ({"local_constraint": "np"}, TypeError, "local_constraint must be a constraint"),
         (
-            {"local_constraint": qr.NeymanPearson},
+            {"local_constraint": bf.NeymanPearson},
             TypeError,
             "local_constraint must be a constraint",
         ),
         (
-            {"local_constraint": qr.NeymanPearson(1, 0.2)},
+            {"local_constraint": bf.NeymanPearson(1, 0.2)},
             ValueError,
             "label 1 is not one of the two classes",
         ),
         (
-            {"local_constraint": qr.NeymanPearson("ill", {"north": 0.1})},
+            {"local_constraint": bf.NeymanPearson("ill", {"north": 0.1})},
             ValueError,
             "level by client name has no entry for .*south",
         ),
-        ({"local_constraint": qr.Coupled(ILL)}, ValueError, "give it as constraint=Coupled"),
+        ({"local_constraint": bf.Coupled(ILL)}, ValueError, "give it as constraint=Coupled"),
         ({"objective_label": "sick"}, ValueError, "label 'sick' is not one of"),
         ({"prior": [0.5, 0.2, 0.2]}, ValueError, "sum to one"),
         ({"prior": {"north": 1.0}}, ValueError, "south"),
         ({"tol": -1.0}, ValueError, "tol"),
         (
-            {"local_constraint": ILL, "algorithm": qr.ADLPMM()},
+            {"local_constraint": ILL, "algorithm": bf.ADLPMM()},
             ValueError,
             "ADLPMM takes no constraints",
         ),
@@ -270,7 +270,7 @@ def test_errors(clinics, parameters, error, said):
 
 def test_a_negative_level_fails_when_made():
     with pytest.raises(ValueError, match="finite and >= 0"):
-        qr.NeymanPearson("ill", -1)
+        bf.NeymanPearson("ill", -1)
 
 
 def test_errors_of_input(clinics):
@@ -292,15 +292,15 @@ def test_errors_of_input(clinics):
 def test_clone_parameters_and_pickle(clinics):
     X, y, groups = clinics
     model = ConstrainedClassifier(
-        local_constraint=(ILL, qr.NeymanPearson("fine", 5.0)),
-        over_clients=qr.Sum(),
-        regulariser=qr.L2(1e-4),
+        local_constraint=(ILL, bf.NeymanPearson("fine", 5.0)),
+        over_clients=bf.Sum(),
+        regulariser=bf.L2(1e-4),
     )
     assert clone(model).get_params() == model.get_params()
     again = pickle.loads(pickle.dumps(model.fit(X, y, groups=groups)))
     np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
     assert again.constraints_ == model.constraints_
-    mean = clone(model).set_params(over_clients=None, prior="uniform", regulariser=qr.L2(1e-4 / 3))
+    mean = clone(model).set_params(over_clients=None, prior="uniform", regulariser=bf.L2(1e-4 / 3))
     # a third of the sum
     assert mean.fit(X, y, groups=groups).coef_ == pytest.approx(model.coef_, abs=1e-6)
     assert 3 * mean.multipliers_.local == pytest.approx(model.multipliers_.local, abs=1e-5)
@@ -331,10 +331,10 @@ def test_a_search_over_levels_in_a_pipeline(clinics, sex):
     score.
     """
     X, y, groups = clinics
-    levels = [None, qr.BoundedGroupLoss("sex", 0.45), qr.BoundedGroupLoss("sex", 0.01)]
+    levels = [None, bf.BoundedGroupLoss("sex", 0.45), bf.BoundedGroupLoss("sex", 0.01)]
     with config_context(enable_metadata_routing=True):
         pipe = make_pipeline(StandardScaler(), ConstrainedClassifier())
-        grid = {"constrainedclassifier__constraint": [c and qr.Coupled(c) for c in levels]}
+        grid = {"constrainedclassifier__constraint": [c and bf.Coupled(c) for c in levels]}
         search = GridSearchCV(pipe, grid, scoring=WorstClassError("ill"), cv=3)
         failed = pytest.warns(FitFailedWarning, match="InfeasibleProblemError")
         with failed, pytest.warns(UserWarning, match="non-finite"):
@@ -352,9 +352,9 @@ def test_a_search_over_levels_in_a_pipeline(clinics, sex):
 def test_levels_by_name_where_whole_clients_are_held_out(clinics):
     X, y, groups = clinics
     level = {"north": 0.2, "south": 0.25, "east": 0.3}
-    stated = qr.NeymanPearson("ill", level)
+    stated = bf.NeymanPearson("ill", level)
     model = ConstrainedClassifier(
-        local_constraint=stated, constraint=qr.Coupled(stated, dict.fromkeys(NORTH_FIRST, 1 / 3))
+        local_constraint=stated, constraint=bf.Coupled(stated, dict.fromkeys(NORTH_FIRST, 1 / 3))
     )
     found = cross_validate(
         model, X, y, groups=groups, cv=GroupKFold(3), return_estimator=True, scoring="accuracy"

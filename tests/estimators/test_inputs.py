@@ -7,17 +7,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import quorate as qr
-from quorate.data.row_errors import RowError
+import bonafed as bf
+from bonafed.data.row_errors import RowError
 
 CLASSIFIERS = (
-    qr.RobustClassifier,
-    qr.AgnosticClassifier,
-    qr.ConstrainedClassifier,
-    qr.RiskClassifier,
-    qr.PrivateClassifier,
+    bf.RobustClassifier,
+    bf.AgnosticClassifier,
+    bf.ConstrainedClassifier,
+    bf.RiskClassifier,
+    bf.PrivateClassifier,
 )
-REGRESSORS = qr.RobustRegressor, qr.RiskRegressor
+REGRESSORS = bf.RobustRegressor, bf.RiskRegressor
 N = 60
 
 
@@ -61,13 +61,13 @@ def test_a_table_that_is_refused_names_its_columns_and_rows(make, case):
     _, y, score, _ = rows()
     text = refused(make, X, score if make in REGRESSORS else y)
     assert all(word in text for word in words), text
-    assert ("forty" in text) == (case == 3 and make is not qr.PrivateClassifier)
+    assert ("forty" in text) == (case == 3 and make is not bf.PrivateClassifier)
 
 
 def test_a_table_with_several_faults_names_all_of_them():
     X = with_cells("dose", [3], None)
     X.loc[5, "age"] = "forty"
-    text = refused(qr.RobustClassifier, X, rows()[1])
+    text = refused(bf.RobustClassifier, X, rows()[1])
     assert "text" in text
     assert "SimpleImputer" in text
 
@@ -93,7 +93,7 @@ def test_targets_that_are_no_numbers_are_named_by_row(make):
     assert "row 4" in refused(make, X, np.where(np.arange(N) == 4, np.nan, score))
 
 
-@pytest.mark.parametrize("make", [qr.RobustClassifier, qr.RobustRegressor, qr.RiskClassifier])
+@pytest.mark.parametrize("make", [bf.RobustClassifier, bf.RobustRegressor, bf.RiskClassifier])
 def test_a_table_to_predict_is_refused_in_the_same_words(make):
     X, y, score, groups = rows()
     with warnings.catch_warnings():
@@ -107,7 +107,7 @@ def test_a_table_to_predict_is_refused_in_the_same_words(make):
 def test_groups_may_be_a_column_of_the_table(make):
     X, y, score, groups = rows()
     table, target = X.assign(site=[f"s{g}" for g in groups]), score if make in REGRESSORS else y
-    fixed = {"random_state": 0} if make is qr.PrivateClassifier else {}
+    fixed = {"random_state": 0} if make is bf.PrivateClassifier else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = make(**fixed).fit(table, target, groups="site")
@@ -121,8 +121,8 @@ def test_groups_may_be_a_column_of_the_table(make):
 def test_the_default_tail_survives_a_table_whose_program_is_not_solved():
     """A feature that is the target itself."""
     X, y, _, groups = rows()
-    model = qr.RiskClassifier().fit(X.assign(copy=y == "ill"), y, groups=groups)
-    assert model.solution_.problem.over_samples == qr.Superquantile(0.5)
+    model = bf.RiskClassifier().fit(X.assign(copy=y == "ill"), y, groups=groups)
+    assert model.solution_.problem.over_samples == bf.Superquantile(0.5)
     assert model.score(X.assign(copy=y == "ill"), y) > 0.9
 
 
@@ -139,4 +139,4 @@ def test_the_default_tail_survives_a_table_whose_program_is_not_solved():
 def test_parameters_that_are_refused_are_named_as_the_user_named_them(options, error, said):
     X, y, _, groups = rows()
     with pytest.raises(error, match=said):
-        qr.RobustClassifier(**options).fit(X, y, groups=groups)
+        bf.RobustClassifier(**options).fit(X, y, groups=groups)

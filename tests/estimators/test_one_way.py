@@ -4,17 +4,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import quorate as qr
-from quorate.estimators.base import FederatedModel
+import bonafed as bf
+from bonafed.estimators.base import FederatedModel
 
 BY_CLIENT = (
-    qr.RobustClassifier(),
-    qr.RobustRegressor(),
-    qr.AgnosticClassifier(),
-    qr.ConstrainedClassifier(local_constraint=qr.NeymanPearson(1, 0.6)),
-    qr.PrivateClassifier(rounds=3, random_state=0),
+    bf.RobustClassifier(),
+    bf.RobustRegressor(),
+    bf.AgnosticClassifier(),
+    bf.ConstrainedClassifier(local_constraint=bf.NeymanPearson(1, 0.6)),
+    bf.PrivateClassifier(rounds=3, random_state=0),
 )
-ALL = (*BY_CLIENT, qr.RiskClassifier(qr.Mean()), qr.RiskRegressor(qr.Mean()))
+ALL = (*BY_CLIENT, bf.RiskClassifier(bf.Mean()), bf.RiskRegressor(bf.Mean()))
 GROUPS = np.repeat([30, 4], 20)
 
 

@@ -23,18 +23,18 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-import quorate as qr
-from quorate import PrivateClassifier
-from quorate.algorithms.federated.private_admm import noisy_gradient
-from quorate.estimators import (
+import bonafed as bf
+from bonafed import PrivateClassifier
+from bonafed.algorithms.federated.private_admm import noisy_gradient
+from bonafed.estimators import (
     MissingGroupsWarning,
     private,
     worst_client_accuracy,
     worst_client_loss,
 )
-from quorate.model_selection import WithinClients, cross_validate
-from quorate.privacy.accounting import Release, gaussian_epsilon, total_epsilon
-from quorate.privacy.ledger_file import Book
+from bonafed.model_selection import WithinClients, cross_validate
+from bonafed.privacy.accounting import Release, gaussian_epsilon, total_epsilon
+from bonafed.privacy.ledger_file import Book
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def no_noise(monkeypatch):
 
 
 # the checks give no groups
-@pytest.mark.filterwarnings("ignore::quorate.estimators.MissingGroupsWarning")
+@pytest.mark.filterwarnings("ignore::bonafed.estimators.MissingGroupsWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.usefixtures("without_thresholds")
 @parametrize_with_checks(
@@ -82,7 +82,7 @@ def test_examples():
 @pytest.mark.usefixtures("no_noise")
 def test_without_noise_it_is_logistic_regression(rows):
     X, y, groups = rows
-    model = PrivateClassifier(rounds=400, clip=8.0, rho=0.5, regulariser=qr.L2(0.05)).fit(
+    model = PrivateClassifier(rounds=400, clip=8.0, rho=0.5, regulariser=bf.L2(0.05)).fit(
         X, y, groups=groups
     )
     other = LogisticRegression(C=1 / (len(y) * 0.05), tol=1e-10, max_iter=1000)
@@ -124,16 +124,16 @@ def test_the_model_is_the_solution_of_the_stated_problem(clinics):
     )
     model.fit(X, y, groups=groups)
     order = np.argsort(groups, kind="stable")
-    fed = qr.Federation.from_arrays(X[order], y[order], groups[order])
-    problem = qr.Problem(
-        qr.Logistic(),
-        qr.Linear(True),
-        over_clients=qr.Mean("size"),
-        regulariser=qr.L2(1e-4),
-        privacy=qr.Budget(2.0, 1e-4, sizes=sizes),
+    fed = bf.Federation.from_arrays(X[order], y[order], groups[order])
+    problem = bf.Problem(
+        bf.Logistic(),
+        bf.Linear(True),
+        over_clients=bf.Mean("size"),
+        regulariser=bf.L2(1e-4),
+        privacy=bf.Budget(2.0, 1e-4, sizes=sizes),
     )
-    algorithm = qr.PrivateADMM(max_rounds=7, rho=0.3, average=True, noise="simulation")
-    found = qr.solve(problem, fed, algorithm=algorithm, engine=qr.InProcess("each"), seed=4)
+    algorithm = bf.PrivateADMM(max_rounds=7, rho=0.3, average=True, noise="simulation")
+    found = bf.solve(problem, fed, algorithm=algorithm, engine=bf.InProcess("each"), seed=4)
     assert np.append(model.coef_, model.intercept_) == pytest.approx(found.w, rel=1e-9)
     assert model.clients_.tolist() == ["east", "north", "south", "west"]
     assert dict(model.privacy_.sizes) == {name: sizes[name] for name in model.clients_}
@@ -218,7 +218,7 @@ def test_the_noise_is_of_the_size_that_the_budget_asks(clinics, adjacency, sprea
     """
     _, y, groups = clinics
     model = PrivateClassifier(
-        rounds=1, clip=2.0, rho=0.7, adjacency=adjacency, sizes=50, regulariser=qr.L2(1e-12)
+        rounds=1, clip=2.0, rho=0.7, adjacency=adjacency, sizes=50, regulariser=bf.L2(1e-12)
     )
     drawn = []
     for seed in range(40):
@@ -258,13 +258,13 @@ def test_every_fit_is_charged_to_the_book(clinics, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(noisy_gradient.Rows, "gradient", touched)
-        with pytest.raises(qr.BudgetSpentError, match=r"to epsilon = 1\.\d+ of 1 .* refused"):
+        with pytest.raises(bf.BudgetSpentError, match=r"to epsilon = 1\.\d+ of 1 .* refused"):
             model.fit(X, y, groups=groups)
     np.testing.assert_array_equal(model.coef_, before)
     assert len(_runs(book)) == 3
     rest = clone(model).set_params(spend=None).fit(X, y, groups=groups)
     assert 0.99 < rest.privacy_.epsilon <= 1.0
-    with pytest.raises(qr.BudgetSpentError, match="is spent"):
+    with pytest.raises(bf.BudgetSpentError, match="is spent"):
         rest.fit(X, y, groups=groups)
     clone(rest).fit(X, y, groups=["someone else"] * len(y))  # whose rows are others
 
@@ -297,7 +297,7 @@ def test_a_grid_search_is_charged_fit_by_fit(clinics, tmp_path, total):
             assert len(_runs(book)) == 5  # two folds of two settings, and the best one on all rows
             assert 0.4 < search.best_estimator_.privacy_.epsilon <= total
             return
-        with pytest.raises(qr.BudgetSpentError, match="refused"):
+        with pytest.raises(bf.BudgetSpentError, match="refused"):
             search.fit(X, y, groups=groups)
         fits = len(_runs(book))
         assert 2 <= fits < 5
@@ -445,7 +445,7 @@ def test_a_class_that_no_row_has_is_declared(clinics):
         ),
         ({"classes": [0, 1]}, r"labels that are not among"),
         ({"classes": ["ill"]}, "two classes or more, got one class.*declare all"),
-        ({"regulariser": qr.MCP(0.1, 3.0)}, "needs a convex regulariser, got MCP"),
+        ({"regulariser": bf.MCP(0.1, 3.0)}, "needs a convex regulariser, got MCP"),
     ],
 )
 def test_what_does_not_fit_is_refused(clinics, settings, said):
@@ -485,7 +485,7 @@ def test_one_class_for_all_rows_asked_about_is_warned_of_with_the_cut():
     score = X[:, 0] + rng.logistic(size=2000)
     y = np.where(score > np.quantile(score, 0.97), "ill", "well")
     model = PrivateClassifier(epsilon=4, random_state=0).fit(X, y, groups=np.arange(2000) % 4)
-    with pytest.warns(qr.TrivialModelWarning, match="All 2000 rows get the class 'well'") as said:
+    with pytest.warns(bf.TrivialModelWarning, match="All 2000 rows get the class 'well'") as said:
         model.score(X, y)
     found = re.search(r"probability of 'ill' is ([\d.e-]+)", str(said[0].message))
     assert found is not None
@@ -500,7 +500,7 @@ def test_one_class_for_all_rows_asked_about_is_warned_of_with_the_cut():
     several = PrivateClassifier(epsilon=0.01, classes=["ill", "well", "unknown"], random_state=0)
     several.fit(X, y, groups=np.arange(2000) % 4)
     alike = np.tile(X[:1], (50, 1))
-    with pytest.warns(qr.TrivialModelWarning, match="Raise epsilon"):
+    with pytest.warns(bf.TrivialModelWarning, match="Raise epsilon"):
         several.predict(alike)
 
 
@@ -519,8 +519,8 @@ def test_ranges_scale_rows_in_fit_and_in_predictions():
     X, z, ranges, rule = shifted()
     for y in (np.where(rule > 0.35, "a", "b"), np.digitize(rule, [0.0, 0.6])):
         settings = {"rounds": 30, "epsilon": 4, "delta": 1e-5, "random_state": 0}
-        mine = qr.PrivateClassifier(ranges=ranges, **settings).fit(X, y, groups=GROUPS_3)
-        theirs = qr.PrivateClassifier(ranges=(-1, 1), **settings).fit(z, y, groups=GROUPS_3)
+        mine = bf.PrivateClassifier(ranges=ranges, **settings).fit(X, y, groups=GROUPS_3)
+        theirs = bf.PrivateClassifier(ranges=(-1, 1), **settings).fit(z, y, groups=GROUPS_3)
         np.testing.assert_allclose(mine.coef_, theirs.coef_, atol=1e-3)
         centre, half = np.array(mine.centre_), np.ptp(ranges, axis=0) / 2
         rows = np.column_stack([(X - centre) / half, np.full(len(X), 0.15 * 3**0.5)])
@@ -536,7 +536,7 @@ def test_ranges_scale_rows_in_fit_and_in_predictions():
 @pytest.mark.usefixtures("no_noise")
 def test_without_noise_the_centre_is_the_weighted_mean():
     X, z, ranges, rule = shifted()
-    model = qr.PrivateClassifier(ranges=ranges, rounds=2, epsilon=1e4, delta=0.5)
+    model = bf.PrivateClassifier(ranges=ranges, rounds=2, epsilon=1e4, delta=0.5)
     model.fit(X, rule > 0.3, groups=GROUPS_3)
     weight = 1 / np.sqrt((z**2).sum(1) + 3 / 4)
     mean = (weight[:, None] * z).sum(0) / weight.sum()
@@ -548,7 +548,7 @@ def test_without_noise_the_centre_is_the_weighted_mean():
 
 def test_much_noise_leaves_the_centre_in_the_middle():
     X, _, ranges, rule = shifted(30)
-    model = qr.PrivateClassifier(0.01, ranges=ranges, rounds=1, random_state=0)
+    model = bf.PrivateClassifier(0.01, ranges=ranges, rounds=1, random_state=0)
     model.fit(X, rule > 0.3, groups=GROUPS_3[::30])
     np.testing.assert_array_equal(model.centre_, np.mean(ranges, axis=0))
 
@@ -560,7 +560,7 @@ def test_the_centre_is_charged(tmp_path):
     settings = {"ranges": ranges, "rounds": 5, "delta": 1e-5, "random_state": 0}
 
     def fitted(**more):
-        model = qr.PrivateClassifier(**settings, **more)
+        model = bf.PrivateClassifier(**settings, **more)
         return model.fit(*fit[:2], groups=fit[2])
 
     alone = fitted(epsilon=2.0).privacy_
@@ -573,12 +573,12 @@ def test_the_centre_is_charged(tmp_path):
     first = fitted(epsilon=2.0, book=book, spend=1.0).privacy_
     assert 0.99 < first.epsilon <= 1
     assert len(_runs(book)) == 2
-    with pytest.raises(qr.BudgetSpentError, match="nothing was touched"):
+    with pytest.raises(bf.BudgetSpentError, match="nothing was touched"):
         fitted(epsilon=2.0, book=book, spend=1.9)
     assert len(_runs(book)) == 2  # the mean was not released either
     rest = fitted(epsilon=2.0, book=book)
     assert 1.99 < rest.privacy_.epsilon <= 2
-    with pytest.raises(qr.BudgetSpentError, match="is spent"):
+    with pytest.raises(bf.BudgetSpentError, match="is spent"):
         fitted(epsilon=2.0, book=book)
     assert len(_runs(book)) == 4
 
@@ -587,7 +587,7 @@ def test_whoever_sees_sums_alone_needs_less_noise():
     X, _, ranges, rule = shifted()
     settings = {"ranges": ranges, "rounds": 5, "delta": 1e-5, "epsilon": 2.0, "random_state": 0}
     answers, sums = (
-        qr.PrivateClassifier(**settings, view=view, missing=1).fit(X, rule > 0.3, groups=GROUPS_3)
+        bf.PrivateClassifier(**settings, view=view, missing=1).fit(X, rule > 0.3, groups=GROUPS_3)
         for view in ("answers", "sum")
     )
     for model in (answers, sums):
@@ -600,14 +600,14 @@ def test_whoever_sees_sums_alone_needs_less_noise():
     assert answers.privacy_.epsilon_of("sum") < 2
     assert sums.privacy_.epsilon_of("answers") is None  # that of the centre's answer is not kept
     with pytest.raises(ValueError, match="view='sum' the method is PrivateSGD"):
-        qr.PrivateClassifier(view="sum", rho=1.0).fit(X, rule > 0.3, groups=GROUPS_3)
+        bf.PrivateClassifier(view="sum", rho=1.0).fit(X, rule > 0.3, groups=GROUPS_3)
 
 
 @pytest.mark.parametrize("spend", [None, 0.5])
 def test_in_sums_the_client_whose_rows_count_most_pays_most(tmp_path, spend):
     X, _, ranges, rule = shifted()
     groups = np.repeat(["x", "y"], [860, 40])  # alike in the objective: rows of y count for more
-    model = qr.PrivateClassifier(
+    model = bf.PrivateClassifier(
         ranges=ranges, rounds=4, view="sum", missing=0, prior="uniform", spend=spend
     )
     model.set_params(book=None if spend is None else tmp_path / "book.json")
@@ -625,7 +625,7 @@ def test_in_sums_the_client_whose_rows_count_most_pays_most(tmp_path, spend):
 
 def test_a_sample_of_rows_in_every_round():
     X, _, ranges, rule = shifted()
-    model = qr.PrivateClassifier(4.0, 1e-5, ranges=ranges, rounds=30, sampling=0.3, random_state=0)
+    model = bf.PrivateClassifier(4.0, 1e-5, ranges=ranges, rounds=30, sampling=0.3, random_state=0)
     model.fit(X, rule > 0.3, groups=GROUPS_3)
     assert {r.sampling for r in model.privacy_.releases["x"]} == {0.3}
     assert 3.9 < model.privacy_.epsilon <= 4
@@ -640,11 +640,11 @@ def test_rows_that_cannot_be_centred_are_scaled_alone():
         {"mechanism": "laplace", "bound": 2.0},
         {"fit_intercept": False},
     ):
-        model = qr.PrivateClassifier(**settings, **more).fit(z, y, groups=GROUPS_3)
+        model = bf.PrivateClassifier(**settings, **more).fit(z, y, groups=GROUPS_3)
         np.testing.assert_array_equal(model.centre_, np.zeros(3))
         assert model.privacy_.before.get("x", ()) == ()
         assert model.coef_.shape == (1, 3)
-    thin = qr.PrivateClassifier(**settings).fit(csr_array(z), y, groups=GROUPS_3)
+    thin = bf.PrivateClassifier(**settings).fit(csr_array(z), y, groups=GROUPS_3)
     found = thin.decision_function(csr_array(z))
     np.testing.assert_allclose(found, thin.decision_function(z), atol=1e-12)
     assert len(X) == len(found)
@@ -655,9 +655,9 @@ def test_ranges_take_gradient_descent_and_its_settings_alone():
     for more in ({"rho": 1.0}, {"average": True}):
         for chosen in ({"ranges": (0, 1)}, {"sampling": 0.5}):
             with pytest.raises(ValueError, match="with ranges, sampling or view='sum' the"):
-                qr.PrivateClassifier(**chosen, **more).fit(rows, y, groups=y)
+                bf.PrivateClassifier(**chosen, **more).fit(rows, y, groups=y)
     with pytest.raises(ValueError, match="ranges must be a pair"):
-        qr.PrivateClassifier(ranges=(1, 0)).fit(rows, y, groups=y)
+        bf.PrivateClassifier(ranges=(1, 0)).fit(rows, y, groups=y)
 
 
 GROUPS_3 = np.repeat(["x", "y", "z"], 300)

@@ -13,13 +13,13 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
 
-import quorate as qr
-from quorate import PrivateClassifier, PrivateSearch
-from quorate.algorithms.federated.private_admm import noisy_gradient
-from quorate.estimators import private_search
-from quorate.model_selection import WithinClients
-from quorate.privacy.accounting import total_epsilon
-from quorate.privacy.ledger_file import Book
+import bonafed as bf
+from bonafed import PrivateClassifier, PrivateSearch
+from bonafed.algorithms.federated.private_admm import noisy_gradient
+from bonafed.estimators import private_search
+from bonafed.model_selection import WithinClients
+from bonafed.privacy.accounting import total_epsilon
+from bonafed.privacy.ledger_file import Book
 
 SETTINGS = {"clip": [0.5, 1.0], "rounds": [3, 5]}
 
@@ -96,7 +96,7 @@ def test_nothing_of_the_losers_is_left(rows, monkeypatch):
 
 def test_it_prefers_settings_that_are_better(rows):
     X, y, groups = rows
-    bad, good = qr.Bounds(0.0, 0.0), qr.Bounds(-9.0, 9.0)  # the first has one class for all rows
+    bad, good = bf.Bounds(0.0, 0.0), bf.Bounds(-9.0, 9.0)  # the first has one class for all rows
     one = search({"regulariser": [bad, good]}, PrivateClassifier(rounds=3), mean_candidates=8)
     found = [clone(one).set_params(random_state=k).fit(X, y, groups=groups) for k in range(5)]
     wins = sum(each.best_params_["regulariser"] == good for each in found)
@@ -212,7 +212,7 @@ def test_it_is_charged_as_one_run_and_a_second_one_is_refused(rows, tmp_path):
     assert Book(book).knows(found.privacy_.book)
     written = book.read_text()
     for more in (search(book=book), PrivateClassifier(4.0, 1e-5, rounds=3, book=book)):
-        with pytest.raises(qr.BudgetSpentError):
+        with pytest.raises(bf.BudgetSpentError):
             more.fit(X, y, groups=groups)
     assert book.read_text() == written
 
@@ -271,7 +271,7 @@ def test_a_candidate_that_is_interrupted_ends_the_search(rows, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"estimator": qr.RobustClassifier()}, "must be a PrivateClassifier"),
+        ({"estimator": bf.RobustClassifier()}, "must be a PrivateClassifier"),
         ({"estimator": PrivateClassifier(mechanism="laplace", clip=1.0)}, "mechanism"),
         ({"settings": {"epsilon": [1.0, 2.0]}}, "cannot differ"),
         ({"settings": {"sampling": [0.1, 0.5]}}, "cannot differ"),
@@ -280,7 +280,7 @@ def test_a_candidate_that_is_interrupted_ends_the_search(rows, monkeypatch):
         ({"settings": {"clip": [1.0], "sizes": [5]}}, "sizes, in which candidates cannot"),
         ({"settings": {"clip": [1.0, -1.0]}}, "clip must be"),
         ({"settings": {"rho": [1.0], "ranges": [(-1, 1)]}}, "rho and average"),
-        ({"settings": {"regulariser": [qr.L2(0.1), 3]}}, "regulariser"),
+        ({"settings": {"regulariser": [bf.L2(0.1), 3]}}, "regulariser"),
         ({"settings": {"nothing": [1]}}, "nothing"),
         ({"settings": {"clip": 1.0}}, "clip"),
         ({"mean_candidates": 1}, "above 1"),
@@ -322,7 +322,7 @@ def test_three_classes_sparse_rows_and_no_groups(rows):
     X, _, _ = rows
     y = X.argmax(1)
     sparse = csr_array(np.where(np.abs(X) > 0.3, X, 0.0))
-    with pytest.warns(qr.MissingGroupsWarning):
+    with pytest.warns(bf.MissingGroupsWarning):
         found = search({"clip": [0.5, 1.0]}, PrivateClassifier(rounds=4)).fit(sparse, y)
     assert found.predict(sparse).shape == (900,)
     assert found.score(sparse, y) > 0.5

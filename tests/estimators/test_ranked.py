@@ -14,31 +14,31 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from quorate.algorithms.federated.bundle.bundle import Bundle
-from quorate.algorithms.pooled.rank.continuation import Start
-from quorate.algorithms.pooled.rank.penalties import Growing
-from quorate.algorithms.pooled.rank.rank_admm import RankADMM
-from quorate.certificates.certify import certify
-from quorate.data.federation import Federation
-from quorate.estimators import RiskClassifier, RiskRegressor, TrivialModelWarning, ranked, tail_loss
-from quorate.fairness import fairness_metrics, group_rates
-from quorate.problem.losses import Absolute, Hinge, Logistic, Quantile
-from quorate.problem.regularisers import L1, L2
-from quorate.problem.risks.lp_ball import LpBall
-from quorate.problem.risks.mean import Mean
-from quorate.problem.risks.prospect import ProspectTheory
-from quorate.problem.risks.ranked_range import RankedRange
-from quorate.problem.risks.spectral import Extremile, Maximum, TopK
-from quorate.problem.risks.superquantile import Superquantile
-from quorate.problem.wasserstein.ball import WassersteinBall
-from quorate.rounds import Stop
+from bonafed.algorithms.federated.bundle.bundle import Bundle
+from bonafed.algorithms.pooled.rank.continuation import Start
+from bonafed.algorithms.pooled.rank.penalties import Growing
+from bonafed.algorithms.pooled.rank.rank_admm import RankADMM
+from bonafed.certificates.certify import certify
+from bonafed.data.federation import Federation
+from bonafed.estimators import RiskClassifier, RiskRegressor, TrivialModelWarning, ranked, tail_loss
+from bonafed.fairness import fairness_metrics, group_rates
+from bonafed.problem.losses import Absolute, Hinge, Logistic, Quantile
+from bonafed.problem.regularisers import L1, L2
+from bonafed.problem.risks.lp_ball import LpBall
+from bonafed.problem.risks.mean import Mean
+from bonafed.problem.risks.prospect import ProspectTheory
+from bonafed.problem.risks.ranked_range import RankedRange
+from bonafed.problem.risks.spectral import Extremile, Maximum, TopK
+from bonafed.problem.risks.superquantile import Superquantile
+from bonafed.problem.wasserstein.ball import WassersteinBall
+from bonafed.rounds import Stop
 
 # enough to see what becomes of risks that are not convex
 ONE_START = RankADMM(starts=(Start(Growing(1e-4, 1.05)),))
 
 
 # labels at random, in some checks
-@pytest.mark.filterwarnings("ignore::quorate.estimators.TrivialModelWarning")
+@pytest.mark.filterwarnings("ignore::bonafed.estimators.TrivialModelWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.usefixtures("without_thresholds")
 @parametrize_with_checks(

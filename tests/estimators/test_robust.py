@@ -10,26 +10,26 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import log_loss
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from quorate.data.federation import Federation
-from quorate.estimators import (
+from bonafed.data.federation import Federation
+from bonafed.estimators import (
     MissingGroupsWarning,
     RobustClassifier,
     RobustRegressor,
     TrivialModelWarning,
 )
-from quorate.problem.losses import Absolute, Hinge, Logistic
-from quorate.problem.predictors.affine import Linear
-from quorate.problem.problem import Problem
-from quorate.problem.regularisers import L2
-from quorate.problem.risks.lp_ball import LpBall
-from quorate.problem.risks.simplex import Simplex
-from quorate.problem.wasserstein.ball import WassersteinBall
-from quorate.problem.wasserstein.box_support import BoxSupport
-from quorate.solution.solve import solve
+from bonafed.problem.losses import Absolute, Hinge, Logistic
+from bonafed.problem.predictors.affine import Linear
+from bonafed.problem.problem import Problem
+from bonafed.problem.regularisers import L2
+from bonafed.problem.risks.lp_ball import LpBall
+from bonafed.problem.risks.simplex import Simplex
+from bonafed.problem.wasserstein.ball import WassersteinBall
+from bonafed.problem.wasserstein.box_support import BoxSupport
+from bonafed.solution.solve import solve
 
 
 # the checks give no groups
-@pytest.mark.filterwarnings("ignore::quorate.estimators.MissingGroupsWarning")
+@pytest.mark.filterwarnings("ignore::bonafed.estimators.MissingGroupsWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.usefixtures("without_thresholds")
 @parametrize_with_checks([RobustClassifier(tol=1e-4), RobustRegressor(tol=1e-4)])

@@ -4,7 +4,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from quorate.estimators import (
+from bonafed.estimators import (
     MinusLoss,
     MinusRisk,
     RobustClassifier,
@@ -15,8 +15,8 @@ from quorate.estimators import (
     worst_client_accuracy,
     worst_client_loss,
 )
-from quorate.problem.losses import Hinge
-from quorate.problem.risks.superquantile import Superquantile
+from bonafed.problem.losses import Hinge
+from bonafed.problem.risks.superquantile import Superquantile
 
 
 class Fixed:

@@ -10,12 +10,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import quorate as qr
-from quorate.experiments.aspire import backdoor as attacks
-from quorate.experiments.aspire import entrants, race, sets, setups, spread
+import bonafed as bf
+from bonafed.experiments.aspire import backdoor as attacks
+from bonafed.experiments.aspire import entrants, race, sets, setups, spread
 
 REAL = pytest.mark.skipif(
-    not os.environ.get("QUORATE_DATA"), reason="QUORATE_DATA names no data directory"
+    not os.environ.get("BONAFED_DATA"), reason="BONAFED_DATA names no data directory"
 )
 
 
@@ -124,7 +124,7 @@ def test_fed_avg_does_not_reach_the_optimum_of_the_worst(best: race.Optimum) -> 
     """It minimises another objective: its own optimum is far away, so is it."""
     run = race.follow(setups.a(), entrants.as_they_come()["FedAvg"], best, 400.0)
     assert run.best > 0.1
-    even = qr.solve(setups.stated(qr.Mean()), setups.a().fed, tol=1e-6)
+    even = bf.solve(setups.stated(bf.Mean()), setups.a().fed, tol=1e-6)
     assert race.objective(*setups.a().problem.at(setups.a().fed), even.w) - best.bound > 0.1
 
 
@@ -185,7 +185,7 @@ def test_success_and_accuracy_by_hand() -> None:
     found = attacks.digits_attack(benign=2, malicious=1)
     w = np.zeros((65, 10))
     w[0, 0], w[-1, 1] = 10.0, 1.0
-    problem = setups.stated(qr.Simplex())
+    problem = setups.stated(bf.Simplex())
     assert found.success(problem, w.ravel()) == 1.0
     assert np.isclose(found.accuracy(problem, w.ravel()), (found.y == 1).mean())
     assert (
@@ -218,7 +218,7 @@ def test_prior_and_caps_protect_and_nothing_else_does() -> None:
 def test_a_sweep_begins_at_the_prior() -> None:
     found = attacks.digits_attack(benign=4, malicious=1)
     none, some = attacks.sweep(found, 0.01, (0.0, 2.0))
-    alone = attacks.judged(found, "mean", qr.Mean(found.prior(0.01)))
+    alone = attacks.judged(found, "mean", bf.Mean(found.prior(0.01)))
     assert np.isclose(none.worst, alone.worst, rtol=1e-3)
     assert none.success == alone.success
     assert some.worst < none.worst
@@ -229,9 +229,9 @@ def test_a_sweep_begins_at_the_prior() -> None:
 
 def test_spread_by_hand() -> None:
     X, y = np.eye(3), np.array([0, 1, 1])
-    fed = qr.Federation.from_arrays(X, y, ["a", "a", "b"], classes=[0, 1, 2])
+    fed = bf.Federation.from_arrays(X, y, ["a", "a", "b"], classes=[0, 1, 2])
     w = np.array([[2.0, 0, 0], [0, 2.0, 0], [2.0, 0, 0]])
-    found = spread.spread(setups.stated(qr.Simplex()), w.ravel(), fed, fed)
+    found = spread.spread(setups.stated(bf.Simplex()), w.ravel(), fed, fed)
     right = np.log(np.exp(2) + 2) - 2
     assert np.allclose(found.losses, [right, right + 2])
     assert np.array_equal(found.accuracies, [1.0, 0.0])
@@ -255,7 +255,7 @@ def test_min_max_methods_serve_the_worst_client_better_than_even_ones() -> None:
 
 def test_a_perceptron_is_compared_like_a_linear_model() -> None:
     setup = setups.a()
-    setup, test = setups.halves(replace(setup, problem=setups.stated(qr.Simplex(), qr.MLP((6,)))))
+    setup, test = setups.halves(replace(setup, problem=setups.stated(bf.Simplex(), bf.MLP((6,)))))
     w = spread.timed(setup, entrants.as_they_come()["AsyncDRO"], 120.0)
     first = setup.problem.at(setup.fed)[0].model_start(21)
     before, after = (spread.spread(setup.problem, v, setup.fed, test) for v in (first, w))

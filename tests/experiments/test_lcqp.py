@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-import quorate as qr
-from quorate.experiments.constrained.lcqp import LCQP, aggregate, lcqp
+import bonafed as bf
+from bonafed.experiments.constrained.lcqp import LCQP, aggregate, lcqp
 
 
 def rows_of(fed):
@@ -87,7 +87,7 @@ def test_contradictions_name_their_rows_and_clients():
     first, *rest = fed.linear
     # client 3 asks what contradicts client 2, and nobody else
     rest[1] = (rest[0][0].copy(), rest[0][1] + 1)
-    lone = qr.Federation.from_quadratics(
+    lone = bf.Federation.from_quadratics(
         fed.X,
         fed.y,
         [fed.server.linear[0][0], first[0], *[C for C, _ in rest]],
@@ -103,17 +103,17 @@ def test_contradictions_name_their_rows_and_clients():
 
 
 def test_objectives_without_a_lower_bound_are_refused():
-    fed = qr.Federation.from_quadratics([np.diag([1.0, 0.0])], [np.ones(2)])
+    fed = bf.Federation.from_quadratics([np.diag([1.0, 0.0])], [np.ones(2)])
     with pytest.raises(ValueError, match="falls without bound on the rows"):
         aggregate(fed)
-    bounded = qr.Federation.from_quadratics([np.diag([1.0, 0.0])], [np.array([1.0, 0.0])])
+    bounded = bf.Federation.from_quadratics([np.diag([1.0, 0.0])], [np.array([1.0, 0.0])])
     assert_allclose(aggregate(bounded)[0], [-1.0, 0.0], atol=1e-15)  # many optima: the shortest
     with pytest.raises(ValueError, match="and clients with symmetric A"):
-        aggregate(qr.Federation(["a"], [np.ones((3, 2))], [np.ones(3)]))
+        aggregate(bf.Federation(["a"], [np.ones((3, 2))], [np.ones(3)]))
 
 
 def test_owners_without_rows():
-    fed = qr.Federation.from_quadratics(
+    fed = bf.Federation.from_quadratics(
         [np.eye(3)] * 2,
         [np.ones(3)] * 2,
         [np.zeros((0, 3)), [[1.0, 1, 0], [0, 0, 1]], [[1.0, 0, 0]]],

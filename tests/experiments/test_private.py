@@ -10,11 +10,11 @@ import os
 import numpy as np
 import pytest
 
-from quorate.data.federation import Federation
-from quorate.experiments.private import composition, curves, data
+from bonafed.data.federation import Federation
+from bonafed.experiments.private import composition, curves, data
 
 REAL = pytest.mark.skipif(
-    not os.environ.get("QUORATE_DATA"), reason="QUORATE_DATA names no data directory"
+    not os.environ.get("BONAFED_DATA"), reason="BONAFED_DATA names no data directory"
 )
 
 

@@ -11,13 +11,13 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-import quorate as qr
-from quorate.experiments.constrained import data, fairness, lcqp_table, neyman_pearson, reference
-from quorate.experiments.constrained.tables import mean_and_sd
-from quorate.experiments.constrained.trace import Evaluation, bands, evaluate, follow, rounds_to
+import bonafed as bf
+from bonafed.experiments.constrained import data, fairness, lcqp_table, neyman_pearson, reference
+from bonafed.experiments.constrained.tables import mean_and_sd
+from bonafed.experiments.constrained.trace import Evaluation, bands, evaluate, follow, rounds_to
 
 REAL = pytest.mark.skipif(
-    not os.environ.get("QUORATE_DATA"), reason="QUORATE_DATA names no data directory"
+    not os.environ.get("BONAFED_DATA"), reason="BONAFED_DATA names no data directory"
 )
 RNG = np.random.default_rng(3)
 SHAPES = {
@@ -230,8 +230,8 @@ def test_what_is_followed_is_what_solve_does() -> None:
     found = generated()
     fed, problem = data.federation(found, data.stratified(found.y, 3)), neyman_pearson.problem(0.4)
     trace, solution = (
-        follow(qr.InteriorPoint(), problem, fed),
-        qr.solve(problem, fed, algorithm=qr.InteriorPoint()),
+        follow(bf.InteriorPoint(), problem, fed),
+        bf.solve(problem, fed, algorithm=bf.InteriorPoint()),
     )
     assert (trace.w == solution.w).all()
     assert trace.rounds == len(trace.models) == solution.rounds

@@ -17,21 +17,21 @@ from fuzz.laws import Verdict, judged
 from fuzz.mutate import Random, pick
 from toy import AsyncToy, Toy, federation
 
-from quorate import cli
-from quorate.config.config import read_config
-from quorate.engines import InProcess, Replay, VirtualClock
-from quorate.engines.delays import Trace
-from quorate.engines.event_log import Log
-from quorate.privacy.ledger_file import Book
-from quorate.report.html import render
-from quorate.rounds import decode, encode
-from quorate.runs.files import sealed, to_json
-from quorate.runs.pipeline import dry_run
-from quorate.runs.splits import prepare
-from quorate.runs.verification import passed, verify_run
-from quorate.sites.audit import AuditLog, head_path, read_log
-from quorate.sites.site_file import first_site
-from quorate.sites.words import in_words
+from bonafed import cli
+from bonafed.config.config import read_config
+from bonafed.engines import InProcess, Replay, VirtualClock
+from bonafed.engines.delays import Trace
+from bonafed.engines.event_log import Log
+from bonafed.privacy.ledger_file import Book
+from bonafed.report.html import render
+from bonafed.rounds import decode, encode
+from bonafed.runs.files import sealed, to_json
+from bonafed.runs.pipeline import dry_run
+from bonafed.runs.splits import prepare
+from bonafed.runs.verification import passed, verify_run
+from bonafed.sites.audit import AuditLog, head_path, read_log
+from bonafed.sites.site_file import first_site
+from bonafed.sites.words import in_words
 
 Case = Callable[[Corpus, Path, Random], Verdict]
 
@@ -240,7 +240,7 @@ def work_folder(corpus: Corpus, work: Path, rng: Random) -> Verdict:
 
 def data_set(corpus: Corpus, work: Path, rng: Random) -> Verdict:
     """A file of a data set that can be named, which is another one."""
-    from quorate.data.downloads import SETTING, SOURCES
+    from bonafed.data.downloads import SETTING, SOURCES
 
     name = pick(rng, [name for name, source in sorted(SOURCES.items()) if source.files])
     for file in SOURCES[name].files:
@@ -287,7 +287,7 @@ def checkpoint(corpus: Corpus, work: Path, rng: Random) -> Verdict:
 
 def log(corpus: Corpus, work: Path, rng: Random) -> Verdict:
     """A log, replayed."""
-    path, data = work / "events.qrt", (corpus.folder / "events.qrt").read_bytes()
+    path, data = work / "events.bft", (corpus.folder / "events.bft").read_bytes()
     damage = rng.random() < 0.4
     path.write_bytes(
         mutate.damaged(data, rng) if damage else encode(records.mutated(decode(data), rng)[1])

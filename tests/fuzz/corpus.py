@@ -12,14 +12,14 @@ from typing import Any
 import small_run
 from toy import AsyncToy, Toy, federation
 
-from quorate.config.config import read_config
-from quorate.engines import InProcess, VirtualClock
-from quorate.privacy.accounting import Release
-from quorate.privacy.budget import Budget
-from quorate.privacy.ledger_file import Book
-from quorate.runs.pipeline import begin, run_study
-from quorate.runs.sections.section import Silent
-from quorate.runs.work import Work
+from bonafed.config.config import read_config
+from bonafed.engines import InProcess, VirtualClock
+from bonafed.privacy.accounting import Release
+from bonafed.privacy.budget import Budget
+from bonafed.privacy.ledger_file import Book
+from bonafed.runs.pipeline import begin, run_study
+from bonafed.runs.sections.section import Silent
+from bonafed.runs.work import Work
 
 RUNS = {
     "plain": small_run.CONFIG,
@@ -114,7 +114,7 @@ def _checkpoints(folder: Path) -> None:
     clock.run(AsyncToy(), federation(), max_rounds=5)
     log = VirtualClock().run(AsyncToy(), federation()).log
     assert log is not None
-    log.save(folder / "events.qrt")
+    log.save(folder / "events.bft")
 
 
 def ledger_file(path: Path) -> None:

@@ -15,10 +15,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import quorate
-from quorate.cli import EXPECTED
+import bonafed
+from bonafed.cli import EXPECTED
 
-SOURCE = str(Path(quorate.__file__).parent)
+SOURCE = str(Path(bonafed.__file__).parent)
 LIMIT = 10  # seconds that a case may take
 
 
@@ -95,7 +95,7 @@ def _of_error(error: Exception) -> tuple[str, str]:
 
 
 def _ours(error: BaseException) -> bool:
-    """Whether a line of quorate raised the error, and no library or operation of Python."""
+    """Whether a line of bonafed raised the error, and no library or operation of Python."""
     frames = traceback.extract_tb(error.__traceback__)
     if not frames or not frames[-1].filename.startswith(SOURCE):
         return False

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from quorate.codec import FIELDS
+from bonafed.codec import FIELDS
 
 Path = tuple[Any, ...]  # of names, positions and keys
 

@@ -10,13 +10,13 @@ import small_run
 from fuzz.corpus import ledger_file
 from fuzz.laws import judged
 
-from quorate.data.readers import read
-from quorate.privacy.ledger_file import Book
-from quorate.runs.files import sealed, to_json
-from quorate.runs.observers import ObjectiveForm, Trace, ViolationForm
-from quorate.runs.sections.privacy_curve import _finished
-from quorate.runs.verification import verify_run
-from quorate.solution.privacy_account import Note
+from bonafed.data.readers import read
+from bonafed.privacy.ledger_file import Book
+from bonafed.runs.files import sealed, to_json
+from bonafed.runs.observers import ObjectiveForm, Trace, ViolationForm
+from bonafed.runs.sections.privacy_curve import _finished
+from bonafed.runs.verification import verify_run
+from bonafed.solution.privacy_account import Note
 
 
 def refused(call) -> str:

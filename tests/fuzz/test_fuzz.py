@@ -6,7 +6,7 @@ import pytest
 from fuzz import cases, corpus
 from fuzz.laws import judged
 
-from quorate.runs import noise_estimate
+from bonafed.runs import noise_estimate
 
 COUNTS = {
     "configuration": 200,
@@ -48,7 +48,7 @@ def test_the_laws_tell_words_from_accidents():
             pass
 
     def of_python() -> None:
-        raise ValueError("not raised by quorate")
+        raise ValueError("not raised by bonafed")
 
     assert judged(lambda: {}["key"]).name == "traceback"
     assert judged(lambda: int("x")).name == "not in our words"

@@ -12,13 +12,13 @@ from toy import AsyncToy, Looked, Lookup, Seen, SeparateToy, Toy, ToyMemory, fed
 from wrapped import Disturbed, Guarded, Watched, everything
 
 from examples import ALGORITHMS
-from quorate.arrays import Array
-from quorate.engines import ClientError, InProcess, Replay, VirtualClock
-from quorate.engines.batching import Memories
-from quorate.engines.delays import Constant, LogNormal, Trips
-from quorate.engines.event_log import Log
-from quorate.engines.waiting import Adaptive, First, Stale
-from quorate.rounds import Each, Round, Stop, Version, copied, encode, record
+from bonafed.arrays import Array
+from bonafed.engines import ClientError, InProcess, Replay, VirtualClock
+from bonafed.engines.batching import Memories
+from bonafed.engines.delays import Constant, LogNormal, Trips
+from bonafed.engines.event_log import Log
+from bonafed.engines.waiting import Adaptive, First, Stale
+from bonafed.rounds import Each, Round, Stop, Version, copied, encode, record
 
 EXAMPLE = pytest.mark.parametrize("example", ALGORITHMS.values(), ids=ALGORITHMS.keys())
 TOY = pytest.mark.parametrize(

@@ -20,26 +20,26 @@ import numpy as np
 import pytest
 from problems import PLAIN, SOFTMAX
 
-import quorate as qr
-from quorate.algorithms.alternatives import (
+import bonafed as bf
+from bonafed.algorithms.alternatives import (
     RefusedError,
     check_requirements,
     known_methods,
     takes,
     taking,
 )
-from quorate.algorithms.method import Method
-from quorate.algorithms.requirements import Setting
-from quorate.config.config import ConfigError, parse_config
-from quorate.config.methods import broken_rule
-from quorate.config.problem import ClientsSection
-from quorate.config.tables import Tables
-from quorate.engines.inprocess import InProcess
-from quorate.names import NAMED, load
-from quorate.problem.risks import Worst
-from quorate.solution.combinations import REASONS, page
-from quorate.solution.configure import configure, setting_of
-from quorate.solution.default import choose, default_algorithm
+from bonafed.algorithms.method import Method
+from bonafed.algorithms.requirements import Setting
+from bonafed.config.config import ConfigError, parse_config
+from bonafed.config.methods import broken_rule
+from bonafed.config.problem import ClientsSection
+from bonafed.config.tables import Tables
+from bonafed.engines.inprocess import InProcess
+from bonafed.names import NAMED, load
+from bonafed.problem.risks import Worst
+from bonafed.solution.combinations import REASONS, page
+from bonafed.solution.configure import configure, setting_of
+from bonafed.solution.default import choose, default_algorithm
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FEW = {"SGD": {"trial_epochs": 1}, "LSVRG": {"trial_epochs": 1}}  # settings of short runs
@@ -83,51 +83,51 @@ class Length:
         return max(level, 0.0) / self.strength
 
 
-GROUPS = qr.GroupL2(0.01, (0, 0, 1))
-HALF = qr.NeymanPearson(1.0, 0.6)
+GROUPS = bf.GroupL2(0.01, (0, 0, 1))
+HALF = bf.NeymanPearson(1.0, 0.6)
 SLOTS: dict[str, list[Any]] = {
     "loss": [
-        *(qr.Logistic(), qr.Hinge(), qr.SmoothHinge(), qr.Exponential(), qr.Squared()),
-        *(qr.Huber(), qr.Absolute(), qr.Quantile(0.4), qr.Poisson(), qr.Multinomial()),
+        *(bf.Logistic(), bf.Hinge(), bf.SmoothHinge(), bf.Exponential(), bf.Squared()),
+        *(bf.Huber(), bf.Absolute(), bf.Quantile(0.4), bf.Poisson(), bf.Multinomial()),
     ],
-    "predictor": [PLAIN, qr.Linear(True), qr.MLP((2,))],
+    "predictor": [PLAIN, bf.Linear(True), bf.MLP((2,))],
     "over_samples": [
-        *(qr.Mean(), qr.WassersteinBall(0.05, 0.5), qr.Superquantile(0.3), qr.Extremile(2.0)),
-        *(qr.Median(), qr.HumanAligned(0.4, 0.3), qr.ProspectTheory(0.4, 1.0, -1.0)),
-        qr.Mean(label=1.0),
+        *(bf.Mean(), bf.WassersteinBall(0.05, 0.5), bf.Superquantile(0.3), bf.Extremile(2.0)),
+        *(bf.Median(), bf.HumanAligned(0.4, 0.3), bf.ProspectTheory(0.4, 1.0, -1.0)),
+        bf.Mean(label=1.0),
     ],
     "over_clients": [
-        *(qr.Mean(), qr.Sum(), qr.Simplex(), qr.LpBall(0.2, 2), qr.LpBall(0.2, 1.5)),
-        *(qr.Superquantile(0.5), qr.KLBall(0.1), qr.TotalVariationBall(0.2), Largest()),
+        *(bf.Mean(), bf.Sum(), bf.Simplex(), bf.LpBall(0.2, 2), bf.LpBall(0.2, 1.5)),
+        *(bf.Superquantile(0.5), bf.KLBall(0.1), bf.TotalVariationBall(0.2), Largest()),
     ],
     "regulariser": [
-        *(qr.L2(0.01), qr.L1(0.01), qr.Bounds(-1.0, 1.0), qr.Ball(1.0)),
-        *(GROUPS, qr.MCP(0.01), Length(0.01)),
+        *(bf.L2(0.01), bf.L1(0.01), bf.Bounds(-1.0, 1.0), bf.Ball(1.0)),
+        *(GROUPS, bf.MCP(0.01), Length(0.01)),
     ],
-    "constraint": [None, qr.Coupled(HALF), qr.LinearInequality(np.ones((1, 3)), 0.2)],
+    "constraint": [None, bf.Coupled(HALF), bf.LinearInequality(np.ones((1, 3)), 0.2)],
     "local_constraint": [None, HALF],
-    "privacy": [None, qr.Budget(3.0, 1e-3)],
-    "over_rows": [None, qr.Superquantile(0.3), qr.Extremile(2.0)],
+    "privacy": [None, bf.Budget(3.0, 1e-3)],
+    "over_rows": [None, bf.Superquantile(0.3), bf.Extremile(2.0)],
     "n_clients": [3, 1],
-    "engine": [InProcess(), qr.VirtualClock(qr.Constant(1.0))],
+    "engine": [InProcess(), bf.VirtualClock(bf.Constant(1.0))],
 }
 
 
-def data(n_clients: int, targets: str) -> qr.Federation:
+def data(n_clients: int, targets: str) -> bf.Federation:
     """A few rows per client whose targets suit a loss."""
     rng = np.random.default_rng(3)
     X = [rng.standard_normal((12, 3)) for _ in range(n_clients)]
     kinds = {"sign": np.arange(12) % 2 * 2.0 - 1, "class": np.arange(12) % 3}
     y = [kinds.get(targets, np.abs(x.sum(1) + 0.1)) for x in X]
-    return qr.Federation([f"site {i}" for i in range(n_clients)], X, y)
+    return bf.Federation([f"site {i}" for i in range(n_clients)], X, y)
 
 
 @dataclass(frozen=True)
 class Case:
     """A concrete problem with its data and engine."""
 
-    problem: qr.Problem
-    fed: qr.Federation
+    problem: bf.Problem
+    fed: bf.Federation
     engine: Any
     setting: Setting = field(init=False)
 
@@ -139,11 +139,11 @@ def case(values: dict[str, Any]) -> Case | None:
     """The combination, or None where no such problem can be stated."""
     values = {slot: choices[0] for slot, choices in SLOTS.items()} | values
     n_clients, engine = values.pop("n_clients"), values.pop("engine")
-    several = values["loss"].targets == "class" and isinstance(values["predictor"], qr.Linear)
+    several = values["loss"].targets == "class" and isinstance(values["predictor"], bf.Linear)
     if several:
         values["predictor"] = SOFTMAX
-    if several and isinstance(values["regulariser"], qr.GroupL2):
-        values["regulariser"] = qr.GroupL2(0.01, (0,) * 9)
+    if several and isinstance(values["regulariser"], bf.GroupL2):
+        values["regulariser"] = bf.GroupL2(0.01, (0,) * 9)
     plain = several or values["predictor"] == PLAIN
     if values["regulariser"] is GROUPS and not plain:
         return None  # its groups are of three coefficients
@@ -151,7 +151,7 @@ def case(values: dict[str, Any]) -> Case | None:
     if constrained and values["loss"].targets != "sign":
         return None  # these constraints are about two classes
     try:
-        problem = qr.Problem(**values)
+        problem = bf.Problem(**values)
         concrete, fed = problem.at(data(n_clients, problem.loss.targets))
     except (ValueError, TypeError):  # in words: anything else fails
         return None
@@ -230,19 +230,19 @@ def test_what_an_advice_names_is_accepted(start):
 
 
 def test_bundle_takes_all_that_the_methods_take_that_name_it_at_their_cap():
-    naming = (qr.DoubleLoop(), qr.EpigraphADMM(), qr.ADLPMM())
+    naming = (bf.DoubleLoop(), bf.EpigraphADMM(), bf.ADLPMM())
     taken = [it for it in cases() for method in naming if refused(method, it) is None]
     assert len(taken) > 30
-    assert [it for it in taken if refused(qr.Bundle(), it) is not None] == []
+    assert [it for it in taken if refused(bf.Bundle(), it) is not None] == []
 
 
 def test_a_set_without_a_conic_form_is_sent_to_bundle_only_where_that_takes_it():
     fed = data(3, "sign")
-    own = qr.OwnSet(lambda losses: np.full(len(losses), 1 / len(losses)))
-    for h, taken in ((qr.L2(0.1), True), (GROUPS, True), (Length(0.1), False)):
-        problem = qr.Problem(qr.Hinge(), PLAIN, over_clients=own, regulariser=h)
+    own = bf.OwnSet(lambda losses: np.full(len(losses), 1 / len(losses)))
+    for h, taken in ((bf.L2(0.1), True), (GROUPS, True), (Length(0.1), False)):
+        problem = bf.Problem(bf.Hinge(), PLAIN, over_clients=own, regulariser=h)
         with pytest.raises(TypeError, match="conic form") as refusal:
-            qr.CentralConic().solve(problem, fed)
+            bf.CentralConic().solve(problem, fed)
         assert ("use Bundle()" in str(refusal.value)) is taken
 
 
@@ -270,16 +270,16 @@ DIVERGED = "the model is not finite after"  # how fixed steps end where gradient
 
 def test_fixed_steps_that_overflow_end_in_words():
     """Local steps on a loss whose gradients overflow: no warning, and no error of a client."""
-    pairs = [(cls, it) for cls, it in accepted() if cls is qr.FedAvg]
-    cls, it = next((cls, it) for cls, it in pairs if isinstance(it.problem.loss, qr.Exponential))
+    pairs = [(cls, it) for cls, it in accepted() if cls is bf.FedAvg]
+    cls, it = next((cls, it) for cls, it in pairs if isinstance(it.problem.loss, bf.Exponential))
     far = replace(it, fed=it.fed.with_features([1e3 * X for X in it.fed.X]))
     with pytest.raises(ArithmeticError, match=rf"{DIVERGED} .* rounds\. Give a smaller step_size"):
-        qr.solve(far.problem, far.fed, algorithm=cls(5, step_size=9.0), max_rounds=4)
+        bf.solve(far.problem, far.fed, algorithm=cls(5, step_size=9.0), max_rounds=4)
 
 
-def few_rounds(cls: type[Method], it: Case) -> qr.Solution:
+def few_rounds(cls: type[Method], it: Case) -> bf.Solution:
     """A short run with its certificate."""
-    return qr.solve(
+    return bf.solve(
         *(it.problem, it.fed),
         algorithm=cls(**FEW.get(cls.__name__, {})),
         engine=it.engine,
@@ -314,7 +314,7 @@ def test_custom_parts_without_a_dual_are_solved_without_a_bound(custom, lacks):
 def test_stated_problems_are_judged_as_concrete_ones():
     """A configuration asks before there are data."""
     for local in (None, HALF):
-        stated = qr.Problem(qr.Logistic(), PLAIN, regulariser=qr.L2(0.01), local_constraint=local)
+        stated = bf.Problem(bf.Logistic(), PLAIN, regulariser=bf.L2(0.01), local_constraint=local)
         concrete, fed = stated.at(data(3, "sign"))
         setting = setting_of(fed)
         assert taking(stated, setting) == taking(concrete, setting)
@@ -327,58 +327,58 @@ Values = dict[str, Any]
 # what a file states -> tables of the file, and slots of the problem that it stands for
 FILES: dict[str, list[tuple[dict[str, Any], Values]]] = {
     "loss": [
-        ({"problem": {"loss": "logistic"}}, {"loss": qr.Logistic()}),
-        ({"problem": {"loss": "hinge"}}, {"loss": qr.Hinge()}),
-        ({"problem": {"loss": "squared"}}, {"loss": qr.Squared()}),
-        ({"problem": {"loss": "quantile", "level": 0.4}}, {"loss": qr.Quantile(0.4)}),
-        ({"problem": {"loss": "poisson"}}, {"loss": qr.Poisson()}),
-        ({"problem": {"loss": "multinomial"}}, {"loss": qr.Multinomial()}),
+        ({"problem": {"loss": "logistic"}}, {"loss": bf.Logistic()}),
+        ({"problem": {"loss": "hinge"}}, {"loss": bf.Hinge()}),
+        ({"problem": {"loss": "squared"}}, {"loss": bf.Squared()}),
+        ({"problem": {"loss": "quantile", "level": 0.4}}, {"loss": bf.Quantile(0.4)}),
+        ({"problem": {"loss": "poisson"}}, {"loss": bf.Poisson()}),
+        ({"problem": {"loss": "multinomial"}}, {"loss": bf.Multinomial()}),
     ],
     "model": [
-        ({"problem": {"model": "linear"}}, {"predictor": qr.Linear(True)}),
+        ({"problem": {"model": "linear"}}, {"predictor": bf.Linear(True)}),
         ({"problem": {"model": "softmax"}}, {"predictor": SOFTMAX}),
-        ({"problem": {"model": "mlp", "hidden": [2]}}, {"predictor": qr.MLP((2,))}),
+        ({"problem": {"model": "mlp", "hidden": [2]}}, {"predictor": bf.MLP((2,))}),
     ],
     "regulariser": [
-        ({"problem": {"regulariser": "l2"}}, {"regulariser": qr.L2(1e-3)}),
-        ({"problem": {"regulariser": "mcp"}}, {"regulariser": qr.MCP(1e-3)}),
+        ({"problem": {"regulariser": "l2"}}, {"regulariser": bf.L2(1e-3)}),
+        ({"problem": {"regulariser": "mcp"}}, {"regulariser": bf.MCP(1e-3)}),
     ],
     "risk": [
         ({}, {}),
-        ({"risk": {"name": "maximum"}}, {"over_samples": qr.Maximum()}),
-        ({"risk": {"name": "median"}}, {"over_samples": qr.Median()}),
+        ({"risk": {"name": "maximum"}}, {"over_samples": bf.Maximum()}),
+        ({"risk": {"name": "median"}}, {"over_samples": bf.Median()}),
         (
             {"risk": {"name": "superquantile", "tail": 0.5, "on": "together"}},
-            {"over_rows": qr.Superquantile(0.5)},
+            {"over_rows": bf.Superquantile(0.5)},
         ),
         (
             {"risk": {"name": "extremile", "r": 2.0, "on": "together"}},
-            {"over_rows": qr.Extremile(2.0)},
+            {"over_rows": bf.Extremile(2.0)},
         ),
     ],
-    "ball": [({}, {}), ({"robust": {"radius": 0.1}}, {"over_samples": qr.WassersteinBall(0.1)})],
-    "label": [({}, {}), ({"problem": {"label": 1.0}}, {"over_samples": qr.Mean(label=1.0)})],
+    "ball": [({}, {}), ({"robust": {"radius": 0.1}}, {"over_samples": bf.WassersteinBall(0.1)})],
+    "label": [({}, {}), ({"problem": {"label": 1.0}}, {"over_samples": bf.Mean(label=1.0)})],
     "clients": [
-        ({"clients": {"risk": "mean"}}, {"over_clients": qr.Mean()}),
-        ({"clients": {"risk": "simplex"}}, {"over_clients": qr.Simplex()}),
-        ({"clients": {"risk": "kl_ball", "radius": 0.1}}, {"over_clients": qr.KLBall(0.1)}),
+        ({"clients": {"risk": "mean"}}, {"over_clients": bf.Mean()}),
+        ({"clients": {"risk": "simplex"}}, {"over_clients": bf.Simplex()}),
+        ({"clients": {"risk": "kl_ball", "radius": 0.1}}, {"over_clients": bf.KLBall(0.1)}),
     ],
     "pooled": [({}, {}), ({"problem": {"pooled": True}}, {"n_clients": 1})],
-    "engine": [({}, {}), ({"engine": {"kind": "virtual_clock"}}, {"engine": qr.VirtualClock()})],
+    "engine": [({}, {}), ({"engine": {"kind": "virtual_clock"}}, {"engine": bf.VirtualClock()})],
     "constraint": [
         ({}, {}),
         (
             {"constraint": [{"kind": "neyman_pearson", "label": 1.0, "level": 0.6}]},
-            {"local_constraint": qr.NeymanPearson(1.0, 0.6)},
+            {"local_constraint": bf.NeymanPearson(1.0, 0.6)},
         ),
         (
             {"constraint": [{"kind": "linear_inequality", "C": [[1.0] * 4], "d": 0.2}]},
-            {"constraint": qr.LinearInequality(np.ones((1, 4)), 0.2)},
+            {"constraint": bf.LinearInequality(np.ones((1, 4)), 0.2)},
         ),
     ],
     "privacy": [
         ({}, {}),
-        ({"privacy": {"epsilon": 3.0, "delta": 1e-3}}, {"privacy": qr.Budget(3.0, 1e-3)}),
+        ({"privacy": {"epsilon": 3.0, "delta": 1e-3}}, {"privacy": bf.Budget(3.0, 1e-3)}),
     ],
 }
 DATA = {"name": "heart", "scale": "none"}
@@ -441,7 +441,7 @@ def files() -> list[File]:
         for a, b in product(range(len(FILES[first])), range(len(FILES[second]))):
             chosen = {first: a, second: b}
             raw: dict[str, Any] = {"data": DATA}
-            slots: Values = {"predictor": qr.Linear(True), "n_clients": 3, "engine": InProcess()}
+            slots: Values = {"predictor": bf.Linear(True), "n_clients": 3, "engine": InProcess()}
             for key, choices in FILES.items():
                 tables, values = choices[chosen.get(key, 0)]
                 slots |= values
@@ -467,7 +467,7 @@ def of_slots(values: Values) -> Case | None:
     values = dict(values)
     n_clients, engine = values.pop("n_clients"), values.pop("engine")
     try:
-        problem = qr.Problem(**values)
+        problem = bf.Problem(**values)
         concrete, fed = problem.at(data(n_clients, problem.loss.targets))
     except (ValueError, TypeError):
         return None
@@ -598,72 +598,72 @@ def test_a_refusal_stands_on_the_line_of_its_key():
 
 def test_the_page_of_combinations_is_what_the_classes_say():
     written = (DOCS / "combinations.md").read_text(encoding="utf-8")
-    assert written == page(), "run: python -m quorate.solution.combinations > docs/combinations.md"
+    assert written == page(), "run: python -m bonafed.solution.combinations > docs/combinations.md"
 
 
 def _limited(loss: Any, *limits: Any, **slots: Any) -> None:
-    problem = qr.Problem(loss, local_constraint=limits, **slots)
+    problem = bf.Problem(loss, local_constraint=limits, **slots)
     fed = data(3, loss.targets)
     columns = {"sex": [np.arange(len(y)) % 2 for y in fed.y]}
-    qr.solve(problem, qr.Federation(fed.clients, fed.X, fed.y, columns=columns))
+    bf.solve(problem, bf.Federation(fed.clients, fed.X, fed.y, columns=columns))
 
 
-BALL = {"over_samples": qr.WassersteinBall(0.1)}
+BALL = {"over_samples": bf.WassersteinBall(0.1)}
 # a way to state each, by words of the title
-LIMITED_EXTREMILE = qr.Problem(
-    qr.Logistic(), over_rows=qr.Extremile(2.0), local_constraint=qr.BoundedGroupLoss("sex", 0.5)
+LIMITED_EXTREMILE = bf.Problem(
+    bf.Logistic(), over_rows=bf.Extremile(2.0), local_constraint=bf.BoundedGroupLoss("sex", 0.5)
 )
 REFUSED: dict[str, list[Callable[[], Any]]] = {
     "`WassersteinBall` with `Squared`": [
-        lambda loss=loss: qr.Problem(loss, **BALL)
-        for loss in (qr.Squared(), qr.Exponential(), qr.Poisson())
+        lambda loss=loss: bf.Problem(loss, **BALL)
+        for loss in (bf.Squared(), bf.Exponential(), bf.Poisson())
     ],
     "support with `Logistic`": [
-        lambda loss=loss: qr.Problem(
-            loss, over_samples=qr.WassersteinBall(0.1, support=qr.BoxSupport(-9.0, 9.0))
+        lambda loss=loss: bf.Problem(
+            loss, over_samples=bf.WassersteinBall(0.1, support=bf.BoxSupport(-9.0, 9.0))
         )
-        for loss in (qr.Logistic(), qr.SmoothHinge(), qr.Huber(), qr.Multinomial())
+        for loss in (bf.Logistic(), bf.SmoothHinge(), bf.Huber(), bf.Multinomial())
     ],
     "`Sign`": [
-        lambda limit=limit: _limited(qr.Multinomial(), limit)
-        for limit in (qr.Sign({"x0": 1}), qr.Monotone(["x0", "x1"]), qr.CostLimit({"x0": 1.0}, 1.0))
+        lambda limit=limit: _limited(bf.Multinomial(), limit)
+        for limit in (bf.Sign({"x0": 1}), bf.Monotone(["x0", "x1"]), bf.CostLimit({"x0": 1.0}, 1.0))
     ],
-    "`DemographicParity`": [lambda: _limited(qr.Multinomial(), qr.DemographicParity("sex", 0.1))],
+    "`DemographicParity`": [lambda: _limited(bf.Multinomial(), bf.DemographicParity("sex", 0.1))],
     "`NeymanPearson`": [
-        lambda: _limited(qr.Squared(), qr.NeymanPearson(1.0, 0.5)),
-        lambda: _limited(qr.Squared(), qr.EqualisedOdds("sex", 0.5)),
-        lambda: _limited(qr.Multinomial(), qr.EqualisedOdds("sex", 0.5)),
-        lambda: _limited(qr.Squared(), over_samples=qr.Mean(label=1.0)),
+        lambda: _limited(bf.Squared(), bf.NeymanPearson(1.0, 0.5)),
+        lambda: _limited(bf.Squared(), bf.EqualisedOdds("sex", 0.5)),
+        lambda: _limited(bf.Multinomial(), bf.EqualisedOdds("sex", 0.5)),
+        lambda: _limited(bf.Squared(), over_samples=bf.Mean(label=1.0)),
     ],
     "losses of rows": [
-        lambda: qr.Problem(qr.Quadratic(), over_samples=qr.Superquantile(0.5)),
-        lambda: qr.Problem(qr.Quadratic(), **BALL),
-        lambda: qr.Problem(qr.Quadratic(), over_rows=qr.Superquantile(0.5)),
+        lambda: bf.Problem(bf.Quadratic(), over_samples=bf.Superquantile(0.5)),
+        lambda: bf.Problem(bf.Quadratic(), **BALL),
+        lambda: bf.Problem(bf.Quadratic(), over_rows=bf.Superquantile(0.5)),
     ],
     "`over_rows` of many steps": [
         lambda: check_requirements(
-            qr.Bundle(), qr.Problem(qr.Hinge(), over_rows=qr.Extremile(2.0)), Setting(3)
+            bf.Bundle(), bf.Problem(bf.Hinge(), over_rows=bf.Extremile(2.0)), Setting(3)
         ),
         lambda: check_requirements(
-            qr.RankBundle(), qr.Problem(qr.Hinge(), over_rows=qr.Extremile(2.0)), Setting(3)
+            bf.RankBundle(), bf.Problem(bf.Hinge(), over_rows=bf.Extremile(2.0)), Setting(3)
         ),
         *(
             partial(check_requirements, method, LIMITED_EXTREMILE, Setting(3))
-            for method in (qr.Bundle(), qr.RankBundle())
+            for method in (bf.Bundle(), bf.RankBundle())
         ),
     ],
     "`over_rows` beside": [
-        lambda: qr.Problem(qr.Logistic(), over_rows=qr.Superquantile(0.5), **BALL),
-        lambda: qr.Problem(
-            qr.Logistic(), over_rows=qr.Superquantile(0.5), over_clients=qr.Simplex()
+        lambda: bf.Problem(bf.Logistic(), over_rows=bf.Superquantile(0.5), **BALL),
+        lambda: bf.Problem(
+            bf.Logistic(), over_rows=bf.Superquantile(0.5), over_clients=bf.Simplex()
         ),
     ],
-    "custom set": [lambda: check_requirements(qr.Bundle(), *_of_largest())],
+    "custom set": [lambda: check_requirements(bf.Bundle(), *_of_largest())],
 }
 
 
-def _of_largest() -> tuple[qr.Problem, Setting]:
-    return qr.Problem(qr.Hinge(), over_clients=Largest()), Setting(3)
+def _of_largest() -> tuple[bf.Problem, Setting]:
+    return bf.Problem(bf.Hinge(), over_clients=Largest()), Setting(3)
 
 
 @pytest.mark.parametrize("title", REASONS)

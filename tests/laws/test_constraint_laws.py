@@ -11,9 +11,9 @@ from constrained_oracles import NAMES, federation, raw_rows, together
 from numpy.testing import assert_allclose, assert_array_equal
 
 from examples import CONSTRAINTS
-from quorate.data.federation import Federation
-from quorate.problem.client_means import hessians
-from quorate.problem.constraints.constraint import VOID, Point
+from bonafed.data.federation import Federation
+from bonafed.problem.client_means import hessians
+from bonafed.problem.constraints.constraint import VOID, Point
 
 EVERY = pytest.mark.parametrize("name", CONSTRAINTS)
 SINGLE = pytest.mark.parametrize(

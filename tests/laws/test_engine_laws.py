@@ -10,9 +10,9 @@ import pytest
 from wrapped import Disturbed, Guarded, Watched, arrays, everything
 
 from examples import ALGORITHMS, Example
-from quorate.engines import ClientError, InProcess, Run
-from quorate.engines.inprocess import MODES
-from quorate.rounds import Stop, combine, join, rows
+from bonafed.engines import ClientError, InProcess, Run
+from bonafed.engines.inprocess import MODES
+from bonafed.rounds import Stop, combine, join, rows
 
 MODE = pytest.mark.parametrize("mode", MODES)
 SOON = 4  # rounds, where what follows an interruption shows as well as in hundreds

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import mean_poisson_deviance
 
-from quorate.problem.losses import (
+from bonafed.problem.losses import (
     Absolute,
     EpsilonInsensitive,
     Exponential,

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from examples import REGULARISERS
-from quorate.functional import prox
-from quorate.problem.regularisers import (
+from bonafed.functional import prox
+from bonafed.problem.regularisers import (
     L1,
     L2,
     MCP,

@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import isotonic_regression, linprog
 
 from examples import NONCONVEX_RISKS, PRIOR, RISKS
-from quorate.problem.risks import (
+from bonafed.problem.risks import (
     LpBall,
     Mean,
     ProspectTheory,

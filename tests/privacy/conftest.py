@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from charged import Place
 
-from quorate.algorithms.federated.private_admm import client as private_client
-from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
+from bonafed.algorithms.federated.private_admm import client as private_client
+from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from quorate.privacy.accounting import (
+from bonafed.privacy.accounting import (
     Release,
     accounts,
     gaussian_delta,
@@ -23,7 +23,7 @@ from quorate.privacy.accounting import (
     renyi_epsilon,
     total_epsilon,
 )
-from quorate.privacy.budget import Budget, BudgetSpentError
+from bonafed.privacy.budget import Budget, BudgetSpentError
 
 DELTAS = st.sampled_from([1e-12, 1e-9, 1e-6, 1e-3, 0.1])
 releases = st.builds(

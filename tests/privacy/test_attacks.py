@@ -13,9 +13,9 @@ from attacks import BUDGET, CLIP, METHODS, SIZE, Attack, Clients
 from problems import PLAIN, SOFTMAX
 from scipy import sparse, stats
 
-from quorate.data.federation import Federation
-from quorate.privacy.accounting import noise_for
-from quorate.problem.problem import Problem
+from bonafed.data.federation import Federation
+from bonafed.privacy.accounting import noise_for
+from bonafed.problem.problem import Problem
 
 RUNS = 200  # show an epsilon of up to 3.7
 

@@ -13,33 +13,33 @@ from scipy import sparse
 from scipy.special import ndtr
 from scipy.stats import binom
 
-import quorate as qr
-from quorate import auditing
-from quorate.privacy.budget import Budget, NoPrivacyWarning
+import bonafed as bf
+from bonafed import auditing
+from bonafed.privacy.budget import Budget, NoPrivacyWarning
 
 RUNS = 400
 
 
 def problem_and_data(
     budget: Budget | None, several: bool = False, seed: int = 0
-) -> tuple[qr.Problem, qr.Federation]:
+) -> tuple[bf.Problem, bf.Federation]:
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((40, 6))
     y = (X[:, 0] > 0).astype(int)
-    fed = qr.Federation(("a", "b"), (X[:20], X[20:]), (y[:20], y[20:]), classes=[0, 1])
-    loss, predictor = (qr.Multinomial(), SOFTMAX) if several else (qr.Logistic(), PLAIN)
-    return qr.Problem(loss, predictor, privacy=budget), fed
+    fed = bf.Federation(("a", "b"), (X[:20], X[20:]), (y[:20], y[20:]), classes=[0, 1])
+    loss, predictor = (bf.Multinomial(), SOFTMAX) if several else (bf.Logistic(), PLAIN)
+    return bf.Problem(loss, predictor, privacy=budget), fed
 
 
 BUDGET = Budget(1.0, 1e-3, sizes=20)
 MECHANISMS = {
-    "gaussian": (qr.PrivateADMM(max_rounds=2), BUDGET),
-    "one round": (qr.PrivateADMM(max_rounds=1), BUDGET),
-    "laplace": (qr.PrivateADMM(max_rounds=2, mechanism="laplace", clip=1.0), BUDGET),
-    "prox, within bounds": (qr.PrivateADMM(max_rounds=2, update="prox", bound=1.0), BUDGET),
-    "replace": (qr.PrivateADMM(max_rounds=2), replace(BUDGET, adjacency="replace")),
-    "sizes not declared": (qr.PrivateADMM(max_rounds=2), Budget(1.0, 1e-3)),
-    "output": (qr.OutputPerturbedADMM(max_rounds=2), BUDGET),
+    "gaussian": (bf.PrivateADMM(max_rounds=2), BUDGET),
+    "one round": (bf.PrivateADMM(max_rounds=1), BUDGET),
+    "laplace": (bf.PrivateADMM(max_rounds=2, mechanism="laplace", clip=1.0), BUDGET),
+    "prox, within bounds": (bf.PrivateADMM(max_rounds=2, update="prox", bound=1.0), BUDGET),
+    "replace": (bf.PrivateADMM(max_rounds=2), replace(BUDGET, adjacency="replace")),
+    "sizes not declared": (bf.PrivateADMM(max_rounds=2), Budget(1.0, 1e-3)),
+    "output": (bf.OutputPerturbedADMM(max_rounds=2), BUDGET),
 }
 
 
@@ -47,12 +47,12 @@ MECHANISMS = {
 def test_a_calibrated_mechanism_stands_and_one_with_too_little_noise_falls(name):
     algorithm, budget = MECHANISMS[name]
     problem, fed = problem_and_data(budget)
-    fair = qr.audit(problem, fed, algorithm=algorithm, runs=RUNS, seed=1)
+    fair = bf.audit(problem, fed, algorithm=algorithm, runs=RUNS, seed=1)
     assert fair.claimed == 1.0
     assert fair.epsilon <= 1.0
     assert not fair.broken
     assert "not refuted" in fair.text
-    weak = qr.audit(problem, fed, algorithm=algorithm, runs=RUNS, weaken=8.0, seed=1)
+    weak = bf.audit(problem, fed, algorithm=algorithm, runs=RUNS, weaken=8.0, seed=1)
     assert weak.epsilon > 1.0
     assert weak.broken
     assert "REFUTED" in weak.text
@@ -64,7 +64,7 @@ def test_the_bound_nears_the_truth_where_the_attack_is_the_best_one():
     it, and below.
     """
     problem, fed = problem_and_data(Budget(2.0, 0.05, sizes=20))
-    found = qr.audit(problem, fed, algorithm=qr.PrivateADMM(max_rounds=1), runs=4000)
+    found = bf.audit(problem, fed, algorithm=bf.PrivateADMM(max_rounds=1), runs=4000)
     assert 1.0 < found.epsilon <= 2.0
     assert 1.2 < found.gaussian <= 2.0
     assert found.attack == "projection"
@@ -73,9 +73,9 @@ def test_the_bound_nears_the_truth_where_the_attack_is_the_best_one():
 @pytest.mark.parametrize("several", [False, True])
 def test_noise_that_follows_the_data_is_refuted(several):
     problem, fed = problem_and_data(None, several)
-    unsafe = qr.PrivateADMM(max_rounds=2, sensitivity="local-unsafe", local_epsilon=0.5)
+    unsafe = bf.PrivateADMM(max_rounds=2, sensitivity="local-unsafe", local_epsilon=0.5)
     with pytest.warns(NoPrivacyWarning):
-        found = qr.audit(problem, fed, algorithm=unsafe, runs=200)
+        found = bf.audit(problem, fed, algorithm=unsafe, runs=200)
     assert (found.claimed, found.delta) == (1.0, 0.0)
     assert found.broken
     assert found.epsilon > 2.5
@@ -85,16 +85,16 @@ def wide(
     budget: Budget | None,
     d: int,
     clients: int,
-    parts: tuple[Any, Any] = (qr.Logistic(), PLAIN),
+    parts: tuple[Any, Any] = (bf.Logistic(), PLAIN),
     adjacency: str = "add-remove",
-) -> tuple[qr.Problem, qr.Federation]:
+) -> tuple[bf.Problem, bf.Federation]:
     """Clients of 20 rows with many features."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((clients, 20, d)) / math.sqrt(d)
     y = rng.integers(0, 2, (clients, 20))
-    fed = qr.Federation(tuple(map(str, range(clients))), tuple(X), tuple(y), classes=[0, 1])
+    fed = bf.Federation(tuple(map(str, range(clients))), tuple(X), tuple(y), classes=[0, 1])
     budget = budget and replace(budget, adjacency=adjacency)
-    return qr.Problem(*parts, privacy=budget), fed
+    return bf.Problem(*parts, privacy=budget), fed
 
 
 STRICT = Budget(1.0, 1e-6, sizes=20)
@@ -102,9 +102,9 @@ STRICT = Budget(1.0, 1e-6, sizes=20)
 
 def test_one_run_measures_the_noise_of_a_calibrated_gaussian():
     problem, fed = wide(STRICT, 1000, 5)
-    algorithm = qr.PrivateADMM(max_rounds=1)
+    algorithm = bf.PrivateADMM(max_rounds=1)
     options = {"algorithm": algorithm, "canaries": 5000}
-    fair = [qr.audit(problem, fed, **options, seed=seed) for seed in range(20)]
+    fair = [bf.audit(problem, fed, **options, seed=seed) for seed in range(20)]
     assert all((each.runs, each.canaries, each.claimed) == (1, 5000, 1.0) for each in fair)
     assert not any(each.broken for each in fair)
     assert np.median([each.epsilon for each in fair]) > 0.25
@@ -116,7 +116,7 @@ def test_one_run_measures_the_noise_of_a_calibrated_gaussian():
     deviation = 0.5 / math.sqrt(20 * 5000)
     assert abs(right - ndtr(0.5 / plan.multiplier)) < 4 * deviation
     assert binom.sf(sum(each.gaussian > 1 for each in fair) - 1, 20, 0.05) > 1e-3
-    halved = [qr.audit(problem, fed, **options, weaken=2.0, seed=seed) for seed in range(10)]
+    halved = [bf.audit(problem, fed, **options, weaken=2.0, seed=seed) for seed in range(10)]
     assert sum(each.suspect for each in halved) >= 9
     text = next(each for each in halved if each.suspect and not each.broken).text
     assert "5000 canaries in 1 run" in text
@@ -126,9 +126,9 @@ def test_one_run_measures_the_noise_of_a_calibrated_gaussian():
 @pytest.mark.parametrize(
     ("algorithm", "budget"),
     [
-        (qr.PrivateADMM(max_rounds=1), STRICT),
-        (qr.PrivateADMM(max_rounds=4), replace(STRICT, delta=1e-3)),
-        (qr.OutputPerturbedADMM(max_rounds=2), replace(STRICT, adjacency="replace")),
+        (bf.PrivateADMM(max_rounds=1), STRICT),
+        (bf.PrivateADMM(max_rounds=4), replace(STRICT, delta=1e-3)),
+        (bf.OutputPerturbedADMM(max_rounds=2), replace(STRICT, adjacency="replace")),
     ],
 )
 def test_a_calibrated_mechanism_is_refuted_as_rarely_as_promised(algorithm, budget):
@@ -137,12 +137,12 @@ def test_a_calibrated_mechanism_is_refuted_as_rarely_as_promised(algorithm, budg
     runs = 150
     problem, fed = wide(budget, 60, 2)
     found = [
-        qr.audit(problem, fed, algorithm=algorithm, canaries=120, seed=seed) for seed in range(runs)
+        bf.audit(problem, fed, algorithm=algorithm, canaries=120, seed=seed) for seed in range(runs)
     ]
     for wrong in (sum(a.broken for a in found), sum(a.suspect for a in found)):
         assert binom.sf(wrong - 1, runs, 0.05) > 1e-3
     weak = [
-        qr.audit(problem, fed, algorithm=algorithm, canaries=120, weaken=4.0, seed=seed)
+        bf.audit(problem, fed, algorithm=algorithm, canaries=120, weaken=4.0, seed=seed)
         for seed in range(20)
     ]
     assert sum(a.suspect for a in weak) >= 15
@@ -152,42 +152,42 @@ def test_a_calibrated_mechanism_is_refuted_as_rarely_as_promised(algorithm, budg
 def test_many_canaries_in_every_mechanism(name):
     algorithm, budget = MECHANISMS[name]
     problem, fed = wide(budget, 200, 2, adjacency=budget.adjacency)
-    fair = qr.audit(problem, fed, algorithm=algorithm, canaries=2000, seed=1)
+    fair = bf.audit(problem, fed, algorithm=algorithm, canaries=2000, seed=1)
     assert fair.runs == 5
     assert not fair.broken
     assert "not refuted" in fair.text
     assert (fair.gaussian is None) == (name == "laplace")
-    weak = qr.audit(problem, fed, algorithm=algorithm, canaries=2000, weaken=8.0, seed=1)
+    weak = bf.audit(problem, fed, algorithm=algorithm, canaries=2000, weaken=8.0, seed=1)
     assert weak.broken
     assert "REFUTED" in weak.text
 
 
 @pytest.mark.parametrize(
     "parts",
-    [(qr.Squared(), PLAIN), (qr.Multinomial(), SOFTMAX), (qr.Logistic(), qr.Linear())],
+    [(bf.Squared(), PLAIN), (bf.Multinomial(), SOFTMAX), (bf.Logistic(), bf.Linear())],
     ids=["squared", "multinomial", "intercept"],
 )
 def test_many_canaries_with_other_losses_and_an_intercept(parts):
     problem, fed = wide(STRICT, 300, 2, parts)
-    algorithm = qr.PrivateADMM(max_rounds=3)
-    fair = qr.audit(problem, fed, algorithm=algorithm, canaries=3000, seed=1)
-    weak = qr.audit(problem, fed, algorithm=algorithm, canaries=3000, weaken=2.0, seed=1)
+    algorithm = bf.PrivateADMM(max_rounds=3)
+    fair = bf.audit(problem, fed, algorithm=algorithm, canaries=3000, seed=1)
+    weak = bf.audit(problem, fed, algorithm=algorithm, canaries=3000, weaken=2.0, seed=1)
     assert not fair.suspect
     assert weak.suspect
 
 
 def test_canaries_of_one_client_or_of_all_whatever_holds_the_rows():
     problem, fed = problem_and_data(replace(STRICT, adjacency="replace"))
-    thin = qr.Federation(fed.clients, tuple(map(sparse.csr_array, fed.X)), fed.y, classes=[0, 1])
-    options = {"algorithm": qr.PrivateADMM(max_rounds=2, clip=1.0), "canaries": 61}
-    one, other = (qr.audit(problem, each, **options) for each in (fed, thin))
+    thin = bf.Federation(fed.clients, tuple(map(sparse.csr_array, fed.X)), fed.y, classes=[0, 1])
+    options = {"algorithm": bf.PrivateADMM(max_rounds=2, clip=1.0), "canaries": 61}
+    one, other = (bf.audit(problem, each, **options) for each in (fed, thin))
     assert one == other
     assert (one.runs, one.canaries) == (6, 61)  # of two clients with six features
-    alone = qr.audit(problem, fed, **options, client="b")
+    alone = bf.audit(problem, fed, **options, client="b")
     assert alone.runs == 11
-    assert qr.audit(problem, fed, **options, seed=1) != one
+    assert bf.audit(problem, fed, **options, seed=1) != one
     secure = replace(options["algorithm"], noise="secure")
-    assert qr.audit(problem, fed, algorithm=secure, canaries=61).canaries == 61
+    assert bf.audit(problem, fed, algorithm=secure, canaries=61).canaries == 61
 
 
 def test_what_follows_the_data_is_for_one_canary_in_many_runs():
@@ -195,16 +195,16 @@ def test_what_follows_the_data_is_for_one_canary_in_many_runs():
     as ``audit`` says; one alone is found (above).
     """
     problem, fed = wide(None, 200, 2)
-    unsafe = qr.PrivateADMM(max_rounds=2, sensitivity="local-unsafe", local_epsilon=0.5)
+    unsafe = bf.PrivateADMM(max_rounds=2, sensitivity="local-unsafe", local_epsilon=0.5)
     with pytest.warns(NoPrivacyWarning):
-        found = qr.audit(problem, fed, algorithm=unsafe, canaries=2000)
+        found = bf.audit(problem, fed, algorithm=unsafe, canaries=2000)
     assert not found.broken
     with pytest.warns(NoPrivacyWarning):
-        assert qr.audit(problem, fed, algorithm=unsafe, runs=200).broken
+        assert bf.audit(problem, fed, algorithm=unsafe, runs=200).broken
 
 
 @dataclass(frozen=True)
-class TellsNoise(qr.PrivateADMM):
+class TellsNoise(bf.PrivateADMM):
     """Sends the mean size of the noise that was drawn, as this library did for a day."""
 
     def perturb(self, memory: Any, ask: Any, data: Any, rng: Any) -> tuple[Any, Any]:
@@ -220,28 +220,28 @@ class TellsNoise(qr.PrivateADMM):
 
 def test_the_size_of_the_drawn_noise_gives_the_canary_away():
     problem, fed = problem_and_data(BUDGET)
-    found = qr.audit(problem, fed, algorithm=TellsNoise(max_rounds=1), runs=200)
+    found = bf.audit(problem, fed, algorithm=TellsNoise(max_rounds=1), runs=200)
     assert found.attack == "reported size"
     assert found.broken
 
 
 def test_any_client_any_canary_any_rows():
     problem, fed = problem_and_data(Budget(1.0, 1e-3, adjacency="replace"))
-    thin = qr.Federation(fed.clients, tuple(map(sparse.csr_array, fed.X)), fed.y, classes=[0, 1])
+    thin = bf.Federation(fed.clients, tuple(map(sparse.csr_array, fed.X)), fed.y, classes=[0, 1])
     row, label = np.array([0.0, 9, 0, 0, 0, 0]), 1
     options = {"client": "b", "canary": (row, label), "instead": (row, 0), "runs": 60}
-    algorithm = qr.PrivateADMM(max_rounds=2, clip=1.0)
-    one, other = (qr.audit(problem, each, algorithm=algorithm, **options) for each in (fed, thin))
+    algorithm = bf.PrivateADMM(max_rounds=2, clip=1.0)
+    one, other = (bf.audit(problem, each, algorithm=algorithm, **options) for each in (fed, thin))
     assert (one.hits, one.alarms) == (other.hits, other.alarms)
-    again = qr.audit(problem, fed, algorithm=algorithm, **options)
+    again = bf.audit(problem, fed, algorithm=algorithm, **options)
     assert again == one
-    assert qr.audit(problem, fed, algorithm=algorithm, **options, seed=1) != one
-    real = qr.Problem(qr.Squared(), PLAIN, privacy=BUDGET)
-    numbers = qr.Federation(fed.clients, fed.X, tuple(x[:, 0] for x in fed.X))
-    assert qr.audit(real, numbers, algorithm=algorithm, runs=60).epsilon <= 1.0
-    secret = qr.PrivateADMM(max_rounds=2, noise="secure")
+    assert bf.audit(problem, fed, algorithm=algorithm, **options, seed=1) != one
+    real = bf.Problem(bf.Squared(), PLAIN, privacy=BUDGET)
+    numbers = bf.Federation(fed.clients, fed.X, tuple(x[:, 0] for x in fed.X))
+    assert bf.audit(real, numbers, algorithm=algorithm, runs=60).epsilon <= 1.0
+    secret = bf.PrivateADMM(max_rounds=2, noise="secure")
     assert (
-        qr.audit(replace(real, privacy=BUDGET), numbers, algorithm=secret, runs=60).epsilon <= 1.0
+        bf.audit(replace(real, privacy=BUDGET), numbers, algorithm=secret, runs=60).epsilon <= 1.0
     )
 
 
@@ -295,17 +295,17 @@ def test_the_bounds_hold_as_often_as_they_say(hit, alarm, delta):
         ({"canary": (np.zeros(2), 0)}, "a record is .* 6 finite features"),
         ({"canary": (np.full(6, math.nan), 0)}, "a record is .* 6 finite features"),
         ({"canary": (np.zeros(6), 7)}, "targets outside|labels"),
-        ({"algorithm": qr.PrivateSGD()}, "PrivateSGD has no attack here: audit PrivateADMM"),
-        ({"algorithm": qr.Bundle()}, "Bundle adds no noise: there is no guarantee to refute"),
+        ({"algorithm": bf.PrivateSGD()}, "PrivateSGD has no attack here: audit PrivateADMM"),
+        ({"algorithm": bf.Bundle()}, "Bundle adds no noise: there is no guarantee to refute"),
     ],
 )
 def test_arguments_that_are_refused(options, text):
     problem, fed = problem_and_data(BUDGET)
     with pytest.raises(ValueError, match=text):
-        qr.audit(problem, fed, **options)
+        bf.audit(problem, fed, **options)
 
 
 def test_without_noise_there_is_nothing_to_audit():
     problem, fed = problem_and_data(None)
     with pytest.raises(ValueError, match="without noise there is nothing to audit"):
-        qr.audit(problem, fed)
+        bf.audit(problem, fed)

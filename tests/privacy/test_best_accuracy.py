@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-import quorate as qr
-from quorate.privacy.accounting import noise_for
-from quorate.privacy.best_accuracy import best_accuracy, information
+import bonafed as bf
+from bonafed.privacy.accounting import noise_for
+from bonafed.privacy.best_accuracy import best_accuracy, information
 
 SIZES = (120, 80, 60)
 
@@ -58,19 +58,19 @@ def rows_and_plane(k: int, rng: np.random.Generator) -> tuple[np.ndarray, np.nda
 def test_no_run_beats_it(k: int, epsilon: float) -> None:
     """Mean accuracy over random planes; the share of all rows is exact, by the angle."""
     rounds, rng, found = 3, np.random.default_rng(k), {}
-    budget = qr.Budget(epsilon, 1e-5)
-    problem = qr.Problem(
-        qr.Logistic(), qr.Linear(False), over_clients=qr.Mean("size"), privacy=budget
+    budget = bf.Budget(epsilon, 1e-5)
+    problem = bf.Problem(
+        bf.Logistic(), bf.Linear(False), over_clients=bf.Mean("size"), privacy=budget
     )
     methods = {
-        "default": qr.PrivateSGD(max_rounds=rounds, bound=1.0, noise="simulation"),
-        "ADMM": qr.PrivateADMM(max_rounds=rounds, noise="simulation"),
+        "default": bf.PrivateSGD(max_rounds=rounds, bound=1.0, noise="simulation"),
+        "ADMM": bf.PrivateADMM(max_rounds=rounds, noise="simulation"),
     }
     for seed in range(16):
         X, y, theta = rows_and_plane(k, rng)
-        fed = qr.Federation.from_arrays(X, y, np.repeat(["a", "b", "c"], SIZES))
+        fed = bf.Federation.from_arrays(X, y, np.repeat(["a", "b", "c"], SIZES))
         for name, method in methods.items():
-            w = qr.solve(problem, fed, algorithm=method, seed=seed).w
+            w = bf.solve(problem, fed, algorithm=method, seed=seed).w
             angle = math.acos(np.clip(w @ theta / np.linalg.norm(w), -1, 1))
             found.setdefault(name, []).append(1 - angle / math.pi)
     noise = noise_for(budget, rounds)

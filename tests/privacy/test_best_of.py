@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.optimize import brentq
 
-import quorate as qr
-from quorate.privacy.accounting import (
+import bonafed as bf
+from bonafed.privacy.accounting import (
     FINE_ORDERS,
     Release,
     accounts,
@@ -26,8 +26,8 @@ from quorate.privacy.accounting import (
     renyi_epsilon,
     total_epsilon,
 )
-from quorate.privacy.best_of import NUMBERS, drawn_number, renyi_of_best
-from quorate.privacy.ledger_file import Book
+from bonafed.privacy.best_of import NUMBERS, drawn_number, renyi_of_best
+from bonafed.privacy.ledger_file import Book
 
 DELTA = 1e-5
 
@@ -145,10 +145,10 @@ before = st.lists(
 @example([Release("laplace", 30.0, 2)], "poisson", 10.0, 1.0)
 @example([Release("gaussian", 19.0, 4)], "poisson", 2.0, 0.375)
 def test_the_noise_keeps_the_budget_after_whatever_was_spent(spent, law, mean, epsilon):
-    budget = qr.Budget(epsilon, DELTA)
+    budget = bf.Budget(epsilon, DELTA)
     try:
         noise = noise_of_search(budget, law, mean, spent)
-    except qr.BudgetSpentError:
+    except bf.BudgetSpentError:
         hardly = Release(law, 1e8, candidates=mean)
         assert total_epsilon([*spent, hardly], DELTA) >= epsilon * (1 - 1e-3)
         return
@@ -158,12 +158,12 @@ def test_the_noise_keeps_the_budget_after_whatever_was_spent(spent, law, mean, e
 
 
 def test_a_run_after_a_search_has_the_noise_for_what_is_left():
-    budget, search = qr.Budget(2.0, DELTA), Release("poisson", 6.0, candidates=5.0)
+    budget, search = bf.Budget(2.0, DELTA), Release("poisson", 6.0, candidates=5.0)
     for kind in ("gaussian", "laplace"):
         noise = noise_for(budget, 10, kind, [search])
         assert 1.99 < total_epsilon([search, Release(kind, noise, 10)], DELTA) <= 2
-    with pytest.raises(qr.BudgetSpentError):
-        noise_for(qr.Budget(0.1, DELTA), 10, "gaussian", [search])
+    with pytest.raises(bf.BudgetSpentError):
+        noise_for(bf.Budget(0.1, DELTA), 10, "gaussian", [search])
 
 
 def test_what_sampling_saves_is_not_lost_beside_a_search():
@@ -172,7 +172,7 @@ def test_what_sampling_saves_is_not_lost_beside_a_search():
     both = total_epsilon([sampled, search], DELTA)
     assert max(each) < both < 1.3 * sum(each)
     assert both < total_epsilon([sampled.replacing()], DELTA) / 2
-    budget = qr.Budget(1.5 * both, DELTA)
+    budget = bf.Budget(1.5 * both, DELTA)
     noise = noise_of_search(budget, "poisson", 5.0, [sampled])
     total = total_epsilon([sampled, Release("poisson", noise, candidates=5.0)], DELTA)
     assert 0.999 * budget.epsilon < total <= budget.epsilon
@@ -187,7 +187,7 @@ def test_accountants_beside_the_total_say_nothing_less_than_is_spent():
 
 
 def test_the_ledger_file_keeps_a_search(tmp_path):
-    book, budget = Book(tmp_path / "book.json"), qr.Budget(2.0, DELTA)
+    book, budget = Book(tmp_path / "book.json"), bf.Budget(2.0, DELTA)
     search = Release("poisson", noise_of_search(budget, "poisson", 8.0), candidates=8.0)
     name = book.open_run({"north": (search,)}, budget)
     assert book.planned(name) == {"north": (search,)}
@@ -195,7 +195,7 @@ def test_the_ledger_file_keeps_a_search(tmp_path):
     assert Book(book.path).spent(["north"])["north"] == (search,)
     twice = book.spent(["north"], adjacency="replace")["north"]
     assert twice == (replace(search, noise=search.noise / 2),)
-    with pytest.raises(qr.BudgetSpentError):
+    with pytest.raises(bf.BudgetSpentError):
         book.open_run({"north": (Release("gaussian", 50.0),)}, budget)
     damaged = book.path.read_text().replace("8.0", '"8"')
     book.path.write_text(damaged)
@@ -216,7 +216,7 @@ def test_searches_that_there_are_not_are_refused(law, mean, text):
     with pytest.raises(ValueError, match=text):
         Release(law, 2.0, candidates=mean)
     with pytest.raises(ValueError, match=text):
-        noise_of_search(qr.Budget(1.0, DELTA), law, mean)
+        noise_of_search(bf.Budget(1.0, DELTA), law, mean)
 
 
 def test_a_law_without_a_mean_is_no_mechanism():

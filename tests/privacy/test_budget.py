@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from quorate.privacy.budget import Budget
+from bonafed.privacy.budget import Budget
 
 
 @pytest.mark.parametrize(

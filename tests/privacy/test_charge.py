@@ -8,12 +8,12 @@ import pytest
 from charged import DELTA, FED, Killed, Place, T, at, federation, forgotten
 from problems import PLAIN
 
-import quorate as qr
-from quorate.algorithms.federated.private_admm import noisy_gradient
-from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
-from quorate.engines.inprocess import ClientError, InProcess
-from quorate.privacy.accounting import Release, total_epsilon
-from quorate.privacy.budget import Budget, BudgetSpentError
+import bonafed as bf
+from bonafed.algorithms.federated.private_admm import noisy_gradient
+from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
+from bonafed.engines.inprocess import ClientError, InProcess
+from bonafed.privacy.accounting import Release, total_epsilon
+from bonafed.privacy.budget import Budget, BudgetSpentError
 
 
 def test_one_book_under_two_names_is_one_book(place):
@@ -219,7 +219,7 @@ def test_a_book_that_breaks_during_a_run_is_left_alone_and_the_model_is_kept(pla
 
 def test_a_client_never_answers_more_often_than_was_paid_for(place, tmp_path):
     """A server that asks on is refused by the client's own memory."""
-    problem = qr.Problem(qr.Logistic(), PLAIN, privacy=Budget(1.0, DELTA))
+    problem = bf.Problem(bf.Logistic(), PLAIN, privacy=Budget(1.0, DELTA))
     algorithm = replace(PrivateADMM(max_rounds=2), problem=problem).planned(problem, FED)
     greedy = replace(algorithm, max_rounds=9)  # the plan still pays for 2
     with pytest.raises(ClientError, match="another one would overspend") as error:

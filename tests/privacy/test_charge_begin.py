@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from charged import Killed, Place, T, at
 
-from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
-from quorate.engines import inprocess
-from quorate.engines.checkpoint import CheckpointError
-from quorate.engines.inprocess import InProcess
-from quorate.privacy.budget import BudgetSpentError
-from quorate.privacy.ledger_file import Book
-from quorate.solution import privacy_account as charge
+from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
+from bonafed.engines import inprocess
+from bonafed.engines.checkpoint import CheckpointError
+from bonafed.engines.inprocess import InProcess
+from bonafed.privacy.budget import BudgetSpentError
+from bonafed.privacy.ledger_file import Book
+from bonafed.solution import privacy_account as charge
 
 FIRST = 7  # writings until clients may answer: note, book, note, keys, checkpoint, book, note
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from charged import Place, T, at, federation
 
-from quorate.algorithms.federated.private_admm import noisy_gradient
-from quorate.engines.checkpoint import CheckpointError, describe, load, save
-from quorate.engines.client_part import ServerCheckpoint
-from quorate.engines.inprocess import InProcess
-from quorate.privacy.budget import Budget, BudgetSpentError
-from quorate.rounds import Stop
+from bonafed.algorithms.federated.private_admm import noisy_gradient
+from bonafed.engines.checkpoint import CheckpointError, describe, load, save
+from bonafed.engines.client_part import ServerCheckpoint
+from bonafed.engines.inprocess import InProcess
+from bonafed.privacy.budget import Budget, BudgetSpentError
+from bonafed.rounds import Stop
 
 
 @pytest.mark.parametrize("noise", ["simulation", "secure"])
@@ -251,7 +251,7 @@ def test_partial_functions_are_described_by_what_is_in_them_and_paths_are_all_al
 
 @pytest.mark.parametrize("old", ["../book.json", "/old/it's/book.json", '/old/it\'s "x"/b.json'])
 def test_where_the_ledger_file_lies_is_no_part_of_a_run(place, tmp_path, monkeypatch, old):
-    """Also of runs that an earlier quorate began, whose checkpoints have the path."""
+    """Also of runs that an earlier bonafed began, whose checkpoints have the path."""
     whole = place.solve(checkpoint="whole")
     for file in ("book.json", "book.json.lock"):
         (place.folder / file).unlink()

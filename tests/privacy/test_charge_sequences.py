@@ -11,9 +11,9 @@ from charged import DELTA, FED, Killed, Place
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from quorate.privacy.accounting import Release, total_epsilon
-from quorate.privacy.budget import BudgetSpentError
-from quorate.privacy.ledger_file import Book
+from bonafed.privacy.accounting import Release, total_epsilon
+from bonafed.privacy.budget import BudgetSpentError
+from bonafed.privacy.ledger_file import Book
 
 # -- any sequence
 # --------------------------------------------------------------------------------------------------

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from charged import Killed, T, at
 
-from quorate.algorithms.federated.private_admm import client as private_client
-from quorate.algorithms.federated.private_admm import noisy_gradient
-from quorate.engines import inprocess
-from quorate.engines.checkpoint import CheckpointError, load, save
-from quorate.engines.client_part import ClientsCheckpoint, PartedFile, ServerCheckpoint
-from quorate.engines.engine import ClientError
+from bonafed.algorithms.federated.private_admm import client as private_client
+from bonafed.algorithms.federated.private_admm import noisy_gradient
+from bonafed.engines import inprocess
+from bonafed.engines.checkpoint import CheckpointError, load, save
+from bonafed.engines.client_part import ClientsCheckpoint, PartedFile, ServerCheckpoint
+from bonafed.engines.engine import ClientError
 
 
 def seen_by(place):

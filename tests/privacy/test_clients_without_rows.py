@@ -9,20 +9,20 @@ import pytest
 from problems import PLAIN
 from scipy import sparse
 
-import quorate as qr
-from quorate.privacy.accounting import Release, total_epsilon
+import bonafed as bf
+from bonafed.privacy.accounting import Release, total_epsilon
 
 SIZES = {"c": 4, "a": 9, "lone": 1, "b": 6}  # another order than that of the rows
 LOSSES = {
-    "logistic": (qr.Logistic(), PLAIN),
-    "multinomial": (qr.Multinomial(), qr.Softmax(3, intercepts=False)),
-    "squared": (qr.Squared(), PLAIN),
+    "logistic": (bf.Logistic(), PLAIN),
+    "multinomial": (bf.Multinomial(), bf.Softmax(3, intercepts=False)),
+    "squared": (bf.Squared(), PLAIN),
 }
 
 
 def federation(
     names: str, kind: str = "logistic", lone: bool = False, thin: bool = False
-) -> qr.Federation:
+) -> bf.Federation:
     rng = np.random.default_rng(0)
     rows = {name: rng.standard_normal((SIZES[name], 3)) for name in "abc"} | {
         "lone": np.zeros((1, 3))
@@ -35,23 +35,23 @@ def federation(
     classes = {"logistic": [-1, 1], "multinomial": [0, 1, 2]}.get(kind)
     own = [*names, *(["lone"] if lone else [])]
     made = sparse.csr_array if thin else np.asarray
-    return qr.Federation(
+    return bf.Federation(
         own, [made(rows[name]) for name in own], [y[name] for name in own], classes=classes
     )
 
 
 def solved(
-    fed: qr.Federation,
+    fed: bf.Federation,
     kind: str = "logistic",
     over="size",
     noise="simulation",
     sizes=SIZES,
     **options,
 ):
-    budget = qr.Budget(2.0, 1e-5, sizes=sizes)
-    problem = qr.Problem(*LOSSES[kind], over_clients=qr.Mean(over), privacy=budget)
-    algorithm = qr.PrivateADMM(**{"max_rounds": 3, "clip": 1.0, "noise": noise} | options)
-    return qr.solve(problem, fed, algorithm=algorithm, engine=qr.InProcess("each"))
+    budget = bf.Budget(2.0, 1e-5, sizes=sizes)
+    problem = bf.Problem(*LOSSES[kind], over_clients=bf.Mean(over), privacy=budget)
+    algorithm = bf.PrivateADMM(**{"max_rounds": 3, "clip": 1.0, "noise": noise} | options)
+    return bf.solve(problem, fed, algorithm=algorithm, engine=bf.InProcess("each"))
 
 
 @pytest.mark.parametrize("mode", ["blocks", "each"])
@@ -59,16 +59,16 @@ def test_the_rounding_of_sums_over_clients_does_not_tell_who_has_more_rows(mode)
     """A row of zeros more changes no gradient, only the order of the clients by size."""
     rng, rows = np.random.default_rng(0), dict(zip("abcde", (5, 6, 7, 8, 9), strict=True))
     X = {name: rng.standard_normal((m, 3)) for name, m in rows.items()}
-    budget = qr.Budget(2.0, 1e-5, sizes=dict.fromkeys(rows, 7))
+    budget = bf.Budget(2.0, 1e-5, sizes=dict.fromkeys(rows, 7))
     found = []
     for more in (0, 2):
         tables = [np.vstack([x, np.zeros((more * (name == "d"), 3))]) for name, x in X.items()]
         y = [np.arange(len(x)) % 2 for x in tables]
-        solution = qr.solve(
-            qr.Problem(qr.Logistic(), PLAIN, privacy=budget),
-            qr.Federation([*rows], tables, y, classes=[0, 1]),
-            algorithm=qr.PrivateADMM(max_rounds=3, noise="simulation"),
-            engine=qr.InProcess(mode),
+        solution = bf.solve(
+            bf.Problem(bf.Logistic(), PLAIN, privacy=budget),
+            bf.Federation([*rows], tables, y, classes=[0, 1]),
+            algorithm=bf.PrivateADMM(max_rounds=3, noise="simulation"),
+            engine=bf.InProcess(mode),
         )
         found.append((solution.w.tobytes(), [row["gap"] for row in solution.history]))
     assert found[0] == found[1]
@@ -98,7 +98,7 @@ def test_without_noise_whoever_has_no_rows_adds_a_gradient_of_zero(mechanism, mo
     """z stays at w where nothing pulls: the first model is what the others' gradients make of it,
     by hand.
     """
-    from quorate.algorithms.federated.private_admm import noisy_gradient
+    from bonafed.algorithms.federated.private_admm import noisy_gradient
 
     monkeypatch.setattr(noisy_gradient, "add_noise", lambda *given: None)
     fed = federation("abc")
@@ -136,22 +136,22 @@ def test_copies_are_those_of_the_clients_named():
 
 def test_a_checkpoint_is_of_all_who_take_part(tmp_path):
     fed = federation("abc")
-    budget = qr.Budget(2.0, 1e-5, sizes=SIZES, book=tmp_path / "book.json")
-    problem = qr.Problem(qr.Logistic(), PLAIN, privacy=budget)
-    engine = qr.InProcess("each", checkpoint=tmp_path / "run")
+    budget = bf.Budget(2.0, 1e-5, sizes=SIZES, book=tmp_path / "book.json")
+    problem = bf.Problem(bf.Logistic(), PLAIN, privacy=budget)
+    engine = bf.InProcess("each", checkpoint=tmp_path / "run")
 
     def stop(row, state):
         if row["round"] == 2:
             raise KeyboardInterrupt
 
-    part = qr.solve(problem, fed, max_rounds=4, engine=engine, watch=[stop])
+    part = bf.solve(problem, fed, max_rounds=4, engine=engine, watch=[stop])
     assert part.rounds == 2
-    whole = qr.solve(problem, fed, max_rounds=4, engine=engine, resume=True)
+    whole = bf.solve(problem, fed, max_rounds=4, engine=engine, resume=True)
     assert whole.rounds == 4
     assert {client: own[0].count for client, own in whole.ledger.releases.items()} == dict.fromkeys(
         sorted(SIZES), 4
     )
-    assert set(qr.Book(tmp_path / "book.json").spent(["lone"])["lone"]) == set(
+    assert set(bf.Book(tmp_path / "book.json").spent(["lone"])["lone"]) == set(
         whole.ledger.releases["lone"]
     )
 
@@ -177,23 +177,23 @@ def test_the_estimator_lets_them_take_part():
         "classes": ["no", "yes"],
         "sizes": {"b": 15, "a": 15, "none": 4},
     }
-    model = qr.PrivateClassifier(**options).fit(X, y, groups=groups)
+    model = bf.PrivateClassifier(**options).fit(X, y, groups=groups)
     assert model.clients_.tolist() == ["a", "b", "none"]
     assert model.privacy_.releases["none"] == model.privacy_.releases["a"]
-    weighed = qr.PrivateClassifier(**options, prior={"a": 1 / 4, "b": 1 / 4, "none": 1 / 2}).fit(
+    weighed = bf.PrivateClassifier(**options, prior={"a": 1 / 4, "b": 1 / 4, "none": 1 / 2}).fit(
         X, y, groups=groups
     )
     assert weighed.coef_.tolist() != model.coef_.tolist()
     with pytest.raises(ValueError, match="prior has no weight for none"):
-        qr.PrivateClassifier(**options, prior={"a": 0.5, "b": 0.5}).fit(X, y, groups=groups)
+        bf.PrivateClassifier(**options, prior={"a": 0.5, "b": 0.5}).fit(X, y, groups=groups)
 
 
 def test_the_audit_attacks_a_client_that_has_no_other_row():
     fed, problem = (
         federation("abc"),
-        qr.Problem(qr.Logistic(), PLAIN, privacy=qr.Budget(1.0, 1e-3, sizes=SIZES)),
+        bf.Problem(bf.Logistic(), PLAIN, privacy=bf.Budget(1.0, 1e-3, sizes=SIZES)),
     )
-    algorithm = qr.PrivateADMM(max_rounds=1, clip=1.0)
+    algorithm = bf.PrivateADMM(max_rounds=1, clip=1.0)
     options = {"algorithm": algorithm, "client": "lone", "runs": 600}
-    assert not qr.audit(problem, fed, **options).broken
-    assert qr.audit(problem, fed, weaken=20.0, **options).broken
+    assert not bf.audit(problem, fed, **options).broken
+    assert bf.audit(problem, fed, weaken=20.0, **options).broken

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
-from quorate.privacy.accounting import Release, gaussian_delta, total_epsilon
+from bonafed.privacy.accounting import Release, gaussian_delta, total_epsilon
 
 Array = np.ndarray
 mp: Any = mpmath.mp

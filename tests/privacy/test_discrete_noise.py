@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from quorate.privacy import discrete_noise as module
-from quorate.privacy import keystream
-from quorate.privacy.discrete_noise import (
+from bonafed.privacy import discrete_noise as module
+from bonafed.privacy import keystream
+from bonafed.privacy.discrete_noise import (
     MARGIN,
     PART,
     STEPS,

@@ -11,7 +11,7 @@ from scipy.optimize import linprog
 from scipy.special import expit, ndtr
 from scipy.stats import binom
 
-from quorate.privacy import guesses
+from bonafed.privacy import guesses
 
 
 def worst(m: int, right: int, epsilon: float, delta: float) -> float:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
-from quorate.privacy.keystream import BATCH, BLOCK, key_words, words
+from bonafed.privacy.keystream import BATCH, BLOCK, key_words, words
 
 KEY = bytes(range(32))
 

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from quorate.privacy import ledger_file as module
-from quorate.privacy.accounting import Release, total_epsilon
-from quorate.privacy.budget import Budget, BudgetSpentError
-from quorate.privacy.ledger import Ledger
-from quorate.privacy.ledger_file import Book
+from bonafed.privacy import ledger_file as module
+from bonafed.privacy.accounting import Release, total_epsilon
+from bonafed.privacy.budget import Budget, BudgetSpentError
+from bonafed.privacy.ledger import Ledger
+from bonafed.privacy.ledger_file import Book
 
 BUDGET = Budget(1.0, 1e-5)
 FEW, MANY = Release("gaussian", 20.0, 5), Release("gaussian", 20.0, 10)
@@ -319,9 +319,9 @@ def test_a_lock_that_is_held_is_waited_for_and_then_reported(book):
 
 WRITER = """
 import sys
-from quorate.privacy.accounting import Release
-from quorate.privacy.budget import Budget, BudgetSpentError
-from quorate.privacy.ledger_file import Book
+from bonafed.privacy.accounting import Release
+from bonafed.privacy.budget import Budget, BudgetSpentError
+from bonafed.privacy.ledger_file import Book
 book, own = Book(sys.argv[1]), (Release("gaussian", 20.0, 1),)
 opened = 0
 for _ in range(12):
@@ -357,7 +357,7 @@ def test_processes_that_write_at_once_lose_nothing_and_stay_within_the_budget(bo
 
 def test_a_process_killed_with_the_lock_in_hand_stops_nobody(book):
     code = (
-        "import os, sys; from quorate.privacy import ledger_file as book;"
+        "import os, sys; from bonafed.privacy import ledger_file as book;"
         " book.Lock(book.Path(sys.argv[1])).take(); "
     )
     code += "os._exit(9)"

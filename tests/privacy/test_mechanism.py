@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 from private_cases import BUDGET, LOSSES, ROWS, SIZES, case, planned
 from problems import SOFTMAX
 
-from quorate.algorithms.federated.private_admm import client as private_client
-from quorate.algorithms.federated.private_admm import noisy_gradient
-from quorate.algorithms.federated.private_admm.client import Perturb
-from quorate.algorithms.federated.private_admm.mechanism import MEAN_SIZE, Mechanism
-from quorate.algorithms.federated.private_admm.noisy_gradient import Told
-from quorate.algorithms.federated.private_admm.private_admm import OutputPerturbedADMM, PrivateADMM
-from quorate.data.federation import Federation
-from quorate.engines.inprocess import InProcess
-from quorate.privacy.budget import Budget, BudgetSpentError, NoPrivacyWarning
-from quorate.problem.losses import Multinomial
-from quorate.problem.problem import Problem
-from quorate.solution.solve import solve
+from bonafed.algorithms.federated.private_admm import client as private_client
+from bonafed.algorithms.federated.private_admm import noisy_gradient
+from bonafed.algorithms.federated.private_admm.client import Perturb
+from bonafed.algorithms.federated.private_admm.mechanism import MEAN_SIZE, Mechanism
+from bonafed.algorithms.federated.private_admm.noisy_gradient import Told
+from bonafed.algorithms.federated.private_admm.private_admm import OutputPerturbedADMM, PrivateADMM
+from bonafed.data.federation import Federation
+from bonafed.engines.inprocess import InProcess
+from bonafed.privacy.budget import Budget, BudgetSpentError, NoPrivacyWarning
+from bonafed.problem.losses import Multinomial
+from bonafed.problem.problem import Problem
+from bonafed.solution.solve import solve
 
 
 def gradient(

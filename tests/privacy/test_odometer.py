@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-import quorate as qr
-from quorate import Budget, BudgetSpentError, InProcess, PrivateClassifier, RepeatedRunWarning
-from quorate.algorithms.federated.private_admm import client as private_client
-from quorate.model_selection import WithinClients, cross_validate
-from quorate.privacy import odometer
-from quorate.privacy.accounting import Release, noise_for, total_epsilon
+import bonafed as bf
+from bonafed import Budget, BudgetSpentError, InProcess, PrivateClassifier, RepeatedRunWarning
+from bonafed.algorithms.federated.private_admm import client as private_client
+from bonafed.model_selection import WithinClients, cross_validate
+from bonafed.privacy import odometer
+from bonafed.privacy.accounting import Release, noise_for, total_epsilon
 
 DELTA = 1e-5
-pytestmark = pytest.mark.filterwarnings("error::quorate.privacy.odometer.RepeatedRunWarning")
+pytestmark = pytest.mark.filterwarnings("error::bonafed.privacy.odometer.RepeatedRunWarning")
 
 
 @pytest.fixture
@@ -32,13 +32,13 @@ def table():
 
 def federation(table):
     X, y, groups = table
-    return qr.Federation.from_arrays(X, y, groups)
+    return bf.Federation.from_arrays(X, y, groups)
 
 
 def solve(fed, epsilon=1.0, **options):
     budget = Budget(epsilon, DELTA, **options.pop("budget", {}))
-    return qr.solve(
-        qr.Problem(qr.Logistic(), privacy=budget), fed, max_rounds=options.pop("T", 3), **options
+    return bf.solve(
+        bf.Problem(bf.Logistic(), privacy=budget), fed, max_rounds=options.pop("T", 3), **options
     )
 
 
@@ -156,15 +156,15 @@ def test_runs_without_a_guarantee_or_with_a_ledger_file_do_not_count(table, tmp_
     fed = federation(table)
     book = {"book": tmp_path / "book.json"}
     for _ in range(2):
-        solve(fed, algorithm=qr.PrivateADMM(noise="simulation"))
-        qr.solve(qr.Problem(qr.Logistic()), fed, max_rounds=2)
+        solve(fed, algorithm=bf.PrivateADMM(noise="simulation"))
+        bf.solve(bf.Problem(bf.Logistic()), fed, max_rounds=2)
         solve(fed, 3.0, budget=book, watch=[stop_at(1)])
     solve(fed)
-    solve(fed, algorithm=qr.PrivateADMM(noise="simulation"))
+    solve(fed, algorithm=bf.PrivateADMM(noise="simulation"))
 
 
 def test_a_run_that_goes_on_is_no_other_run(table, tmp_path):
-    fed, engine = federation(table), InProcess(checkpoint=tmp_path / "run.qrt")
+    fed, engine = federation(table), InProcess(checkpoint=tmp_path / "run.bft")
     first = solve(fed, engine=engine, watch=[stop_at(1)])
     assert [one.releases[0].count for one in odometer._counts[max(odometer._counts)]] == [1]
     last = solve(fed, engine=engine, resume=True)
@@ -193,7 +193,7 @@ def test_fits_and_searches_are_noticed(table):
         PrivateClassifier(rounds=2, clip=0.5).fit(X, y, groups=groups)
     assert len(caught) == 1
     odometer.forget()
-    search = qr.PrivateSearch(PrivateClassifier(rounds=2), {"clip": [1.0, 2.0]}, epsilon=2.0)
+    search = bf.PrivateSearch(PrivateClassifier(rounds=2), {"clip": [1.0, 2.0]}, epsilon=2.0)
     search.set_params(mean_candidates=4).fit(X, y, groups=groups)  # its candidates are one run
     assert {len(counts) for counts in odometer._counts.values()} == {1}
     with pytest.raises(RepeatedRunWarning, match="spent epsilon = 2 at"):
@@ -249,7 +249,7 @@ def test_a_fit_is_refused_before_it_releases_anything(table, monkeypatch):
         model.set_params(random_state=0)
     model.fit(X, y, groups=groups)  # simulated noise
     assert {len(counts) for counts in odometer._counts.values()} == {2}
-    search = qr.PrivateSearch(model.set_params(random_state=None), {"clip": [1.0]}, delta=DELTA)
+    search = bf.PrivateSearch(model.set_params(random_state=None), {"clip": [1.0]}, delta=DELTA)
     with pytest.raises(BudgetSpentError, match="Nothing was released"):
         search.fit(X, y, groups=groups)
     with pytest.raises(ValueError, match="settings has repeat"):
@@ -270,7 +270,7 @@ def test_a_fit_is_refused_before_it_releases_anything(table, monkeypatch):
 def test_runs_in_other_views_never_count_for_less(table, first, second, as_answers):
     """For whoever sees answers, or knows more clients' noise, sums count as answers."""
     X, y, _ = table
-    fed = qr.Federation.from_arrays(X, y, np.arange(300) % 3)
+    fed = bf.Federation.from_arrays(X, y, np.arange(300) % 3)
     views = [dict(zip(("view", "missing"), view, strict=True)) for view in (first, second)]
     ledger = solve(fed, budget=views[0]).ledger
     with pytest.warns(RepeatedRunWarning) as caught:
@@ -294,7 +294,7 @@ def test_the_most_of_all_clients_counts(table):
 
 
 def test_sampling_saves_nothing_where_records_are_replaced(table):
-    fed, sampled = federation(table), qr.PrivateSGD(sampling=0.1, max_rounds=3)
+    fed, sampled = federation(table), bf.PrivateSGD(sampling=0.1, max_rounds=3)
     (one,) = solve(fed, T=None, algorithm=sampled).ledger.releases["east"]
     with pytest.warns(RepeatedRunWarning) as caught:
         solve(fed, budget={"adjacency": "replace"})

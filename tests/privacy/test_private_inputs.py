@@ -12,22 +12,22 @@ import pytest
 from private_cases import BUDGET, case, planned
 from problems import PLAIN, SOFTMAX
 
-from quorate.algorithms.federated.bundle.bundle import Bundle
-from quorate.algorithms.federated.private_admm.penalty import Penalty
-from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
-from quorate.data.declared_schema import declared_schema
-from quorate.data.federation import Federation
-from quorate.data.schema import Recipe, Schema
-from quorate.estimators.private import PrivateClassifier
-from quorate.privacy.accounting import noise_for
-from quorate.privacy.budget import Budget, BudgetSpentError
-from quorate.problem.constraints.group_means import NeymanPearson
-from quorate.problem.losses import Hinge, Logistic, Multinomial, Squared
-from quorate.problem.predictors.affine import Linear
-from quorate.problem.problem import Problem
-from quorate.problem.regularisers import L2, MCP, Bounds
-from quorate.problem.risks import Mean, Simplex, Superquantile
-from quorate.solution.solve import solve
+from bonafed.algorithms.federated.bundle.bundle import Bundle
+from bonafed.algorithms.federated.private_admm.penalty import Penalty
+from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
+from bonafed.data.declared_schema import declared_schema
+from bonafed.data.federation import Federation
+from bonafed.data.schema import Recipe, Schema
+from bonafed.estimators.private import PrivateClassifier
+from bonafed.privacy.accounting import noise_for
+from bonafed.privacy.budget import Budget, BudgetSpentError
+from bonafed.problem.constraints.group_means import NeymanPearson
+from bonafed.problem.losses import Hinge, Logistic, Multinomial, Squared
+from bonafed.problem.predictors.affine import Linear
+from bonafed.problem.problem import Problem
+from bonafed.problem.regularisers import L2, MCP, Bounds
+from bonafed.problem.risks import Mean, Simplex, Superquantile
+from bonafed.solution.solve import solve
 
 
 def refused(

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
-from quorate.privacy import keystream, sampling
-from quorate.privacy.accounting import (
+from bonafed.privacy import keystream, sampling
+from bonafed.privacy.accounting import (
     KINDS,
     Release,
     accounts,
@@ -24,9 +24,9 @@ from quorate.privacy.accounting import (
     noise_for,
     total_epsilon,
 )
-from quorate.privacy.budget import Budget, BudgetSpentError
-from quorate.privacy.ledger_file import Book
-from quorate.privacy.sampling import taken
+from bonafed.privacy.budget import Budget, BudgetSpentError
+from bonafed.privacy.ledger_file import Book
+from bonafed.privacy.sampling import taken
 
 KEYS = [bytes([k]) * 32 for k in range(200)]
 

@@ -16,13 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from quorate.codec import decode, encode
-from quorate.privacy import keystream
-from quorate.privacy.secure_sum import client as at_client
-from quorate.privacy.secure_sum import masks, shamir, wide
-from quorate.privacy.secure_sum import server as at_server
-from quorate.privacy.secure_sum.fixed_point import FixedPoint
-from quorate.privacy.secure_sum.messages import (
+from bonafed.codec import decode, encode
+from bonafed.privacy import keystream
+from bonafed.privacy.secure_sum import client as at_client
+from bonafed.privacy.secure_sum import masks, shamir, wide
+from bonafed.privacy.secure_sum import server as at_server
+from bonafed.privacy.secure_sum.fixed_point import FixedPoint
+from bonafed.privacy.secure_sum.messages import (
     BeginRound,
     Masked,
     SecureSumError,
@@ -484,6 +484,6 @@ def test_keys_that_are_not_those_of_the_clients_are_refused():
 
 def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "cryptography", None)
-    monkeypatch.setattr("quorate.privacy.secure_sum.messages.find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"quorate\[sign\]"):
+    monkeypatch.setattr("bonafed.privacy.secure_sum.messages.find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"bonafed\[sign\]"):
         at_client.advertise(terms("test", 3), 0)

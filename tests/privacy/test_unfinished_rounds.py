@@ -16,34 +16,34 @@ import pytest
 from charged import FED, Place, T, at, federation
 from sites.helpers import parties
 
-import quorate as qr
-from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
-from quorate.algorithms.federated.private_sgd import Blur
-from quorate.engines import events, inprocess
-from quorate.engines.engine import ClientError
-from quorate.engines.interrupts import Interrupts
-from quorate.engines.link import SilentError
-from quorate.engines.network import Network
-from quorate.engines.secure_summed import Open, SecureSummed, Work
-from quorate.engines.transport import LocalTransport
-from quorate.engines.virtual_clock import VirtualClock
-from quorate.engines.wire import Step, Stepped
-from quorate.privacy import odometer
-from quorate.privacy.ledger_file import Book
-from quorate.rounds import Conclude, Stop, decode
-from quorate.sites.session import agree
+import bonafed as bf
+from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
+from bonafed.algorithms.federated.private_sgd import Blur
+from bonafed.engines import events, inprocess
+from bonafed.engines.engine import ClientError
+from bonafed.engines.interrupts import Interrupts
+from bonafed.engines.link import SilentError
+from bonafed.engines.network import Network
+from bonafed.engines.secure_summed import Open, SecureSummed, Work
+from bonafed.engines.transport import LocalTransport
+from bonafed.engines.virtual_clock import VirtualClock
+from bonafed.engines.wire import Step, Stepped
+from bonafed.privacy import odometer
+from bonafed.privacy.ledger_file import Book
+from bonafed.rounds import Conclude, Stop, decode
+from bonafed.sites.session import agree
 
 ROUNDS, NAMES, PATIENCE = 3, FED.names, 120.0
 SIZES = dict.fromkeys(NAMES, 10)
 
 
-def answers(solution: qr.Solution) -> dict[str, int]:
+def answers(solution: bf.Solution) -> dict[str, int]:
     """How many answers of each client the ledger has."""
     assert solution.ledger is not None
     return {str(c): sum(r.count for r in own) for c, own in solution.ledger.releases.items()}
 
 
-def counts(solution: qr.Solution) -> set[int]:
+def counts(solution: bf.Solution) -> set[int]:
     return {*answers(solution).values()}
 
 
@@ -64,8 +64,8 @@ class Sites:
 
     def __post_init__(self) -> None:
         self.parties = parties(FED, self.folder)
-        budget = qr.Budget(1.0, 1e-6, sizes=SIZES)
-        problem = qr.Problem(qr.Logistic(), over_clients=qr.Mean("size"), privacy=budget)
+        budget = bf.Budget(1.0, 1e-6, sizes=SIZES)
+        problem = bf.Problem(bf.Logistic(), over_clients=bf.Mean("size"), privacy=budget)
         calls = {name: lambda data, name=name: self.call(name, data) for name in NAMES}
         self.agreement = agree(LocalTransport(calls), "experiment", problem, patience=PATIENCE)
         self.link = self.agreement.session.link
@@ -109,16 +109,16 @@ class Sites:
         elif not self.secure and not isinstance(step.message, Conclude):
             self.gave[name].add(step.turn)
 
-    def solve(self, checkpoint: str | None = None, **options: Any) -> qr.Solution:
+    def solve(self, checkpoint: str | None = None, **options: Any) -> bf.Solution:
         stated = self.agreement.problem
         assert stated.privacy is not None
         stated = replace(stated, privacy=replace(stated.privacy, book=self.book))
         path = None if checkpoint is None else self.folder / checkpoint
         engine = Network(self.agreement.session, checkpoint=path, secure_sum=self.secure or None)
-        algorithm, data = qr.PrivateSGD(max_rounds=ROUNDS), self.agreement.metadata
-        return qr.solve(stated, data, algorithm=algorithm, engine=engine, **options)
+        algorithm, data = bf.PrivateSGD(max_rounds=ROUNDS), self.agreement.metadata
+        return bf.solve(stated, data, algorithm=algorithm, engine=engine, **options)
 
-    def charged(self, solution: qr.Solution) -> set[int]:
+    def charged(self, solution: bf.Solution) -> set[int]:
         """How many answers are charged, which is not less than any site gave."""
         told = answers(solution)
         assert all(told[name] >= len(self.gave[name]) for name in NAMES)
@@ -206,7 +206,7 @@ def test_in_one_process_a_round_that_was_begun_is_charged(tmp_path, monkeypatch,
 
 
 @pytest.mark.parametrize(("step", "call"), [*itertools.product(("_work", "_open"), (0, 2, 4))])
-@pytest.mark.parametrize("engine", [qr.InProcess, VirtualClock])
+@pytest.mark.parametrize("engine", [bf.InProcess, VirtualClock])
 def test_a_secure_sum_that_was_begun_is_charged(tmp_path, monkeypatch, engine, step, call):
     place = Place(tmp_path, engine=engine(secure_sum=True))
     with monkeypatch.context() as patched:
@@ -233,7 +233,7 @@ def test_no_opened_sum_is_missing_in_a_ledger(tmp_path, monkeypatch, missing):
     for when in np.arange(2.5, 12, 0.75):
         opened.clear()
         crashes = dict.fromkeys(names[: missing + 1], float(when))
-        engine: Any = VirtualClock(secure_sum=True, crashes=crashes, wait=qr.First(1))
+        engine: Any = VirtualClock(secure_sum=True, crashes=crashes, wait=bf.First(1))
         place = Place(tmp_path, engine=engine, book=None)
         options = {"view": "sum", "missing": missing, "fed": fed, "noise": "simulation"}
         solution = place.solve(checkpoint=None, **options)

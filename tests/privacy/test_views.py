@@ -17,25 +17,25 @@ from private_cases import LOSSES, ROWS, case, planned
 from private_rounds import federation
 from problems import PLAIN
 
-import quorate as qr
-from quorate.algorithms.federated.private_admm import noisy_gradient
-from quorate.algorithms.federated.private_admm.integer_gradient import IntegerRows
-from quorate.algorithms.federated.private_admm.mechanism import LEAST, SMOOTHING, Mechanism
-from quorate.algorithms.federated.private_admm.noisy_gradient import Question, Told
-from quorate.algorithms.federated.private_sgd import Blur, Blurred, PrivateSGD
-from quorate.data.federation import Federation
-from quorate.engines.inprocess import InProcess
-from quorate.engines.network import Network
-from quorate.privacy.accounting import Release, total_epsilon
-from quorate.privacy.budget import Budget
-from quorate.privacy.discrete_noise import discrete_noise
-from quorate.privacy.ledger import Ledger
-from quorate.problem.losses import Logistic
-from quorate.problem.problem import Problem
-from quorate.problem.risks import Mean
-from quorate.solution import plan as plans
-from quorate.solution.configure import configure, needs_secure_sum
-from quorate.solution.stored import packed, unpacked
+import bonafed as bf
+from bonafed.algorithms.federated.private_admm import noisy_gradient
+from bonafed.algorithms.federated.private_admm.integer_gradient import IntegerRows
+from bonafed.algorithms.federated.private_admm.mechanism import LEAST, SMOOTHING, Mechanism
+from bonafed.algorithms.federated.private_admm.noisy_gradient import Question, Told
+from bonafed.algorithms.federated.private_sgd import Blur, Blurred, PrivateSGD
+from bonafed.data.federation import Federation
+from bonafed.engines.inprocess import InProcess
+from bonafed.engines.network import Network
+from bonafed.privacy.accounting import Release, total_epsilon
+from bonafed.privacy.budget import Budget
+from bonafed.privacy.discrete_noise import discrete_noise
+from bonafed.privacy.ledger import Ledger
+from bonafed.problem.losses import Logistic
+from bonafed.problem.problem import Problem
+from bonafed.problem.risks import Mean
+from bonafed.solution import plan as plans
+from bonafed.solution.configure import configure, needs_secure_sum
+from bonafed.solution.stored import packed, unpacked
 
 SUMS = Budget(1.0, 1e-6, view="sum")
 
@@ -73,25 +73,25 @@ def test_some_noise_is_left_in_every_sum():
     assert replace(SUMS, view="answers", missing=5).noised(3) == 1
     problem = Problem(Logistic(), PLAIN, privacy=replace(SUMS, missing=3))
     with pytest.raises(ValueError, match="missing=3 leaves no noise in a sum over 3 client"):
-        qr.solve(problem, clients(3))
+        bf.solve(problem, clients(3))
     with pytest.raises(ValueError, match="missing=1 leaves no noise in a sum over 1 client"):
-        qr.solve(replace(problem, privacy=SUMS), clients(1))
+        bf.solve(replace(problem, privacy=SUMS), clients(1))
 
 
-@pytest.mark.parametrize("method", [qr.PrivateADMM, qr.OutputPerturbedADMM])
+@pytest.mark.parametrize("method", [bf.PrivateADMM, bf.OutputPerturbedADMM])
 def test_methods_whose_models_do_not_follow_from_sums_are_refused(method):
     problem = Problem(Logistic(), PLAIN, privacy=SUMS)
     with pytest.raises(ValueError, match=r'no budget of the view "sum": .*copy.* PrivateSGD\(\)'):
-        qr.solve(problem, clients(3), algorithm=method())
+        bf.solve(problem, clients(3), algorithm=method())
 
 
 def test_laplace_noise_has_no_sum():
     problem = Problem(Logistic(), PLAIN, privacy=SUMS)
     laplace = PrivateSGD(mechanism="laplace", bound=1.0)
     with pytest.raises(ValueError, match='mechanism="laplace" has no view "sum"'):
-        qr.solve(problem, clients(3), algorithm=laplace)
+        bf.solve(problem, clients(3), algorithm=laplace)
     answers = replace(problem, privacy=replace(SUMS, view="answers"))
-    ledger = qr.solve(answers, clients(3), algorithm=replace(laplace, max_rounds=2)).ledger
+    ledger = bf.solve(answers, clients(3), algorithm=replace(laplace, max_rounds=2)).ledger
     assert ledger.epsilon_of("sum") is None
     assert ledger.epsilon_of("answers") == ledger.epsilon
     assert "sums" not in ledger.text
@@ -172,7 +172,7 @@ def test_all_clients_answer_in_one_public_step_that_is_a_power_of_two():
     run = replace(PrivateSGD(), plan=plan)
     assert run.grid(Blurred) == {"gradient": step}
     assert run.grid(Blur) == replace(run, plan=answers).grid(Blurred) == {}
-    assert qr.Bundle().grid(Blurred) == {}
+    assert bf.Bundle().grid(Blurred) == {}
 
 
 @settings(max_examples=60, deadline=None)
@@ -205,7 +205,7 @@ def test_one_row_moves_the_sum_by_no_more_than_its_clients_steps(
 def test_sums_of_answers_are_exact_and_have_all_clients_noise():
     """In any order, and in any split into groups, the sum is the step times one whole number."""
     fed = federation("class", sizes=(40, 7, 90, 21))
-    problem = Problem(qr.Multinomial(), qr.Softmax(), over_clients=Mean("uniform"), privacy=SUMS)
+    problem = Problem(bf.Multinomial(), bf.Softmax(), over_clients=Mean("uniform"), privacy=SUMS)
     run, data = planned(PrivateSGD(max_rounds=2, noise="simulation"), problem, fed)
     plan, w = run.plan, np.linspace(-1, 1, run._size)
     answers, whole, noise = [], np.zeros(run._size, np.int64), np.zeros(run._size, np.int64)
@@ -235,10 +235,10 @@ def test_sums_of_answers_are_exact_and_have_all_clients_noise():
 
 def test_no_bit_of_a_model_tells_how_answers_were_grouped():
     fed = federation("class", sizes=(40, 7, 90, 21))
-    problem = Problem(qr.Multinomial(), qr.Softmax(), over_clients=Mean("uniform"), privacy=SUMS)
+    problem = Problem(bf.Multinomial(), bf.Softmax(), over_clients=Mean("uniform"), privacy=SUMS)
     method = PrivateSGD(max_rounds=3, noise="simulation")
     models = [
-        qr.solve(problem, fed, algorithm=method, engine=InProcess(block_size=size)).w
+        bf.solve(problem, fed, algorithm=method, engine=InProcess(block_size=size)).w
         for size in (1, 2, 64)
     ]
     np.testing.assert_array_equal(models[0], models[1])
@@ -269,7 +269,7 @@ def test_the_ledger_states_what_either_view_shows():
     for view, missing in itertools.product(("answers", "sum"), (0, 1, 4)):
         budget = Budget(1.0, 1e-6, sizes=sizes, view=view, missing=missing)
         problem = Problem(Logistic(), PLAIN, privacy=budget)
-        ledger = qr.solve(problem, fed, algorithm=PrivateSGD(max_rounds=3)).ledger
+        ledger = bf.solve(problem, fed, algorithm=PrivateSGD(max_rounds=3)).ledger
         m = ledger.releases["client 0"][0].noise
         factor = math.sqrt(n - missing) if view == "answers" else 1 / math.sqrt(n - missing)
         expected = total_epsilon([Release("gaussian", factor * m, 3)], 1e-6)
@@ -289,7 +289,7 @@ def test_clients_that_count_for_less_spend_less():
     sizes = {name: 50 * (k + 1) for k, name in enumerate(clients(4).names)}
     budget = Budget(1.0, 1e-6, sizes=sizes, view="sum")
     problem = Problem(Logistic(), PLAIN, over_clients=Mean("uniform"), privacy=budget)
-    ledger = qr.solve(problem, clients(4), algorithm=PrivateSGD(max_rounds=3)).ledger
+    ledger = bf.solve(problem, clients(4), algorithm=PrivateSGD(max_rounds=3)).ledger
     spent = [ledger.spent(f"client {k}") for k in range(4)]
     assert spent == sorted(spent, reverse=True)
     noise = [ledger.releases[f"client {k}"][0].noise for k in range(4)]
@@ -315,9 +315,9 @@ def test_what_is_not_known_of_the_other_view_is_not_stated():
 
 def test_a_ledger_is_stored_with_both_views_and_read_without(tmp_path):
     problem = Problem(Logistic(), PLAIN, privacy=SUMS)
-    solution = qr.solve(problem, clients(3), algorithm=PrivateSGD(max_rounds=2))
+    solution = bf.solve(problem, clients(3), algorithm=PrivateSGD(max_rounds=2))
     solution.save(tmp_path / "it.qrs")
-    again = qr.load(tmp_path / "it.qrs").ledger
+    again = bf.load(tmp_path / "it.qrs").ledger
     assert again.table() == solution.ledger.table()
     assert again.text == solution.ledger.text
     # a file of the time before there were views
@@ -335,15 +335,15 @@ def test_a_ledger_is_stored_with_both_views_and_read_without(tmp_path):
 # ---- clients that drop out of sums
 
 
-@pytest.mark.parametrize("method", [PrivateSGD, qr.PrivateNewton])
+@pytest.mark.parametrize("method", [PrivateSGD, bf.PrivateNewton])
 def test_a_run_goes_on_without_as_many_clients_as_may_drop_out(method):
     """One of six is lost where two may be missing: one drops out, and one knows its own noise."""
     fed, T = clients(6), 8
     budget = replace(SUMS, missing=2)
     problem = Problem(Logistic(), PLAIN, over_clients=Mean("size"), privacy=budget)
     run = method(max_rounds=T, bound=1.0, noise="simulation")
-    clock = qr.VirtualClock(crashes={"client 1": 9.0}, wait=qr.First(5), secure_sum=True)
-    solution = qr.solve(problem, fed, algorithm=run, engine=clock)
+    clock = bf.VirtualClock(crashes={"client 1": 9.0}, wait=bf.First(5), secure_sum=True)
+    solution = bf.solve(problem, fed, algorithm=run, engine=clock)
     assert solution.rounds == T
     released = {c: sum(r.count for r in of) for c, of in solution.ledger.releases.items()}
     lost = released.pop("client 1")
@@ -356,9 +356,9 @@ def test_a_run_goes_on_without_as_many_clients_as_may_drop_out(method):
 
 def test_a_run_ends_where_more_clients_drop_out_than_the_budget_allows():
     problem = Problem(Logistic(), PLAIN, privacy=SUMS)  # one may be missing: each viewer itself
-    clock = qr.VirtualClock(crashes={"client 1": 9.0}, wait=qr.First(5), secure_sum=True)
+    clock = bf.VirtualClock(crashes={"client 1": 9.0}, wait=bf.First(5), secure_sum=True)
     run = PrivateSGD(max_rounds=8, noise="simulation")
-    solution = qr.solve(problem, clients(6), algorithm=run, engine=clock)
-    assert solution.outcome.stop is qr.Stop.STALLED
+    solution = bf.solve(problem, clients(6), algorithm=run, engine=clock)
+    assert solution.outcome.stop is bf.Stop.STALLED
     assert "client 1" in solution.outcome.text
     assert 0 < solution.rounds < 8

@@ -1,4 +1,4 @@
-"""Probabilities from scores: the sigmoid that `quorate.problem.calibration` fits by sums."""
+"""Probabilities from scores: the sigmoid that `bonafed.problem.calibration` fits by sums."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from problems import PLAIN
 from scipy.optimize import minimize
 from sklearn.calibration import _sigmoid_calibration
 
-import quorate as qr
-from quorate.problem import calibration
-from quorate.problem.calibration import calibrated, fit_sigmoid
+import bonafed as bf
+from bonafed.problem import calibration
+from bonafed.problem.calibration import calibrated, fit_sigmoid
 
 rng = np.random.default_rng(0)
 SCORE = rng.standard_normal(300)
@@ -18,11 +18,11 @@ POSITIVE = rng.random(300) < 1 / (1 + np.exp(-(2 * SCORE - 1)))
 ONES = np.ones(300)
 
 
-def a_federation(n: int = 240, seed: int = 0) -> qr.Federation:
+def a_federation(n: int = 240, seed: int = 0) -> bf.Federation:
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, 3))
     y = np.where(X @ [2.0, -1.0, 0.0] - 1 + rng.logistic(size=n) > 0, "ill", "fine")
-    return qr.Federation.from_arrays(X, y, np.repeat(["a", "b", "c"], n // 3))
+    return bf.Federation.from_arrays(X, y, np.repeat(["a", "b", "c"], n // 3))
 
 
 def test_the_sigmoid_is_that_of_platt_as_scikit_learn_fits_it() -> None:
@@ -82,18 +82,18 @@ def test_scores_that_say_nothing_have_the_base_rate(score: np.ndarray) -> None:
 @pytest.mark.parametrize(
     "problem",
     [
-        qr.Problem(qr.Hinge(), PLAIN, regulariser=qr.L2(1e-2)),
-        qr.Problem(
-            qr.Logistic(), PLAIN, over_samples=qr.WassersteinBall(0.1, 1.0), regulariser=qr.L2(1e-2)
+        bf.Problem(bf.Hinge(), PLAIN, regulariser=bf.L2(1e-2)),
+        bf.Problem(
+            bf.Logistic(), PLAIN, over_samples=bf.WassersteinBall(0.1, 1.0), regulariser=bf.L2(1e-2)
         ),
-        qr.Problem(qr.Logistic(), PLAIN, constraint=qr.Coupled(qr.NeymanPearson("ill", 0.4))),
-        qr.Problem(qr.Logistic(), PLAIN, over_rows=qr.Superquantile(0.3), regulariser=qr.L2(1e-2)),
+        bf.Problem(bf.Logistic(), PLAIN, constraint=bf.Coupled(bf.NeymanPearson("ill", 0.4))),
+        bf.Problem(bf.Logistic(), PLAIN, over_rows=bf.Superquantile(0.3), regulariser=bf.L2(1e-2)),
     ],
     ids=["hinge", "flips", "constrained", "ranks of all rows"],
 )
-def test_a_solution_is_calibrated_to_the_rows(problem: qr.Problem) -> None:
+def test_a_solution_is_calibrated_to_the_rows(problem: bf.Problem) -> None:
     fed = a_federation()
-    solution = qr.solve(problem, fed)
+    solution = bf.solve(problem, fed)
     p = solution.calibration.probability(np.concatenate(fed.X) @ solution.w)
     assert p.mean() == pytest.approx((np.concatenate(fed.y) == "ill").mean(), abs=0.01)
 
@@ -110,17 +110,17 @@ def test_the_offset_is_zero_unless_that_is_refuted() -> None:
 
 def test_scores_of_the_logistic_loss_stay_as_they_are() -> None:
     fed = a_federation()
-    ball = qr.WassersteinBall(0.01, np.inf)
+    ball = bf.WassersteinBall(0.01, np.inf)
     for problem in (
-        qr.Problem(qr.Logistic(), PLAIN),
-        qr.Problem(qr.Logistic(), PLAIN, over_samples=ball),
+        bf.Problem(bf.Logistic(), PLAIN),
+        bf.Problem(bf.Logistic(), PLAIN, over_samples=ball),
     ):
-        assert calibrated(problem, fed, np.zeros(3)) == qr.Sigmoid(1.0, 0.0)
+        assert calibrated(problem, fed, np.zeros(3)) == bf.Sigmoid(1.0, 0.0)
 
 
 def test_regression_several_classes_and_private_runs_have_none() -> None:
     fed = a_federation()
     real = fed.with_targets([(y == "ill").astype(float) for y in fed.y])
-    assert qr.solve(qr.Problem(qr.Huber(), PLAIN, regulariser=qr.L2(0.1)), real).calibration is None
-    private = qr.Problem(qr.Logistic(), PLAIN, regulariser=qr.L2(0.1), privacy=qr.Budget(1.0, 1e-6))
+    assert bf.solve(bf.Problem(bf.Huber(), PLAIN, regulariser=bf.L2(0.1)), real).calibration is None
+    private = bf.Problem(bf.Logistic(), PLAIN, regulariser=bf.L2(0.1), privacy=bf.Budget(1.0, 1e-6))
     assert calibrated(private, fed, np.zeros(3)) is None

@@ -17,13 +17,13 @@ from problems import SOFTMAX
 from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
-import quorate as qr
-from quorate.problem.wasserstein.ball import WassersteinBall, free_space
-from quorate.problem.wasserstein.classes import cut, joint_cut, steepest
-from quorate.problem.wasserstein.worst_case import worst_case
+import bonafed as bf
+from bonafed.problem.wasserstein.ball import WassersteinBall, free_space
+from bonafed.problem.wasserstein.classes import cut, joint_cut, steepest
+from bonafed.problem.wasserstein.worst_case import worst_case
 
-LOSS, C = qr.Multinomial(), 3
-MODEL = qr.Softmax(C, intercepts=False)
+LOSS, C = bf.Multinomial(), 3
+MODEL = bf.Softmax(C, intercepts=False)
 each = pytest.mark.parametrize(
     ("norm", "label_cost"), [(norm, cost) for norm in NORMS for cost in LABEL_COSTS]
 )
@@ -217,9 +217,9 @@ def test_two_classes_are_logistic_regression(norm, label_cost):
     ball = WassersteinBall(radius, label_cost, norm)
     pair = np.stack([-w / 2, w / 2], 1).ravel()
     block = replace(block, y=(sign > 0).astype(float))
-    two = cut(pair, block, LOSS, qr.Softmax(2, intercepts=False), ball, radius)
-    plain = qr.Linear(intercept=False)
-    one = free_space(w, replace(block, y=sign), qr.Logistic(), plain, ball, radius)
+    two = cut(pair, block, LOSS, bf.Softmax(2, intercepts=False), ball, radius)
+    plain = bf.Linear(intercept=False)
+    one = free_space(w, replace(block, y=sign), bf.Logistic(), plain, ball, radius)
     np.testing.assert_allclose(two.base, radius * one.level + one.base, rtol=1e-12)
 
 
@@ -261,13 +261,13 @@ def federation(n=60, d=3, clients=3, seed=0):
     y, client = rng.integers(3, size=n), np.arange(n) % clients
     y = np.where((client == 0) & (y == 1), 2, y)
     X = rng.normal(size=(n, d)) + 1.2 * np.eye(3, d)[y]
-    return qr.Federation.from_arrays(X, np.array(["a", "b", "c"])[y], client)
+    return bf.Federation.from_arrays(X, np.array(["a", "b", "c"])[y], client)
 
 
 def problem(label_cost=math.inf, norm="l2", radius=0.1, **more):
     ball = WassersteinBall(radius, label_cost, norm)
-    settings = {"over_clients": qr.LpBall(0.2, 2), "regulariser": qr.L2(0.02)} | more
-    return qr.Problem(LOSS, over_samples=ball, **settings)
+    settings = {"over_clients": bf.LpBall(0.2, 2), "regulariser": bf.L2(0.02)} | more
+    return bf.Problem(LOSS, over_samples=ball, **settings)
 
 
 def central(fed, label_cost, norm, radius, strength=0.02):
@@ -304,8 +304,8 @@ def test_the_optimum_against_a_program_of_exponential_cones(norm, label_cost):
     fed = federation()
     stated = problem(label_cost, norm)
     value, W = central(fed, label_cost, norm, 0.1)
-    solution = qr.solve(stated, fed, tol=1e-7)
-    assert solution.outcome.stop is qr.Stop.OPTIMAL
+    solution = bf.solve(stated, fed, tol=1e-7)
+    assert solution.outcome.stop is bf.Stop.OPTIMAL
     assert solution.certificate.value == pytest.approx(value, rel=1e-6)
     assert solution.certificate.bound <= value * (1 + 1e-7)
     assert stated.objective(W, fed) == pytest.approx(value, rel=1e-6)
@@ -316,28 +316,28 @@ def test_intercepts_are_never_moved_however_they_are_stated():
     fed = federation()
     rng, ball = np.random.default_rng(1), WassersteinBall(0.2, 50.0, "l2")
     w = rng.normal(size=12)
-    stated = qr.Problem(LOSS, over_samples=ball)
+    stated = bf.Problem(LOSS, over_samples=ball)
     X = [np.c_[fed.rows(i)[0], np.ones(fed.sizes[i])] for i in range(3)]
-    ones = qr.Federation(fed.clients, X, [fed.rows(i)[1] for i in range(3)])
-    model = qr.Softmax(intercepts=False, ones=True)
-    own = qr.Problem(LOSS, model, over_samples=ball)
+    ones = bf.Federation(fed.clients, X, [fed.rows(i)[1] for i in range(3)])
+    model = bf.Softmax(intercepts=False, ones=True)
+    own = bf.Problem(LOSS, model, over_samples=ball)
     assert own.objective(w, ones) == stated.objective(w, fed)
-    moved = qr.Problem(LOSS, SOFTMAX, over_samples=ball)
+    moved = bf.Problem(LOSS, SOFTMAX, over_samples=ball)
     assert moved.objective(w, ones) > stated.objective(w, fed)
     concrete, data = stated.at(fed)
     block = data.block(1)
     raw = replace(block, X=block.X[..., :-1])
-    beside = cut(w, raw, LOSS, qr.Softmax(C), concrete.over_samples, np.array([0.2]))
+    beside = cut(w, raw, LOSS, bf.Softmax(C), concrete.over_samples, np.array([0.2]))
     np.testing.assert_allclose(beside.gradient, concrete.cut(w, block).gradient, rtol=1e-12)
     with pytest.raises(ValueError, match="intercepts=False too"):
-        qr.Softmax(ones=True)
+        bf.Softmax(ones=True)
 
 
-@pytest.mark.parametrize("algorithm", [qr.AFL(), qr.DRFA(2), qr.Bundle(variant="level")], ids=repr)
+@pytest.mark.parametrize("algorithm", [bf.AFL(), bf.DRFA(2), bf.Bundle(variant="level")], ids=repr)
 def test_other_methods_come_to_the_same_optimum(algorithm):
     fed, stated = federation(), problem(3.0)
-    best = qr.solve(stated, fed, tol=1e-6).certificate
-    other = qr.solve(stated, fed, algorithm=algorithm, max_rounds=300).certificate
+    best = bf.solve(stated, fed, tol=1e-6).certificate
+    other = bf.solve(stated, fed, algorithm=algorithm, max_rounds=300).certificate
     assert best.bound <= other.value
     assert other.value <= best.value * 1.05
     assert other.bound <= best.value
@@ -345,7 +345,7 @@ def test_other_methods_come_to_the_same_optimum(algorithm):
 
 def test_the_certificate_says_where_the_radius_goes():
     fed = federation()
-    never, cheap, dear = (qr.solve(problem(cost), fed) for cost in (math.inf, 0.5, 50.0))
+    never, cheap, dear = (bf.solve(problem(cost), fed) for cost in (math.inf, 0.5, 50.0))
     W = never.w.reshape(4, C)[:3]
     levels = [floor_of(W, "l2", own) for own in ((0, 2), range(C), range(C))]
     np.testing.assert_allclose(never.certificate.client_levels, levels, rtol=1e-12)
@@ -356,7 +356,7 @@ def test_the_certificate_says_where_the_radius_goes():
     assert {row["active"] for row in cheap.clients} == {"labels"}
     assert "inactive" in " ".join(cheap.notes)
     assert "inactive" not in " ".join([*never.notes, *dear.notes])
-    rows = qr.exposed_rows(problem(0.5), fed, cheap.w, "1")
+    rows = bf.exposed_rows(problem(0.5), fed, cheap.w, "1")
     assert rows[0]["flip"] > 0
 
 
@@ -364,15 +364,15 @@ def test_from_a_radius_on_constant_labels_are_useless():
     """Labels become uniform at a cost of label_cost (C - 1) / C a row, and no model then has a loss
     below log C.
     """
-    solution = qr.solve(problem(0.3, radius=0.3 * 2 / 3), federation())
+    solution = bf.solve(problem(0.3, radius=0.3 * 2 / 3), federation())
     assert solution.certificate.value == pytest.approx(math.log(3), rel=1e-6)
 
 
 def test_a_path_of_radii_solves_each_by_itself():
     fed = federation(90)
-    table = qr.radius_path(problem(), fed, radii=[0.3, 0.05, 0.0], test=fed)
+    table = bf.radius_path(problem(), fed, radii=[0.3, 0.05, 0.0], test=fed)
     for row in table:
-        alone = qr.solve(problem(radius=row["radius"]), fed).certificate
+        alone = bf.solve(problem(radius=row["radius"]), fed).certificate
         assert row["relative_gap"] <= 1e-6
         assert row["value"] == pytest.approx(alone.value, rel=2e-6)
 
@@ -380,20 +380,20 @@ def test_a_path_of_radii_solves_each_by_itself():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"over_samples": WassersteinBall(0.1, support=qr.BoxSupport(-1, 1))}, "curved convex"),
-        ({"predictor": qr.MLP(())}, "affine in the features"),
+        ({"over_samples": WassersteinBall(0.1, support=bf.BoxSupport(-1, 1))}, "curved convex"),
+        ({"predictor": bf.MLP(())}, "affine in the features"),
     ],
 )
 def test_what_has_no_worst_case_is_refused(change, words):
     with pytest.raises(ValueError, match=words):
-        qr.Problem(**{"loss": LOSS, "over_samples": WassersteinBall(0.1)} | change)
+        bf.Problem(**{"loss": LOSS, "over_samples": WassersteinBall(0.1)} | change)
 
 
 def test_what_is_not_known_is_refused():
     fed = federation()
     with pytest.raises(ValueError, match="State a radius"):
-        qr.solve(problem(radius="auto"), fed)
+        bf.solve(problem(radius="auto"), fed)
     with pytest.raises(ValueError, match="use"):
-        qr.solve(problem(privacy=qr.Budget(3.0, 1e-3)), fed)
+        bf.solve(problem(privacy=bf.Budget(3.0, 1e-3)), fed)
     with pytest.raises(ValueError, match="margin or the residual"):
-        qr.solve(problem(), fed, algorithm=qr.ADLPMM())
+        bf.solve(problem(), fed, algorithm=bf.ADLPMM())

@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linprog
 from scipy.sparse import block_array, csc_array, csr_array, eye_array, kron
 
-import quorate as qr
+import bonafed as bf
 
 clarabel: Any = _clarabel  # its compiled classes carry no types
 EXACT = {
@@ -74,11 +74,11 @@ def polyhedron(risk, n):
 
 
 ROWS = {
-    qr.Box: box,
-    qr.CDNorm: cd_norm,
-    qr.TotalVariationBall: total_variation,
-    qr.WassersteinOverClients: wasserstein,
-    qr.Polyhedron: polyhedron,
+    bf.Box: box,
+    bf.CDNorm: cd_norm,
+    bf.TotalVariationBall: total_variation,
+    bf.WassersteinOverClients: wasserstein,
+    bf.Polyhedron: polyhedron,
 }
 
 
@@ -97,7 +97,7 @@ def prior_of(rng, n):
 
 def a_box(rng, n):
     inside, width = prior_of(rng, n), rng.choice([0.0, 0.1, 1.0], n)
-    return qr.Box(inside * (1 - width * rng.random(n)), inside + width * rng.random(n))
+    return bf.Box(inside * (1 - width * rng.random(n)), inside + width * rng.random(n))
 
 
 def a_cd_norm(rng, n):
@@ -107,11 +107,11 @@ def a_cd_norm(rng, n):
     ]
     if rng.random() < 0.3:
         bounds[1:][rng.random(n - 1) < 0.3] = 0.0
-    return qr.CDNorm(float(rng.choice([0.1, 1.0, 2.5, n / 3])), bounds, prior_of(rng, n))
+    return bf.CDNorm(float(rng.choice([0.1, 1.0, 2.5, n / 3])), bounds, prior_of(rng, n))
 
 
 def a_ball(rng, n):
-    return qr.TotalVariationBall(float(rng.choice([1e-6, 0.1, 0.5, 0.9])), prior_of(rng, n))
+    return bf.TotalVariationBall(float(rng.choice([1e-6, 0.1, 0.5, 0.9])), prior_of(rng, n))
 
 
 def on_a_line(rng, n):
@@ -119,7 +119,7 @@ def on_a_line(rng, n):
     if rng.random() < 0.4:  # several clients at one place
         places = np.round(places / np.ptp(places) * 4)
     radius = np.ptp(places) * float(rng.choice([0.0, 1e-3, 0.1, 0.5]))
-    return qr.WassersteinOverClients(radius, places, prior_of(rng, n))
+    return bf.WassersteinOverClients(radius, places, prior_of(rng, n))
 
 
 def by_matrix(rng, n):
@@ -127,7 +127,7 @@ def by_matrix(rng, n):
     if rng.random() < 0.4:
         cost = np.round(cost / cost.max() * 3)
     np.fill_diagonal(cost, 0.0)
-    return qr.WassersteinOverClients(
+    return bf.WassersteinOverClients(
         cost.max() * float(rng.choice([0.0, 1e-3, 0.1, 0.5])), cost, prior_of(rng, n)
     )
 
@@ -140,7 +140,7 @@ def a_polyhedron(rng, n):
     D[:, 0] += 1.0  # no row of zeros
     scale = 10.0 ** rng.integers(-9, 10, m)
     c = D @ prior_of(rng, n) + np.abs(D).max(1) * rng.choice([0.0, 0.01, 0.3], m)
-    return qr.Polyhedron(D * scale[:, None], c * scale)
+    return bf.Polyhedron(D * scale[:, None], c * scale)
 
 
 CASES = {  # set, most clients, instances
@@ -242,7 +242,7 @@ def test_one_sort_does_not_solve_the_cd_norm_with_unequal_bounds():
     rng, short = np.random.default_rng(8), []
     for _ in range(60):
         n = int(rng.integers(4, 12))
-        risk = qr.CDNorm(2.0, rng.uniform(0.02, 0.3, n), rng.dirichlet(np.full(n, 5.0)))
+        risk = bf.CDNorm(2.0, rng.uniform(0.02, 0.3, n), rng.dirichlet(np.full(n, 5.0)))
         z = rng.random(n)
         greedy = matched_in_order(risk, z)
         assert risk.contains(greedy)
@@ -256,22 +256,22 @@ def test_an_unequal_cd_norm_by_hand():
     # losses 0, 1, 2; bounds .1, .2, .4: a unit of weight from 0 to 2 uses 10 + 2.5 and gains 2 (.16
     # a unit of budget), from 1 to 2 it uses 5 + 2.5 and gains 1 (.133): the budget of 1 takes .08
     # from client 0, bounds bind nowhere
-    risk = qr.CDNorm(1.0, [0.1, 0.2, 0.4], [0.3, 0.3, 0.4])
+    risk = bf.CDNorm(1.0, [0.1, 0.2, 0.4], [0.3, 0.3, 0.4])
     worst = risk.worst(np.array([0.0, 1.0, 2.0]))
     assert_allclose(worst.weights, [0.22, 0.3, 0.48], rtol=1e-14)
     assert worst.value == pytest.approx(1.26, abs=1e-15)
     # 2: first .1 from client 0 (1.25), then .1 from client 1 (0.75)
     assert_allclose(
-        qr.CDNorm(2.0, [0.1, 0.2, 0.4], [0.3, 0.3, 0.4]).weights([0.0, 1.0, 2.0]), [0.2, 0.2, 0.6]
+        bf.CDNorm(2.0, [0.1, 0.2, 0.4], [0.3, 0.3, 0.4]).weights([0.0, 1.0, 2.0]), [0.2, 0.2, 0.6]
     )
 
 
 def test_a_bound_of_zero_keeps_the_prior():
     prior = np.array([0.98, 0.01, 0.01])
-    q = qr.CDNorm(5.0, [0.5, 0.0, 0.5], prior).weights(np.array([0.0, 100.0, 1.0]))
+    q = bf.CDNorm(5.0, [0.5, 0.0, 0.5], prior).weights(np.array([0.0, 100.0, 1.0]))
     assert_allclose(q, [0.48, 0.01, 0.51], rtol=1e-14)
-    assert_allclose(qr.CDNorm(5.0, 0.0, prior).project(np.array([1.0, 2.0, 3.0])), prior)
-    assert qr.CDNorm(5.0, 0.0, prior).value(np.ones(3)) == 1.0
+    assert_allclose(bf.CDNorm(5.0, 0.0, prior).project(np.array([1.0, 2.0, 3.0])), prior)
+    assert bf.CDNorm(5.0, 0.0, prior).value(np.ones(3)) == 1.0
 
 
 def test_sets_that_are_the_same():
@@ -280,35 +280,35 @@ def test_sets_that_are_the_same():
     for _ in range(20):
         z = np.round(rng.standard_normal(6), 1)
         for one, two in (
-            (qr.Box(0.0, prior / 0.25), qr.Superquantile(0.25, prior)),
-            (qr.Box(0.0, 1.0), qr.Simplex()),
-            (qr.Box(prior, prior), qr.Mean(prior)),
-            (qr.TotalVariationBall(0.2, prior), qr.LpBall(0.4, 1, prior)),
-            (qr.TotalVariationBall(0.2, prior), qr.WassersteinOverClients(0.2, unlike, prior)),
-            (qr.TotalVariationBall(0.2, prior), qr.CDNorm(0.4 / 5.0, 5.0, prior)),
-            (qr.CDNorm(6.0, 0.1, prior), qr.LpBall(0.1, np.inf, prior)),
-            (qr.CDNorm(0.0, 0.1, prior), qr.Mean(prior)),
-            (qr.WassersteinOverClients(0.0, "index", prior), qr.Mean(prior)),
-            (qr.WassersteinOverClients(5.0, "index", prior), qr.Simplex()),
+            (bf.Box(0.0, prior / 0.25), bf.Superquantile(0.25, prior)),
+            (bf.Box(0.0, 1.0), bf.Simplex()),
+            (bf.Box(prior, prior), bf.Mean(prior)),
+            (bf.TotalVariationBall(0.2, prior), bf.LpBall(0.4, 1, prior)),
+            (bf.TotalVariationBall(0.2, prior), bf.WassersteinOverClients(0.2, unlike, prior)),
+            (bf.TotalVariationBall(0.2, prior), bf.CDNorm(0.4 / 5.0, 5.0, prior)),
+            (bf.CDNorm(6.0, 0.1, prior), bf.LpBall(0.1, np.inf, prior)),
+            (bf.CDNorm(0.0, 0.1, prior), bf.Mean(prior)),
+            (bf.WassersteinOverClients(0.0, "index", prior), bf.Mean(prior)),
+            (bf.WassersteinOverClients(5.0, "index", prior), bf.Simplex()),
             (
-                qr.WassersteinOverClients(0.3, np.arange(6.0)[::-1], prior),
-                qr.WassersteinOverClients(0.3, "index", prior),
+                bf.WassersteinOverClients(0.3, np.arange(6.0)[::-1], prior),
+                bf.WassersteinOverClients(0.3, "index", prior),
             ),
             (
-                qr.WassersteinOverClients(0.3, np.abs(np.subtract.outer(z, z)), prior),
-                qr.WassersteinOverClients(0.3, z, prior),
+                bf.WassersteinOverClients(0.3, np.abs(np.subtract.outer(z, z)), prior),
+                bf.WassersteinOverClients(0.3, z, prior),
             ),
-            (qr.Polyhedron(np.eye(6), prior / 0.25), qr.Superquantile(0.25, prior)),
-            (qr.Polyhedron(np.zeros((0, 6)), np.zeros(0)), qr.Simplex()),
-            (qr.OwnSet(qr.Superquantile(0.25, prior).weights), qr.Superquantile(0.25, prior)),
-            (qr.OwnSet(qr.LpBall(0.1, 2, prior).weights), qr.LpBall(0.1, 2, prior)),
+            (bf.Polyhedron(np.eye(6), prior / 0.25), bf.Superquantile(0.25, prior)),
+            (bf.Polyhedron(np.zeros((0, 6)), np.zeros(0)), bf.Simplex()),
+            (bf.OwnSet(bf.Superquantile(0.25, prior).weights), bf.Superquantile(0.25, prior)),
+            (bf.OwnSet(bf.LpBall(0.1, 2, prior).weights), bf.LpBall(0.1, 2, prior)),
         ):
             assert one.value(z) == pytest.approx(two.value(z), abs=1e-13)
             assert_allclose(
                 one.project(z),
                 two.project(z),
                 rtol=0,
-                atol=1e-6 if isinstance(two, qr.LpBall) else 1e-11,
+                atol=1e-6 if isinstance(two, bf.LpBall) else 1e-11,
             )
 
 
@@ -322,9 +322,9 @@ def test_large_federations_equal_small_searches():
         np.r_[np.zeros(n - 1), 1.0],
     ):
         prior = rng.dirichlet(np.ones(n))
-        q = qr.Box(0.0, prior * 4).weights(z)
-        assert q @ z == pytest.approx(qr.Superquantile(0.25, prior).value(z), abs=1e-14)
-        for risk in (qr.CDNorm(n / 10, rng.random(n) / n, prior), qr.CDNorm(n / 10, 1 / n, prior)):
+        q = bf.Box(0.0, prior * 4).weights(z)
+        assert q @ z == pytest.approx(bf.Superquantile(0.25, prior).value(z), abs=1e-14)
+        for risk in (bf.CDNorm(n / 10, rng.random(n) / n, prior), bf.CDNorm(n / 10, 1 / n, prior)):
             worst = risk.worst(z)
             assert worst.bound - worst.value <= 1e-13
             assert risk.contains(worst.weights, 1e-12)
@@ -332,35 +332,35 @@ def test_large_federations_equal_small_searches():
 
 def test_one_client_and_equal_losses():
     for risk in (
-        qr.Box(0.0, 1.0),
-        qr.CDNorm(1.0, 0.5),
-        qr.TotalVariationBall(0.5),
-        qr.WassersteinOverClients(1.0),
-        qr.WassersteinOverClients(1.0, [3.0]),
-        qr.WassersteinOverClients(1.0, [[0.0]]),
-        qr.Polyhedron([[2.0]], [2.0]),
+        bf.Box(0.0, 1.0),
+        bf.CDNorm(1.0, 0.5),
+        bf.TotalVariationBall(0.5),
+        bf.WassersteinOverClients(1.0),
+        bf.WassersteinOverClients(1.0, [3.0]),
+        bf.WassersteinOverClients(1.0, [[0.0]]),
+        bf.Polyhedron([[2.0]], [2.0]),
     ):
         assert risk.value(np.array([-3.5])) == -3.5
         assert_allclose(risk.project(np.array([7.0])), [1.0], rtol=1e-15)
     same = np.full(6, 1e9)
-    for risk in (qr.CDNorm(1.0, 0.1), qr.TotalVariationBall(0.5), qr.WassersteinOverClients(1.0)):
+    for risk in (bf.CDNorm(1.0, 0.1), bf.TotalVariationBall(0.5), bf.WassersteinOverClients(1.0)):
         assert_allclose(risk.weights(same), np.full(6, 1 / 6), rtol=1e-14)
 
 
 def test_a_concrete_set_is_its_arrays_in_the_order_of_the_clients():
     names, sizes = ("b", "a", "c"), np.array([1, 1, 2])
     by_name = {"a": 0.2, "b": 0.1, "c": 0.7}
-    box_at = qr.Box(0, by_name).at(sizes, names)
+    box_at = bf.Box(0, by_name).at(sizes, names)
     assert_array_equal(box_at.upper, [0.1, 0.2, 0.7])
     assert_array_equal(box_at.lower, np.zeros(3))
-    near = qr.CDNorm(2, by_name, "size").at(sizes, names)
+    near = bf.CDNorm(2, by_name, "size").at(sizes, names)
     assert_array_equal(near.bounds, [0.1, 0.2, 0.7])
     assert_array_equal(near.prior, [0.25, 0.25, 0.5])
-    places = qr.WassersteinOverClients(0.1, by_name, by_name).at(sizes, names)
+    places = bf.WassersteinOverClients(0.1, by_name, by_name).at(sizes, names)
     assert_array_equal(places.cost, [0.1, 0.2, 0.7])
     assert_allclose(places.prior, [0.1, 0.2, 0.7])
-    assert_array_equal(qr.WassersteinOverClients(0.1).at(sizes, names).cost, [0.0, 1.0, 2.0])
-    half = qr.Polyhedron({"a": [1.0, 0.0], "b": [0.0, 1.0], "c": [2.0, 0.0]}, [1.5, 0.5]).at(
+    assert_array_equal(bf.WassersteinOverClients(0.1).at(sizes, names).cost, [0.0, 1.0, 2.0])
+    half = bf.Polyhedron({"a": [1.0, 0.0], "b": [0.0, 1.0], "c": [2.0, 0.0]}, [1.5, 0.5]).at(
         sizes, names
     )
     assert_array_equal(half.D, [[0.0, 1.0, 2.0], [1.0, 0.0, 0.0]])
@@ -370,7 +370,7 @@ def test_a_concrete_set_is_its_arrays_in_the_order_of_the_clients():
 def test_bounds_hold_whatever_the_losses_look_like():
     # a program that HiGHS calls optimal at 1e-10 although client 4 is better by 5e-11: found by a
     # second program
-    risk = qr.Polyhedron(np.diag(1e6 + np.arange(6.0)), np.full(6, 3e5))
+    risk = bf.Polyhedron(np.diag(1e6 + np.arange(6.0)), np.full(6, 3e5))
     z = np.array([0.0, 0.0, -1.0, 0.0, -1.0 + 5e-11, -1.0])
     worst = risk.worst(z)
     assert worst.bound - worst.value <= 1e-13
@@ -378,7 +378,7 @@ def test_bounds_hold_whatever_the_losses_look_like():
 
 
 def test_an_own_set_takes_every_function():
-    inner = qr.Superquantile(0.4)
+    inner = bf.Superquantile(0.4)
     calls = []
 
     def maximiser(losses):
@@ -387,7 +387,7 @@ def test_an_own_set_takes_every_function():
         losses[:] = np.nan  # it was given a copy
         return inner.weights(losses_before), inner.worst(losses_before).bound
 
-    risk = qr.OwnSet(
+    risk = bf.OwnSet(
         maximiser, inner.project, lambda weights, tol: inner.contains(weights, tol)
     ).at([1, 1, 1, 1])
     assert calls == [4]
@@ -396,5 +396,5 @@ def test_an_own_set_takes_every_function():
     assert_array_equal(risk.project(z), inner.project(z))
     assert risk.contains(inner.weights(z))
     assert not risk.contains(np.array([1.0, 0.0, 0.0, 0.0]))
-    assert not qr.OwnSet(inner.weights).contains(np.array([1.0, 0.0, 0.0, 0.0]))
+    assert not bf.OwnSet(inner.weights).contains(np.array([1.0, 0.0, 0.0, 0.0]))
     assert_array_equal(z, [0.0, 1.0, 3.0, 2.0])

@@ -9,10 +9,10 @@ from constrained_oracles import FEATURES, LONE, NAMES, ONE_CLASS, SIZES, federat
 from numpy.testing import assert_allclose, assert_array_equal
 from problems import PLAIN, SOFTMAX
 
-import quorate as qr
-from quorate.problem.constraints.constraint import Point
+import bonafed as bf
+from bonafed.problem.constraints.constraint import Point
 
-LOSS = qr.Logistic()
+LOSS = bf.Logistic()
 W = np.array([0.4, -0.3, 0.2, 0.5])
 FED, REAL = federation(), federation(real=True)
 RNG = np.random.default_rng(1)
@@ -23,11 +23,11 @@ LINE = (np.ones((1, 4)), np.ones(1))
 def given(fed=FED, **options):
     """FED with a server's data or linear rows."""
     options = {"feature_names": fed.feature_names, "columns": fed.columns} | options
-    return qr.Federation(fed.clients, fed.X, fed.y, **options)
+    return bf.Federation(fed.clients, fed.X, fed.y, **options)
 
 
 def local(constraint, fed=FED, loss=LOSS, w=W):
-    return qr.Problem(loss, PLAIN, local_constraint=constraint).violation(w, fed)
+    return bf.Problem(loss, PLAIN, local_constraint=constraint).violation(w, fed)
 
 
 def logistic(m):
@@ -38,63 +38,63 @@ def logistic(m):
     ("constraint", "words"),
     [
         (
-            lambda: qr.NeymanPearson("maybe", 0.2),
+            lambda: bf.NeymanPearson("maybe", 0.2),
             "label 'maybe' is not one of the two classes of the data: .'no', 'yes'..",
         ),
-        (lambda: qr.NeymanPearson(1, 0.2), "label 1 is not one of"),
+        (lambda: bf.NeymanPearson(1, 0.2), "label 1 is not one of"),
         (
-            lambda: qr.NeymanPearson("yes", "low"),
+            lambda: bf.NeymanPearson("yes", "low"),
             "level of NeymanPearson must be a number, one per client.*got 'low'",
         ),
-        (lambda: qr.NeymanPearson("yes", -0.2), "must be finite and >= 0, got -0.2"),
-        (lambda: qr.NeymanPearson("yes", np.nan), "must be finite and >= 0, got nan"),
-        (lambda: qr.NeymanPearson("yes", None), "mapping by name, got None"),
+        (lambda: bf.NeymanPearson("yes", -0.2), "must be finite and >= 0, got -0.2"),
+        (lambda: bf.NeymanPearson("yes", np.nan), "must be finite and >= 0, got nan"),
+        (lambda: bf.NeymanPearson("yes", None), "mapping by name, got None"),
         (
-            lambda: qr.NeymanPearson("yes", [0.1, 0.2]),
+            lambda: bf.NeymanPearson("yes", [0.1, 0.2]),
             r"a number or 5 numbers, one per client, got shape \(2,\)",
         ),
         (
-            lambda: qr.NeymanPearson("yes", dict.fromkeys((*NAMES[:4], "clinic g"), 0.1)),
+            lambda: bf.NeymanPearson("yes", dict.fromkeys((*NAMES[:4], "clinic g"), 0.1)),
             "names 'clinic g', who is no client",
         ),
-        (lambda: qr.LossGap("sx", 0.2), "no column 'sx'; it has .'age', 'sex'.. Give"),
-        (lambda: qr.LossGap(["sex"], 0.2), "no column .'sex'.; it has"),
-        (lambda: qr.LossGap("age", 0.2), "two values, 'age' has 3: 30, 50, 70"),
-        (lambda: qr.DemographicParity("dose", 0.2), "2 to 20 values, 'dose' has 31"),
+        (lambda: bf.LossGap("sx", 0.2), "no column 'sx'; it has .'age', 'sex'.. Give"),
+        (lambda: bf.LossGap(["sex"], 0.2), "no column .'sex'.; it has"),
+        (lambda: bf.LossGap("age", 0.2), "two values, 'age' has 3: 30, 50, 70"),
+        (lambda: bf.DemographicParity("dose", 0.2), "2 to 20 values, 'dose' has 31"),
         (
-            lambda: qr.LinearEquality(np.ones((2, 3)), np.ones(2)),
+            lambda: bf.LinearEquality(np.ones((2, 3)), np.ones(2)),
             r"shapes \(k, 4\) and \(k,\), got \(2, 3\) and \(2,\)",
         ),
-        (lambda: qr.LinearEquality(np.ones((2, 4)), np.ones(3)), r"got \(2, 4\) and \(3,\)"),
-        (lambda: qr.LinearInequality(np.full((1, 4), np.inf), 0.0), "needs finite C and d"),
-        (lambda: qr.LinearInequality("a", 1.0), "needs C and d of numbers.*got 'a'"),
-        (lambda: qr.LinearEquality(d=[1.0]), "got d without C"),
-        (lambda: qr.Sign({"weight": 1}), "no feature 'weight'. Features: dose, bmi"),
-        (lambda: qr.Sign({"dose": 2}), "a mapping of feature names to .1 or -1, got"),
-        (lambda: qr.Sign(["dose"]), "a mapping of feature names to .1 or -1, got .'dose'."),
-        (lambda: qr.Monotone(["dose", "dose"]), "two or more distinct names"),
-        (lambda: qr.Monotone("dose"), "two or more distinct names"),
-        (lambda: qr.Monotone(["dose", "weight"]), "no feature 'weight'"),
+        (lambda: bf.LinearEquality(np.ones((2, 4)), np.ones(3)), r"got \(2, 4\) and \(3,\)"),
+        (lambda: bf.LinearInequality(np.full((1, 4), np.inf), 0.0), "needs finite C and d"),
+        (lambda: bf.LinearInequality("a", 1.0), "needs C and d of numbers.*got 'a'"),
+        (lambda: bf.LinearEquality(d=[1.0]), "got d without C"),
+        (lambda: bf.Sign({"weight": 1}), "no feature 'weight'. Features: dose, bmi"),
+        (lambda: bf.Sign({"dose": 2}), "a mapping of feature names to .1 or -1, got"),
+        (lambda: bf.Sign(["dose"]), "a mapping of feature names to .1 or -1, got .'dose'."),
+        (lambda: bf.Monotone(["dose", "dose"]), "two or more distinct names"),
+        (lambda: bf.Monotone("dose"), "two or more distinct names"),
+        (lambda: bf.Monotone(["dose", "weight"]), "no feature 'weight'"),
         (
-            lambda: qr.CostLimit({"dose": 1.0}, np.inf),
+            lambda: bf.CostLimit({"dose": 1.0}, np.inf),
             "finite costs by feature name and a finite limit",
         ),
-        (lambda: qr.CostLimit([1.0], 1.0), "finite costs by feature name"),
-        (lambda: qr.CostLimit({"weight": 1.0}, 1.0), "no feature 'weight'"),
+        (lambda: bf.CostLimit([1.0], 1.0), "finite costs by feature name"),
+        (lambda: bf.CostLimit({"weight": 1.0}, 1.0), "no feature 'weight'"),
         (
-            lambda: qr.Constraint(lambda w, X, y: (1.0, w[:2])),
+            lambda: bf.Constraint(lambda w, X, y: (1.0, w[:2])),
             r"Jacobian \(1, 4\), got \(1,\) and \(1, 2\)",
         ),
         (
-            lambda: qr.Constraint(lambda w, X, y: (np.ones(2), np.ones((2, 4)))),
+            lambda: bf.Constraint(lambda w, X, y: (np.ones(2), np.ones((2, 4)))),
             r"values \(1,\).*got \(2,\) and",
         ),
         (
-            lambda: qr.Constraint(lambda w, X, y: (np.nan, w)),
+            lambda: bf.Constraint(lambda w, X, y: (np.nan, w)),
             "returned numbers that are not finite",
         ),
         (
-            lambda: qr.Constraint(lambda w, X, y: 1.0),
+            lambda: bf.Constraint(lambda w, X, y: 1.0),
             r"must return \(values, jacobian\), got float",
         ),
     ],
@@ -108,33 +108,33 @@ def test_constraints_that_do_not_fit_the_data_are_refused(constraint, words):
 def test_labels_need_a_loss_of_classes(label):
     fed = federation(text=False)  # targets 0 and 1, which a loss of numbers takes as they are
     with pytest.raises(ValueError, match=r"needs a loss of classes, such as Logistic.*column"):
-        local(qr.NeymanPearson(label, 0.2), fed, qr.Squared())
+        local(bf.NeymanPearson(label, 0.2), fed, bf.Squared())
     with pytest.raises(ValueError, match="needs a loss of classes"):
-        qr.Problem(qr.Squared(), PLAIN, over_samples=qr.Mean(label=label)).objective(W, fed)
+        bf.Problem(bf.Squared(), PLAIN, over_samples=bf.Mean(label=label)).objective(W, fed)
     with pytest.raises(ValueError, match="EqualisedOdds needs two classes"):
-        local(qr.EqualisedOdds("sex", 0.2), REAL, qr.Squared())
+        local(bf.EqualisedOdds("sex", 0.2), REAL, bf.Squared())
 
 
 def test_parity_needs_a_measure():
     several = r"measure must be Score\(\) or Probability\(\), got"
-    for measure, text in (("score", several), (qr.Score, r"measure .* write Score\(\)")):
+    for measure, text in (("score", several), (bf.Score, r"measure .* write Score\(\)")):
         with pytest.raises(TypeError, match=text):
-            local(qr.DemographicParity("sex", 0.2, measure))
+            local(bf.DemographicParity("sex", 0.2, measure))
 
 
 @pytest.mark.parametrize("values", [(np.nan, 1.0), (None, "a"), (1, "a")])
 def test_columns_with_missing_values_are_refused(values):
     column = tuple(np.array([values[row == 1] for row in range(m)], object) for m in SIZES)
     with pytest.raises(ValueError, match="'drug' has missing values, or text beside numbers"):
-        local(qr.BoundedGroupLoss("drug", 0.2), given(columns={"drug": column}))
+        local(bf.BoundedGroupLoss("drug", 0.2), given(columns={"drug": column}))
 
 
 def test_columns_of_objects_are_read_as_their_values():
     column = tuple(part.astype(object) for part in FED.columns["sex"])
-    problem, fed = qr.Problem(LOSS, PLAIN, local_constraint=qr.LossGap("sex", 0.1)).at(
+    problem, fed = bf.Problem(LOSS, PLAIN, local_constraint=bf.LossGap("sex", 0.1)).at(
         given(columns={"sex": column})
     )
-    expected, data = qr.Problem(LOSS, PLAIN, local_constraint=qr.LossGap("sex", 0.1)).at(FED)
+    expected, data = bf.Problem(LOSS, PLAIN, local_constraint=bf.LossGap("sex", 0.1)).at(FED)
     for i in range(2):
         found = problem.local_constraint.values(Point(problem, W, fed.blocks(3)[i]))
         assert_array_equal(
@@ -144,19 +144,19 @@ def test_columns_of_objects_are_read_as_their_values():
 
 def test_own_functions_state_what_they_are():
     with pytest.raises(ValueError, match=r"whole size >= 1, got .*, 0"):
-        qr.Constraint(lambda w, X, y: (w[:0], w[None, :0]), 0)
+        bf.Constraint(lambda w, X, y: (w[:0], w[None, :0]), 0)
     with pytest.raises(ValueError, match="words must be 1 texts, got 2"):
-        qr.Constraint(lambda w, X, y: (w, w), words=("a", "b"))
-    flat = qr.Constraint(
+        bf.Constraint(lambda w, X, y: (w, w), words=("a", "b"))
+    flat = bf.Constraint(
         lambda w, X, y: (w[0], np.eye(4)[:1]), hessian=lambda w, X, y, mu: np.zeros(4)
     )
-    problem, fed = qr.Problem(LOSS, PLAIN, local_constraint=flat).at(FED)
+    problem, fed = bf.Problem(LOSS, PLAIN, local_constraint=flat).at(FED)
     at = Point(problem, W, fed.block(0))
     with pytest.raises(
         ValueError, match=r"hessian must return finite numbers \(4, 4\), got shape \(4,\)"
     ):
         problem.local_constraint.curvature(at, np.ones((1, 1)))
-    bare = qr.Problem(LOSS, PLAIN, local_constraint=qr.Constraint(flat.value_and_jacobian)).at(FED)[
+    bare = bf.Problem(LOSS, PLAIN, local_constraint=bf.Constraint(flat.value_and_jacobian)).at(FED)[
         0
     ]
     with pytest.raises(
@@ -172,7 +172,7 @@ def test_own_functions_cannot_change_the_data():
 
     fed = given()
     before = [x.copy() for x in fed.X]
-    assert local(qr.Constraint(greedy), fed) == 1.0
+    assert local(bf.Constraint(greedy), fed) == 1.0
     for x, kept in zip(fed.X, before, strict=True):
         assert_array_equal(x, kept)
     assert W.all()
@@ -182,64 +182,64 @@ def test_own_functions_cannot_change_the_data():
     ("constraint", "words"),
     [
         ("x", "Coupled must be a constraint"),
-        (qr.Coupled(qr.NeymanPearson("yes", 1.0)), "Coupled takes one constraint"),
-        ([qr.NeymanPearson("yes", 1.0)] * 2, "Coupled takes one constraint"),
-        (qr.Sign({"dose": 1}), "for others give prior='uniform'"),
-        (qr.NeymanPearson("yes", [0.1, 0.2, 0.3, 0.4, 0.5]), "one level for all clients"),
+        (bf.Coupled(bf.NeymanPearson("yes", 1.0)), "Coupled takes one constraint"),
+        ([bf.NeymanPearson("yes", 1.0)] * 2, "Coupled takes one constraint"),
+        (bf.Sign({"dose": 1}), "for others give prior='uniform'"),
+        (bf.NeymanPearson("yes", [0.1, 0.2, 0.3, 0.4, 0.5]), "one level for all clients"),
     ],
 )
 def test_what_cannot_be_coupled_is_refused(constraint, words):
     with pytest.raises((TypeError, ValueError), match=words):
-        qr.Problem(LOSS, PLAIN, constraint=qr.Coupled(constraint)).violation(W, FED)
+        bf.Problem(LOSS, PLAIN, constraint=bf.Coupled(constraint)).violation(W, FED)
 
 
 def test_coupled_weights_and_slots():
     for prior in ("sizes", [0.5, 0.5], [1, 1, 1, 1, -3]):
         with pytest.raises(ValueError, match="prior must be"):
-            qr.Problem(
-                LOSS, PLAIN, constraint=qr.Coupled(qr.NeymanPearson("yes", 1.0), prior)
+            bf.Problem(
+                LOSS, PLAIN, constraint=bf.Coupled(bf.NeymanPearson("yes", 1.0), prior)
             ).violation(W, FED)
     with pytest.raises(ValueError, match="give it as constraint=Coupled"):
-        qr.Problem(LOSS, PLAIN, local_constraint=qr.Coupled(qr.NeymanPearson("yes", 1.0)))
+        bf.Problem(LOSS, PLAIN, local_constraint=bf.Coupled(bf.NeymanPearson("yes", 1.0)))
     empty = federation()
     nobody = given(columns={"sex": tuple(np.full(m, "f") for m in SIZES)})
     with pytest.raises(ValueError, match="two values, 'sex' has 1: 'f'"):
-        qr.Problem(LOSS, PLAIN, constraint=qr.Coupled(qr.LossGap("sex", 0.1))).violation(W, nobody)
+        bf.Problem(LOSS, PLAIN, constraint=bf.Coupled(bf.LossGap("sex", 0.1))).violation(W, nobody)
     no_yes = given(empty.restrict([ONE_CLASS]), classes=["no", "yes"])
     with pytest.raises(ValueError, match="a group has no rows at any client"):
-        qr.Problem(LOSS, PLAIN, constraint=qr.Coupled(qr.NeymanPearson("yes", 0.1))).violation(
+        bf.Problem(LOSS, PLAIN, constraint=bf.Coupled(bf.NeymanPearson("yes", 0.1))).violation(
             W, no_yes
         )
 
 
 @pytest.mark.parametrize("slot", ["constraint", "local_constraint"])
 def test_promises_that_no_method_keeps_are_refused(slot):
-    limit = {slot: qr.Sign({"dose": 1})}
+    limit = {slot: bf.Sign({"dose": 1})}
     with pytest.raises(ValueError, match="Sign says nothing where a feature has a coefficient for"):
-        qr.Problem(qr.Multinomial(), SOFTMAX, **limit).at(federation())
-    for kept in (qr.WassersteinBall(0.1), qr.Superquantile(0.5)):
-        assert qr.Problem(LOSS, over_samples=kept, **limit).constrained
+        bf.Problem(bf.Multinomial(), SOFTMAX, **limit).at(federation())
+    for kept in (bf.WassersteinBall(0.1), bf.Superquantile(0.5)):
+        assert bf.Problem(LOSS, over_samples=kept, **limit).constrained
 
 
 def test_slots_hold_constraints():
     with pytest.raises(TypeError, match=r"got the class Sign: write Sign\(\.\.\.\)"):
-        qr.Problem(LOSS, PLAIN, constraint=qr.Sign)
-    for wrong in (3, [qr.Sign({"dose": 1}), "x"]):
+        bf.Problem(LOSS, PLAIN, constraint=bf.Sign)
+    for wrong in (3, [bf.Sign({"dose": 1}), "x"]):
         with pytest.raises(
             TypeError, match="constraint must be a constraint or a sequence of them"
         ):
-            qr.Problem(LOSS, PLAIN, constraint=wrong)
+            bf.Problem(LOSS, PLAIN, constraint=wrong)
 
 
 @pytest.mark.parametrize("w", [np.zeros(3), np.full(4, np.nan), np.array([0, 0, np.inf, 0])])
 def test_models_of_wrong_size_or_not_finite_are_refused(w):
     with pytest.raises(ValueError, match="w must be 4 finite numbers"):
-        local(qr.Sign({"dose": 1}), w=w)
+        local(bf.Sign({"dose": 1}), w=w)
 
 
 def test_clients_without_the_group_meet_the_constraint():
-    problem, fed = qr.Problem(
-        LOSS, PLAIN, local_constraint=[qr.NeymanPearson("yes", 0.1), qr.LossGap("sex", 0.0)]
+    problem, fed = bf.Problem(
+        LOSS, PLAIN, local_constraint=[bf.NeymanPearson("yes", 0.1), bf.LossGap("sex", 0.0)]
     ).at(FED)
     for name, missing in ((ONE_CLASS, [0]), (LONE, [1, 2])):
         block = fed.block(NAMES.index(name))
@@ -249,7 +249,7 @@ def test_clients_without_the_group_meet_the_constraint():
         )
         assert_array_equal(np.flatnonzero(np.isnan(limits[0])), missing)
         assert (values[missing] == -1).all()
-    assert not qr.Problem(LOSS, PLAIN).violation(W, FED)  # without constraints nothing is violated
+    assert not bf.Problem(LOSS, PLAIN).violation(W, FED)  # without constraints nothing is violated
 
 
 # ------------------------------------------------------------------------------- data of the server
@@ -258,22 +258,22 @@ def test_clients_without_the_group_meet_the_constraint():
 def test_constraints_on_the_servers_data():
     fed = given(server=(X0, Y0, {"sex": np.array(list("ffmmfm"))}))
     margin = np.where(Y0 == "yes", 1.0, -1.0) * (X0 @ W)
-    found = qr.Problem(LOSS, PLAIN, constraint=qr.NeymanPearson("yes", 0.1)).violation(W, fed)
+    found = bf.Problem(LOSS, PLAIN, constraint=bf.NeymanPearson("yes", 0.1)).violation(W, fed)
     assert_allclose(found, logistic(margin[::2]).mean() - 0.1)
     sex = np.array(list("ffmmfm"))
     gap = abs(logistic(margin[sex == "f"]).mean() - logistic(margin[sex == "m"]).mean())
     assert_allclose(
-        qr.Problem(LOSS, PLAIN, constraint=qr.LossGap("sex", 0.01)).violation(W, fed), gap - 0.01
+        bf.Problem(LOSS, PLAIN, constraint=bf.LossGap("sex", 0.01)).violation(W, fed), gap - 0.01
     )
-    both = qr.Problem(
+    both = bf.Problem(
         LOSS,
         PLAIN,
-        constraint=qr.NeymanPearson("yes", 0.1),
-        local_constraint=qr.NeymanPearson("no", 0.3),
+        constraint=bf.NeymanPearson("yes", 0.1),
+        local_constraint=bf.NeymanPearson("no", 0.3),
     )
-    assert_allclose(both.violation(W, fed), max(found, local(qr.NeymanPearson("no", 0.3))))
+    assert_allclose(both.violation(W, fed), max(found, local(bf.NeymanPearson("no", 0.3))))
     swapped = given(server=(X0, np.where(Y0 == "yes", "no", "yes")))
-    other = qr.Problem(LOSS, PLAIN, constraint=qr.NeymanPearson("yes", 0.1)).violation(W, swapped)
+    other = bf.Problem(LOSS, PLAIN, constraint=bf.NeymanPearson("yes", 0.1)).violation(W, swapped)
     assert_allclose(other, logistic(-margin[1::2]).mean() - 0.1)
 
 
@@ -283,13 +283,13 @@ def test_features_as_columns():
     margin = np.where(Y0 == "yes", 1.0, -1.0) * (binary @ W)
     gap = abs(logistic(margin[::2]).mean() - logistic(margin[1::2]).mean())
     assert_allclose(
-        qr.Problem(LOSS, PLAIN, constraint=qr.LossGap("smoker", 0.0)).violation(W, fed), gap
+        bf.Problem(LOSS, PLAIN, constraint=bf.LossGap("smoker", 0.0)).violation(W, fed), gap
     )
     named = given(columns={"smoke": tuple(x[:, 2] for x in FED.X)})
-    assert_allclose(local(qr.LossGap("smoker", 0.1)), local(qr.LossGap("smoke", 0.1), named))
+    assert_allclose(local(bf.LossGap("smoker", 0.1)), local(bf.LossGap("smoke", 0.1), named))
     with pytest.raises(ValueError, match="the federation has no column 'sex'"):
         # the server's rows have none
-        qr.Problem(LOSS, PLAIN, constraint=qr.LossGap("sex", 0.1)).violation(W, fed)
+        bf.Problem(LOSS, PLAIN, constraint=bf.LossGap("sex", 0.1)).violation(W, fed)
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def test_features_as_columns():
 )
 def test_the_servers_data_must_be_there_and_of_the_same_classes(server, words):
     with pytest.raises(ValueError, match=words):
-        qr.Problem(LOSS, PLAIN, constraint=qr.NeymanPearson("yes", 0.1)).violation(
+        bf.Problem(LOSS, PLAIN, constraint=bf.NeymanPearson("yes", 0.1)).violation(
             W, given(server=server)
         )
 
@@ -316,7 +316,7 @@ def test_the_servers_data_must_be_there_and_of_the_same_classes(server, words):
         (3, r"server must be \(X0, y0\)"),
         ((X0,), r"server must be \(X0, y0\)"),
         ((X0, Y0[:4]), "X has 6 rows but y has 4 targets"),
-        (qr.Federation(["s"], [X0], [Y0]), "server has the features .'x0'"),
+        (bf.Federation(["s"], [X0], [Y0]), "server has the features .'x0'"),
         (FED, "got 5 clients"),
     ],
 )
@@ -328,7 +328,7 @@ def test_server_data_of_wrong_shape_are_refused(server, words):
 def test_own_rows_of_the_server_must_exist():
     for fed in (FED, given(server=(X0, Y0))):
         with pytest.raises(ValueError, match="own C and d, and the"):
-            qr.Problem(LOSS, PLAIN, constraint=qr.LinearEquality()).violation(
+            bf.Problem(LOSS, PLAIN, constraint=bf.LinearEquality()).violation(
                 W, fed if fed.server else federation()
             )
 
@@ -367,14 +367,14 @@ def test_parts_of_a_federation_keep_server_and_linear_rows():
         assert len(part.linear) == len(part)
     assert_array_equal(few.linear[1][0], FED.linear[3][0])
     assert_array_equal(one.linear[0][0], np.concatenate([C for C, _ in FED.linear]))
-    problem = qr.Problem(LOSS, PLAIN, local_constraint=qr.LinearEquality())
+    problem = bf.Problem(LOSS, PLAIN, local_constraint=bf.LinearEquality())
     assert_allclose(problem.violation(W, one), problem.violation(W, fed))
     assert one.server.clients == ("server",)
 
 
 def test_targets_coded_already_stay_what_they_are():
-    problem = qr.Problem(
-        LOSS, PLAIN, local_constraint=qr.NeymanPearson("yes", 0.1), over_samples=qr.Mean(label="no")
+    problem = bf.Problem(
+        LOSS, PLAIN, local_constraint=bf.NeymanPearson("yes", 0.1), over_samples=bf.Mean(label="no")
     )
     concrete, coded = problem.at(FED)
     assert_allclose(concrete.objective(W, coded), problem.objective(W, FED), rtol=1e-15)
@@ -411,7 +411,7 @@ I3, ONES = np.eye(3), np.ones(3)
 )
 def test_quadratic_clients_are_checked(arguments, words):
     with pytest.raises(ValueError, match=words):
-        qr.Federation.from_quadratics(*arguments)
+        bf.Federation.from_quadratics(*arguments)
 
 
 def test_quadratic_clients():
@@ -422,44 +422,44 @@ def test_quadratic_clients():
         [rng.standard_normal((k, 4)) for k in (1, 2, 0, 1)],
         [rng.standard_normal(k) for k in (1, 2, 0, 1)],
     )
-    fed = qr.Federation.from_quadratics(A, b, C, d, clients=("x", "y", "z"))
-    problem = qr.Problem(
-        qr.Quadratic(),
-        over_clients=qr.Sum(),
-        constraint=qr.LinearEquality(),
-        local_constraint=qr.LinearEquality(),
+    fed = bf.Federation.from_quadratics(A, b, C, d, clients=("x", "y", "z"))
+    problem = bf.Problem(
+        bf.Quadratic(),
+        over_clients=bf.Sum(),
+        constraint=bf.LinearEquality(),
+        local_constraint=bf.LinearEquality(),
     )
     value = sum(W @ a @ W / 2 + v @ W for a, v in zip(A, b, strict=True))
     assert_allclose(problem.objective(W, fed), value)
     residual = np.concatenate([rows @ W + offset for rows, offset in zip(C, d, strict=True)])
     assert_allclose(problem.violation(W, fed), np.abs(residual).max())
     assert_allclose(problem.objective(W, fed.restrict(["y"])), W @ A[1] @ W / 2 + b[1] @ W)
-    mean = qr.Problem(qr.Quadratic(), over_clients=qr.Mean([0.5, 0.25, 0.25]))
+    mean = bf.Problem(bf.Quadratic(), over_clients=bf.Mean([0.5, 0.25, 0.25]))
     parts = np.array([W @ a @ W / 2 + v @ W for a, v in zip(A, b, strict=True)])
     assert_allclose(mean.objective(W, fed), parts @ [0.5, 0.25, 0.25])
 
 
 @pytest.mark.parametrize(
-    "fed", [FED, qr.Federation(["a"], [np.triu(np.ones((2, 2)))], [np.ones(2)])]
+    "fed", [FED, bf.Federation(["a"], [np.triu(np.ones((2, 2)))], [np.ones(2)])]
 )
 def test_rows_are_no_quadratics(fed):
     with pytest.raises(ValueError, match=r"Quadratic.. needs the predictor Linear.*symmetric A"):
-        qr.Problem(qr.Quadratic()).objective(np.zeros(fed.n_features), fed)
+        bf.Problem(bf.Quadratic()).objective(np.zeros(fed.n_features), fed)
 
 
 def test_losses_of_rows_need_rows():
-    fed = qr.Federation.from_quadratics([I3], [ONES])
+    fed = bf.Federation.from_quadratics([I3], [ONES])
     with pytest.raises(ValueError, match="Quadratic clients have no losses of rows"):
-        local(qr.BoundedGroupLoss("x0", 0.1), fed, qr.Quadratic(), ONES)
+        local(bf.BoundedGroupLoss("x0", 0.1), fed, bf.Quadratic(), ONES)
     with pytest.raises(ValueError, match=r"needs the predictor Linear.*symmetric A"):
-        qr.Problem(qr.Quadratic(), qr.Linear(True)).objective(np.zeros(4), fed)
+        bf.Problem(bf.Quadratic(), bf.Linear(True)).objective(np.zeros(4), fed)
 
 
 def test_an_intercept_takes_no_part_in_constraints_by_feature():
     w = np.append(W, 100.0)
-    problem = qr.Problem(
-        LOSS, qr.Linear(True), local_constraint=[qr.CostLimit(dict.fromkeys(FEATURES, 1.0), 0.5)]
+    problem = bf.Problem(
+        LOSS, bf.Linear(True), local_constraint=[bf.CostLimit(dict.fromkeys(FEATURES, 1.0), 0.5)]
     )
     assert_allclose(problem.violation(w, FED), W.sum() - 0.5)
-    own = qr.Problem(LOSS, qr.Linear(True), local_constraint=qr.LinearEquality())
-    assert_allclose(own.violation(w, FED), local(qr.LinearEquality()))
+    own = bf.Problem(LOSS, bf.Linear(True), local_constraint=bf.LinearEquality())
+    assert_allclose(own.violation(w, FED), local(bf.LinearEquality()))

@@ -12,22 +12,22 @@ import small_run
 from numpy.testing import assert_allclose
 from sklearn.linear_model import PoissonRegressor
 
-import quorate as qr
-from quorate.runs.prediction import predict_table
-from quorate.runs.verification import passed, verify_run
-from quorate.solution.constant_model import best_constant
+import bonafed as bf
+from bonafed.runs.prediction import predict_table
+from bonafed.runs.verification import passed, verify_run
+from bonafed.solution.constant_model import best_constant
 
 rng = np.random.default_rng(0)
 X = rng.uniform(-1, 1, (600, 2))
 Y = rng.poisson(np.exp(X @ [0.8, -0.5] + 0.3))
 SITES = np.arange(600) % 3
-FED = qr.Federation.from_arrays(X, Y, SITES)
-PROBLEM = qr.Problem(qr.Poisson(), over_clients=qr.Mean("size"), regulariser=qr.L2(0.01))
+FED = bf.Federation.from_arrays(X, Y, SITES)
+PROBLEM = bf.Problem(bf.Poisson(), over_clients=bf.Mean("size"), regulariser=bf.L2(0.01))
 
 
 def test_the_model_is_that_of_scikit_learn_and_predicts_expected_counts() -> None:
     other = PoissonRegressor(alpha=0.01, tol=1e-12).fit(X, Y)
-    solution = qr.solve(PROBLEM, FED, tol=1e-9)
+    solution = bf.solve(PROBLEM, FED, tol=1e-9)
     assert_allclose(solution.w, [*other.coef_, other.intercept_], atol=1e-4)
     assert_allclose(solution.predict(X), other.predict(X), rtol=1e-4)
     whole = solution.evaluate(FED)[-1]
@@ -38,17 +38,17 @@ def test_the_model_is_that_of_scikit_learn_and_predicts_expected_counts() -> Non
 def test_the_best_constant_is_the_logarithm_of_the_mean() -> None:
     best = best_constant(*PROBLEM.at(FED))
     assert best.intercept == pytest.approx(np.log(Y.mean()), abs=1e-9)
-    none = qr.Federation.from_arrays(X, 0 * Y, SITES)
+    none = bf.Federation.from_arrays(X, 0 * Y, SITES)
     assert best_constant(*PROBLEM.at(none)).value < 1e-20
 
 
 def test_targets_that_are_no_counts_are_refused() -> None:
-    bad = qr.Federation.from_arrays(X, np.where(np.arange(600) == 4, -2.0, Y), SITES)
+    bad = bf.Federation.from_arrays(X, np.where(np.arange(600) == 4, -2.0, Y), SITES)
     with pytest.raises(
         ValueError, match=r"Poisson needs counts, numbers >= 0, .* \[-2\.0\] in row 1 .*Squared\(\)"
     ):
-        qr.solve(PROBLEM, bad)
-    private = qr.Problem(qr.Poisson(), privacy=qr.Budget(2.0, 1e-6))
+        bf.solve(PROBLEM, bad)
+    private = bf.Problem(bf.Poisson(), privacy=bf.Budget(2.0, 1e-6))
     with pytest.raises(ValueError, match="Poisson needs counts") as refused:
         private.at(bad)
     assert "-2.0" not in str(refused.value)
@@ -56,16 +56,16 @@ def test_targets_that_are_no_counts_are_refused() -> None:
 
 def test_methods_of_the_residual_refuse() -> None:
     for method, words in (
-        (qr.EpigraphADMM(), "a loss of the margin or the residual, got Poisson"),
-        (qr.RankADMM(), "one rank coordinate of a row"),
+        (bf.EpigraphADMM(), "a loss of the margin or the residual, got Poisson"),
+        (bf.RankADMM(), "one rank coordinate of a row"),
     ):
-        fed = FED if isinstance(method, qr.EpigraphADMM) else FED.pooled()
+        fed = FED if isinstance(method, bf.EpigraphADMM) else FED.pooled()
         with pytest.raises(ValueError, match=words):
-            qr.solve(PROBLEM, fed, algorithm=method)
+            bf.solve(PROBLEM, fed, algorithm=method)
     with pytest.raises(ValueError, match=r"RobustRegressor needs a loss of the residual, got Poi"):
-        qr.RobustRegressor(loss=qr.Poisson()).fit(X, Y, groups=SITES)
+        bf.RobustRegressor(loss=bf.Poisson()).fit(X, Y, groups=SITES)
     with pytest.raises(ValueError, match=r"Poisson is not Lipschitz, so its worst case .* infinit"):
-        qr.Problem(qr.Poisson(), over_samples=qr.WassersteinBall(0.1))
+        bf.Problem(bf.Poisson(), over_samples=bf.WassersteinBall(0.1))
 
 
 def test_a_run_of_counts_is_verified_and_predicts_them(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ from client_set_oracles import members
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import rel_entr
 
-import quorate as qr
-from quorate.problem.risks import ChiSquareBall, Ellipsoid, KLBall, LpBall, Mean, Simplex
-from quorate.solvers.conic.builder import Model
-from quorate.solvers.sets import rotated_ellipsoids as tilted_ellipsoids
+import bonafed as bf
+from bonafed.problem.risks import ChiSquareBall, Ellipsoid, KLBall, LpBall, Mean, Simplex
+from bonafed.solvers.conic.builder import Model
+from bonafed.solvers.sets import rotated_ellipsoids as tilted_ellipsoids
 
 KINDS = ["kl", "chi", "diagonal", "full"]
 PRIOR = np.array([0.3, 0.05, 0.2, 0.0, 0.25, 0.2])
@@ -380,5 +380,5 @@ def test_bad_input_is_refused_with_a_remedy(call, message):
 
 
 def test_public_names():
-    assert (qr.KLBall, qr.ChiSquareBall, qr.Ellipsoid) == (KLBall, ChiSquareBall, Ellipsoid)
+    assert (bf.KLBall, bf.ChiSquareBall, bf.Ellipsoid) == (KLBall, ChiSquareBall, Ellipsoid)
     assert Simplex().value(PRIOR) == KLBall(9.0).value(PRIOR)

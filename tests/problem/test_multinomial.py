@@ -14,13 +14,13 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_array
 from sklearn.linear_model import LogisticRegression
 
-import quorate as qr
-from quorate.arrays import Block
-from quorate.problem.losses import Loss
-from quorate.problem.rank_coordinates import kernel_of
-from quorate.runs.evaluation import measure
-from quorate.solution.configure import configure
-from quorate.solution.radius_path import judged
+import bonafed as bf
+from bonafed.arrays import Block
+from bonafed.problem.losses import Loss
+from bonafed.problem.rank_coordinates import kernel_of
+from bonafed.runs.evaluation import measure
+from bonafed.solution.configure import configure
+from bonafed.solution.radius_path import judged
 
 NAMES = np.array(["apple", "pear", "plum"])
 
@@ -30,15 +30,15 @@ def data(n=60, d=4, seed=0, clients=1, apart=1.2):
     rng = np.random.default_rng(seed)
     y = rng.integers(3, size=n)
     X = np.c_[rng.normal(size=(n, d - 1)) + apart * np.eye(3, d - 1)[y], np.ones(n)]
-    return qr.Federation.from_arrays(X, NAMES[y], np.arange(n) % clients), X, y
+    return bf.Federation.from_arrays(X, NAMES[y], np.arange(n) % clients), X, y
 
 
 def problem(risk=None, regulariser=None):
-    return qr.Problem(
-        qr.Multinomial(),
+    return bf.Problem(
+        bf.Multinomial(),
         SOFTMAX,
-        over_samples=risk or qr.Mean(),
-        regulariser=regulariser or qr.L2(0.05),
+        over_samples=risk or bf.Mean(),
+        regulariser=regulariser or bf.L2(0.05),
     )
 
 
@@ -53,7 +53,7 @@ def block_of(X, y):
 def test_it_is_a_loss_with_its_derivatives():
     rng = np.random.default_rng(0)
     loss, p, y = (
-        qr.Multinomial(),
+        bf.Multinomial(),
         3 * rng.normal(size=(2, 50, 4)),
         rng.integers(4, size=(2, 50)).astype(float),
     )
@@ -77,7 +77,7 @@ def test_it_is_a_loss_with_its_derivatives():
 
 def test_it_is_convex_and_lipschitz_and_never_overflows():
     rng = np.random.default_rng(1)
-    loss, y = qr.Multinomial(), rng.integers(3, size=500).astype(float)
+    loss, y = bf.Multinomial(), rng.integers(3, size=500).astype(float)
     a, b = (
         rng.normal(size=(500, 3)) * 10.0 ** rng.integers(-3, 3, size=(500, 1)) for _ in range(2)
     )
@@ -96,7 +96,7 @@ def test_two_classes_are_the_logistic_loss():
     t, y = np.linspace(-4, 4, 41), np.repeat(1.0, 41)
     pair = np.stack([-t / 2, t / 2], -1)
     np.testing.assert_allclose(
-        qr.Multinomial().value(pair, y), qr.Logistic().value(t, y), rtol=1e-13
+        bf.Multinomial().value(pair, y), bf.Logistic().value(t, y), rtol=1e-13
     )
 
 
@@ -109,7 +109,7 @@ def test_forward_and_backward_are_adjoint(sparse, each):
     rng, n = np.random.default_rng(2), 1 if sparse else 3
     X, y = rng.normal(size=(n, 7, 5)), np.zeros((n, 7))
     block = block_of(csr_array(X[0]) if sparse else X, y)
-    softmax = qr.Softmax(4, intercepts=False)
+    softmax = bf.Softmax(4, intercepts=False)
     w, s = rng.normal(size=(n, 20) if each else 20), rng.normal(size=(n, 7, 4))
     prediction = softmax.forward(w, block)
     for i in range(n):
@@ -124,7 +124,7 @@ def test_forward_and_backward_are_adjoint(sparse, each):
 
 def test_a_cut_is_value_and_gradient_in_padded_blocks():
     fed, _, _ = data(50, clients=3)
-    concrete, fed = problem(qr.Superquantile(0.4)).at(fed.restrict(["0", "1"]))
+    concrete, fed = problem(bf.Superquantile(0.4)).at(fed.restrict(["0", "1"]))
     (block,) = fed.blocks()
     assert len(set(fed.sizes)) == 1 or (block.share == 0).any()
     w = np.random.default_rng(0).normal(size=12)
@@ -147,14 +147,14 @@ def test_a_cut_is_value_and_gradient_in_padded_blocks():
 def test_classes_are_numbered_in_sorted_order_everywhere():
     fed, _, y = data(clients=2)
     concrete, coded = problem().at(fed)
-    assert concrete.predictor == qr.Softmax(3, intercepts=False)
+    assert concrete.predictor == bf.Softmax(3, intercepts=False)
     assert np.concatenate(coded.y).tolist() == np.concatenate([y[::2], y[1::2]]).tolist()
-    lone = qr.Federation(["a"], [np.eye(2)], [np.array(["plum", "pear"])], classes=NAMES)
+    lone = bf.Federation(["a"], [np.eye(2)], [np.array(["plum", "pear"])], classes=NAMES)
     concrete, coded = problem().at(lone)
-    assert concrete.predictor == qr.Softmax(3, intercepts=False)
+    assert concrete.predictor == bf.Softmax(3, intercepts=False)
     assert coded.y[0].tolist() == [2.0, 1.0]
     # whole numbers that were read as floats
-    numbers = qr.Federation(["a"], [np.eye(3)], [np.array([7.0, -1.0, 3.0])])
+    numbers = bf.Federation(["a"], [np.eye(3)], [np.array([7.0, -1.0, 3.0])])
     assert problem().at(numbers)[1].y[0].tolist() == [2.0, 0.0, 1.0]
 
 
@@ -186,8 +186,8 @@ def optimum(X, y, strength):
 
 def test_the_mean_against_scipy_and_scikit_learn():
     fed, X, y = data()
-    solution = qr.solve(problem(), fed, tol=1e-9)
-    assert solution.outcome.stop is qr.Stop.OPTIMAL
+    solution = bf.solve(problem(), fed, tol=1e-9)
+    assert solution.outcome.stop is bf.Stop.OPTIMAL
     assert solution.certificate.value == pytest.approx(optimum(X, y, 0.05).fun, rel=1e-8)
     model = LogisticRegression(
         C=1 / (0.05 * len(y)), fit_intercept=False, tol=1e-10, max_iter=1000
@@ -200,43 +200,43 @@ def test_the_mean_against_scipy_and_scikit_learn():
 
 
 @pytest.mark.parametrize(
-    "regulariser", [qr.L2(0.05), qr.L1(0.02), qr.ElasticNet(0.01, 0.05)], ids=repr
+    "regulariser", [bf.L2(0.05), bf.L1(0.02), bf.ElasticNet(0.01, 0.05)], ids=repr
 )
 def test_the_superquantile_against_cvxpy(regulariser):
     fed, X, y = data(40)
     W, cap = cp.Variable((4, 3)), cp.Variable()
     P = X @ W
     losses = cp.log_sum_exp(P, axis=1) - cp.sum(cp.multiply(P, np.eye(3)[y]), axis=1)
-    l1, l2 = {qr.L2: (0.0, 0.05), qr.L1: (0.02, 0.0), qr.ElasticNet: (0.01, 0.05)}[
+    l1, l2 = {bf.L2: (0.0, 0.05), bf.L1: (0.02, 0.0), bf.ElasticNet: (0.01, 0.05)}[
         type(regulariser)
     ]
     h = l1 * cp.sum(cp.abs(W)) + l2 / 2 * cp.sum_squares(W)
     central = cp.Problem(cp.Minimize(cap + cp.sum(cp.pos(losses - cap)) / (0.3 * 40) + h)).solve(
         cp.CLARABEL
     )
-    solution = qr.solve(problem(qr.Superquantile(0.3), regulariser), fed, tol=1e-7)
-    assert solution.outcome.stop is qr.Stop.OPTIMAL
+    solution = bf.solve(problem(bf.Superquantile(0.3), regulariser), fed, tol=1e-7)
+    assert solution.outcome.stop is bf.Stop.OPTIMAL
     assert solution.certificate.value == pytest.approx(central, rel=1e-6)
     assert solution.certificate.bound <= central * (1 + 1e-7)
 
 
 def test_several_clients_and_the_worst_weighting_of_them():
     fed, X, y = data(90, clients=3)
-    robust = qr.Problem(
-        qr.Multinomial(), SOFTMAX, over_clients=qr.LpBall(0.2), regulariser=qr.L2(0.05)
+    robust = bf.Problem(
+        bf.Multinomial(), SOFTMAX, over_clients=bf.LpBall(0.2), regulariser=bf.L2(0.05)
     )
-    solution = qr.solve(robust, fed)
+    solution = bf.solve(robust, fed)
     assert solution.certificate.relative_gap <= 1e-6
     # the mean is one of the weightings
     assert solution.certificate.bound >= optimum(X, y, 0.05).fun * (1 - 1e-6)
-    plain = qr.solve(problem(), fed)
+    plain = bf.solve(problem(), fed)
     assert plain.certificate.value == pytest.approx(optimum(X, y, 0.05).fun, rel=1e-6)
     assert solution.certificate.client_risks.max() < plain.certificate.client_risks.max()
 
 
 def test_bounds_on_coefficients_hold():
     fed, _, _ = data()
-    solution = qr.solve(problem(regulariser=qr.Bounds(-0.2, 0.3)), fed)
+    solution = bf.solve(problem(regulariser=bf.Bounds(-0.2, 0.3)), fed)
     assert solution.certificate.relative_gap <= 1e-6
     assert solution.w.min() >= -0.2 - 1e-12
     assert solution.w.max() <= 0.3 + 1e-12
@@ -245,44 +245,44 @@ def test_bounds_on_coefficients_hold():
 def test_two_classes_are_logistic_regression():
     """With w_1 = -w_0 the loss is that of 2 w_1, and half its squared length is counted twice."""
     _, X, y = data()
-    pair = qr.Federation(["a"], [X], [y == 2])
-    several = qr.solve(problem(regulariser=qr.L2(0.1)), pair, tol=1e-7)
-    one = qr.solve(qr.Problem(qr.Logistic(), PLAIN, regulariser=qr.L2(0.05)), pair, tol=1e-7)
+    pair = bf.Federation(["a"], [X], [y == 2])
+    several = bf.solve(problem(regulariser=bf.L2(0.1)), pair, tol=1e-7)
+    one = bf.solve(bf.Problem(bf.Logistic(), PLAIN, regulariser=bf.L2(0.05)), pair, tol=1e-7)
     assert several.certificate.value == pytest.approx(one.certificate.value, rel=1e-7)
     W = several.w.reshape(4, 2)
     np.testing.assert_allclose(W[:, 1] - W[:, 0], one.w, atol=1e-3)
 
 
 RISKS = [
-    qr.Mean(),
-    qr.Superquantile(0.3),
-    qr.Extremile(2),
-    qr.ExponentialSpectral(1.0),
-    qr.Maximum(),
-    qr.TopK(9),
-    qr.RankedRange(50, 5),
-    qr.RankedRange(30, 5, "descending"),
-    qr.Median(),
-    qr.ValueAtRisk(0.7),
-    qr.HumanAligned(0.4, 0.3),
-    qr.ProspectTheory(),
+    bf.Mean(),
+    bf.Superquantile(0.3),
+    bf.Extremile(2),
+    bf.ExponentialSpectral(1.0),
+    bf.Maximum(),
+    bf.TopK(9),
+    bf.RankedRange(50, 5),
+    bf.RankedRange(30, 5, "descending"),
+    bf.Median(),
+    bf.ValueAtRisk(0.7),
+    bf.HumanAligned(0.4, 0.3),
+    bf.ProspectTheory(),
 ]
 
 
 @pytest.mark.parametrize("risk", RISKS, ids=repr)
 @pytest.mark.parametrize(
-    "algorithm", [qr.SGD(0.05), qr.LSVRG(0.01), qr.LSVRG(0.01, False)], ids=["SGD", "U", "NU"]
+    "algorithm", [bf.SGD(0.05), bf.LSVRG(0.01), bf.LSVRG(0.01, False)], ids=["SGD", "U", "NU"]
 )
 def test_stochastic_methods_take_every_rank_risk(risk, algorithm):
     fed, _, _ = data(apart=5.0)
     stated = problem(risk)
     concrete, coded = stated.at(fed)
-    run = qr.InProcess().run(
+    run = bf.InProcess().run(
         configure(algorithm, concrete, coded, None, None, 8, None), coded, seed=1
     )
     losses = np.sort(
-        qr.Multinomial().value(
-            qr.Softmax(3, intercepts=False).forward(run.state.w, coded.block(0)), coded.block(0).y
+        bf.Multinomial().value(
+            bf.Softmax(3, intercepts=False).forward(run.state.w, coded.block(0)), coded.block(0).y
         )[0]
     )
     expected = risk.value(losses) + 0.025 * run.state.w @ run.state.w
@@ -293,16 +293,16 @@ def test_stochastic_methods_take_every_rank_risk(risk, algorithm):
 def test_lsvrg_comes_near_the_optimum():
     fed, X, y = data()
     run_at, coded = problem().at(fed)
-    algorithm = configure(qr.LSVRG(0.05), run_at, coded, 1e-5, None, 100, None)
-    run = qr.InProcess().run(algorithm, coded, seed=1)
-    assert run.outcome.stop is qr.Stop.OPTIMAL
+    algorithm = configure(bf.LSVRG(0.05), run_at, coded, 1e-5, None, 100, None)
+    run = bf.InProcess().run(algorithm, coded, seed=1)
+    assert run.outcome.stop is bf.Stop.OPTIMAL
     assert run.state.value == pytest.approx(optimum(X, y, 0.05).fun, rel=1e-5)
     assert run.state.bound <= optimum(X, y, 0.05).fun * (1 + 1e-9)
 
 
 def test_held_out_accuracy_counts_the_class_of_the_largest_prediction():
     fed, X, y = data()
-    solution = qr.solve(problem(), fed)
+    solution = bf.solve(problem(), fed)
     share = ((X @ solution.w.reshape(4, 3)).argmax(1) == y).mean()
     assert judged(problem(), fed, solution.w)["accuracy"] == pytest.approx(share)
     assert share > 0.6
@@ -315,17 +315,17 @@ def test_held_out_accuracy_counts_the_class_of_the_largest_prediction():
     ("build", "words"),
     [
         (
-            lambda: qr.Problem(qr.Multinomial(), qr.Linear()),
+            lambda: bf.Problem(bf.Multinomial(), bf.Linear()),
             r"Multinomial needs the predictor Softmax\(\), got Linear",
         ),
         (
-            lambda: qr.Problem(qr.Hinge(), SOFTMAX),
+            lambda: bf.Problem(bf.Hinge(), SOFTMAX),
             r"Hinge needs the predictor Linear\(\), got Softmax",
         ),
-        (lambda: qr.Softmax(1, intercepts=False), "classes must be >= 2"),
+        (lambda: bf.Softmax(1, intercepts=False), "classes must be >= 2"),
         (lambda: SOFTMAX.dimension(4), "knows its classes from the data"),
         (
-            lambda: kernel_of(qr.Multinomial()),
+            lambda: kernel_of(bf.Multinomial()),
             "Multinomial is no increasing function of one rank coordinate",
         ),
     ],
@@ -339,7 +339,7 @@ def test_what_does_not_fit_is_refused(build, words):
     ("predictor", "y", "words"),
     [
         (
-            qr.Softmax(4, intercepts=False),
+            bf.Softmax(4, intercepts=False),
             NAMES[[0, 1, 2]],
             "the data have 3 classes and Softmax has 4",
         ),
@@ -349,7 +349,7 @@ def test_what_does_not_fit_is_refused(build, words):
 )
 def test_targets_that_are_no_classes_are_refused(predictor, y, words):
     with pytest.raises(ValueError, match=words):
-        qr.Problem(qr.Multinomial(), predictor).at(qr.Federation(["a"], [np.eye(3)], [y]))
+        bf.Problem(bf.Multinomial(), predictor).at(bf.Federation(["a"], [np.eye(3)], [y]))
 
 
 def test_coded_targets_are_never_coded_again():
@@ -360,18 +360,18 @@ def test_coded_targets_are_never_coded_again():
 
 @pytest.mark.parametrize(
     "algorithm",
-    [qr.ADLPMM(), qr.EpigraphADMM(), qr.DoubleLoop(), qr.Bundle(metric="hessian")],
+    [bf.ADLPMM(), bf.EpigraphADMM(), bf.DoubleLoop(), bf.Bundle(metric="hessian")],
     ids=repr,
 )
 def test_methods_for_one_prediction_a_row_refuse(algorithm):
     with pytest.raises(ValueError, match=r"Multinomial.*[Uu]se"):
-        qr.solve(problem(), data()[0], algorithm=algorithm)
+        bf.solve(problem(), data()[0], algorithm=algorithm)
 
 
 def test_the_central_program_refuses_and_models_of_several_classes_are_measured():
     fed, _, _ = data()
     with pytest.raises(ValueError, match=r"Multinomial\(\): use Bundle"):
-        qr.CentralConic().solve(problem(), fed)
+        bf.CentralConic().solve(problem(), fed)
     assert measure(problem(), np.zeros(12), fed)
     with pytest.raises(ValueError, match="w must be 12 finite numbers"):
         problem().objective(np.zeros(4), fed)

@@ -9,25 +9,25 @@ import pytest
 from problems import PLAIN
 from scipy.sparse import csr_array
 
-import quorate as qr
-from quorate.arrays import Block
-from quorate.problem.compiled_means import MOST, in_one_pass
+import bonafed as bf
+from bonafed.arrays import Block
+from bonafed.problem.compiled_means import MOST, in_one_pass
 
 
 @dataclass(frozen=True)
-class OwnSoftmax(qr.Softmax):
+class OwnSoftmax(bf.Softmax):
     """Another type, of which nothing is known but its methods."""
 
 
 @dataclass(frozen=True)
-class OwnLinear(qr.Linear):
+class OwnLinear(bf.Linear):
     """The same."""
 
 
 MODELS = {
-    "softmax": (qr.Multinomial(), qr.Softmax(4, intercepts=False), OwnSoftmax(4, intercepts=False)),
-    "linear": (qr.Logistic(), PLAIN, OwnLinear(intercept=False)),
-    "intercept": (qr.Logistic(), qr.Linear(intercept=True), OwnLinear(intercept=True)),
+    "softmax": (bf.Multinomial(), bf.Softmax(4, intercepts=False), OwnSoftmax(4, intercepts=False)),
+    "linear": (bf.Logistic(), PLAIN, OwnLinear(intercept=False)),
+    "intercept": (bf.Logistic(), bf.Linear(intercept=True), OwnLinear(intercept=True)),
 }
 
 
@@ -57,10 +57,10 @@ def same(cut, general):
 def test_the_general_way_says_the_same(model, label):
     rng = np.random.default_rng(0)
     loss, predictor, general = MODELS[model]
-    data, mean = coded(loss, block_of(rng)), qr.Mean()
+    data, mean = coded(loss, block_of(rng)), bf.Mean()
     if label is not None and loss.targets == "sign":
-        mean = qr.Mean(label=label, code=label)
-    quick, slow = (qr.Problem(loss, p, over_samples=mean) for p in (predictor, general))
+        mean = bf.Mean(label=label, code=label)
+    quick, slow = (bf.Problem(loss, p, over_samples=mean) for p in (predictor, general))
     models = rng.standard_normal((6, predictor.dimension(5)))
     for w in (
         models,
@@ -80,7 +80,7 @@ def test_the_general_way_says_the_same(model, label):
 def test_a_clients_cut_is_its_own_bit_for_bit(model):
     rng = np.random.default_rng(1)
     loss, predictor, *_ = MODELS[model]
-    data, problem = coded(loss, block_of(rng)), qr.Problem(loss, predictor)
+    data, problem = coded(loss, block_of(rng)), bf.Problem(loss, predictor)
     w = rng.standard_normal((6, predictor.dimension(5)))
     together = problem.cut(w, data)
     for i in range(6):
@@ -100,7 +100,7 @@ def test_other_data_and_risks_go_the_general_way(model):
     rng = np.random.default_rng(2)
     loss, predictor, general = MODELS[model]
     data = coded(loss, block_of(rng))
-    quick, slow = qr.Problem(loss, predictor), qr.Problem(loss, general)
+    quick, slow = bf.Problem(loss, predictor), bf.Problem(loss, general)
     w = rng.standard_normal((6, predictor.dimension(5)))
     sparse = Block(csr_array(data.X[0]), data.y[:1], data.share[:1], data.index[:1], data.names[:1])
     single = replace(data, X=data.X.astype(np.float32))
@@ -108,7 +108,7 @@ def test_other_data_and_risks_go_the_general_way(model):
     for models, block in ((w[:1], sparse), (w[0], sparse), (w, single), (w, spread)):
         assert in_one_pass(quick, models, block) is None
         same(quick.cut(models, block), slow.cut(models, block))
-    ranked = qr.Problem(loss, predictor, over_samples=qr.Superquantile(0.5))
+    ranked = bf.Problem(loss, predictor, over_samples=bf.Superquantile(0.5))
     assert in_one_pass(ranked, w, data) is None
 
 
@@ -118,7 +118,7 @@ def test_models_of_a_wrong_shape_are_refused(model, shape):
     loss, predictor, *_ = MODELS[model]
     data = coded(loss, block_of(np.random.default_rng(3)))
     with pytest.raises((ValueError, IndexError)):
-        qr.Problem(loss, predictor).cut(np.zeros(shape), data)
+        bf.Problem(loss, predictor).cut(np.zeros(shape), data)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -126,7 +126,7 @@ def test_models_of_a_wrong_shape_are_refused(model, shape):
 def test_what_is_not_finite_stays_with_its_client(model, bad):
     rng = np.random.default_rng(4)
     loss, predictor, *_ = MODELS[model]
-    data, problem = coded(loss, block_of(rng)), qr.Problem(loss, predictor)
+    data, problem = coded(loss, block_of(rng)), bf.Problem(loss, predictor)
     w = rng.standard_normal((6, predictor.dimension(5)))
     good = problem.cut(w, data)
     w[2, 1] = bad
@@ -140,7 +140,7 @@ def test_what_is_not_finite_stays_with_its_client(model, bad):
 def test_libraries_serve_large_softmax_models_whatever_the_rows():
     rng, problem = (
         np.random.default_rng(5),
-        qr.Problem(qr.Multinomial(), qr.Softmax(4, intercepts=False)),
+        bf.Problem(bf.Multinomial(), bf.Softmax(4, intercepts=False)),
     )
     for d, quick in ((MOST // 8, True), (MOST // 8 + 1, False)):
         for n, m in ((1, 1), (3, 5)):
@@ -153,7 +153,7 @@ def test_how_arrays_are_kept_changes_no_bit(model):
     """Not to be written, not aligned, not contiguous, whole numbers for classes."""
     rng = np.random.default_rng(6)
     loss, predictor, _ = MODELS[model]
-    data, problem = coded(loss, block_of(rng)), qr.Problem(loss, predictor)
+    data, problem = coded(loss, block_of(rng)), bf.Problem(loss, predictor)
     w = rng.standard_normal((6, predictor.dimension(5)))
     usual = problem.cut(w, data)
     fixed = replace(
@@ -172,7 +172,7 @@ def test_how_arrays_are_kept_changes_no_bit(model):
 @pytest.mark.parametrize("bad", [4.0, 1e5, -1.0, np.nan])
 @pytest.mark.parametrize("predictor", [MODELS["softmax"][1], MODELS["softmax"][2]])
 def test_rows_of_classes_without_a_prediction_are_refused(predictor, bad):
-    data, problem = block_of(np.random.default_rng(0)), qr.Problem(qr.Multinomial(), predictor)
+    data, problem = block_of(np.random.default_rng(0)), bf.Problem(bf.Multinomial(), predictor)
     data.y[2, 0] = bad
     with pytest.raises(ValueError, match=r"numbers of classes 0..3, got \["):
         problem.cut(np.zeros(20), data)

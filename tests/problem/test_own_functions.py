@@ -11,8 +11,8 @@ import pytest
 from constrained_programs import clients
 from problems import PLAIN
 
-import quorate as qr
-from quorate.problem.own_functions import check_own
+import bonafed as bf
+from bonafed.problem.own_functions import check_own
 
 FED = clients(seed=1, sizes=(9, 7, 8))
 
@@ -22,8 +22,8 @@ def checked(problem, fed=FED):
 
 
 def limited(function, **settings):
-    constraint = qr.Constraint(function, **settings)
-    return qr.Problem(qr.Logistic(), PLAIN, local_constraint=constraint, regulariser=qr.L2(0.1))
+    constraint = bf.Constraint(function, **settings)
+    return bf.Problem(bf.Logistic(), PLAIN, local_constraint=constraint, regulariser=bf.L2(0.1))
 
 
 def quadratic(w, X, y, scale=1.0):
@@ -58,7 +58,7 @@ RIGHT = {
         lambda w, X, y: (np.array([np.log(w[0])]), np.eye(len(w))[:1] / w[0])
     ),
     "not convex": limited(lambda w, X, y: (np.array([-w @ w]), -2 * w[None])),
-    "set": qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.OwnSet(qr.Superquantile(0.5).weights)),
+    "set": bf.Problem(bf.Logistic(), PLAIN, over_clients=bf.OwnSet(bf.Superquantile(0.5).weights)),
 }
 
 
@@ -67,7 +67,7 @@ RIGHT = {
 def test_right_functions_pass_in_all_units(name, scale):
     for seed in range(3):
         fed = clients(seed=seed, sizes=(9, 7, 8))
-        checked(RIGHT[name], qr.Federation(fed.clients, [scale * x for x in fed.X], fed.y))
+        checked(RIGHT[name], bf.Federation(fed.clients, [scale * x for x in fed.X], fed.y))
 
 
 WRONG = {
@@ -100,8 +100,8 @@ WRONG = {
         "is not affine, as an equality must be",
     ),
     "set": (
-        qr.Problem(
-            qr.Logistic(), PLAIN, over_clients=qr.OwnSet(lambda z: np.eye(len(z))[z.argmin()])
+        bf.Problem(
+            bf.Logistic(), PLAIN, over_clients=bf.OwnSet(lambda z: np.eye(len(z))[z.argmin()])
         ),
         "worst weights for some losses give",
     ),
@@ -112,21 +112,21 @@ WRONG = {
 def test_wrong_functions_are_named(name):
     problem, text = WRONG[name]
     with pytest.raises(ValueError, match=text):
-        qr.solve(problem, FED)
+        bf.solve(problem, FED)
 
 
 def test_the_server_and_coupled_constraints_are_checked_too():
-    wrong = qr.Constraint(lambda w, X, y: quadratic(w, X, y, 0.9), convex=True)
-    fed = qr.Federation(FED.clients, FED.X, FED.y, server=(FED.X[0], FED.y[0]))
+    wrong = bf.Constraint(lambda w, X, y: quadratic(w, X, y, 0.9), convex=True)
+    fed = bf.Federation(FED.clients, FED.X, FED.y, server=(FED.X[0], FED.y[0]))
     for slot, data, text in (
         (wrong, fed, "the server's constraint: the Jacobian"),
-        (qr.Coupled(wrong, "uniform"), FED, "custom constraint 1, all clients together"),
+        (bf.Coupled(wrong, "uniform"), FED, "custom constraint 1, all clients together"),
     ):
         with pytest.raises(ValueError, match=text):
-            checked(qr.Problem(qr.Logistic(), PLAIN, constraint=slot), data)
-    problem = qr.Problem(qr.Logistic(), PLAIN, constraint=wrong)
+            checked(bf.Problem(bf.Logistic(), PLAIN, constraint=slot), data)
+    problem = bf.Problem(bf.Logistic(), PLAIN, constraint=wrong)
     with pytest.raises(ValueError, match="the Jacobian"):
-        qr.certify(problem, fed, np.zeros(4))
+        bf.certify(problem, fed, np.zeros(4))
 
 
 def test_one_wrong_client_is_found():
@@ -200,21 +200,21 @@ FAULTS = [
 
 @pytest.mark.parametrize(("loss", "h", "text"), FAULTS)
 def test_faults_of_losses_and_regularisers(loss, h, text):
-    right = qr.Problem(Own(), PLAIN, regulariser=OwnRidge())
+    right = bf.Problem(Own(), PLAIN, regulariser=OwnRidge())
     checked(right, REAL)
     with pytest.raises(ValueError, match=text):
-        checked(replace(right, loss=loss, regulariser=h or qr.Zero()), REAL)
+        checked(replace(right, loss=loss, regulariser=h or bf.Zero()), REAL)
 
 
 def test_what_is_only_declared_is_never_called_proved():
-    solution = qr.solve(RIGHT["quadratic"], FED)
+    solution = bf.solve(RIGHT["quadratic"], FED)
     text = solution.outcome.text
     assert solution.outcome.stop.value == "optimal"
     assert "custom constraint 1" in text
     assert "as declared" in solution.certificate.in_words()
-    own = qr.solve(qr.Problem(Own(), PLAIN, regulariser=qr.L2(0.1)), REAL)
+    own = bf.solve(bf.Problem(Own(), PLAIN, regulariser=bf.L2(0.1)), REAL)
     assert "the loss Own" in own.outcome.text
     for words in (text, own.outcome.text):
         assert "prove" not in words.lower()
-    known = qr.solve(qr.Problem(qr.Huber(1.0), PLAIN, regulariser=qr.L2(0.1)), REAL)
+    known = bf.solve(bf.Problem(bf.Huber(1.0), PLAIN, regulariser=bf.L2(0.1)), REAL)
     assert "declared" not in known.outcome.text + known.certificate.in_words()

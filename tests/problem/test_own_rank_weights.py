@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from problems import PLAIN
 
-import quorate as qr
-from quorate.problem.risks.ranks import ConvexByRank
+import bonafed as bf
+from bonafed.problem.risks.ranks import ConvexByRank
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 3))
-FED = qr.Federation(["a"], [X], [np.where(X[:, 0] + RNG.normal(size=40) > 0, 1, -1)])
+FED = bf.Federation(["a"], [X], [np.where(X[:, 0] + RNG.normal(size=40) > 0, 1, -1)])
 
 
 @dataclass(frozen=True)
@@ -35,30 +35,30 @@ class Own(ConvexByRank):
         (lambda n: np.full(n, np.nan), "not all finite"),
     ],
 )
-@pytest.mark.parametrize("method", [qr.Bundle(), qr.RankADMM()])
+@pytest.mark.parametrize("method", [bf.Bundle(), bf.RankADMM()])
 def test_wrong_weights_are_refused_before_anything_runs(weights_of, named, method):
-    problem = qr.Problem(
-        qr.Logistic(), PLAIN, over_samples=Own(weights_of), regulariser=qr.L2(1e-2)
+    problem = bf.Problem(
+        bf.Logistic(), PLAIN, over_samples=Own(weights_of), regulariser=bf.L2(1e-2)
     )
     with pytest.raises(ValueError, match=named):
-        qr.solve(problem, FED, algorithm=method)
+        bf.solve(problem, FED, algorithm=method)
 
 
 def test_they_are_refused_over_clients_too():
-    problem = qr.Problem(
-        qr.Logistic(), PLAIN, over_clients=Own(lambda n: np.full(n, 2.0)), regulariser=qr.L2(1e-2)
+    problem = bf.Problem(
+        bf.Logistic(), PLAIN, over_clients=Own(lambda n: np.full(n, 2.0)), regulariser=bf.L2(1e-2)
     )
     with pytest.raises(ValueError, match="sum to 2"):
-        qr.solve(problem, FED)
+        bf.solve(problem, FED)
 
 
 def test_right_ones_are_taken():
     own = Own(lambda n: np.diff(np.linspace(0, 1, n + 1) ** 2))
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_samples=own, regulariser=qr.L2(1e-2))
-    assert qr.solve(problem, FED).outcome.stop is qr.Stop.OPTIMAL
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_samples=own, regulariser=bf.L2(1e-2))
+    assert bf.solve(problem, FED).outcome.stop is bf.Stop.OPTIMAL
 
 
 @pytest.mark.parametrize(("factor", "start"), [(0.5, 1e-5), (1.2, -1.0)])
 def test_penalties_that_fall_or_are_negative_are_refused(factor, start):
     with pytest.raises(ValueError, match="Growing"):
-        qr.Growing(start, factor)
+        bf.Growing(start, factor)

@@ -12,8 +12,8 @@ from numpy.testing import assert_allclose
 from problems import federation
 from scipy.sparse import csr_array
 
-import quorate as qr
-from quorate.problem.parts import (
+import bonafed as bf
+from bonafed.problem.parts import (
     WHOLE,
     Parts,
     has_smooth_part,
@@ -24,22 +24,22 @@ from quorate.problem.parts import (
 )
 
 BALLS = {
-    "mean": qr.Mean(),
-    "flips": qr.WassersteinBall(0.05, 1.0),
-    "many flips": qr.WassersteinBall(0.3, 0.7, "l2"),
-    "no flips": qr.WassersteinBall(0.05, norm="linf"),
+    "mean": bf.Mean(),
+    "flips": bf.WassersteinBall(0.05, 1.0),
+    "many flips": bf.WassersteinBall(0.3, 0.7, "l2"),
+    "no flips": bf.WassersteinBall(0.05, norm="linf"),
 }
-LOSSES = [qr.Hinge(), qr.Logistic(), qr.SmoothHinge(), qr.Huber(0.5), qr.Quantile(0.3)]
+LOSSES = [bf.Hinge(), bf.Logistic(), bf.SmoothHinge(), bf.Huber(0.5), bf.Quantile(0.3)]
 CASES = [(loss, name) for loss in LOSSES for name in BALLS]
 
 
-def concrete(loss: qr.Loss, ball: str, seed: int = 0):
+def concrete(loss: bf.Loss, ball: str, seed: int = 0):
     fed = federation(seed, 3, 4, 23, loss.targets)
-    problem, fed = qr.Problem(loss, over_samples=BALLS[ball]).at(fed)
+    problem, fed = bf.Problem(loss, over_samples=BALLS[ball]).at(fed)
     return problem, fed, fed.blocks()[0]
 
 
-def modes(problem: qr.Problem) -> list[Parts]:
+def modes(problem: bf.Problem) -> list[Parts]:
     smooth = [Parts(4, 5, 1)] if has_smooth_part(problem) else []
     return [WHOLE, Parts(1, 5, 0), Parts(4, 5, 0), Parts(50, 2, 0), *smooth]
 
@@ -73,7 +73,7 @@ def test_a_cut_of_a_part_is_below_it_everywhere(loss, ball, seed):
 
 
 def test_sparse_rows_make_the_same_parts():
-    problem, fed, _ = concrete(qr.Hinge(), "flips")
+    problem, fed, _ = concrete(bf.Hinge(), "flips")
     w, parts = np.random.default_rng(1).normal(size=5), Parts(4, 5, 0)
     block = fed.block(0)
     sparse = replace(block, X=csr_array(block.X[0]))
@@ -83,7 +83,7 @@ def test_sparse_rows_make_the_same_parts():
 
 
 def test_no_group_has_fewer_rows_than_asked():
-    problem, _, block = concrete(qr.Hinge(), "mean")
+    problem, _, block = concrete(bf.Hinge(), "mean")
     rows = (block.share > 0).sum(1)
     cut = parted_cut(problem, np.zeros(5), block, Parts(50, 4, 0))
     used = (cut.base > 0).sum(1)  # at 0 the hinge loss of every row is 1
@@ -92,7 +92,7 @@ def test_no_group_has_fewer_rows_than_asked():
 
 
 def test_cuts_of_another_radius_are_those_of_its_ball():
-    problem, _, block = concrete(qr.Hinge(), "flips")
+    problem, _, block = concrete(bf.Hinge(), "flips")
     other = replace(problem, over_samples=replace(problem.over_samples, radius=np.full(3, 0.2)))
     w, parts = np.random.default_rng(1).normal(size=5), Parts(4, 5, 0)
     one = parted_cut(problem, w, block, parts, np.full(3, 0.2))
@@ -101,7 +101,7 @@ def test_cuts_of_another_radius_are_those_of_its_ball():
     assert (one.level < parted_cut(problem, w, block, parts).level).any()
 
 
-@pytest.mark.parametrize("loss", [qr.Logistic(), qr.SmoothHinge(), qr.Huber(0.5), qr.Squared()])
+@pytest.mark.parametrize("loss", [bf.Logistic(), bf.SmoothHinge(), bf.Huber(0.5), bf.Squared()])
 @given(seed=st.integers(0, 10**6))
 @settings(max_examples=12, deadline=None)
 def test_shifted_slopes_are_minorants_of_the_mean_losses(loss, seed):
@@ -115,7 +115,7 @@ def test_shifted_slopes_are_minorants_of_the_mean_losses(loss, seed):
 
 
 def test_a_small_step_is_missed_by_its_fourth_order():
-    problem, _, block = concrete(qr.Logistic(), "mean")
+    problem, _, block = concrete(bf.Logistic(), "mean")
     rng = np.random.default_rng(2)
     w, d, q = rng.normal(size=5), rng.normal(size=5), np.ones(3)
     missed = []

@@ -19,12 +19,12 @@ from numpy.testing import assert_allclose
 from problems import PLAIN, federation
 from scipy.optimize import linprog
 
-import quorate as qr
-from quorate.engines.checkpoint import describe
-from quorate.rounds import encode
-from quorate.solution.configure import configure
-from quorate.solvers.sets import linear_programs, polyhedron_projection
-from quorate.solvers.sets.vertices import KEPT
+import bonafed as bf
+from bonafed.engines.checkpoint import describe
+from bonafed.rounds import encode
+from bonafed.solution.configure import configure
+from bonafed.solvers.sets import linear_programs, polyhedron_projection
+from bonafed.solvers.sets.vertices import KEPT
 
 EXACT = {
     "presolve": False,
@@ -62,7 +62,7 @@ def set_of(rng):
         n = int(rng.integers(3, 25))
         D, c = MAKERS[rng.integers(len(MAKERS))](rng, n)
         try:
-            return qr.Polyhedron(D, c), qr.Polyhedron(D, c).at(np.ones(n)), n
+            return bf.Polyhedron(D, c), bf.Polyhedron(D, c).at(np.ones(n)), n
         except ValueError:  # empty: nothing to be asked
             continue
 
@@ -141,7 +141,7 @@ def slow_walk(rng, n, count, step=0.1):
 @pytest.mark.parametrize("make", MAKERS)
 def test_losses_that_change_slowly_need_few_programs(make, monkeypatch):
     rng, n = np.random.default_rng(7), 24
-    concrete = qr.Polyhedron(*make(rng, n)).at(np.ones(n))
+    concrete = bf.Polyhedron(*make(rng, n)).at(np.ones(n))
     programs = counted(monkeypatch, linear_programs, "_solve")
     conic = counted(monkeypatch, polyhedron_projection, "_guess")
     met = {concrete.worst(z).weights.tobytes() for z in slow_walk(rng, n, 60)}
@@ -156,7 +156,7 @@ def test_losses_that_change_slowly_need_few_programs(make, monkeypatch):
 def test_several_maximisers_are_a_matter_of_programs(monkeypatch):
     rng, n = np.random.default_rng(8), 12
     D = rng.standard_normal((3, n))
-    concrete = qr.Polyhedron(D, D.mean(1) + 0.1).at(np.ones(n))
+    concrete = bf.Polyhedron(D, D.mean(1) + 0.1).at(np.ones(n))
     programs = counted(monkeypatch, linear_programs, "_solve")
     z = rng.standard_normal(n)
     concrete.worst(z)
@@ -170,7 +170,7 @@ def test_several_maximisers_are_a_matter_of_programs(monkeypatch):
 
 def test_what_was_met_is_no_part_of_the_set():
     rng = np.random.default_rng(9)
-    given, concrete, n = qr.Polyhedron(*of_normal_rows(rng, 9)), None, 9
+    given, concrete, n = bf.Polyhedron(*of_normal_rows(rng, 9)), None, 9
     concrete, fresh = given.at(np.ones(n)), given.at(np.ones(n))
     before = describe(concrete)
     for z in slow_walk(rng, n, 20):
@@ -189,23 +189,23 @@ def test_what_was_met_is_no_part_of_the_set():
     wider = dataclasses.replace(concrete, c=concrete.c + 0.2)
     assert (
         answer(wider, z)
-        == answer(qr.Polyhedron(concrete.D, concrete.c + 0.2), z)
+        == answer(bf.Polyhedron(concrete.D, concrete.c + 0.2), z)
         != answer(concrete, z)
     )
     with pytest.raises(ValueError, match="read-only"):
         concrete.c[0] = 0.0
 
 
-@pytest.mark.parametrize("algorithm", [qr.AFL(tol=1e-9), qr.MultiplierMethod(), qr.DRFA()])
+@pytest.mark.parametrize("algorithm", [bf.AFL(tol=1e-9), bf.MultiplierMethod(), bf.DRFA()])
 def test_a_run_that_is_killed_and_resumed_is_the_same(algorithm, tmp_path):
     clients, D = federation(4, n_clients=6), np.random.default_rng(12).standard_normal((3, 6))
-    over = qr.Polyhedron(D, D.mean(1) + 0.1)
-    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=over, regulariser=qr.L2(0.01))
+    over = bf.Polyhedron(D, D.mean(1) + 0.1)
+    problem = bf.Problem(bf.Logistic(), PLAIN, over_clients=over, regulariser=bf.L2(0.01))
 
     def ran(name, max_rounds, resume=False):
         concrete, data = problem.at(clients)  # a set that has met nothing
         ready = configure(algorithm, concrete, data, None, None, None, None)
-        return qr.InProcess(checkpoint=tmp_path / name).run(
+        return bf.InProcess(checkpoint=tmp_path / name).run(
             ready, data, seed=3, max_rounds=max_rounds, resume=resume
         )
 

@@ -13,12 +13,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 from predictor_laws import block, federation, models, pushes
 from problems import PLAIN
 
-import quorate as qr
-from quorate.engines.checkpoint import describe
-from quorate.problem.predictors.affine import Linear, Softmax
-from quorate.problem.predictors.mlp import MLP
-from quorate.runs.evaluation import measure
-from quorate.solution.radius_path import judged
+import bonafed as bf
+from bonafed.engines.checkpoint import describe
+from bonafed.problem.predictors.affine import Linear, Softmax
+from bonafed.problem.predictors.mlp import MLP
+from bonafed.runs.evaluation import measure
+from bonafed.solution.radius_path import judged
 
 PHI = {
     "tanh": np.tanh,
@@ -126,16 +126,16 @@ def test_the_start_has_the_variance_it_says():
 def test_the_start_is_that_of_its_seed():
     assert_array_equal(MLP(seed=3).start(4), MLP(seed=3).start(4))
     assert np.abs(MLP(seed=3).start(4) - MLP(seed=4).start(4)).max() > 0.1
-    problem = qr.Problem(qr.Logistic(), MLP())
+    problem = bf.Problem(bf.Logistic(), MLP())
     assert_array_equal(problem.model_start(4), MLP().start(4))
-    assert_array_equal(qr.Problem(qr.Logistic(), Linear(True)).model_start(4), np.zeros(5))
+    assert_array_equal(bf.Problem(bf.Logistic(), Linear(True)).model_start(4), np.zeros(5))
 
 
 def test_it_is_described_alike_in_every_process():
     model = MLP([8, np.int64(4)], "relu", 3, seed=2)
     assert model == MLP((8, 4), "relu", 3, 2)
     code = (
-        "import quorate as qr; from quorate.engines.checkpoint import describe; p = qr.MLP((8, 4),"
+        "import bonafed as bf; from bonafed.engines.checkpoint import describe; p = bf.MLP((8, 4),"
         " 'relu', 3, 2); print(describe(p)); print(p.start(5).tobytes().hex())"
     )
     runs = {
@@ -201,17 +201,17 @@ def test_models_of_another_length_are_refused():
 def classed(fed=None):
     fed = fed or federation()
     rng = np.random.default_rng(2)
-    return qr.Federation(
+    return bf.Federation(
         fed.clients, fed.X, [rng.integers(0, 3, len(y)) for y in fed.y], classes=np.array([0, 1, 2])
     )
 
 
 @pytest.mark.parametrize(
     ("loss", "fed", "outputs"),
-    [(qr.Logistic(), federation(), None), (qr.Multinomial(), classed(), 3)],
+    [(bf.Logistic(), federation(), None), (bf.Multinomial(), classed(), 3)],
 )
 def test_a_problem_fits_it_to_its_data(loss, fed, outputs):
-    problem = qr.Problem(loss, MLP((5,)), regulariser=qr.L2(0.1))
+    problem = bf.Problem(loss, MLP((5,)), regulariser=bf.L2(0.1))
     concrete, data = problem.at(fed)
     assert concrete.predictor == MLP((5,), classes=outputs)
     w = concrete.model_start(4) + 0.1
@@ -228,7 +228,7 @@ def test_a_problem_fits_it_to_its_data(loss, fed, outputs):
 
 
 def test_cuts_are_values_and_gradients():
-    problem, fed = qr.Problem(qr.Multinomial(), MLP((5,)), over_samples=qr.Superquantile(0.4)).at(
+    problem, fed = bf.Problem(bf.Multinomial(), MLP((5,)), over_samples=bf.Superquantile(0.4)).at(
         classed()
     )
     (data,) = fed.blocks()
@@ -241,41 +241,41 @@ def test_cuts_are_values_and_gradients():
     ) / 2e-6
     assert_allclose(problem.cut(w, data).gradient @ v, along, rtol=1e-7, atol=1e-8)
     assert not problem.convex
-    assert not qr.Problem(qr.Logistic(), MLP()).convex
-    assert qr.Problem(qr.Logistic(), PLAIN).convex
-    assert not qr.Problem(qr.Logistic(), PLAIN, regulariser=qr.MCP(0.1, 3.0)).convex
-    assert not qr.Problem(qr.Logistic(), PLAIN, over_samples=qr.RankedRange(2, 1)).convex
+    assert not bf.Problem(bf.Logistic(), MLP()).convex
+    assert bf.Problem(bf.Logistic(), PLAIN).convex
+    assert not bf.Problem(bf.Logistic(), PLAIN, regulariser=bf.MCP(0.1, 3.0)).convex
+    assert not bf.Problem(bf.Logistic(), PLAIN, over_samples=bf.RankedRange(2, 1)).convex
 
 
 @pytest.mark.parametrize(
     ("stated", "words"),
     [
-        ({"over_samples": qr.WassersteinBall(0.1)}, r"affine in the features.*MLP.*use Linear\(\)"),
-        ({"over_samples": qr.WassersteinBall(0.0)}, "affine in the features"),
+        ({"over_samples": bf.WassersteinBall(0.1)}, r"affine in the features.*MLP.*use Linear\(\)"),
+        ({"over_samples": bf.WassersteinBall(0.0)}, "affine in the features"),
         (
-            {"local_constraint": qr.NeymanPearson(1.0, 0.3)},
+            {"local_constraint": bf.NeymanPearson(1.0, 0.3)},
             "constraints are for predictions that are affine",
         ),
         (
-            {"constraint": qr.LinearInequality(np.ones((1, 31)), 0.0)},
+            {"constraint": bf.LinearInequality(np.ones((1, 31)), 0.0)},
             "constraints are for predictions that are affine",
         ),
         (
-            {"over_samples": qr.Mean(label=1.0)},
+            {"over_samples": bf.Mean(label=1.0)},
             r"Mean\(label=...\) are for methods with constraints",
         ),
-        ({"loss": qr.Quadratic()}, "for methods with constraints"),
+        ({"loss": bf.Quadratic()}, "for methods with constraints"),
         ({"predictor": MLP(classes=3)}, r"Logistic needs the predictor Linear\(\), got MLP"),
     ],
 )
 def test_what_it_cannot_be_part_of_is_refused(stated, words):
     with pytest.raises((TypeError, ValueError), match=words):
-        qr.Problem(**{"loss": qr.Logistic(), "predictor": MLP((5,))} | stated)
+        bf.Problem(**{"loss": bf.Logistic(), "predictor": MLP((5,))} | stated)
 
 
 def test_another_number_of_classes_is_refused():
     with pytest.raises(ValueError, match="the data have 3 classes and MLP has 4"):
-        qr.Problem(qr.Multinomial(), MLP((5,), classes=4)).at(classed())
+        bf.Problem(bf.Multinomial(), MLP((5,), classes=4)).at(classed())
 
 
 # ---- predictions on other rows
@@ -283,7 +283,7 @@ def test_another_number_of_classes_is_refused():
 
 def test_held_out_rows_of_several_classes():
     fed = classed()
-    problem = qr.Problem(qr.Multinomial(), MLP((5,)))
+    problem = bf.Problem(bf.Multinomial(), MLP((5,)))
     w = models(problem.at(fed)[0].predictor)[0]
     found = judged(problem, fed, w)
     right = [
@@ -298,8 +298,8 @@ def test_held_out_rows_of_two_classes(sparse):
     from scipy.sparse import csr_array
 
     fed = federation()
-    fed = qr.Federation(fed.clients, [csr_array(X) if sparse else X for X in fed.X], fed.y)
-    problem = qr.Problem(qr.Logistic(), MLP((5,)))
+    fed = bf.Federation(fed.clients, [csr_array(X) if sparse else X for X in fed.X], fed.y)
+    problem = bf.Problem(bf.Logistic(), MLP((5,)))
     w = models(MLP((5,)))[0]
     found = measure(problem.at(fed)[0], w, fed._with(classes=np.array([-1.0, 1.0])))
     scores = [by_formula(w, X, (5,), 1, "tanh")[:, 0] for X in federation().X]

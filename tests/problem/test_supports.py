@@ -27,14 +27,14 @@ from omega import (
 from problems import PLAIN
 from scipy.sparse import csr_array
 
-import quorate as qr
-from quorate.data.federation import Federation
-from quorate.problem.losses import Absolute, EpsilonInsensitive, Hinge, Huber, Logistic, Quantile
-from quorate.problem.predictors.affine import Linear
-from quorate.problem.wasserstein.ball import WassersteinBall
-from quorate.problem.wasserstein.box_support import BoxSupport
-from quorate.problem.wasserstein.polytope_support import PolytopeSupport
-from quorate.problem.wasserstein.worst_case import worst_case
+import bonafed as bf
+from bonafed.data.federation import Federation
+from bonafed.problem.losses import Absolute, EpsilonInsensitive, Hinge, Huber, Logistic, Quantile
+from bonafed.problem.predictors.affine import Linear
+from bonafed.problem.wasserstein.ball import WassersteinBall
+from bonafed.problem.wasserstein.box_support import BoxSupport
+from bonafed.problem.wasserstein.polytope_support import PolytopeSupport
+from bonafed.problem.wasserstein.worst_case import worst_case
 
 BOXES = {
     "[-1,1]": (-1.0, 1.0),
@@ -129,7 +129,7 @@ def test_the_objective_on_a_polytope_is_the_dual_bound_of_its_adversary():
     _, block, w = instance(Hinge(), seed=1)
     fed = Federation.from_arrays(block.X[0], block.y[0], np.repeat("a", 5))
     support = PolytopeSupport(*box_rows(-1, 1, 3))
-    problem = qr.Problem(
+    problem = bf.Problem(
         Hinge(), LINEAR, over_samples=WassersteinBall(0.2, 0.8, "l2", support=support)
     )
     cut = problem.at(fed)[0].cut(w, fed.block(0))

@@ -12,10 +12,10 @@ from constrained_oracles import ball, ball_hessian, federation
 from numpy.testing import assert_allclose, assert_array_equal
 from problems import PLAIN
 
-import quorate as qr
-from quorate.problem.client_means import hessians
-from quorate.problem.constraints.constraint import Point
-from quorate.problem.constraints.torch_function import TorchConstraint
+import bonafed as bf
+from bonafed.problem.client_means import hessians
+from bonafed.problem.constraints.constraint import Point
+from bonafed.problem.constraints.torch_function import TorchConstraint
 
 if importlib.util.find_spec("torch"):
     import torch
@@ -36,9 +36,9 @@ def stacks(fed=FED, intercept=False):
     """The constraint by torch and by hand, each with its problem and data."""
     for stated in (
         TorchConstraint(by_torch, 2, convex=True),
-        qr.Constraint(ball, 2, convex=True, hessian=ball_hessian),
+        bf.Constraint(ball, 2, convex=True, hessian=ball_hessian),
     ):
-        yield qr.Problem(qr.Logistic(), PLAIN, local_constraint=stated).at(fed)
+        yield bf.Problem(bf.Logistic(), PLAIN, local_constraint=stated).at(fed)
 
 
 @needs_torch
@@ -72,7 +72,7 @@ def test_affine_and_constant_functions_have_no_curvature():
     def flat(w, X, y):
         return torch.stack([w[0] - 2 * w[3], 0 * w.sum() + 3.0, X.mean(0) @ w])
 
-    problem, fed = qr.Problem(qr.Logistic(), PLAIN, local_constraint=TorchConstraint(flat, 3)).at(
+    problem, fed = bf.Problem(bf.Logistic(), PLAIN, local_constraint=TorchConstraint(flat, 3)).at(
         FED
     )
     at = Point(problem, W, fed.block(0))
@@ -89,20 +89,20 @@ def test_interior_point_and_the_central_method_take_it():
         return w @ w - 0.04
 
     stated = TorchConstraint(small, convex=True, words=("size of the model",))
-    hand = qr.Constraint(
+    hand = bf.Constraint(
         lambda w, X, y: (w @ w - 0.04, 2 * w),
         convex=True,
         hessian=lambda w, X, y, m: 2 * m[0] * np.eye(4),
     )
     values = []
     for constraint in (stated, hand):
-        problem = qr.Problem(qr.Logistic(), PLAIN, local_constraint=constraint)
-        values.append(qr.CentralisedAL(tol=1e-8).solve(problem, FED))
+        problem = bf.Problem(bf.Logistic(), PLAIN, local_constraint=constraint)
+        values.append(bf.CentralisedAL(tol=1e-8).solve(problem, FED))
     assert_allclose(values[0].w, values[1].w, atol=1e-12)
-    problem = qr.Problem(qr.Logistic(), PLAIN, local_constraint=stated)
-    solution = qr.solve(problem, FED, algorithm=qr.InteriorPoint())
+    problem = bf.Problem(bf.Logistic(), PLAIN, local_constraint=stated)
+    solution = bf.solve(problem, FED, algorithm=bf.InteriorPoint())
     assert_allclose(solution.w, values[0].w, atol=1e-5)
-    assert solution.outcome.stop is qr.Stop.OPTIMAL
+    assert solution.outcome.stop is bf.Stop.OPTIMAL
     assert problem.violation(solution.w, FED) <= 1e-6
 
 
@@ -119,7 +119,7 @@ def test_interior_point_and_the_central_method_take_it():
 )
 def test_functions_without_derivatives_are_refused(function, words):
     with pytest.raises(ValueError, match=words):
-        qr.Problem(qr.Logistic(), PLAIN, local_constraint=TorchConstraint(function)).violation(
+        bf.Problem(bf.Logistic(), PLAIN, local_constraint=TorchConstraint(function)).violation(
             W, FED
         )
 
@@ -131,7 +131,7 @@ def test_data_cannot_be_changed():
         return w.sum()
 
     before = [x.copy() for x in FED.X]
-    qr.Problem(qr.Logistic(), PLAIN, local_constraint=TorchConstraint(greedy)).violation(W, FED)
+    bf.Problem(bf.Logistic(), PLAIN, local_constraint=TorchConstraint(greedy)).violation(W, FED)
     for x, kept in zip(FED.X, before, strict=True):
         assert_array_equal(x, kept)
 
@@ -139,7 +139,7 @@ def test_data_cannot_be_changed():
 def test_without_torch_the_error_names_the_extra(monkeypatch):
     # what Python takes for a module that is not there
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ImportError, match=r"pip install 'quorate\[torch\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'bonafed\[torch\]'"):
         TorchConstraint(lambda w, X, y: w.sum())
 
 

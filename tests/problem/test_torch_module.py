@@ -14,11 +14,11 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from predictor_laws import LAWS, block, federation, models, pushes
 
-import quorate as qr
-from quorate.engines.checkpoint import CheckpointError, describe
-from quorate.problem.predictors.mlp import MLP
-from quorate.problem.predictors.torch_module import TorchPredictor
-from quorate.solution.radius_path import judged
+import bonafed as bf
+from bonafed.engines.checkpoint import CheckpointError, describe
+from bonafed.problem.predictors.mlp import MLP
+from bonafed.problem.predictors.torch_module import TorchPredictor
+from bonafed.solution.radius_path import judged
 
 INSTALLED = importlib.util.find_spec("torch") is not None
 if INSTALLED:
@@ -113,9 +113,9 @@ def test_a_run_with_it_is_a_run_with_our_perceptron():
     """Same start, same stochastic steps, same model, same certificate."""
     fed, module = federation().pooled(), net(4, 5, 1)
     theirs = TorchPredictor(module)
-    steps = qr.SGD(learning_rate=0.1, batch=8, max_rounds=20, start=theirs.start(4))
+    steps = bf.SGD(learning_rate=0.1, batch=8, max_rounds=20, start=theirs.start(4))
     found = [
-        qr.solve(qr.Problem(qr.Logistic(), p, regulariser=qr.L2(0.01)), fed, algorithm=steps)
+        bf.solve(bf.Problem(bf.Logistic(), p, regulariser=bf.L2(0.01)), fed, algorithm=steps)
         for p in (theirs, MLP((5,)))
     ]
     assert_allclose(found[0].w, found[1].w, rtol=1e-9)
@@ -203,10 +203,10 @@ def test_rows_are_moved_once(monkeypatch):
 @needs_torch
 def test_it_is_described_alike_in_every_process_and_by_its_values():
     code = (
-        "import torch, quorate as qr; from quorate.engines.checkpoint import describe;"
+        "import torch, bonafed as bf; from bonafed.engines.checkpoint import describe;"
         " torch.manual_seed(0); m = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Tanh(),"
-        " torch.nn.Linear(5, 1)).double(); print(describe(qr.Problem(qr.Logistic(),"
-        " qr.TorchPredictor(m))))"
+        " torch.nn.Linear(5, 1)).double(); print(describe(bf.Problem(bf.Logistic(),"
+        " bf.TorchPredictor(m))))"
     )
     runs = {
         subprocess.run(
@@ -218,7 +218,7 @@ def test_it_is_described_alike_in_every_process_and_by_its_values():
         ).stdout.strip()
         for seed in ({"PYTHONHASHSEED": "0"}, {"PYTHONHASHSEED": "1"})
     }
-    assert runs == {describe(qr.Problem(qr.Logistic(), TorchPredictor(net(4, 5, 1))))}
+    assert runs == {describe(bf.Problem(bf.Logistic(), TorchPredictor(net(4, 5, 1))))}
     assert describe(TorchPredictor(net(4, 5, 1))) != describe(TorchPredictor(net(4, 5, 1, seed=1)))
     frozen = net(4, 5, 1)
     frozen[0].weight.requires_grad_(False)
@@ -232,30 +232,30 @@ def test_it_is_described_alike_in_every_process_and_by_its_values():
 @needs_torch
 def test_a_run_goes_on_from_its_checkpoint(tmp_path):
     fed = federation().pooled()
-    problem = qr.Problem(qr.Logistic(), TorchPredictor(net(4, 5, 1)))
+    problem = bf.Problem(bf.Logistic(), TorchPredictor(net(4, 5, 1)))
     engine, steps = (
-        qr.InProcess(checkpoint=tmp_path / "run.qrt"),
-        qr.SGD(learning_rate=0.1, batch=8),
+        bf.InProcess(checkpoint=tmp_path / "run.bft"),
+        bf.SGD(learning_rate=0.1, batch=8),
     )
-    qr.solve(problem, fed, algorithm=steps, engine=engine, max_rounds=6)
-    whole = qr.solve(problem, fed, algorithm=steps, max_rounds=6)
-    resumed = qr.solve(problem, fed, algorithm=steps, engine=engine, max_rounds=6, resume=True)
+    bf.solve(problem, fed, algorithm=steps, engine=engine, max_rounds=6)
+    whole = bf.solve(problem, fed, algorithm=steps, max_rounds=6)
+    resumed = bf.solve(problem, fed, algorithm=steps, engine=engine, max_rounds=6, resume=True)
     assert_array_equal(resumed.w, whole.w)
     other = replace(problem, predictor=TorchPredictor(net(4, 5, 1, seed=1)))
     with pytest.raises(CheckpointError, match="checkpoint is of"):
-        qr.solve(other, fed, algorithm=steps, engine=engine, max_rounds=6, resume=True)
+        bf.solve(other, fed, algorithm=steps, engine=engine, max_rounds=6, resume=True)
 
 
 @needs_torch
 def test_held_out_rows_of_several_classes():
     fed = federation()
     rng = np.random.default_rng(2)
-    fed = qr.Federation(
+    fed = bf.Federation(
         fed.clients, fed.X, [rng.integers(0, 3, len(y)) for y in fed.y], classes=np.array([0, 1, 2])
     )
     w = TorchPredictor(net(4, 5, 3)).start(4)
     ours, theirs = (
-        judged(qr.Problem(qr.Multinomial(), p), fed, w)
+        judged(bf.Problem(bf.Multinomial(), p), fed, w)
         for p in (MLP((5,)), TorchPredictor(net(4, 5, 3)))
     )
     assert ours.pop("worst_client") == theirs.pop("worst_client")
@@ -290,9 +290,9 @@ def test_held_out_rows_of_several_classes():
 def test_modules_that_do_not_fit_the_data_are_refused(make, loss, words):
     fed = federation()
     if loss == "Multinomial":
-        fed = qr.Federation(fed.clients, fed.X, [np.arange(len(y)) % 3 for y in fed.y])
+        fed = bf.Federation(fed.clients, fed.X, [np.arange(len(y)) % 3 for y in fed.y])
     with pytest.raises(ValueError, match=words):
-        qr.Problem(getattr(qr, loss)(), TorchPredictor(make())).at(fed)
+        bf.Problem(getattr(bf, loss)(), TorchPredictor(make())).at(fed)
 
 
 @needs_torch
@@ -302,7 +302,7 @@ def test_modules_that_lose_the_derivative_are_refused():
             return super().forward(X).detach()
 
     with pytest.raises(ValueError, match="without a derivative"):
-        qr.Problem(qr.Logistic(), TorchPredictor(Detached(4, 1))).at(federation())
+        bf.Problem(bf.Logistic(), TorchPredictor(Detached(4, 1))).at(federation())
 
 
 @needs_torch
@@ -325,13 +325,13 @@ def test_what_is_no_module_to_fit_is_refused():
     with pytest.raises(ValueError, match="classes must be >= 2"):
         TorchPredictor(net(4, 1), classes=1)
     with pytest.raises(ValueError, match="affine in the features"):
-        qr.Problem(qr.Logistic(), TorchPredictor(net(4, 1)), qr.WassersteinBall(0.1))
+        bf.Problem(bf.Logistic(), TorchPredictor(net(4, 1)), bf.WassersteinBall(0.1))
 
 
 @needs_torch
 def test_a_solution_predicts_with_its_module_and_is_read_where_the_module_is_given(tmp_path):
-    fed, problem = federation(), qr.Problem(qr.Logistic(), TorchPredictor(net(4, 3, 1)))
-    solution = qr.solve(problem, fed, max_rounds=5)
+    fed, problem = federation(), bf.Problem(bf.Logistic(), TorchPredictor(net(4, 3, 1)))
+    solution = bf.solve(problem, fed, max_rounds=5)
     X = np.vstack(fed.X)
     scores = solution.decision_function(X)
     module = solution.module
@@ -340,14 +340,14 @@ def test_a_solution_predicts_with_its_module_and_is_read_where_the_module_is_giv
     assert len(repr(solution)) <= 2000
     solution.save(tmp_path / "net")
     with pytest.raises(ValueError, match=r"predictor of the problem is TorchPredictor\(.*problem="):
-        qr.load(tmp_path / "net")
-    again = qr.load(tmp_path / "net", problem=problem)
+        bf.load(tmp_path / "net")
+    again = bf.load(tmp_path / "net", problem=problem)
     assert_array_equal(again.decision_function(X), scores)
     with pytest.raises(ValueError, match="another loss than"):
-        qr.load(tmp_path / "net", problem=replace(problem, loss=qr.Exponential()))
+        bf.load(tmp_path / "net", problem=replace(problem, loss=bf.Exponential()))
 
 
 @pytest.mark.skipif(INSTALLED, reason="torch is installed")
 def test_without_torch_the_error_says_what_to_install():
-    with pytest.raises(ImportError, match=r"pip install 'quorate\[torch\]'.*MLP"):
+    with pytest.raises(ImportError, match=r"pip install 'bonafed\[torch\]'.*MLP"):
         TorchPredictor(object())

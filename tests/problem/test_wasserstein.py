@@ -25,11 +25,11 @@ from omega import (
 from problems import PLAIN
 from scipy.sparse import csr_array
 
-from quorate.arrays import DUAL, norm_gradient
-from quorate.problem.losses import Hinge, Huber, Logistic
-from quorate.problem.predictors.affine import Linear
-from quorate.problem.wasserstein.ball import WassersteinBall, free_space
-from quorate.problem.wasserstein.worst_case import worst_case
+from bonafed.arrays import DUAL, norm_gradient
+from bonafed.problem.losses import Hinge, Huber, Logistic
+from bonafed.problem.predictors.affine import Linear
+from bonafed.problem.wasserstein.ball import WassersteinBall, free_space
+from bonafed.problem.wasserstein.worst_case import worst_case
 
 ALL = [(loss, norm, cost) for loss in MARGIN + RESIDUAL for norm in NORMS for cost in LABEL_COSTS]
 each = pytest.mark.parametrize(("loss", "norm", "label_cost"), ALL, ids=lambda v: name(v))

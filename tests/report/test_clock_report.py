@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import small_run
 
-from quorate.engines.event_log import Log
-from quorate.report import tables
-from quorate.report.html import render
-from quorate.report.markdown import markdown
-from quorate.report.sections import clock, evaluation
-from quorate.report.sections.clock import Clock, windows
-from quorate.runs.folder import Run
+from bonafed.engines.event_log import Log
+from bonafed.report import tables
+from bonafed.report.html import render
+from bonafed.report.markdown import markdown
+from bonafed.report.sections import clock, evaluation
+from bonafed.report.sections.clock import Clock, windows
+from bonafed.runs.folder import Run
 
 HOSTILE = ('<script>alert("x")</script>', "a]]>&amp;'$x$ | b", "South")
 CRASH = small_run.CLOCK.replace(

@@ -14,22 +14,22 @@ from rich.console import Console
 from scipy.special import expit
 from sklearn import metrics
 
-import quorate as qr
-from quorate.measures import clopper_pearson, small
-from quorate.problem.calibration import calibrated
-from quorate.problem.losses import Loss
-from quorate.problem.prediction import scores
-from quorate.report import tables
-from quorate.report.markdown import markdown
-from quorate.report.sections.evaluation import Evaluation, by_client, measures
-from quorate.report.sections.quality import Quality
-from quorate.report.tables import Table, own_measures
-from quorate.report.terminal import drawn
-from quorate.runs.comparison import EvaluationForm, evaluate
-from quorate.runs.evaluation import JudgedForm, judge
-from quorate.runs.files import plain
-from quorate.runs.run import Run
-from quorate.runs.splits import Parts, prepare
+import bonafed as bf
+from bonafed.measures import clopper_pearson, small
+from bonafed.problem.calibration import calibrated
+from bonafed.problem.losses import Loss
+from bonafed.problem.prediction import scores
+from bonafed.report import tables
+from bonafed.report.markdown import markdown
+from bonafed.report.sections.evaluation import Evaluation, by_client, measures
+from bonafed.report.sections.quality import Quality
+from bonafed.report.tables import Table, own_measures
+from bonafed.report.terminal import drawn
+from bonafed.runs.comparison import EvaluationForm, evaluate
+from bonafed.runs.evaluation import JudgedForm, judge
+from bonafed.runs.files import plain
+from bonafed.runs.run import Run
+from bonafed.runs.splits import Parts, prepare
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def parts(run: Run) -> Parts:
     return prepare(run.config)
 
 
-def with_evaluation(run: Run, models: dict[str, Any], problem: qr.Problem, fed: Any) -> Run:
+def with_evaluation(run: Run, models: dict[str, Any], problem: bf.Problem, fed: Any) -> Run:
     """The run with the evaluation of other models of another problem."""
     found = plain(evaluate(problem, models, {"held-out rows": fed}))
     result = {**run.result, "model": next(iter(models)), "evaluation": found}
@@ -127,8 +127,8 @@ def test_a_small_client_is_marked_and_names_no_worst_figure(run: Run) -> None:
     X = rng.normal(size=(64, 2))
     y = np.where(X[:, 0] > 0, "ill", "well")
     y[60:] = np.where(X[60:, 0] > 0, "well", "ill")  # the model is wrong at the client of 4 rows
-    fed = qr.Federation.from_arrays(X, y, ["a"] * 30 + ["b"] * 30 + ["tiny"] * 4)
-    problem = qr.Problem(qr.Logistic(), PLAIN)
+    fed = bf.Federation.from_arrays(X, y, ["a"] * 30 + ["b"] * 30 + ["tiny"] * 4)
+    problem = bf.Problem(bf.Logistic(), PLAIN)
     told = with_evaluation(run, {"model": np.array([-3.0, 0.1])}, problem, fed)
     shown = cells(measures(told)[0])
     assert "tiny" not in shown["AUC"]["Worst client"]
@@ -142,9 +142,9 @@ def test_a_regression_has_its_errors_and_r2(run: Run) -> None:
     rng = np.random.default_rng(1)
     X = rng.normal(size=(60, 2))
     y = X[:, 0] + 0.1 * rng.normal(size=60)
-    fed = qr.Federation.from_arrays(X, y, ["a"] * 30 + ["b"] * 30)
+    fed = bf.Federation.from_arrays(X, y, ["a"] * 30 + ["b"] * 30)
     models = {"model": np.array([1.0, 0.0]), "ERM": np.array([0.9, 0.0])}
-    told = with_evaluation(run, models, qr.Problem(qr.Huber(1.0), PLAIN), fed)
+    told = with_evaluation(run, models, bf.Problem(bf.Huber(1.0), PLAIN), fed)
     shown = cells(measures(told)[0])
     r2 = metrics.r2_score(y, X[:, 0])
     assert shown["R²"]["model"] == f"{r2:.4g}"
@@ -156,8 +156,8 @@ def test_several_classes_have_one_area_and_no_recall(run: Run) -> None:
     rng = np.random.default_rng(2)
     X = rng.normal(size=(90, 2))
     y = np.array(["low", "mid", "high"])[np.digitize(X[:, 0], [-0.5, 0.5])]
-    fed = qr.Federation.from_arrays(X, y, ["a"] * 45 + ["b"] * 45)
-    problem = qr.Problem(qr.Multinomial(), qr.Softmax(classes=3, intercepts=False))
+    fed = bf.Federation.from_arrays(X, y, ["a"] * 45 + ["b"] * 45)
+    problem = bf.Problem(bf.Multinomial(), bf.Softmax(classes=3, intercepts=False))
     told = with_evaluation(run, {"model": rng.normal(size=6)}, problem, fed)
     (table,) = measures(told)
     assert {"AUC", "Balanced accuracy", "Accuracy", "Log loss"} <= {*cells(table)}
@@ -166,17 +166,17 @@ def test_several_classes_have_one_area_and_no_recall(run: Run) -> None:
     assert table.title.endswith(f"90 rows: {counts[0]} high, {counts[1]} low, {counts[2]} mid)")
 
 
-@pytest.mark.parametrize("loss", [qr.Logistic(), qr.Multinomial()], ids=["one score", "two"])
+@pytest.mark.parametrize("loss", [bf.Logistic(), bf.Multinomial()], ids=["one score", "two"])
 def test_figures_are_about_the_class_that_is_called_positive(loss: Loss) -> None:
     """Also where it sorts first."""
     rng = np.random.default_rng(3)
     X = rng.normal(size=(80, 1))
     y = np.where(X[:, 0] + rng.normal(size=80) > 0.8, "ill", "well")
-    fed = qr.Federation.from_arrays(X, y, ["a"] * 40 + ["b"] * 40, positive="ill")
+    fed = bf.Federation.from_arrays(X, y, ["a"] * 40 + ["b"] * 40, positive="ill")
     several = loss.targets == "class"
-    predictor = qr.Softmax(classes=2, intercepts=False) if several else PLAIN
+    predictor = bf.Softmax(classes=2, intercepts=False) if several else PLAIN
     w = np.array([-1.0, 1.0]) if several else np.array([2.0])
-    judged = judge(qr.Problem(loss, predictor), w, fed)
+    judged = judge(bf.Problem(loss, predictor), w, fed)
     assert judged["positives"] == (y == "ill").sum()
     assert judged["recall"] == pytest.approx((X[y == "ill", 0] > 0).mean())
     assert judged["log_loss"] == pytest.approx(metrics.log_loss(y == "ill", expit(2 * X[:, 0])))

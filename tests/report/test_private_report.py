@@ -13,13 +13,13 @@ import small_run
 from report.browser import cut, needs_browser
 from report.test_report import FETCHING, HOSTILE, SVG, Page, read
 
-from quorate.drawing import label
-from quorate.report import tables, words
-from quorate.report.html import render
-from quorate.report.markdown import markdown
-from quorate.report.sections import privacy, privacy_curve
-from quorate.runs.folder import Run
-from quorate.runs.verification import passed, verify_run
+from bonafed.drawing import label
+from bonafed.report import tables, words
+from bonafed.report.html import render
+from bonafed.report.markdown import markdown
+from bonafed.report.sections import privacy, privacy_curve
+from bonafed.runs.folder import Run
+from bonafed.runs.verification import passed, verify_run
 
 SIZES = "sizes = { East = 15, North = 14 }"
 TEXT = (

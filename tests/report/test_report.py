@@ -15,13 +15,13 @@ import pytest
 import small_run
 from report.browser import browse, cut, needs_browser
 
-from quorate.drawing import column, label
-from quorate.report import tables, words
-from quorate.report.html import figures, page, render
-from quorate.report.markdown import markdown
-from quorate.report.sections import clients, trade_off
-from quorate.report.terminal import show_exposed
-from quorate.runs.folder import Run
+from bonafed.drawing import column, label
+from bonafed.report import tables, words
+from bonafed.report.html import figures, page, render
+from bonafed.report.markdown import markdown
+from bonafed.report.sections import clients, trade_off
+from bonafed.report.terminal import show_exposed
+from bonafed.runs.folder import Run
 
 HOSTILE = (
     '<script>alert("x")</script>',
@@ -436,7 +436,7 @@ def test_only_one_file_imports_matplotlib() -> None:
     assert [p.name for p in source.rglob("*.py") if imports.search(p.read_text("utf-8"))] == [
         "drawing.py"
     ]
-    code = "import sys, quorate.report.html; assert 'matplotlib' not in sys.modules"
+    code = "import sys, bonafed.report.html; assert 'matplotlib' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -14,19 +14,19 @@ import pytest
 import small_run
 from rich.console import Console
 
-from quorate.config.config import read_config
-from quorate.report.as_json import as_json
-from quorate.report.html import figures, page
-from quorate.report.markdown import markdown
-from quorate.report.sections import SECTIONS
-from quorate.report.sections.checks import checks
-from quorate.report.sections.coefficients import coefficients
-from quorate.report.sections.section import Block, Figure, Fold, Row, Text
-from quorate.report.tables import Table, escaped
-from quorate.report.terminal import show
-from quorate.runs.folder import Run
-from quorate.runs.splits import prepare
-from quorate.solution.solve import solve
+from bonafed.config.config import read_config
+from bonafed.report.as_json import as_json
+from bonafed.report.html import figures, page
+from bonafed.report.markdown import markdown
+from bonafed.report.sections import SECTIONS
+from bonafed.report.sections.checks import checks
+from bonafed.report.sections.coefficients import coefficients
+from bonafed.report.sections.section import Block, Figure, Fold, Row, Text
+from bonafed.report.tables import Table, escaped
+from bonafed.report.terminal import show
+from bonafed.runs.folder import Run
+from bonafed.runs.splits import prepare
+from bonafed.solution.solve import solve
 
 PATH = "[path]\nradii = [0.02, 0.3]\n"
 TEXTS = {

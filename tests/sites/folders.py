@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-import quorate as qr
-from quorate.arrays import Array
-from quorate.certificates.duality import certify_run
-from quorate.data.declared_schema import declared_schema
-from quorate.engines.network import Network
-from quorate.sites.rows import Roles
-from quorate.sites.session import Agreement
+import bonafed as bf
+from bonafed.arrays import Array
+from bonafed.certificates.duality import certify_run
+from bonafed.data.declared_schema import declared_schema
+from bonafed.engines.network import Network
+from bonafed.sites.rows import Roles
+from bonafed.sites.session import Agreement
 
 NAMES = ("east", "north", "south")
 COLUMNS = ("age", "dose", "stay")
@@ -22,10 +22,10 @@ CLASSES = ("ill", "well")
 OPEN = "minimum_people = 1\nsmooth_losses_only = false"
 # the same about models of any length and number
 WIDE = f"{OPEN}\nmaximum_models = 100000\nmaximum_model_length = 1e30"
-PROBLEM = qr.Problem(
-    qr.Logistic(),
-    over_clients=qr.LpBall(0.2, 2, "size"),
-    regulariser=qr.L2(1e-2),
+PROBLEM = bf.Problem(
+    bf.Logistic(),
+    over_clients=bf.LpBall(0.2, 2, "size"),
+    regulariser=bf.L2(1e-2),
 )
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from quorate.data.federation import Federation
-from quorate.engines.transport import LocalTransport
-from quorate.problem.problem import Problem
-from quorate.sites.guard import Guard
-from quorate.sites.party import Party
-from quorate.sites.rows import of_federation
-from quorate.sites.session import Agreement, agree
+from bonafed.data.federation import Federation
+from bonafed.engines.transport import LocalTransport
+from bonafed.problem.problem import Problem
+from bonafed.sites.guard import Guard
+from bonafed.sites.party import Party
+from bonafed.sites.rows import of_federation
+from bonafed.sites.session import Agreement, agree
 
 
 def parties(fed: Federation, folder: Path) -> dict[str, Party]:

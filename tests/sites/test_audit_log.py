@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.algorithms.federated.bundle.bundle import Evaluate, Evaluated
-from quorate.rounds import Outcome, Stop
-from quorate.sites.audit import (
+from bonafed.algorithms.federated.bundle.bundle import Evaluate, Evaluated
+from bonafed.rounds import Outcome, Stop
+from bonafed.sites.audit import (
     AuditError,
     AuditLog,
     Content,
@@ -29,8 +29,8 @@ from quorate.sites.audit import (
     head_path,
     read_log,
 )
-from quorate.sites.policy import Refusal
-from quorate.storage import Lock
+from bonafed.sites.policy import Refusal
+from bonafed.storage import Lock
 
 LINES = 7  # of the log that is changed
 
@@ -195,7 +195,7 @@ def test_several_threads_write_one_after_the_other(tmp_path: Path) -> None:
 def test_several_processes_write_one_after_the_other(tmp_path: Path) -> None:
     code = f"""
 from pathlib import Path
-from quorate.sites.audit import AuditLog
+from bonafed.sites.audit import AuditLog
 log = AuditLog.open(Path({str(tmp_path)!r}) / "audit.jsonl", "north")
 for k in range(20):
     log.write("in", "alliance", "Evaluate", seq=k, sync=k % 2 == 0)
@@ -474,7 +474,7 @@ def test_a_full_disk_leaves_a_log_that_goes_on(
         raise OSError(28, "No space left on device", str(path))
 
     with monkeypatch.context() as patch:
-        patch.setattr("quorate.sites.audit.append", full)
+        patch.setattr("bonafed.sites.audit.append", full)
         with pytest.raises(OSError, match="No space left"):
             log.note("lost")
     assert [fault.crash for fault in read_log(log.path)[1]] == [True]

@@ -7,12 +7,12 @@ from sites.helpers import agreed
 from toy import federation
 
 from examples import ALGORITHMS
-from quorate.engines.delays import Constant
-from quorate.engines.network import Network
-from quorate.engines.replay import Replay
-from quorate.engines.virtual_clock import VirtualClock
-from quorate.engines.waiting import First
-from quorate.rounds import encode
+from bonafed.engines.delays import Constant
+from bonafed.engines.network import Network
+from bonafed.engines.replay import Replay
+from bonafed.engines.virtual_clock import VirtualClock
+from bonafed.engines.waiting import First
+from bonafed.rounds import encode
 
 FEDERATED = {name: example for name, example in ALGORITHMS.items() if example.stated is not None}
 

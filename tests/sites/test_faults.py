@@ -11,11 +11,11 @@ import pytest
 from sites.helpers import parties
 from toy import federation
 
-import quorate as qr
-from quorate.engines.link import SilentError
-from quorate.engines.network import ForgetfulError, Network, RefusedError
-from quorate.engines.transport import LocalTransport
-from quorate.engines.wire import (
+import bonafed as bf
+from bonafed.engines.link import SilentError
+from bonafed.engines.network import ForgetfulError, Network, RefusedError
+from bonafed.engines.transport import LocalTransport
+from bonafed.engines.wire import (
     Envelope,
     Failed,
     Lost,
@@ -25,26 +25,26 @@ from quorate.engines.wire import (
     Stepped,
     Unknown,
 )
-from quorate.rounds import Conclude, Stop, decode, encode
-from quorate.sites.guard import Guard
-from quorate.sites.methods import method_bytes
-from quorate.sites.party import Party
-from quorate.sites.rows import of_federation
-from quorate.sites.server import job_of, serve
-from quorate.sites.session import agree
+from bonafed.rounds import Conclude, Stop, decode, encode
+from bonafed.sites.guard import Guard
+from bonafed.sites.methods import method_bytes
+from bonafed.sites.party import Party
+from bonafed.sites.rows import of_federation
+from bonafed.sites.server import job_of, serve
+from bonafed.sites.session import agree
 
 ROWS = federation((20, 35, 12, 28, 9), 4)
-BALL = qr.Problem(
-    qr.Hinge(),
-    over_samples=qr.WassersteinBall(0.05, 0.5, "l2"),
-    over_clients=qr.LpBall(0.2, 2),
-    regulariser=qr.L2(1e-2),
+BALL = bf.Problem(
+    bf.Hinge(),
+    over_samples=bf.WassersteinBall(0.05, 0.5, "l2"),
+    over_clients=bf.LpBall(0.2, 2),
+    regulariser=bf.L2(1e-2),
 )
-LIMIT = qr.Problem(
-    qr.Logistic(),
-    over_samples=qr.Mean(label=-1.0),
-    local_constraint=qr.NeymanPearson(1.0, 0.6),
-    regulariser=qr.L2(1e-2),
+LIMIT = bf.Problem(
+    bf.Logistic(),
+    over_samples=bf.Mean(label=-1.0),
+    local_constraint=bf.NeymanPearson(1.0, 0.6),
+    regulariser=bf.L2(1e-2),
 )
 
 
@@ -75,17 +75,17 @@ def solved(problem, sites, **options):
     transport = LocalTransport(sites)
     agreement = agree(transport, "experiment", problem, patience=20.0)
     engine = Network(agreement.session, **options.pop("engine", {}))
-    return qr.solve(agreement.problem, agreement.metadata, engine=engine, **options)
+    return bf.solve(agreement.problem, agreement.metadata, engine=engine, **options)
 
 
 @pytest.fixture
 def quick(monkeypatch):
     """Messages are sent again at once."""
-    monkeypatch.setattr("quorate.engines.link.SHORTEST", 0.001)
-    monkeypatch.setattr("quorate.engines.link.LONGEST", 0.01)
+    monkeypatch.setattr("bonafed.engines.link.SHORTEST", 0.001)
+    monkeypatch.setattr("bonafed.engines.link.LONGEST", 0.01)
 
 
-@pytest.mark.parametrize("algorithm", [qr.Bundle(), qr.ADLPMM(max_rounds=4)], ids=["cuts", "ADMM"])
+@pytest.mark.parametrize("algorithm", [bf.Bundle(), bf.ADLPMM(max_rounds=4)], ids=["cuts", "ADMM"])
 def test_lost_repeated_and_damaged_messages_change_no_bit(algorithm, tmp_path, quick):
     calm = Faulty(parties(ROWS, tmp_path / "calm"), 0, share=1e-9)
     expected = encode(solved(BALL, calm.calls(), algorithm=algorithm).state)
@@ -106,11 +106,11 @@ def test_a_site_that_dies_goes_on_from_its_disk(tmp_path, quick):
             sites["site b1"] = Party("site b1", rows, tmp_path / "a" / "site b1", Guard(None))
         return sites["site b1"].answer("server", data)
 
-    again = solved(LIMIT, calls | {"site b1": dying}, algorithm=qr.ProximalAL(max_rounds=40))
+    again = solved(LIMIT, calls | {"site b1": dying}, algorithm=bf.ProximalAL(max_rounds=40))
     other = solved(
         LIMIT,
         Faulty(parties(ROWS, tmp_path / "c"), 0, 1e-9).calls(),
-        algorithm=qr.ProximalAL(max_rounds=40),
+        algorithm=bf.ProximalAL(max_rounds=40),
     )
     assert encode(again.state) == encode(other.state)
     assert whole.outcome.stop is Stop.OPTIMAL
@@ -118,7 +118,7 @@ def test_a_site_that_dies_goes_on_from_its_disk(tmp_path, quick):
 
 @pytest.mark.parametrize(
     "algorithm",
-    [qr.Bundle(), qr.ADLPMM(tol=1e-3, max_rounds=25), qr.EpigraphADMM(tol=1e-3, max_rounds=25)],
+    [bf.Bundle(), bf.ADLPMM(tol=1e-3, max_rounds=25), bf.EpigraphADMM(tol=1e-3, max_rounds=25)],
     ids=lambda algorithm: type(algorithm).__name__,
 )
 def test_a_site_whose_disk_is_lost_takes_part_again(algorithm, tmp_path, quick):
@@ -134,7 +134,7 @@ def test_a_site_whose_disk_is_lost_takes_part_again(algorithm, tmp_path, quick):
         return sites["site b1"].answer("server", data)
 
     solution = solved(BALL, calls | {"site b1": forgetful}, algorithm=algorithm)
-    best = qr.solve(BALL, ROWS).certificate
+    best = bf.solve(BALL, ROWS).certificate
     assert solution.certificate.value <= best.value * 1.02
     # whoever keeps nothing between two messages has lost nothing
     told = any("lost what it keeps" in note for note in solution.notes)
@@ -154,7 +154,7 @@ def test_a_site_whose_disk_is_lost_before_it_concludes_takes_part_again(tmp_path
             sites["site b1"] = Party("site b1", rows, tmp_path / "site b1", Guard(None))
         return sites["site b1"].answer("server", data)
 
-    method = qr.ADLPMM(max_rounds=8)
+    method = bf.ADLPMM(max_rounds=8)
     solution = solved(BALL, calls | {"site b1": forgetful}, algorithm=method)
     assert lost
     assert any("site b1 lost what it keeps" in note for note in solution.notes)
@@ -175,14 +175,14 @@ def test_a_site_that_always_forgets_is_named(late, tmp_path, quick):
         return inner(data)
 
     with pytest.raises(ForgetfulError, match="site b1") as error:
-        solved(BALL, calls | {"site b1": forgets}, algorithm=qr.ADLPMM(max_rounds=8))
+        solved(BALL, calls | {"site b1": forgets}, algorithm=bf.ADLPMM(max_rounds=8))
     assert error.value.site == "site b1"
     assert len(asked) <= 4
 
 
 def test_a_server_that_dies_goes_on_from_its_checkpoint(tmp_path, quick):
     calm = Faulty(parties(ROWS, tmp_path / "b"), 0, 1e-9)
-    whole = solved(LIMIT, calm.calls(), algorithm=qr.ProximalAL(max_rounds=24))
+    whole = solved(LIMIT, calm.calls(), algorithm=bf.ProximalAL(max_rounds=24))
 
     class DeathError(Exception):
         """Of the server."""
@@ -195,7 +195,7 @@ def test_a_server_that_dies_goes_on_from_its_checkpoint(tmp_path, quick):
                 raise DeathError
 
         options = {"engine": {"checkpoint": file}, "resume": file.exists(), "watch": [watch]}
-        method = qr.ProximalAL(max_rounds=24)
+        method = bf.ProximalAL(max_rounds=24)
         if dies is None:
             solution = solved(LIMIT, sites, algorithm=method, **options)
         else:
@@ -220,7 +220,7 @@ def test_a_silent_site_stalls_a_run_that_goes_on_later(tmp_path, quick):
     agreement = agree(transport, "experiment", BALL, patience=0.2)
     engine = Network(agreement.session, checkpoint=tmp_path / "server")
     concrete, data = agreement.problem.at(agreement.metadata)
-    method = replace(qr.Bundle(), problem=concrete)
+    method = replace(bf.Bundle(), problem=concrete)
     run = engine.run(method, data, watch=[hush])
     assert run.outcome.stop is Stop.STALLED
     assert "site c2" in run.outcome.text
@@ -250,7 +250,7 @@ def test_a_repeated_turn_is_answered_alike_and_another_one_is_not_carried_out(tm
     transport = LocalTransport({n: lambda d, p=p: p.answer("server", d) for n, p in sites.items()})
     agreement = agree(transport, "experiment", BALL, patience=20.0)
     concrete, data = agreement.problem.at(agreement.metadata)
-    Network(agreement.session).run(replace(qr.ADLPMM(), problem=concrete), data, max_rounds=3)
+    Network(agreement.session).run(replace(bf.ADLPMM(), problem=concrete), data, max_rounds=3)
     party = sites["site a0"]
     ((_, name), run), *_ = party.runs.items()
     before = run.state
@@ -298,7 +298,7 @@ def test_a_server_that_dies_after_a_run_has_begun_again_goes_on(tmp_path, quick)
         if rounds[0] == 8:
             raise DeathError
 
-    file, method = tmp_path / "server", qr.ADLPMM(max_rounds=12)
+    file, method = tmp_path / "server", bf.ADLPMM(max_rounds=12)
     calls |= {"site b1": forgetful}
     options = {"engine": {"checkpoint": file}, "algorithm": method, "watch": [watch]}
     with pytest.raises(DeathError):
@@ -320,10 +320,10 @@ def test_an_experiment_is_agreed_to_once_and_with_one_server(tmp_path):
 
 def test_a_method_for_one_owner_is_not_begun_at_one_of_several(tmp_path):
     calls = Faulty(parties(ROWS, tmp_path), 0, 1e-9).calls()
-    problem = qr.Problem(qr.Logistic(), over_samples=qr.Superquantile(0.2), regulariser=qr.L2(1e-2))
+    problem = bf.Problem(bf.Logistic(), over_samples=bf.Superquantile(0.2), regulariser=bf.L2(1e-2))
     agreement = agree(LocalTransport(calls), "experiment", problem)
     concrete, data = agreement.problem.at(agreement.metadata)
-    method = replace(qr.RankADMM(), problem=concrete)
+    method = replace(bf.RankADMM(), problem=concrete)
     with pytest.raises(ValueError, match="all rows in one place"):
         Network(agreement.session).run(method, data)
     rows = of_federation(ROWS.restrict("site a0"))
@@ -332,7 +332,7 @@ def test_a_method_for_one_owner_is_not_begun_at_one_of_several(tmp_path):
     assert isinstance(asked(party, ask), Failed)
 
 
-@pytest.mark.parametrize("algorithm", [None, qr.ADLPMM(max_rounds=12)], ids=["bundle", "ad_lpmm"])
+@pytest.mark.parametrize("algorithm", [None, bf.ADLPMM(max_rounds=12)], ids=["bundle", "ad_lpmm"])
 def test_a_job_whose_site_stays_away_is_no_finished_one(algorithm, tmp_path):
     sites = parties(ROWS, tmp_path)
     calls = {name: partial(site.answer, "server") for name, site in sites.items()}
@@ -354,5 +354,5 @@ def test_a_job_whose_site_stays_away_is_no_finished_one(algorithm, tmp_path):
     assert not (server / "done").exists()
     serve(LocalTransport(calls), server, job)
     serve(LocalTransport(calls), tmp_path / "again", job_of("undisturbed", BALL, algorithm))
-    here, there = (qr.load(place / "solution.qr") for place in (server, tmp_path / "again"))
+    here, there = (bf.load(place / "solution.bf") for place in (server, tmp_path / "again"))
     np.testing.assert_array_equal(here.w, there.w)

@@ -6,17 +6,17 @@ from functools import partial
 
 from sites.folders import NAMES, WIDE, folder_of, roles
 
-import quorate as qr
-from quorate.engines.network import Network
-from quorate.engines.transport import LocalTransport
-from quorate.sites.party import open_party
-from quorate.sites.session import agree
-from quorate.solution.configure import configure
+import bonafed as bf
+from bonafed.engines.network import Network
+from bonafed.engines.transport import LocalTransport
+from bonafed.sites.party import open_party
+from bonafed.sites.session import agree
+from bonafed.solution.configure import configure
 
 ANSWER = """
 import os, sys
 from pathlib import Path
-from quorate.sites.party import open_party
+from bonafed.sites.party import open_party
 
 for folder in map(Path, sys.argv[2:]):
     if child := os.fork():  # so that none knows what another one has imported
@@ -41,7 +41,7 @@ def asked_last(algorithm, tmp_path):
 
     carrier = LocalTransport({name: partial(call, name) for name in NAMES})
     text = roles().text()
-    problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(1e-2))
+    problem = bf.Problem(bf.Logistic(), regulariser=bf.L2(1e-2))
     agreement = agree(carrier, "trial", problem, roles=text)
     concrete, data = agreement.problem.at(agreement.metadata)
     method = configure(algorithm, concrete, data)
@@ -54,7 +54,7 @@ def asked_last(algorithm, tmp_path):
 
 
 def test_a_new_process_answers_the_last_message_with_the_same_bytes(tmp_path):
-    algorithms = qr.AFL(), qr.ADLPMM(), qr.FedAvg(), qr.AsyncDRO()
+    algorithms = bf.AFL(), bf.ADLPMM(), bf.FedAvg(), bf.AsyncDRO()
     known = [asked_last(each, tmp_path / type(each).__name__) for each in algorithms]
     folders = [str(folder) for folder, _ in known]
     subprocess.run([sys.executable, "-c", ANSWER, "north", *folders], check=True)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.data.tables import table_of
-from quorate.sites.holdings import MISSING, broken, holdings, largest_model, level_counts, read_rows
-from quorate.sites.policy import Proposal
-from quorate.sites.site_file import SiteFile, read_site
+from bonafed.data.tables import table_of
+from bonafed.sites.holdings import MISSING, broken, holdings, largest_model, level_counts, read_rows
+from bonafed.sites.policy import Proposal
+from bonafed.sites.site_file import SiteFile, read_site
 
 cells = st.lists(st.sampled_from(["a", "b", "c", None]), min_size=1, max_size=40)
 

@@ -9,28 +9,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import quorate as qr
-from quorate.engines.network import Network, RefusedError
-from quorate.engines.transport import LocalTransport
-from quorate.runs.comparison import evaluate
-from quorate.runs.splits import HELD_OUT
-from quorate.sites.guard import Guard
-from quorate.sites.judging import JudgedRows, evaluation, judge_at_sites
-from quorate.sites.party import Party
-from quorate.sites.policy import Policy
-from quorate.sites.rows import OwnRows
-from quorate.sites.session import Agreement, agree
+import bonafed as bf
+from bonafed.engines.network import Network, RefusedError
+from bonafed.engines.transport import LocalTransport
+from bonafed.runs.comparison import evaluate
+from bonafed.runs.splits import HELD_OUT
+from bonafed.sites.guard import Guard
+from bonafed.sites.judging import JudgedRows, evaluation, judge_at_sites
+from bonafed.sites.party import Party
+from bonafed.sites.policy import Policy
+from bonafed.sites.rows import OwnRows
+from bonafed.sites.session import Agreement, agree
 
 SIZES = (40, 65, 30)
 OVER_ALL = ("auc", "r2", "small")  # of which nothing, or little, follows from counts of sites
 PROBLEMS = {
-    "two classes": qr.Problem(qr.Logistic(), regulariser=qr.L2(1e-2)),
-    "several classes": qr.Problem(qr.Multinomial(), regulariser=qr.L2(1e-2)),
-    "numbers": qr.Problem(qr.Squared(), regulariser=qr.L2(1e-2)),
+    "two classes": bf.Problem(bf.Logistic(), regulariser=bf.L2(1e-2)),
+    "several classes": bf.Problem(bf.Multinomial(), regulariser=bf.L2(1e-2)),
+    "numbers": bf.Problem(bf.Squared(), regulariser=bf.L2(1e-2)),
 }
 
 
-def rows(kind: str, seed: int) -> qr.Federation:
+def rows(kind: str, seed: int) -> bf.Federation:
     """Rows of three clients."""
     rng = np.random.default_rng(seed)
     owner = np.repeat(["east", "north", "south"], SIZES)
@@ -42,7 +42,7 @@ def rows(kind: str, seed: int) -> qr.Federation:
         "numbers": score,
     }[kind]
     classes = None if kind == "numbers" else np.unique(y)
-    return qr.Federation.from_arrays(X, y, owner, classes=classes)
+    return bf.Federation.from_arrays(X, y, owner, classes=classes)
 
 
 def agreed(kind: str, folder: Path, guard: Guard | None = None, held: int = 99) -> Agreement:
@@ -62,7 +62,7 @@ def agreed(kind: str, folder: Path, guard: Guard | None = None, held: int = 99) 
 
 def models_of(kind: str) -> dict[str, np.ndarray]:
     """A model and two that it is compared with."""
-    w = qr.solve(PROBLEMS[kind], rows(kind, 0), tol=1e-6).w
+    w = bf.solve(PROBLEMS[kind], rows(kind, 0), tol=1e-6).w
     rng = np.random.default_rng(2)
     return {"model": w, "ERM": w + 0.2 * rng.normal(size=len(w)), "AFL": 0.5 * w}
 
@@ -160,10 +160,10 @@ def test_pairs_that_no_rows_have_are_refused(pair):
     two = {name: np.repeat(getattr(GOOD, name), 2, 1) for name in names}
     two["figures_of"] = np.array([[0.0, 1.0]])
     good = dataclasses.replace(GOOD, **two, compared=np.array([[PAIR]]))
-    assert evaluation(qr.Logistic(), ["east"], ["model", "ERM"], good)["pairs"][0]["better"] == 3
+    assert evaluation(bf.Logistic(), ["east"], ["model", "ERM"], good)["pairs"][0]["better"] == 3
     odd = dataclasses.replace(good, compared=np.array([[pair]]))
     with pytest.raises(ValueError, match="figures that no rows have"):
-        evaluation(qr.Logistic(), ["east"], ["model", "ERM"], odd)
+        evaluation(bf.Logistic(), ["east"], ["model", "ERM"], odd)
 
 
 def test_several_classes_have_a_brier_score():
@@ -175,15 +175,15 @@ def test_several_classes_have_a_brier_score():
         measures=np.array([[[0.8, math.nan, 1.0]]]),
     )
     with pytest.raises(ValueError, match="figures that no rows have"):
-        evaluation(qr.Multinomial(), ["east"], ["model"], odd)
+        evaluation(bf.Multinomial(), ["east"], ["model"], odd)
 
 
 @pytest.mark.parametrize(
     ("field", "k"), [(f, k) for f, odd in ODD.items() for k in range(len(odd))]
 )
 def test_figures_that_no_rows_have_are_refused(field, k):
-    stated = evaluation(qr.Logistic(), ["east"], ["model"], GOOD)
+    stated = evaluation(bf.Logistic(), ["east"], ["model"], GOOD)
     assert stated["measures"][0]["accuracy"] == 0.75
     odd = dataclasses.replace(GOOD, **{field: ODD[field][k]})
     with pytest.raises(ValueError, match="east answers with figures that no rows have"):
-        evaluation(qr.Logistic(), ["east"], ["model"], odd)
+        evaluation(bf.Logistic(), ["east"], ["model"], odd)

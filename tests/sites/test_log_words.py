@@ -7,30 +7,30 @@ from importlib import import_module
 
 import pytest
 
-import quorate.algorithms
-import quorate.certificates
-import quorate.problem
-import quorate.sites.judging
-from quorate.codec import FIELDS
-from quorate.engines.secure_summed import Sealed
-from quorate.problem.metadata import Introduced
-from quorate.rounds import marks
-from quorate.sites.audit import Content, Entry
-from quorate.sites.words import ANSWERS, in_words
+import bonafed.algorithms
+import bonafed.certificates
+import bonafed.problem
+import bonafed.sites.judging
+from bonafed.codec import FIELDS
+from bonafed.engines.secure_summed import Sealed
+from bonafed.problem.metadata import Introduced
+from bonafed.rounds import marks
+from bonafed.sites.audit import Content, Entry
+from bonafed.sites.words import ANSWERS, in_words
 
 AT = "2026-11-23T10:04:11.123Z"
 COMBINED = {"sum", "max", "each"}
 
 
 def answers() -> dict[str, tuple[str, ...]]:
-    """Every class of answers in quorate, with its fields: an engine combines all of these."""
-    for package in (quorate.algorithms, quorate.certificates, quorate.problem):
+    """Every class of answers in bonafed, with its fields: an engine combines all of these."""
+    for package in (bonafed.algorithms, bonafed.certificates, bonafed.problem):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             import_module(module.name)
     return {
         cls.__name__: tuple(name for name, _ in marks(cls))
         for cls in FIELDS
-        if cls.__module__.startswith("quorate.") and {how for _, how in marks(cls)} <= COMBINED
+        if cls.__module__.startswith("bonafed.") and {how for _, how in marks(cls)} <= COMBINED
     }
 
 
@@ -39,7 +39,7 @@ def test_every_field_of_every_answer_is_in_words() -> None:
     fields -= {("Survey", "prior")}  # a question
     assert len(fields) > 80
     unsaid = {f"{c}.{n}" for c, n in fields if f"{c}.{n}" not in ANSWERS and n not in ANSWERS}
-    assert not unsaid, "say in quorate.sites.words what these hold"
+    assert not unsaid, "say in bonafed.sites.words what these hold"
     known = {f"{cls}.{name}" for cls, name in fields} | {name for _, name in fields}
     known |= {f"Introduced.{name}" for name in FIELDS[Introduced]}  # told before a run
     known |= {f"Sealed.{name}" for name in FIELDS[Sealed]}  # of a secure sum

@@ -7,23 +7,23 @@ from pathlib import Path
 import carried_examples
 import pytest
 
-import quorate as qr
+import bonafed as bf
 
 pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("nvflare") is None, reason="needs pip install 'quorate[flare]'"
+    importlib.util.find_spec("nvflare") is None, reason="needs pip install 'bonafed[flare]'"
 )
 
 
 @pytest.fixture
 def importable(monkeypatch):
-    """FLARE's processes have quorate and the tests on their path."""
-    places = [Path(qr.__file__).parents[1], Path(__file__).parents[1]]
+    """FLARE's processes have bonafed and the tests on their path."""
+    places = [Path(bf.__file__).parents[1], Path(__file__).parents[1]]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, places)))
-    monkeypatch.delenv("QUORATE_SITE", raising=False)
+    monkeypatch.delenv("BONAFED_SITE", raising=False)
 
 
 def test_every_algorithm_makes_the_iterates_of_one_process(tmp_path, importable):
-    from quorate.engines.flare import simulate
+    from bonafed.engines.flare import simulate
 
     carried_examples.compile_here(tmp_path / "here")
     done = simulate(

@@ -7,18 +7,18 @@ from pathlib import Path
 import carried_examples
 import pytest
 
-import quorate as qr
+import bonafed as bf
 
 pytestmark = pytest.mark.skipif(
     not all(importlib.util.find_spec(name) for name in ("flwr", "ray")),
-    reason="needs pip install 'quorate[flower]'",
+    reason="needs pip install 'bonafed[flower]'",
 )
 
 
 def test_every_algorithm_makes_the_iterates_of_one_process(tmp_path):
-    from quorate.engines.flower import simulate
+    from bonafed.engines.flower import simulate
 
-    places = [Path(qr.__file__).parents[1], Path(carried_examples.__file__).parent]
+    places = [Path(bf.__file__).parents[1], Path(carried_examples.__file__).parent]
     carried_examples.compile_here(tmp_path / "here")
     done = simulate(
         {"experiment": "examples"},

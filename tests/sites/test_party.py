@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 from sites.folders import NAMES, OPEN, PROBLEM, certify, folder_of, roles, rows_of
 
-import quorate as qr
-from quorate.data.declared_schema import declared_schema
-from quorate.data.tables import Table
-from quorate.engines.network import Network, RefusedError
-from quorate.engines.transport import LocalTransport
-from quorate.engines.wire import (
+import bonafed as bf
+from bonafed.data.declared_schema import declared_schema
+from bonafed.data.tables import Table
+from bonafed.engines.network import Network, RefusedError
+from bonafed.engines.transport import LocalTransport
+from bonafed.engines.wire import (
     UNREAD,
     Envelope,
     Lost,
@@ -30,21 +30,21 @@ from quorate.engines.wire import (
     StartRun,
     Step,
 )
-from quorate.problem.lower_bounds import Survey
-from quorate.problem.metadata import Asked, Introduced, Metadata, introduced
-from quorate.problem.problem import Problem
-from quorate.rounds import Conclude, decode, encode
-from quorate.sites.audit import AuditError, read_log
-from quorate.sites.introductions import RULE, SENTENCE
-from quorate.sites.judging import judge_at_sites
-from quorate.sites.messages import Agree, Agreed, Introduce
-from quorate.sites.methods import method_bytes
-from quorate.sites.party import KEPT, Party, open_party, parameters_of
-from quorate.sites.rows import Roles, parted
-from quorate.sites.session import Agreement, agree
-from quorate.sites.site_file import read_site
-from quorate.solution.configure import configure
-from quorate.statements import statement_bytes
+from bonafed.problem.lower_bounds import Survey
+from bonafed.problem.metadata import Asked, Introduced, Metadata, introduced
+from bonafed.problem.problem import Problem
+from bonafed.rounds import Conclude, decode, encode
+from bonafed.sites.audit import AuditError, read_log
+from bonafed.sites.introductions import RULE, SENTENCE
+from bonafed.sites.judging import judge_at_sites
+from bonafed.sites.messages import Agree, Agreed, Introduce
+from bonafed.sites.methods import method_bytes
+from bonafed.sites.party import KEPT, Party, open_party, parameters_of
+from bonafed.sites.rows import Roles, parted
+from bonafed.sites.session import Agreement, agree
+from bonafed.sites.site_file import read_site
+from bonafed.solution.configure import configure
+from bonafed.statements import statement_bytes
 
 
 def opened(place: Path, policy: str = "", rows: int = 120) -> dict[str, Party]:
@@ -66,7 +66,7 @@ def agreed(
 def introduce(problem: Problem = PROBLEM, asked: Roles | None = None) -> Introduce:
     """The question for the facts of a site's rows."""
     statement = np.frombuffer(statement_bytes(problem), np.uint8)
-    return Introduce(statement, version("quorate"), (asked or roles()).text())
+    return Introduce(statement, version("bonafed"), (asked or roles()).text())
 
 
 def ask(party: Party, body: object, experiment: str = "trial", sender: str = "alliance") -> Any:
@@ -107,7 +107,7 @@ def test_a_policy_that_becomes_stricter_ends_a_run(rule: str, restarts: bool, tm
     sites = opened(tmp_path)
     agreement = agreed(sites)
     concrete, data = agreement.problem.at(agreement.metadata)
-    method, rounds = configure(qr.ADLPMM(max_rounds=12), concrete, data), []
+    method, rounds = configure(bf.ADLPMM(max_rounds=12), concrete, data), []
 
     def watch(row: dict[str, Any], state: object) -> None:
         rounds.append(row["round"])
@@ -136,7 +136,7 @@ def test_a_policy_that_stays_as_strict_disturbs_no_run(tmp_path: Path):
             if row["round"] in (2, 5) and change:
                 policy_of(place / "north", f"minimum_rows = {row['round']}")
 
-        method = configure(qr.ADLPMM(max_rounds=8), concrete, data)
+        method = configure(bf.ADLPMM(max_rounds=8), concrete, data)
         return encode(Network(agreement.session).run(method, data, watch=[watch]).state)
 
     assert run(tmp_path / "a", True) == run(tmp_path / "b", False)
@@ -187,7 +187,7 @@ def test_nothing_leaves_a_site_whose_log_cannot_be_written(tmp_path: Path, monke
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("quorate.sites.audit.append", full)
+        patch.setattr("bonafed.sites.audit.append", full)
         with pytest.raises(AuditError, match=r"No space left .* no answer leaves this site"):
             ask(party, introduce())
     assert isinstance(ask(party, introduce()), Introduced)
@@ -202,7 +202,7 @@ def start(name: str, method: Any, turn: int = 0) -> StartRun:
 
 
 def test_a_site_keeps_so_many_experiments_at_most(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("quorate.sites.party.MOST_EXPERIMENTS", 3)
+    monkeypatch.setattr("bonafed.sites.party.MOST_EXPERIMENTS", 3)
     sites = opened(tmp_path)
     party, (opening,) = sites["north"], agreed(sites).session.opening(0)
     for name in ("second", "third"):
@@ -217,14 +217,14 @@ def test_a_site_keeps_so_many_experiments_at_most(tmp_path: Path, monkeypatch):
 def test_a_site_keeps_so_many_runs_at_most_and_forgets_those_without_a_memory(
     tmp_path: Path, monkeypatch
 ):
-    monkeypatch.setattr("quorate.sites.party.MOST_RUNS", 6)
+    monkeypatch.setattr("bonafed.sites.party.MOST_RUNS", 6)
     sites = opened(tmp_path)
     agreement, party = agreed(sites), sites["north"]
     concrete, data = agreement.problem.at(agreement.metadata)
-    kept = configure(qr.ADLPMM(max_rounds=4), concrete, data)
+    kept = configure(bf.ADLPMM(max_rounds=4), concrete, data)
     assert isinstance(ask(party, start("kept", kept)), RunStarted)
     for k in range(20):
-        assert isinstance(ask(party, start(f"cuts {k}", qr.Bundle())), RunStarted)
+        assert isinstance(ask(party, start(f"cuts {k}", bf.Bundle())), RunStarted)
     assert ask(party, start("kept", kept)) is not None
     folder = party._file("trial", "agreed").parent
     assert len([*folder.iterdir()]) <= 7  # with the agreement
@@ -241,7 +241,7 @@ def test_a_process_has_few_experiments_and_runs_in_memory(tmp_path: Path):
     party, agreement = sites["north"], agreed(sites)
     (opening,) = agreement.session.opening(0)
     concrete, data = agreement.problem.at(agreement.metadata)
-    method = configure(qr.ADLPMM(max_rounds=4), concrete, data)
+    method = configure(bf.ADLPMM(max_rounds=4), concrete, data)
     for k in range(3 * KEPT):
         assert isinstance(ask(party, opening, f"e{k}"), Agreed)
         assert isinstance(ask(party, start(f"r{k}", method)), RunStarted)
@@ -260,7 +260,7 @@ def test_nothing_of_a_server_that_may_not_ask_is_decoded(tmp_path: Path, monkeyp
         raise AssertionError("it was decoded")
 
     with monkeypatch.context() as patch:
-        patch.setattr("quorate.sites.party.decode", read)
+        patch.setattr("bonafed.sites.party.decode", read)
         answer = party.answer("mallory", question)
     reply = decode(answer)
     assert (reply.number, reply.body.rule) == (UNREAD, "allowed_servers")
@@ -272,9 +272,9 @@ def test_nothing_of_a_server_that_may_not_ask_is_decoded(tmp_path: Path, monkeyp
 def test_the_header_of_a_message_is_bounded_before_it_is_read(tmp_path: Path, monkeypatch):
     party = opened(tmp_path)["north"]
     envelope = Envelope("trial", "north", 7, replace(introduce(), roles="x" * 2**16))
-    monkeypatch.setattr("quorate.sites.party.LARGEST_HEADER", 2**15)
+    monkeypatch.setattr("bonafed.sites.party.LARGEST_HEADER", 2**15)
     with monkeypatch.context() as patch:
-        patch.setattr("quorate.codec.json.loads", None)  # it is not called
+        patch.setattr("bonafed.codec.json.loads", None)  # it is not called
         answer = party.answer("alliance", encode(envelope))
     refused = decode(answer).body
     assert refused.rule == "message"
@@ -324,7 +324,7 @@ def test_what_other_sites_tell_is_read_in_as_many_steps_as_it_has_parts():
         400,
         introduced(
             Asked(True, (), ("",)),
-            qr.Federation.from_arrays([[0.0], [1.0]], ["a", "b"], ["north", "north"]),
+            bf.Federation.from_arrays([[0.0], [1.0]], ["a", "b"], ["north", "north"]),
         ),
     )
     labels = [f"{k:04}" for k in range(n)]
@@ -348,7 +348,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS.keys())
 def test_a_site_answers_for_one_selection_of_a_target(other: Roles, tmp_path: Path):
-    party, mild = opened(tmp_path)["north"], replace(PROBLEM, regulariser=qr.L2(2e-2))
+    party, mild = opened(tmp_path)["north"], replace(PROBLEM, regulariser=bf.L2(2e-2))
     assert isinstance(ask(party, introduce()), Introduced)
     for problem, experiment, sender in (
         (PROBLEM, "trial", "alliance"),
@@ -387,7 +387,7 @@ def test_a_site_holds_out_the_same_rows_for_all_targets(
     party = opened(tmp_path)["north"]
     schema = declared_schema(["stay"], {"stay": {}}, "dose")
     other = Roles("dose", schema.to_dict(), test=test, seed=seed, person=person)
-    least_squares = qr.Problem(qr.Huber(), regulariser=qr.L2(1e-2))
+    least_squares = bf.Problem(bf.Huber(), regulariser=bf.L2(1e-2))
     assert isinstance(ask(party, introduce(PROBLEM, roles(test=0.3))), Introduced)
     answer = ask(party, introduce(least_squares, other), "another")
     if not answers:
@@ -407,7 +407,7 @@ def test_a_number_with_a_fraction_moves_no_other_row_between_training_and_judgin
     fraction[0] = 0.5
     held = []
     for numbers in (whole, fraction):
-        fed = qr.Federation.from_arrays(numbers[:, None], numbers, ["north"] * 200)
+        fed = bf.Federation.from_arrays(numbers[:, None], numbers, ["north"] * 200)
         test = parted(fed, Table(number=numbers), 0.3, seed=5)[1]
         assert test is not None
         held.append({*test.y[0].tolist()} - {0.0, 0.5})
@@ -441,8 +441,8 @@ def test_a_server_does_not_choose_the_rows_that_are_held_out(tmp_path: Path):
 
 SHAPES = {  # problems, and how many parameters their models of three features have
     "linear": (PROBLEM, 4),
-    "a network": (replace(PROBLEM, over_clients=qr.Mean(), predictor=qr.MLP(hidden=(2,))), 11),
-    "several classes": (qr.Problem(qr.Multinomial(), regulariser=qr.L2(1e-2)), 8),
+    "a network": (replace(PROBLEM, over_clients=bf.Mean(), predictor=bf.MLP(hidden=(2,))), 11),
+    "several classes": (bf.Problem(bf.Multinomial(), regulariser=bf.L2(1e-2)), 8),
 }
 
 
@@ -465,9 +465,9 @@ def test_who_asks_for_too_many_parameters_may_ask_for_fewer_columns(
 
 def test_parameters_that_depend_on_classes_elsewhere_are_judged_when_all_sites_are_known():
     """A site of one class does not know how many there are."""
-    fed = qr.Federation.from_arrays([[0.0], [1.0]], ["a", "a"], ["north", "north"])
+    fed = bf.Federation.from_arrays([[0.0], [1.0]], ["a", "a"], ["north", "north"])
     facts = introduced(Asked(True, (), ()), fed)
-    problem = qr.Problem(qr.Multinomial(), regulariser=qr.L2(1e-2))
+    problem = bf.Problem(bf.Multinomial(), regulariser=bf.L2(1e-2))
     assert parameters_of(problem, facts) is None
     assert parameters_of(PROBLEM, facts) == 2
 
@@ -583,15 +583,15 @@ def agreed_with(place: Path, least: int, problem: Problem, asked: Roles | None =
 
 def over_rows(risk: Any) -> Problem:
     """Of the losses of all sites' rows together."""
-    return qr.Problem(qr.Logistic(), over_rows=risk, regulariser=qr.L2(1e-2))
+    return bf.Problem(bf.Logistic(), over_rows=risk, regulariser=bf.L2(1e-2))
 
 
 FEW = {  # and how many of 120 rows that is
-    "the largest loss": (replace(PROBLEM, over_samples=qr.Superquantile(1 / 120)), 1),
-    "a tenth of the losses": (replace(PROBLEM, over_samples=qr.Superquantile(0.1)), 12),
-    "a tenth of all sites' losses": (over_rows(qr.Superquantile(0.1)), 12),
+    "the largest loss": (replace(PROBLEM, over_samples=bf.Superquantile(1 / 120)), 1),
+    "a tenth of the losses": (replace(PROBLEM, over_samples=bf.Superquantile(0.1)), 12),
+    "a tenth of all sites' losses": (over_rows(bf.Superquantile(0.1)), 12),
     # the largest of 120 losses weighs 1 - (1 - 1/120)^4, which is 1 / 30.4
-    "the worst of four losses": (over_rows(qr.Extremile(4.0)), 30),
+    "the worst of four losses": (over_rows(bf.Extremile(4.0)), 30),
 }
 
 
@@ -608,16 +608,16 @@ def test_cuts_of_groups_need_as_many_rows_as_a_run(tmp_path: Path):
     """10 groups of 12 rows at each of the three sites."""
     for least, fits in ((12, True), (13, False)):
         place = tmp_path / str(least)
-        agreement = agreed_with(place, least, replace(PROBLEM, loss=qr.Hinge()))
+        agreement = agreed_with(place, least, replace(PROBLEM, loss=bf.Hinge()))
         concrete, data = agreement.problem.at(agreement.metadata)
-        method = configure(qr.Bundle(max_rounds=3), concrete, data)
+        method = configure(bf.Bundle(max_rounds=3), concrete, data)
         if fits:
             assert Network(agreement.session).run(method, data).state.rounds == 3
             continue
         with pytest.raises(RefusedError, match="groups of fewer rows than this site") as refused:
             Network(agreement.session).run(method, data)
         assert refused.value.rule == "minimum_rows"
-        whole = configure(qr.Bundle(max_rounds=3, cuts=1), concrete, data)
+        whole = configure(bf.Bundle(max_rounds=3, cuts=1), concrete, data)
         assert Network(agreement.session).run(whole, data).state.rounds == 3
 
 
@@ -632,12 +632,12 @@ def classes_of(name: str) -> list[int]:
     return [*Counter(rows_of(name)["state"].tolist()).values()]
 
 
-ODDS, MEAN = qr.EqualisedOdds("sex", 0.3), replace(PROBLEM, over_clients=qr.Mean())
+ODDS, MEAN = bf.EqualisedOdds("sex", 0.3), replace(PROBLEM, over_clients=bf.Mean())
 GROUPS = {
     "a group of a constraint": (replace(MEAN, local_constraint=ODDS), cells_of),
-    "a group over all sites": (replace(MEAN, constraint=qr.Coupled(ODDS)), cells_of),
-    "a class": (replace(MEAN, local_constraint=qr.NeymanPearson("ill", 0.6)), classes_of),
-    "the class of the loss": (replace(MEAN, over_samples=qr.Mean(label="well")), classes_of),
+    "a group over all sites": (replace(MEAN, constraint=bf.Coupled(ODDS)), cells_of),
+    "a class": (replace(MEAN, local_constraint=bf.NeymanPearson("ill", 0.6)), classes_of),
+    "the class of the loss": (replace(MEAN, over_samples=bf.Mean(label="well")), classes_of),
 }
 
 

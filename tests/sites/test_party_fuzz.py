@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sites.folders import NAMES, PROBLEM, folder_of, roles
 
-import quorate as qr
-from quorate.engines.network import Network
-from quorate.engines.transport import LocalTransport
-from quorate.engines.wire import (
+import bonafed as bf
+from bonafed.engines.network import Network
+from bonafed.engines.transport import LocalTransport
+from bonafed.engines.wire import (
     Envelope,
     Failed,
     Lost,
@@ -31,17 +31,17 @@ from quorate.engines.wire import (
     Stepped,
     Unknown,
 )
-from quorate.problem.metadata import Introduced
-from quorate.rounds import CodecError, decode, encode
-from quorate.sites.audit import MESSAGE, AuditLog, read_log
-from quorate.sites.guard import Guard
-from quorate.sites.messages import Agree, Agreed, Introduce
-from quorate.sites.party import Party, open_party
-from quorate.sites.policy import Policy
-from quorate.sites.rows import Source, of_site
-from quorate.sites.session import agree
-from quorate.sites.site_file import read_site, secret_of
-from quorate.solution.configure import configure
+from bonafed.problem.metadata import Introduced
+from bonafed.rounds import CodecError, decode, encode
+from bonafed.sites.audit import MESSAGE, AuditLog, read_log
+from bonafed.sites.guard import Guard
+from bonafed.sites.messages import Agree, Agreed, Introduce
+from bonafed.sites.party import Party, open_party
+from bonafed.sites.policy import Policy
+from bonafed.sites.rows import Source, of_site
+from bonafed.sites.session import agree
+from bonafed.sites.site_file import read_site, secret_of
+from bonafed.solution.configure import configure
 
 PREFIX = struct.Struct("<4sHxxIQ")  # of the codec: magic, version, bytes of the header, of all
 ANSWERS = (Introduced, Agreed, RunStarted, Stepped, Unknown, Lost, Refused, Failed)
@@ -64,7 +64,7 @@ def recorded() -> tuple[Source, bytes, tuple[bytes, ...]]:
     transport = LocalTransport(calls)
     agreement = agree(transport, "trial", PROBLEM, roles=roles().text(), patience=20.0)
     concrete, data = agreement.problem.at(agreement.metadata)
-    for method in (qr.ADLPMM(max_rounds=4), qr.Bundle(max_rounds=4)):
+    for method in (bf.ADLPMM(max_rounds=4), bf.Bundle(max_rounds=4)):
         Network(agreement.session).run(configure(method, concrete, data), data, max_rounds=4)
     site = read_site(place / "north")
     secret = secret_of(site)

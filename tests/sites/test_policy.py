@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import quorate as qr
-from quorate.config.errors import ConfigError
-from quorate.config.toml_file import validated
-from quorate.sites.demands import Held, held_constraints
-from quorate.sites.guard import Guard, RefusedByPolicyError
-from quorate.sites.policy import LevelCount, Policy, Proposal, meaning
+import bonafed as bf
+from bonafed.config.errors import ConfigError
+from bonafed.config.toml_file import validated
+from bonafed.sites.demands import Held, held_constraints
+from bonafed.sites.guard import Guard, RefusedByPolicyError
+from bonafed.sites.policy import LevelCount, Policy, Proposal, meaning
 
 DIGEST, OTHER = "0a" * 32, "0b" * 32
-PARITY = qr.DemographicParity("sex", level=0.1)
+PARITY = bf.DemographicParity("sex", level=0.1)
 STRICT = f"""\
 minimum_rows = 20
 minimum_level_rows = 5
@@ -81,7 +81,7 @@ VIOLATIONS: dict[str, tuple[dict[str, Any], str]] = {
     "too large a delta": ({"delta": 1e-5}, "maximum_delta"),
     "no constraint": ({"constraints": ()}, "constraint"),
     "a looser constraint": (
-        {"constraints": (Held("clients", qr.DemographicParity("sex", level=0.2)),)},
+        {"constraints": (Held("clients", bf.DemographicParity("sex", level=0.2)),)},
         "constraint",
     ),
     "a constraint elsewhere": ({"constraints": (Held("server", PARITY),)}, "constraint"),
@@ -348,101 +348,101 @@ def demand(text: str) -> Policy:
 PARITIES = 'kind = "demographic_parity"; column = "sex"; level = 0.1'
 DEMANDS: dict[str, tuple[str, Held, bool]] = {
     "the same": (PARITIES, Held("clients", PARITY), True),
-    "stricter": (PARITIES, Held("clients", qr.DemographicParity("sex", 0.05)), True),
-    "looser": (PARITIES, Held("clients", qr.DemographicParity("sex", 0.1001)), False),
-    "of another column": (PARITIES, Held("clients", qr.DemographicParity("age", 0.0)), False),
-    "of another kind": (PARITIES, Held("clients", qr.EqualisedOdds("sex", 0.0)), False),
-    "at another place": (PARITIES, Held("together", qr.Coupled(PARITY)), False),
+    "stricter": (PARITIES, Held("clients", bf.DemographicParity("sex", 0.05)), True),
+    "looser": (PARITIES, Held("clients", bf.DemographicParity("sex", 0.1001)), False),
+    "of another column": (PARITIES, Held("clients", bf.DemographicParity("age", 0.0)), False),
+    "of another kind": (PARITIES, Held("clients", bf.EqualisedOdds("sex", 0.0)), False),
+    "at another place": (PARITIES, Held("together", bf.Coupled(PARITY)), False),
     "its default measure by name": (
         PARITIES,
-        Held("clients", qr.DemographicParity("sex", 0.1, qr.Score())),
+        Held("clients", bf.DemographicParity("sex", 0.1, bf.Score())),
         True,
     ),
     "of another measure": (
         PARITIES,
-        Held("clients", qr.DemographicParity("sex", 0.1, qr.Probability())),
+        Held("clients", bf.DemographicParity("sex", 0.1, bf.Probability())),
         False,
     ),
     "the level of this site": (
         PARITIES,
-        Held("clients", qr.DemographicParity("sex", {"north": 0.1, "east": 0.5})),
+        Held("clients", bf.DemographicParity("sex", {"north": 0.1, "east": 0.5})),
         True,
     ),
     "the level of others alone": (
         PARITIES,
-        Held("clients", qr.DemographicParity("sex", {"north": 0.2, "east": 0.1})),
+        Held("clients", bf.DemographicParity("sex", {"north": 0.2, "east": 0.1})),
         False,
     ),
     "no level of this site": (
         PARITIES,
-        Held("clients", qr.DemographicParity("sex", {"east": 0.1})),
+        Held("clients", bf.DemographicParity("sex", {"east": 0.1})),
         False,
     ),
-    "levels by position": (PARITIES, Held("clients", qr.LossGap("sex", [0.1, 0.1])), False),
+    "levels by position": (PARITIES, Held("clients", bf.LossGap("sex", [0.1, 0.1])), False),
     "levels by position, all strict": (
         'kind = "loss_gap"; column = "sex"; level = 0.1',
-        Held("clients", qr.LossGap("sex", [0.1, 0.05])),
+        Held("clients", bf.LossGap("sex", [0.1, 0.05])),
         True,
     ),
     "levels by position, one loose": (
         'kind = "loss_gap"; column = "sex"; level = 0.1',
-        Held("clients", qr.LossGap("sex", [0.1, 0.2])),
+        Held("clients", bf.LossGap("sex", [0.1, 0.2])),
         False,
     ),
     "together": (
         PARITIES + '; on = "together"',
-        Held("together", qr.Coupled(qr.DemographicParity("sex", 0.05))),
+        Held("together", bf.Coupled(bf.DemographicParity("sex", 0.05))),
         True,
     ),
     "together, of another prior": (
         PARITIES + '; on = "together"',
-        Held("together", qr.Coupled(PARITY, prior="uniform")),
+        Held("together", bf.Coupled(PARITY, prior="uniform")),
         False,
     ),
     "a class": (
         'kind = "neyman_pearson"; label = "sick"; level = 0.3',
-        Held("clients", qr.NeymanPearson("sick", 0.2)),
+        Held("clients", bf.NeymanPearson("sick", 0.2)),
         True,
     ),
     "another class": (
         'kind = "neyman_pearson"; label = "sick"; level = 0.3',
-        Held("clients", qr.NeymanPearson("well", 0.2)),
+        Held("clients", bf.NeymanPearson("well", 0.2)),
         False,
     ),
-    "signs": ('kind = "sign"; signs = { age = 1 }', Held("model", qr.Sign({"age": 1})), True),
+    "signs": ('kind = "sign"; signs = { age = 1 }', Held("model", bf.Sign({"age": 1})), True),
     "other signs": (
         'kind = "sign"; signs = { age = 1 }',
-        Held("model", qr.Sign({"age": -1})),
+        Held("model", bf.Sign({"age": -1})),
         False,
     ),
     "an order": (
         'kind = "monotone"; features = ["a", "b"]',
-        Held("model", qr.Monotone(("a", "b"))),
+        Held("model", bf.Monotone(("a", "b"))),
         True,
     ),
     "another order": (
         'kind = "monotone"; features = ["a", "b"]',
-        Held("model", qr.Monotone(["b", "a"])),
+        Held("model", bf.Monotone(["b", "a"])),
         False,
     ),
     "a limit": (
         'kind = "cost_limit"; costs = { a = 1.0 }; limit = 2.0',
-        Held("model", qr.CostLimit({"a": 1.0}, 1.5)),
+        Held("model", bf.CostLimit({"a": 1.0}, 1.5)),
         True,
     ),
     "a larger limit": (
         'kind = "cost_limit"; costs = { a = 1.0 }; limit = 2.0',
-        Held("model", qr.CostLimit({"a": 1.0}, 2.5)),
+        Held("model", bf.CostLimit({"a": 1.0}, 2.5)),
         False,
     ),
     "rows": (
         'kind = "linear_inequality"; C = [[1.0, 0.0]]; d = [0.0]',
-        Held("model", qr.LinearInequality([[1.0, 0.0]], [0.0])),
+        Held("model", bf.LinearInequality([[1.0, 0.0]], [0.0])),
         True,
     ),
     "other rows": (
         'kind = "linear_inequality"; C = [[1.0, 0.0]]; d = [0.0]',
-        Held("model", qr.LinearInequality([[0.0, 1.0]], [0.0])),
+        Held("model", bf.LinearInequality([[0.0, 1.0]], [0.0])),
         False,
     ),
 }
@@ -451,21 +451,21 @@ DEMANDS: dict[str, tuple[str, Held, bool]] = {
 @pytest.mark.parametrize("case", DEMANDS)
 def test_a_demand_is_met_by_the_same_or_by_something_stricter(case: str) -> None:
     text, held, met = DEMANDS[case]
-    run = replace(GOOD, constraints=(Held("clients", qr.LossGap("other", 0.0)), held))
+    run = replace(GOOD, constraints=(Held("clients", bf.LossGap("other", 0.0)), held))
     assert rules(demand(text), run) == ([] if met else ["constraint"])
 
 
 def test_where_the_constraints_of_a_problem_stand() -> None:
-    sign, gap = qr.Sign({"age": 1}), qr.LossGap("sex", 0.1)
-    problem = qr.Problem(
-        qr.Logistic(), local_constraint=(gap, sign), constraint=[qr.Coupled(PARITY), sign, gap]
+    sign, gap = bf.Sign({"age": 1}), bf.LossGap("sex", 0.1)
+    problem = bf.Problem(
+        bf.Logistic(), local_constraint=(gap, sign), constraint=[bf.Coupled(PARITY), sign, gap]
     )
     held = held_constraints(problem.local_constraint, problem.constraint)
     assert held is not None
     assert [one.place for one in held] == ["clients", "model", "together", "model", "server"]
     assert held_constraints(None, None) == ()
-    fed = qr.Federation.from_arrays(
+    fed = bf.Federation.from_arrays(
         [[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1], list("aabb"), columns={"sex": list("fmfm")}
     )
-    solved, _ = qr.Problem(qr.Logistic(), local_constraint=gap).at(fed)
+    solved, _ = bf.Problem(bf.Logistic(), local_constraint=gap).at(fed)
     assert held_constraints(solved.local_constraint, solved.constraint) is None

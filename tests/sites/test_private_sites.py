@@ -11,31 +11,31 @@ import numpy as np
 import pytest
 from sites.folders import CLASSES, COLUMNS, NAMES, folder_of, roles, rows_of
 
-import quorate as qr
-from quorate.algorithms.federated.private_admm import noisy_gradient
-from quorate.data.declared_schema import declared_schema
-from quorate.engines.network import Network, RefusedError, StateLostError
-from quorate.engines.transport import LocalTransport
-from quorate.engines.wire import Envelope, Refused, StartRun, Step, Stepped, Unknown
-from quorate.privacy.accounting import Release, noise_for, total_epsilon
-from quorate.privacy.ledger_file import Book
-from quorate.rounds import Stop, decode, encode
-from quorate.sites.audit import read_log
-from quorate.sites.party import RunState, open_party
-from quorate.sites.privacy_ledger import LEDGER
-from quorate.sites.session import agree
-from quorate.solution import configure
-from quorate.storage import read_in_turns, write_in_turns
+import bonafed as bf
+from bonafed.algorithms.federated.private_admm import noisy_gradient
+from bonafed.data.declared_schema import declared_schema
+from bonafed.engines.network import Network, RefusedError, StateLostError
+from bonafed.engines.transport import LocalTransport
+from bonafed.engines.wire import Envelope, Refused, StartRun, Step, Stepped, Unknown
+from bonafed.privacy.accounting import Release, noise_for, total_epsilon
+from bonafed.privacy.ledger_file import Book
+from bonafed.rounds import Stop, decode, encode
+from bonafed.sites.audit import read_log
+from bonafed.sites.party import RunState, open_party
+from bonafed.sites.privacy_ledger import LEDGER
+from bonafed.sites.session import agree
+from bonafed.solution import configure
+from bonafed.storage import read_in_turns, write_in_turns
 
 DELTA, T = 1e-5, 6
 POLICY = f"maximum_epsilon = 1.0\nmaximum_delta = {DELTA}"
 LOOSE = POLICY.replace("1.0", "9.0")
-METHOD = qr.PrivateADMM(max_rounds=T)
+METHOD = bf.PrivateADMM(max_rounds=T)
 
 
 def problem(epsilon: float = 0.7, **more):
-    budget = qr.Budget(epsilon, DELTA, **more)
-    return qr.Problem(qr.Logistic(), regulariser=qr.L2(1e-2), privacy=budget)
+    budget = bf.Budget(epsilon, DELTA, **more)
+    return bf.Problem(bf.Logistic(), regulariser=bf.L2(1e-2), privacy=budget)
 
 
 class Sites:
@@ -69,7 +69,7 @@ class Sites:
     def solve(self, stated=None, method=METHOD, name=None, checkpoint=None, **options):
         agreement = self.agreed(stated or problem(), name)
         engine = Network(agreement.session, checkpoint=checkpoint)
-        return qr.solve(
+        return bf.solve(
             agreement.problem, agreement.metadata, algorithm=method, engine=engine, **options
         )
 
@@ -125,13 +125,13 @@ def test_a_private_solve_across_sites_ends_with_its_guarantee_and_no_certificate
     assert [(row["client"], row["n"]) for row in solution.clients] == [(n, 120) for n in NAMES]
     assert solution.ledger.text.split(";")[0] in " ".join(repr(solution).split())
     solution.save(tmp_path / "model")
-    kept = qr.load(tmp_path / "model")
+    kept = bf.load(tmp_path / "model")
     assert kept.w.tobytes() == solution.w.tobytes()
     assert not hasattr(kept, "certificate")
     # the model is that of one place with the same keys of noise
     schema = declared_schema([*COLUMNS], {}, "state", CLASSES)
-    fed = qr.Federation.from_tables({n: rows_of(n) for n in NAMES}, "state", schema=schema)
-    here = qr.solve(problem(), fed, algorithm=METHOD, engine=qr.InProcess("each"))
+    fed = bf.Federation.from_tables({n: rows_of(n) for n in NAMES}, "state", schema=schema)
+    here = bf.solve(problem(), fed, algorithm=METHOD, engine=bf.InProcess("each"))
     np.testing.assert_allclose(solution.w, here.w, rtol=1e-12, atol=1e-14)
     assert here.ledger.releases == solution.ledger.releases
 
@@ -147,13 +147,13 @@ def test_no_message_of_a_certificate_is_sent(sites):
 
 def test_a_run_is_charged_in_full_before_its_first_answer(sites, monkeypatch):
     seen = []
-    real = qr.PrivateADMM.perturb
+    real = bf.PrivateADMM.perturb
 
     def perturb(*given):
         seen.append(sites.book(given[3].names[0]).runs()[0]["state"])
         return real(*given)
 
-    monkeypatch.setattr(qr.PrivateADMM, "perturb", perturb)
+    monkeypatch.setattr(bf.PrivateADMM, "perturb", perturb)
     sites.solve()
     assert seen == ["open"] * 3 * T
     for name in NAMES:
@@ -204,8 +204,8 @@ def test_a_second_run_of_one_experiment_is_refused_before_any_answer(sites):
 @pytest.mark.parametrize(
     ("kind", "mechanism"),
     [
-        *itertools.product((qr.PrivateADMM, qr.PrivateSGD), ("gaussian", "laplace")),
-        (qr.PrivateNewton, "gaussian"),
+        *itertools.product((bf.PrivateADMM, bf.PrivateSGD), ("gaussian", "laplace")),
+        (bf.PrivateNewton, "gaussian"),
     ],
 )
 def test_all_that_the_policy_allows_can_be_spent_at_once(sites, mechanism, kind):
@@ -217,8 +217,8 @@ def test_all_that_the_policy_allows_can_be_spent_at_once(sites, mechanism, kind)
 
 @pytest.mark.parametrize("options", [{"sampling": 0.5}, {"quantile": 0.5, "sampling": 0.9}])
 def test_sampled_answers_are_charged_as_such(sites, options):
-    solution = sites.solve(method=qr.PrivateSGD(max_rounds=T, **options))
-    noise = noise_for(qr.Budget(0.7, DELTA), T, sampling=options["sampling"])
+    solution = sites.solve(method=bf.PrivateSGD(max_rounds=T, **options))
+    noise = noise_for(bf.Budget(0.7, DELTA), T, sampling=options["sampling"])
     release = Release("gaussian", noise, T, options["sampling"])
     assert sites.book().spent(("north",))["north"] == (release,)
     assert solution.ledger.releases["north"] == (release,)
@@ -420,17 +420,17 @@ def test_the_keys_that_a_runs_file_held_before_are_overwritten(sites, tmp_path):
 @pytest.mark.parametrize(
     ("method", "stated", "told"),
     [
-        (qr.PrivateADMM(max_rounds=T, noise="simulation"), problem(), 'noise="simulation"'),
-        (qr.PrivateSGD(max_rounds=T, noise="simulation"), problem(), 'noise="simulation"'),
+        (bf.PrivateADMM(max_rounds=T, noise="simulation"), problem(), 'noise="simulation"'),
+        (bf.PrivateSGD(max_rounds=T, noise="simulation"), problem(), 'noise="simulation"'),
         (
-            qr.PrivateADMM(max_rounds=T, sensitivity="local-unsafe", local_epsilon=0.5),
+            bf.PrivateADMM(max_rounds=T, sensitivity="local-unsafe", local_epsilon=0.5),
             replace(problem(), privacy=None),
             'sensitivity="local-unsafe"',
         ),
     ],
     ids=["simulation", "simulation of SGD", "unsafe"],
 )
-@pytest.mark.filterwarnings("ignore::quorate.NoPrivacyWarning")
+@pytest.mark.filterwarnings("ignore::bonafed.NoPrivacyWarning")
 def test_noise_that_others_can_subtract_is_refused(tmp_path, method, stated, told):
     policies = dict.fromkeys(NAMES, "") if stated.privacy is None else None
     sites = Sites(tmp_path, policies)
@@ -444,7 +444,7 @@ def test_noise_that_others_can_subtract_is_refused(tmp_path, method, stated, tol
 
 def test_answers_are_not_given_for_sums_that_are_no_secret(sites, monkeypatch):
     """Neither server nor site takes the share of the noise of a sum for enough without one."""
-    stated, method = problem(view="sum"), qr.PrivateSGD(max_rounds=T)
+    stated, method = problem(view="sum"), bf.PrivateSGD(max_rounds=T)
     with pytest.raises(ValueError, match="the server of Network sees each"):
         sites.solve(stated, method)
     monkeypatch.setattr(configure, "_check_secret", lambda engine: None)

@@ -17,19 +17,19 @@ import pytest
 from border.test_liars import WRONG, Late, telling
 from sites.folders import CLASSES, NAMES, OPEN, folder_of, roles, rows_of
 
-import quorate as qr
-from quorate.__main__ import main
-from quorate.config.config import parse_config
-from quorate.engines.transport import LocalTransport
-from quorate.engines.wire import Envelope
-from quorate.rounds import decode, encode
-from quorate.runs.files import RunError, digest, seal
-from quorate.runs.folder import read_run
-from quorate.sites import run as runs
-from quorate.sites.messages import Introduce
-from quorate.sites.party import Party, open_party
-from quorate.sites.server import serve
-from quorate.statements import statement_bytes
+import bonafed as bf
+from bonafed.__main__ import main
+from bonafed.config.config import parse_config
+from bonafed.engines.transport import LocalTransport
+from bonafed.engines.wire import Envelope
+from bonafed.rounds import decode, encode
+from bonafed.runs.files import RunError, digest, seal
+from bonafed.runs.folder import read_run
+from bonafed.sites import run as runs
+from bonafed.sites.messages import Introduce
+from bonafed.sites.party import Party, open_party
+from bonafed.sites.server import serve
+from bonafed.statements import statement_bytes
 
 CONFIG = """
 title = "over sites"
@@ -139,11 +139,11 @@ def here(tmp_path, monkeypatch):
     return killed
 
 
-def quorate(*arguments: str) -> int:
+def bonafed(*arguments: str) -> int:
     """The status of a command."""
     import sys
 
-    before, sys.argv = sys.argv, ["quorate", *arguments]
+    before, sys.argv = sys.argv, ["bonafed", *arguments]
     try:
         main()
     except SystemExit as end:
@@ -155,7 +155,7 @@ def quorate(*arguments: str) -> int:
 
 def finished(text: str) -> Path:
     Path("trial.toml").write_text(text)
-    assert quorate("run", "trial.toml", "--engine", "flare-sim", "--sites", "sites") == 0
+    assert bonafed("run", "trial.toml", "--engine", "flare-sim", "--sites", "sites") == 0
     (folder,) = (path for path in Path("runs").iterdir() if path.is_dir())
     return folder
 
@@ -180,10 +180,10 @@ def test_a_folder_over_sites_is_read_drawn_and_checked(here, text, capsys):
     assert len(measures) == 1 + len(run.config.report.compare_with)
     assert measures[0]["n"] + sum(row["n"] for row in run.result["clients"]) == 120 * len(NAMES)
     assert "checks" not in run.result
-    assert quorate("verify", str(folder)) == 1  # rows that are not here are not checked
-    assert quorate("verify", str(folder), "--without-data") == 0
-    assert quorate("report", str(folder), "--format", "md") == 0
-    assert quorate("predict", str(folder), "sites/east/rows.csv", "--out", "p.csv") == 0
+    assert bonafed("verify", str(folder)) == 1  # rows that are not here are not checked
+    assert bonafed("verify", str(folder), "--without-data") == 0
+    assert bonafed("report", str(folder), "--format", "md") == 0
+    assert bonafed("predict", str(folder), "sites/east/rows.csv", "--out", "p.csv") == 0
     capsys.readouterr()
     # the model is that of rows in one place, of which each site chose the same ones
     if not run.config.constrained:
@@ -238,25 +238,25 @@ def test_a_run_that_is_cut_short_goes_on_to_the_same_bits(here, after, capsys):
     for name in NAMES:
         shutil.rmtree(Path("sites", name, "state"))
     here.append(lambda asked: asked > after)
-    assert quorate("run", "trial.toml", "--engine", "flare-sim", "--sites", "sites") == 130
+    assert bonafed("run", "trial.toml", "--engine", "flare-sim", "--sites", "sites") == 130
     assert "--resume runs/over-sites.partial" in capsys.readouterr().err
-    assert quorate("run", "--resume", "runs/over-sites.partial") == 0
+    assert bonafed("run", "--resume", "runs/over-sites.partial") == 0
     (folder,) = (path for path in Path("runs").iterdir() if path.is_dir())
     np.testing.assert_array_equal(read_run(folder).w, undisturbed)
-    assert quorate("verify", str(folder), "--keys", "keys") == 0
+    assert bonafed("verify", str(folder), "--keys", "keys") == 0
 
 
 def test_a_site_that_refuses_ends_the_run_by_its_rule(here, capsys):
     file = Path("sites/north/site.toml")
     file.write_text(file.read_text().replace("[policy]", "[policy]\nminimum_rows = 1000"))
     Path("trial.toml").write_text(config())
-    assert quorate("run", "trial.toml", "--engine", "flare-sim", "--sites", "sites") == 2
+    assert bonafed("run", "trial.toml", "--engine", "flare-sim", "--sites", "sites") == 2
     said = capsys.readouterr().err
     assert "the site north refuses by its rule 'rows': this site cannot take part" in said
-    assert quorate("site", "log", "sites/north") == 0
+    assert bonafed("site", "log", "sites/north") == 0
     assert "minimum_rows: " in capsys.readouterr().out
     file.write_text(file.read_text().replace("minimum_rows = 1000", ""))
-    assert quorate("run", "--resume", "runs/over-sites.partial") == 0
+    assert bonafed("run", "--resume", "runs/over-sites.partial") == 0
 
 
 @pytest.mark.parametrize("times", [1, math.inf])
@@ -269,23 +269,23 @@ def test_a_site_that_lies_ends_the_run_with_what_was_before(here, times, monkeyp
     monkeypatch.setitem(globals(), "serve_it", server)
     keys(capsys)
     Path("trial.toml").write_text(config())
-    status = quorate("run", "trial.toml", "--engine", "flare-sim", "--sites", "sites")
+    status = bonafed("run", "trial.toml", "--engine", "flare-sim", "--sites", "sites")
     said = " ".join(capsys.readouterr().err.split())
     if times > 1:  # it lies to the certificate as well
         assert status == 2
         assert "the site north answered Evaluate with a mean loss of" in said
-        (file,) = Path("runs").rglob("solution.qr")
-        assert qr.load(file).outcome.stop is qr.Stop.IMPOSSIBLE
+        (file,) = Path("runs").rglob("solution.bf")
+        assert bf.load(file).outcome.stop is bf.Stop.IMPOSSIBLE
         return
     assert status == 4
     (folder,) = (path for path in Path("runs").iterdir() if path.is_dir())
     outcome = read_run(folder).result["outcome"]
     assert outcome["stop"] == "impossible"
     assert "the site north answered Evaluate with a mean loss of" in outcome["text"]
-    assert quorate("verify", str(folder), "--keys", "keys") == 0
-    assert quorate("report", str(folder), "--format", "md") == 0
+    assert bonafed("verify", str(folder), "--keys", "keys") == 0
+    assert bonafed("report", str(folder), "--format", "md") == 0
     assert "if all other answers of the site that is named are true" in capsys.readouterr().out
-    assert quorate("site", "log", "sites/north") == 0
+    assert bonafed("site", "log", "sites/north") == 0
 
 
 def test_few_held_out_rows_leave_the_model_and_a_note(here):
@@ -300,14 +300,14 @@ def test_few_held_out_rows_leave_the_model_and_a_note(here):
 def test_a_server_that_dies_after_its_model_keeps_what_was_signed(here, capsys):
     keys(capsys)
     Path("trial.toml").write_text(config(COMPARED))
-    here.append(lambda asked: [*Path("runs").rglob("solution.qr")])
-    assert quorate("run", "trial.toml", "--engine", "flare-sim", "--sites", "sites") == 130
+    here.append(lambda asked: [*Path("runs").rglob("solution.bf")])
+    assert bonafed("run", "trial.toml", "--engine", "flare-sim", "--sites", "sites") == 130
     (server,) = Path("runs/over-sites.partial/engine/server").iterdir()
-    assert (server / "solution.qr").exists()
+    assert (server / "solution.bf").exists()
     assert not (server / "done").exists()
-    assert quorate("run", "--resume", "runs/over-sites.partial") == 0
+    assert bonafed("run", "--resume", "runs/over-sites.partial") == 0
     (folder,) = (path for path in Path("runs").iterdir() if path.is_dir())
-    assert quorate("verify", str(folder), "--keys", "keys") == 0
+    assert bonafed("verify", str(folder), "--keys", "keys") == 0
 
 
 ODD_RESULTS = {
@@ -326,13 +326,13 @@ ODD_RESULTS = {
 def test_a_result_that_no_run_has_is_refused(here, change, monkeypatch, capsys):
     def server(transport, folder, job):
         serve(transport, folder, job)
-        result = decode((folder / "result.qrt").read_bytes())
-        (folder / "result.qrt").write_bytes(encode(change(result)))
+        result = decode((folder / "result.bft").read_bytes())
+        (folder / "result.bft").write_bytes(encode(change(result)))
 
     monkeypatch.setitem(globals(), "serve_it", server)
     Path("trial.toml").write_text(config("[algorithm]\nmax_rounds = 2\n"))
-    assert quorate("run", "trial.toml", "--engine", "flare-sim", "--sites", "sites") == 2
-    assert "result.qrt" in capsys.readouterr().err
+    assert bonafed("run", "trial.toml", "--engine", "flare-sim", "--sites", "sites") == 2
+    assert "result.bft" in capsys.readouterr().err
     assert [path.name for path in Path("runs").iterdir()] == ["over-sites.partial"]
 
 
@@ -352,26 +352,26 @@ def keys(capsys) -> None:
     for name in NAMES:
         file = Path("sites", name, "site.toml")
         file.write_text(file.read_text().replace("[data]", 'key = "site.key"\n\n[data]'))
-        assert quorate("site", "key", f"sites/{name}") == 0
+        assert bonafed("site", "key", f"sites/{name}") == 0
         Path("keys", f"{name}.pub").write_text(capsys.readouterr().out)
 
 
 def test_signed_runs_are_verified_by_keys(here, capsys):
     keys(capsys)
     folder = finished(config(CONSTRAINED))
-    assert quorate("verify", str(folder), "--keys", "keys") == 0
+    assert bonafed("verify", str(folder), "--keys", "keys") == 0
     # a server that states a better weight of a client than what was signed
     result = json.loads((folder / "result.json").read_text())
     result["clients"][0]["loss"] -= 0.01
     result |= {"seal": seal(result)}
     (folder / "result.json").write_text(json.dumps(result))
     capsys.readouterr()
-    assert quorate("verify", str(folder), "--keys", "keys") == 1
+    assert bonafed("verify", str(folder), "--keys", "keys") == 1
     assert "FAILED      clients" in capsys.readouterr().out
-    beside = next(Path("runs").glob("*.signed.qrt"))
+    beside = next(Path("runs").glob("*.signed.bft"))
     assert not beside.stat().st_mode & 0o077
-    beside.rename("elsewhere.qrt")
-    assert quorate("verify", str(folder), "--keys", "keys") == 2
+    beside.rename("elsewhere.bft")
+    assert bonafed("verify", str(folder), "--keys", "keys") == 2
     assert "--signed" in capsys.readouterr().err
 
 
@@ -387,7 +387,7 @@ ODD = {
 @pytest.mark.parametrize("line", ODD)
 def test_what_is_the_site_s_affair_is_refused(line):
     with pytest.raises(
-        qr.ConfigError if hasattr(qr, "ConfigError") else ValueError, match=ODD[line]
+        bf.ConfigError if hasattr(bf, "ConfigError") else ValueError, match=ODD[line]
     ):
         parse_config(config(data=line))
 
@@ -428,7 +428,7 @@ def test_classes_are_declared():
 def test_wrong_commands_say_what_is_needed(here, arguments, said, capsys):
     Path("trial.toml").write_text(config())
     Path("rows.toml").write_text('[data]\npath = "rows.csv"\ntarget = "state"\n')
-    assert quorate("run", *arguments) == 2
+    assert bonafed("run", *arguments) == 2
     assert said in capsys.readouterr().err
 
 
@@ -440,7 +440,7 @@ def test_a_job_is_exported_without_data_and_the_same_each_time(here, to, capsys)
     written = []
     for out in ("one", "two"):
         asked = ("trial.toml", "--to", to, "--out", out, "--experiment", "trial")
-        assert quorate("engine", "export", *asked) == 0
+        assert bonafed("engine", "export", *asked) == 0
         files = sorted(path for path in Path(out).rglob("*") if path.is_file())
         written.append({path.relative_to(out): digest(path.read_bytes()) for path in files})
         cells = [str(cell) for cell in rows_of("north")["age"][:20]]
@@ -450,7 +450,7 @@ def test_a_job_is_exported_without_data_and_the_same_each_time(here, to, capsys)
     capsys.readouterr()
     assert written[0] == written[1]
     assert CLASSES
-    assert quorate("engine", "export", "trial.toml", "--to", "abacus") == 2
+    assert bonafed("engine", "export", "trial.toml", "--to", "abacus") == 2
 
 
 def test_rounds_of_a_server_elsewhere_are_shown_and_nothing_else(tmp_path):
@@ -525,13 +525,13 @@ def test_a_private_run_has_a_folder_without_a_number_that_was_not_paid_for(
     assert run.private
     assert run.owner is None
     assert not (run.path / "owner").exists()
-    assert not (run.path / "events.qrt").exists()
+    assert not (run.path / "events.bft").exists()
     assert [row["n"] for row in run.result["clients"]] in ([60, 50, 70], [60, 60, 60])
     assert run.result["certificate"] is None
     assert run.result["privacy"]["epsilon"] <= 0.9
     assert len(run.history) == 6
-    assert quorate("verify", str(run.path)) == 0
-    assert quorate("verify", str(run.path), "--keys", "keys") == 0
+    assert bonafed("verify", str(run.path)) == 0
+    assert bonafed("verify", str(run.path), "--keys", "keys") == 0
     page = (run.path / "report.html").read_text()
     assert "charged it in its own privacy ledger" in page
     assert "owner/" not in page
@@ -547,7 +547,7 @@ def test_a_site_tells_a_private_run_the_declared_number_of_its_rows(private_site
         table = Path("sites/north/rows.csv").read_text().splitlines()
         Path("sites/north/rows.csv").write_text("\n".join(table[: rows + 1]) + "\n")
         sizes = {"east": 60, "north": 50, "south": 70}
-        problem = qr.Problem(qr.Logistic(), privacy=qr.Budget(0.9, 1e-5, sizes=sizes))
+        problem = bf.Problem(bf.Logistic(), privacy=bf.Budget(0.9, 1e-5, sizes=sizes))
         ask = Introduce(np.frombuffer(statement_bytes(problem), np.uint8), "", roles().text())
         with closing(open_party(Path("sites/north"), "north")) as party:
             told = decode(party.answer("server", encode(Envelope("one", "north", 1, ask)))).body
@@ -557,13 +557,13 @@ def test_a_site_tells_a_private_run_the_declared_number_of_its_rows(private_site
 
 def test_a_second_private_run_is_refused_by_the_ledgers_of_the_sites(private_sites, capsys):
     finished(private())
-    assert quorate("run", "trial.toml", "--engine", "flare-sim", "--sites", "sites") == 2
+    assert bonafed("run", "trial.toml", "--engine", "flare-sim", "--sites", "sites") == 2
     assert "maximum_epsilon" in capsys.readouterr().err
 
 
 def test_a_private_run_says_before_what_it_will_cost(private_sites, capsys):
     Path("trial.toml").write_text(private())
-    assert quorate("run", "--dry-run", "trial.toml") == 0
+    assert bonafed("run", "--dry-run", "trial.toml") == 0
     said = capsys.readouterr().out
     assert "180 of 3 clients" in said
     assert "nothing was run" in said

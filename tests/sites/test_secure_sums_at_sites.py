@@ -10,22 +10,22 @@ import pytest
 from sites.helpers import agreed
 from toy import Toy, federation
 
-import quorate as qr
-from quorate.codec import CodecError
-from quorate.engines.network import Network
-from quorate.engines.secure_summed import SecureSummed
-from quorate.sites.audit import Content
-from quorate.sites.guard import _shown
-from quorate.sites.methods import method_bytes, method_of
+import bonafed as bf
+from bonafed.codec import CodecError
+from bonafed.engines.network import Network
+from bonafed.engines.secure_summed import SecureSummed
+from bonafed.sites.audit import Content
+from bonafed.sites.guard import _shown
+from bonafed.sites.methods import method_bytes, method_of
 
 ROWS = federation((20, 35, 12, 28, 9), 4)
-PROBLEM = qr.Problem(qr.Logistic(), over_clients=qr.Mean("size"), regulariser=qr.L2(1e-2))
+PROBLEM = bf.Problem(bf.Logistic(), over_clients=bf.Mean("size"), regulariser=bf.L2(1e-2))
 
 
 def test_a_solution_across_sites_is_that_of_one_place(tmp_path):
-    here = qr.solve(PROBLEM, ROWS, tol=1e-9, engine=qr.InProcess("each"))
+    here = bf.solve(PROBLEM, ROWS, tol=1e-9, engine=bf.InProcess("each"))
     agreement = agreed(PROBLEM, ROWS, tmp_path)
-    there = qr.solve(
+    there = bf.solve(
         agreement.problem,
         agreement.metadata,
         tol=1e-9,
@@ -37,14 +37,14 @@ def test_a_solution_across_sites_is_that_of_one_place(tmp_path):
 
 
 def test_a_private_run_across_sites_is_charged_as_without(tmp_path):
-    budget = qr.Budget(1.0, 1e-6, sizes=20)
-    problem = qr.Problem(qr.Logistic(), privacy=budget)
-    algorithm = qr.PrivateSGD(max_rounds=4)
+    budget = bf.Budget(1.0, 1e-6, sizes=20)
+    problem = bf.Problem(bf.Logistic(), privacy=budget)
+    algorithm = bf.PrivateSGD(max_rounds=4)
     runs = []
     for option in (None, True):
         agreement = agreed(problem, ROWS, tmp_path / str(option))
         engine = Network(agreement.session, secure_sum=option)
-        solve = qr.solve
+        solve = bf.solve
         runs.append(
             solve(agreement.problem, agreement.metadata, algorithm=algorithm, engine=engine)
         )
@@ -53,19 +53,19 @@ def test_a_private_run_across_sites_is_charged_as_without(tmp_path):
 
 
 def test_a_budget_for_whoever_sees_sums_holds_across_sites_with_a_secure_sum_alone(tmp_path):
-    problem = qr.Problem(
-        qr.Logistic(), over_clients=qr.Mean("size"), privacy=qr.Budget(1.0, 1e-6, view="sum")
+    problem = bf.Problem(
+        bf.Logistic(), over_clients=bf.Mean("size"), privacy=bf.Budget(1.0, 1e-6, view="sum")
     )
-    algorithm = qr.PrivateSGD(max_rounds=3)
+    algorithm = bf.PrivateSGD(max_rounds=3)
     agreement = agreed(problem, ROWS, tmp_path / "masked")
     engine = Network(agreement.session, secure_sum=True)
-    there = qr.solve(agreement.problem, agreement.metadata, algorithm=algorithm, engine=engine)
+    there = bf.solve(agreement.problem, agreement.metadata, algorithm=algorithm, engine=engine)
     assert (there.rounds, there.ledger.guarantee) == (3, True)
     assert 0.99 < there.ledger.epsilon <= 1 < there.ledger.epsilon_of("answers")
     assert {"Work", "Open", "Sealed"} <= {row["message"] for row in there.messages}
     plain = agreed(problem, ROWS, tmp_path / "plain")
     with pytest.raises(ValueError, match="give the engine a secure sum"):
-        qr.solve(plain.problem, plain.metadata, algorithm=algorithm, engine=Network(plain.session))
+        bf.solve(plain.problem, plain.metadata, algorithm=algorithm, engine=Network(plain.session))
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ class Heard(SecureSummed):
 
 
 def test_a_sites_log_says_what_is_masked_and_what_is_not():
-    algorithm = Heard(Toy(n_features=4), qr.SecureSum(keys="simulation", fewest=2), 1)
-    qr.InProcess("each").run(algorithm, ROWS, seed=1, max_rounds=3)
+    algorithm = Heard(Toy(n_features=4), bf.SecureSum(keys="simulation", fewest=2), 1)
+    bf.InProcess("each").run(algorithm, ROWS, seed=1, max_rounds=3)
     asked, answered = algorithm.sent[-1]
     assert (asked[0], answered[0]) == ("ToyAsk", "ToyAnswer")
     assert not asked[2]
@@ -101,10 +101,10 @@ def test_a_sites_log_says_what_is_masked_and_what_is_not():
 
 
 def test_what_carries_an_algorithm_travels_with_it():
-    algorithm = qr.PrivateSGD(max_rounds=4)
-    summed = method_of(method_bytes(SecureSummed(algorithm, qr.SecureSum(), 3)))
+    algorithm = bf.PrivateSGD(max_rounds=4)
+    summed = method_of(method_bytes(SecureSummed(algorithm, bf.SecureSum(), 3)))
     assert isinstance(summed, SecureSummed)
-    assert isinstance(summed.inner, qr.PrivateSGD)
-    assert (summed.seed, summed.option) == (3, qr.SecureSum())
+    assert isinstance(summed.inner, bf.PrivateSGD)
+    assert (summed.seed, summed.option) == (3, bf.SecureSum())
     with pytest.raises(CodecError):
-        method_of(method_bytes(SecureSummed(qr.PrivateSGD(max_rounds=4), "x", 3))[:-1])
+        method_of(method_bytes(SecureSummed(bf.PrivateSGD(max_rounds=4), "x", 3))[:-1])

@@ -18,30 +18,30 @@ from sites.folders import PROBLEM, folder_of, roles
 from sites.test_solve_across import PROBLEMS
 from toy import federation
 
-import quorate as qr
-from quorate.certificates import constrained, duality
-from quorate.certificates.constrained import Weigh, WeighAlong, Weighing
-from quorate.certificates.duality import Certified, Certify
-from quorate.codec import CodecError
-from quorate.data.federation import Federation
-from quorate.engines.link import Link
-from quorate.engines.network import Network, Sites
-from quorate.engines.transport import LocalTransport
-from quorate.engines.wire import Envelope, Failed, Refused, StartRun, Step, Stepped, Unknown
-from quorate.problem.lower_bounds import Survey
-from quorate.rounds import Round, decode, encode, rows
-from quorate.runs.checks import passed
-from quorate.runs.files import plain
-from quorate.sites import signatures
-from quorate.sites.guard import Guard
-from quorate.sites.messages import Agree, Introduce
-from quorate.sites.methods import method_bytes, method_of
-from quorate.sites.party import Party, open_party
-from quorate.sites.policy import Policy
-from quorate.sites.rows import of_federation
-from quorate.sites.server import SIGNED, SOLUTION, job_of, serve
-from quorate.sites.session import Agreement, agree
-from quorate.sites.signatures import (
+import bonafed as bf
+from bonafed.certificates import constrained, duality
+from bonafed.certificates.constrained import Weigh, WeighAlong, Weighing
+from bonafed.certificates.duality import Certified, Certify
+from bonafed.codec import CodecError
+from bonafed.data.federation import Federation
+from bonafed.engines.link import Link
+from bonafed.engines.network import Network, Sites
+from bonafed.engines.transport import LocalTransport
+from bonafed.engines.wire import Envelope, Failed, Refused, StartRun, Step, Stepped, Unknown
+from bonafed.problem.lower_bounds import Survey
+from bonafed.rounds import Round, decode, encode, rows
+from bonafed.runs.checks import passed
+from bonafed.runs.files import plain
+from bonafed.sites import signatures
+from bonafed.sites.guard import Guard
+from bonafed.sites.messages import Agree, Introduce
+from bonafed.sites.methods import method_bytes, method_of
+from bonafed.sites.party import Party, open_party
+from bonafed.sites.policy import Policy
+from bonafed.sites.rows import of_federation
+from bonafed.sites.server import SIGNED, SOLUTION, job_of, serve
+from bonafed.sites.session import Agreement, agree
+from bonafed.sites.signatures import (
     Sign,
     SignatureError,
     make_key,
@@ -51,7 +51,7 @@ from quorate.sites.signatures import (
     signed,
     signer,
 )
-from quorate.sites.signed_answers import (
+from bonafed.sites.signed_answers import (
     MAIN,
     SignedAnswers,
     SignedFile,
@@ -60,8 +60,8 @@ from quorate.sites.signed_answers import (
     together,
     verify_signed,
 )
-from quorate.sites.site_file import read_site
-from quorate.statements import statement_bytes
+from bonafed.sites.site_file import read_site
+from bonafed.statements import statement_bytes
 
 Call = Callable[..., int]
 Capture = pytest.CaptureFixture[str]
@@ -71,18 +71,18 @@ ROWS = federation((20, 35, 12, 28), 4)
 NAMES = ROWS.names
 CUTS, LIMIT = PROBLEMS["ball and lp-ball"], PROBLEMS["constraint"]
 OTHERS = {
-    "no bound": qr.Problem(qr.Logistic(), qr.MLP((2,)), regulariser=qr.L2(1e-2)),
-    "ranks of all rows": qr.Problem(
-        qr.Logistic(), over_rows=qr.Superquantile(0.3), regulariser=qr.L2(1e-2)
+    "no bound": bf.Problem(bf.Logistic(), bf.MLP((2,)), regulariser=bf.L2(1e-2)),
+    "ranks of all rows": bf.Problem(
+        bf.Logistic(), over_rows=bf.Superquantile(0.3), regulariser=bf.L2(1e-2)
     ),
-    "ranks of all rows, by cuts": qr.Problem(
-        qr.Hinge(), over_rows=qr.Superquantile(0.3), regulariser=qr.L2(1e-2)
+    "ranks of all rows, by cuts": bf.Problem(
+        bf.Hinge(), over_rows=bf.Superquantile(0.3), regulariser=bf.L2(1e-2)
     ),
     "infeasible": replace(
         LIMIT,
         local_constraint=(
-            qr.LinearInequality([[1.0, 0.0, 0.0, 0.0, 0.0]], [-1.0]),
-            qr.LinearInequality([[-1.0, 0.0, 0.0, 0.0, 0.0]], [-1.0]),
+            bf.LinearInequality([[1.0, 0.0, 0.0, 0.0, 0.0]], [-1.0]),
+            bf.LinearInequality([[-1.0, 0.0, 0.0, 0.0, 0.0]], [-1.0]),
         ),
     ),
 }
@@ -121,7 +121,7 @@ class Experiment:
     @classmethod
     def of(
         cls,
-        problem: qr.Problem,
+        problem: bf.Problem,
         sign: Mapping[str, Sign | None],
         folder: Path,
         rows: Federation = ROWS,
@@ -156,7 +156,7 @@ class Experiment:
 
     def solve(self, **options: Any) -> Result:
         engine = Network(self.agreement.session)
-        solution = qr.solve(
+        solution = bf.solve(
             self.agreement.problem, self.agreement.metadata, engine=engine, **options
         )
         return Result(self.agreement.problem, solution, self.kept.file())
@@ -169,8 +169,8 @@ class Result:
     ``verify`` takes what a server would claim in place of what it should.
     """
 
-    problem: qr.Problem
-    solution: qr.Solution
+    problem: bf.Problem
+    solution: bf.Solution
     data: bytes
 
     @property
@@ -189,7 +189,7 @@ class Result:
             "duals": self.solution.duals,
             "numbers": self.numbers,
         }
-        infeasible = self.solution.outcome.stop is qr.Stop.INFEASIBLE
+        infeasible = self.solution.outcome.stop is bf.Stop.INFEASIBLE
         return verify_signed(**claimed | {"keys": keys, "infeasible": infeasible} | claims)
 
     def with_answer(self, k: int, i: int, answer: bytes) -> bytes:
@@ -231,7 +231,7 @@ def text_of(verified: Verified, name: str) -> str:
     "problem", [*PROBLEMS.values(), *OTHERS.values()], ids=[*PROBLEMS, *OTHERS]
 )
 def test_a_certificate_follows_from_what_the_sites_signed(
-    problem: qr.Problem, signers: Signers, tmp_path: Path
+    problem: bf.Problem, signers: Signers, tmp_path: Path
 ) -> None:
     experiment = Experiment.of(problem, signers.sign, tmp_path)
     result = experiment.solve(max_rounds=60)
@@ -248,7 +248,7 @@ def test_a_certificate_follows_from_what_the_sites_signed(
     assert verified.metadata is not None
     assert verified.metadata.digests() == ROWS.digests()
     assert verified.metadata.sizes.tolist() == ROWS.sizes.tolist()
-    assert (result.solution.outcome.stop is qr.Stop.INFEASIBLE) == (
+    assert (result.solution.outcome.stop is bf.Stop.INFEASIBLE) == (
         verified.certificate.infeasible is not None
     )
     # any other objective is noticed, even the least one
@@ -259,7 +259,7 @@ def test_a_certificate_follows_from_what_the_sites_signed(
 def test_a_certificate_of_the_ranks_of_one_site_follows_from_its_answers(
     signers: Signers, tmp_path: Path
 ) -> None:
-    problem = qr.Problem(qr.Squared(), over_samples=qr.Superquantile(0.5), regulariser=qr.L2(0.1))
+    problem = bf.Problem(bf.Squared(), over_samples=bf.Superquantile(0.5), regulariser=bf.L2(0.1))
     one = ROWS.restrict(ROWS.clients[0])
     result = Experiment.of(problem, signers.sign, tmp_path, one).solve()
     keys = {NAMES[0]: signers.keys[NAMES[0]]}
@@ -272,7 +272,7 @@ def test_a_certificate_of_the_ranks_of_one_site_follows_from_its_answers(
 
 
 def test_a_job_leaves_the_answers_that_its_certificate_stands_on(
-    quorate: Call, tmp_path: Path, capsys: Capture
+    bonafed: Call, tmp_path: Path, capsys: Capture
 ) -> None:
     policy = "maximum_parameter_share = 1.0"
     places = {name: folder_of(tmp_path, name, policy) for name in CLINICS}
@@ -280,14 +280,14 @@ def test_a_job_leaves_the_answers_that_its_certificate_stands_on(
         file = place / "site.toml"
         file.write_text(file.read_text().replace("[site]", '[site]\nkey = "secret/site.key"'))
         capsys.readouterr()
-        assert quorate("site", "key", name) == 0
+        assert bonafed("site", "key", name) == 0
         (tmp_path / f"{name}.pub").write_text(capsys.readouterr().out)
     parties = {name: open_party(place, name) for name, place in places.items()}
     transport = LocalTransport(
         {name: lambda data, name=name: parties[name].answer("s", data) for name in parties}
     )
     serve(transport, tmp_path / "out", job_of("trial", PROBLEM, roles=roles(), patience=20.0))
-    solution = qr.load(tmp_path / "out" / SOLUTION)
+    solution = bf.load(tmp_path / "out" / SOLUTION)
     file = tmp_path / "out" / SIGNED
     assert stat.S_IMODE(file.stat().st_mode) == 0o600  # every site's numbers are in it
     parts = apart(file.read_bytes())
@@ -488,7 +488,7 @@ def test_every_number_that_a_server_states_otherwise_is_noticed(
 def test_another_problem_or_other_columns_are_noticed_at_every_site(
     cuts: Result, signers: Signers
 ) -> None:
-    for claim in ({"problem": replace(CUTS, regulariser=qr.L2(1e-3))}, {"roles": "{}"}):
+    for claim in ({"problem": replace(CUTS, regulariser=bf.L2(1e-3))}, {"roles": "{}"}):
         verified = cuts.verify(signers.keys, **claim)
         assert named(verified) == {*NAMES}
         assert "another question" in text_of(verified, f"site {NAMES[0]}")
@@ -583,8 +583,8 @@ def test_other_rounding_on_another_machine_is_no_fault(
 ) -> None:
     solved, scaled = constrained.pseudosolve, duality.feasible_duals
 
-    def rescaled(by: float) -> Callable[..., qr.Duals]:
-        def other(*given: Any) -> qr.Duals:
+    def rescaled(by: float) -> Callable[..., bf.Duals]:
+        def other(*given: Any) -> bf.Duals:
             duals = scaled(*given)
             return replace(duals, multipliers=duals.multipliers * (1 + by))
 
@@ -604,7 +604,7 @@ def test_a_model_whose_bound_another_method_proved_follows_from_the_answers(
     signers: Signers, tmp_path: Path
 ) -> None:
     experiment = Experiment.of(CUTS, signers.sign, tmp_path)
-    result = experiment.solve(algorithm=qr.ADLPMM(max_rounds=30))
+    result = experiment.solve(algorithm=bf.ADLPMM(max_rounds=30))
     assert passed(result.verify(signers.keys).checks)
     assert len(result.file.answers) == 4  # and those of other rounds are not kept
 
@@ -691,7 +691,7 @@ def test_the_algorithm_of_a_run_is_part_of_what_is_signed(
     cuts: Result, signers: Signers, tmp_path: Path
 ) -> None:
     digests, (certificate,) = set(), cuts.file.head.runs
-    for k, method in enumerate((method_bytes(qr.Bundle()), certificate.method.tobytes())):
+    for k, method in enumerate((method_bytes(bf.Bundle()), certificate.method.tobytes())):
         party = Experiment.of(CUTS, signers.sign, tmp_path / str(k)).parties[NAMES[0]]
         begin = StartRun("run", np.frombuffer(method, np.uint8), 0, 0)
         party.answer("server", encode(Envelope("experiment", NAMES[0], 6, begin)))
@@ -787,7 +787,7 @@ def test_a_key_signs_and_its_line_checks(tmp_path: Path) -> None:
     path = tmp_path / "keys" / "north.key"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     line = public_line(path, "St. Mary, north")
-    assert line.startswith("quorate-ed25519 ")
+    assert line.startswith("bonafed-ed25519 ")
     assert line.endswith(" St. Mary, north")
     (tmp_path / "mary.pub").write_text(line + "\n")
     (key,) = read_keys(tmp_path).values()
@@ -814,11 +814,11 @@ def test_files_that_hold_no_key_are_named(tmp_path: Path) -> None:
     (tmp_path / "x.pem").write_text("nothing")
     with pytest.raises(ValueError, match=r"x\.pem.* holds no private key"):
         signer(tmp_path / "x.pem")
-    with pytest.raises(FileNotFoundError, match="quorate site key"):
+    with pytest.raises(FileNotFoundError, match="bonafed site key"):
         signer(tmp_path / "absent")
     with pytest.raises(ValueError, match="has no public key"):
         read_keys(tmp_path)
-    for text in ("", "quorate-ed25519", "quorate-ed25519 AAAA north", "ssh-ed25519 AAAA north"):
+    for text in ("", "bonafed-ed25519", "bonafed-ed25519 AAAA north", "ssh-ed25519 AAAA north"):
         (tmp_path / "x.pub").write_text(text)
         with pytest.raises(ValueError, match=r"x\.pub.* holds no public key"):
             read_keys(tmp_path)
@@ -849,26 +849,26 @@ def test_without_the_package_it_is_said_how_to_install_it(
 ) -> None:
     monkeypatch.setattr(signatures, "find_spec", lambda name: None)
     for call in (lambda: make_key(tmp_path / "key"), lambda: opened(b"", bytes(32))):
-        with pytest.raises(ImportError, match=r"pip install 'quorate\[sign\]'"):
+        with pytest.raises(ImportError, match=r"pip install 'bonafed\[sign\]'"):
             call()
 
 
 def test_the_command_makes_a_key_once_and_the_site_signs_with_it(
-    quorate: Call, tmp_path: Path, capsys: Capture
+    bonafed: Call, tmp_path: Path, capsys: Capture
 ) -> None:
-    assert quorate("site", "policy", "north") == 0
+    assert bonafed("site", "policy", "north") == 0
     capsys.readouterr()
-    assert quorate("site", "key", "north") == 2
+    assert bonafed("site", "key", "north") == 2
     assert 'write key = "site.key"' in capsys.readouterr().err
     file = tmp_path / "north" / "site.toml"
     file.write_text(file.read_text().replace('# key = "site.key"', 'key = "site.key"'))
     (tmp_path / "north" / "rows.csv").write_text("age,sick\n31,no\n44,yes\n")
-    with pytest.raises(FileNotFoundError, match="quorate site key"):
+    with pytest.raises(FileNotFoundError, match="bonafed site key"):
         open_party(tmp_path / "north", "north")
-    assert quorate("site", "key", "north") == 0
+    assert bonafed("site", "key", "north") == 0
     line, told = capsys.readouterr()
     assert "wrote the private key" in told
-    assert quorate("site", "key", "north") == 0
+    assert bonafed("site", "key", "north") == 0
     assert capsys.readouterr() == (line, "")
     (tmp_path / "north.pub").write_text(line)
     party = open_party(tmp_path / "north", "north")

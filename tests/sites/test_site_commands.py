@@ -1,4 +1,4 @@
-"""The commands of a data owner: `quorate site policy`, `check` and `log`."""
+"""The commands of a data owner: `bonafed site policy`, `check` and `log`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from quorate.sites.audit import AuditLog, Content, head_path
-from quorate.sites.policy import Policy
-from quorate.sites.site_file import read_site
+from bonafed.sites.audit import AuditLog, Content, head_path
+from bonafed.sites.policy import Policy
+from bonafed.sites.site_file import read_site
 
 Call = Callable[..., int]
 Capture = pytest.CaptureFixture[str]
@@ -27,20 +27,20 @@ def answered(folder: Path) -> Path:
 
 def one_line(told: str) -> None:
     assert len(told.splitlines()) == 1
-    assert told.startswith("quorate: ")
+    assert told.startswith("bonafed: ")
     assert "Traceback" not in told
 
 
 def test_from_a_table_to_a_policy_that_it_keeps(
-    quorate: Call, tmp_path: Path, capsys: Capture
+    bonafed: Call, tmp_path: Path, capsys: Capture
 ) -> None:
-    assert quorate("site", "policy", "north") == 0
-    assert "wrote north/site.toml; next: read it, and quorate site check" in capsys.readouterr().out
+    assert bonafed("site", "policy", "north") == 0
+    assert "wrote north/site.toml; next: read it, and bonafed site check" in capsys.readouterr().out
     site = read_site(tmp_path / "north")
     assert (site.site.name, site.data.path, site.policy) == ("north", "rows.csv", Policy())
     assert (tmp_path / "north" / "site.toml").stat().st_mode & 0o022 == 0
     (tmp_path / "north" / "rows.csv").write_text(ROWS)
-    assert quorate("site", "check", "north") == 0
+    assert bonafed("site", "check", "north") == 0
     said = capsys.readouterr().out
     for part in (
         "site north: 30 rows in ",
@@ -53,24 +53,24 @@ def test_from_a_table_to_a_policy_that_it_keeps(
 
 
 def test_a_policy_is_written_once_and_then_said(
-    quorate: Call, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    bonafed: Call, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "clinic"
     folder.mkdir()
     (folder / "patients.csv").write_text(ROWS)
     monkeypatch.chdir(folder)
-    assert quorate("site", "policy", "--name", "St. Mary") == 0
+    assert bonafed("site", "policy", "--name", "St. Mary") == 0
     site = read_site(folder)
     assert (site.site.name, site.data.path) == ("St. Mary", "patients.csv")
     text = (folder / "site.toml").read_text().replace("minimum_rows = 10", "minimum_rows = 25")
     (folder / "site.toml").write_text(text)
     capsys.readouterr()
-    assert quorate("site", "policy") == 0
+    assert bonafed("site", "policy") == 0
     said = capsys.readouterr().out
     assert "minimum_rows: a run needs 25 rows of this site or more" in said
     assert f"digest of this policy: {read_site(folder).policy.digest()}" in said
     assert (folder / "site.toml").read_text() == text
-    assert quorate("site", "policy", "--name", "other") == 2
+    assert bonafed("site", "policy", "--name", "other") == 2
     told = capsys.readouterr().err
     one_line(told)
     assert "--name and --data are for a new one" in told
@@ -78,17 +78,17 @@ def test_a_policy_is_written_once_and_then_said(
 
 
 def test_rows_that_break_the_policy_are_one_line_each_and_status_two(
-    quorate: Call, tmp_path: Path, capsys: Capture
+    bonafed: Call, tmp_path: Path, capsys: Capture
 ) -> None:
-    assert quorate("site", "policy", ".", "--data", "few.csv") == 0
+    assert bonafed("site", "policy", ".", "--data", "few.csv") == 0
     (tmp_path / "few.csv").write_text("name,sex\nann,f\nbob,m\neve,f\n")
     capsys.readouterr()
-    assert quorate("site", "check") == 2
+    assert bonafed("site", "check") == 2
     said = capsys.readouterr()
     assert "3 rows" in said.out
     assert "keep the policy" not in said.out
     lines = said.err.splitlines()
-    assert all(line.startswith("quorate: minimum_") for line in lines)
+    assert all(line.startswith("bonafed: minimum_") for line in lines)
     assert [line.split()[1] for line in lines] == [
         "minimum_rows:",
         "minimum_level_rows:",
@@ -98,60 +98,60 @@ def test_rows_that_break_the_policy_are_one_line_each_and_status_two(
 
 
 def test_a_log_is_told_in_words_and_is_whole(
-    quorate: Call, tmp_path: Path, capsys: Capture
+    bonafed: Call, tmp_path: Path, capsys: Capture
 ) -> None:
-    quorate("site", "policy", "north")
+    bonafed("site", "policy", "north")
     path = answered(tmp_path / "north")
     capsys.readouterr()
-    assert quorate("site", "log", "north") == 0
+    assert bonafed("site", "log", "north") == 0
     said = capsys.readouterr().out.splitlines()
     assert "the log of site north begins" in said[0]
     assert "received from server alliance: model (3 numbers), the same for all sites" in said[1]
     assert "uses only the sum over the sites; this version sends them to the server" in said[2]
     assert said[3] == "3 lines, and none was changed, removed, inserted or moved"
-    assert quorate("site", "log", "north", "--verify") == 0
+    assert bonafed("site", "log", "north", "--verify") == 0
     assert capsys.readouterr().out.splitlines() == said[3:]
-    assert quorate("site", "log", path, "--verify") == 0  # a copy, without a site
+    assert bonafed("site", "log", path, "--verify") == 0  # a copy, without a site
 
 
 def test_a_log_that_was_changed_is_status_one_with_its_line(
-    quorate: Call, tmp_path: Path, capsys: Capture
+    bonafed: Call, tmp_path: Path, capsys: Capture
 ) -> None:
-    quorate("site", "policy", "north")
+    bonafed("site", "policy", "north")
     path = answered(tmp_path / "north")
     data = path.read_bytes()
     path.write_bytes(data.replace(b'"Evaluate"', b'"Evaluatf"'))
     capsys.readouterr()
     for option in ([], ["--verify"]):
-        assert quorate("site", "log", "north", *option) == 1
+        assert bonafed("site", "log", "north", *option) == 1
         said = capsys.readouterr().out
         assert "line 2: it was changed: its bytes are not those that were written" in said
         assert said.rstrip().endswith("was CHANGED after it was written")
     path.write_bytes(b"".join(data.splitlines(keepends=True)[:-1]))
-    assert quorate("site", "log", "north") == 1
+    assert bonafed("site", "log", "north") == 1
     assert "line 3: the end was cut off: 3 lines were written" in capsys.readouterr().out
 
 
 def test_a_torn_line_is_told_and_is_no_change(
-    quorate: Call, tmp_path: Path, capsys: Capture
+    bonafed: Call, tmp_path: Path, capsys: Capture
 ) -> None:
-    quorate("site", "policy", "north")
+    bonafed("site", "policy", "north")
     path = answered(tmp_path / "north")
     with path.open("ab") as file:
         file.write(b'{"line":4,"at"')
     capsys.readouterr()
-    assert quorate("site", "log", "north", "--verify") == 0
+    assert bonafed("site", "log", "north", "--verify") == 0
     assert "line 4: it is torn: a process ended while it wrote it" in capsys.readouterr().out
 
 
-def test_a_log_of_another_site_is_told(quorate: Call, tmp_path: Path, capsys: Capture) -> None:
-    quorate("site", "policy", "north")
-    quorate("site", "policy", "south")
+def test_a_log_of_another_site_is_told(bonafed: Call, tmp_path: Path, capsys: Capture) -> None:
+    bonafed("site", "policy", "north")
+    bonafed("site", "policy", "south")
     log = answered(tmp_path / "south")
     for path in (log, head_path(log)):
         path.rename(tmp_path / "north" / path.name)
     capsys.readouterr()
-    assert quorate("site", "log", "north", "--verify") == 1
+    assert bonafed("site", "log", "north", "--verify") == 1
     assert "line 1: the log is that of site 'south', not of 'north'" in capsys.readouterr().out
 
 
@@ -170,24 +170,24 @@ WRONG = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_bad_input_is_one_line_and_status_two(
-    quorate: Call, tmp_path: Path, capsys: Capture, case: str
+    bonafed: Call, tmp_path: Path, capsys: Capture, case: str
 ) -> None:
-    quorate("site", "policy", "north")
+    bonafed("site", "policy", "north")
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "site.toml").write_text(
         '[site]\nname = "a"\n[data]\npath = "b"\n[policy]\nminimum_row = 1\n'
     )
     capsys.readouterr()
     arguments, needed = WRONG[case]
-    assert quorate(*arguments) == 2
+    assert bonafed(*arguments) == 2
     told = capsys.readouterr().err
     assert needed in told
     one_line(told)
     assert not (tmp_path / "new").exists()
 
 
-def test_the_group_alone_shows_its_commands(quorate: Call, capsys: Capture) -> None:
-    assert quorate("site") == 2
+def test_the_group_alone_shows_its_commands(bonafed: Call, capsys: Capture) -> None:
+    assert bonafed("site") == 2
     told = capsys.readouterr().err
     assert told.startswith("Usage: ")
     assert all(name in told for name in ("policy", "check", "log"))

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.config.errors import ConfigError
-from quorate.config.toml_file import validated
-from quorate.sites.policy import Policy
-from quorate.sites.site_file import SiteFile, first_site, read_site
+from bonafed.config.errors import ConfigError
+from bonafed.config.toml_file import validated
+from bonafed.sites.policy import Policy
+from bonafed.sites.site_file import SiteFile, first_site, read_site
 
 LEAST = '[site]\nname = "north"\n[data]\npath = "rows.csv"\n'
 printable = st.characters(categories=["L", "N", "P", "S"])
@@ -65,7 +65,7 @@ def test_paths_start_at_the_folder_of_the_site(
 
 
 def test_the_table_is_read_as_the_site_says(tmp_path: Path) -> None:
-    from quorate.sites.holdings import read_rows
+    from bonafed.sites.holdings import read_rows
 
     more = 'encoding = "latin-1"\ndelimiter = ";"\ndecimal = ","\nmissing = ["k.A."]\n'
     (tmp_path / "site.toml").write_text(LEAST + more + 'exclude = ["note"]\ncategorical = ["k"]\n')
@@ -110,7 +110,7 @@ def test_what_is_wrong_is_told_with_file_and_line(case: str, tmp_path: Path) -> 
 
 
 def test_a_site_that_is_not_there_is_told_with_the_command_that_writes_one(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="write one with `quorate site policy`"):
+    with pytest.raises(ConfigError, match="write one with `bonafed site policy`"):
         read_site(tmp_path)
     with pytest.raises(ConfigError, match="there is no site"):
         read_site(tmp_path / "nowhere")

@@ -5,38 +5,38 @@ import pytest
 from sites.helpers import agreed
 from toy import federation
 
-import quorate as qr
-from quorate.algorithms.federated.bundle.bundle import over_sites
-from quorate.engines.network import Network
-from quorate.solution.default import default_algorithm
+import bonafed as bf
+from bonafed.algorithms.federated.bundle.bundle import over_sites
+from bonafed.engines.network import Network
+from bonafed.solution.default import default_algorithm
 
 ROWS = federation((20, 35, 12, 28, 9), 4)
 PROBLEMS = {
-    "ball and lp-ball": qr.Problem(
-        qr.Hinge(),
-        over_samples=qr.WassersteinBall(0.05, 0.5, "l2"),
-        over_clients=qr.LpBall(0.2, 2),
-        regulariser=qr.L2(1e-2),
+    "ball and lp-ball": bf.Problem(
+        bf.Hinge(),
+        over_samples=bf.WassersteinBall(0.05, 0.5, "l2"),
+        over_clients=bf.LpBall(0.2, 2),
+        regulariser=bf.L2(1e-2),
     ),
-    "constraint": qr.Problem(
-        qr.Logistic(),
-        over_samples=qr.Mean(label=-1.0),
-        local_constraint=qr.NeymanPearson(1.0, 0.6),
-        regulariser=qr.L2(1e-2),
+    "constraint": bf.Problem(
+        bf.Logistic(),
+        over_samples=bf.Mean(label=-1.0),
+        local_constraint=bf.NeymanPearson(1.0, 0.6),
+        regulariser=bf.L2(1e-2),
     ),
-    "constraint over all": qr.Problem(
-        qr.Logistic(),
-        constraint=qr.Coupled(qr.NeymanPearson(1.0, 0.6)),
-        regulariser=qr.L2(1e-2),
+    "constraint over all": bf.Problem(
+        bf.Logistic(),
+        constraint=bf.Coupled(bf.NeymanPearson(1.0, 0.6)),
+        regulariser=bf.L2(1e-2),
     ),
-    "class weights": qr.Problem(
-        qr.Logistic(),
-        over_clients=qr.Superquantile(0.4),
-        regulariser=qr.L2(1e-2),
+    "class weights": bf.Problem(
+        bf.Logistic(),
+        over_clients=bf.Superquantile(0.4),
+        regulariser=bf.L2(1e-2),
         class_weight="balanced",
     ),
-    "several classes": qr.Problem(qr.Multinomial(), regulariser=qr.L2(1e-1)),
-    "quantile": qr.Problem(qr.Quantile(0.3), regulariser=qr.L2(1e-2)),
+    "several classes": bf.Problem(bf.Multinomial(), regulariser=bf.L2(1e-1)),
+    "quantile": bf.Problem(bf.Quantile(0.3), regulariser=bf.L2(1e-2)),
 }
 
 
@@ -49,10 +49,10 @@ def numbered(row):
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS.keys())
 def test_a_solution_across_sites_is_that_of_one_place(problem, tmp_path):
     method = over_sites(default_algorithm(problem.at(ROWS)[0], ROWS))
-    here = qr.solve(problem, ROWS, algorithm=method, engine=qr.InProcess("each"))
+    here = bf.solve(problem, ROWS, algorithm=method, engine=bf.InProcess("each"))
     agreement = agreed(problem, ROWS, tmp_path)
     engine = Network(agreement.session)
-    there = qr.solve(agreement.problem, agreement.metadata, engine=engine)
+    there = bf.solve(agreement.problem, agreement.metadata, engine=engine)
     np.testing.assert_allclose(there.w, here.w, rtol=1e-12, atol=1e-14)
     assert (there.outcome.stop, there.outcome.text) == (here.outcome.stop, here.outcome.text)
     numbers = there.certificate.numbers()

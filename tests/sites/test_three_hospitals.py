@@ -13,16 +13,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import quorate as qr
-from quorate.algorithms.federated.bundle.bundle import over_sites
-from quorate.config.config import Config, read_config
-from quorate.data.readers import read
-from quorate.data.schema import Schema
-from quorate.runs.folder import read_run
-from quorate.sites.audit import read_log
-from quorate.sites.rows import parted, seed_at_site
-from quorate.sites.run import roles_of
-from quorate.sites.site_file import read_site, secret_of
+import bonafed as bf
+from bonafed.algorithms.federated.bundle.bundle import over_sites
+from bonafed.config.config import Config, read_config
+from bonafed.data.readers import read
+from bonafed.data.schema import Schema
+from bonafed.runs.folder import read_run
+from bonafed.sites.audit import read_log
+from bonafed.sites.rows import parted, seed_at_site
+from bonafed.sites.run import roles_of
+from bonafed.sites.site_file import read_site, secret_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "three-hospitals.md"
 NAMES = ("north", "east", "south")
@@ -30,21 +30,21 @@ needed = ("nvflare", "cryptography")
 
 pytestmark = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in needed),
-    reason="needs pip install 'quorate[flare,sign]'",
+    reason="needs pip install 'bonafed[flare,sign]'",
 )
 
 
 @pytest.fixture
 def shell(tmp_path, monkeypatch):
-    """A folder to work in, and a shell that knows the command ``quorate``."""
-    command = tmp_path / "bin" / "quorate"
+    """A folder to work in, and a shell that knows the command ``bonafed``."""
+    command = tmp_path / "bin" / "bonafed"
     command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m quorate "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m bonafed "$@"\n')
     command.chmod(0o755)
-    source = Path(qr.__file__).parents[1]
+    source = Path(bf.__file__).parents[1]
     path = f"{command.parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(source)}
-    environment.pop("QUORATE_SITE", None)
+    environment.pop("BONAFED_SITE", None)
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)
@@ -64,11 +64,11 @@ def shell(tmp_path, monkeypatch):
     return run
 
 
-def together(fed: qr.Federation, parts: Sequence[qr.Federation]) -> qr.Federation:
+def together(fed: bf.Federation, parts: Sequence[bf.Federation]) -> bf.Federation:
     """Clients, each with the rows of one part."""
     X, y = (tuple(getattr(part, name)[0] for part in parts) for name in "Xy")
     names = tuple(name for part in parts for name in part.names)
-    return qr.Federation(names, X, y, classes=fed.classes, feature_names=fed.feature_names)
+    return bf.Federation(names, X, y, classes=fed.classes, feature_names=fed.feature_names)
 
 
 def compile_here(config: Config) -> None:
@@ -77,8 +77,8 @@ def compile_here(config: Config) -> None:
     """
     rng = np.random.default_rng(0)
     X, ill = rng.standard_normal((60, 3)), rng.integers(0, 2, 60)
-    fed = qr.Federation.from_arrays(X, ill, np.repeat(NAMES, 20))
-    qr.solve(config.problem(), fed, engine=qr.InProcess("each"))
+    fed = bf.Federation.from_arrays(X, ill, np.repeat(NAMES, 20))
+    bf.solve(config.problem(), fed, engine=bf.InProcess("each"))
 
 
 def test_every_command_of_the_page(shell):
@@ -102,7 +102,7 @@ def test_every_command_of_the_page(shell):
     # the model is that of the same method of all rows in one place
     config = read_config("trial.toml")
     order = [row["client"] for row in run.result["clients"]]
-    fed = qr.Federation.from_tables(
+    fed = bf.Federation.from_tables(
         {name: read(Path("hospitals", name, "rows.csv"), []) for name in order},
         "ill",
         schema=Schema.from_dict(roles_of(config).schema),
@@ -117,8 +117,8 @@ def test_every_command_of_the_page(shell):
     train, test = (together(fed, parts) for parts in zip(*split, strict=True))
     sizes = dict(zip(train.names, train.sizes.tolist(), strict=True))
     assert {row["client"]: row["n"] for row in run.result["clients"]} == sizes
-    method = over_sites(qr.Bundle())
-    here = qr.solve(config.problem(), train, algorithm=method, engine=qr.InProcess("each"))
+    method = over_sites(bf.Bundle())
+    here = bf.solve(config.problem(), train, algorithm=method, engine=bf.InProcess("each"))
     np.testing.assert_allclose(run.w, here.w, rtol=1e-12, atol=1e-14)
     judged = run.result["evaluation"]["measures"][0]
     assert judged["n"] == int(test.sizes.sum())
@@ -131,10 +131,10 @@ def test_every_command_of_the_page(shell):
         assert {"Introduce", "Agree", "StartRun", "JudgeRows"} <= kinds
 
     # who changes one byte of what the sites signed is named
-    (file,) = Path("runs").glob("*.signed.qrt")
+    (file,) = Path("runs").glob("*.signed.bft")
     assert file.stat().st_mode & 0o077 == 0
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     file.write_bytes(data)
     with pytest.raises(AssertionError, match="FAILED"):
-        shell(f"quorate verify {folder} --keys keys")
+        shell(f"bonafed verify {folder} --keys keys")

@@ -7,23 +7,23 @@ import numpy as np
 import pytest
 from sites.folders import COLUMNS, NAMES, PROBLEM, folder_of, roles, rows_of
 
-import quorate as qr
-from quorate.algorithms.federated.bundle.bundle import over_sites
-from quorate.data.declared_schema import declared_schema
-from quorate.engines.network import Network, RefusedError
-from quorate.engines.transport import LocalTransport
-from quorate.engines.wire import Envelope, Lost, Refused, Step
-from quorate.rounds import decode, encode
-from quorate.sites.audit import read_log
-from quorate.sites.introductions import ABOUT_ROWS, RULE, SENTENCE
-from quorate.sites.messages import Introduce
-from quorate.sites.party import open_party
-from quorate.sites.session import agree
-from quorate.solution.configure import configure
-from quorate.statements import digest, statement_bytes
+import bonafed as bf
+from bonafed.algorithms.federated.bundle.bundle import over_sites
+from bonafed.data.declared_schema import declared_schema
+from bonafed.engines.network import Network, RefusedError
+from bonafed.engines.transport import LocalTransport
+from bonafed.engines.wire import Envelope, Lost, Refused, Step
+from bonafed.rounds import decode, encode
+from bonafed.sites.audit import read_log
+from bonafed.sites.introductions import ABOUT_ROWS, RULE, SENTENCE
+from bonafed.sites.messages import Introduce
+from bonafed.sites.party import open_party
+from bonafed.sites.session import agree
+from bonafed.solution.configure import configure
+from bonafed.statements import digest, statement_bytes
 
-FAIR = replace(PROBLEM, over_clients=qr.Mean(), local_constraint=qr.DemographicParity("sex", 0.3))
-PRIVATE = replace(PROBLEM, over_clients=qr.Mean())
+FAIR = replace(PROBLEM, over_clients=bf.Mean(), local_constraint=bf.DemographicParity("sex", 0.3))
+PRIVATE = replace(PROBLEM, over_clients=bf.Mean())
 TOTAL = "maximum_epsilon = 1.0\nmaximum_delta = 1e-6"
 DEMAND = """
 [[policy.constraint]]
@@ -72,21 +72,21 @@ VIOLATIONS = {
     "too large an epsilon": (
         "maximum_epsilon",
         TOTAL,
-        replace(PRIVATE, privacy=qr.Budget(1.01, 1e-7)),
+        replace(PRIVATE, privacy=bf.Budget(1.01, 1e-7)),
         roles(),
         120,
     ),
     "too large a delta": (
         "maximum_delta",
         TOTAL,
-        replace(PRIVATE, privacy=qr.Budget(0.5, 2e-6)),
+        replace(PRIVATE, privacy=bf.Budget(0.5, 2e-6)),
         roles(),
         120,
     ),
     "an epsilon without a delta": (
         "maximum_epsilon",
         "maximum_epsilon = 1.0",
-        replace(PRIVATE, privacy=qr.Budget(0.5, 1e-7)),
+        replace(PRIVATE, privacy=bf.Budget(0.5, 1e-7)),
         roles(),
         120,
     ),
@@ -147,7 +147,7 @@ def solved(sites, problem, asked):
     calls = {n: lambda d, p=p: p.answer("alliance", d) for n, p in sites.items()}
     agreement = agree(LocalTransport(calls), "trial", problem, roles=asked.text(), patience=20.0)
     engine = Network(agreement.session)
-    return qr.solve(agreement.problem, agreement.metadata, engine=engine)
+    return bf.solve(agreement.problem, agreement.metadata, engine=engine)
 
 
 @pytest.mark.parametrize(
@@ -174,8 +174,8 @@ def test_what_no_policy_forbids_is_solved_as_in_one_place(tmp_path):
     solution = solved(opened(tmp_path), PROBLEM, roles())
     tables = {name: rows_of(name) for name in NAMES}
     schema = declared_schema([*COLUMNS], {}, "state", ("ill", "well"))
-    fed = qr.Federation.from_tables(tables, "state", schema=schema)
-    here = qr.solve(PROBLEM, fed, algorithm=over_sites(qr.Bundle()), engine=qr.InProcess("each"))
+    fed = bf.Federation.from_tables(tables, "state", schema=schema)
+    here = bf.solve(PROBLEM, fed, algorithm=over_sites(bf.Bundle()), engine=bf.InProcess("each"))
     np.testing.assert_allclose(solution.w, here.w, rtol=1e-12, atol=1e-14)
     assert solution.predict(fed.X[0])[:3].tolist() == here.predict(fed.X[0])[:3].tolist()
 
@@ -188,10 +188,10 @@ def asked(party, body, number=1):
 def test_a_server_that_lies_about_its_problem_is_refused_by_the_pinned_digest(tmp_path):
     pin = digest(PROBLEM)
     sites = opened(tmp_path, f'pinned_problems = ["{pin}"]')
-    assert solved(sites, PROBLEM, roles()).outcome.stop is qr.Stop.OPTIMAL
-    lie = replace(PROBLEM, regulariser=qr.L2(1e-9))
+    assert solved(sites, PROBLEM, roles()).outcome.stop is bf.Stop.OPTIMAL
+    lie = replace(PROBLEM, regulariser=bf.L2(1e-9))
     ask = Introduce(
-        np.frombuffer(statement_bytes(lie), np.uint8), version("quorate"), roles().text()
+        np.frombuffer(statement_bytes(lie), np.uint8), version("bonafed"), roles().text()
     )
     answer = asked(sites["north"], ask)
     assert isinstance(answer, Refused)
@@ -203,7 +203,7 @@ def test_a_replayed_message_is_carried_out_once(tmp_path):
     calls = {n: lambda d, p=p: p.answer("alliance", d) for n, p in sites.items()}
     agreement = agree(LocalTransport(calls), "trial", PROBLEM, roles=roles().text(), patience=20.0)
     concrete, data = agreement.problem.at(agreement.metadata)
-    method = configure(qr.ADLPMM(max_rounds=4), concrete, data)
+    method = configure(bf.ADLPMM(max_rounds=4), concrete, data)
     sent = []
     north = sites["north"].answer
     sites["north"].answer = lambda who, d: (sent.append(d), north(who, d))[1]  # type: ignore

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 import small_run
 
-import quorate as qr
-from quorate.certificates.constrained import Weighing
-from quorate.certificates.duality import Certification
-from quorate.data import load
-from quorate.rounds import Stop
-from quorate.runs.verification import verify_run
+import bonafed as bf
+from bonafed.certificates.constrained import Weighing
+from bonafed.certificates.duality import Certification
+from bonafed.data import load
+from bonafed.rounds import Stop
+from bonafed.runs.verification import verify_run
 
-PLAIN = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1))
-LIMITED = qr.Problem(
-    qr.Logistic(), regulariser=qr.L2(0.1), local_constraint=qr.NeymanPearson("malignant", 0.6)
+PLAIN = bf.Problem(bf.Logistic(), regulariser=bf.L2(0.1))
+LIMITED = bf.Problem(
+    bf.Logistic(), regulariser=bf.L2(0.1), local_constraint=bf.NeymanPearson("malignant", 0.6)
 )
 ERRORS = [MemoryError("no room for 400 MB"), np.linalg.LinAlgError("singular"), OSError("gone")]
 
@@ -43,9 +43,9 @@ def test_the_model_is_kept_with_its_value_and_without_a_bound(
     monkeypatch, tmp_path, problem, error
 ):
     fed = load.hospitals()
-    whole = qr.solve(problem, fed)
+    whole = bf.solve(problem, fed)
     fails(monkeypatch, error, 1)
-    solution = qr.solve(problem, fed)
+    solution = bf.solve(problem, fed)
     assert np.array_equal(solution.w, whole.w)
     assert solution.outcome.stop is Stop.UNPROVEN
     assert f"The proof failed ({type(error).__name__}: {error})" in solution.outcome.text
@@ -54,25 +54,25 @@ def test_the_model_is_kept_with_its_value_and_without_a_bound(
     assert proof.value == pytest.approx(whole.certificate.value, rel=1e-12)
     assert [row["met"] for row in solution.constraints] == [r["met"] for r in whole.constraints]
     assert not any("No lower bound" in note for note in solution.notes)
-    solution.save(tmp_path / "model.qr")
-    again = qr.load(tmp_path / "model.qr")
+    solution.save(tmp_path / "model.bf")
+    again = bf.load(tmp_path / "model.bf")
     assert np.array_equal(again.w, whole.w)
     assert again.outcome.text == solution.outcome.text
-    assert qr.certify(problem, fed, again.w, whole.duals).bound == whole.certificate.bound
+    assert bf.certify(problem, fed, again.w, whole.duals).bound == whole.certificate.bound
 
 
 @pytest.mark.parametrize("problem", [PLAIN, LIMITED], ids=["plain", "constrained"])
 def test_where_not_even_a_value_can_be_computed_the_model_is_kept(monkeypatch, tmp_path, problem):
     fed = load.hospitals()
     fails(monkeypatch, MemoryError(), 99)
-    solution = qr.solve(problem, fed)
+    solution = bf.solve(problem, fed)
     assert solution.outcome.stop is Stop.UNPROVEN
     assert "MemoryError" in solution.outcome.text
     assert np.isnan(solution.certificate.value)
     assert "MemoryError" in str(solution)
     assert len(solution.predict(fed.X[0])) == len(fed.y[0])
-    solution.save(tmp_path / "model.qr")
-    assert np.array_equal(qr.load(tmp_path / "model.qr").w, solution.w)
+    solution.save(tmp_path / "model.bf")
+    assert np.array_equal(bf.load(tmp_path / "model.bf").w, solution.w)
 
 
 @pytest.mark.parametrize("problem", [PLAIN, LIMITED], ids=["plain", "constrained"])
@@ -80,26 +80,26 @@ def test_ctrl_c_during_the_proof_interrupts_the_run_and_the_proof_can_be_resumed
     monkeypatch, tmp_path, problem
 ):
     fed = load.hospitals()
-    engine = qr.InProcess(checkpoint=tmp_path / "run.qrt")
+    engine = bf.InProcess(checkpoint=tmp_path / "run.bft")
     with monkeypatch.context() as patch:
         fails(patch, KeyboardInterrupt(), 1)
-        solution = qr.solve(problem, fed, engine=engine)
+        solution = bf.solve(problem, fed, engine=engine)
     assert solution.outcome.stop is Stop.INTERRUPTED
     assert "The proof failed (interrupted)" in solution.outcome.text
-    resumed = qr.solve(problem, fed, engine=engine, resume=True)
+    resumed = bf.solve(problem, fed, engine=engine, resume=True)
     assert np.array_equal(resumed.w, solution.w)
     assert resumed.outcome.stop is Stop.OPTIMAL
     assert resumed.certificate.bound is not None
 
 
 def test_a_run_whose_proof_finds_nothing_feasible_and_fails_is_not_infeasible(monkeypatch):
-    costs = qr.LinearInequality(np.array([[1.0, 0, 0, 0, 0, 0], [-1.0, 0, 0, 0, 0, 0]]), [1.0, 1.0])
+    costs = bf.LinearInequality(np.array([[1.0, 0, 0, 0, 0, 0], [-1.0, 0, 0, 0, 0, 0]]), [1.0, 1.0])
     X, y = np.random.default_rng(0).normal(size=(40, 5)), np.tile([-1.0, 1.0], 20)
-    fed = qr.Federation.from_arrays(X, y, np.repeat(["a", "b"], 20))
-    problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1), constraint=costs)
-    assert qr.solve(problem, fed).outcome.stop is Stop.INFEASIBLE
+    fed = bf.Federation.from_arrays(X, y, np.repeat(["a", "b"], 20))
+    problem = bf.Problem(bf.Logistic(), regulariser=bf.L2(0.1), constraint=costs)
+    assert bf.solve(problem, fed).outcome.stop is Stop.INFEASIBLE
     fails(monkeypatch, MemoryError(), 1)
-    outcome = qr.solve(problem, fed).outcome
+    outcome = bf.solve(problem, fed).outcome
     assert outcome.stop is Stop.STALLED
     assert "The proof failed (MemoryError" in outcome.text
 

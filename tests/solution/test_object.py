@@ -18,13 +18,13 @@ from sklearn.metrics import r2_score
 from toy import federation
 
 import examples
-import quorate as qr
-from quorate.codec import encode
-from quorate.data.schema import Recipe
-from quorate.solution import frames
-from quorate.solution.plots import plotted
-from quorate.solution.public_part import HISTORY
-from quorate.solution.stored import described, packed, unpacked
+import bonafed as bf
+from bonafed.codec import encode
+from bonafed.data.schema import Recipe
+from bonafed.solution import frames
+from bonafed.solution.plots import plotted
+from bonafed.solution.public_part import HISTORY
+from bonafed.solution.stored import described, packed, unpacked
 
 LINES, MOST = 7, 2000
 EVIL = '<script>alert("x")</script>'
@@ -43,12 +43,12 @@ def rows(n=120, seed=0):
 
 
 def hinge(**slots):
-    return qr.Problem(
-        qr.Hinge(),
-        qr.Linear(intercept=True),
-        qr.WassersteinBall(0.05, 0.5),
-        qr.LpBall(0.2),
-        qr.L2(1e-2),
+    return bf.Problem(
+        bf.Hinge(),
+        bf.Linear(intercept=True),
+        bf.WassersteinBall(0.05, 0.5),
+        bf.LpBall(0.2),
+        bf.L2(1e-2),
         **slots,
     )
 
@@ -56,7 +56,7 @@ def hinge(**slots):
 @pytest.fixture(scope="module")
 def solved():
     X, y, groups = rows()
-    return qr.solve(hinge(), qr.Federation.from_arrays(X, y, groups))
+    return bf.solve(hinge(), bf.Federation.from_arrays(X, y, groups))
 
 
 def kind_of_run(name):
@@ -66,7 +66,7 @@ def kind_of_run(name):
     fed = federation((20, 35, 12, 28, 9), 4)
     fed = fed.pooled() if example.federation.n_clients == 1 else fed
     rounds = 3 if hasattr(algorithm, "max_rounds") and problem.privacy is None else None
-    return qr.solve(problem, fed, algorithm=algorithm, max_rounds=rounds), fed
+    return bf.solve(problem, fed, algorithm=algorithm, max_rounds=rounds), fed
 
 
 def bits(solution):
@@ -88,7 +88,7 @@ def test_every_kind_of_run_is_described_drawn_saved_and_read(name, tmp_path):
     assert repr(solution).count("\n") < LINES
     assert len(repr(solution.problem)) <= MOST
     solution.save(tmp_path / "run")
-    again = qr.load(tmp_path / "run")
+    again = bf.load(tmp_path / "run")
     assert bits(again) == bits(solution)
     assert repr(again) == repr(solution)
     table = again.evaluate(fed)
@@ -116,7 +116,7 @@ def reached(value):
 @pytest.mark.parametrize("kind", ["RISKS", "NONCONVEX_RISKS", "REGULARISERS", "PREDICTORS"])
 def test_every_part_of_a_problem_is_read_as_it_was_written(kind):
     for part in getattr(examples, kind):
-        if isinstance(part, qr.OwnSet):
+        if isinstance(part, bf.OwnSet):
             continue
         again = unpacked(packed(part))
         assert type(again) is type(part)
@@ -140,14 +140,14 @@ def test_every_constraint_is_read_as_it_was_written_or_is_code():
 def test_a_thousand_clients_and_a_million_coefficients_take_few_lines():
     X = np.random.default_rng(0).standard_normal((2000, 3))
     names = [EVIL + "\x1b[31m" + "n" * 300, *range(999)]
-    fed = qr.Federation.from_arrays(X, np.sign(X[:, 0]), [n for n in names for _ in (0, 1)])
-    radius = qr.WassersteinBall(dict.fromkeys(fed.clients, 0.01))
-    over = qr.LpBall(0.1, prior=np.full(1000, 1e-3))
-    problem = qr.Problem(qr.Logistic(), over_samples=radius, over_clients=over)
-    many = qr.solve(replace(problem, regulariser=qr.L2(0.1)), fed, max_rounds=1)
-    model = qr.Problem(qr.Logistic(), qr.MLP((1000, 995)))
+    fed = bf.Federation.from_arrays(X, np.sign(X[:, 0]), [n for n in names for _ in (0, 1)])
+    radius = bf.WassersteinBall(dict.fromkeys(fed.clients, 0.01))
+    over = bf.LpBall(0.1, prior=np.full(1000, 1e-3))
+    problem = bf.Problem(bf.Logistic(), over_samples=radius, over_clients=over)
+    many = bf.solve(replace(problem, regulariser=bf.L2(0.1)), fed, max_rounds=1)
+    model = bf.Problem(bf.Logistic(), bf.MLP((1000, 995)))
     few = fed.restrict([0, 1])
-    large = qr.solve(model, few, algorithm=qr.FedAvg(1, step_size=0.1), max_rounds=1)
+    large = bf.solve(model, few, algorithm=bf.FedAvg(1, step_size=0.1), max_rounds=1)
     assert len(large.w) > 1_000_000
     for thing in (many, large, many.problem, many.certificate, fed):
         assert len(repr(thing)) <= MOST
@@ -200,13 +200,13 @@ def test_a_table_becomes_features_by_the_schema_of_the_federation(tmp_path):
     frame = pd.DataFrame({"sex": np.where(X[:, 1] > 0, "f", "m"), "age": 50 + 10 * X[:, 0]})
     frame["age"] = frame["age"].where(X[:, 2] < 1.5)
     table = frame.assign(site=groups, state=y)
-    fed = qr.Federation.from_frame(table, "site", "state", schema=Recipe())
-    solution = qr.solve(hinge(), fed)
+    fed = bf.Federation.from_frame(table, "site", "state", schema=Recipe())
+    solution = bf.solve(hinge(), fed)
     by_client = [solution.predict(frame[["age", "sex"]][groups == name]) for name in fed.clients]
     again = [solution.inputs.labels(solution.decision_function(x)) for x in fed.X]
     assert [a.tolist() for a in by_client] == [a.tolist() for a in again]
     solution.save(tmp_path / "model")
-    read = qr.load(tmp_path / "model")
+    read = bf.load(tmp_path / "model")
     assert read.inputs == solution.inputs
     assert read.predict(frame).tolist() == solution.predict(frame).tolist()
     with pytest.raises(ValueError, match=r"'sex' holds what is none of its categories.*'x'"):
@@ -217,17 +217,17 @@ def test_a_table_becomes_features_by_the_schema_of_the_federation(tmp_path):
 def test_three_classes_and_numbers_are_predicted_and_scored():
     X, _, groups = rows()
     y = np.array(["a", "b", "c"])[np.digitize(X[:, 0], [-0.5, 0.5])]
-    problem = qr.Problem(qr.Multinomial(), qr.Softmax(), regulariser=qr.L2(1e-2))
-    several = qr.solve(problem, qr.Federation.from_arrays(X, y, groups))
+    problem = bf.Problem(bf.Multinomial(), bf.Softmax(), regulariser=bf.L2(1e-2))
+    several = bf.solve(problem, bf.Federation.from_arrays(X, y, groups))
     chances = several.predict_proba(X)
     assert chances.shape == (120, 3)
     assert several.predict(X).tolist() == np.array(["a", "b", "c"])[chances.argmax(1)].tolist()
-    last = several.evaluate(qr.Federation.from_arrays(X, y, groups))[-1]
+    last = several.evaluate(bf.Federation.from_arrays(X, y, groups))[-1]
     assert last["accuracy"] == several.score(X, y)
     assert {"recall of a", "precision of c", "accuracy_low"} <= last.keys()
     target = X @ [1.0, 2.0, 3.0]
-    real = qr.Federation.from_arrays(X, target, groups)
-    numbers = qr.solve(qr.Problem(qr.Squared(), regulariser=qr.L2(0.1)), real)
+    real = bf.Federation.from_arrays(X, target, groups)
+    numbers = bf.solve(bf.Problem(bf.Squared(), regulariser=bf.L2(0.1)), real)
     assert numbers.score(X, target) == pytest.approx(r2_score(target, numbers.predict(X)))
     assert numbers.evaluate(real)[-1]["r2"] == pytest.approx(numbers.score(X, target))
     with pytest.raises(TypeError, match=r"predict_proba is for classes.*use solution.predict"):
@@ -237,20 +237,20 @@ def test_three_classes_and_numbers_are_predicted_and_scored():
 
 def test_a_network_predicts_after_it_was_saved(tmp_path):
     X, y, groups = rows()
-    problem = qr.Problem(qr.Logistic(), qr.MLP((4,)))
-    solution = qr.solve(problem, qr.Federation.from_arrays(X, y, groups), max_rounds=3)
+    problem = bf.Problem(bf.Logistic(), bf.MLP((4,)))
+    solution = bf.solve(problem, bf.Federation.from_arrays(X, y, groups), max_rounds=3)
     solution.save(tmp_path / "mlp")
-    again = qr.load(tmp_path / "mlp")
+    again = bf.load(tmp_path / "mlp")
     assert again.decision_function(X).tolist() == solution.decision_function(X).tolist()
 
 
-@pytest.mark.parametrize("model", [(qr.Logistic, qr.Linear), (qr.Multinomial, qr.Softmax)])
+@pytest.mark.parametrize("model", [(bf.Logistic, bf.Linear), (bf.Multinomial, bf.Softmax)])
 def test_the_positive_class_is_the_last_one(model):
     X, _, groups = rows()
     y = np.where(X[:, 0] > 0, "a", "b")
-    fed = qr.Federation.from_arrays(X, y, groups, positive="a")
-    problem = qr.Problem(model[0](), model[1](), regulariser=qr.L2(1e-3))
-    solution = qr.solve(problem, fed)
+    fed = bf.Federation.from_arrays(X, y, groups, positive="a")
+    problem = bf.Problem(model[0](), model[1](), regulariser=bf.L2(1e-3))
+    solution = bf.solve(problem, fed)
     assert solution.inputs.classes == ("b", "a")
     assert solution.score(X, y) > 0.95
     assert ((solution.predict_proba(X)[:, 1] > 0.5) == (solution.predict(X) == "a")).all()
@@ -271,14 +271,14 @@ def alike(figures, expected):
 
 def test_features_of_a_federation_are_taken_by_name(solved):
     X, y, groups = rows()
-    fed = qr.Federation.from_arrays(X, y, groups)
+    fed = bf.Federation.from_arrays(X, y, groups)
     names = ["x2", "x0", "x1"]
-    turned = qr.Federation.from_arrays(X[:, [2, 0, 1]], y, groups, feature_names=names)
+    turned = bf.Federation.from_arrays(X[:, [2, 0, 1]], y, groups, feature_names=names)
     expected = solved.evaluate(fed)
     alike(solved.evaluate(turned), expected)
     with pytest.raises(AssertionError):  # figures of columns that nobody put in order are far off
-        alike(solved.evaluate(qr.Federation.from_arrays(X[:, [2, 0, 1]], y, groups)), expected)
-    other = qr.Federation.from_arrays(X, y, groups, feature_names=["x0", "x1", "age"])
+        alike(solved.evaluate(bf.Federation.from_arrays(X[:, [2, 0, 1]], y, groups)), expected)
+    other = bf.Federation.from_arrays(X, y, groups, feature_names=["x0", "x1", "age"])
     with pytest.raises(ValueError, match="other features than the model; not in both: age, x2"):
         solved.evaluate(other)
 
@@ -307,11 +307,11 @@ def test_misuse_is_answered_in_one_line_that_helps(solved, call, error, text):
 
 
 def test_a_federation_is_no_table_of_rows(solved):
-    fed = qr.Federation.from_arrays(*rows())
+    fed = bf.Federation.from_arrays(*rows())
     with pytest.raises(TypeError, match=r"use solution.evaluate\(federation\)"):
         solved.predict(fed)
-    quadratic = qr.Federation.from_quadratics([np.eye(2)] * 2, [np.ones(2)] * 2)
-    solution = qr.solve(qr.Problem(qr.Quadratic()), quadratic)
+    quadratic = bf.Federation.from_quadratics([np.eye(2)] * 2, [np.ones(2)] * 2)
+    solution = bf.solve(bf.Problem(bf.Quadratic()), quadratic)
     assert len(repr(solution)) <= MOST
     with pytest.raises(TypeError, match=r"hold no rows.*the optimum is solution.w"):
         solution.predict(np.eye(2))
@@ -328,7 +328,7 @@ def test_tables_become_frames_that_keep_names_and_numbers(solved, library):
     names = frame["client"].to_pylist() if library == "pyarrow" else frame["client"].to_list()
     assert names == [7, 3, 5]
     assert len(solved.history_frame(library)) == len(solved.history)
-    figures = solved.evaluate(qr.Federation.from_arrays(*rows())).frame(library)
+    figures = solved.evaluate(bf.Federation.from_arrays(*rows())).frame(library)
     assert len(figures) == 4
     if library == "pandas":
         assert figures["client"].to_list() == [7, 3, 5, "all clients"]
@@ -336,14 +336,14 @@ def test_tables_become_frames_that_keep_names_and_numbers(solved, library):
 
 def test_without_a_library_of_frames_the_error_names_the_extra(solved, monkeypatch):
     monkeypatch.setattr(frames, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"pip install 'quorate\[frames\]'.*solution.clients"):
+    with pytest.raises(ImportError, match=r"pip install 'bonafed\[frames\]'.*solution.clients"):
         solved.clients_frame()
 
 
 def test_lists_of_dictionaries_stay(solved):
     assert [row["client"] for row in solved.clients] == [7, 3, 5]
     assert isinstance(solved.history, list)
-    assert isinstance(solved.evaluate(qr.Federation.from_arrays(*rows())), list)
+    assert isinstance(solved.evaluate(bf.Federation.from_arrays(*rows())), list)
 
 
 # ---------------------------------------------------------------------------------------- pictures
@@ -413,7 +413,7 @@ def test_a_file_that_was_changed_cut_or_written_by_others_is_refused(solved, tmp
     for k in (5, 40, len(whole) // 2, len(whole) - 3):
         path.write_bytes(whole[:k] + bytes([whole[k] ^ 1]) + whole[k + 1 :])
         with pytest.raises(ValueError, match=r"is no solution that solution.save\(path\) wrote"):
-            qr.load(path)
+            bf.load(path)
     others = {
         "cut": whole[:-20],
         "empty": b"",
@@ -425,12 +425,12 @@ def test_a_file_that_was_changed_cut_or_written_by_others_is_refused(solved, tmp
     for data in others.values():
         path.write_bytes(data)
         with pytest.raises(ValueError, match=str(path)) as raised:
-            qr.load(path)
+            bf.load(path)
         assert "\n" not in str(raised.value)
     with pytest.raises(ValueError, match="is a folder: a solution is a file"):
-        qr.load(tmp_path)
+        bf.load(tmp_path)
     with pytest.raises(OSError, match="none"):
-        qr.load(tmp_path / "none")
+        bf.load(tmp_path / "none")
 
 
 @pytest.mark.parametrize(
@@ -444,51 +444,51 @@ def test_a_file_that_was_changed_cut_or_written_by_others_is_refused(solved, tmp
         ("clients", ("list", 3)),
         ("clients", ("list", ("map", ("client", "a")))),
         ("outcome", ("object", "os:system", {"command": "true"})),
-        ("outcome", ("object", "quorate.rounds:Stop", {})),
+        ("outcome", ("object", "bonafed.rounds:Stop", {})),
         ("notes", ("shell", "true")),
-        ("inputs", ("object", "quorate.solution.inputs:Inputs", {})),
+        ("inputs", ("object", "bonafed.solution.inputs:Inputs", {})),
         ("more", 1),
     ],
 )
 def test_a_forged_file_with_a_right_digest_is_refused_in_words(solved, tmp_path, field, value):
-    from quorate.codec import decode
+    from bonafed.codec import decode
 
     path = tmp_path / "solution"
     solved.save(path)
     values = decode(path.read_bytes())
     values["solution"][field] = value
     path.write_bytes(encode(values))
-    with pytest.raises(ValueError, match="holds what no solution of this quorate has"):
-        qr.load(path)
+    with pytest.raises(ValueError, match="holds what no solution of this bonafed has"):
+        bf.load(path)
 
 
 def test_no_module_is_imported_and_no_code_is_run_by_a_file(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr("quorate.names.import_module", asked.append)
-    for place in ("os:system", "antigravity:x", "quorate.cli:main", "quorate.names:load"):
-        with pytest.raises(ValueError, match="no public name of quorate"):
+    monkeypatch.setattr("bonafed.names.import_module", asked.append)
+    for place in ("os:system", "antigravity:x", "bonafed.cli:main", "bonafed.names:load"):
+        with pytest.raises(ValueError, match="no public name of bonafed"):
             unpacked(("object", place, {}))
     assert not asked
 
 
 def test_code_of_the_user_is_given_again(tmp_path):
     X, y, groups = rows()
-    fed = qr.Federation.from_arrays(X, y, groups)
+    fed = bf.Federation.from_arrays(X, y, groups)
 
     def worst(losses):
         return np.eye(len(losses))[losses.argmax()]
 
-    problem = qr.Problem(qr.Logistic(), over_clients=qr.OwnSet(worst), regulariser=qr.L2(0.1))
-    solution = qr.solve(problem, fed, max_rounds=3)
+    problem = bf.Problem(bf.Logistic(), over_clients=bf.OwnSet(worst), regulariser=bf.L2(0.1))
+    solution = bf.solve(problem, fed, max_rounds=3)
     path = tmp_path / "own"
     solution.save(path)
     with pytest.raises(ValueError, match=r"over_clients of the problem is .* Python code.*load\("):
-        qr.load(path)
-    again = qr.load(path, problem=problem)
+        bf.load(path)
+    again = bf.load(path, problem=problem)
     assert again.problem is problem
     assert bits(again) == bits(solution)
     with pytest.raises(ValueError, match=r"another regulariser than .* L2\(strength=0.1\)"):
-        qr.load(path, problem=replace(problem, regulariser=qr.L2(0.2)))
+        bf.load(path, problem=replace(problem, regulariser=bf.L2(0.2)))
 
 
 def test_a_file_is_whole_or_not_there(solved, tmp_path, monkeypatch):
@@ -505,15 +505,15 @@ def test_a_file_is_whole_or_not_there(solved, tmp_path, monkeypatch):
 # ----------------------------------------------------------------------------------------- privacy
 
 
-@pytest.mark.filterwarnings("ignore::quorate.NoPrivacyWarning")
+@pytest.mark.filterwarnings("ignore::bonafed.NoPrivacyWarning")
 def test_of_a_private_solution_only_the_public_part_is_shown_and_saved(tmp_path):
     X, y, groups = rows()
-    budget = qr.Budget(3.0, 1e-3, sizes={7: 41, 3: 42, 5: 43}, book=tmp_path / "secret-place")
-    problem = qr.Problem(qr.Logistic(), qr.Linear(True), privacy=budget)
-    fed = qr.Federation.from_arrays(X, y, groups)
-    solution = qr.solve(problem, fed, algorithm=qr.PrivateADMM(max_rounds=3))
+    budget = bf.Budget(3.0, 1e-3, sizes={7: 41, 3: 42, 5: 43}, book=tmp_path / "secret-place")
+    problem = bf.Problem(bf.Logistic(), bf.Linear(True), privacy=budget)
+    fed = bf.Federation.from_arrays(X, y, groups)
+    solution = bf.solve(problem, fed, algorithm=bf.PrivateADMM(max_rounds=3))
     solution.save(tmp_path / "private")
-    again = qr.load(tmp_path / "private")
+    again = bf.load(tmp_path / "private")
     assert again.w.tolist() == solution.w.tolist()
     assert again.predict(X).tolist() == solution.predict(X).tolist()
     assert not hasattr(again, "certificate")
@@ -535,7 +535,7 @@ def test_of_a_private_solution_only_the_public_part_is_shown_and_saved(tmp_path)
 
 def test_a_solution_reads_and_writes_paths_as_texts(solved, tmp_path):
     solved.save(str(tmp_path / "a"))
-    assert qr.load(str(tmp_path / "a")).rounds == qr.load(Path(tmp_path / "a")).rounds
+    assert bf.load(str(tmp_path / "a")).rounds == bf.load(Path(tmp_path / "a")).rounds
 
 
 def test_the_page_of_the_docs_shows_what_is_printed(capsys, monkeypatch, tmp_path):

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from private_cases import answer_alike
 
-import quorate as qr
-from quorate.codec import encode
-from quorate.solution.public_part import HISTORY, WITHHELD
-from quorate.solution.solution import Solution
-from quorate.solution.stored import described
+import bonafed as bf
+from bonafed.codec import encode
+from bonafed.solution.public_part import HISTORY, WITHHELD
+from bonafed.solution.solution import Solution
+from bonafed.solution.stored import described
 
 SIZES = {"south": 60, "north": 60, "east": 60}  # east may be without rows
 
@@ -33,23 +33,23 @@ def drawn(n=80, clients=("north", "south", "east")):
 
 
 def solved(rows, sizes=SIZES, noise="secure", **options):
-    fed = qr.Federation.from_arrays(rows.X, rows.y, rows.clients, classes=[0, 1])
-    problem = qr.Problem(
-        qr.Logistic(),
-        qr.Linear(True),
-        over_clients=qr.Mean("size"),
-        regulariser=qr.L2(1e-3),
-        privacy=qr.Budget(1.0, 1e-4, sizes=sizes),
+    fed = bf.Federation.from_arrays(rows.X, rows.y, rows.clients, classes=[0, 1])
+    problem = bf.Problem(
+        bf.Logistic(),
+        bf.Linear(True),
+        over_clients=bf.Mean("size"),
+        regulariser=bf.L2(1e-3),
+        privacy=bf.Budget(1.0, 1e-4, sizes=sizes),
     )
-    algorithm = qr.PrivateADMM(max_rounds=3, noise=noise, **options)
-    return qr.solve(problem, fed, algorithm=algorithm, seed=3)
+    algorithm = bf.PrivateADMM(max_rounds=3, noise=noise, **options)
+    return bf.solve(problem, fed, algorithm=algorithm, seed=3)
 
 
 def shown(solution, folder):
     """All that leaves: attributes, pickles, a file and texts."""
     part, file = solution.public(), folder / "file"
     solution.save(file)
-    again = qr.load(file)
+    again = bf.load(file)
     kept = [described(getattr(part, name)) for name in vars(part)]
     texts = [text for each in (solution, part, again) for text in (repr(each), str(each))]
     pickles = [pickle.dumps(each) for each in (solution, part)]
@@ -62,7 +62,7 @@ def shown(solution, folder):
 
 
 @pytest.mark.parametrize("noise", ["secure", "simulation"])
-@pytest.mark.filterwarnings("ignore::quorate.NoPrivacyWarning")
+@pytest.mark.filterwarnings("ignore::bonafed.NoPrivacyWarning")
 def test_neighbours_that_answer_alike_leave_the_same_bytes(noise, monkeypatch, tmp_path):
     answer_alike(monkeypatch)
     rows = drawn()
@@ -118,11 +118,11 @@ def test_a_public_part_predicts_draws_and_travels(tmp_path):
     parts = [
         solution.public(),
         pickle.loads(pickle.dumps(solution)),
-        qr.load(tmp_path / "file"),
+        bf.load(tmp_path / "file"),
         pickle.loads(pickle.dumps(solution.public())),
         copy.deepcopy(solution.public()),
     ]
-    fed = qr.Federation.from_arrays(rows.X, rows.y, rows.clients, classes=[0, 1])
+    fed = bf.Federation.from_arrays(rows.X, rows.y, rows.clients, classes=[0, 1])
     for part in parts:
         assert not hasattr(part, "certificate")
         assert part.predict(rows.X).tolist() == solution.predict(rows.X).tolist()
@@ -144,8 +144,8 @@ def test_a_copy_within_the_process_is_whole():
 
 def test_without_a_budget_all_of_a_solution_is_public():
     rows = drawn()
-    fed = qr.Federation.from_arrays(*rows)
-    solution = qr.solve(qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1)), fed)
+    fed = bf.Federation.from_arrays(*rows)
+    solution = bf.solve(bf.Problem(bf.Logistic(), regulariser=bf.L2(0.1)), fed)
     assert solution.public() is solution
     again = pickle.loads(pickle.dumps(solution))
     assert again.certificate.value == solution.certificate.value

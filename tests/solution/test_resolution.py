@@ -5,11 +5,11 @@ import re
 import numpy as np
 import pytest
 
-import quorate as qr
-from quorate.solution.resolution import ERRORS, faint_levels
+import bonafed as bf
+from bonafed.solution.resolution import ERRORS, faint_levels
 
 SIZES = {"north": 40, "east": 400}
-PROBABILITY = qr.Probability()
+PROBABILITY = bf.Probability()
 
 
 def table(weight=None):
@@ -20,12 +20,12 @@ def table(weight=None):
     y = np.where(X[:, 0] + rng.logistic(size=n) > 0, "ill", "well")
     groups = np.repeat([*SIZES], [*SIZES.values()])
     weights = None if weight is None else np.full(n, weight)
-    return qr.Federation.from_arrays(X, y, groups, columns={"sex": sex}, sample_weight=weights)
+    return bf.Federation.from_arrays(X, y, groups, columns={"sex": sex}, sample_weight=weights)
 
 
 def told(fed, **parts):
     """The notes on levels, at a model that is fixed."""
-    problem = qr.Problem(qr.Logistic(), qr.Linear(intercept=True), regulariser=qr.L2(1.0), **parts)
+    problem = bf.Problem(bf.Logistic(), bf.Linear(intercept=True), regulariser=bf.L2(1.0), **parts)
     return [*faint_levels(*problem.at(fed), np.array([0.5, 0.0, 0.2, 0.1]))]
 
 
@@ -43,9 +43,9 @@ def test_the_clients_at_which_a_level_is_too_small_are_named_with_what_they_can_
     limits = {name: rate_error(fed, [name]) for name in SIZES}
     assert limits["north"] > 2.5 * limits["east"]
     for level, named in ((1.05 * limits["north"], []), (1.05 * limits["east"], ["north"])):
-        notes = told(fed, local_constraint=qr.DemographicParity("sex", level, PROBABILITY))
+        notes = told(fed, local_constraint=bf.DemographicParity("sex", level, PROBABILITY))
         assert [name for name in SIZES if any(f"at {name}" in note for note in notes)] == named
-    (note,) = told(fed, local_constraint=qr.DemographicParity("sex", 0.01, PROBABILITY))
+    (note,) = told(fed, local_constraint=bf.DemographicParity("sex", 0.01, PROBABILITY))
     assert note.startswith("The level 0.01 on probability of sex = f over m is below")
     for name, limit in limits.items():
         assert f"{limit:.2g} at {name}" in note
@@ -56,7 +56,7 @@ def test_all_clients_together_can_show_more():
     fed = table()
     limit = rate_error(fed, SIZES)
     for level, count in ((1.05 * limit, 0), (0.95 * limit, 1)):
-        parity = qr.Coupled(qr.DemographicParity("sex", level, PROBABILITY))
+        parity = bf.Coupled(bf.DemographicParity("sex", level, PROBABILITY))
         notes = told(fed, constraint=parity)
         assert len(notes) == count
         assert all(f"{limit:.2g} for all clients together" in note for note in notes)
@@ -65,12 +65,12 @@ def test_all_clients_together_can_show_more():
 @pytest.mark.parametrize(
     ("make", "count"),
     [
-        (lambda: qr.EqualisedOdds("sex", 0.001, PROBABILITY), 2),
-        (lambda: qr.DemographicParity("sex", 0.001, qr.Score()), 1),
-        (lambda: qr.DemographicParity("sex", {"north": 9.0, "east": 0.001}), 1),
-        (lambda: qr.LossGap("sex", 0.001), 1),
-        (lambda: qr.BoundedGroupLoss("sex", 0.5), 0),
-        (lambda: qr.NeymanPearson("ill", 0.5), 0),
+        (lambda: bf.EqualisedOdds("sex", 0.001, PROBABILITY), 2),
+        (lambda: bf.DemographicParity("sex", 0.001, bf.Score()), 1),
+        (lambda: bf.DemographicParity("sex", {"north": 9.0, "east": 0.001}), 1),
+        (lambda: bf.LossGap("sex", 0.001), 1),
+        (lambda: bf.BoundedGroupLoss("sex", 0.5), 0),
+        (lambda: bf.NeymanPearson("ill", 0.5), 0),
     ],
 )
 def test_every_difference_is_judged_once_and_no_other_limit(make, count):
@@ -81,7 +81,7 @@ def test_the_error_is_that_of_samples_without_a_difference():
     """Nine in ten samples of groups that are alike differ by less."""
     rng, apart = np.random.default_rng(1), []
     fed = table()
-    (note,) = told(fed, local_constraint=qr.DemographicParity("sex", 1e-6, qr.Score()))
+    (note,) = told(fed, local_constraint=bf.DemographicParity("sex", 1e-6, bf.Score()))
     limit = float(re.search(r"([\d.]+) at north", note)[1])
     i = fed.clients.index("north")
     score = fed.X[i] @ [0.5, 0.0, 0.2]
@@ -97,7 +97,7 @@ def test_an_estimator_says_it():
     y = np.concatenate(fed.y)
     groups = np.repeat([*SIZES], [*SIZES.values()])
     for level, said in ((0.02, True), (0.9, False)):
-        parity = qr.DemographicParity("sex", level)
-        model = qr.ConstrainedClassifier(local_constraint=parity)
+        parity = bf.DemographicParity("sex", level)
+        model = bf.ConstrainedClassifier(local_constraint=parity)
         model.fit(X, y, groups=groups, sensitive_features={"sex": sex})
         assert any("1.6 standard errors" in note for note in model.solution_.notes) is said

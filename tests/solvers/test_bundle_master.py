@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from quorate.arrays import Array
-from quorate.solvers.conic.bundle_master import Pieces, Shape, minimise
-from quorate.solvers.conic.curved_weight_sets import Elliptic, Entropy
-from quorate.solvers.conic.weight_sets import Ball, Tails
+from bonafed.arrays import Array
+from bonafed.solvers.conic.bundle_master import Pieces, Shape, minimise
+from bonafed.solvers.conic.curved_weight_sets import Elliptic, Entropy
+from bonafed.solvers.conic.weight_sets import Ball, Tails
 
 
 @pytest.mark.parametrize("below", [None, 0.01])

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from quorate.solvers.conic.builder import Model, Status
+from bonafed.solvers.conic.builder import Model, Status
 
 TOL = 1e-7  # both solvers stop at 1e-8 or less, on numbers of order one
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from quorate.solvers.conic.builder import Model, Status
-from quorate.solvers.conic.dense import solve_dense
-from quorate.solvers.kernels import interior_point as compiled
+from bonafed.solvers.conic.builder import Model, Status
+from bonafed.solvers.conic.dense import solve_dense
+from bonafed.solvers.kernels import interior_point as compiled
 
 
 def master(seed: int, rows: int, n: int, curved: bool) -> tuple[Model, slice]:

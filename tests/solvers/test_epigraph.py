@@ -13,16 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from quorate.algorithms.federated import epigraph_projection as epigraph_client
-from quorate.algorithms.federated.epigraph_projection import (
+from bonafed.algorithms.federated import epigraph_projection as epigraph_client
+from bonafed.algorithms.federated.epigraph_projection import (
     Copies,
     Project,
     onto_epigraph,
     risk_gradients,
     rows_of,
 )
-from quorate.data.federation import Federation
-from quorate.problem.losses import (
+from bonafed.data.federation import Federation
+from bonafed.problem.losses import (
     Absolute,
     EpsilonInsensitive,
     Hinge,
@@ -32,11 +32,11 @@ from quorate.problem.losses import (
     SmoothHinge,
     Squared,
 )
-from quorate.problem.predictors.affine import Linear
-from quorate.problem.problem import Problem
-from quorate.problem.wasserstein.ball import WassersteinBall
-from quorate.problem.wasserstein.box_support import BoxSupport
-from quorate.solvers.conic import epigraph
+from bonafed.problem.predictors.affine import Linear
+from bonafed.problem.problem import Problem
+from bonafed.problem.wasserstein.ball import WassersteinBall
+from bonafed.problem.wasserstein.box_support import BoxSupport
+from bonafed.solvers.conic import epigraph
 
 LOSSES = [
     Hinge(),

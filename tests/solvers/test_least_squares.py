@@ -7,8 +7,8 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize_scalar
 
-from quorate.problem.regularisers import L1, L2, MCP, SCAD, Bounds, ElasticNet, Zero
-from quorate.solvers.smooth.least_squares import Ridge, descend, descend_clipped, fista
+from bonafed.problem.regularisers import L1, L2, MCP, SCAD, Bounds, ElasticNet, Zero
+from bonafed.solvers.smooth.least_squares import Ridge, descend, descend_clipped, fista
 
 
 def design(n, d, seed, intercept=False, rank=None):

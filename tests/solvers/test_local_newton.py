@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from quorate.solvers.smooth.anderson import mixing
-from quorate.solvers.smooth.newton import lbfgs, newton, proximal_newton
+from bonafed.solvers.smooth.anderson import mixing
+from bonafed.solvers.smooth.newton import lbfgs, newton, proximal_newton
 
 
 def logistic(n, m, D, seed=0, stiff=100.0):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from quorate.solvers.kernels.logistic import TILE, risks_and_gradients
+from bonafed.solvers.kernels.logistic import TILE, risks_and_gradients
 
 L = np.longdouble
 SHAPES = [(300, 1, 4), (40, 20, 21), (9, TILE + 1, 5), (4, 3 * TILE, 3), (3, 7, 1), (2, 9, 130)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from quorate.solvers.kernels.multinomial import TILE, risks_and_gradients
+from bonafed.solvers.kernels.multinomial import TILE, risks_and_gradients
 
 L = np.longdouble
 SHAPES = [

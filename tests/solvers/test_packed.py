@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from quorate.solvers.kernels.packed_matrices import packed, times
+from bonafed.solvers.kernels.packed_matrices import packed, times
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from quorate.solvers.rank import pava
-from quorate.solvers.rank.pava import (
+from bonafed.solvers.rank import pava
+from bonafed.solvers.rank.pava import (
     EXPONENTIAL,
     LINEAR,
     LOGISTIC,

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import linprog, minimize
 
-from quorate.solvers.smooth.primal_dual import (
+from bonafed.solvers.smooth.primal_dual import (
     BOUNDARY,
     LEAST_SLACK,
     Iterate,

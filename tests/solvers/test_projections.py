@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from quorate.solvers.sets.projections import (
+from bonafed.solvers.sets.projections import (
     clip_to_sum,
     decreasing_root,
     dual_exponent,

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from quorate.problem.regularisers import L1, L2, Bounds, ElasticNet, Zero
-from quorate.solvers.smooth.proximal_newton import Smooth, _accelerated, minimise, model_minimum
+from bonafed.problem.regularisers import L1, L2, Bounds, ElasticNet, Zero
+from bonafed.solvers.smooth.proximal_newton import Smooth, _accelerated, minimise, model_minimum
 
 PENALTIES = [
     (Zero(), lambda w: 0.0),

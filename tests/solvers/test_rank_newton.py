@@ -8,11 +8,11 @@ import pytest
 from numpy.testing import assert_allclose
 from rank_programs import central, data, objective, sigma_of
 
-import quorate as qr
-from quorate.problem.rank_coordinates import kernel_of
-from quorate.solvers.rank import semismooth_newton as rank_newton
-from quorate.solvers.rank.pava import rank_prox
-from quorate.solvers.rank.semismooth_newton import (
+import bonafed as bf
+from bonafed.problem.rank_coordinates import kernel_of
+from bonafed.solvers.rank import semismooth_newton as rank_newton
+from bonafed.solvers.rank.pava import rank_prox
+from bonafed.solvers.rank.semismooth_newton import (
     Point,
     RankSystem,
     Separable,
@@ -28,8 +28,8 @@ def separable(g, d, intercept=False):
     free.
     """
     keep = np.append(np.ones(d), np.zeros(int(intercept)))
-    l1 = keep * (g.strength if isinstance(g, qr.L1) else getattr(g, "l1", 0.0))
-    l2 = keep * (g.strength if isinstance(g, qr.L2) else getattr(g, "l2", 0.0))
+    l1 = keep * (g.strength if isinstance(g, bf.L1) else getattr(g, "l1", 0.0))
+    l2 = keep * (g.strength if isinstance(g, bf.L2) else getattr(g, "l2", 0.0))
     edges = (
         np.broadcast_to(getattr(g, side, none), d)
         for side, none in (("lower", -np.inf), ("upper", np.inf))
@@ -62,7 +62,7 @@ def system_of(problem, X, y):
 
 def case(loss, risk, g, n=25, d=4, intercept=False, seed=0):
     X, y = data(n, d, seed, loss.targets, noise=0.3)
-    problem = qr.Problem(loss, qr.Linear(intercept), risk, regulariser=g)
+    problem = bf.Problem(loss, bf.Linear(intercept), risk, regulariser=g)
     return problem, X, y, system_of(problem, X, y)
 
 
@@ -76,20 +76,20 @@ def frobenius(system, s):
     return s * (system.D**2).sum() / len(system.shift)
 
 
-BOX = qr.Bounds(np.array([-0.1, -np.inf, 0.0, 0.05]), np.array([0.1, 0.3, np.inf, 0.05]))
+BOX = bf.Bounds(np.array([-0.1, -np.inf, 0.0, 0.05]), np.array([0.1, 0.3, np.inf, 0.05]))
 CASES = [
-    (qr.Hinge(), qr.Superquantile(0.23), qr.L1(0.02)),
-    (qr.Hinge(), qr.Extremile(2.5), qr.L2(0.1)),
-    (qr.Hinge(), qr.Mean(), BOX),
-    (qr.Logistic(), qr.Superquantile(0.23), qr.L2(0.1)),
-    (qr.Logistic(), qr.Extremile(2.5), qr.ElasticNet(0.02, 0.05)),
-    (qr.Logistic(), qr.Mean(), qr.L1(0.02)),
-    (qr.Exponential(), qr.TopK(4), qr.L2(0.1)),
-    (qr.SmoothHinge(), qr.Maximum(), qr.Zero()),
-    (qr.Absolute(), qr.Superquantile(0.37), qr.L1(0.05)),
-    (qr.Squared(), qr.Extremile(2.0), BOX),
-    (qr.Huber(0.5), qr.Mean(), qr.ElasticNet(0.05, 0.1)),
-    (qr.EpsilonInsensitive(0.1), qr.ExponentialSpectral(2.0), qr.L2(0.1)),
+    (bf.Hinge(), bf.Superquantile(0.23), bf.L1(0.02)),
+    (bf.Hinge(), bf.Extremile(2.5), bf.L2(0.1)),
+    (bf.Hinge(), bf.Mean(), BOX),
+    (bf.Logistic(), bf.Superquantile(0.23), bf.L2(0.1)),
+    (bf.Logistic(), bf.Extremile(2.5), bf.ElasticNet(0.02, 0.05)),
+    (bf.Logistic(), bf.Mean(), bf.L1(0.02)),
+    (bf.Exponential(), bf.TopK(4), bf.L2(0.1)),
+    (bf.SmoothHinge(), bf.Maximum(), bf.Zero()),
+    (bf.Absolute(), bf.Superquantile(0.37), bf.L1(0.05)),
+    (bf.Squared(), bf.Extremile(2.0), BOX),
+    (bf.Huber(0.5), bf.Mean(), bf.ElasticNet(0.05, 0.1)),
+    (bf.EpsilonInsensitive(0.1), bf.ExponentialSpectral(2.0), bf.L2(0.1)),
 ]
 CASE = pytest.mark.parametrize(("loss", "risk", "g"), CASES, ids=lambda v: type(v).__name__)
 
@@ -106,8 +106,8 @@ def test_one_outer_step_is_the_minimiser_of_its_subproblem(
 ):
     # spectra that rise at every rank need many from afar
     monkeypatch.setattr(rank_newton, "NEWTON_STEPS", 1000)
-    if isinstance(risk, qr.TopK):
-        risk = qr.TopK(min(risk.k, n))
+    if isinstance(risk, bf.TopK):
+        risk = bf.TopK(min(risk.k, n))
     problem, X, y, system = case(loss, risk, g, n, d, intercept)
     at, t = some_point(system), frobenius(system, step)
     squares = (system.D**2).mean(0)
@@ -143,9 +143,9 @@ def test_a_step_by_hand():
     1].
     """
     D, none = np.array([[-2.0]]), np.zeros(1)
-    problem = qr.Problem(qr.Hinge())
+    problem = bf.Problem(bf.Hinge())
     system = RankSystem(
-        D, none, np.ones(1), kernel_of(problem.loss), separable(qr.Zero(), 1), D.T @ D
+        D, none, np.ones(1), kernel_of(problem.loss), separable(bf.Zero(), 1), D.T @ D
     )
     # gradient 1 all the way: minimise 1 - 2w + w^2/(2s) + (-2w)^2/(8s) = 1 - 2w + w^2/s, w = s
     found, _ = outer_step(system, Point(none, none, none), 0.1, 1e-12)
@@ -196,8 +196,8 @@ def test_the_curvature_of_the_rows(loss, risk, g, step):
 @CASE
 @pytest.mark.parametrize(("n", "d"), [(25, 4), (3, 4)])
 def test_newton_directions_solve_their_system(loss, risk, g, n, d):
-    if isinstance(risk, qr.TopK):
-        risk = qr.TopK(min(risk.k, n))
+    if isinstance(risk, bf.TopK):
+        risk = bf.TopK(min(risk.k, n))
     _, _, _, system = case(loss, risk, g, n, d)
     at, step = some_point(system, 5), 0.5
     t, s = frobenius(system, step), step * system.units
@@ -218,8 +218,8 @@ def test_newton_directions_solve_their_system(loss, risk, g, n, d):
 @CASE
 @pytest.mark.parametrize(("n", "d", "intercept"), [(25, 4, True), (8, 4, False)])
 def test_repeated_steps_converge_to_the_optimum(loss, risk, g, n, d, intercept):
-    if isinstance(g, qr.Zero):
-        g = qr.L2(0.01)  # or the optimum may be far away
+    if isinstance(g, bf.Zero):
+        g = bf.L2(0.01)  # or the optimum may be far away
     problem, X, y, system = case(loss, risk, g, n, d, intercept, seed=3)
     at = Point(np.zeros(system.D.shape[1]), -system.shift, np.zeros(n))
     step = 1.0
@@ -235,7 +235,7 @@ def test_repeated_steps_converge_to_the_optimum(loss, risk, g, n, d, intercept):
 
 def test_signs_do_not_matter_to_even_losses():
     """Flipping the sign of rows and targets leaves t and -t, so the same steps."""
-    _, _, _, system = case(qr.Absolute(), qr.Superquantile(0.37), qr.L1(0.05))
+    _, _, _, system = case(bf.Absolute(), bf.Superquantile(0.37), bf.L1(0.05))
     flip = np.where(np.arange(25) % 2, 1.0, -1.0)
     turned = RankSystem(
         flip[:, None] * system.D,
@@ -256,14 +256,14 @@ def test_signs_do_not_matter_to_even_losses():
         assert_allclose(flip * other.z, at.z, atol=1e-9)
 
 
-@pytest.mark.parametrize("loss", [qr.Hinge(), qr.Logistic(), qr.Squared()], ids=repr)
+@pytest.mark.parametrize("loss", [bf.Hinge(), bf.Logistic(), bf.Squared()], ids=repr)
 def test_units_of_the_features_do_not_matter(loss):
     """Features in other units, their bounds in the inverse ones: the same steps in those units."""
-    problem, X, y, system = case(loss, qr.Superquantile(0.37), qr.Bounds(-0.3, 0.3), intercept=True)
+    problem, X, y, system = case(loss, bf.Superquantile(0.37), bf.Bounds(-0.3, 0.3), intercept=True)
     size = np.array([1e6, 1e-6, 1.0, 30.0])
-    box = qr.Bounds(-0.3 / size, 0.3 / size)
+    box = bf.Bounds(-0.3 / size, 0.3 / size)
     other = system_of(
-        qr.Problem(loss, problem.predictor, problem.over_samples, regulariser=box), X * size, y
+        bf.Problem(loss, problem.predictor, problem.over_samples, regulariser=box), X * size, y
     )
     at = far = Point(np.zeros(5), -system.shift, np.zeros(25))
     for step in (0.1, 1.0, 10.0):
@@ -274,10 +274,10 @@ def test_units_of_the_features_do_not_matter(loss):
         assert_allclose(far.z, at.z, atol=1e-6)
 
 
-@pytest.mark.parametrize("loss", [qr.Hinge(), qr.Absolute()], ids=repr)
+@pytest.mark.parametrize("loss", [bf.Hinge(), bf.Absolute()], ids=repr)
 def test_equal_rows_and_no_rows_to_speak_of(loss):
     """Duplicated rows have one multiplier between them; rows of zeros say nothing."""
-    problem, X, y, _ = case(loss, qr.Superquantile(0.37), qr.L2(0.1), n=10)
+    problem, X, y, _ = case(loss, bf.Superquantile(0.37), bf.L2(0.1), n=10)
     X, y = np.vstack([X, X, np.zeros((2, 4))]), np.concatenate([y, y, np.ones(2)])
     system = system_of(problem, X, y)
     at = Point(np.zeros(4), -system.shift, np.zeros(22))
@@ -289,7 +289,7 @@ def test_equal_rows_and_no_rows_to_speak_of(loss):
 
 def test_rows_of_zeros():
     """Nothing pulls at w but h."""
-    problem, X, y, _ = case(qr.Hinge(), qr.Superquantile(0.37), qr.L2(0.5), n=10)
+    problem, X, y, _ = case(bf.Hinge(), bf.Superquantile(0.37), bf.L2(0.5), n=10)
     system = system_of(problem, 0 * X, y)
     found, _ = outer_step(system, Point(np.ones(4), np.zeros(10), np.zeros(10)), 2.0, 1e-10)
     assert_allclose(found.w, np.full(4, 1 / (1 + 2.0 * 0.5)), rtol=1e-12)
@@ -297,7 +297,7 @@ def test_rows_of_zeros():
 
 
 def test_arguments_stay_as_they_are():
-    _, _, _, system = case(qr.Hinge(), qr.Superquantile(0.23), qr.L1(0.02))
+    _, _, _, system = case(bf.Hinge(), bf.Superquantile(0.23), bf.L1(0.02))
     at = some_point(system)
     before = [v.copy() for v in (*at, system.D, system.shift, system.sigma, system.gram)]
     outer_step(system, at, 1.0, 1e-8)

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from quorate.solvers.conic.builder import Model
-from quorate.solvers.conic.curved_weight_sets import Elliptic, Entropy
-from quorate.solvers.conic.polyhedral_weight_sets import Bounded, Cut, Deviations, Moved
-from quorate.solvers.conic.weight_sets import Members, Weighting
-from quorate.solvers.sets.projections import largest_under_caps
+from bonafed.solvers.conic.builder import Model
+from bonafed.solvers.conic.curved_weight_sets import Elliptic, Entropy
+from bonafed.solvers.conic.polyhedral_weight_sets import Bounded, Cut, Deviations, Moved
+from bonafed.solvers.conic.weight_sets import Members, Weighting
+from bonafed.solvers.sets.projections import largest_under_caps
 
 TOL = 1e-7  # both solvers stop at 1e-8 or less, on numbers of order one
 N = 6

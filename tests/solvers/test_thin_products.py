@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from quorate.solvers.kernels.thin_products import BYTES, multiply
+from bonafed.solvers.kernels.thin_products import BYTES, multiply
 
 
 def numbers(rng: np.random.Generator, kind: type, *shape: int) -> np.ndarray:

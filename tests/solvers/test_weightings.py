@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from quorate.solvers.conic.builder import Model
-from quorate.solvers.conic.weight_sets import Ball, Sorted, Tails, Weighting, comparators, of_ranks
+from bonafed.solvers.conic.builder import Model
+from bonafed.solvers.conic.weight_sets import Ball, Sorted, Tails, Weighting, comparators, of_ranks
 
 TOL = 1e-7  # both solvers stop at 1e-8 or less, on numbers of order one
 

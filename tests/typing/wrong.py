@@ -6,16 +6,16 @@ A mark that is not needed is an error itself, so that this file passes where all
 
 from __future__ import annotations
 
-import quorate as qr
+import bonafed as bf
 
-qr.LpBall(radius="x", nonsense=1)  # type: ignore
-qr.LpBall(0.1, prior="sizes")  # type: ignore
-qr.Huber(threshold="2")  # type: ignore
-qr.RankedRange(3, 1, order="up")  # type: ignore
-qr.RobustClassifier(nonsense=3)  # type: ignore
-qr.Bundle(speed=3)  # type: ignore
-qr.RobustClassifier(radius="much")  # type: ignore
-qr.ConstrainedClassifier(constraint=qr.Hinge())  # type: ignore
-qr.RiskClassifier(regulariser=0.1)  # type: ignore
-qr.group_rates(1, 2, 3, positive=[1])  # type: ignore
-_ = qr.NoSuchThing  # type: ignore
+bf.LpBall(radius="x", nonsense=1)  # type: ignore
+bf.LpBall(0.1, prior="sizes")  # type: ignore
+bf.Huber(threshold="2")  # type: ignore
+bf.RankedRange(3, 1, order="up")  # type: ignore
+bf.RobustClassifier(nonsense=3)  # type: ignore
+bf.Bundle(speed=3)  # type: ignore
+bf.RobustClassifier(radius="much")  # type: ignore
+bf.ConstrainedClassifier(constraint=bf.Hinge())  # type: ignore
+bf.RiskClassifier(regulariser=0.1)  # type: ignore
+bf.group_rates(1, 2, 3, positive=[1])  # type: ignore
+_ = bf.NoSuchThing  # type: ignore

@@ -1,0 +1,1 @@
+"""The methods with which bonafed's are compared: averaging, agnostic, stochastic, central."""

@@ -1,0 +1,286 @@
+"""Distributionally robust federated averaging: local steps on sampled clients, then ascent.
+
+    minimise over w:  max { p'F(w) : p in Q } + h(w)
+
+    m clients drawn with probabilities p (with repetition) take K local steps from w
+            (``local_steps``)
+    w <- their mean (with K = 1: its prox),
+            v <- the mean of their models after step t, drawn from 1, ..., K
+    m clients drawn uniformly report F_i(v);     f_i = N/m F_i(v) for these, 0 for the others
+    p <- argmax over Q of  K gamma f'p - strength K gamma/2 ||p - prior||^2 - ||p - p_old||^2/2
+       = Proj_Q( (p_old + K gamma (f + strength prior)) / (1 + strength K gamma) )
+
+Deng, Kamani, Mahdavi, *Distributionally robust federated averaging*: DRFA with strength = 0,
+DRFA-Prox with a concave regulariser of the weights otherwise, here the squared distance from the
+prior. An iteration takes two rounds. This version also takes any Q with a projection, and h;
+without ``participation`` all clients take part, weighted by p instead of drawn.
+
+With K > 1 the local steps drift, the more the less alike the clients are; then K = 1 is the better
+choice. Published codes differ from this one in floors of p and in a falling gamma.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
+
+import numpy as np
+
+from bonafed.algorithms.comparators.afl import COUPLING, measured_step
+from bonafed.algorithms.comparators.local_steps import (
+    Descend,
+    Descended,
+    LocalStepsMethod,
+    Scout,
+    Scouted,
+    Walk,
+    descend,
+    drawn,
+    first_rows,
+    scout,
+    scouted,
+)
+from bonafed.algorithms.federated.linearisation import duals_at
+from bonafed.algorithms.method import Answer, Concluded, at_cap, or_default, start_or_empty
+from bonafed.algorithms.requirements import MIXTURE, Requirements
+from bonafed.algorithms.settings import check_positive
+from bonafed.arrays import Array, Block, Streams, stream
+from bonafed.codec import Counter, Form
+from bonafed.problem.claims import Claim, Number
+from bonafed.problem.conic_form import member
+from bonafed.problem.plausible import Claims, of_risk
+from bonafed.problem.problem import Problem
+from bonafed.rounds import Done, Each, Outcome, Round, Stop, record
+
+
+@record
+class Judge:
+    """Ask for the risk at ``w``."""
+
+    w: Annotated[Array, Form("D")]
+
+
+@record
+class Judged:
+    """The answer F_i(w), on ``batch`` rows where there is a batch."""
+
+    risk: Each  # (n,)
+
+
+@record
+class DRFAState:
+    """The server's memory between rounds."""
+
+    w: Annotated[Array, Form("D")]
+    mean: Annotated[Array, Form("D")]  # average of the models so far
+    snapshot: Annotated[Array, Form("D|0")]  # v
+    weights: Annotated[Array, Form("N")]  # p
+    prior: Annotated[Array, Form("N")]
+    risks: Annotated[Array, Form("N")]  # as last reported
+    curvature: float  # largest of a client so far
+    steep: float  # largest squared gradient of a client at the start
+    turns: Counter  # iterations, of two rounds each
+
+
+@dataclass(frozen=True)
+class DRFA(LocalStepsMethod):
+    """Local steps with the worst client weights: a baseline.
+
+    Parameters
+    ----------
+    local_steps : K
+    step_size : eta; None: 1 / the largest curvature that a client has measured so far
+    weight_step : gamma; None: from eta and the longest gradient, as in ``AFL``, over K squared
+    batch : rows of a local step and of a report of risks, drawn anew; None: all rows
+    participation : m / N; None: all clients, weighted by p
+    strength : of the pull of the weights to the prior (DRFA-Prox)
+    average : answer with the average of all models instead of the last one
+    seed : of the server's draws
+    max_rounds : a cap on rounds, two for an iteration; there is no other end
+    start : first model, by default that of the problem
+
+    Raises
+    ------
+    ValueError
+        for settings out of range, and sets without a projection
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bonafed as bf
+    >>> from bonafed.data import load
+    >>> fed = load.hospitals()
+    >>> problem = bf.Problem(bf.Logistic(), over_clients=bf.Simplex(), regulariser=bf.L2(0.1))
+    >>> solution = bf.solve(problem, fed, algorithm=bf.DRFA(max_rounds=50))
+    >>> bool(solution.certificate.value < np.log(2))
+    True
+    """
+
+    local_steps: int = 5
+    step_size: float | None = None
+    weight_step: float | None = None
+    batch: int | None = None
+    participation: float | None = None
+    strength: float = 0.0
+    average: bool = False
+    seed: int = 0
+    max_rounds: int = 1000
+    start: Array | None = None
+    problem: Problem | None = None
+    requirements: ClassVar[Requirements] = Requirements(over_clients=MIXTURE)
+
+    def __post_init__(self) -> None:
+        self.check_settings()
+        check_positive(self, "weight_step", remedy="Leave it out for a measured one.")
+
+    # -- clients -----------------------------------------------------------------------------------
+
+    @property
+    def on_client(self) -> dict:
+        steps = self._at_client(descend, self._walk, False)
+        return {Scout: self._at_client(scout), Descend: steps, Judge: self.judge}
+
+    def judge(self, memory: None, ask: Judge, data: Block, rng: Streams) -> tuple[None, Judged]:
+        rows = data if self.batch is None else first_rows(data, rng, self.batch)
+        return memory, Judged(self._problem.client_risks(ask.w, rows))
+
+    # -- server ------------------------------------------------------------------------------------
+
+    @property
+    def on_server(self) -> dict:
+        return {Scouted: self.begin, Descended: self.average_models, Judged: self.weigh}
+
+    @property
+    def claims(self) -> Claims:
+        return {**scouted(), Descended: self._walked, Judged: self._judged}
+
+    def _judged(self, who: int, ask: Judge, up: Judged) -> Iterator[Claim]:
+        """What a risk at a snapshot claims."""
+        if self.batch is None:
+            yield from of_risk(self._problem, ask.w, up.risk)
+        else:
+            yield Number("a mean loss", up.risk)
+
+    def server_start(self, n_clients: int) -> tuple[DRFAState, Round]:
+        w = start_or_empty(self.start)
+        prior = member(self._problem, n_clients)
+        return DRFAState(w, w, w, prior, prior, np.zeros(n_clients), 0.0, 0.0, 0), Round(Scout(w))
+
+    def begin(self, state: DRFAState, ids: Sequence[int], up: Scouted) -> tuple[DRFAState, Round]:
+        w = or_default(state.w, self._problem, int(up.features))
+        state = replace(
+            state, w=w, mean=np.zeros_like(w), curvature=float(up.curvature), steep=float(up.steep)
+        )
+        return state, self._descend(state)
+
+    def average_models(
+        self, state: DRFAState, ids: Sequence[int], up: Descended
+    ) -> tuple[DRFAState, Round | Done]:
+        if up.change is None or up.snapshot is None:
+            raise ValueError("the clients sent no sums of their changes.")
+        w, snapshot = state.w + up.change, state.w + up.snapshot
+        if not np.isfinite(w).all():
+            return replace(state, w=w), Done(_diverged(state.turns + 1))
+        if self._walk.single:
+            w = snapshot = self._problem.prox(w, self._eta(state))
+        curvature = max(state.curvature, float(up.curvature))
+        n, to = len(state.weights), None
+        if self.participation is not None:
+            to = drawn(self.seed, 3 * state.turns + 2, n, self._count(n))
+        mean = state.mean + (w - state.mean) / (state.turns + 1)
+        return replace(state, w=w, mean=mean, snapshot=snapshot, curvature=curvature), Round(
+            Judge(snapshot), to
+        )
+
+    def weigh(
+        self, state: DRFAState, ids: Sequence[int], up: Judged
+    ) -> tuple[DRFAState, Round | Done]:
+        n, risks, f = len(state.weights), state.risks.copy(), np.zeros(len(state.weights))
+        risks[list(ids)] = up.risk
+        f[list(ids)] = n / len(ids) * up.risk
+        far = self.local_steps * self._gamma(state)
+        if not np.isfinite(risks).all():
+            return replace(state, risks=risks, turns=state.turns + 1), Done(
+                _diverged(state.turns + 1)
+            )
+        pulled = (state.weights + far * (f + self.strength * state.prior)) / (
+            1 + self.strength * far
+        )
+        state = replace(
+            state,
+            weights=self._problem.over_clients.project(pulled),
+            risks=risks,
+            turns=state.turns + 1,
+        )
+        outcome = self._outcome(state)
+        return (state, self._descend(state)) if outcome is None else (state, Done(outcome))
+
+    def report(self, state: DRFAState) -> dict:
+        """Risks are those last reported, at snapshots."""
+        worst = int(np.argmax(state.risks)) if state.turns else -1
+        return {
+            "objective": self._objective(state),
+            "worst_client": worst,
+            "worst_risk": float(state.risks[worst]),
+        }
+
+    def answer(self, state: DRFAState, concluded: Concluded | None = None) -> Answer:
+        """The last model or the average, and its weighted gradients, which prove a bound."""
+        w = state.mean if self.average and state.turns else state.w
+        return Answer(w, duals_at(self._problem, w, state.weights))
+
+    # -- the server's steps ------------------------------------------------------------------------
+
+    def _objective(self, state: DRFAState) -> float:
+        if not state.turns or not np.isfinite(state.risks).all():
+            return math.inf
+        return float(self._problem.over_clients.worst(state.risks).value) + self._problem.penalty(
+            state.snapshot
+        )
+
+    @property
+    def _walk(self) -> Walk:
+        return Walk(self.local_steps, self.batch)
+
+    def _eta(self, state: DRFAState) -> float:
+        return self.step_size or measured_step(self._problem, state.curvature, state.turns)
+
+    def _gamma(self, state: DRFAState) -> float:
+        return self.weight_step or COUPLING / (
+            self._eta(state) * max(state.steep, 1e-300) * self.local_steps**2
+        )
+
+    def _draw(self, state: DRFAState, what: int) -> np.random.Generator:
+        return stream(self.seed, "server", 3 * state.turns + what)
+
+    def _descend(self, state: DRFAState) -> Round:
+        n, weights, to = len(state.weights), state.weights, None
+        if self.participation is not None:
+            chosen = self._draw(state, 0).choice(n, self._count(n), p=weights / weights.sum())
+            weights = np.bincount(chosen, minlength=n) / len(chosen)
+            to = tuple(np.flatnonzero(weights).tolist())
+        snapshot = int(self._draw(state, 1).integers(1, self.local_steps + 1))
+        return Round(Descend(state.w, weights, self._eta(state), 1.0, snapshot), to)
+
+    def _outcome(self, state: DRFAState) -> Outcome | None:
+        if 2 * state.turns < self.max_rounds:
+            return None
+        return Outcome(
+            Stop.MAX_ROUNDS,
+            f"{at_cap(self.max_rounds, 2 * state.turns + 1)}: there is no other test."
+            + (
+                " MultiplierMethod() and Bundle() prove how far the optimum is."
+                if self._problem.convex
+                else ""
+            ),
+        )
+
+
+def _diverged(turn: int) -> Outcome:
+    return Outcome(
+        Stop.STALLED,
+        f"the model is not finite after {turn} iterations. Give a smaller step_size or a smaller"
+        " weight_step.",
+    )

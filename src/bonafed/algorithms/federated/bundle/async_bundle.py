@@ -1,0 +1,745 @@
+"""Asynchronous bundle: cuts of whoever has answered, one program at the server, a proven gap.
+
+    minimise over w:  max_{q in Q} sum_s q_s R_s(w) + h(w)
+
+A client answers a model with cuts of its risk R_s there, as those of ``bundle.py``. A cut is below
+its convex risk for ever, however old it is, and so is 0, since no loss is negative: that is the cut
+of a client that has not answered yet. Whenever clients answer, the server adds their cuts,
+
+    1. minimises the model + ||w - centre||_H^2 / 2, where the last minimiser is the centre, and
+       sends the new one to those who have answered;
+    2. once in N answers, minimises the model over a region that provably holds an optimum: weak
+       duality proves a lower bound;
+    3. stands still, where an answered model is predicted to be within the tolerance of the bound,
+       at the oldest such model, until all clients have answered it. Then its value is known, and
+       the gap is proven; else the next model has to look better.
+
+Where the loss is smooth, the model of a client's mean loss is its second-order expansion at the
+client's last answer, and H is the sum of q_s times its second derivatives; only flips of labels
+are cut. So a step is one of Newton's method, on the newest that is known of everyone.
+
+A model that is later seen to be far above the best one that was answered is given up for that. No
+published method is followed; step 1 is Kiwiel's proximal bundle, and a model given up a null step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed.algorithms.federated.bundle.bundle import (
+    BALANCES,
+    SECOND_ORDER,
+    Tangents,
+    with_tangents,
+)
+from bonafed.algorithms.federated.bundle.cuts import Cuts, no_cuts
+from bonafed.algorithms.federated.linearisation import units_of
+from bonafed.algorithms.method import (
+    Answer,
+    Concluded,
+    Method,
+    at_cap,
+    gap_in_words,
+    known,
+    proven_optimum,
+    with_start,
+    within_bounds,
+    worst_client,
+)
+from bonafed.algorithms.requirements import (
+    AFFINE,
+    CONES,
+    CONVEX_OF_ROWS,
+    PROJECTION,
+    Requirements,
+)
+from bonafed.algorithms.settings import check_count
+from bonafed.arrays import Array, Block, Streams, norm
+from bonafed.codec import Counter, Extended, Form
+from bonafed.problem.claims import Claim
+from bonafed.problem.client_means import row_shares
+from bonafed.problem.conic_form import member, public_shape, sample_radii
+from bonafed.problem.lower_bounds import (
+    Duals,
+    Region,
+    Surveyed,
+    lower_bound,
+    region,
+    survey,
+    unbalanced,
+)
+from bonafed.problem.parts import (
+    WHOLE,
+    Parted,
+    PartedCut,
+    Parts,
+    has_smooth_part,
+    is_parted,
+    parted_cut,
+    parts_of,
+    stored,
+)
+from bonafed.problem.plausible import Claims, of_curvature, of_cut, of_sizes
+from bonafed.problem.problem import Problem
+from bonafed.rounds import Done, Each, Max, Outcome, Round, Stop, Sum, Version, record
+from bonafed.solvers.conic.bundle_master import Index, Master, Pieces, minimise
+
+SOON = 0.5  # of the tolerance: the predicted gap at which the server stands still
+LATER = 0.25  # factor of that after a judgement that failed
+JUDGED = 12  # failed judgements after which no progress is seen
+NOTHING = 0.01  # of the predicted gap: a promise so small that it is worth no step
+LONGER = 100.0  # step, over that which would undo the value at the first model
+MOST_CURVATURES = 20_000_000  # numbers of all clients' second derivatives at the server
+NEVER = -1
+
+
+@record
+class EvaluateFirst:
+    """Ask a client for its first cuts, those at ``start`` or at the problem's first model, and for
+    the sizes of its rows, weighted by ``prior`` (N,).
+
+    Models of more than ``second_order`` numbers have no curvature in the answers.
+    """
+
+    prior: Annotated[Each, Form("N")]
+    start: Annotated[Array, Form("D")] | None
+    parts: Parted
+    second_order: int
+
+
+@record
+class EvaluateAt:
+    """Ask a client for its cuts at ``w``."""
+
+    w: Annotated[Version, Form("D")]
+    parts: Parted
+    second_order: int
+
+
+@record
+class EvaluatedAt:
+    """A client's risk at the model that it was asked for, as a cut of every part: radius level +
+    sum_p base_p and the gradients, as in ``Evaluated``; and its sizes, 0 after the first answer.
+    """
+
+    base: Each  # (n, P)
+    level: Each  # (n,)
+    gradient: Each  # (n, P, D)
+    gradient_level: Each  # (n, P)
+    plus: Sum
+    minus: Sum
+    reach: Max
+    target: Max
+    square: Sum  # (n, d)
+    curvature: Each | None = None  # (n, D, D) of the client's mean loss
+
+
+@record
+class AsyncBundleState:
+    """The server's memory between answers."""
+
+    w: Annotated[Array, Form("D")]  # the newest model, or the one that is judged
+    cuts: Cuts
+    # by client: the model of its last message, the turn in which that was made, the same of the
+    # last answer
+    sent: Annotated[Array, Form("N, D")]
+    asked: Annotated[NDArray[np.int64], Form("N")]
+    answered: Annotated[NDArray[np.int64], Form("N", least=NEVER)]
+    weights: Annotated[Array, Form("N")]  # q of the last step
+    first: Annotated[Array, Form("E")]  # (N,) risks at the first model, as far as they are known
+    seen: Surveyed | None = None
+    curvature: Annotated[Array, Form("N, D, D")] | None = None
+    turn: Annotated[int, Form(rounds=0)] = 0
+    fresh: int = 0  # answers since the last bound
+    step: Annotated[float, Form(nan=True)] = math.nan
+    shift: float = 1e-3  # of the curvature
+    promised: float = 0.0  # the decrease that the last step promised
+    bound: Extended = -math.inf
+    duals: Duals | None = None
+    judged: Annotated[Array, Form("D")] | None = None
+    value: Extended = math.inf  # of the model judged best
+    made: int = 0  # the turn in which w was
+    standing: bool = False  # still at w, which looks good enough
+    failed: Counter = 0  # judgements
+    # the best, as the cuts predict, of the models that clients have answered
+    best: Annotated[Array, Form("D")] | None = None
+    # of the last program, where the next begins
+    point: Annotated[Array, Form("V")] = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """(N,) who has answered."""
+        return self.answered > NEVER
+
+    @property
+    def newest(self) -> Index:
+        """(N, P) the last cuts of every client, -1 of who has not answered."""
+        return self.cuts.newest(len(self.answered))
+
+
+@dataclass(frozen=True)
+class AsyncBundle(Method):
+    """The default algorithm for convex problems of few clients on engines whose clients answer at
+    different times.
+
+    It waits for nobody but to judge a model that it holds for optimal. Each client's gradients, and
+    for smooth losses its D x D second derivatives, reach the server alone and not as sums.
+
+    Parameters
+    ----------
+    tol, atol : stop when value - bound <= max(atol, tol max(|value|, |bound|)); where no bound is
+        provable, when all clients have answered a model from which a step promises a hundredth of
+        half of that (``Stop.UNPROVEN``)
+    max_rounds : a cap on the server's steps; a run that meets it is never called optimal
+    cuts, least_rows : as of ``Bundle``
+    keep : for how many answers of every client a cut is kept without a multiplier
+    start : first model, zeros by default
+
+    Raises
+    ------
+    ValueError
+        for risks over samples that are not convex, constraints, and settings out of range
+
+    Examples
+    --------
+    >>> import bonafed as bf
+    >>> from bonafed.data import load
+    >>> fed = load.hospitals()
+    >>> problem = bf.Problem(bf.Logistic(), over_clients=bf.Simplex(), regulariser=bf.L2(0.1))
+    >>> clock = bf.VirtualClock(stragglers={"Old Mill": 10.0})
+    >>> solution = bf.solve(problem, fed, algorithm=bf.AsyncBundle(), engine=clock)
+    >>> bool(solution.certificate.relative_gap < 1e-3)
+    True
+    """
+
+    tol: float = 1e-3
+    atol: float = 0.0
+    max_rounds: int = 1_000_000
+    cuts: int = 30
+    least_rows: int = 10
+    keep: int = 30
+    start: Array | None = None
+    problem: Problem | None = None
+    stateless: ClassVar[bool] = True
+    donates: ClassVar[bool] = True
+    requirements: ClassVar[Requirements] = Requirements(
+        predictor=AFFINE,
+        over_samples=CONVEX_OF_ROWS,
+        over_clients=PROJECTION,
+        regulariser=CONES,
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("cuts", "least_rows", "keep"):
+            check_count(name, getattr(self, name))
+
+    # -- clients -----------------------------------------------------------------------------------
+
+    @property
+    def on_client(self) -> dict:
+        return {EvaluateFirst: self.begin, EvaluateAt: self.cut}
+
+    def begin(
+        self, memory: None, ask: EvaluateFirst, data: Block, rng: Streams
+    ) -> tuple[None, EvaluatedAt]:
+        w = self._first_model(ask.start, data.n_features)
+        models = np.tile(w, (len(data.index), 1))
+        return memory, self._cuts(models, data, ask, survey(data, ask.prior))
+
+    def cut(
+        self, memory: None, ask: EvaluateAt, data: Block, rng: Streams
+    ) -> tuple[None, EvaluatedAt]:
+        nothing = np.zeros(len(data.index))
+        square = np.zeros((len(nothing), data.n_features))
+        return memory, self._cuts(
+            ask.w, data, ask, Surveyed(nothing, nothing, nothing, nothing, square)
+        )
+
+    def _cuts(
+        self, models: Array, data: Block, ask: EvaluateFirst | EvaluateAt, seen: Surveyed
+    ) -> EvaluatedAt:
+        """The cuts of every client at its own model, (n, D)."""
+        problem, D = self._problem, models.shape[1]
+        parts = _parts(parts_of(ask.parts), D, ask.second_order)
+        cuts, curvature = [], []
+        for i, w in enumerate(np.ascontiguousarray(models)):
+            one = data.part(np.array([i]))
+            cuts.append(parted_cut(problem, w, one, parts))
+            if parts.smooth:
+                prediction = problem.predictor.forward(w, one)
+                bend = row_shares(problem, one) * problem.loss.curvature(prediction, one.y)
+                curvature.append(problem.predictor.gram(bend, one))
+
+        def each(name: str) -> Array:
+            return np.concatenate([getattr(cut, name) for cut in cuts])
+
+        return EvaluatedAt(
+            each("base"),
+            each("level"),
+            each("gradient"),
+            each("gradient_level"),
+            seen.plus,
+            seen.minus,
+            seen.reach,
+            seen.target,
+            seen.square,
+            np.array(curvature) if parts.smooth else None,
+        )
+
+    # -- server ------------------------------------------------------------------------------------
+
+    @property
+    def on_server(self) -> dict:
+        return {EvaluatedAt: self.renew}
+
+    @property
+    def claims(self) -> Claims:
+        return {EvaluatedAt: self._said}
+
+    def _said(self, who: int, ask: EvaluateFirst | EvaluateAt, up: EvaluatedAt) -> Iterator[Claim]:
+        """What an answer claims."""
+        problem, D = self._problem, up.gradient.shape[-1]
+        if isinstance(ask, EvaluateFirst):
+            yield of_sizes(problem, float(ask.prior[0]), up)
+            w = self._first_model(ask.start, up.square.shape[1])
+        else:
+            w = ask.w
+        parts = stored(_parts(parts_of(ask.parts), D, ask.second_order))
+        yield from of_cut(problem, who, w, parts, up)
+        yield from of_curvature(problem, w, up.curvature, 1.0)
+
+    def server_start(self, n_clients: int) -> tuple[AsyncBundleState, Round]:
+        prior, parts = member(self._problem, n_clients), self._asked_parts(n_clients)
+        start = None if self.start is None else np.asarray(self.start, float)
+        nobody = np.full(n_clients, NEVER)
+        zeros, empty = np.zeros(n_clients), np.zeros((n_clients, 0))
+        cuts = no_cuts(0, n_clients, parts)
+        state = AsyncBundleState(empty[0], cuts, empty, nobody + 1, nobody, prior, zeros)
+        return state, Round(
+            EvaluateFirst(prior, start, stored(parts), _second_order(n_clients)), None, 1
+        )
+
+    def renew(
+        self, state: AsyncBundleState, ids: Sequence[int], up: EvaluatedAt
+    ) -> tuple[AsyncBundleState, Round | Done]:
+        """Add the cuts of those who have answered; then judge, stand still, or step."""
+        who = np.asarray(ids, np.int64)
+        if not (np.isfinite(up.base).all() and np.isfinite(up.gradient).all()):
+            raise ArithmeticError(
+                "a client's answer is not finite: rescale the features, or give a start nearer to"
+                " the optimum."
+            )
+        if not len(state.w):
+            state = self._opened(state, up)
+        state = self._extended(state, who, up)
+        if state.fresh >= len(state.answered):
+            state = self._bounded(state)
+        state = self._standing(state, who)
+        if (state.answered == state.made).all():
+            return self._judged(state, len(who))
+        if state.turn >= self.max_rounds:
+            return state, Done(self._capped(state))
+        if not state.standing:
+            state = self._stepped(self._back(state, who), len(who))
+        return self._asking(state)
+
+    def report(self, state: AsyncBundleState) -> dict:
+        """``predicted`` is the objective at the newest model as the cuts predict it."""
+        cuts = float(len(state.cuts.owner))
+        if not len(state.w):
+            return {"predicted": math.nan, "bound": -math.inf, "cuts": cuts}
+        risks = self._predicted(state, state.w)
+        value = self._value(state.w, risks)
+        return {"predicted": value, **worst_client(risks), "bound": state.bound, "cuts": cuts}
+
+    def answer(self, state: AsyncBundleState, concluded: Concluded | None = None) -> Answer:
+        """The best, by its prediction, of the models that clients have answered."""
+        if not len(state.w):
+            return Answer(state.w)
+        models = [*self._at(state), *([] if state.judged is None else [state.judged])]
+        values = [self._value(w, self._predicted(state, w)) for w in models]
+        return Answer(models[int(np.argmin(values))].copy(), state.duals)
+
+    # -- the server's steps ------------------------------------------------------------------------
+
+    def _asking(self, state: AsyncBundleState) -> tuple[AsyncBundleState, Round]:
+        """Send the model to all who wait and have not answered it."""
+        to = (state.answered == state.asked) & (state.answered != state.made)
+        state.sent[to] = state.w
+        state.asked[to] = state.made
+        ask = EvaluateAt(state.w, state.cuts.parts, _second_order(len(to)))
+        return state, Round(ask, tuple(np.flatnonzero(to).tolist()), 1)
+
+    def _opened(self, state: AsyncBundleState, up: EvaluatedAt) -> AsyncBundleState:
+        """The state once the numbers of features and coefficients are known."""
+        n, problem, D = len(state.answered), self._problem, up.gradient.shape[2]
+        w = self._first_model(self.start, len(up.square))
+        parts = _parts(parts_of(state.cuts.parts), D, _second_order(n))
+        curvature = np.zeros((n, D, D)) if parts.smooth else None
+        return replace(
+            state,
+            w=w,
+            point=w,
+            cuts=no_cuts(D, n, parts),
+            sent=np.tile(w, (n, 1)),
+            curvature=curvature,
+            first=sample_radii(problem, n) * self._least_levels(n, w),
+        )
+
+    def _extended(
+        self, state: AsyncBundleState, who: NDArray[np.int64], up: EvaluatedAt
+    ) -> AsyncBundleState:
+        """With the cuts, sizes and curvatures of those who have answered."""
+        radii, seen = sample_radii(self._problem, len(state.answered)), state.seen
+        new = Surveyed(up.plus, up.minus, up.reach, up.target, up.square)
+        first = ~state.known[who]
+        if first.any():
+            state.first[who[first]] = (radii[who] * up.level + up.base.sum(1))[first]
+        if state.curvature is not None:
+            state = replace(state, shift=self._shift(state, who, up))
+            known(state.curvature)[who] = known(up.curvature)
+        else:
+            state = replace(state, step=self._step(state, who, up))
+        state.answered[who] = state.asked[who]
+        cut = PartedCut(up.base, up.level, up.gradient, up.gradient_level)
+        cuts = state.cuts.answered(who, state.sent[who], radii, cut)
+        state = replace(
+            state,
+            seen=new if seen is None else seen.and_of(new),
+            cuts=cuts,
+            turn=state.turn + 1,
+            fresh=state.fresh + len(who),
+        )
+        return state if math.isfinite(state.step) else replace(state, step=self._first_step(state))
+
+    def _first_step(self, state: AsyncBundleState) -> float:
+        """Many times the step that would undo the value along the gradient of those who answered
+        first: a model with the cuts of all bounds steps by itself.
+        """
+        weights = state.weights * state.known
+        each = weights[state.cuts.owner] / max(weights.sum(), 1e-300)
+        mean = each @ state.cuts.gradient / self._units(state)
+        size, value = float(mean @ mean), self._first_value(state)
+        return LONGER * value / size if min(value, size) > 1e-100 else 1.0
+
+    def _shift(self, state: AsyncBundleState, who: NDArray[np.int64], up: EvaluatedAt) -> float:
+        """The shift of the curvature: larger where mean losses exceed their second-order models by
+        more than these bend.
+        """
+        old = state.known[who]
+        who, base = who[old], up.base[old, 0]
+        if not len(who):
+            return state.shift
+        last = state.newest[who, 0]
+        moved = state.sent[who] - self._at(state, who)
+        bend = np.einsum("nd,nde,ne->n", moved, known(state.curvature)[who], moved) / 2
+        slope = (state.cuts.gradient[last] * moved).sum(1)
+        off = base - (state.cuts.base[last] + slope + bend)
+        above, bent = (float(state.weights[who] @ v) for v in (off, bend))
+        if abs(above) > bent and above > 1e-2 * self._allowed(state):
+            return max(4 * state.shift, 1e-2)
+        return state.shift / 2
+
+    def _step(self, state: AsyncBundleState, who: NDArray[np.int64], up: EvaluatedAt) -> float:
+        """The step: longer where the cuts have predicted the risks at the last models well, as far
+        as those who answer count, and shorter where they have missed more than was promised.
+        """
+        old = state.known[who]
+        risks = sample_radii(self._problem, len(state.answered))[who] * up.level + up.base.sum(1)
+        share, above = float(state.weights[who[old]].sum()), 0.0
+        for i, risk in zip(who[old], risks[old], strict=True):
+            above += state.weights[i] * (risk - self._predicted(state, state.sent[i])[i])
+        if above <= 0.5 * share * state.promised:
+            return state.step * 4.0**share
+        return state.step * (0.6**share if above > 2 * share * state.promised else 1.0)
+
+    def _standing(self, state: AsyncBundleState, who: NDArray[np.int64]) -> AsyncBundleState:
+        """Stand still at the oldest model of those just answered that looks good enough, or go on
+        standing where that is older.
+        """
+        for i in who[np.argsort(state.answered[who], kind="stable")]:
+            if state.standing and state.answered[i] >= state.made:
+                break
+            w = self._at(state, who=np.array([i]))[0]
+            value = self._value(w, self._predicted(state, w))
+            if value - state.bound <= self._soon(state, value):
+                return replace(state, w=w.copy(), made=int(state.answered[i]), standing=True)
+        return state
+
+    def _judged(self, state: AsyncBundleState, fresh: int) -> tuple[AsyncBundleState, Round | Done]:
+        """End the run, where all have answered one model and its gap is within the tolerance."""
+        radii, newest = sample_radii(self._problem, len(state.answered)), state.newest
+        risks = radii * state.cuts.level[newest[:, 0]] + state.cuts.base[newest].sum(1)
+        value = self._value(state.w, risks)
+        if value < state.value:
+            state = replace(state, value=value, judged=state.w.copy())
+        if state.fresh:
+            state = self._bounded(state)
+        gap, rounds = state.value - state.bound, f"{state.turn} rounds"
+        if state.value == 0:
+            text = f"objective 0 after {rounds}, and no loss is negative."
+            return state, Done(Outcome(Stop.OPTIMAL, text))
+        if gap <= self._allowed(state, state.value):
+            return state, Done(proven_optimum(state.value, state.bound, rounds, self.tol))
+        standing, at = state.standing, replace(state, standing=False)
+        state = self._stepped(at, fresh, moves=True)
+        nothing = state.promised <= NOTHING * self._soon(state, value)
+        if math.isinf(state.bound) and nothing:
+            text = (
+                f"the cuts predict no further decrease after {rounds}, but nothing bounds where an"
+                " optimum lies, so none is proven: add a regulariser such as L2(1e-3) for a proven"
+                " gap."
+            )
+            return at, Done(Outcome(Stop.UNPROVEN, text))
+        if standing or nothing:  # else all have answered a model that was not held for optimal
+            state = replace(state, failed=state.failed + 1)
+        if state.turn >= self.max_rounds:
+            return at, Done(self._capped(state))
+        if state.made == at.made:
+            text = (
+                f"a program of the server could not be solved after {rounds}:"
+                f" {self._stated(state)}. Bundle() takes back a step that is too long; or give a"
+                " start nearer to the optimum."
+            )
+            return at, Done(Outcome(Stop.STALLED, text))
+        if state.failed >= JUDGED:
+            text = (
+                f"no progress within rounding: {self._stated(state)}. Accept it with atol or tol,"
+                " or bring the features to similar sizes."
+            )
+            return at, Done(Outcome(Stop.STALLED, text))
+        return self._asking(state)
+
+    def _bounded(self, state: AsyncBundleState) -> AsyncBundleState:
+        """Prove a lower bound by the minimiser of the model where an optimum must lie."""
+        problem, n, where = self._problem, len(state.answered), self._region(state)
+        state = replace(state, fresh=0)
+        if math.isinf(where.size):
+            return state
+        cuts = state.cuts
+        master = minimise(
+            public_shape(problem, n),
+            self._pieces(state),
+            near=state.point,
+            size=where.size,
+            offset=where.offset,
+            unit=self._unit(state),
+            accuracy=1e-9,
+        )
+        if not master.solved:
+            return state
+        state = replace(state, point=master.point)
+        multipliers, sizes = master.multipliers[: len(cuts.owner)], self._units(state)
+        state = replace(state, cuts=cuts.used(multipliers))
+        for _ in range(BALANCES):
+            proof = cuts.proof(problem, multipliers, n, np.zeros(0))
+            if proof is None:
+                break
+            duals, minorant, scaled = proof
+            bound, _ = lower_bound(problem, minorant, where)
+            if bound > state.bound:
+                state = replace(state, bound=bound, duals=duals.used())
+            left = unbalanced(problem, minorant, where, sizes)
+            multipliers = cuts.balanced(scaled, *left, sizes)
+        return state
+
+    def _stepped(
+        self, state: AsyncBundleState, fresh: int, moves: bool = False
+    ) -> AsyncBundleState:
+        """The state after a step from the last model, where so many cuts are new.
+
+        Where a step promises nothing without those who are late, the model stays as it is, unless
+        it ``moves`` whatever is promised.
+        """
+        master, weights, multipliers = self._program(state)
+        if not master.solved:
+            shift = max(4 * state.shift, 1e-2)
+            return replace(state, point=state.w, shift=shift, step=state.step / 2)
+        here = self._value(state.w, self._predicted(state, state.w))
+        promised, nothing = here - master.value, NOTHING * self._soon(state, here)
+        state = replace(self._pruned(state, multipliers, fresh), weights=weights, promised=promised)
+        state = replace(state, point=master.point)
+        return replace(state, w=master.w, made=state.turn) if moves or promised > nothing else state
+
+    def _back(self, state: AsyncBundleState, who: NDArray[np.int64]) -> AsyncBundleState:
+        """Take back what was too long a step, and shorten the next: the newest model gives way to
+        the best that was answered where it is predicted to be further above that than that is above
+        the bound. Second-order models know nothing of a loss whose slope changes further away.
+        """
+        models = [*self._at(state, who), *([] if state.best is None else [state.best])]
+        values = [self._value(w, self._predicted(state, w)) for w in models]
+        least, best = min(values), models[int(np.argmin(values))].copy()
+        room = max(least - max(state.bound, 0.0), self._soon(state, least))
+        if self._value(state.w, self._predicted(state, state.w)) <= least + room:
+            return replace(state, best=best)
+        shift = max(4 * state.shift, 1e-2)
+        step = state.step / 2
+        return replace(state, best=best, w=best, made=state.turn, shift=shift, step=step)
+
+    def _program(self, state: AsyncBundleState) -> tuple[Master, Array, Array]:
+        """The minimum of the model near the newest model of all clients, with the client weights
+        (N,) and the multipliers (K,) of the cuts that it leads to.
+        """
+        problem, pieces, units = self._problem, self._pieces(state), self._units(state)
+        flips, n, K = pieces.part > 0, len(state.answered), len(state.cuts.owner)
+        if state.curvature is None:
+            metric = units**2 / state.step  # ||.||^2 / step in the units of the features
+        else:
+            metric, tangents = self._newton(state, units)
+            pieces = with_tangents(pieces, flips, tangents)
+        master = minimise(
+            public_shape(problem, n),
+            pieces,
+            centre=state.w,
+            near=state.point,
+            metric=metric,
+            offset=self._region(state).offset,
+            unit=self._unit(state),
+            accuracy=1e-9,
+        )
+        if not master.solved:
+            return master, state.weights, np.zeros(K)
+        multipliers = master.multipliers
+        weights = np.bincount(pieces.owner, multipliers * (pieces.part == 0), n)
+        weights = problem.over_clients.project(weights)
+        if state.curvature is not None:  # those of the mean losses, the last ones, are no cuts
+            every = np.zeros(len(flips))
+            every[flips] = multipliers[: flips.sum()]
+            multipliers = every
+        return master, weights, multipliers[:K]
+
+    def _pruned(self, state: AsyncBundleState, multipliers: Array, fresh: int) -> AsyncBundleState:
+        """Without the cuts that had no multiplier for long, but for the newest of every client."""
+        cuts = replace(state.cuts, idle=state.cuts.idle + 1).used(multipliers)
+        keep = cuts.idle <= self.keep * max(1.0, len(state.answered) / fresh)
+        last = state.newest
+        keep[last[last > NEVER]] = True
+        return replace(state, cuts=cuts.kept(keep))
+
+    def _newton(self, state: AsyncBundleState, units: Array) -> tuple[Array, Tangents]:
+        """The curvature of the weighted mean losses, and their values and gradients as they are to
+        second order at the newest model; 0 of those who have not answered.
+        """
+        n, some, H = len(state.answered), state.known, known(state.curvature)
+        value, slope = np.zeros(n), np.zeros((n, len(state.w)))
+        last, moved = state.newest[:, 0], state.w - self._at(state)
+        mine = np.flatnonzero(last > NEVER)
+        bent = np.einsum("nde,ne->nd", H[mine], moved)
+        slope[mine] = state.cuts.gradient[last[mine]] + bent
+        value[mine] = state.cuts.base[last[mine]] + (moved * (slope[mine] - bent / 2)).sum(1)
+        metric = np.einsum("n,nde->de", state.weights * some, H)
+        mean = float(np.mean(np.diag(metric) / units**2))
+        more = (1e-8 + state.shift) * (mean + 1 / state.step)
+        metric += np.diag(max(more, 1e-100) * units**2)
+        return metric, Tangents(state.w, value, slope)
+
+    # -- what the cuts say -------------------------------------------------------------------------
+
+    def _at(self, state: AsyncBundleState, who: NDArray[np.int64] | None = None) -> Array:
+        """The models of the last answers, (n, D), of these clients or all who have answered."""
+        last = state.newest[:, 0]
+        last = last[last > NEVER] if who is None else last[who]
+        return state.cuts.points[state.cuts.point[last]]
+
+    def _least_levels(self, n: int, w: Array) -> Array:
+        """(N,) the least transport multipliers at a model."""
+        shape = public_shape(self._problem, n)
+        size = float(norm(self._problem.predictor.split(w)[0], shape.dual))
+        return np.full(n, max(shape.floor, shape.lipschitz * size))
+
+    def _predicted(self, state: AsyncBundleState, w: Array) -> Array:
+        """(N,) the clients' risks at a model as their cuts, and second-order models, predict."""
+        n, cuts, last = len(state.answered), state.cuts, state.newest
+        mine = np.flatnonzero(last[:, 0] > NEVER)
+        level = self._least_levels(n, w)
+        level[mine] = np.maximum(level[mine], cuts.level[last[mine, 0]])
+        heights = cuts.offset + cuts.gradient @ w + cuts.gradient_level * level[cuts.owner]
+        parts = np.zeros((n, last.shape[1]))
+        np.maximum.at(parts, (cuts.owner, cuts.part), heights)
+        if state.curvature is not None:
+            moved = w - self._at(state)
+            bend = np.einsum("nd,nde,ne->n", moved, state.curvature[mine], moved) / 2
+            newest = last[mine, 0]
+            value = cuts.base[newest] + (cuts.gradient[newest] * moved).sum(1) + bend
+            parts[mine, 0] = np.maximum(parts[mine, 0], value)
+        return sample_radii(self._problem, n) * level + parts.sum(1)
+
+    def _pieces(self, state: AsyncBundleState) -> Pieces:
+        """For the server's program, with 0 for who has not answered."""
+        n, D = len(state.answered), len(state.w)
+        count = parts_of(state.cuts.parts).count(self._problem)
+        pieces = state.cuts.pieces(count)
+        missing = np.repeat(np.flatnonzero(~state.known), count)
+        zeros = np.zeros(len(missing))
+        return Pieces(
+            np.append(pieces.owner, missing),
+            np.append(pieces.part, np.tile(np.arange(count), n - int(state.known.sum()))),
+            np.append(pieces.offset, zeros),
+            np.vstack([pieces.gradient, np.zeros((len(zeros), D))]),
+            np.append(pieces.gradient_level, zeros),
+            count,
+        )
+
+    def _first_model(self, start: Array | None, n_features: int) -> Array:
+        return within_bounds(self._problem, with_start(self._problem, start, n_features))
+
+    def _first_value(self, state: AsyncBundleState) -> float:
+        """The objective at the first model, as far as it is known."""
+        w = self._first_model(self.start, len(known(state.seen).square))
+        return self._value(w, state.first)
+
+    def _region(self, state: AsyncBundleState) -> Region:
+        """Where an optimum lies of the problem in which nobody who is unknown has a loss; what is
+        below its value is below that of the problem.
+        """
+        value = min(state.value, self._first_value(state))
+        return region(self._problem, value, len(known(state.seen).square), state.seen)
+
+    def _units(self, state: AsyncBundleState) -> Array:
+        return units_of(self._problem, known(state.seen).square)
+
+    def _unit(self, state: AsyncBundleState) -> float:
+        return max(abs(self._first_value(state)), 1e-300)
+
+    def _allowed(self, state: AsyncBundleState, value: float = math.inf) -> float:
+        """The gap that the tolerance allows beside such a value."""
+        sizes = [abs(v) for v in (min(value, state.value), state.bound) if math.isfinite(v)]
+        return max(self.atol, self.tol * max(sizes, default=1.0))
+
+    def _soon(self, state: AsyncBundleState, value: float) -> float:
+        """The gap up to which a model looks good enough."""
+        return SOON * LATER**state.failed * self._allowed(state, value)
+
+    def _asked_parts(self, n_clients: int) -> Parts:
+        """How risks are parted, where models have few numbers."""
+        if not is_parted(self._problem):
+            return WHOLE
+        groups = max(1, round(self.cuts / n_clients))
+        return Parts(groups, self.least_rows, int(has_smooth_part(self._problem)))
+
+    # -- words -------------------------------------------------------------------------------------
+
+    def _stated(self, state: AsyncBundleState) -> str:
+        if not math.isfinite(state.value - state.bound):
+            return "no model has been judged by all clients"
+        return f"the best model that was judged {gap_in_words(state.value, state.bound)}"
+
+    def _capped(self, state: AsyncBundleState) -> Outcome:
+        cap = at_cap(self.max_rounds, state.turn)
+        return Outcome(Stop.MAX_ROUNDS, f"{cap}; {self._stated(state)}: raise max_rounds or tol.")
+
+
+def _second_order(n_clients: int) -> int:
+    """The most numbers of a model for which so many clients send second derivatives."""
+    return min(SECOND_ORDER, math.isqrt(MOST_CURVATURES // n_clients))
+
+
+def _parts(parts: Parts, dimension: int, second_order: int) -> Parts:
+    """How risks are parted where models have so many numbers."""
+    return parts if dimension <= second_order else parts._replace(smooth=0)

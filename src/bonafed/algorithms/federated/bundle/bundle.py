@@ -1,0 +1,966 @@
+"""Proximal bundle: cuts of the clients' risks, one program at the server, a proven gap.
+
+    minimise over w:  max_{q in Q} sum_s q_s R_s(w) + h(w)
+
+A client answers a model w with R_s(w) as joint cuts in w and its transport multiplier l_s, one for
+every part of R_s (``bonafed.problem.parts``: groups of rows). The server keeps the cuts; their
+maximum is a model of the objective from below. Each round it
+
+    1. minimises the model + ||w - centre||_H^2 / 2 for the next trial point; the best point so far
+       is the centre. Coordinates count in units of their features' root mean squares, so that
+       scaling a feature changes nothing.
+    2. where the model promises little, or was exact at the trial point, minimises it over a region
+       that provably holds an optimum: by weak duality its multipliers prove a lower bound.
+
+This is Kiwiel's proximal bundle method; joint cuts in (w, l) follow the dual form (4) of Bai, Wong,
+Qiao, Ho. The level variant projects the centre onto {model <= bound + 0.3 (best - bound)} instead
+of 1.
+
+Convex constraints are cut by their owners as the risks are, and exact penalties keep their place in
+the objective (``bundle/penalties.py``), so that the steps, the model and the bound are those above.
+
+Where all rows are ranked together (``Problem(over_rows=...)``), thresholds are further numbers of
+the model, with which the risk is a mean of rows (``problem/thresholds.py``). ``Quadratic`` clients
+are cut as well, but their cuts bound nothing from below: the run ends where cuts promise nothing
+more, and its certificate has a bound from the multipliers and the clients' curvatures.
+
+Where the loss is smooth, the mean losses F_s are no matter for cuts: the model has their gradients
+at the centre, H is sum_s q_s Hess F_s(centre), which clients send as one sum, and only flips of
+labels are cut. A step is then one of Newton's method, and its multipliers, with the gradients at
+the new point, balance up to second order: they prove a bound that needs no program.
+
+With metric="secant" clients send H until a step promises less than a tenth of the objective; from
+then on H follows from the gradients (``bundle/secants.py``), and programs prove the bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed.algorithms.federated.bundle import penalties as of
+from bonafed.algorithms.federated.bundle.cuts import Cuts, Evaluated, MeanLosses, no_cuts
+from bonafed.algorithms.federated.bundle.penalties import Penalised
+from bonafed.algorithms.federated.bundle.secants import secants
+from bonafed.algorithms.federated.linearisation import take_part, units_of
+from bonafed.algorithms.method import (
+    Answer,
+    Concluded,
+    Method,
+    at_cap,
+    gap_report,
+    known,
+    proven_optimum,
+    start_or_empty,
+    within_bounds,
+)
+from bonafed.algorithms.requirements import (
+    AFFINE,
+    CONES,
+    CONVEX_CONSTRAINTS,
+    CONVEX_OF_ROWS,
+    NO_OR_FEW_LEVELS,
+    OF_SUMS,
+    PROJECTION,
+    Requirements,
+)
+from bonafed.algorithms.settings import check_choice, check_count
+from bonafed.arrays import Array, Block, Streams
+from bonafed.codec import Counter, Extended, Form
+from bonafed.data.federation import Federation
+from bonafed.problem.claims import Claim
+from bonafed.problem.conic_form import member, public_shape, sample_radii
+from bonafed.problem.constraints.constraint import Point
+from bonafed.problem.constraints.cuts import joined
+from bonafed.problem.losses import Quadratic
+from bonafed.problem.lower_bounds import (
+    Duals,
+    Minorant,
+    Pull,
+    Region,
+    Survey,
+    Surveyed,
+    lower_bound,
+    region,
+    unbalanced,
+)
+from bonafed.problem.multipliers import of_duals
+from bonafed.problem.parts import (
+    WHOLE,
+    Parted,
+    Parts,
+    has_shifted_slopes,
+    has_smooth_part,
+    is_parted,
+    parted_cut,
+    parted_limits,
+    parts_of,
+    shifted_minorants,
+)
+from bonafed.problem.plausible import (
+    Claims,
+    of_curvature,
+    of_cut,
+    of_limits,
+    of_means,
+    surveys,
+)
+from bonafed.problem.problem import Problem
+from bonafed.problem.regularisers import Ball, Bounds
+from bonafed.problem.requirements import only_constrained
+from bonafed.problem.secure_sums import curvature
+from bonafed.problem.thresholds import lifted
+from bonafed.rounds import Done, Each, Outcome, Round, Stop, record
+from bonafed.solvers.conic.bundle_master import Master, Pieces, Shape, minimise
+
+SECOND_ORDER = 500  # numbers of a model up to which clients send D x D sums by default
+# a program for a bound is solved where the model promises less than so many tolerances, where a
+# step gains so much of what was promised, since the cuts are then exact there, and now and then
+# where it promises less than this share of the objective: before, a bound is hardly one
+PROMISE, KEPT, NOW_AND_THEN, CLOSE = 10.0, 0.8, 10, 0.01
+LATE = 0.1  # of the objective that a step promises: from there on gradients tell how it bends
+LEAST_SHIFT = 1e-3  # of the curvature that is not 0, relative to its mean
+STALLS = 3  # steps in a row, each further than the last, that promise nothing
+BALANCES = 3  # times that multipliers are balanced
+MARGIN = 0.5  # of the tolerance: the certificate is charged for rounding, the server's bound is not
+
+
+@record
+class Evaluate:
+    """Ask every client for its cuts at ``w``, one for every part of its risk.
+
+    Where there are ``weights`` (N,) also about sum_s weights_s F_s, F_s the mean losses.
+    """
+
+    w: Annotated[Array, Form("D")]
+    parts: Parted
+    weights: Annotated[Each, Form("N")] | None = None
+    # for minorants of weights_s F_s by slopes moved from the first model to the second
+    pair: Annotated[Array, Form("2, D")] | None = None
+    # for which second derivative: "" for none, else "hessian" or "secant"
+    bend: str = ""
+
+
+@record
+class Tangents:
+    """The mean losses of all clients near a point: values and gradients there."""
+
+    w: Annotated[Array, Form("D")]
+    value: Annotated[Array, Form("N")]
+    gradient: Annotated[Array, Form("N, D")]
+
+
+@record
+class BundleState:
+    """The server's memory between rounds."""
+
+    trial: Annotated[Array, Form("D")]  # the model being evaluated
+    point: Annotated[Array, Form("V")]  # of the last program, where the next begins
+    w: Annotated[Array, Form("D")]  # best model so far, the centre
+    value: Extended  # its objective, with the penalties of constraints
+    risks: Annotated[Array, Form("E")]  # its clients' risks, and the constraints' values
+    bound: Extended  # best proven lower bound, -inf before there is one
+    step: float
+    # the decrease that the model predicts for the trial; NaN where its program was not solved
+    predicted: Annotated[float, Form(infinite=True, nan=True)]
+    rounds: Annotated[int, Form(rounds=-1)]
+    stalled: Counter
+    cuts: Cuts
+    duals: Duals | None
+    seen: Surveyed | None
+    # of Newton's steps: the weights q of the last program, its multipliers (M,) of the first M
+    # cuts, the mean losses and their curvature at the centre, and a shift of it
+    weights: Annotated[Array, Form("N")]
+    multipliers: Annotated[Array, Form("M")]
+    tangents: Tangents | None = None
+    curvature: Annotated[Array, Form("D, D")] | None = None
+    shift: float = 0.0
+    # what the clients' minorants are asked for: the centre, and where its Newton model balances
+    pair: Annotated[Array, Form("2, D")] | None = None
+    # of the constraints: the units in which they count, and the penalties of their violations
+    sizes: Annotated[Array, Form("C")] = field(default_factory=lambda: np.zeros(0))
+    penalties: Annotated[Array, Form("C")] = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def n_clients(self) -> int:
+        """N."""
+        return len(self.risks) - len(self.sizes)
+
+
+@dataclass(frozen=True)
+class Bundle(Method):
+    """The default algorithm for convex problems.
+
+    Parameters
+    ----------
+    tol, atol : stop when value - bound <= max(atol, tol max(|value|, |bound|)); where no bound is
+        provable, when the model predicts less than a tenth of that (``Stop.UNPROVEN``, never called
+        optimal)
+    max_rounds : a cap; a run that meets it is never called optimal
+    variant : "proximal" or "level"
+    metric : "auto": "hessian" where the loss is smooth, models have at most 500 numbers and there
+        are no constraints, else "identity". With "hessian" clients send their gradients and one D x
+        D sum a round, and only flips of labels are cut. "secant", which "auto" is over sites, asks
+        for as few sums as will do, so that these tell less of single rows: near the end second
+        derivatives follow from the change of gradients, and where those of rows jump, as Huber's,
+        they begin with the largest
+    cuts : how many cuts all clients send in a round, about: one for each of so many groups of rows.
+        More cuts need fewer rounds, and are sums of fewer rows
+    least_rows : of a group; a client with fewer than twice as many sends one cut of all its rows.
+        Sites may need more (``minimum_rows`` of their policy)
+    start : first model, zeros by default
+    known : cuts of an earlier run (``solution.state.cuts``) on the same data with the same loss,
+        label cost, norm and support; they hold for every radius, since a cut is joint in the model
+        and the transport multiplier. Those of constraints are cut afresh
+
+    Raises
+    ------
+    ValueError
+        for nonconvex regularisers or risks over samples, and metric="hessian" with a loss that has
+        no second derivative
+
+    Examples
+    --------
+    >>> import bonafed as bf
+    >>> from bonafed.data import load
+    >>> fed = load.hospitals()
+    >>> problem = bf.Problem(bf.Logistic(), regulariser=bf.L2(0.1))
+    >>> solution = bf.solve(problem, fed, algorithm=bf.Bundle())
+    >>> bool(solution.certificate.relative_gap < 1e-5)
+    True
+    """
+
+    tol: float = 1e-6
+    atol: float = 0.0
+    max_rounds: int = 300
+    variant: str = "proximal"
+    metric: str = "auto"
+    cuts: int = 30
+    least_rows: int = 10
+    start: Array | None = None
+    known: Cuts | None = None
+    problem: Problem | None = None
+    stateless: ClassVar[bool] = True
+    requirements: ClassVar[Requirements] = Requirements(
+        over_rows=NO_OR_FEW_LEVELS,
+        predictor=AFFINE,
+        over_samples=CONVEX_OF_ROWS,
+        over_clients=PROJECTION,
+        regulariser=CONES,
+        constraint=CONVEX_CONSTRAINTS,
+        with_sums=OF_SUMS,
+    )
+
+    def __post_init__(self) -> None:
+        metrics = "auto", "identity", "hessian", "secant"
+        check_choice(self, variant=("proximal", "level"), metric=metrics)
+        check_count("cuts", self.cuts)
+        check_count("least_rows", self.least_rows)
+
+    def check_problem(self, problem: Problem, fed: Federation | None) -> None:
+        """Raise ``ValueError`` where metric="hessian" has no second derivatives, or constraints
+        that it does not take.
+        """
+        if self.metric == "hessian" and problem.constrained:
+            raise ValueError(
+                "metric='hessian' takes no constraints, which are cut, got"
+                f" {problem.in_words()}. Use metric='auto', or InteriorPoint()."
+            )
+        smooth = problem.over_rows is None and has_smooth_part(problem)
+        if self.metric == "hessian" and not smooth:
+            raise ValueError(
+                "metric='hessian' needs a smooth loss of one number whose flips of labels are"
+                f" linear, such as Logistic(), got {problem.in_words()}. Use metric='identity'."
+            )
+
+    @cached_property
+    def _lifted(self) -> Problem:
+        return lifted(super()._problem)
+
+    @property
+    def _problem(self) -> Problem:
+        """The problem, with thresholds in the model where all rows are ranked together."""
+        return self._lifted
+
+    @property
+    def _thresholds(self) -> int:
+        """How many last numbers of a model are thresholds."""
+        return getattr(self._problem.predictor, "count", 0)
+
+    # -- clients -----------------------------------------------------------------------------------
+
+    @property
+    def on_client(self) -> dict:
+        return {Survey: take_part, Evaluate: self.evaluate}
+
+    def evaluate(
+        self, memory: None, ask: Evaluate, data: Block, rng: Streams
+    ) -> tuple[None, Evaluated]:
+        problem = self._problem
+        cut = parted_cut(problem, ask.w, data, parts_of(ask.parts))
+        bend = None
+        if ask.weights is not None and ask.bend:
+            bend = curvature(problem, ask.w, ask.weights, data, ask.bend == "secant")
+        answer = Evaluated(cut.base, cut.level, cut.gradient, cut.gradient_level, bend)
+        if problem.constrained:
+            point, parts = Point(problem, ask.w, data), parts_of(ask.parts)
+            local = parted_limits(problem.local_constraint, point, parts)
+            shared = parted_limits(problem.constraint.coupled, point, parts)
+            names = "local", "local_jacobian", "shared", "shared_jacobian"
+            answer = replace(answer, **dict(zip(names, (*local, *shared), strict=True)))
+        if ask.weights is None or ask.pair is None:
+            return memory, answer
+        of = shifted_minorants(problem, ask.pair, ask.weights, data)
+        return memory, replace(answer, mean_constant=of.constant, mean_gradient=of.gradient)
+
+    # -- server ------------------------------------------------------------------------------------
+
+    @property
+    def on_server(self) -> dict:
+        return {Surveyed: self.begin, Evaluated: self.improve}
+
+    @property
+    def claims(self) -> Claims:
+        return {**surveys(self._problem), Evaluated: self._said}
+
+    def _said(self, who: int, ask: Evaluate, up: Evaluated) -> Iterator[Claim]:
+        """What an answer claims."""
+        problem, w = self._problem, ask.w
+        weight = 0.0 if ask.weights is None else float(ask.weights[0])
+        yield from of_cut(problem, who, w, ask.parts, up)
+        yield from of_curvature(problem, w, up.curvature, weight)
+        yield from of_means(problem, weight, up.mean_constant, up.mean_gradient)
+        yield from of_limits(problem, w, "local", ask.parts, up.local, up.local_jacobian)
+        yield from of_limits(problem, w, "shared", ask.parts, up.shared, up.shared_jacobian)
+
+    def server_start(self, n_clients: int) -> tuple[BundleState, Round]:
+        w, prior = start_or_empty(self.start), member(self._problem, n_clients)
+        w = np.append(w, np.zeros(self._thresholds)) if len(w) else w
+        cuts, zeros = self.known or no_cuts(len(w), n_clients, WHOLE), np.zeros(n_clients)
+        state = BundleState(
+            w,
+            w,
+            w,
+            math.inf,
+            zeros,
+            -math.inf,
+            0.0,
+            math.inf,
+            0,
+            0,
+            cuts,
+            None,
+            None,
+            prior,
+            np.zeros(0),
+        )
+        return state, Round(Survey(prior))
+
+    def begin(
+        self, state: BundleState, ids: Sequence[int], seen: Surveyed
+    ) -> tuple[BundleState, Round]:
+        w = (
+            state.trial
+            if len(state.trial)
+            else np.zeros(self._problem.predictor.dimension(len(seen.square)))
+        )
+        w = within_bounds(self._problem, w)
+        cuts = no_cuts(len(w), len(ids), self._parts(len(ids), len(w)))
+        if self.known is not None:
+            self._check_known(len(ids), len(w))
+            mine = self.known.owner < len(ids)  # constraints had units of their own
+            cuts = self.known.kept(mine & (self.known.part < self._count(self.known)))
+        state = replace(state, trial=w, point=w, w=w, seen=seen, cuts=cuts)
+        return state, self._asking(state)
+
+    def improve(
+        self, state: BundleState, ids: Sequence[int], up: Evaluated
+    ) -> tuple[BundleState, Round | Done]:
+        radii = sample_radii(self._problem, len(ids))
+        state, limits, risks = self.found(state, up)
+        value = self._value(state, risks, state.trial)
+        promised, before = state.predicted, state.value
+        state = self._judge(state, value, risks, up, limits[1].sum(1))
+        cuts = state.cuts.extended(state.trial, radii, up, limits)
+        if self._problem.constrained:  # else a Newton step's multipliers are of the first cuts
+            cuts = cuts.without_repeats()
+        state = replace(state, cuts=cuts, rounds=state.rounds + 1)
+        state = self._bound(state, promised, before - state.value, up)
+        if self.ends(state.value, state.bound) and self._violation(state) > of.MET:
+            state = self._raised(state, state.risks[state.n_clients :] * state.sizes > of.MET)
+        nothing = self._nothing_feasible(state)
+        if nothing is not None:
+            return nothing
+        outcome = self._outcome(state)
+        if outcome is not None:
+            return state, Done(outcome)
+        state = self._next(state)
+        if state.stalled >= STALLS and self._boundless(state):
+            return state, Done(known(self._outcome(state)))
+        return state, self._asking(state)
+
+    def found(
+        self, state: BundleState, up: Evaluated
+    ) -> tuple[BundleState, tuple[Array, Array], Array]:
+        """The cuts of all constraints at the trial, and the risks there with their values."""
+        risks = sample_radii(self._problem, len(up.base)) * up.level + up.base.sum(1)
+        state, limits = self._limits(state, up, risks)
+        return state, limits, np.append(risks, limits[0].sum(1))
+
+    def gain(self, state: BundleState, up: Evaluated) -> float:
+        """By how much the trial is better than the best model."""
+        with_units, _, risks = self.found(state, up)
+        return state.value - self._value(with_units, risks, state.trial)
+
+    @property
+    def exact(self) -> tuple[str, ...]:
+        ranked = self.problem is not None and self.problem.over_rows is not None
+        return () if ranked else ("objective", "worst_risk")
+
+    def report(self, state: BundleState) -> dict:
+        numbers = gap_report(state.value, state.bound, state.risks[: state.n_clients])
+        if not self.exact:  # the best thresholds make less of the objective, and no client has risk
+            numbers = {"value": state.value, "bound": state.bound, "gap": numbers["gap"]}
+        if self._problem.constrained:
+            known_yet = len(state.sizes) > 0
+            numbers["violation"] = self._violation(state) if known_yet else math.inf
+        return numbers | {"cuts": len(state.cuts.owner)}
+
+    def answer(self, state: BundleState, concluded: Concluded | None = None) -> Answer:
+        """The model and what proves its bound."""
+        duals = None if state.duals is None else state.duals.used()
+        w = state.w[: len(state.w) - self._thresholds]
+        if not only_constrained(self._problem):
+            return Answer(w, duals)
+        multipliers = None if duals is None else of_duals(self._problem, duals)
+        if multipliers is not None and self._quadratic:  # they are proved with, and not the cuts
+            multipliers = replace(multipliers, points=None, risk_cuts=None, limit_cuts=None)
+        return Answer(w, multipliers=multipliers)
+
+    # -- the server's steps ------------------------------------------------------------------------
+
+    def _asking(self, state: BundleState) -> Round:
+        if not parts_of(state.cuts.parts).smooth:
+            return Round(Evaluate(state.trial, state.cuts.parts))
+        late = state.predicted <= LATE * abs(state.value) and not state.shift
+        bend = "" if late and state.curvature is not None else "secant"
+        bend = bend if self.metric == "secant" else "hessian"
+        return Round(Evaluate(state.trial, state.cuts.parts, state.weights, state.pair, bend))
+
+    def _limits(
+        self, state: BundleState, up: Evaluated, risks: Array
+    ) -> tuple[BundleState, tuple[Array, Array]]:
+        """The cuts of all constraints at the trial, values (C, P) and gradients (C, P, D), in units
+        that are those of the first.
+        """
+        P, D = up.base.shape[1], len(state.trial)
+        if not self._problem.constrained:
+            return state, (np.zeros((0, P)), np.zeros((0, P, D)))
+        here = self._problem.constraint.point(self._problem, state.trial)
+        held = parted_limits(self._problem.constraint.held, here, parts_of(state.cuts.parts))
+        every = [
+            joined(self._problem, np.asarray(known(mine)), np.asarray(known(together)), one[0])
+            for mine, together, one in zip(
+                (up.local, up.local_jacobian), (up.shared, up.shared_jacobian), held, strict=True
+            )
+        ]
+        if not len(state.sizes):
+            units = self._sizes(state)
+            gradient = member(self._problem, len(risks)) @ up.gradient.sum(1)
+            value = self._value(state, risks, state.trial)
+            sums = every[0].sum(1), every[1].sum(1) / units
+            sizes = of.first_sizes(*sums, value, gradient / units)
+            penalties = np.full(len(sizes), of.FIRST)
+            state = replace(state, sizes=sizes, penalties=penalties)
+        return state, (every[0] / state.sizes[:, None], every[1] / state.sizes[:, None, None])
+
+    def _value(self, state: BundleState, risks: Array, w: Array) -> float:
+        """The objective with the penalties of constraints."""
+        whole = Penalised(self._problem.over_clients, state.penalties)
+        return whole.value(risks) + self._problem.penalty(w)
+
+    def _near_penalties(self, state: BundleState, multipliers: Array) -> NDArray[np.bool_]:
+        """(C,) whether the constraints' multipliers, of those of all cuts, come near penalties."""
+        n, first = state.n_clients, state.cuts.part == 0
+        sums = np.bincount(state.cuts.owner[first], multipliers[first], len(state.risks))
+        return sums[n:] >= of.REACHED * state.penalties
+
+    def _raised(self, state: BundleState, which: NDArray[np.bool_]) -> BundleState:
+        """With larger penalties of these constraints."""
+        if not which.any():
+            return state
+        larger = np.minimum(of.GROWS * state.penalties, of.MOST)
+        state = replace(state, penalties=np.where(which, larger, state.penalties))
+        return replace(state, value=self._value(state, state.risks, state.w))
+
+    def _nothing_feasible(self, state: BundleState) -> tuple[BundleState, Done] | None:
+        """End the run where the cuts prove that no model meets all constraints: where their least
+        sum of violations is positive, its multipliers do.
+        """
+        suspected = (state.penalties >= of.SUSPECTED).any()
+        if not suspected or self._violation(state) <= of.MET or state.rounds % of.EVERY:
+            return None
+        cuts, n, sizes = state.cuts, state.n_clients, self._sizes(state)
+        pieces = cuts.pieces(self._count(cuts))
+        limits = pieces.owner >= n
+        alone = replace(
+            pieces,
+            offset=np.where(limits, pieces.offset, 0.0),
+            gradient=np.where(limits[:, None], pieces.gradient, 0.0),
+            gradient_level=np.zeros(len(limits)),
+        )
+        nothing = {"radius": np.zeros(n), "lipschitz": 0.0, "floor": 0.0, "l1": 0.0, "l2": 0.0}
+        nothing["groups"] = None
+        shape = replace(self._shape(state), penalties=np.ones(len(state.sizes)), **nothing)
+        master = minimise(shape, alone, near=state.w)
+        if not master.solved or master.value <= 1e-6 * np.abs(alone.offset).max(initial=0.0):
+            return None
+        multipliers, pull = np.where(limits, master.multipliers, 0.0), np.zeros(len(sizes))
+        bounded = isinstance(self._problem.regulariser, Ball | Bounds)
+        for _ in range(0 if bounded else BALANCES):
+            left = multipliers @ cuts.gradient
+            multipliers = cuts.balanced(multipliers, left, Pull(pull[:0], pull[:0]), sizes)
+        owned = cuts.by_point(multipliers, len(state.risks), pieces.parts)
+        duals = Duals(
+            member(self._problem, n),
+            cuts.points,
+            owned[:, :n],
+            parts=cuts.parts,
+            limits=owned[:, n:] / state.sizes[:, None],
+        )
+        text = f"the best model breaks a limit by {self._violation(state):.3g}."
+        return replace(state, duals=duals), Done(Outcome(Stop.INFEASIBLE, text))
+
+    def _violation(self, state: BundleState) -> float:
+        """The largest violation of a constraint at the centre, as it is stated."""
+        values = state.risks[state.n_clients :] * state.sizes
+        return float(values.max(initial=0.0))
+
+    def _judge(
+        self, state: BundleState, value: float, risks: Array, up: Evaluated, limits: Array
+    ) -> BundleState:
+        """Take a serious step or a null step; the step length follows the predicted decrease.
+
+        ``limits`` (C, D) are the gradients of the constraints.
+        """
+        newer: dict[str, Any] = {"curvature": self._updated(state, up)}
+        if newer["curvature"] is not None and parts_of(state.cuts.parts).smooth:
+            newer["tangents"] = Tangents(state.trial, up.base[:, 0], up.gradient[:, 0])
+        serious = replace(state, w=state.trial, value=value, risks=risks, **newer)
+        if math.isinf(state.value):  # a step that would undo the value along the first gradient
+            # at the model 0 all risks tie: what is the worst weighting hangs on their rounding
+            n, sizes = serious.n_clients, self._sizes(state)
+            prior, met = member(self._problem, n), np.where(risks[n:] > 0, state.penalties, 0.0)
+            gradient = (prior @ up.gradient.sum(1) + met @ limits) / sizes
+            size = float(gradient @ gradient)
+            step = value / size if min(value, size) > 1e-100 else 1.0  # flat: any length will do
+            return replace(serious, step=float(sizes.max()) if self._quadratic else step)
+        gain, predicted = state.value - value, state.predicted
+        if gain >= 0.01 * predicted and gain > 0:
+            longer = 4.0 if gain >= 0.5 * predicted else 2.0 if gain >= 0.25 * predicted else 1.0
+            shift = state.shift / (8 if gain >= 0.5 * predicted else 4)
+            shift = shift if shift >= LEAST_SHIFT else 0.0
+            stalled = 0 if gain > self._nothing(state) else state.stalled
+            return replace(serious, step=state.step * longer, shift=shift, stalled=stalled)
+        if abs(gain) <= 1e-13 * abs(state.value):
+            # as good within rounding: its curvature and its weights prove more than those before
+            return replace(state, **newer)
+        step = state.step * (0.6 if -gain > predicted else 1.0)
+        # where it bends less, exact flips raise the model at the trial by half of what it promised
+        if self._bends(state, value, risks, up) > 0.5 * max(predicted, self._nothing(state)):
+            state = replace(state, shift=max(4 * state.shift, LEAST_SHIFT))
+        return replace(state, step=step)
+
+    def _updated(self, state: BundleState, up: Evaluated) -> Array | None:
+        """The second derivative that clients sent, or else the last one with the change of the
+        gradients since.
+        """
+        H, at = state.curvature, state.tangents
+        if up.curvature is not None or H is None or at is None:
+            return up.curvature
+        changed = state.weights @ (up.gradient[:, 0] - at.gradient)
+        return secants(H, (state.trial - at.w)[None], changed[None])
+
+    def _bends(self, state: BundleState, value: float, risks: Array, up: Evaluated) -> float:
+        """By how much the objective at the trial exceeds what it would be if mean losses were as
+        their second-order model says: what new cuts of flips cannot mend, but a shorter step.
+        """
+        if state.curvature is None or state.tangents is None:
+            return -math.inf
+        moved = state.trial - state.tangents.w
+        with np.errstate(invalid="ignore", over="ignore"):
+            means = state.tangents.value + state.tangents.gradient @ moved
+            model = self._value(state, risks - up.base[:, 0] + means, state.trial)
+            return value - model - float(moved @ state.curvature @ moved) / 2
+
+    def _bound(
+        self, state: BundleState, promised: float, gained: float, up: Evaluated
+    ) -> BundleState:
+        """Prove a lower bound: by the last step where it was one of Newton's, and by the minimiser
+        of the model where an optimum must lie.
+        """
+        cuts, where, n = state.cuts, self._region(state), state.n_clients
+        state = replace(state, cuts=replace(cuts, idle=cuts.idle + 1))
+        if math.isinf(where.size):  # nothing bounds where an optimum lies: nothing can be proved
+            return state
+        if len(state.multipliers):
+            state = self._proved_by_step(state, up, where)
+        if self.ends(state.value, state.bound):
+            return state
+        now_and_then = (
+            self.variant == "level"  # which steps by the newest bound
+            or (state.rounds % NOW_AND_THEN == 0 and promised <= CLOSE * abs(state.value))
+            or state.rounds >= self.max_rounds
+        )
+        near = promised <= PROMISE * self.tol * abs(state.value)
+        near |= math.isfinite(promised) and gained >= KEPT * promised
+        steps_prove = len(state.multipliers) > 0 and self.metric != "secant"
+        if not (now_and_then or (near and not steps_prove)):
+            return state
+        pieces = cuts.pieces(parts_of(cuts.parts).count(self._problem))
+        master = minimise(
+            self._shape(state),
+            pieces,
+            near=state.point,
+            size=where.size,
+            offset=where.offset,
+            unit=self._unit(state),
+            accuracy=self._finest,
+        )
+        if not master.solved:
+            return state
+        state = replace(state, point=master.point, cuts=state.cuts.used(master.multipliers))
+        state = self._raised(state, self._near_penalties(state, master.multipliers))
+        multipliers, sizes = master.multipliers, self._sizes(state)
+        for _ in range(BALANCES):
+            proof = cuts.proof(self._problem, multipliers, n, state.sizes)
+            state = self._proved(state, proof, where)
+            if proof is None or self.ends(state.value, state.bound):
+                break
+            left = unbalanced(self._problem, proof[1], where, sizes)
+            multipliers = cuts.balanced(proof[2], *left, sizes)
+        return state
+
+    def _proved_by_step(self, state: BundleState, up: Evaluated, where: Region) -> BundleState:
+        """By the multipliers of the last step: its flips' cuts, and the mean losses' minorants, or
+        their newest gradients where the loss has no conjugate.
+        """
+        cuts, means = state.cuts, None
+        multipliers = np.zeros(len(cuts.owner))
+        multipliers[: len(state.multipliers)] = state.multipliers
+        if up.mean_constant is not None:
+            sums = float(up.mean_constant), np.asarray(known(up.mean_gradient))
+            means = MeanLosses(known(state.pair), state.weights, *sums)
+        else:
+            newest = (cuts.part == 0) & (cuts.point == len(cuts.points) - 1)
+            multipliers[newest] = state.weights[cuts.owner[newest]]
+        return self._proved(
+            state,
+            cuts.proof(self._problem, multipliers, state.n_clients, state.sizes, means),
+            where,
+        )
+
+    def _proved(
+        self, state: BundleState, proof: tuple[Duals, Minorant, Array] | None, where: Region
+    ) -> BundleState:
+        """With the bound that is proved, where it is the best."""
+        if proof is None:
+            return state
+        duals, minorant, _ = proof
+        bound, _ = lower_bound(self._problem, minorant, where)
+        return replace(state, bound=bound, duals=duals) if bound > state.bound else state
+
+    def proves(self, value: float, bound: float, margin: float = 1.0) -> bool:
+        """Whether the gap is within this share of the tolerance."""
+        scale = max(abs(value), abs(bound))
+        allowed = max(self.atol, margin * self.tol * max(scale, 1e-12))
+        none = value == 0 and not self._quadratic  # no loss is negative
+        return none or (math.isfinite(scale) and value - bound <= allowed)
+
+    def ends(self, value: float, bound: float) -> bool:
+        """Whether a run ends with these numbers before its cap: with room for the rounding that its
+        certificate is charged for.
+        """
+        return self.proves(value, bound, MARGIN)
+
+    def _outcome(self, state: BundleState) -> Outcome | None:
+        done = f"{state.rounds + 1} rounds"  # those of cuts, and the first, which asks for sizes
+        if state.value == 0 and not self._quadratic:
+            return Outcome(Stop.OPTIMAL, f"objective 0 after {done}, and no loss is negative.")
+        gap, scale = state.value - state.bound, max(abs(state.value), abs(state.bound))
+        last = state.rounds >= self.max_rounds or state.stalled >= STALLS
+        met = self._violation(state) <= of.MET
+        if met and self.proves(state.value, state.bound, 1.0 if last else MARGIN):
+            return proven_optimum(state.value, state.bound, done, self.tol)
+        if state.rounds >= self.max_rounds:
+            if math.isinf(state.bound):
+                how = (
+                    "no bound is provable, and the cuts still predict a decrease of"
+                    f" {state.predicted:.2e}"
+                )
+            else:
+                how = f"proven gap {gap:.2e}, relative {gap / scale:.2e} > tol {self.tol:g}"
+            return Outcome(
+                Stop.MAX_ROUNDS,
+                f"{at_cap(self.max_rounds, state.rounds + 1)}; {how}: raise max_rounds or tol.",
+            )
+        if state.stalled >= STALLS:
+            if self._quadratic:  # the certificate judges it: by curvatures, which no cut has
+                return Outcome(Stop.OPTIMAL, f"no further progress after {done}.")
+            if math.isnan(state.predicted):
+                return Outcome(
+                    Stop.STALLED,
+                    "the server's programs could not be solved, and nothing is claimed: rescale the"
+                    " features, or state radii and strengths of the size of the data.",
+                )
+            if math.isinf(state.bound):
+                return Outcome(
+                    Stop.UNPROVEN,
+                    f"the cuts predict no further decrease after {done}, but nothing"
+                    " bounds where an optimum lies, so none is proven: add a regulariser such as"
+                    " L2(1e-3) for a proven gap.",
+                )
+            return Outcome(
+                Stop.STALLED,
+                f"no progress within rounding at proven gap {gap:.2e}, relative {gap / scale:.2e}:"
+                " accept it with atol or tol, or bring the features to similar sizes.",
+            )
+        return None
+
+    def _next(self, state: BundleState) -> BundleState:
+        """The next trial point, and the decrease that the model predicts there."""
+        state = replace(state, cuts=state.cuts.pruned(self._problem.constrained))
+        level = None
+        if self.variant == "level" and math.isfinite(state.bound):
+            level = state.bound + 0.3 * (state.value - state.bound)
+        state, master, metric = self._minimised(state, level)
+        if not master.solved:
+            return self._again(state)
+        multipliers, value = master.multipliers, master.value
+        if state.tangents is not None:
+            state, multipliers, value = self._newton(state, state.tangents, master, metric)
+        if self._quadratic:
+            proof = state.cuts.proof(self._problem, multipliers, state.n_clients, state.sizes)
+            state = replace(state, duals=None if proof is None else proof[0])
+        state = replace(state, cuts=state.cuts.used(multipliers))
+        predicted = state.value - value if level is None else state.value - level
+        # the model is exact near the centre: step further away
+        if predicted <= self._nothing(state):
+            further = replace(state, step=state.step * 10, stalled=state.stalled + 1)
+            further = replace(further, predicted=max(predicted, 0.0))
+            if further.stalled < STALLS and self._boundless(state):
+                return self._next(further)
+            return replace(further, trial=master.w)
+        if level is None and predicted <= self.tol * abs(state.value):
+            state = replace(state, step=state.step * 3)
+        return replace(state, trial=master.w, predicted=predicted)
+
+    def _minimised(
+        self, state: BundleState, level: float | None
+    ) -> tuple[BundleState, Master, Array]:
+        """The minimiser of the model near the centre, and the metric of that.
+
+        It is computed again as finely as can be where the predicted decrease is not larger than the
+        accuracy, and with larger penalties where multipliers come near them.
+        """
+        tangents, pieces = state.tangents, state.cuts.pieces(self._count(state.cuts))
+        metric = self._sizes(state) ** 2 / state.step  # ||.||^2 / step in the units of the features
+        if state.curvature is not None:
+            metric = self._shifted(state.curvature, state)
+        if tangents is not None:
+            pieces = with_tangents(pieces, state.cuts.part > 0, tangents)
+        accuracy, free = self._accuracy(state), self._problem.predictor.intercept
+        while True:
+            master = minimise(
+                self._shape(state),
+                pieces,
+                centre=state.w if tangents is None else tangents.w,
+                near=state.point,
+                metric=metric,
+                level=level,
+                offset=self._region(state).offset if free else math.inf,
+                unit=self._unit(state),
+                accuracy=accuracy,
+            )
+            if master.solved:
+                state = replace(state, point=master.point)
+                promised = state.value - master.value
+                if self._finest < accuracy and promised <= accuracy * abs(state.value):
+                    accuracy = self._finest
+                    continue
+            most = (state.penalties >= of.MOST).any()
+            if tangents is not None or not master.solved or most:
+                return state, master, metric
+            near = self._near_penalties(state, master.multipliers)
+            if not near.any():
+                return state, master, metric
+            state = self._raised(state, near)
+
+    def _newton(
+        self, state: BundleState, tangents: Tangents, master: Master, metric: Array
+    ) -> tuple[BundleState, Array, float]:
+        """After a step of Newton's method: with its client weights and multipliers, the multipliers
+        of all cuts, and the value of the second-order model.
+        """
+        n, moved = state.n_clients, master.w - tangents.w
+        multipliers = np.zeros(len(state.cuts.owner))
+        multipliers[state.cuts.part > 0] = master.multipliers[:-n]
+        weights = self._problem.over_clients.project(master.multipliers[-n:])
+        state = replace(state, multipliers=multipliers, weights=weights)
+        state = replace(state, pair=self._pair(state, moved))
+        return state, multipliers, master.value + float(moved @ metric @ moved) / 2
+
+    def _again(self, state: BundleState) -> BundleState:
+        """The centre once more, with a shorter step, where a program was not solved."""
+        return replace(
+            state,
+            trial=state.w,
+            point=state.w,
+            predicted=math.nan,
+            step=state.step * 0.5,
+            shift=max(4 * state.shift, LEAST_SHIFT),
+            stalled=state.stalled + 1,
+            multipliers=np.zeros(0),
+            pair=None,
+        )
+
+    def _boundless(self, state: BundleState) -> bool:
+        """Whether nothing bounds where an optimum lies, and steps are those of the risks' cuts
+        alone: then a model that promises nothing need not be evaluated, and would prove nothing.
+        """
+        alone = state.tangents is None and not self._problem.constrained
+        return alone and math.isinf(self._region(state).size)
+
+    def _shape(self, state: BundleState) -> Shape:
+        shape = public_shape(self._problem, state.n_clients)
+        return replace(shape, penalties=state.penalties)
+
+    @property
+    def _finest(self) -> float:
+        """The relative accuracy of a program that the tolerance needs."""
+        return 1e-11 if self._quadratic else min(max(1e-3 * self.tol, 1e-11), 1e-9)
+
+    def _accuracy(self, state: BundleState) -> float:
+        """Of a trial point, relative: far finer than what the last one promised."""
+        promised = state.predicted / max(abs(state.value), 1e-300)
+        if not math.isfinite(promised):
+            return self._finest
+        return max(self._finest, min(1e-3 * promised, 1e-6))
+
+    def _nothing(self, state: BundleState) -> float:
+        """A decrease so small that it counts as none.
+
+        It is far below tol, and below rounding where a bound tells when to stop.
+        """
+        least = 0.01 if self._quadratic else 0.1  # which ends by this alone
+        least = least * self.tol if math.isinf(state.bound) else 1e-14
+        return least * max(abs(state.value), 1e-12)
+
+    def _sizes(self, state: BundleState) -> Array:
+        return units_of(self._problem, known(state.seen).square)
+
+    def _shifted(self, H: Array, state: BundleState) -> Array:
+        """The curvature with its eigenvalues shifted from 0, in the units of the features.
+
+        A loss may have none for a while, such as Huber's far from its targets: then a thousandth of
+        that of steps without curvature.
+        """
+        sizes = self._sizes(state)
+        mean = float(np.mean(np.diag(H) / sizes**2))
+        more = (1e-8 + state.shift) * mean + (1e-3 + state.shift) / state.step
+        return H + np.diag(max(more, 1e-100) * sizes**2)
+
+    def _pair(self, state: BundleState, moved: Array) -> Array | None:
+        """The centre, and the model where its gradients, by the curvature alone, balance with the
+        cuts' multipliers: the step, without what its shift and the accuracy of its program miss.
+        """
+        if self.metric == "secant" or not has_shifted_slopes(self._problem):
+            return None
+        at, H, sizes = known(state.tangents), known(state.curvature), self._sizes(state)
+        gradient = state.weights @ at.gradient + H @ moved
+        pair = np.stack([at.w, at.w + moved])
+        means = MeanLosses(pair, state.weights, 0.0, gradient)
+        proof = state.cuts.proof(
+            self._problem, state.multipliers, state.n_clients, state.sizes, means
+        )
+        left, _ = unbalanced(self._problem, known(proof)[1], self._region(state), sizes)
+        pair[1] -= np.linalg.lstsq(H / np.outer(sizes, sizes), left / sizes, rcond=1e-12)[0] / sizes
+        return pair
+
+    def _parts(self, n_clients: int, dimension: int) -> Parts:
+        """How risks are parted."""
+        if not is_parted(self._problem) and not (self._problem.constrained and self._scalar):
+            return WHOLE
+        small = self.variant == "proximal" and dimension <= SECOND_ORDER
+        second_order = self.metric == "hessian" or (self.metric != "identity" and small)
+        groups = max(1, round(self.cuts / n_clients))
+        # ``Multipliers`` have no minorants of mean losses
+        second_order &= has_smooth_part(self._problem) and not only_constrained(self._problem)
+        return Parts(groups, self.least_rows, int(second_order))
+
+    def _unit(self, state: BundleState) -> float:
+        """A typical size of the objective, in which programs are solved."""
+        if not self._quadratic:
+            return max(abs(state.value), 1e-300)
+        sizes = self._sizes(state)  # a quadratic objective is 0 at the model 0
+        steep = ((state.cuts.gradient / sizes) ** 2).sum(1)[state.cuts.owner < state.n_clients]
+        return max(abs(state.value), float(sizes.max() * steep.max(initial=0.0)), 1e-300)
+
+    @property
+    def _quadratic(self) -> bool:
+        return isinstance(self._problem.loss, Quadratic)
+
+    @property
+    def _scalar(self) -> bool:
+        """Whether a row has one prediction, by which constraints are parted."""
+        return self._problem.loss.targets in ("sign", "real")
+
+    def _count(self, cuts: Cuts) -> int:
+        return parts_of(cuts.parts).count(self._problem)
+
+    def _check_known(self, n_clients: int, dimension: int) -> None:
+        """Raise ``ValueError`` unless the known cuts are of such models and clients."""
+        cuts = known(self.known)
+        numbers, clients = cuts.points.shape[1], cuts.radii.shape[1]
+        if numbers != dimension or clients != n_clients:
+            raise ValueError(
+                f"known holds cuts of models of {numbers} numbers from {clients} clients, needed"
+                f" {dimension} numbers and {n_clients} clients: give cuts of a run on these data,"
+                " or none."
+            )
+        if self._problem.constrained and parts_of(cuts.parts).smooth:
+            raise ValueError(
+                "known holds cuts of a run by second derivatives, and with constraints whole risks"
+                " are cut: give cuts of a run with metric='identity', or none."
+            )
+
+    def _region(self, state: BundleState) -> Region:
+        n = len(state.trial) - self._problem.predictor.intercept
+        return region(self._problem, state.value, n, state.seen)
+
+
+def over_sites(method: Method) -> Method:
+    """The method that runs in place of another where clients are sites."""
+    if isinstance(method, Bundle) and method.metric == "auto":
+        return replace(method, metric="secant")
+    return method
+
+
+def with_tangents(pieces: Pieces, cut: NDArray[np.bool_], tangents: Tangents) -> Pieces:
+    """The pieces of flips, and the mean losses as they are near the centre, the last ones."""
+    n = len(tangents.value)
+    offset = tangents.value - tangents.gradient @ tangents.w
+    return Pieces(
+        np.append(pieces.owner[cut], np.arange(n)),
+        np.append(pieces.part[cut], np.zeros(n, np.intp)),
+        np.append(pieces.offset[cut], offset),
+        np.vstack([pieces.gradient[cut], tangents.gradient]),
+        np.append(pieces.gradient_level[cut], np.zeros(n)),
+        pieces.parts,
+    )

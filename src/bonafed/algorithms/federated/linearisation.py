@@ -1,0 +1,129 @@
+"""The client step of gradient methods, and the bound that the gradients of all clients prove.
+
+``Linearise`` brings every client's risk F_i(w) and gradient F_i'(w) to the server, and no row.
+Weighed by any q in Q, also where the server knows their sum alone, they are an affine minorant of a
+convex objective,
+
+    sum_i q_i (F_i(w) + <F_i'(w), v - w>) + h(v),    q in Q
+
+whose minimum is a lower bound on the optimum (``bonafed.problem.lower_bounds``).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+import numpy as np
+
+from bonafed.algorithms.federated.epigraph_projection import risk_gradients
+from bonafed.arrays import Array, Block, Streams
+from bonafed.codec import Form
+from bonafed.problem.conic_form import sample_radii
+from bonafed.problem.lower_bounds import (
+    Duals,
+    Minorant,
+    Survey,
+    Surveyed,
+    lower_bound,
+    region,
+    survey,
+    without_dual,
+)
+from bonafed.problem.plausible import Claims, of_risk
+from bonafed.problem.predictors.affine import is_affine
+from bonafed.problem.problem import Problem
+from bonafed.problem.risks.mean import Mean
+from bonafed.rounds import Each, record
+
+
+@record
+class Linearise:
+    """Ask every client for its risk and its gradient at ``w``."""
+
+    w: Annotated[Array, Form("D")]
+
+
+@record
+class Linearised:
+    """The answer F_i(w) and F_i'(w)."""
+
+    risk: Each  # (n,)
+    gradient: Each  # (n, D)
+
+
+def linearise(
+    problem: Problem, memory: None, ask: Linearise, data: Block, rng: Streams
+) -> tuple[None, Linearised]:
+    """The answer of every client of the block."""
+    risk, gradient, _ = risk_gradients(problem, ask.w, data)
+    return memory, Linearised(risk, gradient)
+
+
+def linear(problem: Problem) -> Claims:
+    """What a risk and its gradient claim."""
+    return {Linearised: lambda who, ask, up: of_risk(problem, ask.w, up.risk, up.gradient)}
+
+
+def take_part(memory: None, ask: Survey, data: Block, rng: Streams) -> tuple[None, Surveyed]:
+    """The client step of methods that begin with a survey of the clients' rows."""
+    return memory, survey(data, ask.prior)
+
+
+def units_of(problem: Problem, square: Array) -> Array:
+    """The units (..., D) of the model's numbers: the root mean square of what each multiplies, from
+    the (..., d) mean squares of the features; 1 for an intercept.
+
+    A column of zeros has no size, and its coefficient still stands in constraints and regularisers:
+    it counts as the smallest of the others, which lets it move freely.
+    """
+    sizes = np.sqrt(square)
+    some, most = sizes > 0, sizes.max(-1, keepdims=True, initial=0.0)
+    sizes = np.where(some, np.maximum(sizes, 1e-9 * most), np.inf)
+    least = np.where(most > 0, sizes.min(-1, keepdims=True, initial=np.inf), 1.0)
+    return problem.predictor.units(np.where(some, sizes, least))
+
+
+def is_smooth(problem: Problem) -> bool:
+    """Whether gradients of the clients' risks are continuous, so that their changes tell how long a
+    step may be.
+    """
+    return bool(problem.loss.smooth) and isinstance(problem.over_samples, Mean)
+
+
+def duals_at(problem: Problem, w: Array, weights: Array) -> Duals | None:
+    """The proof of a bound by the weighted gradients at w; None before there is a model, and for
+    risks that are not convex.
+
+    For models that are not affine the certificate takes the weights alone, to say how far w is from
+    stationary.
+    """
+    if not len(w) or not (problem.convex or not is_affine(problem.predictor)):
+        return None
+    return Duals(weights, w[None], weights[None])
+
+
+def bound_at(
+    problem: Problem,
+    w: Array,
+    value: float,
+    risk: float,
+    gradient: Array,
+    weights: Array,
+    seen: Surveyed | None,
+) -> float:
+    """The lower bound that the gradients at w prove, -inf where they prove none: risk = sum_i q_i
+    F_i(w), gradient = sum_i q_i F_i'(w), q in Q.
+
+    ``value`` is the objective of any known model: no better one lies outside the region that it
+    bounds.
+    """
+    if not problem.convex or without_dual(problem) or not math.isfinite(value):
+        return -math.inf
+    where = region(problem, value, np.size(problem.predictor.split(w)[0]), seen)
+    # the gradients hold at the floor of the transport multiplier: none of the radius is left
+    flat = -weights * sample_radii(problem, len(weights))
+    bound, _ = lower_bound(
+        problem, Minorant(risk - float(gradient @ w), gradient, flat, weights), where
+    )
+    return bound

@@ -1,0 +1,580 @@
+"""The proximal augmented Lagrangian method, whose clients keep their data and constraints.
+
+    minimise  sum_i q_i f_i(w) + h(w)  subject to  c_0(w) <= 0,  sum_i c~_i(w) <= 0,
+            c_i(w) <= 0 for every client i
+
+Algorithm 1 (outer: multipliers) with Algorithm 2 (inner: inexact ADMM) of He, Peng, Sun, *Federated
+learning with convex global and local constraints*; equation numbers are theirs. A round is one
+exchange with all clients: ``Refine`` is one iteration of Algorithm 2; ``Settle`` is lines 6-8 of
+Algorithm 1 and line 1 of Algorithm 2, whose u~_i the server needs before its first step.
+``ProximalAL.paper()`` is the method as printed. The defaults differ in four ways:
+
+* copies and multipliers of consensus go on from one subproblem to the next, and start at u_i = w^0,
+  lambda_i = 0;
+* columns, constraints and slack variables are counted in their own units, so that a run does not
+  depend on theirs; rho_i goes by the clients' weights;
+* the points from which (19) starts are mixed by Anderson's acceleration, for which the server
+  receives sums only;
+* a subproblem also ends after half the rounds so far, so that units and multipliers follow the
+  model, and the run where tangents at the clients' copies bound the gap.
+
+``client.py`` lists what is sent and who sees it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bonafed.algorithms.federated.proximal_al import client
+from bonafed.algorithms.federated.proximal_al import outcomes as words
+from bonafed.algorithms.federated.proximal_al.merit import raised, sizes
+from bonafed.algorithms.federated.proximal_al.messages import (
+    Refine,
+    Refined,
+    Settle,
+    Settled,
+)
+from bonafed.algorithms.federated.proximal_al.server import (
+    Server,
+    held_at,
+    mixed,
+    no_past,
+    remembered,
+)
+from bonafed.algorithms.federated.proximal_al.state import ProximalState, in_units, started
+from bonafed.algorithms.method import Answer, Concluded, Method, known
+from bonafed.algorithms.requirements import (
+    AFFINE,
+    ANY,
+    AVERAGE,
+    CONIC_AT_SERVER,
+    MEAN_OF_ROWS,
+    SMOOTH_SCALAR,
+    Requirements,
+)
+from bonafed.algorithms.settings import check_end, check_finite, check_positive, check_whole
+from bonafed.arrays import Array, is_number
+from bonafed.problem.claims import Claim, Number
+from bonafed.problem.constraints.constraint import excess
+from bonafed.problem.losses import Quadratic
+from bonafed.problem.multipliers import Multipliers
+from bonafed.problem.plausible import Claims
+from bonafed.problem.problem import Problem
+from bonafed.problem.regularisers import separable
+from bonafed.rounds import Conclude, Done, Outcome, Round
+
+STIFF, FIRM = 1e5, 300.0  # beta, in units, for convex constraints, and for others
+TIGHT = 16.0  # sum rho_i, in units, where constraints are not convex; else 1
+FADING = 0.1  # curvature over that before it, below which units do not grow further at once
+ALIKE = 0.3  # change of the units' logarithms up to which they are kept
+SOON = 10  # rounds of the first subproblems
+LATE = 30  # of one where only violations are too large, or constraints seem in conflict
+# largest violation, over the sizes of the constraint and of the model, of one that is optimal
+MET = 5e-8
+# the value of an optimal model is below its bound, as violations allow, by at most this part of it
+BELOW = 3e-7
+# a model is infeasible to first order up to so many times its size: three times, or at once
+CLOSE, FAR = 10.0, 1e7
+# the default tolerances assume that the model ends this near the optimum, relative to its size; the
+# certificate decides
+NEAR = 0.1
+FALL = 0.2  # tau_{k+1} / tau_k
+SLOW = 0.3  # violation of an outer iteration over that before it, above which beta grows
+GROWTH = 5.0
+
+
+@dataclass(frozen=True)
+class ProximalAL(Method):
+    """Constrained problems of any size, also with nonsmooth h or constraints that are not convex.
+
+    Parameters
+    ----------
+    beta : penalty of the augmented Lagrangian, over the constraints' squared gradients; default
+        1e5, and growing where the violation falls slowly
+    rho : sum of the penalties of consensus, rho_i in proportion to the clients' weights; default 1
+    s_bar, q : tau_k = s_bar / (k + 1)^2 and eps_{t+1} = q^t; default: relative tolerances
+    scaled : every column is counted in units of 1 / root of the objective's curvature, which are
+        renewed with the multipliers, and every constraint in units of its gradient there; else beta
+        and rho are those of the paper, for all constraints and clients alike
+    memory : points mixed by the acceleration; 0 is Algorithm 2. Not used where constraints are not
+        convex
+    restart : every subproblem starts at u_i = w^k, lambda_i = -P_i'(w^k) (Algorithm 2, line 1);
+        else where the last ended
+    tol : of the gap relative to the objective, by the bound of the run's own tangents, where
+        constraints are convex; of the violation where they are not; with ``s_bar`` eps_1 = eps_2 of
+        (11)
+    atol : or of the gap absolutely
+    max_rounds : a cap on all rounds; a run that meets it is never called optimal
+    start : first model, zeros by default
+
+    Raises
+    ------
+    ValueError
+        for settings out of range; losses that are not smooth, regularisers that are not convex;
+        with constraints at the server regularisers other than Zero, L1, L2, ElasticNet, Bounds
+
+    Notes
+    -----
+    A round sends D + 6 numbers down and 2 D + 20 up per client, the end of a subproblem 2 D more.
+    Where no feasible model exists the
+    changes of the multipliers tend to a proof of it, which is then returned as the multipliers.
+
+    Examples
+    --------
+    >>> import bonafed as bf
+    >>> from bonafed.data import load
+    >>> fed = load.hospitals()
+    >>> problem = bf.Problem(bf.Logistic(), regulariser=bf.L2(0.1))
+    >>> solution = bf.solve(problem, fed, algorithm=bf.ProximalAL())
+    >>> bool(solution.certificate.relative_gap < 1e-4)
+    True
+    """
+
+    beta: float | None = None
+    rho: float | None = None
+    s_bar: float | None = None
+    q: float | None = None
+    scaled: bool = True
+    memory: int = 10
+    restart: bool = False
+    tol: float = 1e-4
+    atol: float = 0.0
+    max_rounds: int = 3000
+    start: Array | None = None
+    problem: Problem | None = None
+    requirements: ClassVar[Requirements] = Requirements(
+        constraint=ANY,
+        predictor=AFFINE,
+        over_samples=MEAN_OF_ROWS,
+        over_clients=AVERAGE,
+        loss=SMOOTH_SCALAR,
+        regulariser=CONIC_AT_SERVER,
+    )
+
+    def __post_init__(self) -> None:
+        check_positive(self, "beta", "rho", "s_bar")
+        if self.q is not None and not (is_number(self.q) and 0 < self.q < 1):
+            raise ValueError(
+                f"q must be in (0, 1), got {self.q!r}: local problems are solved to q^t. Leave it"
+                " out for the default."
+            )
+        check_whole(self, "memory", least=0, meaning=": 0 is the iteration without acceleration")
+        if self.start is not None and not np.isfinite(np.asarray(self.start, float)).all():
+            raise ValueError("start must be finite numbers, one for each coefficient.")
+        check_end(self, "tol", "atol")
+        check_finite(self, "tol", "atol")
+
+    @classmethod
+    def paper(
+        cls,
+        beta: float = 300.0,
+        rho: float = 0.01,
+        s_bar: float = 1e-3,
+        q: float = 0.9,
+        tol: float = 1e-3,
+        **settings: object,
+    ) -> ProximalAL:
+        """The method as printed, with the settings of its section 5.1.
+
+        The paper does not state q; 0.9 is in the authors' code.
+        """
+        options: dict[str, Any] = {"memory": 0, "restart": True, "scaled": False} | settings
+        return cls(beta=beta, rho=rho, s_bar=s_bar, q=q, tol=tol, **options)
+
+    # -- clients -----------------------------------------------------------------------------------
+
+    @property
+    def on_client(self) -> dict:
+        return {
+            Settle: self._at_client(client.settle, self.scaled),
+            Refine: self._at_client(client.refine),
+            Conclude: self._at_client(client.conclude),
+        }
+
+    # -- server: Algorithm 1 -----------------------------------------------------------------------
+
+    @property
+    def on_server(self) -> dict:
+        return {Settled: self.begin, Refined: self.improve}
+
+    @property
+    def claims(self) -> Claims:
+        return {Settled: self._settled, Refined: self._said}
+
+    def _settled(self, who: int, ask: Settle, up: Settled) -> Iterator[Claim]:
+        """What the sizes of an answer claim."""
+        yield Number("a change of a multiplier", up.change)
+        yield Number("a sum of sizes", up.product)
+        for squares in (up.gradient, up.steep):
+            yield Number("a square", 0.0 if squares is None else squares)
+
+    def _said(self, who: int, ask: Refine, up: Refined) -> Iterator[Claim]:
+        """What the sizes of an answer claim."""
+        if not isinstance(self._problem.loss, Quadratic):
+            yield Number("a mean loss", up.value)
+        for what in (up.residual, up.violation, up.excess, up.primal, up.unsolved):
+            yield Number("a residual", what)
+
+    def server_start(self, n_clients: int) -> tuple[ProximalState, Round]:
+        problem = self._problem
+        glob, D = (
+            problem.constraint,
+            problem.predictor.dimension(problem.constraint.block.n_features),
+        )
+        w = np.zeros(D) if self.start is None else np.asarray(self.start, float)
+        slack, held, coupled = (
+            np.zeros((n_clients, glob.coupled.size)),
+            np.zeros(glob.held.size),
+            np.zeros(glob.coupled.size),
+        )
+        prior = problem.over_clients.project(np.zeros(n_clients))
+        convex = client.convex_of(problem)
+        beta = self.beta or (1.0 if not self.scaled else STIFF if convex else FIRM)
+        rho = self.rho or (1.0 if convex or not self.scaled else TIGHT)
+        state = started(w, slack, held, coupled, beta, rho * self._shares(prior))
+        return state, self._begin_subproblem(state, state.beta, prior)
+
+    def _shares(self, prior: Array) -> Array:
+        """rho_i over a: the clients' weights, and at least a tenth of their mean; sum 1."""
+        if not self.scaled:
+            return np.ones(len(prior))
+        shares = np.maximum(prior, 0.1 * prior.mean())
+        return shares / shares.sum()
+
+    def _begin_subproblem(self, state: ProximalState, old: float, prior: Array | None) -> Round:
+        """The request that ends a subproblem with the penalty ``old`` and begins the next one."""
+        new, sigma = state.beta, self._server(state).sigma
+        parts = state.w, state.slack, prior, old, new, sigma, state.rho
+        return Round(Settle(*parts, self.restart))
+
+    def begin(
+        self, state: ProximalState, ids: Sequence[int], up: Settled
+    ) -> tuple[ProximalState, Round | Done]:
+        """Carry out line 9, and lines 2-3 of the next iteration."""
+        state = replace(state, rounds=state.rounds + 1, inner=0)
+        if up.gradient is None:
+            state = self._tested(state, up)
+            stop = self._stopped(state, up)
+            if stop is not None:
+                return state, Done(stop)
+        if up.shifted is not None:
+            copies = float(state.rho.sum()) * state.w
+            state = replace(state, shifted=up.shifted, slack_shifted=up.slack, copies=copies)
+        if self.scaled:
+            state = self._measured(state, up)
+        if up.gradient is not None:
+            own = state.units[: len(state.w)]
+            scale = math.sqrt(len(state.rho) * float((up.gradient * own**2).max(initial=0.0)))
+            state = replace(state, scale=scale or 1.0)
+        fresh = int(state.renewed or not self.scaled)
+        state = replace(
+            state, anchor=state.w, slack_anchor=state.slack, tau=self._tau(state), fresh=fresh
+        )
+        return self._ask(state)
+
+    def _measured(self, state: ProximalState, up: Settled) -> ProximalState:
+        """The state in units in which the curvature is 1 in every coefficient.
+
+        The gradients of coupled constraints and the slack variables have the same size in them.
+        """
+        D, problem = len(state.w), self._problem
+        assert up.curvature is not None
+        assert up.steep is not None
+        curvature = np.maximum(up.curvature, 0.0)
+        if up.gradient is None:
+            curvature = np.maximum(curvature, FADING / state.units[:D] ** 2)
+        curvature = np.where(curvature > 0, curvature, curvature.max(initial=0.0) or 1.0)
+        d = len(problem.predictor.split(state.w)[0])
+        if d and not separable(problem.regulariser):
+            curvature[:d] = curvature[:d].mean()
+        own = 1 / np.sqrt(curvature)
+        slack = np.sqrt((up.steep * own**2).sum(1) / len(state.rho))
+        units = np.concatenate([own, np.where(slack > 0, slack, 1.0)])
+        if up.gradient is None and np.abs(np.log(units / state.units)).max(initial=0.0) < ALIKE:
+            return state
+        state = in_units(state, units)
+        if up.gradient is None:
+            return state
+        c, J = held_at(problem, state.w, units)
+        return replace(state, first_sizes=np.concatenate([sizes(J, c), units[D:]]))
+
+    def _tau(self, state: ProximalState) -> float:
+        """The tolerance tau_k: as printed, or falling to half of what (11) asks."""
+        if self.s_bar is not None:
+            return self.s_bar / (state.outer + 1) ** 2  # line 2
+        return max(0.5 * self._goal(state), 0.1 * state.scale * FALL**state.outer)
+
+    def _goal(self, state: ProximalState) -> float:
+        """The tolerance eps_1 of (11): the user's, or one of ``tol`` of the objective at most."""
+        if self.s_bar is not None:
+            return self.tol
+        size = NEAR * float(np.abs(state.w).sum())
+        if not (size > 0 and math.isfinite(state.value)):
+            return self.tol * state.scale
+        return min(
+            max(2 * self._allowed(state) / size, 1e-4 * self.tol * state.scale),
+            self.tol * state.scale,
+        )
+
+    def _tested(self, state: ProximalState, up: Settled) -> ProximalState:
+        """The state after a test whether the multipliers' changes prove that no model is feasible.
+
+        The proof is to first order near w.
+        """
+        y = raised(state.change, self._problem.constraint.held.equality)
+        c, J = held_at(self._problem, state.w, state.units)
+        product = float(up.product) + float(np.abs(state.multiplier * c).sum())
+        push, bite = up.push + y @ J, float(up.bite) + float(y @ c)
+        far = float(np.abs(push).max(initial=0.0)) * (1 + float(np.abs(state.w).sum()))
+        met, before = MET if self._bounded else self.tol, state.before
+        if state.solved:
+            before = state.excess
+        proof = bite > CLOSE * far and state.excess > met and client.convex_of(self._problem)
+        stuck = state.stuck + state.solved if proof else 0
+        infeasible = proof and (stuck > 2 or bite > FAR * far)
+        state = replace(state, product=product, before=before)
+        return replace(state, conflict=proof, stuck=stuck, infeasible=infeasible)
+
+    def _stopped(self, state: ProximalState, up: Settled) -> Outcome | None:
+        """The outcome by (11), by a proof of infeasibility, or at the cap; None to go on."""
+        if state.infeasible:
+            return words.infeasible(state, up.change)
+        goal, size = self._goal(state), 1.0
+        if self.scaled:
+            size = self._size(state)
+        moved = float(np.abs(state.w - state.anchor).max(initial=0.0))
+        changes = np.concatenate([state.change, state.total_change])
+        parts = up.change, np.abs(changes) * state.first_sizes
+        change = max(float(part.max(initial=0.0)) for part in parts)
+        still = moved / state.beta + state.tau <= goal and change <= state.beta * self.tol * size
+        still = still and (self.s_bar is not None or state.product <= self._allowed(state))
+        if still and not self._bounded:  # (11)
+            return words.optimal(self._problem, state, goal, change / state.beta / size)
+        return self._capped(state, goal) if state.rounds >= self.max_rounds else None
+
+    def _capped(self, state: ProximalState, goal: float) -> Outcome:
+        measured, allowed = self.beta is None and self.rho is None, self._allowed(state)
+        gap = allowed if self._bounded else None
+        return words.capped(state, goal, gap, self.max_rounds, self.tol, measured)
+
+    def _allowed(self, state: ProximalState) -> float:
+        """The gap at which a model is optimal."""
+        return max(self.atol, self.tol * abs(state.value))
+
+    # -- server: Algorithm 2 -----------------------------------------------------------------------
+
+    def _ask(self, state: ProximalState) -> tuple[ProximalState, Round]:
+        """Solve (18), and ask the clients for the next iteration."""
+        old, old_slack = state.w, state.slack
+        server = self._server(state)
+        w, exact = server.step(state.shifted, old)
+        slack = server.slacks(state.slack_shifted, state.slack_anchor, state.total)
+        if not np.isfinite(w).all():
+            raise ArithmeticError(
+                "the model is not finite any more: rescale the features, or give a larger rho."
+            )
+        past, mix = state.past, np.ones(1)
+        if self._accelerated and not state.fresh:
+            past, mix = mixed(past, w - old, slack - old_slack, state.rho, self.memory)
+        else:
+            past = no_past(len(w), slack.shape)
+        units = state.units if state.renewed else None
+        state = replace(state, w=w, slack=slack, exact=exact, past=past, fresh=0, renewed=False)
+        room = state.tau - self._server_residual(state)
+        tol = self._local_tol(state)
+        return state, Round(
+            Refine(w, slack, units, state.beta, server.sigma, state.rho, tol, room, mix)
+        )
+
+    def improve(
+        self, state: ProximalState, ids: Sequence[int], up: Refined
+    ) -> tuple[ProximalState, Round | Done]:
+        """Carry out line 10: the next iteration of Algorithm 2, or its end."""
+        before, n = state, len(state.violation)
+        size = math.sqrt(n * float(state.w @ state.w) + float((state.slack**2).sum()))
+        primal = math.sqrt(float(up.primal))
+        copies = float(state.rho.sum()) * state.w + up.drift
+        state = replace(
+            state,
+            shifted=up.shifted,
+            slack_shifted=up.slack,
+            copies=copies,
+            slack_copies=state.slack + up.slack_drift,
+            residual=self._server_residual(state) + float(up.residual),
+            primal=primal / size if size else primal,
+            value=float(up.value) + self._problem.penalty(self._model(state)),
+            violation=up.violation,
+            global_violation=self._global_violation(state, up.shared),
+            rounds=state.rounds + 1,
+            inner=state.inner + 1,
+        )
+        above, charge = self._gap(before, state, up)
+        state = replace(state, excess=self._excess(state, up), gap=abs(above) + charge)
+        met = state.excess <= MET and above >= -BELOW * abs(state.value)
+        near = self._bounded and state.gap <= self._allowed(state)
+        if near and met:
+            return state, Done(words.near(state))
+        solved = state.residual <= state.tau and (self.s_bar is not None or state.inner > 1)  # (23)
+        ended = state.inner >= (
+            LATE if near or state.conflict else max(SOON, (state.rounds - 1) // 2)
+        )
+        if state.rounds >= self.max_rounds:
+            return state, Done(self._capped(state, self._goal(state)))
+        past = remembered(state.past, up.drift, up.slack_drift, up.inner)
+        state = replace(state, past=past)
+        if solved or (self._bounded and ended):
+            return self._settle(replace(state, solved=solved))
+        return self._ask(state)
+
+    @property
+    def _bounded(self) -> bool:
+        """Whether tangents bound the optimum, and a bound may end the run."""
+        return self.scaled and self.s_bar is None and client.convex_of(self._problem)
+
+    def _gap(self, before: ProximalState, state: ProximalState, up: Refined) -> tuple[float, float]:
+        """The objective above a bound on it, and how much less that is at other models.
+
+        The Lagrangian is at least the sum of its tangents: at u_i those of the clients, at w those
+        of h and P_0. Their gradients add up to ``left``, which the iteration makes 0; it is charged
+        for all models whose distance from this one is at most its size.
+        """
+        server, w, s = self._server(state), state.w, state.slack
+        unit, sigma, rho = state.units[len(w) :], server.sigma, state.rho[:, None]
+        held, shared = self._next_multipliers(state)
+        extra = float(held @ server.held(w)[0]) + float(shared @ (unit * s).sum(0))
+        # of h and P_0 by (18), and of the clients: -lambda_i - sigma (z_i - z_i^k)
+        left = before.shifted - float(state.rho.sum()) * w - sigma * (w - state.anchor)
+        left = left - (state.shifted - state.copies) - len(rho) * sigma * (w - state.anchor)
+        slack_left = rho * (before.slack_shifted - s) - sigma * (s - state.slack_anchor)
+        slack_left = slack_left - rho * (state.slack_shifted - state.slack_copies)
+        slack_left = slack_left - sigma * (state.slack_copies - state.slack_anchor)
+        gap = float(up.value) - float(up.tangent) - extra
+        return gap, math.hypot(*left, *slack_left.ravel()) * self._size(state)
+
+    def _size(self, state: ProximalState) -> float:
+        """The size of the model in units, and at least that of a step as long as the value is."""
+        size = math.hypot(*state.w, *state.slack.ravel())
+        return max(size, math.sqrt(2 * abs(state.value))) if math.isfinite(state.value) else size
+
+    def _excess(self, state: ProximalState, up: Refined) -> float:
+        """The largest violation over the constraint's size, as a part of the model's size."""
+        glob = self._problem.constraint
+        c, J = held_at(self._problem, state.w, state.units)
+        unit = state.units[len(state.w) :] * len(state.rho)
+        largest = max(
+            float(up.excess),
+            excess(glob.held, c / sizes(J, c)),
+            excess(glob.coupled, up.shared / unit),
+        )
+        return largest / (self._size(state) or 1.0) if self.scaled else largest
+
+    def _server_residual(self, state: ProximalState) -> float:
+        """The term that (23) adds to the clients' residuals.
+
+        It is eps_{t+1} as printed, or the size of what (18) left.
+        """
+        return self.q**state.inner if self.q is not None else state.exact
+
+    def _settle(self, state: ProximalState) -> tuple[ProximalState, Round]:
+        """Carry out lines 5-6 of Algorithm 1."""
+        held, total = self._next_multipliers(state)
+        slow = (
+            self.beta is None
+            and state.solved
+            and state.excess > max(SLOW * state.before, MET if self._bounded else self.tol)
+            and math.isfinite(state.before)
+        )
+        old, beta = state.beta, GROWTH * state.beta if slow else state.beta
+        state = replace(
+            state,
+            multiplier=held,
+            change=held - state.multiplier,
+            total=total,
+            total_change=total - state.total,
+            beta=beta,
+            outer=state.outer + 1,
+            inner=0,
+        )
+        return state, self._begin_subproblem(state, old, None)
+
+    # -- what all of it needs ----------------------------------------------------------------------
+
+    def _server(self, state: ProximalState) -> Server:
+        parts = state.units, state.beta, state.first_sizes, state.rho, state.anchor
+        return Server(self._problem, *parts, state.multiplier, self._local_tol(state))
+
+    @staticmethod
+    def _model(state: ProximalState) -> Array:
+        return state.w * state.units[: len(state.w)]
+
+    def _local_tol(self, state: ProximalState) -> float:
+        """The tolerance eps_{t+1}: q^t as printed, else far below what (23) requires."""
+        if self.q is not None:
+            return max(self.q**state.inner, 1e-12 * state.scale)
+        return max(
+            1e-3 * min(state.tau, self._goal(state)) / len(state.violation), 1e-14 * state.scale
+        )
+
+    @property
+    def _accelerated(self) -> bool:
+        return self.memory > 0 and client.convex_of(self._problem)
+
+    def _global_violation(self, state: ProximalState, shared: Array) -> float:
+        glob = self._problem.constraint
+        held = excess(glob.held, held_at(self._problem, state.w, state.units)[0])
+        return max(held, excess(glob.coupled, shared))
+
+    @property
+    def exact(self) -> tuple[str, ...]:
+        return ("objective", "violation")
+
+    def report(self, state: ProximalState) -> dict:
+        """Numbers to plot; ``violation`` is the largest violation of all constraints.
+
+        It is 0 where all are met; ``mean_violation`` is the mean over the clients.
+        """
+        positive = np.maximum(state.violation, 0.0)
+        return {
+            "objective": state.value,
+            "violation": float(np.fmax(positive.max(), state.global_violation)),
+            "worst_client": int(np.argmax(state.violation)),
+            "worst_violation": float(state.violation.max()),
+            "mean_violation": float(positive.mean()),
+            "outer": state.outer,
+            "inner": state.inner,
+            "gap": state.gap if self._bounded else math.nan,
+            "primal": state.primal,
+            "residual": state.residual,
+            "tau": state.tau,
+            "beta": state.beta,
+            "rho": float(state.rho.sum()),
+        }
+
+    def answer(self, state: ProximalState, concluded: Concluded | None = None) -> Answer:
+        """The model; with what the clients concluded also their multipliers and copies of it."""
+        if concluded is None:
+            return Answer(self._model(state))
+        multipliers = self._multipliers(state, concluded)
+        return Answer(self._model(state), multipliers=multipliers, copies=concluded.copies)
+
+    def _multipliers(self, state: ProximalState, concluded: Concluded) -> Multipliers:
+        """The multipliers of the last model, or the changes that prove that none is feasible."""
+        if state.infeasible:
+            changes = known(concluded.changes)
+            return Multipliers(state.change, state.total_change, changes)
+        local = known(concluded.multipliers)
+        if state.inner == 0:  # just settled
+            return Multipliers(state.multiplier, state.total, local)
+        return Multipliers(*self._next_multipliers(state), local)
+
+    def _next_multipliers(self, state: ProximalState) -> tuple[Array, Array]:
+        """Algorithm 1, line 6: the multipliers of the server's constraints and of the sums."""
+        server, unit = self._server(state), state.units[len(state.w) :]
+        y = state.total + server.shared_betas * (unit * state.slack).sum(0)
+        c = server.held(state.w)[0]
+        return server.multipliers(c), raised(y, self._problem.constraint.coupled.equality)

@@ -1,0 +1,259 @@
+"""A second-order bundle for any convex risk by rank over the rows of all clients together.
+
+A step takes two rounds: one counts rows above thresholds, which gives the ranks, the other cuts the
+risk by the row weights of these ranks (``problem/rank_cuts.py``). No row's loss or weight leaves
+its client. Where bins hold rows of different weights, a round more counts again within them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
+
+import numpy as np
+
+from bonafed.algorithms.method import Answer, Concluded, Method, at_cap, known, start_or_empty
+from bonafed.algorithms.requirements import (
+    AFFINE,
+    CONVEX_RANKS,
+    EQUAL_ROWS,
+    SMOOTH_REGULARISER,
+    SMOOTH_SCALAR,
+    Requirements,
+)
+from bonafed.algorithms.settings import check_end
+from bonafed.arrays import Array
+from bonafed.codec import Counter, Extended, Form
+from bonafed.problem.plausible import Claims
+from bonafed.problem.problem import Problem
+from bonafed.problem.rank_claims import ranks
+from bonafed.problem.rank_cuts import (
+    CLIENT,
+    SHARPER,
+    Best,
+    Range,
+    Ranged,
+    RankCuts,
+    Slice,
+    Sliced,
+    Tallied,
+    Tally,
+    as_best,
+    mixed,
+    spread_edges,
+    table,
+    with_cut,
+)
+from bonafed.problem.regularisers import regulariser_parts
+from bonafed.rounds import Done, Outcome, Round, Stop, record
+
+GOOD = 0.1  # of what the model predicts, that a step has to reach
+WITHIN = 0.5  # of the tolerance at which a run ends
+BLUR = 0.3  # of the tolerance, that ranks within bins may change at a trial
+BLURRED = 0.1  # or, of the decrease that the model predicts
+COUNTS = 3  # at a trial, at most
+PATIENCE = 12  # steps without a smaller gap
+
+
+@record
+class RankBundleState:
+    """The server's memory between rounds."""
+
+    w: Annotated[Array, Form("D")]
+    rows: Annotated[float, Form()] = 0.0  # of all clients
+    counted: Slice | None = None  # the table at the trial
+    members: Annotated[Array, Form("G + 1")] | None = None  # rows of every group
+    excess: float = 0.0  # of the risk over its cut there, at most
+    trial: Tally | None = None
+    counts: Counter = 0  # at the trial
+    best: Best | None = None
+    cuts: RankCuts | None = None
+    predicted: Extended = 0.0  # decrease
+    share: float = 1.0  # of the curvature by ranks
+    failures: Counter = 0  # steps since a better model
+    value: Extended = math.inf
+    bound: Extended = -math.inf
+    least: Extended = math.inf
+    since: Counter = 0
+    rounds: Annotated[int, Form(rounds=0)] = 0
+    steps: Counter = 0
+
+
+@dataclass(frozen=True)
+class RankBundle(Method):
+    """A second-order bundle for convex risks by rank of the rows of all clients together, which
+    stay where they are.
+
+    Parameters
+    ----------
+    tol : stop when the relative gap of the model is below it
+    max_rounds : a cap; a run that meets it is never called optimal
+    start : first model, zeros by default
+
+    Raises
+    ------
+    ValueError
+        for losses that are not smooth, risks over rows that are not convex, regularisers other than
+        Zero and L2
+
+    Notes
+    -----
+    For spectra that rise smoothly, as those of Extremile and ExponentialSpectral. The counts are
+    the distribution of the losses of all rows together, at every model of the run.
+
+    Examples
+    --------
+    >>> import bonafed as bf
+    >>> from bonafed.data import load
+    >>> fed = load.hospitals()
+    >>> problem = bf.Problem(bf.Logistic(), over_rows=bf.Extremile(2.0), regulariser=bf.L2(0.1))
+    >>> solution = bf.solve(problem, fed, algorithm=bf.RankBundle())
+    >>> bool(solution.certificate.relative_gap < 1e-6)
+    True
+    """
+
+    tol: float = 1e-9
+    atol: float = 0.0
+    max_rounds: int = 200
+    start: Array | None = None
+    problem: Problem | None = None
+    requirements: ClassVar[Requirements] = Requirements(
+        over_rows=CONVEX_RANKS,
+        predictor=AFFINE,
+        loss=SMOOTH_SCALAR,
+        regulariser=SMOOTH_REGULARISER,
+        rows=EQUAL_ROWS,
+    )
+
+    def __post_init__(self) -> None:
+        check_end(self, "tol", "atol")
+
+    @property
+    def on_client(self) -> dict:
+        return {ask: self._at_client(answer) for ask, answer in CLIENT.items()}
+
+    @property
+    def on_server(self) -> dict:
+        return {Ranged: self.open, Tallied: self.cut, Sliced: self.improve}
+
+    @property
+    def claims(self) -> Claims:
+        return ranks(self._problem)
+
+    def server_start(self, n_clients: int) -> tuple[RankBundleState, Round]:
+        w = start_or_empty(self.start)
+        return RankBundleState(w), Round(Range(w))
+
+    def open(
+        self, state: RankBundleState, ids: Sequence[int], up: Ranged
+    ) -> tuple[RankBundleState, Round | Done]:
+        """Count the rows at the first model."""
+        w = state.w if len(state.w) else np.zeros(int(up.width))
+        low, high, n = -float(up.smallest), float(up.largest), int(up.rows)
+        trial = Tally(w, spread_edges(low, high, None, n))
+        state = replace(state, w=w, rows=float(n), trial=trial, rounds=1)
+        return self._or_capped(state, Round(trial))
+
+    def cut(
+        self, state: RankBundleState, ids: Sequence[int], up: Tallied
+    ) -> tuple[RankBundleState, Round | Done]:
+        """Ask for the cut by the ranks at the trial."""
+        trial = known(state.trial)
+        counted = table(self._sigma(state), trial.edges, up)
+        state = replace(state, counts=state.counts + 1)
+        sharp = max(BLUR * self.tol * counted.size, BLURRED * state.predicted)
+        blurred = float(counted.excess.sum()) > sharp
+        if blurred and state.counts < COUNTS:
+            edges = spread_edges(counted.low, counted.high, counted, int(state.rows), again=True)
+            trial = replace(trial, edges=edges)
+            state = replace(state, trial=trial, rounds=state.rounds + 1)
+            return self._or_capped(state, Round(trial))
+        borders, rates, members = counted.groups
+        ask = Slice(trial.w, trial.edges, counted.weights, borders, rates)
+        excess = float(counted.excess.sum())
+        state = replace(state, counted=ask, members=members, excess=excess, rounds=state.rounds + 1)
+        edges = spread_edges(counted.low, counted.high, counted, int(state.rows))
+        state = replace(state, trial=replace(trial, edges=edges), counts=0)
+        return self._or_capped(state, Round(ask))
+
+    def improve(
+        self, state: RankBundleState, ids: Sequence[int], up: Sliced
+    ) -> tuple[RankBundleState, Round | Done]:
+        """Keep the cut, and try the minimiser of the model."""
+        asked, problem, ridge = known(state.counted), self._problem, self._ridge(state.w)
+        objective = float(up.value) + state.excess + problem.penalty(asked.w)
+        state = replace(state, rounds=state.rounds + 1, steps=state.steps + 1)
+        if not (math.isfinite(objective) and np.isfinite(up.hessian).all()):
+            return state, Done(self._ended(state))
+        good = state.best is None or state.value - objective >= GOOD * state.predicted
+        better = objective < state.value
+        if better:
+            best = as_best(asked, known(state.members), up, objective)
+            state = replace(state, best=best, w=asked.w, value=objective)
+        best, cuts = known(state.best), with_cut(state.cuts, asked, up)
+        share = state.share if good else SHARPER * state.share
+        penalty = problem.penalty(best.w)
+        bound = mixed(best, cuts, ridge, penalty, 0.0).bound
+        gap = state.value - bound
+        state = replace(
+            state,
+            cuts=cuts,
+            share=share,
+            bound=bound,
+            failures=0 if better else state.failures + 1,
+            least=min(gap, state.least),
+            since=0 if gap < 0.9 * state.least else state.since + 1,
+        )
+        if gap <= WITHIN * max(self.tol * abs(state.value), self.atol) or state.since > PATIENCE:
+            return state, Done(self._ended(state))
+        step = mixed(best, cuts, ridge, penalty, share)
+        trial = replace(known(state.trial), w=best.w + step.step)
+        state = replace(state, trial=trial, predicted=state.value - step.bound)
+        return self._or_capped(state, Round(trial))
+
+    def _ended(self, state: RankBundleState) -> Outcome:
+        gap = state.value - state.bound
+        if gap <= max(self.tol * abs(state.value), self.atol):
+            text = f"relative gap <= {self.tol:.0e} after {state.rounds} rounds."
+            return Outcome(Stop.OPTIMAL, text)
+        return Outcome(
+            Stop.STALLED,
+            f"no further progress: relative gap {_relative(state):.1e}. Rescale the features, add"
+            " L2(1e-6), or raise tol.",
+        )
+
+    def _sigma(self, state: RankBundleState) -> Array:
+        return self._problem.over_rows.rank_weights(int(state.rows))
+
+    def _ridge(self, w: Array) -> Array:
+        """The second derivatives of h, (D,)."""
+        coefficients = self._problem.predictor.split(w)[0]
+        ridge = np.zeros_like(w)
+        ridge[: len(coefficients)] = regulariser_parts(self._problem.regulariser)[1]
+        return ridge
+
+    def _or_capped(
+        self, state: RankBundleState, ask: Round
+    ) -> tuple[RankBundleState, Round | Done]:
+        if state.rounds < self.max_rounds:
+            return state, ask
+        text = f"{at_cap(self.max_rounds, state.rounds)}; relative gap {_relative(state):.1e}"
+        return state, Done(
+            Outcome(Stop.MAX_ROUNDS, f"{text} > {self.tol:.0e}: raise max_rounds or tol.")
+        )
+
+    def report(self, state: RankBundleState) -> dict:
+        """``value``: the objective of the best model, or a little above; ``residual``: by how much
+        the bundle's model is below it, which proves nothing on the way.
+        """
+        return {"value": state.value, "residual": state.value - state.bound}
+
+    def answer(self, state: RankBundleState, concluded: Concluded | None = None) -> Answer:
+        """The best model; its certificate needs nothing else."""
+        return Answer(state.w)
+
+
+def _relative(state: RankBundleState) -> float:
+    return (state.value - state.bound) / max(abs(state.value), 1e-300)

@@ -1,0 +1,461 @@
+"""A federated interior point method for few superquantiles of the rows of all clients together.
+
+    minimise over w, eta:  sum_k a_k eta_k + sum_ik cap_k u_ik + a_0 mean(l(w)) + h(w)
+    subject to  u_ik >= l_i(w) - eta_k,  u_ik >= 0        with multipliers q_ik and cap_k - q_ik
+
+(``problem/rank_levels.py``): i runs over the rows of all clients, k over few thresholds. The steps
+are primal-dual Newton steps, one a round. Every row's slack u_ik and weight q_ik stay with its
+client, which moves them by itself; a row that a step would take to its bound goes less far than the
+others, so that no round is spent on the longest step of all. Nor is one spent on Mehrotra's
+predictor: the barrier parameter falls by the square of what the last step left of the
+complementarity, and a step is halved after one that raised it. What travels are sums over the rows
+of all clients: values, gradients, second derivatives.
+
+The run ends by the gap between the value and the dual bound of the weights q, scaled to be
+feasible, which are sums as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
+
+import numpy as np
+
+from bonafed.algorithms.method import Answer, Concluded, Method, at_cap, known, start_or_empty
+from bonafed.algorithms.requirements import (
+    AFFINE,
+    EQUAL_ROWS,
+    FEW_LEVELS,
+    SMOOTH_REGULARISER,
+    SMOOTH_SCALAR,
+    Requirements,
+)
+from bonafed.algorithms.settings import check_end
+from bonafed.arrays import Array, Block, Streams
+from bonafed.codec import Counter, Extended, Form
+from bonafed.problem.claims import AllRows, Claim, Number
+from bonafed.problem.plausible import Claims, of_lagrangian
+from bonafed.problem.problem import Problem
+from bonafed.problem.rank_claims import of_losses, of_sum
+from bonafed.problem.rank_levels import Levels, Rows, levels
+from bonafed.problem.regularisers import regulariser_parts
+from bonafed.rounds import Done, Max, Outcome, Round, Stop, Sum, record
+from bonafed.solvers.rank.threshold_barrier import central, rate
+
+OPENING = 1.4  # slacks at the start, in units of the largest loss
+FIRST = 0.5  # length of the first step, and of one after a step that raised the complementarity
+CENTRE = 0.1, 0.5  # aim of a step, in units of the complementarity: of the first, and the largest
+NEAR = 0.9  # of the way to its bound that a row goes at most
+KEPT = 0.5  # of its slack above the threshold that a row keeps where its loss bends up
+FREE = 0.01  # beside its size, what a coefficient without regulariser may be off the best one
+RIDGE = 1e-15  # of the Newton matrix, in units of its diagonal
+WITHIN = 0.5  # of the tolerance at which a run ends: its bound is not yet that of the certificate
+PATIENCE = 6  # Newton steps without a smaller gap or complementarity
+
+
+@record
+class BeginRanks:
+    """Ask for the losses at a first model, zeros where ``w`` is empty."""
+
+    w: Annotated[Array, Form("D")]
+
+
+@record
+class BegunRanks:
+    """The number of rows, of all and of the largest client, and their losses."""
+
+    rows: Sum  # (1,)
+    longest: Max  # (1,)
+    loss: Sum  # (1,)
+    largest: Max  # (1,)
+
+
+@record
+class Place:
+    """A model with the thresholds of the losses, and what a row weighs at most at each of them."""
+
+    w: Annotated[Array, Form("D")]
+    thresholds: Annotated[Array, Form("K")]
+    caps: Annotated[Array, Form("K")]
+    plain: float  # what a row weighs beside, a_0 / n
+
+
+@record
+class Open:
+    """Ask every client to set slacks and weights on the central path, and to expand there."""
+
+    at: Place
+    barrier: Annotated[Array, Form("K")]
+    longest: int  # rows of the largest client
+
+
+@record
+class ExpandedRanks:
+    """Sums over all rows at a place: what a Newton step and the run's bound are made of."""
+
+    loss: Sum  # (1,) l_i
+    above: Sum  # (1, K) max(l_i - eta_k, 0)
+    weight: Sum  # (1, K) q_ik
+    product: Sum  # (1,) q (u - x) + (cap - q) u, x = l_i - eta_k
+    weighted: Sum  # (1, K) q_ik l_i
+    gradient: Sum  # (1, D) l_i'
+    gradients: Sum  # (1, K, D) q_ik l_i'
+    hessian: Sum  # (1, D, D) of the Newton system in the model
+    cross: Sum  # (1, K, D) and between thresholds and model
+    rate: Sum  # (1, K) and in the thresholds
+    shift: Sum  # (1, K + D) its right side, aiming at a barrier parameter of 0
+    centring: Sum  # (1, K + D) and of one unit of the barrier parameter
+
+
+@record
+class Move:
+    """Ask every client to move slacks and weights, and to expand where the step leads."""
+
+    at: Place
+    step: Annotated[Array, Form("K + D")]
+    barrier: float
+    length: float
+
+
+@record
+class RowState:
+    """A client's memory, with zeros for rows that it does not have."""
+
+    slack: Annotated[Array, Form("n, rows, K")]
+    weight: Annotated[Array, Form("n, rows, K")]
+
+
+@record
+class RankState:
+    """The server's memory between rounds."""
+
+    w: Annotated[Array, Form("D")]
+    at: Place | None = None
+    rows: Annotated[float, Form()] = 0.0  # of all clients
+    move: Move | None = None  # the step that the clients are asked to take
+    value: Extended = math.inf  # an upper bound of the objective at w
+    bound: Extended = -math.inf  # the best lower bound of the run
+    least: Extended = math.inf  # the smallest gap so far
+    since: Counter = 0  # Newton steps since then
+    product: Extended = math.inf  # the complementarity
+    length: float = FIRST  # of the next step
+    rounds: Annotated[int, Form(rounds=0)] = 0
+    steps: Counter = 0
+
+
+@dataclass(frozen=True)
+class RankInteriorPoint(Method):
+    """A second-order method for a superquantile of the rows of all clients together, which stay
+    where they are.
+
+    Parameters
+    ----------
+    tol : stop when the relative gap is below it
+    max_rounds : a cap; a run that meets it is never called optimal
+    start : first model, zeros by default
+
+    Raises
+    ------
+    ValueError
+        for losses that are not smooth, risks other than Superquantile, TopK, Maximum and a Spectral
+        of at most 24 steps, regularisers other than Zero and L2
+
+    Notes
+    -----
+    For up to some hundred coefficients: a round takes about D^2 + 5 D numbers from every client.
+    Beside the number of rows of the largest client and the largest loss at the start, the server
+    needs sums over the rows of all clients only.
+
+    Examples
+    --------
+    >>> import bonafed as bf
+    >>> from bonafed.data import load
+    >>> fed = load.hospitals()
+    >>> tail = bf.Superquantile(0.1)  # the worst tenth of all patients
+    >>> problem = bf.Problem(bf.Logistic(), over_rows=tail, regulariser=bf.L2(0.1))
+    >>> solution = bf.solve(problem, fed, algorithm=bf.RankInteriorPoint())
+    >>> bool(solution.certificate.relative_gap < 1e-6)
+    True
+    """
+
+    tol: float = 1e-9
+    atol: float = 0.0
+    max_rounds: int = 200
+    start: Array | None = None
+    problem: Problem | None = None
+    requirements: ClassVar[Requirements] = Requirements(
+        over_rows=FEW_LEVELS,
+        predictor=AFFINE,
+        loss=SMOOTH_SCALAR,
+        regulariser=SMOOTH_REGULARISER,
+        rows=EQUAL_ROWS,
+    )
+
+    def __post_init__(self) -> None:
+        check_end(self, "tol", "atol")
+
+    # -- clients -----------------------------------------------------------------------------------
+
+    @property
+    def on_client(self) -> dict:
+        return {
+            BeginRanks: self._at_client(begin),
+            Open: self._at_client(set_out),
+            Move: self._at_client(move),
+        }
+
+    # -- server ------------------------------------------------------------------------------------
+
+    @property
+    def on_server(self) -> dict:
+        return {BegunRanks: self.open, ExpandedRanks: self.improve}
+
+    @property
+    def claims(self) -> Claims:
+        return {BegunRanks: self._begun, ExpandedRanks: self._said}
+
+    def _begun(self, who: int, ask: BeginRanks, up: BegunRanks) -> Iterator[Claim]:
+        """What a first answer claims."""
+        rows = float(up.rows[0])
+        yield AllRows(rows)
+        yield Number("a number of its own rows", up.longest, rows, rows)
+        yield from of_losses(self._problem, ask.w, rows, up.loss, up.largest)
+
+    def _said(self, who: int, ask: Open | Move, up: ExpandedRanks) -> Iterator[Claim]:
+        """What an answer claims."""
+        at, K = ask.at, len(ask.at.caps)
+        w = at.w if isinstance(ask, Open) else at.w + ask.length * ask.step[K:]
+        w = w if len(w) else np.zeros(up.gradient.shape[1])
+        yield from of_sum(self._problem, w, up.loss, up.gradient[0])
+        for what, value in (("a loss", up.above), ("a weight", up.weight), ("a loss", up.weighted)):
+            yield Number(f"a sum of {what}", value)
+        yield from of_lagrangian(self._problem, w, up.hessian)
+
+    def server_start(self, n_clients: int) -> tuple[RankState, Round]:
+        w = start_or_empty(self.start)
+        return RankState(w), Round(BeginRanks(w))
+
+    def open(
+        self, state: RankState, ids: Sequence[int], up: BegunRanks
+    ) -> tuple[RankState, Round | Done]:
+        """Thresholds on both sides of the mean loss, at which all rows are centred if they are
+        alike.
+        """
+        n, mean = float(up.rows), float(up.loss) / float(up.rows)
+        of = self._levels(n)
+        size = OPENING * max(float(up.largest), np.finfo(float).tiny)
+        caps, spread = of.caps(int(n)), size * (2 * of.tails - 1)
+        at = Place(state.w, mean - spread, caps, of.mean / n)
+        state = replace(state, at=at, rows=n, rounds=1)
+        barrier = of.tails * (1 - of.tails) * caps * size
+        return self._or_capped(state, Round(Open(at, barrier, int(up.longest))))
+
+    def improve(
+        self, state: RankState, ids: Sequence[int], up: ExpandedRanks
+    ) -> tuple[RankState, Round | Done]:
+        """Bound the optimum, and take a Newton step."""
+        at = known(state.at) if state.move is None else _moved(known(state.move))
+        if not len(at.w):
+            at = replace(at, w=np.zeros(len(up.gradient)))
+        state = replace(state, rounds=state.rounds + 1)
+        value, gap = self._gap(at, up, state.rows)
+        product = float(up.product)
+        if not np.isfinite([value, gap, product]).all():
+            return state, Done(self._ended(state))
+        left = product / max(state.product, 1e-300)  # 0 at first
+        better = gap < 0.9 * state.least or left < 0.9
+        state = replace(
+            state,
+            at=at,
+            w=at.w,
+            value=value,
+            product=product,
+            bound=max(state.bound, value - gap),
+            least=min(gap, state.least),
+            length=FIRST if state.move is None or left > 1 else min(1.0, 2 * state.length),
+            since=0 if better else state.since + 1,
+        )
+        gap = state.value - state.bound
+        if gap <= WITHIN * max(self.tol * abs(value), self.atol):
+            return state, Done(self._ended(state))
+        aim = CENTRE[0] if state.move is None else min(left**2, CENTRE[1])
+        barrier = aim * product / max(2 * state.rows * len(at.caps), 1)
+        step = self._direction(state, up, barrier)
+        if state.since > PATIENCE or not np.isfinite(step).all():
+            return state, Done(self._ended(state))
+        ask = Move(at, step, barrier, state.length)
+        return self._or_capped(replace(state, move=ask, steps=state.steps + 1), Round(ask))
+
+    def _ended(self, state: RankState) -> Outcome:
+        """The outcome where the gap is within the tolerance, or rounding ends the run."""
+        gap = state.value - state.bound
+        if gap <= max(self.tol * abs(state.value), self.atol):
+            text = f"relative gap <= {self.tol:.0e} after {state.rounds} rounds."
+            return Outcome(Stop.OPTIMAL, text)
+        return Outcome(
+            Stop.STALLED,
+            f"no further progress within rounding: relative gap {_relative(state):.1e}. Rescale the"
+            " features, add L2(1e-6), or raise tol.",
+        )
+
+    def _levels(self, n: float) -> Levels:
+        return levels(self._problem.over_rows, int(n))
+
+    def _ridge(self, w: Array) -> Array:
+        """The second derivatives of h, (D,)."""
+        coefficients = self._problem.predictor.split(w)[0]
+        ridge = np.zeros_like(w)
+        ridge[: len(coefficients)] = regulariser_parts(self._problem.regulariser)[1]
+        return ridge
+
+    def _gap(self, at: Place, up: ExpandedRanks, n: float) -> tuple[float, float]:
+        """The value of a place, and what it exceeds the bound of its weights by."""
+        of, ridge = self._levels(n), self._ridge(at.w)
+        plain, shares = at.plain, of.shares
+        value = float(shares @ at.thresholds + at.caps @ up.above + plain * up.loss)
+        # weights that sum to the share of every level: q scaled down, or cap - q
+        room = np.maximum(n * at.caps - up.weight, 1e-300)
+        less = np.minimum(shares / np.maximum(up.weight, 1e-300), 1.0)
+        more = np.maximum(shares - up.weight, 0.0) / room
+        q, rest = less - more, more * at.caps
+        dual = q @ up.weighted + (rest.sum() + plain) * up.loss
+        gradient = q @ up.gradients + (rest.sum() + plain) * up.gradient + ridge * at.w
+        curved = ridge > 0
+        gap = value - float(dual) + float((gradient[curved] ** 2 / (2 * ridge[curved])).sum())
+        gap += float(np.abs(gradient[~curved]) @ (FREE + np.abs(at.w[~curved])))
+        return value + self._problem.penalty(at.w), gap
+
+    def _direction(self, state: RankState, up: ExpandedRanks, barrier: float) -> Array:
+        """The Newton step (K + D), thresholds first, that aims at this barrier parameter."""
+        at = known(state.at)
+        K, ridge = len(at.caps), self._ridge(at.w)
+        matrix = np.zeros((K + len(at.w),) * 2)
+        matrix[:K, :K] = np.diag(up.rate)
+        matrix[:K, K:], matrix[K:, :K] = -up.cross, -up.cross.T
+        matrix[K:, K:] = up.hessian + np.diag(ridge)
+        # of the Lagrangian in thresholds and model
+        thresholds = self._levels(state.rows).shares - up.weight
+        model = up.gradients.sum(0) + at.plain * up.gradient + ridge * at.w
+        residual = np.concatenate([thresholds, model]) + up.shift + barrier * up.centring
+        size = np.sqrt(np.maximum(np.diag(matrix), 1e-300))
+        scaled = matrix / size / size[:, None] + RIDGE * np.eye(len(matrix))
+        return -np.linalg.solve(scaled, residual / size) / size
+
+    def _or_capped(self, state: RankState, ask: Round) -> tuple[RankState, Round | Done]:
+        if state.rounds < self.max_rounds:
+            return state, ask
+        text = f"{at_cap(self.max_rounds, state.rounds)}; relative gap {_relative(state):.1e}"
+        return state, Done(
+            Outcome(Stop.MAX_ROUNDS, f"{text} > {self.tol:.0e}: raise max_rounds or tol.")
+        )
+
+    def report(self, state: RankState) -> dict:
+        """``value``: the objective of the last model, or a little above; ``bound`` of the run."""
+        return {"value": state.value, "bound": state.bound, "gap": state.value - state.bound}
+
+    def answer(self, state: RankState, concluded: Concluded | None = None) -> Answer:
+        """The model; its certificate needs nothing else."""
+        return Answer(state.w)
+
+
+def _relative(state: RankState) -> float:
+    return (state.value - state.bound) / max(abs(state.value), 1e-300)
+
+
+# -- steps of the clients --------------------------------------------------------------------------
+
+
+def begin(
+    problem: Problem, memory: None, ask: BeginRanks, data: Block, rng: Streams
+) -> tuple[None, BegunRanks]:
+    """How many rows there are, and their losses."""
+    w = ask.w if len(ask.w) else np.zeros(problem.predictor.dimension(data.n_features))
+    loss, many = Rows(problem, w, data).loss, (data.share > 0).sum(1)
+    return memory, BegunRanks(
+        *(np.array([float(x)]) for x in (len(loss), many.max(), loss.sum(), loss.max()))
+    )
+
+
+def set_out(
+    problem: Problem, memory: RowState | None, ask: Open, data: Block, rng: Streams
+) -> tuple[RowState, ExpandedRanks]:
+    """Slacks and weights on the central path."""
+    at = ask.at
+    if not len(at.w):
+        at = replace(at, w=np.zeros(problem.predictor.dimension(data.n_features)))
+    rows = Rows(problem, at.w, data)
+    start = central(rows.loss[:, None] - at.thresholds, at.caps, ask.barrier)
+    kept = RowState(rows.keep(start.slack, ask.longest), rows.keep(start.weight, ask.longest))
+    return kept, expanded(rows, at, start.slack, start.weight)
+
+
+def expanded(rows: Rows, at: Place, slack: Array, weight: Array) -> ExpandedRanks:
+    """The sums of ``ExpandedRanks`` over the rows (R,), with slacks and weights (R, K)."""
+    x = rows.loss[:, None] - at.thresholds
+    over, rest = _room(x, at.caps, slack, weight)
+    h = rate(weight, rest, over, slack)
+    return ExpandedRanks(
+        loss=rows.loss.sum()[None],
+        above=np.maximum(x, 0.0).sum(0)[None],
+        weight=weight.sum(0)[None],
+        product=(weight * over + rest * slack).sum()[None],
+        weighted=(rows.loss @ weight)[None],
+        gradient=rows.gradient(np.ones(len(rows.loss))),
+        gradients=rows.gradients(weight),
+        hessian=rows.hessian(h.sum(1), weight.sum(1) + at.plain),
+        cross=rows.gradients(h),
+        rate=h.sum(0)[None],
+        shift=_adjoint(rows, h * x),
+        centring=_adjoint(rows, h * (1 / weight - 1 / rest)),
+    )
+
+
+def _room(x: Array, caps: Array, slack: Array, weight: Array) -> tuple[Array, Array]:
+    """u - x and cap - q, which are > 0 although rounding may take all of them."""
+    least = np.finfo(float).tiny + 1e-17 * (np.abs(x) + slack)
+    return np.maximum(slack - x, least), np.maximum(caps - weight, 1e-17 * caps)
+
+
+def _adjoint(rows: Rows, values: Array) -> Array:
+    """(1, K + D) what values (R, K) beside x = l - eta add to the equations of eta and model."""
+    return np.concatenate([-values.sum(0)[None], rows.gradient(values.sum(1))], 1)
+
+
+def move(
+    problem: Problem, memory: RowState | None, ask: Move, data: Block, rng: Streams
+) -> tuple[RowState, ExpandedRanks]:
+    """Every row's slack and weight a step on, no further than almost to their bounds."""
+    if memory is None:
+        raise ValueError("a step was asked for before slacks and weights were set out.")
+    rows, at, longest = Rows(problem, ask.at.w, data), ask.at, memory.slack.shape[1]
+    slack, weight = rows.kept(memory.slack), rows.kept(memory.weight)
+    over, rest = _room(rows.loss[:, None] - at.thresholds, at.caps, slack, weight)
+    above, below = ask.barrier / weight - over, ask.barrier / rest - slack
+    K = len(at.caps)
+    dx = rows.along(ask.step[K:])[:, None] - ask.step[:K]
+    dq = rate(weight, rest, over, slack) * (dx + above - below)
+    du = below + slack / rest * dq
+    dv = du - dx
+    slacks, weights = (
+        np.minimum(ask.length, NEAR / np.maximum(inverse, 1e-300))
+        for inverse in (np.maximum(-du / slack, -dv / over), np.maximum(-dq / weight, dq / rest))
+    )
+    there = _moved(ask)
+    rows = Rows(problem, there.w, data)
+    x = rows.loss[:, None] - there.thresholds
+    slack, over = slack + slacks * du, over + slacks * dv
+    # the loss bends up: a part of what the linear step would leave above the threshold is kept
+    slack = np.maximum(slack, x + KEPT * np.minimum(over, np.maximum(slack, x)))
+    weight = weight + weights * dq
+    kept = RowState(rows.keep(slack, longest), rows.keep(weight, longest))
+    return kept, expanded(rows, there, slack, weight)
+
+
+def _moved(ask: Move) -> Place:
+    """Where a step leads."""
+    K, length = len(ask.at.caps), ask.length
+    thresholds = ask.at.thresholds + length * ask.step[:K]
+    return replace(ask.at, w=ask.at.w + length * ask.step[K:], thresholds=thresholds)

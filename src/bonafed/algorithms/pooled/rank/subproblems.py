@@ -1,0 +1,308 @@
+"""The steps of an ADMM for a rank-based problem on one client's rows, for every rank method.
+
+    minimise over w, z:  Omega(z) + g(w) - <tilt, w>   subject to   z = D w - b                  (9)
+
+Xiao, Ge, Jiang, Yan, *A unified framework for rank-based loss minimization*; equation numbers are
+theirs, b is 0 for margin losses and y for regression. ``tilt`` is the gradient that a
+difference-of-convex step subtracts.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from bonafed.algorithms.method import free_prox
+from bonafed.algorithms.requirements import (
+    EQUAL_ROWS,
+    LINEAR,
+    MEAN_OR_RANK,
+    ONE_CLIENT,
+    Need,
+    Requirements,
+)
+from bonafed.arrays import Array, Block
+from bonafed.problem.problem import Problem
+from bonafed.problem.rank_coordinates import (
+    RankRows,
+    has_rank_coordinate,
+    kernel_of,
+    knot_of,
+    rank_rows,
+    rank_value,
+    rank_weights,
+)
+from bonafed.problem.regularisers import L1, L2, MCP, SCAD, Bounds, ElasticNet, Zero
+from bonafed.solvers.rank.pava import prospect_prox, rank_prox
+from bonafed.solvers.rank.scalar_losses import Kernel, gradients_of, losses_of
+from bonafed.solvers.rank.semismooth_newton import RankSystem, Separable
+from bonafed.solvers.smooth.least_squares import Ridge, descend, descend_clipped, fista
+
+MOST = 2**31  # bytes of the dense matrix D at most
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """The matrix D, and what is computed from it once.
+
+    With an intercept the features are centred: an equal problem, since the intercept is free, and a
+    better conditioned one. ``inward`` and ``outward`` translate models.
+    """
+
+    rows: RankRows
+
+    @cached_property
+    def D(self) -> Array:
+        """(n, D), dense, features centred where there is an intercept."""
+        n, width = len(self.rows.sign), self.rows.dimension
+        if 8 * n * width > MOST:
+            raise ValueError(
+                f"rank methods work on a dense matrix, {n} x {width} would take"
+                f" {8 * n * width / 2**30:.1f} GiB: use fewer features or rows, or SGD() or"
+                " LSVRG()."
+            )
+        D = self.rows.matrix()
+        if self.rows.intercept:
+            D[:, :-1] -= np.outer(self.rows.sign, self.mean)
+        return D
+
+    @cached_property
+    def mean(self) -> Array:
+        """The features' means, (d,)."""
+        return np.asarray(self.rows.X.mean(0)).ravel()
+
+    def inward(self, w: Array) -> Array:
+        """The model for centred features."""
+        return np.append(w[:-1], w[-1] + self.mean @ w[:-1]) if self.rows.intercept else w
+
+    def outward(self, w: Array) -> Array:
+        """The model for the features as they are."""
+        return np.append(w[:-1], w[-1] - self.mean @ w[:-1]) if self.rows.intercept else w
+
+    @cached_property
+    def ridge(self) -> Ridge:
+        return Ridge.of(self.D, self.rows.intercept)
+
+    @cached_property
+    def gram(self) -> Array:
+        """The matrix D'D."""
+        return self.D.T @ self.D
+
+    @cached_property
+    def length(self) -> float:
+        """A bound on ||D||_2^2."""
+        return float(np.linalg.eigvalsh(self.gram)[-1]) if self.D.size else 0.0
+
+
+_DESIGNS: weakref.WeakKeyDictionary[Block, dict[Any, Design]] = weakref.WeakKeyDictionary()
+
+
+def design_of(problem: Problem, data: Block) -> Design:
+    """The design of these rows, kept as long as they are."""
+    known = _DESIGNS.setdefault(data, {})
+    key = problem.loss.targets, problem.predictor.intercept
+    if key not in known:
+        known[key] = Design(rank_rows(problem, data))
+    return known[key]
+
+
+RANK_REQUIREMENTS = Requirements(
+    clients=ONE_CLIENT,
+    predictor=LINEAR,
+    over_samples=MEAN_OR_RANK,
+    loss=Need(
+        "increases with the margin or the absolute residual",
+        "needs a loss that increases with one rank coordinate of a row, its margin or |residual|",
+        lambda problem, setting: has_rank_coordinate(problem.loss),
+    ),
+    rows=EQUAL_ROWS,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class RankTask:
+    """The problem over the rows of one client.
+
+    ``sigma`` is None for the weights of prospect theory, which change at a reference.
+    """
+
+    problem: Problem
+    design: Design
+    kernel: Kernel
+    sigma: Array | None
+    tilt: Array | None = None
+    _cache: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, problem: Problem, data: Block) -> RankTask:
+        design = design_of(problem, data)
+        risk, n = problem.over_samples, len(design.rows.sign)
+        sigma = None if hasattr(risk, "rank_weights_below") else rank_weights(problem, n)
+        return cls(problem, design, kernel_of(problem.loss), sigma)
+
+    @property
+    def convex(self) -> bool:
+        return self.problem.convex
+
+    # -- the objective -----------------------------------------------------------------------------
+
+    def rank_coordinates(self, w: Array) -> Array:
+        """The rank coordinates t = D w - b."""
+        return self.design.D @ w - self.design.rows.shift
+
+    def losses(self, t: Array) -> Array:
+        """The losses of all rows, (n,)."""
+        return losses_of(t, self.kernel)
+
+    def subgradient(self, t: Array) -> Array:
+        """Rank weights times gradients of the loss, (n,).
+
+        They are a gradient of Omega at t where its entries differ.
+        """
+        return self.problem.over_samples.weights(self.losses(t)) * gradients_of(t, self.kernel)
+
+    def omega(self, t: Array) -> float:
+        return rank_value(self.problem, t)
+
+    def objective(self, w: Array, t: Array | None = None) -> float:
+        """Omega(D w - b) + g(w), of the problem as stated: without the tilt."""
+        return self.omega(self.rank_coordinates(w) if t is None else t) + self.problem.penalty(w)
+
+    # -- the two steps of Algorithm 1 --------------------------------------------------------------
+
+    def z_step(self, m: Array, rho: float) -> Array:
+        """argmin_z Omega(z) + rho / 2 ||z - m||^2, line 2, by PAVA."""
+        if self.sigma is not None:
+            return rank_prox(m, self.sigma, rho, self.kernel).z
+        risk: Any = self.problem.over_samples
+        if "prospect" not in self._cache:
+            n = len(m)
+            below, above = risk.rank_weights_below(n), risk.rank_weights_above(n)
+            self._cache["prospect"] = below, above, knot_of(self.kernel, risk.reference)
+        below, above, at = self._cache["prospect"]
+        return prospect_prox(m, below, above, at, rho, self.kernel)
+
+    def w_step(
+        self, v: Array, rho: float, near: Array, r: float, tol: float, gamma: float = 0.0
+    ) -> Array:
+        """argmin_w rho / 2 ||D w - v||^2 + M(w) + r / 2 ||w - near||^2 - <tilt, w>, line 3.
+
+        ``near`` is also its start.
+
+        M is the Moreau envelope (7) of g with parameter gamma, g itself for gamma = 0.
+        """
+        g = self.problem.regulariser
+        if isinstance(g, Zero | L2):
+            mu = getattr(g, "strength", 0.0)
+            return self.design.ridge.solve(v, rho, mu / (1 + gamma * mu), r, near, self.tilt)
+        c = rho * (v @ self.design.D) + r * near
+        if self.tilt is not None:
+            c = c + self.tilt
+        if isinstance(g, L1 | ElasticNet):
+            l1, l2 = (g.strength, 0.0) if isinstance(g, L1) else (g.l1, g.l2)
+            return descend(
+                self.design.gram,
+                c,
+                rho,
+                self._spared(l1),
+                self._spared(l2),
+                r,
+                gamma,
+                near,
+                tol,
+                200,
+            )
+        if isinstance(g, MCP | SCAD) and gamma == 0:
+            scad, strength = isinstance(g, SCAD), self._spared(g.strength)
+            shape = g.a if isinstance(g, SCAD) else g.gamma
+            return descend_clipped(
+                self.design.gram, c, rho, strength, shape, scad, r, near, tol, 200
+            )
+        steep = rho * self.design.length + r
+
+        def gradient(w: Array) -> Array:
+            return rho * (self.design.gram @ w) + r * w - c
+
+        def prox(v: Array, step: float) -> Array:
+            return self.envelope_prox(v, step, gamma)
+
+        return fista(
+            gradient,
+            prox,
+            steep,
+            near,
+            tol / steep if steep > 0 else tol,
+            500,
+            accelerate=g.weak_convexity == 0,
+        )
+
+    def prox(self, v: Array, step: float | Array) -> Array:
+        """argmin_w g(w) + sum_j (w - v)_j^2 / (2 step_j), with a free intercept.
+
+        step is a number or (D,).
+        """
+        return free_prox(self.problem, v, step)
+
+    def envelope_prox(self, v: Array, step: float, gamma: float) -> Array:
+        """The same with the Moreau envelope of g.
+
+        It is the minimum over u and w of step g(u) + step ||u - w||^2 / (2 gamma) + ...
+        """
+        return v + step / (step + gamma) * (self.prox(v, step + gamma) - v)
+
+    def _spared(self, strength: float) -> Array:
+        """The strength for every coefficient, 0 for an intercept."""
+        out = np.full(self.design.rows.dimension, float(strength))
+        if self.problem.predictor.intercept:
+            out[-1] = 0.0
+        return out
+
+    # -- for the Newton steps ----------------------------------------------------------------------
+
+    @property
+    def separable(self) -> Separable | None:
+        """g - <tilt, .> with the gradient of its prox, if g is convex and separable; else None."""
+        g, tilt = self.problem.regulariser, self.tilt
+        free = self._spared(1.0) == 0.0
+
+        def value(w: Array) -> float:
+            return self.problem.penalty(w) - (0.0 if tilt is None else float(tilt @ w))
+
+        def prox(v: Array, s: Array) -> Array:
+            return self.prox(v if tilt is None else v + s * tilt, s)
+
+        if isinstance(g, Zero | L2 | L1 | ElasticNet):
+            l2 = g.strength if isinstance(g, L2) else getattr(g, "l2", 0.0)
+            sparse = isinstance(g, L1 | ElasticNet)
+
+            def gradient(w: Array, s: Array) -> Array:
+                inside = (w != 0.0).astype(float) if sparse else np.ones_like(w)
+                return np.where(free, 1.0, inside / (1 + s * l2))
+
+            return Separable(value, prox, gradient)
+        if isinstance(g, Bounds):
+            edges = [
+                np.append(np.broadcast_to(e, (~free).sum()), [s] * free.sum())
+                for e, s in zip((g.lower, g.upper), (-np.inf, np.inf), strict=True)
+            ]
+            return Separable(
+                value, prox, lambda w, s: ((edges[0] < w) & (w < edges[1])).astype(float)
+            )
+        return None
+
+    @property
+    def system(self) -> RankSystem | None:
+        """The problem for the Newton steps; None where they do not apply."""
+        if (
+            self.sigma is None
+            or (np.diff(self.sigma) < -1e-15 * self.sigma.max()).any()
+            or self.separable is None
+        ):
+            return None
+        D = self.design.D
+        gram = self.design.gram if D.shape[1] <= D.shape[0] else None
+        return RankSystem(D, self.design.rows.shift, self.sigma, self.kernel, self.separable, gram)

@@ -1,0 +1,243 @@
+"""Methods on pooled rows as federated algorithms with one client, which does all the work.
+
+The server asks the client to go on (``Advance``) and receives its standing (``Advanced``). It stops
+at a proven gap, at a cap, or when the client reports that no further progress is possible. So every
+pooled method has the engines' checkpoints, progress, interruption and history.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import numpy as np
+
+from bonafed.algorithms.method import Answer, Concluded, Method, proven_optimum, settings_of
+from bonafed.arrays import Array, Block
+from bonafed.codec import Extended, Form
+from bonafed.problem.claims import Claim, Number, Whole
+from bonafed.problem.lower_bounds import NOTHING, Minorant, Surveyed, lower_bound, region, survey
+from bonafed.problem.plausible import Claims, held
+from bonafed.problem.problem import Problem
+from bonafed.problem.rank_coordinates import is_provable, row_minorant
+from bonafed.rounds import Done, Each, Outcome, Round, Stop, combine, record
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Memory = TypeVar("Memory", bound="DataclassInstance")
+
+EXHAUSTED, STATIONARY, CAPPED = 1.0, 2.0, 3.0  # why the client has finished
+
+
+@record
+class Advance:
+    """Ask the client to go on; ``turn`` counts from 0."""
+
+    turn: Annotated[int, Form(rounds=0)]
+
+
+@record
+class Advanced:
+    """The client's best model and its quality; arrays have a leading axis for the one client."""
+
+    w: Each  # (1, D) best model so far
+    value: Each  # (1,) its objective
+    # (1,) best proven lower bound, -inf without one
+    bound: Annotated[Each, Form(infinite=True)]
+    residual: Each  # (1,) the method's residual, 0 where it has none
+    steps: Each  # (1,) iterations so far
+    # (1,) EXHAUSTED: no further progress is possible; STATIONARY: within tolerance, unproven;
+    # CAPPED: at the method's max_iterations; or 0
+    finished: Each
+
+
+@record
+class OwnerState:
+    """The server's state."""
+
+    w: Annotated[Array, Form("D")]
+    value: Extended
+    bound: Extended
+    residual: Extended
+    steps: int
+    rounds: Annotated[int, Form(rounds=0)]
+
+
+class PooledMethod(Method):
+    """The base of a method on pooled rows: it has one client, which does all the work.
+
+    A subclass defines ``client_start`` and ``advance``, and has the fields ``tol``, ``atol`` and
+    ``max_rounds``, which decide when it ends.
+    """
+
+    tol: float
+    atol: float
+    max_rounds: int
+    advance: Callable[..., tuple[Any, Advanced]]  # (memory, ask, data, rng): the client's step
+
+    @property
+    def on_client(self) -> dict:
+        return {Advance: self.advance}
+
+    @property
+    def on_server(self) -> dict:
+        return {Advanced: self.judge}
+
+    @property
+    def claims(self) -> Claims:
+        return {Advanced: self._said}
+
+    def _said(self, who: int, ask: Advance, up: Advanced) -> Iterator[Claim]:
+        """What a standing claims."""
+        yield Number("an objective", up.value)
+        yield Number("a bound", up.bound, -math.inf, up.value)
+        yield Number("a residual", up.residual)
+        yield Whole("a number of iterations", up.steps)
+
+    def doubts(self, told: Any, who: int, message: Any, upload: Any) -> tuple[Any, str]:
+        """As of any method but that ``grid`` may be a setting here."""
+        return held(self._problem, {}, self.claims, told, who, message, upload)
+
+    def server_start(self, n_clients: int) -> tuple[OwnerState, Round]:
+        """The first request; ``ValueError`` for more than one client."""
+        if n_clients != 1:
+            raise ValueError(
+                f"this method needs all rows in one place, got {n_clients} clients: use"
+                " fed.pooled(), or Bundle() with a convex risk inside every client."
+            )
+        return OwnerState(np.zeros(0), math.inf, -math.inf, 0.0, 0, 0), Round(Advance(0))
+
+    def judge(
+        self, state: OwnerState, ids: Sequence[int], up: Advanced
+    ) -> tuple[OwnerState, Round | Done]:
+        """Stop, or ask for the next round."""
+        numbers = float(up.value[0]), float(up.bound[0]), float(up.residual[0]), int(up.steps[0])
+        state = OwnerState(up.w[0], *numbers, state.rounds + 1)
+        outcome = _outcome(self, state, float(up.finished[0]))
+        return state, Round(Advance(state.rounds)) if outcome is None else Done(outcome)
+
+    @property
+    def exact(self) -> tuple[str, ...]:
+        return ("objective",)
+
+    def report(self, state: OwnerState) -> dict[str, float]:
+        """Objective, bound, gap and residual, as numbers to plot."""
+        return {
+            "objective": state.value,
+            "bound": state.bound,
+            "gap": state.value - state.bound,
+            "residual": state.residual,
+            "iterations": state.steps,
+        }
+
+    def answer(self, state: OwnerState, concluded: Concluded | None = None) -> Answer:
+        """The best model."""
+        return Answer(state.w)
+
+
+def _outcome(method: PooledMethod, state: OwnerState, finished: float) -> Outcome | None:
+    gap, scale = state.value - state.bound, max(abs(state.value), abs(state.bound), 1e-12)
+    proven = math.isfinite(gap)
+    if proven and gap <= max(method.atol, method.tol * scale):
+        return proven_optimum(state.value, state.bound, f"{state.steps} iterations", method.tol)
+    left = (
+        f"proven gap {gap:.2e}, relative {gap / scale:.2e}"
+        if proven
+        else f"residual {state.residual:.2e}, no bound"
+    )
+    if finished == STATIONARY and method._problem.convex:
+        return Outcome(
+            Stop.UNPROVEN,
+            f"stationary within tolerance after {state.steps} iterations (residual"
+            f" {state.residual:.2e}); no bound is provable without a coercive regulariser of known"
+            " conjugate, such as L2(1e-3).",
+        )
+    if finished == STATIONARY:
+        return Outcome(
+            Stop.UNPROVEN,
+            f"came to rest after {state.steps} iterations; the problem is not convex, so no bound"
+            " says how far the optimum may be: try more starts.",
+        )
+    if finished and not method._problem.convex and math.isinf(state.residual):
+        return Outcome(
+            Stop.STALLED,
+            f"the problem is not convex, and the best model after {state.steps} iterations did not"
+            " settle: it need not be stationary. Try more or other starts, or another"
+            " regulariser.",
+        )
+    if finished == CAPPED:
+        return Outcome(
+            Stop.MAX_ROUNDS,
+            f"stopped at max_iterations = {settings_of(method)['max_iterations']}; {left}: raise"
+            " max_iterations or tol.",
+        )
+    if finished:
+        return Outcome(
+            Stop.STALLED,
+            f"no further progress within rounding after {state.steps} iterations; {left}.",
+        )
+    if state.rounds >= method.max_rounds:
+        return Outcome(
+            Stop.MAX_ROUNDS,
+            f"stopped at max_rounds = {method.max_rounds} ({state.steps} iterations); {left}: raise"
+            " max_rounds or tol.",
+        )
+    return None
+
+
+def proven(problem: Problem, data: Block, alpha: Array, value: float) -> float:
+    """The lower bound that multipliers alpha (n,) of the rows prove for the optimum; or -inf.
+
+    It needs the value of one model.
+    """
+    if value <= NOTHING:
+        return 0.0  # no loss is negative
+    if not is_provable(problem) or not math.isfinite(value):
+        return -math.inf
+    return implied(problem, data, *row_minorant(problem, alpha, data), value)
+
+
+def implied(problem: Problem, data: Block, constant: float, gradient: Array, value: float) -> float:
+    """The lower bound that  risk(w) >= constant + <gradient, w>  proves for the optimum; or -inf.
+
+    It needs the value of one model.
+    """
+    if not math.isfinite(constant):
+        return -math.inf
+    n_features = len(problem.predictor.split(gradient)[0])
+    seen = (
+        combine(Surveyed, [((0,), survey(data, np.ones(1)))])
+        if problem.predictor.intercept
+        else None
+    )
+    where = region(problem, value, n_features, seen)
+    return lower_bound(problem, Minorant(constant, gradient, np.zeros(1), np.ones(1)), where)[0]
+
+
+def advanced(
+    w: Array,
+    value: float,
+    bound: float,
+    steps: int,
+    *,
+    residual: float = 0.0,
+    finished: float = 0.0,
+) -> Advanced:
+    """The upload of the one client."""
+    one = np.ones(1)
+    return Advanced(w[None], value * one, bound * one, residual * one, steps * one, finished * one)
+
+
+def opened(memory: Memory) -> Memory:
+    """The one client's memory without its leading axis."""
+    return replace(memory, **{f.name: getattr(memory, f.name)[0] for f in fields(memory)})
+
+
+def closed(memory: Memory) -> Memory:
+    """The memory with its leading axis again."""
+    return replace(
+        memory, **{f.name: np.asarray(getattr(memory, f.name), float)[None] for f in fields(memory)}
+    )

@@ -1,0 +1,236 @@
+"""Arrays, norms, random streams and the block: the foundation of all other files.
+
+A *block* holds the rows of n clients. Its leading axis is the client, its second the row; clients
+are padded to the longest one, and padding carries no weight: the mean of client i is ``(block.share
+* losses).sum(1)[i]``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from numbers import Real
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bonafed.client_names import ClientName
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+Entries = tuple[Index, Index, Array]  # of a matrix: rows, columns and values
+AnyArray = TypeVar("AnyArray", bound=NDArray[Any])
+# numba's options of functions that compiled ones alone call, a sixth to a third less to compile;
+# a call from Python ends the process
+INNER: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+
+class Sparse(Protocol):
+    """A matrix of scipy.sparse, of any of its formats."""
+
+    def tocsr(self) -> Any: ...
+
+
+Label = bool | int | float | str | np.generic  # a class or a group, as in the data
+Features = ArrayLike | Sparse  # rows as a user states them: an array, a table or a sparse matrix
+
+DUAL = {"l1": "linf", "l2": "l2", "linf": "l1"}
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a value is a real number, inf and nan included, and neither text nor True."""
+    return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
+
+
+def has_truths(values: object) -> bool:
+    """Whether a list of numbers holds True or False, which NumPy converts to 1 and 0."""
+    return isinstance(values, list | tuple) and any(
+        isinstance(value, bool | np.bool_) for value in values
+    )
+
+
+def norm(v: Array, kind: str) -> Array:
+    """``||v||`` along the last axis; kind is "l1", "l2" or "linf"."""
+    if kind == "l1":
+        return np.abs(v).sum(-1)
+    if kind == "l2":
+        return np.sqrt((v * v).sum(-1))
+    return np.abs(v).max(-1, initial=0.0)
+
+
+def norm_gradient(v: Array, kind: str) -> Array:
+    """A subgradient of ``||v||`` along the last axis, zero at v = 0.
+
+    For linf it is at the first largest entry.
+    """
+    if kind == "l1":
+        return np.sign(v)
+    if kind == "l2":
+        return v / np.maximum(np.sqrt((v * v).sum(-1, keepdims=True)), np.finfo(float).tiny)
+    at = np.abs(v).argmax(-1)[..., None]
+    gradient = np.zeros_like(v)
+    np.put_along_axis(gradient, at, np.sign(np.take_along_axis(v, at, -1)), -1)
+    return gradient
+
+
+def stream(seed: int, client: ClientName, turn: int) -> np.random.Generator:
+    """The counter-based random stream of one client at one turn.
+
+    Adding a client does not change the numbers of the others.
+    """
+    key = hashlib.blake2b(f"{seed}/{client}".encode(), digest_size=16).digest()
+    return np.random.Generator(
+        np.random.Philox(key=np.frombuffer(key, np.uint64), counter=[0, 0, 0, turn])
+    )
+
+
+def shape_of(X: Array | csr_array) -> tuple[int, int]:
+    """(rows, features) of a matrix, dense or sparse."""
+    shape = X.shape
+    assert shape is not None  # as the types of scipy have it
+    return shape[0], shape[1]
+
+
+def dense(X: Array | csr_array) -> Array:
+    """X, made dense if it is sparse."""
+    return X if isinstance(X, np.ndarray) else X.toarray()
+
+
+def compact(v: Array) -> Array:
+    """v for compiled code: contiguous, aligned and in double precision.
+
+    It is a copy only where v is not so already.
+    """
+    v = np.ascontiguousarray(v, np.float64)
+    return v if v.flags.aligned else v.copy()
+
+
+def writable(v: AnyArray) -> AnyArray:
+    """v, or a copy of it where v is read-only.
+
+    Without this numba compiles a second version for read-only arrays, and its last bits can differ.
+    """
+    return v if v.flags.writeable else v.copy()
+
+
+def unwritable(v: AnyArray) -> AnyArray:
+    """A read-only view of v.
+
+    Kernels for arrays too large to copy are compiled for read-only ones, to the same end as
+    ``writable``.
+    """
+    view = v.view()
+    view.flags.writeable = False
+    return view
+
+
+def by_row(weights: Array, values: Array) -> Array:
+    """weights (n, m) times values (n, m), or (n, m, C) with C numbers a row."""
+    return weights.reshape(weights.shape + (1,) * (values.ndim - weights.ndim)) * values
+
+
+# position in the block -> that client's stream at this turn
+Streams = Callable[[int], np.random.Generator]
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """The rows of n clients.
+
+    Attributes
+    ----------
+    X : (n, m, d) array, or a CSR matrix (m, d) when n = 1
+    y : (n, m) targets, whose meaning depends on the loss (-1/+1, a number, a class index)
+    share : (n, m) weight of each row inside its client: 1/N_i (or normalised sample weights), 0 on
+        padding
+    index : (n,) the clients' positions in the federation
+    names : the clients' names
+    columns : further per-row columns (n, m), such as a sensitive attribute
+    linear : each client's linear constraints (C, d) of shapes (n, k, d) and (n, k), with rows of
+        zeros where it has fewer; None without any
+    """
+
+    X: Array | csr_array
+    y: Array
+    share: Array
+    index: NDArray[np.intp]
+    names: tuple[ClientName, ...]
+    columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    linear: tuple[Array, Array] | None = None
+
+    def part(self, positions: NDArray[np.intp]) -> Block:
+        """The block of some of the clients."""
+        if len(positions) == len(self.names):
+            return self
+        columns = {key: column.take(positions, 0) for key, column in self.columns.items()}
+        # take is quicker than indexing
+        X = self.X.take(positions, 0) if isinstance(self.X, np.ndarray) else self.X[positions]
+        y, share, index = (
+            self.y.take(positions, 0),
+            self.share.take(positions, 0),
+            self.index.take(positions, 0),
+        )
+        linear = (
+            None if self.linear is None else (self.linear[0][positions], self.linear[1][positions])
+        )
+        names = (
+            itemgetter(*positions.tolist())(self.names)
+            if len(positions) > 1
+            else (self.names[positions[0]],)
+        )
+        return Block(X, y, share, index, names, columns, linear)
+
+    @property
+    def n_features(self) -> int:
+        """The number of features, d."""
+        shape: Any = self.X.shape
+        return int(shape[-1])
+
+    def forward(self, w: Array) -> Array:
+        """``X w`` as (n, m); w is (d,), shared by the block, or (n, d), one per client."""
+        if not isinstance(self.X, np.ndarray):
+            return np.asarray(self.X @ (w if w.ndim == 1 else w[0])).reshape(self.y.shape)
+        if w.ndim == 1:
+            return (self.X.reshape(-1, self.X.shape[-1]) @ w).reshape(self.y.shape)
+        return np.matmul(self.X, w[:, :, None])[:, :, 0]
+
+    def backward(self, s: Array) -> Array:
+        """``X' s`` as (n, d) for s (n, m)."""
+        if not isinstance(self.X, np.ndarray):
+            return np.asarray(self.X.T @ s[0])[None, :]
+        return np.matmul(s[:, None, :], self.X)[:, 0, :]
+
+    def gram(self, s: Array) -> Array:
+        """``sum_i X_i' diag(s_i) X_i`` as (d, d) for s (n, m), summed over the block."""
+        if not isinstance(self.X, np.ndarray):
+            return np.asarray((self.X.T @ (self.X.multiply(s[0][:, None]))).todense())
+        rows = self.X.reshape(-1, self.X.shape[-1])
+        return rows.T @ (rows * s.reshape(-1, 1))
+
+    def grams(self, s: Array) -> Array:
+        """``X_i' diag(s_i) X_i`` of every client, (n, d, d), for s (n, m)."""
+        if not isinstance(self.X, np.ndarray):
+            return self.gram(s)[None]
+        return np.matmul((self.X * s[:, :, None]).transpose(0, 2, 1), self.X)
+
+    def longest(self) -> Array:
+        """``max_i ||x_i||_2`` of every client, (n,)."""
+        if not isinstance(self.X, np.ndarray):
+            return np.asarray([np.sqrt(self.X.multiply(self.X).sum(1)).max()])
+        return np.sqrt(np.einsum("nmd,nmd->nm", self.X, self.X)).max(1)
+
+    def squares(self) -> Array:
+        """Each client's mean of x_j^2 over its rows, (n, d)."""
+        if not isinstance(self.X, np.ndarray):
+            return np.asarray(self.X.multiply(self.X).T @ self.share[0])[None, :]
+        return np.einsum("nm,nmd,nmd->nd", self.share, self.X, self.X)
+
+    def mean(self, losses: Array) -> Array:
+        """Each client's mean of (n, m) losses, as (n,)."""
+        return (self.share * losses).sum(1)

@@ -1,0 +1,622 @@
+"""Attacks on a private run, to test its guarantee: lower bounds of epsilon.
+
+**One record, many runs.** Two data sets differ in one record, the canary. Whoever knows both, all
+that a client sends and all but its noise (the adversary of the definition) guesses which of the two
+gave the answers. If the run is (epsilon, delta)-private,
+
+    P(says "with" | with) <= exp(epsilon) P(says "with" | without) + delta,
+
+and the same of "without", so that rates counted in runs bound epsilon from below (Jagielski,
+Ullman, Oprea, *Auditing differentially private machine learning*, 2020). Attack and threshold are
+chosen in one half of the runs, the rates are counted in the other and bounded as Clopper and
+Pearson do.
+
+**Many records, one run.** Each of thousands of canaries takes part as a fair coin falls, and the
+coins are guessed from the answers of one run (Steinke, Nasr, Jagielski, *Privacy auditing with one
+(1) training run*, 2023; ``privacy/guesses.py``). Every canary has a feature of its client for
+itself, so that their gradients are orthogonal, and what one adds to an answer is seen beside the
+noise of its own entries alone. Where a run has fewer features than there are canaries, further runs
+take the rest: several runs with coins of their own are one run with all coins.
+
+An audit finds faults; it proves no guarantee.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import betaincinv, ndtri
+
+from bonafed.algorithms.federated.private_admm.client import Perturb, Perturbed
+from bonafed.algorithms.federated.private_admm.mechanism import Mechanism
+from bonafed.algorithms.federated.private_admm.penalty import number
+from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
+from bonafed.algorithms.federated.private_admm.private_method import PrivateMethod
+from bonafed.algorithms.federated.private_admm.settings import everybody
+from bonafed.algorithms.method import Method
+from bonafed.arrays import Array, Block
+from bonafed.client_names import ClientName
+from bonafed.data.federation import Federation
+from bonafed.privacy.accounting import Release, gaussian_epsilon
+from bonafed.privacy.budget import Budget
+from bonafed.privacy.guesses import how_many, least_epsilon, least_mu
+from bonafed.problem.problem import Problem
+from bonafed.rounds import Round
+from bonafed.solution.configure import configure
+
+Record = tuple[ArrayLike, Any]  # (x, y) of one row
+ATTACKS = ("projection", "spread", "reported size")
+RUNS = 1000
+FEWEST = 20
+WIDEST = 2**24  # numbers in all rows of canaries of one run; more would not fit the memory
+# how far a canary's gradient, half as steep as the loss can be, is beyond the clip
+BEYOND = 4.0
+# the length of a canary beside an intercept, which takes the rest of its gradient
+BESIDE = {"gaussian": 5.0, "laplace": 20.0}
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The result of an attack.
+
+    Attributes
+    ----------
+    claimed : the total epsilon that the run guarantees
+    delta : the delta that it guarantees
+    epsilon : lower bound of the true one, at ``confidence``
+    gaussian : the same for whoever takes for granted that the answers' trade-off is that of one
+        Gaussian (Nasr et al. 2023), and of many canaries that guesses are right or wrong
+        independently of each other: larger, and worth as much as that; None where the noise is not
+        Gaussian
+    confidence : probability with which either bound holds
+    attack : the attack that was chosen: "projection" of an answer on what the canary adds, "spread"
+        of the answer's noise, or the "reported size" of noise beside the one seen
+    hits, alarms : share of runs with and without the canary, or of canaries that take part and do
+        not, that the attack takes for the former
+    runs : of either kind; of many canaries, all
+    canaries : how many records were hidden at once; 0 where it was one in many runs
+    guesses, right : how many canaries ``epsilon`` is about, those of which the attack is most
+        certain, and how many of these it guesses right; ``gaussian`` is about all canaries
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bonafed as bf
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.uniform(-1, 1, (1000, 3)), rng.integers(0, 2, 1000)
+    >>> fed = bf.Federation.from_arrays(X, y, rng.choice(["north", "east"], 1000))
+    >>> problem = bf.Problem(bf.Logistic(), privacy=bf.Budget(epsilon=1.0, delta=1e-6))
+    >>> result = bf.audit(problem, fed, algorithm=bf.PrivateADMM(max_rounds=1), runs=100)
+    >>> result.claimed, result.runs
+    (1.0, 100)
+    """
+
+    claimed: float
+    delta: float
+    epsilon: float
+    gaussian: float | None
+    confidence: float
+    attack: str
+    hits: float
+    alarms: float
+    runs: int
+    canaries: int = 0
+    guesses: int = 0
+    right: int = 0
+
+    @property
+    def broken(self) -> bool:
+        """Whether the guarantee is refuted."""
+        return self.epsilon > self.claimed
+
+    @property
+    def suspect(self) -> bool:
+        """Whether it is refuted for whoever takes for granted what ``gaussian`` does."""
+        return self.broken or (self.gaussian is not None and self.gaussian > self.claimed)
+
+    @property
+    def text(self) -> str:
+        """One sentence for people."""
+        verdict = "REFUTED." if self.broken else "not refuted, which proves nothing."
+        if self.suspect and not self.broken:
+            verdict = "not refuted as it stands, but REFUTED if its noise is Gaussian."
+        how = f'{self.runs} runs of either kind, attack "{self.attack}"'
+        if self.canaries:
+            runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
+            how = (
+                f"{self.canaries} canaries in {runs}, {self.right} of the {self.guesses} surest"
+                " guesses right"
+            )
+        least = f"epsilon >= {self.epsilon:.3g}"
+        if self.gaussian is not None:
+            least += f", >= {self.gaussian:.3g} if the noise is Gaussian,"
+        return (
+            f"{least} at delta = {self.delta:g} (confidence {self.confidence:g}, {how}), where"
+            f" {self.claimed:g} is guaranteed: {verdict}"
+        )
+
+
+def audit(
+    problem: Problem,
+    fed: Federation,
+    *,
+    algorithm: Method | None = None,
+    client: str | None = None,
+    canary: Record | None = None,
+    instead: Record | None = None,
+    runs: int | None = None,
+    canaries: int | None = None,
+    confidence: float = 0.95,
+    weaken: float = 1.0,
+    claimed: float | None = None,
+    seed: int = 0,
+) -> Audit:
+    """Bound the true epsilon of a private run from below, by attacking one client's answers.
+
+    Parameters
+    ----------
+    algorithm : ``PrivateADMM(...)`` (the default) or another with noise; few rounds are attacked as
+        well as many. Noise is simulated, so that an audit can be repeated, unless the algorithm
+        says otherwise
+    client : whose record it is; None: the first, and all of them where there are many canaries
+    canary : (x, y), the record; None: a long row of the first class
+    instead : (x, y), what stands in its place where the budget's adjacency is "replace"; None: (-x,
+        y)
+    runs : with the canary, and as many without; None: 1000. n runs cannot show more than epsilon =
+        log(n / 8)
+    canaries : hide so many records in one run, with a coin for each, in place of one record in many
+        runs; 5000 show noise that is too small by a third, which 1000 runs with one record do not.
+        Every client takes as many at once as it has features, and further runs take the rest
+    confidence : of the bound
+    weaken : divides the noise: whether the audit would notice
+    claimed : epsilon > 0 to refute; None: the budget's, or as published the sum over all rounds
+
+    Raises
+    ------
+    ValueError
+        for settings out of range or that do not go together, or an algorithm without noise
+
+    Notes
+    -----
+    One record in many runs also finds what follows the data or gives the noise away, such as
+    ``sensitivity="local-unsafe"``, which many canaries at once hide from each other; many canaries
+    measure noise. The data are read and attacked, and nothing is charged to a privacy ledger: an
+    audit is for the owner of the data.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bonafed as bf
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.uniform(-1, 1, (1000, 3)), rng.integers(0, 2, 1000)
+    >>> fed = bf.Federation.from_arrays(X, y, rng.choice(["north", "east"], 1000))
+    >>> problem = bf.Problem(bf.Logistic(), privacy=bf.Budget(epsilon=1.0, delta=1e-6))
+    >>> result = bf.audit(problem, fed, algorithm=bf.PrivateADMM(max_rounds=1), runs=100)
+    >>> result.epsilon <= result.claimed  # a bound from below, by an attack
+    True
+    >>> algorithm = bf.PrivateADMM(max_rounds=1)
+    >>> many = bf.audit(problem, fed, algorithm=algorithm, canaries=600)
+    >>> many.canaries, many.runs  # of two clients with three features each
+    (600, 100)
+    """
+    _check(runs, canaries, confidence, weaken, claimed, seed)
+    if canaries is not None:
+        if canary is not None or instead is not None or runs is not None:
+            raise ValueError(
+                "canary, instead and runs are about one record in many runs, and canaries asks for"
+                " many records in one run: leave either out."
+            )
+        chosen = problem, fed, algorithm, client
+        return _in_one_run(*chosen, int(canaries), confidence, weaken, claimed, seed)
+    runs = RUNS if runs is None else int(runs)
+    record = _record(_canary(problem, fed) if canary is None else canary, fed.n_features)
+    fed, budget = everybody(problem, fed), problem.privacy
+    p = 0 if client is None else fed.position(client)
+    without, with_ = _neighbours(problem, fed, p, record, instead)
+    concrete, data = problem.at(without)
+    attacked, silent, plan = _attacked(algorithm, concrete, data, weaken)
+    blocks = [data.block(p), problem.at(with_)[1].block(p)]
+    first = _first(attacked, silent, blocks)
+    scores = [
+        np.array(
+            [_attack(attacked, silent, blocks, first, side, (seed, side, k)) for k in range(runs)]
+        )
+        for side in (0, 1)
+    ]
+    stated = _claim(attacked, budget) if claimed is None else claimed
+    result = _judged(scores, stated, budget.delta if budget else 0.0, confidence)
+    return result if plan.kind == "gaussian" else replace(result, gaussian=None)
+
+
+def _claim(attacked: PrivateADMM, budget: Budget | None) -> float:
+    """The total epsilon that is guaranteed, or as published its sum over all rounds."""
+    if budget is None:
+        return float(attacked.local_epsilon or math.inf) * attacked.max_rounds
+    return float(budget.epsilon)
+
+
+def _in_one_run(
+    problem: Problem,
+    fed: Federation,
+    algorithm: Method | None,
+    client: ClientName | None,
+    canaries: int,
+    confidence: float,
+    weaken: float,
+    claimed: float | None,
+    seed: int,
+) -> Audit:
+    """Hide many canaries in as few runs as have room for them, and guess which took part."""
+    fed, budget = everybody(problem, fed), problem.privacy
+    attacked, silent, plan = _attacked(algorithm, *problem.at(fed), weaken)
+    clients = list(range(fed.n_clients)) if client is None else [fed.position(client)]
+    length = _length(problem, plan)
+    x, label = _canary(problem, fed)
+    size = float(np.max(np.asarray(x))) if length is None else length
+    coins: list[NDArray[np.bool_]] = []
+    scores: list[Array] = []
+    shared = _shared(canaries, len(clients), fed.n_features)
+    for run, count in enumerate(shared):
+        here = {p: len(range(c, count, len(clients))) for c, p in enumerate(clients) if c < count}
+        rows = {p: size * np.eye(k, fed.n_features) for p, k in here.items()}
+        fell = {
+            p: np.random.default_rng((seed, run, p + 1, 0)).integers(0, 2, k) == 1
+            for p, k in here.items()
+        }
+        blocks = _sides(problem, fed, rows, label, fell)
+        coins += fell.values()
+        found = _surprise(attacked, silent, blocks, (seed, run))
+        scores += [found[p][: here[p]] for p in here]
+    stated = _claim(attacked, budget) if claimed is None else claimed
+    # of the noise as it was planned, so that the number of guesses follows from no answer
+    mu = math.sqrt(plan.rounds) / (plan.multiplier * weaken)
+    delta = budget.delta if budget else 0.0
+    took, score = np.concatenate(coins), np.concatenate(scores)
+    result = _guessed(took, score, mu, stated, delta, confidence)
+    return replace(
+        result, gaussian=result.gaussian if plan.kind == "gaussian" else None, runs=len(shared)
+    )
+
+
+def _shared(canaries: int, clients: int, features: int) -> list[int]:
+    """How many canaries each run has: as few runs as have a feature of a client for each, and in
+    memory room for its row, and about as many in each.
+    """
+    room = clients * max(1, min(features, WIDEST // (clients * features)))
+    runs = -(-canaries // room)
+    return [canaries // runs + (k < canaries % runs) for k in range(runs)]
+
+
+def _length(problem: Problem, plan: Mechanism) -> float | None:
+    """The length of a canary, whose gradient is to be clipped in every round and yet must not
+    vanish because the model has learnt it; None where nothing is clipped.
+    """
+    if math.isinf(plan.clip):
+        return None
+    beside = BESIDE[plan.kind or "gaussian"] if problem.predictor.intercept else 0.0
+    return max(BEYOND * plan.clip, beside)
+
+
+def _sides(
+    problem: Problem,
+    fed: Federation,
+    rows: Mapping[int, Array],
+    label: Any,
+    fell: Mapping[int, NDArray[np.bool_]],
+) -> dict[int, list[Block]]:
+    """Of every client the rows without any of its canaries, with all, and with those whose coin
+    fell so; as the budget's adjacency has them.
+    """
+    budget, sides = problem.privacy, []
+    none, all_ = ({p: np.full(len(x), side) for p, x in rows.items()} for side in (False, True))
+    for taking in (none, all_, fell):
+        if budget is not None and budget.adjacency == "replace":
+            chosen = {p: np.where(taking[p][:, None], x, -x) for p, x in rows.items()}
+        else:
+            chosen = {p: x[taking[p]] for p, x in rows.items()}
+        data = problem.at(_with_records(fed, {p: (x, label) for p, x in chosen.items()}))[1]
+        sides.append({p: data.block(p) for p in rows})
+    return {p: [side[p] for side in sides] for p in rows}
+
+
+def _surprise(
+    algorithm: PrivateADMM,
+    silent: PrivateADMM,
+    blocks: Mapping[int, list[Block]],
+    key: tuple[int, ...],
+) -> dict[int, Array]:
+    """(d,) scores of one run's canaries, client by client: the logarithm of how much likelier the
+    answers are with each than without, for noise of the size that the answers report.
+
+    What a canary adds is looked for in the entries of its own feature, beside the answers that its
+    client would give without noise. Nothing else depends on the coins than the answers.
+    """
+    assert algorithm.plan is not None
+    P, laplace = len(algorithm.plan.weight), algorithm.plan.kind == "laplace"
+    split = algorithm.problem.predictor.split  # pyright: ignore[reportOptionalMemberAccess]
+    state, ask = algorithm.server_start(P)
+    memory = {p: algorithm.client_start(sides[2]) for p, sides in blocks.items()}
+    scores: dict[int, Array] = {}
+    d, turn = algorithm.plan.features, 0
+    while isinstance(ask, Round):
+        message, turn, ups = ask.message, turn + 1, []
+        for p, sides in blocks.items():
+            own = (*key, p + 1, turn)
+            streams = lambda _, own=own: np.random.default_rng(own)  # noqa: E731
+            without, with_ = (
+                silent.perturb(memory[p], message, block, streams)[0].z[0] for block in sides[:2]
+            )
+            memory[p], up = algorithm.perturb(memory[p], message, sides[2], streams)
+            size = float(up.noise[0]) / (1.0 if algorithm.output else _curve(algorithm, message))
+            seen, added = (
+                split(np.asarray(change, float) / size)[0].reshape(d, -1)
+                for change in (memory[p].z[0] - without, with_ - without)
+            )
+            gain = np.abs(seen) - np.abs(seen - added) if laplace else seen * added - added**2 / 2
+            scores[p] = scores.get(p, 0.0) + gain.sum(1)
+            ups.append(up)
+        state, ask = algorithm.consent(state, range(P), _of_all(ups, P))
+    return scores
+
+
+def _curve(algorithm: PrivateADMM, message: Perturb) -> float:
+    """The factor between noise of the objective and of z."""
+    return message.rho + (message.reach if algorithm.update == "prox" else 0.0)
+
+
+def _of_all(ups: Sequence[Perturbed], clients: int) -> Perturbed:
+    """The sum of all clients' answers, where those that are not attacked answer alike."""
+    share = clients / len(ups)
+    return replace(
+        ups[0],
+        shifted=share * np.sum([up.shifted[0] for up in ups], 0),
+        gap=share * sum(float(up.gap[0]) for up in ups),
+        noise=share * sum(float(up.noise[0]) for up in ups),
+    )
+
+
+def _guessed(
+    took: NDArray[np.bool_],
+    score: Array,
+    mu: float,
+    claimed: float,
+    delta: float,
+    confidence: float,
+) -> Audit:
+    """The bounds from the canaries' scores; ``mu`` tells how many guesses are worth making."""
+    right, m = (score > 0) == took, len(took)
+    guesses = how_many(m, mu, delta, confidence)
+    surest = np.argsort(-np.abs(score), kind="stable")[:guesses]
+    hits, alarms = (
+        float((score[side] > 0).mean()) if side.any() else 0.0 for side in (took, ~took)
+    )
+    count = int(right[surest].sum())
+    epsilon = least_epsilon(count, guesses, m, delta, confidence)
+    gaussian = _epsilon_of(least_mu(int(right.sum()), m, confidence), delta)
+    found = claimed, delta, epsilon, gaussian, confidence, ATTACKS[0], hits, alarms
+    return Audit(*found, runs=1, canaries=m, guesses=guesses, right=count)
+
+
+def _neighbours(
+    problem: Problem, fed: Federation, p: int, record: Record, instead: Record | None
+) -> tuple[Federation, Federation]:
+    """The data sets without and with the record at client p, as the budget's adjacency has them."""
+    without, budget = fed, problem.privacy
+    if budget is not None and budget.adjacency == "replace":
+        x, y = record
+        other = (-np.asarray(x), y) if instead is None else _record(instead, fed.n_features)
+        without = _with_records(fed, {p: other})
+    return without, _with_records(fed, {p: record})
+
+
+def _attacked(
+    algorithm: Method | None, problem: Problem, fed: Federation, weaken: float
+) -> tuple[PrivateADMM, PrivateADMM, Mechanism]:
+    """The algorithm with its noise, which is divided by ``weaken``, without any, and the noise."""
+    method = PrivateADMM() if algorithm is None else algorithm
+    if not isinstance(method, PrivateADMM):
+        text = "adds no noise: there is no guarantee to refute."
+        if isinstance(method, PrivateMethod):
+            text = "has no attack here: audit PrivateADMM, whose clients add the same noise."
+        raise ValueError(f"{type(method).__name__} {text}")
+    if method.noise is None:
+        method = replace(method, noise="simulation")
+    method = configure(method, problem, fed).planned(problem, fed)
+    if method.plan is None or method.plan.kind is None:
+        raise ValueError(
+            "without noise there is nothing to audit: state Problem(privacy=Budget(epsilon,"
+            " delta))."
+        )
+    plan = replace(method.plan, multiplier=method.plan.multiplier / weaken)
+    silent = replace(method, plan=replace(plan, multiplier=0.0))
+    return replace(method, plan=plan), silent, plan
+
+
+def _check(
+    runs: float | None,
+    canaries: float | None,
+    confidence: float,
+    weaken: float,
+    claimed: float | None,
+    seed: int,
+) -> None:
+    for name, count in {"runs": runs, "canaries": canaries}.items():
+        if not (count is None or (number(count) and count >= FEWEST and count % 1 == 0)):
+            raise ValueError(f"{name} must be a whole number >= {FEWEST}, got {count!r}.")
+    for name, value in {"weaken": weaken, "claimed": claimed}.items():
+        if not (number(value) or (name == "claimed" and value is None)):
+            raise ValueError(f"{name} must be a number > 0, got {value!r}.")
+    if not (number(confidence) and 0.5 <= confidence < 1):
+        raise ValueError(f"confidence must lie in [0.5, 1), got {confidence!r}.")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"seed must be a whole number >= 0, got {seed!r}.")
+
+
+def _canary(problem: Problem, fed: Federation) -> Record:
+    """A row a hundred times as long as any, of the first class; a target as far away."""
+    longest = max(float(abs(x).max()) for x in fed.X)
+    x = np.zeros(fed.n_features)
+    x[0] = 100 * max(longest, 1.0)
+    if problem.loss.targets == "real":
+        return x, 100 * max(1.0, *(float(np.abs(y).max()) for y in fed.y))
+    classes = np.unique(np.concatenate(fed.y)) if fed.classes is None else fed.classes
+    return x, classes[0]
+
+
+def _record(stated: Record, d: int) -> Record:
+    """(x, y), checked."""
+    try:
+        x, y = np.asarray(stated[0], float), stated[1]
+    except (TypeError, ValueError, IndexError, KeyError) as error:
+        raise ValueError(f"a record is (x, y) with {d} finite features, got {stated!r}.") from error
+    if x.shape != (d,) or not np.isfinite(x).all():
+        raise ValueError(f"a record is (x, y) with {d} finite features, got shape {x.shape}.")
+    return x, y
+
+
+def _with_records(fed: Federation, more: Mapping[int, Record]) -> Federation:
+    """The data set with more rows (x, y), or (X, y) with a common target, at these clients."""
+    X, targets = list(fed.X), list(fed.y)
+    weights = None if fed.sample_weight is None else list(fed.sample_weight)
+    for p, (x, y) in more.items():
+        rows = np.atleast_2d(np.asarray(x))
+        counted = fed.share(p) > 0  # a client without rows has one that does not count
+        if isinstance(X[p], np.ndarray):
+            X[p] = np.vstack([X[p][counted], rows.astype(X[p].dtype)])
+        else:
+            from scipy.sparse import csr_array, vstack
+
+            X[p] = csr_array(vstack([X[p][counted], csr_array(rows)]))
+        targets[p] = np.append(targets[p][counted], np.full(len(rows), y, targets[p].dtype))
+        if weights is not None:
+            weights[p] = np.ones(len(targets[p]))
+    return fed._with(X=tuple(X), y=tuple(targets), sample_weight=weights and tuple(weights))
+
+
+def _first(algorithm: PrivateADMM, silent: PrivateADMM, blocks: list[Block]) -> tuple[Array, Array]:
+    """What both data sets would give without noise in the first round, which is the same in all
+    runs.
+    """
+    assert algorithm.plan is not None
+    _, ask = algorithm.server_start(len(algorithm.plan.weight))
+    assert isinstance(ask, Round)
+    memory = algorithm.client_start(blocks[0])
+    return _silent(silent, memory, ask.message, blocks, np.random.default_rng)
+
+
+def _silent(
+    silent: PrivateADMM, memory: Any, message: Perturb, blocks: list[Block], streams: Any
+) -> tuple[Array, Array]:
+    """The client's z without noise, from either data set."""
+    without, with_ = (silent.perturb(memory, message, block, streams)[0].z[0] for block in blocks)
+    return without, with_
+
+
+def _attack(
+    algorithm: PrivateADMM,
+    silent: PrivateADMM,
+    blocks: list[Block],
+    first: tuple[Array, Array],
+    side: int,
+    key: tuple[int, ...],
+) -> tuple[float, ...]:
+    """The scores of one run, ``ATTACKS``: large ones speak for the canary, or against it.
+
+    Every answer is compared with those that either data set would have given without noise,
+    ``first`` in the first round.
+    """
+    assert algorithm.plan is not None
+    P = len(algorithm.plan.weight)
+    state, ask = algorithm.server_start(P)
+    memory = algorithm.client_start(blocks[side])
+    along, spread, reported = 0.0, 0.0, 0.0
+    turn = 0
+    while isinstance(ask, Round):
+        message, turn = ask.message, turn + 1
+        streams = lambda _, turn=turn: np.random.default_rng((*key, turn))  # noqa: E731
+        calm = first if turn == 1 else _silent(silent, memory, message, blocks, streams)
+        without, with_ = calm
+        memory, up = algorithm.perturb(memory, message, blocks[side], streams)
+        seen, added = memory.z[0] - without, with_ - without
+        along += float(seen @ added) / max(float(np.linalg.norm(added)), 1e-300)
+        size = max(float(np.abs(seen).mean()), 1e-300)
+        spread += math.log(size)
+        curve = 1.0 if algorithm.output else _curve(algorithm, message)
+        reported += math.log(max(abs(float(up.noise[0]) / (size * curve) - 1), 1e-300))
+        state, ask = algorithm.consent(state, range(P), _of_all([up], P))
+    return along, spread, reported
+
+
+def _judged(scores: Sequence[Array], claimed: float, delta: float, confidence: float) -> Audit:
+    """Attack, sign and threshold from the first half of the runs, rates from the second."""
+    runs = len(scores[0])
+    half, best = runs // 2, (-math.inf, 0, 1.0, 0.0)
+    for a in range(len(ATTACKS)):
+        for sign in (1.0, -1.0):
+            first = [np.sort(sign * s[:half, a]) for s in scores]
+            cuts = np.unique(np.quantile(np.concatenate(first), np.linspace(0.002, 0.998, 250)))
+            counts = [half - np.searchsorted(s, cuts, side="right") for s in first]
+            bounds = np.maximum(*_bounds(counts[1], counts[0], half, delta, confidence))
+            k = int(np.argmax(bounds))
+            best = max(best, (float(bounds[k]), a, sign, float(cuts[k])))
+    _, a, sign, cut = best
+    n = runs - half
+    alarms, hits = (int((sign * s[half:, a] > cut).sum()) for s in scores)
+    bounds = _bounds(np.array([hits]), np.array([alarms]), n, delta, confidence)
+    epsilon = max(0.0, float(np.maximum(*bounds)[0]))
+    gaussian = _gaussian(hits, alarms, n, delta, confidence)
+    return Audit(
+        claimed, delta, epsilon, gaussian, confidence, ATTACKS[a], hits / n, alarms / n, runs
+    )
+
+
+def _bounds(
+    hits: NDArray[Any], alarms: NDArray[Any], n: int, delta: float, confidence: float
+) -> tuple[Array, Array]:
+    """Lower bounds of epsilon from right and wrong guesses of "with", and of "without"; -inf where
+    there is none.
+    """
+    chance, bounds = _chance(confidence), []
+    for true, false in ((hits, alarms), (n - alarms, n - hits)):
+        low = np.where(
+            true > 0, betaincinv(np.maximum(true, 1), n - np.maximum(true, 1) + 1, chance), 0.0
+        )
+        high = np.where(
+            false < n,
+            betaincinv(np.minimum(false, n - 1) + 1, n - np.minimum(false, n - 1), 1 - chance),
+            1.0,
+        )
+        with np.errstate(divide="ignore"):
+            bounds.append(np.log(np.maximum(low - delta, 0.0)) - np.log(high))
+    return bounds[0], bounds[1]
+
+
+def _chance(confidence: float) -> float:
+    """The chance that one rate is outside its bound: there are four, of which two enter either
+    epsilon.
+    """
+    return (1 - confidence) / 4
+
+
+def _gaussian(hits: int, alarms: int, n: int, delta: float, confidence: float) -> float:
+    """epsilon at delta of the least Gaussian mechanism with such rates; at delta = 0 inf or 0."""
+    chance = _chance(confidence)
+    alarm = betaincinv(alarms + 1, n - alarms, 1 - chance) if alarms < n else 1.0
+    miss = betaincinv(n - hits + 1, hits, 1 - chance) if hits else 1.0
+    return _epsilon_of(
+        float(ndtri(1 - alarm) - ndtri(miss)) if alarm < 1 and miss < 1 else 0.0, delta
+    )
+
+
+def _epsilon_of(mu: float, delta: float) -> float:
+    """epsilon at delta where a record moves a Gaussian by mu standard deviations."""
+    if mu <= 0:
+        return 0.0
+    if delta == 0:
+        return math.inf
+    return float(gaussian_epsilon((Release("gaussian", 1 / mu),), delta) or 0.0)

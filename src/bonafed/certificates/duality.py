@@ -1,0 +1,802 @@
+"""The value and a proven lower bound of a convex problem, from (problem, data, w, duals) alone.
+
+    value = R(F_1(w), ..., F_N(w)) + h(w)  >=  optimum  >=  bound
+
+The duals consist of models and multipliers. Every client evaluates its cuts at those models afresh
+and adds them up with its multipliers. The sum is an affine minorant of the objective wherever the
+duals came from, and ``bonafed.problem.lower_bounds`` minimises it by weak duality. So a wrong dual
+can only weaken the bound, never falsify it.
+
+Where predictions are not affine in w no lower bound is known; ``certificates.stationary`` says what
+the certificate holds then.
+
+Each client keeps its rows. The server receives the client's risk and mean loss at w, and otherwise
+only sums over all clients. With a secure sum it receives no more of a client than its risk
+(``CertifySums``); what else it needs follows from that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
+
+import numpy as np
+
+from bonafed.arrays import Array, Block, Streams, by_row
+from bonafed.certificates.certificate import Certificate, gaps, outside
+from bonafed.certificates.kkt import kkt_residuals
+from bonafed.certificates.stationary import (
+    Differentiate,
+    Differentiated,
+    chosen,
+    differentiate,
+    stationarity,
+)
+from bonafed.codec import Form
+from bonafed.data.federation import Federation
+from bonafed.engines.engine import Engine, Run
+from bonafed.engines.inprocess import InProcess
+from bonafed.privacy.secure_sum.option import option_of
+from bonafed.problem.claims import Claim, Number
+from bonafed.problem.conic_form import member, sample_radii
+from bonafed.problem.constraints.constraint import Point, Stack, excess
+from bonafed.problem.constraints.cuts import separated
+from bonafed.problem.losses import value_and_gradient
+from bonafed.problem.lower_bounds import (
+    NOTHING,
+    Duals,
+    Minorant,
+    Region,
+    Survey,
+    Surveyed,
+    feasible_duals,
+    lower_bound,
+    region,
+    survey,
+    without_dual,
+)
+from bonafed.problem.metadata import Metadata
+from bonafed.problem.parts import (
+    WHOLE,
+    Minorants,
+    Parted,
+    Parts,
+    has_shifted_slopes,
+    is_parted,
+    of_rows,
+    parted_cut,
+    parted_limits,
+    parts_of,
+    rounding_of_gradients,
+    rows_of_a_sum,
+    shifted_minorants,
+    unit_of_sums,
+)
+from bonafed.problem.plausible import (
+    AboutRows,
+    Claims,
+    SumClaims,
+    of_certified,
+    of_combined,
+    of_limits,
+    of_risk,
+    surveys,
+)
+from bonafed.problem.predictors.affine import is_affine
+from bonafed.problem.problem import Problem, checked_model
+from bonafed.problem.rank_coordinates import is_provable, row_minorant
+from bonafed.problem.regularisers import Ball, Bounds, Zero
+from bonafed.problem.secure_sums import (
+    SurveyedSums,
+    SurveySums,
+    check_weights,
+    has_sums,
+    least_multiplier,
+    moves_targets,
+    survey_sums,
+)
+from bonafed.problem.sum_claims import of_combined_sums, of_each_risk, of_survey_sums
+from bonafed.problem.thresholds import lifted
+from bonafed.problem.wasserstein.worst_case import worst_case
+from bonafed.rounds import Algorithm, Done, Each, Outcome, Round, Stop, Sum, record
+
+FAR = 1e6  # how many times as large as a model those are that a proof of infeasibility covers
+
+
+@record
+class Certify:
+    """Ask for the risk at ``w`` and the combination of the client's cuts at ``points``."""
+
+    w: Annotated[Array, Form("D")]
+    points: Annotated[Array, Form("K, D")]
+    # (N, K), or (N, K, P) of the parts of every client's risk
+    multipliers: Annotated[Each, Form("N, K, ...")]
+    # (1, n) multipliers of the one client's rows, see ``Duals``
+    rows: Annotated[Each, Form("N, rows")] | None = None
+    split: Annotated[Each, Form("N, ...")] | None = None  # (1, n)
+    parts: Parted | None = None  # how risks are parted, see ``Duals``
+    pair: Annotated[Array, Form("2, D")] | None = None  # see ``Duals``
+    # of the mean losses, where there is a pair
+    weights: Annotated[Each, Form("N")] | None = None
+    radii: Annotated[Each, Form("N, J")] | None = None  # see ``Duals``
+    # of the constraints' cuts: those of the clients, and of the sums over them
+    local: Annotated[Each, Form("N, K, p, Q")] | None = None
+    shared: Annotated[Array, Form("K, p_c, Q")] | None = None
+
+
+@record
+class Certified:
+    """The client's risk at w, and its combination of cuts."""
+
+    risk: Each  # (n,) F_i(w)
+    loss: Each  # (n,) mean loss of its rows at w
+    level: Each  # (n,) the transport multiplier at w
+    labels: Each  # (n,) transport cost that the worst distribution at w spends on labels or targets
+    features: Each  # (n,) and on features
+    constant: Sum  # (n,)
+    gradient: Sum  # (n, D)
+    gradient_level: Each  # (n,)
+    spread: Sum  # (n,) what rounding may have added to ``constant``
+    size: Sum  # (n, D) and to ``gradient``
+    residuals: Each | None = None  # (1, 3) of the optimality conditions, where ``split`` was sent
+    # of the constraints at w, as in ``certificates.constrained.Weighed``
+    local: Each | None = None  # (n, p)
+    limits: Annotated[Each, Form(nan=True)] | None = None  # (n, p)
+    shared: Sum | None = None  # (n, p_c)
+    shared_limits: Sum | None = None  # (n, p_c)
+
+
+@record
+class CertifySums:
+    """Ask for the risk at ``w`` and the sum of all clients' cuts, as a secure sum can carry it."""
+
+    w: Annotated[Array, Form("D")]
+    points: Annotated[Array, Form("K, D")]
+    # of all clients: at every point a multiple of weights in Q
+    multipliers: Annotated[Array, Form("K, N")]
+
+
+@record
+class CertifiedSums:
+    """The client's risk at w, and sums over all clients, as in ``Certified``."""
+
+    risk: Each  # (n,)
+    constant: Sum  # (n,)
+    gradient: Sum  # (n, D)
+    spread: Sum  # (n,)
+    size: Sum  # (n, D)
+
+
+@dataclass(eq=False)
+class _Combined:
+    """The combination of every client's cuts, and what rounding may have added to it."""
+
+    constant: Array  # (n,)
+    gradient: Array  # (n, D)
+    gradient_level: Array  # (n,)
+    spread: Array  # (n,)
+    size: Array  # (n, D)
+
+    @classmethod
+    def nothing(cls, n: int, D: int) -> _Combined:
+        return cls(*(np.zeros(shape) for shape in (n, (n, D), n, n, (n, D))))
+
+    def add(
+        self,
+        problem: Problem,
+        point: Array,
+        multiplier: Array,
+        data: Block,
+        parts: Parts,
+        radius: Array | None,
+    ) -> None:
+        """Add the cuts at a point by their multipliers, (n,) or (n, P)."""
+        if not multiplier.any():
+            return
+        cut = parted_cut(problem, point, data, parts, radius)
+        mu = multiplier.reshape(cut.base.shape)  # one of every part, and no more
+        slope, fee = by_row(mu, cut.gradient).sum(1), (mu * cut.gradient_level).sum(1)
+        base = (mu * cut.base).sum(1)
+        self.constant += base - slope @ point - fee * cut.level
+        self.gradient += slope
+        self.gradient_level += fee
+        of = mu if is_parted(problem) else mu[:, :1]  # the other parts are zero
+        slopes = self._slopes(problem, point, of_rows(problem, of, data, parts), data)
+        over_all = parts.smooth and mu[:, 0].any()
+        rows, D = data.y.shape[1] if over_all else rows_of_a_sum(data, parts), len(point)
+        size = rounding_of_gradients(problem.predictor, data, slopes, rows)
+        self.size += size
+        self.spread += unit_of_sums(rows) * (np.abs(mu * cut.base).sum(1) + np.abs(fee * cut.level))
+        # of the gradient, and of the predictions at which the slopes are those
+        self.spread += size @ np.abs(point)
+        of_predictions = rounding_of_gradients(problem.predictor, data, slopes, D)
+        self.spread += of_predictions @ np.abs(point)
+
+    def limit(self, constraints: Stack, point: Point, multiplier: Array, parts: Parts) -> None:
+        """Add the cuts of constraints at a point by their multipliers (n, p, P)."""
+        if not multiplier.any():
+            return
+        value, gradient = parted_limits(constraints, point, parts)
+        multiplier = multiplier.reshape(value.shape)  # one of every part, and no more
+        slope = np.einsum("npq,npqd->nd", multiplier, gradient)
+        self.constant += np.einsum("npq,npq->n", multiplier, value) - slope @ point.w
+        self.gradient += slope
+        most = np.abs(multiplier).max(2)
+        rows, D = rows_of_a_sum(point.block, parts), len(point.w)
+        terms = constraints.magnitudes(point, most)
+        self.size += unit_of_sums(rows) * terms
+        sizes = np.abs(value).sum(2) + np.abs(np.nan_to_num(constraints.limits(point.block)))
+        self.spread += unit_of_sums(rows) * (most * sizes).sum(1)
+        self.spread += unit_of_sums(rows + D) * (terms @ np.abs(point.w))
+
+    def include(self, mean_losses: Minorants) -> None:
+        """Add minorants of the mean losses."""
+        self.constant += mean_losses.constant
+        self.gradient += mean_losses.gradient
+        self.spread += mean_losses.spread
+        self.size += mean_losses.size
+
+    @staticmethod
+    def _slopes(problem: Problem, point: Array, mu: Array, data: Block) -> Array:
+        """(n,) root mean squares of the rows' slopes times their multipliers (n, m), as their
+        weights count them.
+        """
+        prediction = problem.predictor.forward(point, data)
+        losses, slopes = value_and_gradient(problem.loss, prediction, data.y)
+        steep = np.abs(slopes).reshape(*data.y.shape, -1).max(-1)
+        if problem.radii(data).any():  # a flip turns a slope, and a move in a support is paid for
+            moves = problem.over_samples.support is not None
+            steep = np.maximum(steep, (2 if moves else 1) * problem.loss.lipschitz)
+        weights = problem.row_weights(losses, data)
+        heaviest = np.divide(weights, data.share, out=np.zeros_like(weights), where=data.share > 0)
+        return np.sqrt((weights * (mu * steep) ** 2).sum(1) * heaviest.max(1))
+
+
+@record
+class CertificateState:
+    """The server's state during certification."""
+
+    seen: Surveyed | None
+    certified: Certified | None
+    differentiated: Differentiated | None = None
+
+    @property
+    def first(self) -> Certified | None:
+        """What the clients answer about the model."""
+        return self.certified
+
+
+@dataclass(frozen=True)
+class Certification(AboutRows):
+    """Two rounds with every client: sizes that bound the region of optima, then risks and cuts.
+
+    Where no bound can be proved the rounds ask for risks, then for the gradient of the weighted
+    risks; ``weights`` (N,) are its client weights, None the worst ones. ``sums``: the rounds are
+    those of a server that reads sums over the clients, and one risk of each.
+    """
+
+    w: Array
+    duals: Duals | None = None
+    problem: Problem | None = None
+    weights: Array | None = None
+    sums: bool = False
+    clients: int | None = None  # how many a client knows to take part
+
+    stateless: ClassVar[bool] = True
+    readable: ClassVar[Mapping[str, str]] = {
+        "CertifiedSums.risk": "its mean loss at the final model, with what its Wasserstein ball"
+        " adds"
+    }
+
+    def for_clients(self) -> Certification:
+        """The rounds alone: model and duals come with the messages, and a zero stands for them."""
+        return Certification(np.zeros(1), sums=self.sums)
+
+    def at_client(self, problem: Problem, data: Metadata) -> Certification:
+        """The rounds with the clients' problem, with thresholds where all rows are ranked, and the
+        number of clients that have agreed on it.
+        """
+        if self.sums and not has_sums(problem):
+            raise ValueError(
+                "sums over clients would tell rows of this problem: nothing is answered. Ask for"
+                " what Bundle() takes with secure sums."
+            )
+        return replace(self, problem=lifted(problem), clients=data.n_clients)
+
+    @property
+    def on_client(self) -> dict:
+        if self.sums:
+            return {SurveySums: self.survey_sums, CertifySums: self.certify_sums}
+        return {Survey: self.take_part, Certify: self.certify, Differentiate: self.differentiate}
+
+    @property
+    def on_server(self) -> dict:
+        if self.sums:
+            return {SurveyedSums: self.ask_sums, CertifiedSums: self.finish_sums}
+        return {Surveyed: self.ask, Certified: self.finish, Differentiated: self.conclude}
+
+    @property
+    def claims(self) -> Claims:
+        if self.sums:
+            return {CertifiedSums: lambda who, ask, up: of_risk(self._problem, ask.w, up.risk)}
+        return {**surveys(self._problem), Certified: self._said}
+
+    @property
+    def sum_claims(self) -> SumClaims:
+        problem = self._problem
+
+        def combined(ask: CertifySums, up: CertifiedSums, slack: float) -> Iterator[Claim]:
+            yield from of_each_risk(problem, ask.w, up.risk)
+            weights = ask.multipliers.sum(0)
+            yield from of_combined_sums(problem, ask.w, weights, up.risk, up, slack)
+
+        def surveyed(ask: SurveySums, up: SurveyedSums, slack: float) -> Iterator[Claim]:
+            return of_survey_sums(problem, ask, up, slack)
+
+        return {SurveyedSums: surveyed, CertifiedSums: combined}
+
+    def _said(self, who: int, ask: Certify, up: Certified) -> Iterator[Claim]:
+        """What a risk and a combination of cuts claim."""
+        problem, w, beside = self._problem, ask.w, {}
+        for name in ("level", "labels", "features", "spread", "size"):
+            yield Number(f"a number {name!r}", getattr(up, name))
+        yield from of_certified(problem, who, w, up)
+        yield from of_limits(problem, w, "local", None, up.local)
+        yield from of_limits(problem, w, "shared", None, up.shared)
+        most = np.max(ask.multipliers[0].sum(0), initial=0.0)
+        weight = float(most if ask.weights is None else max(ask.weights[0], most))
+        if ask.local is not None and ask.shared is not None:
+            beside["local", len(w)] = ask.local[0].sum(0).mean(1)
+            beside["shared", len(w)] = ask.shared.sum(0).mean(1)
+        if ask.rows is None:
+            yield from of_combined(problem, w, weight, beside, up)
+
+    def server_start(self, n_clients: int) -> tuple[CertificateState, Round]:
+        state = CertificateState(None, None)
+        if self.sums:
+            return state, Round(SurveySums(member(self._problem, n_clients)))
+        if not is_affine(self._problem.predictor):
+            return state, Round(
+                Certify(self.w, np.zeros((0, len(self.w))), np.zeros((n_clients, 0)))
+            )
+        return state, Round(Survey(member(self._problem, n_clients)))
+
+    def take_part(
+        self, memory: None, ask: Survey, data: Block, rng: Streams
+    ) -> tuple[None, Surveyed]:
+        return memory, survey(data, ask.prior)
+
+    def ask(
+        self, state: CertificateState, ids: Sequence[int], seen: Surveyed
+    ) -> tuple[CertificateState, Round]:
+        none = Duals(np.zeros(len(ids)), np.zeros((0, len(self.w))), np.zeros((0, len(ids))))
+        duals = self.duals or none
+        row_duals = [None if part is None else part[None] for part in (duals.rows, duals.split)]
+        limits: dict[str, Array] = {}
+        if duals.limits is not None:
+            owned = duals.limits.swapaxes(0, 1)
+            local, shared, _ = separated(self._problem, len(ids), owned)
+            limits = {"local": local.swapaxes(1, 2).copy(), "shared": shared.swapaxes(0, 1).copy()}
+        return replace(state, seen=seen), Round(
+            Certify(
+                self.w,
+                duals.points,
+                duals.multipliers.swapaxes(0, 1).copy(),
+                *row_duals,
+                parts=duals.parts,
+                pair=duals.pair,
+                weights=None if duals.pair is None else duals.weights,
+                radii=None if duals.radii is None else duals.radii.T.copy(),
+                **limits,
+            )
+        )
+
+    def certify(
+        self, memory: None, ask: Certify, data: Block, rng: Streams
+    ) -> tuple[None, Certified]:
+        problem, n = self._problem, len(data.index)
+        here = problem.cut(ask.w, data)
+        prediction = problem.predictor.forward(ask.w, data)
+        combined = _Combined.nothing(n, len(ask.w))
+        for k, point in enumerate(ask.points):
+            radius = None if ask.radii is None else ask.radii[:, k]
+            combined.add(problem, point, ask.multipliers[:, k], data, parts_of(ask.parts), radius)
+            if ask.local is not None and ask.shared is not None:
+                at, parts = Point(problem, point, data), parts_of(ask.parts)
+                shared = np.tile(ask.shared[k], (n, 1, 1))
+                combined.limit(problem.local_constraint, at, ask.local[:, k], parts)
+                combined.limit(problem.constraint.coupled, at, shared, parts)
+        if ask.pair is not None and ask.weights is not None:
+            combined.include(shifted_minorants(problem, ask.pair, ask.weights, data))
+        constant, gradient = combined.constant, combined.gradient
+        residuals = None
+        if ask.rows is not None and is_provable(problem):
+            constant, gradient = (
+                np.asarray(part)[None] for part in row_minorant(problem, ask.rows[0], data)
+            )
+        elif ask.rows is not None and ask.split is not None:
+            residuals = kkt_residuals(problem, ask.w, ask.rows[0], ask.split[0], data)[None]
+        risk = here.risks(problem.radii(data))
+        loss = data.mean(problem.loss.value(prediction, data.y))
+        level, labels, features = self._spent(ask.w, data)
+        limits: dict[str, Array] = {}
+        if problem.constrained:
+            at, local, coupled = (
+                Point(problem, ask.w, data),
+                problem.local_constraint,
+                problem.constraint.coupled,
+            )
+            limits = {
+                "local": local.values(at),
+                "limits": local.limits(data),
+                "shared": coupled.values(at),
+                "shared_limits": coupled.limits(data),
+            }
+        return memory, Certified(
+            risk,
+            loss,
+            level,
+            labels,
+            features,
+            constant,
+            gradient,
+            combined.gradient_level,
+            combined.spread,
+            combined.size,
+            residuals,
+            **limits,
+        )
+
+    def survey_sums(
+        self, memory: None, ask: SurveySums, data: Block, rng: Streams
+    ) -> tuple[None, SurveyedSums]:
+        return memory, survey_sums(self._problem, ask, data, self.clients)
+
+    def ask_sums(
+        self, state: CertificateState, ids: Sequence[int], up: SurveyedSums
+    ) -> tuple[CertificateState, Round]:
+        ask = CertifySums(self.w, np.zeros((0, len(self.w))), np.zeros((0, len(ids))))
+        if self.duals is not None:
+            ask = CertifySums(self.w, self.duals.points, self.duals.multipliers)
+        return replace(state, seen=up.seen), Round(ask)
+
+    def certify_sums(
+        self, memory: None, ask: CertifySums, data: Block, rng: Streams
+    ) -> tuple[None, CertifiedSums]:
+        problem, combined = self._problem, _Combined.nothing(len(data.index), len(ask.w))
+        total = float(ask.multipliers.sum())
+        for point, weights in zip(ask.points, ask.multipliers, strict=True):
+            if not weights.any():
+                continue
+            whole = weights * total / float(weights.sum())
+            check_weights(problem, whole, self.clients)
+            combined.add(problem, point, weights[data.index], data, WHOLE, None)
+        risk, c = problem.client_risks(ask.w, data), combined
+        return memory, CertifiedSums(risk, c.constant, c.gradient, c.spread, c.size)
+
+    def finish_sums(
+        self, state: CertificateState, ids: Sequence[int], up: CertifiedSums
+    ) -> tuple[CertificateState, Done]:
+        return replace(state, certified=self._whole(up)), Done(Outcome(Stop.OPTIMAL, "certified."))
+
+    def _whole(self, up: CertifiedSums) -> Certified:
+        """The answer with the numbers of every client that follow from its risk: its worst
+        distribution moves features, or targets, and flips no labels.
+        """
+        problem, n = self._problem, len(up.risk)
+        radii, none = sample_radii(problem, n), np.zeros(n)
+        level = np.where(radii > 0, least_multiplier(problem, self.w), 0.0)
+        moved = np.where(level > 0, radii, 0.0)
+        labels, features = (moved, none) if moves_targets(problem, self.w) else (none, moved)
+        loss, own = up.risk - radii * level, (up.constant, up.gradient)
+        limits: dict[str, Array] = {}
+        if problem.constrained:  # those of the server alone, see ``limits_no_rows``
+            limits = dict.fromkeys(("local", "limits"), np.zeros((n, 0)))
+            limits |= dict.fromkeys(("shared", "shared_limits"), np.zeros(0))
+        worst = up.risk, loss, level, labels, features
+        return Certified(*worst, *own, none, up.spread, up.size, **limits)
+
+    def _spent(self, w: Array, data: Block) -> tuple[Array, Array, Array]:
+        """The transport multiplier, and the costs spent on labels and features, of every client."""
+        problem, radius = self._problem, self._problem.radii(data)
+        if not radius.any():
+            return np.zeros(len(radius)), np.zeros(len(radius)), np.zeros(len(radius))
+        worst = worst_case(w, data, problem.loss, problem.predictor, problem.over_samples, radius)
+        return worst.level, worst.label_cost, worst.feature_cost
+
+    def finish(
+        self, state: CertificateState, ids: Sequence[int], up: Certified
+    ) -> tuple[CertificateState, Round | Done]:
+        state = replace(state, certified=up)
+        if is_affine(self._problem.predictor):
+            return state, Done(Outcome(Stop.OPTIMAL, "certified."))
+        return state, Round(Differentiate(self.w, chosen(self._problem, self.weights, up.risk)))
+
+    def differentiate(
+        self, memory: None, ask: Differentiate, data: Block, rng: Streams
+    ) -> tuple[None, Differentiated]:
+        return memory, differentiate(self._problem, ask, data)
+
+    def conclude(
+        self, state: CertificateState, ids: Sequence[int], up: Differentiated
+    ) -> tuple[CertificateState, Done]:
+        return replace(state, differentiated=up), Done(Outcome(Stop.UNPROVEN, "measured."))
+
+    @property
+    def _problem(self) -> Problem:
+        if self.problem is None:
+            raise ValueError(
+                "Certification needs problem=: use certify(problem, federation, w, duals)."
+            )
+        return self.problem
+
+
+def certify_run(
+    problem: Problem,
+    fed: Federation | Metadata,
+    w: Array,
+    duals: Duals | None,
+    engine: Engine | None = None,
+    copies: Array | None = None,
+    infeasible: bool = False,
+) -> tuple[Certificate, Run]:
+    """The certificate and the engine's run of its two rounds.
+
+    Parameters
+    ----------
+    problem, fed : the user's
+    w : (D,) the model
+    duals : models and multipliers that prove a bound; only the value is recomputed with None, and
+        for a custom regulariser without `conjugate` or a custom set of weights without `project`
+    engine : where the clients are; by default this process
+    copies : (N, D) the clients' copies of the model, where there are any
+    infeasible : whether the duals are to prove that no model meets all constraints, instead
+
+    Raises
+    ------
+    ValueError
+        w, points or multipliers that are not finite or do not fit the problem
+    """
+    return certify_concrete(*problem.at(fed), w, duals, engine, copies, infeasible)
+
+
+def certify_concrete(
+    concrete: Problem,
+    data: Federation | Metadata,
+    w: Array,
+    duals: Duals | None,
+    engine: Engine | None = None,
+    copies: Array | None = None,
+    infeasible: bool = False,
+) -> tuple[Certificate, Run]:
+    """``certify_run`` of a concrete problem and its data, as ``Problem.at`` returns them: targets
+    of several classes must not be coded twice.
+    """
+    w = np.asarray(w, float)
+    _check(concrete, data, w, duals)
+    if not is_affine(concrete.predictor):
+        weights = None if duals is None else np.asarray(duals.weights, float)
+        run = run_all(Certification(w, None, concrete, weights), data, engine)
+        return measured(concrete, w, weights, run.state, copies), run
+    if duals is not None and infeasible:
+        duals = _of_limits_alone(concrete, duals)
+    elif duals is not None and duals.rows is None:
+        duals = None if without_dual(concrete) else feasible_duals(concrete, duals)
+    sums = with_sums(concrete, duals, engine)
+    run = run_all(Certification(w, duals, concrete, sums=sums), data, engine)
+    ended = run.state.seen, run.state.certified, copies
+    if duals is None or not infeasible:
+        return conclude(concrete, w, duals, *ended), run
+    certificate, proof = conclude(concrete, w, None, *ended), _broken(concrete, w, duals, ended[1])
+    return replace(certificate, infeasible=proof if proof > 0 else None), run
+
+
+def with_sums(problem: Problem, duals: Duals | None, engine: Engine | None) -> bool:
+    """Whether a certificate is computed from sums: where the engine has a secure sum, and the
+    problem and the duals can be asked so.
+    """
+    secure = option_of(getattr(engine, "secure_sum", None)) is not None
+    whole = duals is None or (duals.parts is None and duals.radii is None and duals.rows is None)
+    return secure and whole and problem.privacy is None and has_sums(problem)
+
+
+def _of_limits_alone(problem: Problem, duals: Duals) -> Duals:
+    """The multipliers of constraints alone, whose sizes sum to one: then their combination of the
+    constraints is at most the largest violation.
+    """
+    limits = feasible_duals(problem, duals).limits
+    assert limits is not None
+    sums = separated(problem, len(duals.weights), limits.sum(0).mean(1))
+    total = sum(float(np.abs(part).sum()) for part in sums)
+    limits = limits / total if total > 0 else limits
+    return replace(duals, multipliers=np.zeros_like(duals.multipliers), limits=limits)
+
+
+def _broken(problem: Problem, w: Array, duals: Duals, up: Certified) -> float:
+    """A lower bound on the combination of the constraints, over all models up to ``FAR`` times as
+    large as this, or as one by which it could change as much as it adds up.
+    """
+    h, minorant = problem.regulariser, _minorant(problem, duals, up, np.zeros(len(up.risk)))
+    # what is charged for rounding is in proportion to sizes; the model 0 alone has none
+    steep = float(np.linalg.norm(minorant.rounding_gradient))
+    size = minorant.rounding / steep if steep > 0 else 0.0
+    far = FAR * max(float(np.linalg.norm(w)), size)
+    alone = problem if isinstance(h, Ball | Bounds) else replace(problem, regulariser=Zero())
+    return lower_bound(alone, minorant, Region(far, far, far, math.inf))[0]
+
+
+def run_all(rounds: Algorithm, data: Federation | Metadata, engine: Engine | None) -> Run:
+    """The rounds of a certificate; raises ``KeyboardInterrupt`` where they are interrupted."""
+    run = (engine or InProcess()).run(rounds, data)
+    if run.outcome.stop is Stop.INTERRUPTED:  # half a proof proves nothing
+        raise KeyboardInterrupt
+    if run.outcome.stop is Stop.STALLED:
+        raise TimeoutError(f"the certificate: {run.outcome.text}")
+    return run
+
+
+def measured(
+    problem: Problem,
+    w: Array,
+    named: Array | None,
+    state: CertificateState,
+    copies: Array | None = None,
+) -> Certificate:
+    """The certificate of a model for which no bound can be proved.
+
+    ``named`` (N,) are the algorithm's client weights, or None.
+    """
+    assert state.certified is not None
+    assert state.differentiated is not None
+    plain = conclude(problem, w, None, None, state.certified, copies)
+    weights = chosen(problem, named, plain.client_risks)
+    left, scale = stationarity(problem, w, state.differentiated)
+    return replace(
+        plain,
+        bound=None,
+        gap=None,
+        relative_gap=None,
+        weights=weights,
+        stationarity=left,
+        gradient_scale=scale,
+        feasibility=_distance(problem, weights) + outside(problem, problem.predictor.split(w)[0]),
+        complementarity=problem.over_clients.worst(plain.client_risks).value
+        - float(weights @ plain.client_risks),
+    )
+
+
+def conclude(
+    problem: Problem,
+    w: Array,
+    duals: Duals | None,
+    seen: Surveyed | None,
+    up: Certified,
+    copies: Array | None = None,
+) -> Certificate:
+    """The certificate from the clients' answers, by arithmetic alone."""
+    worst = problem.over_clients.worst(up.risk)
+    coefficients = problem.predictor.split(w)[0]
+    value = worst.value + problem.penalty(w)
+    weights = worst.weights if duals is None else duals.weights
+    bound, stationarity = (0.0 if value <= NOTHING else None), None  # losses are nonnegative
+    feasibility = _distance(problem, weights) + outside(problem, coefficients)
+    limits, complementarity = {}, None if duals is None else worst.value - float(weights @ up.risk)
+    if problem.constrained:
+        limits, short = _limits(problem, w, duals, up)
+        # NaN where a client does not have a constraint
+        feasibility += max(excess(stack, np.nan_to_num(part)) for stack, part in limits.values())
+        complementarity = None if complementarity is None else max(complementarity, short)
+    if duals is not None and up.residuals is None and math.isfinite(value):
+        minorant = _minorant(problem, duals, up, weights)
+        where = region(problem, value, len(coefficients), seen)
+        proven, stationarity = lower_bound(problem, minorant, where)
+        # a model that meets the constraints is as good, or this value is below the optimum
+        proven = min(proven, value) if problem.constrained else proven
+        bound = proven if math.isfinite(proven) else bound
+    residuals = None if up.residuals is None else up.residuals[0]
+    values = {name: array for name, (_, array) in limits.items()}
+    if residuals is not None:
+        stationarity, feasibility = float(residuals[:2].max()), feasibility + float(residuals[2])
+    gap, relative_gap = gaps(value, bound)
+    return Certificate(
+        value=value,
+        bound=bound,
+        gap=gap,
+        relative_gap=relative_gap,
+        weights=weights,
+        client_risks=up.risk,
+        client_losses=up.loss,
+        client_levels=up.level,
+        client_labels=up.labels,
+        client_features=up.features,
+        feasibility=feasibility,
+        stationarity=stationarity,
+        complementarity=complementarity,
+        consensus=None if copies is None else float(np.abs(copies - w).max()),
+        residuals=residuals,
+        constraint_values=values.get("constraint_values"),
+        server_values=values.get("server_values"),
+        shared_values=values.get("shared_values"),
+    )
+
+
+def _limits(
+    problem: Problem, w: Array, duals: Duals | None, up: Certified
+) -> tuple[dict[str, tuple[Stack, Array]], float]:
+    """The constraints with their values at w, and the largest |multiplier * value|."""
+    glob, n = problem.constraint, len(up.risk)
+    asked, measured = np.asarray(up.limits, float), np.asarray(up.local, float)
+    local = np.where(np.isnan(asked), np.nan, measured)
+    held = glob.held.values(glob.point(problem, w))[0]
+    limits = {
+        "constraint_values": (problem.local_constraint, local),
+        "server_values": (glob.held, held),
+        "shared_values": (glob.coupled, np.asarray(up.shared)),
+    }
+    if duals is None or duals.limits is None:
+        return limits, 0.0
+    mu = separated(problem, n, duals.limits.sum(0).mean(1))
+    values = np.nan_to_num(local), np.asarray(up.shared), held
+    products = [np.abs(m * v).max(initial=0.0) for m, v in zip(mu, values, strict=True)]
+    return limits, float(max(products))
+
+
+def _minorant(problem: Problem, duals: Duals, up: Certified, weights: Array) -> Minorant:
+    """The clients' minorant with the cuts of the server's own constraints."""
+    own, glob = _Combined.nothing(1, up.gradient.shape[-1]), problem.constraint
+    if duals.limits is not None:
+        held = separated(problem, len(weights), duals.limits.swapaxes(0, 1))[2]
+        for point, multiplier in zip(duals.points, held.swapaxes(0, 1), strict=True):
+            here = glob.point(problem, point)
+            own.limit(glob.held, here, multiplier[None], parts_of(duals.parts))
+    return Minorant(
+        float(up.constant) + float(own.constant[0]),
+        up.gradient + own.gradient[0],
+        up.gradient_level,
+        weights,
+        float(up.spread) + float(own.spread[0]),
+        up.size + own.size[0],
+    )
+
+
+def _distance(problem: Problem, weights: Array) -> float:
+    # a custom set with a maximiser alone: its weights are in the set
+    if not hasattr(problem.over_clients, "project"):
+        return 0.0
+    return float(np.abs(problem.over_clients.project(weights) - weights).max())
+
+
+def _check(problem: Problem, fed: Federation | Metadata, w: Array, duals: Duals | None) -> None:
+    D = len(checked_model(w, problem.predictor.dimension(fed.n_features)))
+    if duals is None:
+        return
+    shapes, affine = duals.shapes(fed.n_clients, D), is_affine(problem.predictor)
+    if duals.pair is not None and not (
+        has_shifted_slopes(problem) and parts_of(duals.parts).smooth
+    ):
+        raise ValueError(
+            "duals.pair is for risks whose mean losses are a part of their own, got"
+            f" parts={duals.parts!r} and {problem.in_words()}."
+        )
+    if duals.parts is not None and affine:
+        count = parts_of(duals.parts).count(problem)
+        shapes["multipliers"] = (len(duals.points), fed.n_clients, count)
+    if affine and duals.pair is None:  # weights follow from the multipliers
+        del shapes["weights"]
+    for name, shape in shapes.items() if affine else [("weights", shapes["weights"])]:
+        if getattr(duals, name) is None:
+            continue
+        array = np.asarray(getattr(duals, name))
+        if array.shape != shape or not np.isfinite(array).all():
+            raise ValueError(f"duals.{name} must be finite with shape {shape}, got {array.shape}.")
+    for name, array in (("rows", duals.rows), ("split", duals.split)):
+        if array is not None and (
+            fed.n_clients != 1 or array.shape != (fed.sizes[0],) or not np.isfinite(array).all()
+        ):
+            raise ValueError(
+                f"duals.{name} must be finite, one number for each row of the only client, got"
+                f" shape {array.shape} for {fed.n_clients} clients of"
+                f" {[int(n) for n in fed.sizes[:3]]} rows."
+            )

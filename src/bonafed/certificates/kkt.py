@@ -1,0 +1,180 @@
+"""Residuals of the optimality conditions of a rank-based problem, convex or not.
+
+They are computed from (problem, rows, w, alpha, z) alone:
+
+    dist(alpha, dOmega(z)),      dist(-D'alpha, dg(w)),      ||z - (D w - b)||
+
+These are the three conditions of Theorem 1 of Xiao, Ge, Jiang, Yan, *A unified framework for
+rank-based loss minimization*, with alpha = -lambda. The set that stands for dOmega contains
+Clarke's subdifferential (chain rule): entries with equal z share the weights sigma_B of their ranks
+in any convex combination of orders, times a gradient of the loss. So alpha_B lies in l'(z) times
+the permutahedron of sigma_B, and at a kink (gradients 0 to 1) below it in the sense of
+submajorisation. Its nearest point is one isotonic regression. Where the weights of prospect theory
+jump, at the reference, the side towards which the objective jumps up is free.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bonafed.arrays import Array, Block
+from bonafed.problem.problem import Problem
+from bonafed.problem.rank_coordinates import kernel_of, knot_of, rank_rows, rank_weights
+from bonafed.problem.regularisers import (
+    L1,
+    L2,
+    MCP,
+    SCAD,
+    Ball,
+    Bounds,
+    ElasticNet,
+    GroupL2,
+    Regulariser,
+    Zero,
+)
+from bonafed.solvers.rank.scalar_losses import PLUS, Kernel, gradients_of
+
+
+def kkt_residuals(problem: Problem, w: Array, alpha: Array, z: Array, data: Block) -> Array:
+    """The three Euclidean distances of the module's docstring, (3,), for a block of one client."""
+    rows = rank_rows(problem, data)
+    left = float(np.linalg.norm(z - rows.forward(w)))
+    return np.array(
+        [_to_risk(problem, alpha, z), _to_regulariser(problem, w, -rows.backward(alpha)), left]
+    )
+
+
+def _to_risk(problem: Problem, alpha: Array, z: Array) -> float:
+    """dist(alpha, dOmega(z))."""
+    kernel, risk = kernel_of(problem.loss), problem.over_samples
+    size = np.abs(z) if kernel.even else z
+    order = np.argsort(size, kind="stable")
+    sorted_z = size[order]
+    push = (np.where(z < 0, -alpha, alpha) if kernel.even else alpha)[order]
+    if kernel.even:
+        push = np.where(sorted_z == 0, np.abs(push), push)  # at 0 both signs are gradients
+    free = np.zeros(len(z), bool)
+    if hasattr(risk, "rank_weights_below"):
+        below, above = risk.rank_weights_below(len(z)), risk.rank_weights_above(len(z))
+        at = knot_of(kernel, risk.reference)
+        sigma = np.where(sorted_z <= at, below, above)
+        free = np.abs(sorted_z - at) <= 1e-12 * (1 + abs(at))
+    else:
+        sigma = rank_weights(problem, len(z))
+    total = (
+        _at_jump(kernel, sorted_z[free], push[free], below[free], above[free])
+        if free.any()
+        else 0.0
+    )
+    edges = np.flatnonzero(np.append(True, sorted_z[1:] > sorted_z[:-1]))
+    alone = np.diff(np.append(edges, len(z))) == 1
+    single = edges[alone]
+    single = single[~free[single]]
+    total += float((_short_of(kernel, sorted_z[single], push[single], sigma[single]) ** 2).sum())
+    for start, stop in zip(edges, np.append(edges[1:], len(z)), strict=True):
+        if stop - start > 1 and not free[start]:
+            total += _group(kernel, float(sorted_z[start]), push[start:stop], sigma[start:stop])
+    return float(np.sqrt(total))
+
+
+def _kinked(kernel: Kernel, z: Array) -> Array:
+    """Where the loss has a kink, so that every number from 0 to 1 is a subgradient."""
+    return (z == kernel.knot) & (kernel.kind == PLUS)
+
+
+def _short_of(kernel: Kernel, z: Array, push: Array, sigma: Array) -> Array:
+    """The distance of every single entry's multiplier from sigma dl(z)."""
+    gradient = gradients_of(z, kernel)
+    exact = push - sigma * gradient
+    return np.where(_kinked(kernel, z), np.maximum(np.maximum(push - sigma, -push), 0.0), exact)
+
+
+def _at_jump(kernel: Kernel, z: Array, push: Array, below: Array, above: Array) -> float:
+    """The squared distance of the entries at the reference, where the weights jump.
+
+    They are free upwards where the weight jumps up beyond it, downwards where it falls.
+    """
+    gradient = gradients_of(z, kernel)
+    off = np.where(
+        above >= below,
+        np.maximum(below * gradient - push, 0.0),
+        np.maximum(push - above * gradient, 0.0),
+    )
+    return float((off**2).sum())
+
+
+def _group(kernel: Kernel, z: float, push: Array, sigma: Array) -> float:
+    """The squared distance of equal entries' multipliers from their permutahedron.
+
+    This is l'(z) times the permutahedron of their weights.
+    """
+    from scipy.optimize import isotonic_regression
+
+    kink = bool(_kinked(kernel, np.array([z]))[0])
+    gradient = 1.0 if kink else float(gradients_of(np.array([z]), kernel)[0])
+    negative = np.minimum(push, 0.0) if kink else np.zeros_like(push)
+    over = np.sort(push - negative)[::-1] - gradient * np.sort(sigma)[::-1]
+    left = isotonic_regression(over, increasing=False).x
+    if kink:
+        left = np.maximum(left, 0.0)
+    return float((left**2).sum() + (negative**2).sum())
+
+
+def _to_regulariser(problem: Problem, w: Array, push: Array) -> float:
+    """dist(push, dg(w)), Euclidean."""
+    return float(np.linalg.norm(off_regulariser(problem, w, push)))
+
+
+def off_regulariser(problem: Problem, w: Array, push: Array) -> Array:
+    """The remainder of ``push`` (D,) beside the nearest subgradient of g at w, by entry.
+
+    A free intercept has gradient 0.
+    """
+    coefficients = problem.predictor.split(w)[0]
+    penalised, rest = push[: len(coefficients)], push[len(coefficients) :]
+    return np.concatenate([_off(problem.regulariser, coefficients, penalised), rest])
+
+
+def _off(g: Regulariser, w: Array, push: Array) -> Array:
+    """The remainder of push beside the nearest subgradient of g at w, entry by entry."""
+    size = np.abs(w)
+    match g:
+        case Zero():
+            return push
+        case L2(strength):
+            return push - strength * w
+        case L1(strength):
+            gradient, edge = np.full_like(w, strength), strength
+        case ElasticNet(l1, l2):
+            push, gradient, edge = push - l2 * w, np.full_like(w, l1), l1
+        case MCP(strength, gamma):
+            gradient, edge = np.maximum(strength - size / gamma, 0.0), strength
+        case SCAD(strength, a):
+            gradient = np.where(
+                size <= strength, strength, np.maximum(a * strength - size, 0.0) / (a - 1)
+            )
+            edge = strength
+        case GroupL2():
+            group, weight, length = g.sizes(w)
+            total = np.sqrt(np.bincount(group, push * push))
+            inside = push * np.maximum(1 - weight / np.maximum(total, 1e-300), 0.0)[group]
+            gradient = w * (weight / np.maximum(length, 1e-300))[group]
+            return np.where(length[group] > 0, push - gradient, inside)
+        case Bounds(lower, upper):
+            inside = np.where((w > lower) & (w < upper), push, 0.0)
+            low, high = w <= np.asarray(lower), w >= np.asarray(upper)
+            return (
+                inside
+                + np.where(low & ~high, np.maximum(push, 0.0), 0.0)
+                + np.where(high & ~low, np.minimum(push, 0.0), 0.0)
+            )
+        case Ball(radius, centre):
+            outward = w - centre
+            length = float(np.linalg.norm(outward))
+            if length < radius * (1 - 1e-12):
+                return push
+            return push - outward * (max(float(push @ outward), 0.0) / length**2)
+        case _:
+            step = 1e-6 / max(1.0, g.weak_convexity)
+            return (w - g.prox(w + step * push, step)) / step
+    return np.where(w == 0, np.maximum(np.abs(push) - edge, 0.0), push - np.sign(w) * gradient)

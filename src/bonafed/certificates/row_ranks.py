@@ -1,0 +1,433 @@
+"""The value and a proven lower bound of a superquantile of the rows of all clients, from (problem,
+data, w) alone.
+
+    value = min over eta of  sum_k a_k eta_k + sum_ik cap_k max(l_i(w) - eta_k, 0) + a_0 mean + h(w)
+    bound = min over v of  sum_i f_i (l_i(w') + <l_i'(w'), v - w'>) + h(v)  <=  optimum
+
+for any row weights f that are feasible (``problem/rank_levels.py``) and any w'. The rounds first
+count rows above ever closer thresholds, which gives eta. A row that is not within a narrow width of
+a threshold weighs 0 or cap there. The weights of those within are no function of their losses
+alone; they are found by Newton steps on the ramp
+
+    q_ik(w', eta') = cap_k t_k + cap_k (l_i(w') - eta'_k) / width,  clipped to [0, cap_k]
+
+until they balance the gradients of all rows. A step is K + D numbers, which the server computes
+from sums and every client applies to its rows: no row's weight travels, and none has to be kept.
+The weights are scaled to their sums, so that a wrong step can only weaken the bound, never falsify
+it. Widths are tried from narrow to wide until one succeeds; the best bound counts.
+
+Each client keeps its rows. The server receives every client's mean loss and share of the weights,
+and otherwise only sums and maxima over all clients, among them the numbers of rows whose loss is
+above thresholds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from bonafed.arrays import Array, Block, Streams
+from bonafed.problem.claims import AllRows, Claim, Number
+from bonafed.problem.lower_bounds import (
+    Minorant,
+    Survey,
+    Surveyed,
+    lower_bound,
+    region,
+    survey,
+)
+from bonafed.problem.plausible import AboutRows, Claims, surveys
+from bonafed.problem.problem import Problem
+from bonafed.problem.rank_claims import Counts, of_losses, of_sum
+from bonafed.problem.rank_levels import Levels, Rows, levels
+from bonafed.rounds import Done, Each, Max, Outcome, Round, Stop, Sum, record
+
+EDGES = 512  # thresholds of a round that counts
+COUNTS = 5  # such rounds: thresholds are then known to 1e-13 of the range of the losses
+# of the ramps, in units of the mean loss, as they are tried
+WIDTHS = 1e-9, 1e-7, 1e-5, 1e-3
+MET = 4.0  # a relative gap in units of the width, at which no other width is tried
+EXACT = 1e-10  # a relative gap that nothing needs to improve
+STEPS = 20  # Newton steps at one width, at most
+
+
+@record
+class Look:
+    """Ask for the losses at ``w``."""
+
+    w: Array  # (D,)
+
+
+@record
+class Looked:
+    """The range of the losses of all rows, their sum, and every client's mean loss."""
+
+    largest: Max  # (n,) loss
+    smallest: Max  # (n,) minus the smallest loss
+    total: Sum  # (n,)
+    loss: Each  # (n,)
+
+
+@record
+class Count:
+    """Ask how many rows have a loss above each of these thresholds."""
+
+    w: Array  # (D,)
+    edges: Array  # (K, M)
+
+
+@record
+class Counted:
+    """The number of rows above every threshold."""
+
+    above: Sum  # (1, K, M)
+
+
+@record
+class WeighRows:
+    """Ask for the row weights on the ramp, and how they change."""
+
+    w: Array  # (D,)
+    thresholds: Array  # (K,)
+    caps: Array  # (K,)
+    centres: Array  # (K,) the weight on a threshold, cap_k t_k
+    plain: float  # a_0 / n
+    width: float
+
+
+@record
+class WeighedRows:
+    """Sums over all rows."""
+
+    above: Sum  # (1, K) max(l_i - eta_k, 0)
+    gradient: Sum  # (1, K + D) of the Lagrangian, thresholds first, without h
+    hessian: Sum  # (1, K + D, K + D)
+
+
+@record
+class StepRows:
+    """Ask for the cut of the row weights that a Newton step from ``at`` leads to."""
+
+    at: WeighRows
+    step: Array  # (K + D,)
+
+
+@record
+class SteppedRows:
+    """Sums over all rows, of values and gradients at the model to which the step leads."""
+
+    weight: Sum  # (1, K) of the row weights
+    weighted: Sum  # (1, K) losses, times the row weights
+    loss: Sum  # (1,) losses
+    gradients: Sum  # (1, K, D) times the row weights
+    gradient: Sum  # (1, D)
+    slopes: Sum  # (1, K) sizes of the losses' slopes, times the row weights
+    slope: Sum  # (1,)
+    share: Each  # (n, K) the row weights of every client
+
+
+@record
+class RankProof:
+    """The server's state during certification."""
+
+    seen: Surveyed | None = None
+    looked: Looked | None = None
+    low: Array | None = None  # (K,) thresholds above which there are at least n t_k rows
+    high: Array | None = None  # and fewer
+    counts: int = 0
+    at: WeighRows | None = None
+    width: int = -1  # position of the width that is tried
+    steps: int = 0  # Newton steps with it
+    last: float = math.inf  # relative gap of the last of them
+    value: float = math.inf
+    bound: float | None = None
+    stationarity: float | None = None
+    step: Array | None = None
+    weights: Array | None = None  # (N,) of the clients, of the best bound
+
+
+@dataclass(frozen=True)
+class RankCertification(AboutRows):
+    """The rounds of the certificate of a model; ``sizes`` (N,) are the clients' numbers of rows.
+
+    Where it is not ``bounded``, no bound is looked for: the rounds end with the value, the best
+    thresholds and the clients' shares of the row weights.
+    """
+
+    w: Array
+    sizes: Array | None = None
+    problem: Problem | None = None
+    bounded: bool = True
+
+    stateless: ClassVar[bool] = True
+
+    def for_clients(self) -> RankCertification:
+        """The rounds alone: the model comes with the messages, and a zero stands for it."""
+        return RankCertification(np.zeros(1))
+
+    def at_client(self, problem: Problem, data: object) -> RankCertification:
+        """The rounds with the clients' problem."""
+        return replace(self, problem=problem)
+
+    @property
+    def on_client(self) -> dict:
+        return {
+            Survey: self.take_part,
+            Look: self.look,
+            Count: self.count,
+            WeighRows: self.weigh,
+            StepRows: self.cut,
+        }
+
+    @property
+    def on_server(self) -> dict:
+        return {
+            Surveyed: self.seen,
+            Looked: self.looked,
+            Counted: self.narrow,
+            WeighedRows: self.shift,
+            SteppedRows: self.bound,
+        }
+
+    @property
+    def claims(self) -> Claims:
+        return {
+            **surveys(self._problem),
+            Looked: self.said,
+            Counted: lambda who, ask, up: [Counts(ask.edges, up.above[0])],
+            WeighedRows: lambda who, ask, up: [Number("a sum of losses", up.above)],
+            SteppedRows: self._stepped,
+        }
+
+    def said(self, who: int, ask: Look, up: Looked) -> Iterator[Claim]:
+        """What losses claim, the number of rows being that of the introduction."""
+        rows = float(self._sizes[who])
+        yield AllRows(rows)
+        yield from of_losses(self._problem, ask.w, rows, up.total, up.largest, up.smallest)
+        yield Number("a mean loss", up.loss, up.total / rows, up.total / rows)
+
+    def _stepped(self, who: int, ask: StepRows, up: SteppedRows) -> Iterator[Claim]:
+        """What weighted sums claim."""
+        w = ask.at.w + ask.step[len(ask.at.caps) :]
+        yield from of_sum(self._problem, w, up.loss, up.gradient[0])
+        for what in (up.weight, up.weighted, up.slopes, up.slope, up.share):
+            yield Number("a sum of weights", what)
+
+    # -- clients -----------------------------------------------------------------------------------
+
+    def take_part(
+        self, memory: None, ask: Survey, data: Block, rng: Streams
+    ) -> tuple[None, Surveyed]:
+        return memory, survey(data, ask.prior)
+
+    def look(self, memory: None, ask: Look, data: Block, rng: Streams) -> tuple[None, Looked]:
+        rows = Rows(self._problem, ask.w, data)
+        spread, real = rows.spread(rows.loss), data.share > 0
+        total = spread.sum(1)
+        return memory, Looked(
+            np.where(real, spread, -np.inf).max(1),
+            np.where(real, -spread, -np.inf).max(1),
+            total,
+            total / real.sum(1),
+        )
+
+    def count(self, memory: None, ask: Count, data: Block, rng: Streams) -> tuple[None, Counted]:
+        ordered = np.sort(Rows(self._problem, ask.w, data).loss)
+        above = len(ordered) - np.searchsorted(ordered, ask.edges, side="right")
+        return memory, Counted(above[None].astype(float))
+
+    def weigh(
+        self, memory: None, ask: WeighRows, data: Block, rng: Streams
+    ) -> tuple[None, WeighedRows]:
+        rows = Rows(self._problem, ask.w, data)
+        weight, rate = _ramp(rows, ask)
+        total = weight.sum(1) + ask.plain
+        gradient = np.concatenate([-weight.sum(0)[None], rows.gradient(total)], 1)
+        cross = -rows.gradients(rate)[0]
+        model = rows.hessian(rate.sum(1), total)[0]
+        hessian = np.block([[np.diag(rate.sum(0)), cross], [cross.T, model]])
+        above = np.maximum(rows.loss[:, None] - ask.thresholds, 0.0).sum(0)
+        return memory, WeighedRows(above[None], gradient, hessian[None])
+
+    def cut(
+        self, memory: None, ask: StepRows, data: Block, rng: Streams
+    ) -> tuple[None, SteppedRows]:
+        at, K = ask.at, len(ask.at.caps)
+        rows = Rows(self._problem, at.w, data)
+        weight, rate = _ramp(rows, at)
+        change = rows.along(ask.step[K:])[:, None] - ask.step[:K]
+        weight = np.clip(weight + rate * change, 0.0, at.caps)
+        there = Rows(self._problem, at.w + ask.step[K:], data)
+        share = [there.by_client(one) for one in weight.T]
+        return memory, SteppedRows(
+            weight=weight.sum(0)[None],
+            weighted=(there.loss @ weight)[None],
+            loss=there.loss.sum()[None],
+            gradients=there.gradients(weight),
+            gradient=there.gradient(np.ones(len(there.loss))),
+            slopes=(np.abs(there.slope) @ weight)[None],
+            slope=np.abs(there.slope).sum()[None],
+            share=np.array(share).reshape(K, len(data.names)).T,
+        )
+
+    # -- server ------------------------------------------------------------------------------------
+
+    def server_start(self, n_clients: int) -> tuple[RankProof, Round]:
+        return RankProof(), Round(Survey(self._sizes / self._sizes.sum()))
+
+    def seen(self, state: RankProof, ids: Sequence[int], up: Surveyed) -> tuple[RankProof, Round]:
+        return replace(state, seen=up), Round(Look(self.w))
+
+    def looked(
+        self, state: RankProof, ids: Sequence[int], up: Looked
+    ) -> tuple[RankProof, Round | Done]:
+        K = len(self._levels.tails)
+        low, high = np.full(K, -float(up.smallest)), np.full(K, float(up.largest))
+        return self._narrower(replace(state, looked=up, low=low, high=high))
+
+    def narrow(
+        self, state: RankProof, ids: Sequence[int], up: Counted
+    ) -> tuple[RankProof, Round | Done]:
+        """Keep the two thresholds of every level between which the number of rows is met."""
+        assert state.low is not None
+        assert state.high is not None
+        edges = _edges(state.low, state.high)
+        over = (up.above >= self._levels.tails[:, None] * self._n).sum(1)  # edges that are too low
+        padded = np.column_stack([state.low, edges, state.high])
+        level = np.arange(len(over))
+        low, high = padded[level, over], padded[level, over + 1]
+        return self._narrower(replace(state, low=low, high=high, counts=state.counts + 1))
+
+    def _narrower(self, state: RankProof) -> tuple[RankProof, Round | Done]:
+        assert state.low is not None
+        assert state.high is not None
+        size = np.maximum(np.abs(state.low), np.abs(state.high))
+        known = state.high - state.low <= 1e-14 * size
+        if state.counts < COUNTS and not known.all():
+            return state, Round(Count(self.w, _edges(state.low, state.high)))
+        if self._problem.loss.targets == "class":  # of which rows have no slopes of one number
+            return state, Done(Outcome(Stop.OPTIMAL, "counted."))
+        return self._wider(state)
+
+    def _wider(self, state: RankProof) -> tuple[RankProof, Round]:
+        """Begin with the next width, at the model itself."""
+        assert state.high is not None
+        assert state.looked is not None
+        of, n, width = self._levels, self._n, state.width + 1
+        caps, size = of.caps(n), WIDTHS[width] * float(state.looked.total) / n
+        at = WeighRows(self.w, state.high, caps, caps * of.tails, of.mean / n, max(size, 1e-300))
+        return replace(state, at=at, width=width, steps=0, last=math.inf), Round(at)
+
+    def shift(
+        self, state: RankProof, ids: Sequence[int], up: WeighedRows
+    ) -> tuple[RankProof, Round]:
+        """The value, and the Newton step that balances the gradients."""
+        assert state.at is not None
+        assert state.looked is not None
+        at, of = state.at, self._levels
+        if not state.steps:
+            value = of.shares @ at.thresholds + at.caps @ up.above + at.plain * state.looked.total
+            state = replace(state, value=float(value) + self._problem.penalty(self.w))
+        K, coefficients = len(at.caps), self._problem.predictor.split(at.w)[0]
+        gradient, matrix = up.gradient.copy(), up.hessian.copy()
+        gradient[:K] += of.shares
+        inside = slice(K, K + len(coefficients))
+        ridge = getattr(self._problem.regulariser, "strength", 0.0)
+        gradient[inside] += ridge * coefficients
+        matrix[inside, inside] += ridge * np.eye(len(coefficients))
+        curved = np.diag(matrix) > 1e-300  # what no row bends stays where it is
+        size = np.where(curved, np.sqrt(np.where(curved, np.diag(matrix), 1.0)), 1.0)
+        scaled = matrix / size / size[:, None] + 1e-15 * np.eye(len(size))
+        gradient = np.where(curved, gradient / size, 0.0)
+        step = -np.linalg.lstsq(scaled, gradient, rcond=None)[0] / size
+        return replace(state, step=step), Round(StepRows(at, step))
+
+    def bound(
+        self, state: RankProof, ids: Sequence[int], up: SteppedRows
+    ) -> tuple[RankProof, Round | Done]:
+        """The bound of one step, and the next one."""
+        at, of, n, problem = state.at, self._levels, self._n, self._problem
+        assert at is not None
+        assert state.step is not None
+        there = at.w + state.step[len(at.caps) :]
+        less = np.minimum(of.shares / np.maximum(up.weight, 1e-300), 1.0)
+        room = np.maximum(n * at.caps - up.weight, 1e-300)
+        more = np.maximum(of.shares - up.weight, 0.0) / room
+        scale, rest = less - more, more @ at.caps + at.plain  # f_i = scale q_i + rest
+        gradient = scale @ up.gradients + rest * up.gradient
+        value = float(scale @ up.weighted + rest * up.loss)
+        constant = value - float(gradient @ there)
+        constant -= self._rounding(state, there, value, float(scale @ up.slopes + rest * up.slope))
+        minorant = Minorant(constant, gradient, np.zeros(len(ids)), self._sizes / n)
+        features = len(problem.predictor.split(self.w)[0])
+        proven, left = -math.inf, math.inf
+        if np.isfinite(constant) and np.isfinite(gradient).all():
+            where = region(problem, state.value, features, state.seen)
+            proven, left = lower_bound(problem, minorant, where)
+        if state.bound is None or proven > state.bound:
+            weights = up.share @ scale + rest * self._sizes
+            state = replace(state, bound=proven, stationarity=left, weights=weights)
+        gap = (state.value - proven) / max(abs(state.value), 1e-300)
+        return self._next(state, gap)
+
+    def _rounding(self, state: RankProof, there: Array, value: float, slopes: float) -> float:
+        """The most that rounding can add to the constant of a cut: of its terms, values and slopes
+        times predictions, whose sizes sum to at most this.
+        """
+        assert state.seen is not None
+        coefficients, intercept = self._problem.predictor.split(there)
+        longest = float(state.seen.reach) * float(np.linalg.norm(coefficients))
+        size = value + slopes * (longest + float(np.abs(intercept).sum()))
+        return (self._n + len(there)) * np.finfo(float).eps * size
+
+    def _next(self, state: RankProof, gap: float) -> tuple[RankProof, Round | Done]:
+        """Step on while the gap falls, and try wider ramps until one succeeds."""
+        falls = (gap < 0.9 * state.last or gap >= 1.0) and math.isfinite(gap)
+        smooth = self._problem.loss.smooth  # else cuts prove the bound, see ``certify_ranks``
+        if self.bounded and gap > EXACT and falls and smooth and state.steps < STEPS:
+            assert state.at is not None
+            assert state.step is not None
+            at, K = state.at, len(state.at.caps)
+            thresholds = at.thresholds + state.step[:K]
+            at = replace(at, w=at.w + state.step[K:], thresholds=thresholds)
+            return replace(state, at=at, steps=state.steps + 1, last=gap), Round(at)
+        met = min(gap, state.last) <= MET * WIDTHS[state.width]
+        if met or not self.bounded or not smooth or state.width + 1 == len(WIDTHS):
+            return state, Done(Outcome(Stop.OPTIMAL, "certified."))
+        return self._wider(state)
+
+    @property
+    def _sizes(self) -> Array:
+        assert self.sizes is not None
+        return self.sizes
+
+    @property
+    def _n(self) -> int:
+        return int(self._sizes.sum())
+
+    @property
+    def _levels(self) -> Levels:
+        return levels(self._problem.over_rows, self._n)
+
+    @property
+    def _problem(self) -> Problem:
+        if self.problem is None:
+            raise ValueError("RankCertification needs problem=: use certify(problem, fed, w).")
+        return self.problem
+
+
+def _ramp(rows: Rows, at: WeighRows) -> tuple[Array, Array]:
+    """The weights (R, K) of the rows, and their changes with the losses."""
+    weight = at.centres + at.caps * (rows.loss[:, None] - at.thresholds) / at.width
+    inside = (weight > 0) & (weight < at.caps)
+    return np.clip(weight, 0.0, at.caps), np.where(inside, at.caps / at.width, 0.0)
+
+
+def _edges(low: Array, high: Array) -> Array:
+    """(K, EDGES) thresholds inside (low, high)."""
+    inside = np.arange(1, EDGES + 1) / (EDGES + 1)
+    return low[:, None] + (high - low)[:, None] * inside

@@ -1,0 +1,505 @@
+"""The command line: init, run, predict, report, verify, compare, data, site, engine.
+
+Exit status: 0 well; 1 a verification that fails; 2 bad input, with one line that says what is
+wrong; 3 a run whose constraints no model meets; 130 after Ctrl-C, 143 after SIGTERM and 129 after
+SIGHUP, with the command that resumes the run; 141 where the reader of a document has gone. Nothing
+heavy is imported until a command needs it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from bonafed import signals
+from bonafed.report.output import deliver, guarded, note, printed
+from bonafed.report.tables import printable, sentence
+from bonafed.sites.commands import engine as engine_commands
+from bonafed.sites.commands import site
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from bonafed.config.config import Config
+    from bonafed.runs.checks import Check
+    from bonafed.runs.run import Run
+    from bonafed.runs.work import Work
+
+app = typer.Typer(
+    name="bonafed",
+    help="Robust models over data that stays with its owners, with a certificate for every result.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.add_typer(site, name="site")
+app.add_typer(engine_commands, name="engine")
+
+# bad input, in our words
+EXPECTED = (ValueError, TypeError, OSError, RuntimeError, ImportError, ArithmeticError)
+IMPOSSIBLE = 4  # status of a run that ended since a site gave an impossible answer
+NO_MODEL = 3  # status of a run that proves that no model meets its constraints
+INTERRUPTED = 130  # what typer makes of a Ctrl-C
+UNREAD = 141  # as of a process that the system ends at a closed pipe
+RunPath = Annotated[Path, typer.Argument(help="Folder of a run.")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"bonafed {version('bonafed')}")
+        printed()
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Say the version."),
+    ] = False,
+) -> None:
+    """Robust models over data that stays with its owners, with a certificate for every result."""
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    with guarded(), signals.listening():
+        try:
+            status = app(standalone_mode=False)
+        except (typer.Abort, KeyboardInterrupt) as end:
+            _interrupted(str(end))
+        except BrokenPipeError:  # the reader of a document has gone
+            sys.exit(UNREAD)
+        except Exception as error:
+            if hasattr(error, "exit_code"):  # wrong usage: an unknown option, a missing argument
+                message = getattr(error, "format_message", error.__str__)()
+                if len(sys.argv) == 1:  # the message is the help
+                    typer.echo(message, err=True)
+                    sys.exit(2)
+                _fail(f"{message} (see bonafed --help)", 2)
+            if os.environ.get("BONAFED_TRACEBACK") or not isinstance(error, EXPECTED):
+                raise
+            _fail(str(error) or type(error).__name__, 2)
+        if status == INTERRUPTED:
+            _interrupted()
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+def _interrupted(kept: str = "") -> NoReturn:
+    signals.Last.answered = True
+    note(f"interrupted; {kept or 'nothing was kept'}", whole=True)
+    sys.exit(signals.status())
+
+
+def _fail(message: str, status: int) -> NoReturn:
+    for line in message.split("\n"):
+        note(line)
+    sys.exit(status)
+
+
+# --------------------------------------------------------------------------------------- init, data
+
+
+@app.command()
+def init(
+    path: Annotated[
+        str | None,
+        typer.Argument(help="CSV or Parquet file, or a pattern with one file per client."),
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="A data set by name, see `bonafed data`.")
+    ] = None,
+    client: Annotated[str | None, typer.Option(help="Column with the client of each row.")] = None,
+    alone: Annotated[
+        bool, typer.Option("--one-client", help="All rows are those of one client.")
+    ] = False,
+    target: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(help="Column to leave out; may be given several times.")
+    ] = None,
+    dates: Annotated[
+        list[str] | None,
+        typer.Option(help="COLUMN=ORDER of a column of dates: ymd, dmy or mdy; several times."),
+    ] = None,
+    missing: Annotated[
+        list[str] | None,
+        typer.Option(help="Text or number that means a missing cell, such as -999; several times."),
+    ] = None,
+    decimal: Annotated[str | None, typer.Option(help='Sign before decimals, "." or ",".')] = None,
+    encoding: Annotated[str | None, typer.Option(help="utf-8, latin-1, cp1252 or utf-16.")] = None,
+    classes: Annotated[
+        bool | None,
+        typer.Option("--classes/--numbers", help="What a target of few whole numbers is."),
+    ] = None,
+    private: Annotated[bool, typer.Option("--private", help="Within a budget of privacy.")] = False,
+    agnostic: Annotated[
+        bool, typer.Option("--agnostic", help="For the worst client, on a simulated clock.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="File to write.")] = Path("bonafed.toml"),
+    force: Annotated[bool, typer.Option(help="Overwrite it.")] = False,
+) -> None:
+    """Look at tables, propose how to read them, and write it as a commented configuration."""
+    from bonafed.config.config import ConfigError, parse_config
+    from bonafed.starters.look import Asked
+    from bonafed.starters.starter import starter
+
+    if (path is None) == (dataset is None):
+        raise ConfigError("init needs a path to tables or --dataset NAME, and not both")
+    if private and agnostic:
+        raise ConfigError(
+            "--private and --agnostic exclude each other: private rounds wait for all clients"
+        )
+    if out.exists() and not force:
+        raise ConfigError(f"{out} exists: give another --out, or --force to overwrite it")
+    asked = Asked.of(client, target, exclude, dates, decimal, encoding, classes, alone, missing)
+    more = {"private": private, "agnostic": agnostic}
+    text, shown = starter(out=out.absolute(), dataset=dataset, path=path, asked=asked, **more)
+    parse_config(text, folder=out.absolute().parent)  # what is written must be valid
+    deliver(text, out)
+    for line in shown:
+        print(printable(line))
+    print(printable(f"wrote {out}; next: bonafed run {quote(str(out))}"))
+
+
+@app.command()
+def data(
+    name: Annotated[
+        str | None, typer.Argument(help="A data set: loads it and says what it holds.")
+    ] = None,
+) -> None:
+    """List the data sets that can be named, and where files are looked for."""
+    from bonafed.data.downloads import SETTING, available, directory
+    from bonafed.runs.datasets import dataset
+
+    if name is not None:
+        deliver(dataset(name).text() + "\n")
+        return
+    lines = [
+        f"{'hospitals':<24} {569:>7,} x {30:<5} the same patients in six invented hospitals (here)"
+    ]
+    for known in available():
+        where = "here" if known.present else "needs files or the network"
+        lines.append(
+            f"{known.name:<24} {known.rows:>7,} x {known.columns:<5} {known.source} ({where})"
+        )
+    folder = directory()
+    lines.append(
+        f"files are looked for in {folder}"
+        if folder
+        else f"to use files of your own, name their folder by {SETTING}"
+    )
+    deliver("\n".join(lines) + "\n")
+
+
+# ---------------------------------------------------------------------------------------- run
+
+
+@app.command()
+def run(
+    config: Annotated[
+        Path | None, typer.Argument(help="Configuration, see `bonafed init`.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder in which runs are kept.")] = Path("runs"),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Coarse: relative gap 1e-2, 30 rounds at most.")
+    ] = False,
+    resume: Annotated[
+        Path | None, typer.Option(help="Folder of an interrupted run to go on with.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Instead of the seed of the configuration.")
+    ] = None,
+    dry: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what a private run would spend and tell.")
+    ] = False,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="Run over sites: flare-sim, flare-poc, flare, flower-sim or flower."),
+    ] = None,
+    sites: Annotated[
+        Path | None,
+        typer.Option(help="Folder with a folder for each site, where they are on this machine."),
+    ] = None,
+    kit: Annotated[
+        Path | None, typer.Option(help="FLARE folder of the user who submits jobs.")
+    ] = None,
+) -> None:
+    """Train, compare with baselines, certify, and write a report."""
+    from bonafed.report.terminal import Terminal, say, show
+
+    console, work, finished = Terminal(patient=True), None, None
+    try:
+        if dry:
+            from bonafed.runs.declared_ranges import told_before
+            from bonafed.runs.pipeline import dry_run
+
+            settings = _checked(config, quick, seed)
+            spent = dry_run(settings)
+            for line in [*told_before(settings), *spent]:
+                say(line, console)
+            return
+        with _work(config, out, quick, resume, seed, engine is not None) as work:
+            _carrier(work, engine, sites, kit)
+            finished = _trained(work, console)
+        show(finished, console)
+    except BaseException as error:
+        signals.Last.answered = True
+        kept = "" if work is None or not work.folder.is_dir() else work.advice
+        kept = kept if finished is None else f"the run is finished: {finished.path}"
+        if isinstance(error, KeyboardInterrupt):
+            raise typer.Abort(kept) from None
+        if kept:
+            note(kept, whole=True)
+        raise
+    if finished.result["outcome"]["stop"] == "infeasible":
+        raise typer.Exit(NO_MODEL)
+    if finished.result["outcome"]["stop"] == "impossible":
+        raise typer.Exit(IMPOSSIBLE)
+
+
+def _work(
+    config: Path | None,
+    out: Path,
+    quick: bool,
+    resume: Path | None,
+    seed: int | None,
+    engine: bool,
+) -> Work:
+    """The folder that the run works in, with its configuration."""
+    from bonafed.config.config import ConfigError
+    from bonafed.runs.files import slug
+    from bonafed.runs.work import Work, unfinished
+
+    if resume is not None:
+        if config is not None or quick or seed is not None or engine:
+            raise ConfigError(
+                "--resume takes its configuration from the interrupted run: leave out CONFIG and"
+                " options"
+            )
+        return Work.go_on(resume)
+    settings = _checked(config, quick, seed)
+    for line in unfinished(out):
+        note(line, whole=True)
+    name = slug(settings.title or settings.data.name or (config or Path("run")).stem)
+    return Work.begin(settings, out, name)
+
+
+def _carrier(work: Work, engine: str | None, sites: Path | None, kit: Path | None) -> None:
+    """Write into the folder of the work how a run over sites reaches them."""
+    from bonafed.config.config import ConfigError
+    from bonafed.sites.run import Carrier
+
+    if engine is not None:
+        Carrier.of(work.config, engine, sites, kit).keep(work.folder)
+    elif sites is not None or kit is not None:
+        name = "--sites" if kit is None else "--kit"
+        raise ConfigError(f"{name} is for a run over sites: give --engine as well")
+
+
+def _checked(config: Path | None, quick: bool, seed: int | None) -> Config:
+    """The configuration, checked before anything is read or written."""
+    from bonafed.config.config import ConfigError, read_config
+
+    if config is None:
+        raise ConfigError(
+            "run needs a configuration: bonafed run CONFIG; `bonafed init` writes one"
+        )
+    settings = read_config(config, seed=seed)
+    settings = settings.quick() if quick else settings
+    settings.check()
+    return settings
+
+
+def _trained(work: Work, console: Console) -> Run:
+    """The finished run; Ctrl-C raises KeyboardInterrupt."""
+    from bonafed.report.html import render
+    from bonafed.report.progress import progress
+    from bonafed.report.terminal import say
+    from bonafed.runs.declared_ranges import told
+    from bonafed.runs.folder import read_run
+    from bonafed.runs.pipeline import begin, opening, run_study
+    from bonafed.sites.run import Carrier, keep_signed, run_at_sites
+
+    if work.done is not None:
+        keep_signed(work.folder, work.done)
+        return read_run(work.done)
+    shown = progress(console)
+    if work.config.data.sites is not None and (carrier := Carrier.kept(work.folder)) is not None:
+        with shown as show:
+            drawn = render if work.config.report.html else None
+            return read_run(run_at_sites(work, carrier, show, drawn))
+    study = begin(work.config, work.folder, work.resume, shown)
+    for line in [*opening(study), *told(study.config, study.parts)]:
+        say(line, console)
+    with shown as show:
+        drawn = render if work.config.report.html else None
+        return read_run(run_study(study, work.out, show, drawn))
+
+
+# ------------------------------------------------------------------------------------ finished runs
+
+
+@app.command()
+def predict(
+    model: Annotated[Path, typer.Argument(help="Folder of a run, or its model.safetensors.")],
+    table: Annotated[
+        Path,
+        typer.Argument(help="CSV or Parquet file with the columns that the model was trained on."),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="CSV to write; default: standard output.")
+    ] = None,
+    unknown: Annotated[
+        str, typer.Option(help="Categories never trained on: error, or ignore (as zeros).")
+    ] = "error",
+) -> None:
+    """Predict every row of a table."""
+    from bonafed.runs.prediction import as_csv, caution, predict_table
+
+    if warning := caution(model):
+        note(f"warning: {warning}")
+    columns = predict_table(model, table, unknown)
+    deliver(as_csv(columns), out, errors="backslashreplace")
+    if out is not None:
+        print(printable(f"wrote {len(next(iter(columns.values())))} predictions to {out}"))
+
+
+@app.command()
+def report(
+    run: RunPath,
+    format: Annotated[str, typer.Option("--format", help="html, md or json.")] = "html",
+    out: Annotated[
+        Path | None, typer.Option(help="File to write; default: report.html, or standard output.")
+    ] = None,
+    client: Annotated[
+        str | None, typer.Option(help="Only show this client's most exposed rows, to their owner.")
+    ] = None,
+) -> None:
+    """Write the report of a finished run again, as HTML, Markdown or JSON."""
+    from bonafed.config.config import ConfigError
+    from bonafed.report.as_json import as_json
+    from bonafed.report.html import render
+    from bonafed.report.markdown import markdown
+    from bonafed.runs.folder import read_run, replace_report
+
+    finished = read_run(run)
+    if client is not None:
+        from bonafed.report.terminal import show_exposed
+
+        show_exposed(finished, client)
+        return
+    if format not in ("html", "md", "json"):
+        raise ConfigError(f"--format must be html, md or json, got {format!r}")
+    if format == "html" and out is None:
+        for part in filter(None, (finished, finished.owner)):
+            replace_report(part, render(part))
+        print(printable(str(finished.path / "report.html")))
+        return
+    texts = {"html": lambda run: render(run)["report.html"], "md": markdown, "json": as_json}
+    text = texts[format](finished)
+    deliver(text, out, errors="bonafed.json" if format == "json" else "bonafed.plain")
+    if out is not None:
+        print(printable(str(out)))
+
+
+@app.command()
+def verify(
+    run: RunPath,
+    data: Annotated[
+        str | None, typer.Option(help="Where its data are now: a path or pattern.")
+    ] = None,
+    without_data: Annotated[
+        bool, typer.Option("--without-data", help="Let absent data pass.")
+    ] = False,
+    keys: Annotated[
+        Path | None, typer.Option(help="Of a run over sites: folder of the sites' public keys.")
+    ] = None,
+    signed: Annotated[
+        Path | None, typer.Option(help="What the sites signed, where that is not beside the run.")
+    ] = None,
+) -> None:
+    """Check a finished run: digests, certificate, tables, computed again from model and data, or
+    from what sites signed; what is not checked is listed. Status 1 if it fails.
+    """
+    from bonafed.runs.checks import in_words, passed
+
+    checks = _checks(run, data, keys, signed)
+    for check in (c for c in checks if c.checkable):
+        state = "not checked" if check.ok is None else "ok" if check.ok else "FAILED"
+        print(f"{state:<12}{sentence(f'{check.name}: {check.text}')}")
+        print(*(f"{'':<14}{sentence(line)}\n" for line in in_words(check.keys)), sep="", end="")
+    for k, check in enumerate(c for c in checks if not c.checkable):
+        print("" if k else "stated, and nothing here can check it:\n", end="")
+        print(f"  {sentence(f'{check.name}: {check.text}')}")
+        print(*(f"      {sentence(line)}\n" for line in in_words(check.keys)), sep="", end="")
+    if not passed(checks, without_data):
+        print(
+            "verification FAILED"
+            if any(c.ok is False for c in checks)
+            else "verification incomplete"
+        )
+        raise typer.Exit(1)
+    print("verified" if passed(checks) else "verified as far as possible without the data")
+
+
+def _checks(run: Path, data: str | None, keys: Path | None, signed: Path | None) -> list[Check]:
+    """The checks of a run, whose rows are in one place or at sites."""
+    from bonafed.config.config import ConfigError, read_config
+    from bonafed.report.html import render
+    from bonafed.runs.splits import prepare
+    from bonafed.runs.verification import verify_run
+
+    file = run / "config.toml"
+    config = read_config(file) if file.is_file() else None
+    if config is None or config.data.sites is None:
+        if keys is not None:
+            text = "--keys is for a run over sites, and this one has its rows in one place"
+            raise ConfigError(text)
+        parts = prepare(read_config(file).reading(data)) if data is not None else None
+        return verify_run(run, parts, render)
+    if data is not None:
+        raise ConfigError("--data is for rows in one place, and those of this run are at sites")
+    from bonafed.sites.run_checks import verify_at_sites
+
+    return verify_at_sites(run, keys, signed, render)
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of two or more runs.")],
+    format: Annotated[str, typer.Option("--format", help="table or md.")] = "table",
+) -> None:
+    """Finished runs side by side."""
+    from bonafed.config.config import ConfigError
+    from bonafed.report import tables
+    from bonafed.report.terminal import Terminal, drawn
+    from bonafed.runs.folder import read_run
+
+    if len(runs) < 2:
+        raise ConfigError("compare needs two runs or more")
+    if format not in ("table", "md"):
+        raise ConfigError(f"--format must be table or md, got {format!r}")
+    results = {path: read_run(path).result for path in runs}
+    distinct = len({path.name for path in runs}) == len(runs)
+    table = tables.compared(
+        {path.name if distinct else str(path): result for path, result in results.items()}
+    )
+    if len({str(result["data"].get("train")) for result in results.values()}) > 1:
+        note("these runs were trained on different rows")
+    if format == "md":
+        deliver(f"{table.markdown()}\n")
+    else:
+        Terminal(quiet=True).print(drawn(table))
+        printed()
+
+
+if __name__ == "__main__":
+    main()

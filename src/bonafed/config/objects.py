@@ -1,0 +1,413 @@
+"""Tables of a configuration that state objects: a key names a class, the others are its fields.
+
+In ``[problem]`` with ``loss = "huber"`` and ``threshold = 2.0`` the key ``loss`` names a class of
+the list in ``bonafed.names``, and ``threshold`` is a field of that class. Which keys a table takes,
+what they default to and what they allow is read off the class: no class is described here. A value
+is first checked against the type of its field, then by the class itself, which is made once for it.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+import math
+import re
+import sys
+import types
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from string import Formatter
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    Self,
+    TypeGuard,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from pydantic import BeforeValidator, ConfigDict, model_validator
+
+from bonafed.config.errors import Refusal, near, not_among, one_of, unknown
+from bonafed.config.schema import Section
+from bonafed.names import NAMED, load
+
+MISSING = dataclasses.MISSING
+SIMPLE = {float: "a number", int: "an integer", bool: "true or false", str: "text"}
+
+
+def known(kind: str, *more: str) -> BeforeValidator:
+    """The check of a key whose value is a short name of ``bonafed.names``, or one of ``more``."""
+
+    def check(name: object) -> object:
+        if name not in (allowed := [*more, *NAMED[kind]]):
+            raise ValueError(Refusal(not_among(name, allowed)))
+        return name
+
+    return BeforeValidator(check)
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    """A field of a class, as a key of a configuration: its name, its type and its default."""
+
+    field: str
+    type: object
+    default: object
+
+    @property
+    def required(self) -> bool:
+        """Whether the class has no default for it."""
+        return self.default is MISSING
+
+
+class _Scope(dict[str, Any]):
+    """Names for annotations; one that only type checkers import stands for any object."""
+
+    def __missing__(self, name: str) -> type:
+        return object
+
+
+@lru_cache
+def parameters(cls: type) -> dict[str, Parameter]:
+    """The fields of a dataclass that its constructor takes, by name."""
+    scope = _Scope(vars(builtins))
+    for base in reversed(cls.__mro__):
+        scope.update(vars(sys.modules[base.__module__]))
+    types_ = get_type_hints(cls, localns=scope)
+    return {
+        field.name: Parameter(
+            field.name,
+            types_[field.name],
+            field.default if field.default_factory is MISSING else field.default_factory(),
+        )
+        for field in dataclasses.fields(cls)
+        if field.init
+    }
+
+
+class Objects(Section):
+    """A table that states objects. A subclass says which keys name their classes."""
+
+    model_config = ConfigDict(extra="allow")
+    # a key that names a class, or a class variable where there is one class -> its kind in
+    # bonafed.names
+    STATES: ClassVar[Mapping[str, str]]
+    ELSEWHERE: ClassVar[Sequence[str]] = ()  # fields that are no keys of this table
+    KEYS: ClassVar[Mapping[str, str]] = {}  # field -> its key, where that has another name
+    DEFAULTS: ClassVar[Mapping[str, object]] = {}  # of keys, where the class has none
+    TYPES: ClassVar[Mapping[str, object]] = {}  # of keys, where a file takes more than the class
+    WRITTEN: ClassVar[Sequence[str]] = ()  # keys that older runs wrote whatever the class
+    OWNED: ClassVar[Sequence[str]] = ()  # declared keys that belong to classes with such a field
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, key: str) -> Any:
+            """The value of a key that is a field of the named classes."""
+
+    @model_validator(mode="after")
+    def _fields_of_the_classes(self) -> Self:
+        extra, taken = self._extra(), self.parameters()
+        keys = [*(key for key in extra if key not in taken), *self.OWNED]
+        if refusals := [refusal for key in keys if (refusal := self._check_owner(key))]:
+            raise ValueError(*refusals)
+        for key, parameter in taken.items():
+            default = self.DEFAULTS.get(key, parameter.default)
+            if key in extra:
+                extra[key] = self._read(key, parameter)
+            elif key in self.DEFAULTS or isinstance(default, bool | int | float | str | dict):
+                extra[key] = default
+        for of in self.STATES:
+            keys = self._parameters(of)
+            lacking = [f"`{key}`" for key, p in keys.items() if p.required and key not in extra]
+            if lacking:
+                beside = (
+                    f" beside {of} = {getattr(self, of)!r}" if of in type(self).model_fields else ""
+                )
+                raise ValueError(f"needs {' and '.join(lacking)}{beside}")
+            self._try(of, keys)
+        return self
+
+    @classmethod
+    def keys(cls) -> list[str]:
+        """All keys that the table may have, whichever classes it names."""
+        more = (
+            key
+            for of, kind in cls.STATES.items()
+            for name in NAMED[kind]
+            for key in cls._of_class(of, name)
+        )
+        return [*dict.fromkeys((*super().keys(), *more))]
+
+    def keys_of(self, of: str) -> list[str]:
+        """The keys that set fields of the class that a key names."""
+        return [*self._parameters(of)]
+
+    def get(self, key: str) -> Any:
+        """The value of a key; None where the table has none."""
+        return getattr(self, key) if key in type(self).model_fields else self._extra().get(key)
+
+    def named_class(self, of: str) -> Any:
+        """The class that a key names."""
+        return load(self.STATES[of], getattr(self, of))
+
+    def phrase(self, of: str) -> str:
+        """The object of a key in words: the ``phrase`` of its class with the fields filled in, or
+        its name and fields, such as "kl ball (radius = 0.3, prior = size)".
+        """
+        cls = self.named_class(of)
+        if hasattr(cls, "phrase"):
+            stated = {name: self.get(self.KEYS.get(name, name)) for name in parameters(cls)}
+            values = {
+                k: p.default if stated[k] is None else stated[k] for k, p in parameters(cls).items()
+            }
+            return _Words().vformat(cls.phrase, (), values)
+        fields = [f"{key} = {self.get(key)}" for key in self._parameters(of) if self.get(key)]
+        name = getattr(self, of).replace("_", " ")
+        return f"{name} ({', '.join(fields)})" if fields else name
+
+    def build(self, of: str, **more: object) -> Any:
+        """The object of the class that a key names; ``more`` are fields that are no keys."""
+        keys = self._parameters(of).items()
+        values = {p.field: as_object(p.type, self.get(key)) for key, p in keys}
+        return self.named_class(of)(**{k: v for k, v in values.items() if v is not None} | more)
+
+    def parameters(self) -> dict[str, Parameter]:
+        """The keys of the named classes, with the fields that they set."""
+        return {key: p for of in self.STATES for key, p in self._parameters(of).items()}
+
+    def _extra(self) -> dict[str, Any]:
+        assert self.__pydantic_extra__ is not None
+        return self.__pydantic_extra__
+
+    @classmethod
+    def _of_class(cls, of: str, name: str) -> dict[str, Parameter]:
+        """The parameters of a class by their keys."""
+        skip = (*cls.ELSEWHERE, *cls.model_fields)
+        fields = parameters(load(cls.STATES[of], name)).values()
+        keys = {cls.KEYS.get(p.field, p.field): p for p in fields if p.field not in skip}
+        types = {key: kind for key, kind in cls.TYPES.items() if key in keys}
+        return keys | {key: dataclasses.replace(keys[key], type=types[key]) for key in types}
+
+    def _parameters(self, of: str) -> dict[str, Parameter]:
+        return self._of_class(of, getattr(self, of))
+
+    def _owners(self, of: str, key: str) -> dict[str, Parameter]:
+        """The field that a key sets, by the names of the classes that have it."""
+        kind = self.STATES[of]
+        return {
+            name: p
+            for name in NAMED[kind]
+            for p in parameters(load(kind, name)).values()
+            if self.KEYS.get(p.field, p.field) == key and p.field not in self.ELSEWHERE
+        }
+
+    def _check_owner(self, key: str) -> Refusal | None:
+        """Why a key is refused that the named classes do not take; one that an older run wrote is
+        dropped.
+        """
+        for of in self.STATES:
+            owners = self._owners(of, key)
+            if getattr(self, of) in owners or (owners and self._is_default(key, owners)):
+                self._extra().pop(key, None)
+                return None
+            if owners:
+                return Refusal(
+                    f"has `{key}`, which {getattr(self, of)!r} does not take: it belongs to {of} ="
+                    f" {' or '.join(map(repr, owners))}"
+                )
+        return Refusal(unknown(key, self.keys()), key)
+
+    def _is_default(self, key: str, owners: Mapping[str, Parameter]) -> bool:
+        """Whether a key stands for nothing: it is not stated, or as older runs wrote it."""
+        field = type(self).model_fields.get(key)
+        if field is not None:
+            return self.get(key) == field.get_default(call_default_factory=True)
+        defaults = [self.DEFAULTS.get(key, p.default) for p in owners.values()]
+        return key in self.WRITTEN and self.get(key) in defaults
+
+    def _read(self, key: str, parameter: Parameter) -> object:
+        value = self._extra()[key]
+        try:
+            return value if value == parameter.default else read(parameter.type, value)
+        except ValueError as error:
+            text = str(error) or f"got {value!r}; allowed: {words(parameter.type)}"
+            if get_origin(parameter.type) is Literal:
+                text = not_among(value, get_args(parameter.type))
+            raise ValueError(Refusal(text, key)) from None
+
+    def _try(self, of: str, fields: Mapping[str, Parameter]) -> None:
+        """Make the object, so that what its class refuses is refused with the key's line."""
+        try:
+            self.build(of)
+        except (ValueError, TypeError) as error:
+            keys, text = {p.field: key for key, p in fields.items()}, str(error)
+            named = [keys[word] for word in re.findall(r"\w+", text) if word in keys]
+            key = next((key for key in named if key in self._extra()), of)
+            text = self._whose(of, key, fields) + text
+            if isinstance(value := self.get(key), str):
+                others = [word for word in re.findall(r"[\w-]+", text) if word != value]
+                text += near(value, others, " Did you mean {!r}?")
+            raise ValueError(Refusal(text, key)) from None
+
+    def _whose(self, of: str, key: str, fields: Mapping[str, Parameter]) -> str:
+        """The client whose entry of a table by name is refused even by itself."""
+        table = self.get(key)
+        for name, entry in table.items() if isinstance(table, Mapping) else ():
+            try:
+                self.build(of, **{fields[key].field: {name: entry}})
+            except (ValueError, TypeError):
+                return f"client {name!r} has {entry!r}; "
+        return ""
+
+
+def in_words(value: object) -> str:
+    """A text, a number, or the least and the largest of those of several clients."""
+    several = [*value.values()] if isinstance(value, Mapping) else value
+    numbers = sorted({*several}) if isinstance(several, list) else [several]
+    if not all(isinstance(one, int | float) for one in numbers):
+        return str(value or "")
+    ends = [f"{one:g}" for one in (numbers[0], numbers[-1])]
+    return ends[0] if len(numbers) == 1 else f"{ends[0]} to {ends[1]} (by client)"
+
+
+class _Words(Formatter):
+    """Phrases with values in words: ``{tail:%}`` in percent, ``{c:#row}`` as a count of rows,
+    ``{signs:*}`` as a list, ``{prior:given}`` as that word where it is no text.
+    """
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if format_spec == "%":
+            return f"{100 * value:g} %"
+        if format_spec == "*":
+            return ", ".join(map(str, value))
+        if format_spec.startswith("#"):
+            n = len(value) if isinstance(value, list) else value
+            return f"{n:g} {format_spec[1:]}{'s' * (n != 1)}"
+        return format_spec if format_spec and not isinstance(value, str) else in_words(value)
+
+
+# ---------------------------------------------------------------------------------------- types
+
+
+def as_table(cls: type) -> Any:
+    """The type of an object that a file states as a table of the fields of its class; the class
+    may say by ``named`` what it is.
+    """
+    return Annotated[cls, "as a table"]
+
+
+def read(kind: object, value: object) -> object:
+    """A value of a file as a field of some type takes it; raises ``ValueError`` where it is none.
+
+    A whole number is a number, the text "inf" is infinity, and nan is no number.
+    """
+    reason = ""
+    for member in _members(kind):
+        try:
+            return _read(member, value)
+        except ValueError as error:
+            reason = str(error) or reason
+    raise ValueError(reason)
+
+
+def _read(kind: object, value: object) -> object:
+    """The same for a type that is no union."""
+    if kind is Any or (get_origin(kind) is Literal and value in get_args(kind)):
+        return value
+    if isinstance(value, Mapping):
+        return _read_table(kind, value)
+    if isinstance(value, list):
+        return _read_list(kind, value)
+    if kind is float and value == "inf":
+        return math.inf
+    if kind is float and _finite_or_inf(value):
+        return float(value)
+    if kind not in (bool, str, int) or type(value) is not kind:
+        raise ValueError
+    return value
+
+
+def _read_list(kind: object, entries: list[object]) -> object:
+    """A list of entries of one type, of a fixed length where the type says so."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    fixed = origin is tuple and ... not in arguments
+    length = len(arguments) if fixed else len(entries)
+    if not _is(origin, Sequence) or len(entries) != length:
+        raise ValueError
+    values = [read(arguments[0], entry) for entry in entries]
+    return tuple(values) if origin is tuple and not fixed else values
+
+
+def _finite_or_inf(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+
+
+def _read_table(kind: object, table: Mapping[str, object]) -> dict[str, object]:
+    """A table by name, or of the fields of a class."""
+    arguments = get_args(kind)
+    if _is(get_origin(kind), Mapping) and table:
+        return {name: _read_entry(arguments[1], name, entry) for name, entry in table.items()}
+    fields = parameters(arguments[0]) if get_origin(kind) is Annotated else {}
+    lacking = {name for name, p in fields.items() if p.required} - {*table}
+    if not fields or lacking or {*table} - {*fields}:
+        raise ValueError
+    return {name: read(fields[name].type, entry) for name, entry in table.items()}
+
+
+def _read_entry(kind: object, name: str, value: object) -> object:
+    try:
+        return read(kind, value)
+    except ValueError:
+        raise ValueError(f"client {name!r} has {value!r}; allowed: {words(kind)}") from None
+
+
+def as_object(kind: object, value: object) -> object:
+    """A value as the class of its field takes it: tables of the fields of a class as objects."""
+    if not isinstance(value, Mapping):
+        return value
+    for member in _members(kind):
+        if get_origin(member) is Annotated and not {*value} - {*parameters(get_args(member)[0])}:
+            return get_args(member)[0](**value)
+    return value
+
+
+def words(kind: object) -> str:
+    """What a field of some type allows, in words; "" where a file cannot state its values."""
+    return ", or ".join(dict.fromkeys(filter(None, map(_words, _members(kind)))))
+
+
+def _words(kind: object) -> str:
+    """The same for a type that is no union."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if isinstance(kind, type) and kind in SIMPLE:
+        return SIMPLE[kind]
+    if origin is Literal:
+        return one_of(arguments, " or ")
+    if origin is Annotated:
+        fields = parameters(arguments[0]).values()
+        named = getattr(arguments[0], "named", "")
+        parts = [f"{'perhaps ' * (not p.required)}{p.field}" for p in fields]
+        if not any(p.required for p in fields):
+            parts = [p.field for p in fields]
+        return f"{{{', '.join(parts)}}}" + f" for {named}" * bool(named)
+    if origin is tuple and ... not in arguments:
+        return f"[{', '.join(map(words, arguments))}]"
+    if _is(origin, Sequence) and (each := words(arguments[0])):
+        return f"a list, each {each}"
+    if _is(origin, Mapping) and (each := words(arguments[1])):
+        return f"a table by name, each {each}"
+    return ""
+
+
+def _members(kind: object) -> tuple[object, ...]:
+    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+
+
+def _is(origin: object, kind: type) -> bool:
+    return isinstance(origin, type) and issubclass(origin, kind)

@@ -1,0 +1,395 @@
+"""The tables [data], [path] and [report] of a configuration, and the types of single values."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, TypeGuard
+
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
+
+from bonafed.data.reading import PARTS, Dates, Reading, is_delimiter
+
+
+def number(value: object) -> float:
+    """A finite number >= 0."""
+    if not _finite(value) or value < 0:
+        raise ValueError("allowed: a finite number >= 0")
+    return float(value)
+
+
+def several_radii(value: object) -> list[float]:
+    """A list of radii, or {from, to, count}: a geometric one, rounded to four digits between its
+    ends.
+    """
+    if isinstance(value, Mapping) and set(value) == {"from", "to", "count"}:
+        first, last, count = number(value["from"]), number(value["to"]), value["count"]
+        if type(count) is int and count >= 2 and 0 < first < last:
+            ratio = last / first
+            inner = [f"{first * ratio ** (k / (count - 1)):.4g}" for k in range(1, count - 1)]
+            value = [first, *map(float, inner), last]
+    if not isinstance(value, list) or not value:
+        raise ValueError(
+            "allowed: a list of numbers >= 0, or { from = a, to = b, count = n } with 0 < a < b and"
+            " n >= 2"
+        )
+    radii = [number(radius) for radius in value]
+    if len({*radii}) < len(radii):
+        raise ValueError("allowed: every radius once")
+    return radii
+
+
+def label_of_a_class(value: object) -> str | float | None:
+    """A class of the target, or None."""
+    if value is not None and not isinstance(value, str | int | float):
+        raise ValueError("allowed: a class of the target, as text or as a number")
+    return value
+
+
+def _server(value: object) -> str | float | None:
+    if value is None or (isinstance(value, str) and value):
+        return value
+    if isinstance(value, float) and 0 < value < 1:
+        return value
+    raise ValueError(
+        "allowed: the path of a table, or a share of the training rows between 0 and 1"
+    )
+
+
+BLANK = "?"  # what a person has still to declare of a column
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+Count = Annotated[int, Field(ge=1)]
+Probability = Annotated[float, Field(ge=0, le=1)]
+Texts = Annotated[list[str], PlainValidator(lambda value: _texts(value))]
+
+
+# ---------------------------------------------------------------------------------------- sections
+
+
+class Section(BaseModel):
+    """A table of the file: no unknown keys, no guessed types."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @classmethod
+    def keys(cls) -> list[str]:
+        """The keys that the table may have."""
+        return [field.alias or name for name, field in cls.model_fields.items()]
+
+
+class Drift(Section):
+    """How the shifted clients' rows differ further from what was trained on, in units of the scaled
+    features.
+    """
+
+    # x' = scale x + offset, an instrument out of tune
+    scale: Annotated[float, Field(allow_inf_nan=False)] = 1.0
+    offset: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    noise: NonNegative = 0.0  # standard deviation of noise on every feature
+    flips: Probability = 0.0  # share of labels that are flipped
+
+
+class Partition(Section):
+    """How the rows of a data set without owners are dealt to invented clients."""
+
+    by: Literal["iid", "dirichlet", "label"]
+    clients: Count = 10
+    alpha: Positive = 1.0  # of "dirichlet": small for unlike clients
+    labels: Count = 1  # of "label": classes per client
+
+
+class DatesTable(Section):
+    """In which order the dates of a column stand, and which numbers are made of them."""
+
+    order: Literal["ymd", "dmy", "mdy"]
+    parts: Annotated[list[Literal["year", "month", "weekday", "days"]], Field(min_length=1)] = [
+        *PARTS
+    ]
+
+
+class DataSection(Section):
+    """Where the rows are, whose they are, and what is held out."""
+
+    name: str | None = None
+    path: Annotated[list[str] | None, PlainValidator(lambda value: _paths(value))] = None
+    sites: Texts | None = None  # the names of the sites that keep the rows
+    client: str | None = None
+    partition: Partition | None = None
+    target: str | None = None
+    features: list[str] | None = None
+    categorical: list[str] = []
+    groups: list[str] = []  # read for constraints on groups, and no features
+    # the server's own rows
+    server: Annotated[str | float | None, PlainValidator(_server)] = None
+    scale: Literal["standard", "minmax", "none"] = "standard"
+    # declared, the larger is predicted
+    classes: Annotated[list[Any] | None, PlainValidator(lambda value: _classes(value))] = None
+    # declared features
+    columns: Annotated[
+        dict[str, dict[str, Any]] | None, PlainValidator(lambda value: _columns(value))
+    ] = None
+    indicators: bool = False
+    # how tables are read that are not as a program would write them
+    encoding: Literal["utf-8", "latin-1", "cp1252", "utf-16"] = "utf-8"
+    delimiter: Annotated[str | None, PlainValidator(lambda value: _delimiter(value))] = None
+    decimal: Literal[".", ","] = "."
+    missing: Texts = []  # further texts that mean a missing cell
+    exclude: Texts = []  # columns that are no features
+    dates: dict[str, DatesTable] = {}
+    censored: Texts = []  # columns with limits such as <0.5
+    merge: Annotated[dict[str, dict[str, str]], PlainValidator(lambda value: _merge(value))] = {}
+    min_count: Count | None = None  # rarer categories are pooled
+    positive: Annotated[str | int | float | None, PlainValidator(label_of_a_class)] = None
+    drop_missing_target: bool = False
+    drop_missing_client: bool = False
+    person: str | None = None  # a column: rows of one person are on one side of every split
+    test: Share = 0.3
+    shifted: list[str] = []
+    drift: Drift | None = None
+
+    # the keys that a run over sites may have beside them, of those above
+    AT_SITES: ClassVar = (
+        *("target", "columns", "classes", "positive", "scale", "groups", "person", "test"),
+        *("features", "categorical", "indicators", "min_count"),
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> DataSection:
+        if broken := next(self._rules(), None):
+            raise ValueError(broken)
+        return self
+
+    @property
+    def reading(self) -> Reading:
+        """How the tables are read."""
+        keys = {field.name: getattr(self, field.name) for field in fields(Reading)}
+        dates = {name: Dates(d.order, tuple(d.parts)) for name, d in self.dates.items()}
+        return Reading(**{**keys, "dates": dates})
+
+    @property
+    def blanks(self) -> list[str]:
+        """The columns of which something is still to be declared: it is ``"?"``."""
+        return [
+            name
+            for name, how in (self.columns or {}).items()
+            if BLANK in (*how.values(), *how.get("categories", ()))
+        ]
+
+    @property
+    def _is_fitted(self) -> bool:
+        """Whether keys say how features are made of the rows, which declared columns need not."""
+        chosen = self.features or self.categorical or self.indicators or self.min_count
+        return bool(chosen) or self.scale != "none"
+
+    def _rules(self) -> Iterator[str]:
+        """What the keys ask of each other, as sentences."""
+        if self.classes is not None and self.positive not in (None, *self.classes):
+            yield f"has positive = {self.positive!r}, which is none of `classes`"
+        if self.sites is not None:
+            yield from self._rules_of_sites()
+            return
+        named = self.path is None
+        if (self.name is None) is named:
+            yield (
+                "needs exactly one of `name` (a data set, see `bonafed data`), `path` (CSV or"
+                " Parquet) and `sites` (who keeps the rows)"
+            )
+        if not named and self.target is None:
+            yield "needs `target`, the column to predict, beside `path`"
+        if self.partition is not None and (not named or self.client is not None):
+            yield (
+                "has `partition`, which is for data sets by `name` whose rows have no client of"
+                " their own"
+            )
+        if self.drift is not None and not self.shifted:
+            yield "has `drift` but no `shifted`: drift is applied to the shifted clients; name some"
+        if self.classes is not None and named:
+            yield "has `classes`, and those of a data set by `name` are known: leave `classes` out"
+        if self.columns is not None and self._is_fitted:
+            yield (
+                "has `columns`, which say how every feature is made: set scale = 'none', and leave"
+                " out features, categorical, indicators and min_count"
+            )
+        yield from self._reading_rules()
+
+    def _rules_of_sites(self) -> Iterator[str]:
+        """The same where sites keep the rows, of which nothing is read here."""
+        if not self.sites:
+            yield "has `sites` without a name: give the names in the sites' site.toml"
+        if self.target is None or self.columns is None:
+            missing = "target" if self.target is None else "columns"
+            yield (
+                f"needs `{missing}` beside `sites`: nothing is read off the rows, so target and"
+                " columns are declared, such as columns = { age = { min = 0, max = 110 } }"
+            )
+        elif self._is_fitted:
+            yield (
+                "has `columns`, which say how every feature is made: set scale = 'none', and leave"
+                " out features, categorical, indicators and min_count"
+            )
+        taken = {*self.AT_SITES, "sites"}
+        for key, field in DataSection.model_fields.items():
+            usual = field.get_default(call_default_factory=True)
+            if key not in taken and getattr(self, key) != usual:
+                yield (
+                    f"has `{key}` beside `sites`: where a site's rows are and how they are read"
+                    " stands in its site.toml; leave it out"
+                )
+
+    def _reading_rules(self) -> Iterator[str]:
+        """What the keys about untidy tables ask of each other and of the others."""
+        if self.path is None:
+            for key in ("encoding", "delimiter", "decimal", "drop_missing_client"):
+                if getattr(self, key) != DataSection.model_fields[key].default:
+                    yield f"has `{key}`, which is for tables by `path`: leave it out"
+        roles = {"target": [self.target], "client": [self.client], "person": [self.person]}
+        codes = {"categorical": self.categorical, "groups": self.groups}
+        used = {"features": self.features or [], **codes}
+        made = {"dates": [*self.dates], "censored": self.censored}
+        merged = {"columns": [*(self.columns or {})], "merge": [*self.merge]}
+        exclusive = (
+            ("exclude", {**roles, **used, **made, **merged}),
+            ("dates", {**roles, **codes, "censored": self.censored, "merge": [*self.merge]}),
+            ("censored", {**roles, **codes}),
+            ("person", {"target": [self.target], "client": [self.client], **used}),
+        )
+        for key, others in exclusive:
+            own = [self.person] if key == "person" else [*getattr(self, key)]
+            for other, names in others.items():
+                if both := [name for name in own if name is not None and name in names]:
+                    yield f"has {both[0]!r} in `{key}` and in `{other}`: take it out of one"
+        if self.drop_missing_client and self.client is None:
+            yield "has `drop_missing_client` and no `client`, a column: leave one out, or give both"
+
+
+def _finite(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _classes(value: object) -> list[str | float] | None:
+    if value is None or (isinstance(value, list) and len(value) > 1 and {*value} == {BLANK}):
+        return value
+    if (
+        isinstance(value, list)
+        and len({*map(type, value)}) == 1
+        and isinstance(value[0], str | int | float)
+        and len({*value}) == len(value) > 1
+    ):
+        return sorted(value)
+    raise ValueError(
+        "allowed: a list of the two classes of the target (of a multinomial loss more), all text or"
+        " all numbers"
+    )
+
+
+def _columns(value: object) -> dict[str, dict[str, Any]] | None:
+    """What a file declares of its columns, one table for each."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping) or not value:
+        raise ValueError(
+            "allowed: a table with one entry for each feature, such as age = { min = 0, max = 100 }"
+        )
+    for name, column in value.items():
+        if not (isinstance(column, Mapping) and _is_column(column)):
+            raise ValueError(
+                f"column {name!r} has {column!r}; allowed: {{ min, max }} (made 0 to 1),"
+                " { mean, scale }, {} (taken as it is), each with missing = the number that stands"
+                " for none and indicator = true for a feature of its own, or { categories ="
+                " ['a', ...] }"
+            )
+    return {name: dict(column) for name, column in value.items()}
+
+
+def _is_column(column: Mapping[str, Any]) -> bool:
+    """Whether a table declares a column, by its categories or by its numbers."""
+    if "categories" in column:
+        names = column["categories"]
+        texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
+        return bool(texts and names) and len(column) == 1
+    numbers = {key: value for key, value in column.items() if key != "indicator"}
+    if not isinstance(column.get("indicator", False), bool):
+        return False
+    if {*numbers} - {"missing"} not in ({"min", "max"}, {"mean", "scale"}, set()):
+        return False
+    if BLANK in numbers.values():
+        return all(value == BLANK or _finite(value) for value in numbers.values())
+    return (
+        all(map(_finite, numbers.values()))
+        and column.get("min", 0) < column.get("max", 1)
+        and column.get("scale", 1) > 0
+    )
+
+
+def _delimiter(value: object) -> str | None:
+    if value is None or (isinstance(value, str) and is_delimiter(value)):
+        return value
+    raise ValueError("allowed: one character that stands between cells, such as ';'")
+
+
+def _texts(value: object) -> list[str]:
+    texts = value if isinstance(value, list) else []
+    if texts == value and all(isinstance(text, str) for text in texts):
+        if len({*texts}) < len(texts):
+            raise ValueError("allowed: every text once")
+        return texts
+    raise ValueError("allowed: a list of texts")
+
+
+def _merge(value: object) -> dict[str, dict[str, str]]:
+    if isinstance(value, Mapping) and all(map(_merges, value.values())):
+        return {name: {**table} for name, table in value.items()}
+    raise ValueError("allowed: a table for each column, such as sex = { M = 'male', F = 'female' }")
+
+
+def _merges(table: object) -> bool:
+    """Whether a table has texts for texts."""
+    if not isinstance(table, Mapping) or not table:
+        return False
+    return all(isinstance(text, str) and text.strip() for text in table.values())
+
+
+def _paths(value: object) -> list[str]:
+    paths = [value] if isinstance(value, str) else value
+    if isinstance(paths, list) and paths and all(isinstance(p, str) and p for p in paths):
+        return paths
+    raise ValueError("allowed: a path, a pattern such as 'sites/*.csv', or a list of them")
+
+
+class PathSection(Section):
+    """Radii to try on the training rows: solved on one part of every client's rows, judged on the
+    rest of them.
+    """
+
+    radii: Annotated[list[float], PlainValidator(several_radii)]  # of the Wasserstein balls
+    # of the ball of client weights; None: as in [clients]
+    client_radii: Annotated[list[float] | None, PlainValidator(several_radii)] = None
+    # share of every client's training rows that is judged on
+    test: Annotated[float, Field(gt=0, lt=1)] = 0.3
+
+
+class ReportSection(Section):
+    """What is written, and beside which models."""
+
+    html: bool = True
+    compare_with: list[Literal["unconstrained", "erm", "afl", "drfa", "wafl"]] = []
+
+
+def moved(path: str, old: Path, new: Path) -> str:
+    """A path that started at ``old``, from ``new``; links to folders are followed first, since
+    ``..`` leads elsewhere from behind them.
+    """
+    if os.path.isabs(path):
+        return path
+    parent, name = os.path.split(old / path)
+    there = os.path.join(os.path.realpath(parent), name)
+    try:
+        return os.path.relpath(there, os.path.realpath(new)).replace(os.sep, "/")
+    except ValueError:  # another drive
+        return there

@@ -1,0 +1,225 @@
+"""All tables of a configuration together, and the problem, the method and the engine that they
+state.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import Field, PrivateAttr, model_validator
+
+from bonafed.algorithms.method import Method
+from bonafed.config.constraints import ConstraintSection, TradeOffSection, slots
+from bonafed.config.engine import EngineSection
+from bonafed.config.errors import ConfigError, Refusal
+from bonafed.config.privacy import EvaluationSection, PrivacySection
+from bonafed.config.problem import (
+    AlgorithmSection,
+    ClientsSection,
+    ProblemSection,
+    RiskSection,
+    RobustSection,
+)
+from bonafed.config.schema import DataSection, PathSection, ReportSection, Section
+from bonafed.engines.inprocess import InProcess
+from bonafed.engines.virtual_clock import VirtualClock
+from bonafed.names import NAMED, load
+from bonafed.problem.losses import Loss
+from bonafed.problem.problem import Problem
+from bonafed.problem.risks.mean import Mean
+
+
+@cache
+def names_with(kind: str, fact: str, value: Hashable = True) -> list[str]:
+    """The short names of one kind whose class has a fact, such as smooth losses."""
+    return [name for name in NAMED[kind] if getattr(load(kind, name), fact, None) == value]
+
+
+class Tables(Section):
+    """What a file states, table by table."""
+
+    title: str | None = None
+    seed: Annotated[int, Field(ge=0)] = 0
+    data: DataSection
+    problem_: Annotated[ProblemSection, Field(alias="problem", default_factory=ProblemSection)]
+    risk: Annotated[RiskSection, Field(default_factory=RiskSection)]
+    robust: Annotated[RobustSection, Field(default_factory=RobustSection)]
+    clients: Annotated[ClientsSection, Field(default_factory=ClientsSection)]
+    constraint: Annotated[list[ConstraintSection], Field(default_factory=list)]
+    trade_off: TradeOffSection | None = None
+    path: PathSection | None = None
+    privacy: PrivacySection | None = None
+    evaluation: EvaluationSection = EvaluationSection()
+    algorithm: Annotated[AlgorithmSection, Field(default_factory=AlgorithmSection)]
+    engine: Annotated[EngineSection, Field(default_factory=EngineSection)]
+    report: ReportSection = ReportSection()
+    _folder: Path = PrivateAttr(default_factory=Path.cwd)
+    _trace: str = PrivateAttr("[engine]")  # where the file says which delays were recorded
+
+    @model_validator(mode="before")
+    @classmethod
+    def _mean_of_clients(cls, raw: object) -> object:
+        """With constraints or a privacy budget, or where all rows are ranked together, the clients
+        are averaged unless the file says otherwise.
+        """
+        if not isinstance(raw, dict):
+            return raw
+        problem, risk, clients = (raw.get(key, {}) for key in ("problem", "risk", "clients"))
+        one_class = isinstance(problem, dict) and "label" in problem
+        together = isinstance(risk, dict) and risk.get("on") == "together"
+        mean = raw.get("constraint") or one_class or together or "privacy" in raw
+        if isinstance(clients, dict) and mean:
+            return raw | {"clients": {"risk": "mean", **clients}}
+        return raw
+
+    @property
+    def folder(self) -> Path:
+        """Relative paths of the file start here."""
+        return self._folder
+
+    def loss(self) -> Loss:
+        """The loss of one row."""
+        return self.problem_.build("loss")
+
+    @property
+    def constrained(self) -> bool:
+        """Whether the run has multipliers: there are constraints, one class alone is in the
+        objective, or the method that the file names returns some.
+        """
+        name = self.algorithm.name
+        named = name != "auto" and load("algorithm", name).requirements.constrained
+        return bool(self.constraint) or self.problem_.label is not None or named
+
+    @property
+    def weighs_clients(self) -> bool:
+        """Whether [clients] states more than a mean."""
+        return self.clients not in (ClientsSection(), ClientsSection(risk="mean"))
+
+    @property
+    def logged(self) -> bool:
+        """Whether the run has a log of who answered when, which a private one does not show."""
+        return self.engine.clocked or (self.data.sites is not None and self.privacy is None)
+
+    @property
+    def labels(self) -> list[str | float]:
+        """The classes that the objective and the constraints name."""
+        labels = [self.problem_.label, *(one.get("label") for one in self.constraint)]
+        return [label for label in labels if label is not None]
+
+    @property
+    def loss_of_classes(self) -> bool:
+        """Whether the target is one of two classes, or of several."""
+        return self.loss().targets in ("sign", "class")
+
+    @property
+    def ones(self) -> bool:
+        """Whether a feature of ones stands for the intercepts of several classes."""
+        return self.problem_.model == "softmax" and self.problem_.intercept
+
+    def edited(self, values: Mapping[str, object]) -> Self:
+        """The same tables with other values of some keys, such as "problem.loss", unchecked."""
+        other = self
+        for key, value in values.items():
+            table, _, field = key.partition(".")
+            table = "problem_" if table == "problem" else table
+            if field:
+                value = getattr(other, table).model_copy(update={field: value})
+            other = other.model_copy(update={table: value})
+            other._folder = self._folder
+        return other
+
+    # ------------------------------------------------------------------------- what is stated
+
+    def problem(self) -> Problem:
+        """The problem as stated; with radius = "auto" it needs the rows:
+        ``config.settled(rows).problem()``.
+
+        Raises
+        ------
+        ConfigError : a combination that has no finite or tractable worst case
+        """
+        if self.robust.radius == "auto":
+            raise ConfigError(
+                "radius = 'auto' is read off the training rows: use config.settled(rows).problem()"
+            )
+        return self.stated()
+
+    def path_problem(self) -> Problem:
+        """The problem whose radii are tried: at the largest one of [path]."""
+        assert self.path is not None
+        return self.stated(radius=max(self.path.radii))
+
+    def stated(self, radius: float | None = None) -> Problem:
+        """The problem before the data are read: a radius that is read off the rows is 1, and
+        ``radius`` replaces any.
+        """
+        if self.labels and self.loss().targets != "sign":
+            loss = self.problem_.loss
+            raise ConfigError(f"`label` needs two classes, and problem.loss = {loss!r} has none")
+        together = self.risk.together
+        if self.problem_.label is not None:
+            over_samples = Mean(label=self.problem_.label)
+        elif radius is not None:
+            over_samples = self.robust.build(radius=radius)
+        elif self.robust.radius != 0:
+            over_samples = self.robust.build()
+        else:
+            over_samples = Mean() if together else self.risk.build("name")
+        one_ranking = together or self.problem_.pooled
+        try:
+            return Problem(
+                loss=self.loss(),
+                predictor=self.problem_.build("model", seed=self.seed),
+                over_samples=over_samples,
+                over_clients=Mean() if one_ranking else self.clients.build("risk"),
+                over_rows=self.risk.build("name") if together else None,
+                regulariser=self.problem_.build("regulariser"),
+                privacy=self.privacy and self.privacy.budget(self._folder),
+                class_weight=self.problem_.class_weight,
+                **slots(self.constraint),
+            )
+        except (ValueError, TypeError) as error:
+            raise ConfigError(str(error)) from error
+
+    def method(self) -> Method | None:
+        """The algorithm with its options; None where the problem decides.
+
+        Raises
+        ------
+        ValueError : an option that it does not take, with its key
+        """
+        a, noise = self.algorithm, {}
+        if self.privacy is not None:  # noise that nobody else can make again
+            noise = {"noise": "simulation" if self.privacy.rehearsal else "secure"}
+        if a.name == "auto" and self.privacy is None:
+            if a.options:
+                text = "algorithm.options needs algorithm.name: 'auto' takes no options"
+                raise ValueError(Refusal(text, "algorithm", "options"))
+            return None
+        name = "private_sgd" if a.name == "auto" else a.name
+        return a.build(name, **(noise if name in names_with("algorithm", "private") else {}))
+
+    def solve_arguments(
+        self, checkpoint: str | os.PathLike[str] | None = None, clock: bool = True
+    ) -> dict[str, Any]:
+        """algorithm, engine, tol, max_rounds and seed, as `bonafed.solve` takes them; ``clock``: by
+        [engine] at all.
+        """
+        a = self.algorithm
+        return {
+            "algorithm": self.method(),
+            "engine": self._engine(checkpoint) if clock else self.engine.plain(checkpoint),
+            "tol": a.tol,
+            "max_rounds": a.max_rounds,
+            "seed": self.seed,
+        }
+
+    def _engine(self, checkpoint: str | os.PathLike[str] | None) -> InProcess | VirtualClock:
+        try:
+            return self.engine.engine(self._folder, checkpoint)
+        except (ValueError, OSError) as error:
+            raise ConfigError(f"{self._trace}: {error}") from error

@@ -1,0 +1,168 @@
+"""The arrays of a federation, made from one table per client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypedDict, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bonafed.arrays import Array
+from bonafed.client_names import ByClient, ClientName, client_name
+from bonafed.data import validation as check
+from bonafed.data.reading import Reading
+from bonafed.data.refine import refined
+from bonafed.data.schema import Categorical, Numeric, Recipe, Schema
+from bonafed.data.tables import (
+    Table,
+    check_numbers,
+    has_column,
+    matrix,
+    numbers,
+    persons_of,
+    present,
+    same_columns,
+    table_of,
+    targets_of,
+)
+
+Name = TypeVar("Name", str, ClientName)
+
+
+class TableOptions(TypedDict, total=False):
+    """What `Federation.from_tables` takes beside the tables and their target."""
+
+    features: Sequence[str] | None
+    sample_weight: str | None
+    columns: Sequence[str]
+    classes: ArrayLike | None
+    schema: Schema | Recipe | None
+    unknown: str
+    reading: Reading
+    person: str | None
+    positive: str | float | None
+
+
+def codes_of(schema: Schema | Recipe | None, *names: str | None) -> tuple[str, ...]:
+    """The columns whose cells are codes, to be read as they are written."""
+    codes: Sequence[str] = ()
+    if isinstance(schema, Recipe):
+        codes = schema.categorical
+    elif schema is not None:
+        codes = [column.name for column in schema.columns if isinstance(column, Categorical)]
+    return tuple(name for name in (*codes, *names) if name is not None)
+
+
+def tables_of(
+    tables: ByClient[Mapping[str, Any]], target: str, reading: Reading, codes: Sequence[str]
+) -> dict[ClientName, Table]:
+    """The clients' tables by their names as they are kept, read as declared."""
+    if not tables:
+        raise ValueError("a federation needs at least one client, got none.")
+    whole = {
+        client_name(name): refined(table_of(table), reading, codes, f"client {name!r}")
+        for name, table in tables.items()
+    }
+    return with_targets(whole, target) if reading.drop_missing_target else whole
+
+
+def with_targets(tables: Mapping[Name, Table], target: str) -> dict[Name, Table]:
+    """The rows with a target, of the clients that have some."""
+    kept = {name: present(table, target) for name, table in tables.items()}
+    kept = {name: table for name, table in kept.items() if len(next(iter(table.values()), ()))}
+    if not kept:
+        raise ValueError(f"no row has a target: column {target!r} is empty everywhere.")
+    return kept
+
+
+def federation_parts(
+    whole: Mapping[ClientName, Table],
+    target: str,
+    features: Sequence[str] | None,
+    sample_weight: str | None,
+    columns: Sequence[str],
+    classes: ArrayLike | None,
+    schema: Schema | Recipe | None,
+    unknown: str = "error",
+    person: str | None = None,
+    positive: str | float | None = None,
+) -> dict[str, Any]:
+    """The arguments of `Federation` from one table per client."""
+    same_columns({f"client {name!r}": table for name, table in whole.items()})
+    first, fitted = next(iter(whole.values())), isinstance(schema, Schema)
+    roles = {target: "the target"}
+    roles |= {} if sample_weight is None else {sample_weight: "the sample weight"}
+    roles |= {} if person is None else {person: "the person of each row"}
+    if features is not None and first.reading is not None:
+        features = first.reading.made(features)
+    names = _feature_names(first, roles, features, columns, fitted)
+    if isinstance(schema, Recipe):
+        schema = Schema.fit(whole, schema, features=names, target=target, classes=classes)
+    if schema is not None and classes is None:
+        classes = schema.classes
+    if schema is not None and positive is not None and classes is not None:
+        classes = check.ordered(np.asarray(classes), positive)
+        schema = replace(schema, classes=tuple(np.asarray(classes).tolist()))
+    declared = classes is not None and np.asarray(classes).dtype.kind != "U"
+    if schema is None:
+        check_numbers(whole, names)
+    else:
+        check_numbers(whole, [c.name for c in schema.columns if isinstance(c, Numeric)])
+    weights = None
+    if sample_weight is not None:
+        check_numbers(whole, [sample_weight])
+        weights = [numbers(t, sample_weight, f"client {name!r}") for name, t in whole.items()]
+    return {
+        "clients": tuple(whole),
+        "X": _rows(whole, names, schema, unknown),
+        "y": targets_of(whole, target, declared),
+        "classes": classes,
+        "feature_names": names if schema is None else schema.feature_names,
+        "sample_weight": weights,
+        "columns": {key: [table[key] for table in whole.values()] for key in columns},
+        "schema": schema,
+        "persons": None if person is None else persons_of(whole, person),
+        "positive": positive,
+    }
+
+
+def _feature_names(
+    table: Table,
+    roles: Mapping[str, str],
+    features: Sequence[str] | None,
+    columns: Sequence[str],
+    fitted: bool,
+) -> list[str]:
+    """The columns that features are made of; a fitted schema names them itself."""
+    for name, role in {**dict.fromkeys(columns, "a further column"), **roles}.items():
+        has_column(table, name, role)
+    if features is None:
+        others = [name for name in table if name not in roles and name not in columns]
+        features = [] if fitted else others
+    for name in features:
+        has_column(table, name, "a feature")
+        if name in roles:
+            raise ValueError(
+                f"the column {name!r} is {roles[name]} and cannot be a feature as well."
+            )
+    if not features and not fitted:
+        raise ValueError(
+            "no column is left for the features: the table has"
+            f" {check.listed(map(repr, table), 'column')}."
+        )
+    return [*features]
+
+
+def _rows(
+    tables: Mapping[ClientName, Table],
+    features: Sequence[str],
+    schema: Schema | None,
+    unknown: str,
+) -> list[Array]:
+    """The features of every client: columns of numbers, or what a schema makes of the table."""
+    named = {f"client {name!r}": table for name, table in tables.items()}
+    if schema is None:
+        return [matrix(table, features, where) for where, table in named.items()]
+    return [schema.transform(table, unknown, where=where) for where, table in named.items()]

@@ -1,0 +1,671 @@
+"""Named clients and their rows.
+
+A `Federation` is what a problem is solved over: client i owns X_i (m_i, d) and y_i (m_i,). Clients
+keep the order of their first appearance, and random choices are drawn from streams keyed by the
+client's name, so that adding a client changes nobody else's rows or numbers. Rows never move
+between clients; `blocks` only lays them out for batched steps.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import TYPE_CHECKING, Any, Unpack
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bonafed import client_names
+from bonafed.arrays import Array, Block
+from bonafed.client_names import ByClient, ClientName
+from bonafed.data import validation as check
+from bonafed.data.persons import held_out
+from bonafed.data.reading import PLAIN, Reading
+from bonafed.data.row_errors import before_a_problem, located
+from bonafed.text import card, listed, short, shown
+
+if TYPE_CHECKING:
+    from bonafed.data.assembly import TableOptions
+    from bonafed.data.readers import Files
+    from bonafed.data.schema import Recipe, Schema
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Federation:
+    """Clients, each with its own rows and targets.
+
+    Parameters
+    ----------
+    clients : distinct names, text or whole numbers, in the order of their first appearance. They
+        stay as they are given and are compared as text: 1 and "1" name the same client
+    X : one (m_i, d) array per client; dense float64 in C order, or sparse (kept as CSR); no copy if
+        right already
+    y : one (m_i,) array of targets per client: numbers, text or booleans
+    classes : the sorted classes; default: those seen at any client when the targets are not floats,
+        else None
+    feature_names : d distinct names; default x0, x1, ...
+    sample_weight : one (m_i,) array of weights >= 0 per client, normalised inside each client by
+        `Block.share`
+    columns : further per-row columns, ``{name: one (m_i,) array per client}``, such as a sensitive
+        attribute
+    schema : how the features were made from a table, for predictions on new tables
+    server : data that the server itself holds, ``(X0, y0)`` or a federation of one client; for
+        constraints on them
+    linear : one (C_i, d_i) of shapes (k_i, d) and (k_i,) per client: what ``LinearEquality()``
+        reads as C_i w + d_i = 0
+    persons : one (m_i,) array of text or numbers per client: whose each row is; rows of one person
+        are on one side of every split, also where several clients have some
+    positive : of two classes the one that counts as +1; ``classes`` are then (negative, positive)
+
+    Raises
+    ------
+    ValueError : duplicate names, a client without rows, unequal numbers of features or rows, values
+        that are not finite (naming client, rows and columns), targets of different types, targets
+        outside the declared classes
+
+    Examples
+    --------
+    >>> import bonafed as bf
+    >>> from bonafed.data import load
+    >>> fed = bf.Federation.from_arrays(
+    ...     [[0.0], [1.0], [2.0]], ["no", "no", "yes"], ["a", "a", "b"]
+    ... )
+    >>> fed.clients, fed.sizes.tolist(), fed.classes.tolist()
+    (('a', 'b'), [2, 1], ['no', 'yes'])
+    >>> train, test = load.hospitals().split(test=0.4, seed=0)
+    >>> train.n_clients, int(train.sizes.sum() + test.sizes.sum())
+    (6, 569)
+    """
+
+    clients: tuple[ClientName, ...]
+    X: tuple[Any, ...]
+    y: tuple[NDArray[Any], ...]
+    _: KW_ONLY
+    classes: NDArray[Any] | None = None
+    # always a tuple once constructed
+    feature_names: tuple[str, ...] = None  # type: ignore[assignment]
+    sample_weight: tuple[Array, ...] | None = None
+    columns: Mapping[str, tuple[NDArray[Any], ...]] | None = None
+    schema: Schema | None = None
+    server: Any = None  # a Federation of one client once constructed
+    linear: tuple[tuple[Array, Array], ...] | None = None
+    persons: tuple[NDArray[Any], ...] | None = None
+    positive: str | float | None = None
+
+    @before_a_problem()
+    def __post_init__(self) -> None:
+        clients = tuple(map(client_names.client_name, self.clients))
+        check.one_per_client(clients, X=self.X, y=self.y)
+        names = None if self.feature_names is None else tuple(map(str, self.feature_names))
+        X, names = check.features_of(self.X, clients, names)
+        y = check.same_type(
+            [check.targets(t, name) for t, name in zip(self.y, clients, strict=True)], clients
+        )
+        for name, x, t in zip(clients, X, y, strict=True):
+            check.rows(name, x, t, names)
+        lengths = [len(t) for t in y]
+        weights, linear = self.sample_weight, self.linear
+        columns = {
+            key: check.per_row(key, [np.asarray(part) for part in parts], clients, lengths)
+            for key, parts in (self.columns or {}).items()
+        }
+        self._set(
+            clients=clients,
+            X=X,
+            y=y,
+            feature_names=names,
+            sample_weight=None if weights is None else check.weights(weights, clients, lengths),
+            columns=columns,
+            persons=None if self.persons is None else check.persons(self.persons, clients, lengths),
+            classes=check.ordered(check.classes(y, self.classes, clients), self.positive),
+            linear=None if linear is None else check.linear(linear, clients, X[0].shape[1]),
+            server=self._of_server(self.server, names, X[0].shape[1]),
+        )
+
+    @staticmethod
+    def _of_server(held: object, names: tuple[str, ...], d: int) -> Federation | None:
+        """The server's own data as a federation of one client, "server"."""
+        if held is None:
+            return None
+        if not isinstance(held, Federation):
+            if not isinstance(held, tuple | list) or len(held) not in (2, 3):
+                raise ValueError(
+                    f"server must be (X0, y0) or (X0, y0, columns), got {type(held).__name__}."
+                )
+            X0, y0, *columns = held
+            named = {key: (column,) for key, column in columns[0].items()} if columns else None
+            held = Federation(("server",), (X0,), (y0,), columns=named)
+            held = held._with(feature_names=names) if held.n_features == d else held
+        if held.n_clients != 1 or held.n_features != d:
+            raise ValueError(
+                f"server must be one table with the clients' {d} features, got {held.n_clients}"
+                f" clients of {held.n_features} features: give (X0, y0), or (X0, y0, columns)."
+            )
+        if held.feature_names != names:
+            raise ValueError(
+                f"server has the features {held.feature_names[:6]}, the clients {names[:6]}: give"
+                " the same ones in the same order."
+            )
+        return held._with(clients=("server",))
+
+    def _with(self, **changes: object) -> Federation:
+        """A copy with other values in these fields, which are known to be right."""
+        other = copy.copy(self)
+        other._set(**changes)
+        return other
+
+    def _set(self, **fields: object) -> None:
+        for key, value in fields.items():
+            object.__setattr__(self, key, value)
+
+    # ---------------------------------------------------------------- constructors
+
+    @classmethod
+    @before_a_problem()
+    def from_arrays(
+        cls,
+        X: object,
+        y: ArrayLike | str | None = None,
+        groups: Iterable[object] | None = None,
+        *,
+        sample_weight: ArrayLike | None = None,
+        classes: ArrayLike | None = None,
+        feature_names: Sequence[str] | None = None,
+        columns: Mapping[str, ArrayLike] | None = None,
+        schema: Schema | None = None,
+        persons: ArrayLike | None = None,
+        positive: str | float | None = None,
+    ) -> Federation:
+        """A federation from one table with the rows of all clients, which is copied at most once;
+        or from ``{client: (X_i, y_i)}``.
+
+        Parameters
+        ----------
+        X : (n, d) numpy array, scipy.sparse matrix (kept sparse), or pandas, polars or Arrow table
+            of numbers; or a mapping from client name to a pair (X_i, y_i), without y and groups:
+            then sample_weight, persons and each of columns are mappings by client name too
+        y : (n,) targets, or the name of their column in the table X
+        groups : (n,) the client of each row, text or whole numbers; of other hashables their text;
+            or the name of their column in the table X
+        sample_weight : (n,) weights >= 0
+        columns : further columns, ``{name: (n,) array}``
+        persons : (n,) whose each row is
+
+        The other parameters are those of `Federation`.
+
+        Examples
+        --------
+        >>> import numpy as np, bonafed as bf
+        >>> X, y = np.eye(4), np.array([0, 1, 0, 1])
+        >>> bf.Federation.from_arrays(X, y, groups=[3, 3, 1, 1]).clients
+        (3, 1)
+        >>> bf.Federation.from_arrays({3: (X[:2], y[:2]), 1: (X[2:], y[2:])}).clients
+        (3, 1)
+        """
+        if isinstance(X, Mapping) and y is None and groups is None:
+            from bonafed.data.arguments import by_client
+
+            parts_of = by_client(X, feature_names, sample_weight, columns, persons)
+            declared = None if classes is None else np.asarray(classes)
+            return cls(**parts_of, classes=declared, schema=schema, positive=positive)
+        if y is None or groups is None:
+            raise ValueError(
+                f"from_arrays needs {'y' if y is None else 'groups'}: give X, y and groups (the"
+                " client of each row), or {client: (X, y)}; from_frame(df, client, target) takes"
+                " both from a table."
+            )
+        given, owners, targets = _without_named(X, groups, y)
+        if not (hasattr(given, "tocsr") or isinstance(given, np.ndarray | list | tuple)):
+            from bonafed.data.tables import matrix_of
+
+            given, feature_names = matrix_of(given, feature_names)
+        cells: Any = given
+        table: Any = cells.tocsr() if hasattr(cells, "tocsr") else np.asarray(cells)
+        if table.ndim != 2:
+            raise ValueError(
+                f"X must be a table of rows and features, got {table.ndim} dimension(s)."
+            )
+        names, picks = check.grouped(owners, table.shape[0])
+
+        def parts(column: ArrayLike, what: str) -> tuple[NDArray[Any], ...]:
+            whole = np.asarray(column)
+            if whole.shape != (table.shape[0],):
+                raise ValueError(
+                    f"{what} must have shape ({table.shape[0]},) like the rows of X, got"
+                    f" {whole.shape}."
+                )
+            return tuple(whole[pick] for pick in picks)
+
+        features: Any = None if feature_names is None else tuple(feature_names)
+        return cls(
+            names,
+            tuple(table[pick] for pick in picks),
+            parts(targets, "y"),
+            classes=None if classes is None else np.asarray(classes),
+            feature_names=features,
+            sample_weight=None if sample_weight is None else parts(sample_weight, "sample_weight"),
+            columns={
+                key: parts(column, f"columns[{key!r}]") for key, column in (columns or {}).items()
+            },
+            schema=schema,
+            persons=None if persons is None else parts(persons, "persons"),
+            positive=positive,
+        )
+
+    @classmethod
+    @before_a_problem()
+    def from_tables(
+        cls,
+        tables: ByClient[Mapping[str, NDArray[Any]]],
+        target: str,
+        *,
+        features: Sequence[str] | None = None,
+        sample_weight: str | None = None,
+        columns: Sequence[str] = (),
+        classes: ArrayLike | None = None,
+        schema: Schema | Recipe | None = None,
+        unknown: str = "error",
+        reading: Reading = PLAIN,
+        person: str | None = None,
+        positive: str | float | None = None,
+    ) -> Federation:
+        """A federation from one table ``{column: (m_i,) array}`` per client name, as
+        `bonafed.data.tables` reads them.
+
+        ``target``, ``sample_weight`` and ``columns`` name columns; ``features`` defaults to all the
+        others. Columns of text, and missing values, need a ``schema``: a fitted `Schema`, or a
+        `Recipe` to fit one over the clients. ``unknown``: as in `Schema.transform`, for categories
+        that a fitted schema does not have. ``reading`` says what is untidy in the tables, and
+        ``person`` names the column of persons, which is no feature; ``positive`` as in
+        `Federation`.
+        """
+        from bonafed.data.assembly import codes_of, federation_parts, tables_of
+
+        whole = tables_of(tables, target, reading, codes_of(schema, person))
+        with located(whole):
+            parts = federation_parts(
+                whole,
+                target,
+                features,
+                sample_weight,
+                tuple(columns),
+                classes,
+                schema,
+                unknown,
+                person,
+                positive,
+            )
+            return cls(**parts)
+
+    @classmethod
+    @before_a_problem()
+    def from_frame(
+        cls,
+        df: object,
+        client: str | None = None,
+        target: str | None = None,
+        *,
+        groups: str | None = None,
+        **options: Unpack[TableOptions],
+    ) -> Federation:
+        """A federation from a pandas, polars or Arrow table with a column ``client``, which may be
+        given as ``groups`` too, and a column ``target``; options as in `from_tables`.
+        """
+        client = groups if client is None else client
+        if not isinstance(client, str) or not isinstance(target, str):
+            raise ValueError(
+                "from_frame needs the names of two columns, client and target, got"
+                f" {shown(client, 40)} and {shown(target, 40)}; arrays go to from_arrays(X, y,"
+                " groups)."
+            )
+        from bonafed.data.assembly import codes_of
+        from bonafed.data.refine import check_named, refined
+        from bonafed.data.tables import by_client_name, present, table_of
+
+        reading = options.get("reading", PLAIN)
+        codes = codes_of(options.get("schema"), options.get("person"))
+        table = table_of(df)
+        check_named(reading, table)
+        table = refined(table, reading, codes)
+        table = present(table, client) if reading.drop_missing_client else table
+        return cls.from_tables(by_client_name(table, client), target, **options)
+
+    @classmethod
+    @before_a_problem()
+    def from_files(
+        cls, files: Files, target: str, client: str | None = None, **options: Unpack[TableOptions]
+    ) -> Federation:
+        """A federation from CSV or Parquet files: one per client (named by its stem), or with a
+        column ``client``.
+
+        ``files`` is a path, a pattern such as "sites/*.csv" (sorted by name), or a list of them;
+        options as in `from_tables`.
+        """
+        from bonafed.data.assembly import codes_of
+        from bonafed.data.readers import read_clients
+
+        reading = options.get("reading", PLAIN)
+        codes = codes_of(options.get("schema"), options.get("person"))
+        tables = read_clients(files, client, text=codes, reading=reading)
+        return cls.from_tables(tables, target, **options)
+
+    @classmethod
+    def from_quadratics(
+        cls,
+        A: Iterable[ArrayLike],
+        b: Iterable[ArrayLike],
+        C: Iterable[ArrayLike] | None = None,
+        d: Iterable[ArrayLike] | None = None,
+        *,
+        clients: Iterable[object] | None = None,
+    ) -> Federation:
+        """A federation of quadratic functions f_i(w) = w'A_i w / 2 + b_i'w with constraints
+        C_i w + d_i = 0, for ``Problem(loss=Quadratic(), ...)``.
+
+        Parameters
+        ----------
+        A, b : n symmetric positive semidefinite (D, D) arrays, and n arrays (D,)
+        C, d : n + 1 arrays (k_i, D) and (k_i,), the first the server's; None: no constraints
+        clients : n names; default client 1, client 2, ...
+
+        Raises
+        ------
+        ValueError : shapes that do not fit, matrices that are not symmetric positive semidefinite
+        """
+        matrices, vectors = (tuple(np.asarray(a, float) for a in each) for each in (A, b))
+        if clients is None:
+            clients = (f"client {i + 1}" for i in range(len(matrices)))
+        names = tuple(map(client_names.client_name, clients))
+        check.quadratics(matrices, vectors, names)
+        if C is None and d is None:
+            return cls(names, matrices, vectors)
+        if C is None or d is None:
+            raise ValueError(
+                "from_quadratics got one of C and d: give both, or neither for no constraints."
+            )
+        D, owners = len(vectors[0]), ("server", *names)
+        first, *linear = check.linear(list(zip(C, d, strict=True)), owners, D)
+        server = cls(("server",), (np.zeros((1, D)),), (np.zeros(1),), linear=(first,))
+        return cls(names, matrices, vectors, server=server, linear=tuple(linear))
+
+    # ---------------------------------------------------------------- what it is
+
+    @property
+    def n_clients(self) -> int:
+        """N."""
+        return len(self.clients)
+
+    @property
+    def n_features(self) -> int:
+        """The number d of features."""
+        return int(self.X[0].shape[1])
+
+    @property
+    def sizes(self) -> NDArray[np.intp]:
+        """(N,) rows of each client."""
+        return np.array([len(t) for t in self.y], dtype=np.intp)
+
+    @property
+    def alike(self) -> bool:
+        """Whether all rows of a client count alike, at every client."""
+        return all(self.rows_alike(i) for i in range(self.n_clients))
+
+    def rows_alike(self, i: int) -> bool:
+        """Whether all rows of client i count alike."""
+        weights = None if self.sample_weight is None else self.sample_weight[i]
+        return weights is None or bool(np.ptp(weights) <= 1e-12 * np.max(weights))
+
+    @property
+    def fitted(self) -> bool:
+        """Whether the features were made by a schema that was fitted on rows."""
+        return self.schema is not None and self.schema.fitted
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """What it holds, for people."""
+        names, n = self.feature_names, self.sizes
+        kind = "real" if self.classes is None else f"{len(self.classes)} classes"
+        if self.classes is not None:
+            kind += f": {listed(self.classes, len(self.classes))}"
+        rows = f"{n.sum():,}, from {n.min():,} to {n.max():,} a client"
+        features = f"{self.n_features:,}: {listed(names, len(names))}"
+        return [("rows", rows), ("features", features), ("targets", kind)]
+
+    def __repr__(self) -> str:
+        pairs = zip(self.clients, self.y, strict=True)
+        rows = (f"{short(str(name), 16)}: {len(t)}" for name, t in pairs)
+        kind = "real targets" if self.classes is None else f"{len(self.classes)} classes"
+        return (
+            f"Federation({self.n_clients} clients, {self.sizes.sum()} rows, {self.n_features}"
+            f" features, {kind}; rows by client: {listed(rows, self.n_clients, 6)})"
+        )
+
+    def _repr_html_(self) -> str:
+        clients = listed(self.clients, self.n_clients, 6)
+        return card(
+            f"Federation of {self.n_clients:,} clients", [("clients", clients), *self._facts()]
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The clients' names as text, as files and random streams know them."""
+        return tuple(map(str, self.clients))
+
+    def position(self, client: ClientName) -> int:
+        """The position of a client, by name."""
+        return client_names.position(client, self.clients)
+
+    def positions(self, clients: Iterable[ClientName]) -> list[int]:
+        """The positions of several clients, by name."""
+        return client_names.positions(clients, self.clients)
+
+    def rows(self, i: int) -> tuple[Any, NDArray[Any]]:
+        """(X_i, y_i)."""
+        return self.X[i], self.y[i]
+
+    def share(self, i: int) -> Array:
+        """(m_i,) weight of each row of client i in its mean; sums to one."""
+        weight = np.ones(len(self.y[i])) if self.sample_weight is None else self.sample_weight[i]
+        # a client that takes part without rows has one of weight zero
+        return weight / (weight.sum() or 1.0)
+
+    def digests(self) -> tuple[str, ...]:
+        """One hexadecimal digest per client, of all that it and the server hold: equal data have
+        equal digests.
+        """
+        server = [] if self.server is None else [np.array(self.server.digests())]
+        columns = sorted((self.columns or {}).items())
+
+        def digest(i: int) -> str:
+            more = [array for key, parts in columns for array in (np.array([key]), parts[i])]
+            more += [] if self.linear is None else self.linear[i]
+            more += [] if self.persons is None else [np.array(["persons"]), self.persons[i]]
+            return check.digest(self.X[i], self.y[i], self.share(i), *more, *server)
+
+        return tuple(map(digest, range(self.n_clients)))
+
+    def single(self) -> Federation:
+        """The same rows in single precision: ``PrivateADMM`` then computes in it, at half the time
+        and memory.
+        """
+        return self._with(X=check.in_single(self.X, self.clients))
+
+    # ---------------------------------------------------------------- layout for batched steps
+
+    def block(self, i: int) -> Block:
+        """Client i alone: (1, m_i, d), unpadded, its rows not copied (CSR where they are
+        sparse).
+        """
+        x, columns = self.X[i], {key: parts[i][None] for key, parts in (self.columns or {}).items()}
+        rows = x[None] if isinstance(x, np.ndarray) else x
+        linear = None if self.linear is None else (self.linear[i][0][None], self.linear[i][1][None])
+        y, share = self._coded(i)[None], self.share(i)[None]
+        return Block(rows, y, share, np.array([i]), (self.clients[i],), columns, linear)
+
+    def blocks(self, size: int = 64) -> list[Block]:
+        """Clients sorted by size, ``size`` at a time, padded to the longest of each block; sparse
+        ones alone.
+        """
+        if size < 1:
+            raise ValueError(
+                f"size must be >= 1, got {size}: it is the number of clients in a block."
+            )
+        order = np.argsort(self.sizes, kind="stable")
+        dense = [i for i in order if isinstance(self.X[i], np.ndarray)]
+        groups = [dense[k : k + size] for k in range(0, len(dense), size)]
+        groups += [[i] for i in order if not isinstance(self.X[i], np.ndarray)]
+        return [
+            self.block(int(group[0])) if len(group) == 1 else self._padded(group)
+            for group in groups
+        ]
+
+    def _padded(self, index: Sequence[int]) -> Block:
+        longest = max(len(self.y[i]) for i in index)
+        X = np.zeros((len(index), longest, self.n_features), self.X[index[0]].dtype)
+        y, share = np.zeros((2, len(index), longest))
+        extra = self.columns or {}
+        columns = {
+            key: np.zeros((len(index), longest), np.result_type(*parts))
+            for key, parts in extra.items()
+        }
+        for k, i in enumerate(index):
+            m = len(self.y[i])
+            X[k, :m], y[k, :m], share[k, :m] = self.X[i], self._coded(i), self.share(i)
+            y[k, m:] = y[k, 0]  # a target that is valid for every loss; its share is 0
+            for key, column in columns.items():
+                column[k, :m] = extra[key][i]
+        linear = None if self.linear is None else check.stacked([self.linear[i] for i in index])
+        return Block(
+            X, y, share, np.array(index), tuple(self.clients[i] for i in index), columns, linear
+        )
+
+    def _coded(self, i: int) -> Array:
+        if self.y[i].dtype.kind == "U":
+            assert self.classes is not None
+            names = ", ".join(map(repr, self.classes.tolist()[:4]))
+            raise ValueError(
+                f"the targets are text ({names}) and no numbers yet: "
+                "problem.at(federation) codes them as the loss needs; by hand, use"
+                " federation.with_targets(...)."
+            )
+        return self.y[i].astype(np.float64, copy=False)
+
+    # ---------------------------------------------------------------- new federations
+
+    def with_targets(
+        self, targets: Sequence[ArrayLike], classes: ArrayLike | None = "keep"
+    ) -> Federation:
+        """The same rows with other targets, one (m_i,) array per client; ``classes`` stay those of
+        the labels.
+        """
+        check.one_per_client(self.clients, targets=targets)
+        y = tuple(check.targets(t, name) for t, name in zip(targets, self.clients, strict=True))
+        check.per_row("targets", y, self.clients, [len(t) for t in self.y])
+        y = check.same_type(y, self.clients)
+        if not isinstance(classes, str):
+            known = check.classes(y, classes, self.clients)
+            return self._with(y=y, classes=known, positive=None)
+        return self._with(y=y)
+
+    def with_features(self, X: Sequence[Any]) -> Federation:
+        """The same clients and targets with other features, one (m_i, d) array per client."""
+        check.one_per_client(self.clients, X=X)
+        rows, _ = check.features_of(X, self.clients, self.feature_names)
+        for name, x, t in zip(self.clients, rows, self.y, strict=True):
+            check.rows(name, x, t, self.feature_names)
+        # rows may be of any length now
+        schema = None if self.schema is None else replace(self.schema, unit=False)
+        return self._with(X=rows, schema=schema)
+
+    def without_server(self) -> Federation:
+        """The clients alone."""
+        return self._with(server=None)
+
+    def restrict(self, names: ClientName | Iterable[ClientName]) -> Federation:
+        """The named clients only, in the order they have here."""
+        wanted = self.positions([names] if isinstance(names, str | int) else names)
+        return self._pick([(i, slice(None)) for i in sorted({*wanted})])
+
+    def split(self, test: float = 0.4, seed: int = 0) -> tuple[Federation, Federation]:
+        """(train, test): a share ``test`` of every client's rows is held out, class by class where
+        there are classes.
+
+        A client with two rows or more has at least one on either side; one with a single row is in
+        train only. Where ``persons`` are known, the share is of persons, and all rows of one are on
+        one side.
+        """
+        held = held_out(self.clients, self.y, test, seed, self.classes is not None, self.persons)
+        if not any(part.any() for part in held):
+            raise ValueError(
+                "no client has two rows or more, so nothing can be held out within a client."
+            )
+        return self._where([~part for part in held]), self._where(held)
+
+    def _where(self, chosen: Sequence[NDArray[np.bool_]]) -> Federation:
+        """The chosen rows of every client, and only the clients that have some."""
+        return self._pick([(i, np.flatnonzero(c)) for i, c in enumerate(chosen) if c.any()])
+
+    def _pick(self, picks: Sequence[tuple[int, Any]]) -> Federation:
+        if not picks:
+            raise ValueError("a federation needs at least one client, got none.")
+
+        def part(values: Sequence[Any]) -> tuple[Any, ...]:
+            return tuple(values[i][rows] for i, rows in picks)
+
+        return self._with(
+            clients=tuple(self.clients[i] for i, _ in picks),
+            X=part(self.X),
+            y=part(self.y),
+            sample_weight=None if self.sample_weight is None else part(self.sample_weight),
+            columns={key: part(parts) for key, parts in (self.columns or {}).items()},
+            linear=None if self.linear is None else tuple(self.linear[i] for i, _ in picks),
+            persons=None if self.persons is None else part(self.persons),
+        )
+
+    def pooled(self, prior: ArrayLike | ByClient[float] | None = None) -> Federation:
+        """All rows as the one client "pooled".
+
+        ``prior``: None weighs all rows alike (or by their sample weights); weights over the clients
+        (array in the order of ``clients``, mapping by name, "uniform" or "size") give row j of
+        client i the weight q_i share_ij.
+        """
+        weights: Any = self.sample_weight
+        if prior is not None:
+            q = check.prior(prior, self.clients, self.sizes)
+            weights = [q_i * self.share(i) for i, q_i in enumerate(q)]
+        if all(isinstance(x, np.ndarray) for x in self.X):
+            parts: Any = self.X
+            X = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        else:
+            from scipy.sparse import csr_array, vstack
+
+            X = csr_array(vstack([csr_array(x) for x in self.X]))
+        return self._with(
+            clients=("pooled",),
+            X=(X,),
+            y=(np.concatenate(self.y),),
+            sample_weight=None if weights is None else (np.concatenate(weights),),
+            columns={key: (np.concatenate(parts),) for key, parts in (self.columns or {}).items()},
+            linear=(
+                None
+                if self.linear is None
+                else (tuple(map(np.concatenate, zip(*self.linear, strict=True))),)
+            ),
+            persons=None if self.persons is None else (np.concatenate(self.persons),),
+        )
+
+
+def _without_named(X: object, groups: object, y: object) -> tuple[Any, Any, Any]:
+    """(X, groups, y), where a name of a column stands for the column, which leaves X."""
+    if isinstance(groups, str):
+        from bonafed.data.arguments import without_column
+
+        X, groups = without_column(X, groups, "groups")
+    if isinstance(y, str):
+        from bonafed.data.arguments import without_column
+
+        X, y = without_column(X, y, "y")
+    return X, groups, y

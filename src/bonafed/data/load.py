@@ -1,0 +1,392 @@
+"""The data sets of the papers, and hospitals made of real patients.
+
+Loaders return ``Arrays(X, y, feature_names)``, or ``Tabular(table, target, recipe)`` where columns
+are categorical, or a federation where the rows have owners. Two classes are coded 0 and 1.
+`bonafed.data.downloads` says where the data come from.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bonafed.arrays import Array
+from bonafed.data import corrupt, partition, tables
+from bonafed.data.downloads import (
+    SOURCES,
+    Source,
+    absent,
+    available,
+    cells,
+    contents,
+    openml,
+    validate,
+)
+from bonafed.data.federation import Federation
+from bonafed.data.schema import Recipe, Schema
+
+__all__ = [
+    "Arrays",
+    "HospitalStudy",
+    "Tabular",
+    "abalone",
+    "adult",
+    "australian",
+    "available",
+    "breast_cancer",
+    "breast_cancer_wisconsin",
+    "femnist",
+    "heart",
+    "hospital_study",
+    "hospitals",
+    "mnist",
+    "monks",
+    "monks_1",
+    "monks_3",
+    "phoneme",
+    "splice",
+    "titanic",
+]
+
+Folder = str | Path | None
+
+
+class Arrays(NamedTuple):
+    """A data set of numbers: (n, d) features, (n,) targets and d names."""
+
+    X: Array
+    y: NDArray[Any]
+    feature_names: tuple[str, ...]
+
+
+class Tabular(NamedTuple):
+    """A table with its target among the columns; ``recipe`` says how its features are made."""
+
+    table: tables.Table
+    target: str
+    recipe: Recipe
+
+
+# -------------------------------------------------------------------- hospitals
+
+HOSPITALS = ("Northgate", "Riverside", "Saint Anne", "Lakeview", "Hillcrest", "Old Mill")
+UNSEEN = ("Lakeview", "Old Mill")
+
+
+def breast_cancer() -> Arrays:
+    """569 tumours, 30 features of cell nuclei; y = "benign" or "malignant". Part of scikit-learn,
+    no file needed.
+    """
+    from sklearn.datasets import load_breast_cancer
+
+    bunch: Any = load_breast_cancer()
+    y = bunch.target_names[bunch.target].astype(str)
+    validate(SOURCES["breast_cancer"], bunch.data, y)
+    return Arrays(bunch.data, y, tuple(str(name) for name in bunch.feature_names))
+
+
+def hospital_tables(mix: float = 1.5, seed: int = 0) -> dict[str, tables.Table]:
+    """Scikit-learn's breast-cancer patients in six invented hospitals, one table each; target
+    "diagnosis".
+
+    The hospitals see different patients: bands of the first principal component, blurred by ``mix``
+    standard deviations of noise, so that features and the share of malignant tumours differ while
+    each hospital has both classes.
+    """
+    X, y, names = breast_cancer()
+    table = {
+        "hospital": partition.hospitals(X, HOSPITALS, mix, seed),
+        "diagnosis": y,
+        **dict(zip(names, X.T, strict=True)),
+    }
+    by_name = tables.by_client(tables.table_of(table), "hospital")
+    return {name: by_name[name] for name in HOSPITALS}
+
+
+def hospitals(mix: float = 1.5, seed: int = 0) -> Federation:
+    """The hospitals of `hospital_tables` as a federation, features standardised over all of
+    them.
+    """
+    return Federation.from_tables(hospital_tables(mix, seed), "diagnosis", schema=Recipe())
+
+
+@dataclass(frozen=True)
+class HospitalStudy:
+    """Hospitals to train on, their held-out rows, hospitals never trained on, and rows measured by
+    an instrument that drifts.
+    """
+
+    train: Federation  # four hospitals
+    test: Federation  # their held-out rows
+    unseen: Federation  # the two hospitals UNSEEN, never trained on
+    drifted: Federation  # ``test`` with its ten "mean" measurements out of calibration
+
+
+def hospital_study(
+    test: float = 0.4, *, mix: float = 1.5, seed: int = 0, drift: tuple[float, float] = (1.2, 0.5)
+) -> HospitalStudy:
+    """Hospitals split for a study; the schema is fitted on the training rows only.
+
+    ``drift``: (scale, offset) of the drifted features, in standard deviations of the training rows.
+    """
+    whole = hospital_tables(mix, seed)
+    seen = {name: table for name, table in whole.items() if name not in UNSEEN}
+    parts = tables.split(seen, "diagnosis", test, seed)
+    schema = Schema.fit(parts[0], Recipe(), target="diagnosis")
+    away = {name: whole[name] for name in UNSEEN}
+    train, held, unseen = (
+        Federation.from_tables(part, "diagnosis", schema=schema) for part in (*parts, away)
+    )
+    means = [name for name in schema.feature_names if name.startswith("mean ")]
+    return HospitalStudy(
+        train, held, unseen, corrupt.drift(held, scale=drift[0], offset=drift[1], columns=means)
+    )
+
+
+# -------------------------------------------------------------------- numeric tables
+
+
+def _columns(source: Source, data_dir: Folder) -> tuple[list[Any], ArrayLike, bool]:
+    """(columns, target, True) of a file with a header, else those at OpenML and False."""
+    if (files := contents(source, data_dir)) is not None:
+        *columns, target = [column[1:] for column in cells(files.popitem()[1])]
+        return columns, target, True
+    table, target = openml(source)
+    return [*table.values()], target, False
+
+
+def _checked(
+    source: Source, X: Array, y: NDArray[Any], rows: slice | NDArray[np.bool_] = slice(None)
+) -> Arrays:
+    """Some rows of a data set that looks as it must."""
+    validate(source, X, y)
+    return Arrays(X[rows], y[rows], tuple(source.names))
+
+
+def _numbers(columns: Iterable[ArrayLike]) -> Array:
+    return np.column_stack([np.asarray(column, dtype=np.float64) for column in columns])
+
+
+def _labels(target: ArrayLike, one: str) -> NDArray[np.int64]:
+    """1 where the label, as text, is ``one``; whole numbers may be written with a decimal point
+    there.
+    """
+    labels = np.asarray(target).tolist()
+    return np.array(
+        [str(label).strip().removesuffix(".0") == one for label in labels], dtype=np.int64
+    )
+
+
+def heart(data_dir: Folder = None) -> Arrays:
+    """Statlog heart: 270 patients, 13 numeric features; y = 1 for heart disease (120), 0 for none
+    (150).
+    """
+    source = SOURCES["heart"]
+    columns, target, from_file = _columns(source, data_dir)
+    X, y = _numbers(columns), _labels(target, "1" if from_file else "present")
+    return _checked(source, X, y)
+
+
+def breast_cancer_wisconsin(data_dir: Folder = None, *, missing: str = "drop") -> Arrays:
+    """Wisconsin original breast cancer: 699 records, 9 features from 1 to 10; y = 1 for malignant
+    (241).
+
+    16 records miss "bare_nuclei": ``missing`` = "drop" leaves 683 rows (444/239), "keep" has NaN
+    there (for a Schema).
+    """
+    if missing not in ("drop", "keep"):
+        raise ValueError(f"missing must be 'drop' or 'keep', got {missing!r}.")
+    source = SOURCES["breast_cancer_wisconsin"]
+    columns, target, from_file = _columns(source, data_dir)
+    if from_file:  # the first column is an identifier
+        columns = [tables.parsed(column) for column in columns[1:]]
+    X, y = _numbers(columns), _labels(target, "4" if from_file else "malignant")
+    whole = np.asarray(~np.isnan(X).any(1) | (missing == "keep"))
+    return _checked(source, X, y, whole)
+
+
+def abalone(data_dir: Folder = None) -> Arrays:
+    """Abalone: 4,177 animals, 8 features, sex coded 1 (male), 2 (female), 3 (infant); y = rings, a
+    real number.
+    """
+    source = SOURCES["abalone"]
+    columns, target, from_file = _columns(source, data_dir)
+    if not from_file:
+        columns[0] = [{"M": 1, "F": 2, "I": 3}[sex] for sex in columns[0]]
+    X, y = _numbers(columns), np.asarray(target, dtype=np.float64)
+    return _checked(source, X, y)
+
+
+def monks(problem: int = 1, part: str = "all", data_dir: Folder = None) -> Arrays:
+    """MONK's problems: 6 features a1 ... a6, whole numbers from 1; y = 0 or 1.
+
+    ``problem`` 1: ``part`` "train" (124 rows), "test" (432) or "all" (278/278); 3: its 432 test
+    rows (204/228).
+    """
+    if problem not in (1, 3):
+        raise ValueError(f"problem must be 1 or 3, got {problem!r}.")
+    if problem == 3 and part == "train":
+        raise ValueError("of MONK's problem 3 there are the test rows only. Use part='test'.")
+    source = SOURCES[f"monks_{problem}"]
+    rows = _part(part, 124)
+    columns: Iterable[ArrayLike]
+    if (contained := contents(source, data_dir)) is not None:
+        files = [list(zip(*cells(content, None), strict=True)) for content in contained.values()]
+        lines = [line for file in files for line in file if line[0] != "class"]
+        target, *columns = list(zip(*lines, strict=True))[:7]
+    else:
+        table, target = openml(source)
+        columns = table.values()
+    X, y = _numbers(columns), _labels(target, "1")
+    return _checked(source, X, y, rows if problem == 1 else slice(None))
+
+
+def monks_1(data_dir: Folder = None) -> Arrays:
+    """All rows of MONK's problem 1."""
+    return monks(1, data_dir=data_dir)
+
+
+def monks_3(data_dir: Folder = None) -> Arrays:
+    """The rows of MONK's problem 3."""
+    return monks(3, data_dir=data_dir)
+
+
+def _part(part: str, n_train: int) -> slice:
+    """The rows of a part; those to train on come first."""
+    parts = {"train": slice(n_train), "test": slice(n_train, None), "all": slice(None)}
+    if part not in parts:
+        raise ValueError(f"part must be 'train', 'test' or 'all', got {part!r}.")
+    return parts[part]
+
+
+def _keel(name: str, version: str, data_dir: Folder, one_openml: str = "1") -> Arrays:
+    """A file of KEEL, or the version at OpenML, whose numbers differ: never one silently for the
+    other.
+    """
+    if version not in ("keel", "openml"):
+        raise ValueError(f"version must be 'keel' or 'openml', got {version!r}.")
+    source = SOURCES[name]
+    if version == "openml":
+        table, target = openml(source)
+        X, y = _numbers(table.values()), _labels(target, one_openml)
+    elif (files := contents(source, data_dir)) is not None:
+        *columns, target = cells(files.popitem()[1])
+        X, y = _numbers(columns), _labels(target, "1")
+    else:
+        raise absent(
+            source,
+            "its file is in no data directory (version='openml' fetches other numbers, see its"
+            " docstring)",
+        )
+    return _checked(source, X, y)
+
+
+def australian(version: str = "keel", data_dir: Folder = None) -> Arrays:
+    """Australian credit: 690 rows, 14 features; y = 1 for granted (307).
+
+    ``version`` "keel": the file of the rank-based-loss paper, whose numbers have lost their decimal
+    points (22.08 is 2208 there); "openml": with decimal points, from OpenML.
+    """
+    return _keel("australian", version, data_dir)
+
+
+def phoneme(version: str = "keel", data_dir: Folder = None) -> Arrays:
+    """Phoneme: 5,404 vowels, 5 harmonics; y = 1 for oral (1,586), 0 for nasal (3,818).
+
+    ``version`` "keel": as published, three decimals; "openml": scaled, from OpenML.
+    """
+    return _keel("phoneme", version, data_dir, one_openml="2")
+
+
+def titanic(version: str = "keel", data_dir: Folder = None) -> Arrays:
+    """Titanic: 2,201 people, standardised class, age and sex; y = 1 for survived (711)."""
+    return _keel("titanic", version, data_dir)
+
+
+def splice(data_dir: Folder = None) -> Arrays:
+    """Splice junctions: 3,190 sequences of 60 letters coded a=1 ... z=26; y = 0 for N (1,655), 1
+    for EI and IE.
+    """
+    source = SOURCES["splice"]
+    if (files := contents(source, data_dir)) is not None:
+        target, _, letters = cells(files.popitem()[1])
+        lines = [sequence.strip() for sequence in letters]
+    else:
+        table, target = openml(source)
+        # one column is an identifier
+        letters = [column for name, column in table.items() if "nstance" not in name]
+        lines = ["".join(map(str, row)) for row in zip(*letters, strict=True)]
+    codes = [[ord(letter) - ord("a") + 1 for letter in line.lower()] for line in lines]
+    X = np.array(codes, dtype=np.float64)
+    y = 1 - _labels(target, "N")
+    validate(source, X, y)
+    return Arrays(X, y, tuple(f"base_{k}" for k in range(1, 61)))
+
+
+# -------------------------------------------------------------------- tables with categories
+
+
+def adult(part: str = "train", data_dir: Folder = None) -> Tabular:
+    """Adult census income: 14 columns, 8 of them categorical with missing values; target "income",
+    "<=50K" or ">50K".
+
+    ``part``: "train" (32,561 rows, 24,720/7,841), "test" (16,281 rows) or "all".
+    """
+    source, rows = SOURCES["adult"], _part(part, 32561)
+    if (files := contents(source, data_dir)) is not None:
+        train, test = (cells(content) for content in files.values())
+        *columns, target = [(*a, *b) for a, b in zip(train, test, strict=True)]
+        table = [tables.parsed(column) for column in columns]
+    else:
+        fetched, target = openml(source)
+        table = list(fetched.values())
+    y = np.array([str(label).removesuffix(".") for label in target])
+    validate(source, np.empty((len(y), len(table))), y)
+    validate(source, np.empty((32561, len(table))), y[:32561], 32561, (24720, 7841))
+    named = zip((*source.names, "income"), (*table, y.astype(object)), strict=True)
+    return Tabular(tables.Table({name: column[rows] for name, column in named}), "income", Recipe())
+
+
+# -------------------------------------------------------------------- images
+
+
+def mnist(part: str = "train", data_dir: Folder = None) -> Arrays:
+    """MNIST: pixels in [0, 1], y = 0 ... 9; ``part`` "train" (60,000 images), "test" (10,000) or
+    "all".
+    """
+    source, rows = SOURCES["mnist"], _part(part, 60000)
+    names = tuple(f"pixel_{k}" for k in range(784))
+    if (files := contents(source, data_dir)) is not None:
+        with np.load(io.BytesIO(files.popitem()[1]), allow_pickle=False) as file:
+            X, y = (np.concatenate([file[f"{key}_train"], file[f"{key}_test"]]) for key in "xy")
+    else:
+        table, target = openml(source)
+        X, y = _numbers(table.values()), np.asarray(target)
+    y = y.astype(np.int64)
+    validate(source, X, y)
+    return Arrays(X[rows] / 255.0, y[rows], names)
+
+
+def femnist(part: str = "train", data_dir: Folder = None) -> Federation:
+    """FEMNIST by writer: 784 pixels in [0, 1] (ink is high), 62 classes; a client is a writer.
+
+    A part of LEAF's 5 % sample: 114 of its 195 training writers (15,440 images); all 195 test
+    writers (4,167).
+    """
+    if part not in ("train", "test"):
+        raise ValueError(f"part must be 'train' or 'test', got {part!r}.")
+    source = SOURCES["femnist"]
+    files = contents(source, data_dir)
+    if files is None:
+        raise absent(source, "its file is in no data directory, and it has no copy at OpenML")
+    prefix = "" if part == "train" else "test_"
+    with np.load(io.BytesIO(files.popitem()[1]), allow_pickle=False) as file:
+        X, y = file[f"x_{part}"] / 255.0, file[f"y_{part}"].astype(np.int64)
+        groups = np.repeat(file[f"{prefix}users"], np.diff(file[f"{prefix}offsets"]))
+    return Federation.from_arrays(X, y, groups, classes=np.arange(62))

@@ -1,0 +1,323 @@
+"""Tables from CSV and Parquet files, one or several per client.
+
+CSV is read strictly and the same way on every installation: a line with too few or too many cells
+is an error, never a guess. What a person may declare of an untidy file is a `Reading`. Read
+without a word are byte-order marks, blank lines, line breaks in quotes, a separator at the end of
+every line, and a first line such as ``sep=;``. Columns without a name, such as an index that
+somebody saved with the rows, are never read; the second column of a name is called "name (2)".
+"""
+
+from __future__ import annotations
+
+import csv
+import glob
+import itertools
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed.data.files import opened, read_parquet, unchanged
+from bonafed.data.reading import PLAIN, Reading
+from bonafed.data.refine import NAMELESS, check_named, refined
+from bonafed.data.row_errors import Faults, RowError
+from bonafed.data.tables import (
+    MISSING,
+    Table,
+    by_client,
+    once,
+    parsed,
+    present,
+    same_columns,
+    table_of,
+)
+
+Files: TypeAlias = str | Path | Iterable[str | Path]  # a path, a pattern, a folder, or several
+
+CHUNK = 65536  # lines that are held as text at a time; fewer of wide tables
+CELLS = 2**20  # cells that are held as text at a time
+SEPARATORS = ",;\t|"
+HEADER = 2**20  # letters of a first line with line breaks in quotes
+TOLD = 20  # errors of files that are told at once
+ENDINGS = (".csv", ".csv.gz", ".tsv", ".parquet")
+
+
+def read(
+    path: str | Path,
+    text: Sequence[str] = (),
+    reading: Reading = PLAIN,
+    only: Collection[str] | None = None,
+) -> Table:
+    """One file: .parquet, else text with a header line (.gz: compressed).
+
+    A column is a column of numbers if every cell is one or is missing (empty, NA, NaN, null, ?),
+    else of text; columns in ``text`` stay text ("007" is not 7). Of the columns those in ``only``
+    are read; None: all.
+    """
+    path = Path(path)
+    wanted = None if only is None else reading.sources(tuple(only))
+    with unchanged(path):
+        if path.suffix == ".parquet":
+            table = _numbers_of_text(read_parquet(path, table_of), text)
+            table.file, table.header = str(path), tuple(table)
+            table = table if wanted is None else table.without(*{*table} - {*wanted})
+        else:
+            table = _as_numbers_or_text(path, (*text, *reading.text), reading, wanted)
+    return refined(table, reading, text, str(path))
+
+
+def _numbers_of_text(table: Table, text: Sequence[str]) -> Table:
+    """The table with columns of text whose cells are all numbers as numbers, as those of CSV are;
+    columns in ``text`` stay text.
+    """
+    found = {}
+    for name, column in table.items():
+        cells = [cell for cell in column.tolist() if cell is not None]
+        if name not in text and cells and all(isinstance(cell, str) for cell in cells):
+            found[name] = parsed(["" if cell is None else cell for cell in column.tolist()])
+    return table.with_columns({**table, **found})
+
+
+class NoRowsError(ValueError):
+    """A file with a header and no rows."""
+
+
+class _HoldsText(Exception):  # noqa: N818
+    """A column that held numbers so far has a cell of text; this is not an error."""
+
+
+def _as_numbers_or_text(
+    path: Path, text: Sequence[str], reading: Reading, wanted: Collection[str] | None
+) -> Table:
+    try:
+        with opened(path, reading.encoding) as file:
+            return _read_csv(file, str(path), text, reading, wanted)
+    except _HoldsText as column:
+        return _as_numbers_or_text(path, (*text, column.args[0]), reading, wanted)
+
+
+def _read_csv(
+    file: IO[str],
+    path: str,
+    text: Sequence[str],
+    reading: Reading,
+    wanted: Collection[str] | None,
+) -> Table:
+    header, options, start = _header(file, path, reading.delimiter)
+    kept = [
+        name not in reading.exclude
+        and (not NAMELESS.fullmatch(name) if wanted is None else name in wanted)
+        for name in header
+    ]
+    for name in wanted or ():
+        once(header, name, "declared")
+    absent = MISSING.union(reading.missing)
+    chunks: list[list[NDArray[Any]]] = [[] for _ in header]
+    numbered = []
+    for lines, records in _chunks(file, options, len(header), path, start):
+        numbered.append(lines)
+        columns = zip(header, kept, chunks, zip(*records, strict=True), strict=True)
+        for name, is_kept, parts, cells in columns:
+            if not is_kept:
+                continue
+            parts.append(_column(cells, name in text, absent, reading.decimal))
+            if parts[0].dtype.kind != parts[-1].dtype.kind and "O" in (
+                parts[0].dtype.kind,
+                parts[-1].dtype.kind,
+            ):
+                raise _HoldsText(name)
+    if not numbered:
+        raise NoRowsError(f"{path} has a header but no rows: fill it, or leave the file out.")
+    table = Table({n: _joined(part) for n, k, part in zip(header, kept, chunks, strict=True) if k})
+    table.file, table.lines, table.header = path, _joined(numbered), tuple(header)
+    return table
+
+
+def _column(
+    cells: Sequence[str], as_text: bool, absent: Collection[str], decimal: str
+) -> NDArray[Any]:
+    """The cells of a column as numbers or text; where the comma is the decimal sign, a point makes
+    text, about which `refined` decides.
+    """
+    if decimal == "," and not as_text:
+        as_text = any("." in cell and cell.strip() not in absent for cell in cells)
+        if not as_text:
+            numbers = parsed([cell.replace(",", ".") for cell in cells], False, absent)
+            if numbers.dtype.kind != "O":
+                return numbers
+    return parsed(cells, as_text, absent)
+
+
+def _header(
+    file: IO[str], path: str, delimiter: str | None
+) -> tuple[list[str], dict[str, Any], int]:
+    """The names of the columns, how the lines are written, and on which line the rows begin."""
+    start, first = 1, file.readline()
+    while first and (not first.strip() or re.fullmatch(r"sep=.\s*", first)):
+        delimiter = delimiter or (first[4] if first.startswith("sep=") else None)
+        start, first = start + 1, file.readline()
+    if not first:
+        raise ValueError(
+            f"{path} is empty: its first line must name the columns. Fill it, or leave it out."
+        )
+    while first.count('"') % 2 and len(first) < HEADER and (more := file.readline()):
+        first += more
+    if delimiter is None:
+        unquoted = re.sub('"[^"]*"', "", first)
+        delimiter = max(SEPARATORS, key=unquoted.count)
+    options: Any = {"delimiter": delimiter, "skipinitialspace": True, "strict": True}
+    lines = first.splitlines(keepends=True)
+    cells = _records(csv.reader(lines, **options), path, start, 1)[0]
+    return _distinct(" ".join(cell.split()) for cell in cells), options, start + len(lines)
+
+
+def _distinct(names: Iterable[str]) -> list[str]:
+    """The names of columns, the second of one name as "name (2)"."""
+    seen: dict[str, int] = {}
+    distinct = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        distinct.append(name if seen[name] == 1 or not name else f"{name} ({seen[name]})")
+    return distinct
+
+
+def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    """The parts as one array; they are released."""
+    whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    parts.clear()
+    return whole
+
+
+def _chunks(
+    file: IO[str], options: Mapping[str, Any], width: int, path: str, start: int
+) -> Iterator[tuple[NDArray[np.int64], list[list[str]]]]:
+    """The records of a CSV file as lists of cells, and the lines on which they begin, a chunk of
+    them at a time; ``start`` is the line of the first one.
+    """
+    reader, first = csv.reader(file, **options), start
+    while records := _records(reader, path, first, max(1, min(CHUNK, CELLS // width))):
+        lines = _lines(records, first, reader.line_num + start)
+        first = reader.line_num + start
+        filled = [any(r) if width > 1 else bool(r) for r in records]
+        if not all(filled):  # blank lines, and lines of separators alone
+            lines, records = lines[filled], list(itertools.compress(records, filled))
+        if any(len(record) != width for record in records):
+            records = [_cut(record, width) for record in records]
+        if any(len(record) != width for record in records):
+            k, n = next((k, len(r)) for k, r in enumerate(records) if len(r) != width)
+            raise ValueError(
+                f"{path}, line {lines[k]}: {n} cell{'s' * (n != 1)} where the header has {width}."
+                " Write one cell for each column, in quotes where it holds the separator, and"
+                " delete what is no row, such as titles and totals."
+            )
+        if records:
+            yield lines, records
+
+
+def _cut(record: list[str], width: int) -> list[str]:
+    """A record without the empty cell after a separator at its end."""
+    return record[:-1] if len(record) == width + 1 and not record[-1].strip() else record
+
+
+def _records(reader: Any, path: str, first: int, most: int) -> list[list[str]]:
+    """The next records of a CSV file, whose first is on line ``first``."""
+    records: list[list[str]] = []
+    try:
+        records.extend(itertools.islice(reader, most))
+    except csv.Error as error:
+        at = first + sum(map(_height, records))
+        raise ValueError(
+            f"{path} is no readable CSV file: line {at}: {error}. Is a quote left open there? Save"
+            " it as CSV in UTF-8, or as Parquet."
+        ) from error
+    return records
+
+
+def _lines(records: Sequence[Sequence[str]], first: int, end: int) -> NDArray[np.int64]:
+    """The lines on which records begin that take those from ``first`` up to ``end``."""
+    if len(records) == end - first:
+        return np.arange(first, end)
+    return first + np.cumsum([0, *map(_height, records[:-1])])
+
+
+def _height(record: Sequence[str]) -> int:
+    """The lines that a record takes: more than one where a cell in quotes has line breaks."""
+    breaks = (c.count("\n") + c.count("\r") - c.count("\r\n") for c in record)
+    return 1 + sum(breaks)
+
+
+def read_clients(
+    files: Files,
+    client: str | None = None,
+    empty: bool = False,
+    watch: Callable[[int, int], object] = lambda done, total: None,
+    text: Sequence[str] = (),
+    reading: Reading = PLAIN,
+    only: Collection[str] | None = None,
+    dropped: Callable[[int], object] = lambda rows: None,
+) -> dict[str, Table]:
+    """One table per client: from one file each (named by its stem), or by the values of the column
+    ``client``.
+
+    ``empty``: files with a header and no rows are left out, and not refused. ``watch`` is called
+    with the files that are read, and with how many there are; ``dropped`` with the rows of a file
+    that are left out for want of a client. ``text``, ``reading`` and ``only``
+    as in `read`.
+    """
+    text = tuple(text) if client is None else (client, *text)
+    clients: dict[str, Table] = {}
+    reference: dict[str, Table] = {}
+    header: dict[str, None] = {}
+    every = paths(files)
+    with Faults() as faults:
+        for done, path in enumerate(every):
+            watch(done, len(every))
+            if len(faults.errors) >= TOLD:
+                break
+            with faults.of(str(path)):
+                try:
+                    table = read(path, text, reading, only)
+                except NoRowsError:
+                    if not empty:
+                        raise
+                    continue
+                header |= dict.fromkeys(table.header or table)
+                reference = reference or {str(path): table}
+                same_columns({**reference, str(path): table})
+                if reading.drop_missing_client and client is not None and client in table:
+                    rows = len(table[client])
+                    table = present(table, client)
+                    dropped(rows - len(table[client]))
+                named = path.name.split(".")[0]
+                parts = {named: table} if client is None else by_client(table, client)
+                for name in parts:
+                    if name in clients:
+                        raise RowError(
+                            str(path),
+                            f"it has a client that is in {clients[name].file} as well",
+                            shown=f", {name!r}",
+                            do="Rename one, or join the files.",
+                        )
+                clients |= parts
+    if not clients:
+        raise NoRowsError("no file has any row.")
+    check_named(reading, header)
+    return clients
+
+
+def paths(files: Files) -> list[Path]:
+    """The files that a path, a pattern or a folder stands for, sorted by name; or several such."""
+    if not isinstance(files, str | Path):
+        matches = [path for part in files for path in paths(part)]
+    elif Path(files).is_dir():
+        matches = sorted(p for p in Path(files).iterdir() if p.name.endswith(ENDINGS))
+    elif glob.has_magic(str(files)) and not Path(files).exists():
+        matches = sorted(map(Path, glob.glob(str(files))))
+    else:
+        return [Path(files)]
+    if not matches:
+        raise FileNotFoundError(f"no file matches {str(files)!r} (seen from {Path.cwd()}).")
+    return matches

@@ -1,0 +1,379 @@
+"""Tables ``{column: (m,) array}`` from data frames, and the tables of clients.
+
+A column is int64, float64 (NaN where missing), bool, or an object array of text (None where
+missing).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, SupportsFloat
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed.arrays import Array
+from bonafed.client_names import ByClient, ClientName, closest
+from bonafed.data import validation as check
+from bonafed.data.persons import held_out
+from bonafed.data.reading import Reading
+from bonafed.data.row_errors import RowError, in_table, located
+
+if TYPE_CHECKING:
+    from narwhals import Series
+
+MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "?"})
+
+
+class Table(dict[str, NDArray[Any]]):
+    """Columns by name, and where their rows are from: lines of a file, if they were read there.
+
+    ``header``: the columns of the file, also those that were left out; ``reading``: how it was
+    read, None for a table as somebody gave it.
+    """
+
+    file: str = ""
+    lines: NDArray[np.int64] | None = None
+    header: tuple[str, ...] = ()
+    reading: Reading | None = None
+
+    def with_columns(self, columns: Mapping[str, NDArray[Any]]) -> Table:
+        """Other columns of the same rows."""
+        table = Table(columns)
+        table.file, table.lines = self.file, self.lines
+        table.header, table.reading = self.header, self.reading
+        return table
+
+    def pick(self, rows: slice | NDArray[Any]) -> Table:
+        """Some of the rows."""
+        table = self.with_columns({name: column[rows] for name, column in self.items()})
+        table.lines = None if self.lines is None else self.lines[rows]
+        return table
+
+    def without(self, *names: str) -> Table:
+        """The columns that are not named."""
+        return self.with_columns({key: c for key, c in self.items() if key not in names})
+
+    def place(self, rows: Sequence[int]) -> str:
+        """Where rows are, for a person who looks for them."""
+        if self.lines is None:
+            return in_table(rows) + (f" of {self.file}" if self.file else "")
+        return f"{check.listed(self.lines[list(rows)].tolist(), 'line')} of {self.file}"
+
+
+# -------------------------------------------------------------------- frames
+
+
+def table_of(frame: object) -> Table:
+    """The columns of a pandas, polars or Arrow table, or of a mapping from names to arrays."""
+    if isinstance(frame, Table):
+        return frame
+    if isinstance(frame, Mapping):
+        columns = frame.items()
+        return Table({str(name): _from_objects(np.asarray(column)) for name, column in columns})
+    import narwhals as nw
+
+    try:
+        table: Any = nw.from_native(frame, eager_only=True)  # type: ignore[call-overload]
+    except TypeError as error:
+        raise ValueError(
+            "expected a pandas, polars or Arrow table or a mapping of columns, got"
+            f" {type(frame).__name__}."
+        ) from error
+    return Table({str(name): _column(table[name]) for name in table.columns})
+
+
+def _column(series: Series[Any]) -> NDArray[Any]:
+    import narwhals as nw
+
+    if series.dtype.is_numeric():
+        if series.dtype.is_integer() and not series.is_null().any():
+            return series.to_numpy().astype(np.int64)
+        return np.array(
+            series.cast(nw.Float64).fill_null(float("nan")).to_numpy(), dtype=np.float64
+        )
+    if series.dtype == nw.Boolean and not series.is_null().any():
+        return series.to_numpy().astype(bool)
+    values = series.to_list()
+    if series.dtype in (nw.Categorical, nw.Enum):
+        values = [v if check.missing(v) else str(v) for v in values]
+    objects = np.empty(len(values), dtype=object)
+    objects[:] = values
+    return _from_objects(objects)
+
+
+def _from_objects(column: NDArray[Any]) -> NDArray[Any]:
+    """Text with None where missing; numbers and booleans among objects become float64."""
+    if column.dtype.kind == "U":
+        return column.astype(object)
+    if column.dtype.kind != "O":
+        return column
+    present = [v for v in column if not check.missing(v)]
+    if present and all(isinstance(v, bool | int | float | np.number) for v in present):
+        return np.array([np.nan if check.missing(v) else v for v in column], dtype=np.float64)
+    return np.array([None if check.missing(v) else v for v in column], dtype=object)
+
+
+def matrix_of(frame: object, names: Sequence[str] | None = None) -> tuple[Array, Sequence[str]]:
+    """(X, names) of a table of numbers; missing values become NaN, which a federation refuses by
+    name.
+    """
+    table = table_of(frame)
+    return matrix(table, tuple(table)), names or tuple(table)
+
+
+def matrix(table: Table, names: Sequence[str], where: str = "the table") -> Array:
+    """(m, d) the named columns, side by side."""
+    return np.column_stack([numbers(table, name, where) for name in names])
+
+
+# -------------------------------------------------------------------- columns
+
+
+def numbers(table: Table, name: str, where: str = "the table") -> Array:
+    """A column as float64, NaN where missing; text is an error that names the cell."""
+    column = table[name]
+    if column.dtype.kind == "O":
+        odd = odd_rows(column) or [r for r, v in enumerate(column) if v is not None]
+        if odd:
+            raise not_a_number(table, name, odd, where)
+        return np.full(len(column), np.nan)
+    return column.astype(np.float64, copy=False)
+
+
+def parsed(
+    cells: Sequence[str], as_text: bool = False, absent: Collection[str] = MISSING
+) -> NDArray[Any]:
+    """Cells of text as int64, float64 with NaN where missing, or text with None where missing."""
+    if not as_text and "_" not in "".join(cells):  # Python reads 1_000 as a number
+        try:
+            values = np.array(list(map(float, cells)))
+            return (
+                np.array(list(map(int, cells)), dtype=np.int64)
+                if (values == np.rint(values)).all()
+                else values
+            )
+        except (ValueError, OverflowError):
+            pass  # a missing cell, "1.0" or an integer beyond 64 bits, or text
+        try:
+            return np.array(
+                [np.nan if (cell := c.strip()) in absent else float(cell) for c in cells]
+            )
+        except ValueError:
+            pass
+    return np.array(
+        [None if (cell := c.strip()) in absent else sys.intern(cell) for c in cells], dtype=object
+    )
+
+
+def odd_rows(column: NDArray[Any]) -> list[int]:
+    """The rows of a column with a cell that is neither missing nor a number."""
+    if column.dtype.kind != "O":
+        return []
+    return [r for r, v in enumerate(column) if v is not None and not is_number(v)]
+
+
+def missing_rows(column: NDArray[Any]) -> list[int]:
+    """The rows of a column without a value."""
+    return [r for r, value in enumerate(column.tolist()) if check.missing(value)]
+
+
+FEATURE = (
+    "Numbers are needed there: correct the cells, list such texts in `missing`, or leave the column"
+    " out by `exclude`; a schema (schema=Recipe()) takes text."
+)
+
+
+def not_a_number(
+    table: Table, name: str, rows: Sequence[int], where: str, do: str = FEATURE
+) -> RowError:
+    """The error about cells that are no numbers."""
+    cell = table[name][rows[0]]
+    what = f"column {name!r} holds {'text' if isinstance(cell, str) else type(cell).__name__}"
+    return RowError(where, what, shown=f" {cell!r}", rows=rows, do=do, place=table.place)
+
+
+def check_numbers(
+    tables: ByClient[Table], names: Iterable[str], do: str = FEATURE, some: bool = False
+) -> None:
+    """Refuse cells that are no numbers in any of these columns; with ``some`` only where others of
+    the same client are numbers.
+
+    Where one client has such a cell, a column that several share is text at all of them. So all
+    clients are looked at before any is blamed.
+    """
+    for name in names:
+        for client, table in tables.items():
+            odd = odd_rows(table[name]) if name in table else []
+            if odd and not (some and len(odd) == len(table[name])):
+                raise not_a_number(table, name, odd, f"client {client!r}", do)
+
+
+def targets_of(
+    tables: ByClient[Table], target: str, numeric: bool = False
+) -> tuple[NDArray[Any], ...]:
+    """The targets of every client, of one type; with ``numeric`` they have to be numbers."""
+    if numeric or any(table[target].dtype.kind != "O" for table in tables.values()):
+        do = "It is the target, and others are numbers: correct these cells."
+        check_numbers(tables, [target], do, some=not numeric)
+    with located(tables):
+        what = f"column {target!r}"
+        y = [check.targets(table[target], name, what) for name, table in tables.items()]
+        return check.same_type(y, [*tables])
+
+
+def is_number(cell: object) -> bool:
+    """Whether a cell reads as a number."""
+    try:  # Python reads 1_000 as a number
+        return (
+            isinstance(cell, str | SupportsFloat)
+            and "_" not in str(cell)
+            and (float(cell) is not None)
+        )
+    except (TypeError, ValueError):
+        return False
+
+
+def texts(table: Table, name: str, where: str = "the table") -> list[str | None]:
+    """A column as text, None where missing; whole numbers are written without a decimal point."""
+    column = table[name]
+    if column.dtype.kind == "O":
+        odd = [r for r, v in enumerate(column) if v is not None and not isinstance(v, str)]
+        if odd:
+            cell = column[odd[0]]
+            raise RowError(
+                where,
+                f"column {name!r} holds {type(cell).__name__}",
+                shown=f" {cell!r}",
+                rows=odd,
+                do="Numbers or text are needed there.",
+                place=table.place,
+            )
+        return column.tolist()
+    if column.dtype.kind == "f":
+        whole = [None if v != v else int(v) if v.is_integer() else v for v in column.tolist()]
+        return [None if v is None else str(v) for v in whole]
+    return [str(v) for v in column.tolist()]
+
+
+def same_columns(tables: Mapping[str, Table]) -> None:
+    """Refuse tables with different columns (their order may differ); the keys name them in the
+    error.
+    """
+    first, reference = next(iter(tables.items()))
+    for label, table in tables.items():
+        lacks = [name for name in reference if name not in table]
+        extra = [name for name in table if name not in reference]
+        if lacks or extra:
+            parts = [f"lacks {check.listed(map(repr, lacks), 'column')}"] if lacks else []
+            parts += [f"has {check.listed(map(repr, extra), 'further column')}"] if extra else []
+            do = "All clients need the same columns: add them, or leave them out by `exclude`."
+            if {" ".join(n.casefold().split()) for n in lacks} & {
+                " ".join(n.casefold().split()) for n in extra
+            }:
+                do = "Some differ by case or spaces alone: write every name in one way."
+            raise RowError(  # names, too, are cells of a row in a file without a header
+                label,
+                f"its columns are not those of {first}",
+                shown=f": it {' and '.join(parts)}",
+                do=do,
+            )
+
+
+def present(table: Table, name: str) -> Table:
+    """The rows that have a value in a column."""
+    absent = missing_rows(table[name]) if name in table else []
+    return table.pick(np.delete(np.arange(len(table[name])), absent)) if absent else table
+
+
+def once(names: Collection[str], name: str, what: str) -> None:
+    """Refuse a name that two columns of a file have."""
+    if f"{name} (2)" in names and name in names:
+        raise ValueError(
+            f"there are two columns {name!r} ({what}). Give every column a name of its own, in the"
+            f" first line of the file, or leave the second one out as {name + ' (2)'!r} by"
+            " `exclude`."
+        )
+
+
+def has_column(table: Mapping[str, Any], name: str, what: str) -> None:
+    """Refuse a name that is no column, with what there is, and one of two columns."""
+    once(table, name, what)
+    if name not in table:
+        raise RowError(
+            "",
+            f"there is no column {name!r} ({what})",
+            shown=closest(name, table).removesuffix("."),
+            do="The first line of a file has to name its columns.",
+        )
+
+
+# -------------------------------------------------------------------- clients
+
+
+def by_client(table: Table, client: str) -> dict[str, Table]:
+    """The rows of each client, by the values of the column ``client``, which is left out.
+
+    The names are text, as in a file, also where the column holds whole numbers.
+    """
+    has_column(table, client, "the client of each row")
+    groups = _parted(table, client, texts(table, client))
+    return {str(name): rows for name, rows in groups.items()}
+
+
+def by_client_name(table: Table, client: str) -> dict[ClientName, Table]:
+    """The rows of each client as `by_client` has them, by names that stay whole numbers if they
+    are.
+    """
+    has_column(table, client, "the client of each row")
+    whole = table[client].dtype.kind in "iu"
+    return _parted(table, client, table[client].tolist() if whole else texts(table, client))
+
+
+def _parted(table: Table, client: str, labels: list[Any]) -> dict[ClientName, Table]:
+    with located({client: table}, "column"):
+        names, picks = check.grouped(labels, len(labels), f"column {client!r}")
+    rest = table.without(client)
+    return {name: rest.pick(rows) for name, rows in zip(names, picks, strict=True)}
+
+
+# -------------------------------------------------------------------- federations
+
+
+def split(
+    tables: Mapping[str, Mapping[str, NDArray[Any]]],
+    target: str,
+    test: float = 0.4,
+    seed: int = 0,
+    by_class: bool = True,
+    person: str | None = None,
+) -> tuple[dict[str, Table], dict[str, Table]]:
+    """(train, test) tables with the same rows as `Federation.split`, so that a schema can be fitted
+    on train only; clients all of whose rows are on the other side are left out.
+    """
+    whole = {name: table_of(table) for name, table in tables.items()}
+    with located(whole):
+        for table in whole.values():
+            has_column(table, target, "the target")
+        y = [check.targets(t[target], name, f"column {target!r}") for name, t in whole.items()]
+        persons = None if person is None else persons_of(whole, person)
+    held = held_out([*whole], y, test, seed, by_class, persons)
+    parts = [*zip(whole.items(), held, strict=True)]
+    train = {name: table.pick(~out) for (name, table), out in parts if not out.all()}
+    return train, {name: table.pick(out) for (name, table), out in parts if out.any()}
+
+
+def persons_of(tables: ByClient[Table], person: str) -> list[NDArray[Any]]:
+    """The person of every row, as text."""
+    for name, table in tables.items():
+        has_column(table, person, "the person of each row")
+        if absent := missing_rows(table[person]):
+            raise RowError(
+                f"client {name!r}",
+                f"column {person!r} is missing",
+                rows=absent,
+                do="Every row needs a person (`person`), if need be one of its own.",
+                place=table.place,
+            )
+    return [np.array(texts(table, person, f"client {n!r}")) for n, table in tables.items()]

@@ -1,0 +1,494 @@
+"""Checks on the clients' rows, whose errors say what was given, what is needed and what to do; also
+grouping of rows by client, rows held out, and digests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from bonafed.arrays import Array, stream
+from bonafed.client_names import ByClient, ClientName, by_position, client_name, repeated
+from bonafed.data.row_errors import Place, RowError, listed
+
+EXTREME = 1e100  # squares of larger numbers, or of the inverse of smaller ones, leave float64
+
+
+class SparseRows(Protocol):
+    """What is used of ``scipy.sparse.csr_array``; scipy is imported only where rows are sparse."""
+
+    shape: tuple[int, int]
+    data: NDArray[Any]
+    indices: NDArray[Any]
+    indptr: NDArray[Any]
+
+    def astype(self, dtype: DTypeLike) -> Any: ...
+
+    def toarray(self) -> Array: ...
+
+    def tocoo(self) -> Any: ...
+
+
+Rows: TypeAlias = NDArray[Any] | SparseRows
+
+
+def one_per_client(clients: Sequence[ClientName], **parts: Sized) -> None:
+    """Refuse duplicate or missing names, and sequences that are not one entry per client."""
+    if not clients:
+        raise ValueError("a federation needs at least one client, got none.")
+    if twice := repeated(clients):
+        raise ValueError(
+            f"client names must be distinct, got {', '.join(map(repr, twice))} more than once."
+            " Rename one, or join their rows (names are compared as text: 1 and '1' are the same"
+            " client)."
+        )
+    for key, part in parts.items():
+        if len(part) != len(clients):
+            raise ValueError(
+                f"{key} must have one array for each of the {len(clients)} clients, got"
+                f" {len(part)}."
+            )
+
+
+def features(x: object, client: ClientName, names: Sequence[str] | None) -> Rows:
+    """(m, d) dense float64 in C order, or CSR with sorted indices."""
+    if hasattr(x, "tocsr"):
+        from scipy.sparse import csr_array
+
+        rows: Any = csr_array(x, dtype=np.float64)
+        if not rows.has_canonical_format:
+            rows = rows.copy()  # the caller's matrix is not changed
+            rows.sum_duplicates()
+        return rows
+    X = np.asarray(x)
+    numbers = X.dtype.kind == "O" and not any(isinstance(v, str | bytes) for v in X.flat)
+    if numbers and X.ndim == 2:
+        X = np.where(np.vectorize(missing, otypes=[bool])(X), np.nan, X).astype(np.float64)
+    if X.dtype.kind not in "buif":
+        at, shown, rows = _first_text(X, names)
+        raise RowError(
+            f"client {client!r}",
+            f"X must hold numbers, got {'text' if rows else X.dtype}{at}",
+            shown=shown,
+            rows=rows,
+            do="For a table with text columns use Federation.from_frame(..., schema=Recipe()).",
+        )
+    if X.ndim != 2:
+        raise ValueError(f"client {client!r}: X must have shape (rows, features), got {X.shape}.")
+    return np.ascontiguousarray(X, dtype=np.float64)
+
+
+def _first_text(X: NDArray[Any], names: Sequence[str] | None) -> tuple[str, str, list[int]]:
+    """The column of the first cell with text in words, the cell, and its row, for an error."""
+    for at, cell in np.ndenumerate(X):
+        if isinstance(cell, str) and len(at) == 2:
+            row, column = at
+            name = column if names is None or column >= len(names) else repr(names[column])
+            return f" in column {name}", f" (first: {cell!r})", [row]
+    return "", "", []
+
+
+def features_of(
+    parts: Sequence[object], clients: Sequence[ClientName], names: Sequence[str] | None
+) -> tuple[tuple[Rows, ...], tuple[str, ...]]:
+    """The features of all clients, who must have as many, and the names of the features."""
+    X = tuple(features(x, client, names) for x, client in zip(parts, clients, strict=True))
+    d = X[0].shape[1]
+    for name, x in zip(clients, X, strict=True):
+        if x.shape[1] != d:
+            raise ValueError(
+                f"client {name!r} has {x.shape[1]} features, but client {clients[0]!r} has {d}: "
+                "all clients need the same columns in the same order."
+            )
+    if d == 0:
+        raise ValueError(
+            "X has no features: a federation needs at least one column. For a constant use a column"
+            " of ones."
+        )
+    names = tuple(f"x{j}" for j in range(d)) if names is None else tuple(names)
+    if len(names) != d or len(set(names)) != d:
+        raise ValueError(
+            f"feature_names must be {d} distinct names, got {len(names)} ({len(set(names))}"
+            " distinct)."
+        )
+    return X, names
+
+
+def rows(client: ClientName, x: Rows, y: NDArray[Any], names: Sequence[str]) -> None:
+    """Refuse a client without rows, with rows and targets that do not match, or with values that
+    are not finite.
+    """
+    if x.shape[0] == 0:
+        raise ValueError(
+            f"client {client!r} has no rows: its mean loss is undefined. Leave it out of the"
+            " federation."
+        )
+    if x.shape[0] != len(y):
+        raise ValueError(f"client {client!r}: X has {x.shape[0]} rows but y has {len(y)} targets.")
+    values = x if isinstance(x, np.ndarray) else x.data
+    if np.isfinite(values).all():
+        at = None
+        if not isinstance(x, np.ndarray):
+            at = np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))
+        in_range(values, f"client {client!r}", "X", least=1 / EXTREME, rows=at)
+        return
+    if isinstance(x, np.ndarray):
+        entries = np.nonzero(~np.isfinite(x))
+    else:
+        entries = [at[~np.isfinite(x.data)] for at in x.tocoo().coords]
+    columns = [repr(names[j]) for j in np.unique(entries[1])]
+    count = "1 value that is" if len(entries[0]) == 1 else f"{len(entries[0])} values that are"
+    raise RowError(
+        f"client {client!r}",
+        f"X has {count} missing or infinite, of {listed(columns, 'column')},",
+        rows=np.unique(entries[0]).tolist(),
+        do="Remove or impute them; a Schema imputes by the mean over all clients.",
+    )
+
+
+def in_single(X: Sequence[Rows], clients: Sequence[ClientName]) -> tuple[Rows, ...]:
+    """The rows in single precision; numbers whose squares it cannot hold are refused."""
+    for x, client in zip(X, clients, strict=True):
+        largest = _largest(x if isinstance(x, np.ndarray) else x.data)
+        if largest > 1e18:
+            raise RowError(
+                f"client {client!r}",
+                "X has a number too large for single precision",
+                shown=f" ({largest:.3g})",
+                do="Change the unit, or keep double precision.",
+            )
+    return tuple(x.astype(np.float32) for x in X)
+
+
+def in_range(
+    values: NDArray[Any],
+    where: str,
+    what: str,
+    least: float = 0.0,
+    rows: NDArray[np.intp] | None = None,
+    place: Place | None = None,
+) -> None:
+    """Refuse finite numbers whose squares would overflow, and those that are all below ``least``
+    but not all 0; ``rows`` are those of the values where not each has a row of its own.
+    """
+    largest = _largest(values)
+    if largest > EXTREME or 0 < largest < least:
+        large = np.unique(np.nonzero(np.abs(values) > EXTREME)[0])
+        raise RowError(
+            where,
+            f"{what} has a largest absolute value that is too {'large' if len(large) else 'small'}",
+            shown=f" ({largest:.3g})",
+            rows=np.unique(large if rows is None else rows[large]).tolist(),
+            do="Its square is no number in float64: change the unit.",
+            place=place,
+        )
+
+
+def _largest(values: NDArray[Any]) -> float:
+    """The largest absolute value, 0 of none."""
+    return max(float(values.max(initial=0)), -float(values.min(initial=0)))
+
+
+REMOVE = "Remove these rows (of a table by `drop_missing_target`)."
+
+
+def targets(y: ArrayLike, client: ClientName, what: str = "y") -> NDArray[Any]:
+    """(m,) booleans, int64, float64 or text; ``what`` names them in errors."""
+    y, where = np.asarray(y), f"client {client!r}"
+    if y.ndim != 1:
+        raise ValueError(f"{where}: {what} must have shape (rows,), got {y.shape}.")
+    if y.dtype.kind == "O":
+        absent = [r for r, v in enumerate(y) if missing(v)]
+        if absent:
+            raise RowError(where, f"{what} is missing", rows=absent, do=REMOVE)
+        text = [r for r, v in enumerate(y) if isinstance(v, str)]
+        if 0 < len(text) < len(y):
+            odd = f"{what} mixes text with other values; there is text"
+            raise RowError(where, odd, rows=text, do="Use one type.")
+        y = np.asarray(y.tolist())
+    if y.dtype.kind not in "buifU":
+        raise ValueError(
+            f"{where}: {what} must hold numbers, booleans or text, got dtype {y.dtype}."
+        )
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        at = np.flatnonzero(~np.isfinite(y)).tolist()
+        raise RowError(where, f"{what} is missing or infinite", rows=at, do=REMOVE)
+    if y.dtype.kind == "f":
+        in_range(y, where, what)
+    if y.dtype.kind == "u" and y.max(initial=0) > np.iinfo(np.int64).max:
+        raise RowError(
+            where,
+            f"{what} has a label beyond 64-bit integers",
+            shown=f" ({y.max()})",
+            rows=[int(y.argmax())],
+            do="Use smaller numbers.",
+        )
+    kind = {"u": np.int64, "i": np.int64, "f": np.float64}.get(y.dtype.kind)
+    return y if kind is None else y.astype(kind, copy=False)
+
+
+def same_type(y: Sequence[NDArray[Any]], clients: Sequence[ClientName]) -> tuple[NDArray[Any], ...]:
+    """Targets of one type over all clients: integers beside floats become floats, numbers beside
+    text are an error.
+    """
+    kinds = {t.dtype.kind: name for t, name in zip(reversed(y), reversed(clients), strict=True)}
+    if len(kinds) > 1 and not set(kinds) <= {"i", "f"}:
+        kind = {"U": "text", "i": "integers", "f": "numbers", "b": "booleans"}
+        types = ", ".join(f"{kind[k]} at client {name!r}" for k, name in kinds.items())
+        raise ValueError(f"targets must be of one type at all clients, got {types}.")
+    return tuple(t.astype(np.float64, copy=False) for t in y) if "f" in kinds else tuple(y)
+
+
+def classes(
+    y: Sequence[NDArray[Any]], declared: ArrayLike | None, clients: Sequence[ClientName]
+) -> NDArray[Any] | None:
+    """The sorted classes: those declared, else those of targets that are not floats, else None."""
+    if declared is None:
+        real = y[0].dtype.kind == "f"
+        return None if real else np.unique(np.concatenate([np.unique(t) for t in y]))
+    known = np.unique(np.asarray(declared))
+    for name, t in zip(clients, y, strict=True):
+        # text is no number, even where they are written alike
+        one_is_text = (t.dtype.kind == "U") != (known.dtype.kind == "U")
+        odd = np.arange(len(t)) if one_is_text else np.flatnonzero(~np.isin(t, known))
+        if len(odd):
+            shown = ", ".join(map(repr, known.tolist()[:10]))
+            raise RowError(
+                f"client {name!r}",
+                f"the target is none of the classes {shown}",
+                shown=f": it is {t[odd[0]].item()!r}",
+                rows=odd.tolist(),
+                do="Correct these targets, or declare their class.",
+            )
+    return known
+
+
+def ordered(known: NDArray[Any] | None, positive: str | float | None) -> NDArray[Any] | None:
+    """The classes as (negative, positive) where one of two is called positive, else sorted."""
+    if positive is None:
+        return known
+    if known is None or len(known) != 2 or positive not in known.tolist():
+        raise RowError(
+            "",
+            f"positive = {positive!r} must be one of two classes",
+            shown=", and there are none" if known is None else f", which {known.tolist()[:6]} are",
+            do="Leave it out, or correct it.",
+        )
+    return known if known[1] == positive else known[::-1].copy()
+
+
+def persons(
+    values: Sequence[ArrayLike], clients: Sequence[ClientName], lengths: Sequence[int]
+) -> tuple[NDArray[Any], ...]:
+    """One (m_i,) array of persons as text per client; whole numbers are written as such."""
+    parts = per_row("persons", [np.asarray(v) for v in values], clients, lengths)
+    for name, part in zip(clients, parts, strict=True):
+        if rows := [r for r, value in enumerate(part.tolist()) if missing(value)]:
+            do = "Every row needs a person, if need be one of its own."
+            raise RowError(f"client {name!r}", "persons are missing", rows=rows, do=do)
+    return tuple(part.astype(str) for part in parts)
+
+
+def per_row(
+    key: str, parts: Sequence[NDArray[Any]], clients: Sequence[ClientName], lengths: Sequence[int]
+) -> tuple[NDArray[Any], ...]:
+    """One (m_i,) array per client."""
+    one_per_client(clients, **{key: parts})
+    for name, part, m in zip(clients, parts, lengths, strict=True):
+        if part.shape != (m,):
+            raise ValueError(
+                f"client {name!r}: {key} must have one entry for each of its {m} rows, got"
+                f" {part.shape}."
+            )
+    return tuple(parts)
+
+
+def weights(
+    values: Sequence[ArrayLike], clients: Sequence[ClientName], lengths: Sequence[int]
+) -> tuple[Array, ...]:
+    """One (m_i,) array of weights >= 0 with a positive sum per client."""
+    given = per_row("sample_weight", [np.asarray(v) for v in values], clients, lengths)
+    for name, part in zip(clients, given, strict=True):
+        text = [r for r, value in enumerate(part.tolist()) if isinstance(value, str | bytes)]
+        if text:  # what NumPy says of it would show it
+            what, do = "sample_weight must hold numbers, got text", "Give one number for each row."
+            raise RowError(f"client {name!r}", what, rows=text, do=do)
+    parts = [part.astype(np.float64) for part in given]
+    for name, part in zip(clients, parts, strict=True):
+        if not (np.isfinite(part).all() and (part >= 0).all() and 0 < part.sum() < np.inf):
+            raise RowError(
+                f"client {name!r}",
+                "sample_weight must be finite and >= 0 with a positive sum, got others",
+                shown=f" (values in [{part.min()}, {part.max()}])",
+                rows=np.flatnonzero(~(np.isfinite(part) & (part >= 0))).tolist(),
+                do="Leave out rows, or the client, instead of weighing all by 0.",
+            )
+    return tuple(parts)
+
+
+def prior(
+    prior: ArrayLike | ByClient[float], clients: Sequence[ClientName], sizes: NDArray[Any]
+) -> Array:
+    """(N,) weights over the clients that sum to one."""
+    if isinstance(prior, str):
+        if prior not in ("uniform", "size"):
+            raise ValueError(
+                f"prior must be 'uniform', 'size' or weights over the clients, got {prior!r}."
+            )
+        counts = np.ones(len(clients)) if prior == "uniform" else sizes
+        return counts / counts.sum()
+    if isinstance(prior, Mapping):
+        prior = list(by_position(prior, clients, "prior").values())
+    q = np.asarray(prior, dtype=np.float64)
+    if q.shape != (len(clients),) or not (q >= 0).all() or not abs(q.sum() - 1) <= 1e-9:
+        raise ValueError(
+            f"prior must be {len(clients)} weights >= 0 that sum to 1, got shape {q.shape} with sum"
+            f" {q.sum()}. Divide by their sum, or use 'uniform' or 'size'."
+        )
+    return q
+
+
+def digest(x: Rows, y: NDArray[Any], share: Array, *more: NDArray[Any]) -> str:
+    """blake2b of shapes, types and bytes; text by its characters, CSR by its rows' starts, indices
+    and values.
+    """
+    parts = (
+        [x]
+        if isinstance(x, np.ndarray)
+        else [x.indptr.astype(np.int64), x.indices.astype(np.int64), x.data]
+    )
+    total = hashlib.blake2b(
+        json.dumps([list(x.shape), "dense" if len(parts) == 1 else "csr"]).encode(), digest_size=16
+    )
+    for part in (*parts, share, y, *more):
+        little = part.astype(part.dtype.newbyteorder("<"), copy=False)
+        if little.dtype.kind in "UO":
+            content = json.dumps(little.tolist(), default=str).encode()
+        else:
+            content = np.ascontiguousarray(little).data
+        total.update(f"{little.dtype.kind}{part.shape}".encode())
+        total.update(content)
+    return total.hexdigest()
+
+
+def grouped(
+    groups: Iterable[object], n: int, what: str = "groups"
+) -> tuple[tuple[ClientName, ...], list[Any]]:
+    """Names in the order of first appearance, and the rows of each: slices where they lie together,
+    else indices.
+    """
+    as_list = next(
+        (how for how in ("tolist", "to_list", "to_pylist") if hasattr(groups, how)), None
+    )
+    labels = getattr(groups, as_list)() if as_list else list(groups)
+    if getattr(groups, "ndim", 1) != 1 or len(labels) != n:
+        got = groups.shape if isinstance(groups, np.ndarray) else len(labels)
+        raise ValueError(f"groups must have one entry for each of the {n} rows, got {got}.")
+    if n == 0:
+        raise ValueError("X has no rows: a federation needs at least one client with one row.")
+    seen: dict[Any, int] = {}
+    codes = np.fromiter((seen.setdefault(label, len(seen)) for label in labels), np.intp, n)
+    unnamed = [k for label, k in seen.items() if missing(label)]
+    if unnamed:
+        at = np.flatnonzero(np.isin(codes, unnamed))
+        count = f"{len(at)} missing {'entry' if len(at) == 1 else 'entries'}"
+        do = (
+            "Give one for every row, or leave these rows out (of a table by `drop_missing_client`)."
+        )
+        raise RowError(what, f"{count},", rows=at.tolist(), do=do)
+    names = tuple(map(client_name, seen))
+    ends = np.cumsum(np.bincount(codes, minlength=len(names)))
+    if (np.diff(codes) >= 0).all():
+        return names, [slice(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+    return names, np.split(np.argsort(codes, kind="stable"), ends[:-1])
+
+
+def held_out(
+    client: ClientName, y: NDArray[Any], test: float, seed: int, stratify: bool
+) -> NDArray[np.bool_]:
+    """(m,) True on the rows of one client that are held out: every (m / k)-th of them, shuffled and
+    sorted by class.
+    """
+    if not 0 < test < 1:
+        raise ValueError(
+            f"test must lie in (0, 1), got {test}: it is the share of every client's rows to hold"
+            " out."
+        )
+    n = len(y)
+    k = min(max(round(test * n), 1), n - 1)
+    rng = stream(seed, client, 0)
+    order = rng.permutation(n)
+    if stratify:
+        order = order[np.argsort(y[order], kind="stable")]
+    steps = (np.arange(n + 1) * k + rng.integers(n)) // n  # integers, so exactly k of them rise
+    held = np.zeros(n, dtype=bool)
+    held[order[np.diff(steps) > 0]] = True
+    return held
+
+
+def missing(value: object) -> bool:
+    """Whether a value is None, NaN, or the missing value of a table library."""
+    return (
+        value is None
+        or type(value).__name__ in ("NAType", "NaTType")
+        or (isinstance(value, float) and value != value)
+    )
+
+
+def linear(
+    parts: Sequence[tuple[ArrayLike, ArrayLike]], owners: Sequence[ClientName], d: int
+) -> tuple[tuple[Array, Array], ...]:
+    """One (C, d) of shapes (k, d) and (k,) per owner, finite."""
+    one_per_client(owners, linear=parts)
+    checked = []
+    for owner, part in zip(owners, parts, strict=True):
+        C, offset = (np.ascontiguousarray(each, float) for each in part)
+        if C.ndim != 2 or C.shape[1] != d or offset.shape != (len(C),):
+            raise ValueError(
+                f"{owner!r}: C and d must have shapes (k, {d}) and (k,), got {C.shape} and"
+                f" {offset.shape}: one row and one number for each equation C w + d = 0."
+            )
+        if not (np.isfinite(C).all() and np.isfinite(offset).all()):
+            raise ValueError(f"{owner!r}: C and d must be finite.")
+        checked.append((C, offset))
+    return tuple(checked)
+
+
+def stacked(parts: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """Several clients' (C, d) as (n, k, d) and (n, k), filled up with rows of zeros."""
+    k = max(len(offset) for _, offset in parts)
+    C, offsets = np.zeros((len(parts), k, parts[0][0].shape[1])), np.zeros((len(parts), k))
+    for i, (rows_, offset) in enumerate(parts):
+        C[i, : len(offset)], offsets[i, : len(offset)] = rows_, offset
+    return C, offsets
+
+
+def quadratics(A: Sequence[Array], b: Sequence[Array], clients: Sequence[ClientName]) -> None:
+    """Refuse matrices that are not symmetric positive semidefinite, of one size with the
+    vectors.
+    """
+    one_per_client(clients, A=A, b=b)
+    d = len(b[0])
+    for name, matrix, vector in zip(clients, A, b, strict=True):
+        if matrix.shape != (d, d) or vector.shape != (d,):
+            raise ValueError(
+                f"client {name!r}: A and b must have shapes ({d}, {d}) and ({d},), got"
+                f" {matrix.shape} and {vector.shape}."
+            )
+        size = np.abs(matrix).max(initial=0.0)
+        if (
+            not np.isfinite(matrix).all()
+            or np.abs(matrix - matrix.T).max(initial=0.0) > 1e-12 * size
+        ):
+            raise ValueError(f"client {name!r}: A must be finite and symmetric: give (A + A') / 2.")
+        least = float(np.linalg.eigvalsh(matrix)[0]) if size else 0.0
+        if least < -1e-10 * size:
+            raise ValueError(
+                f"client {name!r}: A must be positive semidefinite, its smallest eigenvalue is"
+                f" {least:.3g}: then w'A w / 2 is not convex and this client's part has no minimum."
+            )

@@ -1,0 +1,213 @@
+"""Figures with matplotlib, which is imported in this file only: style, axes, ticks, and drawings
+as SVG text. What a figure shows stands with its subject: with a section of a report, or a solution.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bonafed.arrays import Array
+from bonafed.text import printable, short
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure as Canvas
+
+INK = "#010203"  # becomes currentColor
+BLUE, ORANGE, GREEN, PURPLE, GREY = "#3b82c4", "#d97a1e", "#3f9a62", "#9a66c7", "#8a8f98"
+RED, SAND = "#b0413e", "#e0b252"
+MODELS = (BLUE, ORANGE, GREEN, PURPLE, GREY)
+DASHED = (0, (3, 2))
+LETTERS = 54  # that a figure is wide
+STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,  # a client may be called $x$
+    "font.family": "sans-serif",
+    "font.size": 9.5,
+    "text.color": INK,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": GREY,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "lines.linewidth": 1.6,
+}
+
+
+def svg(name: str, width: float, height: float, fill: Callable[[Canvas], None]) -> str:
+    """What ``fill`` draws on a canvas of so many inches, as SVG whose ids follow from ``name``,
+    without matplotlib's global state.
+    """
+    import matplotlib as mpl
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    # a layout of the user's own would begin where ours is executed
+    own: dict[Any, Any] = {"figure.autolayout": False, "figure.constrained_layout.use": False}
+    with mpl.rc_context({**STYLE, **own, "svg.hashsalt": name}), warnings.catch_warnings():
+        # a letter that the measuring font lacks; the reader's font draws it
+        warnings.simplefilter("ignore")
+        canvas = Figure(figsize=(width, height), layout="constrained")
+        FigureCanvasSVG(canvas)
+        fill(canvas)
+        layout = canvas.get_layout_engine()
+        assert layout is not None
+        layout.execute(canvas)  # else saving draws everything twice, to lay it out first
+        canvas.set_layout_engine(None)
+        out = io.StringIO()
+        canvas.savefig(
+            out, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
+        )
+    return out.getvalue()
+
+
+@contextlib.contextmanager
+def styled() -> Iterator[None]:
+    """The style of all figures, with letters and lines in the colours of the user's own style."""
+    import matplotlib as mpl
+
+    with mpl.rc_context({key: value for key, value in STYLE.items() if value != INK}):
+        yield
+
+
+def new_axes(count: int, width: float, height: float) -> list[Axes]:
+    """So many axes side by side on a new figure of pyplot, which a notebook shows."""
+    from matplotlib import pyplot as plt
+
+    _, axes = plt.subplots(
+        1, count, figsize=(width * count, height), squeeze=False, layout="constrained"
+    )
+    return list(axes[0])
+
+
+# --------------------------------------------------------------------------- numbers and names
+
+
+def column(history: Sequence[Mapping[str, Any]], key: str) -> Array:
+    """A column of a table such as the history, nan where a row has no finite number."""
+    values = [row.get(key) for row in history]
+    numbers = np.array([v if isinstance(v, int | float) else np.nan for v in values], dtype=float)
+    return np.where(np.isfinite(numbers), numbers, np.nan)
+
+
+def objectives(history: Sequence[Mapping[str, Any]]) -> Array:
+    """The objective by round, or what it is at most where a method knows no more."""
+    known = any("objective" in row for row in history)
+    return column(history, "objective" if known else "value")
+
+
+def label(text: str) -> str:
+    """A client's name for an axis: printable, and not too long."""
+    return short(printable(text), 18)
+
+
+# ------------------------------------------------------------------------------- parts of figures
+
+
+def named_rows(axes: Axes, names: Sequence[str]) -> Array:
+    """Give the vertical axis one row a name, the first at the top; returns their places."""
+    places = np.arange(len(names))[::-1].astype(float)
+    axes.set_yticks(places, [label(name) for name in names])
+    axes.tick_params(axis="y", length=0)
+    axes.grid(visible=False, axis="y")
+    axes.set_ylim(-0.6, len(names) - 0.4)
+    return places
+
+
+def legend(axes: Axes, columns: int = 2, last: Sequence[str] = ()) -> int:
+    """Put the legend above the axes, in as many columns as there is room for; the names in ``last``
+    come last. Returns the number of its lines.
+    """
+    handles, names = axes.get_legend_handles_labels()
+    beside = (line for tick in axes.get_yticklabels() for line in tick.get_text().split("\n"))
+    room = LETTERS - max(map(len, beside), default=0)
+    widest = max(map(len, names), default=0) + 5  # and its mark
+    columns = max(1, min(columns, room // widest))
+    order = sorted(range(len(names)), key=lambda k: names[k] in last)
+    axes.legend(
+        [handles[k] for k in order],
+        [names[k] for k in order],
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        ncols=columns,
+        borderaxespad=0.2,
+        handlelength=1.2,
+    )
+    return -(-len(names) // columns)
+
+
+def line_above_zero(axes: Axes, x: Array, y: Array, name: str) -> None:
+    """Draw y against x on a logarithmic axis, where y > 0."""
+    positive = np.where(y > 0, y, np.nan)
+    axes.plot(x, positive, color=GREEN, marker="o", markersize=2.5)
+    if np.isfinite(positive).any():
+        axes.set_yscale("log")
+        if np.nanmax(positive) > 100 * np.nanmin(positive):
+            plain_decades(axes.yaxis)
+        else:
+            ones_twos_and_fives(axes.yaxis)
+    axes.set_ylabel(name)
+
+
+def plain_decades(axis: Axis) -> None:
+    """Set ticks such as 1e-3: letters that are no formulas."""
+    from matplotlib.ticker import NullLocator
+
+    axis.set_major_formatter(lambda y, _: f"{y:g}" if y in (0, 1, 10) else f"1e{np.log10(y):.0f}")
+    axis.set_minor_locator(NullLocator())
+
+
+def ones_twos_and_fives(axis: Axis) -> None:
+    """Set the ticks of a logarithmic axis of few decades, which may show no power of ten."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(lambda y, _: f"{y:g}")
+    axis.set_minor_formatter(NullFormatter())
+
+
+def whole_numbers(axis: Axis) -> None:
+    """Set ticks at whole numbers alone."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10], integer=True))
+
+
+def decades(axes: Axes, values: Array) -> None:
+    """Set the ticks of a logarithmic x axis at 0 and 1, or at 1, 2 and 5 if decades are few."""
+    from matplotlib.ticker import NullLocator
+
+    positive = np.unique(values[values > 0])
+    low, high = positive[0], positive[-1]
+    steps = (1, 2, 5) if high <= 100 * low else (1,)
+    exponents = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
+    ticks = [s * 10.0**k for k in exponents for s in steps]
+    ticks = [tick for tick in ticks if low * 0.999 <= tick <= high * 1.001]
+    ticks = ticks if len(ticks) > 1 else positive[[0, -1]].tolist()
+    ticks = [0.0] * bool((values == 0).any()) + ticks
+    axes.set_xticks(ticks, [f"{tick:.3g}" for tick in ticks])
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def shades(n: int) -> list[Any]:
+    """n colours, in an order that the eye follows where there are many."""
+    from matplotlib import colormaps
+
+    if n <= 4:
+        return list(MODELS[:n])
+    return [colormaps["viridis"](x) for x in np.linspace(0.25, 0.85, n)]

@@ -1,0 +1,256 @@
+"""The rows and memories of the clients who answer at the same time, put together for one step.
+
+Blocks are made from the rows when they are needed, so that nothing is stored twice; memories are
+rows of arrays that the engine overwrites in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed.arrays import Block
+from bonafed.codec import FIELDS
+from bonafed.engines.federated_data import FederatedData
+from bonafed.rounds import mapped, members
+
+# ---- rows
+
+
+# bytes of rows of which a padded copy is kept; larger ones are put together when they are needed
+SMALL = 2**26
+# bytes of rows from which no copy is kept, even if all clients step together in every round
+LARGE = 2**30
+
+
+class Rows:
+    """The rows of all clients, from which blocks are made: at most ``together`` clients of similar
+    numbers of rows, padded to the longest.
+    """
+
+    def __init__(self, federation: FederatedData, together: int) -> None:
+        self.alone: list[Block] = [federation.block(i) for i in range(federation.n_clients)]
+        self.together, self.bytes = (
+            together,
+            sum(block.y.size * block.n_features * 8 for block in self.alone),
+        )
+        lengths = np.array([block.y.shape[1] for block in self.alone])
+        even = lengths.max() <= 2 * lengths.mean()
+        # else longer than half the longest
+        sorts = [0 if even else int(m - 1).bit_length() for m in lengths]
+        for i, block in enumerate(self.alone):
+            # sparse ones stay alone
+            sorts[i] = sorts[i] if isinstance(block.X, np.ndarray) else -1 - i
+        self.sort = np.array(sorts, np.int64)
+        self.all: dict[int, Block] = {}  # by sort, where small
+        self.position = np.empty(len(self.alone), np.intp)  # of each client in that block
+        for sort in np.unique(self.sort).tolist() if together > 1 else ():
+            self._keep(sort, np.flatnonzero(self.sort == sort).tolist())
+        self.one = self.all.get(sorts[0]) if len(set(sorts)) == 1 else None  # all clients, in order
+        self.known: dict[tuple[int, ...], Block | None] = {}  # of rounds of all; None: met once
+
+    def _keep(self, sort: int, ids: list[int]) -> None:
+        if len(ids) < 2:
+            return  # whose rows may be sparse
+        largest = max(self.alone[i].X.nbytes for i in ids)  # pyright: ignore
+        if len(ids) * largest <= SMALL:
+            self.all[sort] = stacked([self.alone[i] for i in ids])
+            self.position[ids] = np.arange(len(ids))
+
+    def block(self, ids: Sequence[int] | NDArray[np.int64]) -> Block:
+        """The block of these clients, who are of one sort and in ascending order."""
+        if len(ids) == 1:
+            return self.alone[ids[0]]
+        if self.one is not None:
+            return self.one.part(np.asarray(ids))
+        whole = self.all.get(int(self.sort[ids[0]]))
+        return (
+            stacked([self.alone[i] for i in ids])
+            if whole is None
+            else whole.part(self.position.take(ids))
+        )
+
+    def kept(self, ids: Sequence[int] | NDArray[np.int64]) -> Block:
+        """The same as ``block``, made once for clients who step together again and again."""
+        key = tuple(np.asarray(ids).tolist())
+        if key not in self.known:
+            if self.bytes <= LARGE:
+                self.known[key] = None
+            return self.block(ids)
+        if (known := self.known[key]) is None:
+            known = self.known[key] = self.block(ids)
+        return known
+
+
+def stacked(parts: Sequence[Block]) -> Block:
+    """One padded block of blocks of one client each."""
+    y = _padded([part.y for part in parts])
+    for k, part in enumerate(parts):
+        # a target that is valid for every loss; its share is 0
+        y[k, part.y.shape[1] :] = part.y[0, 0]
+    pairs = [part.linear for part in parts if part.linear is not None]
+    linear = (_padded([C for C, _ in pairs]), _padded([d for _, d in pairs])) if pairs else None
+    return Block(
+        _padded([part.X for part in parts]),
+        y,
+        _padded([part.share for part in parts]),
+        np.concatenate([part.index for part in parts]),
+        tuple([part.names[0] for part in parts]),
+        {key: _padded([part.columns[key] for part in parts]) for key in parts[0].columns},
+        linear,
+    )
+
+
+def _padded(parts: Sequence[Any]) -> NDArray[Any]:
+    """Arrays (1, m_i, ...) as (n, max m_i, ...), filled up with zeros."""
+    length = parts[0].shape[1]
+    if all(part.shape[1] == length for part in parts):
+        return np.concatenate(parts)
+    longest = max(part.shape[1] for part in parts)
+    whole = np.zeros((len(parts), longest, *parts[0].shape[2:]), np.result_type(*parts))
+    for k, part in enumerate(parts):
+        whole[k, : part.shape[1]] = part[0]
+    return whole
+
+
+# ---- memories
+
+
+def form(value: object) -> Any:
+    """The form of a value: all of it but the numbers in its arrays and their leading axis.
+
+    Values of equal forms can be stacked.
+    """
+    if isinstance(value, np.ndarray):
+        return value.dtype, value.shape[1:]
+    if (fields := FIELDS.get(type(value))) is not None:
+        parts = [getattr(value, name) for name in fields]
+        return (
+            type(value),
+            *[(p.dtype, p.shape[1:]) if type(p) is np.ndarray else form(p) for p in parts],
+        )
+    if isinstance(value, tuple):
+        return (tuple, *map(form, value))
+    if isinstance(value, dict):
+        return (dict, *[(key, form(part)) for key, part in value.items()])
+    return None if value is None else (type(value), repr(value))
+
+
+class Memories:
+    """The memories of all clients as rows of arrays, with separate arrays for each form of memory.
+
+    Arrays are made for all clients, but pages that nobody writes to take no memory.
+    """
+
+    def __init__(self, n_clients: int) -> None:
+        self.n = n_clients
+        # the number of each client's form, -1: no memory yet
+        self.place = np.full(n_clients, -1, np.int64)
+        self.forms: dict[Any, int] = {}
+        self.stacks: dict[int, Any] = {}
+        self.count: dict[int, int] = {}
+        self.numbered = 0
+        # all have such a record of arrays
+        self.common: tuple[type, tuple[str, ...], list[NDArray[Any]]] | None = None
+
+    def of(self, ids: NDArray[np.intp]) -> Any:
+        """The memory of these clients, who have memories of one form."""
+        if self.common is not None:
+            return self.common[0](*[array.take(ids, 0) for array in self.common[2]])
+        return mapped(self.stacks[int(self.place[ids[0]])], lambda array: array.take(ids, 0))
+
+    def each(self) -> tuple[Any, ...]:
+        """The memory of every client alone, as rows of the arrays, or None."""
+        if self.common is not None:
+            kind, _, arrays = self.common
+            return tuple([kind(*[array[i : i + 1] for array in arrays]) for i in range(self.n)])
+        stacks = [self.stacks.get(number) for number in self.place.tolist()]
+        return tuple(
+            None if stack is None else members(stack, slice(i, i + 1))
+            for i, stack in enumerate(stacks)
+        )
+
+    def put(self, ids: NDArray[np.intp], memory: object) -> None:
+        """Write the memories of these clients."""
+        if (
+            self.common is not None
+            and type(memory) is self.common[0]
+            and self._put_alike(ids, memory)
+        ):
+            return
+        shape = form(memory)
+        if (number := self.forms.get(shape)) is None:
+            number = self.forms[shape] = self.numbered
+            self.stacks[number] = mapped(
+                memory, lambda a: np.empty((self.n, *a.shape[1:]), a.dtype)
+            )
+            self.count[number], self.numbered = 0, self.numbered + 1
+        _write(self.stacks[number], ids, memory)
+        for i in ids.tolist() if self.count[number] < self.n else ():
+            if (old := int(self.place[i])) != number:
+                self.place[i] = number
+                self.count[number] += 1
+                self._left(old)
+        self._common(number)
+
+    def _common(self, number: int) -> None:
+        stack = self.stacks.get(number)
+        fields = FIELDS.get(type(stack), ())
+        parts = [getattr(stack, name) for name in fields]
+        flat = bool(parts) and all(type(part) is np.ndarray for part in parts)
+        self.common = (
+            (type(stack), fields, parts) if flat and self.count[number] == self.n else None
+        )
+
+    def _put_alike(self, ids: NDArray[np.intp], memory: object) -> bool:
+        """Write memories of the form that all memories have; False, and nothing written, where they
+        are of another form.
+        """
+        _, names, arrays = self.common  # pyright: ignore[reportGeneralTypeIssues]
+        new = [getattr(memory, name) for name in names]
+        for array, value in zip(arrays, new, strict=True):
+            if (
+                type(value) is not np.ndarray
+                or value.dtype != array.dtype
+                or value.shape[1:] != array.shape[1:]
+            ):
+                return False
+        for array, value in zip(arrays, new, strict=True):
+            array[ids] = value
+        return True
+
+    def _left(self, number: int) -> None:
+        if number < 0:
+            return
+        self.count[number] -= 1
+        if not self.count[number]:
+            del self.stacks[number], self.count[number]
+            self.forms = {shape: known for shape, known in self.forms.items() if known != number}
+
+    def stored(self) -> tuple[tuple[NDArray[np.intp], Any], ...]:
+        """The pairs (clients, their memory) of all forms, for a checkpoint."""
+        groups = [
+            (np.flatnonzero(self.place == number), stack) for number, stack in self.stacks.items()
+        ]
+        return tuple((ids, members(stack, ids)) for ids, stack in groups)
+
+
+def _write(stack: object, ids: NDArray[np.intp], memory: object) -> None:
+    """Write a memory into the rows ``ids`` of every array of a stack of the same form."""
+    if isinstance(stack, np.ndarray):
+        stack[ids] = memory
+    elif (fields := FIELDS.get(type(stack))) is not None:
+        for name in fields:
+            if type(part := getattr(stack, name)) is np.ndarray:
+                part[ids] = getattr(memory, name)
+            else:
+                _write(part, ids, getattr(memory, name))
+    elif isinstance(stack, tuple) and isinstance(memory, tuple):
+        for part, new in zip(stack, memory, strict=True):
+            _write(part, ids, new)
+    elif isinstance(stack, dict) and isinstance(memory, dict):
+        for key, part in stack.items():
+            _write(part, ids, memory[key])

@@ -1,0 +1,206 @@
+"""What every engine takes and returns, and the checks that all engines make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed.engines.event_log import Log
+from bonafed.engines.federated_data import Known
+from bonafed.rounds import Algorithm, Conclude, Done, Outcome, Round, Stop, visibility
+
+STEPS = "on_client", "on_server", "server_start"  # of an algorithm, all else has a default
+Watch = Callable[[dict[str, Any], Any], None]  # called with a row of the history and the state
+
+
+class Engine(Protocol):
+    """An engine carries an algorithm's messages to the clients and their answers to the server."""
+
+    def run(
+        self,
+        algorithm: Algorithm,
+        federation: Known,
+        *,
+        seed: int = 0,
+        watch: Sequence[Watch] = (),
+        resume: bool = False,
+        max_rounds: int | None = None,
+    ) -> Run:
+        """Run an algorithm until it is done."""
+        ...
+
+    def aside(self) -> Engine:
+        """The engine of runs beside the main one, such as a certificate's."""
+        ...
+
+
+class ClientError(RuntimeError):
+    """A client's step raised; ``clients`` names it, ``round`` counts from 1."""
+
+    def __init__(self, text: str, clients: tuple[str, ...], round_: int) -> None:
+        super().__init__(text)
+        self.clients, self.round = clients, round_
+
+    @classmethod
+    def of(
+        cls, clients: tuple[str, ...], message: type, round_: int, error: Exception, advice: str
+    ) -> ClientError:
+        """The error for these clients, whose step on a message raised ``error``."""
+        return cls(
+            f"the step of client{'s' * (len(clients) > 1)} {', '.join(clients)} on"
+            f" {message.__name__} failed in round {round_}:"
+            f" {type(error).__name__}: {str(error).rstrip('.')}. Mend or leave out; {advice}",
+            clients,
+            round_,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """The result of a run.
+
+    Attributes
+    ----------
+    state : the server's last state
+    outcome : why it ended, and what to do about it
+    history : one row a round: round (from 1), seconds (wall, of this round), bytes_up, bytes_down,
+        and what the algorithm reports
+    messages : one row for each message type and direction: message, direction, count, bytes
+    rounds : the number of finished rounds
+    active : for each round the clients that answered
+    memories : for each client of this process its memory (arrays with a leading axis of 1), None
+        before its first message
+    turns : (N,) the messages that each client has answered in the finished rounds
+    asked : (N,) the messages that may have reached each client, also those of a round that was
+        begun and not finished: it may have answered them
+    exchanged : (2, N) bytes from and to each client
+    concluded : what the clients keep that belongs to the answer, see `concludes`
+    log : of an asynchronous engine, what ``Replay`` needs
+    lie : where the run ended as ``Stop.IMPOSSIBLE``, the error that names the site
+    """
+
+    state: Any
+    outcome: Outcome
+    history: list[dict[str, Any]]
+    messages: list[dict[str, Any]]
+    rounds: int
+    active: Sequence[tuple[int, ...]]
+    memories: tuple[Any, ...]
+    turns: NDArray[np.int64]
+    asked: NDArray[np.int64]
+    exchanged: NDArray[np.int64]
+    concluded: Any = None
+    log: Log | None = None
+    lie: Exception | None = None
+
+
+def check_algorithm(algorithm: Algorithm) -> None:
+    """Raise an error for an object that lacks what an engine asks of an algorithm."""
+    if isinstance(algorithm, type):
+        name = algorithm.__name__
+        raise TypeError(f"an engine runs an algorithm, got the class {name}: give {name}()")
+    asked = [name for name in vars(Algorithm) if not name.startswith("_")]
+    lacks = [name for name in asked if not hasattr(algorithm, name)]
+    lacks = lacks or [
+        name for name in STEPS if getattr(type(algorithm), name, None) is getattr(Algorithm, name)
+    ]
+    if lacks:
+        raise TypeError(
+            f"an engine runs an algorithm, got {type(algorithm).__name__}, which lacks"
+            f" {', '.join(lacks)}: derive the class from bonafed.rounds.Algorithm, which has"
+            f" defaults for all but the steps, and define {', '.join(STEPS)}"
+        )
+
+
+def check_request(algorithm: Algorithm, ask: Round, n: int, in_flight: int = 0) -> None:
+    """Raise an error for a request that no engine can carry out.
+
+    ``in_flight`` is the number of clients that are still to answer earlier messages.
+    """
+    handler(algorithm.on_client, type(ask.message), algorithm)
+    to = range(n) if ask.to is None else ask.to
+    if (
+        not len(to) + in_flight
+        or len(set(to)) != len(to)
+        or min(to, default=0) < 0
+        or max(to, default=0) >= n
+    ):
+        raise ValueError(f"Round.to needs different clients in 0..{n - 1}, got {ask.to}")
+    for name, how in visibility(type(ask.message)).items():
+        value = getattr(ask.message, name)
+        if how == "version" and not isinstance(value, np.ndarray | None):
+            raise TypeError(
+                f"{type(ask.message).__name__}.{name} needs an array, got a {type(value).__name__}"
+            )
+        if how == "each" and value is not None and np.shape(value)[:1] != (n,):
+            raise ValueError(
+                f"{type(ask.message).__name__}.{name} needs one row for each of the {n} clients "
+                f"(whoever is asked), got shape {np.shape(value)}"
+            )
+
+
+def check_answer(ask: object) -> Round | Done:
+    """What ``on_server`` returned as the next request, or an error where it is none."""
+    if not isinstance(ask, Round | Done):
+        raise TypeError(f"on_server must return (state, Round or Done), got a {type(ask).__name__}")
+    return ask
+
+
+def going_on(ask: Round | Done, round_: int, max_rounds: int | None) -> TypeGuard[Round]:
+    """Whether a run goes on after ``round_`` rounds: the algorithm asks for a round, and it may
+    have one.
+    """
+    return isinstance(ask, Round) and (max_rounds is None or round_ < max_rounds)
+
+
+def end_of(ask: Round | Done, stop: Outcome | None, max_rounds: int | None, advice: str) -> Outcome:
+    """Why a run ended: the algorithm's outcome, else the engine's, else the cap on rounds."""
+    if isinstance(ask, Done):
+        return ask.outcome
+    return stop or Outcome(
+        Stop.MAX_ROUNDS, f"stopped at the engine's max_rounds = {max_rounds}; {advice}"
+    )
+
+
+def concludes(algorithm: Algorithm, turns: NDArray[np.int64], outcome: Outcome) -> bool:
+    """Whether the clients are asked for what they keep that belongs to the answer: where the
+    algorithm asks for it, all of them have taken part, and the run was not interrupted, nor ended
+    by an impossible answer.
+    """
+    over = outcome.stop not in (Stop.INTERRUPTED, Stop.IMPOSSIBLE)
+    return over and Conclude in algorithm.on_client and bool(turns.all())
+
+
+def asked(turns: NDArray[np.int64], ask: Round | Done, begun: bool) -> NDArray[np.int64]:
+    """(N,) the messages that each client was asked: those of ``turns``, and the next request where
+    its round was ``begun`` and not finished.
+    """
+    more = np.zeros_like(turns)
+    if begun and isinstance(ask, Round):
+        more[slice(None) if ask.to is None else [*ask.to]] = 1
+    return turns + more
+
+
+def handler(handlers: Mapping[type, Any], kind: type, algorithm: Algorithm) -> Any:
+    """The function of an algorithm for a message or an upload."""
+    if kind in handlers:
+        return handlers[kind]
+    known = ", ".join(sorted(each.__name__ for each in handlers))
+    raise TypeError(
+        f"{type(algorithm).__name__} has no function for {kind.__name__}; it has {known}"
+    )
+
+
+def reported(algorithm: Algorithm, state: object) -> dict[str, Any]:
+    """The numbers that an algorithm reports, as Python numbers."""
+    return {key: _plain(value) for key, value in algorithm.report(state).items()}
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, np.generic | np.ndarray) and np.ndim(value) == 0:
+        return value.item()
+    return value

@@ -1,0 +1,36 @@
+"""What a job is to every engine that carries it: plain texts, one of which names the experiment.
+
+The server keeps a run in a folder of that name, in which `DONE` stands once the run has ended, and
+`ERROR` where its last try failed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from bonafed.text import shown
+
+EXPERIMENT = "experiment"  # the entry of a job that names the server's folder for the run
+# what the server leaves in its folder of the run: a line for each round, what came of it, what the
+# sites signed, why its last try failed, and the record that it has ended, which comes last
+PROGRESS, RESULT, SIGNED = "progress.jsonl", "result.bft", "signed.bft"
+ERROR, DONE = "error", "done"
+LEFT = PROGRESS, RESULT, SIGNED, ERROR, DONE
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")  # of experiments, and of jobs and sites
+
+
+def experiment_of(job: Mapping[str, str]) -> str:
+    """The name of the experiment, which becomes the name of a folder: it comes from elsewhere."""
+    name = job.get(EXPERIMENT, "")
+    check_name("experiment", name)
+    return name
+
+
+def check_name(what: str, name: str) -> None:
+    """Raise ``ValueError`` for a name that may be no name of a folder on another machine."""
+    if not NAME.fullmatch(name):
+        raise ValueError(
+            f"the name of the {what} is {shown(name)}; letters, digits, _ and - are needed "
+            f"(1 to 63, a letter or a digit first): give another name"
+        )

@@ -1,0 +1,133 @@
+"""A run whose sums are carried securely, told as a run of the algorithm itself.
+
+The engine runs the protocol (`bonafed.engines.secure_summed`). What it returns is in the
+algorithm's own terms: its state, its rounds, the clients that were in each sum. Messages and bytes
+are those of the protocol.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from bonafed.engines.engine import Engine, Run, Watch, check_algorithm
+from bonafed.engines.federated_data import Known
+from bonafed.engines.secure_summed import Earlier, SecureSummed, SumState
+from bonafed.privacy.secure_sum.option import SecureSum, option_of
+from bonafed.rounds import Algorithm, Outcome, Stop, decode
+
+BEFORE = 2  # rounds of the engine for keys and the first shares, before a round takes two
+TAKES = 2
+SUMS = -1  # in the place of a site
+R = TypeVar("R", bound=Callable[..., Run])
+
+
+def carries_sums(run: R) -> R:
+    """The ``run`` of an engine, which heeds the engine's option ``secure_sum``."""
+
+    @functools.wraps(run)
+    def carried(engine: Any, algorithm: Algorithm, federation: Known, **how: Any) -> Run:
+        if (option := option_of(engine.secure_sum)) is None:
+            return run(engine, algorithm, federation, **how)
+        return secure_run(engine, option, algorithm, federation, **how)
+
+    return carried  # type: ignore[return-value]
+
+
+def secure_run(
+    engine: Any,
+    option: SecureSum,
+    algorithm: Algorithm,
+    federation: Known,
+    *,
+    seed: int | None = None,
+    watch: Sequence[Watch] = (),
+    resume: bool = False,
+    max_rounds: int | None = None,
+) -> Run:
+    """Run an algorithm with secure sums on an engine; parameters as of ``InProcess.run``.
+
+    ``max_rounds`` are rounds of the algorithm. Where clients drop out, the engine may need some of
+    its rounds to have others come back, and then ends as many rounds earlier.
+    """
+    check_algorithm(algorithm)
+    cap = max_rounds and BEFORE + TAKES * max_rounds
+    watching = [_Rows().watcher(watch)] if watch else []
+    keep_rows = getattr(engine, "keep_rows", 1)
+    every_row = {"keep_rows": 1} if hasattr(engine, "keep_rows") else {}
+    # what the answers in all runs of an experiment over sites say, by site, and of their sums
+    told: dict[int, Any] = getattr(getattr(engine, "session", None), "told", {})
+    plain: Engine = replace(engine, secure_sum=None, **every_row)
+    # a replay takes that of its log
+    known = getattr(getattr(engine, "log", None), "seed", 0) if seed is None else seed
+    run = plain.run(
+        SecureSummed(algorithm, option, known, Earlier(told.get(SUMS))),
+        federation,
+        seed=known,
+        watch=watching,
+        resume=resume,
+        max_rounds=cap,
+    )
+    told[SUMS] = decode(run.state.told.tobytes())
+    return _of_algorithm(run, cap, max_rounds, keep_rows)
+
+
+class _Rows:
+    """Turns the rows of the engine's rounds into one for each round of the algorithm."""
+
+    def __init__(self) -> None:
+        self.sums, self.since = 0, list[dict[str, Any]]()
+
+    def next(self, row: dict[str, Any]) -> dict[str, Any] | None:
+        """The row of the algorithm's round that ends with this one, if one does."""
+        self.since.append(row)
+        if row["sums"] == self.sums:
+            return None
+        self.sums, parts, self.since = row["sums"], self.since, []
+        made = {key: value for key, value in row.items() if key not in ("sums", "summed", "report")}
+        for key in ("seconds", "bytes_up", "bytes_down"):
+            if key in row:
+                made[key] = sum(part[key] for part in parts)
+        if "answered" in row:
+            made["answered"] = row["summed"]
+        return {**made, "round": self.sums, **json.loads(row["report"])}
+
+    def watcher(self, watch: Sequence[Watch]) -> Watch:
+        """Shows the algorithm's rounds to those who watch it."""
+
+        def see(row: dict[str, Any], state: SumState) -> None:
+            if (made := self.next(row)) is not None:
+                for each in watch:
+                    each(made, state.of_algorithm()[0])
+
+        return see
+
+
+def _of_algorithm(run: Run, cap: int | None, max_rounds: int | None, keep_rows: int) -> Run:
+    """The run in the algorithm's terms."""
+    state: SumState = run.state
+    rows = _Rows()
+    history = [made for row in run.history if (made := rows.next(row)) is not None]
+    last = len(history)
+    history = [row for k, row in enumerate(history, 1) if k % keep_rows == 0 or k == last]
+    outcome, present = run.outcome, state.those_in()
+    turns = present.sum(0, dtype=np.int64)
+    if cap is not None and outcome.stop is Stop.MAX_ROUNDS and run.rounds == cap:
+        text = outcome.text.replace(f"max_rounds = {cap}", f"max_rounds = {max_rounds}")
+        outcome = Outcome(outcome.stop, text)
+    return replace(
+        run,
+        state=state.of_algorithm()[0],
+        outcome=outcome,
+        history=history,
+        rounds=state.rounds,
+        active=[tuple(np.flatnonzero(each).tolist()) for each in present],
+        memories=tuple(None if each is None else each.own for each in run.memories),
+        turns=turns,
+        asked=turns + state.in_open_sum(run.asked > run.turns),
+    )

@@ -1,0 +1,577 @@
+"""Linear classifier within a total (epsilon, delta), as a scikit-learn estimator.
+
+    minimise over w, b:  sum_i q_i f_i(w, b) + h(w),
+            by gradients of rows that are clipped, added up, and noised
+
+f_i is the mean logistic loss of client i's rows, of as many classes as there are; the method is
+`PrivateSGD`, where ranges of the features are declared on `private_rows`. What a fit leaves on the
+estimator has been paid for or is public, for a fitted estimator is pickled and travels: no
+objective, no certificate, no table of losses, no times.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
+from sklearn.utils.extmath import safe_sparse_dot
+from sklearn.utils.multiclass import check_classification_targets
+
+from bonafed.algorithms.federated.private_admm.mechanism import MEAN_SIZE
+from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
+from bonafed.algorithms.federated.private_admm.private_method import PrivateMethod
+from bonafed.algorithms.federated.private_admm.settings import ClientSizes
+from bonafed.algorithms.federated.private_sgd import PrivateSGD
+from bonafed.arrays import Array, Features, Label
+from bonafed.client_names import ByClient, ClientName, by_position
+from bonafed.data.federation import Federation
+from bonafed.data.row_errors import RowError, without_values
+from bonafed.data.unit_rows import middles
+from bonafed.engines.inprocess import InProcess
+from bonafed.estimators.base import Classifier, Plan, Seed, chosen, coefficients
+from bonafed.estimators.private_rows import Centring, UnitRows
+from bonafed.estimators.rows import (
+    Groups,
+    Matrix,
+    Rows,
+    check_rows,
+    names_of,
+    prior_of,
+    rows_of_groups,
+    tables,
+)
+from bonafed.privacy import odometer
+from bonafed.privacy.accounting import Release
+from bonafed.privacy.budget import Budget
+from bonafed.privacy.ledger import Ledger
+from bonafed.problem.calibration import Sigmoid
+from bonafed.problem.losses import Logistic, Loss, Multinomial, Squared
+from bonafed.problem.metadata import Metadata
+from bonafed.problem.prediction import with_ones
+from bonafed.problem.predictors.affine import Linear, Softmax
+from bonafed.problem.problem import Problem
+from bonafed.problem.regularisers import Regulariser, Zero
+from bonafed.problem.risks.mean import Mean
+from bonafed.problem.risks.risk import Prior, resolve_prior
+from bonafed.rounds import Stop
+from bonafed.solution.solution import Solution
+from bonafed.solution.solve import solve
+from bonafed.solution.trivial import TrivialModelWarning
+
+FEW = 20  # rows that all get one class, of which that is nothing to be warned of
+T = TypeVar("T")
+
+
+class PrivateClassifier(Classifier):
+    """Linear classifier of two classes or more that spends at most a total (epsilon, delta) on
+    every row.
+
+    Parameters
+    ----------
+    epsilon, delta : the total that this fit and all others in ``book`` may spend, see `Budget`
+    rounds : the budget is spread over them: more rounds mean more noise in each
+    clip : the gradient of a row is shortened to this norm, l2 (l1 for Laplace); None: a third of a
+        row's length, see `PrivateSGD`
+    bound : rows are shortened to this norm, l2 (l1 for Laplace), before anything else; None: not,
+        or 1 with ``ranges``
+    ranges : (low, high), the ranges of the features as declared to everybody, two numbers or two
+        lists of d numbers: rows are scaled by them to -1 to 1, centred at a noisy mean of all rows,
+        for which a tenth of the budget is spent in one answer before the rounds, and divided by
+        their own length, an intercept's entry included; predictions do the same. There is no mean
+        with Laplace noise, sparse rows or without an intercept. None: rows are taken as they are
+    mechanism : "gaussian" or "laplace"; Laplace needs ``clip`` or ``bound``
+    adjacency : "add-remove": data sets differ by one row more or less; "replace": one row is
+        another one
+    sizes : rows of every client as declared to everybody, ``{client: rows}`` or one number for all;
+        None: the true numbers, which then are public
+    book : the privacy ledger file, of all that is spent on these rows: every fit with the same file
+        adds to it, before it touches a row
+    spend : epsilon of this fit alone, with a ledger file whose total is ``epsilon``; None: all that
+        is left
+    noise : "secure": from keys of the operating system; "simulation": from ``random_state``, for
+        experiments. None: "secure" unless ``random_state`` is given
+    classes : the labels as declared to everybody, among which a client need not have all; None:
+        those of ``y``, which then are public
+    positive : the class that figures and reports call positive; None: the last of ``classes_``
+    prior : weights of the clients: "size", "uniform", weights that sum to one, or a mapping by name
+    regulariser : h of the coefficients; None: none, ``L2(1e-4)`` with ``rho`` or ``average``;
+        ``Bounds`` limits them
+    fit_intercept : add an intercept. Of two classes without ``ranges`` it is free of h, else it is
+        regularised as all coefficients
+    rho, average : penalty, and the mean of all models instead of the last: of `PrivateADMM`, which
+        is the method where either is given; not with ``ranges``
+    view, missing : "answers": the total holds for whoever sees every client's answers; "sum": for
+        whoever sees the clients' sums and the model alone, with less noise, see `Budget`; of one
+        client alone ``missing`` must be 0
+    sampling : the probability with which a row takes part in a round, of `PrivateSGD`; None: all do
+    repeat : what happens without ``book`` where this process has spent on the same rows before:
+        "warn" says how much (`RepeatedRunWarning`), "error" refuses the fit (`BudgetSpentError`)
+    random_state : seed of simulated noise; with secure noise it plays no part
+
+    Attributes
+    ----------
+    classes_ : (C,) the labels, sorted
+    coef_, intercept_ : (1, d) and (1,) of two classes, (C, d) and (C,) of more; with ``ranges`` the
+        intercept is the coefficient of the last entry of the scaled rows
+    centre_ : (d,) the noisy mean around which rows are scaled, with ``ranges``
+    clients_ : (N,) names of the clients, sorted
+    privacy_ : what was spent: ``privacy_.epsilon``, ``privacy_.text`` in words,
+        ``privacy_.table()`` by client
+    history_, n_iter_ : one row a round, of released numbers alone; the number of rounds, without
+        the answer that tells the mean
+    loss_ : the loss used: ``Logistic()`` of two classes, ``Multinomial()`` of more
+
+    Notes
+    -----
+    Public are the clients' names, the names and number of features, the parameters, ``classes`` and
+    ``sizes`` (where they are not declared the true ones). All else that ``fit`` leaves is made of
+    noised gradients. Objective, certificate and losses of a fit are exact functions of the rows,
+    and so are not kept; ``score`` on private rows is one, too, and is for their owner.
+
+    Nothing about the rows is fitted beside the model: scale features by numbers that do not come
+    from them, such as the range a measurement can have. A scaler fitted on private rows is not paid
+    for. Rows of different scale are clipped, which costs accuracy and no privacy.
+
+    A search over parameters spends at every fit: with ``book`` and ``spend`` each is charged, and
+    refused once the total is spent (`BudgetSpentError`); without a file every fit has a total of
+    its own, and they add up (`RepeatedRunWarning`). Scores by which a search chooses are not paid
+    for where they come from private rows. `PrivateSearch` is charged as one procedure, scores
+    included.
+
+    ``fit`` requests ``groups``, so with metadata routing enabled a Pipeline or GridSearchCV passes
+    them on. A row's weight would be private, so there is no ``sample_weight``; a fit never starts
+    from an earlier one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bonafed as bf
+    >>> rng = np.random.default_rng(0)
+    >>> X, clinic = rng.standard_normal((2000, 3)), np.where(rng.random(2000) < 0.3, "small",
+    ...     "large")
+    >>> y = np.where(X[:, 0] - X[:, 1] + 0.5 * rng.standard_normal(2000) > 0, "ill", "fine")
+    >>> model = bf.PrivateClassifier(epsilon=1, delta=1e-6, classes=["fine", "ill"]).fit(X, y,
+    ...     groups=clinic)
+    >>> 0.99 < model.privacy_.epsilon <= 1
+    True
+    >>> model.score(X, y) > 0.8
+    True
+    """
+
+    default_loss: ClassVar[Loss] = Logistic()
+    several_classes: ClassVar[bool] = True
+    reports_clients: ClassVar[bool] = False
+    # no parameters here, unlike those of the other estimators
+    tol: float | None = None
+    max_rounds: int | None = None
+    warm_start: bool = False
+    prior: Prior
+    privacy_: Ledger
+    centre_: Array
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        *,
+        rounds: int = 100,
+        clip: float | None = None,
+        bound: float | None = None,
+        ranges: tuple[ArrayLike, ArrayLike] | None = None,
+        mechanism: str = "gaussian",
+        adjacency: str = "add-remove",
+        sizes: ByClient[int] | int | None = None,
+        book: str | os.PathLike[str] | None = None,
+        spend: float | None = None,
+        noise: str | None = None,
+        classes: ArrayLike | None = None,
+        positive: Label | None = None,
+        prior: Prior = "size",
+        regulariser: Regulariser | None = None,
+        fit_intercept: bool = True,
+        rho: float | Callable[[int], float] | None = None,
+        average: bool = False,
+        view: str = "answers",
+        missing: int = 1,
+        sampling: float | None = None,
+        repeat: str = "warn",
+        random_state: Seed = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.rounds = rounds
+        self.clip = clip
+        self.bound = bound
+        self.ranges = ranges
+        self.mechanism = mechanism
+        self.adjacency = adjacency
+        self.sizes = sizes
+        self.book = book
+        self.spend = spend
+        self.noise = noise
+        self.classes = classes
+        self.positive = positive
+        self.prior = prior
+        self.regulariser = regulariser
+        self.fit_intercept = fit_intercept
+        self.rho = rho
+        self.average = average
+        self.view = view
+        self.missing = missing
+        self.sampling = sampling
+        self.repeat = repeat
+        self.random_state = random_state
+
+    def fit(self, X: Features, y: ArrayLike, *, groups: Groups | None = None) -> Self:
+        """Fit to rows, labels and the client of each row.
+
+        Parameters
+        ----------
+        X : (n, d) array, table or sparse matrix
+        y : (n,) labels
+        groups : (n,) client of each row, who noises its own gradients; without it all rows are one
+            client, and `MissingGroupsWarning` is issued
+
+        Raises
+        ------
+        BudgetSpentError
+            the privacy ledger leaves less than the fit would spend, or ``repeat`` is "error" and an
+            earlier run has spent on these rows; nothing was released
+        ValueError
+            parameters out of range, labels outside ``classes`` or of one class, values that are not
+            finite
+        """
+        budget = self._budget()
+        algorithm = self._algorithm(budget)  # raises before a row is looked at
+        alone = "one owner, who holds them all, adds the noise"
+        with without_values(private=True):
+            rows = check_rows(self, X, y, groups, None, alone=alone)
+            if budget.book is not None or algorithm.noise != "secure":
+                return self._fit(rows)
+            # the centre's answer and the rounds are of the same rows, and together spend all of it
+            with odometer.as_one(tables(rows), (algorithm.alone(budget),), budget):
+                return self._fit(rows)
+
+    # ---- parameters, before a row is looked at
+
+    def _budget(self) -> Budget:
+        sizes = _plain(self.sizes)
+        if isinstance(sizes, Mapping):
+            sizes = {name: _plain(n) for name, n in sizes.items()}
+        total, view = (_plain(self.epsilon), _plain(self.delta)), (self.view, _plain(self.missing))
+        return Budget(*total, self.adjacency, sizes, self.book, *view, self.repeat)
+
+    def _check(self, budget: Budget) -> None:
+        """Raise ``ValueError`` where a parameter is out of its range."""
+        rounds, spend = _plain(self.rounds), _plain(self.spend)
+        if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 1:
+            raise ValueError(
+                f"rounds must be a whole number >= 1, got {self.rounds!r}: the budget is spread"
+                " over it."
+            )
+        if spend is not None and self.book is None:
+            raise ValueError(
+                f"spend={spend!r} is a part of what a privacy ledger allows, and there is none:"
+                " give book=<a file>, or leave spend out, and the fit spends epsilon."
+            )
+        if spend is not None and not (
+            isinstance(spend, int | float) and 0 < spend <= budget.epsilon
+        ):
+            raise ValueError(
+                "spend must be > 0 and at most the total of the privacy ledger, epsilon ="
+                f" {budget.epsilon:g}, got {spend!r}."
+            )
+        for name, value in (("average", self.average), ("fit_intercept", self.fit_intercept)):
+            if not isinstance(value, bool | np.bool_):
+                raise ValueError(f"{name} must be True or False, got {value!r}.")
+
+    def _algorithm(self, budget: Budget) -> PrivateMethod:
+        self._check(budget)
+        spend, noise = _plain(self.spend), self.noise
+        if noise is None:
+            noise = "secure" if self.random_state is None else "simulation"
+        common: dict[str, Any] = {
+            "max_rounds": _plain(self.rounds),
+            "mechanism": self.mechanism,
+            "clip": _plain(self.clip),
+            "bound": self._bound,
+            "noise": noise,
+            "share": None if spend is None else replace(budget, epsilon=spend, book=None),
+        }
+        if self.rho is None and not self.average:
+            return _SharedSGD(sampling=_plain(self.sampling), **common)
+        if self.ranges is None and self.sampling is None and self.view == "answers":
+            return _SharedADMM(rho=_plain(self.rho), average=bool(self.average), **common)
+        raise ValueError(
+            "rho and average are settings of PrivateADMM, and with ranges, sampling or view='sum'"
+            " the method is PrivateSGD: leave them out, or leave the others out."
+        )
+
+    @property
+    def _bound(self) -> float | None:
+        """The length to which rows are shortened; rows with declared ranges are of length 1."""
+        if self.bound is None and self.ranges is not None and self.mechanism == "gaussian":
+            return 1.0
+        return _plain(self.bound)
+
+    # ---- the problem
+
+    def _classes(self, y: NDArray[Any]) -> NDArray[np.intp]:
+        """Store the classes, which may be declared; the position of each label among them, (n,)."""
+        check_classification_targets(y)
+        values, place = np.unique(y, return_inverse=True)
+        self.classes_ = values if self.classes is None else np.unique(np.asarray(self.classes))
+        known = {label: k for k, label in enumerate(self.classes_.tolist())}
+        if len(known) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs labels of two classes or more, got one class. Where"
+                " these rows lack the others, declare all: classes=[...]."
+            )
+        others = [k for k, label in enumerate(values.tolist()) if label not in known]
+        if others:
+            raise RowError(
+                "y",
+                f"there are labels that are not among the declared classes"
+                f" {self.classes_.tolist()[:10]}",
+                rows=np.flatnonzero(np.isin(place, others)).tolist(),
+                do="Declare all classes, or leave these rows out.",
+            )
+        self._choose_positive()
+        return np.array([known[label] for label in values.tolist()], np.intp)[place]
+
+    def _federation(self, rows: Rows) -> Federation:
+        """One client per group, sorted by name: the order of their first rows would tell about
+        those.
+        """
+        codes, C = self._classes(rows.y), len(self.classes_)
+        rows_of_groups(rows.groups, len(codes))  # raises where one name has two types
+        targets, classes = (2 * codes - 1, np.array([-1, 1])) if C == 2 else (codes, np.arange(C))
+        self._unit, self._first = self._geometry(rows)
+        X = rows.X if self._unit is None else self._unit(rows.X)
+        X = self._with_ones(X) if C > 2 and self._beside else X
+        return self._sorted(X, targets, rows.groups, classes)
+
+    def _sorted(
+        self, X: Matrix, targets: NDArray[Any], groups: Any, classes: NDArray[Any] | None = None
+    ) -> Federation:
+        fed = Federation.from_arrays(X, targets, groups, classes=classes)
+        order = sorted(range(fed.n_clients), key=fed.names.__getitem__)
+        return fed._pick([(i, slice(None)) for i in order])
+
+    @property
+    def _beside(self) -> bool:
+        """Whether the intercept is no entry of the rows."""
+        return bool(self.fit_intercept) and self.ranges is None
+
+    def _geometry(self, rows: Rows) -> tuple[UnitRows | None, dict[str, tuple[Release, ...]]]:
+        """How rows are scaled, and what every client released to know it."""
+        if self.ranges is None:
+            return None, {}
+        d, one = self.n_features_in_, bool(self.fit_intercept)
+        unit = UnitRows(*middles(self.ranges, d), np.zeros(d), one)
+        self.centre_ = unit.middle
+        if not one or self.mechanism != "gaussian" or not isinstance(rows.X, np.ndarray):
+            return unit, {}
+        # the gradient of (x w - 1)^2 / 2 at w = 0 is -x
+        fed = self._sorted(unit.asked(rows.X), np.ones(len(rows.y)), rows.groups)
+        budget = self._budget()
+        problem = Problem(
+            Squared(), Linear(False), over_clients=self._over_clients(fed), privacy=budget
+        )
+        shared = self._algorithm(budget)
+        assert isinstance(shared, _SharedSGD)
+        method = Centring(
+            1, clip=1.0, bound=1.0, length=0.5, noise=shared.noise, share=shared.share
+        )
+        solution = solve(problem, fed, algorithm=method, seed=self._seed())
+        assert solution.ledger is not None
+        deviation = solution.history[0]["noise"] / MEAN_SIZE["gaussian"]
+        unit = unit.centred(solution.w, deviation * math.sqrt(len(solution.ledger.releases)))
+        self.centre_ = unit.middle + unit.half * unit.mean
+        return unit, {str(name): own for name, own in solution.ledger.releases.items()}
+
+    def _scores(self, X: Matrix) -> Array:
+        if self._unit is None:
+            return super()._scores(X)
+        w = np.hstack([self.coef_, self.intercept_[:, None]]) if self._unit.one else self.coef_
+        scores = safe_sparse_dot(self._unit(X), w.T)
+        return scores if len(w) > 1 else scores[:, 0]
+
+    def _with_ones(self, X: Matrix) -> Matrix:
+        """(n, d + 1): `Softmax` has its intercepts as the coefficients of ones, which no bound may
+        shorten.
+        """
+        if (bound := self._bound) is not None:
+            length = np.asarray(
+                abs(X).sum(1) if self.mechanism == "laplace" else np.sqrt(_squares(X))
+            ).ravel()
+            factor = bound / np.maximum(length, bound)
+            X = (
+                X * factor[:, None]
+                if isinstance(X, np.ndarray)
+                else csr_array(X.multiply(factor[:, None]))
+            )
+        return with_ones(X)
+
+    def _problem(self, fed: Federation) -> Problem:
+        C = len(self.classes_)
+        return Problem(
+            Logistic() if C == 2 else Multinomial(),
+            Linear(self._beside) if C == 2 else Softmax(C, intercepts=False),
+            over_clients=self._over_clients(fed),
+            regulariser=self._h(),
+            privacy=self._budget(),
+        )
+
+    def _h(self) -> Regulariser:
+        """None by default where steps are long and limited by noise: h would shorten the model."""
+        descent = self.rho is None and not self.average
+        return Zero() if descent and self.regulariser is None else self._regulariser()
+
+    def _over_clients(self, fed: Federation) -> Mean:
+        if isinstance(self.prior, Mapping):
+            return Mean(_declared_prior(self.prior, fed, self._budget()))
+        return Mean(self.prior)
+
+    def _plan(self, problem: Problem, fed: Federation) -> Plan:
+        algorithm = self._algorithm(self._budget())
+        if algorithm.bound is not None and isinstance(problem.loss, Multinomial):
+            one = float(self._beside)  # of the feature of ones
+            laplace = self.mechanism == "laplace"
+            bound = algorithm.bound + one if laplace else math.hypot(algorithm.bound, one)
+            algorithm = replace(algorithm, bound=bound)
+        if self._first:
+            shown = self.book is None  # a ledger file has them
+            algorithm = replace(algorithm, first=tuple(self._first.items()), shown=shown)
+        return Plan(algorithm, InProcess(), fed)
+
+    # ---- the model
+
+    def _keep(self, solution: Solution, fed: Federation, rows: Rows) -> None:
+        """Store of the solution only what is paid for: the rest is exact, and times follow the
+        rows.
+        """
+        assert solution.ledger is not None
+        declared = self.sizes if isinstance(self.sizes, Mapping) else {}
+        names = {str(name): name for name in (*declared, *fed.clients)}
+        self.clients_ = names_of([names[str(name)] for name in solution.ledger.sizes])
+        self.privacy_, self.n_iter_ = solution.ledger, solution.rounds
+        self.history_ = [
+            {key: value for key, value in row.items() if key != "seconds"}
+            for row in solution.history
+        ]
+        self.loss_ = solution.problem.loss
+        self.calibration_ = Sigmoid()  # a fitted one would cost a part of the budget
+        predictor, one = solution.problem.predictor, bool(self.fit_intercept)
+        alike = predictor if isinstance(predictor, Softmax) else Linear(one)
+        self.coef_, self.intercept_ = coefficients(solution.w, alike, one)
+
+    def _unfinished(self, solution: Solution) -> bool:
+        return solution.outcome.stop is Stop.INTERRUPTED
+
+    def predict(self, X: Features) -> NDArray[Any]:
+        """(n,) labels. `TrivialModelWarning` where all of at least 20 rows get one: whoever asks
+        about rows has them, so that nothing is told that must be paid for.
+        """
+        scores = self._raw(X)
+        positions = chosen(scores)
+        if len(positions) >= FEW and np.ptp(positions) == 0:
+            warnings.warn(self._one_class(scores, positions), TrivialModelWarning, stacklevel=2)
+        return self.classes_[positions]
+
+    def _one_class(self, scores: Array, positions: NDArray[np.intp]) -> str:
+        """That all rows get one class, and of two up to which cut both are predicted."""
+        known, at = self.classes_.tolist(), int(positions[0])
+        text = (
+            f"All {len(positions)} rows get the class {known[at]!r}: the noise at epsilon"
+            f" {self.privacy_.epsilon:.2g} hides the others, or they are rare. Raise epsilon, or"
+            " take more rows or fewer features."
+        )
+        if len(known) > 2:
+            return text
+        most = float(self._probabilities(scores)[:, 1 - at].max())
+        return (
+            f"{text} The highest probability of {known[1 - at]!r} is {most:.3g}: both classes are"
+            " predicted above any smaller one."
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = self.noise == "secure"
+        return tags
+
+
+def _declared_prior(
+    prior: Mapping[ClientName, float], fed: Federation, budget: Budget
+) -> Array | dict[ClientName, float]:
+    """Weights of all who take part: with sizes by name those who are declared, rows or none."""
+    if not isinstance(budget.sizes, Mapping):
+        return prior_of(prior, fed)
+    declared = [*budget.sizes]
+    weights = by_position(prior, declared, "prior", all_clients=False, others=True)
+    if odd := [str(name) for at, name in enumerate(declared) if at not in weights]:
+        raise ValueError(
+            f"prior has no weight for {', '.join(odd[:5])}, declared in sizes: give one for each."
+        )
+    resolve_prior([_plain(weight) for weight in prior.values()], np.ones(len(prior)))
+    total = sum(weights.values())
+    if not total > 0:
+        raise ValueError("prior has no positive weight for the clients declared in sizes.")
+    return {declared[at]: _plain(weight) / total for at, weight in weights.items()}
+
+
+@dataclass(frozen=True)
+class _Shared(PrivateMethod):
+    """With the noise that keeps ``share``, even where the problem's budget allows less noise; the
+    privacy ledger may refuse. ``first`` are the releases of every client in the same fit before,
+    and ``shown`` says that no ledger file has them.
+    """
+
+    share: Budget | None = None
+    first: tuple[tuple[str, tuple[Release, ...]], ...] = ()
+    shown: bool = True
+
+    def planned(self, problem: Problem, fed: ClientSizes, spent: Sequence[Release] = ()) -> Self:
+        # in the view "sum" the client whose rows count most has the least noise, here and before
+        first = min((own for _, own in self.first), key=lambda own: own[0].noise, default=())
+        if self.share is None:
+            return super().planned(problem, fed, (*spent, *first * self.shown))
+        shared = replace(problem, privacy=self.share)
+        return replace(super().planned(shared, fed, first), problem=problem)
+
+    def ledger(
+        self,
+        fed: Federation | Metadata,
+        answered: Sequence[int],
+        before: Mapping[str, tuple[Release, ...]],
+    ) -> Ledger | None:
+        first = dict(self.first) if self.shown else {}
+        known = {name: (*before.get(name, ()), *first.get(name, ())) for name in fed.names}
+        return super().ledger(fed, answered, known if first else before)
+
+
+@dataclass(frozen=True)
+class _SharedADMM(_Shared, PrivateADMM):
+    pass
+
+
+@dataclass(frozen=True)
+class _SharedSGD(_Shared, PrivateSGD):
+    pass
+
+
+def _plain(value: T) -> T:
+    """A number of NumPy's as one of Python's: what ``np.linspace`` makes is a parameter, too."""
+    plain: Any = value.item() if isinstance(value, np.generic) else value
+    return plain
+
+
+def _squares(X: Matrix) -> Array:
+    return (X**2 if isinstance(X, np.ndarray) else X.multiply(X)).sum(1)

@@ -1,0 +1,269 @@
+"""The rows of a fit: checked as scikit-learn does, gathered by client, equal ones merged.
+
+Every row belongs to a client, named by ``groups``. A row of weight 2 equals a row given twice, and
+a row of weight 0 equals an absent row.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import _check_sample_weight, validate_data
+
+from bonafed.arrays import Array, Features, shape_of
+from bonafed.client_names import ClientName, by_position, repeated
+from bonafed.data.arguments import without_column
+from bonafed.data.federation import Federation
+from bonafed.data.validation import grouped
+from bonafed.estimators.cells import check_labels, faulty_cells
+from bonafed.problem.risks.inputs import PerClient
+from bonafed.problem.risks.risk import Prior, resolve_prior
+
+R = TypeVar("R")
+
+Matrix = Array | csr_array  # (n, d)
+Groups = Iterable[object]  # the client of each row: text or whole numbers
+
+
+class MissingGroupsWarning(UserWarning):
+    """``fit`` got no ``groups``, so all rows were taken as one client and nothing is robust over
+    clients.
+
+    Examples
+    --------
+    >>> import bonafed as bf
+    >>> from bonafed.data import load
+    >>> fed = load.hospitals()
+    >>> import warnings
+    >>> X, y = fed.restrict(["Old Mill"]).rows(0)
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     model = bf.RobustClassifier().fit(X, y)  # whose is each row?
+    >>> any(issubclass(w.category, bf.MissingGroupsWarning) for w in caught)
+    True
+    """
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Checked input of ``fit``: the rows with a positive weight."""
+
+    X: Matrix  # dense in C order or CSR
+    y: NDArray[Any]  # (n,)
+    groups: Groups
+    sample_weight: Array | None  # (n,), > 0
+    kept: Any = field(default_factory=lambda: slice(None))  # which of the rows of `fit` these are
+    columns: Mapping[str, NDArray[Any]] | None = None  # further columns, (n,) each
+    server: Federation | None = None  # rows that the server holds
+
+
+def check_rows(
+    estimator: BaseEstimator,
+    X: Features,
+    y: ArrayLike,
+    groups: Groups | None,
+    sample_weight: ArrayLike | None,
+    *,
+    alone: str = "the model is robust within the pooled rows only",
+    y_numeric: bool = False,
+) -> Rows:
+    """Validate as scikit-learn does; rows of weight 0 are left out, so that they equal absent rows.
+
+    ``alone`` says what a fit without groups is, ``y_numeric`` that targets are numbers.
+    """
+    vars(estimator).pop("groups_column_", None)
+    if isinstance(groups, str):  # a column of the table X, which is no feature
+        vars(estimator)["groups_column_"] = groups
+        X, groups = without_column(X, groups, "groups")
+    rows, targets = arrays(estimator, X, y, y_numeric)
+    n = len(targets)
+    if groups is None:
+        warnings.warn(
+            f"fit got no groups, so all rows are one client: {alone}. Pass groups=<client of each"
+            " row>. Inside a Pipeline, GridSearchCV or cross_validate groups arrive only after"
+            " sklearn.set_config(enable_metadata_routing=True);"
+            " bonafed.model_selection.cross_validate does it for you.",
+            MissingGroupsWarning,
+            stacklevel=3,
+        )
+        groups = ["all"] * n
+    if getattr(groups, "ndim", 1) != 1:
+        shape = np.shape(np.asarray(groups))
+        raise ValueError(f"groups must have shape ({n},), one client per row, got {shape}.")
+    names = groups.tolist() if isinstance(groups, np.ndarray) else list(groups)
+    if len(names) != n:
+        raise ValueError(
+            f"groups must have one entry for each of the {n} rows of X, got {len(names)}."
+        )
+    if sample_weight is None:
+        return Rows(rows, targets, names, None)
+    weight = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
+    kept = np.flatnonzero(weight > 0)
+    if len(kept) == 0:
+        raise ValueError(
+            "sample_weight is zero for every row: give at least one row a positive weight."
+        )
+    return Rows(rows[kept], targets[kept], [names[i] for i in kept], weight[kept], kept)
+
+
+def arrays(
+    estimator: BaseEstimator, X: Features, y: ArrayLike, y_numeric: bool = False, reset: bool = True
+) -> tuple[Matrix, NDArray[Any]]:
+    """X (n, d) float64, dense in C order or CSR, and y (n,), validated as scikit-learn does."""
+    check_labels(y, y_numeric)
+    with in_words(X):
+        table: Any = X
+        targets: Any = y
+        checked: Any = validate_data(
+            estimator,
+            table,
+            targets,
+            accept_sparse="csr",
+            dtype=np.float64,
+            order="C",
+            y_numeric=y_numeric,
+            reset=reset,
+        )
+    return checked
+
+
+@contextmanager
+def in_words(X: Features) -> Iterator[None]:
+    """Where scikit-learn refuses a table for its cells, the error names columns and rows."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        if (found := faulty_cells(X, error)) is None:
+            raise
+        raise found from error
+
+
+def merged(fed: Federation) -> Federation:
+    """Equal rows of a client as one row of their total weight, in an order that depends on the rows
+    alone.
+
+    So a row of weight 2 and a row given twice lead to the same numbers bit for bit, and so do rows
+    in another order. Equal are rows with the same features, target and further columns.
+    """
+    picks = [_distinct(fed, i) for i in range(fed.n_clients)]
+    return Federation(
+        fed.clients,
+        tuple(x[rows] for x, (rows, _) in zip(fed.X, picks, strict=True)),
+        tuple(y[rows] for y, (rows, _) in zip(fed.y, picks, strict=True)),
+        sample_weight=tuple(weight for _, weight in picks),
+        classes=fed.classes,
+        feature_names=fed.feature_names,
+        columns={
+            name: tuple(part[rows] for part, (rows, _) in zip(parts, picks, strict=True))
+            for name, parts in (fed.columns or {}).items()
+        },
+        server=fed.server,
+    )
+
+
+def _distinct(fed: Federation, i: int) -> tuple[NDArray[np.intp], Array]:
+    """One row of client i for all that equal it, and their total weight."""
+    X, y = fed.rows(i)
+    weight = np.ones(len(y)) if fed.sample_weight is None else fed.sample_weight[i]
+    kind = _kinds([y, *[parts[i] for parts in (fed.columns or {}).values()]])
+    order, key = by_value(X, kind)
+    # neighbours that may be equal rows
+    near = np.flatnonzero((np.diff(key[order]) == 0) & (np.diff(kind[order]) == 0))
+    gap = X[order[near]] - X[order[near + 1]]
+    equal = near[np.asarray(abs(gap).sum(1)).ravel() == 0]
+    first = np.setdiff1d(np.arange(len(y)), equal + 1)
+    return order[first], np.add.reduceat(weight[order], first)
+
+
+def _kinds(parts: Sequence[NDArray[Any]]) -> NDArray[np.intp]:
+    """(n,) numbers that are equal where rows agree in all parts, ascending with the values."""
+    code = np.zeros(len(parts[0]), np.intp)
+    for part in parts:
+        values, number = np.unique(part, return_inverse=True)
+        code = np.unique(code * len(values) + number, return_inverse=True)[1]
+    return code
+
+
+def by_value(X: Matrix, y: NDArray[Any]) -> tuple[NDArray[np.intp], Array]:
+    """(order, key), both (n,): an order that depends on the rows alone, and the number of each row
+    that is sorted.
+    """
+    key = _key(X)
+    return np.lexsort((y, key)), key
+
+
+def _key(X: Matrix, rows: int = 4096) -> Array:
+    """A projection of every row that depends on its values alone: not on its place, as a BLAS
+    product may.
+    """
+    direction = np.random.default_rng(0).standard_normal(shape_of(X)[1])
+    if not isinstance(X, np.ndarray):
+        return np.asarray(X @ direction)
+    return np.concatenate([(X[i : i + rows] * direction).sum(1) for i in range(0, len(X), rows)])
+
+
+def prior_of(prior: Prior, fed: Federation) -> Array:
+    """Weights of the clients present. "size" counts sample weights, so that weighing a row equals
+    repeating it.
+    """
+    if isinstance(prior, Mapping):
+        resolve_prior([*prior.values()], np.ones(len(prior)))
+        weights = [*by_position(prior, fed.clients, "prior", others=True).values()]
+        if not sum(weights) > 0:
+            raise ValueError(
+                f"prior has no positive weight for the clients {list(fed.clients)}: add them."
+            )
+        return np.array([float(weight) / float(sum(weights)) for weight in weights])
+    mass = (
+        fed.sizes.astype(float)
+        if fed.sample_weight is None
+        else np.array([v.sum() for v in fed.sample_weight])
+    )
+    return resolve_prior(prior, mass, fed.clients)
+
+
+def centred(risk: R, fed: Federation, prior: Prior | None = None) -> R:
+    """The risk over clients with its prior, or another one, as weights of the clients present."""
+    stated: Any = risk
+    if getattr(risk, "prior", None) is None:
+        return risk
+    return replace(stated, prior=prior_of(stated.prior if prior is None else prior, fed))
+
+
+def present(value: PerClient, fed: Federation, what: str) -> PerClient:
+    """A mapping by client name as one array entry for each client; it may name absent ones, as in
+    folds by client.
+    """
+    if not isinstance(value, Mapping):
+        return value
+    return list(by_position(value, fed.clients, what, others=True).values())
+
+
+def names_of(clients: Sequence[ClientName]) -> NDArray[Any]:
+    """(N,) client names as an array: of whole numbers, of text, or of both as objects."""
+    one_type = len({isinstance(name, str) for name in clients}) == 1
+    return np.array(clients, None if one_type else object)
+
+
+def tables(rows: Rows) -> list[Matrix]:
+    """The features of every client."""
+    return [rows.X[at] for at in rows_of_groups(rows.groups, len(rows.y)).values()]
+
+
+def rows_of_groups(groups: Groups, n: int) -> dict[str, Any]:
+    """The rows of every group, by its name as text, in the order of first appearance."""
+    names, picks = grouped(groups, n)
+    if twice := repeated(names):
+        raise ValueError(
+            f"groups has {', '.join(twice)} both as text and as another type: give all entries one"
+            " type."
+        )
+    return dict(zip(map(str, names), picks, strict=True))

@@ -1,0 +1,393 @@
+"""Fairness of predictions between two groups of people.
+
+    U = rows of every other group,  P = rows of the privileged group      y^ = prediction, y = truth
+    SPD  = P(y^ = + | U) - P(y^ = + | P)                               statistical parity difference
+    DI   = P(y^ = + | U) / P(y^ = + | P)                                      disparate impact
+    EOD  = TPR(U) - TPR(P)                                              equal opportunity difference
+    AOD  = ((FPR(U) - FPR(P)) + (TPR(U) - TPR(P))) / 2                       average odds difference
+    FNRD = FNR(U) - FNR(P) = -EOD                                     false negative rate difference
+    TI  = mean_i (b_i / mu) ln(b_i / mu),  b_i = y^_i - y_i + 1 in {0, 1, 2},  mu = mean_i b_i
+            Theil index
+
+The definitions of Bellamy et al., *AI Fairness 360* (2018), as in Xiao, Ge, Jiang, Yan, *A unified
+framework for rank-based loss minimization*, B.6. Differences are unprivileged minus privileged:
+where + is the favourable outcome, SPD, EOD < 0 and DI < 1 say that the unprivileged get it less
+often. Fair is 0, for DI 1. In TI labels count 0 and 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bonafed.arrays import Label
+from bonafed.data.validation import listed, missing
+
+NAN = math.nan
+
+
+@dataclass(frozen=True)
+class GroupRates:
+    """Rates of one group of rows; a rate over no row is NaN.
+
+    rows, positives : how many rows, and how many of them are positive in truth ·
+    selected : P(y^ = +) · tpr, fnr : P(y^ = + | y = +), P(y^ = - | y = +); NaN without positives ·
+    fpr : P(y^ = + | y = -); NaN without negatives · accuracy : P(y^ = y)
+    """
+
+    rows: int
+    positives: int
+    selected: float
+    tpr: float
+    fpr: float
+    fnr: float
+    accuracy: float
+
+
+def group_rates(
+    y_true: ArrayLike, y_pred: ArrayLike, group: ArrayLike, positive: Label = 1
+) -> dict[Any, GroupRates]:
+    """The rates of every group, in the order of the sorted values of ``group``.
+
+    Parameters
+    ----------
+    y_true, y_pred : (n,) labels: numbers, booleans or text; at most two different ones
+    group : (n,) values, such as a sensitive attribute
+    positive : the label that counts as positive
+
+    Raises
+    ------
+    ValueError : lengths that differ, no rows, missing values, a third label, or no row with the
+        label ``positive``
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bonafed as bf
+    >>> truth = np.array([1, 1, 0, 0, 1, 0, 1, 0])
+    >>> predicted = np.array([1, 0, 0, 0, 1, 1, 1, 0])
+    >>> group = np.array(["f", "f", "f", "f", "m", "m", "m", "m"])
+    >>> bf.group_rates(truth, predicted, group)["f"].tpr
+    0.5
+    """
+    truth, chosen = _positive(y_true, y_pred, positive)
+    names = _column(group, "group", len(truth))
+    return {
+        name: _rates(truth[names == name], chosen[names == name])
+        for name in np.unique(names).tolist()
+    }
+
+
+def fairness_metrics(
+    y_true: ArrayLike, y_pred: ArrayLike, group: ArrayLike, privileged: Label, positive: Label = 1
+) -> dict[str, float]:
+    """All six metrics, by their short names SPD, DI, EOD, AOD, TI, FNRD.
+
+    A metric that these rows do not define is NaN here, so that it does not hide the others; its own
+    function raises instead and says what is lacking. DI is inf where only the unprivileged are
+    selected.
+
+    Parameters
+    ----------
+    y_true, y_pred : (n,) labels: numbers, booleans or text; at most two different ones
+    group : (n,) values; the rows of ``privileged`` are one group, all other rows the other
+    privileged : the value of ``group`` that names the privileged group
+    positive : the label that counts as positive
+
+    Raises
+    ------
+    ValueError : as `group_rates`, and for a group without rows
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bonafed as bf
+    >>> truth = np.array([1, 1, 0, 0, 1, 0, 1, 0])
+    >>> predicted = np.array([1, 0, 0, 0, 1, 1, 1, 0])
+    >>> group = np.array(["f", "f", "f", "f", "m", "m", "m", "m"])
+    >>> sorted(bf.fairness_metrics(truth, predicted, group, privileged="m"))
+    ['AOD', 'DI', 'EOD', 'FNRD', 'SPD', 'TI']
+    """
+    u, p = _pair(y_true, y_pred, group, privileged, positive)
+    return {
+        "SPD": u.selected - p.selected,
+        "DI": _ratio(u.selected, p.selected),
+        "EOD": u.tpr - p.tpr,
+        "AOD": (u.fpr - p.fpr + u.tpr - p.tpr) / 2,
+        "TI": _theil(*_positive(y_true, y_pred, positive)),
+        "FNRD": u.fnr - p.fnr,
+    }
+
+
+def statistical_parity_difference(
+    y_true: ArrayLike, y_pred: ArrayLike, group: ArrayLike, privileged: Label, positive: Label = 1
+) -> float:
+    """SPD = P(y^ = + | U) - P(y^ = + | P), in [-1, 1]; arguments and errors as `fairness_metrics`.
+
+    The truth does not enter; ``y_true`` is there so that all metrics are called alike.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bonafed as bf
+    >>> truth = np.array([1, 1, 0, 0, 1, 0, 1, 0])
+    >>> predicted = np.array([1, 0, 0, 0, 1, 1, 1, 0])
+    >>> group = np.array(["f", "f", "f", "f", "m", "m", "m", "m"])
+    >>> bf.statistical_parity_difference(truth, predicted, group, privileged="m")
+    -0.5
+    """
+    u, p = _pair(y_true, y_pred, group, privileged, positive)
+    return u.selected - p.selected
+
+
+def disparate_impact(
+    y_true: ArrayLike, y_pred: ArrayLike, group: ArrayLike, privileged: Label, positive: Label = 1
+) -> float:
+    """DI = P(y^ = + | U) / P(y^ = + | P), in [0, inf]; inf where only the unprivileged are
+    selected.
+
+    The truth does not enter. Raises ValueError where nobody is selected, else as
+    `fairness_metrics`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bonafed as bf
+    >>> truth = np.array([1, 1, 0, 0, 1, 0, 1, 0])
+    >>> predicted = np.array([1, 0, 0, 0, 1, 1, 1, 0])
+    >>> group = np.array(["f", "f", "f", "f", "m", "m", "m", "m"])
+    >>> round(bf.disparate_impact(truth, predicted, group, privileged="m"), 4)
+    0.3333
+    """
+    u, p = _pair(y_true, y_pred, group, privileged, positive)
+    if math.isnan(ratio := _ratio(u.selected, p.selected)):
+        raise ValueError(
+            f"disparate impact got no row that is predicted {positive!r} and needs one: 0 / 0 says"
+            " nothing. Compare scores, or use statistical_parity_difference, which is 0 here."
+        )
+    return ratio
+
+
+def equal_opportunity_difference(
+    y_true: ArrayLike, y_pred: ArrayLike, group: ArrayLike, privileged: Label, positive: Label = 1
+) -> float:
+    """EOD = TPR(U) - TPR(P), in [-1, 1].
+
+    Raises ValueError for a group without positives, else as `fairness_metrics`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bonafed as bf
+    >>> truth = np.array([1, 1, 0, 0, 1, 0, 1, 0])
+    >>> predicted = np.array([1, 0, 0, 0, 1, 1, 1, 0])
+    >>> group = np.array(["f", "f", "f", "f", "m", "m", "m", "m"])
+    >>> bf.equal_opportunity_difference(truth, predicted, group, privileged="m")
+    -0.5
+    """
+    return _difference(
+        "equal opportunity difference", _tpr, y_true, y_pred, group, privileged, positive
+    )
+
+
+def average_odds_difference(
+    y_true: ArrayLike, y_pred: ArrayLike, group: ArrayLike, privileged: Label, positive: Label = 1
+) -> float:
+    """AOD = ((FPR(U) - FPR(P)) + (TPR(U) - TPR(P))) / 2, in [-1, 1].
+
+    Raises ValueError for a group without positives or without negatives, else as
+    `fairness_metrics`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bonafed as bf
+    >>> truth = np.array([1, 1, 0, 0, 1, 0, 1, 0])
+    >>> predicted = np.array([1, 0, 0, 0, 1, 1, 1, 0])
+    >>> group = np.array(["f", "f", "f", "f", "m", "m", "m", "m"])
+    >>> bf.average_odds_difference(truth, predicted, group, privileged="m")
+    -0.5
+    """
+    return _difference(
+        "average odds difference", _odds, y_true, y_pred, group, privileged, positive
+    )
+
+
+def false_negative_rate_difference(
+    y_true: ArrayLike, y_pred: ArrayLike, group: ArrayLike, privileged: Label, positive: Label = 1
+) -> float:
+    """FNRD = FNR(U) - FNR(P), in [-1, 1].
+
+    Raises ValueError for a group without positives, else as `fairness_metrics`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bonafed as bf
+    >>> truth = np.array([1, 1, 0, 0, 1, 0, 1, 0])
+    >>> predicted = np.array([1, 0, 0, 0, 1, 1, 1, 0])
+    >>> group = np.array(["f", "f", "f", "f", "m", "m", "m", "m"])
+    >>> bf.false_negative_rate_difference(truth, predicted, group, privileged="m")
+    0.5
+    """
+    return _difference(
+        "false negative rate difference", _fnr, y_true, y_pred, group, privileged, positive
+    )
+
+
+def theil_index(y_true: ArrayLike, y_pred: ArrayLike, positive: Label = 1) -> float:
+    """TI = mean_i (b_i / mu) ln(b_i / mu) >= 0 over all rows, b_i = y^_i - y_i + 1; 0 ln 0 = 0.
+
+    How unevenly the benefit b is spread: 0 for a missed positive, 1 where the prediction is right,
+    2 for a false positive. Groups do not enter. Raises ValueError where every row is a missed
+    positive, so that mu = 0; labels as in `group_rates`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bonafed as bf
+    >>> truth = np.array([1, 1, 0, 0, 1, 0, 1, 0])
+    >>> predicted = np.array([1, 0, 0, 0, 1, 1, 1, 0])
+    >>> group = np.array(["f", "f", "f", "f", "m", "m", "m", "m"])
+    >>> round(bf.theil_index(truth, predicted), 4)
+    0.1733
+    """
+    index = _theil(*_positive(y_true, y_pred, positive))
+    if math.isnan(index):
+        raise ValueError(
+            "the Theil index got benefits that are all 0 and needs one above: every row is"
+            f" {positive!r} and none is predicted so. Check that predictions and truth are those of"
+            " the same rows."
+        )
+    return index
+
+
+# -------------------------------------------------------------------- rates
+
+
+def _tpr(rates: GroupRates) -> float:
+    return rates.tpr
+
+
+def _fnr(rates: GroupRates) -> float:
+    return rates.fnr
+
+
+def _odds(rates: GroupRates) -> float:
+    return (rates.fpr + rates.tpr) / 2
+
+
+def _rates(truth: NDArray[np.bool_], chosen: NDArray[np.bool_]) -> GroupRates:
+    return GroupRates(
+        rows=len(truth),
+        positives=int(truth.sum()),
+        selected=_share(chosen),
+        tpr=_share(chosen[truth]),
+        fpr=_share(chosen[~truth]),
+        fnr=_share(~chosen[truth]),
+        accuracy=_share(chosen == truth),
+    )
+
+
+def _share(hits: NDArray[np.bool_]) -> float:
+    return float(hits.mean()) if len(hits) else NAN
+
+
+def _ratio(u: float, p: float) -> float:
+    return u / p if p > 0 else math.inf if u > 0 else NAN
+
+
+def _theil(truth: NDArray[np.bool_], chosen: NDArray[np.bool_]) -> float:
+    benefit = chosen.astype(np.float64) - truth + 1.0
+    if not benefit.any():
+        return NAN
+    share = benefit / benefit.mean()
+    some = share[share > 0]
+    return float((some * np.log(some)).sum() / len(share))
+
+
+def _difference(
+    name: str,
+    rate: Callable[[GroupRates], float],
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
+    group: ArrayLike,
+    privileged: Label,
+    positive: Label,
+) -> float:
+    """rate(U) - rate(P), both of which must exist."""
+    u, p = _pair(y_true, y_pred, group, privileged, positive)
+    for which, rates in (("unprivileged", u), ("privileged", p)):
+        if math.isnan(rate(rates)):
+            lacks = "no row" if rates.positives == 0 else "only rows"
+            raise ValueError(
+                f"{name} got {lacks} with the label {positive!r} in the {which} group ({rates.rows}"
+                f" rows) and needs {'positives and negatives' if rate is _odds else 'positives'} in"
+                " both. Use more rows, or fairness_metrics, which gives NaN there."
+            )
+    return rate(u) - rate(p)
+
+
+def _pair(
+    y_true: ArrayLike, y_pred: ArrayLike, group: ArrayLike, privileged: Label, positive: Label
+) -> tuple[GroupRates, GroupRates]:
+    """(unprivileged, privileged)."""
+    truth, chosen = _positive(y_true, y_pred, positive)
+    names = _column(group, "group", len(truth))
+    inside = np.array([name == privileged for name in names.tolist()])
+    if inside.all() or not inside.any():
+        values = ", ".join(map(repr, np.unique(names).tolist()[:6]))
+        raise ValueError(
+            f"{'all' if inside.all() else 'no'} rows have group == {privileged!r}, and both groups"
+            f" need rows; the values of group are {values}. Name one of several values as"
+            " privileged."
+        )
+    return _rates(truth[~inside], chosen[~inside]), _rates(truth[inside], chosen[inside])
+
+
+# -------------------------------------------------------------------- arguments
+
+
+def _positive(
+    y_true: ArrayLike, y_pred: ArrayLike, positive: Label
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """(n,) whether the truth, and whether the prediction, is the positive label."""
+    truth = _column(y_true, "y_true", None)
+    chosen = _column(y_pred, "y_pred", len(truth))
+    labels = {*truth.tolist(), *chosen.tolist()}
+    shown = ", ".join(sorted(map(repr, labels))[:6])
+    if positive not in labels:
+        raise ValueError(
+            f"positive is {positive!r}, and y_true and y_pred have the labels {shown}: no row is"
+            " positive or predicted so. Name one of the labels as positive=..."
+        )
+    if len(labels) > 2:
+        raise ValueError(
+            f"y_true and y_pred have {len(labels)} different labels ({shown}) and two are needed."
+            " For one class against the rest pass y_true == label and y_pred == label."
+        )
+    return np.array([v == positive for v in truth.tolist()]), np.array(
+        [v == positive for v in chosen.tolist()]
+    )
+
+
+def _column(values: ArrayLike, what: str, n: int | None) -> NDArray[Any]:
+    """(n,) values, none missing; objects of one kind become an array of that kind."""
+    column = np.asarray(values)
+    if column.ndim != 1 or (n is not None and len(column) != n):
+        needed = "(rows,)" if n is None else f"({n},) like y_true"
+        raise ValueError(
+            f"{what} must have shape {needed}, got {column.shape}. Pass one entry per row."
+        )
+    if len(column) == 0:
+        raise ValueError(f"{what} has no rows, and a rate needs one. Pass the rows to judge.")
+    if absent := [r for r, v in enumerate(column.tolist()) if missing(v)]:
+        raise ValueError(
+            f"{what} is missing in {listed(absent, 'row')} (from 0). Remove these rows."
+        )
+    return np.asarray(column.tolist()) if column.dtype.kind == "O" else column

@@ -1,0 +1,259 @@
+"""The one list of names: every public class and function of bonafed, and where it is.
+
+``NAMED`` has the classes with a short name in a configuration file, by kind; ``PUBLIC`` has the
+public names without one. A place is ``module:name``. What a class takes, and what it is good for,
+are facts of the class and are not repeated here.
+
+To add a loss, write its class and one line in ``NAMED["loss"]``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+NAMED: dict[str, dict[str, str]] = {
+    "loss": {
+        "hinge": "bonafed.problem.losses:Hinge",
+        "smooth_hinge": "bonafed.problem.losses:SmoothHinge",
+        "logistic": "bonafed.problem.losses:Logistic",
+        "exponential": "bonafed.problem.losses:Exponential",
+        "squared": "bonafed.problem.losses:Squared",
+        "poisson": "bonafed.problem.losses:Poisson",
+        "absolute": "bonafed.problem.losses:Absolute",
+        "huber": "bonafed.problem.losses:Huber",
+        "epsilon_insensitive": "bonafed.problem.losses:EpsilonInsensitive",
+        "quantile": "bonafed.problem.losses:Quantile",
+        "multinomial": "bonafed.problem.losses:Multinomial",
+    },
+    "model": {
+        "linear": "bonafed.problem.predictors.affine:Linear",
+        "softmax": "bonafed.problem.predictors.affine:Softmax",
+        "mlp": "bonafed.problem.predictors.mlp:MLP",
+    },
+    "regulariser": {
+        "none": "bonafed.problem.regularisers:Zero",
+        "l1": "bonafed.problem.regularisers:L1",
+        "l2": "bonafed.problem.regularisers:L2",
+        "elastic_net": "bonafed.problem.regularisers:ElasticNet",
+        "ball": "bonafed.problem.regularisers:Ball",
+        "mcp": "bonafed.problem.regularisers:MCP",
+        "scad": "bonafed.problem.regularisers:SCAD",
+    },
+    "risk over samples": {
+        "mean": "bonafed.problem.risks.mean:Mean",
+        "superquantile": "bonafed.problem.risks.superquantile:Superquantile",
+        "extremile": "bonafed.problem.risks.spectral:Extremile",
+        "exponential_spectral": "bonafed.problem.risks.spectral:ExponentialSpectral",
+        "maximum": "bonafed.problem.risks.spectral:Maximum",
+        "top_k": "bonafed.problem.risks.spectral:TopK",
+        "ranked_range": "bonafed.problem.risks.ranked_range:RankedRange",
+        "median": "bonafed.problem.risks.ranked_range:Median",
+        "value_at_risk": "bonafed.problem.risks.ranked_range:ValueAtRisk",
+        "human_aligned": "bonafed.problem.risks.prospect:HumanAligned",
+        "prospect_theory": "bonafed.problem.risks.prospect:ProspectTheory",
+    },
+    "risk over clients": {
+        "mean": "bonafed.problem.risks.mean:Mean",
+        "simplex": "bonafed.problem.risks.simplex:Simplex",
+        "lp_ball": "bonafed.problem.risks.lp_ball:LpBall",
+        "cd_norm": "bonafed.problem.risks.cd_norm:CDNorm",
+        "box": "bonafed.problem.risks.box:Box",
+        "ellipsoid": "bonafed.problem.risks.ellipsoid:Ellipsoid",
+        "polyhedron": "bonafed.problem.risks.polyhedron:Polyhedron",
+        "kl_ball": "bonafed.problem.risks.kl_ball:KLBall",
+        "chi_square": "bonafed.problem.risks.chi_square:ChiSquareBall",
+        "total_variation": "bonafed.problem.risks.total_variation:TotalVariationBall",
+        "wasserstein": "bonafed.problem.risks.wasserstein:WassersteinOverClients",
+        "superquantile": "bonafed.problem.risks.superquantile:Superquantile",
+    },
+    "ball": {"wasserstein": "bonafed.problem.wasserstein.ball:WassersteinBall"},
+    "budget": {"privacy": "bonafed.privacy.budget:Budget"},
+    "constraint": {
+        "neyman_pearson": "bonafed.problem.constraints.group_means:NeymanPearson",
+        "loss_gap": "bonafed.problem.constraints.group_means:LossGap",
+        "bounded_group_loss": "bonafed.problem.constraints.group_means:BoundedGroupLoss",
+        "demographic_parity": "bonafed.problem.constraints.group_means:DemographicParity",
+        "equalised_odds": "bonafed.problem.constraints.group_means:EqualisedOdds",
+        "sign": "bonafed.problem.constraints.linear:Sign",
+        "monotone": "bonafed.problem.constraints.linear:Monotone",
+        "cost_limit": "bonafed.problem.constraints.linear:CostLimit",
+        "linear_inequality": "bonafed.problem.constraints.linear:LinearInequality",
+        "linear_equality": "bonafed.problem.constraints.linear:LinearEquality",
+    },
+    "measure": {
+        "score": "bonafed.problem.constraints.group_means:Score",
+        "probability": "bonafed.problem.constraints.group_means:Probability",
+    },
+    "algorithm": {
+        "bundle": "bonafed.algorithms.federated.bundle.bundle:Bundle",
+        "async_bundle": "bonafed.algorithms.federated.bundle.async_bundle:AsyncBundle",
+        "ad_lpmm": "bonafed.algorithms.federated.ad_lpmm:ADLPMM",
+        "epigraph_admm": "bonafed.algorithms.federated.epigraph_admm:EpigraphADMM",
+        "double_loop": "bonafed.algorithms.comparators.double_loop:DoubleLoop",
+        "rank_admm": "bonafed.algorithms.pooled.rank.rank_admm:RankADMM",
+        "smoothed_rank_admm": "bonafed.algorithms.pooled.rank.smoothed_rank_admm:SmoothedRankADMM",
+        "sgd": "bonafed.algorithms.comparators.sgd:SGD",
+        "lsvrg": "bonafed.algorithms.comparators.lsvrg:LSVRG",
+        "dca": "bonafed.algorithms.comparators.dca:DCA",
+        "interior_point": (
+            "bonafed.algorithms.federated.interior_point.interior_point:InteriorPoint"
+        ),
+        "proximal_al": "bonafed.algorithms.federated.proximal_al.proximal_al:ProximalAL",
+        "private_admm": "bonafed.algorithms.federated.private_admm.private_admm:PrivateADMM",
+        "output_perturbed_admm": (
+            "bonafed.algorithms.federated.private_admm.private_admm:OutputPerturbedADMM"
+        ),
+        "private_sgd": "bonafed.algorithms.federated.private_sgd:PrivateSGD",
+        "private_newton": (
+            "bonafed.algorithms.federated.private_newton.private_newton:PrivateNewton"
+        ),
+        "async_dro": "bonafed.algorithms.federated.async_dro.async_dro:AsyncDRO",
+        "aspire": "bonafed.algorithms.federated.aspire.aspire:ASPIRE",
+        "multiplier_method": "bonafed.algorithms.comparators.multiplier_method:MultiplierMethod",
+        "afl": "bonafed.algorithms.comparators.afl:AFL",
+        "drfa": "bonafed.algorithms.comparators.drfa:DRFA",
+        "fed_avg": "bonafed.algorithms.comparators.fed_avg:FedAvg",
+        "rank_interior_point": (
+            "bonafed.algorithms.federated.rank_interior_point:RankInteriorPoint"
+        ),
+        "rank_bundle": "bonafed.algorithms.federated.rank_bundle:RankBundle",
+    },
+    "engine": {
+        "in_process": "bonafed.engines.inprocess:InProcess",
+        "virtual_clock": "bonafed.engines.virtual_clock:VirtualClock",
+    },
+    "delays": {
+        "lognormal": "bonafed.engines.delays:LogNormal",
+        "constant": "bonafed.engines.delays:Constant",
+        "trace": "bonafed.engines.delays:Trace",
+    },
+    "waiting": {
+        "first": "bonafed.engines.waiting:First",
+        "stale": "bonafed.engines.waiting:Stale",
+        "adaptive": "bonafed.engines.waiting:Adaptive",
+    },
+}
+
+PUBLIC: tuple[str, ...] = (
+    "bonafed.data.federation:Federation",
+    "bonafed.problem.problem:Problem",
+    "bonafed.problem.losses:Quadratic",
+    "bonafed.problem.predictors.torch_module:TorchPredictor",
+    "bonafed.problem.wasserstein.box_support:BoxSupport",
+    "bonafed.problem.wasserstein.polytope_support:PolytopeSupport",
+    "bonafed.problem.risks.mean:Sum",
+    "bonafed.problem.risks.custom:OwnSet",
+    "bonafed.problem.risks.spectral:Spectral",
+    "bonafed.problem.constraints.custom:Constraint",
+    "bonafed.problem.constraints.torch_function:TorchConstraint",
+    "bonafed.problem.constraints.coupled:Coupled",
+    "bonafed.problem.regularisers:Bounds",
+    "bonafed.problem.regularisers:GroupL2",
+    "bonafed.problem.lower_bounds:Duals",
+    "bonafed.problem.multipliers:Multipliers",
+    "bonafed.algorithms.federated.epigraph_admm:RiskADMM",
+    "bonafed.algorithms.federated.private_admm.penalty:Penalty",
+    "bonafed.algorithms.comparators.aggregation:Average",
+    "bonafed.algorithms.comparators.aggregation:Bulyan",
+    "bonafed.algorithms.comparators.aggregation:CoordinateMedian",
+    "bonafed.algorithms.comparators.aggregation:Krum",
+    "bonafed.algorithms.comparators.aggregation:TrimmedMean",
+    "bonafed.algorithms.comparators.central_conic:CentralConic",
+    "bonafed.algorithms.comparators.centralised_al:CentralisedAL",
+    "bonafed.algorithms.comparators.fed_avg:FedProx",
+    "bonafed.algorithms.pooled.rank.continuation:Start",
+    "bonafed.algorithms.pooled.rank.penalties:Balanced",
+    "bonafed.algorithms.pooled.rank.penalties:ByResidual",
+    "bonafed.algorithms.pooled.rank.penalties:Growing",
+    "bonafed.algorithms.pooled.rank.smoothed_rank_admm:Smoothing",
+    "bonafed.privacy.budget:BudgetSpentError",
+    "bonafed.privacy.budget:NoPrivacyWarning",
+    "bonafed.privacy.ledger:Ledger",
+    "bonafed.privacy.ledger_file:Book",
+    "bonafed.privacy.secure_sum.option:SecureSum",
+    "bonafed.privacy.odometer:RepeatedRunWarning",
+    "bonafed.auditing:Audit",
+    "bonafed.auditing:audit",
+    "bonafed.engines.replay:Replay",
+    "bonafed.engines.event_log:Log",
+    "bonafed.certificates.certificate:Certificate",
+    "bonafed.certificates.certify:certify",
+    "bonafed.rounds:Outcome",
+    "bonafed.rounds:Stop",
+    "bonafed.problem.calibration:Sigmoid",
+    "bonafed.solution.client_table:exposed_rows",
+    "bonafed.solution.intervals:PrivateIntervals",
+    "bonafed.solution.intervals:private_intervals",
+    "bonafed.solution.load:load",
+    "bonafed.solution.solution:Solution",
+    "bonafed.solution.solve:solve",
+    "bonafed.estimators.agnostic:AgnosticClassifier",
+    "bonafed.estimators.constrained:ConstrainedClassifier",
+    "bonafed.estimators.constrained:InfeasibleProblemError",
+    "bonafed.estimators.rows:MissingGroupsWarning",
+    "bonafed.solution.trivial:TrivialModelWarning",
+    "bonafed.solution.trivial:Triviality",
+    "bonafed.estimators.private:PrivateClassifier",
+    "bonafed.estimators.private_search:PrivateSearch",
+    "bonafed.estimators.ranked:RiskClassifier",
+    "bonafed.estimators.ranked:RiskRegressor",
+    "bonafed.estimators.robust:RobustClassifier",
+    "bonafed.estimators.robust:RobustRegressor",
+    "bonafed.estimators.scorers:WorstClassError",
+    "bonafed.estimators.scorers:tail_loss",
+    "bonafed.estimators.scorers:worst_client_accuracy",
+    "bonafed.estimators.scorers:worst_client_loss",
+    "bonafed.solution.default_radius:default_radius",
+    "bonafed.solution.radius_path:radius_path",
+    "bonafed.fairness:average_odds_difference",
+    "bonafed.fairness:disparate_impact",
+    "bonafed.fairness:equal_opportunity_difference",
+    "bonafed.fairness:fairness_metrics",
+    "bonafed.fairness:false_negative_rate_difference",
+    "bonafed.fairness:group_rates",
+    "bonafed.fairness:statistical_parity_difference",
+    "bonafed.fairness:theil_index",
+)
+
+
+def by_module() -> dict[str, list[str]]:
+    """The public names of bonafed, by the module that has them."""
+    modules: defaultdict[str, list[str]] = defaultdict(list)
+    for place in sorted(listed_places()):
+        module, _, name = place.partition(":")
+        modules[module].append(name)
+    return dict(modules)
+
+
+@cache
+def listed_places() -> frozenset[str]:
+    """The places of all public names."""
+    return frozenset((*PUBLIC, *(place for kind in NAMED.values() for place in kind.values())))
+
+
+def of_place(place: str) -> Any:
+    """What a place of the list holds, imported on first use; ``ValueError`` for any other place."""
+    if place not in listed_places():
+        raise ValueError(f"{str(place)[:60]!r} is no public name of bonafed")
+    return _imported(place)
+
+
+def _imported(place: str) -> Any:
+    module, _, attribute = place.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+@cache
+def load(kind: str, name: str) -> Any:
+    """The class of a short name, such as ``load("loss", "hinge")``, imported on first use."""
+    return _imported(NAMED[kind][name])
+
+
+def short_name(kind: str, thing: object) -> str | None:
+    """The short name of a class, or of an object by its class; None where it has none."""
+    cls = thing if isinstance(thing, type) else type(thing)
+    place = f"{cls.__module__}:{cls.__name__}"
+    return next((name for name, other in NAMED[kind].items() if other == place), None)

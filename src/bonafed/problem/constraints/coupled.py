@@ -1,0 +1,157 @@
+"""Constraints that couple the clients:  sum_i c_i(w) <= 0,  (3) of He, Peng, Sun, *Federated
+learning with convex global and local constraints*; algorithms that work client by client split them
+by slack variables, (4).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed.arrays import Array, Block
+from bonafed.problem.constraints.constraint import (
+    Concrete,
+    Objective,
+    Point,
+    Stated,
+    is_convex,
+    several,
+)
+from bonafed.problem.constraints.group_means import OnRows
+from bonafed.problem.risks.risk import Prior, resolve_prior
+
+if TYPE_CHECKING:
+    from bonafed.problem.metadata import Metadata
+
+
+@dataclass(frozen=True)
+class Coupled:
+    """One constraint over all clients together, for the slot ``constraint``.
+
+    Parameters
+    ----------
+    constraint : on rows, such as ``NeymanPearson(1, 0.2)``
+    prior : "rows": the constraint on all rows as if one client had them (every group's mean is over
+        all its rows). "uniform", "size", weights (N,) or a mapping by client name: the weighted
+        mean of the constraints of those clients that have rows for them
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bonafed as bf
+    >>> rng = np.random.default_rng(0)
+    >>> X, sex = rng.normal(size=(200, 3)), rng.choice(["f", "m"], 200)
+    >>> y = X[:, 0] + 0.5 * (sex == "m") + rng.normal(size=200) > 0
+    >>> fed = bf.Federation.from_arrays(
+    ...     X, y, rng.choice(["north", "east"], 200), columns={"sex": sex}
+    ... )
+    >>> parity = bf.Coupled(
+    ...     bf.DemographicParity("sex", level=0.05)
+    ... )  # over both clients together
+    >>> problem = bf.Problem(bf.Logistic(), constraint=parity, regulariser=bf.L2(0.01))
+    >>> all(row["met"] for row in bf.solve(problem, fed).constraints)
+    True
+    """
+
+    constraint: Stated
+    prior: Prior | Literal["rows"] = "rows"
+
+    @property
+    def convex(self) -> bool:
+        """Whether it bounds a convex set of models."""
+        return is_convex(self.constraint)
+
+    def at(self, problem: Objective, data: Metadata) -> Shared:
+        inner = several(self.constraint, "Coupled")
+        if len(inner) != 1 or isinstance(inner[0], Coupled):
+            raise TypeError(
+                "Coupled takes one constraint, such as NeymanPearson(1, 0.2), got"
+                f" {self.constraint!r}."
+            )
+        one = inner[0].at(problem, data)
+        if isinstance(self.prior, str) and self.prior == "rows":
+            return Shared(_over_all_rows(one, data), np.ones((data.n_clients, len(one.equality))))
+        prior = resolve_prior(self.prior, data.sizes.astype(float), data.clients)
+        weight = one.held_by(data) * prior[:, None]
+        if not weight.any(0).all():
+            raise ValueError(
+                "Coupled: no client with a weight has rows for it. Check label, column and prior."
+            )
+        return Shared(one, weight / weight.sum(0))  # the mean over the clients that have it
+
+
+@dataclass(frozen=True, eq=False)
+class Shared:
+    """The concrete form: client i adds scale_i c_i(w) to each of the p sums."""
+
+    one: Concrete
+    scale: Array  # (N, p)
+
+    @property
+    def equality(self) -> NDArray[np.bool_]:
+        return self.one.equality
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return tuple(f"{word}, all clients together" for word in self.one.words)
+
+    @property
+    def convex(self) -> bool:
+        return self.one.convex
+
+    @property
+    def affine(self) -> bool:
+        return self.one.affine
+
+    @property
+    def hessian(self) -> object:
+        """None where the constraint has no second derivatives."""
+        return getattr(self.one, "hessian", self.one)
+
+    def held_by(self, data: Metadata) -> NDArray[np.bool_]:
+        """(N, p) whether a client adds to the sums."""
+        return self.one.held_by(data) & (self.scale > 0)
+
+    def _scale(self, block: Block) -> Array:
+        """(n, p); 0 for what a client does not have."""
+        return self.scale[block.index] * ~np.isnan(self.one.limits(block))
+
+    def values(self, point: Point) -> Array:
+        return self.one.values(point) * self._scale(point.block)
+
+    def jacobian(self, point: Point) -> Array:
+        return self.one.jacobian(point) * self._scale(point.block)[:, :, None]
+
+    def curvature(self, point: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
+        return self.one.curvature(point, multipliers * self._scale(point.block))
+
+    def split(self, point: Point, multipliers: Array) -> tuple[Array | None, Array, Array]:
+        return self.one.split(point, multipliers * self._scale(point.block))
+
+    def magnitudes(self, point: Point, multipliers: Array) -> Array:
+        return self.one.magnitudes(point, multipliers * self._scale(point.block))
+
+    def limits(self, block: Block) -> Array:
+        return np.nan_to_num(self.one.limits(block)) * self._scale(block)
+
+
+def _over_all_rows(one: Concrete, data: Metadata) -> OnRows:
+    if not isinstance(one, OnRows):
+        raise ValueError(
+            "Coupled(..., prior='rows') is for constraints on rows: for others give"
+            " prior='uniform'."
+        )
+    if np.ptp(one.level, 0).any():
+        raise ValueError(
+            "Coupled(..., prior='rows') has one level for all clients: give one number."
+        )
+    total = one.masses(data).sum(0)
+    if (total <= 0).any():
+        raise ValueError(
+            "Coupled: a group has no rows at any client, so its mean is undefined. Check label and"
+            " column."
+        )
+    return replace(one, total=total, sizes=data.masses)

@@ -1,0 +1,183 @@
+"""Custom constraints: a function that returns values and Jacobian."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bonafed.arrays import Array, Block
+from bonafed.problem.constraints.constraint import Objective, Point, magnitudes
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+    from bonafed.problem.metadata import Metadata
+
+
+@dataclass(frozen=True, eq=False)
+class Constraint:
+    """c(w) <= 0 (or = 0) on one owner's rows, by a function.
+
+    Parameters
+    ----------
+    value_and_jacobian : function (w (D,), X (m, d), y (m,)) -> (values (p,), jacobian (p, D)); y is
+        coded as the loss needs it (-1 and +1 for two classes)
+    size : p
+    equality : c(w) = 0 instead; then c should be affine
+    convex : whether every c_k is convex; claimed by you, and all that a lower bound stands on
+    hessian : function (w, X, y, multipliers (p,)) -> (D, D), sum_k multipliers_k c_k''; None:
+        unknown, and ``InteriorPoint`` cannot be used. For affine constraints use
+        ``LinearInequality``
+    words : what each bounds, for the report
+
+    Raises
+    ------
+    ValueError
+        at the first evaluation, where the function returns other shapes or numbers that are not
+        finite
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bonafed as bf
+    >>> from bonafed.data import load
+    >>> fed = load.hospitals()
+    >>> def norm(w, X, y):  # |w|^2 <= 0.1, and its gradient
+    ...     return np.array([w @ w - 0.1]), 2 * w[None]
+    ...
+    >>> def curvature(w, X, y, multipliers):
+    ...     return 2 * multipliers[0] * np.eye(len(w))
+    ...
+    >>> ball = bf.Constraint(norm, convex=True, hessian=curvature)
+    >>> problem = bf.Problem(bf.Logistic(), bf.Linear(intercept=False), local_constraint=ball)
+    >>> w = bf.solve(problem, fed).w
+    >>> bool(w @ w <= 0.1 + 1e-6)
+    True
+    """
+
+    value_and_jacobian: Callable[..., tuple[ArrayLike, ArrayLike]]
+    size: int = 1
+    equality: bool = False
+    convex: bool = False
+    hessian: Callable[..., ArrayLike] | None = None
+    words: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not callable(self.value_and_jacobian) or not isinstance(self.size, int) or self.size < 1:
+            raise ValueError(
+                "Constraint needs a function and a whole size >= 1, got"
+                f" {self.value_and_jacobian!r}, {self.size}."
+            )
+        if self.words and len(self.words) != self.size:
+            raise ValueError(f"words must be {self.size} texts, got {len(self.words)}.")
+
+    def at(self, problem: Objective, data: Metadata) -> FunctionConstraint:
+        words = self.words or tuple(f"custom constraint {k + 1}" for k in range(self.size))
+        return FunctionConstraint(
+            self.value_and_jacobian,
+            self.hessian,
+            np.full(self.size, self.equality),
+            self.convex,
+            tuple(words),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionConstraint:
+    """The concrete form of ``Constraint``."""
+
+    function: Callable[..., tuple[ArrayLike, ArrayLike]]
+    hessian: Callable[..., ArrayLike] | None
+    equality: NDArray[np.bool_]
+    convex: bool
+    words: tuple[str, ...]
+    affine = False
+    # the last point with its values and Jacobians: several methods ask for them
+    last: list[tuple[Point, Array, Array]] = field(default_factory=list, repr=False, init=False)
+
+    def held_by(self, data: Metadata) -> NDArray[np.bool_]:
+        """(N, p) that every client has it."""
+        return np.ones((data.n_clients, len(self.equality)), bool)
+
+    def _all(self, point: Point) -> tuple[Array, Array]:
+        known = self.last[0] if self.last else None
+        if known is None or known[0] is not point:
+            pairs = [self._one(w, *rows_of(point.block, i)) for i, w in enumerate(point.models)]
+            values, jacobians = zip(*pairs, strict=True)
+            known = point, np.stack(values), np.stack(jacobians)
+            self.last[:] = [known]
+        return known[1:]
+
+    def _one(self, w: Array, X: Array | csr_array, y: Array) -> tuple[Array, Array]:
+        pair = self.function(w.copy(), X, y)
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise ValueError(
+                "the constraint's function must return (values, jacobian), got"
+                f" {type(pair).__name__}."
+            )
+        value = np.atleast_1d(np.asarray(pair[0], float))
+        jacobian = np.atleast_2d(np.asarray(pair[1], float))
+        p = len(self.equality)
+        if value.shape != (p,) or jacobian.shape != (p, len(w)):
+            raise ValueError(
+                f"the constraint's function must return values ({p},) and a Jacobian ({p},"
+                f" {len(w)}), got {value.shape} and {jacobian.shape}: mend it, or give its size."
+            )
+        if not (np.isfinite(value).all() and np.isfinite(jacobian).all()):
+            raise ValueError(
+                f"the constraint's function returned numbers that are not finite at w = {w[:5]}..."
+            )
+        return value, jacobian
+
+    def values(self, point: Point) -> Array:
+        return self._all(point)[0]
+
+    def jacobian(self, point: Point) -> Array:
+        return self._all(point)[1]
+
+    def curvature(self, point: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
+        if self.hessian is None:
+            raise ValueError(
+                "a Constraint without `hessian` has no second derivatives, which are needed here:"
+                " give hessian=..."
+            )
+        pairs = zip(point.models, multipliers, strict=True)
+        return None, np.stack(
+            [self._bend(w, m, *rows_of(point.block, i)) for i, (w, m) in enumerate(pairs)]
+        )
+
+    def _bend(self, w: Array, multipliers: Array, X: Array | csr_array, y: Array) -> Array:
+        assert self.hessian is not None
+        matrix = np.asarray(self.hessian(w.copy(), X, y, multipliers.copy()), float)
+        if matrix.shape != (len(w), len(w)) or not np.isfinite(matrix).all():
+            raise ValueError(
+                f"the constraint's hessian must return finite numbers ({len(w)}, {len(w)}), got"
+                f" shape {matrix.shape}: sum_k multipliers_k c_k'' is one matrix for all p"
+                " constraints together."
+            )
+        return (matrix + matrix.T) / 2
+
+    def split(self, point: Point, multipliers: Array) -> tuple[Array | None, Array, Array]:
+        value, jacobian = self._all(point)
+        gradients = np.einsum("np,npd->nd", multipliers, jacobian)
+        return None, gradients, (multipliers * value).sum(1) - (gradients * point.models).sum(1)
+
+    def magnitudes(self, point: Point, multipliers: Array) -> Array:
+        return magnitudes(self, point, multipliers)
+
+    def limits(self, block: Block) -> Array:
+        return np.zeros((len(block.names), len(self.equality)))
+
+
+def rows_of(block: Block, i: int) -> tuple[Array | csr_array, Array]:
+    """(X_i, y_i) without padding and rows of weight 0, as copies."""
+    rows = block.share[i] > 0
+    if not isinstance(block.X, np.ndarray):
+        return (
+            (block.X.copy(), block.y[0].copy()) if rows.all() else (block.X[rows], block.y[0][rows])
+        )
+    return block.X[i][rows], block.y[i][rows]

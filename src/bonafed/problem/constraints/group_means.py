@@ -1,0 +1,649 @@
+"""Constraints on means over groups of an owner's rows: Neyman-Pearson, loss gaps, parity, bounded
+group loss.
+
+    c_k(w) = sum_g a_kg M_g(w) - level_k <= 0,  M_g(w) = mean over the rows j of group g of
+            phi(x_j'w, y_j)
+
+A group is all rows, those of one label, those with one value in a column, or both. phi, the
+*measure*, is the problem's loss, the score x'w, or the probability 1 / (1 + exp(-x'w)). The level
+bounds this mean, not an error rate: error rates are not convex, nor continuous. Sources: He, Peng,
+Sun, *Federated learning with convex global and local constraints*, (1), (2), (30); Agarwal and
+others, *A reductions approach to fair classification* (bounded group loss); Zafar and others,
+*Fairness constraints* (parity of scores).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import block_diag
+
+from bonafed.arrays import Array, Block, Label, by_row, has_truths
+from bonafed.problem.constraints.constraint import VOID, Objective, Point, magnitudes_of_rows, once
+from bonafed.problem.losses import Exponential, Logistic, Loss
+from bonafed.problem.risks.inputs import per_client
+
+if TYPE_CHECKING:
+    from bonafed.problem.metadata import Metadata
+
+MOST_GROUPS = 20  # that a column may make
+
+# a limit, or one for each client
+Level = float | Sequence[float] | Array | Mapping[Any, float]
+
+# ---------------------------------------------------------------------------------------- measures
+
+
+@runtime_checkable
+class Measure(Protocol):
+    """phi, a function of predictions and targets, elementwise."""
+
+    affine: ClassVar[bool]
+    convex: ClassVar[bool]
+    word: ClassVar[str]
+
+    def value(self, prediction: Array, y: Array) -> Array: ...
+
+    def gradient(self, prediction: Array, y: Array) -> Array: ...
+
+    def curvature(self, prediction: Array, y: Array) -> Array: ...
+
+
+@dataclass(frozen=True)
+class Score:
+    """phi = x'w: affine in the model, so that a bound on a difference of its means is convex.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bonafed as bf
+    >>> rng = np.random.default_rng(0)
+    >>> X, sex = rng.normal(size=(200, 3)), rng.choice(["f", "m"], 200)
+    >>> y = X[:, 0] + 0.5 * (sex == "m") + rng.normal(size=200) > 0
+    >>> fed = bf.Federation.from_arrays(
+    ...     X, y, rng.choice(["north", "east"], 200), columns={"sex": sex}
+    ... )
+    >>> problem = bf.Problem(
+    ...     bf.Logistic(),
+    ...     local_constraint=bf.DemographicParity("sex", 0.1, bf.Score()),
+    ...     regulariser=bf.L2(0.01),
+    ... )
+    >>> all(row["met"] for row in bf.solve(problem, fed).constraints)
+    True
+    """
+
+    affine: ClassVar[bool] = True
+    convex: ClassVar[bool] = True
+    word: ClassVar[str] = "score"
+
+    def value(self, prediction: Array, y: Array) -> Array:
+        return prediction
+
+    def gradient(self, prediction: Array, y: Array) -> Array:
+        return np.ones_like(prediction)
+
+    def curvature(self, prediction: Array, y: Array) -> Array:
+        return np.zeros_like(prediction)
+
+
+@dataclass(frozen=True)
+class Probability:
+    """phi = 1 / (1 + exp(-x'w)), the probability of the larger class under a logistic model; not
+    convex.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bonafed as bf
+    >>> rng = np.random.default_rng(0)
+    >>> X, sex = rng.normal(size=(200, 3)), rng.choice(["f", "m"], 200)
+    >>> y = X[:, 0] + 0.5 * (sex == "m") + rng.normal(size=200) > 0
+    >>> fed = bf.Federation.from_arrays(
+    ...     X, y, rng.choice(["north", "east"], 200), columns={"sex": sex}
+    ... )
+    >>> problem = bf.Problem(
+    ...     bf.Logistic(),
+    ...     local_constraint=bf.DemographicParity("sex", 0.05, bf.Probability()),
+    ...     regulariser=bf.L2(0.01),
+    ... )
+    >>> all(row["met"] for row in bf.solve(problem, fed).constraints)
+    True
+    """
+
+    affine: ClassVar[bool] = False
+    convex: ClassVar[bool] = False
+    word: ClassVar[str] = "probability"
+
+    def value(self, prediction: Array, y: Array) -> Array:
+        tail = np.exp(-np.abs(prediction))
+        return np.where(prediction >= 0, 1.0, tail) / (1.0 + tail)
+
+    def gradient(self, prediction: Array, y: Array) -> Array:
+        p = self.value(prediction, y)
+        return p * (1 - p)
+
+    def curvature(self, prediction: Array, y: Array) -> Array:
+        p = self.value(prediction, y)
+        return p * (1 - p) * (1 - 2 * p)
+
+
+@dataclass(frozen=True)
+class OfLoss:
+    """phi = the problem's loss."""
+
+    loss: Loss
+    affine: ClassVar[bool] = False
+    convex: ClassVar[bool] = True
+    word: ClassVar[str] = "loss"
+
+    def __post_init__(self) -> None:
+        if self.loss.targets == "quadratic":
+            raise ValueError(
+                "Quadratic clients have no losses of rows to average: bound the model by"
+                " LinearInequality(C, d), or give Constraint(value_and_jacobian)."
+            )
+
+    def value(self, prediction: Array, y: Array) -> Array:
+        return self.loss.value(prediction, y)
+
+    def gradient(self, prediction: Array, y: Array) -> Array:
+        return self.loss.gradient(prediction, y)
+
+    def curvature(self, prediction: Array, y: Array) -> Array:
+        return self.loss.curvature(prediction, y)
+
+
+# ---------------------------------------------------------------------------------------- groups
+
+
+@dataclass(frozen=True)
+class Group:
+    """The rows with a coded label and a value in a column; None: any."""
+
+    label: float | None = None
+    column: str | None = None
+    value: Any = None
+
+    def inside(self, block: Block) -> Array:
+        """(n, m) of 0 and 1; 0 on padding."""
+        rows = block.share > 0
+        if self.label is not None:
+            rows = rows & (block.y == self.label)
+        if self.column is not None:
+            rows = rows & (block.columns[self.column] == self.value)
+        return rows.astype(float)
+
+
+@dataclass(frozen=True, eq=False)
+class OnRows:
+    """The concrete form of every constraint of this module.
+
+    Parameters
+    ----------
+    measure : phi
+    groups : G groups of rows
+    coefficients : (p, G)
+    level : (N, p) for the N clients of the federation
+    words : (p,)
+    total : (G,) where the means are over all clients' rows: a client then adds its part of every
+        mean, and its part 1/N of the level; None: every client by itself
+    """
+
+    measure: Measure
+    groups: tuple[Group, ...]
+    coefficients: Array
+    level: Array
+    words: tuple[str, ...]
+    total: Array | None = None
+    sizes: Array | None = None  # (N,) rows of every client, or their weight, with ``total``
+
+    @property
+    def equality(self) -> NDArray[np.bool_]:
+        return np.zeros(len(self.coefficients), bool)
+
+    @property
+    def affine(self) -> bool:
+        return self.measure.affine
+
+    @property
+    def convex(self) -> bool:
+        return self.affine or (self.measure.convex and bool((self.coefficients >= 0).all()))
+
+    def masses(self, data: Metadata) -> Array:
+        """(N, G) the weight of every client's rows in each group."""
+        codes = [g.label for g in self.groups]  # -1 and +1, or the number of a class
+        labels = [None if code is None else data.labels[max(int(code), 0)] for code in codes]
+        each = [
+            data.group_masses(label, g.column, g.value)
+            for label, g in zip(labels, self.groups, strict=True)
+        ]
+        return np.stack(each, 1)
+
+    def held_by(self, data: Metadata) -> NDArray[np.bool_]:
+        """(N, p) whether a client has rows in every group of a constraint."""
+        empty = (self.masses(data) <= 0).astype(float)
+        return ~((self.coefficients != 0).astype(float) @ empty.T > 0).T
+
+    def weights(self, block: Block) -> tuple[Array, NDArray[np.bool_]]:
+        """(n, p, m) weights of the rows in each constraint, and (n, p) whether the client has
+        it.
+        """
+        return once(block, self, lambda: self._weights(block))
+
+    def _weights(self, block: Block) -> tuple[Array, NDArray[np.bool_]]:
+        # (n, G, m)
+        inside = np.stack([group.inside(block) * block.share for group in self.groups], 1)
+        mass = inside.sum(2)
+        if self.total is not None:
+            assert self.sizes is not None
+            means = inside * (self.sizes[block.index][:, None] / self.total)[:, :, None]
+            return np.einsum("pg,ngm->npm", self.coefficients, means), np.ones(
+                (len(mass), len(self.coefficients)), bool
+            )
+        means = np.divide(
+            inside, mass[:, :, None], out=np.zeros_like(inside), where=mass[:, :, None] > 0
+        )
+        has = ~np.einsum("pg,ng->np", self.coefficients != 0, mass <= 0).astype(bool)
+        return np.einsum("pg,ngm->npm", self.coefficients, means) * has[:, :, None], has
+
+    def _levels(self, block: Block) -> Array:
+        return self.level[block.index] / (1.0 if self.total is None else len(self.level))
+
+    def values(self, point: Point) -> Array:
+        weights, has = self.weights(point.block)
+        measured = np.matmul(
+            weights, self.measure.value(point.prediction, point.block.y)[:, :, None]
+        )[:, :, 0]
+        return np.where(has, measured - self._levels(point.block), VOID)
+
+    def jacobian(self, point: Point) -> Array:
+        weights = self.weights(point.block)[0]
+        gradient = self.measure.gradient(point.prediction, point.block.y)
+        back = point.problem.predictor.backward
+        return np.stack(
+            [
+                back(point.w, by_row(weights[:, k], gradient), point.block)
+                for k in range(len(self.coefficients))
+            ],
+            1,
+        )
+
+    def curvature(self, point: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
+        if self.affine:
+            return None, None
+        rows = np.matmul(multipliers[:, None, :], self.weights(point.block)[0])[:, 0]
+        return rows * self.measure.curvature(point.prediction, point.block.y), None
+
+    def split(self, point: Point, multipliers: Array) -> tuple[Array | None, Array, Array]:
+        weights, has = self.weights(point.block)
+        constants = (multipliers * np.where(has, -self._levels(point.block), VOID)).sum(1)
+        rows = np.matmul(multipliers[:, None, :], weights)[:, 0]
+        if isinstance(self.measure, OfLoss) and self.measure.loss == point.problem.loss:
+            return rows, np.zeros(point.models.shape), constants
+        gradients = point.problem.predictor.backward(
+            point.w, rows * self.measure.gradient(point.prediction, point.block.y), point.block
+        )
+        if self.affine:  # exactly, however far the model is
+            return None, gradients, constants
+        value = (rows * self.measure.value(point.prediction, point.block.y)).sum(1)
+        return None, gradients, constants + value - (gradients * point.models).sum(1)
+
+    def magnitudes(self, point: Point, multipliers: Array) -> Array:
+        weights = np.abs(self.weights(point.block)[0])
+        rows = np.matmul(np.abs(multipliers)[:, None, :], weights)[:, 0]
+        gradient = self.measure.gradient(point.prediction, point.block.y)
+        return magnitudes_of_rows(point, rows, gradient)
+
+    def limits(self, block: Block) -> Array:
+        return np.where(self.weights(block)[1], self._levels(block), math.nan)
+
+
+# ---------------------------------------------------------------------------------------- as stated
+
+
+class Levelled:
+    """The base of a constraint with a level, one for all clients or one for each."""
+
+    level: Level
+
+    def __post_init__(self) -> None:
+        """Refuse a level that is no number >= 0; client names are checked against the data."""
+        each = [*self.level.values()] if isinstance(self.level, Mapping) else self.level
+        numbers = np.asarray(each)
+        name = type(self).__name__
+        if has_truths(each) or numbers.dtype.kind not in "fiu" or not numbers.size:
+            raise ValueError(
+                f"the level of {name} must be a number, one per client, or a mapping by name, got"
+                f" {self.level!r}."
+            )
+        if not np.isfinite(numbers).all() or (numbers < 0).any():
+            raise ValueError(
+                f"the level of {name} must be finite and >= 0, got {self.level!r}: it bounds a mean"
+                " or a difference."
+            )
+
+    def _levels(self, data: Metadata) -> Array:
+        """(N,) levels, one for each client."""
+        return per_client(
+            self.level, data.n_clients, data.clients, f"the level of {type(self).__name__}"
+        )
+
+    def _reachable(self, problem: Objective, data: Metadata) -> Array:
+        """The levels; ``ValueError`` where the mean of a loss above 0 everywhere reaches none."""
+        level = self._levels(data)
+        if isinstance(problem.loss, Logistic | Exponential) and (level <= 0).any():
+            raise ValueError(
+                f"{type(self).__name__}: a mean {type(problem.loss).__name__} loss is above 0 at"
+                " every model: give a level > 0."
+            )
+        return level
+
+
+@dataclass(frozen=True)
+class NeymanPearson(Levelled):
+    """The mean loss of an owner's rows of one class is at most a level: (1) and (30), with
+    ``Mean(label=...)`` of the other class as the objective.
+
+    Parameters
+    ----------
+    label : the class, as in the data
+    level : in units of the loss, >= 0: a number, one per client, or a mapping by client name
+
+    Examples
+    --------
+    >>> import bonafed as bf
+    >>> from bonafed.data import load
+    >>> fed = load.hospitals()
+    >>> limit = bf.NeymanPearson("malignant", level=0.2)
+    >>> problem = bf.Problem(
+    ...     bf.Logistic(),
+    ...     over_samples=bf.Mean(label="benign"),
+    ...     local_constraint=limit,
+    ...     regulariser=bf.L2(0.01),
+    ... )
+    >>> all(row["met"] for row in bf.solve(problem, fed).constraints)
+    True
+    """
+
+    phrase: ClassVar[str] = "mean loss of class {label} at most {level}"
+    label: Label
+    level: Level
+
+    def at(self, problem: Objective, data: Metadata) -> OnRows:
+        level = self._reachable(problem, data)
+        code = label_code(self.label, data, problem.loss)
+        return OnRows(
+            OfLoss(problem.loss),
+            (Group(code),),
+            np.ones((1, 1)),
+            level[:, None],
+            (f"mean loss of class {self.label}",),
+        )
+
+
+@dataclass(frozen=True)
+class LossGap(Levelled):
+    """|mean loss of one group - mean loss of the other| <= level: (2). Not convex.
+
+    Parameters
+    ----------
+    column : a column of the federation, or a feature, with two values
+    level : in units of the loss, >= 0: a number, one per client, or a mapping by client name
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bonafed as bf
+    >>> rng = np.random.default_rng(0)
+    >>> X, sex = rng.normal(size=(200, 3)), rng.choice(["f", "m"], 200)
+    >>> y = X[:, 0] + 0.5 * (sex == "m") + rng.normal(size=200) > 0
+    >>> fed = bf.Federation.from_arrays(
+    ...     X, y, rng.choice(["north", "east"], 200), columns={"sex": sex}
+    ... )
+    >>> problem = bf.Problem(
+    ...     bf.Logistic(),
+    ...     local_constraint=bf.LossGap("sex", level=0.1),
+    ...     regulariser=bf.L2(0.01),
+    ... )
+    >>> all(row["met"] for row in bf.solve(problem, fed).constraints)
+    True
+    """
+
+    phrase: ClassVar[str] = "mean losses of the groups of {column} at most {level} apart"
+    convex: ClassVar[bool] = False
+    column: str
+    level: Level
+
+    def at(self, problem: Objective, data: Metadata) -> OnRows:
+        one, other = groups_of(self.column, data, "LossGap", most=2)
+        level = self._levels(data)
+        return differences(
+            OfLoss(problem.loss),
+            (Group(None, self.column, one), Group(None, self.column, other)),
+            level,
+        )
+
+
+@dataclass(frozen=True)
+class BoundedGroupLoss(Levelled):
+    """The mean loss of every group of a column is at most a level; convex.
+
+    Parameters
+    ----------
+    column : a column of the federation, or a feature, with at most 20 values
+    level : in units of the loss, >= 0: a number, one per client, or a mapping by client name
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bonafed as bf
+    >>> rng = np.random.default_rng(0)
+    >>> X, sex = rng.normal(size=(200, 3)), rng.choice(["f", "m"], 200)
+    >>> y = X[:, 0] + 0.5 * (sex == "m") + rng.normal(size=200) > 0
+    >>> fed = bf.Federation.from_arrays(
+    ...     X, y, rng.choice(["north", "east"], 200), columns={"sex": sex}
+    ... )
+    >>> problem = bf.Problem(
+    ...     bf.Logistic(),
+    ...     local_constraint=bf.BoundedGroupLoss("sex", level=0.65),
+    ...     regulariser=bf.L2(0.01),
+    ... )
+    >>> all(row["met"] for row in bf.solve(problem, fed).constraints)
+    True
+    """
+
+    phrase: ClassVar[str] = "mean loss of every group of {column} at most {level}"
+    column: str
+    level: Level
+
+    def at(self, problem: Objective, data: Metadata) -> OnRows:
+        values = groups_of(self.column, data, "BoundedGroupLoss")
+        level = self._reachable(problem, data)
+        level = np.repeat(level[:, None], len(values), 1)
+        words = tuple(f"mean loss of {self.column} = {value}" for value in values)
+        groups = tuple(Group(None, self.column, value) for value in values)
+        return OnRows(OfLoss(problem.loss), groups, np.eye(len(values)), level, words)
+
+
+@dataclass(frozen=True)
+class DemographicParity(Levelled):
+    """The groups' mean scores (or probabilities) differ by at most a level, every two of them.
+
+    Parameters
+    ----------
+    column : a column of the federation, or a feature, with at most 20 values
+    level : >= 0, in units of the measure: a number, one per client, or a mapping by client name
+    measure : ``Score()`` (None): convex. ``Probability()``: nearer to the rate of positive
+        predictions, not convex; `ConstrainedClassifier` takes it for None
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bonafed as bf
+    >>> rng = np.random.default_rng(0)
+    >>> X, sex = rng.normal(size=(200, 3)), rng.choice(["f", "m"], 200)
+    >>> y = X[:, 0] + 0.5 * (sex == "m") + rng.normal(size=200) > 0
+    >>> fed = bf.Federation.from_arrays(
+    ...     X, y, rng.choice(["north", "east"], 200), columns={"sex": sex}
+    ... )
+    >>> problem = bf.Problem(
+    ...     bf.Logistic(),
+    ...     local_constraint=bf.DemographicParity("sex", level=0.1),
+    ...     regulariser=bf.L2(0.01),
+    ... )
+    >>> all(row["met"] for row in bf.solve(problem, fed).constraints)
+    True
+    """
+
+    phrase: ClassVar[str] = (
+        "mean predictions for the groups of {column} at most {level} apart ({measure:score}s)"
+    )
+    column: str
+    level: Level
+    measure: Measure | None = None
+
+    @property
+    def convex(self) -> bool:
+        """Whether it bounds a convex set of models."""
+        return _predicting(self.measure).convex
+
+    def at(self, problem: Objective, data: Metadata) -> OnRows:
+        values = groups_of(self.column, data, "DemographicParity")
+        groups = tuple(Group(None, self.column, value) for value in values)
+        return differences(_predicting(self.measure, problem), groups, self._levels(data))
+
+
+@dataclass(frozen=True)
+class EqualisedOdds(Levelled):
+    """Within either class the groups' mean scores (or probabilities) differ by at most a level,
+    every two of them.
+
+    Parameters
+    ----------
+    column, level, measure : as of ``DemographicParity``
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bonafed as bf
+    >>> rng = np.random.default_rng(0)
+    >>> X, sex = rng.normal(size=(200, 3)), rng.choice(["f", "m"], 200)
+    >>> y = X[:, 0] + 0.5 * (sex == "m") + rng.normal(size=200) > 0
+    >>> fed = bf.Federation.from_arrays(
+    ...     X, y, rng.choice(["north", "east"], 200), columns={"sex": sex}
+    ... )
+    >>> problem = bf.Problem(
+    ...     bf.Logistic(),
+    ...     local_constraint=bf.EqualisedOdds("sex", level=0.1),
+    ...     regulariser=bf.L2(0.01),
+    ... )
+    >>> all(row["met"] for row in bf.solve(problem, fed).constraints)
+    True
+    """
+
+    phrase: ClassVar[str] = (
+        "mean predictions within either class for the groups of {column} at most {level}"
+        " apart ({measure:score}s)"
+    )
+    column: str
+    level: Level
+    measure: Measure | None = None
+
+    @property
+    def convex(self) -> bool:
+        """Whether it bounds a convex set of models."""
+        return _predicting(self.measure).convex
+
+    def at(self, problem: Objective, data: Metadata) -> OnRows:
+        values = groups_of(self.column, data, "EqualisedOdds")
+        level = self._levels(data)
+        if problem.loss.targets != "sign":
+            raise ValueError(
+                f"EqualisedOdds needs two classes, and {type(problem.loss).__name__} has none."
+            )
+        pairs = [
+            differences(
+                _predicting(self.measure, problem),
+                tuple(Group(y, self.column, v) for v in values),
+                level,
+            )
+            for y in (-1.0, 1.0)
+        ]
+        coefficients = np.asarray(block_diag(*[pair.coefficients for pair in pairs]))
+        groups = pairs[0].groups + pairs[1].groups
+        classes = ("-1", "+1") if data.classes is None else data.classes.tolist()
+        words = tuple(
+            f"{w} in class {c}" for c, p in zip(classes, pairs, strict=True) for w in p.words
+        )
+        return OnRows(pairs[0].measure, groups, coefficients, np.tile(pairs[0].level, 2), words)
+
+
+def differences(measure: Measure, groups: Sequence[Group], level: Array) -> OnRows:
+    """Every two groups' means differ by at most the level, (N,): two constraints a pair."""
+    pairs = list(itertools.permutations(range(len(groups)), 2))
+    coefficients = np.zeros((len(pairs), len(groups)))
+    for k, (a, b) in enumerate(pairs):
+        coefficients[k, a], coefficients[k, b] = 1.0, -1.0
+    word = f"{measure.word} of {groups[0].column} = {{}} over {{}}"
+    words = tuple(word.format(groups[a].value, groups[b].value) for a, b in pairs)
+    levels = np.repeat(level[:, None], len(pairs), 1)
+    return OnRows(measure, tuple(groups), coefficients, levels, words)
+
+
+def _predicting(measure: Measure | None, problem: Objective | None = None) -> Measure:
+    if problem is not None and problem.loss.targets == "class":
+        raise ValueError(
+            "a mean score says nothing where a row has one for each class: a number may be added to"
+            " all of them. Bound losses, as by BoundedGroupLoss(column, level)."
+        )
+    if measure is None:
+        return Score()
+    if isinstance(measure, type) or not isinstance(measure, Measure):
+        raise TypeError(f"measure must be Score() or Probability(), got {measure!r}.")
+    return measure
+
+
+def label_code(label: Label, data: Metadata, loss: Loss) -> float:
+    """-1 or +1 of a label of the data, the larger class is +1; or its number among several."""
+    if loss.targets not in ("sign", "class"):
+        raise ValueError(
+            f"label {label!r} needs a loss of classes, such as Logistic(), and"
+            f" {type(loss).__name__} is none. For groups of rows give a column:"
+            " BoundedGroupLoss(column, level)."
+        )
+    classes, two = data.labels, loss.targets == "sign"
+    if (two and len(classes) != 2) or label not in classes:
+        raise ValueError(
+            f"label {label!r} is not one of the {'two ' * two}classes of the data: {classes[:6]}."
+        )
+    number = classes.index(label)
+    return 2.0 * number - 1.0 if two else float(number)
+
+
+def groups_of(column: str, data: Metadata, name: str, most: int = MOST_GROUPS) -> list[Any]:
+    """The values of a column over all clients, sorted; 2 to ``most`` of them."""
+    if not isinstance(column, str) or column not in data.columns:
+        raise ValueError(
+            f"{name}: the federation has no column {column!r}; it has {sorted(data.columns)}."
+            " Give Federation(..., columns={...}), or name a feature."
+        )
+    seen = data.values(column)
+    if len({isinstance(v, str) for v in seen}) > 1 or any(v is None or v != v for v in seen):
+        raise ValueError(
+            f"{name}: column {column!r} has missing values, or text beside numbers: every row needs"
+            " a group. Give the rows without one a value of their own."
+        )
+    values = sorted(seen)
+    if not 2 <= len(values) <= most:
+        shown = ", ".join(map(repr, values[:6]))
+        raise ValueError(
+            f"{name} needs a column with {'two' if most == 2 else f'2 to {most}'} values,"
+            f" {column!r} has {len(values)}: {shown}. Give groups, such as intervals of a number."
+        )
+    return values

@@ -1,0 +1,369 @@
+"""Constraints on the model alone: C w + d = 0 and C w + d <= 0, signs, order and weighted sums of
+coefficients.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed.arrays import Array, Block, is_number
+from bonafed.problem.constraints.constraint import VOID, Objective, Point, magnitudes, once
+
+if TYPE_CHECKING:
+    from bonafed.problem.metadata import Metadata
+
+Coefficients = Sequence[float] | Sequence[Sequence[float]] | Array
+Offsets = float | Sequence[float] | Array
+
+
+@dataclass(frozen=True, eq=False)
+class OnModel:
+    """C w + d <= 0 or = 0, with C (p, D), d (p,), or each client's own ``block.linear`` where C is
+    None.
+    """
+
+    C: Array | None
+    d: Array | None
+    equality: NDArray[np.bool_]
+    words: tuple[str, ...]
+    free: int = 0  # last entries of w that a client's own C has no columns for: an intercept
+    convex = True
+    affine = True
+
+    def held_by(self, data: Metadata) -> NDArray[np.bool_]:
+        """(N, p) whether a client has the row."""
+        held = np.ones((data.n_clients, len(self.equality)), bool)
+        if self.C is None:
+            assert data.linear is not None
+            held[:] = False
+            for row, mine in zip(held, data.linear, strict=True):
+                row[: len(mine)] = mine
+        return held
+
+    def _rows_of(self, block: Block) -> tuple[Array, Array, NDArray[np.bool_]]:
+        """(n, p, D), (n, p), and (n, p) whether the client has the row: one of zeros fills up."""
+        return once(block, self, lambda: self._padded(block))
+
+    def _padded(self, block: Block) -> tuple[Array, Array, NDArray[np.bool_]]:
+        n, p = len(block.names), len(self.equality)
+        if self.C is not None and self.d is not None:
+            C, d = np.broadcast_to(self.C, (n, *self.C.shape)), np.broadcast_to(self.d, (n, p))
+            return C, d, np.ones((n, p), bool)
+        assert block.linear is not None
+        matrix, offset = block.linear
+        k, columns = matrix.shape[1:]
+        C, d = np.zeros((n, p, columns + self.free)), np.zeros((n, p))
+        C[:, :k, :columns], d[:, :k] = matrix, offset
+        return C, d, C.any(2) | (d != 0)
+
+    def values(self, point: Point) -> Array:
+        C, d, has = self._rows_of(point.block)
+        value = np.matmul(C, point.models[:, :, None])[:, :, 0] + d
+        return np.where(has, value, np.where(self.equality, 0.0, VOID))
+
+    def jacobian(self, point: Point) -> Array:
+        return np.broadcast_to(
+            self._rows_of(point.block)[0],
+            (len(point.block.names), len(self.equality), point.w.shape[-1]),
+        )
+
+    def curvature(self, point: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
+        return None, None
+
+    def split(self, point: Point, multipliers: Array) -> tuple[Array | None, Array, Array]:
+        C, d, has = self._rows_of(point.block)
+        constants = (multipliers * np.where(has, d, np.where(self.equality, 0.0, VOID))).sum(1)
+        return None, np.einsum("np,npd->nd", multipliers, C), constants
+
+    def magnitudes(self, point: Point, multipliers: Array) -> Array:
+        return magnitudes(self, point, multipliers)
+
+    def limits(self, block: Block) -> Array:
+        _, d, has = self._rows_of(block)
+        return np.where(has, -d, math.nan)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearConstraint:
+    """A linear constraint on the model: of one C and d, or of every client's own.
+
+    Parameters
+    ----------
+    C, d : (k, D) and (k,) that all know, the same for every client; None: every client's own, of
+        ``Federation(linear=...)``, which say nothing of an intercept
+    """
+
+    C: Coefficients | None = None
+    d: Offsets | None = None
+    of_model: ClassVar[bool] = True
+    equality: ClassVar[bool]
+
+    def __post_init__(self) -> None:
+        _numbers(self.C, self.d, type(self).__name__)
+
+    def at(self, problem: Objective, data: Metadata) -> OnModel:
+        return _stated(self.C, self.d, problem, data, self.equality)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearEquality(LinearConstraint):
+    """C w + d = 0; parameters as of `LinearConstraint`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bonafed as bf
+    >>> from bonafed.data import load
+    >>> fed = load.hospitals()
+    >>> problem = bf.Problem(
+    ...     bf.Logistic(),
+    ...     constraint=bf.LinearEquality(C=np.eye(31)[[0]], d=[-1.0]),
+    ...     regulariser=bf.L2(0.1),
+    ... )
+    >>> w = bf.solve(problem, fed).w
+    >>> bool(abs(w[0] - 1) < 1e-6)
+    True
+    """
+
+    phrase: ClassVar[str] = "C w + d = 0"
+    equality: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, eq=False)
+class LinearInequality(LinearConstraint):
+    """C w + d <= 0; parameters as of `LinearConstraint`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bonafed as bf
+    >>> from bonafed.data import load
+    >>> fed = load.hospitals()
+    >>> problem = bf.Problem(
+    ...     bf.Logistic(),
+    ...     constraint=bf.LinearInequality(C=np.eye(31)[:1], d=[0.0]),
+    ...     regulariser=bf.L2(0.1),
+    ... )
+    >>> w = bf.solve(problem, fed).w
+    >>> bool(w[0] <= 1e-6)
+    True
+    """
+
+    phrase: ClassVar[str] = "C w + d <= 0"
+    equality: ClassVar[bool] = False
+
+
+def _stated(
+    C: Coefficients | None, d: Offsets | None, problem: Objective, data: Metadata, equality: bool
+) -> OnModel:
+    name, sign = ("LinearEquality", "=") if equality else ("LinearInequality", "<=")
+    if C is None:
+        if data.linear is None:
+            raise ValueError(
+                f"{name}() reads every client's own C and d, and the federation has none: give"
+                f" Federation(linear=...), Federation.from_quadratics(A, b, C, d), or {name}(C, d)."
+            )
+        if problem.loss.targets == "class":
+            raise ValueError(
+                f"{name}() reads C with one column for each feature, and each has a coefficient for"
+                f" each class: give {name}(C, d) with a column for every coefficient."
+            )
+        k = max(map(len, data.linear))
+        words = tuple(f"row {i + 1} of the client's C w + d {sign} 0" for i in range(k))
+        return OnModel(None, None, np.full(k, equality), words, int(problem.predictor.dimension(0)))
+    C, d = _numbers(C, d, name)
+    D = problem.predictor.dimension(data.n_features)
+    d = np.broadcast_to(d, (len(C),)) if d.shape == (1,) else d
+    if C.shape != (len(C), D) or d.shape != (len(C),):
+        raise ValueError(
+            f"{name} needs finite C and d of shapes (k, {D}) and (k,), got {C.shape} and {d.shape}."
+        )
+    return OnModel(
+        C,
+        d,
+        np.full(len(C), equality),
+        tuple(f"row {i + 1} of C w + d {sign} 0" for i in range(len(C))),
+    )
+
+
+def _numbers(C: Coefficients | None, d: Offsets | None, name: str) -> tuple[Array, Array]:
+    """C as a matrix and d as a vector of finite numbers; without C empty ones."""
+    if C is None:
+        if d is not None:
+            raise ValueError(
+                f"{name} got d without C: give both, or neither to read every client's own."
+            )
+        return np.empty((0, 0)), np.empty(0)
+    try:
+        rows = np.atleast_2d(np.asarray(C, float))
+        offsets = np.atleast_1d(np.asarray(0.0 if d is None else d, float))
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"{name} needs C and d of numbers, C a list of rows, one row for each constraint, got"
+            f" {C!r}, {d!r}."
+        ) from None
+    if not (np.isfinite(rows).all() and np.isfinite(offsets).all()):
+        raise ValueError(f"{name} needs finite C and d, got {C!r}, {d!r}.")
+    return rows, offsets
+
+
+@dataclass(frozen=True)
+class Sign:
+    """Signs of coefficients: a linear model that is monotone in these features.
+
+    Parameters
+    ----------
+    of : mapping from feature name to +1 (never falls with it) or -1 (never rises)
+
+    Examples
+    --------
+    >>> import bonafed as bf
+    >>> from bonafed.data import load
+    >>> fed = load.hospitals()
+    >>> problem = bf.Problem(
+    ...     bf.Logistic(), constraint=bf.Sign({"mean radius": -1}), regulariser=bf.L2(0.1)
+    ... )
+    >>> w = bf.solve(problem, fed).w
+    >>> bool(w[0] <= 1e-6)
+    True
+    """
+
+    phrase: ClassVar[str] = "given signs of the coefficients of {of:*}"
+    of: Mapping[str, Literal[1, -1]]
+    of_model: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if (
+            not isinstance(self.of, Mapping)
+            or not self.of
+            or any(s not in (-1, 1) for s in self.of.values())
+        ):
+            raise ValueError(f"Sign needs a mapping of feature names to +1 or -1, got {self.of!r}.")
+
+    def at(self, problem: Objective, data: Metadata) -> OnModel:
+        C = _rows([{name: -float(sign)} for name, sign in self.of.items()], problem, data, "Sign")
+        words = tuple(
+            f"coefficient of {name} {'>=' if sign > 0 else '<='} 0"
+            for name, sign in self.of.items()
+        )
+        return OnModel(C, np.zeros(len(C)), np.zeros(len(C), bool), words)
+
+
+@dataclass(frozen=True)
+class Monotone:
+    """Coefficients in ascending order: w_first <= w_second <= ..., such as of the levels of an
+    ordered category.
+
+    Parameters
+    ----------
+    features : names, two or more, smallest coefficient first
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bonafed as bf
+    >>> from bonafed.data import load
+    >>> fed = load.hospitals()
+    >>> problem = bf.Problem(
+    ...     bf.Logistic(),
+    ...     constraint=bf.Monotone(["mean radius", "mean texture", "mean area"]),
+    ...     regulariser=bf.L2(0.1),
+    ... )
+    >>> w = bf.solve(problem, fed).w
+    >>> names = list(fed.feature_names)
+    >>> chosen = [w[names.index(f"mean {name}")] for name in ("radius", "texture", "area")]
+    >>> bool(np.all(np.diff(chosen) >= -1e-6))
+    True
+    """
+
+    phrase: ClassVar[str] = "coefficients in ascending order: {features:*}"
+    features: Sequence[str]
+    of_model: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        several = isinstance(self.features, Sequence) and not isinstance(self.features, str)
+        if not several or len(self.features) < 2 or len(set(self.features)) < len(self.features):
+            raise ValueError(
+                f"Monotone needs features, two or more distinct names, got {self.features!r}."
+            )
+
+    def at(self, problem: Objective, data: Metadata) -> OnModel:
+        pairs = list(zip(self.features, self.features[1:], strict=False))
+        C = _rows([{a: 1.0, b: -1.0} for a, b in pairs], problem, data, "Monotone")
+        return OnModel(
+            C, np.zeros(len(C)), np.zeros(len(C), bool), tuple(f"{a} <= {b}" for a, b in pairs)
+        )
+
+
+@dataclass(frozen=True)
+class CostLimit:
+    """sum_j cost_j w_j <= limit.
+
+    Parameters
+    ----------
+    costs : mapping from feature name to a cost per unit of its coefficient
+    limit : in the same unit
+
+    Examples
+    --------
+    >>> import bonafed as bf
+    >>> from bonafed.data import load
+    >>> fed = load.hospitals()
+    >>> problem = bf.Problem(
+    ...     bf.Logistic(),
+    ...     constraint=bf.CostLimit({"mean radius": 1.0, "mean texture": 1.0}, limit=0.1),
+    ...     regulariser=bf.L2(0.1),
+    ... )
+    >>> w = bf.solve(problem, fed).w
+    >>> bool(w[:2].sum() <= 0.1 + 1e-6)
+    True
+    """
+
+    phrase: ClassVar[str] = "cost of the coefficients at most {limit}"
+    costs: Mapping[str, float]
+    limit: float
+    of_model: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        costs = [*self.costs.values()] if isinstance(self.costs, Mapping) else []
+        if not costs or not all(
+            is_number(value) and math.isfinite(value) for value in (*costs, self.limit)
+        ):
+            raise ValueError(
+                f"CostLimit needs finite costs by feature name and a finite limit, got {self!r}."
+            )
+
+    def at(self, problem: Objective, data: Metadata) -> OnModel:
+        C = _rows(
+            [{name: float(cost) for name, cost in self.costs.items()}], problem, data, "CostLimit"
+        )
+        return OnModel(
+            C, np.array([-float(self.limit)]), np.zeros(1, bool), ("cost of the coefficients",)
+        )
+
+
+def _rows(
+    entries: Sequence[Mapping[str, float]], problem: Objective, data: Metadata, name: str
+) -> Array:
+    """Rows of C from coefficients by feature name; one prediction a row only."""
+    if problem.loss.targets == "class":
+        raise ValueError(
+            f"{name} says nothing where a feature has a coefficient for each class: a number may be"
+            " added to all of them. Give LinearInequality(C, d) on their differences."
+        )
+    C = np.zeros((len(entries), problem.predictor.dimension(data.n_features)))
+    for row, entry in zip(C, entries, strict=True):
+        for feature, coefficient in entry.items():
+            if feature not in data.feature_names:
+                raise ValueError(
+                    f"{name}: no feature {feature!r}. Features:"
+                    f" {', '.join(data.feature_names[:20])}."
+                )
+            row[data.feature_names.index(feature)] = coefficient
+    return C

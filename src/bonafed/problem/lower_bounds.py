@@ -1,0 +1,502 @@
+"""Lower bounds on the optimum, proved by affine minorants and by where an optimal model can lie.
+
+Weak duality. For q in Q and convex combinations of cuts, for every w and all transport
+multipliers l_s >= max(Lip ||w||_*, floor),
+
+    F(w) + h(w) >= constant + <g, w> + sum_s k_s l_s + h(w),   k_s = q_s radius_s + gradient_level_s
+
+and the right side is minimised in closed form: Lip K ||w||_* = max { <v, w> : ||v|| <= Lip K } with
+K = sum_s k_s, so for *any* such v (and any s in the domain of h*) it is at least ``constant - h*(s)
++ <g + v + s, w>``; what is left of g + v + s meets a bound on w that every model as good as a known
+one obeys. No solver has to be believed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import numpy as np
+
+from bonafed.arrays import DUAL, Array, Block, norm
+from bonafed.codec import Form
+from bonafed.problem.conic_form import member, multiplier_floor, sample_radii
+from bonafed.problem.constraints.coupled import Shared
+from bonafed.problem.constraints.group_means import OfLoss, OnRows
+from bonafed.problem.losses import Quadratic, has_log_link
+from bonafed.problem.problem import Problem
+from bonafed.problem.regularisers import L1, Ball, Bounds, ElasticNet, GroupL2, Zero
+from bonafed.problem.requirements import check_convex
+from bonafed.problem.thresholds import WithThresholds, highest
+from bonafed.problem.wasserstein.ball import WassersteinBall
+from bonafed.rounds import Each, Max, Sum, record
+from bonafed.solvers.conic.builder import P_OF, Model
+from bonafed.solvers.sets.projections import project_lp_unit_ball
+
+NOTHING = 1e-18  # an objective that no relative gap of 1e-6 resolves from 0, which no loss is below
+
+
+@record
+class Survey:
+    """Ask for sizes: of the rows, to bound an intercept, and of each feature; ``prior`` (N,) weighs
+    the clients.
+    """
+
+    prior: Annotated[Each, Form("N")]
+
+
+@record
+class Surveyed:
+    """What a client discloses: only sums and maxima over all clients reach the server."""
+
+    # prior-weighted share of rows with y = +1; where y is any number, mean of max(y, 0), up to 1
+    plus: Annotated[Sum, Form("")]
+    minus: Annotated[Sum, Form("")]  # and with y = -1; of max(-y, 0), up to 1
+    # largest ||x||_2 and largest |y|, rounded up to powers of two: each is one row's
+    reach: Annotated[Max, Form("")]
+    target: Annotated[Max, Form("")]
+    # (n, d) prior-weighted mean square of every feature: its size, and the number of features
+    square: Annotated[Sum, Form("features")]
+
+    def and_of(self, others: Surveyed) -> Surveyed:
+        """The sums and maxima over these clients and others."""
+        return Surveyed(
+            self.plus + others.plus,
+            self.minus + others.minus,
+            np.maximum(self.reach, others.reach),
+            np.maximum(self.target, others.target),
+            self.square + others.square,
+        )
+
+
+@record
+class Duals:
+    """What proves a bound: models, and each client's multipliers of the cuts at these models.
+
+    Examples
+    --------
+    >>> import bonafed as bf
+    >>> from bonafed.data import load
+    >>> fed = load.hospitals()
+    >>> problem = bf.Problem(bf.Logistic(), regulariser=bf.L2(0.1))
+    >>> duals = bf.solve(problem, fed).duals
+    >>> round(float(duals.weights.sum()), 6)
+    1.0
+    """
+
+    weights: Annotated[Array, Form("N")]  # the adversary's client weights, in Q
+    points: Annotated[Array, Form("J, D")]
+    # (J, N), columns summing to weights; or (J, N, P) of the P parts of every client's risk
+    multipliers: Annotated[Array, Form("J, N, ...")]
+    # (n,) of one client: multipliers of its rows in rank coordinates, instead of points
+    rows: Annotated[Array, Form("rows")] | None = None
+    # (n,) where no bound exists, the rank coordinates z at which they are stationary
+    split: Annotated[Array, Form("rows")] | None = None
+    # (3,) how risks are parted (``problem.parts.Parts``) where multipliers are of their parts
+    parts: Annotated[Array, Form("3")] | None = None
+    # models between which the slopes of rows are moved to first order, instead of multipliers of
+    # the first part (``problem.parts.shifted_minorants``)
+    pair: Annotated[Array, Form("2, D")] | None = None
+    # (J, N) where cuts at a point are those of balls of other radii than the problem's: these
+    radii: Annotated[Array, Form("J, N")] | None = None
+    # (J, C, P) of the cuts of constraints, by owner (``problem.constraints.cuts``)
+    limits: Annotated[Array, Form("J, C, P")] | None = None
+
+    def used(self) -> Duals:
+        """Without the points that have no multiplier."""
+        keep = self.multipliers.any(axis=tuple(range(1, self.multipliers.ndim)))
+        if self.limits is not None:
+            keep |= self.limits.any(axis=(1, 2))
+        radii, limits = (None if part is None else part[keep] for part in (self.radii, self.limits))
+        points, multipliers = self.points[keep], self.multipliers[keep]
+        return replace(self, points=points, multipliers=multipliers, radii=radii, limits=limits)
+
+    def shapes(self, n_clients: int, dimension: int) -> dict[str, tuple[int, ...]]:
+        """The shapes that the arrays need for so many clients and models of so many numbers, where
+        that does not depend on the rows.
+        """
+        points = len(self.points)
+        parts = () if self.parts is None else self.multipliers.shape[2:3]
+        one = parts or (1,)
+        return {
+            "weights": (n_clients,),
+            "points": (points, dimension),
+            "multipliers": (points, n_clients, *parts),
+            "parts": (3,),
+            "pair": (2, dimension),
+            "radii": (points, n_clients),
+            "limits": (points, *(() if self.limits is None else self.limits.shape[1:2]), *one),
+        }
+
+
+def feasible_duals(problem: Problem, duals: Duals) -> Duals:
+    """With multipliers >= 0 rescaled so that those of every client, or of every part of its risk,
+    sum to its weight in Q exactly.
+
+    Raises
+    ------
+    ValueError
+        where the samples' risk is not convex: cuts of it prove nothing; and where a weight needs a
+        multiplier and there is no point
+    """
+    check_convex(problem)
+    multipliers = np.maximum(duals.multipliers, 0.0)
+    total = multipliers.sum(0)
+    by_client = total if total.ndim == 1 else total.mean(1)
+    weights = problem.over_clients.project(by_client if duals.pair is None else duals.weights)
+    wanted = np.array(np.broadcast_to(weights.reshape(-1, *[1] * (total.ndim - 1)), total.shape))
+    if duals.pair is not None:
+        wanted[:, 0] = 0.0
+    multipliers, limits = _adding_up(multipliers, wanted), duals.limits
+    if limits is not None:
+        limits = np.maximum(limits, 0.0)
+        wanted = np.repeat(limits.sum(0).mean(1, keepdims=True), limits.shape[2], 1)
+        limits = _adding_up(limits, wanted)
+    return replace(duals, weights=weights, multipliers=multipliers, limits=limits)
+
+
+def _adding_up(multipliers: Array, wanted: Array) -> Array:
+    """Multipliers (J, ...) rescaled so that they add up to what is wanted (...)."""
+    total = multipliers.sum(0)
+    scale = np.divide(wanted, total, out=np.zeros_like(total), where=total > 0)
+    multipliers, missing = multipliers * scale, (total <= 0) & (wanted > 0)
+    if missing.any():
+        if not len(multipliers):
+            raise ValueError("duals must have a point for every part of a risk, got none.")
+        fullest = np.argmax(multipliers.sum(tuple(range(1, multipliers.ndim))))
+        multipliers[fullest, missing] = wanted[missing]
+    return multipliers
+
+
+def without_dual(problem: Problem) -> str:
+    """Why no multipliers prove a bound: what a custom part of the problem lacks; "" for none."""
+    needs = {"conjugate": problem.regulariser, "project": problem.over_clients}
+    lacks = [(type(part).__name__, verb) for verb, part in needs.items() if not hasattr(part, verb)]
+    return " and ".join(f"{name} has no method `{verb}`" for name, verb in lacks)
+
+
+def row_duals(rows: Array, split: Array, dimension: int) -> Duals:
+    """Duals of one client's rows: multipliers and rank coordinates (n,), no points."""
+    return Duals(np.ones(1), np.zeros((0, dimension)), np.zeros((0, 1)), rows, split)
+
+
+def survey(block: Block, prior: Array) -> Surveyed:
+    """The answer to ``Survey`` of every client of the block."""
+    plus, minus = (prior * block.mean(np.clip(block.y * sign, 0.0, 1.0)) for sign in (1, -1))
+    reach, target = rounded_up(block.longest()), rounded_up(np.abs(block.y).max(1))
+    return Surveyed(plus, minus, reach, target, prior[:, None] * block.squares())
+
+
+def rounded_up(numbers: Array) -> Array:
+    """Numbers >= 0 rounded up to powers of two, 0 as it is."""
+    powers = np.exp2(np.ceil(np.log2(np.where(numbers > 0, numbers, 1.0))))
+    return np.where(numbers > 0, np.maximum(powers, numbers), 0.0)
+
+
+@dataclass(frozen=True)
+class Region:
+    """Bounds that every model with objective <= ``value`` obeys; inf where nothing is known."""
+
+    size: float  # ||coefficients||_*
+    length: float  # ||coefficients||_2
+    offset: float  # |intercept|
+    value: float
+
+
+def region(problem: Problem, value: float, n_features: int, seen: Surveyed | None) -> Region:
+    """Bounds on every model whose objective is at most ``value``.
+
+    On all of R^n with nonnegative losses F(w) >= max_q <q, radius> Lip ||w||_*; a coercive
+    regulariser gives h(w) <= value. The intercept: sum_s prior_s F_s(w) <= value and the loss grows
+    at least linearly.
+    """
+    if isinstance(problem.loss, Quadratic):  # which may be negative
+        return Region(math.inf, math.inf, math.inf, value)
+    ball, (lipschitz, _) = problem.over_samples, multiplier_floor(problem)
+    size = math.inf
+    if lipschitz and any(ball.radii()):
+        size = value / (lipschitz * float(problem.over_clients.value(np.asarray(ball.radius))))
+    length = float(problem.regulariser.domain_radius(value, n_features))
+    kind = DUAL[ball.norm] if isinstance(ball, WassersteinBall) else "l2"
+    root = math.sqrt(n_features)
+    to_length = {"l1": 1.0, "l2": 1.0, "linf": root}[kind]
+    to_size = {"l1": root, "l2": 1.0, "linf": 1.0}[kind]
+    size, length = min(size, to_size * length), min(length, to_length * size)
+    offset = math.inf
+    code = getattr(ball, "code", None)  # of the one class in the objective
+    if seen is not None and math.isfinite(length):
+        a, b = problem.loss.floor
+        least, target = min(float(seen.plus), float(seen.minus)), 0.0
+        if problem.loss.targets == "real":
+            least, target = 1.0, float(seen.target)
+        if has_log_link(problem.loss):  # where all counts are 0 no intercept is best
+            least, target = float(seen.plus), 1.0 + math.log(max(target, 1.0))
+        if code is not None:  # whose rows bound the intercept on one side, and a limit on the other
+            least, value = 1.0, max(value, _level_of_class(problem, -code))
+        if least > 0 and a > 0:
+            # |<w, x>| over the rows of a class: at most its largest, and its root mean square
+            far = min(float(seen.reach), math.sqrt(float(seen.square.sum()) / least))
+            reach = length * far
+            if kind == "linf":  # and at most ||w||_inf ||x||_1
+                reach = min(reach, size * float(np.sqrt(seen.square / least).sum()))
+            offset = reach + target + (value + b) / (a * least)
+    if isinstance(problem.predictor, WithThresholds):
+        offset = max(offset if problem.predictor.model.intercept else 0.0, highest(problem, value))
+    return Region(size, length, offset, value)
+
+
+def _level_of_class(problem: Problem, code: float) -> float:
+    """What some row of a class loses at most where all constraints are met; inf: nothing is known.
+
+    A mean over rows is at least the smallest of them.
+    """
+    level = math.inf
+    for part in (*problem.local_constraint.parts, *problem.constraint.coupled.parts):
+        rows = part.one if isinstance(part, Shared) else part
+        if isinstance(rows, OnRows) and rows.measure == OfLoss(problem.loss):
+            share = np.array([group.label == code for group in rows.groups]) * rows.coefficients
+            alone = (rows.coefficients >= 0).all(1) & (share.sum(1) > 0)
+            most = rows.level[:, alone].max(0) / share.sum(1)[alone]
+            level = min(level, float(most.min(initial=math.inf)))
+    return level
+
+
+@dataclass(frozen=True)
+class Minorant:
+    """constant + <gradient, w> + sum_s (weights_s radius_s + gradient_level_s) l_s <= objective -
+    h, everywhere.
+    """
+
+    constant: float
+    gradient: Array  # (D,)
+    gradient_level: Array  # (N,)
+    weights: Array  # (N,) in Q
+    # what rounding may have added to the constant, and to the gradient (D,) at most
+    rounding: float = 0.0
+    rounding_gradient: Array | float = 0.0
+
+
+def lower_bound(problem: Problem, minorant: Minorant, where: Region) -> tuple[float, float]:
+    """A proven lower bound on the optimal value, and the size of the gradient that nothing balances
+    (0: perfect).
+    """
+    ball = problem.over_samples
+    robust = isinstance(ball, WassersteinBall)
+    radius = sample_radii(problem, len(minorant.weights))
+    coefficient = minorant.weights * radius + minorant.gradient_level
+    constant = minorant.constant + _negative_coefficients(problem, coefficient, radius, where)
+    total = float(np.maximum(coefficient, 0.0).sum())
+    lipschitz, floor = multiplier_floor(problem)
+    g, intercept = problem.predictor.split(minorant.gradient)
+    kind = ball.norm if robust else "l2"
+
+    def split(share: float) -> tuple[float, float]:  # l >= share Lip ||w||_* + (1 - share) floor
+        value, left = _balanced(problem, g, kind, share * lipschitz * total, where)
+        return value + (1 - share) * total * floor, float(norm(left, "l2"))
+
+    best, rest = max(split(share) for share in _shares(split, lipschitz * total, floor))
+    offset = float(np.abs(intercept).sum())
+    best += constant - (offset * where.offset if offset else 0.0)
+    best -= minorant.rounding + _rounding(problem, minorant, where)
+    if (best > -math.inf or where.value == 0) and not isinstance(problem.loss, Quadratic):
+        best = max(best, 0.0)  # losses, and so the objective, are nonnegative
+    return best, max(rest, offset)
+
+
+def _rounding(problem: Problem, minorant: Minorant, where: Region) -> float:
+    """The most that the rounding of the gradient changes at a model worth having."""
+    error = np.broadcast_to(minorant.rounding_gradient, minorant.gradient.shape)
+    coefficients, intercept = problem.predictor.split(error)
+    ball, offset = problem.over_samples, float(np.sum(intercept))
+    kind = ball.norm if isinstance(ball, WassersteinBall) else "l2"
+    return _farthest(coefficients, kind, where) + (offset * where.offset if offset else 0.0)
+
+
+def _farthest(g: Array, kind: str, where: Region) -> float:
+    """The most that |<g, w>| can be at a model worth having."""
+    if not g.any():
+        return 0.0
+    return min(
+        float(norm(g, "l2")) * where.length if math.isfinite(where.length) else math.inf,
+        float(norm(g, kind)) * where.size if math.isfinite(where.size) else math.inf,
+    )
+
+
+@dataclass(frozen=True)
+class Pull:
+    """What balances a gradient beside the regulariser: a vector of the ball of the transport
+    multipliers. ``room`` (d,) says how much each entry can change, where the sum of the changes
+    times ``normal`` (d,) has to be 0.
+    """
+
+    room: Array
+    normal: Array
+
+
+def unbalanced(
+    problem: Problem, minorant: Minorant, where: Region, sizes: Array
+) -> tuple[Array, Pull]:
+    """What nothing balances of the gradient of a minorant (D,), where its bound on the transport
+    multipliers by the norm of the model is used in full; as little as possible in units of
+    ``sizes`` (D,), those of the features.
+    """
+    ball = problem.over_samples
+    radius = sample_radii(problem, len(minorant.weights))
+    fees = float(np.maximum(minorant.weights * radius + minorant.gradient_level, 0.0).sum())
+    g, intercept = problem.predictor.split(minorant.gradient)
+    kind, reach = "l2", multiplier_floor(problem)[0] * fees
+    if isinstance(ball, WassersteinBall):
+        kind = ball.norm
+    pull = Pull(np.zeros_like(g), np.zeros_like(g))
+    if isinstance(problem.regulariser, Zero) and reach > 0:
+        u = _nearest(g, kind, reach, problem.predictor.split(sizes)[0])
+        left, size = g - u, np.abs(u)
+        pull = {
+            "l1": Pull(size, np.sign(u)),
+            "l2": Pull(size, u / max(float(norm(u, "l2")), 1e-300)),
+            "linf": Pull(reach - size, np.zeros_like(u)),
+        }[kind]
+    else:
+        _, left = _balanced(problem, g, kind, reach, where)
+    left = left if left.shape == minorant.gradient.shape else np.append(left, intercept)
+    return left, pull
+
+
+def _nearest(g: Array, kind: str, reach: float, sizes: Array) -> Array:
+    """The u with ||u||_kind <= reach that is nearest to g in units of ``sizes``, for l2 to rounding
+    of its multiplier.
+    """
+    if kind == "linf":
+        return np.clip(g, -reach, reach)
+    if float(norm(g, kind)) <= reach:
+        return g
+    if reach <= 1e-14 * float(norm(g, kind)):
+        return np.zeros_like(g)
+    if kind == "l1":  # u_j = sign(g_j) max(|g_j| - theta sizes_j^2, 0)
+        order = np.argsort(-np.abs(g) / sizes**2)
+        size, square = np.abs(g)[order], sizes[order] ** 2
+        theta = (np.cumsum(size) - reach) / np.cumsum(square)
+        last = int(np.flatnonzero(size > theta * square)[-1])
+        return np.sign(g) * np.maximum(np.abs(g) - theta[last] * sizes**2, 0.0)
+    from scipy.optimize import brentq
+
+    def over(log_theta: float) -> float:  # u_j = g_j / (1 + theta sizes_j^2)
+        return float(norm(g / (1 + math.exp(log_theta) * sizes**2), "l2")) - reach
+
+    most = math.log(float(norm(g, "l2")) / reach / float(sizes.min()) ** 2)
+    root: Any = brentq(over, -700.0, max(most, -699.0), xtol=1e-12)
+    return g / (1 + math.exp(root) * sizes**2)
+
+
+def _negative_coefficients(
+    problem: Problem, coefficient: Array, radius: Array, where: Region
+) -> float:
+    """Rounding can leave k_s slightly below 0; then l_s <= value / (q_s radius_s) at every model
+    worth having, for any q in Q: that of a member, and where it is 0 the largest.
+    """
+    loss, below = 0.0, np.flatnonzero(coefficient < 0)
+    q = member(problem, len(coefficient)) if len(below) else coefficient
+    for s in below:
+        largest = q[s] or problem.over_clients.value(np.eye(len(coefficient))[s])
+        reach = float(largest) * radius[s]
+        loss += coefficient[s] * where.value / reach if reach > 0 else -math.inf
+    return loss
+
+
+def _shares(
+    split: Callable[[float], tuple[float, float]], most: float, floor: float
+) -> list[float]:
+    """Splits of l >= max(Lip ||w||_*, floor) between its two lower bounds; the proven value is
+    concave in the split.
+    """
+    if most == 0 or floor == 0:
+        return [float(floor == 0)]
+    from scipy.optimize import minimize_scalar
+
+    inner = minimize_scalar(
+        lambda share: -split(share)[0], bounds=(0, 1), method="bounded", options={"xatol": 1e-13}
+    )
+    return [0.0, 1.0, float(inner.x)]
+
+
+def _balanced(
+    problem: Problem, g: Array, kind: str, ball: float, where: Region
+) -> tuple[float, Array]:
+    """max over v in the ball of ``-h*(s) - |g + v + s| * (bound on w)``, and g + v + s there: by
+    projection, or alternating projections.
+    """
+    h = problem.regulariser
+    v = -_project(g, kind, ball)
+    s = np.zeros_like(g)
+    if isinstance(h, L1 | ElasticNet | GroupL2):
+        kink = L1(h.l1) if isinstance(h, ElasticNet) else h
+        strength = kink.strength
+        most = strength if isinstance(kink, L1) else math.inf
+        # two convex sets, the balls of v and s: the nearest pair to -g. The s of the first step
+        # leaves every entry, or every group, as small as any s can, so one step is enough for l2,
+        # and wherever v takes all the rest.
+        v = np.zeros_like(g)
+        for _ in range(500):
+            push = -(g + v)
+            s_new = np.clip(push - kink.prox(push, 1.0), -most, most)  # a length, within rounding
+            v = -_project(g + s_new, kind, ball)
+            if np.abs(s_new - s).max(initial=0.0) <= 1e-15 * (1 + strength):
+                break
+            s = s_new
+    if isinstance(h, Bounds) and ball > 0:
+        v = _box_dual(g, kind, ball, h)
+    if not isinstance(h, Zero | L1):
+        s = -(g + v)
+    if isinstance(h, Ball) and ball > 0 and np.any(h.centre):
+        v = _ball_dual(g, kind, ball, h)
+        s = -(g + v)
+    if isinstance(h, Bounds):  # h* is infinite for a push against a bound that is not there
+        s = h.pushes(s)
+    if isinstance(h, GroupL2):  # and for a group that pushes harder than its weight
+        group, weight, length = h.sizes(s)
+        s = s * np.minimum((1 - 1e-15) * weight / np.maximum(length, 1e-300), 1.0)[group]
+    left = g + v + s
+    return -float(h.conjugate(s)) - _farthest(left, kind, where), left
+
+
+def _box_dual(g: Array, kind: str, ball: float, h: Bounds) -> Array:
+    """The v of the ball that minimises h*(-(g + v)) = sum_j max(-lower_j (g + v)_j, -upper_j (g +
+    v)_j).
+    """
+    model = Model()
+    v, t = model.variable(len(g)), model.variable(len(g))
+    model.linear(t, 1.0)
+    for bound in (np.broadcast_to(h.lower, g.shape), np.broadcast_to(h.upper, g.shape)):
+        finite = np.isfinite(bound)
+        if finite.any():
+            model.nonneg([(t[finite], 1.0), (v[finite], bound[finite]), (bound * g)[finite]])
+        if not finite.all():
+            sign = np.sign(bound[~finite])
+            model.nonneg([(v[~finite], sign), sign * g[~finite]])
+    model.norm_at_most([(v, 1.0)], [np.array([ball])], P_OF[kind])
+    v = model.solve().x[v]
+    size = float(norm(v, kind))
+    # feasible exactly, whatever the solver's accuracy
+    return v * min(1.0, ball / size) if size > 0 else v
+
+
+def _ball_dual(g: Array, kind: str, ball: float, h: Ball) -> Array:
+    """The v of the ball of the transport multipliers that minimises h*(-(g + v)) = radius ||g + v||
+    - <centre, g + v>.
+    """
+    model = Model()
+    v, length = model.variable(len(g)), model.variable()
+    model.linear(v, -np.broadcast_to(np.asarray(h.centre, float), g.shape))
+    model.linear(length, float(h.radius))
+    model.soc([(length, 1.0)], [(v, 1.0), g])
+    model.norm_at_most([(v, 1.0)], [np.array([ball])], P_OF[kind])
+    v = model.solve().x[v]
+    size = float(norm(v, kind))
+    return v * min(1.0, ball / size) if size > 0 else v
+
+
+def _project(v: Array, kind: str, radius: float) -> Array:
+    """Euclidean projection onto {||v||_kind <= radius}."""
+    return radius * project_lp_unit_ball(v / radius, P_OF[kind]) if radius > 0 else np.zeros_like(v)

@@ -1,0 +1,382 @@
+"""A client's risk as a sum of convex functions, each of which can be cut by itself.
+
+    R_s(w) = min over l >= floor(w) of   radius_s l + sum_p f_sp(w, l)
+
+A mean over rows is the sum of the means over groups of rows, and over a Wasserstein ball the groups
+of a client share its transport multiplier l. A cut of every group follows their maximum closer than
+one cut of the sum: a method of cutting planes needs fewer rounds, and the server sees sums of fewer
+rows. Where the loss is smooth, and flips of labels add a term that is piecewise linear, the mean
+loss of all rows is a part of its own (the first), which a gradient and a Hessian describe better
+than cuts; the flips' parts follow. What cannot be parted is one part, the first: ``problem.cut``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed.arrays import Array, Block, by_row
+from bonafed.codec import Form
+from bonafed.problem.client_means import row_shares
+from bonafed.problem.conjugates import clipped_gradients, loss_conjugate
+from bonafed.problem.constraints.constraint import Point, Stack, most_added
+from bonafed.problem.losses import value_and_gradient
+from bonafed.problem.predictors.affine import Linear
+from bonafed.problem.problem import Problem
+from bonafed.problem.rank_coordinates import has_rank_coordinate
+from bonafed.problem.risks.mean import Mean
+from bonafed.problem.thresholds import WithThresholds, levels_of
+from bonafed.problem.wasserstein.ball import Cut, RowTerms, WassersteinBall, free_space_terms
+from bonafed.rounds import Each, record
+
+LONGEST_SUM = 128  # rows that are added up at once where rounding is charged for
+MOST_GROUPS = 100_000  # of a client's rows
+STILL = WassersteinBall(0.0)  # all mass stays where it is
+Rows = slice | NDArray[np.intp]  # of a group
+Parted = Annotated[Array, Form("3")]  # ``Parts`` in a message or a file
+
+
+class Parts(NamedTuple):
+    """How every client's risk is parted.
+
+    Attributes
+    ----------
+    groups : of rows, at most
+    least_rows : of a group; a client of fewer rows than two groups need is one group
+    smooth : 1 where the mean loss of all rows is a part of its own, before those of the groups
+    """
+
+    groups: int
+    least_rows: int
+    smooth: int
+
+    def count(self, problem: Problem) -> int:
+        """P, the number of parts of every client."""
+        if self.smooth:
+            return 1 + (self.groups if may_flip(problem) else 0)
+        return self.groups
+
+
+WHOLE = Parts(1, 1, 0)
+
+
+def stored(parts: Parts) -> Array:
+    """As an array (3,), which messages and files hold."""
+    return np.asarray(parts, float)
+
+
+def parts_of(array: Array | None) -> Parts:
+    """Of the array of a message or a file; None means whole risks.
+
+    Raises
+    ------
+    ValueError
+        where the numbers of the array are not those of ``Parts``
+    """
+    if array is None:
+        return WHOLE
+    array = np.asarray(array)
+    whole = array.shape == (3,) and (array == np.floor(array)).all()
+    if not whole or not (array >= (1, 1, 0)).all() or array[0] > MOST_GROUPS or array[2] > 1:
+        raise ValueError(
+            f"parts must be three whole numbers, of groups (1 to {MOST_GROUPS}), of rows (>= 1) and"
+            f" 0 or 1, got {array!r}."
+        )
+    return Parts(*(int(number) for number in array))
+
+
+@record
+class PartedCut:
+    """f_sp(v, l) >= base_p + <gradient_p, v - w> + gradient_level_p (l - level) for every part p
+    of every client, with equality at (w, level).
+    """
+
+    base: Each  # (n, P)
+    level: Each  # (n,) the best l at w
+    gradient: Each  # (n, P, D)
+    gradient_level: Each  # (n, P)
+
+
+def may_flip(problem: Problem) -> bool:
+    """Whether worst distributions flip labels."""
+    ball = problem.over_samples
+    return (
+        isinstance(ball, WassersteinBall)
+        and problem.loss.targets == "sign"
+        and math.isfinite(ball.label_cost)
+        and any(ball.radii())
+    )
+
+
+def is_parted(problem: Problem) -> bool:
+    """Whether the risk is a sum over rows: a mean, or a worst case on all of R^n."""
+    ball = problem.over_samples
+    model = problem.predictor
+    model = model.model if isinstance(model, WithThresholds) else model
+    of_rows = isinstance(model, Linear) and problem.loss.targets in ("sign", "real")
+    if isinstance(ball, WassersteinBall):
+        return of_rows and (ball.support is None or not any(ball.radii()))
+    return of_rows and isinstance(ball, Mean)
+
+
+def has_smooth_part(problem: Problem) -> bool:
+    """Whether the mean loss is smooth, and what flips of labels add is piecewise linear."""
+    flat = not may_flip(problem) or getattr(problem.loss, "flips_linearly", False)
+    return is_parted(problem) and problem.loss.smooth and flat
+
+
+def parted_cut(
+    problem: Problem, w: Array, block: Block, parts: Parts, radius: Array | None = None
+) -> PartedCut:
+    """The cuts of all parts of every client of the block, at the model w (D,) and the transport
+    multipliers that are best for the ball's radii, or for ``radius`` (n,).
+    """
+    if parts.count(problem) == 1 or not is_parted(problem):
+        return _first_part(problem.cut(w, block, radius), parts.count(problem))
+    radius = problem.radii(block) if radius is None else radius
+    terms, share = _terms(problem, w, block, radius), row_shares(problem, block)
+    ball: Any = problem.over_samples
+    if not parts.smooth:
+        values, gradients = terms.loss + terms.flip, terms.gradient + terms.flip_gradient
+    else:
+        values, gradients = terms.flip, terms.flip_gradient
+    spent = terms.spent(share, getattr(ball, "label_cost", math.inf))
+    groups = _groups(share, parts)
+    base = _sums(share * values, groups, parts)
+    level = -_sums(spent, groups, parts) if spent.any() else np.zeros_like(base)
+    gradient = _gradients(problem.predictor, block, by_row(share, gradients), groups, parts)
+    if parts.smooth:
+        mean = (share * terms.loss).sum(1)[:, None]
+        slope = problem.predictor.backward(w, share * terms.gradient, block)[:, None]
+        base, gradient = np.hstack([mean, base]), np.concatenate([slope, gradient], 1)
+        level = np.hstack([np.zeros_like(mean), level])
+    return PartedCut(base, terms.level, gradient, level)
+
+
+def parted_limits(constraints: Stack, point: Point, parts: Parts) -> tuple[Array, Array]:
+    """Cuts of every part of convex constraints at the model: values (n, p, P) and gradients (n, p,
+    P, D).
+
+    What is a mean of the problem's loss is parted by groups of the rows that it is over; all else
+    is in the first part.
+    """
+    seen, block = constraints.seen(point), point.block
+    (n, D), size, loss = point.models.shape, constraints.size, seen.problem.loss
+    if parts.groups == 1:
+        return constraints.values(point)[:, :, None], constraints.jacobian(point)[:, :, None]
+    values, gradients = np.zeros((n, size, parts.groups)), np.zeros((n, size, parts.groups, D))
+    for k, (weights, rest, constant) in enumerate(_by_rows(constraints, point)):
+        values[:, k, 0] = constant + rest @ point.w
+        gradients[:, k, 0] = rest
+        if weights is not None:
+            groups = _groups(weights, parts)
+            height, slope = value_and_gradient(loss, seen.prediction, block.y)
+            values[:, k] += _sums(weights * height, groups, parts)
+            sums = _gradients(seen.problem.predictor, block, weights * slope, groups, parts)
+            gradients[:, k, :, : sums.shape[-1]] += sums
+    return values, gradients
+
+
+def _by_rows(constraints: Stack, point: Point) -> Iterator[tuple[Array | None, Array, Array]]:
+    """Every constraint as weights of the rows' losses, and an affine rest."""
+    for one in np.eye(constraints.size):
+        yield constraints.split(point, np.tile(one, (len(point.block.names), 1)))
+
+
+def _first_part(cut: Cut, parts: int) -> PartedCut:
+    """With all of the risk in the first part, and nothing in the others."""
+    if parts == 1:
+        base, gradient, fee = (v[:, None] for v in (cut.base, cut.gradient, cut.gradient_level))
+        return PartedCut(base, cut.level, gradient, fee)
+    more = ((0, 0), (0, parts - 1))
+    gradient = np.pad(cut.gradient[:, None], (*more, (0, 0)))
+    base, fee = (np.pad(v[:, None], more) for v in (cut.base, cut.gradient_level))
+    return PartedCut(base, cut.level, gradient, fee)
+
+
+def _terms(problem: Problem, w: Array, block: Block, radius: Array) -> RowTerms:
+    ball = problem.over_samples
+    if not isinstance(ball, WassersteinBall):
+        ball, radius = STILL, np.zeros_like(radius)
+    return free_space_terms(w, block, problem.loss, problem.predictor, ball, radius)
+
+
+def _groups(weights: Array, parts: Parts) -> list[list[Rows]]:
+    """The groups of each client's rows that have a weight (n, m): the j-th of them belongs to group
+    j mod their number, so that none has fewer than ``least_rows`` that count.
+    """
+    if weights.all():
+        return [_groups_of(np.arange(weights.shape[1]), parts)] * len(weights)
+    return [_groups_of(np.flatnonzero(row), parts) for row in weights]
+
+
+def _groups_of(rows: NDArray[np.intp], parts: Parts) -> list[Rows]:
+    count, size = max(1, min(len(rows) // parts.least_rows, parts.groups)), len(rows)
+    first = size == 0 or rows[-1] == size - 1  # nothing but padding is left out
+    return [slice(g, size, count) if first else rows[g::count] for g in range(count)]
+
+
+def of_rows(problem: Problem, values: Array, block: Block, parts: Parts) -> Array:
+    """What each row (n, m) is multiplied by where its parts are by ``values`` (n, P), at most."""
+    if values.shape[1] == 1:
+        return np.broadcast_to(values, block.y.shape)
+    first = values[:, :1] if parts.smooth else 0.0
+    mine = np.zeros(block.y.shape)
+    for i, groups in enumerate(_groups(row_shares(problem, block), parts)):
+        for value, rows in zip(values[i, -parts.groups :], groups, strict=False):
+            mine[i, rows] = value
+    return np.maximum(mine, first)
+
+
+def _sums(values: Array, groups: list[list[Rows]], parts: Parts) -> Array:
+    """Sums of (n, m) over every group, (n, groups)."""
+    out = np.zeros((len(values), parts.groups))
+    for i, mine in enumerate(groups):
+        # as ``sum`` does, which has two layers of Python over it
+        out[i, : len(mine)] = [np.add.reduce(values[i, rows]) for rows in mine]
+    return out
+
+
+def _gradients(
+    predictor: Linear | WithThresholds,
+    block: Block,
+    s: Array,
+    groups: list[list[Rows]],
+    parts: Parts,
+) -> Array:
+    """``predictor.backward`` of the rows of every group, (n, groups, D)."""
+    if isinstance(predictor, WithThresholds):
+        assert isinstance(predictor.model, Linear)
+        model = _gradients(predictor.model, block, s[:, :, 0], groups, parts)
+        at = [_sums(each, groups, parts) for each in np.moveaxis(s[:, :, 1:], 2, 0)]
+        return np.concatenate([model, np.stack(at, 2)], 2)
+    D = predictor.dimension(block.n_features)
+    out = np.zeros((len(s), parts.groups, D))
+    for i, mine in enumerate(groups):
+        if isinstance(block.X, np.ndarray):
+            for g, rows in enumerate(mine):
+                out[i, g, : block.n_features] = s[i, rows] @ block.X[i, rows]
+        else:
+            out[i, : len(mine), : block.n_features] = (_by_group(s[i], mine) @ block.X).toarray()
+    if predictor.intercept:
+        out[:, :, -1] = _sums(s, groups, parts)
+    return out
+
+
+def _by_group(s: Array, groups: list[Rows]) -> Any:
+    """(G, m) with s_j at (g, j) for the rows j of group g."""
+    from scipy.sparse import csr_array
+
+    group = np.zeros(len(s), np.intp)  # rows of no group count nothing
+    for g, rows in enumerate(groups):
+        group[rows] = g
+    return csr_array((s, (group, np.arange(len(s)))), shape=(len(groups), len(s)))
+
+
+class Minorants(NamedTuple):
+    """Affine minorants constant_s + <gradient_s, w> of weights_s times the mean loss of every
+    client, with the most that rounding may have added to each number.
+    """
+
+    constant: Array  # (n,)
+    gradient: Array  # (n, D)
+    spread: Array  # (n,)
+    size: Array  # (n, D)
+
+
+def has_shifted_slopes(problem: Problem) -> bool:
+    """Whether ``shifted_minorants`` is for the problem: it has conjugates of a smooth loss."""
+    return has_smooth_part(problem) and has_rank_coordinate(problem.loss)
+
+
+def shifted_minorants(problem: Problem, pair: Array, weights: Array, block: Block) -> Minorants:
+    """Minorants of the mean losses by Fenchel's inequality row by row, l(p) >= s p - l*(s).
+
+    s_i is the slope of row i as it is to first order at the model pair[1] (D,) when it and its
+    derivative are known at pair[0]: so the gradients add up to g + H (pair[1] - pair[0]), which a
+    step of Newton's method balances exactly, and the value at pair[1] is missed by the fourth order
+    of the step alone. Slopes outside the domain of l* are moved to its end.
+    """
+    (start, end), loss, y = pair, problem.loss, block.y
+    prediction = problem.predictor.forward(start, block)
+    change = problem.predictor.forward(end, block) - prediction
+    slope = loss.gradient(prediction, y) + loss.curvature(prediction, y) * change
+    slope = clipped_gradients(loss, slope, y)
+    share = weights[:, None] * row_shares(problem, block)
+    conjugate = np.where(share > 0, loss_conjugate(loss, slope, y), 0.0)
+    rows = min(LONGEST_SUM, y.shape[1]) + y.shape[1] // LONGEST_SUM
+    steep = weights * np.sqrt(block.mean(slope**2))
+    return Minorants(
+        -(share * conjugate).sum(1),
+        _in_pieces(problem.predictor, block, share * slope),
+        unit_of_sums(pairwise(y.shape[1])) * most_added(np.abs(share), conjugate),
+        rounding_of_gradients(problem.predictor, block, steep, rows),
+    )
+
+
+def _in_pieces(predictor: Linear, block: Block, s: Array) -> Array:
+    """``predictor.backward`` as a sum of sums of at most ``LONGEST_SUM`` rows, whose rounding is so
+    much smaller.
+    """
+    total = np.zeros((len(s), predictor.dimension(block.n_features)))
+    for first in range(0, s.shape[1], LONGEST_SUM):
+        rows = slice(first, first + LONGEST_SUM)
+        if isinstance(block.X, np.ndarray):
+            total[:, : block.n_features] += np.matmul(s[:, None, rows], block.X[:, rows])[:, 0]
+        else:
+            total[0, : block.n_features] += block.X[rows].T @ s[0, rows]
+    if predictor.intercept:
+        total[:, -1] = s.sum(1)
+    return total
+
+
+def least_rows(problem: Problem, block: Block, parts: Parts) -> int:
+    """How many rows the smallest group has of those that a risk is over, or a constraint that is
+    parted; where all rows are ranked, of those above a threshold at average losses.
+    """
+    point = Point(problem, np.zeros(problem.predictor.dimension(block.n_features)), block)
+    stacks = problem.local_constraint, problem.constraint.coupled
+    each = [weights for stack in stacks for weights, _, _ in _by_rows(stack, point)]
+    groups = [mine for w in each if w is not None for mine in _groups(w, parts) if len(mine) > 1]
+    groups += _groups(block.share, parts)
+    whole = np.arange(block.y.shape[1])
+    rows = min(len(whole[rows]) for mine in groups for rows in mine)
+    if problem.over_rows is None:
+        return rows
+    return max(int(rows * levels_of(problem).tails.min(initial=1.0) * (1 + 1e-9)), 1)
+
+
+def rows_of_a_sum(block: Block, parts: Parts) -> int:
+    """How many rows a sum over a group of a client's rows has at most: those of the longest group
+    of all rows, or twice as many as a group needs where fewer rows count.
+    """
+    if parts.groups == 1:
+        return block.y.shape[1]
+    longest = max(-(-block.y.shape[1] // len(mine)) for mine in _groups(block.share, parts))
+    return min(max(longest, 2 * parts.least_rows), block.y.shape[1])
+
+
+def rounding_of_gradients(predictor: Any, block: Block, steep: Array, rows: int) -> Array:
+    """The most that rounding adds to sums over rows of slopes times features, (n, D), where so many
+    rows are added up in a row.
+
+    ``steep`` (n,) are root mean squares of the slopes: by Cauchy and Schwarz the absolute terms of
+    a feature sum to at most that times its own.
+    """
+    features = np.sqrt(block.squares()) * unit_of_sums(rows)
+    ones = unit_of_sums(pairwise(block.y.shape[1]))
+    return steep[:, None] * ones * predictor.units(features / ones)
+
+
+def unit_of_sums(terms: int) -> float:
+    """A sum of so many products is off by at most so much times its absolute terms."""
+    return (terms + 8) * float(np.finfo(float).eps) / 2
+
+
+def pairwise(terms: int) -> int:
+    """How many additions a term takes part in where NumPy adds up so many in pairs."""
+    return 16 + math.ceil(math.log2(max(terms, 2)))

@@ -1,0 +1,515 @@
+"""What no rows can answer to a method: the claims of its uploads, for a problem.
+
+A mean over rows of a convex loss L of affine predictions, or its worst case over a ball, is a
+convex function F of the model (`bonafed.problem.claims`). Besides,
+
+    F >= 0,    F(0) = L(0)                          where L(0) depends on no label,
+    F(w) <= max L,    ||F'(w)|| <= max |L'| r       over predictions |p| <= ||w|| r + |b|,
+    0 <= F'',    trace F'' <= max L'' sum_j E x_j^2
+
+where r is how long the client has said that its rows are at most. Answers that obey all this may
+still be of other rows than the client's: `docs/engines.md` lists what remains possible.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bonafed.arrays import Array
+from bonafed.problem.claims import (
+    RELATIVE,
+    UNIT,
+    Below,
+    Claim,
+    Either,
+    Features,
+    Known,
+    Number,
+    Tangent,
+    Told,
+)
+from bonafed.problem.losses import Quadratic
+from bonafed.problem.lower_bounds import Survey, Surveyed
+from bonafed.problem.metadata import Metadata
+from bonafed.problem.parts import has_smooth_part, parts_of
+from bonafed.problem.predictors.affine import Linear, Softmax, is_affine
+from bonafed.problem.problem import Problem
+from bonafed.problem.risks.mean import Mean
+from bonafed.problem.thresholds import AboveThresholds
+from bonafed.problem.wasserstein.ball import WassersteinBall
+from bonafed.rounds import LARGEST, Algorithm, arrays_of, unreal
+
+OF_SOLVERS = 1e-5  # relative, what solvers leave that find a worst case within a support
+ROUNDING = 1e-15  # of a difference, relative to what is subtracted
+FAR = 1e50  # numbers of a question beyond which an honest answer may be as large as any number
+STEEP = 300.0  # predictions beyond which sums of exponentials may exceed ``LARGEST``
+Claims = Mapping[type, Callable[[int, Any, Any], Iterable[Claim]]]  # of (who, message, upload)
+SumClaims = Mapping[type, Callable[[Any, Any, float], Iterable[Claim]]]  # of (message, sums, slack)
+
+
+def introduced_as(data: Metadata) -> dict[int, Told]:
+    """What is known of every client's rows from its introduction."""
+    alike = [data.factors is None and each.alike for each in data.introductions]
+    both = zip(data.sizes.tolist(), alike, strict=True)
+    return {i: Told(float(n), data.n_features, each) for i, (n, each) in enumerate(both)}
+
+
+class AboutRows(Algorithm):
+    """The base of an algorithm whose uploads are about the rows of a problem."""
+
+    @property
+    def claims(self) -> Claims:
+        """What uploads say of a client's rows, beside that their numbers are finite."""
+        return {}
+
+    @property
+    def sum_claims(self) -> SumClaims:
+        """What sums of uploads say of all clients' rows, where their parts are masked."""
+        return {}
+
+    @property
+    def _problem(self) -> Problem:
+        raise NotImplementedError
+
+    def doubts(self, told: Any, who: int, message: Any, upload: Any) -> tuple[Any, str]:
+        grid = self.grid(type(upload))
+        return held(self._problem, grid, self.claims, told, who, message, upload)
+
+    def doubts_of_sum(self, told: Any, message: Any, sums: Any, slack: float) -> tuple[Any, str]:
+        said = self.sum_claims.get(type(sums), lambda *_: ())
+        claims: Claims = {type(sums): lambda who, ask, up: said(ask, up, slack)}
+        return held(self._problem, self.grid(type(sums)), claims, told, 0, message, sums)
+
+
+def held(
+    problem: Problem,
+    grid: Mapping[str, float],
+    claims: Claims,
+    told: Told | None,
+    who: int,
+    message: Any,
+    upload: Any,
+) -> tuple[Told, str]:
+    """``Algorithm.doubts`` of an upload with these claims."""
+    told = told or Told()
+    far = any(not np.abs(part).max(initial=0.0) <= FAR for part in arrays_of(message))
+    overflows = far or may_overflow(problem, told, getattr(message, "w", None))
+    if words := unreal(upload, grid, overflows):
+        return told, words
+    with np.errstate(all="ignore"):  # of what overflows nothing follows
+        for claim in claims.get(type(upload), lambda *_: ())(who, message, upload):
+            told, words = claim.held(told)
+            if words:
+                break
+    return told, words
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of the rows, of a client that has this weight."""
+
+    seen: Surveyed
+    prior: float
+    signs: bool  # whether targets are -1 and +1
+
+    def held(self, told: Told) -> tuple[Told, str]:
+        q, s = self.prior, self.seen
+        plus, minus, reach, target = (float(x.sum()) for x in (s.plus, s.minus, s.reach, s.target))
+        total, d = float(s.square.sum()), s.square.shape[-1]
+        claims: list[Claim] = [
+            Features(np.array([d])),
+            Number("a share of its rows", np.array([plus, minus]), 0.0, q),
+            Number("shares of its rows", plus + minus, q if self.signs else 0.0, q),
+            Number("a length of a row", np.array([reach, target])),
+            Number("a mean square", s.square),
+            Number("a sum of mean squares", total, 0.0, q * reach**2),
+        ]
+        if told.alike and told.rows is not None:  # the longest row, rounded up, is one of them
+            square = q * (reach / 2) ** 2
+            claims.append(Number("a square of a length", square, 0.0, told.rows * total))
+        if self.signs:
+            claims.append(Number("a largest target", target, 1.0, 1.0))
+        for claim in claims:
+            if words := claim.held(told)[1]:
+                return told, words
+        if q <= 0:
+            return told, ""
+        numbers = np.array([plus / q, minus / q, reach, target])
+        own = Surveyed(numbers[0], numbers[1], numbers[2], numbers[3], s.square[0] / q)
+        if told.seen is None:
+            return replace(told, seen=own), ""
+        return told, differs(told.seen, own)
+
+
+def differs(one: Surveyed, other: Surveyed) -> str:
+    """Whether a client tells other sizes than before."""
+    for name in ("plus", "minus", "reach", "target", "square"):
+        before, now = np.asarray(getattr(one, name)), np.asarray(getattr(other, name)).reshape(-1)
+        before = before.reshape(-1)
+        if before.shape != now.shape or not np.allclose(before, now, 1e3 * RELATIVE, 1e-12):
+            return f"other sizes of its rows ({name!r}) than before"
+    return ""
+
+
+@dataclass(frozen=True)
+class Reached:
+    """A mean loss at a model, and the slopes of its parts, where all rows are as long as was
+    told.
+    """
+
+    problem: Problem
+    w: Array  # (D,)
+    value: float
+    slopes: Array  # (P, D)
+    rounding: float = 0.0
+
+    def held(self, told: Told) -> tuple[Told, str]:
+        if told.seen is None:
+            return told, ""
+        most = _most(self.problem, told.seen, self.w)
+        if not max(most.loss, most.slope * most.length) <= LARGEST:
+            return told, ""
+        lengths = np.linalg.norm(self.slopes, axis=-1)
+        room = 1e-9 + self.rounding
+        if self.value > most.loss * (1 + room):
+            return told, (
+                f"a mean loss of {self.value:.6g}, and rows as long as it told have at most"
+                f" {most.loss:.6g}"
+            )
+        if lengths.sum() > most.slope * most.length * (1 + room):
+            return told, (
+                f"slopes of the length {lengths.sum():.6g}, and rows as long as it told have at"
+                f" most {most.slope * most.length:.6g}"
+            )
+        return told, ""
+
+
+@dataclass(frozen=True)
+class Bent:
+    """A second derivative of a mean loss, times a weight."""
+
+    problem: Problem
+    w: Array
+    matrix: Array  # (D, D)
+    weight: float  # inf: no limit is known
+
+    def held(self, told: Told) -> tuple[Told, str]:
+        matrix, D = self.matrix, len(self.w)
+        if matrix.shape != (D, D):
+            return told, f"a second derivative of the shape {matrix.shape}"
+        scale = float(np.abs(matrix).max(initial=0.0))
+        if not np.abs(matrix - matrix.T).max(initial=0.0) <= RELATIVE * scale:
+            return told, "a second derivative that is not symmetric"
+        try:
+            shift = (RELATIVE * max(float(np.trace(matrix)), scale) + 1e-300) * np.eye(D)
+            np.linalg.cholesky(matrix + shift)
+        except np.linalg.LinAlgError:
+            return told, "a second derivative that is negative in some direction"
+        if told.seen is None or not math.isfinite(self.weight) or not is_plain(self.problem):
+            return told, ""
+        most = _most(self.problem, told.seen, self.w)
+        one_class = getattr(self.problem.over_samples, "code", None) is not None
+        square = float(told.seen.reach) ** 2 if one_class else float(told.seen.square.sum())
+        limit = self.weight * most.curvature * (square + most.constant)
+        return Number("a sum of second derivatives", float(np.trace(matrix)), 0.0, limit).held(told)
+
+
+# ---- the claims of uploads -----------------------------------------------------------------------
+
+
+def of_survey(problem: Problem, ask: Survey, up: Surveyed) -> Iterator[Claim]:
+    """Those of the sizes of rows."""
+    yield of_sizes(problem, float(np.sum(ask.prior)), up)
+
+
+def of_sizes(problem: Problem, prior: float, up: Any) -> Claim:
+    """Those of the sizes of rows in any upload that has them."""
+    seen = Surveyed(up.plus, up.minus, up.reach, up.target, up.square)
+    return Sizes(seen, prior, problem.loss.targets == "sign")
+
+
+def of_risk(
+    problem: Problem, w: Array, risk: Array, gradient: Array | None = None, what: str = "risk"
+) -> Iterator[Claim]:
+    """Those of a client's risk (1,) at a model (D,), and of its slope (1, D) or (D,)."""
+    risk, w = np.asarray(risk, float).reshape(-1), np.asarray(w, float).reshape(-1)
+    slope = None if gradient is None else np.reshape(gradient, (1, -1))
+    yield from _at_least(problem, "mean loss" if what == "loss" else what, risk)
+    yield from _known(problem, what, w, risk)
+    yield Tangent(
+        (what, len(w)),
+        "mean loss" if what == "loss" else what,
+        w,
+        risk,
+        slope,
+        _of_solver(problem),
+        is_convex(problem),
+    )
+    if not has_ball(problem) and is_plain(problem):
+        slopes = np.zeros((0, len(w))) if slope is None else slope
+        yield Reached(problem, w, float(risk.sum()), slopes)
+
+
+def of_cut(problem: Problem, who: int, w: Array, parted: Array | None, up: Any) -> Iterator[Claim]:
+    """Those of a cut of every part of a client's risk at a model (D,), as of `PartedCut`."""
+    parts, w = parts_of(parted), np.reshape(w, -1)
+    base, level, fee = up.base[0], float(up.level[0]), up.gradient_level[0]
+    count, D = parts.count(problem), len(w)
+    if base.shape != (count,) or fee.shape != base.shape or up.gradient[0].shape != (count, D):
+        yield Number(f"{base.size} parts of a risk, where {count} were asked for, or a risk", -1.0)
+        return
+    yield from _at_least(problem, "mean loss", base)
+    yield Number("a transport multiplier", level)
+    yield Number("minus a transport cost", fee, -math.inf, 0.0, np.abs(fee))
+    slope = np.column_stack([up.gradient[0], fee])
+    at, off = np.append(w, level), _of_solver(problem)
+    if count > 1:
+        key, convex = ("parts", *parts, D + 1), is_convex(problem)
+        yield Tangent(key, "mean loss", at, base, slope, off, convex)
+    risk = np.array([base.sum() + _radius(problem, who) * level])
+    if not has_ball(problem):
+        yield from of_risk(problem, w, risk, slope[:, :-1].sum(0))
+        return
+    yield from of_risk(problem, w, risk)
+    yield from _joint(problem, at, base.sum(keepdims=True), slope.sum(0, keepdims=True))
+    if parts.smooth and has_smooth_part(problem):
+        yield from of_risk(problem, w, base[:1], up.gradient[0, :1], "loss")
+    if is_plain(problem):
+        slopes = slope[:, :-1].sum(0, keepdims=True) if parts.smooth else slope[:, :-1]
+        yield Reached(problem, w, float(base.sum()), slopes, off)
+
+
+def _joint(
+    problem: Problem, at: Array, value: Array, slope: Array | None = None, rounding: float = 0.0
+) -> Iterator[Claim]:
+    """Those of what is left of a worst case at a model and a transport multiplier, (D + 1,)."""
+    off = _of_solver(problem) + rounding
+    yield from _known(problem, "joint", at, value)
+    yield Tangent(("joint", len(at)), "risk", at, value, slope, off, is_convex(problem))
+
+
+def of_certified(problem: Problem, who: int, w: Array, up: Any) -> Iterator[Claim]:
+    """Those of a risk, a mean loss and a transport multiplier at a model (D,)."""
+    risk, loss, level = (float(part[0]) for part in (up.risk, up.loss, up.level))
+    yield from of_risk(problem, w, up.risk)
+    still = isinstance(problem.over_samples, Mean) and problem.over_samples.code is None
+    plain = not isinstance(problem.loss, AboveThresholds | Quadratic)
+    if has_ball(problem):
+        off = _of_solver(problem)
+        yield from of_risk(problem, w, up.loss, what="loss")
+        yield Number("a risk", risk, loss, scale=(RELATIVE + off) / RELATIVE * abs(loss))
+        if not off:
+            rest = risk - _radius(problem, who) * level
+            lost = ROUNDING * abs(risk) / max(abs(rest), 1e-300)
+            yield from _joint(problem, np.append(w, level), np.array([rest]), rounding=lost)
+    elif plain:
+        least, most = (risk, risk) if still else (0.0, math.inf)
+        yield Number("a mean loss", loss, least, most, abs(risk))
+
+
+def of_combined(
+    problem: Problem, w: Array, weight: float, beside: Mapping[Any, Any], up: Any
+) -> Iterator[Claim]:
+    """Those of a combination of cuts of a client's weighted risk, and of other functions."""
+    if not is_convex(problem):
+        return
+    slope, off = np.asarray(up.gradient[0]), _of_solver(problem)
+    of: dict[Any, Any] = {("risk", len(w)): weight}
+    if has_ball(problem):
+        of, slope = {("joint", len(w) + 1): weight}, np.append(slope, up.gradient_level[0])
+    yield Below({**of, **beside}, float(up.constant[0]), slope, float(up.spread[0]), off)
+
+
+def of_curvature(
+    problem: Problem, w: Array, matrix: Array | None, weight: float
+) -> Iterator[Claim]:
+    """Those of a second derivative (D, D) of a client's mean loss, times a weight."""
+    if matrix is not None and is_convex(problem):
+        yield Bent(problem, np.reshape(w, -1), matrix[0], weight)
+
+
+def of_means(
+    problem: Problem, weight: float, constant: Array | None, slope: Array | None
+) -> Iterator[Claim]:
+    """Those of a minorant of a client's weighted mean loss."""
+    if constant is not None and slope is not None:
+        of = {("loss" if has_ball(problem) else "risk", np.size(slope)): weight}
+        yield Below(of, float(np.sum(constant)), np.reshape(slope, -1))
+
+
+def of_limits(
+    problem: Problem,
+    w: Array,
+    kind: str,
+    parted: Array | None,
+    values: Array | None,
+    slopes: Array | None = None,
+) -> Iterator[Claim]:
+    """Those of constraints at a model, "local" or "shared": values (p,) or (p, P) and slopes."""
+    if values is None or not np.size(values):
+        return
+    stack = problem.local_constraint if kind == "local" else problem.constraint.coupled
+    at, each, what = np.reshape(w, -1), np.asarray(values)[0], "value of a constraint"
+    p, D = len(each), len(at)
+    slope = None if slopes is None else np.reshape(slopes, (p, -1, D))
+    whole, total = each.reshape(p, -1).sum(1), None if slope is None else slope.sum(1)
+    yield Tangent((kind, D), what, at, whole, total, 0.0, stack.convex)
+    if each.ndim == 2 and each.shape[1] > 1:
+        key = (kind, *parts_of(parted), D)
+        slope = None if slope is None else slope.reshape(-1, D)
+        yield Tangent(key, what, at, each.reshape(-1), slope, 0.0, stack.convex)
+
+
+# ---- what is known of a problem ------------------------------------------------------------------
+
+
+def is_convex(problem: Problem) -> bool:
+    """Whether every client's risk is a convex function of the model."""
+    return problem.convex and not isinstance(problem.loss, Quadratic)
+
+
+def is_plain(problem: Problem) -> bool:
+    """Whether a client's risk is a mean of its rows' losses, or of those with other labels."""
+    ball, model = problem.over_samples, problem.predictor
+    still = isinstance(ball, Mean) or (isinstance(ball, WassersteinBall) and ball.support is None)
+    if isinstance(problem.loss, AboveThresholds | Quadratic):
+        return False
+    return still and isinstance(model, Linear | Softmax)
+
+
+def zero_loss(problem: Problem) -> float | None:
+    """The risk of any rows at the model 0, where it is the same for all; None where it is not."""
+    loss, ball = problem.loss, problem.over_samples
+    if isinstance(loss, AboveThresholds):
+        return None
+    if not is_affine(problem.predictor) or not isinstance(ball, Mean | WassersteinBall):
+        return None
+    if loss.targets == "class":
+        return math.log(problem.predictor.classes)  # type: ignore[attr-defined]
+    if loss.targets != "sign":
+        return None
+    both = loss.value(np.zeros(2), np.array([-1.0, 1.0]))
+    return float(both[0]) if both[0] == both[1] else None
+
+
+def may_overflow(problem: Problem, told: Told, w: Array | None) -> bool:
+    """Whether honest sums of exponentials at a model may be infinite."""
+    loss = problem.loss.loss if isinstance(problem.loss, AboveThresholds) else problem.loss
+    bounded = math.isfinite(loss.lipschitz) or getattr(loss, "steepest_curvature", 0.0) < math.inf
+    if bounded or isinstance(loss, Quadratic):
+        return False
+    if w is None or not np.any(w):
+        return w is None
+    return told.seen is None or not _prediction(problem, told.seen, np.reshape(w, -1)) < STEEP
+
+
+def _at_least(problem: Problem, what: str, value: Array) -> Iterator[Claim]:
+    """That a mean of losses is not negative."""
+    if not isinstance(problem.loss, AboveThresholds | Quadratic):
+        yield Number(f"a {what}", value, 0.0, scale=float(np.abs(value).sum()) * UNIT / RELATIVE)
+
+
+def _known(problem: Problem, what: str, at: Array, value: Array) -> Iterator[Claim]:
+    """That the risk at the model 0 is what it is for all rows."""
+    if (zero := zero_loss(problem)) is None:
+        return
+    if getattr(problem.over_samples, "code", None) is not None:  # of whose rows it may have none
+        if not at.any():
+            yield Either("a mean loss at the model 0", float(value.sum()), (0.0, zero))
+        return
+    yield Known((what, len(at)), len(at), zero)
+    if not at.any():
+        yield Number("a mean loss at the model 0", value, zero, zero)
+
+
+def has_ball(problem: Problem) -> bool:
+    """Whether a client's risk is a worst case."""
+    ball = problem.over_samples
+    return isinstance(ball, WassersteinBall) and any(ball.radii())
+
+
+def _radius(problem: Problem, who: int) -> float:
+    """The Wasserstein radius of a client."""
+    ball = problem.over_samples
+    if not isinstance(ball, WassersteinBall):
+        return 0.0
+    radii = np.asarray(ball.radius, float).reshape(-1)
+    return float(radii[who if len(radii) > 1 else 0])
+
+
+def _of_solver(problem: Problem) -> float:
+    """What is left to the solvers that find worst cases, relative."""
+    ball = problem.over_samples
+    exact = not has_ball(problem) or (ball.support is None and problem.loss.targets != "class")
+    return 0.0 if exact else OF_SOLVERS
+
+
+@dataclass(frozen=True)
+class _Most:
+    """The largest loss, slope and second derivative of a row, its length with what an intercept
+    multiplies, and that alone.
+    """
+
+    loss: float
+    slope: float
+    curvature: float
+    length: float
+    constant: float
+
+
+def _prediction(problem: Problem, seen: Surveyed, w: Array) -> float:
+    """The largest prediction in size of rows as long as was told."""
+    coefficients, offset = problem.predictor.split(w)
+    size = float(np.linalg.norm(coefficients)) * float(seen.reach)
+    return size + float(np.max(np.abs(offset), initial=0.0))
+
+
+def _most(problem: Problem, seen: Surveyed, w: Array) -> _Most:
+    """The extremes of a row's loss: it is convex in the prediction and in the target, and so
+    largest at the ends of both.
+    """
+    loss, p = problem.loss, _prediction(problem, seen, w)
+    constant = float(isinstance(problem.predictor, Linear) and problem.predictor.intercept)
+    length = math.hypot(float(seen.reach), constant)
+    if loss.targets == "class":
+        at_zero = math.log(problem.predictor.classes)  # type: ignore[attr-defined]
+        return _Most(at_zero + 2 * p, loss.lipschitz, 1.0, length, constant)
+    far = float(seen.target)
+    ends = (-1.0, 1.0) if loss.targets == "sign" else (-far, 0.0, far)
+    if getattr(loss, "log_link", False):
+        ends = (0.0, far)
+    at, y = np.tile([-p, p], len(ends)), np.repeat(ends, 2)
+    slope = min(float(loss.lipschitz), float(np.abs(loss.gradient(at, y)).max()))
+    steepest = getattr(loss, "steepest_curvature", math.inf)
+    bend = steepest if math.isfinite(steepest) else float(loss.curvature(at, y).max())
+    return _Most(float(loss.value(at, y).max()), slope, bend, length, constant)
+
+
+def of_lagrangian(problem: Problem, w: Array, matrix: Array | None) -> Iterator[Claim]:
+    """Those of a second derivative (1, D, D) of risks and constraints, by weights >= 0."""
+    stacks = problem.local_constraint, problem.constraint.coupled
+    curved = is_convex(problem) and all(stack.convex for stack in stacks)
+    if matrix is not None and curved:
+        size = matrix.shape[-1]
+        yield Bent(problem, np.reshape(w, -1) if len(w) else np.zeros(size), matrix[0], math.inf)
+
+
+# ---- of several methods --------------------------------------------------------------------------
+
+
+def surveys(problem: Problem) -> Claims:
+    """The claims of a survey."""
+    return {Surveyed: lambda who, ask, up: of_survey(problem, ask, up)}
+
+
+def of_weighted(
+    problem: Problem, w: Array, risk: Array, slope: Array | None, weight: float
+) -> Iterator[Claim]:
+    """Those of a client's risk (1,), and of its weight times its slope (1, D)."""
+    each = None if slope is None or not weight > 0 else np.reshape(slope, -1) / weight
+    yield from of_risk(problem, w, risk, each)

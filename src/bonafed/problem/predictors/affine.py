@@ -1,0 +1,270 @@
+"""Models seen as flat vectors: the prediction of every row and its transpose, for a block of
+clients.
+
+Where a prediction is affine in w (``convex``) a convex loss makes a convex problem, whose optimum
+has a proven bound. ``mlp`` and ``torch`` hold models for which no bound can be proved.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from bonafed.arrays import Array, Block
+
+
+class Predictor(Protocol):
+    """A model f_w, with w a flat float64 vector (D,), or (n, D) for one model per client of the
+    block.
+
+    ``start(n_features) -> (D,)``, for a model that cannot start at 0, and ``pullback`` (below) may
+    be there too.
+    """
+
+    # whether predictions are affine in w; a predictor without the attribute counts as not affine
+    convex: ClassVar[bool]
+
+    @property
+    def outputs(self) -> tuple[float, float]:
+        """The least and the most numbers that it can predict for a row; one without the
+        attribute.
+        """
+        ...
+
+    def sized(self, n_features: int, classes: int | None) -> Predictor:
+        """The model for these data: of one number a row, or one for each of so many classes."""
+        ...
+
+    def dimension(self, n_features: int) -> int:
+        """D."""
+        ...
+
+    def forward(self, w: Array, block: Block) -> Array:
+        """Predictions (n, m), or (n, m, C)."""
+        ...
+
+    def backward(self, w: Array, s: Array, block: Block) -> Array:
+        """``sum_i s_i d f_w(x_i) / dw`` as (n, D) for s of the predictions' shape."""
+        ...
+
+    def split(self, w: Array) -> tuple[Array, Array | float]:
+        """The first entries of w, which norms and regularisers see, and the last ones, which are
+        free.
+        """
+        ...
+
+
+def pullback(
+    predictor: Predictor, w: Array, block: Block
+) -> tuple[Array, Callable[[Array], Array]]:
+    """Predictions, and s -> ``backward(w, s, block)``, which need not compute them again."""
+    both = getattr(predictor, "pullback", None)
+    if both is not None:
+        return both(w, block)
+    return predictor.forward(w, block), lambda s: predictor.backward(w, s, block)
+
+
+def is_affine(predictor: object) -> bool:
+    """Whether predictions are affine in w, as far as the predictor says so."""
+    return bool(getattr(predictor, "convex", False))
+
+
+def outputs_of(predictor: object) -> tuple[float, float]:
+    """The least and the most numbers that it can predict for a row."""
+    return getattr(predictor, "outputs", (1, 1))
+
+
+def check_outputs(predictor: object, loss: str, several: bool) -> None:
+    """Raise ``TypeError`` unless the predictor can make what the loss of this name needs: several
+    numbers, or one.
+    """
+    least, most = outputs_of(predictor)
+    if most < 2 if several else least > 1:
+        raise TypeError(
+            f"{loss} needs the predictor {'Softmax()' if several else 'Linear()'}, got"
+            f" {predictor!r}: Softmax() makes one prediction for every class and goes with"
+            " Multinomial(), Linear() one number for all other losses; MLP() makes either."
+        )
+
+
+def check_classes(predictor: object, classes: int) -> None:
+    """Raise ``ValueError`` unless the predictor can have so many outputs."""
+    least, most = outputs_of(predictor)
+    if not least <= classes <= most:
+        raise ValueError(
+            f"the data have {classes} classes and {type(predictor).__name__} has {least:g}: leave"
+            " classes out, or declare the federation's classes."
+        )
+
+
+def check_count(classes: int | None) -> None:
+    """Raise ``ValueError`` unless it is None or a number of classes."""
+    if classes is None:
+        return
+    if (
+        not isinstance(classes, int | np.integer)
+        or isinstance(classes, bool | np.bool_)
+        or classes < 2
+    ):
+        raise ValueError(
+            f"classes must be >= 2, got {classes!r}. For one number a row use Linear() or MLP()."
+        )
+
+
+@dataclass(frozen=True)
+class Linear:
+    """<w, x> + b, or <w, x> with ``intercept=False``. The intercept b is the last entry of w, free
+    of norms and regularisers.
+
+    Examples
+    --------
+    >>> import bonafed as bf
+    >>> bf.Linear().dimension(3)  # three coefficients and an intercept
+    4
+    >>> bf.Linear(intercept=False).dimension(3)
+    3
+    """
+
+    intercept: bool = True
+    phrase: ClassVar[str] = "linear models"
+    convex: ClassVar[bool] = True
+    outputs = (1, 1)
+
+    def sized(self, n_features: int, classes: int | None) -> Linear:
+        return self
+
+    def dimension(self, n_features: int) -> int:
+        return n_features + self.intercept
+
+    def split(self, w: Array) -> tuple[Array, Array | float]:
+        """Coefficients and intercept (0 without one)."""
+        return (w[..., :-1], w[..., -1]) if self.intercept else (w, 0.0)
+
+    def forward(self, w: Array, block: Block) -> Array:
+        coefficients, b = self.split(w)
+        return block.forward(coefficients) + np.asarray(b)[..., None]
+
+    def backward(self, w: Array, s: Array, block: Block) -> Array:
+        gradient = block.backward(s)
+        return (
+            np.concatenate([gradient, s.sum(1, keepdims=True)], 1) if self.intercept else gradient
+        )
+
+    def units(self, sizes: Array) -> Array:
+        """The size (..., D) of what each entry of w multiplies, for features of sizes (..., d)."""
+        return with_one(sizes) if self.intercept else sizes
+
+    def gram(self, s: Array, block: Block) -> Array:
+        """``sum_i s_i x_i x_i'`` over the whole block as (D, D), with x_i extended by 1 for an
+        intercept.
+        """
+        square = block.gram(s)
+        if not self.intercept:
+            return square
+        edge = block.backward(s).sum(0)
+        return np.block([[square, edge[:, None]], [edge[None, :], np.array([[s.sum()]])]])
+
+    def grams(self, s: Array, block: Block) -> Array:
+        """``X_i' diag(s_i) X_i`` of every client, (n, D, D), with rows extended by 1 for an
+        intercept.
+        """
+        square = block.grams(s)
+        if not self.intercept:
+            return square
+        edge = block.backward(s)[:, :, None]
+        return np.block([[square, edge], [edge.transpose(0, 2, 1), s.sum(1)[:, None, None]]])
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """<w_c, x> + b_c for every class c; w is the (d + 1, C) matrix of coefficients, row by row: C
+    numbers a feature, and the C intercepts.
+
+    The intercepts are the coefficients of a feature of ones, which ``problem.at(fed)`` appends to
+    the data, and are regularised as all others.
+
+    Parameters
+    ----------
+    classes : C; None: the number of classes of the data, set by ``problem.at(fed)``
+    intercepts : whether there are intercepts; without them w is (d, C)
+    ones : whether the last feature of the rows is one of ones, so that its coefficients are the
+        intercepts: a worst case moves all features but that one
+
+    Examples
+    --------
+    >>> import bonafed as bf
+    >>> bf.Softmax(classes=4).dimension(3)  # for three features and an intercept
+    16
+    """
+
+    classes: int | None = None
+    intercepts: bool = True
+    ones: bool = False
+    intercept: ClassVar[bool] = False  # no entry of w is free of norms and regularisers
+    phrase: ClassVar[str] = "softmax models, one linear score a class"
+    convex: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_count(self.classes)
+        if self.intercepts and self.ones:
+            raise ValueError(
+                "Softmax(ones=True) has its intercepts as coefficients of the last feature: give"
+                " intercepts=False too."
+            )
+
+    @property
+    def outputs(self) -> tuple[float, float]:
+        return (2, math.inf) if self.classes is None else (self.classes, self.classes)
+
+    def sized(self, n_features: int, classes: int | None) -> Softmax:
+        check_classes(self, classes or 1)
+        return replace(self, classes=classes)
+
+    def dimension(self, n_features: int) -> int:
+        if self.classes is None:
+            raise ValueError(
+                "Softmax() knows its classes from the data: use problem.at(fed), or give"
+                " Softmax(classes)."
+            )
+        return (n_features + self.intercepts) * self.classes
+
+    def split(self, w: Array) -> tuple[Array, float]:
+        """Coefficients, and no free intercept."""
+        return w, 0.0
+
+    def matrix(self, w: Array, n_features: int) -> Array:
+        """w with its last axis as (d, C), or (d + 1, C) with the intercepts."""
+        return w.reshape(*w.shape[:-1], n_features + self.intercepts, -1)
+
+    def forward(self, w: Array, block: Block) -> Array:
+        d = block.n_features
+        matrix = self.matrix(w, d)
+        coefficients = matrix[..., :d, :]
+        if isinstance(block.X, np.ndarray):
+            scores = np.matmul(block.X, coefficients)
+        else:
+            scores = np.asarray(block.X @ coefficients.reshape(coefficients.shape[-2:]))[None]
+        return scores + matrix[..., d:, :] if self.intercepts else scores
+
+    def backward(self, w: Array, s: Array, block: Block) -> Array:
+        if isinstance(block.X, np.ndarray):
+            gradient = np.matmul(block.X.transpose(0, 2, 1), s)
+        else:
+            gradient = np.asarray(block.X.T @ s[0])[None]
+        if self.intercepts:
+            gradient = np.concatenate([gradient, s.sum(1, keepdims=True)], 1)
+        return gradient.reshape(len(s), -1)
+
+    def units(self, sizes: Array) -> Array:
+        """The size (..., D) of what each entry of w multiplies, for features of sizes (..., d)."""
+        sizes = with_one(sizes) if self.intercepts else sizes
+        return np.repeat(sizes, self.classes or 1, axis=-1)
+
+
+def with_one(sizes: Array) -> Array:
+    """The sizes with a 1 at the end of the last axis, that of the feature of an intercept."""
+    return np.concatenate([sizes, np.ones((*sizes.shape[:-1], 1))], -1)

@@ -1,0 +1,786 @@
+"""The problem that bonafed solves.
+
+    minimise over w:  R( F_1(w), ..., F_N(w) ) + h(w)  subject to  c_0(w) <= 0,
+            c_i(w) <= 0 for every client i
+
+R = ``over_clients`` is a risk over clients, F_i = ``over_samples`` a risk over the losses of client
+i's rows, h the regulariser; c_0 = ``constraint`` and c_i = ``local_constraint``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from inspect import signature
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bonafed.arrays import Array, Block, by_row, dense
+from bonafed.data.row_errors import RowError, without_values
+from bonafed.privacy.budget import Budget
+from bonafed.problem.class_weights import Balance, checked, class_factors, weighted
+from bonafed.problem.client_means import client_gradients, client_values, row_shares
+from bonafed.problem.compiled_means import in_one_pass
+from bonafed.problem.constraints.constraint import Point, Stack, excess, several, stack
+from bonafed.problem.constraints.coupled import Coupled
+from bonafed.problem.constraints.group_means import label_code
+from bonafed.problem.constraints.server import Global, shared
+from bonafed.problem.losses import Loss, Quadratic, has_log_link, others, value_and_gradient
+from bonafed.problem.metadata import Asked, Metadata, introduced
+from bonafed.problem.prediction import federation_with_ones
+from bonafed.problem.predictors.affine import (
+    Linear,
+    Predictor,
+    Softmax,
+    check_outputs,
+    is_affine,
+    pullback,
+)
+from bonafed.problem.regularisers import Zero
+from bonafed.problem.risks.inputs import check_prior, per_client
+from bonafed.problem.risks.mean import Mean, among
+from bonafed.problem.risks.ranks import RankRisk, TwoSided, by_rank
+from bonafed.problem.risks.spectral import Maximum, TopK
+from bonafed.problem.risks.superquantile import Superquantile
+from bonafed.problem.targets import (
+    check_counts,
+    check_labels,
+    check_quadratic,
+    class_numbers,
+    classes_of,
+    coded,
+)
+from bonafed.problem.wasserstein import classes
+from bonafed.problem.wasserstein.ball import Cut, WassersteinBall, free_space
+from bonafed.text import card, shown
+
+if TYPE_CHECKING:
+    from bonafed.data.federation import Federation
+
+
+VERBS = {  # methods that every problem calls, by slot
+    "loss": ["gradient"],
+    "predictor": ["dimension", "forward", "backward", "split"],
+    "over_clients": ["worst", "at", "value", "weights"],
+    "regulariser": ["prox", "value"],
+}
+
+
+REMEMBERED = 3  # pairs of a problem and rows
+_made: ContextVar[list[tuple[Problem, Federation, tuple[Problem, Federation]]] | None]
+_made = ContextVar("_made", default=None)
+
+
+@contextmanager
+def remembering() -> Iterator[None]:
+    """While this is open, `Problem.at` remembers what it made of the last rows, since a solve asks
+    for the same several times. Rows that their owner changes between two solves are read anew.
+    """
+    if _made.get() is not None:
+        yield
+        return
+    token = _made.set([])
+    try:
+        yield
+    finally:
+        _made.reset(token)
+
+
+@dataclass(frozen=True, repr=False)
+class Problem:
+    """minimise R(F_1(w), ..., F_N(w)) + h(w) subject to c_0(w) <= 0 and c_i(w) <= 0 for every
+    client i.
+
+    Parameters
+    ----------
+    loss : the loss of one row, such as ``Hinge()``
+    predictor : the model; None: what the loss needs, which is ``Linear()``, a linear model with an
+        intercept, for ``Quadratic()`` ``Linear(intercept=False)``, and for ``Multinomial()``
+        ``Softmax()``. ``MLP(hidden)`` and ``TorchPredictor(module)`` are for any loss, without a
+        bound on the optimum
+    over_samples : ``Mean()``; ``WassersteinBall(radius, ...)``: the worst distribution near each
+        client's rows; or a risk by rank such as ``Superquantile(0.1)`` or ``RankedRange(k, m)``:
+        each client's losses weighed by their rank among its own. For ranks among the rows of all
+        clients see ``over_rows``
+    over_clients : ``Mean(prior)``, ``Simplex()``, ``LpBall(radius, p, prior)``,
+        ``Superquantile(tail, prior)`` or a convex risk by rank such as ``Extremile(2)``: the worst
+        client weights
+    regulariser : h, such as ``L2(1e-3)``
+    constraint : c_0, one or a sequence: on the server's own data (``Federation(server=...)``), on
+        the model alone (``LinearInequality(C, d)``, ``Sign``), or on all clients together
+        (``Coupled(...)``)
+    local_constraint : c_i, one or a sequence, on every client's own rows, such as
+        ``NeymanPearson(label, level)``
+    class_weight : None, "balanced" (n / (2 n_c) of two classes, from counts over all clients) or a
+        mapping by class: every row counts by the weight of its class, and clients by their rows
+    privacy : ``Budget(epsilon, delta)``, the total that may be spent on every record;
+        ``PrivateADMM`` keeps within it
+    over_rows : a risk by rank over the losses of all rows of all clients together, such as
+        ``Superquantile(0.1)``: the objective is then R(losses of all rows) + h(w), every row counts
+        alike, and ``over_samples`` and ``over_clients`` stay ``Mean()``
+
+    Raises
+    ------
+    ValueError
+        for combinations without a finite or tractable worst case, at construction
+
+    Examples
+    --------
+    >>> import bonafed as bf
+    >>> from bonafed.data import load
+    >>> fed = load.hospitals()
+    >>> problem = bf.Problem(
+    ...     loss=bf.Hinge(),
+    ...     over_samples=bf.WassersteinBall(radius=0.05),
+    ...     over_clients=bf.LpBall(radius=0.1, prior="size"),
+    ...     regulariser=bf.L2(1e-3),
+    ... )
+    >>> solution = bf.solve(problem, fed)
+    >>> bool(abs(problem.objective(solution.w, fed) - solution.certificate.value) < 1e-9)
+    True
+    """
+
+    loss: Loss
+    predictor: Any = None
+    over_samples: Any = field(default_factory=Mean)
+    over_clients: Any = field(default_factory=Mean)
+    regulariser: Any = field(default_factory=Zero)
+    constraint: Any = None
+    local_constraint: Any = None
+    privacy: Budget | None = None
+    class_weight: Balance | None = None
+    over_rows: Any = None
+
+    def __post_init__(self) -> None:
+        if self.predictor is None:
+            object.__setattr__(self, "predictor", _default_predictor(self.loss))
+        self._check_slots()
+        self._check_weights()
+        self._check_outputs()
+        self._check_constraints()
+        if isinstance(self.over_samples, WassersteinBall):
+            self._check_ball(self.over_samples)
+        elif not isinstance(self.over_samples, Mean):
+            _check_ranks(self.over_samples, "over_samples")
+            if isinstance(self.loss, Quadratic):
+                raise ValueError("Quadratic() has no rows to rank: use over_samples=Mean().")
+        if self.over_rows is not None:
+            self._check_over_rows()
+
+    def _check_slots(self) -> None:
+        """Raise ``TypeError`` where a slot holds a class instead of a value, or another thing."""
+        for name, value in [pair for slot in fields(self) for pair in self._inside(slot.name)]:
+            if isinstance(value, type):
+                needed = [p for p in signature(value).parameters.values() if p.default is p.empty]
+                call = f"{value.__name__}({'...' if needed else ''})"
+                raise TypeError(
+                    f"{name} must be a value, got the class {value.__name__}: write {call}."
+                )
+        check_prior(self.over_clients)
+        if not getattr(self.over_clients, "convex", True):
+            raise ValueError(
+                f"over_clients must be a convex risk, got {self.over_clients!r}, which is for"
+                " samples only. Use Mean(), a set of client weights such as LpBall(0.1), or a risk"
+                " by rank whose weights ascend, such as Extremile(2)."
+            )
+        if hasattr(self.loss, "slope") and not hasattr(self.loss, "gradient"):
+            raise TypeError(
+                f"the loss {type(self.loss).__name__} defines the method `slope`, which is now"
+                " called `gradient`: rename it."
+            )
+        for slot, verbs in VERBS.items():
+            if lacks := [verb for verb in verbs if not hasattr(getattr(self, slot), verb)]:
+                raise TypeError(
+                    f"{slot} must be an object with `{lacks[0]}`, got {getattr(self, slot)!r}: give"
+                    " a value such as loss=Hinge(), predictor=Linear(), over_clients=LpBall(0.1),"
+                    " regulariser=L2(1e-3)."
+                )
+        if self.privacy is not None and not isinstance(self.privacy, Budget):
+            raise TypeError(f"privacy must be Budget(epsilon, delta), got {self.privacy!r}.")
+
+    def _inside(self, slot: str) -> Iterator[tuple[str, object]]:
+        """The value of a slot, and the classes of bonafed inside it, each with its name."""
+        value = getattr(self, slot)
+        yield slot, value
+        parts = value if isinstance(value, tuple | list) else (value,)
+        held = [("", part) for part in parts] if parts is value else []
+        held += [pair for part in parts if is_dataclass(part) for pair in vars(part).items()]
+        for name, inner in held:
+            if isinstance(inner, type) and inner.__module__.startswith("bonafed."):
+                yield f"{name} of {slot}" if name else f"every part of {slot}", inner
+
+    def _check_weights(self) -> None:
+        """Raise where classes cannot have weights."""
+        checked(self.class_weight)
+        if self.class_weight is None:
+            return
+        why = ""
+        if self.loss.targets not in ("sign", "class"):
+            why = f"{type(self.loss).__name__} has no classes"
+        elif self.privacy is not None:
+            why = "counts of the classes of private rows are not paid for"
+        elif by_rank(self.over_samples) or self.over_rows is not None:
+            why = "a risk by rank counts rows of one weight alone"
+        if why:
+            raise ValueError(f"class_weight is not for this problem: {why}. Leave it out.")
+
+    def _check_outputs(self) -> None:
+        only_affine = (
+            isinstance(self.loss, Quadratic)
+            or getattr(self.over_samples, "label", None) is not None
+        )
+        if only_affine and not is_affine(self.predictor):
+            raise ValueError(
+                "Quadratic() and Mean(label=...) are for methods with constraints, which need"
+                f" Linear(), got {self.predictor!r}: use a loss of rows over all of them."
+            )
+        check_outputs(self.predictor, type(self.loss).__name__, self.loss.targets == "class")
+
+    def _check_constraints(self) -> None:
+        for slot in ("constraint", "local_constraint"):
+            if not isinstance(getattr(self, slot), Stack | Global):
+                parts = several(getattr(self, slot), slot)
+                if slot == "local_constraint" and any(isinstance(part, Coupled) for part in parts):
+                    raise ValueError(
+                        "Coupled is over all clients together: give it as constraint=Coupled(...)."
+                    )
+        if self.constrained and not is_affine(self.predictor):
+            raise ValueError(
+                "constraints are for predictions that are affine in the model: use Linear() or"
+                f" Softmax(). With {self.predictor!r} give a regulariser in their place, or a risk"
+                " that weighs large losses more."
+            )
+
+    def _check_over_rows(self) -> None:
+        """Raise unless ``over_rows`` is a risk by rank, and the only risk of the problem."""
+        _check_ranks(self.over_rows, "over_rows")
+        beside = ""
+        for slot, plain in (("over_samples", Mean()), ("over_clients", Mean())):
+            # a concrete problem has its weights of clients in numbers
+            if shown(value := getattr(self, slot)) == shown(plain) or _uniform(value):
+                continue
+            if not (isinstance(self.constraint, Global) and isinstance(value, Mean)):
+                beside = f"{slot} = {shown(value)}"
+        if self.privacy is not None:
+            beside = "a privacy budget"
+        elif isinstance(self.loss, Quadratic):
+            beside = "Quadratic(), which has no rows"
+        if beside:
+            raise ValueError(
+                f"over_rows ranks the rows of all clients together, and is not for {beside}: leave"
+                " one of the two out. over_samples = a risk by rank ranks every client's rows among"
+                " themselves."
+            )
+
+    @property
+    def over_losses(self) -> Any:
+        """The risk over the losses of rows: of all clients together, or of each client."""
+        return self.over_samples if self.over_rows is None else self.over_rows
+
+    @property
+    def convex(self) -> bool:
+        """Whether the objective is convex, so that a bound on its optimum may be proved;
+        constraints aside.
+        """
+        regular = getattr(self.regulariser, "weak_convexity", 0.0) == 0
+        return (
+            is_affine(self.predictor)
+            and bool(getattr(self.over_samples, "convex", True))
+            and bool(getattr(self.over_rows, "convex", True))
+            and regular
+        )
+
+    @property
+    def joint_cuts(self) -> bool:
+        """Whether cuts over a `WassersteinBall` are joint in model and transport multiplier, and so
+        hold at any radius; those of several classes are of the model alone.
+        """
+        return self.loss.targets != "class"
+
+    @property
+    def constrained(self) -> bool:
+        """Whether the problem has constraints."""
+        local, glob = self.local_constraint, self.constraint
+        concrete = isinstance(glob, Global)
+        if glob.held.size + glob.coupled.size if concrete else several(glob, "constraint"):
+            return True
+        return bool(local.size if isinstance(local, Stack) else several(local, "local_constraint"))
+
+    def _check_ball(self, ball: WassersteinBall) -> None:
+        if not is_affine(self.predictor):
+            raise ValueError(
+                "a WassersteinBall has a worst case for models that are affine in the features,"
+                f" not for {self.predictor!r}: use Linear(), or over_samples = Mean() or a risk by"
+                " rank such as Superquantile(0.1)."
+            )
+        if not any(ball.radii()):
+            return
+        if self.loss.targets == "class" and not isinstance(self.predictor, Softmax):
+            raise ValueError(
+                "the worst case of several classes over a WassersteinBall is that of Softmax(), got"
+                f" {self.predictor!r}: use Softmax(), or over_samples = Mean()."
+            )
+        if math.isinf(self.loss.lipschitz):
+            raise ValueError(
+                f"{type(self.loss).__name__} is not Lipschitz, so its worst case over a Wasserstein"
+                " ball is infinite. Use radius=0"
+                f"{others(self.loss, lambda loss: loss.lipschitz < math.inf)}."
+            )
+        if ball.support is not None:
+            ball.support.check(self.loss)
+
+    # -- for people
+
+    def _stated(self) -> list[tuple[str, str]]:
+        """The loss, and every slot that is not as by default, each with its value in words."""
+        stated = [("loss", shown(self.loss))]
+        for slot in fields(self)[1:]:
+            usual = slot.default if slot.default_factory is MISSING else slot.default_factory()
+            value = getattr(self, slot.name)
+            if shown(value) != shown(usual):
+                stated.append((slot.name, shown(value)))
+        if self.privacy is not None:  # its ledger file is a place on the owner's machine
+            stated[-1] = "privacy", f"Budget({self.privacy.epsilon:g}, {self.privacy.delta:g})"
+        return stated
+
+    def in_words(self) -> str:
+        """The slots that are not as by default, on one line."""
+        return ", ".join(f"{name}={value}" for name, value in self._stated())
+
+    def __repr__(self) -> str:
+        return f"Problem({self.in_words()})"
+
+    def _repr_html_(self) -> str:
+        return card("Problem", self._stated())
+
+    # -- the concrete problem of one federation
+    # ---------------------------------------------------------------
+
+    @overload
+    def at(self, data: Federation) -> tuple[Problem, Federation]: ...
+
+    @overload
+    def at(self, data: Metadata) -> tuple[Problem, Metadata]: ...
+
+    def at(self, data: Federation | Metadata) -> tuple[Problem, Federation | Metadata]:
+        """Check everything against the data; return the problem with arrays for priors and radii,
+        and coded targets.
+
+        Of `Metadata` alone it is the problem as the server knows it, and what the server knows of
+        the coded rows; the clients code theirs by ``coded``.
+
+        Raises
+        ------
+        ValueError
+            unsuitable targets or classes, radii or priors of the wrong length, data outside the
+            support; for a risk by rank a client with fewer rows than it counts, or with rows of
+            different weights
+        """
+        if isinstance(data, Metadata):
+            return self._concrete(data)
+        made = _made.get()
+        for problem, fed, known in made or ():
+            if problem is self and fed is data:
+                return known
+        metadata = self.metadata(data)
+        concrete, _ = self._concrete(metadata)
+        coded = self.coded(data, metadata)
+        if made is not None:
+            made[:] = [*made[1 - REMEMBERED :], (self, data, (concrete, coded))]
+        return concrete, coded
+
+    def asked(self) -> Asked:
+        """The facts that the problem needs of the data, beside sizes and features."""
+        stated = [
+            part
+            for slot in (self.constraint, self.local_constraint)
+            if not isinstance(slot, Stack | Global)
+            for part in several(slot, "a constraint")
+        ]
+        columns = [_column(part) for part in stated]
+        together = [_column(part) or "" for part in stated if isinstance(part, Coupled)]
+        weighted = [""] * (self.class_weight is not None)
+        return Asked(
+            self.loss.targets in ("sign", "class"),
+            tuple(dict.fromkeys(name for name in columns if name is not None)),
+            tuple(dict.fromkeys([*weighted, *together])),
+        )
+
+    def metadata(self, fed: Federation) -> Metadata:
+        """The facts that the problem needs of the federation's rows, see `Metadata`."""
+        asked = self.asked()
+        fed = with_columns(fed, asked.columns)
+        told = [introduced(asked, fed, i) for i in range(fed.n_clients)]
+        return Metadata.of(told, fed.server)
+
+    def _concrete(self, data: Metadata) -> tuple[Problem, Metadata]:
+        with without_values(self.privacy is not None):
+            labels, server = self._labels(data), self._of_server(data)
+        predictor = self.predictor
+        if hasattr(predictor, "sized"):
+            several = len(labels) if self.loss.targets == "class" else None
+            predictor = predictor.sized(data.n_features, several)
+        if self.class_weight is not None:
+            data = data.weighted(self._factors(data))
+        if isinstance(predictor, Softmax) and predictor.intercepts:
+            predictor = replace(predictor, intercepts=False, ones=True)
+            data = data.with_feature("1")
+        sized = replace(self, predictor=predictor)
+        local = stack(self.local_constraint, sized, data, "local_constraint")
+        glob = shared(self.constraint, sized, data, server)
+        concrete = replace(
+            self,
+            predictor=predictor,
+            over_samples=self._over_samples(data),
+            over_clients=self._over_clients(data),
+            constraint=glob,
+            local_constraint=local,
+            class_weight=None,
+            over_rows=_of_rows(self.over_rows, int(data.sizes.sum())),
+        )
+        return concrete, data
+
+    def _over_samples(self, data: Metadata) -> Any:
+        """What weighs the rows of each client, with the label's code or every client's radius."""
+        over = self.over_samples
+        if isinstance(over, Mean) and over.label is not None and over.code is None:
+            return replace(over, code=label_code(over.label, data, self.loss))
+        if not isinstance(over, WassersteinBall):
+            return over
+        if isinstance(over.radius, str):
+            raise ValueError(
+                "radius='auto' is no number yet: bonafed.solve reads it off the rows, and its"
+                " solution.problem has it; bonafed.default_radius(problem, fed) computes it."
+            )
+        radius = per_client(over.radius, data.n_clients, data.clients, "radius")
+        return replace(over, radius=radius, clip=over.clip and not self._admits)
+
+    def _over_clients(self, data: Metadata) -> Any:
+        """What weighs the clients, with its weights by the public sizes of their data."""
+        public = data.sizes
+        if self.privacy is not None:
+            public = self.privacy.sizes_of(data.clients, data.sizes)
+        public = public if self.class_weight is None else data.masses
+        stated: Any = self.over_clients
+        if self.over_rows is not None:  # every row counts alike
+            stated = Mean("size")
+        over = among(stated, data.clients, getattr(self.privacy, "sizes", None))
+        clients, n = over.at(np.asarray(public), data.clients), data.n_clients
+        if by_rank(clients) and hasattr(clients, "rank_weights") and not hasattr(clients, "prior"):
+            _check_weights(clients, np.asarray(clients.rank_weights(n), float), n)
+        return clients
+
+    def coded(self, fed: Federation, data: Metadata) -> Federation:
+        """The rows as the concrete problem reads them, checked and coded at their owner.
+
+        ``fed`` holds one client or several, ``data`` what is known of all.
+
+        Raises
+        ------
+        ValueError
+            targets outside the classes, rows outside the support, rows that cannot be ranked
+        """
+        fed = with_columns(fed, self.asked().columns)
+        with without_values(self.privacy is not None):
+            fed = fed.with_targets(self._targets(fed, data))
+        if self.class_weight is not None:
+            values = [-1.0, 1.0] if self.loss.targets == "sign" else np.arange(len(data.labels))
+            fed = weighted(fed, values, self._factors(data))
+        if isinstance(self.predictor, Softmax) and self.predictor.intercepts:
+            fed = federation_with_ones(fed)
+        ball = self.over_samples
+        if isinstance(ball, WassersteinBall):
+            if ball.support is not None and self._admits:
+                fed = ball.support.admit(fed, self.loss, clip=ball.clip)
+        elif by_rank(ball):
+            _check_rows(ball, fed)
+        if self.over_rows is not None:
+            _check_alike(self.over_rows, fed)
+            _check_ranked(self.over_rows, int(data.sizes.sum()), "all clients together")
+        return fed
+
+    @property
+    def _admits(self) -> bool:
+        """Whether all rows have to lie in a support."""
+        ball = self.over_samples
+        return isinstance(ball, WassersteinBall) and ball.support is not None and any(ball.radii())
+
+    def _factors(self, data: Metadata) -> Array:
+        """(C,) the weights of the classes."""
+        assert self.class_weight is not None
+        counts = data.class_masses().sum(0)
+        return class_factors(self.class_weight, data.labels, counts)
+
+    def _of_server(self, data: Metadata) -> tuple[Metadata, Block] | None:
+        """The facts of the server's data, and its rows coded as the clients' are."""
+        if data.server is None or isinstance(self.constraint, Global):
+            return None
+        asked, server = self.asked(), with_columns(data.server, self.asked().columns)
+        if isinstance(self.predictor, Softmax) and self.predictor.intercepts:
+            server = federation_with_ones(server)
+        if self.loss.targets == "sign" and not np.isin(server.rows(0)[1], data.labels).all():
+            raise RowError(
+                "server",
+                "its data have labels outside the clients' classes",
+                shown=f" {data.labels[:6]}",
+                do="Check its target column.",
+            )
+        facts = Metadata.of([introduced(asked, server)])
+        facts = facts if data.classes is None else facts.with_classes(data.classes)
+        return facts, server.with_targets(self._targets(server, data)).block(0)
+
+    def model_start(self, n_features: int) -> Array:
+        """A first model (D,): zeros, or where a model cannot start there the predictor's own."""
+        if hasattr(self.predictor, "start"):
+            return self.predictor.start(n_features)
+        return np.zeros(self.predictor.dimension(n_features))
+
+    def _labels(self, data: Metadata) -> list[Any]:
+        """The classes of the data; raises where the loss needs others."""
+        if self.loss.targets == "class":
+            check_labels(data.labels, named=data.named)
+        elif self.loss.targets == "sign" and len(data.labels) != 2:
+            raise RowError(
+                type(self.loss).__name__,
+                f"it needs labels of exactly two classes, got {len(data.labels)}",
+                shown=f": {data.labels[:6]}",
+                do="Check the target column; a federation whose clients all hold one class must"
+                " declare classes=(a, b).",
+            )
+        return data.labels
+
+    def _targets(self, fed: Federation, data: Metadata) -> list[Array]:
+        ys = [fed.rows(i)[1] for i in range(fed.n_clients)]
+        if self.loss.targets == "quadratic":
+            check_quadratic(fed, self.predictor)
+            return ys
+        if self.loss.targets == "real":
+            if any(y.dtype.kind not in "fiub" for y in ys):
+                raise RowError(
+                    type(self.loss).__name__,
+                    "it needs numeric targets, and got text",
+                    shown=f": {classes_of(fed)[:5]}",
+                    do="Check the target column, or use a loss of classes.",
+                )
+            ys = [np.asarray(y, float) for y in ys]
+            if has_log_link(self.loss):
+                check_counts(ys, fed.clients, type(self.loss).__name__)
+            return ys
+        if self.loss.targets == "class":
+            return class_numbers(ys, data.labels)
+        if coded(ys, data.labels):  # of a problem that is concrete already
+            return ys
+        return [np.where(y == data.labels[1], 1.0, -1.0) for y in ys]
+
+    def radii(self, block: Block) -> Array:
+        """The Wasserstein radius of each client of the block, zero where the samples' risk is the
+        mean.
+        """
+        if isinstance(self.over_samples, WassersteinBall):
+            return np.asarray(self.over_samples.radius)[block.index]
+        return np.zeros(len(block.index))
+
+    # -- values and cuts
+    # ---------------------------------------------------------------------------------------------
+
+    def cut(self, w: Array, block: Block, radius: Array | None = None) -> Cut:
+        """A joint cut in (model, lambda_) of every client's risk at w, (D,) or (n, D).
+
+        Without `joint_cuts` it is a cut in the model alone, and its lambda_ is 0. It bounds the
+        risk from below at every model where loss and risk are convex; else it is value and gradient
+        alone. ``radius`` (n,) are radii for which its lambda_ is the best, instead of the ball's:
+        the cut holds for all.
+        """
+        ball = self.over_samples
+        radius = self.radii(block) if radius is None else radius
+        if not isinstance(ball, WassersteinBall) or not radius.any():
+            if (quick := in_one_pass(self, w, block)) is not None:
+                return quick
+            zero = np.zeros(len(radius))
+            if isinstance(self.loss, Quadratic):
+                point = Point(self, w, block)
+                return Cut(client_values(point), zero, client_gradients(point), zero)
+            prediction, back = pullback(self.predictor, w, block)
+            losses, gradients = value_and_gradient(self.loss, prediction, block.y)
+            weights = self.row_weights(losses, block)
+            return Cut((weights * losses).sum(1), zero, back(by_row(weights, gradients)), zero)
+        if self.loss.targets == "class":
+            return classes.cut(w, block, self.loss, self.predictor, ball, radius)
+        if ball.support is None:
+            return free_space(w, block, self.loss, self.predictor, ball, radius)
+        return ball.support.cut(w, block, self.loss, self.predictor, ball, radius)
+
+    def row_weights(self, losses: Array, block: Block) -> Array:
+        """The weight of every row in its client's risk, (n, m): its share, or its weight by rank; 0
+        on padding.
+        """
+        if not by_rank(self.over_samples):
+            return row_shares(self, block)
+        weights = np.zeros_like(losses)
+        for i, rows in enumerate(block.share > 0):
+            weights[i, rows] = self.over_samples.weights(losses[i, rows])
+        return weights
+
+    def client_risks(self, w: Array, block: Block) -> Array:
+        """F_i(w) of every client of the block, (n,)."""
+        return self.cut(w, block).risks(self.radii(block))
+
+    def row_losses(self, w: Array, fed: Federation) -> Array:
+        """(n,) the losses of the rows of all clients, in their order; the problem is concrete."""
+        blocks = [fed.block(i) for i in range(fed.n_clients)]
+        values = [self.loss.value(self.predictor.forward(w, block), block.y) for block in blocks]
+        return np.concatenate([np.asarray(value)[0] for value in values])
+
+    def objective(self, w: Array, fed: Federation) -> float:
+        """R(F_1(w), ..., F_N(w)) + h(w), exactly."""
+        problem, fed = self.at(fed)
+        w = checked_model(w, problem.predictor.dimension(fed.n_features))
+        if problem.over_rows is not None:
+            return float(problem.over_rows.value(problem.row_losses(w, fed))) + problem.penalty(w)
+        risks = [problem.client_risks(w, fed.block(i)) for i in range(fed.n_clients)]
+        return float(problem.over_clients.value(np.concatenate(risks))) + problem.penalty(w)
+
+    def violation(self, w: Array, fed: Federation) -> float:
+        """The largest violation at w, exactly: of c(w), |c(w)| for equalities, and 0."""
+        problem, fed = self.at(fed)
+        w = checked_model(w, problem.predictor.dimension(fed.n_features))
+        points = [Point(problem, w, fed.block(i)) for i in range(fed.n_clients)]
+        local, glob = problem.local_constraint, problem.constraint
+        together = np.sum([glob.coupled.values(point) for point in points], 0)
+        return max(
+            *[excess(local, local.values(point)) for point in points],
+            excess(glob.held, glob.held.values(glob.point(problem, w))),
+            excess(glob.coupled, together),
+        )
+
+    def penalty(self, w: Array) -> float:
+        """h(w); an intercept is free."""
+        return float(self.regulariser.value(self.predictor.split(w)[0]))
+
+    def prox(self, w: Array, step: float | Array) -> Array:
+        """argmin_v step h(v) + ||v - w||^2 / 2, with a step for each number of w, for each
+        coefficient, or one for all; an intercept is free.
+        """
+        coefficients = self.predictor.split(w)[0]
+        if isinstance(step, np.ndarray):
+            step = step[: len(coefficients)]
+        near = self.regulariser.prox(coefficients, step)
+        return near if len(near) == len(w) else np.concatenate([near, w[len(near) :]])
+
+
+def checked_model(w: ArrayLike, size: int) -> Array:
+    """w as an array (size,); raises ``ValueError`` unless it is that many finite numbers."""
+    w = np.asarray(w, float)
+    if w.shape != (size,) or not np.isfinite(w).all():
+        raise ValueError(f"w must be {size} finite numbers, got shape {w.shape}.")
+    return w
+
+
+def with_columns(fed: Federation, named: Sequence[str]) -> Federation:
+    """The federation with a column for every feature that a constraint names as one."""
+    missing = [n for n in named if n in fed.feature_names and n not in (fed.columns or {})]
+    more = {
+        n: tuple(dense(x[:, [fed.feature_names.index(n)]])[:, 0] for x in fed.X) for n in missing
+    }
+    return fed._with(columns=dict(fed.columns or {}) | more) if more else fed
+
+
+def _column(constraint: object) -> str | None:
+    """The column that a constraint names, whose values make groups of rows."""
+    column = getattr(getattr(constraint, "constraint", constraint), "column", None)
+    return column if isinstance(column, str) else None
+
+
+def _default_predictor(loss: object) -> Predictor:
+    """What a loss needs: a score for every class, or one number a row."""
+    if getattr(loss, "targets", None) == "class":
+        return Softmax()
+    return Linear(intercept=not isinstance(loss, Quadratic))
+
+
+def _of_rows(risk: Any, n: int) -> Any:
+    """A risk over n rows; as a superquantile where it is one, whose tail does not say how many."""
+    match risk:
+        case Superquantile():
+            return replace(risk, tail=min(max(risk.tail, 1 / n), 1.0))
+        case TopK() | Maximum():
+            return Superquantile(min((risk.k if isinstance(risk, TopK) else 1) / n, 1.0))
+    return risk
+
+
+def _uniform(risk: object) -> bool:
+    """Whether a risk over clients is the mean that counts all clients alike."""
+    prior = getattr(risk, "prior", None) if isinstance(risk, Mean) else None
+    return prior is not None and not isinstance(prior, str) and np.ptp(np.asarray(prior)) < 1e-12
+
+
+def _check_ranks(risk: object, slot: str) -> None:
+    """Raise unless the risk of a slot can weigh rows by their rank."""
+    missing = [verb for verb in ("value", "weights", "convex") if not hasattr(risk, verb)]
+    if isinstance(risk, type) or not by_rank(risk) or missing:
+        others = "Mean(), a WassersteinBall, or " if slot == "over_samples" else ""
+        raise TypeError(
+            f"{slot} must be {others}a risk by rank such as Superquantile(0.1), with"
+            f" `rank_weights`, `value`, `weights` and `convex`; got {risk!r}."
+        )
+    prior = getattr(risk, "prior", "uniform")
+    if not (isinstance(prior, str) and prior == "uniform"):
+        raise ValueError(
+            f"{slot}: the prior must be 'uniform', got {prior!r}: rows are ranked one by one."
+            " A prior over clients belongs in over_clients; rows that count twice can be repeated."
+        )
+
+
+def _check_rows(risk: RankRisk | TwoSided, fed: Federation) -> None:
+    """Raise unless every client has rows enough for the risk, all of equal weight."""
+    _check_alike(risk, fed)
+    first: dict[int, Any] = {}
+    for size, name in zip(fed.sizes.tolist(), fed.clients, strict=True):
+        first.setdefault(size, name)
+    for size, name in first.items():
+        _check_ranked(risk, size, f"client {name!r}")
+
+
+def _check_alike(risk: object, fed: Federation) -> None:
+    """Raise unless all rows of every client have one weight."""
+    for i, name in enumerate(fed.clients):
+        if not fed.rows_alike(i):
+            raise ValueError(
+                f"client {name!r} has rows of different weights, and {risk!r} ranks rows one by"
+                " one: leave the weights out (pooled() rather than pooled(prior)), or repeat rows."
+            )
+
+
+def _check_ranked(risk: RankRisk | TwoSided, n: int, whose: str) -> None:
+    """Raise unless the risk has weights for n rows; ``whose`` they are, in words."""
+    ranks = risk.rank_weights_below if isinstance(risk, TwoSided) else risk.rank_weights
+    try:
+        sigma = np.asarray(ranks(n), float)
+    except ValueError as error:
+        raise ValueError(f"{whose}: {error}") from None
+    _check_weights(risk, sigma, n)
+
+
+def _check_weights(risk: RankRisk | TwoSided, sigma: Array, n: int) -> None:
+    """Raise unless sigma (n,) are weights as the risk claims; proofs rely on what a custom risk
+    claims.
+    """
+    bad = f"have shape {sigma.shape}" if sigma.shape != (n,) else ""
+    bad = bad or (
+        "are not all finite and >= 0" if not (np.isfinite(sigma) & (sigma >= 0)).all() else ""
+    )
+    # each side of a reference sums to one only where all rows are there
+    if not bad and not isinstance(risk, TwoSided) and abs(sigma.sum() - 1) > 1e-9:
+        bad = f"sum to {sigma.sum():.12g}"
+    if not bad and risk.convex and (np.diff(sigma) < -1e-12).any():
+        bad = "fall somewhere, and the risk has convex = True"
+    if bad:
+        raise ValueError(
+            f"the rank weights of {risk!r} for {n} rows {bad}: needed are {n} numbers >= 0 that sum"
+            " to one, from the smallest loss to the largest, ascending where `convex` is True."
+        )

@@ -1,0 +1,104 @@
+"""Targets as losses need them: two classes as -1 and +1, several as their numbers, quadratic
+clients' b.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bonafed.arrays import Array
+from bonafed.client_names import ClientName
+from bonafed.data.row_errors import RowError
+
+if TYPE_CHECKING:
+    from bonafed.data.federation import Federation
+    from bonafed.problem.predictors.affine import Predictor
+
+
+def coded(ys: list[Any], classes: list[Any]) -> bool:
+    """Whether targets are -1 and +1 already rather than two labels, which may be others."""
+    outside = [y for y in ys if not np.isin(y, np.asarray(classes)).all()]
+    if any(y.dtype.kind != "f" or not np.isin(y, (-1.0, 1.0)).all() for y in outside):
+        raise RowError(
+            "y",
+            "there are targets outside the classes",
+            shown=f" {classes[:6]}",
+            do="Give the federation with its labels.",
+        )
+    return bool(outside)
+
+
+def check_quadratic(fed: Federation, predictor: Predictor) -> None:
+    """Raise unless every client holds a symmetric matrix, or the table is the server's."""
+    of_server = fed.clients == ("server",)
+    intercept = getattr(predictor, "intercept", False)
+    if intercept or not (
+        of_server or all(isinstance(x, np.ndarray) and _symmetric(x) for x in fed.X)
+    ):
+        raise ValueError(
+            "Quadratic() needs the predictor Linear(intercept=False) and clients with symmetric A:"
+            " make them by Federation.from_quadratics(A, b, C, d)."
+        )
+
+
+def _symmetric(A: Array) -> bool:
+    return A.shape[0] == A.shape[1] and bool(np.abs(A - A.T).max() <= 1e-12 * np.abs(A).max())
+
+
+def check_counts(ys: list[Array], clients: Sequence[ClientName], loss: str) -> None:
+    """Raise unless all targets are finite and >= 0."""
+    for client, y in zip(clients, ys, strict=True):
+        odd = np.flatnonzero(~((y >= 0) & (y < np.inf)))
+        if odd.size:
+            raise RowError(
+                f"client {client!r}",
+                f"{loss} needs counts, numbers >= 0, and got others",
+                shown=f" such as {y[odd[:4]].tolist()}",
+                rows=odd[:4].tolist(),
+                do="Correct these targets, or use Squared() or Huber() for numbers of either sign.",
+            )
+
+
+def check_labels(classes: list[Any], named: bool) -> None:
+    """Raise unless these are the labels of two classes or more."""
+    if len(classes) < 2:
+        raise RowError(
+            "Multinomial",
+            f"it needs labels of two classes or more, got {len(classes)}",
+            shown=f": {classes}",
+            do="Check the target column.",
+        )
+    if not named and any((np.asarray(c) != np.floor(c)).any() for c in classes):
+        raise RowError(
+            "Multinomial",
+            "it needs class labels, got real targets",
+            shown=f" such as {classes[:4]}",
+            do="For numbers use Squared() or Huber(); labels are whole numbers, text or booleans.",
+        )
+
+
+def class_numbers(ys: list[Any], classes: list[Any]) -> list[Array]:
+    """The classes' numbers, in the order of the classes."""
+    labels = np.asarray(classes)
+    if any(
+        (y.dtype.kind == "U") != (labels.dtype.kind == "U") or not np.isin(y, labels).all()
+        for y in ys
+    ):
+        raise RowError(
+            "y",
+            "there are targets outside the classes",
+            shown=f" {classes[:6]}",
+            do="Give the federation with its labels.",
+        )
+    order = np.argsort(labels)  # a positive class is the last one, wherever it sorts
+    return [order[np.searchsorted(labels, y, sorter=order)].astype(float) for y in ys]
+
+
+def classes_of(fed: Federation) -> list[Any]:
+    """The declared classes, or the distinct targets."""
+    if fed.classes is not None:
+        return fed.classes.tolist()
+    return np.unique(np.concatenate([fed.rows(i)[1] for i in range(fed.n_clients)])).tolist()

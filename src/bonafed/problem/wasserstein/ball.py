@@ -1,0 +1,285 @@
+"""The worst loss over a Wasserstein ball round one client's rows.
+
+    R_s(w) = sup { E_P loss(<w, x>, y) : W(P, rows of client s) <= radius_s }
+
+with transport cost ||x - x'|| + label_cost * |y - y'| (regression) or + label_cost * 1{y != y'}
+(classification), on all of R^n or on a support. By duality (Bai, Wong, Qiao, Ho, *Distributionally
+robust federated learning*, Proposition 4.2)
+
+    R_s(w) = min over l >= floor(w) of  radius_s * l + f_s(w, l),   f_s(w, l) = mean_i alpha_i(w, l)
+
+where l = lambda_ (their lambda_s) is the transport multiplier, alpha_i the worst loss of row i at
+it, and f_s is jointly convex. A client answers with f_s and its gradients at the best l: a cut that
+holds for every model and every lambda_.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed.arrays import DUAL, Array, Block, is_number, norm
+from bonafed.problem.losses import Loss, others
+from bonafed.problem.predictors.affine import Linear
+from bonafed.problem.risks.inputs import PerClient
+from bonafed.rounds import Each, record
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+    from bonafed.data.federation import Federation
+
+Mask = NDArray[np.bool_]
+ROUNDING = 1e-9  # relative: rows this close to a support are inside up to rounding
+
+
+@record
+class Cut:
+    """f_s(v, l) >= base + <gradient, v - w> + gradient_level (l - level), and R_s(w) = radius_s
+    level + base.
+    """
+
+    base: Each  # (n,)
+    level: Each  # (n,) the best lambda_ at w
+    gradient: Each  # (n, d)
+    gradient_level: Each  # (n,) minus the transport cost that is spent at it; >= -radius
+    # (n,) proven to be no less than R_s(w), where a solver found the worst case; None: it is exact
+    worst: Each | None = None
+
+    def risks(self, radius: Array) -> Array:
+        """(n,) R_s(w), or what it is at most."""
+        return radius * self.level + self.base if self.worst is None else self.worst
+
+
+@dataclass(frozen=True, eq=False)
+class RowTerms:
+    """The worst loss alpha_i of every row on all of R^n at (w, lambda_): its own loss and what a
+    flip of its label adds, each with its gradient in the prediction.
+    """
+
+    level: Array  # (n,) the best lambda_ at w
+    loss: Array  # (n, m)
+    gradient: Array  # (n, m)
+    flip: Array  # (n, m) max(loss of the other label - loss - label_cost lambda_, 0)
+    flip_gradient: Array  # (n, m)
+    theta: Array  # (n, m) the probability of a flip
+
+    def spent(self, share: Array, label_cost: float) -> Array:
+        """The transport cost (n, m) that each row spends on its label, by its share."""
+        return share * label_cost * self.theta if self.theta.any() else np.zeros_like(share)
+
+
+def free_space_terms(
+    w: Array, block: Block, loss: Loss, predictor: Linear, ball: WassersteinBall, radius: Array
+) -> RowTerms:
+    """The terms of every row, at the model w, (d,) or (n, d).
+
+    Regression: moving x or y gains at most Lipschitz * max(||w||_*, 1/label_cost) per unit of cost,
+    whatever the row. Classification: a row is left, or its label is flipped, or (far away) its x is
+    moved at ||w||_* per unit of cost.
+    """
+    label_cost = ball.label_cost
+    prediction = predictor.forward(w, block)
+    here, gradient = loss.value(prediction, block.y), loss.gradient(prediction, block.y)
+    floor = np.zeros_like(radius, float)
+    if radius.any():  # else the loss may have no Lipschitz constant
+        size = np.broadcast_to(ball.dual_norm(predictor.split(w)[0]), radius.shape)
+        least = 0.0 if loss.targets == "sign" else 1 / label_cost
+        floor = np.where(radius > 0, loss.lipschitz * np.maximum(size, least), 0.0)
+    zero = np.zeros_like(here)
+    if loss.targets == "real" or math.isinf(label_cost) or not radius.any():
+        return RowTerms(floor, here, gradient, zero, np.zeros_like(gradient), zero)
+    flipped = loss.value(prediction, -block.y)
+    level, theta = flip_multiplier(here, flipped, block.share, floor, radius, label_cost)
+    gain = np.maximum(flipped - here - label_cost * level[:, None], 0.0)
+    gain = np.where(theta > 0, gain, 0.0)
+    turned = theta * (loss.gradient(prediction, -block.y) - gradient)
+    return RowTerms(level, here, gradient, gain, turned, theta)
+
+
+def free_space(
+    w: Array, block: Block, loss: Loss, predictor: Linear, ball: WassersteinBall, radius: Array
+) -> Cut:
+    """The cut on all of R^n in closed form, at the model w, (d,) or (n, d)."""
+    terms = free_space_terms(w, block, loss, predictor, ball, radius)
+    return Cut(
+        block.mean(terms.loss + terms.flip),
+        terms.level,
+        predictor.backward(w, block.share * (terms.gradient + terms.flip_gradient), block),
+        -terms.spent(block.share, ball.label_cost).sum(1),
+    )
+
+
+def flip_multiplier(
+    here: Array, flipped: Array, share: Array, floor: Array, radius: Array, label_cost: float
+) -> tuple[Array, Array]:
+    """The best lambda_ and the flip probabilities theta (n, m) of the worst case on all of R^n.
+
+    l is the smallest number >= floor at which rows that gain more than l per unit of cost weigh at
+    most radius/label_cost together. They flip; above the floor, rows that gain just l share what is
+    left of the mass.
+    """
+    gain = np.where(share > 0, (flipped - here) / label_cost, -np.inf)  # D_i
+    mass, level = radius / label_cost, floor.astype(float)
+    above = gain > floor[:, None]
+    full = (radius > 0) & ((share * above).sum(1) > mass * (1 + 1e-12))
+    if full.any():  # more would flip at the floor than the radius pays for
+        those, weights, each = -gain[full], share[full], np.arange(np.count_nonzero(full))[:, None]
+        count, paid = above[full].sum(1), mass[full] * (1 + 1e-12)
+        # of a client's rows, those with the largest gains, and one more than it can pay for
+        light = weights.min(1, where=weights > 0, initial=math.inf)
+        most = int(min(count.max(), (paid / light).max() + 2))
+        rows = np.argpartition(those, most - 1, 1)[:, :most]
+        rows = rows[each, np.argsort(those[each, rows], 1)]
+        fits = (np.cumsum(weights[each, rows], 1) <= paid[:, None]).sum(1)
+        first = np.minimum(fits, count - 1)  # of the first row that no longer fits entirely
+        level[full] = -those[each[:, 0], rows[each[:, 0], first]]
+    above, tied = gain > level[:, None], (gain == level[:, None]) & full[:, None]
+    left, weight = mass - (above * share).sum(1), (tied * share).sum(1)
+    part = np.divide(left, weight, out=np.zeros_like(left), where=weight > 0)
+    return level, (above + tied * np.clip(part, 0.0, 1.0)[:, None]) * (radius > 0)[:, None]
+
+
+class Support(ABC):
+    """A set of rows in which the worst distribution has to stay."""
+
+    @abstractmethod
+    def outside(self, X: Array | csr_array, y: Array, rounding: float = ROUNDING) -> Mask:
+        """Which rows lie outside by more than ``rounding`` relative to their size, (m,) bool."""
+
+    @abstractmethod
+    def project(self, X: Array | csr_array, y: Array) -> tuple[Array, Array]:
+        """The nearest rows (x, y) inside."""
+
+    @abstractmethod
+    def cut(
+        self,
+        w: Array,
+        block: Block,
+        loss: Loss,
+        predictor: Linear,
+        ball: WassersteinBall,
+        radius: Array,
+    ) -> Cut:
+        """The cut in (model, lambda_) of every client's worst case at w, (D,) or (n, D).
+
+        Where the radius (n,) is 0 it is the cut of the mean.
+
+        Raises
+        ------
+        ValueError
+            for a loss that has no worst case on the set
+        """
+
+    def check(self, loss: Loss) -> None:
+        """Raise ``ValueError`` for a loss that has no worst case on the set."""
+        if loss.pieces is None:
+            raise ValueError(
+                f"{type(loss).__name__} on a support would maximise a curved convex function over"
+                " it, which has no finite reformulation. Use support=None"
+                f"{others(loss, lambda other: other.pieces)}."
+            )
+
+    def admit(self, fed: Federation, loss: Loss, clip: bool = False) -> Federation:
+        """The federation with every row inside.
+
+        Rows outside by no more than rounding are moved onto the set, others only with ``clip``.
+
+        Raises
+        ------
+        ValueError
+            naming the client and its rows outside, unless ``clip``: the worst case is not defined
+            for them
+        """
+        self.check(loss)
+        parts = []
+        for i, client in enumerate(fed.clients):
+            X, y = fed.rows(i)
+            rows = np.flatnonzero(self.outside(X, y))
+            if len(rows) and not clip:
+                raise ValueError(
+                    f"client {client!r}: {len(rows)} of {len(y)} rows lie outside the support"
+                    f" {self!r} (rows"
+                    f" {', '.join(map(str, rows[:5]))}{', ...' if len(rows) > 5 else ''}); a worst"
+                    " case over the support needs all rows in it. Scale the features, widen the"
+                    " support, or use clip=True."
+                )
+            parts.append(self.project(X, y) if self.outside(X, y, 0.0).any() else (X, y))
+        if all(X is fed.rows(i)[0] for i, (X, _) in enumerate(parts)):
+            return fed
+        return fed.with_features([X for X, _ in parts]).with_targets([y for _, y in parts])
+
+
+@dataclass(frozen=True)
+class WassersteinBall:
+    """A Wasserstein ball round the rows of every client, as a risk over samples.
+
+    Parameters
+    ----------
+    radius : number >= 0, array with one entry per client, or mapping from client name; in units of
+        the transport cost. "auto": `bonafed.solve` reads one off the rows (`default_radius`)
+    label_cost : cost of moving y by one unit (regression) or of flipping a label (classification);
+        in (0, inf]
+    norm : "l1", "l2" or "linf", the norm on the features in the transport cost
+    support : None (all of R^n), ``BoxSupport(lower, upper)`` or ``PolytopeSupport(C, d,
+        c_label=None)``
+    clip : move data that lie outside the support to its nearest point instead of refusing them
+
+    Examples
+    --------
+    >>> import bonafed as bf
+    >>> from bonafed.data import load
+    >>> fed = load.hospitals()
+    >>> ball = bf.WassersteinBall(radius=0.1)
+    >>> problem = bf.Problem(bf.Hinge(), over_samples=ball, regulariser=bf.L2(0.1))
+    >>> solution = bf.solve(problem, fed)
+    >>> all(row["worst_loss"] > row["loss"] for row in solution.clients)
+    True
+    """
+
+    radius: PerClient | Literal["auto"]
+    label_cost: float = math.inf
+    norm: str = "l1"
+    support: Support | None = None
+    clip: bool = False
+
+    def __post_init__(self) -> None:
+        if self.norm not in DUAL:
+            raise ValueError(f"norm must be 'l1', 'l2' or 'linf', got {self.norm!r}.")
+        stated = [] if self.is_auto else self.radii()
+        if not all(is_number(radius) and 0 <= radius < math.inf for radius in stated):
+            raise ValueError(
+                f"radius must be >= 0 and finite, got {self.radius!r}: give a number, one per"
+                " client, a mapping by client name, or 'auto'; 0 means the empirical distribution."
+            )
+        if not is_number(self.label_cost) or not self.label_cost > 0:
+            raise ValueError(
+                f"label_cost must be in (0, inf], got {self.label_cost!r}: at 0 every label could"
+                " be flipped for free. For labels that never move use label_cost=float('inf')."
+            )
+
+        if self.support is not None and not hasattr(self.support, "check"):
+            raise TypeError(
+                "support must be None, BoxSupport(lower, upper) or PolytopeSupport(C, d), got"
+                f" {self.support!r}."
+            )
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether the radius is still to be read off the rows."""
+        return isinstance(self.radius, str) and self.radius == "auto"
+
+    def radii(self) -> list[float]:
+        """The radii of the clients as they are stated, or the one radius of all."""
+        radius: Any = self.radius.values() if isinstance(self.radius, Mapping) else self.radius
+        return [*radius] if np.iterable(radius) else [radius]
+
+    def dual_norm(self, coefficients: Array) -> Array:
+        """``||w||_*``, dual to the transport norm, along the last axis."""
+        return norm(coefficients, DUAL[self.norm])

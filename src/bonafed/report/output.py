@@ -1,0 +1,250 @@
+"""Standard output and standard error of the command line, and the files that people name.
+
+What is shown never ends a command: letters that the terminal's encoding lacks are replaced, and a
+stream that cannot be written to (its reader has gone, the disk is full, it was closed) is given up
+with one line on the other. Every line is made printable here, whoever wrote it.
+
+A document (predictions, a report, a table) is what its command is for: where it cannot be written
+that is an error. A file appears when it is whole; until then the old one stands.
+"""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import io
+import os
+import stat
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from secrets import token_hex
+from types import TracebackType
+from typing import TextIO
+
+from bonafed.report.tables import lines, printable, sentence
+from bonafed.storage import write_whole
+
+PACKAGE = str(Path(__file__).parent.parent)
+# what stands for the signs of our own texts where an encoding lacks them
+PLAIN = {"–": "-", "−": "-", "…": "...", "±": "+-", "≤": "<=", "→": "->", "←": "<-"}
+STDOUT = "standard output"
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    return PLAIN.get(error.object[error.start], "?"), error.start + 1
+
+
+codecs.register_error("bonafed.plain", _plain)
+
+
+class Output:
+    """A stream of lines that are made printable; writing never raises.
+
+    Parameters
+    ----------
+    stream : None where the process was started without it
+    name : what people call it
+    other : where it is said that this stream is lost
+
+    Attributes
+    ----------
+    error : why nothing more is written, or None
+    patient : whether the command goes on for long when nobody reads, which is then said
+    quiet : whether what is lost is an error, which says it
+    """
+
+    def __init__(self, stream: TextIO | None, name: str, other: Output | None = None) -> None:
+        self.stream, self.name, self.other = stream, name, other
+        self.patient = self.quiet = False
+        closed = OSError(errno.EBADF, "closed")
+        self.error: Exception | None = closed if stream is None else None
+
+    @property
+    def encoding(self) -> str:
+        return getattr(self.stream, "encoding", None) or "utf-8"
+
+    def isatty(self) -> bool:
+        return self.error is None and self.stream is not None and self.stream.isatty()
+
+    def fileno(self) -> int:
+        if self.stream is None:
+            raise io.UnsupportedOperation(f"{self.name} is closed")
+        return self.stream.fileno()
+
+    def write(self, text: str, /) -> int:
+        return self.put(lines(text))
+
+    def put(self, text: str, /, errors: str = "bonafed.plain") -> int:
+        """Write text that is printable as it is; ``errors`` says what becomes of letters that the
+        encoding lacks.
+        """
+        if self.stream is not None and self.error is None:
+            code = self.encoding
+            try:
+                self.stream.write(text.encode(code, errors).decode(code))
+            except (OSError, ValueError) as error:
+                self._lose(error)
+        return len(text)
+
+    def flush(self) -> None:
+        if self.stream is not None and self.error is None:
+            try:
+                self.stream.flush()
+            except (OSError, ValueError) as error:
+                self._lose(error)
+
+    def close(self) -> None:
+        """Keep the stream open, which is not ours."""
+        self.flush()
+
+    def _lose(self, error: Exception) -> None:
+        """Give the stream up. What is still in its buffer goes nowhere, or Python would fail at it
+        when it ends.
+        """
+        self.error = error
+        try:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())
+            os.close(nowhere)
+        except (OSError, ValueError):  # no stream of the system
+            pass
+        unread = isinstance(error, BrokenPipeError) and not self.patient
+        if self.other is not None and not (self.quiet or unread):
+            more = ", and the run goes on" * self.patient
+            self.other.write(f"bonafed: {self._lost()}: nothing more is shown{more}\n")
+            self.other.flush()
+
+    def _lost(self) -> str:
+        return f"{self.name} is lost ({getattr(self.error, 'strerror', None) or self.error})"
+
+    def check(self) -> None:
+        """Raise the error that the stream was lost to."""
+        self.flush()
+        if self.error is not None:
+            gone = BrokenPipeError if isinstance(self.error, BrokenPipeError) else OSError
+            raise gone(self._lost())
+
+
+class Screen:
+    """The stream as a terminal library writes to it, which makes lines printable itself and adds
+    terminal codes.
+    """
+
+    def __init__(self, output: Output) -> None:
+        self.write, self.flush, self.isatty = output.put, output.flush, output.isatty
+        self.fileno, self.encoding = output.fileno, output.encoding
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """While it is open, output never fails, and warnings are lines like all others; those of other
+    libraries are left out unless Python is asked for warnings.
+    """
+    import logging
+
+    for number in range(3):  # or the next file that is opened would be taken for a standard stream
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    kept = sys.stdout, sys.stderr, logging.lastResort
+    sys.stderr = Output(sys.stderr, "standard error")
+    sys.stdout = Output(sys.stdout, STDOUT, sys.stderr)
+    logging.lastResort = logging.NullHandler()
+    try:
+        with warnings.catch_warnings():
+            if not sys.warnoptions:
+                warnings.showwarning = _warn
+            yield
+    except Exception:
+        sys.excepthook = _traceback
+        raise
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        sys.stdout, sys.stderr, logging.lastResort = kept
+
+
+def _warn(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    ours = category is UserWarning and filename.startswith(PACKAGE)
+    if ours or category.__module__.startswith("bonafed."):
+        note(f"warning: {message}")
+
+
+def _traceback(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Print a traceback whose lines are printable, whatever is in the text of the error."""
+    import traceback
+
+    for part in traceback.format_exception(kind, error, trace):
+        Output(sys.stderr, "standard error").write(part)
+
+
+def note(text: str, *, whole: bool = False) -> None:
+    """Say something on standard error, on one line; ``whole`` where it has a path to be copied, of
+    whatever length.
+    """
+    print(f"bonafed: {printable(text) if whole else sentence(text)}", file=sys.stderr)
+
+
+# -------------------------------------------------------------------------------------- documents
+
+
+def deliver(text: str, out: Path | None = None, errors: str = "bonafed.plain") -> None:
+    """Write a document to standard output, or in UTF-8 to the file ``out``: there the old file
+    stands until the new one is whole, and a symbolic link is followed.
+
+    ``errors`` says what becomes of letters that the encoding of standard output lacks. What a
+    terminal shows is made printable; elsewhere the document is exact.
+
+    Raises
+    ------
+    BrokenPipeError : the reader of standard output has gone
+    OSError : the document could not be written, with the name of its file
+    """
+    if out is None:
+        stream = sys.stdout if isinstance(sys.stdout, Output) else Output(sys.stdout, STDOUT)
+        stream.quiet = True
+        stream.put(lines(text) if stream.isatty() else text, errors)
+        stream.check()
+        return
+    target = out.resolve()
+    kept = "; the old file stands as it was" if target.is_file() else ""
+    try:
+        _replace(target, text.encode("utf-8", "backslashreplace"))
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise OSError(f"{str(out)!r} could not be written ({why}){kept}") from error
+
+
+def printed() -> None:
+    """Raise where standard output was lost, for commands of which it is all that is left."""
+    if isinstance(sys.stdout, Output):
+        sys.stdout.check()
+
+
+def _replace(target: Path, data: bytes) -> None:
+    """Write a file beside the target, which takes its place and has its modes; a pipe or a device
+    is written to.
+    """
+    mode = target.stat().st_mode if target.exists() else None
+    if mode is not None and not stat.S_ISREG(mode):
+        target.write_bytes(data)
+        return
+    modes = 0o666 if mode is None else stat.S_IMODE(mode)
+    # in a folder of the user's no name but one that nobody has may be written to
+    write_whole(target, data, modes, beside=target.with_name(f".bonafed-{token_hex(8)}.tmp"))
+    if mode is not None:
+        target.chmod(modes)

@@ -1,0 +1,350 @@
+"""The model and what it is compared with, on rows that none of them was trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import fmean, pstdev
+from typing import TYPE_CHECKING
+
+from bonafed.drawing import INK, MODELS, legend
+from bonafed.measures import FEW_OF_A_CLASS, FEW_ROWS
+from bonafed.report import words
+from bonafed.report.figures import Plot
+from bonafed.report.sections.section import (
+    Block,
+    Chapter,
+    Figure,
+    Fold,
+    Heading,
+    Items,
+    ReportSection,
+    Text,
+    chapter,
+    texts,
+)
+from bonafed.report.tables import (
+    Record,
+    Result,
+    Rows,
+    Table,
+    Way,
+    by_set,
+    capital,
+    filled,
+    merit,
+    number,
+    of_rows,
+    own_measures,
+    percent,
+    spaced,
+    table,
+)
+from bonafed.runs.run import Run
+
+if TYPE_CHECKING:
+    from bonafed.drawing import Canvas
+
+NAMED = 6  # classes or clients that a line names
+HIGHER = {"auc", "balanced_accuracy", "recall", "precision", "accuracy", "r2"}  # are better
+FAIRNESS = ("SPD", "DI", "EOD", "AOD", "FNRD", "TI")
+ABOUT_FAIRNESS = (
+    "All other clients minus the largest one: in how often they are predicted positive (SPD; DI is"
+    " their ratio), in true positives (EOD), in the mean of true and false positives (AOD), in"
+    " missed positives (FNRD). 0 means alike, for DI 1. TI is the Theil index of who is served"
+    " well."
+)
+ABOUT_INTERVALS = (
+    "Intervals of rates are exact (Clopper and Pearson): they miss the true rate in at most 5 % of"
+    " samples. Brier score and log loss judge probabilities; the mean loss is that of the problem."
+)
+ABOUT_SPREAD = (
+    "Every client counts once, however many rows it has. A model for the worst client weights"
+    " should have a better worst client and a smaller deviation; what that costs is in the means."
+)
+ABOUT_PUBLIC = (
+    "These rows are declared public: they are nobody's secret, so that this page may judge the"
+    " model by them."
+)
+
+
+class Evaluation(ReportSection):
+    """Whether the model does better on new rows, overall and for the worst client."""
+
+    def applies(self, run: Run) -> bool:
+        owners_part = words.private(run.result) and not words.public_part(run.result)
+        return owners_part or bool(run.result["evaluation"]["measures"])
+
+    def plots(self, run: Run) -> Mapping[str, Plot]:
+        judged = run.result["evaluation"]["measures"]
+        return {"evaluation": _plot(run.result)} if judged else {}
+
+    def chapters(self, run: Run) -> list[Chapter]:
+        result = run.result
+        blocks: list[Block] = [*_answer(result)]
+        if result["evaluation"]["measures"]:
+            blocks += [Figure("evaluation", _caption(result)), *measures(run)]
+            blocks += [Text(ABOUT_INTERVALS, soft=True), *small(result)]
+        if tables := spread(result):
+            blocks += [Heading("Spread over the clients"), Text(ABOUT_SPREAD), *tables]
+        if tables := fairness(result):
+            blocks += [Heading("Fairness between clients"), Text(ABOUT_FAIRNESS), *tables]
+        comparisons = words.answer(result)[1:]
+        if comparisons and not words.private(result):
+            blocks += [Fold("Every comparison, row by row", (Items(tuple(comparisons)),))]
+        return [chapter("evaluation", words.question(result), *blocks)]
+
+    def brief(self, run: Run, columns: int) -> list[Block]:
+        result, timed = run.result, "clock" in run.result
+        tables = [*measures(run), *fairness(result), *spread(result)[: 1 if timed else 0]]
+        if words.private(result):
+            return [*tables, *_answer(result)]
+        answer, pairs = words.answer(result), result["evaluation"]["pairs"]
+        if not answer:
+            return [*tables]
+        # the answer, and for each set the comparison with the first other model
+        first = [
+            sentence
+            for sentence, pair in zip(answer[1:], pairs, strict=True)
+            if pair["other"] == pairs[0]["other"]
+        ]
+        return [*tables, Heading(words.question(result)), *texts([answer[0], *first])]
+
+
+def _answer(result: Result) -> list[Text]:
+    """The paragraphs that answer the chapter's question."""
+    if words.public_part(result):
+        return [Text(ABOUT_PUBLIC)]
+    if words.private(result):
+        return [*texts(words.cost(result))]
+    return [Text(sentence, strong=True) for sentence in words.answer(result)[:1]]
+
+
+def _caption(result: Result) -> str:
+    """What the dots and ticks of the figure are."""
+    if "risk" in result["evaluation"]["measures"][0]:
+        risk = words.risk_words(result["risk"])
+        return f"Dots: the {risk} of the losses of the set; ticks: their mean."
+    return "Dots: all rows of the set; ticks: its worst client."
+
+
+# ----------------------------------------------------------------------------------------- tables
+
+
+def measures(run: Run) -> list[Table]:
+    """Every model on each set of rows that none was trained on."""
+    sets = by_set(run.result["evaluation"]["measures"])
+    return [_measured(run, name, rows) for name, rows in sets.items()]
+
+
+def _measured(run: Run, name: str, rows: Rows) -> Table:
+    """One row a figure: the model of the run with its interval and its worst client, then the
+    others.
+    """
+    main, *others = rows
+    several = len(main["clients"]) > 1
+    lines = []
+    for key, (head, show) in _figures(run, main).items():
+        low, high = main.get("interval", {}).get(key, (None, None))
+        line = {
+            "figure": head,
+            "main": show(main[key]),
+            "interval": "" if low is None else f"{100 * low:.1f}–{100 * high:.1f} %",
+            "worst": _worst(main, key, show) if several else "",
+        }
+        lines.append(line)
+        line |= {str(k): show(row[key]) for k, row in enumerate(others)}
+        if several and f"worst_{key}" in main:
+            line["worst"] = ""
+            worst = {"figure": f"{head}, worst client", "worst": main[f"worst_{key}_client"]}
+            shown = {str(k): show(row[f"worst_{key}"]) for k, row in enumerate(others)}
+            lines.append(worst | shown | {"main": show(main[f"worst_{key}"]), "interval": ""})
+    heads = {"figure": "Figure", "main": spaced(main["model"])}
+    heads |= filled({"interval": "95 % interval", "worst": "Worst client"}, lines)
+    heads |= {str(k): spaced(row["model"]) for k, row in enumerate(others)}
+    return of_rows(f"{capital(name)} ({_counts(run, main)})", lines, heads, text=["worst"])
+
+
+def _figures(run: Run, row: Record) -> dict[str, tuple[str, Way]]:
+    """What a row of measures has of the figures, in the order in which people ask for them."""
+    risk, positive = run.result.get("risk"), _classes(run)[-1:]
+    of = f" of {positive[0]}" if positive and "recall" in row else ""
+    figures = {
+        "risk": ("" if risk is None else capital(words.risk_called(risk)), number),
+        "auc": ("AUC", number),
+        "balanced_accuracy": ("Balanced accuracy", percent),
+        "recall": (f"Recall{of}", percent),
+        "precision": (f"Precision{of}", percent),
+        "accuracy": ("Accuracy", percent),
+        "error": ("Mean absolute error", number),
+        "rmse": ("Root mean squared error", number),
+        "r2": ("R²", number),
+        "brier": ("Brier score", number),
+        "log_loss": ("Log loss", number),
+        "loss": ("Mean loss", number),
+    }
+    return {key: figure for key, figure in figures.items() if key in row}
+
+
+def _classes(run: Run) -> list[str]:
+    """The names of the classes, the positive one last; nothing for numbers."""
+    return list(map(str, run.model["classes"] or []))
+
+
+def _counts(run: Run, row: Record) -> str:
+    """How many rows a set has, and how many of each class."""
+    names, counts = _classes(run), row.get("counts")
+    if "positives" in row:
+        counts = [row["n"] - row["positives"], row["positives"]]
+    text = f"{row['n']:,} rows"
+    if counts is None or len(counts) > NAMED:
+        return text
+    return f"{text}: {', '.join(f'{n:,} {c}' for c, n in zip(names, counts, strict=True))}"
+
+
+def _worst(row: Record, key: str, show: Way) -> str:
+    """The worst client that is not small, with its figure."""
+    able = [each for each in row["clients"] if not each.get("small")]
+    able = [each for each in able if each[key] is not None]
+    if not able:
+        return ""
+    worst = (min if key in HIGHER else max)(able, key=lambda each: each[key])
+    return f"{show(worst[key])} {worst['client']}"
+
+
+def small(result: Result) -> list[Text]:
+    """Which clients have too few rows for figures of their own."""
+    rows = own_measures(result)
+    names = {each["client"]: None for row in rows for each in row["clients"] if each.get("small")}
+    if not names:
+        return []
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return [
+        Text(
+            f"Small clients on some set (fewer than {FEW_ROWS} rows, or {FEW_OF_A_CLASS} of a"
+            f" class), whose figures are mostly chance: {', '.join([*names][:NAMED])}{more}. Only"
+            " of accuracy (or error) and mean loss can they be the worst client.",
+            soft=True,
+        )
+    ]
+
+
+def by_client(run: Run) -> list[Table]:
+    """The figures of the model at every client, on each set of several clients, the worst first."""
+    tables = []
+    for row in own_measures(run.result):
+        figures = _figures(run, row)
+        if len(row["clients"]) < 2 or "small" not in row:
+            continue
+        lines = [_line(client, figures) for client in worst_first(row)]
+        heads = {"client": "Client", "n": "Rows", "positives": "Positives"}
+        heads |= {key: head for key, (head, _) in figures.items()}
+        title = f"Every client of {row['set']}, under {spaced(row['model'])}"
+        tables.append(of_rows(title, lines, filled(heads, lines)))
+    return tables
+
+
+def worst_first(row: Record) -> list[Record]:
+    """The clients of a set, from the lowest accuracy or the largest error."""
+    key, _ = merit(row)
+    return sorted(row["clients"], key=lambda client: client[key], reverse=key == "error")
+
+
+def _line(client: Record, figures: Mapping[str, tuple[str, Way]]) -> Record:
+    shown = {key: show(client[key]) for key, (_, show) in figures.items()}
+    for key in shown.keys() & client.get("interval", {}).keys():
+        if client[key] is not None:
+            low, high = client["interval"][key]
+            shown[key] = f"{shown[key]} ({100 * low:.0f}–{100 * high:.0f})"
+    counts = {key: client.get(key) for key in ("n", "positives")}
+    name = client["client"] + " (small)" * client["small"]
+    return {"client": name, **counts, **shown}
+
+
+def fairness(result: Result) -> list[Table]:
+    """The fairness metrics of every model, the largest client against all others, on each set of
+    several clients.
+    """
+    judged = [row for row in result["evaluation"]["measures"] if row.get("fairness")]
+    heads, tables = {"model": "Model"} | {key: key for key in FAIRNESS}, []
+    for name, rows in by_set(judged).items():
+        lines = [row["fairness"] | {"model": spaced(row["model"])} for row in rows]
+        title = f"Fairness on {name}: {rows[0]['fairness']['privileged']} against all others"
+        tables.append(of_rows(title, lines, heads))
+    return tables
+
+
+def spread(result: Result) -> list[Table]:
+    """The worst, mean and standard deviation over clients of every model, on each set of several
+    clients.
+    """
+    if "risk" in result or words.constrained(result) or words.private(result):
+        return []
+    rows = [row for row in result["evaluation"]["measures"] if len(row["clients"]) > 1]
+    return [_spread(name, models) for name, models in by_set(rows).items()]
+
+
+def _spread(name: str, rows: Rows) -> Table:
+    key, show = merit(rows[0])
+    worst = min if key == "accuracy" else max
+    cells = []
+    for row in rows:
+        rates, losses = ([client[each] for client in row["clients"]] for each in (key, "loss"))
+        # every client counts once, and they are all there are: no deviation of a sample
+        judged = map(show, (worst(rates), fmean(rates), pstdev(rates)))
+        lost = map(number, (max(losses), fmean(losses), pstdev(losses)))
+        cells.append((spaced(row["model"]), *judged, *lost))
+    columns = ("Model", f"Worst {key}", f"Mean {key}", "Deviation")
+    columns += ("Worst loss", "Mean loss", "Deviation")
+    return table(f"Over the {len(rows[0]['clients'])} clients of {name}", columns, cells)
+
+
+# ----------------------------------------------------------------------------------------- figure
+
+
+def _plot(result: Result) -> Plot:
+    rows, risk = result["evaluation"]["measures"], result.get("risk")
+    height = 1.2 + 0.2 * len(rows) + 0.25 * len(by_set(rows))
+    if "risk" in rows[0] and risk is not None:
+        title = f"{capital(risk['name'])} and mean of the losses by model"
+        axis = f"loss; dots: {risk['name']}"
+        return Plot(title, height, _dots, (rows, ("risk", "loss"), "mean loss", axis))
+    key, _ = merit(rows[0])
+    axis = "accuracy in %" if key == "accuracy" else "mean absolute error"
+    title = f"{capital(key)} by model, on all rows and at the worst client"
+    keys = (key, f"worst_{key}")
+    return Plot(title, height, _dots, (rows, keys, "worst client", axis))
+
+
+def _dots(canvas: Canvas, rows: Rows, keys: tuple[str, str], tick: str, axis: str) -> None:
+    """Draw a dot for all rows and a line to the tick; the sets one below the other. There are no
+    bars, since the axis may start above 0.
+    """
+    axes, (dot, other) = canvas.subplots(), keys
+    scale = 100.0 if dot == "accuracy" else 1.0
+    places, heads = _places(rows)
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    for model, colour in zip(models, MODELS, strict=False):
+        lines = [(y, row) for y, row in zip(places, rows, strict=True) if row["model"] == model]
+        y = [place for place, _ in lines]
+        dots, ends = ([scale * row[key] for _, row in lines] for key in (dot, other))
+        axes.hlines(y, ends, dots, color=colour, linewidth=2)
+        axes.scatter(dots, y, s=42, color=colour, label=spaced(model), zorder=3)
+    ticks = [scale * row[other] for row in rows]
+    axes.scatter(ticks, places, marker="|", s=90, color=INK, linewidths=1.6, label=tick, zorder=4)
+    names = [name.replace(", ", ",\n").replace(" ", "\n", 1) for name in heads]
+    axes.set_yticks([*heads.values()], names)
+    axes.set_ylim(min(places) - 0.6, max(places) + 0.6)  # no dot on the axis, where one set is
+    axes.tick_params(axis="y", length=0)
+    axes.grid(visible=False, axis="y")
+    axes.set_xlabel(axis)
+    legend(axes, len(models) + 1, last=("worst client",))
+
+
+def _places(rows: Rows) -> tuple[list[float], dict[str, float]]:
+    """The height of every row, and of the middle of every set by its name."""
+    top, places, middles = 0.0, [], {}
+    for name, models in by_set(rows).items():
+        middles[name] = top - (len(models) - 1) / 2
+        places += [top - k for k in range(len(models))]
+        top -= len(models) + 0.8
+    return places, middles

@@ -1,0 +1,285 @@
+"""What the numbers of a run mean, in plain sentences."""
+
+from __future__ import annotations
+
+from bonafed.report.tables import Record, Result, by_set, capital, merit, number, people, precise
+
+CLASHING = 12  # constraints of a proof that are named
+CONDITION = " if all other answers of the site that is named are true"  # after what is proven
+KNOWN_AS = {"superquantile": "superquantile (CVaR)"}  # what a risk is called elsewhere
+
+
+# ------------------------------------------------------------------------------ what kind of run
+
+
+def constrained(result: Result) -> bool:
+    """Whether the run has constraints, or one class alone in its objective."""
+    return "constraints" in result
+
+
+def infeasible(result: Result) -> bool:
+    """Whether the run proves that no model meets all constraints."""
+    return result["outcome"]["stop"] == "infeasible"
+
+
+def pooled(result: Result) -> bool:
+    """Whether the rows of all clients were pooled in one place."""
+    return result.get("risk", {}).get("pooled", False)
+
+
+def together(result: Result) -> bool:
+    """Whether all rows have one ranking, pooled or where they are: no client has a weight."""
+    return "owners" in result
+
+
+def private(result: Result) -> bool:
+    """Whether the model was trained within a privacy budget."""
+    return result["model"] == "private"
+
+
+def public_part(result: Result) -> bool:
+    """Whether this is the public part of a private run, which holds no exact number."""
+    return "privacy" in result
+
+
+def contradicted(result: Result) -> bool:
+    """Whether a site answered what no rows answer: then its other answers need not be true."""
+    return result["outcome"]["stop"] == "impossible"
+
+
+def proven(result: Result) -> bool:
+    """Whether there is a lower bound on the objective."""
+    return result["certificate"]["bound"] is not None
+
+
+# ---------------------------------------------------------------------------------------- phrases
+
+
+def clients(n: int) -> str:
+    """A number of clients."""
+    return f"{n} client{'s' * (n != 1)}"
+
+
+def risk_called(risk: Record) -> str:
+    """The name of a spectral risk, with what the field calls it."""
+    name: str = risk["name"]
+    return KNOWN_AS.get(name, name)
+
+
+def risk_words(risk: Record) -> str:
+    """The risk with its parameters, with what the field calls it."""
+    words: str = risk["words"]
+    name = risk["name"]
+    known = name not in KNOWN_AS or "CVaR" in words
+    return words if known else words.replace(name, KNOWN_AS[name], 1)
+
+
+def ended(result: Result) -> str:
+    """How the run ended, as a sentence."""
+    text = result["outcome"]["text"].strip()
+    return capital(text) + ("" if text.endswith(".") else ".")
+
+
+# ---------------------------------------------------------------------------------------- summary
+
+
+def lead(result: Result) -> str:
+    """What kind of model this is, and where its rows were."""
+    risk = result.get("risk")
+    if result["model"] == "DRFL":
+        model = "A distributionally robust model (DRFL)"
+    elif constrained(result):
+        model = "A model under constraints"
+    elif risk is not None:
+        model = f"A model of the {risk_called(risk)} of the losses"
+    else:
+        model = "A model"
+    n = len(people(result))
+    rows = "pooled rows of" if pooled(result) else "data that stayed with"
+    return f"{model} over {rows} {clients(n)}, and what is guaranteed about it."
+
+
+def summary(result: Result) -> list[str]:
+    """What was done, what is guaranteed and how it was checked."""
+    sentences = [f"{_took(result)} {ended(result)}", result["problem"]]
+    if constrained(result):
+        sentences += constraints_met(result)
+        if infeasible(result):
+            return sentences
+    else:
+        sentences.append(guarantee(result))
+    certificate = result["certificate"]
+    if proven(result):
+        sentences.append(
+            f"The objective of the model is {precise(certificate['value'])}. It is proven that no"
+            f" model of this kind has an objective below {precise(certificate['bound'])}: this one"
+            f" is within {certificate['relative_gap']:.2g} (relative) of the best"
+            f"{CONDITION if contradicted(result) else ''}."
+        )
+    else:
+        value = number(certificate["value"])
+        sentences.append(f"The objective of the model is {value}; {_unproven(result)}")
+    duals = "multipliers" if constrained(result) else "dual weights"
+    again = "from what the sites signed" if at_sites(result) else "from this folder"
+    sentences.append(
+        f"These numbers were computed after the run from data, model and {duals} alone, without the"
+        f" algorithm; bonafed verify computes them again {again}."
+    )
+    return sentences
+
+
+def at_sites(result: Result) -> bool:
+    """Whether the rows of the run are at sites."""
+    return result.get("at_sites", False)
+
+
+def whoever(result: Result) -> str:
+    """Who can check a run."""
+    if at_sites(result):
+        return (
+            "Whoever has the sites' public keys can check what they signed: bonafed verify --keys."
+        )
+    return "Whoever has the data can check all of it: bonafed verify."
+
+
+def _took(result: Result) -> str:
+    rows, n = sum(row["n"] for row in result["clients"]), len(people(result))
+    if pooled(result):
+        return f"{rows:,} pooled rows of {clients(n)} were fitted in {result['rounds']} rounds."
+    return f"{clients(n)} with {rows:,} rows took part in {result['rounds']} rounds."
+
+
+def _unproven(result: Result) -> str:
+    """Why there is no bound, and what there is instead."""
+    residuals = result["certificate"].get("residuals")
+    if constrained(result):
+        return (
+            "no lower bound is proven, and a better model may exist. The certificate says how far"
+            " this one is from the conditions of optimality."
+        )
+    if not residuals:
+        return "no lower bound is proven, see the warnings."
+    return (
+        "the problem is not convex, so no lower bound can be proven, and a better model may exist."
+        " What is checked is how far this one is from the three conditions of optimality:"
+        f" {', '.join(map(precise, residuals))} (KKT residuals)."
+    )
+
+
+def guarantee(result: Result) -> str:
+    """The robust part of the objective as a guarantee."""
+    certificate, risk = result["certificate"], result.get("risk")
+    pairs = zip(certificate["weights"], certificate["client_risks"], strict=True)
+    worst = number(sum(q * r for q, r in pairs) + (certificate["complementarity"] or 0.0))
+    if risk is not None and together(result):
+        worst = number(risk["together"]) if "together" in risk else worst
+        rows = "" if pooled(result) else ", ranked over all clients,"
+        return f"The {risk_words(risk)} of the training losses{rows} is {worst}."
+    if risk is not None:
+        return (
+            "For all client weights in the stated set, the weighted mean of the clients' risks is"
+            f" at most {worst}. The risk of a client is the {risk_words(risk)} of its training"
+            " losses."
+        )
+    distance, balls = radii(result), ","
+    if distance != "0":
+        distance += "," * distance.endswith("client")
+        balls = (
+            f" and whatever each client's data become within Wasserstein distance {distance} of its"
+            " training rows,"
+        )
+    return f"For all client weights in the stated set{balls} the expected loss is at most {worst}."
+
+
+def radii(result: Result) -> str:
+    """The radius of the Wasserstein balls, or the smallest and the largest by client."""
+    different = sorted({row["radius"] for row in result["clients"]})
+    if len(different) == 1:
+        return number(different[0])
+    return f"{number(different[0])} to {number(different[-1])}, by client"
+
+
+def constraints_met(result: Result) -> list[str]:
+    """How far the constraints are met on the training rows."""
+    rows = result["constraints"]
+    if infeasible(result):
+        clash = [f"{row['owner']}: {row['constraint']}" for row in rows if row["weight"] > 1e-6]
+        more = f" and {len(clash) - CLASHING} more" * (len(clash) > CLASHING)
+        violation = number(result["certificate"]["feasibility"])
+        return [
+            f"The proof combines {'; '.join(clash[:CLASHING])}{more}.",
+            (
+                "No model is recommended. The model in this folder breaks a constraint by"
+                f" {violation} at worst: use it to see which limits contradict each other, and for"
+                " nothing else."
+            ),
+        ]
+    if not rows:
+        return ["There are no constraints; one class alone is in the objective."]
+    unmet = [row for row in rows if not row["met"]]
+    if unmet:
+        worst = min(unmet, key=lambda row: row["slack"])
+        return [
+            f"{len(unmet)} of {len(rows)} constraints are not met on the training rows: the worst"
+            f" is that of {worst['owner']} on {worst['constraint']}, {number(worst['measured'])}"
+            f" where {number(worst['limit'])} is the limit."
+        ]
+    active = sum(abs(row["slack"]) <= 1e-6 * max(1.0, abs(row["limit"])) for row in rows)
+    verb = "is" if active == 1 else "are"
+    largest = precise(result["certificate"]["feasibility"])
+    return [
+        f"All {len(rows)} constraints are met on the training rows (largest violation {largest});"
+        f" {active} of them {verb} active, that is, at the limit."
+    ]
+
+
+# -------------------------------------------------------------------------------------- new rows
+
+
+def question(result: Result) -> str:
+    """What the evaluation on new rows answers."""
+    risk = result.get("risk")
+    if public_part(result):
+        return "On public rows it was not trained on"
+    if private(result):
+        return "What privacy cost"
+    if not result["evaluation"]["verdict"]:
+        return "On rows it was not trained on"
+    if constrained(result):
+        if result["constraints"]:
+            return "Are the constraints met on new rows?"
+        return "Is it better on new rows?"
+    if risk is None or risk["name"] == "mean":
+        return "Did robustness help?"
+    return f"Is the {risk['name']} of new losses lower?"
+
+
+def answer(result: Result) -> list[str]:
+    """The verdict in short, then every comparison; where no model meets all constraints, that the
+    verdict is about a model that nobody should use.
+    """
+    verdict = list(result["evaluation"]["verdict"])
+    if verdict and constrained(result) and infeasible(result):
+        verdict[0] = (
+            "No model is recommended; what follows is about the one that breaks the constraints"
+            f" least. {verdict[0]}"
+        )
+    return verdict
+
+
+def cost(result: Result) -> list[str]:
+    """What privacy cost, beside the same problem without it; for the owner of the rows."""
+    value = precise(result["certificate"]["value"])
+    objective = f"The exact objective of the private model on its training rows is {value}."
+    for name, other in result["baselines"].items():
+        objective += (
+            f" That of the same problem without privacy ({name.upper()}) is"
+            f" {precise(other['value'])}."
+        )
+    sentences = [objective]
+    for name, rows in by_set(result["evaluation"]["measures"]).items():
+        models = {row["model"]: row for row in rows}
+        key, show = merit(models["private"])
+        beside = f", {show(models['ERM'][key])} without privacy" if "ERM" in models else ""
+        sentences.append(f"{capital(name)}: {key} {show(models['private'][key])}{beside}.")
+    return sentences + answer(result)[1:]

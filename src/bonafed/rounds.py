@@ -1,0 +1,599 @@
+"""A federated algorithm as pairs of pure functions, one pair per message type; no engine is known
+here.
+
+    on_client[Message](memory, message, data, rng) -> (memory, upload)      at the owner of the data
+    on_server[Upload](state, ids, combined)        -> (state, Round | Done)   at the server
+
+Who sees what stands in the types. An upload's field is ``Sum`` or ``Max`` (the server receives the
+combination over the clients that answered, never a single client's number) or ``Each`` (one row per
+client). A message's ``Each`` field has one row per client of the federation and reaches each client
+as its own row; every other field reaches all of them. An upload's ``Parcel`` is bytes that the
+server reads of each client, as many as that client has to say. ``encode`` and ``decode``
+(``bonafed.codec``) are the one codec of the wire and of checkpoints.
+
+Asynchronous rounds. A client is *in flight* from the message until its answer. A round that waits
+for fewer than all (``Round.wait_for``) goes on while others are in flight: their answers reach a
+later call of ``on_server``, whose ``ids`` are those that answer now. How many answer, who and when,
+and how old answers may be is the engine's affair. The clients of one block may so have been sent
+different versions of a message: a ``Version`` field is one array at the server, ``w: Version  #
+(D,)``, and ``(n, D)`` at the clients, row i what client i of the block was sent. A client step for
+such a message is written for one model per client. Every engine hands it over in this shape.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Protocol, TypeVar, get_type_hints, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed.arrays import Array, Block, Streams
+from bonafed.codec import (
+    FIELDS,
+    CodecError,
+    Form,
+    changed,
+    decode,
+    encode,
+    encoded_size,
+    fingerprint,
+    mapped,
+    named,
+    record,
+)
+
+__all__ = [
+    "Algorithm",
+    "CodecError",
+    "Combiner",
+    "Conclude",
+    "Done",
+    "Each",
+    "Max",
+    "Outcome",
+    "Parcel",
+    "Round",
+    "Stop",
+    "Sum",
+    "Version",
+    "arrays_of",
+    "combine",
+    "copied",
+    "decode",
+    "donates",
+    "encode",
+    "encoded_size",
+    "fingerprint",
+    "gradients",
+    "join",
+    "marks",
+    "members",
+    "named",
+    "record",
+    "rows",
+    "settled",
+    "unannounced",
+    "unreal",
+    "visibility",
+]
+
+Sum = Annotated[Array, "sum"]
+Max = Annotated[Array, "max"]
+Each = Annotated[Array, "each"]
+Version = Annotated[Array, "version"]  # of messages alone
+# of uploads alone: (n, W), zeros at the end mean nothing
+Parcel = Annotated[NDArray[np.uint8], "parcel"]
+MARKS = "sum", "max", "each", "version", "parcel"
+LARGEST = 1e150  # a number whose square is finite
+TINY = 1e-80  # a number whose cube, times what rows have, is far from the least number there is
+
+Value = TypeVar("Value")  # whatever a record can hold
+
+
+def visibility(cls: type) -> dict[str, str]:
+    """What the types of a message or an upload disclose: ``{field: mark}``, one of ``MARKS`` or
+    "all".
+    """
+    return dict(marks(cls))
+
+
+@functools.cache
+def marks(cls: type) -> tuple[tuple[str, str], ...]:
+    """The pairs of ``visibility``."""
+    if cls not in FIELDS:
+        raise TypeError(f"{cls.__qualname__} is not a record: decorate it with @record")
+    hints = get_type_hints(cls, include_extras=True)
+    return tuple((name, _mark(hints[name]) or "all") for name in FIELDS[cls])
+
+
+def _mark(hint: object) -> str | None:
+    """The mark in an annotation, also inside ``Sum | None``."""
+    marks = [m for m in getattr(hint, "__metadata__", ()) if m in MARKS]
+    return next(filter(None, [*marks, *map(_mark, typing.get_args(hint))]), None)
+
+
+@named
+class Stop(enum.Enum):
+    """Why a run ended.
+
+    Examples
+    --------
+    >>> import bonafed as bf
+    >>> from bonafed.data import load
+    >>> fed = load.hospitals()
+    >>> problem = bf.Problem(bf.Logistic(), regulariser=bf.L2(0.1))
+    >>> bf.solve(problem, fed).outcome.stop is bf.Stop.OPTIMAL
+    True
+    >>> " ".join(stop.value for stop in bf.Stop)
+    'optimal unproven max_rounds stalled refused impossible interrupted infeasible unbounded'
+    """
+
+    OPTIMAL = "optimal"  # gap or residual within tolerance
+    # no further decrease is in sight, but no bound is provable: it may not be the optimum
+    UNPROVEN = "unproven"
+    MAX_ROUNDS = "max_rounds"  # the cap was met first: never called converged
+    STALLED = "stalled"  # no further progress within rounding
+    REFUSED = "refused"  # a site answers no further question, by its rules
+    IMPOSSIBLE = "impossible"  # a site has answered what no rows answer
+    INTERRUPTED = "interrupted"  # by the user; can be resumed
+    INFEASIBLE = "infeasible"
+    UNBOUNDED = "unbounded"
+
+
+@record
+class Outcome:
+    """Why the run ended, and in words what to do about it.
+
+    Examples
+    --------
+    >>> import bonafed as bf
+    >>> from bonafed.data import load
+    >>> fed = load.hospitals()
+    >>> problem = bf.Problem(bf.Logistic(), regulariser=bf.L2(0.1))
+    >>> outcome = bf.solve(problem, fed, max_rounds=2).outcome
+    >>> outcome.stop.value, outcome.text.startswith("stopped at max_rounds = 2")
+    ('max_rounds', True)
+    """
+
+    stop: Stop
+    text: str
+
+
+@record
+class Round:
+    """The server's next request: ``message`` to the clients ``to`` (None: all).
+
+    ``wait_for`` is the least number of answers, to this or to earlier messages, with which the
+    server can go on; None waits for the answers of all in flight (a synchronous round). Whoever is
+    still in flight must not be asked again.
+    """
+
+    message: Any
+    to: tuple[int, ...] | None = None
+    wait_for: int | None = None
+
+
+@record
+class Done:
+    """The server needs no further round."""
+
+    outcome: Outcome
+
+
+@record
+class Conclude:
+    """The server's last question, after the last round: what the clients keep that belongs to the
+    answer, such as their copies of the model.
+
+    An algorithm whose ``on_client`` has a step for it is asked once a run has ended and every
+    client has taken part. It is no round, and nobody's memory changes.
+    """
+
+
+@runtime_checkable
+class Algorithm(Protocol):
+    """The base of everything that an engine runs.
+
+    ``donates`` allows ``on_server`` to overwrite the arrays of the state that it receives: a table
+    with a row per client need not be copied for every answer. Messages may share arrays with the
+    state all the same. ``private`` asks for the memories of all clients before the first message,
+    since they hold the keys of their noise. ``stateless``: clients keep nothing between two
+    messages, so that one whose disk is lost goes on as if nothing had happened. ``held_out``: it is
+    about the rows that clients hold out, and not about those that they train on. ``readable``: the
+    fields of answers, "Class.field", that a server reads of every client under a secure sum as
+    well, with what they may tell.
+    """
+
+    donates: ClassVar[bool] = False
+    private: ClassVar[bool] = False
+    stateless: ClassVar[bool] = False
+    held_out: ClassVar[bool] = False
+    readable: ClassVar[Mapping[str, str]] = {}
+
+    @property
+    def on_client(self) -> Mapping[type, Callable[[Any, Any, Block, Streams], tuple[Any, Any]]]:
+        """The steps of the clients, by message."""
+        ...
+
+    @property
+    def on_server(
+        self,
+    ) -> Mapping[type, Callable[[Any, Sequence[int], Any], tuple[Any, Round | Done]]]:
+        """The steps of the server, by upload."""
+        ...
+
+    def client_start(self, data: Block) -> Any:
+        """The memory of the block's clients before the first message (leading axis: clients), or
+        None.
+        """
+        return None
+
+    def server_start(self, n_clients: int) -> tuple[Any, Round]:
+        """The server's first state and request."""
+        ...
+
+    def for_clients(self) -> Algorithm:
+        """The algorithm as clients elsewhere are told it, without what the server alone needs."""
+        return self
+
+    def at_client(self, problem: Any, data: Any) -> Algorithm:
+        """What clients were told, with their problem and what is known of all clients' data."""
+        return self
+
+    def grid(self, upload_class: type) -> Mapping[str, float]:
+        """For ``Sum`` fields of an upload that hold whole multiples of a public step: that step, a
+        power of two. A secure sum carries them without changing a bit.
+        """
+        return {}
+
+    def quorum(self, asked: int) -> int:
+        """The least number of clients whose answers the server needs of so many that were asked,
+        where the others have dropped out of the round for good; all of them unless it says so.
+        """
+        return asked
+
+    def doubts(self, told: Any, who: int, message: Any, upload: Any) -> tuple[Any, str]:
+        """What is remembered of one client's answers, and what of this answer no rows say, in words
+        that follow "it answered with"; "" where there is nothing.
+
+        ``told`` is what was remembered before it, None at first, ``who`` the client's position, and
+        ``message`` its own.
+        An engine asks for it where answers come from elsewhere, before it combines them.
+        """
+        return told, unreal(upload, self.grid(type(upload)))
+
+    def doubts_of_sum(self, told: Any, message: Any, sums: Any, slack: float) -> tuple[Any, str]:
+        """The same of an upload whose ``Sum`` fields are sums over the clients, to ``slack`` by the
+        rounding of a secure sum, and whose other fields are those of every client.
+        """
+        return told, unreal(sums, self.grid(type(sums)))
+
+    def report(self, state: Any) -> dict[str, float]:
+        """Numbers a person would plot, after each round; the engine adds round, seconds and
+        bytes.
+        """
+        return {}
+
+    def gradients(self, message: Any) -> float:
+        """How many gradients of its rows a client computes to answer, for engines that simulate
+        time.
+        """
+        return 1.0
+
+
+def unannounced(algorithm: Algorithm) -> list[str]:
+    """The fields of an algorithm's answers, "Class.field", that a secure sum does not hide and that
+    the algorithm does not announce as ``readable``.
+    """
+    fields = [
+        f"{kind.__name__}.{name}"
+        for kind in algorithm.on_server
+        for name, how in marks(kind)
+        if how != "sum"
+    ]
+    concludes = ["Concluded"] if Conclude in algorithm.on_client else []
+    return [*(field for field in fields if field not in algorithm.readable), *concludes]
+
+
+# ---- what no rows answer ------------------------------------------------------------------------
+
+
+def unreal(upload: object, grid: Mapping[str, float], overflows: bool = False) -> str:
+    """Which numbers of an upload no finite rows lead to, in words; "" for none.
+
+    NaN and infinities are such numbers, unless a field's form allows them (`bonafed.codec.Form`) or
+    sums may be too large for floats (``overflows``), and so are numbers whose squares are infinite
+    and those of a ``grid`` that are no multiples of its step.
+    """
+    for name, (infinite, nan) in _allowed(type(upload)):
+        value = getattr(upload, name)
+        if not isinstance(value, np.ndarray) or value.dtype.kind != "f" or not value.size:
+            continue
+        if not overflows and not float(np.abs(value).max()) <= LARGEST:
+            real = value[~(np.isnan(value) & nan) & ~(np.isinf(value) & infinite)]
+            if not np.isfinite(real).all():
+                return f"numbers that are not finite, in {name!r}"
+            if not float(np.abs(real).max(initial=0.0)) <= LARGEST:
+                return f"numbers larger than {LARGEST:g}, in {name!r}"
+        if name in grid and not np.array_equal(value % grid[name], np.zeros_like(value)):
+            return f"numbers that are no multiples of {grid[name]:g}, in {name!r}"
+    return ""
+
+
+@functools.cache
+def _allowed(cls: type) -> tuple[tuple[str, tuple[bool, bool]], ...]:
+    """Of every field of an upload, whether its form allows infinities, and NaN."""
+    hints = get_type_hints(cls, include_extras=True)
+    forms = {name: _form(hints[name]) for name in FIELDS.get(cls, ())}
+    return tuple((name, (form.infinite, form.nan)) for name, form in forms.items())
+
+
+def _form(hint: object) -> Form:
+    """The form in an annotation, also inside ``Sum | None``."""
+    forms = [part for part in getattr(hint, "__metadata__", ()) if isinstance(part, Form)]
+    inner = [form for each in typing.get_args(hint) if (form := _form(each)) != Form()]
+    return next(iter([*forms, *inner]), Form())
+
+
+# ---- messages, uploads and memories by client ----------------------------------------------------
+
+
+def donates(algorithm: Algorithm) -> bool:
+    """Whether ``on_server`` may overwrite the arrays of the state that it receives."""
+    return algorithm.donates
+
+
+def gradients(algorithm: Algorithm, message: object) -> float:
+    """The gradients of its rows that a client computes to answer a message."""
+    return algorithm.gradients(message)
+
+
+def copied(value: Value) -> Value:
+    """A copy of the value, with C-contiguous arrays."""
+    return mapped(value, lambda array: array.copy(order="C"))
+
+
+def rows(message: Value, index: Sequence[int] | NDArray[np.intp]) -> Value:
+    """The message as the clients ``index`` receive it: their rows of ``Each`` fields, a row for
+    each of ``Version``.
+
+    The rows of a ``Version`` field are one array seen n times (read-only); the other fields are
+    unchanged.
+    """
+    kept, n = {}, len(index)
+    for name, how in marks(type(message)):
+        if how in ("each", "version") and (value := getattr(message, name)) is not None:
+            kept[name] = (
+                value[np.asarray(index)]
+                if how == "each"
+                else np.broadcast_to(value, (n, *value.shape))
+            )
+    return changed(message, **kept) if kept else message
+
+
+class Combiner:
+    """Folds the uploads of one round as they are added; ``result`` is what the server receives.
+
+    A field of an upload has a leading axis of the clients ``ids``; a ``Sum`` or ``Max`` field may
+    instead have length 1 there when the client function has combined the block itself.
+    Floating-point sums depend on the order of ``add``: an engine adds in an order that does not
+    depend on arrival (see ``combine``).
+    """
+
+    def __init__(self, upload_class: type) -> None:
+        self.upload_class, self.fields = upload_class, marks(upload_class)
+        self.ids: list[NDArray[np.intp]] = []
+        # of each field (dtype, shape of one client's part), or () for None
+        self.forms: list[tuple[Any, ...]] = []
+        # of each field; Sum, Max: the combination so far; Each: a list of parts
+        self.folded: list[Any] = []
+        if hidden := [name for name, how in self.fields if how not in _FOLD]:
+            raise TypeError(
+                f"{upload_class.__name__}.{hidden[0]} does not say who sees it: annotate Sum, Max,"
+                " Each or Parcel"
+            )
+
+    def add(self, ids: Sequence[int] | NDArray[np.intp], upload: object) -> None:
+        """Fold in the upload of the clients ``ids``."""
+        if type(upload) is not self.upload_class:
+            raise TypeError(
+                f"clients answered with {type(upload).__name__} and with"
+                f" {self.upload_class.__name__}"
+            )
+        n, first = len(ids), not self.ids
+        for k, (name, how) in enumerate(self.fields):
+            value = getattr(upload, name)
+            form = () if value is None else self._form(name, how, value, n)
+            if first:
+                self.forms.append(form)
+                self.folded.append(None if value is None else _FOLD[how](None, value))
+            elif form != self.forms[k]:
+                raise ValueError(
+                    f"{self.upload_class.__name__}.{name} is {form or None} at client {ids[0]} and "
+                    f"{self.forms[k] or None} at the clients before: all must agree"
+                )
+            elif value is not None:
+                # an algorithm reports what is not finite, in words of its own
+                with np.errstate(over="ignore", invalid="ignore"):
+                    self.folded[k] = _FOLD[how](self.folded[k], value)
+        self.ids.append(np.asarray(ids, dtype=np.intp))
+
+    def _form(self, name: str, how: str, value: object, n: int) -> tuple[Any, ...]:
+        actual = type(value).__name__
+        if isinstance(value, np.ndarray):
+            if how == "parcel" and value.dtype == np.uint8 and value.shape[:-1] == (n,):
+                return (value.dtype,)
+            if value.shape[:1] == (n,) or (value.shape[:1] == (1,) and how in ("sum", "max")):
+                return value.dtype, *value.shape[1:]
+            actual = f"shape {value.shape}"
+        raise ValueError(
+            f"{self.upload_class.__name__}.{name} needs a leading axis of the {n} client(s) of the"
+            f" block, got {actual}"
+        )
+
+    def result(self) -> tuple[tuple[int, ...], Any]:
+        """The ids in ascending order and the combined upload (``Each`` fields in the same
+        order).
+        """
+        ids = np.concatenate(self.ids).tolist() if self.ids else []
+        order: Any = None if (listed := sorted(ids)) == ids else np.argsort(ids, kind="stable")
+        if not ids or len(set(ids)) < len(ids):
+            raise ValueError(f"each client answers once in a round, got answers of {listed}")
+        fields = []
+        for value, (_, how) in zip(self.folded, self.fields, strict=True):
+            # Each: the rows of those of one part that are in order are not copied
+            if type(value) is list:
+                value = equally_wide(value) if how == "parcel" else value
+                value = value[0] if len(value) == 1 else np.concatenate(value)
+                value = value if order is None else value[order]
+            fields.append(value if value is None or value.flags.c_contiguous else settled(value))
+        return tuple(listed), self.upload_class(*fields)
+
+
+_FOLD: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": lambda total, value: (
+        value.sum(0) if total is None else _into(np.add, total, value.sum(0))
+    ),
+    "max": lambda total, value: (
+        value.max(0) if total is None else _into(np.maximum, total, value.max(0))
+    ),
+    "each": lambda parts, value: [value] if parts is None else (parts.append(value), parts)[1],
+}
+
+
+_FOLD["parcel"] = _FOLD["each"]
+
+
+def equally_wide(parcels: Sequence[NDArray[np.uint8]]) -> list[NDArray[np.uint8]]:
+    """Arrays of parcels with zeros at the ends of the shorter ones."""
+    widest = max(part.shape[1] for part in parcels)
+    return [
+        part if part.shape[1] == widest else np.pad(part, ((0, 0), (0, widest - part.shape[1])))
+        for part in parcels
+    ]
+
+
+def _into(operation: np.ufunc, total: NDArray[Any] | np.generic, value: NDArray[Any]) -> Any:
+    return operation(total, value, out=total if isinstance(total, np.ndarray) else None)
+
+
+def combine(upload_class: type, parts: Iterable[tuple[Sequence[int], Any]]) -> Any:
+    """One upload from many: Sum and Max fields over all clients, Each fields stacked by ascending
+    id.
+
+    Parts are folded in the order of their smallest id, whatever their order of arrival.
+    """
+    fold = Combiner(upload_class)
+    for ids, upload in sorted(parts, key=lambda part: min(part[0])):
+        fold.add(ids, upload)
+    return fold.result()[1]
+
+
+def settled(value: Value) -> Value:
+    """The value with C-contiguous arrays, as it would be after encode and decode.
+
+    Rounding in BLAS depends on memory layout, so engines settle what they keep: else a resumed run
+    could differ.
+    """
+    return (
+        value if _contiguous(value) else mapped(value, lambda array: np.asarray(array, order="C"))
+    )
+
+
+def without_tiny(message: Any) -> Any:
+    """The message with 0 for all numbers below ``TINY``.
+
+    Rows that are weighed by the least numbers there are would each be rounded to 0 or a few of
+    these: an answer would then be a sum over those rows only whose slopes exceed a threshold.
+    """
+    numbers = {name: getattr(message, name) for name in FIELDS[type(message)]}
+    floats = {name: 0.0 for name, v in numbers.items() if type(v) is float and 0 < abs(v) < TINY}
+    message = changed(message, **floats) if floats else message
+    tiny = any(_tiny(array).any() for array in arrays_of(message))
+    return mapped(message, _without_tiny) if tiny else message
+
+
+def _tiny(array: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where numbers are so small, and not 0."""
+    if array.dtype.kind != "f":
+        return np.zeros(array.shape, bool)
+    return (array != 0) & (np.abs(array) < TINY)
+
+
+def _without_tiny(array: NDArray[Any]) -> NDArray[Any]:
+    return np.where(_tiny(array), 0.0, array) if array.dtype.kind == "f" else array
+
+
+def _contiguous(value: object) -> bool:
+    """Whether every array in the value is C-contiguous."""
+    kind = type(value)
+    if isinstance(value, np.ndarray):
+        return value.flags.c_contiguous
+    if kind in _SCALAR:
+        return True
+    held = value.__dict__ if kind in FIELDS else value
+    parts = held.values() if isinstance(held, dict) else held if isinstance(held, tuple) else ()
+    # a list is quicker
+    return all([type(part) in _SCALAR or _contiguous(part) for part in parts])  # noqa: C419
+
+
+_SCALAR = {int, float, bool, str, type(None)}
+
+
+def members(memory: Value, positions: slice | NDArray[np.intp]) -> Value:
+    """The memory of some clients of a block; every array in a memory has a leading axis of
+    clients.
+    """
+    return mapped(memory, lambda array: array[positions])
+
+
+def join(memories: Sequence[Any]) -> Any:
+    """The memory of a block from those of its parts: arrays are stacked, everything else must be
+    the same in all.
+    """
+    first, *others = memories
+    if not others:
+        return first
+    if len(kinds := {*map(type, memories)}) > 1:
+        raise ValueError(
+            f"memories to join hold {', '.join(sorted(kind.__name__ for kind in kinds))} in one"
+            " place"
+        )
+    if isinstance(first, np.ndarray):
+        return np.concatenate(memories)
+    parts = [part for memory in memories if (part := _parts(memory)) is not None]
+    if parts and all(part.keys() == parts[0].keys() for part in parts):
+        return _whole(type(first), {key: join([part[key] for part in parts]) for key in parts[0]})
+    if any(other is not first and other != first for other in others):
+        raise ValueError(
+            f"clients' memories differ in {first!r}: keep what differs in an array, clients leading"
+        )
+    return first
+
+
+def _parts(memory: object) -> dict[Any, Any] | None:
+    """The parts of a record, a tuple or a dict by name, position or key; None of anything else."""
+    if type(memory) in FIELDS:
+        return {name: getattr(memory, name) for name in FIELDS[type(memory)]}
+    if type(memory) is tuple:
+        return dict(enumerate(memory))
+    return memory if type(memory) is dict else None
+
+
+def _whole(kind: type, parts: dict[Any, Any]) -> Any:
+    """The record, tuple or dict that has these parts."""
+    if kind is tuple:
+        return tuple(parts.values())
+    return parts if kind is dict else kind(**parts)
+
+
+def arrays_of(upload: object) -> list[NDArray[Any]]:
+    """The arrays of a message or an upload."""
+    if isinstance(upload, np.ndarray):
+        return [upload]
+    fields = FIELDS.get(type(upload), ())
+    return [array for name in fields for array in arrays_of(getattr(upload, name))]

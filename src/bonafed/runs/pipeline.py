@@ -1,0 +1,182 @@
+"""A run from its configuration to its folder.
+
+    read the rows -> sections that come first -> the model and its baselines -> other sections
+    -> evaluate -> result -> folder
+
+`bonafed.runs.sections.all` lists the sections, and `bonafed.runs.verification` computes the same
+results again. How progress is shown and how a report is drawn is handed in.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+
+from bonafed.arrays import Array
+from bonafed.config.config import Config, ConfigError
+from bonafed.data.row_errors import without_values
+from bonafed.engines.checkpoint import load, save
+from bonafed.rounds import Stop, record
+from bonafed.runs.comparison import evaluate
+from bonafed.runs.folder import Render, write_run
+from bonafed.runs.noise_estimate import noise_alone
+from bonafed.runs.privacy_plan import plan, public_of, with_public_numbers, with_sizes
+from bonafed.runs.privacy_statement import words
+from bonafed.runs.result import result_of
+from bonafed.runs.run import Points
+from bonafed.runs.sections.all import SECTIONS
+from bonafed.runs.sections.radius_path import radii_in_words
+from bonafed.runs.sections.section import Progress, Section, Silent, Study
+from bonafed.runs.splits import Parts, prepare
+from bonafed.runs.training import train
+from bonafed.solution.plan import read_with_sums
+from bonafed.solution.solution import Solution
+
+
+def begin(
+    config: Config,
+    work: Path | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> Study:
+    """Read the rows, and settle what the configuration leaves to them: radii and sizes."""
+    with without_values(config.privacy is not None):
+        parts = prepare(config, (progress or Silent()).read)
+        config.engine.check_clients(parts.train.n_clients)
+        _encodable(parts)
+        stated = config if config.privacy is None else with_sizes(config, parts.rows)
+        return Study(stated, stated.settled(parts.train), parts, work, resume)
+
+
+def _encodable(parts: Parts) -> None:
+    """Raise where a name could not be written, such as one from the odd name of a file: before
+    anything is spent on a run that cannot be reported.
+    """
+    names = {*map(str, parts.owners.clients), *parts.train.feature_names}
+    for name in sorted(names):
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(
+                f"the name {name!r} of a client or column is no text that can be written: rename it"
+            ) from None
+
+
+def opening(study: Study) -> list[str]:
+    """What is known before training: the clients, and radii that were read off the rows; of a
+    private run who takes part as it is declared.
+    """
+    if study.config.privacy is not None:
+        public = public_of(study.stated, study.parts.train.n_features)
+        rows = [f"{name}: {n}" for name, n in zip(public.clients, public.sizes, strict=True)]
+        return [
+            f"{public.n_clients} clients, {sum(public.sizes)} rows as public, {public.n_features}"
+            f" features; rows by client: {', '.join(rows[:6])}{', ...' * (len(rows) > 6)}"
+        ]
+    settled = study.config is not study.stated
+    left = [
+        f"left out: {sum(by_client.values()):,} of {study.parts.read:,} rows without a {what}"
+        for what, by_client in study.parts.left_out.items()
+        if by_client
+    ]
+    radii = [radii_in_words(study.config)] if settled else []
+    secure = study.config.engine.get("secure_sum")
+    read = [read_with_sums(study.problem)] if secure else []
+    return [str(study.parts.owners), *left, *radii, *read]
+
+
+def trained(study: Study, progress: Progress) -> tuple[dict[str, Solution], dict[str, Points]]:
+    """The model and its baselines by name, and the further models of the sections.
+
+    Raises
+    ------
+    KeyboardInterrupt : Ctrl-C; what is finished is in the folder of the work
+    """
+    points = _of_sections(study, progress, first=True)
+    models = train(
+        study.config,
+        study.parts,
+        problem=study.problem,
+        folder=study.work,
+        resume=study.resume,
+        watch=progress.watch,
+        done=lambda name, solution: progress.done(name, solution.outcome.text),
+    )
+    if any(solution.outcome.stop is Stop.INTERRUPTED for solution in models.values()):
+        raise KeyboardInterrupt
+    return models, points | _of_sections(study, progress, first=False)
+
+
+def _of_sections(study: Study, progress: Progress, first: bool) -> dict[str, Points]:
+    used = [s for s in SECTIONS if s.first is first and s.applies(study.config)]
+    points = {section.name: _of_section(section, study, progress) for section in used}
+    return {name: each for name, each in points.items() if each is not None}
+
+
+@record
+class KeptPoints:
+    """The points of a finished section in the folder of the work."""
+
+    table: str  # JSON
+    arrays: dict[str, Array]
+
+
+def _of_section(section: Section, study: Study, progress: Progress) -> Points | None:
+    """The points of a section, as they were kept where it was finished before."""
+    if study.work is None or section.first or not study.config.engine.checkpoint:
+        return section.train(study, progress)
+    file = study.work / f"{section.name}.points"
+    if study.resume and file.is_file():
+        kept = load(file, KeptPoints)
+        return Points(json.loads(kept.table), kept.arrays)
+    points = section.train(study, progress)
+    if points is not None:
+        save(file, KeptPoints(json.dumps(points.table), points.arrays))
+    return points
+
+
+def run_study(
+    study: Study,
+    out: Path,
+    progress: Progress | None = None,
+    render: Render | None = None,
+    today: date | None = None,
+) -> Path:
+    """Train, evaluate and write a run below ``out``; returns its folder.
+
+    Raises
+    ------
+    KeyboardInterrupt : Ctrl-C; `begin` with ``resume`` goes on with what is finished
+    """
+    with without_values(study.config.privacy is not None):
+        models, points = trained(study, progress or Silent())
+        weights: Mapping = {name: solution.w for name, solution in models.items()}
+        problem, parts = study.config.problem(), study.parts
+        sigmoids = {name: solution.calibration for name, solution in models.items()}
+        evaluation = evaluate(problem, weights, parts.tests, parts.ranked, sigmoids)
+        result = result_of(study, models, points, evaluation)
+        return write_run(
+            out,
+            study.stated,
+            parts.train,
+            models,
+            points,
+            result,
+            partial=study.work,
+            render=render,
+            today=today,
+        )
+
+
+def dry_run(config: Config) -> list[str]:
+    """What a private run would do and cost, in lines; no private value is used."""
+    if config.privacy is None:
+        raise ConfigError(
+            "--dry-run says what a run with [privacy] would spend, and there is none: add it, or"
+            " leave --dry-run out"
+        )
+    config, public = with_public_numbers(config)
+    planned = plan(config, public)
+    return [*words(config, planned), *noise_alone(config, planned), "nothing was run"]

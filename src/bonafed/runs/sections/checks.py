@@ -1,0 +1,288 @@
+"""What the rows and the model of a run are checked for, each with its threshold and what was seen.
+
+The checks are of the kind that a careful reader makes before he believes a figure: whether a
+feature gives the target away, whether clients share rows, whether test rows were trained on. They
+follow from the rows of the run, so that verification makes them again. A run keeps counts, shares
+and names of features and clients alone. Rows are compared by digests under a key that is drawn for
+the comparison and kept nowhere, so that nobody can guess rows of few values from digests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+from scipy.special import ndtri
+
+from bonafed.arrays import Array
+from bonafed.config.config import Config
+from bonafed.data.federation import Federation
+from bonafed.data.schema import Categorical
+from bonafed.measures import auc
+from bonafed.problem.prediction import scores
+from bonafed.runs.files import Record
+from bonafed.runs.form import Form, Number, Whole, optional
+from bonafed.runs.sections.section import Inputs, Section
+from bonafed.runs.splits import Parts
+
+IDENTIFIER = 0.9  # share of the rows that have a value of a column to themselves
+COPY = 0.99  # AUC of one feature, or its correlation with the target
+SHARED = 0.01  # share of the rows that stand elsewhere, too
+TELLING = 0.95  # share of the rows that are alone at their client; with fewer, copies tell nothing
+TINY = 20  # rows of a client
+LEFT_OUT = 0.05  # share of the rows that have no target, or no client
+SHIFT = 0.8  # standardised difference of means: a large one by the usual convention
+CHANCE = 0.005  # that some difference of means is larger than its sampling error allows
+NAMED = 5  # features or clients that a check names
+KEY = re.compile(r"(^|[\W_])(id|ids|uuid|guid|identifier|index|key|mrn|nr|no|number)$", re.I)
+
+Name = Literal[
+    "left_out",
+    "identifier",
+    "copy",
+    "duplicates",
+    "missing_class",
+    "tiny",
+    "shift",
+    "trivial",
+    "trained_on",
+]
+
+
+class DataCheckForm(Form):
+    """One check: null where it does not apply or cannot be judged. ``where`` has the first names of
+    the ``count`` features or clients that it is about.
+    """
+
+    name: Name
+    passed: bool | None
+    limit: Number
+    seen: Number | None
+    where: list[str]
+    count: Whole
+
+
+class DataChecksForm(Form):
+    """All checks; runs of earlier versions have none."""
+
+    checks: list[DataCheckForm] = optional()
+
+
+class DataChecks(Section):
+    """The checks of rows and model."""
+
+    name = "data checks"
+    keys = ("checks",)
+    form = DataChecksForm
+
+    def applies(self, config: Config) -> bool:
+        return True
+
+    def result(self, inputs: Inputs) -> Record:
+        """Every check, in the order of a report."""
+        made = (*of_rows(inputs.parts), _trivial(inputs))
+        return {"checks": [check.record() for check in made]}
+
+
+class _Made(NamedTuple):
+    """A check that was made."""
+
+    name: Name
+    passed: bool | None
+    limit: float
+    seen: float | None
+    where: Sequence[str] = ()
+
+    def record(self) -> Record:
+        shown = {"where": list(self.where[:NAMED]), "count": len(self.where)}
+        return {**self._asdict(), **shown}
+
+
+def of_rows(parts: Parts) -> Iterator[_Made]:
+    """The checks that rows and schema are enough for."""
+    fed = parts.owners
+    X, y = np.concatenate(fed.X), np.concatenate(fed.y)
+    if parts.left_out:
+        yield _left_out(parts)
+    yield _identifier(fed, X)
+    yield _copy(fed, X, y)
+    yield from _shared_rows(fed, parts.tests)
+    yield _missing_class(fed)
+    small = sorted((n, name) for n, name in zip(fed.sizes.tolist(), fed.names, strict=True))
+    tiny = [name for n, name in small if n < TINY]
+    yield _Made("tiny", not tiny, TINY, small[0][0], tiny)
+    yield _shift(fed, X)
+
+
+def _left_out(parts: Parts) -> _Made:
+    """The rows that are left out for want of a target or a client; rows may lack it for a reason
+    that has to do with it.
+    """
+    left = sum(sum(by_client.values()) for by_client in parts.left_out.values())
+    share = left / parts.read
+    where = [
+        f"{name or 'no client'}: {n:,}"
+        for by_client in parts.left_out.values()
+        for name, n in sorted(by_client.items(), key=lambda one: (-one[1], one[0]))
+    ]
+    return _Made("left_out", share <= LEFT_OUT, LEFT_OUT, share, where)
+
+
+# ----------------------------------------------------------------------------------------- features
+
+
+def _identifier(fed: Federation, X: Array) -> _Made:
+    """Columns in which nearly every row has a value to itself, and which are text, or count, or are
+    named as a key; measurements have values to themselves and are none of these.
+    """
+    shares, at = {}, 0
+    for column in () if fed.schema is None else fed.schema.columns:
+        values, width = X[:, at], len(column.feature_names)
+        if isinstance(column, Categorical):
+            alone = float((X[:, at : at + width].sum(0) == 1).sum())
+        else:
+            values = values * column.scale + column.centre
+            counts = _counts(values, fed) or KEY.search(column.name)
+            alone = float((np.unique(values, return_counts=True)[1] == 1).sum()) if counts else 0.0
+        shares[column.name] = alone / len(X)
+        at += width
+    return _largest("identifier", shares, IDENTIFIER, len(X) >= TINY)
+
+
+def _counts(values: Array, fed: Federation) -> bool:
+    """Whether a column has whole numbers that hardly leave one out, or grow from row to row of
+    every client.
+    """
+    whole = np.rint(values)
+    if (np.abs(values - whole) > 1e-6 * np.maximum(1.0, np.abs(whole))).any():
+        return False
+    by_client = np.split(whole, np.cumsum(fed.sizes)[:-1])
+    return bool(np.ptp(whole) < 2 * len(whole)) or all((np.diff(v) > 0).all() for v in by_client)
+
+
+def _copy(fed: Federation, X: Array, y: Array) -> _Made:
+    """Features that alone give the target away: by their AUC between two classes, else by their
+    correlation with the target, with several classes the correlation ratio.
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        if fed.classes is None:
+            centred, target = X - X.mean(0), y - y.mean()
+            size = np.sqrt((centred**2).sum(0) * (target @ target))
+            like = np.abs(target @ centred) / size
+        elif len(fed.classes) == 2:
+            chosen = y == fed.classes[1]
+            above = np.array([auc(chosen, column) for column in X.T], float)
+            like = np.maximum(above, 1 - above)
+        else:
+            members = [X[y == each] for each in fed.classes if (y == each).any()]
+            between = sum(len(Z) * (Z.mean(0) - X.mean(0)) ** 2 for Z in members)
+            like = np.sqrt(between / ((X - X.mean(0)) ** 2).sum(0))
+    shares = dict(zip(fed.feature_names, np.nan_to_num(like).tolist(), strict=True))
+    return _largest("copy", shares, COPY, len(X) >= TINY)
+
+
+def _largest(name: Name, shares: Mapping[str, float], limit: float, judged: bool) -> _Made:
+    """The check that no feature has a number as large as a limit."""
+    order = sorted(shares, key=lambda each: -shares[each])
+    odd = [each for each in order if shares[each] >= limit] if judged else []
+    return _Made(name, not odd if judged else None, limit, max(shares.values(), default=0.0), odd)
+
+
+# ------------------------------------------------------------------------------------------- rows
+
+
+def _shared_rows(fed: Federation, tests: Mapping[str, Federation]) -> Iterator[_Made]:
+    """Rows with their targets that stand at several clients, and rows to judge on that were trained
+    on.
+    """
+    key = os.urandom(32)
+    held = [*_digests(fed, key)]
+    alone = sum(count == 1 for each in held for count in Counter(each).values())
+    judged = alone >= TELLING * sum(map(len, held))
+    clients = Counter(row for each in held for row in {*each})
+    shared = [sum(clients[row] > 1 for row in each) / len(each) for each in held]
+    at = [name for name, share in zip(fed.names, shared, strict=True) if share > SHARED]
+    share = sum(s * len(each) for s, each in zip(shared, held, strict=True)) / fed.sizes.sum()
+    several = fed.n_clients > 1
+    yield _Made("duplicates", _within(share, judged and several), SHARED, float(share), at)
+    shares = {
+        name: sum(row in clients for each in _digests(test, key) for row in each)
+        / float(test.sizes.sum())
+        for name, test in tests.items()
+    }
+    most = max(shares.values(), default=None)
+    odd = [name for name, share in shares.items() if share > SHARED]
+    yield _Made("trained_on", _within(most, judged), SHARED, most, odd)
+
+
+def _within(share: float | None, judged: bool) -> bool | None:
+    return bool(share <= SHARED) if judged and share is not None else None
+
+
+def _digests(fed: Federation, key: bytes) -> Iterator[list[bytes]]:
+    """By client a digest of every row and its target, which nobody without the key can make."""
+    for X, y in zip(fed.X, fed.y, strict=True):
+        rows = np.ascontiguousarray(X, dtype=np.float64) + 0.0  # -0 is 0
+        yield [
+            hashlib.blake2b(row.tobytes() + repr(t).encode(), key=key, digest_size=16).digest()
+            for row, t in zip(rows, y.tolist(), strict=True)
+        ]
+
+
+# ---------------------------------------------------------------------------------------- clients
+
+
+def _missing_class(fed: Federation) -> _Made:
+    """Clients without a row of some class."""
+    if fed.classes is None:
+        return _Made("missing_class", None, 0, None)
+    lacking = [
+        name
+        for name, y in zip(fed.names, fed.y, strict=True)
+        if len(np.unique(y)) < len(fed.classes)
+    ]
+    return _Made("missing_class", not lacking, 0, len(lacking), lacking)
+
+
+def _shift(fed: Federation, X: Array) -> _Made:
+    """The largest difference between a client's mean of a feature and that of all others, in
+    standard deviations of the feature, beyond what sampling explains.
+    """
+    n = fed.sizes[:, None].astype(float)
+    if fed.n_clients < 2:
+        return _Made("shift", None, SHIFT, None)
+    means = np.array([part.mean(0) for part in fed.X])
+    others = (X.mean(0) * len(X) - n * means) / (len(X) - n)
+    deviation = X.std(0)
+    varies = deviation > 1e-9 * np.maximum(1.0, np.abs(X).max(0))
+    apart = np.abs(means - others)[:, varies] / deviation[varies]
+    error = -ndtri(CHANCE / max(2 * apart.size, 1)) * np.sqrt(1 / n + 1 / (len(X) - n))
+    most = np.maximum(apart - error, 0.0).max(1, initial=0.0)
+    order = np.argsort(-most, kind="stable")
+    odd = [fed.names[i] for i in order if most[i] > SHIFT]
+    return _Made("shift", not odd, SHIFT, float(most.max()), odd)
+
+
+# ------------------------------------------------------------------------------------------ model
+
+
+def _trivial(inputs: Inputs) -> _Made:
+    """Whether the model is no better than a constant, as ``trivial`` of the run has it, with the
+    share of the training rows that get its commonest prediction. A model that shows that nothing
+    meets all constraints is none to be judged.
+    """
+    fed, problem = inputs.parts.owners, inputs.problem
+    w = next(iter(inputs.models.values()))
+    said = np.concatenate([scores(problem.predictor, w, X) for X in fed.X])
+    if problem.loss.targets == "class":
+        said = said.argmax(1)
+    elif problem.loss.targets == "sign":
+        said = said > 0
+    share = float(np.unique(said, return_counts=True)[1].max() / len(said))
+    judged = inputs.certificate.infeasible is None
+    return _Made("trivial", inputs.trivial is None if judged else None, 1.0, share)

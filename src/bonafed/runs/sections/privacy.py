@@ -1,0 +1,435 @@
+"""The guarantee of a private run: its releases, what they cost, and checks that they add up.
+
+Nobody can see afterwards that the noise was drawn and the model made with it. What can be checked
+is that the ledger adds up to what is stated, and that it pays for what was sent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Literal, TypeAlias
+
+import numpy as np
+from pydantic import Field
+
+from bonafed.algorithms.federated.private_admm.private_method import PrivateMethod
+from bonafed.client_names import ClientName
+from bonafed.config.config import Config
+from bonafed.privacy.accounting import (
+    LEAST_DELTA,
+    MOST_ROUNDS,
+    Release,
+    accounts,
+    total_epsilon,
+)
+from bonafed.privacy.best_of import MOST
+from bonafed.privacy.ledger import Ledger, views
+from bonafed.privacy.ledger_file import Book
+from bonafed.runs.checks import UNREADABLE, Check, compared, not_checked
+from bonafed.runs.files import Record, Row, plain
+from bonafed.runs.form import (
+    Count,
+    Form,
+    NonNegative,
+    Number,
+    Positive,
+    Whole,
+    at_least,
+    optional,
+)
+from bonafed.runs.privacy_plan import (
+    Public,
+    budget_of,
+    exchanged,
+    planned,
+    privacy_of,
+    public_of,
+    stated_method,
+)
+from bonafed.runs.privacy_statement import REHEARSAL, made_public, protects, stays
+from bonafed.runs.run import Run
+from bonafed.runs.sections.section import Inputs, Section
+from bonafed.solution.outcome import budget_used
+
+Noise = Positive | Literal["inf"]
+Sampling = Annotated[float, Field(gt=0, lt=1)]
+Answers = Annotated[int, Field(ge=0, le=MOST_ROUNDS)]
+Candidates = Annotated[float, Field(gt=1, le=MOST)]
+Kind = Literal["gaussian", "laplace"]
+Law = Literal["poisson", "geometric", "logarithmic"]
+# lists in JSON; the second where rows are sampled, the third of a search
+WholeForm = Annotated[tuple[Kind, Noise, Answers], Field(strict=False)]
+SampledForm = Annotated[tuple[Kind, Noise, Answers, Sampling], Field(strict=False)]
+ReleaseForm = WholeForm | SampledForm
+One = Annotated[float, Field(ge=1, le=1)]
+SearchForm = Annotated[tuple[Law, Noise, Answers, One, Candidates], Field(strict=False)]
+
+
+class AccountForm(Form):
+    """What one client has spent, see `ledger_table`."""
+
+    client: str
+    rows: Whole
+    answers: Whole
+    noise: Noise | None
+    scale: NonNegative | Literal["inf"] | None
+    epsilon: NonNegative
+    before: NonNegative
+    gaussian: Number | None
+    rdp: Number | None
+    basic: Number | None
+    left: NonNegative
+
+
+class ViewsForm(Form):
+    """For whom the guarantee holds, and the totals of the other view, see `views_of`."""
+
+    view: Literal["answers", "sum"]
+    missing: Whole
+    text: str
+    total: NonNegative | None
+    clients: dict[str, NonNegative | None]
+
+
+class GuaranteeForm(Form):
+    """The guarantee of privacy, see `guarantee`."""
+
+    epsilon: NonNegative
+    delta: Annotated[float, Field(ge=LEAST_DELTA, lt=1)]
+    allowed: Positive
+    adjacency: str
+    book: bool
+    protects: str
+    public: list[str]
+    rehearsal: str
+    curve: list[Positive]
+    mechanism: Kind
+    source: str
+    clip: Noise
+    bound: Noise
+    rounds: Count
+    ledger: Annotated[list[AccountForm], at_least(1)]
+    releases: dict[str, Annotated[list[ReleaseForm], at_least(1)]]
+    before: dict[str, list[ReleaseForm | SearchForm]]
+    views: ViewsForm | None = optional()  # which older runs have not
+
+
+class WithheldForm(Form):
+    """What stays with the owner, and why."""
+
+    what: str
+    why: str
+
+
+class PrivacyForm(Form):
+    """What the public part states of privacy."""
+
+    privacy: GuaranteeForm
+    withheld: list[WithheldForm]
+
+
+Releases: TypeAlias = Mapping[str, Sequence[Any]]  # by client, as in result.json
+Spent: TypeAlias = dict[ClientName, tuple[Release, ...]]
+
+
+class Privacy(Section):
+    """Differential privacy: the guarantee, what every client has spent, and what is withheld."""
+
+    name = "privacy"
+    keys = ("privacy", "withheld")
+    form = PrivacyForm
+    public = True
+    at_sites = True
+
+    def applies(self, config: Config) -> bool:
+        return config.privacy is not None
+
+    def result(self, inputs: Inputs) -> Record:
+        """The guarantee and the ledger, as they follow from the configuration and the releases."""
+        if inputs.ledger is None or not self.applies(inputs.config):
+            return {}
+        return stated_of(inputs.config, inputs.ledger, inputs.parts.train.n_features)
+
+    def check_alone(self, run: Run) -> Iterator[Check]:
+        """The public part adds up, and the ledger file knows of the run."""
+        if not self.applies(run.config):
+            return
+        try:
+            yield from _check_ledger(run)
+        except UNREADABLE as error:
+            yield Check("ledger", False, f"cannot be computed again: {error!r}")
+        if run.owner is not None:
+            yield from _check_ledger_file(run.owner)
+
+    def check(self, run: Run, inputs: Inputs) -> Iterator[Check]:
+        """Nothing of it depends on the data."""
+        yield from ()
+
+
+def _rows(releases: Mapping[ClientName, Sequence[Release]]) -> dict[str, list[list[Any]]]:
+    """Releases by client, as in result.json."""
+    return {str(name): [r.entry for r in each] for name, each in releases.items()}
+
+
+def stated_of(config: Config, ledger: Ledger, n_features: int) -> Record:
+    """What a run states of privacy, of what every client has spent."""
+    before = {client: spent for client, spent in _rows(ledger.before).items() if spent}
+    return {
+        "privacy": guarantee(config, n_features, _rows(ledger.releases), before),
+        "withheld": withheld(config),
+    }
+
+
+def withheld(config: Config) -> list[dict[str, str]]:
+    """What stays with the owner, and why."""
+    return [{"what": what, "why": why} for what, why in stays(config)]
+
+
+def carried_out(config: Config, public: Public, releases: Releases) -> PrivateMethod:
+    """The method with the noise of these releases; the rest of its plan is from public numbers."""
+    problem, algorithm = stated_method(config, public)
+    problem = replace(problem, privacy=replace(budget_of(config), book=None))
+    algorithm, noise = planned(algorithm, problem, public)
+    # in the view "sum" the client whose records count most has the noise that was planned
+    found = [release.noise for each in releases.values() for release in read_releases(each)]
+    return replace(algorithm, plan=replace(noise, multiplier=min(found, default=noise.multiplier)))
+
+
+def mechanism_of(algorithm: PrivateMethod) -> Record:
+    """How an answer is computed before noise is added."""
+    assert algorithm.plan is not None
+    return {
+        "mechanism": algorithm.mechanism,
+        "source": algorithm.plan.source,
+        "clip": algorithm.plan.clip,
+        "bound": algorithm.plan.bound,
+        "rounds": algorithm.max_rounds,
+    }
+
+
+def views_of(
+    config: Config, public: Public, algorithm: PrivateMethod, releases: Releases, before: Releases
+) -> Record:
+    """For whom the guarantee holds, and the total of whoever has the other view."""
+    budget, places = budget_of(config), {name: p for p, name in enumerate(public.clients)}
+    here: Spent = {client: read_releases(each) for client, each in releases.items()}
+    past: Spent = {client: read_releases(each) for client, each in before.items()}
+    other: Spent = {}
+    for client, each in here.items():
+        count, place = sum(release.count for release in each), places[str(client)]
+        if seen := algorithm.releases(count, place, budget.other_view):
+            other[client] = seen
+    ledger = Ledger(budget, here, past, dict.fromkeys(here, 1), "", other=other)
+    total = ledger.epsilon_of(budget.other_view)
+    return {
+        "view": budget.view,
+        "missing": budget.missing,
+        "text": views(budget, total),
+        "total": total,
+        "clients": {client: ledger.total_of(client, budget.other_view) for client in here},
+    }
+
+
+def ledger_table(
+    config: Config, scales: Mapping[str, float], releases: Releases, before: Releases
+) -> list[Record]:
+    """One row a client: rows as public, answers, noise, its scale, total epsilon by accountant,
+    what is left.
+    """
+    privacy, rows = privacy_of(config), []
+    for client, each in releases.items():
+        here, past = read_releases(each), read_releases(before.get(client, ()))
+        totals, noise = accounts((*past, *here), privacy.delta), here[-1].noise if here else None
+        row = {
+            "client": client,
+            "rows": privacy.sizes[client],
+            "answers": sum(release.count for release in here),
+            "noise": noise,
+            "scale": None if noise is None else scales[client],
+            "epsilon": totals["pld"],
+            "before": total_epsilon(past, privacy.delta) if past else 0.0,
+            **{key: totals.get(key) for key in ("gaussian", "rdp", "basic")},
+            "left": max(privacy.epsilon - float(totals["pld"] or 0.0), 0.0),
+        }
+        rows.append(row)
+    return rows
+
+
+def read_releases(rows: Sequence[Any]) -> tuple[Release, ...]:
+    """The releases of one client in result.json."""
+    return tuple(
+        Release(str(kind), float(noise), int(count), *map(float, more))
+        for kind, noise, count, *more in rows
+    )
+
+
+def guarantee(config: Config, n_features: int, releases: Releases, before: Releases) -> Record:
+    """What result.json states of privacy: it follows from the configuration and the releases
+    alone.
+    """
+    p, public = privacy_of(config), public_of(config, n_features)
+    algorithm = carried_out(config, public, releases)
+    assert algorithm.plan is not None
+    scales = dict(zip(public.clients, algorithm.plan.scale.tolist(), strict=True))
+    rows = ledger_table(config, scales, releases, before)
+    return plain(
+        {
+            "epsilon": max((row["epsilon"] for row in rows), default=0.0),
+            "delta": p.delta,
+            "allowed": p.epsilon,
+            "adjacency": p.adjacency,
+            "book": p.book is not None,
+            "protects": protects(config),
+            "public": made_public(config),
+            "rehearsal": REHEARSAL if p.rehearsal else "",
+            "curve": list(p.curve),
+            **mechanism_of(algorithm),
+            "ledger": rows,
+            "releases": releases,
+            "before": before,
+            "views": views_of(config, public, algorithm, releases, before),
+        }
+    )
+
+
+def client_weights(config: Config) -> dict[str, float]:
+    """The weight of every client in the objective, from public sizes."""
+    public = public_of(config, 0)
+    over = config.problem().over_clients.at(np.array(public.sizes), public.clients)
+    return dict(zip(public.clients, over.project(np.zeros(public.n_clients)).tolist(), strict=True))
+
+
+# ---------------------------------------------------------------------------------------- checks
+
+
+def _check_ledger(run: Run) -> Iterator[Check]:
+    """The public part, from itself alone: what was spent, by whom, for how many answers."""
+    result, config = run.result, run.config
+    stated = result["privacy"]
+    public = public_of(config, len(run.schema.feature_names))
+    again = guarantee(config, public.n_features, stated["releases"], stated["before"])
+    if "views" not in stated and privacy_of(config).view == "answers":
+        del again["views"]  # of an older run, which had no other
+    yield compared("privacy", stated, again)
+    if stated["delta"] != again["delta"]:
+        yield Check("privacy", False, f"delta is {again['delta']:g} in the configuration")
+    text = "that the noise was drawn, the model made with it, and nothing more spent before"
+    model = () if run.owner is not None else ("model.safetensors: w",)
+    settings = (f"config.toml: {table}" for table in ("algorithm", "engine", "seed"))
+    yield not_checked("privacy", text, *model, *settings)
+    yield _check_budget(again)
+    yield _check_answers(run, again["ledger"])
+    yield _check_curve(config, public, again)
+    yield _check_clients(run, public)
+    yield from _check_traffic(run, public)
+    ended = budget_used(len(run.history))
+    outcome = {"stop": ended.stop.value, "text": ended.text}
+    yield compared("outcome", result["outcome"], outcome)
+    yield compared("withheld", result["withheld"], withheld(config))
+
+
+def _check_budget(again: Row) -> Check:
+    within = again["epsilon"] <= again["allowed"] * (1 + 1e-9)
+    text = f"epsilon = {again['epsilon']:.6g} of {again['allowed']:g} at delta = {again['delta']:g}"
+    return Check("budget", within, text if within else f"{text}: more than is allowed")
+
+
+def _check_answers(run: Run, ledger: Sequence[Row]) -> Check:
+    stated, rounds = run.result["privacy"], len(run.history)
+    paid = all(
+        row["answers"] == rounds == run.result["rounds"] == stated["rounds"] for row in ledger
+    )
+    releases = stated["releases"].values()
+    paid = paid and all(len(each) == 1 and each[0][0] == stated["mechanism"] for each in releases)
+    text = f"{rounds} rounds, and {'' if paid else 'not '}as many answers are paid for"
+    return Check("answers", bool(ledger) and paid, text)
+
+
+def _check_curve(config: Config, public: Public, stated: Row) -> Check:
+    """Every run of a curve that is charged is among what was spent before the model."""
+    privacy, missing = privacy_of(config), []
+    for epsilon in () if privacy.rehearsal else privacy.curve:
+        for place, client in enumerate(public.clients):
+            release = of_point(config, public, epsilon, place)
+            spent = read_releases(stated["before"].get(client, ()))
+            if not any(_alike(release, each) for each in spent):
+                missing.append(f"the run at epsilon {epsilon:g} of {client}")
+    text = f"not charged: {', '.join(missing[:3])}" if missing else "its runs are charged"
+    return Check("privacy curve", not missing, text)
+
+
+def of_point(config: Config, public: Public, epsilon: float, client: int | None = None) -> Release:
+    """What a run of the curve releases of a client, or of the one whose records count most: noise
+    as for its epsilon alone.
+    """
+    problem, algorithm = stated_method(config, public)
+    budget = replace(budget_of(config), epsilon=epsilon, book=None)
+    method = algorithm.planned(replace(problem, privacy=budget), public)
+    (release,) = method.releases(method.max_rounds, client)
+    return release
+
+
+def _alike(planned: Release, release: Release) -> bool:
+    """Whether a release is as planned; its noise comes from a total, by bisection."""
+    same = replace(planned, noise=1.0) == replace(release, noise=1.0)
+    return same and math.isclose(planned.noise, release.noise, rel_tol=1e-4)
+
+
+def _check_traffic(run: Run, public: Public) -> Iterator[Check]:
+    """Bytes and rho of every round, which follow from public numbers and the noise."""
+    algorithm = carried_out(run.config, public, run.result["privacy"]["releases"])
+    problem = algorithm._problem
+    sizes, n = [*exchanged(algorithm, problem, public)], public.n_clients
+    again = [
+        {"round": t, **algorithm.public_row(ask), "bytes_up": n * up, "bytes_down": n * down}
+        for t, (up, down, ask) in enumerate(sizes, 1)
+    ]
+    stated = [{key: row.get(key) for key in again[0]} for row in run.history]
+    yield compared("history", stated, plain(again))
+    if any("gap" in row for row in run.history):
+        text = "gap: of noisy answers, which nobody can give again"
+        yield not_checked("history", text, "history.jsonl: gap")
+    asked, answered = type(sizes[0][2]).__name__, type(algorithm.answer_alike(1)).__name__
+    up, down = (sum(column) for column in list(zip(*sizes, strict=True))[:2])
+    table = [
+        {"message": name, "direction": way, "count": n * len(sizes), "bytes": n * size}
+        for name, way, size in ((asked, "down", down), (answered, "up", up))
+    ]
+    yield compared("messages", run.result["messages"], table)
+    each = [[row["bytes_up"], row["bytes_down"]] for row in run.result["clients"]]
+    yield compared("bytes", each, [[up, down]] * n)
+
+
+def _check_clients(run: Run, public: Public) -> Check:
+    rows, weights = run.result["clients"], client_weights(run.config)
+    declared = [*zip(public.clients, public.sizes, strict=True)]
+    same = (
+        [(row["client"], row["n"]) for row in rows] == declared
+        and all(math.isclose(row["weight"], weights[row["client"]]) for row in rows)
+        and {*run.result["privacy"]["releases"]} == {*public.clients}
+    )
+    text = "as public" if same else "differ from what the configuration declares"
+    return Check("clients", same, text)
+
+
+def _check_ledger_file(owner: Run) -> Iterator[Check]:
+    """Check that the ledger file is not older than the run."""
+    privacy, digest = owner.config.privacy, owner.result.get("book")
+    if privacy is None:
+        return
+    name, path = "owner/book", owner.config.folder / (privacy.book or "")
+    if not digest or not path.is_file():
+        lacks = f"{path.name} is not here" if digest else "the run has no digest of it"
+        lacks = lacks if privacy.book else "the configuration names none"
+        text = f"whether the ledger file knows of this run: {lacks}"
+        yield not_checked(name, text, "owner/result.json: book")
+        return
+    try:
+        known = Book(path).knows(digest)
+    except (OSError, ValueError) as error:
+        yield Check(name, False, str(error))
+        return
+    text = "knows of this run" if known else "is older than this run: restore its newest copy"
+    yield Check(name, known, text)

@@ -1,0 +1,270 @@
+"""What a section of a run is: one feature of a configuration, from its training to its checks.
+
+A run goes through its sections at every stage: each may train further models, adds its keys to
+result.json and its files to the folder, and computes them again when a run is verified. Whoever
+adds a feature writes one section and puts it into `bonafed.runs.sections.all.SECTIONS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+from bonafed.arrays import Array
+from bonafed.certificates.certificate import Certificate
+from bonafed.config.config import Config
+from bonafed.engines.engine import Watch
+from bonafed.engines.event_log import Log
+from bonafed.privacy.budget import Budget
+from bonafed.privacy.ledger import Ledger
+from bonafed.problem.lower_bounds import Duals
+from bonafed.problem.multipliers import Multipliers
+from bonafed.problem.problem import Problem
+from bonafed.runs.baselines import check_proof, restored
+from bonafed.runs.checks import Check, compared, not_checked
+from bonafed.runs.files import (
+    Record,
+    Row,
+    complete,
+    load_arrays,
+    parsed,
+    plain,
+    save_arrays,
+    text_in,
+    to_json,
+    write,
+)
+from bonafed.runs.form import Form, check_form, damaged
+from bonafed.runs.privacy_plan import budget_of, privacy_of
+from bonafed.runs.run import Points, Run
+from bonafed.runs.splits import Parts
+from bonafed.solution.blame import triviality
+from bonafed.solution.solve import fit
+from bonafed.solution.trivial import Triviality
+
+
+def bytes_sent(messages: Sequence[Row], direction: str) -> int:
+    """The bytes of all messages "up" (to the server) or "down"."""
+    return sum(row["bytes"] for row in messages if row["direction"] == direction)
+
+
+class Progress(Protocol):
+    """Where a run shows how far it is; by default it shows nothing."""
+
+    def read(self, done: int, total: int, /) -> None:
+        """So many of all files of the tables are read."""
+
+    def watch(self, model: str) -> Watch:
+        """What `solve` calls after each round of a model."""
+        return lambda row, state: None
+
+    def done(self, model: str, text: str, /) -> None:
+        """A model is trained."""
+
+    def say(self, line: str) -> None:
+        """A line to be shown."""
+
+
+class Silent(Progress):
+    """No progress is shown."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """The work on one configuration: what is trained, on which rows, and where.
+
+    Attributes
+    ----------
+    stated : the configuration as the folder of the run will have it
+    config : the same with every radius as a number for each client
+    work : folder of checkpoints until the run is finished; None keeps none
+    resume : whether the work goes on where its checkpoints are
+    """
+
+    stated: Config
+    config: Config
+    parts: Parts
+    work: Path | None = None
+    resume: bool = False
+
+    @property
+    def problem(self) -> Problem:
+        """The problem that is solved, within the budget of the work where it is private."""
+        problem = self.config.problem()
+        return problem if self.config.privacy is None else replace(problem, privacy=self.budget)
+
+    @property
+    def budget(self) -> Budget:
+        """The privacy budget. The runs of a curve and the model share one ledger file, in the
+        folder of the work where the configuration names none.
+        """
+        budget, privacy = budget_of(self.config), privacy_of(self.config)
+        if budget.book is not None or not privacy.curve or privacy.rehearsal:
+            return budget
+        assert self.work is not None, "a privacy curve needs a folder for its ledger"
+        return replace(budget, book=self.work / "book.json")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What results are computed from, be it just trained or read from the folder of a run.
+
+    Attributes
+    ----------
+    problem : with every radius as a number
+    models : by name, the main one first
+    certificate, multipliers, constraints : what is proved of the main model; with constraints its
+        multipliers, and the table of all constraints
+    histories : by model; of a run that was read that of the main model alone
+    events, ledger : of the training itself: who answered when, and what each client has spent
+    points : by section, the further models that it trained
+    """
+
+    config: Config
+    problem: Problem
+    parts: Parts
+    models: Mapping[str, Array]
+    certificate: Certificate
+    multipliers: Duals | Multipliers | None = None
+    constraints: list[Record] = field(default_factory=list)
+    histories: Mapping[str, Sequence[Row]] = field(default_factory=dict)
+    events: Log | None = None
+    ledger: Ledger | None = None
+    points: Mapping[str, Points] = field(default_factory=dict)
+
+    @cached_property
+    def trivial(self) -> Triviality | None:
+        """Why the main model is no better than a constant, None where it is. What is solved for it
+        starts from the data alone, so that verification finds the same.
+        """
+        model = _Model(next(iter(self.models.values())), self.certificate)
+        return triviality(self.problem, self.parts.train, model, fit)
+
+    def compared(self, name: str, stated: object, again: object) -> Check:
+        """Stated numbers against those computed again, relative to the objective."""
+        return compared(name, stated, plain(again), abs(self.certificate.value))
+
+
+@dataclass(frozen=True)
+class _Model:
+    w: Array
+    certificate: Certificate
+
+
+class Section(Protocol):
+    """One feature of a run, such as its constraints or its privacy curve.
+
+    Attributes
+    ----------
+    name : of its checks and of its points
+    keys : of result.json
+    form : of these keys together
+    files : of the folder
+    public : whether these keys and files may leave the owner in a private run, because they follow
+        from public numbers and noisy answers
+    first : whether it trains before the model, because what it spends is charged first
+    at_sites : whether a run over sites, whose rows are not here, states it, too
+    """
+
+    name: str
+    keys: tuple[str, ...] = ()
+    form: type[Form] | None = None
+    files: tuple[str, ...] = ()
+    public: bool = False
+    first: bool = False
+    at_sites: bool = False
+
+    def applies(self, config: Config) -> bool:
+        """Whether a run of this configuration has the section."""
+        ...
+
+    def is_stated(self, config: Config, public: bool) -> bool:
+        """Whether the result.json of a run has the keys; ``public``: that of the public part of a
+        private one.
+        """
+        return self.applies(config) and (config.privacy is None or self.public is public)
+
+    def train(self, study: Study, progress: Progress) -> Points | None:
+        """Train further models; None without any. Ctrl-C raises KeyboardInterrupt."""
+        return None
+
+    def result(self, inputs: Inputs) -> Record:
+        """What the section states, computed from the inputs alone: its keys, or its table."""
+        ...
+
+    def write(self, folder: Path, points: Points) -> None:
+        """Write the files of the section."""
+
+    def read(self, folder: Path, result: Row, thresholds: int = 0) -> Points | None:
+        """The points in a folder with this ``result``; None without any. ``thresholds``: how many
+        numbers the points of a proof have after a model, see ``problem.thresholds``.
+
+        Raises
+        ------
+        RunError : a file is missing or damaged
+        """
+        return None
+
+    def stated(self, run: Run) -> Row:
+        """What a finished run states of the section."""
+        return {key: run.result[key] for key in self.keys if key in run.result}
+
+    def check_alone(self, run: Run) -> Iterator[Check]:
+        """What can be checked without the data."""
+        yield from ()
+
+    def check(self, run: Run, inputs: Inputs) -> Iterator[Check]:
+        """What is stated against what the inputs give again."""
+        yield inputs.compared(self.name, self.stated(run), self.result(inputs))
+
+
+class TableSection(Section, Protocol):
+    """A section with files of its own: a table of the points it tried, and their arrays.
+
+    ``table`` is the form of the table, ``arrays`` are those that each point has, and ``optional``
+    those that all points have or none.
+    """
+
+    table: type[Form]
+    arrays: tuple[str, ...] = ("w",)
+    optional: tuple[str, ...] = ()
+
+    def write(self, folder: Path, points: Points) -> None:
+        table, arrays = self.files
+        write(folder / table, to_json(points.table, indent=1).encode())
+        save_arrays(folder / arrays, points.arrays)
+
+    def read(self, folder: Path, result: Row, thresholds: int = 0) -> Points | None:
+        complete(folder, self.files)
+        file, stored = (folder / name for name in self.files)
+        table, arrays = parsed(file, text_in(file)), load_arrays(stored)
+        check_form(file, table, self.table)
+        models, proofs = restored(arrays)
+        points = [str(k) for k in range(len(table["points"]))]
+        lengths = {array.shape[0] if array.ndim else 0 for array in models.values()}
+        named = {*self.arrays} <= {*models} <= {*self.arrays, *self.optional}
+        whole = named and lengths == {len(points)}
+        if not whole or not {*proofs} <= {*points} or not self.fits(table, arrays):
+            raise damaged(file, "it does not fit its models")
+        for proof in proofs.values():
+            check_proof(stored, proof, models["w"].shape[1] + thresholds)
+        return Points(table, arrays)
+
+    def fits(self, table: Row, arrays: Mapping[str, Array]) -> bool:
+        """Whether a table and its arrays belong together, beyond their lengths."""
+        return True
+
+    def stated(self, run: Run) -> Row:
+        return run.points[self.name].table if self.name in run.points else {}
+
+    def check(self, run: Run, inputs: Inputs) -> Iterator[Check]:
+        if self.name in run.points:
+            yield from super().check(run, inputs)
+            text = "rounds of the points up to max_rounds, and what ended by a method's own test"
+            places = [f"{self.files[0]}: points.{key}" for key in ("rounds", "stop")]
+            table = run.points[self.name].table
+            places += [f"{self.files[1]}: {k}/" for k in range(len(table["points"]))]
+            yield not_checked(self.name, f"{text}; which arrays prove their bounds", *places)

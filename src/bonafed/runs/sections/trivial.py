@@ -1,0 +1,53 @@
+"""Whether the model of a run is no better than a constant, and which parameter is to blame."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, get_args
+
+from pydantic import model_validator
+
+from bonafed.config.config import Config
+from bonafed.runs.files import Record
+from bonafed.runs.form import Form, Number, one_of, optional
+from bonafed.runs.sections.section import Inputs, Section
+from bonafed.solution.trivial import Kind
+
+
+class TrivialityForm(Form):
+    """Why a model is trivial, see `bonafed.Triviality`."""
+
+    kind: Annotated[str, one_of(get_args(Kind))]
+    parameter: str | None
+    value: Number | str | None
+    threshold: Number | None
+    text: str
+
+    @model_validator(mode="after")
+    def _a_threshold_is_of_a_parameter(self) -> TrivialityForm:
+        if self.threshold is not None and self.parameter is None:
+            raise ValueError("a parameter beside its threshold")
+        return self
+
+
+class TrivialForm(Form):
+    """What a run states of it: null where the model is not trivial. Runs of earlier versions have
+    no such key.
+    """
+
+    trivial: TrivialityForm | None = optional()
+
+
+class Trivial(Section):
+    """The model against the best constant one."""
+
+    name = "trivial"
+    keys = ("trivial",)
+    form = TrivialForm
+
+    def applies(self, config: Config) -> bool:
+        return True
+
+    def result(self, inputs: Inputs) -> Record:
+        """The record, or None."""
+        return {"trivial": None if inputs.trivial is None else asdict(inputs.trivial)}

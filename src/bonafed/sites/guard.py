@@ -1,0 +1,305 @@
+"""What stands between a server and a site's rows: the site's policy, asked before anything is
+computed, and its log, written before anything leaves.
+
+A run is judged in three steps, each as soon as its facts are there: the problem and the rows when
+the site is asked about them, who takes part and how large the model is when it is to agree, the
+algorithm when a run begins. Every message of a run is held against the rules of messages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+import numpy as np
+
+from bonafed.arrays import Block
+from bonafed.engines.secure_summed import Sealed, Work, asked_of, hidden_in
+from bonafed.engines.wire import Envelope
+from bonafed.problem.constraints.coupled import Shared
+from bonafed.problem.constraints.group_means import MOST_GROUPS, Group, OnRows
+from bonafed.problem.metadata import Introduced
+from bonafed.problem.parts import least_rows, parts_of
+from bonafed.problem.problem import Problem
+from bonafed.problem.rank_levels import STEPS, levels
+from bonafed.problem.risks.mean import Mean
+from bonafed.problem.risks.ranks import by_rank
+from bonafed.problem.slopes import jumping
+from bonafed.rounds import CodecError
+from bonafed.sites.audit import AuditError, AuditLog, Content, contents
+from bonafed.sites.policy import FILE, Policy, Proposal, Refusal, rows_in_words
+
+# the rules that are judged before any row is read, when a site is asked about its rows, when it
+# agrees, and when a run begins
+OF_PROBLEM = (
+    *("allowed_servers", "allowed_versions", "pinned_software", "pinned_problems"),
+    *("allowed_columns", "disallowed_columns"),
+    *("maximum_epsilon", "maximum_delta", "constraint"),
+)
+OF_ROWS = (*OF_PROBLEM, "minimum_rows", "minimum_level_rows")
+OF_AGREEMENT = (*OF_ROWS, "minimum_organizations", "maximum_parameter_share")
+OF_RUN = (*OF_AGREEMENT, "allowed_algorithms", "allowed_messages")
+
+
+class RefusedByPolicyError(Exception):
+    """The site does not do what it is asked, by these rules; the server is told the first one, or
+    another name, ``rule``.
+    """
+
+    def __init__(self, refusals: Iterable[Refusal], rule: str = "") -> None:
+        self.refusals = tuple(refusals)
+        self.rule = rule or self.refusals[0].rule
+        super().__init__("; ".join(refusal.text for refusal in self.refusals))
+
+
+@dataclass
+class Guard:
+    """The policy and the log of a site.
+
+    Parameters
+    ----------
+    policy : its rules; None allows everything, for trials with rows that are nobody's secret
+    log : where every message in and out is written; None writes nothing, for trials
+    software : the digest of the installed bonafed, for ``pinned_software``
+    """
+
+    policy: Policy | None
+    log: AuditLog | None = None
+    software: str | None = None
+
+    def judge(self, proposal: Proposal, rules: tuple[str, ...]) -> None:
+        """Raise `RefusedByPolicyError` where a proposal breaks one of these rules."""
+        if self.policy is not None:
+            broken = self.policy.refusals(proposal)
+            if refusals := [refusal for refusal in broken if refusal.rule in rules]:
+                raise RefusedByPolicyError(refusals)
+
+    def judge_held_out(self, rows: int) -> None:
+        """Raise `RefusedByPolicyError` where a site would hold out some rows, and too few: what it
+        tells of the others, and of a model on these, would tell of single rows.
+        """
+        if self.policy is None or not 0 < rows < self.policy.minimum_rows:
+            return
+        rule = "minimum_rows"
+        raise RefusedByPolicyError(
+            [
+                Refusal(
+                    rule,
+                    f"{rule}: {rows_in_words(rows)} of this site would be held out, and"
+                    f" {self.policy.minimum_rows} are needed. Take no part, or lower {rule} in"
+                    f" {FILE}.",
+                    f"{rule}: fewer rows would be held out than this site needs. Hold out"
+                    " a larger share or none, or ask the site's owner.",
+                )
+            ]
+        )
+
+    def judge_groups(self, facts: Introduced) -> None:
+        """Raise `RefusedByPolicyError` where what the site would tell of its groups of rows is
+        about too few rows, or about a column of too many values.
+        """
+        if self.policy is None:
+            return
+        rule, least = "minimum_level_rows", self.policy.minimum_level_rows
+        for name, values in facts.values.items():
+            if len(values) > MOST_GROUPS:
+                text = f"{rule}: column {name!r} makes more than {MOST_GROUPS} groups of rows."
+                raise RefusedByPolicyError([Refusal(rule, text, text)])
+        for name, cells in facts.cells.items():
+            if any(weight < least for *_, weight in cells):
+                text = f"{rule}: a group of {name or 'the target'!r} has too few rows at this site."
+                raise RefusedByPolicyError([Refusal(rule, text, text)])
+
+    def judge_means(self, problem: Problem, block: Block) -> None:
+        """Raise `RefusedByPolicyError` where the answers of a run would be means over too few of
+        the site's rows, such as those of a group of a constraint, or the largest losses.
+        """
+        if self.policy is None:
+            return
+        rule, least = "minimum_rows", self.policy.minimum_rows
+        for what, rows in averaged(problem, block):
+            if 0 < rows < least:
+                text = f"{rule}: the run averages over {what}"
+                raise RefusedByPolicyError(
+                    [
+                        Refusal(
+                            rule,
+                            f"{text}, {rows_in_words(rows)} of this site, and {least} are needed."
+                            f" Take no part, or lower {rule} in {FILE}.",
+                            f"{text}, which are too few here. Use coarser groups or a larger share,"
+                            " or ask the site's owner.",
+                        )
+                    ]
+                )
+
+    def judge_jumps(self, problem: Problem, masked: bool) -> None:
+        """Raise `RefusedByPolicyError` for a problem that is `jumping`; where there is a privacy
+        budget that the policy limits, noise hides that.
+        """
+        if self.policy is None or not self.policy.smooth_losses_only:
+            return
+        if self.policy.leaves_to_noise(problem.privacy is not None):
+            return
+        if what := jumping(problem, masked):
+            rule = "smooth_losses_only"
+            text = f"{rule}: {what}, so that two answers may differ by a single row"
+            use = "Use Logistic(), Squared() or Multinomial() (or Huber() with secure_sum),"
+            use += " label_cost=inf, no support and average losses, or a privacy budget where the"
+            use += " site limits all of them"
+            raise RefusedByPolicyError(
+                [Refusal(rule, f"{text}. {use}, or change {rule} in {FILE}.", f"{text}. {use}.")]
+            )
+
+    def judge_parts(self, message: object, problem: Problem, block: Block) -> None:
+        """Raise `RefusedByPolicyError` where a message asks for sums over groups of too few
+        rows.
+        """
+        parts = getattr(message, "parts", None)
+        if self.policy is None or parts is None or parts_of(parts).groups == 1:
+            return
+        rule, least = "minimum_rows", self.policy.minimum_rows
+        if (rows := least_rows(problem, block, parts_of(parts))) < least:
+            text = f"{rule}: the run adds up groups of {rows_in_words(rows)}"
+            raise RefusedByPolicyError(
+                [
+                    Refusal(
+                        rule,
+                        f"{text} of this site, and {least} are needed. Take no part, or lower"
+                        f" {rule} in {FILE}.",
+                        f"{rule}: the run adds up groups of fewer rows than this site allows. Ask"
+                        " for groups of more rows, Bundle(least_rows=...), or for one cut a client,"
+                        " Bundle(cuts=1).",
+                    )
+                ]
+            )
+
+    def judge_sender(self, sender: str) -> None:
+        """Raise `RefusedByPolicyError` for a server that may not ask, whatever it asks."""
+        self.judge(Proposal(server=sender), ("allowed_servers",))
+
+    def judge_message(self, kind: str) -> None:
+        """Raise `RefusedByPolicyError` for a message of an algorithm, by the name of its class."""
+        self.judge(Proposal(messages=(kind,)), ("allowed_messages",))
+
+    def told(self, error: Exception) -> str:
+        """What the server is told of an error, whose text may quote rows: that stays in the log."""
+        text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        if self.log is None:
+            return text
+        self.note(text)
+        return f"{type(error).__name__}; the site's log says more"
+
+    def note(self, text: str) -> None:
+        """Write down something that is no message."""
+        if self.log is not None:
+            with _written():
+                self.log.note(text)
+
+    def heard(self, sender: str, envelope: Envelope | None, size: int) -> None:
+        """Write down what came in, None where it was not read; the line reaches the disk with the
+        answer's.
+        """
+        if self.log is not None and envelope is None:
+            with _written():
+                self.log.write("in", sender, "", size=size, sync=False)
+        elif envelope is not None:
+            self._write("in", sender, envelope, size, (), False)
+
+    def said(
+        self, sender: str, envelope: Envelope, size: int, refusals: Iterable[Refusal] = ()
+    ) -> None:
+        """Write down what is about to leave."""
+        self._write("out", sender, envelope, size, refusals, True)
+
+    def _write(
+        self,
+        way: str,
+        who: str,
+        envelope: Envelope,
+        size: int,
+        refusals: Iterable[Refusal],
+        sync: bool,
+    ) -> None:
+        """Write a line about a message: an algorithm's own, where it carries one."""
+        if self.log is None:
+            return
+        body = envelope.body
+        inside = getattr(body, "message", getattr(body, "upload", body))
+        kind, fields, masked = _shown(inside)
+        with _written():
+            self.log.write(
+                way,
+                who,
+                kind,
+                experiment=envelope.experiment,
+                seq=envelope.number,
+                size=size,
+                masked=masked,
+                fields=fields,
+                refusals=refusals,
+                sync=sync,
+            )
+
+
+def _shown(message: object) -> tuple[str, dict[str, Content], bool]:
+    """The class of a message, what its fields hold, and whether its sums are masked; of one that a
+    secure sum carries, those of the algorithm's message in it.
+    """
+    with suppress(CodecError, ValueError, TypeError, LookupError, AttributeError):
+        if isinstance(message, Work):
+            asked = asked_of(message)
+            return type(asked).__name__, contents(asked), False
+        if isinstance(message, Sealed) and (hidden := hidden_in(message)) is not None:
+            # whatever is not masked the server reads, whether it needs it or not
+            clear = {
+                name: held._replace(how="each") for name, held in contents(hidden.clear).items()
+            }
+            sums = {name: Content(math.prod(shape), 0, "sum") for name, _, shape in hidden.fields}
+            return type(hidden.clear).__name__, clear | sums, True
+    return type(message).__name__, contents(message), False
+
+
+def averaged(problem: Problem, block: Block) -> Iterator[tuple[str, int]]:
+    """Over what the answers of a run average beside all rows, and over how many rows of a site;
+    ``problem`` is concrete.
+
+    A group tells of the rows outside it as well, which are all rows without it. Losses that are
+    weighed by rank count as many rows as equal weights of the largest weight's size are.
+    """
+    m, risk = int((block.share > 0).sum()), problem.over_samples
+    shared = [one.one for one in problem.constraint.coupled.parts if isinstance(one, Shared)]
+    means = [one for one in (*problem.local_constraint.parts, *shared) if isinstance(one, OnRows)]
+    groups = [group for each in means for group in each.groups]
+    if isinstance(risk, Mean) and risk.code is not None:
+        groups.append(Group(risk.code))
+    for group in groups:
+        inside = int(group.inside(block).sum())
+        yield "the rows of a group", inside
+        yield "the rows outside a group", m - inside
+    if by_rank(risk):
+        names = ("rank_weights", "rank_weights_below", "rank_weights_above")
+        ranks = [getattr(risk, name) for name in names if hasattr(risk, name)]
+        for sizes in (np.abs(weights(m)) for weights in ranks):
+            if largest := sizes.max(initial=0.0):
+                yield "losses by rank", max(int(sizes.sum() / largest * (1 + 1e-9)), 1)
+    if isinstance(problem.over_rows, STEPS):  # as many as a site of average losses has
+        tails = levels(problem.over_rows, m).tails
+        yield "losses by rank", max(int(m * tails.min(initial=1.0) * (1 + 1e-9)), 1)
+    elif problem.over_rows is not None:
+        sigma = problem.over_rows.rank_weights(len(getattr(problem.over_rows, "sigma", block.y[0])))
+        share = sigma.sum() / (len(sigma) * sigma.max())
+        yield "losses by rank", max(int(m * share * (1 + 1e-9)), 1)
+
+
+@contextmanager
+def _written() -> Iterator[None]:
+    """Where the log cannot be written, the error says that nothing leaves the site."""
+    try:
+        yield
+    except OSError as error:
+        raise AuditError(
+            f"the audit log cannot be written ({error}), so that no answer leaves this site: free"
+            " its disk, or end the process that holds the log."
+        ) from error

@@ -1,0 +1,369 @@
+"""Models judged on the rows that every site holds out, as one round more: figures leave a site, and
+no row or score of one.
+
+    JudgeRows -> JudgedRows     models; how each does on the site's rows
+
+What follows from counts is computed from the counts of all sites. An AUC is about pairs of rows, of
+which most have their rows at two sites, and R2 about the spread of all targets: over all sites
+neither is stated. Where the figures of a model would tell of few people beside those of another
+model, a site answers with the other one's, and says so (`bonafed.sites.judgements`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed.arrays import Array, Block, Streams
+from bonafed.certificates.duality import run_all
+from bonafed.codec import Form
+from bonafed.engines.engine import Engine
+from bonafed.measures import classes, small, two_classes
+from bonafed.problem.losses import Loss
+from bonafed.problem.metadata import Metadata
+from bonafed.problem.problem import Problem
+from bonafed.rounds import Algorithm, Done, Each, Outcome, Round, Stop, record
+from bonafed.runs.comparison import (
+    Compared,
+    compared_merits,
+    compared_rows,
+    counted,
+    sign_test,
+    verdict,
+)
+from bonafed.runs.constraint_metrics import asked
+from bonafed.runs.evaluation import Judged, judged, worst_of
+from bonafed.runs.files import Record, Row
+from bonafed.runs.splits import HELD_OUT
+from bonafed.sites.closeness import counted as classes_of
+from bonafed.solution.figures import figures
+
+OF_CLASSES, OF_NUMBERS = ("auc", "brier", "log_loss"), ("mae", "rmse", "r2")
+CELLS = ("tn", "fp", "fn", "tp")  # of a confusion by truth and prediction, row by row
+ANOTHER = "a model that was judged earlier"
+EARLIER = -1  # in the place of a model's position: one that was judged by an earlier question
+
+
+@record
+class JudgeRows:
+    """Ask how models do on the rows that a site holds out."""
+
+    models: Array  # (M, D), the main one first
+
+
+@record
+class JudgedRows:
+    """How the models do on a site's rows."""
+
+    rows: Each  # (n,)
+    loss: Each  # (n, M) mean losses
+    confusion: Each  # (n, M, C, C) rows by truth and prediction; without classes (n, M, 0, 0)
+    # (n, M, 3) AUC, Brier score, log loss; or MAE, RMSE, R2; nan for none
+    measures: Annotated[Each, Form(nan=True)]
+    compared: Each  # (n, M - 1, 7) the main model with each other one, as of `Compared`
+    # (n, M) the position of the model of which the figures are, its own or another one's, `EARLIER`
+    # for one of an earlier question; and whether a class of few predictions counts as another one
+    figures_of: Each
+    merged: Each
+
+
+@dataclass(frozen=True)
+class Judging(Algorithm):
+    """One round in which every site judges models on the rows that it holds out."""
+
+    models: Array
+    problem: Problem | None = None
+    site: Any = None  # what a site with a policy has told before, `bonafed.sites.judgements.AtSite`
+
+    stateless: ClassVar[bool] = True
+    held_out: ClassVar[bool] = True
+
+    def for_clients(self) -> Judging:
+        """The round alone: the models come with the message."""
+        return Judging(np.zeros((1, 1)))
+
+    def at_client(self, problem: Problem, data: object) -> Judging:
+        """The round with the sites' problem."""
+        return replace(self, problem=problem)
+
+    @property
+    def on_client(self) -> dict:
+        return {JudgeRows: self.judge}
+
+    @property
+    def on_server(self) -> dict:
+        return {JudgedRows: self.end}
+
+    def server_start(self, n_clients: int) -> tuple[None, Round]:
+        return None, Round(JudgeRows(self.models))
+
+    def judge(
+        self, memory: None, ask: JudgeRows, data: Block, rng: Streams
+    ) -> tuple[None, JudgedRows]:
+        problem, y = self.problem, data.y[0]
+        assert problem is not None
+        loss, least = problem.loss, 0 if self.site is None else self.site.least
+        predictions = [problem.predictor.forward(w, data)[0] for w in ask.models]
+        figures_of = list(range(len(predictions)))
+        if self.site is not None:
+            predictions, figures_of = self.site.stand_ins(loss, predictions, y)
+        told = [_told(loss, judged(loss, one, y), least) for one in predictions]
+        each = [_numbers(loss, one) for one in told]
+        return memory, JudgedRows(
+            rows=np.array([float(len(y))]),
+            loss=np.array([[float(one.rows.loss.mean()) for one in told]]),
+            confusion=np.array([[confusion for confusion, _ in each]], float),
+            measures=np.array([[measures for _, measures in each]]),
+            compared=self._compared(loss, [one.rows for one in told]),
+            figures_of=np.array([figures_of], float),
+            merged=np.array([[one.merged for one in told]], float),
+        )
+
+    def _compared(self, loss: Loss, rows: Sequence[Judged]) -> Array:
+        """(1, M - 1, 7) the main model with each other one."""
+        main, *others = rows
+        pairs = []
+        for other in others:
+            pair = compared_rows(loss, main, other)
+            if self.site is not None and loss.targets == "real":
+                signs = self.site.signs(compared_merits(loss, main, other))
+                pair = pair._replace(better=int((signs > 0).sum()), worse=int((signs < 0).sum()))
+            pairs.append(pair)
+        return np.array(pairs, float).reshape(1, len(pairs), len(Compared._fields))
+
+    def end(self, state: None, ids: Sequence[int], up: JudgedRows) -> tuple[JudgedRows, Done]:
+        return up, Done(Outcome(Stop.OPTIMAL, "judged."))
+
+
+def judge_at_sites(
+    problem: Problem, data: Metadata, models: dict[str, Array], engine: Engine
+) -> Record:
+    """What `bonafed.runs.comparison.evaluate` states, of the rows that the sites hold out."""
+    rounds = Judging(np.stack([*models.values()]), problem.at(data)[0])
+    up: Any = run_all(rounds, data, engine).state
+    stated = evaluation(problem.loss, data.names, [*models], up)
+    if asked(problem):  # whether the constraints hold there is not known
+        stated |= {"pairs": [], "verdict": []}
+    return stated
+
+
+def evaluation(loss: Loss, clients: Sequence[str], models: Sequence[str], up: JudgedRows) -> Record:
+    """The models on the rows of every site, the main one paired with each other, and the verdict.
+
+    Raises
+    ------
+    ValueError : figures that no rows have
+    """
+    sites = [_checked(loss, client, i, models, up) for i, client in enumerate(clients)]
+    measures = [
+        {"set": HELD_OUT, "model": model, **_measured(loss, [site[k] for site in sites])}
+        for k, model in enumerate(models)
+    ]
+    main, *others = models
+    pairs = []
+    for k, other in enumerate(others):
+        sets = [Compared(*row.tolist()) for row in up.compared[:, k]]
+        pair = counted(sets, 2 * len(others))
+        pairs.append({"set": HELD_OUT, "model": main, "other": other, **pair})
+    return {"measures": measures, "pairs": pairs, "verdict": verdict(measures, pairs)}
+
+
+def in_place_of_others(measures: Sequence[Record]) -> list[str]:
+    """Where figures are those of another model, or classes were counted together, in words."""
+    notes = []
+    for row in measures:
+        for client in row["clients"]:
+            if (of := client.get("figures_of")) is not None:
+                notes.append(
+                    f"At {client['client']} the held-out figures of {row['model']} are those of"
+                    f" {of}: the two differ there for so few people that figures of both would tell"
+                    " of these."
+                )
+            if client.get("merged"):
+                notes.append(
+                    f"At {client['client']} {row['model']} gives a class to so few held-out rows"
+                    " that their counts would tell of these: they are counted as the class that it"
+                    " gives to most."
+                )
+    return notes
+
+
+def added_up(problem: Problem, models: Sequence[str], stated: Row) -> Record:
+    """An evaluation made again from what it states of every site: counts, mean losses and the
+    figures that only rows tell, and of two models the rows that one of them gets right.
+    """
+    loss, measures = problem.loss, list[Record]()
+    for model, row in zip(models if stated["measures"] else (), stated["measures"], strict=True):
+        sites = [_made_again(loss, site) for site in row["clients"]]
+        measures.append({"set": HELD_OUT, "model": model, **_measured(loss, sites)})
+    judged = {row["model"]: row["loss"] for row in measures}
+    main, pairs = models[0], list[Record]()
+    for other, pair in zip(models[1:] if stated["pairs"] else (), stated["pairs"], strict=True):
+        named = {"set": HELD_OUT, "model": main, "other": other, "tests": 2 * len(models[1:])}
+        p, less = sign_test(pair["better"], pair["worse"]), judged[other] - judged[main]
+        pairs.append({**pair, **named, "p": p, "less": less})
+    words = [] if asked(problem) else verdict(measures, pairs)
+    return {"measures": measures, "pairs": pairs, "verdict": words}
+
+
+def _made_again(loss: Loss, site: Row) -> Record:
+    """The figures of a site, from those that do not follow from others."""
+    if loss.targets == "real":
+        names, confusion = OF_NUMBERS, np.zeros((0, 0))
+    else:
+        names, confusion = OF_CLASSES, _cells(site["confusion"])
+    numbers = [math.nan if site[name] is None else site[name] for name in names]
+    known = {key: site[key] for key in ("client", "n", "loss")}
+    known |= {key: site[key] for key in ("figures_of", "merged") if key in site}
+    n = site["n"] if loss.targets == "real" else int(confusion.sum())
+    return known | _figures(loss, n, confusion, numbers)
+
+
+def no_better_than_a_constant(row: Record, labels: Sequence[object]) -> str | None:
+    """That the main model is no better than a constant on held-out rows, in words; None where it
+    is. ``row`` are its figures, ``labels`` the classes in their order.
+    """
+    if "accuracy" not in row:
+        explained = [client["r2"] for client in row["clients"]]
+        if any(r2 is None or r2 > 0 for r2 in explained):
+            return None
+        return (
+            "On the held-out rows of every site the model predicts no better than the mean of that"
+            " site: raise max_rounds, or lower radius and strength."
+        )
+    counts = row.get("counts") or [row["n"] - row["positives"], row["positives"]]
+    most = max(range(len(counts)), key=counts.__getitem__)
+    if row["accuracy"] > counts[most] / row["n"]:
+        return None
+    areas = [client["auc"] for client in row["clients"] if client["auc"] is not None]
+    area = f" Its AUC at the sites is {min(areas):.2f} to {max(areas):.2f}." if areas else ""
+    return (
+        f"On held-out rows the model is right in {100 * row['accuracy']:.1f} %, and answering"
+        f" {labels[most]!r} to every row would be in {100 * counts[most] / row['n']:.1f} %.{area}"
+    )
+
+
+class Told(NamedTuple):
+    """The rows of a site under a model as they are counted.
+
+    ``decided`` are the classes, None of numbers; ``merged``: some count as another one.
+    """
+
+    rows: Judged
+    decided: NDArray[np.intp] | None
+    merged: bool
+
+
+def _told(loss: Loss, rows: Judged, least: int) -> Told:
+    """Rows with the classes as they are counted where fewer than ``least`` would tell of rows."""
+    if loss.targets == "real":
+        return Told(rows, None, False)
+    decided, merged = classes_of(rows.prediction, least)
+    right = decided == _truth(loss, rows.y)
+    return Told(rows._replace(merit=right.astype(float)), decided, merged)
+
+
+def _truth(loss: Loss, y: Array) -> NDArray[np.intp]:
+    return (y.astype(np.intp) if loss.targets == "class" else y > 0).astype(np.intp)
+
+
+def _numbers(loss: Loss, told: Told) -> tuple[Any, list[float]]:
+    """The confusion of rows, and the three figures that do not follow from it."""
+    rows = told.rows
+    stated: Record = {**figures(loss, rows.prediction, rows.y)}
+    if told.decided is None:
+        confusion, names = np.zeros((0, 0)), OF_NUMBERS
+    else:
+        confusion, names = np.zeros_like(_cells(stated["confusion"])), OF_CLASSES
+        np.add.at(confusion, (_truth(loss, rows.y), told.decided), 1.0)
+    return confusion, [math.nan if stated[name] is None else stated[name] for name in names]
+
+
+def _cells(confusion: Any) -> Array:
+    """(C, C) rows by truth and prediction."""
+    if isinstance(confusion, dict):
+        confusion = np.reshape([confusion[cell] for cell in CELLS], (2, 2))
+    return np.asarray(confusion, float)
+
+
+def _checked(
+    loss: Loss, client: str, i: int, models: Sequence[str], up: JudgedRows
+) -> list[Record]:
+    """The figures of each model at one site."""
+    n_models, names = len(models), {EARLIER: ANOTHER} | dict(enumerate(models))
+    n, confusion = float(up.rows[i]), up.confusion[i]
+    shapes = len(up.loss[i]) == len(up.measures[i]) == len(confusion) == n_models
+    whole = n >= 1 and n % 1 == 0
+    whole &= bool(np.isfinite(up.loss[i]).all() and (up.loss[i] >= 0).all())
+    one, two, three = up.measures[i].T if shapes else np.zeros((3, 1))
+    if loss.targets == "real":
+        whole &= bool((one >= 0).all() and (two >= 0).all() and not (three > 1).any())
+    else:
+        whole &= not bool(((one < 0) | (one > 1) | (two < 0) | (three < 0)).any())
+        whole &= confusion.shape[1] == 2 or bool(np.isfinite([two, three]).all())
+        cells = confusion.reshape(n_models, -1) if shapes else confusion
+        whole &= bool((cells >= 0).all() and (cells % 1 == 0).all() and (cells.sum(1) == n).all())
+    compared, stands, merged = up.compared[i], up.figures_of[i], up.merged[i]
+    shapes &= len(stands) == len(merged) == n_models
+    whole &= bool(np.isin(merged, (0.0, 1.0)).all())
+    whole &= bool(np.isin(stands, [EARLIER, *range(n_models)]).all())
+    if not (shapes and whole and _adds_up(compared, n) and len(compared) == n_models - 1):
+        raise ValueError(f"the site {client} answers with figures that no rows have.")
+    return [
+        {"client": client, "n": int(n), "loss": float(up.loss[i, k])}
+        | _figures(loss, int(n), confusion[k], up.measures[i, k].tolist())
+        | ({} if stands[k] == k else {"figures_of": names[int(stands[k])]})
+        | ({"merged": True} if merged[k] else {})
+        for k in range(n_models)
+    ]
+
+
+def _adds_up(compared: Array, n: float) -> bool:
+    """Whether two models can be so on n rows, as `Compared` has them."""
+    if compared.shape[1:] != (len(Compared._fields),) or not np.isfinite(compared).all():
+        return False
+    rows, better, worse, _, squares, _, _ = compared.T
+    whole = (better % 1 == 0) & (worse % 1 == 0) & (better >= 0) & (worse >= 0)
+    return bool((whole & (better + worse <= n) & (rows == n) & (squares >= 0)).all())
+
+
+def _figures(loss: Loss, n: int, confusion: Array, measures: Sequence[float]) -> Record:
+    """The figures of rows, of their confusion and of three numbers."""
+    one, two, three = (None if math.isnan(value) else value for value in measures)
+    if loss.targets == "real":
+        named = zip(OF_NUMBERS, (one, two, three), strict=True)
+        stated: Record = {"n": n, "error": one, **dict(named)}
+    elif len(confusion) == 2:
+        counts = confusion.ravel().astype(int).tolist()
+        cells: Record = dict(zip(CELLS, counts, strict=True))
+        stated = {**two_classes(cells, one, two, three)}
+    else:
+        assert two is not None
+        assert three is not None
+        stated = {**classes(confusion.astype(int), one, two, three)}
+    return stated | {"small": small(stated)}
+
+
+def _measured(loss: Loss, sites: Sequence[Record]) -> Record:
+    """How a model does on the rows of all sites together."""
+    n = sum(site["n"] for site in sites)
+
+    def mean(key: str, power: float = 1.0) -> float:
+        values = [site[key] for site in sites]
+        if any(value is None for value in values):
+            return math.nan
+        total = sum(s["n"] * value**power for s, value in zip(sites, values, strict=True))
+        return (total / n) ** (1 / power)
+
+    if loss.targets == "real":
+        cells, measures = np.zeros((0, 0)), [mean("mae"), mean("rmse", 2.0), math.nan]
+    else:
+        cells = np.sum([_cells(site["confusion"]) for site in sites], axis=0)
+        measures = [math.nan, mean("brier"), mean("log_loss")]
+    whole = {"n": n, "loss": mean("loss"), **_figures(loss, n, cells, measures)}
+    return whole | worst_of(loss, sites) | {"clients": [*sites]}

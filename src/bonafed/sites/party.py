@@ -1,0 +1,842 @@
+"""A site's side of an experiment: its rows, what it has agreed to, and the runs it takes part in.
+
+Everything that the server sends is answered, with bytes: an upload, or why there is none. Nothing
+is computed before the site's policy has allowed it, and nothing leaves before it stands in the
+site's log. What the site has agreed to, and where each run is, stands on its own disk, so that a
+process that dies is replaced by another one that goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed.algorithms.alternatives import check_requirements
+from bonafed.algorithms.federated.bundle.bundle import Bundle
+from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle
+from bonafed.algorithms.method import Method
+from bonafed.arrays import Block, stream
+from bonafed.codec import FIELDS, home
+from bonafed.data.row_errors import without_values
+from bonafed.engines.secure_summed import (
+    PROTOCOL,
+    SecureSummed,
+    Work,
+    asked_in,
+    asked_of,
+    carried_by,
+)
+from bonafed.engines.software import package_digest
+from bonafed.engines.wire import (
+    DAMAGED,
+    UNREAD,
+    Envelope,
+    Failed,
+    Lost,
+    Refused,
+    RunStarted,
+    StartRun,
+    Step,
+    Stepped,
+    Unknown,
+)
+from bonafed.names import short_name
+from bonafed.problem.metadata import Introduced, Metadata, introduced
+from bonafed.problem.problem import Problem, with_columns
+from bonafed.rounds import (
+    Algorithm,
+    CodecError,
+    Conclude,
+    decode,
+    encode,
+    encoded_size,
+    fingerprint,
+    record,
+    settled,
+    unannounced,
+    without_tiny,
+)
+from bonafed.sites.audit import AuditLog
+from bonafed.sites.demands import held_constraints
+from bonafed.sites.forms import check_form
+from bonafed.sites.guard import (
+    OF_AGREEMENT,
+    OF_PROBLEM,
+    OF_ROWS,
+    OF_RUN,
+    Guard,
+    RefusedByPolicyError,
+)
+from bonafed.sites.introductions import Introductions, check_declared, held_against
+from bonafed.sites.judgements import HeldOut, Judgements
+from bonafed.sites.judging import JudgeRows
+from bonafed.sites.messages import Agree, Agreed, Introduce
+from bonafed.sites.methods import method_of
+from bonafed.sites.people import Answers, unjudged
+from bonafed.sites.policy import Policy, Proposal, Refusal, rows_in_words
+from bonafed.sites.privacy_ledger import PrivateRun, SiteLedger, without_keys
+from bonafed.sites.rows import OwnRows, Roles, Source, columns_of, of_site
+from bonafed.sites.selections import SELECTIONS, Selections, plain_name
+from bonafed.sites.signatures import Sign, asked, signed, signer
+from bonafed.sites.site_file import WatchedSite, secret_of
+from bonafed.sites.told import Answered
+from bonafed.solution.configure import needs_secure_sum, setting_of
+from bonafed.statements import digest, stated
+from bonafed.storage import OWN, Lock, make_folder, read_in_turns, write_in_turns, write_whole
+
+LARGEST, LARGEST_HEADER = 2**28, 2**23  # bytes of a message, and of what describes its arrays
+MOST_EXPERIMENTS, MOST_RUNS = 1_000, 100  # on the disk of a site, and of each experiment there
+KEPT = 8  # experiments and runs that a process has in memory
+DEEPEST = 32  # levels of records, tuples and tables in a message
+BUSY = 60.0  # seconds in which another process may let go of the folder
+
+
+class NotAgreedError(Exception):
+    """The site knows nothing of what it is asked about."""
+
+
+@record
+class AgreedRecord:
+    """What a site has agreed to, for its disk."""
+
+    sender: str
+    ask: Introduce
+    introductions: tuple[Introduced, ...]
+
+
+@record
+class RunState:
+    """Where a run is at a site, for its disk."""
+
+    run: str
+    method: NDArray[np.uint8]
+    seed: int
+    turn: int  # answered messages
+    memory: Any
+    before: Any  # the memory before the last message
+    asked: str  # the digest of the last message
+    answer: Any  # to it
+
+
+@dataclass
+class LocalRun:
+    """A run that a site takes part in: the algorithm with the site's own concrete problem."""
+
+    state: RunState
+    algorithm: Algorithm
+
+
+@dataclass
+class Experiment:
+    """An experiment that a site has agreed to: the problem and its rows as all parties read them.
+
+    Attributes
+    ----------
+    problem : concrete
+    block : the site's rows to train on
+    held_out : those to judge on; None without any
+    held : by what its answers about these are compared
+    metadata : of all sites, for the coded rows
+    proposal : what the policy was asked
+    judging : the same, of the rows to judge on in the place of those to train on
+    digest : of what was agreed, for signatures
+    people : (m,) whose the rows to train on are
+    """
+
+    problem: Problem
+    block: Block
+    held_out: Block | None
+    held: HeldOut | None
+    metadata: Metadata
+    proposal: Proposal
+    judging: Proposal
+    digest: bytes
+    people: NDArray[np.uint64]
+
+    def rows_for(self, algorithm: Algorithm) -> Block:
+        """The rows that an algorithm is about."""
+        if not algorithm.held_out:
+            return self.block
+        if self.held_out is None:
+            raise ValueError("the site holds out no rows to judge a model on.")
+        return self.held_out
+
+
+class Party:
+    """A data owner's side of the experiments that its site takes part in.
+
+    Parameters
+    ----------
+    name : of the site
+    rows : its rows, by what the server says of the columns
+    folder : where it keeps its state; nobody else may read it
+    guard : its policy and its log; ``Guard(None)`` for trials alone
+    sign : signs every answer; None: the site signs nothing
+    held : what is let go of in the end, such as the lock of the folder
+    file : its site.toml, which the site goes by as it is when a message comes
+    secret : keys what the site tells of its rows; empty for trials, where anybody may compute it
+    """
+
+    def __init__(
+        self,
+        name: str,
+        rows: Source,
+        folder: Path,
+        guard: Guard,
+        sign: Sign | None = None,
+        held: ExitStack | None = None,
+        file: WatchedSite | None = None,
+        secret: bytes = b"",
+    ) -> None:
+        self.name, self.source, self.folder, self.guard = name, rows, folder, guard
+        self.sign, self.held, self.file, self.secret = sign, held or ExitStack(), file, secret
+        # by what the server says of the columns, and whether the problem is private
+        self.rows: dict[tuple[str, bool], OwnRows] = {}
+        self.known: dict[str, Experiment] = {}  # by its name
+        self.runs: dict[tuple[str, str], LocalRun] = {}
+        make_folder(folder)
+        self.ledger = SiteLedger(folder, name, guard)
+        self.answers: Answers | None = None  # that were given, once they are needed
+        self.selections = Selections(folder / SELECTIONS, guard)
+        self.judgements = Judgements(folder / SELECTIONS)
+        self.introductions = Introductions(folder / SELECTIONS, guard)
+
+    def answer(self, sender: str, data: bytes) -> bytes:
+        """The answer to any bytes, from whoever sent them: an upload, or why there is none.
+
+        Raises
+        ------
+        AuditError : the log cannot be written, so that nothing may leave the site
+        """
+        envelope, refusals, rule = None, (), ""
+        try:
+            envelope = self._opened(sender, data)
+        except RefusedByPolicyError as refused:
+            refusals, rule = refused.refusals, refused.rule
+        self.guard.heard(sender, envelope, len(data))
+        body = None
+        if envelope is not None:
+            try:
+                body = self._answer(sender, envelope.experiment, envelope.body)
+                encoded_size(body)  # raises for what cannot travel
+            except RefusedByPolicyError as refused:
+                refusals, rule = refused.refusals, refused.rule
+            except Exception as error:
+                body = Failed(self.guard.told(error))
+        if refusals:
+            body = Refused(rule, refusals[0].answer)
+        asked = envelope or Envelope("", self.name, UNREAD, None)
+        reply = Envelope(asked.experiment, self.name, asked.number, body)
+        if self.sign is not None:
+            reply = signed(reply, self._question(data, asked), self.sign)
+        sent = encode(reply)
+        self.guard.said(sender, reply, len(sent), refusals)
+        return sent
+
+    def _question(self, data: bytes, envelope: Envelope) -> str:
+        """The digest of a question, and of the agreement and the algorithm that it is about."""
+        ask = envelope.body
+        if isinstance(ask, Step) and isinstance(ask.run, str):
+            known = self.known.get(envelope.experiment)
+            run = self.runs.get((envelope.experiment, ask.run))
+            if known is not None and run is not None:
+                method = hashlib.sha256(run.state.method.tobytes()).digest()
+                return asked(data, known.digest, method)
+        return asked(data)
+
+    def _opened(self, sender: str, data: bytes) -> Envelope:
+        """The envelope, where the site as it is now lets the server ask; nothing of a message from
+        anybody else is read.
+        """
+        self._read_again()
+        self.guard.judge_sender(sender)
+        if len(data) > LARGEST:
+            raise _refusal(
+                DAMAGED, f"it has {len(data)} bytes, and at most {LARGEST} are read: send less."
+            )
+        try:
+            envelope = decode(data, header=LARGEST_HEADER)
+        except CodecError as error:
+            raise _refusal(DAMAGED, f"{error}.") from error
+        if not isinstance(envelope, Envelope) or not _is_plain(envelope):
+            raise _refusal(DAMAGED, f"this {type(envelope).__name__} has no question of a server.")
+        if envelope.site != self.name:
+            raise _refusal(DAMAGED, f"it is for the site {envelope.site!r:.60}.")
+        return envelope
+
+    def _read_again(self) -> None:
+        """Go by what ``site.toml`` says now; what was judged by an earlier one is judged anew, from
+        the site's disk.
+        """
+        if self.file is None:
+            return
+        try:
+            if not self.file.changed():
+                return
+        except (OSError, ValueError) as error:
+            answer = "site.toml: the site cannot read its file, and allows nothing. Ask its owner."
+            text = f"site.toml: nothing is allowed until it can be read: {error}"
+            raise RefusedByPolicyError([Refusal("site.toml", text, answer)]) from error
+        self.guard.policy, self.source = self.file.site.policy, of_site(self.file.site, self.secret)
+        for held in (self.rows, self.known, self.runs):
+            held.clear()
+        self.guard.note(f"site.toml has changed: the policy is {self.file.site.policy.digest()}")
+
+    def _answer(self, sender: str, experiment: str, body: object) -> object:
+        """The body of the answer."""
+        if isinstance(body, Step):
+            asked = asked_in(body.message)
+            if not isinstance(asked, PROTOCOL):  # a secure sum's own ask for nothing of the rows
+                self.guard.judge_message(type(asked).__name__)
+        try:
+            if isinstance(body, Introduce):
+                return self._introduced(sender, body)
+            if isinstance(body, Agree):
+                return self._agreed(sender, experiment, body)
+            if isinstance(body, StartRun):
+                return self._begun(sender, experiment, body)
+            if isinstance(body, Step):
+                return self._stepped(sender, experiment, body)
+        except NotAgreedError as unknown:
+            return Unknown(str(unknown))
+        raise _refusal(DAMAGED, f"a {type(body).__name__} is no question that a site answers.")
+
+    # ---- what it agrees to
+
+    def _introduced(self, sender: str, ask: Introduce) -> Introduced:
+        with self.introductions.one_sentence():
+            return self._asked(sender, ask)[2]
+
+    def _asked(self, sender: str, ask: Introduce) -> tuple[Problem, OwnRows, Introduced]:
+        """The problem and the rows that a server asks for, and what the site tells of these, where
+        its policy allows it; what can be judged without the rows is judged before they are read.
+        """
+        problem = stated(ask.problem.tobytes(), Problem)
+        self.guard.judge(self._proposal(sender, ask, problem), OF_PROBLEM)
+        if problem.privacy is not None:
+            self.ledger.check_policy()
+        self.selections.check(ask.roles)
+        declared = Roles.of(ask.roles).classes if ask.roles else None
+        check_declared(problem, ask.roles, declared)
+        self.introductions.count(held_against(problem, ask.roles))
+        rows = self._rows(ask.roles, problem.privacy is not None)
+        self.guard.judge(self._proposal(sender, ask, problem, rows), OF_ROWS)
+        self.guard.judge_held_out(0 if rows.test is None else int(rows.test.sizes[0]))
+        facts = self._facts(problem, rows)
+        self.guard.judge_groups(facts)
+        if (parameters := parameters_of(problem, facts)) is not None:
+            # before the choice of columns is bound: who has to use fewer may ask again
+            size = self._proposal(sender, ask, problem, rows)
+            size = replace(size, parameters=parameters, rows=facts.rows)
+            self.guard.judge(size, ("maximum_parameter_share",))
+        self.selections.bind(ask.roles)
+        return problem, rows, facts
+
+    def _rows(self, roles: str, private: bool = False) -> OwnRows:
+        if (roles, private) not in self.rows:
+            with without_values(private):  # else the site's own log shows them
+                rows = self.source(roles, private)
+            if (left := rows.count - int(rows.train.sizes[0])) > 0:
+                self.guard.note(f"a private problem leaves out {rows_in_words(left)} of the table")
+            if rows.train.names != (self.name,):
+                raise ValueError("these rows are another site's.")
+            self.rows = {(roles, private): rows}
+        return self.rows[roles, private]
+
+    def _proposal(
+        self, sender: str, ask: Introduce, problem: Problem, rows: OwnRows | None = None
+    ) -> Proposal:
+        """What the policy has to know of a problem and of the rows that it asks for, where these
+        are read.
+        """
+        budget, levels = problem.privacy, None if rows is None else rows.levels
+        columns = columns_of(ask.roles) if rows is None else rows.columns
+        if budget is not None and rows is not None:  # its noise hides levels of any size
+            levels = ()
+        return Proposal(
+            server=sender,
+            site=self.name,
+            problem_digest=digest(ask.problem.tobytes()).replace("-", ""),
+            software_digest=self.guard.software,
+            version=ask.software,
+            columns=columns,
+            rows=None if rows is None else rows.count,
+            levels=levels,
+            epsilon=math.inf if budget is None else budget.epsilon,
+            delta=0.0 if budget is None else budget.delta,
+            constraints=held_constraints(problem.local_constraint, problem.constraint),
+        )
+
+    def _facts(self, problem: Problem, rows: OwnRows) -> Introduced:
+        """What the site tells of its rows; nobody else can hold a guess against their digest, and
+        for a private run their number is as declared.
+        """
+        asked, train = problem.asked(), rows.train
+        mark = train.digests()[0]
+        if self.secret:
+            mark = hashlib.blake2b(mark.encode(), digest_size=16, key=self.secret).hexdigest()
+        facts = introduced(asked, with_columns(train, asked.columns), 0, mark)
+        if problem.privacy is None:
+            return facts
+        (size,) = problem.privacy.sizes_of((self.name,), (rows.count,))
+        return replace(facts, rows=size, weight=float(size))
+
+    def _agreed(self, sender: str, experiment: str, ask: Agree) -> Agreed:
+        agreement = AgreedRecord(sender, ask.ask, ask.introductions)
+        kept = self._kept(experiment, "agreed", AgreedRecord)
+        if kept is not None and encode(kept) != encode(agreement):
+            raise _refusal(
+                "experiment",
+                f"the site has agreed to another experiment of the name {experiment!r:.60}: give"
+                " this one another name.",
+            )
+        if kept is None:
+            with self.introductions.one_sentence():
+                known = self._read(agreement)
+        else:
+            known = self._read(agreement)
+        if kept is None and known.problem.privacy is not None:
+            self.ledger.check_budget(known.problem.privacy)
+        file = self._file(experiment, "agreed")
+        if not file.exists():
+            self._check_room()
+        make_folder(file.parent)
+        write_whole(file, encode(agreement), OWN)
+        self._know(experiment, known)
+        policy = self.guard.policy
+        mark = "" if policy is None else policy.digest()
+        return Agreed(digest(ask.ask.problem.tobytes()), version("bonafed"), mark)
+
+    def _read(self, agreement: AgreedRecord) -> Experiment:
+        """The problem as all sites have it, and this site's rows as it reads them, where the policy
+        as it is now allows the agreement.
+        """
+        sender, ask = agreement.sender, agreement.ask
+        problem, rows, facts = self._asked(sender, ask)
+        self.introductions.count(held_against(problem, ask.roles, agreement.introductions))
+        if encode(facts) not in map(encode, agreement.introductions):
+            raise ValueError(
+                "the server does not say of this site what its rows are, or rows or secret of the"
+                " site are others now: begin another experiment, so that it is asked anew."
+            )
+        metadata = Metadata.of(agreement.introductions)
+        concrete, coded = problem.at(metadata)
+        block = problem.coded(rows.train, metadata).block(0)
+        proposal = replace(
+            self._proposal(sender, ask, problem, rows),
+            sites=metadata.names,
+            parameters=concrete.predictor.dimension(coded.n_features),
+            rows=facts.rows,
+        )
+        self.guard.judge(proposal, OF_AGREEMENT)
+        if problem.privacy is None:
+            self.guard.judge_means(concrete, block)
+        self.guard.judge_jumps(concrete, masked=True)  # a run says whether it is
+        test, held, size = None, None, 0
+        if rows.test is not None:
+            test, size = problem.coded(rows.test, metadata).block(0), int(rows.test.sizes[0])
+            held = HeldOut.of(rows.test, metadata.labels)
+        mine = np.array([metadata.position(self.name)])
+        told = Agree(agreement.ask, agreement.introductions)
+        return Experiment(
+            problem=concrete,
+            block=replace(block, index=mine),
+            held_out=test and replace(test, index=mine),
+            held=held,
+            metadata=coded,
+            proposal=proposal,
+            judging=replace(proposal, rows=size, levels=rows.test_levels),
+            digest=hashlib.sha256(encode(told)).digest(),
+            people=np.arange(len(block.y[0]), dtype=np.uint64)
+            if rows.people is None
+            else rows.people,
+        )
+
+    def _agreement(self, sender: str, experiment: str) -> Experiment:
+        """What the site has agreed to with this server, from its disk where this process does not
+        know it yet.
+        """
+        if experiment not in self.known:
+            kept = self._kept(experiment, "agreed", AgreedRecord)
+            if kept is None:
+                raise NotAgreedError("experiment")
+            self._know(experiment, self._read(kept))
+        known = self.known[experiment]
+        if known.proposal.server != sender:
+            raise _refusal(
+                "allowed_servers", "the site has agreed to this experiment with another server."
+            )
+        return known
+
+    def _know(self, experiment: str, known: Experiment) -> None:
+        """Have an experiment in memory, and forget the one that came first of too many."""
+        self.known[experiment] = known
+        for name in [*self.known][:-KEPT]:
+            del self.known[name]
+
+    def _check_room(self) -> None:
+        """Raise `RefusedByPolicyError` where the site keeps too many experiments already."""
+        kept = [each for each in self.folder.iterdir() if each.name != SELECTIONS]
+        count = sum(each.is_dir() for each in kept)
+        if count >= MOST_EXPERIMENTS:
+            rule = "experiments"
+            text = f"{rule}: the site keeps {count}, and at most {MOST_EXPERIMENTS} are kept"
+            do = f"Remove the folders of those that are over from {self.folder}."
+            answer = f"{text}. Ask its owner to remove those that are over."
+            raise RefusedByPolicyError([Refusal(rule, f"{text}. {do}", answer)])
+
+    # ---- runs
+
+    def _begun(self, sender: str, experiment: str, ask: StartRun) -> RunStarted:
+        known = self._agreement(sender, experiment)
+        run = self._run(known, experiment, ask.run)
+        if run is None:
+            algorithm = self._algorithm(ask.method, known)
+            self._make_room(experiment)
+            turn = ask.turn if algorithm.stateless else 0
+            state = RunState(ask.run, ask.method, ask.seed, turn, None, None, "", None)
+            if not algorithm.stateless:
+                memory = algorithm.client_start(known.rows_for(algorithm))
+                state = replace(state, memory=settled(memory))
+            run = new = LocalRun(state, algorithm)
+            charged = self._charged(known, experiment, run)
+            self._note_readable(ask.run, method_of(ask.method.tobytes()))
+            self.ledger.begin(carried_by(algorithm), charged, lambda: self._keep(experiment, new))
+        elif (run.state.method.tobytes(), run.state.seed) != (ask.method.tobytes(), ask.seed):
+            raise ValueError(f"the run {ask.run!r:.40} was begun with another algorithm or seed.")
+        return RunStarted(ask.run, run.state.turn)
+
+    def _note_readable(self, run: str, method: Algorithm) -> None:
+        """Note in the log what the server reads of this site in a run with secure sums."""
+        if isinstance(method, SecureSummed):
+            told = "; ".join(f"{name}: {text}" for name, text in method.inner.readable.items())
+            what = f"beside sums over the sites the server reads {told or 'nothing'} of this site"
+            self.guard.note(f"a run with secure sums, {run!r:.40}: {what}")
+
+    def _algorithm(self, method: NDArray[np.uint8], known: Experiment) -> Algorithm:
+        """The algorithm of a statement with the site's problem, where the policy allows it and it
+        takes the problem.
+        """
+        summed = method_of(method.tobytes())
+        algorithm = carried_by(summed)
+        simulated = isinstance(summed, SecureSummed) and summed.option.keys != "secure"
+        if simulated and self.guard.policy is not None:
+            raise _refusal(
+                "secure_sum",
+                "masks from the seed can be taken away by whoever has it: ask for"
+                ' SecureSum(keys="secure").',
+            )
+        sums = isinstance(summed, SecureSummed)
+        if sums and known.problem.privacy is None and not algorithm.held_out:
+            _check_hidden(algorithm)
+        if isinstance(algorithm, Method):
+            named = Bundle if isinstance(algorithm, MaskedBundle) else type(algorithm)
+            name = short_name("algorithm", named) or home(named)
+            messages = [kind.__name__ for kind in algorithm.on_client]
+            proposal = replace(known.proposal, algorithm=name, messages=messages)
+            self.guard.judge(proposal, OF_RUN)
+            setting = replace(setting_of(known.metadata), secure_sum=sums)
+            check_requirements(algorithm, known.problem, setting)
+        elif known.problem.privacy is not None:
+            raise ValueError("a certificate is computed from the rows exactly, without noise.")
+        elif algorithm.held_out:
+            self.guard.judge(known.judging, OF_ROWS)
+        if needs_secure_sum(known.problem) and not sums:
+            raise _refusal(
+                "noise",
+                'the budget has the view "sum", and this site answers without a secure sum: its'
+                ' noise would hide too little. Ask for view="answers".',
+            )
+        self.ledger.check_noise(algorithm, known.problem)
+        policy = self._for_people(known, algorithm)
+        if policy:
+            self.guard.judge_jumps(known.problem, sums)
+        if policy and (refusal := unjudged(policy, algorithm, known.problem)):
+            raise RefusedByPolicyError([refusal])
+        if self.guard.policy is not None and known.held is not None:
+            summed = self.judgements.judge(summed, known.held, self.guard.policy.minimum_rows)
+        return summed.at_client(known.problem, known.metadata)
+
+    def _stepped(self, sender: str, experiment: str, ask: Step) -> Stepped | Lost:
+        known = self._agreement(sender, experiment)
+        run = self._run(known, experiment, ask.run)
+        if run is None:
+            raise NotAgreedError("run")
+        block = known.rows_for(run.algorithm)
+        _check_form(asked_in(ask.message), known.metadata.n_clients)
+        self.guard.judge_parts(asked_in(ask.message), known.problem, block)
+        state, mark = run.state, fingerprint(ask.message)
+        conclusion = isinstance(ask.message, Conclude)
+        if ask.turn == state.turn - 1 and mark == state.asked and not conclusion:
+            return Stepped(ask.run, ask.turn, state.answer)
+        if run.algorithm.stateless and ask.turn >= 0:  # it may go on from anywhere
+            state = replace(state, turn=ask.turn)
+        # a run may end while this site's last answer is on its way
+        if ask.turn != state.turn and not (conclusion and ask.turn == state.turn - 1):
+            return Lost(ask.run, state.turn)
+        self.ledger.check_answer(carried_by(run.algorithm), self._charged(known, experiment, run))
+        asked, policy = asked_in(ask.message), self.guard.policy
+        if isinstance(asked, JudgeRows) and policy is not None and known.held is not None:
+            self.judgements.check(policy, sender, known.digest, asked, known.held)
+        step, message = run.algorithm.on_client[type(ask.message)], without_tiny(ask.message)
+        memory, upload = step(
+            state.memory if ask.turn == state.turn else state.before,
+            message,
+            block,
+            lambda p: stream(state.seed, block.names[p], state.turn),
+        )
+        self._check_people(
+            known,
+            experiment,
+            run,
+            Answered(known.problem, block, message, upload, state.memory, memory),
+        )
+        if policy is not None and not isinstance(carried_by(run.algorithm), Method):
+            self.judgements.see(sender, asked)
+        if not conclusion:
+            memory, before = without_keys(run.algorithm, settled(memory), state.memory)
+            new = replace(
+                state,
+                turn=state.turn + 1,
+                memory=memory,
+                before=before,
+                asked=mark,
+                answer=upload,
+            )
+            run = replace(run, state=new)
+            if run.algorithm.stateless:  # it can go on from anywhere
+                self.runs[experiment, ask.run] = run
+            else:
+                # where the keys of its noise are no longer needed, none may stay in its file
+                self._keep(experiment, run, anew=before is not state.memory)
+        return Stepped(ask.run, ask.turn, upload)
+
+    def _for_people(self, known: Experiment, algorithm: Algorithm) -> Policy | None:
+        """The policy where its rule of few people is about a run: noise makes it needless, and
+        rows that are held out have rules for themselves.
+        """
+        policy = self.guard.policy
+        if policy is None or algorithm.held_out:
+            return None
+        return None if policy.leaves_to_noise(known.problem.privacy is not None) else policy
+
+    def _check_people(
+        self, known: Experiment, experiment: str, run: LocalRun, answered: Answered
+    ) -> None:
+        """Raise `RefusedByPolicyError` where an answer hangs on too few people; what leaves is kept
+        before.
+        """
+        policy = self._for_people(known, carried_by(run.algorithm))
+        if policy is None:
+            return
+        if isinstance(run.algorithm, SecureSummed):
+            if not isinstance(answered.ask, Work):
+                return
+            answered = answered._replace(
+                ask=asked_of(answered.ask), upload=None, before=None, memory=answered.memory.own
+            )
+        if self.answers is None:
+            self.answers = Answers(self.folder / SELECTIONS)
+        unknown = unjudged(policy, carried_by(run.algorithm), answered.problem, answered.ask)
+        refusal = unknown or self.answers.refusal(policy, experiment, known.people, answered)
+        if refusal is not None:
+            raise RefusedByPolicyError([refusal])
+
+    def _charged(self, known: Experiment, experiment: str, run: LocalRun) -> PrivateRun:
+        """By what the privacy ledger knows a run."""
+        method = hashlib.sha256(run.state.method.tobytes()).hexdigest()
+        rows = known.metadata.digests()[known.metadata.position(self.name)]
+        server = known.proposal.server or ""
+        return PrivateRun(server, experiment, run.state.run, method, rows)
+
+    def _run(self, known: Experiment, experiment: str, name: str) -> LocalRun | None:
+        """A run that the site takes part in, from its disk where this process does not know it."""
+        run = self.runs.get((experiment, name))
+        if run is None:
+            kept = self._kept(experiment, plain_name(name), RunState)
+            if kept is not None and kept.run == name:
+                run = LocalRun(kept, self._algorithm(kept.method, known))
+                self._remember(experiment, run)
+        return run
+
+    def _keep(self, experiment: str, run: LocalRun, anew: bool = False) -> None:
+        """Write where a run is, before anything of it leaves the site; ``anew``: without what its
+        file has held before.
+        """
+        state, secret = run.state, run.algorithm.private
+        file = self._file(experiment, plain_name(state.run))
+        # where no noise is paid for, a site that loses its power may have lost the run as well
+        write_in_turns(file, state.turn, encode(state), destroy_old=secret, anew=anew, sync=secret)
+        self._remember(experiment, run)
+
+    def _remember(self, experiment: str, run: LocalRun) -> None:
+        """Have a run in memory, and forget the one that came first of too many."""
+        self.runs[experiment, run.state.run] = run
+        for key in [*self.runs][:-KEPT]:
+            del self.runs[key]
+
+    def _make_room(self, experiment: str) -> None:
+        """Remove the oldest runs of algorithms that keep nothing, such as those of certificates,
+        where an experiment has too many; `RefusedByPolicyError` where all keep something.
+        """
+        folder = self._file(experiment, "agreed").parent
+        files = [each for each in folder.iterdir() if each.name != "agreed"]
+        if len(files) < MOST_RUNS:
+            return
+        for file in sorted(files, key=lambda each: each.stat().st_mtime_ns):
+            if len(files) <= MOST_RUNS // 2:
+                return
+            kept = self._kept(experiment, file.name, RunState)
+            if kept is None or method_of(kept.method.tobytes()).stateless:
+                file.unlink()
+                self.runs.pop((experiment, "" if kept is None else kept.run), None)
+                files.remove(file)
+        if len(files) >= MOST_RUNS:
+            raise _refusal(
+                "runs",
+                f"the site keeps {len(files)} of this experiment, and at most {MOST_RUNS} are"
+                " kept: begin another experiment.",
+            )
+
+    # ---- its disk
+
+    def _file(self, experiment: str, name: str) -> Path:
+        return self.folder / plain_name(experiment) / name
+
+    def _kept(self, experiment: str, name: str, kind: type) -> Any:
+        """A record from the site's disk; None where there is none, or one that is damaged."""
+        try:
+            file = self._file(experiment, name)
+            data = read_in_turns(file) if kind is RunState else file.read_bytes()
+            kept = None if data is None else decode(data)
+        except (FileNotFoundError, CodecError):
+            return None
+        return kept if isinstance(kept, kind) else None
+
+    def close(self) -> None:
+        """Forget what this process knows; the disk has it."""
+        self.known.clear()
+        self.runs.clear()
+        self.held.close()
+
+
+def open_party(folder: Path, name: str) -> Party:
+    """The site's side, as the ``site.toml`` in its folder says.
+
+    Raises
+    ------
+    ValueError, OSError : a folder without a readable ``site.toml``, or one of another site; a key
+        that cannot be read
+    AuditError : a log that cannot be gone on with
+    """
+    file = WatchedSite(folder)
+    site = file.site
+    if site.site.name != name:
+        raise ValueError(
+            f"the engine knows this site as {name!r}, and its site.toml as {site.site.name!r}: give"
+            " both the same name."
+        )
+    sign = None if site.key is None else signer(site.key)
+    make_folder(site.state)
+    with ExitStack() as held:
+        # the process of an earlier job may linger
+        alone = Lock(site.state / "lock").alone(f"another process works for {name}", BUSY)
+        held.enter_context(alone)
+        log = AuditLog.open(site.log, name)
+        log.note(f"opened with the policy {site.policy.digest()}")
+        guard, secret = Guard(site.policy, log, package_digest()), secret_of(site)
+        rows = of_site(site, secret)
+        return Party(name, rows, site.state, guard, sign, held.pop_all(), file, secret)
+
+
+def parameters_of(problem: Problem, facts: Introduced) -> int | None:
+    """How many parameters a model of a site's features has at least; None where the site would have
+    to know the classes of others.
+    """
+    predictor, d = problem.predictor, len(facts.features)
+    classes = len(facts.labels) if problem.loss.targets == "class" else None
+    try:
+        if hasattr(predictor, "sized"):
+            predictor = predictor.sized(d, classes)
+        return int(predictor.dimension(d))
+    except ValueError:
+        return None
+
+
+def _refusal(rule: str, text: str) -> RefusedByPolicyError:
+    """The error for a refusal whose text has nothing that was counted in the site's rows."""
+    text = f"{rule}: {text}"
+    return RefusedByPolicyError([Refusal(rule, text, text)])
+
+
+def _check_form(message: Any, n_clients: int) -> None:
+    """Raise `RefusedByPolicyError` for a message that its class does not allow."""
+    try:
+        check_form(message, n_clients)
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise _refusal(DAMAGED, f"{error}.") from error
+
+
+def _check_hidden(algorithm: Algorithm) -> None:
+    """Raise `RefusedByPolicyError` where a run by the name of secure sums would tell more of a site
+    than its algorithm announces.
+    """
+    if told := unannounced(algorithm):
+        raise _refusal(
+            "secure_sum",
+            f"a secure sum does not hide {told[0]}, which {type(algorithm).__name__} sends: ask"
+            " for Bundle().",
+        )
+
+
+QUESTIONS: dict[type, dict[str, type]] = {  # and what their fields have to be
+    Introduce: {"problem": np.ndarray, "software": str, "roles": str},
+    Agree: {"ask": Introduce, "introductions": tuple},
+    StartRun: {"run": str, "method": np.ndarray, "seed": int, "turn": int},
+    Step: {"run": str, "turn": int, "message": object},
+}
+
+
+def _is_plain(envelope: Envelope) -> bool:
+    """Whether an envelope has a question, all of whose fields are what they have to be."""
+    body, number = envelope.body, envelope.number
+    texts = isinstance(envelope.experiment, str) and isinstance(envelope.site, str)
+    numbered = type(number) is int and 0 <= number < 2**53
+    if not (texts and numbered and _is_question(body) and _is_shallow(body, DEEPEST)):
+        return False
+    if isinstance(body, Agree):
+        told = all(isinstance(each, Introduced) for each in body.introductions)
+        return told and _is_question(body.ask)
+    return not isinstance(body, Step) or type(body.message) in FIELDS
+
+
+def _is_question(body: object) -> bool:
+    """Whether a body is a question whose fields have their types, whole numbers of 64 bits."""
+    if (kinds := QUESTIONS.get(type(body))) is None:
+        return False
+    values = [(getattr(body, name), kind) for name, kind in kinds.items()]
+    return all(
+        isinstance(value, kind)
+        and (kind is not int or (type(value) is int and -(2**63) <= value < 2**63))
+        and (not isinstance(value, np.ndarray) or (value.dtype == np.uint8 and value.ndim == 1))
+        for value, kind in values
+    )
+
+
+def _is_shallow(value: object, levels: int) -> bool:
+    """Whether a value is nested so many levels deep at most, so that all can walk through it."""
+    if type(value) in FIELDS:
+        value = [getattr(value, name) for name in FIELDS[type(value)]]
+    elif isinstance(value, dict):
+        value = [*value.values()]
+    if not isinstance(value, list | tuple):
+        return True
+    return levels > 0 and all(_is_shallow(part, levels - 1) for part in value)

@@ -1,0 +1,358 @@
+"""The rule of few people: nothing that leaves a site, and no difference of two answers, hangs on
+fewer than a few people, and no combination of answers is made up of one person's row.
+
+An answer leaves where n_eff (`bonafed.sites.spans`) is large enough of its slopes, and of their
+difference to those of every answer that the site gave before, in any run and for any server; and
+where the largest share of a person in combinations of all of them stays below `MOST`. So the site
+keeps the slopes of its answers, beside its log. Models are limited in length, since long ones make
+slopes jump, and in number.
+
+That nobody can tell more of a row is not proved: a privacy budget proves it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed.algorithms.federated.linearisation import units_of
+from bonafed.arrays import Array, Block
+from bonafed.codec import CodecError, decode, encode, record
+from bonafed.problem.losses import has_log_link
+from bonafed.problem.problem import Problem
+from bonafed.rounds import Algorithm
+from bonafed.sites.differences import NOTHING, Alike, Bounds, hangs, same
+from bonafed.sites.policy import FILE, Policy, Refusal
+from bonafed.sites.spans import Combinations, Index, Keys, Slopes, fewest, numbered
+from bonafed.sites.told import Answered, Told, told_by, unknown
+from bonafed.storage import OWN, append, cut, make_folder, write_whole
+
+NUMBER, NONE = np.dtype("<f8"), np.zeros(0)
+LENGTH = 8  # bytes before a record, of its length
+# share of a person in a combination of answers: fits of rational functions to answers along a line
+# read rows of .9999 and more, and honest runs at sites of 60 rows and more stay below .99
+MOST = 0.999
+SURE = 0.99  # where a bound of it is less, nothing else is asked
+WHOLE = 16_384  # rows among which combinations are judged without a bound
+PEOPLE, LONG, MANY = "minimum_people", "maximum_model_length", "maximum_models"
+
+
+@record
+class KeptAnswer:
+    """What an answer told of the rows, for the site's disk."""
+
+    experiment: str
+    rows: str  # the name of the people whose rows these were
+    models: tuple[str, ...]  # digests
+    kinds: tuple[str, ...]
+    # shapes (m,) or (m, C) of the slopes, relative to the largest weight, which are numbers in a
+    # file for themselves: a new process reads no more of it than it looks at
+    shapes: tuple[NDArray[np.int64], ...]
+    groups: tuple[str, ...]  # names, "" of none
+    # how far they are from those of earlier answers that are alike (`Bounds`)
+    sizes: tuple[Array, ...]
+    largest: tuple[Array, ...]
+
+
+@record
+class KeptRows:
+    """Whose rows answers were about, or the groups of rows, for the site's disk."""
+
+    each: NDArray[Any]
+
+
+class New(NamedTuple):
+    """A sum that is about to be told.
+
+    Attributes
+    ----------
+    one, placed : over the rows of the answer, and among all rows
+    bounds : on the differences to the earlier ones that are alike
+    """
+
+    one: Slopes
+    placed: Slopes
+    bounds: Bounds
+
+
+class Answers:
+    """What a site has told, from its disk.
+
+    Parameters
+    ----------
+    folder : where it is kept; nobody else may read it
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.file, self.slopes = folder, folder / "answers", folder / "slopes"
+        self.rows = np.zeros(0, np.uint64)  # `numbered` rows that answers were about
+        self.people = np.zeros(0, np.uint64)  # whose each is
+        self.repeats: Index | None = None  # the same as numbers, where anybody has several
+        self.each = 1  # rows that a person has at most
+        self.told: list[Slopes] = []
+        self.alike: list[Alike] = []  # the same
+        self.exactly: Combinations | None = None  # once they are needed
+        self.at_most: Combinations | None = None
+        self.models: dict[str, set[str]] = {}  # by experiment
+        self.last: tuple[Keys, Index | None] | None = None  # people, and where their rows are
+        self.units: tuple[Problem, Block, Array, float] | None = None  # of the last models
+        self.kept: dict[str, NDArray[Any]] = {}  # people and groups of rows, by their names
+        self.end = 0  # of the slopes, in numbers
+        self._read()
+
+    def refusal(
+        self, policy: Policy, experiment: str, people: Keys, answered: Answered
+    ) -> Refusal | None:
+        """Why an answer must not leave, or None; what leaves is kept first."""
+        told = told_by(answered)
+        models = [w for one in told for w in one.models]
+        if refusal := self._models(policy, experiment, answered, models):
+            return refusal
+        new = self._new(self._at(people), told)
+        what = self._hang_on_few(policy.minimum_people, new)
+        for each in (self.exactly, self.at_most):
+            if each is not None:
+                each.end(kept=not what)
+        self._keep(experiment, people, models, [] if what else new)  # it was asked
+        if not what:
+            return None
+        text = f"{what} fewer than {policy.minimum_people:g} people"
+        return _refusal(PEOPLE, text, "The run ends here, with what is proved so far")
+
+    def _models(
+        self, policy: Policy, experiment: str, answered: Answered, models: Sequence[Array]
+    ) -> Refusal | None:
+        """The rules about the models that are asked about."""
+        longest = max((self._length(answered, w) for w in models), default=0.0)
+        if not longest <= policy.maximum_model_length:
+            return _refusal(
+                LONG,
+                f"a model is longer than {policy.maximum_model_length:g} in units of the columns",
+                "Regularise more, or use fewer columns",
+            )
+        asked = self.models.get(experiment, set()) | {*map(_digest, models)}
+        if len(asked) > policy.maximum_models:
+            return _refusal(
+                MANY,
+                f"the site answers about {policy.maximum_models} models of an experiment",
+                "Ask for a larger tol, or for a method of fewer rounds, such as Bundle()",
+            )
+        return None
+
+    def _new(self, at: Index | None, told: Sequence[Told]) -> list[New]:
+        """The sums that the site has not told before, each once."""
+        new = list[New]()
+        for one in _slopes(told):
+            placed = one.placed(at, len(self.rows))
+            known = any(each.has(placed) for each in self.alike)
+            if not known and not any(same(placed, other) for _, other, _ in new):
+                new.append(New(one, placed, NOTHING))
+        return new
+
+    def _length(self, answered: Answered, w: Array) -> float:
+        """How long a model is in units of the columns, and of the target where that is a number."""
+        problem, block = answered.problem, answered.block
+        if self.units is None or self.units[0] is not problem or self.units[1] is not block:
+            self.units = problem, block, *units(answered)
+        each, unit = self.units[2:]
+        return float(np.linalg.norm(w * each)) / unit
+
+    def _hang_on_few(self, least: float, new: list[New]) -> str:
+        """What hangs on fewer people than ``least`` once these sums are told; "" for nothing."""
+        if least <= 1:
+            return ""
+        bound = least * self.each
+        for k, (_, one, _) in enumerate(new):
+            if hangs(bound, one) and not fewest(one, None, self.repeats) >= least:
+                return "the answer hangs on"
+            few, bounds = list[Slopes](), NOTHING
+            for each in self.alike:
+                if each.takes(one):
+                    more, bounds = each.few(bound, one)
+                    few += more
+                elif each.related(one):
+                    few += each.few_of_others(bound, one)
+            if not all(fewest(one, other, self.repeats) >= least for other in few):
+                return "the difference to an earlier answer hangs on"
+            new[k] = new[k]._replace(bounds=bounds)
+        placed = [one.placed for one in new]
+        return "a combination of answers hangs on" if self._combine(placed) else ""
+
+    def _combine(self, new: Sequence[Slopes]) -> bool:
+        """Whether a person has nearly all of a combination once these sums are told."""
+        size, told = len(self.rows), self.told
+        kinds = [each.like for each in self.alike]
+        kinds += [one for one in new if not any(each.takes(one) for each in self.alike)]
+        groups = [one.group for one in kinds if one.group is not None]
+        if groups or size > WHOLE:
+            if self.at_most is None or not self.at_most.parted(groups):
+                self.at_most = Combinations(size, groups, WHOLE)
+            if self.at_most.tried(told, new, self.repeats, SURE) <= SURE:
+                return False
+        self.exactly = self.exactly or Combinations(size)
+        return not self.exactly.tried(told, new, self.repeats, MOST) <= MOST
+
+    # ---- rows
+
+    def _at(self, people: Keys) -> Index | None:
+        """Where the rows of these people are among all, None: as they are; new ones are put behind
+        them.
+        """
+        if self.last is None or self.last[0] is not people:
+            rows = numbered(people)
+            new = ~np.isin(rows, self.rows)
+            if new.any():
+                self.rows = np.concatenate([self.rows, rows[new]])
+                self.people = np.concatenate([self.people, people[new]])
+                self._grow(len(self.rows))
+            order = np.argsort(self.rows)
+            at = order[np.searchsorted(self.rows, rows, sorter=order)]
+            self.last = people, None if np.array_equal(rows, self.rows) else at
+        return self.last[1]
+
+    def _grow(self, size: int) -> None:
+        """Have so many rows everywhere."""
+        _, at, rows = np.unique(self.people, return_inverse=True, return_counts=True)
+        self.each = int(rows.max(initial=1))
+        self.repeats = None if self.each == 1 else at.ravel()
+        alike, self.alike, self.told = self.alike, [], []
+        self.exactly = self.at_most = None
+        for each in alike:
+            for k, one in enumerate(each.told):
+                self._know(one.placed(np.arange(len(one.rows)), size), each.bounds(k))
+
+    # ---- the disk
+
+    def _keep(
+        self, experiment: str, people: Keys, models: Sequence[Array], new: Sequence[New]
+    ) -> None:
+        """Write down what an answer tells, and what was asked."""
+        more = {*map(_digest, models)} - self.models.get(experiment, set())
+        if not new and not more:
+            return
+        slopes = [each.one for each in new]
+        kept = KeptAnswer(
+            experiment,
+            self._whole(people),
+            tuple(sorted(more)),
+            tuple(one.kind for one in slopes),
+            tuple(np.array(one.rows.shape) for one in slopes),
+            tuple("" if one.group is None else self._whole(one.group) for one in slopes),
+            tuple(each.bounds.sizes for each in new),
+            tuple(each.bounds.largest for each in new),
+        )
+        for file in (self.file, self.slopes):
+            if not file.exists():
+                write_whole(file, b"", OWN)
+        numbers = b"".join(one.rows.astype(NUMBER).tobytes() for one in slopes)
+        append(self.slopes, numbers, sync=False)
+        self.end += len(numbers) // NUMBER.itemsize
+        data = encode(kept)
+        append(self.file, len(data).to_bytes(LENGTH, "little") + data, sync=False)
+        self.models.setdefault(experiment, set()).update(more)
+        for each in new:
+            self._know(each.placed, each.bounds)
+
+    def _whole(self, each: NDArray[Any]) -> str:
+        """The name of people or groups, which are written down."""
+        kind = each.dtype.kind  # the same bytes may be both
+        same = (n for n, other in self.kept.items() if n[0] == kind and np.array_equal(each, other))
+        if not (name := next(same, "")):
+            name = kind + _digest(each)
+            make_folder(self.folder)
+            write_whole(self.folder / name, encode(KeptRows(each)), OWN)
+            self.kept[name] = each
+        return name
+
+    def _named(self, name: str) -> NDArray[Any]:
+        if name not in self.kept:
+            self.kept[name] = decode((self.folder / name).read_bytes()).each
+        return self.kept[name]
+
+    def _know(self, one: Slopes, bounds: Bounds) -> None:
+        """Take over what was told."""
+        alike = next((each for each in self.alike if each.takes(one)), None)
+        if alike is None:
+            self.alike.append(alike := Alike(one))
+        alike.add(one, bounds)
+        self.told.append(one)
+
+    def _read(self) -> None:
+        """Know what was kept; the end of what was cut off, and never left, is removed."""
+        if not self.file.exists():
+            return
+        data, at = self.file.read_bytes(), 0
+        numbers = self.slopes.stat().st_size // NUMBER.itemsize
+        slopes = np.asarray(np.memmap(self.slopes, NUMBER, "r", shape=numbers)) if numbers else NONE
+        while at < len(data):
+            end = at + LENGTH + int.from_bytes(data[at : at + LENGTH], "little")
+            if at + LENGTH > len(data) or end > len(data):
+                cut(self.file, at)
+                break
+            kept = decode(data[at + LENGTH : end])
+            if not isinstance(kept, KeptAnswer):
+                raise CodecError(f"{self.file} holds a {type(kept).__name__}")
+            self._take(kept, slopes)
+            at = end
+        if self.slopes.stat().st_size > self.end * NUMBER.itemsize:
+            cut(self.slopes, self.end * NUMBER.itemsize)
+
+    def _take(self, kept: KeptAnswer, slopes: Array) -> None:
+        """Know an answer that was kept."""
+        self.models.setdefault(kept.experiment, set()).update(kept.models)
+        at, bounds = self._at(self._named(kept.rows)), zip(kept.sizes, kept.largest, strict=True)
+        sums = zip(kept.kinds, kept.shapes, kept.groups, strict=True)
+        for (kind, shape, name), each in zip(sums, bounds, strict=True):
+            begin, self.end = self.end, self.end + int(shape.prod())
+            if self.end > len(slopes):
+                raise CodecError(f"{self.slopes} ends before {self.file}")
+            rows = slopes[begin : self.end].reshape(shape)
+            one = Slopes(kind, rows, self._named(name) if name else None)
+            self._know(one.placed(at, len(self.rows)), Bounds(*each))
+
+
+def _slopes(told: Sequence[Told]) -> Iterator[Slopes]:
+    """The slopes that are not zero everywhere, with groups where there are several."""
+    for one in told:
+        for sums in one.sums:
+            if sums.unit and sums.rows.any():
+                group = sums.group
+                if group is not None and not group.max() > 0 and not sums.rows[group < 0].any():
+                    group = None
+                yield Slopes(one.kind, sums.rows / sums.unit, group)
+
+
+def units(answered: Answered) -> tuple[Array, float]:
+    """The units of models (D,), and of the target where that is a number."""
+    problem, block = answered.problem, answered.block
+    unit = 1.0
+    if problem.loss.targets == "real" and not has_log_link(problem.loss):
+        unit = float(np.sqrt(block.mean(block.y**2)[0])) or 1.0
+    return units_of(problem, block.squares()[0]), unit
+
+
+def unjudged(
+    policy: Policy, algorithm: Algorithm, problem: Problem, message: Any = None
+) -> Refusal | None:
+    """Why the rule refuses a method, or a message of it, of whose answers nothing says on how many
+    people they hang; None where it judges all of them.
+    """
+    if policy.minimum_people <= 1 or not (what := unknown(algorithm, problem, message)):
+        return None
+    text = f"nothing says on how many people it hangs: {what}"
+    use = "Use Bundle(), or a privacy budget where maximum_epsilon and maximum_delta limit it"
+    return _refusal(PEOPLE, text, use)
+
+
+def _digest(array: NDArray) -> str:
+    return hashlib.blake2b(np.ascontiguousarray(array).tobytes(), digest_size=16).hexdigest()
+
+
+def _refusal(rule: str, what: str, advice: str) -> Refusal:
+    text = f"{rule}: {what}"
+    return Refusal(rule, f"{text}. {advice}, or change {rule} in {FILE}.", f"{text}. {advice}.")

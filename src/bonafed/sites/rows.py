@@ -1,0 +1,251 @@
+"""A site's rows as an experiment uses them, and what its policy has to know of them.
+
+A server says which columns it means (`Roles`): target, features, classes. It never says where the
+rows are, which is the site's own affair. Features are made as the server declares, so that nothing
+depends on the rows of others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed.data.declared_schema import apart
+from bonafed.data.federation import Federation
+from bonafed.data.schema import Numeric, Schema
+from bonafed.data.tables import Table, has_column, is_number
+from bonafed.data.validation import EXTREME
+from bonafed.sites.holdings import read_rows
+from bonafed.sites.policy import LevelCount
+from bonafed.sites.site_file import SiteFile
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What the columns of the sites' tables are for.
+
+    Parameters
+    ----------
+    target : the column that is predicted
+    schema : how features are made of the other columns, as ``Schema.to_dict`` writes it
+    columns : further columns, whose values constraints are about
+    classes : of the target, declared; None for numbers
+    positive : of two classes the one that counts as +1
+    person : the column that says whose each row is
+    test : the share of rows that a site holds out to judge the model on, each by itself
+    seed : of this choice, which depends on a secret of the site as well
+    """
+
+    target: str
+    schema: Mapping[str, Any]
+    columns: tuple[str, ...] = ()
+    classes: tuple[Any, ...] | None = None
+    positive: Any = None
+    person: str | None = None
+    test: float = 0.0
+    seed: int = 0
+
+    def split(self) -> str:
+        """What decides which rows are held out, as JSON: the same for whatever is predicted."""
+        return json.dumps([self.test, self.seed, self.person] if self.test else [])
+
+    def text(self) -> str:
+        """As JSON, for the wire."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def of(cls, text: str) -> Roles:
+        """The inverse of ``text``; ``ValueError`` for anything else."""
+        try:
+            fields = json.loads(text)
+            lists = {name: tuple(fields[name]) for name in ("columns", "classes") if fields[name]}
+            return cls(**fields | {"columns": ()} | lists)
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(
+                f"the server's description of columns cannot be read: {error}"
+            ) from None
+
+
+@dataclass(frozen=True)
+class OwnRows:
+    """The rows of one site.
+
+    Attributes
+    ----------
+    train : to train on, a federation of this one client
+    test : to judge on, or None
+    columns : of the table that are used
+    levels : the smallest category level of each column that has levels, in ``train``
+    test_levels : the same in ``test``; () without any
+    people : (m,) whose each row of ``train`` is, as a number that stays the same while row or
+        person does; None: each row is another person's
+    whole : rows of the table, where a private problem has left some out of ``train``
+    """
+
+    train: Federation
+    test: Federation | None
+    columns: tuple[str, ...]
+    levels: tuple[LevelCount, ...]
+    test_levels: tuple[LevelCount, ...] = ()
+    people: NDArray[np.uint64] | None = None
+    whole: int | None = None
+
+    @property
+    def count(self) -> int:
+        """How many rows take part, as far as anybody is told."""
+        return int(self.train.sizes[0]) if self.whole is None else self.whole
+
+
+def columns_of(text: str) -> tuple[str, ...] | None:
+    """The columns of the site's table that a server means; None where it does not say."""
+    if not text:
+        return None
+    roles = Roles.of(text)
+    schema = Schema.from_dict(roles.schema)
+    person = () if roles.person is None else (roles.person,)
+    named = (roles.target, *(column.name for column in schema.columns), *roles.columns, *person)
+    return tuple(dict.fromkeys(named))
+
+
+Source = Callable[[str, bool], OwnRows]  # of the text of `Roles`, and whether for a private problem
+
+
+def of_federation(fed: Federation) -> Source:
+    """The rows of a federation of one client, whatever the server says about columns."""
+    columns = fed.columns or {}
+    levels = {name: Counter(parts[0].tolist()) for name, parts in columns.items()}
+    if fed.classes is not None:
+        levels["the target"] = Counter(fed.y[0].tolist())
+    counts = [LevelCount(name, min(each.values(), default=0)) for name, each in levels.items()]
+    rows = OwnRows(fed, None, (*fed.feature_names, *columns), tuple(counts))
+    return lambda text, private: rows
+
+
+def of_site(site: SiteFile, secret: bytes) -> Source:
+    """The rows in the file that a site's ``site.toml`` names.
+
+    Which of them are held out depends on the site's secret: a server that chose them by its seed
+    could hold out a single row, and count those like it. So a person who has rows at several sites
+    may be held out at one of them and not at another. It depends on whole rows of the table as
+    well, and not on features and target: rows that are held out for one target and not for another
+    could be told from what both runs train on.
+
+    For a private problem every cell is read as the problem declares it (`as_declared`).
+    """
+
+    def rows(text: str, private: bool = False) -> OwnRows:
+        if not text:
+            raise ValueError("the server does not say which column is predicted.")
+        roles, table = Roles.of(text), read_rows(site)
+        schema, whole, none = Schema.from_dict(roles.schema), None, False
+        if private:
+            whole = len(next(iter(table.values()), ()))
+            table, none = as_declared(table, schema, roles)
+        fed = Federation.from_tables(
+            {site.site.name: table},
+            roles.target,
+            schema=schema,
+            unknown="ignore" if private else "error",
+            columns=roles.columns,
+            classes=None if roles.classes is None else list(roles.classes),
+            person=roles.person,
+            positive=roles.positive,
+        )
+        if none:
+            fed = fed._with(X=(fed.X[0] * 0,), sample_weight=(np.zeros(1),))
+        train, test = parted(fed, table, roles.test, seed_at_site(roles.seed, secret))
+        assert train.persons is not None
+        people = keyed(train.persons[0], secret)
+        if fed.persons is None:
+            train = train._with(persons=None)
+            test = None if test is None else test._with(persons=None)
+        used = columns_of(text) or ()
+        of_test = () if test is None else _levels(test, schema, roles)
+        return OwnRows(train, test, used, _levels(train, schema, roles), of_test, people, whole)
+
+    return rows
+
+
+def as_declared(table: Table, schema: Schema, roles: Roles) -> tuple[Table, bool]:
+    """A table as a private problem declares it, row by row, so that no cell can make an error: a
+    cell that is no number where one is declared is missing, and a row whose target is none of the
+    classes, or no number, is left out. Where no row is left there is one that must not count, and
+    True.
+    """
+    has_column(table, roles.target, "the target")
+    columns = [column.name for column in schema.columns if isinstance(column, Numeric)]
+    cells = {name: _as_numbers(table[name]) for name in columns if name in table}
+    target, known = table[roles.target], roles.classes
+    if known is None or not isinstance(known[0], str):
+        cells[roles.target] = target = _as_numbers(target)
+    kept = np.isfinite(target) if known is None else np.isin(target.tolist(), known)
+    whole, rows = table.with_columns({**table, **cells}), np.flatnonzero(kept)
+    if len(rows) or not len(target):
+        return whole.pick(rows), False
+    one = whole.pick(np.arange(1))
+    one[roles.target] = np.array([0.0 if known is None else known[0]])
+    return one, True
+
+
+def _as_numbers(column: NDArray[Any]) -> NDArray[Any]:
+    """Cells as numbers, NaN for what is none, or too large for its square."""
+    if column.dtype.kind in "biu":
+        return column
+    numbers = np.array([float(c) if is_number(c) else np.nan for c in column.tolist()])
+    return np.where(np.abs(numbers) <= EXTREME, numbers, np.nan)
+
+
+def parted(
+    fed: Federation, table: Table, share: float, seed: int
+) -> tuple[Federation, Federation | None]:
+    """The rows of a site to train on and those to judge on, decided by the name of a row's person,
+    or else by the whole row of the site's table, which then is its person: equal rows are on the
+    same side.
+    """
+    if fed.persons is None:
+        columns = [table[name] for name in sorted(table)]
+        # as numbers of one kind: where one cell gets a fraction, no other row changes its side
+        cells = [c.astype(float) if c.dtype.kind in "biuf" else c for c in columns]
+        rows = [repr(row) for row in zip(*(column.tolist() for column in cells), strict=True)]
+        fed = fed._with(persons=(np.array(rows, object),))
+    return apart(fed, share, seed) if share else (fed, None)
+
+
+def keyed(persons: NDArray[Any], secret: bytes) -> NDArray[np.uint64]:
+    """Persons as numbers that tell nobody who they are."""
+    each = (
+        hashlib.blake2b(str(person).encode(), digest_size=8, key=secret).digest()
+        for person in persons.tolist()
+    )
+    return np.frombuffer(b"".join(each), "<u8").astype(np.uint64)
+
+
+def seed_at_site(seed: int, secret: bytes) -> int:
+    """The seed of a site's held-out rows, which nobody knows who does not know its secret."""
+    return int.from_bytes(
+        hashlib.blake2b(str(seed).encode(), digest_size=16, key=secret).digest(), "little"
+    )
+
+
+def _levels(rows: Federation, schema: Schema, roles: Roles) -> tuple[LevelCount, ...]:
+    """The smallest level of every column, as these rows have it: of every feature that is 0 or 1
+    those that have it and those that have not, of target and further columns every value.
+    """
+    X, m = rows.X[0], int(rows.sizes[0])
+    counts: dict[str, list[int]] = {}
+    for name, column in zip(schema.feature_names, np.asarray(X).T, strict=True):
+        values, n = np.unique(column, return_counts=True)
+        if len(values) <= 2:
+            counts[name] = n.tolist() if len(values) == 2 else [m]
+    if rows.classes is not None:
+        counts[roles.target] = [*Counter(rows.y[0].tolist()).values()]
+    for name, parts in (rows.columns or {}).items():
+        counts[name] = [*Counter(parts[0].tolist()).values()]
+    return tuple(LevelCount(name, min(each)) for name, each in counts.items())

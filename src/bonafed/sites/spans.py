@@ -1,0 +1,291 @@
+"""On how many people sums hang, and what combinations of sums tell of single people.
+
+    n_eff(s) = (sum_p |s_p|)^2 / sum_p s_p^2          of the slopes s_p of people in one sum
+
+is their number where all are equal, and 1 where one is all. Of several sums, with Q an orthonormal
+basis of their slopes,
+
+    share_p = ||Q_p||^2 = max { (S c)_p^2 / ||S c||^2 : c }
+
+(the spectral norm, where a person has several rows) is the largest part that a person has in any
+combination S c of the sums, whatever their number and scale: where it is 1, a combination of
+answers is this person's row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed.arrays import Array
+
+Index = NDArray[np.intp]
+Keys = NDArray[np.uint64]
+ROUNDING = 8 * float(np.finfo(float).eps)  # relative to slopes that count 1
+NEW = 1e-8  # of a vector: what is left of it is less where others make it up
+FINE, GONE = 1e-11, 1e-12  # the same where a bound is enough, and of its part on some rows
+MUCH = 0.1  # of a vector; where so much is left, rounding in it is small
+ROOM = 16  # vectors
+State = tuple[Array, int, bool]
+TURN = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no two turns of a key are the same number
+
+
+class Slopes(NamedTuple):
+    """The slopes of one sum, or of the sums over groups, relative to the largest weight of a row.
+
+    Attributes
+    ----------
+    kind : of x_j, or of x_j x_j'
+    rows : (m,), or (m, C) of C predictions a row
+    group : (m,) whose sum a row is in, -1 of none; None: all are in one
+    """
+
+    kind: str
+    rows: Array
+    group: Index | None
+
+    def sums(self) -> Iterator[Array]:
+        """(m,) or (m, C) the slopes of every sum, and of all groups together."""
+        yield self.rows
+        if self.group is not None:
+            for g in range(self.group.max(initial=-1) + 1):
+                yield _where(self.group == g, self.rows)
+
+    def placed(self, at: Index | None, size: int) -> Slopes:
+        """The same among more rows, where ``at`` says, or where there are no others."""
+        if at is None:
+            return self
+        rows, group = np.zeros((size, *self.rows.shape[1:])), self.group
+        rows[at] = self.rows
+        if self.group is not None:
+            group = np.full(size, -1)
+            group[at] = self.group
+        return Slopes(self.kind, rows, group)
+
+
+def fewest(one: Slopes, other: Slopes | None, people: Index | None) -> float:
+    """The least n_eff of the sums, or of their differences to those of another answer; sums in
+    which all is zero, or rounding, count as inf.
+
+    ``people`` (m,) are the people whose rows these are, as numbers; None: each has one row.
+    """
+    if other is None:
+        return min(_effective(each, people) for each in one.sums())
+    if _differs(one.rows, other.rows):
+        return np.inf
+    pairs = ((a, b) for a in one.sums() for b in other.sums() if _overlap(a, b))
+    return min((_effective(_away(a, b), people) for a, b in pairs), default=np.inf)
+
+
+class Span:
+    """Vectors in a basis T (K, m) that is orthonormal on every so-many-th row, on all by default.
+
+    With a and b the squares of T in the rows of a person that are among these, and in the others,
+
+        share_p <= (a + b) / (1 + b)
+
+    as a combination is at least as long as its part in these rows and in the person's.
+
+    Parameters
+    ----------
+    size, every : m, and the distance of the rows on which T is orthonormal
+    new : of a vector; what is left of it is less where others make it up
+    """
+
+    def __init__(self, size: int, every: int = 1, new: float = NEW) -> None:
+        self.every, self.new = every, new
+        self.basis = np.empty((0, size))
+        self.inner = self.basis[:, ::every]
+        self.share = np.zeros(size)  # the squares of T added up, row by row
+        self.count, self.lost = 0, False  # K, and whether a vector has no place in the basis
+
+    def state(self) -> State:
+        """What `back` goes back to."""
+        return self.share, self.count, self.lost
+
+    def back(self, state: State) -> None:
+        """Forget what was added since."""
+        self.share, self.count, self.lost = state
+
+    def add(self, vectors: Sequence[Array]) -> None:
+        """Take vectors (m,) over."""
+        for vector in vectors:
+            if length := _norm(vector[:: self.every]) or _norm(vector):
+                self._add(vector / length)
+
+    def _add(self, vector: Array) -> None:
+        inner, left, size = self.inner[: self.count], vector[:: self.every], 1.0
+        parts = np.zeros(self.count)
+        for _ in range(2):  # twice is enough, and once where much is left
+            part = inner @ left
+            left, parts = left - part @ inner, parts + part
+            before, size = size, _norm(left)
+            if size > MUCH * before:
+                break
+        if self.every == 1:
+            rest, new = left, size > self.new
+        else:
+            rest = vector - parts @ self.basis[: self.count]
+            new = not _norm(rest) <= self.new * _norm(vector)
+            self.lost |= new and not size > GONE
+        if new and not self.lost:
+            self._take(rest / size, left / size)
+
+    def _take(self, rest: Array, left: Array) -> None:
+        if self.count == len(self.basis):
+            whole = self.every == 1
+            self.basis = roomier(self.basis, self.count)
+            self.inner = self.basis if whole else roomier(self.inner, self.count)
+        self.basis[self.count], self.inner[self.count] = rest, left
+        self.share, self.count = self.share + rest**2, self.count + 1
+
+    def largest(self, people: Index | None, above: float = 0.0) -> float:
+        """The largest share of a person, or what it is at most; ``above`` where that is more."""
+        if self.lost:
+            return np.inf
+        if self.every > 1:
+            return max(self._at_most(people), above)
+        if people is None:
+            return max(float(self.share.max(initial=0.0)), above)
+        total, basis = np.bincount(people, self.share), self.basis[: self.count]
+        for person in np.argsort(-total):
+            if total[person] <= above:  # which is at least the spectral norm, squared
+                break
+            above = max(above, float(np.linalg.norm(basis[:, people == person], 2)) ** 2)
+        return above
+
+    def _at_most(self, people: Index | None) -> float:
+        inside, outside = np.zeros_like(self.share), self.share.copy()
+        inside[:: self.every], outside[:: self.every] = self.share[:: self.every], 0.0
+        if people is not None:
+            inside, outside = np.bincount(people, inside), np.bincount(people, outside)
+        return float(((inside + outside) / (1 + outside)).max(initial=0.0))
+
+
+class Combinations:
+    """The shares of people in combinations of all sums, exactly or at most.
+
+    At most: by a span for each cell of rows that are in the same groups. Of every sum a cell has
+    all slopes or none, so that these spans are together at least that of the sums.
+
+    Parameters
+    ----------
+    size : m
+    groups : (m,) the groups of all sums over groups; None: exactly
+    whole : rows of a cell in which its basis is orthonormal, at least
+    """
+
+    def __init__(self, size: int, groups: Sequence[Index] | None = None, whole: int = 1) -> None:
+        self.exact, self.taken = groups is None, 0  # so many sums
+        self.groups = groups or ()
+        self.before: tuple[int, list[State]] | None = None
+        cell = np.zeros(size, np.intp)
+        for group in groups or ():
+            code = cell * (group.max(initial=-1) + 2) + group
+            cell = np.unique(code, return_inverse=True)[1].ravel()
+        order, sizes = np.argsort(cell, kind="stable"), np.bincount(cell)
+        self.rows = np.split(order, np.cumsum(sizes)[:-1])
+        new = NEW if self.exact else FINE
+        self.spans = [Span(n, 1 if self.exact else max(1, n // whole), new) for n in sizes.tolist()]
+
+    def parted(self, groups: Sequence[Index]) -> bool:
+        """Whether the cells are those of these groups."""
+        mine = self.groups
+        return len(mine) == len(groups) and all(map(np.array_equal, mine, groups))
+
+    def tried(
+        self, told: Sequence[Slopes], new: Sequence[Slopes], people: Index | None, above: float
+    ) -> float:
+        """`largest` with sums that are new to those that were told; `end` says if they are kept."""
+        self.add(told[self.taken :])
+        self.before = self.taken, [span.state() for span in self.spans]
+        self.add(new)
+        return self.largest(people, above)
+
+    def end(self, kept: bool) -> None:
+        """Keep what was tried, or forget it."""
+        if self.before is not None and not kept:
+            self.taken, states = self.before
+            for span, each in zip(self.spans, states, strict=True):
+                span.back(each)
+        self.before = None
+
+    def add(self, slopes: Sequence[Slopes]) -> None:
+        """Take sums over."""
+        told = vectors(slopes if self.exact else [one._replace(group=None) for one in slopes])
+        for rows, span in zip(self.rows, self.spans, strict=True):
+            span.add(told if len(self.rows) == 1 else [each[rows] for each in told])
+        self.taken += len(slopes)
+
+    def largest(self, people: Index | None, above: float = 0.0) -> float:
+        """The largest share of a person, or what it is at most; ``above`` where that is more."""
+        for rows, span in zip(self.rows, self.spans, strict=True):
+            some = people if people is None or len(self.rows) == 1 else people[rows]
+            above = max(above, span.largest(some, above))
+        return above
+
+
+def roomier(old: Array, count: int) -> Array:
+    """Room for twice as many rows (count, ...) as there are."""
+    new = np.empty((max(2 * count, ROOM), *old.shape[1:]))
+    new[:count] = old[:count]
+    return new
+
+
+def _norm(vector: Array) -> float:
+    return math.sqrt(vector @ vector)
+
+
+def vectors(slopes: Sequence[Slopes]) -> list[Array]:
+    """(m,) the slopes of every sum by every prediction."""
+    return [
+        column
+        for one in slopes
+        for each in one.sums()
+        for column in (each.T if each.ndim == 2 else each[None])
+    ]
+
+
+def numbered(people: Keys) -> Keys:
+    """A number for each row of each person, the same wherever the row is."""
+    order = np.argsort(people, kind="stable")
+    ordered, turn = people[order], np.empty(len(people), np.uint64)
+    turn[order] = (np.arange(len(people)) - np.searchsorted(ordered, ordered)).astype(np.uint64)
+    return people + TURN * turn
+
+
+def _effective(slopes: Array, people: Index | None) -> float:
+    """n_eff of slopes (m,) or (m, C); inf where all are zero."""
+    sizes = np.abs(slopes) if slopes.ndim == 1 else np.sqrt((slopes**2).sum(1))
+    if people is not None:
+        sizes = np.bincount(people, sizes)
+    largest = sizes.max(initial=0.0)
+    if not largest > 0:
+        return np.nan if np.isnan(largest) else np.inf
+    sizes = sizes / largest
+    return float(sizes.sum() ** 2 / (sizes @ sizes))
+
+
+def _away(rows: Array, others: Array) -> Array:
+    """The difference of slopes, 0 where it is rounding."""
+    away = rows - others
+    size = max(np.abs(rows).max(initial=0.0), 1.0)
+    return away if np.abs(away).max(initial=0.0) > ROUNDING * size else np.zeros_like(away)
+
+
+def _differs(rows: Array, others: Array) -> bool:
+    """Whether two have other numbers of predictions: nothing relates their sums."""
+    return rows.shape[1:] != others.shape[1:]
+
+
+def _overlap(a: Array, b: Array) -> bool:
+    """Whether a row has a slope in both."""
+    return bool(((a != 0) & (b != 0)).any())
+
+
+def _where(mask: NDArray[np.bool_], rows: Array) -> Array:
+    return np.where(mask if rows.ndim == 1 else mask[:, None], rows, 0.0)

@@ -1,0 +1,164 @@
+"""The table of constraints: limit, measured value, slack and multiplier of each, owner by owner,
+and who is in conflict.
+
+The column ``price`` is the multiplier, a shadow price: where everything is convex, raising the
+limit by t lowers the optimal objective by at most price * t, and by that to first order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bonafed.arrays import Array
+from bonafed.certificates.certificate import Certificate
+from bonafed.client_names import ClientName
+from bonafed.data.federation import Federation
+from bonafed.problem.constraints.constraint import Stack
+from bonafed.problem.multipliers import Multipliers, owners
+from bonafed.problem.problem import Problem
+
+TIGHTEST = ("limit", "measured", "slack", "price")  # of a row, beside its client
+
+SERVER, TOGETHER = "server", "all clients"
+MET = 1e-6  # what a constraint may be exceeded by, relative to limits above 1
+
+
+class Limits(NamedTuple):
+    """The limits that constraints ask, as their owners know them.
+
+    Attributes
+    ----------
+    local : (N, p) of the clients' own constraints, NaN where a client has none
+    shared : (p_c,) of the sums over the clients
+    """
+
+    local: Array
+    shared: Array
+
+
+def limits_of(problem: Problem, fed: Federation) -> Limits:
+    """The limits of a concrete problem, read off the rows."""
+    local, coupled = problem.local_constraint, problem.constraint.coupled
+    blocks = [fed.block(i) for i in range(fed.n_clients)]
+    each = [local.limits(block) for block in blocks]
+    return Limits(np.concatenate(each), np.sum([coupled.limits(b)[0] for b in blocks], 0))
+
+
+def constraint_table(
+    problem: Problem,
+    clients: Sequence[ClientName],
+    limits: Limits,
+    certificate: Certificate,
+    mu: Multipliers,
+    tol: float = MET,
+) -> list[dict[str, Any]]:
+    """One row for every constraint and owner: owner, constraint, limit, measured, slack, price,
+    met.
+
+    ``problem`` is concrete. ``slack`` is limit - measured, for equalities - |measured
+    - limit|; a constraint is ``met`` where its slack is at least - tol max(1, |limit|). Constraints
+    that a client does not have are left out.
+    """
+    shared, local = problem.constraint, problem.local_constraint
+    assert certificate.constraint_values is not None
+    assert certificate.server_values is not None
+    assert certificate.shared_values is not None
+    table: list[dict[str, Any]] = []
+    held, coupled = shared.held, shared.coupled
+    if held.size:
+        asked = held.limits(shared.block)[0]
+        table += constraint_rows(SERVER, held, asked, certificate.server_values, mu.server, tol)
+    if coupled.size:
+        values = certificate.shared_values
+        table += constraint_rows(TOGETHER, coupled, limits.shared, values, mu.shared, tol)
+    for i, name in enumerate(clients if local.size else ()):
+        values = certificate.constraint_values[i]
+        table += constraint_rows(name, local, limits.local[i], values, mu.local[i], tol)
+    return table
+
+
+def constraint_rows(
+    owner: ClientName,
+    stack: Stack,
+    limits: Array,
+    values: Array,
+    multipliers: Array,
+    tol: float = MET,
+) -> list[dict[str, Any]]:
+    """The rows of one owner, for the constraints that it has; all arrays are (p,)."""
+    return [
+        {
+            "owner": owner,
+            "constraint": word,
+            "limit": float(limit),
+            "measured": float(limit + value),
+            "slack": -abs(float(value)) if equal else -float(value),
+            "price": float(multiplier),
+            "met": bool((abs(value) if equal else value) <= tol * max(1.0, abs(limit))),
+        }
+        for word, equal, limit, value, multiplier in zip(
+            stack.words, stack.equality, limits, values, multipliers, strict=True
+        )
+        if np.isfinite(limit) and np.isfinite(value)
+    ]
+
+
+def tightest(table: list[dict[str, Any]]) -> dict[ClientName, dict[str, Any]]:
+    """By owner limit, measured value, slack and multiplier of its constraint with the smallest
+    slack.
+    """
+    least: dict[ClientName, dict[str, Any]] = {}
+    for row in table:
+        if row["owner"] not in least or row["slack"] < least[row["owner"]]["slack"]:
+            least[row["owner"]] = row
+    return {owner: {key: row.get(key) for key in TIGHTEST} for owner, row in least.items()}
+
+
+def out_of_bounds(table: list[dict[str, Any]], certificate: Certificate) -> bool:
+    """Whether the model is outside the bounds of the regulariser, which have no row."""
+    worst = max([-row["slack"] for row in table], default=0.0)
+    return certificate.feasibility - max(worst, 0.0) > MET
+
+
+def broken(table: list[dict[str, Any]], most: int = 5) -> str:
+    """The constraints that are not met, the worst first, in words."""
+    worst = sorted((row for row in table if not row["met"]), key=lambda row: row["slack"])
+    return _listed(
+        [
+            f"{row['owner']} ({row['constraint']}: {row['measured']:.4g}, limit {row['limit']:.4g})"
+            for row in worst
+        ],
+        most,
+    )
+
+
+def gains(
+    table: list[dict[str, Any]], change: float = 0.01, most: int = 5, convex: bool = True
+) -> list[str]:
+    """What relaxing the limits with the largest multipliers would gain, in words; without
+    convexity to first order only.
+    """
+    gain = "by at most" if convex else "by about"
+    rows = sorted(table, key=lambda row: -abs(row["price"]))
+    return [
+        f"Relaxing the limit of {row['owner']} on {row['constraint']} by {change:g} lowers the"
+        f" objective {gain} {abs(row['price']) * change:.3g}."
+        for row in rows[:most]
+        if abs(row["price"]) * change > 1e-12
+    ]
+
+
+def in_conflict(
+    problem: Problem, mu: Multipliers, clients: tuple[ClientName, ...], most: int = 8
+) -> str:
+    """The owners whose constraints the proof of infeasibility combines."""
+    return _listed(list(map(str, owners(problem, mu, clients))), most)
+
+
+def _listed(texts: list[str], most: int) -> str:
+    """The first of several texts, and how many more there are."""
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more

@@ -1,0 +1,67 @@
+"""The figures of `bonafed.measures` for the predictions of a model, by the targets of its loss."""
+
+from __future__ import annotations
+
+from scipy.special import softmax
+
+from bonafed.arrays import Array
+from bonafed.measures import (
+    Classification,
+    Curves,
+    Regression,
+    SeveralClasses,
+    classification,
+    curves,
+    regression,
+    several_classes,
+)
+from bonafed.problem.calibration import Sigmoid
+from bonafed.problem.losses import Logistic, Loss, expected
+
+
+def figures(
+    loss: Loss,
+    prediction: Array,
+    y: Array,
+    calibration: Sigmoid | None = None,
+    weight: Array | None = None,
+) -> Classification | SeveralClasses | Regression:
+    """The figures of predictions (n,), or (n, C) of C classes.
+
+    Of two classes y is above 0 where a row is of the positive one, of several it has their numbers.
+    """
+    if loss.targets == "real":
+        return regression(y, expected(loss, prediction), weight)
+    if prediction.ndim == 2 and prediction.shape[1] > 2:
+        return several_classes(y, softmax(prediction, axis=1), weight)
+    score = decisions(prediction)
+    return classification(y, score, positive(loss, prediction, calibration), weight)
+
+
+def drawn(
+    loss: Loss,
+    prediction: Array,
+    y: Array,
+    calibration: Sigmoid | None = None,
+    points: int = 101,
+) -> Curves | None:
+    """The curves of a model of two classes; None for others."""
+    if loss.targets == "real" or (prediction.ndim == 2 and prediction.shape[1] > 2):
+        return None
+    return curves(y, decisions(prediction), positive(loss, prediction, calibration), points)
+
+
+def decisions(scores: Array) -> Array:
+    """The scores of several classes, (m, C); of two one number, (m,), above 0 for the last one."""
+    return scores[:, 1] - scores[:, 0] if scores.shape[1:] == (2,) else scores
+
+
+def positive(loss: Loss, score: Array, calibration: Sigmoid | None = None) -> Array | None:
+    """(n,) the probability of the positive one of two classes; None where scores have no such
+    meaning.
+    """
+    if score.ndim == 2:
+        return softmax(score, axis=1)[:, 1]
+    if calibration is None and isinstance(loss, Logistic):  # of a private run
+        calibration = Sigmoid()
+    return None if calibration is None else calibration.probability(score)

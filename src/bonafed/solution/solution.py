@@ -1,0 +1,377 @@
+"""What ``solve`` returns: a model that predicts, why its run ended, and what is guaranteed of it.
+
+It keeps no row of a client, so that it may be saved and handed on as far as its text may.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Self
+
+from numpy.typing import ArrayLike, NDArray
+
+from bonafed.arrays import Array
+from bonafed.certificates.certificate import Certificate
+from bonafed.data.federation import Federation
+from bonafed.engines.event_log import Log
+from bonafed.privacy.ledger import Ledger
+from bonafed.privacy.moments import Moments
+from bonafed.problem.calibration import Sigmoid
+from bonafed.problem.losses import expected
+from bonafed.problem.lower_bounds import Duals
+from bonafed.problem.multipliers import Multipliers
+from bonafed.problem.prediction import Rows, scores
+from bonafed.problem.predictors.torch_module import TorchPredictor
+from bonafed.problem.problem import Problem
+from bonafed.problem.wasserstein.ball import WassersteinBall
+from bonafed.rounds import Outcome
+from bonafed.solution import predictions
+from bonafed.solution.figures import decisions
+from bonafed.solution.frames import Table, frame
+from bonafed.solution.inputs import Inputs, Rated
+from bonafed.solution.plots import Kind, plotted
+from bonafed.solution.public_part import (
+    WITHHELD,
+    Withheld,
+    public_clients,
+    public_history,
+    public_messages,
+    public_outcome,
+)
+from bonafed.solution.stored import described, store
+from bonafed.solution.trivial import Triviality
+from bonafed.text import card, listed, shown
+from bonafed.text import described as as_text
+
+if TYPE_CHECKING:
+    from bonafed.drawing import Axes
+
+LEFT_OUT = ("state",)  # fields that a file has not: the server's state is what a checkpoint keeps
+# what stands where a public part has nothing
+BLANK: dict[str, Any] = {"duals": None, "certificate": None, "notes": (), "seconds": 0.0}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Solution:
+    """A model, why the run ended, and what is guaranteed about it.
+
+    Attributes
+    ----------
+    problem : as stated
+    w : (D,) the model
+    duals : what proves the bound, or None
+    outcome : ``outcome.stop`` and, in words, ``outcome.text``
+    rounds : finished rounds
+    history : one row a round
+    certificate : recomputed independently of the algorithm; None of a private run across sites
+    clients : one row a client
+    ledger : of a private run, what every client has spent; None else. Such a run's certificate,
+        clients, notes and seconds come from the rows themselves: they are for the owners, and no
+        guarantee covers them; `public` is the solution without them
+    messages : counts and bytes by message type and direction, certification included. Not counted
+        are the sums over clients of ``radius="auto"`` and its pilot model, of ``calibration`` and
+        of ``trivial``
+    notes : warnings about the problem and the data
+    seconds : wall time of the whole solve
+    copies : (N, D) clients' copies of the model, where the algorithm keeps them
+    state : the server's last state
+    tries : for methods with several starts, one row a start
+    constraints : one row for every constraint and owner: limit, measured, slack, price (0 if
+        infeasible), met
+    calibration : makes probabilities of the scores of a classifier of two classes; None of a
+        private run, of regression and of several classes
+    trivial : why the model is no better than a constant, and None where it is; of a private run for
+        the owners alone
+    log : of an asynchronous engine, who answered when; ``Replay(log)`` repeats the run
+    inputs : names of features and classes, and how a table becomes features
+    moments : of a private run for inference, what `private_intervals` are computed from
+
+    Examples
+    --------
+    >>> import numpy as np, bonafed as bf
+    >>> X = np.random.default_rng(0).normal(size=(90, 2))
+    >>> y = np.where(X[:, 0] > 0.5, "ill", "well")
+    >>> fed = bf.Federation.from_arrays(X, y, np.repeat(["a", "b", "c"], 30))
+    >>> problem = bf.Problem(bf.Logistic(), bf.Linear(intercept=True), regulariser=bf.L2(0.01))
+    >>> solution = bf.solve(problem, fed)
+    >>> solution.predict(X[:2]).tolist()
+    ['well', 'ill']
+    >>> [row["client"] for row in solution.evaluate(fed)]
+    ['a', 'b', 'c', 'all clients']
+    """
+
+    problem: Problem
+    w: Array
+    duals: Duals | Multipliers | None
+    outcome: Outcome
+    rounds: int
+    history: list[dict[str, Any]]
+    certificate: Certificate
+    clients: list[dict[str, Any]]
+    messages: list[dict[str, Any]]
+    notes: tuple[str, ...]
+    seconds: float
+    ledger: Ledger | None = None
+    copies: Array | None = None
+    state: Any = None
+    tries: list[dict[str, Any]] = field(default_factory=list)
+    constraints: list[dict[str, Any]] = field(default_factory=list)
+    log: Log | None = None
+    calibration: Sigmoid | None = None
+    inputs: Inputs = field(default_factory=lambda: Inputs(()))
+    trivial: Triviality | None = None
+    moments: Moments | None = None
+
+    # ------------------------------------------------------------------------------- predictions
+
+    def decision_function(self, X: Rated, unknown: str = "error") -> Array:
+        """The scores of rows: (m,), above 0 where the last of two classes is predicted, or (m, C).
+
+        Parameters
+        ----------
+        X : (m, d) array or sparse matrix of features; or a table (pandas, polars, Arrow, a mapping
+            of columns), whose columns are found by name in any order and become features by the
+            schema of the federation, where it had one
+        unknown : what becomes of a category that the schema does not have: "error", or "ignore" for
+            zeros
+        """
+        self._of_classes("decision_function")
+        return decisions(self._scores(X, unknown))
+
+    def predict(self, X: Rated, unknown: str = "error") -> NDArray[Any]:
+        """(m,) the predicted class of each row, or of a regression its number, of Poisson() the
+        expected count; X as in `decision_function`.
+        """
+        return self.inputs.labels(expected(self.problem.loss, self._scores(X, unknown)))
+
+    def predict_proba(self, X: Rated, unknown: str = "error") -> Array:
+        """(m, C) the probabilities of the classes, in the order of ``inputs.classes``; X as in
+        `decision_function`. Those of two classes are calibrated, see ``calibration``.
+        """
+        self._of_classes("predict_proba")
+        return predictions.probabilities(
+            self._scores(X, unknown), self.problem.loss, self.calibration
+        )
+
+    def score(self, X: Rated, y: ArrayLike | str) -> float:
+        """The accuracy on rows with the targets y, (m,) or the name of their column in the table X;
+        of a regression R2.
+        """
+        scores, truth = expected(self.problem.loss, self._scores(X)), predictions.targets(X, y)
+        return predictions.score(scores, truth, self.inputs)
+
+    def evaluate(self, fed: Federation) -> Table:
+        """The figures that people judge a model by (``bonafed.measures``): one row for each client
+        of a federation, and one for all of their rows together.
+
+        Of classes: accuracy, balanced accuracy, recall, precision, AUC, Brier score, log loss,
+        counts, and exact 95 % intervals of the rates. Of a regression: MAE, RMSE, R2. ``small``
+        marks clients whose figures are mostly chance. ``.frame()`` makes a data frame of it.
+        """
+        if not isinstance(fed, Federation):
+            raise TypeError(
+                f"evaluate needs a Federation, got {type(fed).__name__}: for rows use"
+                " solution.score(X, y)."
+            )
+        self._of_rows()
+        return predictions.evaluated(
+            self.inputs.aligned(fed),
+            self._forward,
+            self.inputs,
+            self.problem.loss,
+            self.calibration,
+        )
+
+    @property
+    def module(self) -> Any:
+        """The trained torch module, a copy of the one that ``TorchPredictor`` was given."""
+        if not isinstance(self.problem.predictor, TorchPredictor):
+            raise TypeError(
+                f"the model is {shown(self.problem.predictor)} and no torch module: its parameters"
+                " are solution.w."
+            )
+        return self.problem.predictor.trained(self.w)
+
+    def _scores(self, X: Rated, unknown: str = "error") -> Array:
+        self._of_rows()
+        return self._forward(self.inputs.features(X, unknown))
+
+    def _forward(self, features: Rows) -> Array:
+        classes = self.inputs.classes if self.problem.loss.targets == "class" else None
+        model: Any = self.problem.predictor
+        if hasattr(model, "sized"):
+            model = model.sized(len(self.inputs.feature_names), classes and len(classes))
+        return scores(model, self.w, features)
+
+    def _of_rows(self) -> None:
+        if self.problem.loss.targets == "quadratic":
+            raise TypeError(
+                "the clients of Quadratic() hold no rows, so there is nothing to predict: the"
+                " optimum is solution.w."
+            )
+
+    def _of_classes(self, name: str) -> None:
+        if self.inputs.classes is None:
+            self._of_rows()
+            raise TypeError(
+                f"{name} is for classes, and the model predicts numbers: use solution.predict(X)."
+            )
+
+    # ------------------------------------------------------------------------------------ tables
+
+    def clients_frame(self, backend: str | None = None) -> Any:
+        """``clients`` as a data frame of "pandas", "polars" or "pyarrow"; None: the first of them
+        that is installed.
+        """
+        return frame(self.clients, backend)
+
+    def history_frame(self, backend: str | None = None) -> Any:
+        """``history`` as a data frame, as `clients_frame` does."""
+        return frame(self.history, backend)
+
+    def plot(self, kind: Kind | None = None, *, axes: Axes | Sequence[Axes] | None = None) -> Any:
+        """Draw the run with matplotlib.
+
+        Parameters
+        ----------
+        kind : "convergence" (the gap by round, or where there is none the residual or objective),
+            "clients" (their mean losses and risks), "weights" (of the clients, at the model);
+            None: all three
+        axes : to draw on, one for a kind, three for None; None: a new figure of pyplot
+
+        Returns
+        -------
+        the axes: one for a kind, a list of three for None
+        """
+        ball = isinstance(self.problem.over_samples, WassersteinBall)
+        risk = "worst-case loss" if ball else "risk in the problem"
+        proof = getattr(self, "certificate", None)  # a public part has none
+        return plotted(kind, axes, self.history, self.clients, proof, risk)
+
+    # ------------------------------------------------------------------------------ files, texts
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the solution to a file, in one step, for ``bonafed.load``.
+
+        The file holds numbers and texts and no code: of functions and torch modules in the problem
+        it has a description, and ``load(path, problem=problem)`` needs them again. The server's
+        ``state`` is left out. Of a private solution the file has the public part alone.
+        """
+        part = self.public()
+        left_out = (*LEFT_OUT, *WITHHELD) if self.private else LEFT_OUT
+        kept = {f.name: getattr(part, f.name) for f in fields(part) if f.name not in left_out}
+        problem = kept.pop("problem")
+        slots = {slot.name: described(getattr(problem, slot.name)) for slot in fields(problem)}
+        store(path, {"problem": slots, "solution": {k: described(v) for k, v in kept.items()}})
+
+    @property
+    def private(self) -> bool:
+        """Whether the run had a privacy budget: then a part of the solution is for the owners of
+        the rows alone.
+        """
+        return self.problem.privacy is not None and self.ledger is not None
+
+    def public(self) -> Solution:
+        """What may leave the owners of the rows: of a private run the model, the history, ledger
+        and messages, all of them public numbers or answers with noise, which the budget pays for;
+        of any other run all of it.
+
+        The rest is not in it: duals, certificate, clients' copies, state, log, notes and seconds
+        come from the rows themselves, and to ask for one raises ``AttributeError``, which says so.
+        A file, a pickle and the text of a private solution are those of its public part.
+
+        Examples
+        --------
+        >>> import numpy as np, bonafed as bf
+        >>> X = np.random.default_rng(0).uniform(-1, 1, (400, 2))
+        >>> fed = bf.Federation.from_arrays(X, np.sign(X[:, 0]), np.repeat(["a", "b"], 200))
+        >>> problem = bf.Problem(bf.Logistic(), privacy=bf.Budget(1.0, 1e-6, sizes=200))
+        >>> solution = bf.solve(problem, fed, max_rounds=20)
+        >>> part = solution.public()
+        >>> bool((part.w == solution.w).all()), hasattr(part, "certificate")
+        (True, False)
+        """
+        if not self.private or self.ledger is None:
+            return self
+        budget = replace(self.ledger.budget, book=None)  # a path of the owner's machine
+        return PublicSolution(
+            problem=replace(self.problem, privacy=budget),
+            w=self.w,
+            outcome=public_outcome(self.outcome, self.rounds),
+            rounds=self.rounds,
+            history=public_history(self.history),
+            clients=public_clients(self.ledger),
+            messages=public_messages(self.messages),
+            ledger=replace(self.ledger, budget=budget),
+            inputs=self.inputs,
+            moments=self.moments,
+            **BLANK,
+        )
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """What a pickle holds: of a private solution the public part alone."""
+        part = self.public()
+        return super().__reduce_ex__(protocol) if part is self else (_itself, (part,))
+
+    def __copy__(self) -> Self:  # no pickle: a copy stays in the process, and is whole
+        copied = object.__new__(type(self))
+        vars(copied).update(vars(self))
+        return copied
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        memo[id(self)] = copied = object.__new__(type(self))
+        vars(copied).update(deepcopy(vars(self), memo))
+        return copied
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """What it is, for people: names and values."""
+        part, names = self.public(), self.inputs.feature_names
+        trivial = getattr(part, "trivial", None)  # a public part has none
+        zeros = int((self.w == 0).sum())
+        model = f"{len(self.w):,} coefficients" + f", {zeros:,} of them 0" * bool(zeros)
+        model += f"; features {listed(names, len(names))}" * bool(names)
+        if self.inputs.classes is not None:
+            model += f"; classes {listed(self.inputs.classes, len(self.inputs.classes))}"
+        rows = sum(row["n"] for row in part.clients)
+        clients = f"{len(part.clients)} with {rows:,} rows"
+        facts = [("warning", trivial.text)] if trivial is not None else []
+        facts += [("outcome", part.outcome.text), ("problem", part.problem.in_words())]
+        if self.private and self.ledger is not None:
+            facts.append(("privacy", self.ledger.text))
+        else:
+            facts.append(("value", self.certificate.in_words()))
+            worst = max(part.clients, key=lambda row: row["weight"])
+            clients += f"; client {shown(worst['client'], 40)} has the largest weight,"
+            clients += f" {worst['weight']:.3g}, and mean loss {worst['loss']:.4g}"
+        return [*facts, ("model", model), ("clients", clients)]
+
+    def _title(self) -> str:
+        return f"Solution: {self.outcome.stop.value}"
+
+    def __repr__(self) -> str:
+        return as_text(self._title(), self._facts())
+
+    def _repr_html_(self) -> str:
+        return card(self._title(), self._facts())
+
+
+class PublicSolution(Solution):
+    """The public part of a private solution, see ``Solution.public``: it has no attribute of what
+    the budget does not pay for.
+    """
+
+    def public(self) -> PublicSolution:
+        """Itself."""
+        return self
+
+
+for _name in WITHHELD:
+    setattr(PublicSolution, _name, Withheld(_name))
+
+
+def _itself(part: PublicSolution) -> PublicSolution:
+    """A pickle of a private solution is this function and its public part."""
+    return part

@@ -1,0 +1,390 @@
+"""Solve a problem over a federation: pick the algorithm and the engine, run, certify."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bonafed.algorithms.method import Answer, Concluded, Method, settings_of
+from bonafed.arrays import Array
+from bonafed.client_names import ClientName
+from bonafed.data.federation import Federation
+from bonafed.engines.engine import Engine, Run, Watch
+from bonafed.engines.network import StateLostError
+from bonafed.privacy.ledger import Ledger
+from bonafed.problem.calibration import calibrated
+from bonafed.problem.metadata import Metadata
+from bonafed.problem.multipliers import Multipliers, no_multipliers
+from bonafed.problem.problem import Problem, remembering
+from bonafed.rounds import Stop, decode, encode
+from bonafed.solution.blame import triviality
+from bonafed.solution.client_table import client_table
+from bonafed.solution.constraint_table import constraint_table
+from bonafed.solution.inputs import Inputs
+from bonafed.solution.outcome import confirmed, confirmed_constrained, reached
+from bonafed.solution.plan import Plan, plan
+from bonafed.solution.privacy_account import charged
+from bonafed.solution.proof import INTERRUPTED, prove
+from bonafed.solution.solution import Solution
+from bonafed.solution.trivial import TrivialModelWarning
+from bonafed.solution.warnings import notes
+from bonafed.storage import OWN, write_whole
+
+RESTARTS = 5  # of a run whose sites lose what they keep
+LOST = "The site {} lost what it keeps of the run, which then began again at its model."
+
+
+def solve(
+    problem: Problem,
+    fed: Federation | Metadata,
+    *,
+    algorithm: Method | None = None,
+    engine: Engine | None = None,
+    tol: float | None = None,
+    atol: float | None = None,
+    max_rounds: int | None = None,
+    start: Array | None = None,
+    seed: int = 0,
+    watch: Sequence[Watch] = (),
+    resume: bool = False,
+) -> Solution:
+    """Solve ``problem`` over ``fed``.
+
+    Parameters
+    ----------
+    fed : the rows by client; or the `Metadata` of rows that stay at their owners' sites, for an
+        engine that reaches these. Then the checks that read rows are left out: ``calibration`` and
+        ``trivial`` are None, and so is the ``certificate`` of a private run
+    algorithm : such as ``Bundle()`` (the default for several clients), ``RankADMM()`` (for the rows
+        of one), ``InteriorPoint()`` (with constraints and up to 500 coefficients), ``ProximalAL()``
+        (with more), ``AsyncBundle()`` (convex, on an asynchronous engine), ``AsyncDRO()`` (for
+        smooth losses where the problem is not convex, or there are many clients or coefficients on
+        an asynchronous engine); with a budget ``PrivateSGD()``, or ``PrivateNewton(bound=1)`` for
+        few features of many rows of length 1
+    engine : such as ``InProcess(checkpoint="run.bft")`` or ``VirtualClock()``; by default in this
+        process
+    tol, atol, max_rounds, start : override the algorithm's own
+    seed : of every random stream
+    watch : called with (history row, server state) after every round
+    resume : go on from the engine's checkpoint
+
+    Returns
+    -------
+    Solution
+        never called optimal at a cap; see ``solution.outcome``. Where the proof fails, of whatever
+        cause, the outcome says so, and there is no bound. The certificate costs two more rounds
+        (with constraints up to eight, and with more than 500 coefficients 400), and where the
+        algorithm leaves no duals (the ADMMs) rounds of cuts started at its model prove the bound;
+        these are counted in ``messages`` and in the clients' bytes, not in ``rounds``
+
+    Warns
+    -----
+    TrivialModelWarning
+        the model is no better than a constant (``solution.trivial`` says why); never of a private
+        run, whose ``trivial`` is for the owners
+
+    Raises
+    ------
+    ValueError, TypeError
+        where problem, data and algorithm do not fit; the text says what would
+    ImpossibleAnswerError
+        a site elsewhere answers what no rows answer, before there is a model; names it. Later it
+        ends the run with ``Stop.IMPOSSIBLE`` and the model so far
+    KeyboardInterrupt
+        Ctrl-C before there is a model; later it ends the run with ``Stop.INTERRUPTED``, during the
+        proof too, which ``resume`` then repeats
+
+    Examples
+    --------
+    >>> import bonafed as bf
+    >>> from bonafed.data import load
+    >>> fed = load.hospitals()
+    >>> problem = bf.Problem(bf.Logistic(), regulariser=bf.L2(0.1))
+    >>> solution = bf.solve(problem, fed, tol=1e-8)
+    >>> solution.outcome.stop.value, bool(solution.certificate.relative_gap < 1e-8)
+    ('optimal', True)
+    """
+    with remembering():
+        solution = fit(
+            problem,
+            fed,
+            algorithm=algorithm,
+            engine=engine,
+            tol=tol,
+            atol=atol,
+            max_rounds=max_rounds,
+            start=start,
+            seed=seed,
+            watch=watch,
+            resume=resume,
+        )
+        if solution.outcome.stop is Stop.INTERRUPTED or isinstance(fed, Metadata):
+            return solution
+        if solution.certificate.failed:
+            return solution
+        found = triviality(solution.problem, fed, solution, fit)
+    if found is not None and problem.privacy is None:
+        warnings.warn(found.text, TrivialModelWarning, stacklevel=2)
+    return replace(solution, trivial=found)
+
+
+def fit(
+    problem: Problem,
+    fed: Federation | Metadata,
+    *,
+    algorithm: Method | None = None,
+    engine: Engine | None = None,
+    tol: float | None = None,
+    atol: float | None = None,
+    max_rounds: int | None = None,
+    start: Array | None = None,
+    seed: int = 0,
+    watch: Sequence[Watch] = (),
+    resume: bool = False,
+) -> Solution:
+    """`solve` without the check for a trivial model, for models that are steps to others."""
+    _check_run(engine, watch)
+    began = time.perf_counter()
+    with remembering():
+        settled = plan(
+            problem,
+            fed,
+            algorithm=algorithm,
+            engine=engine,
+            tol=tol,
+            atol=atol,
+            max_rounds=max_rounds,
+            start=start,
+        )
+        finished = run(settled, seed=seed, watch=watch, resume=resume)
+        return replace(conclude(finished), seconds=time.perf_counter() - began)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A plan that was carried out.
+
+    Attributes
+    ----------
+    plan : with the method that ran, whose noise is planned where it is private
+    run : of the engine
+    seed : of every random stream
+    ledger : of a private run
+    lost : the sites that lost what they keep, whereupon the run began again at its model
+    """
+
+    plan: Plan
+    run: Run
+    seed: int
+    ledger: Ledger | None = None
+    lost: tuple[str, ...] = ()
+
+
+def run(
+    plan: Plan, *, seed: int = 0, watch: Sequence[Watch] = (), resume: bool = False
+) -> Finished:
+    """Carry out a plan; parameters as of `solve`."""
+    clients, lost = plan.data.clients, list[str]()
+    named = [_with_names(see, clients) for see in watch]
+    if resume:
+        plan = _as_begun_again(plan)
+    elif (file := _start_file(plan)) is not None:
+        file.unlink(missing_ok=True)
+    while True:
+        try:
+            with charged(plan, resume) as charge:
+                finished = charge.run(seed, named)
+        except StateLostError as error:
+            plan, resume = _begun_again(plan, error, len(lost)), False
+            lost.append(error.site)
+        else:
+            ledger = charge.ledger and charge.ledger.named(charge.fed.clients)
+            plan = replace(plan, method=charge.algorithm)
+            return Finished(plan, finished, seed, ledger, tuple(lost))
+
+
+def _begun_again(plan: Plan, lost: StateLostError, before: int) -> Plan:
+    """The plan from the model at which a site lost what it keeps: there all duals begin anew, at
+    every client, so that they fit each other. Raises where that is not possible.
+    """
+    method = plan.method
+    private = method.requirements.private
+    if private or lost.state is None or before >= RESTARTS or "start" not in settings_of(method):
+        raise lost
+    w = method.answer(lost.state).w
+    if not len(w) or not np.isfinite(w).all():
+        raise lost
+    if (file := _start_file(plan)) is not None:  # a server that dies from now on begins there, too
+        write_whole(file, encode(w), OWN)
+    return replace(plan, method=replace(method, start=w))  # type: ignore[type-var]
+
+
+def _as_begun_again(plan: Plan) -> Plan:
+    """The plan of a run that is resumed, from the model at which it once began again."""
+    file = _start_file(plan)
+    if file is None or not file.is_file():
+        return plan
+    start = decode(file.read_bytes())
+    return replace(plan, method=replace(plan.method, start=start))  # type: ignore[type-var]
+
+
+def _start_file(plan: Plan) -> Path | None:
+    """Where the model stands at which a run has begun again, beside its checkpoint."""
+    checkpoint = getattr(plan.engine, "checkpoint", None)
+    return None if checkpoint is None else Path(f"{checkpoint}.start")
+
+
+def conclude(finished: Finished) -> Solution:
+    """The solution of a plan that was carried out: its certificate, tables and warnings."""
+    began = time.perf_counter()
+    plan, run = finished.plan, finished.run
+    problem, data, concrete, method = plan.problem, plan.data, plan.concrete, plan.method
+    answer = _answer(method, run)
+    if problem.privacy is not None and isinstance(data, Metadata):
+        solution = _without_certificate(finished, answer)
+        return replace(solution, seconds=time.perf_counter() - began)
+    aside = plan.engine.aside() if hasattr(plan.engine, "aside") else plan.engine
+    certificate, duals, side, limits = prove(
+        problem, data, method, run, answer, aside, finished.seed
+    )
+    end = run.outcome
+    if certificate.failed == INTERRUPTED:
+        end = replace(end, stop=Stop.INTERRUPTED)
+    table: list[dict[str, Any]] = []
+    if isinstance(duals, Multipliers) and limits is not None:
+        infeasible = end.stop is Stop.INFEASIBLE  # its multipliers are no shadow prices
+        shown = no_multipliers(concrete, data.n_clients) if infeasible else duals
+        table = constraint_table(concrete, data.clients, limits, certificate, shown)
+        outcome = confirmed_constrained(
+            concrete, data.clients, end, certificate, duals, table, method, reached(run.history)
+        )
+    else:
+        outcome = confirmed(end, certificate, method, concrete, reached(run.history))
+    runs = [run, *side]
+    return Solution(
+        problem=problem,
+        w=answer.w,
+        duals=duals,
+        outcome=outcome,
+        rounds=run.rounds,
+        ledger=finished.ledger,
+        history=[_named_row(row, data.clients) for row in run.history],
+        certificate=certificate,
+        clients=_with_bytes(client_table(concrete, data, certificate, table), runs),
+        messages=_merged(*(each.messages for each in runs)),
+        notes=(
+            *(LOST.format(site) for site in finished.lost),
+            *notes(concrete, data, plan.coded, answer.w, certificate),
+        ),
+        seconds=time.perf_counter() - began,
+        copies=answer.copies,
+        state=run.state,
+        tries=answer.tries or [],
+        constraints=table,
+        log=run.log,
+        calibration=calibrated(problem, data, answer.w) if isinstance(data, Federation) else None,
+        inputs=Inputs.of(problem.loss, data),
+        moments=answer.moments,
+    )
+
+
+def _without_certificate(finished: Finished, answer: Answer) -> Solution:
+    """The solution of a private run whose rows are at their owners' sites: public numbers, and what
+    the sites answered with noise. A certificate, computed from the rows without noise, stays there.
+    """
+    plan, run, ledger = finished.plan, finished.run, finished.ledger
+    assert ledger is not None, "a private run has a ledger"
+    clients = [{"client": name, "n": ledger.sizes[name]} for name in plan.data.clients]
+    withheld: Any = None
+    return Solution(
+        problem=plan.problem,
+        w=answer.w,
+        duals=None,
+        outcome=run.outcome,
+        rounds=run.rounds,
+        ledger=ledger,
+        history=[_named_row(row, plan.data.clients) for row in run.history],
+        certificate=withheld,
+        clients=_with_bytes(clients, [run]),
+        messages=_merged(run.messages),
+        notes=(),
+        seconds=0.0,
+        copies=answer.copies,
+        state=run.state,
+        log=run.log,
+        inputs=Inputs.of(plan.problem.loss, plan.data),
+        moments=answer.moments,
+    )
+
+
+def _check_run(engine: object, watch: object) -> None:
+    """Raise ``TypeError`` for what is no engine, and what is no list of functions."""
+    if engine is not None and (isinstance(engine, type) or not hasattr(engine, "run")):
+        raise TypeError(f"engine must be such as InProcess() or VirtualClock(), got {engine!r}.")
+    if not isinstance(watch, Sequence) or not all(map(callable, watch)):
+        raise TypeError(f"watch must be a list of functions of (row, state), got {watch!r}.")
+
+
+def _answer(method: Method, run: Run) -> Answer:
+    """What the run answers; raises where it ended before there was a model, or diverged."""
+    if run.rounds == 0 and not len(_of_state(method, run.state, None).w):
+        if run.outcome.stop is Stop.INTERRUPTED:
+            raise KeyboardInterrupt
+        raise run.lie or RuntimeError(run.outcome.text)
+    answer = _of_state(method, run.state, run.concluded)
+    if run.lie is not None and _untrained(method, answer):
+        raise run.lie
+    if run.outcome.stop is Stop.STALLED and not np.isfinite(answer.w).all():
+        raise ArithmeticError(run.outcome.text)
+    return answer
+
+
+def _untrained(method: Method, answer: Answer) -> bool:
+    """Whether a run has not left the model that it started with, zeros or one that it was given."""
+    start = settings_of(method).get("start")
+    return not np.any(answer.w) if start is None else np.array_equal(answer.w, start)
+
+
+def _of_state(method: Method, state: object, concluded: Concluded | None) -> Answer:
+    """The answer in a state, or ``TypeError`` where the algorithm returns anything else."""
+    answer = method.answer(state, concluded)
+    if not isinstance(answer, Answer):
+        raise TypeError(
+            f"{type(method).__name__}.answer must return Answer(w), got a {type(answer).__name__}."
+        )
+    return answer
+
+
+def _with_bytes(table: list[dict[str, Any]], runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """The client table with what each client sent and received."""
+    up, down = np.sum([run.exchanged for run in runs], axis=0).tolist()
+    return [row | {"bytes_up": up[i], "bytes_down": down[i]} for i, row in enumerate(table)]
+
+
+def _named_row(row: dict[str, Any], clients: tuple[ClientName, ...]) -> dict[str, Any]:
+    """A row of the history with the name of the worst client instead of its position."""
+    worst = row.get("worst_client")
+    if worst is None:
+        return row
+    return {**row, "worst_client": clients[int(worst)] if worst >= 0 else ""}
+
+
+def _with_names(see: Watch, clients: tuple[ClientName, ...]) -> Watch:
+    return lambda row, state: see(_named_row(row, clients), state)
+
+
+def _merged(*tables: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Message tables added up by message and direction."""
+    total: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in (row for table in tables for row in table):
+        key = row["message"], row["direction"]
+        known = total.setdefault(key, {**row, "count": 0, "bytes": 0})
+        known["count"] += row["count"]
+        known["bytes"] += row["bytes"]
+    return list(total.values())

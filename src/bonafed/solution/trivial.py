@@ -1,0 +1,243 @@
+"""Whether a fitted model is trivial: no better than a constant, in what it predicts or in its own
+objective.
+
+    coefficients are zero               every coefficient is 0
+    one value predicted                 (regression) all rows get the same prediction
+    one class predicted                 all rows get the same class
+    balanced accuracy at chance         at most 1/C + .005 of C classes, or far below that of the
+                                        plain mean of the losses
+    no better than a constant in its own objective
+                                        F(best constant) - F(w) <= max(gap, 1e-4 F(best constant))
+    worse than the constant             F(w) > F(best constant)
+
+That a constant is optimal is a proof that the question was wrong. So a trivial model comes with the
+parameter that is to blame, and the value up to which a model is better (`bonafed.solution.blame`).
+The check costs two passes over the rows; the search for the parameter only where it is trivial.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from bonafed.arrays import Array, Block
+from bonafed.data.federation import Federation
+from bonafed.problem.predictors.affine import Linear
+from bonafed.problem.problem import Problem
+from bonafed.solution.constant_model import best_constant, has_constant
+
+Kind = Literal[
+    "coefficients are zero",
+    "one value predicted",
+    "one class predicted",
+    "balanced accuracy at chance",
+    "no better than a constant in its own objective",
+    "worse than the constant",
+]
+CHANCE = 0.005  # above 1 / (number of classes), a balanced accuracy is still chance
+WEAK = 0.05  # up to this much above it, it is compared with that of the plain mean of the losses
+FAR = 8.0  # times as much above chance as this model: then the model is at chance
+CLOSE = 1e-4  # relative to the constant's objective: less is no gain
+LOOSEST = 1e-3  # the same for a gap: a model that is only half solved is judged by this
+SAME = 1e-7  # relative: predictions closer than this are the same
+
+
+class TrivialModelWarning(UserWarning):
+    """The model is no better than a constant: it predicts one class or value, its coefficients are
+    zero, or its own objective is not below that of a constant.
+
+    The text names the parameter that is to blame, and up to which value a model is better.
+    ``Solution.trivial`` has the same as a record.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bonafed as bf
+    >>> from bonafed.data import load
+    >>> fed = load.hospitals()
+    >>> import warnings
+    >>> X, y = fed.pooled().rows(0)
+    >>> hospital = np.repeat(fed.clients, fed.sizes)
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     model = bf.RobustClassifier(radius=50.0).fit(X, y, groups=hospital)
+    >>> any(issubclass(w.category, bf.TrivialModelWarning) for w in caught)
+    True
+    """
+
+
+@dataclass(frozen=True)
+class Triviality:
+    """Why a model is trivial.
+
+    Attributes
+    ----------
+    kind : what makes it trivial, such as "one class predicted"
+    parameter : of the problem, which is to blame, such as "radius"; None where the data are
+    value : that it has, as a number or in words
+    threshold : the value up to which (of a tail or a label cost: from which on) a model is not
+        trivial; of the parameter "cut" the highest probability of the rarer class. None where the
+        parameter has no such value, or it was not computed
+    text : all of it in words, and what to do
+
+    Examples
+    --------
+    >>> import bonafed as bf
+    >>> from bonafed.data import load
+    >>> fed = load.hospitals()
+    >>> import warnings
+    >>> ball = bf.WassersteinBall(radius=50.0)
+    >>> problem = bf.Problem(bf.Logistic(), over_samples=ball)
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", bf.TrivialModelWarning)
+    ...     triviality = bf.solve(problem, fed).trivial
+    >>> triviality.parameter, bool(triviality.threshold < 50)
+    ('radius', True)
+    """
+
+    kind: str
+    parameter: str | None
+    value: float | str | None
+    threshold: float | None
+    text: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What makes a model trivial, in numbers."""
+
+    kind: Kind
+    # of two classes: the share of rows of the larger label among those predicted, and among all
+    predicted: float | None = None
+    positives: float | None = None
+
+    @property
+    def of_coefficients(self) -> bool:
+        """Whether the model itself is a constant, and not its predictions alone."""
+        return self.kind not in ("one class predicted", "balanced accuracy at chance")
+
+
+def finding(
+    problem: Problem,
+    fed: Federation,
+    w: Array,
+    value: float,
+    gap: float | None = None,
+    plain: Callable[[], float | None] = lambda: None,
+) -> Finding | None:
+    """What makes the model w of a concrete problem trivial, or None.
+
+    Parameters
+    ----------
+    problem, fed : as `Problem.at` returns them
+    value : the problem's objective at w
+    gap : how far above the optimum it may lie, as far as this is proved
+    plain : the balanced accuracy of the model with the least mean loss, asked for only where that
+        of w is near chance; None where there is nothing to compare with
+    """
+    targets = problem.loss.targets
+    if targets == "quadratic" or not np.isfinite(w).all():
+        return None
+    blocks = [fed.block(i) for i in range(fed.n_clients)]
+    predictions = [problem.predictor.forward(w, block)[0] for block in blocks]
+    counts = None if targets == "real" else _counts(fed, blocks, predictions, targets == "class")
+    shares = () if counts is None or len(counts) != 2 else _shares(counts)
+    if targets != "class" and _constant(blocks, predictions, targets == "real"):
+        if isinstance(problem.predictor, Linear):
+            return Finding("coefficients are zero", *shares)
+        return Finding("one value predicted" if counts is None else "one class predicted", *shares)
+    kind = _of_objective(problem, fed, w, value, gap or 0.0)
+    if kind is None and counts is not None:
+        kind = _of_classes(counts, plain)
+    return None if kind is None else Finding(kind, *shares)
+
+
+def balanced_accuracy(problem: Problem, fed: Federation, w: Array) -> float:
+    """Of a concrete problem of classes: the mean over the classes of the shares found."""
+    blocks = [fed.block(i) for i in range(fed.n_clients)]
+    predictions = [problem.predictor.forward(w, block)[0] for block in blocks]
+    return _balanced(_counts(fed, blocks, predictions, problem.loss.targets == "class"))
+
+
+def _constant(blocks: Sequence[Block], predictions: Sequence[Array], real: bool) -> bool:
+    """Whether all rows get the same prediction, up to a small part of the targets' range."""
+    low, high = min(p.min() for p in predictions), max(p.max() for p in predictions)
+    reach = max(b.y.max() for b in blocks) - min(b.y.min() for b in blocks) if real else 1.0
+    return bool(high - low <= SAME * max(reach, 0.0 if real else max(abs(low), abs(high))))
+
+
+def _counts(
+    fed: Federation, blocks: Sequence[Block], predictions: Sequence[Array], several: bool
+) -> Array:
+    """(C, C) weights of the rows of each class, by the class predicted."""
+    classes = predictions[0].shape[-1] if several else 2
+    counts = np.zeros((classes, classes))
+    for i, (block, p) in enumerate(zip(blocks, predictions, strict=True)):
+        truth = block.y[0] if several else block.y[0] > 0
+        pair = truth.astype(int), p.argmax(-1) if several else (p > 0).astype(int)
+        np.add.at(counts, pair, block.share[0] * fed.sizes[i])
+    return counts
+
+
+def _shares(counts: Array) -> tuple[float, float]:
+    """The share of the second of two classes among predictions, and among rows."""
+    return float(counts[:, 1].sum() / counts.sum()), float(counts[1].sum() / counts.sum())
+
+
+def _balanced(counts: Array) -> float:
+    seen = counts.sum(1) > 0
+    return float((np.diag(counts)[seen] / counts.sum(1)[seen]).mean())
+
+
+def _of_classes(counts: Array, plain: Callable[[], float | None]) -> Kind | None:
+    """One class for all rows, or classes no better than at random."""
+    if (counts.sum(0) > 0).sum() <= 1:
+        return "one class predicted"
+    classes = int((counts.sum(1) > 0).sum())
+    above = _balanced(counts) - 1 / classes
+    if classes < 2 or above > WEAK:
+        return None
+    if above > CHANCE:
+        other = plain()
+        if other is None or other - 1 / classes < FAR * above:
+            return None
+    return "balanced accuracy at chance"
+
+
+def constant_objective(problem: Problem, fed: Federation) -> float | None:
+    """The objective of the best constant of a concrete problem; None where there is nothing to be
+    compared with: it is not known, breaks a constraint, or the problem is not convex.
+    """
+    if not has_constant(problem) or not problem.convex:
+        return None
+    constant, best = (
+        np.zeros(problem.predictor.dimension(fed.n_features)),
+        best_constant(problem, fed),
+    )
+    constant[fed.n_features :] = best.intercept
+    if problem.constrained and problem.violation(constant, fed) > 1e-6:
+        return None
+    if getattr(problem.over_samples, "support", None) is None:
+        level = best.value + problem.penalty(constant)
+    else:  # where rows cannot move as far as the best constant assumes
+        level = problem.objective(constant, fed)
+    return level if math.isfinite(level) else None
+
+
+def _of_objective(
+    problem: Problem, fed: Federation, w: Array, value: float, gap: float
+) -> Kind | None:
+    """The model against the best constant in the problem's own objective."""
+    level = constant_objective(problem, fed)
+    if level is None:
+        return None
+    near = max(min(gap, LOOSEST * abs(level)), CLOSE * abs(level))
+    if level - value > near:
+        return None
+    if value > level + near:
+        return "worse than the constant"
+    return "no better than a constant in its own objective"

@@ -1,0 +1,235 @@
+"""Warnings about a problem and its data, beside the numbers of a solution."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed.arrays import Array
+from bonafed.certificates.certificate import Certificate
+from bonafed.client_names import ClientName
+from bonafed.data.federation import Federation
+from bonafed.problem.calibration import calibrated
+from bonafed.problem.class_weights import masses
+from bonafed.problem.lower_bounds import region
+from bonafed.problem.metadata import Metadata
+from bonafed.problem.predictors.affine import is_affine
+from bonafed.problem.problem import Problem
+from bonafed.problem.risks.mean import Mean
+from bonafed.problem.wasserstein.ball import WassersteinBall
+from bonafed.solution.resolution import faint_levels
+
+# a client of fewer rows, so much of the weight and so many times its share of the rows is named
+FEW, MUCH, TIMES = 10, 0.05, 5.0
+RARE = 0.2  # a class of fewer rows is rare
+
+
+def notes(
+    problem: Problem,
+    stated: Federation | Metadata,
+    fed: Federation | Metadata,
+    w: Array,
+    certificate: Certificate,
+) -> tuple[str, ...]:
+    """Warnings: one-class clients, useless labels, inactive feature robustness, clipped rows,
+    constraints without rows or below what rows can show, no bound, tiny clients of much weight,
+    what is found of a rare class.
+
+    ``stated`` is the user's federation, ``fed`` what ``problem.at`` makes of it. Of rows that are
+    elsewhere there are those warnings that need none.
+    """
+    known = (
+        *_useless_labels(problem, fed),
+        *_inactive(problem, fed, certificate),
+        *_without_constrained_rows(problem, fed, certificate),
+        *_without_bound(problem, fed, certificate),
+        *_overweighted(problem, fed, certificate),
+    )
+    if isinstance(fed, Metadata) or isinstance(stated, Metadata):
+        return known
+    return (
+        *_one_class(problem, fed),
+        *known,
+        *_clipped(problem, stated, fed),
+        *_without_class(problem, fed),
+        *faint_levels(problem, fed, w),
+        *_cuts(problem, stated, fed, w),
+    )
+
+
+def _one_class(problem: Problem, fed: Federation) -> Iterator[str]:
+    if problem.loss.targets != "sign":
+        return
+    single = [name for i, name in enumerate(fed.clients) if np.ptp(fed.rows(i)[1]) == 0]
+    if single:
+        yield (
+            f"Client{'s' * (len(single) > 1)} {_some(single)}: all rows have one label; its loss"
+            " rewards only that class."
+        )
+
+
+def _useless_labels(problem: Problem, fed: Federation | Metadata) -> Iterator[str]:
+    """Clients whose radius pays for flipping every label with probability 1/2, which costs
+    label_cost / 2. Where all clients do, the model is trivial (`bonafed.solution.trivial`).
+    """
+    ball = problem.over_samples
+    if not isinstance(ball, WassersteinBall) or problem.loss.targets != "sign":
+        return
+    useless = np.asarray(ball.radius) >= ball.label_cost / 2
+    if useless.any() and not useless.all():
+        yield (
+            f"Client(s) {_some(_where(fed, useless))}: radius >= label_cost / 2, the adversary can"
+            " make their labels useless."
+        )
+
+
+def _inactive(
+    problem: Problem, fed: Federation | Metadata, certificate: Certificate
+) -> Iterator[str]:
+    """Feature robustness without effect: all of the radius goes to labels, where a unit of it buys
+    more (drfl notes, fact 9).
+    """
+    ball = problem.over_samples
+    if not isinstance(ball, WassersteinBall) or ball.support is not None or not any(ball.radii()):
+        return
+    idle = (certificate.client_labels > 0) & (certificate.client_features <= 0)
+    what = "only flips labels"
+    if problem.loss.targets == "real":
+        what = "moves targets only, and adds the same constant for every model"
+    if idle.any():
+        yield (
+            f"Feature robustness is inactive for {_some(_where(fed, idle))}: the adversary {what}. "
+            "Raise label_cost to make it move features."
+        )
+
+
+def _clipped(problem: Problem, stated: Federation, fed: Federation) -> Iterator[str]:
+    """Rows that clip=True moved onto the support; the result holds for the moved rows."""
+    if getattr(problem.over_samples, "support", None) is None:
+        return
+    moved = {}
+    for i, name in enumerate(fed.clients):
+        before, after = stated.rows(i)[0], fed.rows(i)[0]
+        if after is not before and after.shape == before.shape:
+            size, apart = (np.asarray(abs(X).max(1)).ravel() for X in (after, after - before))
+            moved[name] = int((apart > 1e-8 * (1 + size)).sum())
+    text = ", ".join([f"{name}: {count}" for name, count in moved.items() if count][:5])
+    if text:
+        yield (
+            f"Rows outside the support were clipped to it ({text}); the result is about the clipped"
+            " rows."
+        )
+
+
+def _without_constrained_rows(
+    problem: Problem, fed: Federation | Metadata, certificate: Certificate
+) -> Iterator[str]:
+    """Clients without rows for a constraint."""
+    if certificate.constraint_values is not None:
+        missing = np.isnan(certificate.constraint_values).T
+        for word, column in zip(problem.local_constraint.words, missing, strict=True):
+            if column.any():
+                names = _some(_where(fed, column))
+                yield f"No rows for the constraint on {word} at {names}: it asks nothing there."
+
+
+def _without_class(problem: Problem, fed: Federation) -> Iterator[str]:
+    """Clients without rows of the class in the objective."""
+    mean = problem.over_samples
+    if isinstance(mean, Mean) and mean.code is not None:
+        empty = np.array([not (fed.rows(i)[1] == mean.code).any() for i in range(fed.n_clients)])
+        if empty.any():
+            names = _some(_where(fed, empty))
+            yield f"No rows of class {mean.label} at {names}: 0 in the objective."
+
+
+def _without_bound(
+    problem: Problem, fed: Federation | Metadata, certificate: Certificate
+) -> Iterator[str]:
+    constrained = certificate.constraint_values is not None
+    if certificate.bound is not None or constrained or problem.privacy is not None:
+        return
+    if certificate.failed:  # the outcome says why
+        return
+    if not is_affine(problem.predictor):
+        why = f"{type(problem.predictor).__name__} is not convex in its parameters."
+    elif not getattr(problem.over_samples, "convex", True):
+        why = f"{type(problem.over_samples).__name__} over samples is not convex."
+    elif math.isfinite(region(problem, certificate.value, fed.n_features, None).size):
+        why = (
+            "the program that proves one was not solved, or nothing bounds the intercept (labels of"
+            " one class). Rescale the features, or state radii and strengths of the size of the"
+            " data."
+        )
+    else:
+        why = (
+            "nothing bounds where an optimal model lies. A regulariser such as L2(1e-3), or a"
+            " Wasserstein radius > 0 on all of R^n, would make one provable."
+        )
+    yield f"No lower bound is stated: {why}"
+
+
+def _where(fed: Federation | Metadata, chosen: NDArray[np.bool_]) -> list[ClientName]:
+    """The clients at which a mask holds."""
+    return [fed.clients[i] for i in np.flatnonzero(chosen)]
+
+
+def _some(names: Sequence[ClientName]) -> str:
+    return ", ".join(map(str, names[:5])) + (
+        f" and {len(names) - 5} more" if len(names) > 5 else ""
+    )
+
+
+def _overweighted(
+    problem: Problem, fed: Federation | Metadata, certificate: Certificate
+) -> Iterator[str]:
+    """Clients of a few rows that count for many: under a uniform prior, or as the worst client."""
+    q, mass = np.asarray(certificate.weights, float), masses(fed)
+    if problem.privacy is not None or len(q) != fed.n_clients or not mass.sum() > 0:
+        return
+    times = np.divide(q * mass.sum(), mass, out=np.zeros_like(q), where=mass > 0)
+    for i in np.flatnonzero((fed.sizes < FEW) & (q >= MUCH) & (times >= TIMES))[:3]:
+        rows = int(fed.sizes[i])
+        yield (
+            f"Client {fed.clients[i]}: {rows} row{'s' * (rows > 1)} with {q[i]:.0%} of the weight,"
+            f" {times[i]:.0f} times {'their' if rows > 1 else 'its'} share of all rows. A ball"
+            ' round the prior "size", such as ChiSquareBall(0.05, "size"), limits that.'
+        )
+
+
+def _cuts(problem: Problem, stated: Federation, fed: Federation, w: Array) -> Iterator[str]:
+    """Of a rare class: what the predictions find of it, and what a cut at its share would find."""
+    if problem.loss.targets != "sign" or problem.privacy is not None:
+        return
+    if stated.sample_weight is not fed.sample_weight:  # classes have weights: they are cut by them
+        return
+    positive = np.concatenate([fed.rows(i)[1] for i in range(fed.n_clients)]) > 0
+    weight = np.ones(len(positive))
+    if fed.sample_weight is not None:
+        weight = np.concatenate(fed.sample_weight)
+    share = float(np.average(positive, weights=weight))
+    if not 0 < min(share, 1 - share) < RARE:
+        return
+    sigmoid = calibrated(problem, fed, w)
+    if sigmoid is None:
+        return
+    score = np.concatenate(
+        [problem.predictor.forward(w, fed.block(i))[0] for i in range(fed.n_clients)]
+    )
+    p, rare, found = sigmoid.probability(score), positive, score > 0
+    if share > 0.5:
+        p, rare, found, share = 1 - p, ~positive, score <= 0, 1 - share
+
+    def in_words(found: NDArray[np.bool_]) -> str:
+        recall = float(np.average(found[rare], weights=weight[rare]))
+        others = float(np.average(found[~rare], weights=weight[~rare]))
+        return f"{recall:.0%} of its rows (balanced accuracy {(recall + 1 - others) / 2:.2f})"
+
+    yield (
+        f"The rarer class has {share:.1%} of the rows. The predictions find {in_words(found)}; all"
+        f" rows of probability {share:.3f} or more would find {in_words(p >= share)}. For"
+        " predictions like these use class_weight='balanced'."
+    )

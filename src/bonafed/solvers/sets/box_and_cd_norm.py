@@ -1,0 +1,332 @@
+"""Worst cases and projections of client weights in a box, or near a prior c in the CD-norm.
+
+    box        l <= q <= u
+    CD-norm  |d_i| <= t_i  and  sum_i |d_i| / t_i <= budget,  d = q - c
+            (Jiao, Yang and Song, *ASPIRE-EASE*)
+
+Worst case: max z'q. A box is filled from its lower ends, the largest z first; with the marginal z
+as the level g,
+
+    z'q <= g + l'(z - g) + (u - l)'max(z - g, 0)                  for every g and every q in the box
+
+The budget of the CD-norm has a multiplier mu >= 0. For a fixed mu, a unit that a client takes
+counts z - mu / t and a unit that it gives costs z + mu / t, so the best d fills 2N items greedily.
+With a and b the most that clients can give and take,
+
+    z'd <= mu budget + sum_i b_i max(z_i - g - mu / t_i, 0) + a_i max(g - z_i - mu / t_i, 0)
+            for every g, mu >= 0
+
+The right side at its best g is convex and piecewise linear in mu. ``at_budget`` finds its minimum:
+lines through two points, one over and one under the budget, meet at the next mu, until nothing lies
+above them; then the two points are mixed. Where all t are equal, one sort is enough. No function
+here changes its arguments.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed.arrays import Array
+from bonafed.solvers.sets.projections import (
+    EPS,
+    balanced,
+    decreasing_root,
+    filled,
+    fraction,
+    marginal_by_sort,
+    top_and_spread,
+)
+
+FEW = 2048  # up to so many scores are sorted; more are searched by sampling
+SAMPLE, AROUND = 1024, 48  # size of the sample, and three standard deviations of a rank in it
+
+
+class Scaled(NamedTuple):
+    """Losses written as top + spread * z with z in [-1, 0]."""
+
+    top: float
+    spread: float
+    z: Array
+
+
+class Point(NamedTuple):
+    """The choice that maximises gain - multiplier * usage, with its gain and its usage."""
+
+    gain: float
+    usage: float
+    choice: Any
+
+
+class Budgeted(NamedTuple):
+    """The best choice within the budget, (1 - share) lean + share rich, and its proof."""
+
+    multiplier: float
+    lean: Any
+    rich: Any
+    share: float
+
+
+def scaled(losses: Array) -> Scaled:
+    """Losses relative to the largest; ``ValueError`` where their differences overflow."""
+    top, spread = top_and_spread(losses)
+    return Scaled(top, spread, (losses - top) / spread if spread > 0 else np.zeros_like(losses))
+
+
+def unscaled(losses: Scaled, bound: float, size: float) -> float:
+    """The bound on q'losses that follows from a bound on q'z, rounding included.
+
+    ``size`` is the size of the numbers that were added up.
+    """
+    return losses.top + losses.spread * bound + 32 * EPS * (abs(losses.top) + losses.spread * size)
+
+
+def marginal(score: Array, room: Array, amount: float) -> float:
+    """The score at which ``amount`` is used up when the highest scores are filled first.
+
+    The expected time is O(N).
+    """
+    while len(score) > FEW:
+        low, high = _either_side(score, room, amount)
+        above = score > high
+        kept, held = above, float(room[above].sum())
+        if held < amount:
+            kept, before = (score >= low) & ~above, held
+            held += float(room[kept].sum())
+            if held < amount:
+                kept, before = score < low, held
+            amount -= before
+        if kept.all() or not kept.any():  # nearly all scores are equal
+            break
+        score, room = score[kept], room[kept]
+    return marginal_by_sort(score, room, amount)
+
+
+def _either_side(score: Array, room: Array, amount: float) -> tuple[float, float]:
+    """Two scores of a sample between which the marginal score is likely to lie."""
+    some = slice(None, None, len(score) // SAMPLE)
+    order = np.argsort(-score[some])
+    ranked, filled = score[some][order], np.cumsum(room[some][order])
+    at = int(np.searchsorted(filled, filled[-1] * fraction(amount, float(room.sum()))))
+    return float(ranked[min(at + AROUND, len(ranked) - 1)]), float(ranked[max(at - AROUND, 0)])
+
+
+# -- box -------------------------------------------------------------------------------------------
+
+
+def largest_in_box(losses: Array, lower: Array, upper: Array) -> tuple[Array, float]:
+    """A maximiser of losses'q over {lower <= q <= upper, sum q = 1} and an upper bound.
+
+    Clients with equal losses share in proportion to their room.
+    """
+    scale = scaled(losses)
+    room, amount = upper - lower, 1.0 - float(lower.sum())
+    level = marginal(scale.z, room, amount)
+    y = scale.z - level
+    fixed, over = float(lower @ y), float(room @ np.maximum(y, 0.0))
+    bound = unscaled(scale, level + fixed + over, abs(level) + float(lower @ np.abs(y)) + over)
+    return lower + filled(scale.z, room, level, amount), bound
+
+
+# -- CD-norm ---------------------------------------------------------------------------------------
+
+
+def at_budget(point: Callable[[float], Point], nothing: Point, budget: float) -> Budgeted:
+    """The choice of usage <= budget with the largest gain.
+
+    ``point(multiplier)`` maximises gain - multiplier * usage.
+
+    ``nothing`` is a choice of usage 0; it is the best one once the multiplier is large enough.
+    Every step halves the distance of the gains or of the usages of the two points kept, and the
+    iteration ends on a vertex of a piecewise linear function.
+    """
+    rich, lean, multiplier = point(0.0), nothing, 0.0
+    if rich.usage <= budget:
+        return Budgeted(0.0, rich.choice, rich.choice, 0.0)
+    multipliers = [0.0, math.nan]  # of rich and lean
+    for turn in range(1000):
+        meet = max((rich.gain - lean.gain) / (rich.usage - lean.usage), 0.0)
+        toward = multipliers[0] + (multipliers[1] - multipliers[0]) * (rich.usage - budget) / (
+            rich.usage - lean.usage
+        )
+        multiplier = toward if turn % 2 and multipliers[0] < toward < multipliers[1] else meet
+        new = point(multiplier)
+        line, size = rich.gain - multiplier * rich.usage, abs(rich.gain) + multiplier * rich.usage
+        last = multiplier == meet and new.gain - multiplier * new.usage <= line + 2 * EPS * size
+        if last or (multiplier == meet and not lean.usage < new.usage < rich.usage):
+            break
+        if new.usage > budget:
+            rich, multipliers[0] = new, multiplier
+        else:
+            lean, multipliers[1] = new, multiplier
+    return Budgeted(
+        multiplier, lean.choice, rich.choice, fraction(budget - lean.usage, rich.usage - lean.usage)
+    )
+
+
+class _Moves(NamedTuple):
+    """How much weight each client with a positive bound can give and take."""
+
+    live: NDArray[np.bool_]  # (N,)
+    give: Array  # (n,)
+    take: Array  # (n,)
+    rate: Array  # (n,) 1 / t
+
+
+def _moves(prior: Array, bounds: Array) -> _Moves:
+    live = bounds > 1e-300
+    t, c = bounds[live], prior[live]
+    return _Moves(live, np.minimum(t, c), np.minimum(t, 1 - c), 1 / t)
+
+
+def largest_in_cd_norm(
+    losses: Array, prior: Array, bounds: Array, budget: float
+) -> tuple[Array, float]:
+    """A maximiser of losses'q over the CD-norm set around ``prior``, and an upper bound.
+
+    ``prior`` is a point of the simplex.
+    """
+    scale, moves = scaled(losses), _moves(prior, bounds)
+    base = float(prior @ scale.z)
+    if scale.spread == 0 or budget == 0 or not moves.live.any():
+        return prior.copy(), unscaled(scale, base, abs(base))
+    z = scale.z[moves.live]
+    solution = _one_sort(z, moves, budget)
+    d, level, multiplier = solution if solution is not None else _by_multiplier(z, moves, budget)
+    with np.errstate(over="ignore"):
+        cost = multiplier * moves.rate
+        gain = moves.take @ np.maximum(z - level - cost, 0.0) + moves.give @ np.maximum(
+            level - z - cost, 0.0
+        )
+    q = prior.copy()
+    q[moves.live] = np.maximum(prior[moves.live] + d, 0.0)
+    paid = multiplier * budget
+    return q, unscaled(
+        scale, base + paid + float(gain), abs(base) + paid + float(gain) + abs(level)
+    )
+
+
+def _one_sort(z: Array, moves: _Moves, budget: float) -> tuple[Array, float, float] | None:
+    """The solution for equal bounds t, by one sort; None where t differ or a smaller move is best.
+
+    It moves budget t / 2 from the smallest losses to the largest.
+    """
+    rate, give, take = moves.rate[0], moves.give, moves.take
+    mass = budget / rate / 2
+    if (moves.rate != rate).any() or mass >= min(give.sum(), take.sum()):
+        return None
+    high, low = marginal(z, take, mass), -marginal(-z, give, mass)
+    if high <= low:
+        return None
+    d = filled(z, take, high, mass) - filled(-z, give, -low, mass)
+    return d, (high + low) / 2, (high - low) / 2 / rate
+
+
+def _by_multiplier(z: Array, moves: _Moves, budget: float) -> tuple[Array, float, float]:
+    """The solution for any bounds: d, and the level and multiplier of the dual."""
+    score, room = np.empty(2 * len(z)), np.concatenate([moves.give, moves.take])
+    amount = float(moves.give.sum())
+    level = 0.0
+
+    def point(multiplier: float) -> Point:
+        nonlocal level
+        with np.errstate(over="ignore"):
+            cost = multiplier * moves.rate
+        np.add(z, cost, out=score[: len(z)])
+        np.subtract(z, cost, out=score[len(z) :])
+        level = marginal(score, room, amount)
+        d = _matched(score, moves, level, amount)
+        return Point(float(z @ d), float(np.abs(d) @ moves.rate), d)
+
+    best = at_budget(point, Point(0.0, 0.0, np.zeros_like(z)), budget)
+    return (1 - best.share) * best.lean + best.share * best.rich, level, best.multiplier
+
+
+def _matched(score: Array, moves: _Moves, level: float, amount: float) -> Array:
+    """The move d at a level, starting from all clients giving what they can.
+
+    At the level itself, weight that is kept comes first and weight that is taken second; ties share
+    by room.
+    """
+    above, tied = score > level, score == level
+    n, (give, take) = len(moves.give), (moves.give, moves.take)
+    back, more = give * above[:n], take * above[n:]
+    left = amount - float(back.sum()) - float(more.sum())
+    ties = float(give[tied[:n]].sum())
+    back += give * tied[:n] * fraction(left, ties)
+    more += take * tied[n:] * fraction(left - ties, float(take[tied[n:]].sum()))
+    return (back - give) + more
+
+
+def cd_norm_usage(d: Array, bounds: Array) -> float:
+    """sum_i |d_i| / bounds_i, inf where a client without freedom moves."""
+    live = bounds > 1e-300
+    return math.inf if d[~live].any() else float(np.abs(d[live]) @ (1 / bounds[live]))
+
+
+def project_cd_norm(v: Array, prior: Array, bounds: Array, budget: float) -> Array:
+    """The nearest point of the CD-norm set.
+
+    It is d_i = clip(soft(v_i - c_i - g, k / t_i), -a_i, b_i) with two scalar roots, g and k.
+    """
+    moves = _moves(prior, bounds)
+    if budget == 0 or not moves.live.any():
+        return prior.copy()
+    x = (v - prior)[moves.live]
+    x = x - x.max()
+    q = prior.copy()
+    q[moves.live] = np.maximum(prior[moves.live] + _nearest_move(x, moves, budget), 0.0)
+    return q
+
+
+def _nearest_move(x: Array, moves: _Moves, budget: float) -> Array:
+    """The move d of the projection, by two nested scalar roots.
+
+    The outer root is the multiplier k of the budget (0 if the budget is not used up), the inner one
+    the level g; d is interpolated between the last two values of each.
+    """
+    flat, start = 2 * EPS * float(moves.give.sum()), float(x.mean())
+
+    def usage(d: Array) -> float:
+        return float(np.abs(d) @ moves.rate)
+
+    def response(g: float, k: float) -> tuple[Array, NDArray[np.bool_]]:
+        y = x - g
+        free = np.copysign(np.maximum(np.abs(y) - k * moves.rate, 0.0), y)
+        return np.clip(free, -moves.give, moves.take), (free != 0) & (-moves.give < free) & (
+            free < moves.take
+        )
+
+    def shifted(k: float) -> tuple[Array, NDArray[np.bool_]]:
+        nonlocal start
+
+        def excess(g: float) -> tuple[float, float]:
+            d, active = response(g, k)
+            return float(d.sum()), -float(active.sum())
+
+        ends = decreasing_root(excess, float(x.min()), float(x.max()), start, flat)
+        (above, active), (below, _) = (response(g, k) for g in ends)
+        start = ends[0]
+        return balanced(above, below), active
+
+    seen: dict[float, Array] = {}
+
+    def overspent(k: float) -> tuple[float, float]:
+        seen[k], active = shifted(k)
+        rate = moves.rate[active]
+        mean = float((np.sign(seen[k][active]) @ rate) / max(len(rate), 1))
+        return usage(seen[k]) - budget, -max(float(rate @ rate) - len(rate) * mean**2, 0.0)
+
+    free = shifted(0.0)[0]
+    if usage(free) <= budget:
+        return free
+    most = float(np.ptp(x) / moves.rate.min())
+    ends = decreasing_root(overspent, 0.0, most, flat=2 * EPS * budget)
+    rich, lean = (seen[k] if k in seen else shifted(k)[0] for k in ends)
+    share = fraction(budget - usage(lean), usage(rich) - usage(lean))
+    d = lean + share * (rich - lean)
+    return d * min(1.0, budget / max(usage(d), budget))

@@ -1,0 +1,417 @@
+"""Worst cases and projections over the simplex and over lp-balls around a point c of it.
+
+    Q = {q >= 0, sum q = 1, ||q - c||_p <= r},      p in [1, inf], r >= 0
+
+    largest(z):  max_{q in Q} z'q  =  min over g and y >= z - g of  g + c'y + r ||y||_{p*}
+            (any g, y: a bound)
+    nearest(x):     argmin_{q in Q} ||q - x||
+
+Both are written in d = q - c. With multipliers g (of sum d = 0) and k >= 0 (of the ball), optimal d
+satisfy
+
+    e d_i + k sign(d_i) (|d_i| / r)^(p-1) = z_i - g,  or d_i = -c_i if that is larger;
+            e = 0 largest, e = 1 nearest
+
+so p = 1 and p = inf need a greedy fill or a clipping level, p = 2 a point of the arc
+Proj_simplex(c + s z), and every other p two nested scalar roots, whose relative accuracy in q falls
+to about eps / (p - 1) as p goes to 1 (the bound holds all the same). ``total`` is the sum that the
+entries must have. No function here changes its arguments.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from bonafed.arrays import Array, compact
+
+EPS = float(np.finfo(float).eps)
+
+
+def dual_exponent(p: float) -> float:
+    """p* with 1/p + 1/p* = 1, for p in [1, inf]."""
+    if not p >= 1:
+        raise ValueError(
+            f"p must be in [1, inf], got {p}: below 1 it is no norm. Use 1, 2 or float('inf')."
+        )
+    return math.inf if p == 1 else 1.0 if math.isinf(p) else p / (p - 1)
+
+
+def lp_norm(v: Array, p: float) -> float:
+    """``||v||_p`` of a vector, without overflow or underflow."""
+    top = float(np.abs(v).max(initial=0.0))
+    if top == 0 or math.isinf(p):
+        return top
+    if p == 1:
+        return float(np.abs(v).sum())
+    return top * float(((np.abs(v) / top) ** p).sum()) ** (1 / p)
+
+
+def soft_threshold(v: Array, level: float | Array) -> Array:
+    """sign(v) max(|v| - level, 0), the prox of level * ||.||_1."""
+    return np.sign(v) * np.maximum(np.abs(v) - level, 0.0)
+
+
+def project_simplex(v: Array, total: float = 1.0) -> Array:
+    """The nearest point of {q >= 0, sum q = total}, total > 0: q = max(v - g, 0)."""
+    from bonafed.solvers.sets.simplex_kernel import onto_simplex
+
+    return onto_simplex(compact(_finite(v)), float(total))
+
+
+def project_under_caps(v: Array, caps: Array) -> Array:
+    """The nearest point of {0 <= q <= caps, sum q = 1}; caps (N,) >= 0 with a sum >= 1."""
+    return (
+        caps.copy() if caps.sum() <= 1 else clip_to_sum(_finite(v), np.zeros_like(caps), caps, 1.0)
+    )
+
+
+def largest_under_caps(z: Array, caps: Array) -> tuple[Array, float]:
+    """A maximiser of z'q over {0 <= q <= caps, sum q = 1}, and an upper bound.
+
+    The bound is t + caps'max(z - t, 0), which holds for any t. The largest entries are filled
+    first; equal ones share in proportion to their caps.
+    """
+    q, level = _fill(_finite(z), caps, 1.0)
+    over = float(caps @ np.maximum(z - level, 0.0))
+    return q, level + over + 32 * EPS * (abs(level) + over)
+
+
+def project_lp_unit_ball(v: Array, p: float) -> Array:
+    """The nearest point of {||d||_p <= 1}, p in [1, inf]; entries keep their signs."""
+    dual_exponent(p)
+    if lp_norm(_finite(v), p) <= 1:
+        return v.astype(float)
+    if p == 1:
+        return np.sign(v) * project_simplex(np.abs(v))
+    if math.isinf(p):
+        return np.clip(v, -1.0, 1.0)
+    if p == 2:
+        return v / lp_norm(v, 2)
+    response = lambda multiplier: _response(v, multiplier, 1.0, p, 1.0)[0]  # noqa: E731
+    largest = float(np.abs(v).max()) * v.size
+    d = response(_multiplier(lambda multiplier: lp_norm(response(multiplier), p), 1.0, largest))
+    return d / max(lp_norm(d, p), 1.0)
+
+
+def project_lp_ball(x: Array, prior: Array, radius: float, p: float) -> Array:
+    """The nearest point of Q round ``prior`` (N,), a point of the simplex."""
+    free = project_simplex(x)
+    if radius == 0:
+        return prior.copy()
+    if lp_norm(free - prior, p) <= radius:
+        return free
+    if math.isinf(p):
+        return clip_to_sum(x, np.maximum(prior - radius, 0.0), prior + radius, 1.0)
+    z = (x - x.max()) - prior
+    z = z - z.max()
+    if p == 1:  # half the radius is received above one level, half is given below another
+        received = project_simplex(z, radius / 2)
+        return prior + received - clip_to_sum(-z, np.zeros_like(z), prior, radius / 2)
+    d = _arc(z, prior, radius)[0] if p == 2 else _nested(z, prior, radius, p, 1.0)[0]
+    return _finish(prior, d, radius, p)
+
+
+def largest_over_lp_ball(z: Array, prior: Array, radius: float, p: float) -> tuple[Array, float]:
+    """A maximiser of z'q over Q, and an upper bound that holds by duality, rounding included.
+
+    Ties are shared, so equal entries of z get equal treatment. The arrays are (N,).
+    """
+    if radius == 0:
+        return at_prior(_finite(z), prior)
+    top, spread = top_and_spread(_finite(z))
+    if spread == 0:
+        return at_prior(z, prior)
+    z = (z - top) / spread
+    at_top = z == 0
+    # all weight on the largest entries
+    corner = np.where(at_top, (1 - prior[at_top].sum()) / at_top.sum(), -prior)
+    if lp_norm(corner, p) <= radius:
+        return np.maximum(prior + corner, 0.0), top + 32 * EPS * abs(top)
+    if p == 1:
+        d, level, y = _largest_p1(z, prior, radius)
+    elif math.isinf(p):
+        d, level, y = _largest_pinf(z, prior, radius)
+    else:
+        d, level, y = (
+            _arc(z, prior, radius, math.inf) if p == 2 else _nested(z, prior, radius, p, 0.0)
+        )
+    linear, ball = float(prior @ y), radius * lp_norm(y, dual_exponent(p))
+    rounding = 32 * EPS * (abs(top) + spread * (abs(level) + float(prior @ np.abs(y)) + ball))
+    return _finish(prior, d, radius, p), top + spread * (level + linear + ball) + rounding
+
+
+def top_and_spread(losses: Array) -> tuple[float, float]:
+    """The largest loss, and its difference from the least; ``ValueError`` where that overflows."""
+    top = float(losses.max())
+    spread = top - float(losses.min())
+    if math.isinf(spread):
+        raise ValueError(
+            "losses must differ by less than the largest floating-point number. Rescale them."
+        )
+    return top, spread
+
+
+def at_prior(losses: Array, prior: Array, far: float = 0.0) -> tuple[Array, float]:
+    """The prior as the maximiser, and its bound: other members gain at most ``far``."""
+    top = float(losses.max())
+    mean = float(prior @ (losses - top))
+    return prior.copy(), top + mean * (1 - 32 * EPS) + 32 * EPS * abs(top) + far
+
+
+def _largest_p1(z: Array, prior: Array, radius: float) -> tuple[Array, float, Array]:
+    """Move radius / 2 from the smallest entries to the largest.
+
+    The dual has z.max = g + k and marginal donor = g - k.
+    """
+    at_top = z == 0
+    moved, donor = _fill(-z, np.where(at_top, 0.0, prior), radius / 2)
+    d = np.where(at_top, moved.sum() / at_top.sum(), -moved)
+    return d, -donor / 2, np.maximum(z + donor / 2, -donor / 2)
+
+
+def _largest_pinf(z: Array, prior: Array, radius: float) -> tuple[Array, float, Array]:
+    """Fill from max(c - r, 0) up to c + r, the largest entries first; g is the marginal entry."""
+    low = np.maximum(prior - radius, 0.0)
+    gained, level = _fill(z, prior + radius - low, float((prior - low).sum()))
+    y = z - level
+    return low - prior + gained, level, np.where((y < 0) & (prior <= radius), 0.0, y)
+
+
+def _fill(score: Array, room: Array, amount: float) -> tuple[Array, float]:
+    """Fill ``room`` with ``amount``, the highest scores first; returns it and the marginal score.
+
+    Ties share in proportion to their room.
+    """
+    level = marginal_by_sort(score, room, amount)
+    return filled(score, room, level, amount), level
+
+
+def marginal_by_sort(score: Array, room: Array, amount: float) -> float:
+    """The score at which ``amount`` is used up when the highest scores are filled first."""
+    order = np.argsort(-score, kind="stable")
+    place = int(np.searchsorted(np.cumsum(room[order]), amount))
+    return float(score[order[min(place, len(order) - 1)]])
+
+
+def filled(score: Array, room: Array, level: float, amount: float) -> Array:
+    """The room of the scores above the level, and the rest of ``amount`` in those at the level."""
+    above, tied = score > level, score == level
+    left = amount - float(room[above].sum())
+    return room * (above + tied * fraction(left, float(room[tied].sum())))
+
+
+def fraction(amount: float, room: float) -> float:
+    """amount / room within [0, 1]; 0 where there is no room."""
+    return min(max(amount, 0.0) / room, 1.0) if room > 0 else 0.0
+
+
+def clip_to_sum(v: Array, lower: Array, upper: Array, total: float) -> Array:
+    """clip(v - g, lower, upper) with sum ``total``; sum lower <= total <= sum upper."""
+
+    def excess(g: float) -> tuple[float, float]:
+        moved = v - g
+        return float(np.clip(moved, lower, upper).sum()) - total, -float(
+            ((moved > lower) & (moved < upper)).sum()
+        )
+
+    # repeated around the level: entries near it are then exact whatever their scale
+    for turn in range(40):
+        level = decreasing_root(
+            excess, float((v - upper).min()), float((v - lower).max()), flat=2 * EPS * total
+        )[0]
+        v = v - level
+        if turn and abs(level) <= 1:
+            break
+    return np.clip(v, lower, upper)
+
+
+def _arc(z: Array, prior: Array, radius: float, longest: float = 1.0) -> tuple[Array, float, Array]:
+    """The solution for p = 2, d = Proj_simplex(c + s z) - c with ||d|| = r or s = longest.
+
+    It returns d, the level g and the dual y = max(z - g, -c / s).
+
+    Entries that reach zero stay there as s grows, and ||d||^2 is concave in s^2, linear while the
+    same entries are positive: Newton in s^2 from the left, with the positive entries of the step
+    before, ends after finitely many steps.
+    """
+    step, active = min(radius / lp_norm(z - z.mean(), 2), longest), np.arange(len(z))
+    removed = outside = 0.0  # sum and sum of squares of the prior where q is zero
+    while True:
+        while True:
+            za, ca = z[active], prior[active]
+            mean, lost = za.mean(), removed / len(active)
+            kept = ca + (step * (za - mean) + lost) > 0
+            if kept.all():
+                break
+            removed += float(ca[~kept].sum())
+            outside += float((ca[~kept] ** 2).sum())
+            active = active[kept]
+        variance = float(((za - mean) ** 2).sum())
+        room = radius**2 - outside - len(active) * lost**2
+        new = min(math.sqrt(max(room, 0.0) / variance), longest) if variance > 0 else step
+        if not new > step * (1 + 4 * EPS):
+            break
+        step = new
+    d = -prior
+    d[active] = step * (za - mean) + lost
+    level = float(mean - lost / step)
+    return d, level, np.maximum(z - level, -prior / step)
+
+
+def _nested(
+    z: Array, prior: Array, radius: float, p: float, e: float
+) -> tuple[Array, float, Array]:
+    """d, g and the dual y for every other p, by two roots: g inside, the multiplier k outside."""
+    start = [float(z.mean())]
+
+    def shift(multiplier: float) -> tuple[Array, float]:
+        def excess(g: float) -> tuple[float, float]:
+            d, gradient = _response(z - g, multiplier, radius, p, e)
+            inside = d > -prior
+            return float(np.where(inside, d, -prior).sum()), -float(gradient[inside].sum())
+
+        ends = decreasing_root(excess, float(z.min()), float(z.max()), start[0], EPS * radius)
+        # for large p, d can jump between neighbouring g: mix the two sides so that sum d = 0
+        above, below = (
+            np.maximum(_response(z - g, multiplier, radius, p, e)[0], -prior) for g in ends
+        )
+        start[0] = ends[0]
+        return balanced(above, below), ends[0]
+
+    multiplier = _multiplier(lambda k: lp_norm(shift(k)[0], p), radius, float(np.ptp(z)) * len(z))
+    d, g = shift(multiplier)
+    with np.errstate(over="ignore"):
+        return d, g, np.maximum(z - g, -multiplier * (prior / radius) ** (p - 1))
+
+
+def balanced(above: Array, below: Array) -> Array:
+    """The mixture of two vectors, of sums >= 0 and <= 0, whose sum is 0."""
+    over, under = float(above.sum()), float(below.sum())
+    share = fraction(over, over - under)
+    return (1 - share) * above + share * below
+
+
+def _response(
+    t: Array, multiplier: float, radius: float, p: float, e: float
+) -> tuple[Array, Array]:
+    """d with e d + multiplier sign(d) (|d|/radius)^(p-1) = t, and its derivative in t.
+
+    |d| is cut at 4 where e = 0.
+    """
+    size = np.abs(t)
+    k = 1 / (p - 1)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore", under="ignore"):
+        if e == 0:
+            d = np.minimum(radius * (size / multiplier) ** k, 4.0)
+            gradient = d * k / size
+        elif p >= 2:  # convex in d: Newton from the right is monotone
+            d = np.minimum(size, radius * (size / multiplier) ** k)
+            d = _newton(
+                lambda d: (
+                    d + multiplier * (d / radius) ** (p - 1) - size,
+                    1 + multiplier / k / radius * (d / radius) ** (p - 2),
+                ),
+                d,
+            )
+            gradient = 1 / (1 + multiplier / k / radius * (d / radius) ** (p - 2))
+        else:  # convex in u = (d / radius)^(p-1)
+            u = np.minimum(size / multiplier, (size / radius) ** (p - 1))
+            u = _newton(
+                lambda u: (
+                    radius * u**k + multiplier * u - size,
+                    radius * k * u ** (k - 1) + multiplier,
+                ),
+                u,
+            )
+            d = radius * u**k
+            gradient = radius * k * u ** (k - 1) / (radius * k * u ** (k - 1) + multiplier)
+    return np.copysign(d, t), np.where(gradient < 1e200, gradient, 0.0 if e else 1e200)
+
+
+def _newton(f: Callable[[Array], tuple[Array, Array]], x: Array) -> Array:
+    """Newton's method entry by entry for convex increasing functions, from the right."""
+    for _ in range(100):
+        value, gradient = f(x)
+        new = np.minimum(np.maximum(x - value / gradient, 0.0), x)
+        if (x - new <= 4 * EPS * x).all():
+            return new
+        x = new
+    return x
+
+
+def _multiplier(size: Callable[[float], float], radius: float, largest: float) -> float:
+    """k with size(k) = radius, size decreasing; 1e-30 of ``largest`` if even there it is below."""
+    from scipy.optimize import brentq
+
+    excess = lambda log: math.log(max(size(math.exp(log)), 1e-300) / radius)  # noqa: E731
+    hi = math.log(largest) + 1.0
+    # small multipliers are slow to evaluate: go no further than needed
+    for fall in (2.0, 4.0, 8.0, 16.0, 32.0, 69.0):
+        lo = math.log(largest) - fall
+        if excess(lo) > 0:
+            break
+        hi = lo
+    else:
+        return math.exp(lo)
+    root: Any = brentq(excess, lo, hi, xtol=1e-15, rtol=4 * np.finfo(float).eps, maxiter=200)
+    return math.exp(root)
+
+
+def decreasing_root(
+    f: Callable[[float], tuple[float, float]],
+    lo: float,
+    hi: float,
+    start: float | None = None,
+    flat: float = 0.0,
+) -> tuple[float, float]:
+    """An interval of a few rounding errors that holds the root of a decreasing f.
+
+    It is returned as its ends (f >= 0, f <= 0).
+
+    f gives (value, gradient); a value within ``flat`` of 0 is a root. Newton kept inside a bracket
+    [lo, hi]: exact after finitely many steps where f is piecewise linear, which a derivative-free
+    method is not.
+    """
+    x = lo + (hi - lo) / 2 if start is None else min(max(start, lo), hi)
+    width = hi - lo
+    for turn in range(1, 2000):
+        value, gradient = f(x)
+        if abs(value) <= flat:
+            return x, x
+        lo, hi = (x, hi) if value > 0 else (lo, x)
+        near = 4 * EPS * abs(x)
+        if hi - lo <= 2 * near:
+            break
+        step = -value / gradient if -math.inf < gradient < 0 else math.nan
+        if abs(step) < near:  # Newton has arrived on this side: step just across
+            step = math.copysign(near, value)
+        if turn % 4 == 0:  # bisect when four steps did not halve the bracket
+            step, width = (step if hi - lo <= width / 2 else math.nan), hi - lo
+        x = x + step if lo < x + step < hi else _middle(lo, hi)
+    return lo, hi
+
+
+def _middle(lo: float, hi: float) -> float:
+    """The middle of a bracket; the geometric mean where it spans magnitudes of one sign."""
+    if lo * hi > 0 and not 0.01 < lo / hi < 100:
+        return math.copysign(math.sqrt(abs(lo)) * math.sqrt(abs(hi)), lo)
+    return lo + (hi - lo) / 2
+
+
+def _finish(prior: Array, d: Array, radius: float, p: float) -> Array:
+    """prior + d, back inside the ball and the simplex after rounding."""
+    q = np.maximum(prior + d * min(1.0, radius / lp_norm(d, p)), 0.0)
+    return q / q.sum()
+
+
+def _finite(v: Array) -> Array:
+    if v.ndim != 1 or v.size == 0 or not np.isfinite(v).all():
+        raise ValueError(
+            "a non-empty vector of finite numbers is needed. Look for NaN or overflow where it was"
+            " computed."
+        )
+    return v

@@ -1,0 +1,43 @@
+"""Projections onto the simplex, compiled: an asynchronous server projects at every answer."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, types
+
+from bonafed.solvers.kernels.signatures import doubles
+
+
+@njit([types.float64[::1](doubles(1), types.float64)], cache=True)
+def onto_simplex(v, total):
+    """max(v - g, 0) with the sum total > 0, for finite v.
+
+    g is the root of a convex piecewise linear function, by Newton's method.
+
+    After Michelot, *A finite algorithm for finding the projection of a point onto the canonical
+    simplex of R^n*; the largest entry alone says g >= -total. Entries at or below the level are
+    dropped for good.
+    """
+    # loops instead of max and sum, whose messages about axes take seconds to compile
+    active, count, top = np.empty(len(v)), 0, v[0]
+    for x in v:
+        top = max(top, x)
+    # whether an entry stays is hard to predict, so counting is quicker than branching
+    for x in v:
+        active[count] = x - top
+        count += x - top > -total
+    while True:
+        level, kept = 0.0, 0
+        for k in range(count):
+            level += active[k]
+        level = (level - total) / count
+        for k in range(count):
+            active[kept] = active[k]
+            kept += active[k] > level
+        if kept == count:
+            break
+        count = kept
+    q = np.empty(len(v))
+    for k in range(len(v)):
+        q[k] = max(v[k] - top - level, 0.0)
+    return q

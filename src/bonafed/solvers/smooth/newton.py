@@ -1,0 +1,301 @@
+"""Newton's method and L-BFGS for n smooth functions at once, and proximal Newton for one sum.
+
+    minimise  phi_i(v_i)  over v_i in R^D,   i = 1..n,   until  max_j |d phi_i / d v_ij| <= tol
+
+Each function has a step length of its own and stops by itself, so it ends where it would end alone.
+Functions may have kinks in the second derivative (squares of positive parts). Where phi is not
+convex the Hessian's eigenvalues enter by their absolute values, and the end is a stationary point.
+All derivatives are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed.arrays import Array
+
+Flags = NDArray[np.bool_]
+Smooth = Callable[[Array], tuple[Array, Array]]  # v (n, D) -> values (n,), gradients (n, D)
+HALVINGS = 50
+# a search ends after so many steps in a row that change the value by rounding only and do not halve
+# the gradient
+FLAT = 4
+ROUNDING = 1e-13
+
+
+@dataclass(frozen=True)
+class Minima:
+    """The points where the searches ended.
+
+    Attributes
+    ----------
+    v : (n, D)
+    residual : (n,) Chebyshev norms of the gradients there; above ``tol`` only where rounding or the
+        cap stopped the search
+    iterations : (n,) steps of each
+    """
+
+    v: Array
+    residual: Array
+    iterations: NDArray[np.intp]
+
+
+def newton(
+    function: Smooth,
+    hessian: Callable[[Array], Array],
+    start: Array,
+    tol: float,
+    convex: bool = True,
+    cap: int = 100,
+) -> Minima:
+    """Newton's method with Armijo's rule.
+
+    Parameters
+    ----------
+    function : v (n, D) -> (phi (n,), phi' (n, D))
+    hessian : v (n, D) -> (n, D, D); positive definite where ``convex``
+    start : (n, D)
+    tol : of the Chebyshev norm of the gradient
+    convex : False replaces negative curvature by positive curvature of the same size
+    cap : steps of a search
+    """
+
+    def direction(v: Array, gradient: Array, on: Flags) -> Array:
+        return -_solved(hessian(v), gradient, convex)
+
+    return _descend(function, direction, start, tol, cap)
+
+
+def lbfgs(function: Smooth, start: Array, tol: float, memory: int = 20, cap: int = 1000) -> Minima:
+    """Limited-memory BFGS with Armijo's rule, for models too long for Newton's method.
+
+    Parameters
+    ----------
+    function, start, tol, cap : as of ``newton``
+    memory : pairs of steps and changes of the gradient kept
+    """
+    pairs = _Pairs(memory, *start.shape)
+    last: list[tuple[Array, Array]] = []
+
+    def direction(v: Array, gradient: Array, on: Flags) -> Array:
+        if last:
+            pairs.add(v - last[0][0], gradient - last[0][1], on)
+        last[:] = [(v, gradient)]
+        return -pairs.times(gradient)
+
+    return _descend(function, direction, start, tol, cap)
+
+
+def proximal_newton(
+    function: Callable[[Array], tuple[float, Array]],
+    hessian: Callable[[Array], Array],
+    penalty: Callable[[Array], float],
+    prox: Callable[[Array, float], Array],
+    gradients: Callable[[Array], tuple[Array, Array]],
+    curve: Array,
+    start: Array,
+    tol: float,
+    cap: int = 500,
+) -> tuple[Array, float]:
+    """Minimise g(v) + h(v), g smooth and strongly convex, h separable and given by its prox.
+
+    A proximal gradient step decides which entries sit at kinks and bounds of h; Newton's method
+    moves the others.
+
+    Parameters
+    ----------
+    function : v (D,) -> (g, g' (D,))
+    hessian : v (D,) -> (D, D), g''
+    penalty : v (D,) -> h
+    prox : (v, t) -> argmin t h(x) + ||x - v||^2 / 2
+    gradients : v (D,) -> the least and the largest element of dh, entry by entry
+    curve : (D,) h'' where they are equal
+    start : (D,)
+    tol : of the distance of 0 from g' + dh, in the Chebyshev norm
+
+    Returns
+    -------
+    the minimiser and that distance
+    """
+
+    def off(v: Array, gradient: Array) -> float:
+        low, high = gradients(v)
+        return float(
+            np.maximum(np.maximum(gradient + low, 0.0), -(gradient + high)).max(initial=0.0)
+        )
+
+    def forward(v: Array) -> tuple[Array, Array, float]:
+        """Take a proximal gradient step from v; returns its end, g' and the distance of 0 there."""
+        t = 1.0 / float(np.trace(hessian(v)))
+        value, gradient = function(v)
+        while True:
+            new = prox(v - t * gradient, t)
+            after, there = function(new)
+            step = new - v
+            if after <= value + gradient @ step + step @ step / (2 * t) + ROUNDING * (
+                1 + abs(value)
+            ):
+                return new, there, off(new, there)
+            t /= 2
+
+    v, gradient, residual = forward(start)
+    for _ in range(cap):
+        if residual <= tol:
+            break
+        low, high = gradients(v)
+        free = low == high
+        H = (hessian(v) + np.diag(curve))[np.ix_(free, free)]
+        step = np.zeros_like(v)
+        step[free] = np.linalg.solve(H, -(gradient + low)[free])
+        new = _along(
+            lambda x: function(x)[0] + penalty(x),
+            v,
+            step,
+            float((gradient + low)[free] @ step[free]),
+        )
+        there = function(new)[1]
+        if off(new, there) < 0.5 * residual:
+            v, gradient, residual = new, there, off(new, there)
+            continue
+        before = residual
+        v, gradient, residual = forward(new)
+        if before <= 1e-9 * (1 + float(np.abs(gradient).max())) and residual > 0.5 * before:
+            break  # as far as rounding allows
+    return v, residual
+
+
+def _along(value: Callable[[Array], float], v: Array, step: Array, downhill: float) -> Array:
+    """The step halved until the value falls enough; v itself where it never does."""
+    here, length = value(v), 1.0
+    for _ in range(30):
+        if value(v + length * step) <= here + 1e-4 * length * downhill:
+            return v + length * step
+        length /= 2
+    return v
+
+
+# ---- the search that Newton and L-BFGS share
+
+
+def _descend(
+    function: Smooth,
+    direction: Callable[[Array, Array, Flags], Array],
+    start: Array,
+    tol: float,
+    cap: int,
+) -> Minima:
+    v = np.array(start, float)
+    value, gradient = function(v)
+    residual = np.abs(gradient).max(1, initial=0.0)
+    if not np.isfinite(residual).all():
+        raise ArithmeticError(
+            "a function is not finite where its search starts: rescale the features, or start"
+            " elsewhere."
+        )
+    iterations, flat, stuck = (
+        np.zeros(len(v), np.intp),
+        np.zeros(len(v), np.intp),
+        np.zeros(len(v), bool),
+    )
+    for _ in range(cap):
+        on = (residual > tol) & ~stuck
+        if not on.any():
+            break
+        step = np.where(on[:, None], direction(v, gradient, on), 0.0)
+        downhill = (gradient * step).sum(1)
+        wrong = on & ~(downhill < 0)  # rounding, or no descent direction
+        step[wrong], downhill[wrong] = -gradient[wrong], -(gradient[wrong] ** 2).sum(1)
+        new, after, there, taken = _shortened(function, v, value, gradient, step, downhill, on)
+        level = value - after <= ROUNDING * (1 + np.abs(value))
+        v, value = np.where(taken[:, None], new, v), np.where(taken, after, value)
+        gradient, before = np.where(taken[:, None], there, gradient), residual
+        residual = np.abs(gradient).max(1, initial=0.0)
+        flat = np.where(level & (residual > before / 2), flat + 1, 0)
+        stuck |= on & (~taken | (flat > FLAT))  # as far as rounding allows
+        iterations = iterations + taken
+    return Minima(v, residual, iterations)
+
+
+def _shortened(
+    function: Smooth,
+    v: Array,
+    value: Array,
+    gradient: Array,
+    step: Array,
+    downhill: Array,
+    on: Flags,
+) -> tuple[Array, Array, Array, Flags]:
+    """The steps halved until the functions, or within rounding their gradients, fall enough."""
+    length, taken = np.ones(len(v)), np.zeros(len(v), bool)
+    best, after, there = v, value.copy(), gradient.copy()
+    size, rounding = (gradient**2).sum(1), ROUNDING * (1 + np.abs(value))
+    for _ in range(HALVINGS):
+        new = v + length[:, None] * step
+        f, g = function(new)
+        with np.errstate(invalid="ignore", over="ignore"):
+            falls = f <= value + 1e-4 * length * downhill
+            falls |= (f <= value + rounding) & ((g**2).sum(1) < size)
+        good = on & ~taken & falls & np.isfinite(g).all(1)
+        best = np.where(good[:, None], new, best)
+        after, there, taken = (
+            np.where(good, f, after),
+            np.where(good[:, None], g, there),
+            taken | good,
+        )
+        if not (on & ~taken).any():
+            break
+        length = np.where(taken, length, length / 2)
+    return best, after, there, taken
+
+
+def _solved(hessian: Array, gradient: Array, convex: bool) -> Array:
+    if convex:
+        try:
+            return np.asarray(np.linalg.solve(hessian, gradient[:, :, None])[:, :, 0], float)
+        except np.linalg.LinAlgError:
+            pass  # singular to rounding
+    values, vectors = np.linalg.eigh(hessian)
+    size = np.abs(values)
+    size = np.maximum(size, 1e-12 * size.max(1, keepdims=True) + 1e-300)
+    inside = np.matmul(vectors.transpose(0, 2, 1), gradient[:, :, None])[:, :, 0] / size
+    return np.matmul(vectors, inside[:, :, None])[:, :, 0]
+
+
+class _Pairs:
+    """Steps s and changes y of the gradient of n searches, the newest last.
+
+    Pairs without positive curvature are left out (0).
+    """
+
+    def __init__(self, memory: int, n: int, D: int) -> None:
+        self.memory, self.s, self.y = memory, np.zeros((0, n, D)), np.zeros((0, n, D))
+        self.inverse = np.zeros((0, n))  # 1 / s'y, 0 where left out
+        self.scale = np.ones(n)  # s'y / y'y of the newest
+
+    def add(self, s: Array, y: Array, on: Flags) -> None:
+        sy, yy = (s * y).sum(1), (y * y).sum(1)
+        kept = on & (sy > 1e-14 * np.sqrt((s * s).sum(1) * yy))
+        inverse = np.divide(1.0, sy, out=np.zeros_like(sy), where=kept)
+        self.scale = np.where(
+            kept, np.divide(sy, yy, out=np.ones_like(sy), where=yy > 0), self.scale
+        )
+        self.s = np.concatenate([self.s, s[None]])[-self.memory :]
+        self.y = np.concatenate([self.y, y[None]])[-self.memory :]
+        self.inverse = np.concatenate([self.inverse, inverse[None]])[-self.memory :]
+
+    def times(self, gradient: Array) -> Array:
+        """The approximate inverse Hessian times the gradients; the first step is at most 1 long."""
+        if not len(self.s):
+            return gradient / np.maximum(np.sqrt((gradient**2).sum(1, keepdims=True)), 1.0)
+        q, part = gradient.copy(), []
+        for s, y, inverse in zip(self.s[::-1], self.y[::-1], self.inverse[::-1], strict=True):
+            part.append(inverse * (s * q).sum(1))
+            q -= part[-1][:, None] * y
+        q *= self.scale[:, None]
+        for s, y, inverse in zip(self.s, self.y, self.inverse, strict=True):
+            q += (part.pop() - inverse * (y * q).sum(1))[:, None] * s
+        return q

@@ -1,0 +1,1 @@
+"""Commented configurations that `bonafed init` writes."""

@@ -1,0 +1,677 @@
+"""A look at the user's tables before anything is configured: who the clients are, what the target
+is, and of which kind every column is. Each client's columns are summarised by themselves.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bonafed.config.config import ConfigError
+from bonafed.data.files import opened
+from bonafed.data.kinds import OUTCOMES, Kind, kind_of, odd_class, sentinel, words
+from bonafed.data.profile import (
+    SURE,
+    Link,
+    Summary,
+    fold,
+    link,
+    merged,
+    number_of,
+    spellings,
+    summarise,
+    total,
+    variants,
+)
+from bonafed.data.readers import paths, read
+from bonafed.data.reading import ENCODINGS, ORDERS, Reading
+from bonafed.data.sniffing import LINES, MARKED, delimiter_and_header, encoding_of
+from bonafed.data.tables import Table, has_column, same_columns
+
+CLIENTS = (
+    *("client", "site", "hospital", "clinic", "center", "centre", "bank", "branch", "region"),
+    *("group", "source"),
+)
+TARGETS = (
+    *("target", "label", "outcome", "diagnosis", "class", "y", "sick", "disease", "default"),
+    "response",
+)
+MOST = 50  # classes of a target of text
+GRADES = 10  # whole numbers that may be classes
+TOLD = 0.98  # share of a class from which a column is a near-copy of the target
+TINY = 20  # rows
+BELOW = 5  # lines at the end of a file that may be no rows
+TOTALS = re.compile(
+    r"\W*((grand |sub)?-?totals?|sum|summe|gesamt|insgesamt|average|mean|mittelwert|durchschnitt"
+    r"|median|min(imum)?|max(imum)?|count|anzahl)\W*",
+    re.I,
+)
+UNUSED = ("person", "identifier", "text", "mixed")  # kinds of no feature, beside the target or not
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user said; nothing of it is guessed."""
+
+    client: str | None = None
+    target: str | None = None
+    exclude: Sequence[str] = ()
+    dates: Mapping[str, str] = field(default_factory=dict)
+    decimal: str | None = None
+    encoding: str | None = None
+    classes: bool | None = None  # whether a target of few whole numbers is one of classes
+    alone: bool = False  # one client has all rows
+    missing: Sequence[str] = ()  # texts and numbers that mean a missing cell
+
+    @classmethod
+    def of(
+        cls,
+        client: str | None,
+        target: str | None,
+        exclude: Sequence[str] | None,
+        dates: Sequence[str] | None,
+        decimal: str | None,
+        encoding: str | None,
+        classes: bool | None,
+        alone: bool,
+        missing: Sequence[str] | None = None,
+    ) -> Asked:
+        """What the options of the command say."""
+        if alone and client is not None:
+            raise ConfigError("--client and --one-client exclude each other")
+        orders = {}
+        for text in dates or ():
+            name, _, order = text.rpartition("=")
+            if order not in ORDERS or not name:
+                raise ConfigError(
+                    f"--dates must be COLUMN=ORDER with the order ymd, dmy or mdy, got {text!r}"
+                )
+            orders[name] = order
+        for option, value, allowed in (
+            ("--decimal", decimal, (".", ",")),
+            ("--encoding", encoding, ENCODINGS),
+        ):
+            if value is not None and value not in allowed:
+                raise ConfigError(f"{option} must be one of {', '.join(allowed)}, got {value!r}")
+        texts = tuple(missing or ())
+        return cls(
+            client, target, tuple(exclude or ()), orders, decimal, encoding, classes, alone, texts
+        )
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How the files are written, and why that is known."""
+
+    encoding: str = "utf-8"
+    delimiter: str | None = None  # None: each file has its own
+    reason: str = ""  # of the encoding
+    header: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The columns of the target and of the client, and why they are taken for it."""
+
+    target: str
+    client: str | None
+    guesses: tuple[tuple[str, str], ...] = ()  # (key, why)
+
+    def why(self, key: str) -> str:
+        """Why a column has its role, "as asked" where the user named it."""
+        return dict(self.guesses).get(key, "as asked")
+
+
+@dataclass(frozen=True)
+class Look:
+    """What is known of tables.
+
+    Attributes
+    ----------
+    clients : the rows of every client, by column
+    rest : the rows without a client
+    partial : columns that some files lack, which are left out
+    accepted : texts that stand for a missing cell
+    problems : what has to be asked, in words, with the options that answer it
+    """
+
+    shape: Shape
+    roles: Roles
+    clients: Mapping[str, Table]
+    asked: Asked
+    rest: Table | None = None
+    partial: Mapping[str, Kind] = field(default_factory=dict)
+    client_merge: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def names(self) -> list[str]:
+        """The columns that are neither the target nor the client."""
+        first = next(iter(self.clients.values()))
+        return [name for name in first if name != self.roles.target]
+
+    @property
+    def unnamed(self) -> int:
+        """The rows without a client."""
+        return 0 if self.rest is None else len(next(iter(self.rest.values())))
+
+    @property
+    def rows(self) -> int:
+        """All rows, with those without a client."""
+        return self.target.rows + self.unnamed
+
+    @property
+    def unread(self) -> list[str]:
+        """The columns of the files that are never read, since they have no name."""
+        first = next(iter(self.clients.values()))
+        known = {self.roles.client, *first, *self.partial}
+        return [name for name in first.header if name not in known]
+
+    @cached_property
+    def _raw(self) -> dict[str, dict[str, Summary]]:
+        every = [*self.names, self.roles.target]
+        parts = self.clients.items()
+        return {name: {c: summarise(table[name]) for c, table in parts} for name in every}
+
+    @cached_property
+    def accepted(self) -> tuple[str, ...]:
+        """The texts that stand for a missing cell beside the usual ones."""
+        found = {*self.asked.missing}
+        for parts in self._raw.values():
+            column = total(parts.values())
+            found |= {t for t in column.tokens if not column.text or t.casefold() in SURE}
+        return tuple(sorted(found))
+
+    @cached_property
+    def parts(self) -> dict[str, dict[str, Summary]]:
+        """The summaries by column and client."""
+        return {
+            name: {client: part.with_tokens(self.accepted) for client, part in parts.items()}
+            for name, parts in self._raw.items()
+        }
+
+    @cached_property
+    def columns(self) -> dict[str, Summary]:
+        """The summaries over all clients."""
+        found = {name: total(parts.values()) for name, parts in self.parts.items()}
+        if self.rest is not None:  # they are read with the others, and then dropped
+            for name in self.names:
+                found[name] += summarise(self.rest[name]).with_tokens(self.accepted)
+        return found
+
+    @property
+    def target(self) -> Summary:
+        """The summary of the target."""
+        return self.columns[self.roles.target]
+
+    @cached_property
+    def target_merge(self) -> dict[str, str]:
+        """The target's variants by case and spaces, or of yes and no."""
+        counts = self.target.counts
+        return spellings(counts) if counts and self.target.text else {}
+
+    @cached_property
+    def classes(self) -> dict[str, int]:
+        """The rows of every class; none of a target of numbers."""
+        column = self.target
+        if column.counts is None:
+            return {}
+        counts = merged(column.counts, self.target_merge)
+        numbers = column.numbers + column.commas == column.present
+        if numbers and len(counts) > 2 and not self.asked.classes:
+            return {}
+        return dict(sorted(counts.items(), key=lambda one: (-one[1], one[0])))
+
+    @property
+    def values_of_classes(self) -> list[object]:
+        """The classes as the configuration names them: numbers, or text."""
+        numbers = self.target.numbers + self.target.commas == self.target.present
+        return [_value(name) if numbers else name for name in self.classes]
+
+    @cached_property
+    def kinds(self) -> dict[str, Kind]:
+        """The kind of every column."""
+        digests = {name: self.columns[name].digest for name in (self.roles.target, *self.names)}
+        found: dict[str, Kind] = {}
+        for k, name in enumerate(self.names):
+            before = [self.roles.target, *self.names[:k]]
+            same = next((other for other in before if digests[other] == digests[name]), None)
+            found[name] = self._kind(name, same)
+        people = [name for name, kind in found.items() if kind.name == "person"]
+        for name in people[1:]:
+            found[name] = Kind("identifier", f"of people, as {people[0]!r} is")
+        return found
+
+    def _kind(self, name: str, same: str | None) -> Kind:
+        first = re.sub(r" \(\d+\)$", "", name)
+        if first != name and first in (self.roles.target, self.roles.client, *self.names):
+            return Kind("copy", f"another column {first!r}")
+        if same == self.roles.target:
+            return Kind("near-copy", "it has the target's cells")
+        kind = kind_of(name, self.columns[name], same, self.asked.dates.get(name))
+        if kind.name in (*("empty", "copy", "constant", "index"), *UNUSED):
+            return kind
+        if OUTCOMES & {*words(name)}:
+            return Kind("outcome", "named as an outcome, which is known when the target is")
+        told = self._links(name)
+        return told or kind
+
+    def _links(self, name: str) -> Kind | None:
+        """Whether the column is the target once more."""
+        numbers = not self.classes
+        middles = None
+        if numbers:
+            middles = (self.columns[name].middle, self.target.middle)
+            if not np.isfinite(middles).all():
+                return None
+        beside = Link()
+        for client, table in self.clients.items():
+            beside = beside + link(table[name], self._targets[client], middles)
+        if numbers and abs(r := beside.correlation()) > 0.9995:
+            return Kind("near-copy", "it has the target's numbers", f"correlation {r:.4f}")
+        if not numbers and (told := beside.told()) >= TOLD:
+            return Kind("near-copy", "it tells the target", f"{100 * told:.1f} % of each class")
+        if not numbers and beside.apart():
+            return Kind("apart", "its numbers do not overlap between the classes")
+        return None
+
+    @cached_property
+    def _targets(self) -> dict[str, list[str | None]]:
+        """The target of every row, by client."""
+        parts = self.clients.items()
+        return {c: [self._class(v) for v in t[self.roles.target].tolist()] for c, t in parts}
+
+    def _class(self, cell: object) -> str | None:
+        if cell is None or cell != cell or str(cell) in self.accepted:
+            return None
+        return self.target_merge.get(str(cell), str(cell))
+
+    @cached_property
+    def decimal(self) -> str:
+        """The sign in front of decimals."""
+        if self.asked.decimal:
+            return self.asked.decimal
+        return "," if self._sure_commas else "."
+
+    @cached_property
+    def _sure_commas(self) -> list[str]:
+        """The columns that have a decimal comma for sure: no thousands are written so."""
+        sure = [
+            name
+            for name, column in self.columns.items()
+            if column.commas > column.thousands and column.text == column.dates == 0
+        ]
+        return sure or (self.commas if self.shape.delimiter == ";" else [])
+
+    @cached_property
+    def commas(self) -> list[str]:
+        """The columns of numbers with commas in them."""
+        every = self.columns.items()
+        return [n for n, c in every if c.commas and c.text == c.dates == 0]
+
+    # ----------------------------------------------------------------- what has to be asked
+
+    def problems(self, private: bool = False) -> list[str]:
+        """Everything that cannot be guessed safely, with the options to give: columns and clients
+        are named, and no cell. A private run uses no dates.
+        """
+        dates = [] if private else self._of_dates()
+        return [*self._of_target(private), *self._of_decimals(), *dates]
+
+    def _of_target(self, private: bool) -> list[str]:
+        name, column = self.roles.target, self.target
+        if not column.present:
+            return [f"the target {name!r} has no value in any row: give another --target"]
+        counts = len(self.classes) or column.distinct
+        numbers = column.numbers + column.commas == column.present
+        if counts == 1:
+            return [f"the target {name!r} has one value in all rows: give another --target"]
+        if column.censored and not column.text:
+            return [f"the target {name!r} has limits such as <1 for numbers: give another --target"]
+        mostly = column.numbers + column.commas > 0.5 * column.present
+        if not numbers and mostly and len(self.classes) != 2:
+            return [
+                f"the target {name!r} is numbers in {column.numbers + column.commas:,} rows and"
+                f" text in {column.text:,}: correct these cells, or give another --target"
+            ]
+        if not numbers and counts > MOST:
+            return [f"the target {name!r} holds text of {counts:,} kinds: give another --target"]
+        grades = numbers and 2 < counts <= GRADES and column.whole == column.present
+        if grades and self.asked.classes is None:
+            odd = odd_class(column.counts or {})
+            one = f"--missing {odd} if that" if odd and not private else "--missing X if one, X,"
+            return [
+                f"the target {name!r} holds {counts} different whole numbers: give --classes if"
+                f" they are classes, --numbers if they are amounts, and {one} stands for a missing"
+                " cell"
+            ]
+        if (
+            numbers
+            and not self.classes
+            and self.asked.classes is None
+            and (odd := sentinel(column))
+        ):
+            what = "a number" if private else odd
+            return [
+                f"the target {name!r} has {what} far from all others: give --missing"
+                f" {'X' if private else odd} if it stands for a missing cell, or --numbers if it is"
+                " an amount"
+            ]
+        return []
+
+    def _of_decimals(self) -> list[str]:
+        if self.asked.decimal:
+            return []
+        if not self.commas:
+            return self._of_thousands()
+        options = "give --decimal , or --decimal . (then they are text, and left out)"
+        if not self._sure_commas:
+            names = ", ".join(map(repr, self.commas))
+            return [f"the commas in {names} may be decimal or stand after thousands: {options}"]
+        if points := self._points:
+            commas = [self._where(name, "commas") for name in self._sure_commas]
+            return [
+                f"decimal commas in {', '.join(commas)} and decimal points in"
+                f" {', '.join(self._where(name, 'points') for name in points)}: write one of them"
+                f" in the tables, or {_options('exclude', points)}"
+            ]
+        return []
+
+    @property
+    def _points(self) -> list[str]:
+        """The columns of numbers with points in them that are not left out."""
+        every = [name for name, c in self.columns.items() if c.points and c.text <= c.dates == 0]
+        return [name for name in every if name not in self.asked.exclude]
+
+    def _where(self, name: str, sign: str) -> str:
+        """The column; of one with both signs also the clients that write this one."""
+        parts, column = self.parts[name].items(), self.columns[name]
+        at = [client for client, part in parts if getattr(part, sign)]
+        more = ", ..." * (len(at) > 6)
+        return repr(name) + f" at {', '.join(at[:6])}{more}" * bool(column.commas and column.points)
+
+    def _of_thousands(self) -> list[str]:
+        """Points that stand after thousands, as it may be where commas do not part the cells."""
+        columns = {name: self.columns[name] for name in self._points}
+        sure = any(column.points > column.pointed for column in columns.values())
+        if sure or not columns or self.shape.delimiter in (",", None):
+            return []
+        return [
+            f"the points in {', '.join(map(repr, columns))} may be decimal or stand after"
+            f" thousands: give --decimal . if they are decimal, else {_options('exclude', columns)}"
+        ]
+
+    def _of_dates(self) -> list[str]:
+        asked = []
+        for name, kind in self.kinds.items():
+            if kind.name != "asked" or name in self.asked.exclude:
+                continue
+            orders = sorted(self.columns[name].orders)
+            if orders:
+                choices = " or ".join(f"--dates {_word(f'{name}={order}')}" for order in orders)
+                asked.append(
+                    f"the dates in {name!r} may be {' or '.join(orders)} (day and month are both at"
+                    f" most 12): give {choices}"
+                )
+                continue
+            at = [
+                f"{'/'.join(sorted(part.orders)) or 'no one order'} at {client}"
+                for client, part in self.parts[name].items()
+                if part.dates
+            ]
+            asked.append(
+                f"the dates in {name!r} have no one order: {', '.join(at[:6])}"
+                f"{', ...' * (len(at) > 6)}: write them in one order, or"
+                f" {_options('exclude', [name])}"
+            )
+        return asked
+
+    # --------------------------------------------------------------------------- clients
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """The rows of every client that have a target."""
+        return {client: part.present for client, part in self.parts[self.roles.target].items()}
+
+    @property
+    def one_class(self) -> list[str]:
+        """Clients whose rows are all of one class."""
+        if not self.classes:
+            return []
+        parts = self.parts[self.roles.target].items()
+        return [c for c, part in parts if len(merged(part.counts or {}, self.target_merge)) == 1]
+
+    @property
+    def tiny(self) -> list[str]:
+        """Clients of few rows."""
+        return [client for client, n in self.sizes.items() if n < TINY]
+
+
+def _value(text: str) -> int | float:
+    value = float(text.replace(",", "."))
+    return int(value) if value.is_integer() else value
+
+
+def _options(option: str, names: Collection[str]) -> str:
+    return "give " + " ".join(f"--{option} {_word(name)}" for name in names)
+
+
+def _word(text: str) -> str:
+    """A word of a command."""
+    from shlex import quote
+
+    return quote(text)
+
+
+# ------------------------------------------------------------------------------- reading the tables
+
+
+def look(path: str, asked: Asked) -> Look:
+    """A look at the tables.
+
+    Raises
+    ------
+    ConfigError : columns that do not exist, or a client that cannot be guessed
+    ValueError, OSError : a file that cannot be read
+    """
+    files = paths(path)
+    shape = _shape(files, asked)
+    reading = Reading(
+        encoding=shape.encoding, delimiter=shape.delimiter, missing=tuple(asked.missing)
+    )
+    whole = {str(file): read(file, shape.header, reading) for file in files}
+    if below := [line for file, table in whole.items() for line in _below(Path(file).name, table)]:
+        raise ConfigError("\n".join(below))
+    every = {name: None for table in whole.values() for name in table}
+    named = [("--client", asked.client), ("--target", asked.target)]
+    named += [("--exclude", name) for name in asked.exclude]
+    named += [("--dates", name) for name in asked.dates]
+    for option, name in named:
+        if name is not None:
+            has_column(every, name, option)
+    whole, partial = _shared(whole, asked)
+    roles = _roles(whole, asked)
+    if roles.client is None:
+        clients = {Path(file).name.split(".")[0]: table for file, table in whole.items()}
+        return Look(shape, roles, clients, asked, partial=partial)
+    return _by_column(Look(shape, roles, whole, asked, partial=partial), roles.client)
+
+
+def _below(file: str, table: Table) -> list[str]:
+    """Lines below the rows that are none: totals, and notes in the one cell that is filled."""
+    found: list[str] = []
+    if table.lines is None or len(table) < 3:
+        return found
+    for r in reversed(range(max(1, len(table.lines) - BELOW), len(table.lines))):
+        filled = [name for name, cells in table.items() if cells[r] is not None]
+        first = str(table[filled[0]][r]) if filled else ""
+        alone = len(filled) == 1 and number_of(first) is None
+        total_of = len(filled) < len(table) and TOTALS.fullmatch(first)
+        if not (alone or total_of) or table[filled[0]].tolist().count(first) > 1:
+            break
+        what = "a note" if alone else "a total"
+        found.append(
+            f"{file}, line {table.lines[r]}: it looks like {what} below the rows. Delete it, or"
+            " fill its cells if it is a row"
+        )
+    return found[::-1]
+
+
+def _shared(whole: Mapping[str, Table], asked: Asked) -> tuple[dict[str, Table], dict[str, Kind]]:
+    """The columns that all files have, and those of which some files lack few.
+
+    Raises
+    ------
+    RowError : files with other columns, or with other names for them
+    """
+    has = Counter(name for table in whole.values() for name in table)
+    some = {name: n for name, n in has.items() if n < len(whole)}
+    folded = Counter(fold(name) for name in has)
+    renamed = [name for name in some if folded[fold(name)] > 1 and name not in asked.exclude]
+    roles = [name for name in (asked.client, asked.target) if name in some]
+    if renamed or roles or any(2 * len(table) < len(has) for table in whole.values()):
+        same_columns({file: table.without(*asked.exclude) for file, table in whole.items()})
+    partial = {}
+    for name in some:
+        first, *others = [Path(file).name for file, table in whole.items() if name not in table]
+        more = f" and {len(others)} more" * bool(others)
+        partial[name] = Kind("partial", f"not in {first}{more}")
+    return {file: table.without(*some) for file, table in whole.items()}, partial
+
+
+def _by_column(known: Look, client: str) -> Look:
+    """The rows by the values of the column of clients, variants of a name taken together."""
+    counts = total(summarise(table[client]) for table in known.clients.values()).counts or {}
+    merge = variants(counts, lambda name: re.sub(r"^(\d+)\.0$", r"\1", fold(name)))
+    clients: dict[str, list[Table]] = {}
+    dropped = []
+    for table in known.clients.values():
+        labels = np.array([None if c is None else str(c) for c in table[client].tolist()], object)
+        absent = np.array([c is None for c in labels])
+        names = np.array([merge.get(c, c) for c in labels], dtype=object)
+        rest = table.without(client)
+        dropped += [rest.pick(absent)] if absent.any() else []
+        for name in dict.fromkeys(names[~absent].tolist()):
+            clients.setdefault(name, []).append(rest.pick(names == name))
+    joined = {name: _stacked(parts) for name, parts in clients.items()}
+    without = _stacked(dropped) if dropped else None
+    return replace(known, clients=joined, rest=without, client_merge=merge)
+
+
+def _stacked(parts: list[Table]) -> Table:
+    if len(parts) == 1:
+        return parts[0]
+    first = parts[0]
+    return first.with_columns({name: np.concatenate([p[name] for p in parts]) for name in first})
+
+
+def _shape(files: Sequence[Path], asked: Asked) -> Shape:
+    """How the files are written: all in one encoding."""
+    texts = [file for file in files if file.suffix != ".parquet"]
+    found = {file: encoding_of(file) for file in texts}
+    plain = {file: one for file, one in found.items() if one[1] != MARKED}
+    if len({e for e, _ in found.values()} - {"ascii"}) > 1:  # a mark tells every reader
+        found = plain
+    known = {e: (file, why) for file, (e, why) in found.items() if e != "ascii"}
+    if asked.encoding is not None:
+        encoding, reason = asked.encoding, "as asked"
+    elif {*known} == {"latin-1", "cp1252"}:
+        encoding, reason = "cp1252", known["cp1252"][1]
+    elif len(known) > 1:
+        names = {
+            e: [file.name for file, (found_, _) in found.items() if found_ == e] for e in known
+        }
+        every = "; ".join(
+            f"{', '.join(of[:6])}{', ...' * (len(of) > 6)}: {e}" for e, of in names.items()
+        )
+        raise ConfigError(
+            f"the files are in different encodings ({every}): save them in one, such as UTF-8"
+        )
+    else:
+        encoding, (_, reason) = next(iter(known.items()), ("utf-8", (None, "")))
+    begun = [_begun(file, encoding) for file in texts]
+    header = tuple({name: None for _, names in begun for name in names})
+    signs = {sign for sign, _ in begun}
+    return Shape(encoding, signs.pop() if len(signs) == 1 else None, reason, header)
+
+
+def _begun(file: Path, encoding: str) -> tuple[str, list[str]]:
+    """What stands between the cells of a file, and the names in its first line."""
+    with opened(file, encoding) as text:
+        lines = [line for line, _ in zip(text, range(LINES), strict=False)]
+    sign, names = delimiter_and_header(lines)
+    if len(names) > 2 and sum(map(bool, names)) == 1:
+        raise ConfigError(
+            f"{file.name}: its first line names one of {len(names)} columns. It has to name all of"
+            " them: delete the lines above the names"
+        )
+    return sign, names
+
+
+# ----------------------------------------------------------------------------- target and client
+
+
+def _roles(whole: Mapping[str, Table], asked: Asked) -> Roles:
+    """The target and the client: as asked, else guessed where that is safe."""
+    first = next(iter(whole.values()))
+    guesses, target, client = [], asked.target, asked.client
+    taken = {name for name in (*asked.exclude, client, *asked.dates) if name is not None}
+    unclear = []
+    if target is None:
+        target, why = _target(whole, [name for name in first if name not in taken])
+        (guesses if target else unclear).append(("target", why))
+    if client is None and len(whole) == 1 and not asked.alone:
+        client, why = _client(first, [n for n in first if n != target and n not in taken])
+        (guesses if client else unclear).append(("client", why))
+    if unclear or target is None:
+        columns = f"Columns: {', '.join(first)}"
+        raise ConfigError("\n".join([*(why for _, why in unclear), columns]))
+    return Roles(target, client, tuple(guesses))
+
+
+def _target(whole: Mapping[str, Table], names: Sequence[str]) -> tuple[str | None, str]:
+    """The target and why, or None and what to do."""
+    if found := _named(names, TARGETS):
+        return found, "guessed: so named"
+    known = {name: total(summarise(table[name]) for table in whole.values()) for name in names}
+    two = [name for name, column in known.items() if column.distinct == 2]
+    if names and two[-1:] == [names[-1]]:
+        return names[-1], "guessed: the last column, of two values"
+    if names and known[names[-1]].numbers == known[names[-1]].present and not two:
+        return names[-1], "guessed: the last column, of numbers"
+    likely = f" Columns of two values: {', '.join(map(repr, two))}." if two else ""
+    return None, f"no column looks like the target: give --target.{likely}"
+
+
+def _client(table: Mapping[str, Any], names: Sequence[str]) -> tuple[str | None, str]:
+    """The column of clients and why, or None and what to do."""
+    if found := _named(names, CLIENTS):
+        return found, "guessed: so named"
+    repeats = [name for name in names if _few_texts(summarise(table[name]))]
+    if len(repeats) == 1:
+        return repeats[0], "guessed: the only text that repeats"
+    may = f" It may be one of {', '.join(map(repr, repeats))}." if repeats else ""
+    return None, (
+        "no column looks like the client of each row: give --client, or --one-client if one owner"
+        f" has all rows.{may}"
+    )
+
+
+def _few_texts(column: Summary) -> bool:
+    """Whether a column holds text that repeats, as names of clients do."""
+    most = max(2, column.present // 5)
+    return column.text == column.present > 0 and 2 <= column.distinct <= most
+
+
+def _named(names: Sequence[str], known: Sequence[str]) -> str | None:
+    """The column with one of the known names, alone or as a part of its name."""
+    parts = {name: name.lower().replace("-", "_").replace(" ", "_").split("_") for name in names}
+    alone = [name for word in known for name in names if name.lower() == word]
+    inside = [name for word in known for name in names if word in parts[name]]
+    return next(iter([*alone, *inside]), None)

@@ -1,0 +1,414 @@
+"""What `bonafed init` proposes for tables: the keys of [data], each with its reason, and the table
+that shows every column.
+"""
+
+from __future__ import annotations
+
+import textwrap
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from bonafed.config.toml import toml_key, toml_line, toml_value
+from bonafed.data.kinds import LARGE, MOST, RARE, Kind, sentinel, words
+from bonafed.data.profile import ANSWERS, SURE, Summary, fold, merged, spellings
+from bonafed.data.reading import is_censored
+from bonafed.data.tables import MISSING
+from bonafed.starters.look import TINY, Look
+from bonafed.text import printable
+
+WIDTH = 80  # columns of a terminal
+USED = ("number", "comma", "censored", "date", "code", "category", "apart")
+SHOWN = {"comma": "number", "censored": "limits", "apart": "number", "asked": "date"}
+FEW = 3  # rows below which a category of a small table is pooled
+# classes that stand for the absence of what the other one says
+ABSENT = frozenset({"0", "0.0", "no", "n", "nein", "non", "false", "negative", "negativ"})
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the table of columns."""
+
+    column: str
+    kind: str
+    missing: str
+    values: str
+    proposal: str
+
+
+# --------------------------------------------------------------------------------- [data] as text
+
+
+def data_keys(look: Look) -> str:
+    """The keys of [data] that the look at the tables proposes, with their reasons."""
+    return "\n".join([*_roles(look), *_reading(look), *_columns(look), *_notes(look)])
+
+
+def _roles(look: Look) -> Iterator[str]:
+    roles, sizes = look.roles, look.sizes.values()
+    if roles.client is None:
+        yield _files(look)
+    else:
+        yield _stated(toml_line("client", roles.client), roles.why("client"))
+    yield _stated(toml_line("target", roles.target), roles.why("target"))
+    if look.classes:
+        counted = [f"{_cut(name, 20)} in {n:,} rows" for name, n in look.classes.items()]
+        yield from _comment(f"{len(counted)} classes: {', '.join(counted[:12])}.")
+    yield from positive(look)
+    if absent := look.target.absent:
+        yield _stated("drop_missing_target = true", f"{absent:,} rows have none")
+    if look.unnamed:
+        yield _stated("drop_missing_client = true", f"{look.unnamed:,} rows have none")
+    if look.client_merge:
+        yield from _merges(str(roles.client), look.client_merge)
+    if look.target_merge:
+        yield from _merges(roles.target, look.target_merge)
+    if len(sizes) > 1:
+        yield from _comment(f"{len(sizes):,} clients of {min(sizes):,} to {max(sizes):,} rows.")
+
+
+def _files(look: Look) -> str:
+    return "# all rows are those of one client" if look.asked.alone else "# one file per client"
+
+
+def positive(look: Look) -> Iterator[str]:
+    """The class that figures are about, of two."""
+    if len(look.classes) != 2:
+        return
+    (larger, most), (smaller, least) = look.classes.items()
+    why = f"the rarer class: {100 * least / (most + least):.1f} % of the rows"
+    which = 1
+    answers = fold(smaller) in ANSWERS[0][1] and fold(larger) in ANSWERS[0][0]
+    if answers or (smaller.casefold() in ABSENT and larger.casefold() not in ABSENT):
+        which, why = 0, f"{_cut(smaller, 30)}, the other one, says that something is absent"
+    elif most == least:
+        why = f"both classes are as frequent: this one, or {_cut(larger, 30)}"
+    yield _stated(toml_line("positive", look.values_of_classes[which]), why)
+
+
+def _reading(look: Look) -> Iterator[str]:
+    if look.shape.encoding != "utf-8":
+        yield _stated(toml_line("encoding", look.shape.encoding), look.shape.reason)
+    if look.shape.delimiter not in (",", None):
+        yield _stated(toml_line("delimiter", look.shape.delimiter), "it parts all lines alike")
+    if look.decimal == ",":
+        where = f"in {_listed(look.commas)}" if look.commas else "as asked"
+        yield _stated('decimal = ","', where)
+    if look.accepted:
+        yield _stated(toml_line("missing", [*look.accepted]), "they stand for a missing cell")
+
+
+def _columns(look: Look) -> Iterator[str]:
+    kinds, chosen = look.kinds, used(look)
+    left = {
+        name: "as asked" if name in look.asked.exclude else _reason(kind, look)
+        for name, kind in kinds.items()
+        if name not in chosen and (kind.name != "person" or name in look.asked.exclude)
+    }
+    left |= {name: kind.why for name, kind in look.partial.items()}
+    for name, kind in kinds.items():
+        if kind.name == "person" and name not in look.asked.exclude:
+            yield _stated(toml_line("person", name), f"{kind.why}; no split parts a person's rows")
+    yield from _list("exclude", left)
+    yield from _list("categorical", dict(_codes(look)))
+    yield from _list("censored", {n: kinds[n].why for n in chosen if kinds[n].name == "censored"})
+    for name in (n for n in chosen if kinds[n].name == "date"):
+        order = look.asked.dates.get(name) or next(iter(look.columns[name].orders))
+        why = "as asked" if name in look.asked.dates else "no other order fits all of its dates"
+        if look.columns[name].lengths[1] > len("2026-11-23"):
+            why += "; the time of day is not read"
+        yield _stated(f'dates.{toml_key(name)} = {{ order = "{order}" }}', why)
+    for name in chosen:
+        column = look.columns[name]
+        of_text = kinds[name].name in ("category", "code") and column.text
+        if of_text and (found := spellings(column.counts or {})):
+            yield from _merges(name, found)
+    if pooled := rare(look):
+        yield _stated(
+            f"min_count = {_least(look)}", f"rarer categories are one: in {_listed(pooled)}"
+        )
+
+
+def _codes(look: Look) -> Iterator[tuple[str, str]]:
+    """The columns that would be taken for numbers, with the reason why they are none."""
+    for name in used(look):
+        kind, column = look.kinds[name], look.columns[name]
+        if kind.name == "code" and column.numbers:
+            yield name, kind.why
+        elif kind.name == "category" and column.numbers + column.commas:
+            yield name, "text, and in some cells numbers"
+
+
+def used(look: Look) -> list[str]:
+    """The columns that features are made of."""
+    return [
+        name
+        for name, kind in look.kinds.items()
+        if kind.name in USED
+        and name not in look.asked.exclude
+        and (kind.name != "comma" or look.decimal == ",")
+    ]
+
+
+def rare(look: Look) -> list[str]:
+    """The columns some of whose categories are better pooled."""
+    found = []
+    for name in used(look):
+        counts = look.columns[name].counts
+        if look.kinds[name].name not in ("category", "code") or counts is None:
+            continue
+        sizes = merged(counts, spellings(counts)).values()
+        if len(sizes) > MOST or (len(sizes) > 2 and min(sizes) < _least(look) <= max(sizes)):
+            found.append(name)
+    return found
+
+
+def _least(look: Look) -> int:
+    """The rows below which a category is rare: of one that is held out a model knows nothing."""
+    return RARE if sum(look.sizes.values()) >= LARGE else FEW
+
+
+def _reason(kind: Kind, look: Look) -> str:
+    if kind.name == "comma":
+        return "commas stand in its numbers, which are text here"
+    return kind.why
+
+
+def _notes(look: Look) -> Iterator[str]:
+    """What a person should know, and may want otherwise."""
+    if look.one_class:
+        yield from _comment(f"One class alone is at {_listed(look.one_class)}.")
+    if look.tiny:
+        yield from _comment(f"Fewer than {TINY} rows are at {_listed(look.tiny)}.")
+    kinds, chosen, codes = look.kinds, used(look), []
+    for name in chosen:
+        column = look.columns[name]
+        if kinds[name].name == "apart":
+            yield from _comment(f"{name!r}: {kinds[name].why}. If it is made of it, exclude it.")
+        if len(look.clients) > 1 and all(p.distinct <= 1 for p in look.parts[name].values()):
+            yield from _comment(f"{name!r} has one value at every client, and may stand for it.")
+        dated = {"date", "datum", "day", "admitted", "born", "birth"} & {*words(name)}
+        if kinds[name].name == "number" and dated and 20_000 <= column.low <= column.high < 60_000:
+            yield from _comment(
+                f"{name!r} may be days as a spreadsheet counts them: a number here."
+            )
+        if column.absent > 0.5 * column.rows:
+            yield from _comment(f"{name!r} is missing in most rows: exclude it if that is no news.")
+        if kinds[name].name in ("number", "comma") and (odd := sentinel(column)):
+            codes.append(odd)
+            yield from _comment(f"{name!r}: {odd} is far from all others.")
+    if codes:
+        instead = " instead of the line above" * bool(look.accepted)
+        yield from _comment(f"If such numbers stand for missing cells, take{instead}:")
+        yield f"# {toml_line('missing', [*dict.fromkeys((*look.accepted, *codes))])}"
+    few = [name for name in chosen if kinds[name].name == "number" and _few(look.columns[name])]
+    if few:
+        yield from _comment("Few whole numbers: add those that are codes to `categorical`:")
+        yield f"# {toml_line('categorical', few)}"
+    mixed = [name for name, kind in kinds.items() if kind.name == "mixed"]
+    for name in mixed:
+        how = "write its numbers alone" if look.columns[name].amounts else "correct its cells"
+        yield from _comment(f"To use {name!r}, {how}, or name odd cells under `missing`.")
+
+
+def _few(column: Summary) -> bool:
+    return 2 < column.distinct <= 10 and column.whole == column.present
+
+
+def _merges(name: str, merge: Mapping[str, str]) -> Iterator[str]:
+    pairs = ", ".join(f"{toml_value(a)} = {toml_value(b)}" for a, b in merge.items())
+    why = "they differ by case or spaces alone"
+    if {*map(fold, merge)} - {*map(fold, merge.values())}:
+        why = "they are one number"
+    if any(fold(a).removesuffix(".0") != fold(b).removesuffix(".0") for a, b in merge.items()):
+        why = "spellings of one answer: if they are not, delete this line"
+    yield _stated(f"merge.{toml_key(name)} = {{ {pairs} }}", why)
+
+
+def _stated(line: str, why: str) -> str:
+    """A key with its reason, beside it or, where that is too long, above it."""
+    whole = f"{line}  # {_cut(why, 400)}"
+    if len(whole) <= WIDTH:
+        return whole
+    return "\n".join([*_comment(why), line])
+
+
+def _comment(text: str) -> list[str]:
+    plain = printable(text)
+    return textwrap.wrap(plain, WIDTH, initial_indent="# ", subsequent_indent="#   ")
+
+
+def _list(key: str, reasons: Mapping[str, str]) -> Iterator[str]:
+    if not reasons:
+        return
+    yield f"{key} = ["
+    for name, why in reasons.items():
+        for line in _stated(f"{toml_value(name)},", why).split("\n"):
+            yield f"  {line}"
+    yield "]"
+
+
+def _listed(names: Iterable[str], most: int = 6) -> str:
+    every = [repr(_cut(name, 30)) for name in names]
+    return ", ".join(every[:most]) + f" and {len(every) - most} more" * (len(every) > most)
+
+
+def private_keys(look: Look) -> str:
+    """The keys of [data] of a private run: how the files are written, and nothing of the cells."""
+    lines = [_files(look)]
+    if look.roles.client is not None:
+        lines = [_stated(toml_line("client", look.roles.client), look.roles.why("client"))]
+    lines.append(_stated(toml_line("target", look.roles.target), look.roles.why("target")))
+    if look.classes:
+        names = toml_value(["?"] * len(look.classes))
+        lines.append(_stated(f"classes = {names}", "the values of the target, as you know them"))
+    if look.shape.encoding != "utf-8":
+        lines.append(toml_line("encoding", look.shape.encoding))
+    if look.shape.delimiter not in (",", None):
+        lines.append(toml_line("delimiter", look.shape.delimiter))
+    if look.decimal == ",":
+        lines.append('decimal = ","')
+    # all texts that may stand for a missing cell, whether they do or not
+    every = {text for text in (*SURE, *map(str.upper, SURE), "k.A.") if " " not in text}
+    texts = f"missing = {toml_value(sorted((every | {*look.asked.missing}) - MISSING))}"
+    lines += textwrap.wrap(texts, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+    lines += ["drop_missing_target = true"] + ["drop_missing_client = true"] * bool(
+        look.roles.client
+    )
+    for name in (n for n, kind in look.kinds.items() if kind.name == "person"):
+        why = "no split parts a person's rows; epsilon is of one row: of n rows it is n times that"
+        lines.append(_stated(toml_line("person", name), why))
+    if limits := [name for name in used(look) if look.kinds[name].name == "censored"]:
+        lines.append(_stated(toml_line("censored", limits), "half of a limit such as <1"))
+    return "\n".join(lines)
+
+
+def declared(look: Look) -> dict[str, str]:
+    """What a private run has to declare, with a "?" for what its owner knows of each column."""
+    found = {}
+    for name in used(look):
+        kind = look.kinds[name].name
+        if kind in ("category", "code"):
+            found[name] = '{ categories = ["?"] }  # every one that is possible'
+        elif kind != "date":
+            found[name] = '{ min = "?", max = "?" }'
+        if kind == "censored":
+            found[is_censored(name)] = "{ min = 0, max = 1 }"
+    return found
+
+
+# -------------------------------------------------------------------------- the table of columns
+
+
+def summary(look: Look, private: bool = False) -> list[str]:
+    """What was read, in lines."""
+    files = [f"encoding {look.shape.encoding}"]
+    signs = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
+    if look.shape.delimiter is not None:
+        files.append(f"{signs.get(look.shape.delimiter, 'a sign')} between the cells")
+    if look.decimal == ",":
+        files.append("decimal commas")
+    if private:
+        return textwrap.wrap(f"What the columns are ({', '.join(files)}):", 78)
+    clients = f"{len(look.clients):,} client{'s' * (len(look.clients) > 1)}"
+    text = f"{look.rows:,} rows of {clients}; {', '.join(files)}"
+    return textwrap.wrap(text, 78)
+
+
+def lines_of(look: Look, private: bool = False) -> list[Line]:
+    """What every column is, and what is proposed for it; of a private run nothing of the values."""
+    chosen = {*(declared(look) if private else used(look))}
+    found = [*_given(look, private)]
+    for name, kind in look.kinds.items():
+        shown = SHOWN.get(kind.name, kind.name)
+        column = look.columns[name]
+        found.append(
+            Line(
+                name or "(no name)",
+                shown,
+                "" if private else f"{100 * column.absent / column.rows:.0f} %",
+                "" if private else _values(column, kind),
+                _proposal(kind, name, look, name in chosen, private),
+            )
+        )
+    return found
+
+
+def _given(look: Look, private: bool) -> Iterator[Line]:
+    """The client, the target, and columns that are never read."""
+    if look.roles.client is not None:
+        share = "" if private else f"{100 * look.unnamed / look.rows:.0f} %"
+        values = "" if private else f"{len(look.clients):,} clients"
+        yield Line(look.roles.client, "client", share, values, look.roles.why("client"))
+    share = "" if private else f"{100 * look.target.absent / look.target.rows:.0f} %"
+    column, values = look.target, ""
+    if not private:
+        classes = [f"{_cut(name, 12)} {n:,}" for name, n in look.classes.items()]
+        values = ", ".join(classes) or f"{column.low:.6g} to {column.high:.6g}"
+    yield Line(look.roles.target, "target", share, values, look.roles.why("target"))
+    for name, kind in look.partial.items():
+        yield Line(name, kind.name, "", "", "left out" if private else "exclude")
+    for name in look.unread:
+        yield Line(name or "(no name)", "index", "", "", "never read: it has no name")
+
+
+def _values(column: Summary, kind: Kind) -> str:
+    if kind.name in ("number", "comma", "censored", "apart", "index"):
+        return f"{column.low:.6g} to {column.high:.6g}"
+    if kind.name in ("category", "constant") and column.counts:
+        often = sorted(column.counts, key=lambda v: (-column.counts[v], v))  # type: ignore[index]
+        return ", ".join(_cut(value, 12) for value in often[:4]) + ", ..." * (len(often) > 4)
+    return f"{column.distinct:,} values" if column.distinct else ""
+
+
+def _proposal(kind: Kind, name: str, look: Look, chosen: bool, private: bool) -> str:
+    """The keys of the configuration that name the column."""
+    if private and kind.name != "person":
+        return "columns" if chosen else "left out"
+    if name in look.asked.exclude:
+        return "exclude, as asked"
+    if kind.name == "person" or not chosen:
+        return "person" if kind.name == "person" else "exclude"
+    column, found = look.columns[name], []
+    if kind.name in ("date", "censored"):
+        found.append({"date": "dates", "censored": "censored"}[kind.name])
+    found += ["categorical"] * (name in dict(_codes(look)))
+    found += ["decimal"] * (column.commas > 0 and look.decimal == ",")
+    found += ["merge"] * bool(column.text and spellings(column.counts or {}))
+    found += ["missing"] * bool(column.tokens)
+    found += ["min_count"] * (name in rare(look))
+    return ", ".join(found)
+
+
+def drawn(lines: Sequence[Line], width: int = WIDTH) -> list[str]:
+    """The table in lines of at most so many columns."""
+    rows = [Line("column", "kind", "missing", "values", "proposal"), *lines]
+    sizes = {}
+    for key, most in (("column", 20), ("kind", 10), ("missing", 7), ("values", 22)):
+        sizes[key] = min(most, max(_wide(getattr(row, key)) for row in rows[:]))
+        if not any(getattr(row, key) for row in lines):
+            sizes[key] = 0
+    found = []
+    for row in rows:
+        cells = [_fitted(getattr(row, key), size) for key, size in sizes.items() if size]
+        rest = width - sum(map(_wide, cells)) - 2 * len(cells)
+        found.append("  ".join([*cells, _cut(row.proposal, rest)]).rstrip())
+    return found
+
+
+def _wide(text: str) -> int:
+    """The columns that a text takes in a terminal."""
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def _cut(text: str, most: int) -> str:
+    """The text in at most so many columns, without what is no letter or sign."""
+    plain = printable(text)
+    while _wide(plain) > most:
+        plain = plain.removesuffix("…")[:-1].rstrip("…,. ") + "…"
+    return plain
+
+
+def _fitted(text: str, size: int) -> str:
+    text = _cut(text, size)
+    return text + " " * (size - _wide(text))

@@ -1,0 +1,502 @@
+"""Statements: problems and algorithms as bytes that are the same at every site, and their digest.
+
+A statement holds the public classes of bonafed of which a user makes a problem or an algorithm, and
+the values of all their fields, also of those that are as by default. Whoever reads one builds these
+classes and no others, by calling their constructors, whose checks apply. Nothing that runs code is
+part of a statement: neither functions nor torch modules, nor classes of other modules; no field
+holds the path of a file.
+
+One meaning has one form, so that two statements are equal where their digests are:
+
+- The classes are known by their public names, their fields stand in alphabetical order.
+- A list is a tuple, and mappings are sorted by their keys: first bool, float, int, str, then by
+  value. What a class makes of a mapping, such as the rows of ``Sign``, is in this order at every
+  site; a server solves the statement that it sends, ``stated(statement_bytes(problem), Problem)``.
+- Numbers of NumPy are Python's: ``np.float64(0.1)`` is 0.1. 1, 1.0 and True differ, and so do 0.0
+  and -0.0. Infinities are numbers; NaN is refused. Whole numbers have at most 64 bits.
+- Arrays have entries, of one kind of numbers or booleans, little-endian in C order; their kind and
+  their shape count.
+- Fields that a class names in ``unstated`` are left out: the problem of an algorithm, which is
+  stated beside it, and the ledger file of a budget, which every owner chooses.
+
+The bytes are those of ``codec`` without a record in them. The digest is SHA-256 of the bytes, cut
+to 160 bits: nobody can make two statements with one digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import math
+import os
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    TypeGuard,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed.codec import FIELDS, CodecError, decode, encode, home
+from bonafed.names import listed_places, of_place
+from bonafed.text import LINE, printable, short, shown
+
+T = TypeVar("T")
+FORMAT = "bonafed statement 1"
+MOST = 2**22  # bytes of a statement, unless its reader allows more
+DEEPEST = 16  # classes, tuples and mappings inside each other
+# NumPy gives every text of an array the room of the longest one: 130 MB are the most
+ENTRIES = 2**16  # of a tuple or a mapping
+LONGEST = 500  # characters of a text
+LISTED = 100  # entries that are listed one by one
+
+# where the public classes stand of which problems and algorithms are made ...
+PARTS = ("bonafed.problem.", "bonafed.algorithms.", "bonafed.privacy.budget:")
+# ... and those among them that hold code of a user
+WITH_CODE = {
+    "TorchPredictor": "use Linear(), Softmax() or MLP(hidden)",
+    "OwnSet": "state the set as Polyhedron(D, c), Ellipsoid(shape, radius) or another set",
+    "Constraint": "use a constraint of bonafed, such as LinearInequality(C, d)",
+    "TorchConstraint": "use a constraint of bonafed, such as LinearInequality(C, d)",
+}
+
+
+def statement_bytes(value: object, *, allowed: Collection[type] = ()) -> bytes:
+    """A problem or an algorithm as bytes: the same for the same meaning, wherever they are made.
+
+    Parameters
+    ----------
+    value : as a user states it, not the concrete one of a solution or of a run
+    allowed : classes of your own that may be part of it, frozen dataclasses that are installed at
+        every site
+
+    Raises
+    ------
+    CodecError
+        for what cannot be stated, such as a function, with what to do instead
+    """
+    known = _Classes(tuple(allowed))
+    data = _encoded(value, known)
+    # what its readers would refuse is refused here already
+    _built(data, type(value), known, len(data))
+    return data
+
+
+def stated(data: bytes, kind: type[T], *, allowed: Collection[type] = (), most: int = MOST) -> T:
+    """The problem or the algorithm that ``statement_bytes`` wrote.
+
+    Only modules of bonafed are imported, those of the classes in the statement, and only
+    constructors of such classes are called. To hold a statement to a digest, compare
+    ``digest(data)`` first.
+
+    Parameters
+    ----------
+    kind : the class that it must be of, such as ``Problem`` or ``Method``
+    allowed : classes of your own that may be part of it
+    most : the most bytes
+
+    Raises
+    ------
+    CodecError
+        for anything else: foreign or damaged bytes, other classes, values that a class refuses
+    """
+    return _built(data, kind, _Classes(tuple(allowed)), most)
+
+
+def digest(value: object, *, allowed: Collection[type] = ()) -> str:
+    """The digest of a problem or an algorithm, forty hexadecimal digits in groups of four.
+
+    It is the same on every machine, and another one for another meaning. ``value`` may also be the
+    bytes of a statement, which are not read.
+
+    Raises
+    ------
+    CodecError
+        for what cannot be stated
+    """
+    data = value if isinstance(value, bytes) else statement_bytes(value, allowed=allowed)
+    digits = hashlib.sha256(data).hexdigest()[:40]
+    return "-".join(digits[at : at + 4] for at in range(0, 40, 4))
+
+
+def lines(value: object, *, allowed: Collection[type] = ()) -> list[str]:
+    """What a problem or an algorithm says, for people who are to agree to it: its digest, then one
+    line for every class, with what it is, and one for every field.
+    """
+    known = _Classes(tuple(allowed))
+    data = statement_bytes(value, allowed=allowed)
+    built = _built(data, type(value), known, len(data))
+    return [f"digest: {digest(data)}", *_described("", built, known, "statement")]
+
+
+# ------------------------------------------------------------------------------------ the classes
+
+
+@cache
+def _places() -> dict[str, str]:
+    """The places of the classes that statements may hold, by their public names."""
+    places = (place for place in listed_places() if place.startswith(PARTS))
+    names = {place.partition(":")[2]: place for place in places}
+    return {name: place for name, place in names.items() if name not in WITH_CODE}
+
+
+@dataclass(frozen=True)
+class _Classes:
+    """The classes that a statement may hold: those of bonafed, and some of the user's."""
+
+    allowed: tuple[type, ...]
+
+    def of(self, name: object, where: str) -> type:
+        """The class of a name, its module imported where it is one of bonafed's."""
+        place = _places().get(name) if isinstance(name, str) else None
+        cls = None if place is None else of_place(place)
+        if _is_part(cls) and cls.__name__ == name:
+            return cls
+        for cls in self.allowed:
+            if is_dataclass(cls) and home(cls) == name:
+                return cls
+        raise CodecError(
+            f"{where} is to be a {shown(name)}, which is no class that a statement may hold: it"
+            " needs the public classes of problems and algorithms of bonafed. Update bonafed, or"
+            " refuse the statement"
+        )
+
+    def name(self, cls: type, where: str) -> str:
+        """The name of a class; ``CodecError`` with what to do for one that is not stated."""
+        name = cls.__name__
+        place = f"{cls.__module__}:{name}"
+        if _places().get(name) == place and _is_part(cls):
+            return name
+        if cls in self.allowed and is_dataclass(cls):
+            return home(cls)
+        if place in listed_places() and name in WITH_CODE:
+            why = f"holds code of yours, and no code travels to a site: {WITH_CODE[name]}"
+        elif cls.__module__.startswith("bonafed."):
+            why = (
+                "is no part of a statement: state the problem and the algorithm as you give them to"
+                " solve, not as a run or a solution has them"
+            )
+        else:
+            why = (
+                "is no class of bonafed, and no code travels to a site: give numbers, texts,"
+                " tuples, mappings or classes of bonafed in its place, or have every site install"
+                " the class, a frozen dataclass, and allow it"
+            )
+        raise CodecError(f"{where} cannot be stated: {name} {why}")
+
+
+def _is_part(cls: Any) -> TypeGuard[type]:
+    """Whether a public name is that of a class with fields, and of no message."""
+    return isinstance(cls, type) and is_dataclass(cls) and cls not in FIELDS
+
+
+def _stated_fields(cls: Any) -> list[str]:
+    """The fields of a class that are part of a statement."""
+    unstated = getattr(cls, "unstated", ())
+    return sorted(field.name for field in fields(cls) if field.init and field.name not in unstated)
+
+
+# ---------------------------------------------------------------------------------------- writing
+
+
+def _encoded(value: object, known: _Classes) -> bytes:
+    return encode({"what": FORMAT, "value": _packed(value, type(value).__name__, known, 0)})
+
+
+def _packed(value: Any, where: str, known: _Classes, depth: int) -> Any:
+    """The value as the codec takes it; what is no number, text or array begins with a tag."""
+    _check_size(value, depth, where)
+    if type(value) in (list, tuple, range):
+        parts = [_packed(part, f"{where}[{k}]", known, depth + 1) for k, part in enumerate(value)]
+        return ("tuple", *parts)
+    if isinstance(value, Mapping):
+        keys = sorted(
+            ((_key(key, where), key) for key in value),
+            key=lambda pair: (type(pair[0]).__name__, pair[0]),
+        )
+        parts = [(k, _packed(value[key], f"{where}[{k!r}]", known, depth + 1)) for k, key in keys]
+        return ("map", *parts)
+    if is_dataclass(value) and not isinstance(value, type):
+        name = known.name(type(value), where)
+        kept = {
+            field: _packed(getattr(value, field), f"{where}.{field}", known, depth + 1)
+            for field in _stated_fields(value)
+        }
+        return ("object", name, kept)
+    return _plain(value, where, known)
+
+
+def _check_size(value: object, depth: int, where: str) -> None:
+    """Raise for more entries or levels than any problem has."""
+    if depth > DEEPEST:
+        raise CodecError(
+            f"{short(where, 60)} is more than {DEEPEST} levels deep, deeper than any problem"
+        )
+    if isinstance(value, Sequence | Mapping) and len(value) > ENTRIES and type(value) is not str:
+        raise CodecError(
+            f"{where} has {len(value):,} entries, and can have at most {ENTRIES:,}: give an array"
+            " where they are numbers"
+        )
+
+
+def _key(key: object, where: str) -> bool | int | float | str:
+    """A key of a mapping in its one form."""
+    plain = _plain(key, f"a key of {where}", None)
+    if not isinstance(plain, bool | int | float | str):
+        raise CodecError(
+            f"a key of {where} must be text, a number or a truth value, got {shown(key)}"
+        )
+    return plain
+
+
+def _plain(value: Any, where: str, known: _Classes | None) -> Any:
+    """A number, a text or an array in its one form; ``CodecError`` for anything else."""
+    if isinstance(value, np.bool_ | np.integer | np.float64 | np.str_):
+        value = value.item()
+    if value is None or type(value) is bool:
+        return value
+    wrong = ""
+    if type(value) is int:
+        if not -(2**63) <= value < 2**64:
+            wrong = "has more than 64 bits: give a smaller number"
+    elif type(value) is float:
+        if math.isnan(value):
+            wrong = "is NaN, which is no number to agree on: give a number or None"
+    elif type(value) is str:
+        if len(value) > LONGEST:
+            wrong = f"has {len(value):,} characters, and can have at most {LONGEST}: shorten it"
+        elif any("\ud800" <= letter <= "\udfff" for letter in value):
+            wrong = "is no valid Unicode text: give it another name"
+    elif type(value) is np.ndarray:
+        wrong = _wrong_array(value)
+    else:
+        wrong = _wrong_kind(value, where, known)
+    if wrong:
+        raise CodecError(f"{where} {wrong}")
+    return value
+
+
+def _wrong_array(array: NDArray[Any]) -> str:
+    """Why an array cannot be stated, or ""."""
+    if array.dtype.kind not in "biuf":
+        return f"is an array of {array.dtype}: give a tuple of texts, or numbers"
+    if not array.size:
+        return f"is an array of shape {array.shape} without entries: leave it out"
+    if array.dtype.kind == "f" and np.isnan(array).any():
+        return "holds NaN, which is no number to agree on: give numbers"
+    return ""
+
+
+def _wrong_kind(value: object, where: str, known: _Classes | None) -> str:
+    """Why a value that is no number, text or array cannot be stated."""
+    if isinstance(value, os.PathLike):
+        return "is the path of a file, which is every owner's own affair: leave it out"
+    if isinstance(value, type):
+        return f"is the class {value.__name__}: give a value, such as {value.__name__}(...)"
+    if callable(value) and hasattr(value, "__qualname__"):
+        return (
+            "is a function, and no code travels to a site: give numbers or classes of bonafed in"
+            " its place"
+        )
+    if isinstance(value, np.generic):
+        return f"is a NumPy {type(value).__name__}: give float(value)"
+    if known is not None and not isinstance(value, set | frozenset | bytes | bytearray | complex):
+        known.name(type(value), where)
+    return f"is a {type(value).__name__}: give a tuple, a mapping, numbers or texts"
+
+
+# ---------------------------------------------------------------------------------------- reading
+
+
+def _built(data: bytes, kind: type[T], known: _Classes, most: int) -> T:
+    """The value of a statement; raises unless these are the very bytes that it is written as."""
+    if len(data) > most:
+        raise CodecError(
+            f"the statement has {len(data):,} bytes, and at most {most:,} are read: refuse it, or"
+            " allow more"
+        )
+    try:
+        top = decode(data, records=False)
+    except CodecError as error:  # its text may hold parts of the bytes
+        raise CodecError(short(printable(str(error)), 500)) from error
+    if type(top) is not dict or set(top) != {"what", "value"} or top["what"] != FORMAT:
+        raise CodecError(
+            f"these bytes are no {FORMAT!r}: a statement is written by statement_bytes"
+        )
+    with np.errstate(all="ignore"):
+        value = _unpacked(top["value"], kind.__name__, known, 0)
+    if not isinstance(value, kind):
+        raise CodecError(
+            f"the statement is of a {type(value).__name__}, and needs to be of a {kind.__name__}"
+        )
+    if _encoded(value, known) != data:
+        raise CodecError(
+            "the statement is not in the one form that its meaning has, so that its digest says"
+            " nothing: it was not written by statement_bytes of this version of bonafed, or a class"
+            " changes the values of its fields"
+        )
+    return value
+
+
+def _unpacked(tree: Any, where: str, known: _Classes, depth: int) -> Any:
+    """The inverse of ``_packed``."""
+    _check_size(tree, depth, where)
+    if not isinstance(tree, tuple):
+        return _plain(tree, where, None)
+    match tree:
+        case ("tuple", *parts):
+            return tuple(
+                [_unpacked(part, f"{where}[{k}]", known, depth + 1) for k, part in enumerate(parts)]
+            )
+        case ("map", *pairs) if all(type(pair) is tuple and len(pair) == 2 for pair in pairs):
+            return {
+                _key(key, where): _unpacked(part, f"{where}[{shown(key)}]", known, depth + 1)
+                for key, part in pairs
+            }
+        case ("object", name, dict(kept)):
+            return _object(known.of(name, where), kept, where, known, depth)
+    raise CodecError(f"{where} is nothing that a statement may hold: {shown(tree)}")
+
+
+def _object(cls: type, kept: dict[str, Any], where: str, known: _Classes, depth: int) -> object:
+    """The value of a class from its packed fields."""
+    wanted = _stated_fields(cls)
+    if sorted(kept) != wanted:
+        raise CodecError(
+            f"{where}: {cls.__name__} has the fields {shown(sorted(kept))} in the statement and"
+            f" {wanted} here: both sides need the same version of bonafed"
+        )
+    hints, values = _hints(cls), {}
+    for name in wanted:
+        part = _unpacked(kept[name], f"{where}.{name}", known, depth + 1)
+        if not _fits(part, hints.get(name, Any)):
+            hint = next(field.type for field in fields(cls) if field.name == name)
+            raise CodecError(f"{where}.{name} must be of type {hint}, got {shown(part)}")
+        values[name] = part
+    try:
+        names = _parameters(cls)
+        return cls(**{names[name]: part for name, part in values.items()})
+    except Exception as error:  # of values that nobody has checked before
+        text = short(printable(" ".join(str(error).split())), 500) or type(error).__name__
+        raise CodecError(f"{where}: {cls.__name__} does not take its fields: {text}") from error
+
+
+@cache
+def _parameters(cls: Any) -> dict[str, str]:
+    """The parameters that set the fields: a class may call one otherwise than its field."""
+    made = [field.name for field in fields(cls) if field.init]
+    return dict(zip(made, inspect.signature(cls).parameters, strict=True))
+
+
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    """The types of the fields, with the names that the module of the class has."""
+    try:
+        return get_type_hints(cls, localns=vars(sys.modules[cls.__module__]))
+    except NameError:  # of a user's class, whose names are there for a type checker only
+        return {}
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of a type; types that say nothing of values are of all values."""
+    # NumPy's NDArray is an alias from Python 3.12 on
+    hint = getattr(get_origin(hint) or hint, "__value__", hint)
+    kind, inside = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return True
+    if kind in (Union, UnionType):
+        return any(_fits(value, part) for part in inside)
+    if kind is Annotated:
+        return _fits(value, inside[0])
+    if kind is Literal:
+        return any(_fits(value, type(part)) and value == part for part in inside)
+    if kind is np.ndarray:
+        return isinstance(value, np.ndarray) or _are_numbers(value)
+    if isinstance(kind, type) and inside:
+        return _fits_inside(value, kind, inside)
+    return _fits_class(value, hint) if isinstance(hint, type) else True
+
+
+def _are_numbers(value: Any) -> bool:
+    """Whether values are numbers in a tuple, or tuples of these: an array in another form."""
+    return isinstance(value, tuple) and all(
+        _fits_class(part, float) or _are_numbers(part) for part in value
+    )
+
+
+def _fits_inside(value: Any, kind: type, inside: Sequence[Any]) -> bool:
+    """The same of the entries of a tuple or a mapping."""
+    if issubclass(kind, Mapping):
+        pairs = value.items() if isinstance(value, dict) else [(None, None)]
+        return isinstance(value, dict) and all(
+            _fits(key, inside[0]) and _fits(part, inside[1]) for key, part in pairs
+        )
+    if not issubclass(kind, Sequence):
+        return True
+    if not isinstance(value, tuple):
+        return False
+    if kind is tuple and inside[1:] != (Ellipsis,):
+        return len(value) == len(inside) and all(map(_fits, value, inside))
+    return all(_fits(part, inside[0]) for part in value)
+
+
+def _fits_class(value: Any, kind: type) -> bool:
+    if kind is float:
+        return type(value) in (int, float)
+    if kind is int:  # 1e4 rounds are a whole number, too
+        return type(value) is int or (type(value) is float and value.is_integer())
+    if kind in (bool, str, NoneType):
+        return type(value) is kind
+    if kind is object or getattr(kind, "_is_protocol", False):
+        return kind is object or is_dataclass(value)
+    return isinstance(value, kind)
+
+
+# --------------------------------------------------------------------------------------- in words
+
+
+def _described(indent: str, value: Any, known: _Classes, name: str) -> list[str]:
+    """The lines of one value, the first with its name."""
+    more = f"{indent}  "
+    if is_dataclass(value):
+        cls: Any = type(value)
+        about = " ".join((inspect.getdoc(cls) or "").partition("\n\n")[0].split())
+        about = about.replace("`", "")
+        first = short(printable(f"{indent}{name}: {known.name(cls, name)}. {about}"), LINE)
+        kept = _stated_fields(cls)
+        inner = [(f.name, getattr(value, f.name)) for f in fields(cls) if f.name in kept]
+    elif isinstance(value, dict) or (isinstance(value, tuple) and not _is_short(value)):
+        first = f"{indent}{name}: {len(value):,} entries"
+        pairs = value.items() if isinstance(value, dict) else enumerate(value, 1)
+        inner = [(shown(key), part) for key, part in pairs]
+    else:
+        return [f"{indent}{name}: {_in_words(value)}"]
+    after = [f"{more}and {len(inner) - LISTED:,} more"] if len(inner) > LISTED else []
+    parts = [line for key, part in inner[:LISTED] for line in _described(more, part, known, key)]
+    return [first, *parts, *after]
+
+
+def _is_short(values: tuple[Any, ...]) -> bool:
+    """Whether values stand on one line: few numbers and short texts."""
+    plain = all(part is None or isinstance(part, bool | int | float | str) for part in values)
+    return plain and len(repr(values)) <= 100
+
+
+def _in_words(value: Any) -> str:
+    if not isinstance(value, np.ndarray) or value.size <= 8:
+        return shown(value, LINE)
+    kind = "truth values" if value.dtype == bool else "numbers"
+    size = " x ".join(map(str, value.shape))
+    return f"{size} {kind} from {value.min()} to {value.max()}"

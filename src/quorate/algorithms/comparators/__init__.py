@@ -1,1 +1,0 @@
-"""The methods with which quorate's are compared: averaging, agnostic, stochastic, central."""

@@ -1,1 +1,0 @@
-"""Commented configurations that `quorate init` writes."""
