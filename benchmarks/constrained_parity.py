@@ -94,7 +94,7 @@ def beside(targets: measure.Targets, quick: bool) -> None:
     fed, table = data.federation(found, data.stratified(found.y, 5)), []
     rival = importlib.util.find_spec("fairlearn") is not None
     if not rival:
-        targets.need(False, "fairlearn is not installed: pip install bonafed[benchmarks]")
+        targets.need(False, "fairlearn is not installed: pip install '.[benchmarks]")
     for kind in KINDS:
         for bound in (0.05,) if quick else BOUNDS:
             mine = ours(found, fed, kind, bound)

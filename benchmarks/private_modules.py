@@ -3,7 +3,7 @@
     private_modules.py  test errors on a checkerboard within (2, 1e-5), three seeds; how many rows
                         have other last bits in batches of other sizes. No target.
 
-Needs torch: pip install 'bonafed[torch]'. One thread.
+Needs torch: pip install '.[torch]'. One thread.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def beside_dro(n_groups: int, targets: measure.Targets) -> list[tuple]:
     name = f"{len(X)} x {X.shape[1]}, {n_groups} groups"
     rows = [(name, who, t.seconds, problem.objective(t.result, fed)) for who, t in timed.items()]
     if rival_class is None:
-        targets.need(False, f"{name}: dro is not installed: pip install bonafed[benchmarks]")
+        targets.need(False, f"{name}: dro is not installed: pip install '.[benchmarks]")
         return rows
     ours, theirs = rows
     targets.need(

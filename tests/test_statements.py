@@ -20,16 +20,6 @@ from fuzz import mutate, records
 from toy import federation
 
 import bonafed as bf
-from examples import (
-    ALGORITHMS,
-    CONSTRAINTS,
-    HINGE,
-    NEYMAN_PEARSON,
-    NONCONVEX_RISKS,
-    PREDICTORS,
-    REGULARISERS,
-    RISKS,
-)
 from bonafed import statements
 from bonafed.algorithms.method import Method
 from bonafed.codec import CodecError, decode, encode
@@ -46,6 +36,16 @@ from bonafed.statements import (
     lines,
     stated,
     statement_bytes,
+)
+from examples import (
+    ALGORITHMS,
+    CONSTRAINTS,
+    HINGE,
+    NEYMAN_PEARSON,
+    NONCONVEX_RISKS,
+    PREDICTORS,
+    REGULARISERS,
+    RISKS,
 )
 
 STATED: dict[str, tuple[Problem, Any]] = {

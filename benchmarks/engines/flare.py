@@ -5,7 +5,7 @@
     python benchmarks/engines/flare.py memory              # over 3,000 rounds
     python benchmarks/engines/flare.py kills               # four faults in one run
 
-Needs ``pip install bonafed[flare]``. Daemons of the server and of every site run as in production,
+Needs ``pip install '.[flare]'``. Daemons of the server and of every site run as in production,
 each job is a process of its own at each of them, and at the sites bonafed's own party answers: a
 table, a policy, an audit log. ``owners.py`` beside this file has the tables and the algorithms;
 messages have 50 KB each way.

@@ -1,6 +1,6 @@
 """Flower on one machine: the time of a round, and a run whose processes are killed one by one.
 
-    pip install "bonafed[flower]"
+    pip install ".[flower]"
     python benchmarks/engines/flower.py [--rounds 10] [--sites 3] [--tls] [--no-kills]
 
 A SuperLink and a SuperNode for each site run as processes on the loopback interface, and at the

@@ -7,9 +7,6 @@ The header holds everything but the arrays' bytes: class names, field names, num
 shapes. A class is known by its home, the module and the name that it is defined under, so that two
 classes of one name in two modules disturb nobody. Only classes registered by ``record`` and
 ``named`` are built by ``decode``; it imports no module, and executes nothing that is in the bytes.
-
-What an earlier bonafed wrote stays readable: a class without a home, or whose module has moved, is
-the only class of that name, and fields have the names of today (``RENAMED``).
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ import hashlib
 import json
 import math
 import struct
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar, dataclass_transform
 
@@ -29,8 +26,6 @@ from numpy.typing import NDArray
 
 T = TypeVar("T")
 FIELDS: dict[type, tuple[str, ...]] = {}  # record class -> its fields
-# words in the names of fields, and in descriptions: in old bytes -> today
-RENAMED = {"slope": "gradient", "mix=": "coefficients="}
 _CLASSES: dict[str, type] = {}  # home -> record class or enumeration
 _HOMES: dict[type, str] = {}  # the other way round, with classes that a reload has replaced
 
@@ -314,12 +309,11 @@ class _Reader:
         if tag == "x":
             return struct.unpack(">d", bytes.fromhex(rest[0]))[0]
         if tag == "e" and self.records:
-            return _class_of(rest[0])[rest[1]]
+            return _class_of(rest[0], enumeration=True)[rest[1]]
         raise ValueError(f"tag {tag!r}")
 
     def record(self, name: str, fields: dict[str, Any]) -> Any:
-        cls = _class_of(name, fields)
-        fields = dict(zip(_today(fields, cls), fields.values(), strict=True))
+        cls = _class_of(name)
         if set(fields) != set(FIELDS[cls]):
             raise CodecError(
                 f"{name} has the fields {sorted(fields)} in the bytes and {sorted(FIELDS[cls])}"
@@ -328,42 +322,12 @@ class _Reader:
         return cls(**{key: self.unpack(part) for key, part in fields.items()})
 
 
-def _class_of(name: str, fields: Collection[str] | None = None) -> Any:
-    """The record class of this home with these fields, or the enumeration (``fields`` is None).
-
-    Where no class has this home, because the bytes are old, it is the only class of that name;
-    where several have the name, the only one with these fields.
-    """
-
-    def fits(cls: type) -> bool:
-        return cls in FIELDS if fields is not None else issubclass(cls, enum.Enum)
-
-    if (known := _CLASSES.get(name)) is not None and fits(known):
+def _class_of(name: str, *, enumeration: bool = False) -> Any:
+    """The record class, or the enumeration, of this home."""
+    known = _CLASSES.get(name)
+    if known is not None and (issubclass(known, enum.Enum) if enumeration else known in FIELDS):
         return known
-    plain = name.rpartition(":")[2].rpartition(".")[2]
-    same = [cls for cls in _CLASSES.values() if cls.__name__ == plain and fits(cls)]
-    if fields is not None and len(same) > 1:
-        same = [cls for cls in same if set(_today(fields, cls)) == set(FIELDS[cls])]
-    if len(same) == 1:
-        return same[0]
-    if same:
-        raise CodecError(
-            f"{name!r} may be any of the record classes {', '.join(map(home, same))}, which have"
-            " the same name and fields: import only the module that wrote the bytes"
-        )
-    kind = "enumeration" if fields is None else "record class"
+    kind = "enumeration" if enumeration else "record class"
     raise CodecError(
         f"no {kind} {name!r} here: import the module that defines it, or update bonafed"
     )
-
-
-def _today(fields: Collection[str], cls: type) -> list[str]:
-    """The names that the class has today for the fields of old bytes."""
-    return [name if name in FIELDS[cls] else renamed(name) for name in fields]
-
-
-def renamed(text: str) -> str:
-    """A text of an earlier bonafed with the words of today."""
-    for old, new in RENAMED.items():
-        text = text.replace(old, new)
-    return text

@@ -14,7 +14,6 @@ from problems import PLAIN
 from scipy.sparse import csr_array
 
 import bonafed as bf
-from examples import RISKS
 from bonafed.algorithms.federated.aspire.aspire import ASPIRE
 from bonafed.algorithms.federated.aspire.client import POWERS, Approach, Approached, Gauge, Gauged
 from bonafed.algorithms.federated.aspire.step_sizes import chosen, steps_at
@@ -23,6 +22,7 @@ from bonafed.engines.virtual_clock import VirtualClock
 from bonafed.engines.waiting import Adaptive, First, Stale
 from bonafed.rounds import Round, Stop, decode, encode, visibility
 from bonafed.solution.configure import configure
+from examples import RISKS
 
 
 def federation(n=4, d=3, seed=0, spread=1.0):

@@ -8,8 +8,8 @@ import limit_programs as programs
 import numpy as np
 import pytest
 
-import examples
 import bonafed as bf
+import examples
 from bonafed.algorithms.requirements import Setting, constraints_of
 from bonafed.certificates.duality import certify_run
 from bonafed.names import NAMED, load

@@ -14,9 +14,9 @@ from problems import PLAIN
 from scipy.optimize import minimize
 
 import bonafed as bf
-from examples import CONSTRAINTS
 from bonafed.problem.client_means import client_gradients, client_values
 from bonafed.problem.constraints.constraint import Point
+from examples import CONSTRAINTS
 
 
 def solve(problem, fed, **options):

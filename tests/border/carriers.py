@@ -62,7 +62,7 @@ def as_over_flower(folder: Path, name: str, opener: Open = open_party) -> Iterat
 
 
 needs_flare = pytest.mark.skipif(
-    importlib.util.find_spec("nvflare") is None, reason="needs pip install 'bonafed[flare]'"
+    importlib.util.find_spec("nvflare") is None, reason="needs pip install '.[flare]'"
 )
 FOREIGN = [
     pytest.param(as_over_flare, id="flare", marks=needs_flare),

@@ -12,7 +12,6 @@ from border import readers
 from sites.folders import NAMES, OPEN, PROBLEM, folder_of, roles
 
 import bonafed as bf
-from examples import ALGORITHMS
 from bonafed.algorithms.method import Method
 from bonafed.algorithms.pooled.single_client import Advance
 from bonafed.certificates.constrained import Weigh, Weighing
@@ -28,6 +27,7 @@ from bonafed.sites.policy import Policy
 from bonafed.sites.session import Agreement, agree
 from bonafed.sites.spans import Slopes, Span, fewest
 from bonafed.sites.told import SLOPES, TOLD, Answered, told_by
+from examples import ALGORITHMS
 
 TRAILS = {  # the methods whose local steps nothing describes, and those of ranked rows
     *("FedAvg", "FedProx", "DRFA", "ProximalAL", "RankBundle", "RankInteriorPoint"),

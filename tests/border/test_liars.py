@@ -21,7 +21,6 @@ from sites.helpers import parties
 from toy import federation
 
 import bonafed as bf
-from examples import ALGORITHMS, CONSTRAINTS
 from bonafed.algorithms.comparators.local_steps import LocalStepsMethod
 from bonafed.algorithms.federated.aspire.aspire import ASPIRE
 from bonafed.algorithms.federated.epigraph_projection import EpigraphMethod
@@ -42,6 +41,7 @@ from bonafed.sites.server import job_of, serve
 from bonafed.sites.session import agree
 from bonafed.solution.plan import plan as plan_of
 from bonafed.solution.solution import Solution
+from examples import ALGORITHMS, CONSTRAINTS
 
 ROWS = federation((20, 35, 12, 28, 9), 4)
 LIAR = ROWS.names[1]

@@ -16,7 +16,6 @@ from sites.helpers import agreed, parties
 from toy import federation
 
 import bonafed as bf
-from examples import ALGORITHMS
 from bonafed.algorithms.alternatives import RefusedError
 from bonafed.algorithms.federated.bundle.masked_bundle import (
     Blend,
@@ -37,6 +36,7 @@ from bonafed.rounds import Algorithm, decode, marks, unannounced
 from bonafed.sites.audit import AuditLog
 from bonafed.sites.guard import Guard
 from bonafed.solution.configure import configure
+from examples import ALGORITHMS
 
 ROWS = federation((20, 35, 12, 28, 9), 4)
 THREE = federation((20, 35, 28), 4)

@@ -15,12 +15,12 @@ from problems import PLAIN
 from rank_programs import by_rank, central, data, objective, penalty, pooled, row_losses, sigma_of
 
 import bonafed as bf
-from examples import REGULARISERS
 from bonafed.certificates.certify import certify
 from bonafed.certificates.kkt import kkt_residuals
 from bonafed.problem.lower_bounds import row_duals
 from bonafed.problem.rank_coordinates import kernel_of, knot_of, rank_value
 from bonafed.solvers.rank.scalar_losses import gradients_of
+from examples import REGULARISERS
 
 
 def residuals(problem, X, y, w, alpha, z):

@@ -373,7 +373,7 @@ def test_other_versions_of_flare_are_refused(
     if fine:
         require_flare()
         return
-    with pytest.raises(ImportError, match=r"pip install 'bonafed\[flare\]'"):
+    with pytest.raises(ImportError, match=r"pip install '\.\[flare\]'"):
         require_flare()
 
 
@@ -382,7 +382,7 @@ def test_without_flare_the_error_says_what_to_install(monkeypatch: pytest.Monkey
         raise place_module.PackageNotFoundError(name)
 
     monkeypatch.setattr(place_module, "version", missing)
-    with pytest.raises(ImportError, match=r"not installed.*pip install 'bonafed\[flare\]'"):
+    with pytest.raises(ImportError, match=r"not installed.*pip install '\.\[flare\]'"):
         simulate(JOB, {}, Path("nowhere"))
 
 
@@ -593,7 +593,7 @@ def test_an_error_that_would_come_again_ends_the_run(supervise: Any) -> None:
 
 
 flare = pytest.mark.skipif(
-    importlib.util.find_spec("nvflare") is None, reason="needs pip install 'bonafed[flare]'"
+    importlib.util.find_spec("nvflare") is None, reason="needs pip install '.[flare]'"
 )
 
 

@@ -777,7 +777,7 @@ def test_a_guarded_supernode_finds_the_guard_before_the_program_of_flower(tmp_pa
 
 needs_flower = pytest.mark.skipif(
     not all(importlib.util.find_spec(name) for name in ("flwr", "ray")),
-    reason="pip install 'bonafed[flower]'",
+    reason="pip install '.[flower]'",
 )
 
 

@@ -16,7 +16,6 @@ import pytest
 from fuzz.records import MUTATIONS, at, leaves, put
 from typing_extensions import TypeAliasType
 
-from examples import ALGORITHMS
 from bonafed.codec import FIELDS, Form
 from bonafed.engines import CheckpointError, InProcess, VirtualClock
 from bonafed.engines.client_part import PartedFile, ServerCheckpoint
@@ -24,6 +23,7 @@ from bonafed.engines.event_log import Log
 from bonafed.engines.possible import Fields
 from bonafed.engines.waiting import First
 from bonafed.rounds import decode, encode
+from examples import ALGORITHMS
 
 SOME = (
     "toy",

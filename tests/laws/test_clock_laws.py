@@ -11,7 +11,6 @@ import pytest
 from toy import AsyncToy, Looked, Lookup, Seen, SeparateToy, Toy, ToyMemory, federation
 from wrapped import Disturbed, Guarded, Watched, everything
 
-from examples import ALGORITHMS
 from bonafed.arrays import Array
 from bonafed.engines import ClientError, InProcess, Replay, VirtualClock
 from bonafed.engines.batching import Memories
@@ -19,6 +18,7 @@ from bonafed.engines.delays import Constant, LogNormal, Trips
 from bonafed.engines.event_log import Log
 from bonafed.engines.waiting import Adaptive, First, Stale
 from bonafed.rounds import Each, Round, Stop, Version, copied, encode, record
+from examples import ALGORITHMS
 
 EXAMPLE = pytest.mark.parametrize("example", ALGORITHMS.values(), ids=ALGORITHMS.keys())
 TOY = pytest.mark.parametrize(

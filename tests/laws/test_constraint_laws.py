@@ -10,10 +10,10 @@ import pytest
 from constrained_oracles import NAMES, federation, raw_rows, together
 from numpy.testing import assert_allclose, assert_array_equal
 
-from examples import CONSTRAINTS
 from bonafed.data.federation import Federation
 from bonafed.problem.client_means import hessians
 from bonafed.problem.constraints.constraint import VOID, Point
+from examples import CONSTRAINTS
 
 EVERY = pytest.mark.parametrize("name", CONSTRAINTS)
 SINGLE = pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from wrapped import Disturbed, Guarded, Watched, arrays, everything
 
-from examples import ALGORITHMS, Example
 from bonafed.engines import ClientError, InProcess, Run
 from bonafed.engines.inprocess import MODES
 from bonafed.rounds import Stop, combine, join, rows
+from examples import ALGORITHMS, Example
 
 MODE = pytest.mark.parametrize("mode", MODES)
 SOON = 4  # rounds, where what follows an interruption shows as well as in hundreds

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from examples import REGULARISERS
 from bonafed.functional import prox
 from bonafed.problem.regularisers import (
     L1,
@@ -25,6 +24,7 @@ from bonafed.problem.regularisers import (
     SupportsConjugate,
     Zero,
 )
+from examples import REGULARISERS
 
 LAW = settings(deadline=None, max_examples=30)
 vectors = st.lists(st.integers(-4, 4).map(float) | st.floats(-8, 8), min_size=4, max_size=4).map(

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import isotonic_regression, linprog
 
-from examples import NONCONVEX_RISKS, PRIOR, RISKS
 from bonafed.problem.risks import (
     LpBall,
     Mean,
@@ -23,6 +22,7 @@ from bonafed.problem.risks import (
     SupportsProx,
     resolve_prior,
 )
+from examples import NONCONVEX_RISKS, PRIOR, RISKS
 
 N = len(PRIOR)
 LAW = settings(deadline=None, max_examples=8)

@@ -485,5 +485,5 @@ def test_keys_that_are_not_those_of_the_clients_are_refused():
 def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "cryptography", None)
     monkeypatch.setattr("bonafed.privacy.secure_sum.messages.find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"bonafed\[sign\]"):
+    with pytest.raises(ImportError, match=r"\.\[sign\]"):
         at_client.advertise(terms("test", 3), 0)

@@ -139,7 +139,7 @@ def test_data_cannot_be_changed():
 def test_without_torch_the_error_names_the_extra(monkeypatch):
     # what Python takes for a module that is not there
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ImportError, match=r"pip install 'bonafed\[torch\]'"):
+    with pytest.raises(ImportError, match=r"pip install '\.\[torch\]'"):
         TorchConstraint(lambda w, X, y: w.sum())
 
 

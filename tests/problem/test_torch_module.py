@@ -349,5 +349,5 @@ def test_a_solution_predicts_with_its_module_and_is_read_where_the_module_is_giv
 
 @pytest.mark.skipif(INSTALLED, reason="torch is installed")
 def test_without_torch_the_error_says_what_to_install():
-    with pytest.raises(ImportError, match=r"pip install 'bonafed\[torch\]'.*MLP"):
+    with pytest.raises(ImportError, match=r"pip install '\.\[torch\]'.*MLP"):
         TorchPredictor(object())

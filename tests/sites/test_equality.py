@@ -6,13 +6,13 @@ import pytest
 from sites.helpers import agreed
 from toy import federation
 
-from examples import ALGORITHMS
 from bonafed.engines.delays import Constant
 from bonafed.engines.network import Network
 from bonafed.engines.replay import Replay
 from bonafed.engines.virtual_clock import VirtualClock
 from bonafed.engines.waiting import First
 from bonafed.rounds import encode
+from examples import ALGORITHMS
 
 FEDERATED = {name: example for name, example in ALGORITHMS.items() if example.stated is not None}
 

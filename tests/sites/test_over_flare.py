@@ -10,7 +10,7 @@ import pytest
 import bonafed as bf
 
 pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("nvflare") is None, reason="needs pip install 'bonafed[flare]'"
+    importlib.util.find_spec("nvflare") is None, reason="needs pip install '.[flare]'"
 )
 
 

@@ -11,7 +11,7 @@ import bonafed as bf
 
 pytestmark = pytest.mark.skipif(
     not all(importlib.util.find_spec(name) for name in ("flwr", "ray")),
-    reason="needs pip install 'bonafed[flower]'",
+    reason="needs pip install '.[flower]'",
 )
 
 

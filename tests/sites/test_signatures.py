@@ -849,7 +849,7 @@ def test_without_the_package_it_is_said_how_to_install_it(
 ) -> None:
     monkeypatch.setattr(signatures, "find_spec", lambda name: None)
     for call in (lambda: make_key(tmp_path / "key"), lambda: opened(b"", bytes(32))):
-        with pytest.raises(ImportError, match=r"pip install 'bonafed\[sign\]'"):
+        with pytest.raises(ImportError, match=r"pip install '\.\[sign\]'"):
             call()
 
 

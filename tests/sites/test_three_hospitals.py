@@ -30,7 +30,7 @@ needed = ("nvflare", "cryptography")
 
 pytestmark = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in needed),
-    reason="needs pip install 'bonafed[flare,sign]'",
+    reason="needs pip install '.[flare,sign]'",
 )
 
 

@@ -17,8 +17,8 @@ from scipy.sparse import csr_array
 from sklearn.metrics import r2_score
 from toy import federation
 
-import examples
 import bonafed as bf
+import examples
 from bonafed.codec import encode
 from bonafed.data.schema import Recipe
 from bonafed.solution import frames
@@ -336,7 +336,7 @@ def test_tables_become_frames_that_keep_names_and_numbers(solved, library):
 
 def test_without_a_library_of_frames_the_error_names_the_extra(solved, monkeypatch):
     monkeypatch.setattr(frames, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"pip install 'bonafed\[frames\]'.*solution.clients"):
+    with pytest.raises(ImportError, match=r"pip install '\.\[frames\]'.*solution.clients"):
         solved.clients_frame()
 
 

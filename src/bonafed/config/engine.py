@@ -57,10 +57,6 @@ class EngineSection(Objects):
 
     STATES: ClassVar = {"kind": "engine"}
     DEFAULTS: ClassVar = {"every": None, "max_time": None}
-    WRITTEN: ClassVar = (
-        *("mode", "block_size", "every", "stragglers", "outages", "crashes", "keep_rows"),
-        "max_time",
-    )
     OWNED: ClassVar = ("delays", "wait")
 
     kind: Annotated[str, known("engine")] = "in_process"

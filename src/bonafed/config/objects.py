@@ -102,7 +102,6 @@ class Objects(Section):
     KEYS: ClassVar[Mapping[str, str]] = {}  # field -> its key, where that has another name
     DEFAULTS: ClassVar[Mapping[str, object]] = {}  # of keys, where the class has none
     TYPES: ClassVar[Mapping[str, object]] = {}  # of keys, where a file takes more than the class
-    WRITTEN: ClassVar[Sequence[str]] = ()  # keys that older runs wrote whatever the class
     OWNED: ClassVar[Sequence[str]] = ()  # declared keys that belong to classes with such a field
 
     if TYPE_CHECKING:
@@ -208,12 +207,10 @@ class Objects(Section):
         }
 
     def _check_owner(self, key: str) -> Refusal | None:
-        """Why a key is refused that the named classes do not take; one that an older run wrote is
-        dropped.
-        """
+        """Why a key is refused that the named classes do not take."""
         for of in self.STATES:
             owners = self._owners(of, key)
-            if getattr(self, of) in owners or (owners and self._is_default(key, owners)):
+            if getattr(self, of) in owners or (owners and self._is_default(key)):
                 self._extra().pop(key, None)
                 return None
             if owners:
@@ -223,13 +220,10 @@ class Objects(Section):
                 )
         return Refusal(unknown(key, self.keys()), key)
 
-    def _is_default(self, key: str, owners: Mapping[str, Parameter]) -> bool:
-        """Whether a key stands for nothing: it is not stated, or as older runs wrote it."""
+    def _is_default(self, key: str) -> bool:
+        """Whether a key is not stated."""
         field = type(self).model_fields.get(key)
-        if field is not None:
-            return self.get(key) == field.get_default(call_default_factory=True)
-        defaults = [self.DEFAULTS.get(key, p.default) for p in owners.values()]
-        return key in self.WRITTEN and self.get(key) in defaults
+        return field is not None and self.get(key) == field.get_default(call_default_factory=True)
 
     def _read(self, key: str, parameter: Parameter) -> object:
         value = self._extra()[key]

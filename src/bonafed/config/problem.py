@@ -158,7 +158,6 @@ class ClientsSection(Objects):
     STATES: ClassVar = {"risk": "risk over clients"}
     ELSEWHERE: ClassVar = ("label", "code")
     DEFAULTS: ClassVar = {"radius": 0.1}
-    WRITTEN: ClassVar = ("radius", "p", "prior")
 
     risk: Annotated[str, known("risk over clients")] = "lp_ball"
 

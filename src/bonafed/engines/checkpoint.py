@@ -12,7 +12,6 @@ import dataclasses
 import functools
 import hashlib
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Annotated, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.codec import Form, renamed
+from bonafed.codec import Form
 from bonafed.engines.federated_data import Known
 from bonafed.rounds import CodecError, Done, Round, decode, encode, join, members, record
 from bonafed.storage import OWN, read_in_turns, write_in_turns, write_whole
@@ -227,7 +226,7 @@ class RunFile:
             raise CheckpointError(
                 f"the data of {_listed(changed)} differ from those of the checkpoint. {again}"
             )
-        if _timeless(kept.algorithm) != _timeless(self.algorithm):
+        if kept.algorithm != self.algorithm:
             raise CheckpointError(
                 f"the checkpoint is of {_difference(kept.algorithm, self.algorithm)}. {again}"
             )
@@ -235,18 +234,6 @@ class RunFile:
             raise CheckpointError(
                 f"the checkpoint is of seed {kept.seed}, got seed {self.seed}. {again}"
             )
-
-
-def _timeless(description: str) -> str:
-    """A description without the modules of bonafed, which move, with the words of today, without
-    the path of the ledger file, which older checkpoints have, and without the fields that are None,
-    so that a field that came later and is not used changes nothing; nor does the view "answers" of
-    a budget.
-    """
-    unmoved = re.sub(r"\bbonafed\.(?:[a-z_]\w*\.)+", "", description)
-    pathless = re.sub(r"\bbook=('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")", f"book={PATH}", unmoved)
-    viewless = re.sub(r"(, view='answers', missing=\d+)?, repeat='\w+'", "", pathless)
-    return renamed(re.sub(r", [a-z_]\w*=None\b", "", viewless))
 
 
 def _difference(old: str, new: str) -> str:

@@ -11,8 +11,6 @@ the memories of the server's round are there. A mark tells that both files are o
 
 Once all answers are given nobody needs the keys: zeros are written over them, and the memories
 stay, so that a run that is finished can be read again.
-
-An earlier bonafed wrote both parts into one file, which is still read.
 """
 
 from __future__ import annotations
@@ -76,7 +74,6 @@ class PartedFile:
         now = Generation(kept.round, kept.memories)
         before = () if self.last is None or self.last.round == now.round else (self.last,)
         files.save(self.clients, ClientsCheckpoint(self.mark, (now, *before)), secret=True)
-        # a file of an earlier bonafed had keys, which are overwritten
         part = ServerCheckpoint(replace(kept, memories=()), self.mark)
         files.save(self.server, part, secret=True)
         self.last = now

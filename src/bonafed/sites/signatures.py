@@ -9,7 +9,7 @@ everything else that the answer depends on and the server chose, and ``signature
 of the envelope that has everything but the signature. So nobody can use it as the answer of another
 site, in another experiment, to another question, or with another body.
 
-Signatures need the package cryptography: ``pip install 'bonafed[sign]'``.
+Signatures need the package cryptography: ``pip install '.[sign]'``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 Sign = Callable[[bytes], bytes]  # the signature of the bytes, by the key of a site
 KIND, ENDING = "bonafed-ed25519", ".pub"
-INSTALL = "pip install 'bonafed[sign]'"
+INSTALL = "pip install '.[sign]'"
 
 
 class SignatureError(ValueError):

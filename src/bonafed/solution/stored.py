@@ -27,13 +27,6 @@ from bonafed.text import shown
 FORMAT = "bonafed solution 1"
 MORE = {f"{cls.__module__}:{cls.__name__}": cls for cls in (Inputs, Release)}
 
-# fields that older files have not: the last ones of their classes
-LATER = {
-    "Budget": ("view", "missing", "repeat"),
-    "Ledger": ("other",),
-    "Release": ("candidates", "sampling"),
-}
-
 
 class HoldsCodeError(Exception):
     """A value holds Python code, which no file holds."""
@@ -98,12 +91,10 @@ def unpacked(value: Any) -> Any:
         cls = MORE.get(place) or of_place(place)
         known = [f for f in fields(cls) if f.init]
         wanted = {f.name for f in known}
-        # older files lack fields that came later, whose defaults are what was before them
-        later = {f.name for f in known if f.name in LATER.get(cls.__name__, ())}
-        if not wanted - later <= {*kept} <= wanted:
+        if {*kept} != wanted:
             raise ValueError(f"{cls.__name__} has the fields {sorted(wanted)}")
         # by place: one class calls its parameter otherwise than its field
-        return cls(*(unpacked(kept[f.name]) for f in known if f.name in kept))
+        return cls(*(unpacked(kept[f.name]) for f in known))
     if tag == "map":
         return {unpacked(key): unpacked(part) for key, part in parts}
     return MAKERS[tag](map(unpacked, parts))

@@ -25,7 +25,7 @@ Role = Literal["site", "server"]
 FILTERS = ("task_data_filters", "task_result_filters")
 # FLARE logs each of these at every call, and prints the whole interface of both sides
 NOISY = ("nvflare.collab", "nvflare.fuel.f3", "nvflare.private.fed.client.communicator")
-INSTALL = "pip install 'bonafed[flare]'"
+INSTALL = "pip install '.[flare]'"
 NEEDED = "2.9"
 
 

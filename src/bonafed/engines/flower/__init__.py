@@ -1,4 +1,4 @@
-"""Runs over Flower, for sites that have a Flower federation: ``pip install 'bonafed[flower]'``.
+"""Runs over Flower, for sites that have a Flower federation: ``pip install '.[flower]'``.
 
 `FlowerTransport` carries messages, `export_app` writes the app that a SuperLink is given, and
 `guarded` lets a SuperNode run approved apps only. `Deployment` and `simulate` start Flower's

@@ -410,7 +410,7 @@ def _program(name: str) -> str:
     path = shutil.which(name, path=str(Path(sys.executable).parent))
     if path is None:
         raise FlowerError(
-            f"{name} is not installed beside {sys.executable}: pip install 'bonafed[flower]'"
+            f"{name} is not installed beside {sys.executable}: pip install '.[flower]'"
         )
     return path
 

@@ -28,7 +28,7 @@ def require_cryptography() -> None:
     """Refuse to begin where the package for key agreement and ciphers is not installed."""
     if find_spec("cryptography") is None:
         raise ImportError(
-            "a secure sum needs the package cryptography: pip install 'bonafed[sign]'"
+            "a secure sum needs the package cryptography: pip install '.[sign]'"
         )
 
 

@@ -1,7 +1,7 @@
 """Constraints by a function written in PyTorch: Jacobian and second derivatives by automatic
 differentiation.
 
-Torch is imported only once a constraint is made: ``pip install 'bonafed[torch]'``.
+Torch is imported only once a constraint is made: ``pip install '.[torch]'``.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _torch() -> Any:
         import torch  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise ImportError(
-            "TorchConstraint needs PyTorch: pip install 'bonafed[torch]'. Without it give "
+            "TorchConstraint needs PyTorch: pip install '.[torch]'. Without it give "
             "Constraint(value_and_jacobian)."
         ) from error
     return torch

@@ -9,7 +9,7 @@ others (biases, scales of normalisation) are free, as the intercept of ``Linear`
 parameters (``requires_grad=False``) and buffers are constants. One model per client is one batched
 pass (``torch.func``), one client at a time where the module allows none.
 
-Only this file and ``constraints/torch_function.py`` import torch: ``pip install 'bonafed[torch]'``.
+Only this file and ``constraints/torch_function.py`` import torch: ``pip install '.[torch]'``.
 """
 
 from __future__ import annotations
@@ -342,7 +342,7 @@ def _torch() -> Any:
         import torch  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise ImportError(
-            "TorchPredictor needs PyTorch: pip install 'bonafed[torch]'. Without it use"
+            "TorchPredictor needs PyTorch: pip install '.[torch]'. Without it use"
             " MLP(hidden)."
         ) from error
     return torch
