@@ -7,7 +7,8 @@ import pytest
 from scipy.optimize import minimize
 
 from bonafed.solvers.smooth.anderson import mixing
-from bonafed.solvers.smooth.newton import lbfgs, newton, proximal_newton
+from bonafed.solvers.smooth.newton import lbfgs, newton
+from bonafed.solvers.smooth.proximal_newton import Smooth, minimise
 
 
 def logistic(n, m, D, seed=0, stiff=100.0):
@@ -143,25 +144,16 @@ def test_proximal_newton_finds_the_kinks(l1):
     def prox(v, t):
         return np.minimum(np.sign(v) * np.maximum(np.abs(v) - t * l1, 0.0), upper)
 
-    def gradients(v):
-        sign = np.sign(v)
-        low, high = l1 * np.where(sign == 0, -1.0, sign), l1 * np.where(sign == 0, 1.0, sign)
-        return low, np.where(v >= upper, np.inf, high)
-
     def penalty(v):
         return l1 * np.abs(v).sum() if (v <= upper).all() else np.inf
 
-    v, residual = proximal_newton(
-        lambda v: (float((v - centre) @ H @ (v - centre)) / 2, H @ (v - centre)),
-        lambda v: H,
-        penalty,
-        prox,
-        gradients,
-        np.zeros(8),
-        np.zeros(8),
-        1e-9,
-    )
-    assert residual <= 1e-9
+    def smooth(v):
+        away = H @ (v - centre)
+        return Smooth(float((v - centre) @ away) / 2, away, lambda: H)
+
+    found = minimise(smooth, penalty, prox, np.zeros(8), 1e-9)
+    assert found.reached
+    v = found.w
     plus = minimize(  # v = a - b, a, b >= 0
         lambda x: (x[:8] - x[8:] - centre) @ H @ (x[:8] - x[8:] - centre) / 2 + l1 * x.sum(),
         np.full(16, 0.1),

@@ -239,8 +239,7 @@ def read_parquet(path: Path, converted: Callable[[object], Content]) -> Content:
         with _readable(path):
             return converted(getattr(library, reader)(path))
     raise ImportError(
-        f"reading {path} needs pyarrow, polars or pandas: pip install '.[frames]', or save as"
-        " CSV."
+        f"reading {path} needs pyarrow, polars or pandas: pip install '.[frames]', or save as CSV."
     )
 
 

@@ -27,9 +27,7 @@ class SecureSumError(ValueError):
 def require_cryptography() -> None:
     """Refuse to begin where the package for key agreement and ciphers is not installed."""
     if find_spec("cryptography") is None:
-        raise ImportError(
-            "a secure sum needs the package cryptography: pip install '.[sign]'"
-        )
+        raise ImportError("a secure sum needs the package cryptography: pip install '.[sign]'")
 
 
 def octets(data: bytes) -> Array:

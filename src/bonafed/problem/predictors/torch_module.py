@@ -342,7 +342,6 @@ def _torch() -> Any:
         import torch  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise ImportError(
-            "TorchPredictor needs PyTorch: pip install '.[torch]'. Without it use"
-            " MLP(hidden)."
+            "TorchPredictor needs PyTorch: pip install '.[torch]'. Without it use MLP(hidden)."
         ) from error
     return torch

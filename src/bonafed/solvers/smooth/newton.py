@@ -1,4 +1,4 @@
-"""Newton's method and L-BFGS for n smooth functions at once, and proximal Newton for one sum.
+"""Newton's method and L-BFGS for n smooth functions at once.
 
     minimise  phi_i(v_i)  over v_i in R^D,   i = 1..n,   until  max_j |d phi_i / d v_ij| <= tol
 
@@ -88,94 +88,6 @@ def lbfgs(function: Smooth, start: Array, tol: float, memory: int = 20, cap: int
         return -pairs.times(gradient)
 
     return _descend(function, direction, start, tol, cap)
-
-
-def proximal_newton(
-    function: Callable[[Array], tuple[float, Array]],
-    hessian: Callable[[Array], Array],
-    penalty: Callable[[Array], float],
-    prox: Callable[[Array, float], Array],
-    gradients: Callable[[Array], tuple[Array, Array]],
-    curve: Array,
-    start: Array,
-    tol: float,
-    cap: int = 500,
-) -> tuple[Array, float]:
-    """Minimise g(v) + h(v), g smooth and strongly convex, h separable and given by its prox.
-
-    A proximal gradient step decides which entries sit at kinks and bounds of h; Newton's method
-    moves the others.
-
-    Parameters
-    ----------
-    function : v (D,) -> (g, g' (D,))
-    hessian : v (D,) -> (D, D), g''
-    penalty : v (D,) -> h
-    prox : (v, t) -> argmin t h(x) + ||x - v||^2 / 2
-    gradients : v (D,) -> the least and the largest element of dh, entry by entry
-    curve : (D,) h'' where they are equal
-    start : (D,)
-    tol : of the distance of 0 from g' + dh, in the Chebyshev norm
-
-    Returns
-    -------
-    the minimiser and that distance
-    """
-
-    def off(v: Array, gradient: Array) -> float:
-        low, high = gradients(v)
-        return float(
-            np.maximum(np.maximum(gradient + low, 0.0), -(gradient + high)).max(initial=0.0)
-        )
-
-    def forward(v: Array) -> tuple[Array, Array, float]:
-        """Take a proximal gradient step from v; returns its end, g' and the distance of 0 there."""
-        t = 1.0 / float(np.trace(hessian(v)))
-        value, gradient = function(v)
-        while True:
-            new = prox(v - t * gradient, t)
-            after, there = function(new)
-            step = new - v
-            if after <= value + gradient @ step + step @ step / (2 * t) + ROUNDING * (
-                1 + abs(value)
-            ):
-                return new, there, off(new, there)
-            t /= 2
-
-    v, gradient, residual = forward(start)
-    for _ in range(cap):
-        if residual <= tol:
-            break
-        low, high = gradients(v)
-        free = low == high
-        H = (hessian(v) + np.diag(curve))[np.ix_(free, free)]
-        step = np.zeros_like(v)
-        step[free] = np.linalg.solve(H, -(gradient + low)[free])
-        new = _along(
-            lambda x: function(x)[0] + penalty(x),
-            v,
-            step,
-            float((gradient + low)[free] @ step[free]),
-        )
-        there = function(new)[1]
-        if off(new, there) < 0.5 * residual:
-            v, gradient, residual = new, there, off(new, there)
-            continue
-        before = residual
-        v, gradient, residual = forward(new)
-        if before <= 1e-9 * (1 + float(np.abs(gradient).max())) and residual > 0.5 * before:
-            break  # as far as rounding allows
-    return v, residual
-
-
-def _along(value: Callable[[Array], float], v: Array, step: Array, downhill: float) -> Array:
-    """The step halved until the value falls enough; v itself where it never does."""
-    here, length = value(v), 1.0
-    for _ in range(30):
-        if value(v + length * step) <= here + 1e-4 * length * downhill:
-            return v + length * step
-        length /= 2
-    return v
 
 
 # ---- the search that Newton and L-BFGS share

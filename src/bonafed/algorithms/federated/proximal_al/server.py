@@ -24,7 +24,8 @@ from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import regulariser_parts
 from bonafed.rounds import record
 from bonafed.solvers.smooth.anderson import mixing
-from bonafed.solvers.smooth.newton import newton, proximal_newton
+from bonafed.solvers.smooth.newton import newton
+from bonafed.solvers.smooth.proximal_newton import Smooth, minimise
 
 GUARD = 1.3  # growth of the fixed point residual at which the acceleration forgets
 
@@ -86,26 +87,12 @@ class Server:
         """c_0 and its Jacobian, (p_0, D), in units."""
         return held_at(self.problem, w, self.units)
 
-    def _prox(self, w: Array, step: float) -> Array:
-        """The prox of h as a function of w in units."""
+    def _prox(self, w: Array, step: float | Array) -> Array:
+        """The prox of h as a function of w in units; ``step`` is one, or of each entry."""
         units, steps = self._own, step * self._own**2
         many = self.problem.predictor.split(steps)[0]
         alike = bool((many == many[0]).all()) if len(many) else True
         return self.problem.prox(w * units, float(many[0]) if alike and len(many) else many) / units
-
-    def _regulariser(self) -> tuple[Array, Array, Array, Array]:
-        """l1, l2, lower and upper of the model in units, (D,); an intercept is free."""
-        d, D = len(self.problem.predictor.split(self.anchor)[0]), len(self.anchor)
-        l1, l2, lower, upper = regulariser_parts(self.problem.regulariser)
-        units, parts = self._own[:d], []
-        for part, free in (
-            (l1 * units, 0.0),
-            (l2 * units**2, 0.0),
-            (lower / units, -np.inf),
-            (upper / units, np.inf),
-        ):
-            parts.append(np.append(part, np.full(D - d, free)))
-        return parts[0], parts[1], parts[2], parts[3]
 
     def _smooth(self, w: Array, centre: Array) -> tuple[float, Array]:
         """(18) without h."""
@@ -115,7 +102,9 @@ class Server:
         return value, y @ J + self.weight * away
 
     def _newton(self, centre: Array, start: Array) -> tuple[Array, float]:
-        flat = self._regulariser()[1]
+        flat = np.zeros(len(start))  # an intercept is free
+        many = self.problem.predictor.split(self._own)[0]
+        flat[: len(many)] = regulariser_parts(self.problem.regulariser)[1] * many**2
 
         def smooth(w: Array) -> tuple[Array, Array]:
             value, gradient = self._smooth(w[0], centre)
@@ -158,27 +147,15 @@ class Server:
         return None
 
     def _composite(self, centre: Array, start: Array) -> tuple[Array, float]:
-        l1, l2, lower, upper = self._regulariser()
+        def smooth(w: Array) -> Smooth:
+            bend = np.full(len(w), self.weight)
+            return Smooth(*self._smooth(w, centre), lambda: self._hessian(w, bend))
 
-        def gradients(w: Array) -> tuple[Array, Array]:
-            sign = np.sign(w)
-            low = l2 * w + l1 * np.where(sign == 0, -1.0, sign)
-            high = l2 * w + l1 * np.where(sign == 0, 1.0, sign)
-            return np.where(w <= lower, -np.inf, low), np.where(w >= upper, np.inf, high)
-
-        def hessian(w: Array) -> Array:
-            return self._hessian(w, np.full(len(w), self.weight))
-
-        return proximal_newton(
-            lambda w: self._smooth(w, centre),
-            hessian,
-            lambda w: self.problem.penalty(w * self._own),
-            self._prox,
-            gradients,
-            l2,
-            start,
-            self.tol,
+        inside = self._prox(start, 0.0)  # in the domain of h
+        found = minimise(
+            smooth, lambda w: self.problem.penalty(w * self._own), self._prox, inside, self.tol
         )
+        return found.w, found.distance
 
     def _hessian(self, w: Array, diagonal: Array) -> Array:
         held, units = self.problem.constraint.held, self._own
