@@ -11,6 +11,7 @@ multinomial one.
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -40,6 +41,7 @@ STEPS, VISITS = 10_000, 200
 IN_PROCESS = MultiplierMethod(tol=1e-6)  # for convex problems whose set has a projection
 
 
+@dataclass(eq=False, repr=False)
 class AgnosticClassifier(Classifier):
     """Classifier of two or more classes that is as good as it can be for the worst client weights.
 
@@ -107,41 +109,24 @@ class AgnosticClassifier(Classifier):
 
     default_loss: ClassVar[Loss] = Logistic()
     several_classes: ClassVar[bool] = True
-    prior: Prior | None
-    w_: Array
-    predictor_: Any
-    _ones: bool = False  # whether the features have a last one of ones
+    w_: Array = field(init=False)
+    predictor_: Any = field(init=False)
+    _ones = False  # whether the features have a last one of ones
 
-    def __init__(
-        self,
-        uncertainty: Risk | None = None,
-        *,
-        positive: Label | None = None,
-        class_weight: ClassWeight = None,
-        prior: Prior | None = None,
-        model: Literal["linear", "softmax"] | Predictor = "linear",
-        regulariser: Regulariser | None = None,
-        fit_intercept: bool = True,
-        engine: Engine | Literal["virtual"] | None = None,
-        algorithm: Method | None = None,
-        tol: float | None = None,
-        max_rounds: int | None = None,
-        warm_start: bool = False,
-        random_state: Seed = 0,
-    ) -> None:
-        self.uncertainty = uncertainty
-        self.positive = positive
-        self.class_weight = class_weight
-        self.prior = prior
-        self.model = model
-        self.regulariser = regulariser
-        self.fit_intercept = fit_intercept
-        self.engine = engine
-        self.algorithm = algorithm
-        self.tol = tol
-        self.max_rounds = max_rounds
-        self.warm_start = warm_start
-        self.random_state = random_state
+    uncertainty: Risk | None = None
+    _: KW_ONLY
+    positive: Label | None = None
+    class_weight: ClassWeight = None
+    prior: Prior | None = None
+    model: Literal["linear", "softmax"] | Predictor = "linear"
+    regulariser: Regulariser | None = None
+    fit_intercept: bool = True
+    engine: Engine | Literal["virtual"] | None = None
+    algorithm: Method | None = None
+    tol: float | None = None
+    max_rounds: int | None = None
+    warm_start: bool = False
+    random_state: Seed = 0
 
     def fit(
         self,

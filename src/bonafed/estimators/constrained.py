@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -101,6 +101,7 @@ class InfeasibleProblemError(ValueError):
         self.model = model
 
 
+@dataclass(eq=False, repr=False)
 class ConstrainedClassifier(Classifier):
     """Linear classifier of two classes that keeps bounds on every client's rows, or proves that no
     model can.
@@ -195,48 +196,28 @@ class ConstrainedClassifier(Classifier):
     )
     # scikit-learn's protocol
     __metadata_request__fit = {"sensitive_features": True}  # noqa: RUF012
-    prior: Prior
-    outcome_: Outcome
-    multipliers_: Multipliers
-    constraints_: list[dict[str, Any]]
-    prices_: list[str]
+    outcome_: Outcome = field(init=False)
+    multipliers_: Multipliers = field(init=False)
+    constraints_: list[dict[str, Any]] = field(init=False)
+    prices_: list[str] = field(init=False)
 
-    def __init__(
-        self,
-        loss: Loss | None = None,
-        *,
-        positive: Label | None = None,
-        class_weight: ClassWeight = None,
-        constraint: Slot = None,
-        local_constraint: Slot = None,
-        objective_label: Label | None = None,
-        prior: Prior = "size",
-        over_clients: Risk | None = None,
-        regulariser: Regulariser | None = None,
-        fit_intercept: bool = True,
-        algorithm: Method | None = None,
-        engine: Engine | None = None,
-        tol: float | None = None,
-        max_rounds: int | None = None,
-        warm_start: bool = False,
-        random_state: Seed = 0,
-    ) -> None:
-        self.loss = loss
-        self.positive = positive
-        self.class_weight = class_weight
-        self.constraint = constraint
-        self.local_constraint = local_constraint
-        self.objective_label = objective_label
-        self.prior = prior
-        self.over_clients = over_clients
-        self.regulariser = regulariser
-        self.fit_intercept = fit_intercept
-        self.algorithm = algorithm
-        self.engine = engine
-        self.tol = tol
-        self.max_rounds = max_rounds
-        self.warm_start = warm_start
-        self.random_state = random_state
+    loss: Loss | None = None
+    _: KW_ONLY
+    positive: Label | None = None
+    class_weight: ClassWeight = None
+    constraint: Slot = None
+    local_constraint: Slot = None
+    objective_label: Label | None = None
+    prior: Prior = "size"
+    over_clients: Risk | None = None
+    regulariser: Regulariser | None = None
+    fit_intercept: bool = True
+    algorithm: Method | None = None
+    engine: Engine | None = None
+    tol: float | None = None
+    max_rounds: int | None = None
+    warm_start: bool = False
+    random_state: Seed = 0
 
     def fit(
         self,

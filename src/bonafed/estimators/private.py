@@ -15,7 +15,7 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -69,6 +69,7 @@ FEW = 20  # rows that all get one class, of which that is nothing to be warned o
 T = TypeVar("T")
 
 
+@dataclass(eq=False, repr=False)
 class PrivateClassifier(Classifier):
     """Linear classifier of two classes or more that spends at most a total (epsilon, delta) on
     every row.
@@ -169,65 +170,37 @@ class PrivateClassifier(Classifier):
     several_classes: ClassVar[bool] = True
     reports_clients: ClassVar[bool] = False
     # no parameters here, unlike those of the other estimators
-    tol: float | None = None
-    max_rounds: int | None = None
-    warm_start: bool = False
-    prior: Prior
-    privacy_: Ledger
-    centre_: Array
+    tol: ClassVar[float | None] = None
+    max_rounds: ClassVar[int | None] = None
+    warm_start: ClassVar[bool] = False
+    privacy_: Ledger = field(init=False)
+    centre_: Array = field(init=False)
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        *,
-        rounds: int = 100,
-        clip: float | None = None,
-        bound: float | None = None,
-        ranges: tuple[ArrayLike, ArrayLike] | None = None,
-        mechanism: str = "gaussian",
-        adjacency: str = "add-remove",
-        sizes: ByClient[int] | int | None = None,
-        book: str | os.PathLike[str] | None = None,
-        spend: float | None = None,
-        noise: str | None = None,
-        classes: ArrayLike | None = None,
-        positive: Label | None = None,
-        prior: Prior = "size",
-        regulariser: Regulariser | None = None,
-        fit_intercept: bool = True,
-        rho: float | Callable[[int], float] | None = None,
-        average: bool = False,
-        view: str = "answers",
-        missing: int = 1,
-        sampling: float | None = None,
-        repeat: str = "warn",
-        random_state: Seed = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.rounds = rounds
-        self.clip = clip
-        self.bound = bound
-        self.ranges = ranges
-        self.mechanism = mechanism
-        self.adjacency = adjacency
-        self.sizes = sizes
-        self.book = book
-        self.spend = spend
-        self.noise = noise
-        self.classes = classes
-        self.positive = positive
-        self.prior = prior
-        self.regulariser = regulariser
-        self.fit_intercept = fit_intercept
-        self.rho = rho
-        self.average = average
-        self.view = view
-        self.missing = missing
-        self.sampling = sampling
-        self.repeat = repeat
-        self.random_state = random_state
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    _: KW_ONLY
+    rounds: int = 100
+    clip: float | None = None
+    bound: float | None = None
+    ranges: tuple[ArrayLike, ArrayLike] | None = None
+    mechanism: str = "gaussian"
+    adjacency: str = "add-remove"
+    sizes: ByClient[int] | int | None = None
+    book: str | os.PathLike[str] | None = None
+    spend: float | None = None
+    noise: str | None = None
+    classes: ArrayLike | None = None
+    positive: Label | None = None
+    prior: Prior = "size"
+    regulariser: Regulariser | None = None
+    fit_intercept: bool = True
+    rho: float | Callable[[int], float] | None = None
+    average: bool = False
+    view: str = "answers"
+    missing: int = 1
+    sampling: float | None = None
+    repeat: str = "warn"
+    random_state: Seed = None
 
     def fit(self, X: Features, y: ArrayLike, *, groups: Groups | None = None) -> Self:
         """Fit to rows, labels and the client of each row.

@@ -11,7 +11,7 @@ part in the model, only in its report.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -45,39 +45,26 @@ from bonafed.solution.thresholds import largest_tail
 TAIL, ABOVE = 0.5, 2.0  # the default tail, and how many times the largest trivial one at least
 
 
+@dataclass(eq=False, repr=False)
 class _RankModel(FederatedModel):
     """The parameters of a problem with a risk by rank over the pooled rows, and that problem."""
 
     reports_clients: ClassVar[bool] = False
-    group_scores_: dict[str, dict[str, Any]]
-    risk_weights_: Array
-    tol: float
-    losses_: Array
+    group_scores_: dict[str, dict[str, Any]] = field(init=False)
+    risk_weights_: Array = field(init=False)
+    losses_: Array = field(init=False)
 
-    def __init__(
-        self,
-        risk: Risk | None = None,
-        *,
-        loss: Loss | None = None,
-        regulariser: Regulariser | None = None,
-        fit_intercept: bool = True,
-        algorithm: Method | None = None,
-        engine: Engine | None = None,
-        tol: float = 1e-6,
-        max_rounds: int | None = None,
-        warm_start: bool = False,
-        random_state: Seed = 0,
-    ) -> None:
-        self.risk = risk
-        self.loss = loss
-        self.regulariser = regulariser
-        self.fit_intercept = fit_intercept
-        self.algorithm = algorithm
-        self.engine = engine
-        self.tol = tol
-        self.max_rounds = max_rounds
-        self.warm_start = warm_start
-        self.random_state = random_state
+    risk: Risk | None = None
+    _: KW_ONLY
+    loss: Loss | None = None
+    regulariser: Regulariser | None = None
+    fit_intercept: bool = True
+    algorithm: Method | None = None
+    engine: Engine | None = None
+    tol: float = 1e-6
+    max_rounds: int | None = None
+    warm_start: bool = False
+    random_state: Seed = 0
 
     def _rows(
         self, X: Features, y: ArrayLike, groups: Groups | None, y_numeric: bool = False
@@ -156,6 +143,7 @@ class _RankModel(FederatedModel):
         return [{"group": name, **scores} for name, scores in self.group_scores_.items()]
 
 
+@dataclass(eq=False, repr=False)
 class RiskClassifier(Classifier, _RankModel):
     """Linear classifier of two classes that minimises a risk by rank: the worst tail, a ranked
     range, and so on.
@@ -229,34 +217,8 @@ class RiskClassifier(Classifier, _RankModel):
     default_loss: ClassVar[Loss] = Logistic()
     losses_to_use: ClassVar[str] = "Logistic(), Hinge(), SmoothHinge() or Exponential()"
 
-    def __init__(
-        self,
-        risk: Risk | None = None,
-        *,
-        positive: Label | None = None,
-        loss: Loss | None = None,
-        regulariser: Regulariser | None = None,
-        fit_intercept: bool = True,
-        algorithm: Method | None = None,
-        engine: Engine | None = None,
-        tol: float = 1e-6,
-        max_rounds: int | None = None,
-        warm_start: bool = False,
-        random_state: Seed = 0,
-    ) -> None:
-        super().__init__(
-            risk,
-            loss=loss,
-            regulariser=regulariser,
-            fit_intercept=fit_intercept,
-            algorithm=algorithm,
-            engine=engine,
-            tol=tol,
-            max_rounds=max_rounds,
-            warm_start=warm_start,
-            random_state=random_state,
-        )
-        self.positive = positive
+    _: KW_ONLY
+    positive: Label | None = None
 
     def _default_risk(self, fed: Federation) -> Superquantile:
         """Half of the losses, or twice the largest tail at which a constant is optimal."""

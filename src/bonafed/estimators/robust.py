@@ -10,7 +10,7 @@ distance) of the rows of client s, Q the client weights within ``client_radius``
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar, Literal, Self
 
 import numpy as np
@@ -40,53 +40,32 @@ from bonafed.solution.default_radius import default_radius, residual_scale
 from bonafed.solution.solution import Solution
 
 
+@dataclass(eq=False, repr=False)
 class _RobustModel(FederatedModel):
     """The parameters of a problem with a Wasserstein ball per client, and that problem."""
 
-    label_flips: float | None = None
-    prior: Prior
-    radius_: Array
+    label_flips: ClassVar[float | None] = None
+    radius_: Array = field(init=False)
 
-    def __init__(
-        self,
-        loss: Loss | None = None,
-        *,
-        radius: PerClient | Literal["auto"] = "auto",
-        label_cost: float = np.inf,
-        norm: str = "linf",
-        support: Support | None = None,
-        clip: bool = False,
-        client_radius: float = 0.05,
-        client_p: float | None = None,
-        prior: Prior = "size",
-        over_clients: Risk | None = None,
-        regulariser: Regulariser | None = None,
-        fit_intercept: bool = True,
-        algorithm: Method | None = None,
-        engine: Engine | None = None,
-        tol: float = 1e-6,
-        max_rounds: int | None = None,
-        warm_start: bool = False,
-        random_state: Seed = 0,
-    ) -> None:
-        self.loss = loss
-        self.radius = radius
-        self.label_cost = label_cost
-        self.norm = norm
-        self.support = support
-        self.clip = clip
-        self.client_radius = client_radius
-        self.client_p = client_p
-        self.prior = prior
-        self.over_clients = over_clients
-        self.regulariser = regulariser
-        self.fit_intercept = fit_intercept
-        self.algorithm = algorithm
-        self.engine = engine
-        self.tol = tol
-        self.max_rounds = max_rounds
-        self.warm_start = warm_start
-        self.random_state = random_state
+    loss: Loss | None = None
+    _: KW_ONLY
+    radius: PerClient | Literal["auto"] = "auto"
+    label_cost: float = np.inf
+    norm: str = "linf"
+    support: Support | None = None
+    clip: bool = False
+    client_radius: float = 0.05
+    client_p: float | None = None
+    prior: Prior = "size"
+    over_clients: Risk | None = None
+    regulariser: Regulariser | None = None
+    fit_intercept: bool = True
+    algorithm: Method | None = None
+    engine: Engine | None = None
+    tol: float = 1e-6
+    max_rounds: int | None = None
+    warm_start: bool = False
+    random_state: Seed = 0
 
     def _problem(self, fed: Federation) -> Problem:
         radius, p = self.client_radius, self.client_p
@@ -138,6 +117,7 @@ class _RobustModel(FederatedModel):
         self.radius_ = ball.radius
 
 
+@dataclass(eq=False, repr=False)
 class RobustClassifier(Classifier, _RobustModel):
     """Linear classifier of two classes, robust to errors in every client's rows and to the client
     weights.
@@ -223,54 +203,10 @@ class RobustClassifier(Classifier, _RobustModel):
     def _loss_for(self, fed: Federation) -> Loss:
         return Hinge() if self.loss is None and self.support is not None else self._loss()
 
-    def __init__(
-        self,
-        loss: Loss | None = None,
-        *,
-        positive: Label | None = None,
-        class_weight: ClassWeight = None,
-        radius: PerClient | Literal["auto"] = "auto",
-        label_cost: float = np.inf,
-        label_flips: float | None = None,
-        norm: str = "linf",
-        support: Support | None = None,
-        clip: bool = False,
-        client_radius: float = 0.05,
-        client_p: float | None = None,
-        prior: Prior = "size",
-        over_clients: Risk | None = None,
-        regulariser: Regulariser | None = None,
-        fit_intercept: bool = True,
-        algorithm: Method | None = None,
-        engine: Engine | None = None,
-        tol: float = 1e-6,
-        max_rounds: int | None = None,
-        warm_start: bool = False,
-        random_state: Seed = 0,
-    ) -> None:
-        super().__init__(
-            loss,
-            radius=radius,
-            label_cost=label_cost,
-            norm=norm,
-            support=support,
-            clip=clip,
-            client_radius=client_radius,
-            client_p=client_p,
-            prior=prior,
-            over_clients=over_clients,
-            regulariser=regulariser,
-            fit_intercept=fit_intercept,
-            algorithm=algorithm,
-            engine=engine,
-            tol=tol,
-            max_rounds=max_rounds,
-            warm_start=warm_start,
-            random_state=random_state,
-        )
-        self.positive = positive
-        self.class_weight = class_weight
-        self.label_flips = label_flips
+    _: KW_ONLY
+    positive: Label | None = None
+    class_weight: ClassWeight = None
+    label_flips: float | None = None
 
     def fit(
         self,
