@@ -78,6 +78,7 @@ def stored(folder: Path, rows: Sequence[object], head: bytes | None = HEAD) -> P
         file.unlink(missing_ok=True)
     path.write_bytes(FILE)
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        file.execute("PRAGMA synchronous = OFF")
         file.execute("DELETE FROM lines")
         file.executemany("INSERT INTO lines VALUES (?, ?)", enumerate(rows, 1))
     if head is not None:

@@ -348,7 +348,7 @@ def _last(path: Path, file: sqlite3.Connection) -> Head:
     text = _head_text(path)
     before = max((_head(text) or Head()).number - 1, 0)
     find = "SELECT line FROM lines WHERE number > ? ORDER BY number"
-    _, faults, last = _followed((line for (line,) in file.execute(find, (before,))), text, before)
+    _, faults, last = checked((line for (line,) in file.execute(find, (before,))), text, before)
     if faults or last is None:
         raise _broken(path, f"line {faults[0].line}: {faults[0].text}")
     return last
@@ -442,7 +442,7 @@ def read_log(path: Path) -> tuple[list[Entry], list[Fault]]:
     ------
     FileNotFoundError, AuditError : as of `lines_of`
     """
-    return checked(*lines_of(path))
+    return checked(*lines_of(path))[:2]
 
 
 def lines_of(path: Path) -> tuple[list[object], str]:
@@ -472,16 +472,11 @@ def lines_of(path: Path) -> tuple[list[object], str]:
     return lines, text
 
 
-def checked(lines: Iterable[object], head_text: str) -> tuple[list[Entry], list[Fault]]:
-    """The entries of lines, and what is wrong with these, as of `read_log`."""
-    return _followed(lines, head_text)[:2]
-
-
-def _followed(
+def checked(
     lines: Iterable[object], head_text: str, before: int = 0
 ) -> tuple[list[Entry], list[Fault], Head | None]:
-    """The entries after so many lines, what is wrong with the lines, and the last one; None where
-    it cannot be read.
+    """The entries after so many lines, what is wrong with the lines as of `read_log`, and the last
+    one; None where it cannot be read.
     """
     head, last, place = _head(head_text) or Head(), Head(before), before
     entries, faults = list[Entry](), list[Fault]()

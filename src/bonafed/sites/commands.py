@@ -109,7 +109,7 @@ def log(
         ) from error
     except AuditError as error:
         raise ConfigError(str(error)) from error
-    entries, faults = checked(lines, head)
+    entries, faults, _ = checked(lines, head)
     if known is not None:
         faults += _foreign(entries, known.site.name)
     if json:
