@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 
 import bonafed as bf
 from bonafed.algorithms.comparators.centralised_al import CentralisedAL
-from bonafed.experiments.constrained.lcqp import LCQP, aggregate, lcqp
+from bonafed.papers.constrained.lcqp import LCQP, aggregate, lcqp
 from bonafed.problem.multipliers import Multipliers
 from bonafed.rounds import Stop
 

@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import bonafed as bf
-from bonafed.experiments.constrained.lcqp import LCQP, aggregate, lcqp
+from bonafed.papers.constrained.lcqp import LCQP, aggregate, lcqp
 
 
 def rows_of(fed):

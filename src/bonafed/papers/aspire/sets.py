@@ -18,7 +18,7 @@ from bonafed.algorithms.comparators.multiplier_method import MultiplierMethod
 from bonafed.algorithms.federated.async_dro.async_dro import AsyncDRO
 from bonafed.data.federation import Federation
 from bonafed.engines.waiting import Waiting
-from bonafed.experiments.aspire.setups import RIDGE, SetUp
+from bonafed.papers.aspire.setups import RIDGE, SetUp
 from bonafed.problem.losses import Logistic
 from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem

@@ -27,8 +27,8 @@ from bonafed.algorithms.comparators.multiplier_method import MultiplierMethod
 from bonafed.arrays import Array
 from bonafed.data import partition
 from bonafed.data.federation import Federation
-from bonafed.experiments.aspire.setups import digits, stated
-from bonafed.experiments.reference_models import client_risks
+from bonafed.papers.aspire.reference_models import client_risks
+from bonafed.papers.aspire.setups import digits, stated
 from bonafed.problem.prediction import scores, with_ones
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.cd_norm import CDNorm

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from bonafed.arrays import Array, stream
 from bonafed.data.federation import Federation
-from bonafed.experiments.constrained.trace import on_sphere
+from bonafed.papers.constrained.trace import on_sphere
 from bonafed.problem.constraints.linear import LinearEquality
 from bonafed.problem.losses import Quadratic
 from bonafed.problem.multipliers import Multipliers

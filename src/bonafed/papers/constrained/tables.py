@@ -10,8 +10,8 @@ import numpy as np
 
 from bonafed.arrays import Array
 from bonafed.data.federation import Federation
-from bonafed.experiments.constrained.reference import Reference
-from bonafed.experiments.constrained.trace import Evaluation, Trace
+from bonafed.papers.constrained.reference import Reference
+from bonafed.papers.constrained.trace import Evaluation, Trace
 
 Row = dict[str, object]
 

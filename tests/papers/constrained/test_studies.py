@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import bonafed as bf
-from bonafed.experiments.constrained import data, fairness, lcqp_table, neyman_pearson, reference
-from bonafed.experiments.constrained.tables import mean_and_sd
-from bonafed.experiments.constrained.trace import Evaluation, bands, evaluate, follow, rounds_to
+from bonafed.papers.constrained import data, fairness, lcqp_table, neyman_pearson, reference
+from bonafed.papers.constrained.tables import mean_and_sd
+from bonafed.papers.constrained.trace import Evaluation, bands, evaluate, follow, rounds_to
 
 REAL = pytest.mark.skipif(
     not os.environ.get("BONAFED_DATA"), reason="BONAFED_DATA names no data directory"

@@ -25,7 +25,7 @@ from bonafed.algorithms.method import Method
 from bonafed.arrays import Array
 from bonafed.data.federation import Federation
 from bonafed.engines.waiting import First, Waiting
-from bonafed.experiments.aspire.setups import SetUp
+from bonafed.papers.aspire.setups import SetUp
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.mean import Mean
 from bonafed.solution.configure import configure

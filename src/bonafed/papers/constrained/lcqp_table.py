@@ -16,9 +16,9 @@ import numpy as np
 from bonafed.algorithms.federated.interior_point.interior_point import InteriorPoint
 from bonafed.algorithms.method import Method
 from bonafed.arrays import stream
-from bonafed.experiments.constrained.lcqp import LCQP, aggregate, lcqp
-from bonafed.experiments.constrained.tables import Row, shared_columns
-from bonafed.experiments.constrained.trace import evaluate, follow, on_sphere
+from bonafed.papers.constrained.lcqp import LCQP, aggregate, lcqp
+from bonafed.papers.constrained.tables import Row, shared_columns
+from bonafed.papers.constrained.trace import evaluate, follow, on_sphere
 
 SHAPES = ((100, 1), (300, 3), (500, 5))  # (d, m)
 CLIENTS = (1, 5, 10)

@@ -17,9 +17,9 @@ import numpy as np
 
 from bonafed.arrays import Array
 from bonafed.data.federation import Federation
-from bonafed.experiments.aspire.race import Entrant, configured
-from bonafed.experiments.aspire.setups import SetUp
-from bonafed.experiments.reference_models import Options, client_risks, clients_alone, mixture
+from bonafed.papers.aspire.race import Entrant, configured
+from bonafed.papers.aspire.reference_models import Options, client_risks, clients_alone, mixture
+from bonafed.papers.aspire.setups import SetUp
 from bonafed.problem.prediction import scores
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.mean import Mean

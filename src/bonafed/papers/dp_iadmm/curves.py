@@ -22,7 +22,7 @@ from bonafed.algorithms.federated.private_admm.private_admm import (
     PrivateState,
 )
 from bonafed.algorithms.method import Method
-from bonafed.experiments.private.data import Split
+from bonafed.papers.dp_iadmm.data import Split
 from bonafed.privacy.budget import Budget
 from bonafed.problem.losses import Multinomial
 from bonafed.problem.predictors.affine import Softmax

@@ -18,9 +18,9 @@ import numpy as np
 from bonafed.algorithms.federated.interior_point.interior_point import InteriorPoint
 from bonafed.algorithms.method import Method
 from bonafed.arrays import Array, stream
-from bonafed.experiments.constrained import data, reference
-from bonafed.experiments.constrained.tables import Printed, Row, Trial, row
-from bonafed.experiments.constrained.trace import bands, evaluate, follow, on_sphere
+from bonafed.papers.constrained import data, reference
+from bonafed.papers.constrained.tables import Printed, Row, Trial, row
+from bonafed.papers.constrained.trace import bands, evaluate, follow, on_sphere
 from bonafed.problem.constraints.group_means import LossGap
 from bonafed.problem.losses import Logistic
 from bonafed.problem.predictors.affine import Linear

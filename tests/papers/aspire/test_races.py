@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import bonafed as bf
-from bonafed.experiments.aspire import backdoor as attacks
-from bonafed.experiments.aspire import entrants, race, sets, setups, spread
+from bonafed.papers.aspire import backdoor as attacks
+from bonafed.papers.aspire import entrants, race, sets, setups, spread
 
 REAL = pytest.mark.skipif(
     not os.environ.get("BONAFED_DATA"), reason="BONAFED_DATA names no data directory"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bonafed.data.federation import Federation
-from bonafed.experiments.private import composition, curves, data
+from bonafed.papers.dp_iadmm import composition, curves, data
 
 REAL = pytest.mark.skipif(
     not os.environ.get("BONAFED_DATA"), reason="BONAFED_DATA names no data directory"
