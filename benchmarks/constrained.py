@@ -40,12 +40,12 @@ import measure
 import numpy as np
 
 import bonafed as bf
-from bonafed.algorithms.comparators.centralised_al import CentralisedAL
 from bonafed.algorithms.federated.interior_point.interior_point import InteriorPoint
 from bonafed.algorithms.federated.proximal_al import client as proximal_client
 from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL
 from bonafed.papers.constrained import data, fairness, reference
 from bonafed.papers.constrained import neyman_pearson as neyman_study
+from bonafed.papers.constrained.centralised_al import CentralisedAL
 from bonafed.papers.constrained.lcqp import LCQP, aggregate, lcqp
 from bonafed.papers.constrained.trace import evaluate, follow, rounds_to
 

@@ -1,1 +1,1 @@
-"""Experiments of Jiao, Yang, Song, *Distributed DRO with non-convex objectives*."""
+"""Jiao, Yang, Song, *Distributed DRO with non-convex objectives*."""

@@ -17,16 +17,16 @@ from itertools import product
 from typing import Any
 
 from bonafed.algorithms.comparators.afl import AFL
-from bonafed.algorithms.comparators.drfa import DRFA
 from bonafed.algorithms.comparators.fed_avg import FedAvg
 from bonafed.algorithms.comparators.multiplier_method import MultiplierMethod
-from bonafed.algorithms.federated.aspire.aspire import ASPIRE
-from bonafed.algorithms.federated.aspire.step_sizes import Steps
 from bonafed.algorithms.federated.async_dro.async_dro import AsyncDRO
 from bonafed.algorithms.federated.bundle.async_bundle import AsyncBundle
 from bonafed.algorithms.federated.bundle.bundle import Bundle
 from bonafed.engines.waiting import First
+from bonafed.papers.aspire.aspire import ASPIRE
+from bonafed.papers.aspire.drfa import DRFA
 from bonafed.papers.aspire.race import Entrant, Run
+from bonafed.papers.aspire.step_sizes import Steps
 
 AFL_ETA, AFL_GAMMA = (1.0, 2.0, 4.0, 8.0, 16.0), (0.01, 0.02, 0.03, 0.05, 0.1)
 KAPPA, RHO1 = (0.5, 1.0, 2.0, 4.0), (None, 0.5, 1.0, 2.0)

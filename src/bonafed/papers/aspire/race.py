@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 
 from bonafed.algorithms.comparators.afl import AFL
-from bonafed.algorithms.comparators.drfa import DRFA
 from bonafed.algorithms.comparators.fed_avg import FedAvg
 from bonafed.algorithms.comparators.multiplier_method import MultiplierMethod
 from bonafed.algorithms.method import Method
 from bonafed.arrays import Array
 from bonafed.data.federation import Federation
 from bonafed.engines.waiting import First, Waiting
+from bonafed.papers.aspire.drfa import DRFA
 from bonafed.papers.aspire.setups import SetUp
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.mean import Mean

@@ -1,1 +1,1 @@
-"""Experiments of He, Peng, Sun, *Federated learning with convex global and local constraints*."""
+"""He, Peng, Sun, *Federated learning with convex global and local constraints*."""

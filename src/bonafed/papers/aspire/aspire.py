@@ -25,27 +25,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bonafed.algorithms.federated.aspire.client import (
-    POWERS,
-    Approach,
-    Approached,
-    Gauge,
-    Gauged,
-    approach,
-    gauge,
-)
-from bonafed.algorithms.federated.aspire.server import (
-    NOTHING,
-    ASPIREState,
-    bound_reached,
-    checked,
-    longest,
-    mixture,
-    moved,
-    received,
-    refreshed,
-)
-from bonafed.algorithms.federated.aspire.step_sizes import Now, StepSettings, chosen, steps_at
 from bonafed.algorithms.federated.linearisation import duals_at
 from bonafed.algorithms.method import (
     Answer,
@@ -65,6 +44,27 @@ from bonafed.algorithms.settings import (
     check_whole,
 )
 from bonafed.arrays import Array, is_number
+from bonafed.papers.aspire.client import (
+    POWERS,
+    Approach,
+    Approached,
+    Gauge,
+    Gauged,
+    approach,
+    gauge,
+)
+from bonafed.papers.aspire.server import (
+    NOTHING,
+    ASPIREState,
+    bound_reached,
+    checked,
+    longest,
+    mixture,
+    moved,
+    received,
+    refreshed,
+)
+from bonafed.papers.aspire.step_sizes import Now, StepSettings, chosen, steps_at
 from bonafed.problem.claims import Claim, Features, Number
 from bonafed.problem.conic_form import member
 from bonafed.problem.plausible import Claims, of_risk
@@ -155,6 +155,7 @@ class ASPIRE(StepSettings, Method):
     problem: Problem | None = None
 
     donates: ClassVar[bool] = True
+    unaware: ClassVar[bool] = True
     requirements: ClassVar[Requirements] = Requirements(over_samples=MEAN_OF_ROWS, loss=SMOOTH)
 
     def __post_init__(self) -> None:

@@ -21,10 +21,10 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.algorithms.federated.aspire.client import Approached, ascended
-from bonafed.algorithms.federated.aspire.step_sizes import Now, Steps
 from bonafed.arrays import Array, writable
 from bonafed.codec import Counter, Extended, Form
+from bonafed.papers.aspire.client import Approached, ascended
+from bonafed.papers.aspire.step_sizes import Now, Steps
 from bonafed.problem.problem import Problem
 from bonafed.rounds import record
 

@@ -22,7 +22,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from bonafed.algorithms.comparators import stochastic as common
 from bonafed.algorithms.method import with_start
 from bonafed.algorithms.pooled.single_client import (
     EXHAUSTED,
@@ -33,6 +32,7 @@ from bonafed.algorithms.pooled.single_client import (
 from bonafed.algorithms.requirements import AFFINE, ONE_CLIENT, ONE_SPECTRUM, Requirements
 from bonafed.algorithms.settings import check_least, check_positive
 from bonafed.arrays import Array, Block, Streams, by_row
+from bonafed.papers.rank import stochastic as common
 from bonafed.problem.problem import Problem
 from bonafed.problem.rank_coordinates import is_provable, plus_minus
 from bonafed.problem.risks.ranks import by_rank, weights_by_rank

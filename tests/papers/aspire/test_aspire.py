@@ -14,12 +14,12 @@ from problems import PLAIN
 from scipy.sparse import csr_array
 
 import bonafed as bf
-from bonafed.algorithms.federated.aspire.aspire import ASPIRE
-from bonafed.algorithms.federated.aspire.client import POWERS, Approach, Approached, Gauge, Gauged
-from bonafed.algorithms.federated.aspire.step_sizes import chosen, steps_at
 from bonafed.engines import InProcess
 from bonafed.engines.virtual_clock import VirtualClock
 from bonafed.engines.waiting import Adaptive, First, Stale
+from bonafed.papers.aspire.aspire import ASPIRE
+from bonafed.papers.aspire.client import POWERS, Approach, Approached, Gauge, Gauged
+from bonafed.papers.aspire.step_sizes import chosen, steps_at
 from bonafed.rounds import Round, Stop, decode, encode, visibility
 from bonafed.solution.configure import configure
 from examples import RISKS

@@ -25,7 +25,11 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from bonafed.algorithms.federated.epigraph_projection import (
+from bonafed.algorithms.requirements import EPIGRAPH_REQUIREMENTS, Requirements
+from bonafed.algorithms.settings import check_choice
+from bonafed.arrays import Array
+from bonafed.codec import Extended, Form
+from bonafed.papers.drfl.epigraph_projection import (
     Begin,
     Begun,
     ConsensusState,
@@ -35,10 +39,6 @@ from bonafed.algorithms.federated.epigraph_projection import (
     norm,
     relative,
 )
-from bonafed.algorithms.requirements import EPIGRAPH_REQUIREMENTS, Requirements
-from bonafed.algorithms.settings import check_choice
-from bonafed.arrays import Array
-from bonafed.codec import Extended, Form
 from bonafed.problem.conic_form import client_ball
 from bonafed.problem.problem import Problem
 from bonafed.rounds import Done, Round, record

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bonafed.algorithms.comparators import stochastic as common
 from bonafed.algorithms.settings import check_least
 from bonafed.arrays import Array, Block, by_row
+from bonafed.papers.rank import stochastic as common
 from bonafed.problem.problem import Problem
 
 
@@ -36,7 +36,7 @@ class SGD(common.EpochMethod):
     grid : learning rates; None is the grid of Xiao and others, {1e-2, 1e-3, 1e-4, 1 / n, 1 / (n d)}
     trial_epochs : epochs of every rate of the grid. The published figures rest on full runs of
         every rate: that is ``tuned(algorithm, problem, fed, rounds=2000)`` of
-        ``bonafed.algorithms.comparators.stochastic``
+        ``bonafed.papers.rank.stochastic``
     tol, atol : stop when a gap of max(atol, tol max(|value|, |bound|)) is proven (convex problems)
     max_rounds : a cap on epochs
     start : first model, zeros by default

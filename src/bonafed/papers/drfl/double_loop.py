@@ -20,12 +20,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from bonafed.algorithms.federated.epigraph_projection import (
-    Begin,
-    Begun,
-    begin,
-    risk_gradients,
-)
+from bonafed.algorithms.federated.linearisation import risk_gradients
 from bonafed.algorithms.method import (
     Answer,
     Concluded,
@@ -36,8 +31,14 @@ from bonafed.algorithms.method import (
 )
 from bonafed.algorithms.requirements import EPIGRAPH_REQUIREMENTS, Requirements
 from bonafed.algorithms.settings import check_end, check_least, check_positive
+from bonafed.algorithms.told import at_model
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Counter, Extended, Form
+from bonafed.papers.drfl.epigraph_projection import (
+    Begin,
+    Begun,
+    begin,
+)
 from bonafed.problem.claims import Claim
 from bonafed.problem.conic_form import client_ball
 from bonafed.problem.plausible import Claims, of_risk, of_weighted
@@ -51,6 +52,7 @@ class Probe:
 
     w: Annotated[Array, Form("D")]
     weights: Annotated[Each, Form("N")]
+    tells: ClassVar = at_model()
 
 
 @record

@@ -25,9 +25,9 @@ from typing import Annotated
 
 import numpy as np
 
-from bonafed.algorithms.federated.aspire.client import Gauged
 from bonafed.arrays import Array
 from bonafed.codec import Form
+from bonafed.papers.aspire.client import Gauged
 from bonafed.rounds import record
 
 GAMMA = 2.0  # gamma of Theorem 1, its least value

@@ -20,7 +20,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from bonafed.algorithms.federated.epigraph_projection import (
+from bonafed.algorithms.requirements import EPIGRAPH_REQUIREMENTS, PROJECTION, Requirements
+from bonafed.arrays import Array
+from bonafed.codec import Extended
+from bonafed.papers.drfl.epigraph_projection import (
     Begin,
     Begun,
     ConsensusState,
@@ -28,9 +31,6 @@ from bonafed.algorithms.federated.epigraph_projection import (
     Project,
     Projected,
 )
-from bonafed.algorithms.requirements import EPIGRAPH_REQUIREMENTS, PROJECTION, Requirements
-from bonafed.arrays import Array
-from bonafed.codec import Extended
 from bonafed.problem.conic_form import member
 from bonafed.problem.problem import Problem
 from bonafed.rounds import Done, Round, record

@@ -14,12 +14,14 @@ What leaves a worker: its w_j, its loss f_j(w_j), and the size of its part of th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from bonafed.algorithms.method import or_default
+from bonafed.algorithms.told import Answered, Told, at, at_model
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Form
 from bonafed.problem.problem import Problem
@@ -29,11 +31,18 @@ from bonafed.rounds import Each, Max, Version, record
 POWERS = 4
 
 
+def at_both_copies(one: Answered) -> Iterator[Told]:
+    """A step by the gradient at the last copy, and the loss at the new one."""
+    for memory in (one.before, one.memory):
+        yield from at(one, memory.u[0])
+
+
 @record
 class Gauge:
     """The first message: the model where the run starts; empty for the default start."""
 
     w: Annotated[Array, Form("D")]
+    tells: ClassVar = at_model()
 
 
 @record
@@ -60,6 +69,7 @@ class Approach:
     rho: float  # rho_2
     reach: float  # alpha_1
     pull: float  # alpha_4
+    tells: ClassVar = at_both_copies
 
 
 @record

@@ -13,15 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from bonafed.algorithms.federated import epigraph_projection as epigraph_client
-from bonafed.algorithms.federated.epigraph_projection import (
+from bonafed.algorithms.federated.linearisation import risk_gradients
+from bonafed.data.federation import Federation
+from bonafed.papers.drfl import epigraph
+from bonafed.papers.drfl import epigraph_projection as epigraph_client
+from bonafed.papers.drfl.epigraph_projection import (
     Copies,
     Project,
     onto_epigraph,
-    risk_gradients,
     rows_of,
 )
-from bonafed.data.federation import Federation
 from bonafed.problem.losses import (
     Absolute,
     EpsilonInsensitive,
@@ -36,7 +37,6 @@ from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.problem.wasserstein.box_support import BoxSupport
-from bonafed.solvers.conic import epigraph
 
 LOSSES = [
     Hinge(),

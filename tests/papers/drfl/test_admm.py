@@ -12,12 +12,13 @@ from problems import PLAIN
 from scipy.sparse import csr_array
 
 from bonafed.algorithms.comparators.central_conic import CentralConic
-from bonafed.algorithms.comparators.double_loop import DoubleLoop, Probed
-from bonafed.algorithms.federated.ad_lpmm import ADLPMM
-from bonafed.algorithms.federated.epigraph_admm import EpigraphADMM
-from bonafed.algorithms.federated.epigraph_projection import Begun, Projected, risk_gradients
+from bonafed.algorithms.federated.linearisation import risk_gradients
 from bonafed.data.federation import Federation
 from bonafed.engines.inprocess import InProcess
+from bonafed.papers.drfl.ad_lpmm import ADLPMM
+from bonafed.papers.drfl.double_loop import DoubleLoop, Probed
+from bonafed.papers.drfl.epigraph_admm import EpigraphADMM
+from bonafed.papers.drfl.epigraph_projection import Begun, Projected
 from bonafed.problem.losses import EpsilonInsensitive, Hinge, Huber, Logistic, Quantile, SmoothHinge
 from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem

@@ -5,7 +5,7 @@
 (Bai, Wong, Qiao, Ho, *Distributionally robust federated learning*, Algorithm 1, with ratio = 1).
 The client answers with the D + 1 numbers (w_s, pi_s), never with its transport multiplier lambda_s
 or its rows' losses alpha_i. A point inside the epigraph comes back unchanged. On R^n the projection
-uses the structured interior point method of ``solvers/conic/epigraph.py``; on supports, and where
+uses the structured interior point method of ``papers/drfl/epigraph.py``; on supports, and where
 that method stops short of its tolerance, it uses the conic program of the whole client, which is
 counted as a fallback.
 """
@@ -15,11 +15,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
 
 from bonafed.algorithms.comparators.central_conic import client_rows, coefficients_of, size_variable
+from bonafed.algorithms.federated.linearisation import risk_gradients
 from bonafed.algorithms.method import (
     Answer,
     Concluded,
@@ -31,16 +32,21 @@ from bonafed.algorithms.method import (
     worst_client,
 )
 from bonafed.algorithms.settings import check_end, check_positive, check_share
-from bonafed.arrays import DUAL, Array, Block, Streams, norm_gradient
+from bonafed.algorithms.told import Answered, Told, at, at_model
+from bonafed.arrays import DUAL, Array, Block, Streams
 from bonafed.codec import Extended, Form
+from bonafed.papers.drfl.epigraph import Curve, Epigraph, lines, project
 from bonafed.problem.claims import Claim, Height, Number
-from bonafed.problem.conic_form import multiplier_floor
 from bonafed.problem.plausible import Claims, is_convex, of_risk
 from bonafed.problem.problem import Problem
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Conclude, Each, Outcome, Stop, Sum, record
 from bonafed.solvers.conic.builder import Model, Status
-from bonafed.solvers.conic.epigraph import Curve, Epigraph, lines, project
+
+
+def at_projection(one: Answered) -> Iterator[Told]:
+    """A projection tells of the rows what they say at the client's new copy of the model."""
+    yield from at(one, one.upload.w[0])
 
 
 @record
@@ -48,6 +54,7 @@ class Begin:
     """Ask every client for its risk at a first model (zeros where ``w`` is empty)."""
 
     w: Annotated[Array, Form("D")]
+    tells: ClassVar = at_model()
 
 
 @record
@@ -65,6 +72,7 @@ class Project:
     point: Annotated[Each, Form("N, D")]
     height: Annotated[Each, Form("N")]
     ratio: float
+    tells: ClassVar = at_projection
 
 
 @record
@@ -171,29 +179,6 @@ def of_projection(problem: Problem, sampled: bool, up: Projected) -> Iterator[Cl
     yield Number("a height", up.pi, scale=np.abs(up.pi).sum() + np.abs(up.w).sum())
     if not sampled and is_convex(problem):
         yield Height(("risk", up.w.shape[1]), "height", up.w[0], float(up.pi[0]))
-
-
-def risk_gradients(problem: Problem, w: Array, data: Block) -> tuple[Array, Array, Array]:
-    """The risk R_s(w) (n,), a subgradient (n, D) and the transport multiplier (n,) of every client.
-
-    w is (D,) or (n, D).
-
-    The subgradient is the cut's at a fixed transport multiplier, plus the rest of the radius times
-    the gradient of that multiplier's floor Lip ||w||_*.
-    """
-    radius, ball = problem.radii(data), problem.over_samples
-    cut = problem.cut(w, data, radius)
-    gradient = cut.gradient
-    if radius.any() and (lipschitz := multiplier_floor(problem)[0]):
-        coefficients = np.asarray(problem.predictor.split(w)[0])
-        floor = lipschitz * ball.dual_norm(coefficients)
-        left = np.where(
-            cut.level <= floor * (1 + 1e-12), np.maximum(radius + cut.gradient_level, 0.0), 0.0
-        )
-        gradient = gradient.copy()
-        along = norm_gradient(np.atleast_2d(coefficients), DUAL[ball.norm])
-        gradient[:, : data.n_features] += lipschitz * left[:, None] * along
-    return radius * cut.level + cut.base, gradient, cut.level
 
 
 def _epigraph(problem: Problem, block: Block, radius: float) -> Epigraph:
