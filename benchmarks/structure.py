@@ -9,8 +9,8 @@ Both columns are measured by the same code; the source of ``before`` is read fro
   ``getattr`` with a default.
 - A list of names is a value written out at the level of a module outside ``names.py`` and
   ``__init__.py`` (tuple, list, set, dict or ``Literal``) with two or more strings that are names of
-  public classes of ``problem/`` and ``algorithms/``, as the class or as the configuration spells
-  it. Words that mean something else as well, as the norm ``l1``, do not count.
+  public classes of ``problem/``, ``algorithms/`` and ``papers/``, as the class or as the
+  configuration spells it. Words that mean something else as well, as the norm ``l1``, do not count.
 - A parameter is typed Any where its annotation is ``Any`` or a union with ``Any``; the share is of
   all annotated parameters.
 - Branches are counted as by McCabe: one, and one more for every ``if``, ``for``, ``while``,
@@ -154,7 +154,7 @@ def lists_of_names(source: Source) -> list[str]:
     known = {
         _plain(name)
         for name, module in public_names(source.root).items()
-        if module.split(".")[1] in ("problem", "algorithms") and name[0].isupper()
+        if module.split(".")[1] in ("problem", "algorithms", "papers") and name[0].isupper()
     } - OTHER_MEANING
     found = []
     for file, tree in source.trees.items():

@@ -22,7 +22,7 @@ from bonafed.algorithms.federated.bundle.async_bundle import AsyncBundle
 from bonafed.algorithms.federated.bundle.bundle import Bundle
 from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle
 from bonafed.algorithms.federated.interior_point.interior_point import InteriorPoint
-from bonafed.algorithms.federated.private_admm.private_admm import OutputPerturbedADMM, PrivateADMM
+from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
 from bonafed.algorithms.federated.private_newton.private_newton import PrivateNewton
 from bonafed.algorithms.federated.private_sgd import PrivateSGD
 from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL
@@ -35,6 +35,7 @@ from bonafed.data.federation import Federation
 from bonafed.engines.secure_summed import SecureSummed
 from bonafed.papers.aspire.aspire import ASPIRE
 from bonafed.papers.aspire.drfa import DRFA
+from bonafed.papers.dp_iadmm.output_perturbed import OutputPerturbedADMM
 from bonafed.papers.drfl.ad_lpmm import ADLPMM
 from bonafed.papers.drfl.double_loop import DoubleLoop
 from bonafed.papers.drfl.epigraph_admm import EpigraphADMM

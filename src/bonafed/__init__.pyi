@@ -17,9 +17,6 @@ from bonafed.algorithms.federated.interior_point.interior_point import (
     InteriorPoint as InteriorPoint,
 )
 from bonafed.algorithms.federated.private_admm.penalty import Penalty as Penalty
-from bonafed.algorithms.federated.private_admm.private_admm import (
-    OutputPerturbedADMM as OutputPerturbedADMM,
-)
 from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM as PrivateADMM
 from bonafed.algorithms.federated.private_newton.private_newton import (
     PrivateNewton as PrivateNewton,
@@ -73,6 +70,7 @@ from bonafed.fairness import theil_index as theil_index
 from bonafed.papers.aspire.aspire import ASPIRE as ASPIRE
 from bonafed.papers.aspire.drfa import DRFA as DRFA
 from bonafed.papers.constrained.centralised_al import CentralisedAL as CentralisedAL
+from bonafed.papers.dp_iadmm.output_perturbed import OutputPerturbedADMM as OutputPerturbedADMM
 from bonafed.papers.drfl.ad_lpmm import ADLPMM as ADLPMM
 from bonafed.papers.drfl.double_loop import DoubleLoop as DoubleLoop
 from bonafed.papers.drfl.epigraph_admm import EpigraphADMM as EpigraphADMM

@@ -103,9 +103,7 @@ NAMED: dict[str, dict[str, str]] = {
         ),
         "proximal_al": "bonafed.algorithms.federated.proximal_al.proximal_al:ProximalAL",
         "private_admm": "bonafed.algorithms.federated.private_admm.private_admm:PrivateADMM",
-        "output_perturbed_admm": (
-            "bonafed.algorithms.federated.private_admm.private_admm:OutputPerturbedADMM"
-        ),
+        "output_perturbed_admm": "bonafed.papers.dp_iadmm.output_perturbed:OutputPerturbedADMM",
         "private_sgd": "bonafed.algorithms.federated.private_sgd:PrivateSGD",
         "private_newton": (
             "bonafed.algorithms.federated.private_newton.private_newton:PrivateNewton"

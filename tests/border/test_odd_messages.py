@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from border.askers import MEAN, ROBUST, Asker
 from border.readers import NAMES, as_rows, made, world
-from examples import ALGORITHMS
 
 import bonafed as bf
 from bonafed.algorithms.federated.bundle.bundle import Evaluate
@@ -27,6 +26,7 @@ from bonafed.problem.parts import Parts, stored
 from bonafed.sites.guard import Guard
 from bonafed.sites.people import Answers
 from bonafed.sites.told import SLOPES, SQUARES, TOLD, Answered, telling, told_by
+from examples import ALGORITHMS
 
 LEAST = 5e-324  # the least number there is
 SMOOTH = stored(Parts(1, 1, 1))

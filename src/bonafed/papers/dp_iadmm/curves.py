@@ -15,14 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from bonafed.algorithms.federated.private_admm.penalty import Penalty, PublishedStep
-from bonafed.algorithms.federated.private_admm.private_admm import (
-    OutputPerturbedADMM,
-    PrivateADMM,
-    PrivateState,
-)
+from bonafed.algorithms.federated.private_admm.penalty import Penalty
+from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM, PrivateState
 from bonafed.algorithms.method import Method
 from bonafed.papers.dp_iadmm.data import Split
+from bonafed.papers.dp_iadmm.output_perturbed import OutputPerturbedADMM, PublishedStep
 from bonafed.privacy.budget import Budget
 from bonafed.problem.losses import Multinomial
 from bonafed.problem.predictors.affine import Softmax
