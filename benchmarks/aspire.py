@@ -43,8 +43,8 @@ import measure
 import numpy as np
 
 import bonafed as bf
-from bonafed.experiments.aspire import backdoor as attacks
-from bonafed.experiments.aspire import entrants, race, sets, setups, spread
+from bonafed.papers.aspire import backdoor as attacks
+from bonafed.papers.aspire import entrants, race, sets, setups, spread
 from bonafed.solution.configure import configure
 
 Targets = measure.Targets

@@ -23,7 +23,7 @@ and central solvers.
     constrained.py parity   parity between groups beside fairlearn (``constrained_parity.py``).
 
 ``--quick`` runs small parts of all. Needs the data directory. Optima are those of
-``bonafed.experiments.constrained``: SLSQP, then Newton steps on the active set, to residuals of
+``bonafed.papers.constrained``: SLSQP, then Newton steps on the active set, to residuals of
 1e-12.
 """
 
@@ -40,14 +40,14 @@ import measure
 import numpy as np
 
 import bonafed as bf
-from bonafed.algorithms.comparators.centralised_al import CentralisedAL
 from bonafed.algorithms.federated.interior_point.interior_point import InteriorPoint
 from bonafed.algorithms.federated.proximal_al import client as proximal_client
 from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL
-from bonafed.experiments.constrained import data, fairness, reference
-from bonafed.experiments.constrained import neyman_pearson as neyman_study
-from bonafed.experiments.constrained.lcqp import LCQP, aggregate, lcqp
-from bonafed.experiments.constrained.trace import evaluate, follow, rounds_to
+from bonafed.papers.constrained import data, fairness, reference
+from bonafed.papers.constrained import neyman_pearson as neyman_study
+from bonafed.papers.constrained.centralised_al import CentralisedAL
+from bonafed.papers.constrained.lcqp import LCQP, aggregate, lcqp
+from bonafed.papers.constrained.trace import evaluate, follow, rounds_to
 
 GAPS = (1e-1, 1e-2, 1e-3)
 CAP = {"breast-cancer-wisc": 3000, "monks-1": 3000, "adult-a": 1000}  # rounds of ProximalAL

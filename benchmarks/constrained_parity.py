@@ -24,7 +24,7 @@ import measure
 import numpy as np
 
 import bonafed as bf
-from bonafed.experiments.constrained import data
+from bonafed.papers.constrained import data
 
 BOUNDS = (0.1, 0.05, 0.02)
 KINDS = ("demographic parity", "equalised odds")

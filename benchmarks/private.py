@@ -33,8 +33,8 @@ import numpy as np
 import bonafed as bf
 from bonafed.algorithms.federated.private_admm import client as private_client
 from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
-from bonafed.experiments.private import composition as published_totals
-from bonafed.experiments.private import curves, data
+from bonafed.papers.dp_iadmm import composition as published_totals
+from bonafed.papers.dp_iadmm import curves, data
 
 Targets = measure.Targets
 SHAPES = {"MNIST": (np.full(10, 6000), 10, 5.0), "FEMNIST": (data.ragged(), 62, 5.0)}

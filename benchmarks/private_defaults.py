@@ -39,7 +39,7 @@ import bonafed as bf
 from bonafed.algorithms.federated.private_newton.private_newton import matrix_error
 from bonafed.data import load
 from bonafed.data.unit_rows import middles, unit_rows
-from bonafed.experiments.private import data
+from bonafed.papers.dp_iadmm import data
 from bonafed.privacy.accounting import noise_for
 from bonafed.solution.default import READABLE
 from bonafed.solution.solve import fit

@@ -19,7 +19,7 @@ import numpy as np
 
 import bonafed as bf
 from bonafed.data.unit_rows import unit_rows
-from bonafed.experiments.private import curves, data
+from bonafed.papers.dp_iadmm import curves, data
 from bonafed.solution.plan import plan
 from bonafed.solution.solve import run
 

@@ -29,7 +29,7 @@ import numpy as np
 import rank_data as data
 
 import bonafed as bf
-from bonafed.algorithms.comparators.stochastic import tuned
+from bonafed.papers.rank.stochastic import tuned
 from bonafed.solution.configure import configure
 
 RISKS = {

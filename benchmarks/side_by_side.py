@@ -102,7 +102,7 @@ def rank() -> dict[str, Case]:
 
 
 def race() -> dict[str, Case]:
-    from bonafed.experiments.aspire import entrants, race, setups
+    from bonafed.papers.aspire import entrants, race, setups
 
     setup = setups.a()
     best, field = race.optimum(setup), entrants.as_they_come(1)

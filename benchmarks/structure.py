@@ -9,8 +9,8 @@ Both columns are measured by the same code; the source of ``before`` is read fro
   ``getattr`` with a default.
 - A list of names is a value written out at the level of a module outside ``names.py`` and
   ``__init__.py`` (tuple, list, set, dict or ``Literal``) with two or more strings that are names of
-  public classes of ``problem/`` and ``algorithms/``, as the class or as the configuration spells
-  it. Words that mean something else as well, as the norm ``l1``, do not count.
+  public classes of ``problem/``, ``algorithms/`` and ``papers/``, as the class or as the
+  configuration spells it. Words that mean something else as well, as the norm ``l1``, do not count.
 - A parameter is typed Any where its annotation is ``Any`` or a union with ``Any``; the share is of
   all annotated parameters.
 - Branches are counted as by McCabe: one, and one more for every ``if``, ``for``, ``while``,
@@ -71,7 +71,7 @@ COLUMN, ROW, BOX, TALL, MARGIN = 168, 92, 152, 48, 24  # of the picture
 PLACE = {  # the column of every layer; its row follows from the layers that it stands on
     **{"foundation": 1.5, "privacy": 0, "solvers": 1, "rounds": 2, "data": 3, "measures": 4},
     **{"problem": 1, "engines": 2, "fairness": 3, "algorithms": 0.5, "certificates": 1.5},
-    **{"functional": 0, "solution": 1, "experiments": 0, "auditing": 1, "estimators": 2},
+    **{"functional": 0, "solution": 1, "papers": 0, "auditing": 1, "estimators": 2},
     **{"model_selection": 2, "config": 4, "runs": 3.5, "public": 1},
     **{"report": 2.5, "starters": 3.5, "sites": 4.5, "cli": 3.5},
 }
@@ -154,7 +154,7 @@ def lists_of_names(source: Source) -> list[str]:
     known = {
         _plain(name)
         for name, module in public_names(source.root).items()
-        if module.split(".")[1] in ("problem", "algorithms") and name[0].isupper()
+        if module.split(".")[1] in ("problem", "algorithms", "papers") and name[0].isupper()
     } - OTHER_MEANING
     found = []
     for file, tree in source.trees.items():

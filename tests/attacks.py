@@ -21,8 +21,9 @@ from problems import PLAIN, SOFTMAX
 from scipy import sparse, stats
 
 from bonafed.algorithms.federated.private_admm.client import Perturb
-from bonafed.algorithms.federated.private_admm.private_admm import OutputPerturbedADMM, PrivateADMM
+from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
 from bonafed.data.federation import Federation
+from bonafed.papers.dp_iadmm.output_perturbed import OutputPerturbedADMM
 from bonafed.privacy.budget import Budget
 from bonafed.privacy.secure_sum import client as at_client
 from bonafed.privacy.secure_sum import masks

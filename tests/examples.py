@@ -15,22 +15,14 @@ from toy import AsyncToy, SeparateToy, SummedToy, Toy, federation
 
 from bonafed.algorithms.comparators.afl import AFL
 from bonafed.algorithms.comparators.aggregation import Krum
-from bonafed.algorithms.comparators.dca import DCA
-from bonafed.algorithms.comparators.double_loop import DoubleLoop
-from bonafed.algorithms.comparators.drfa import DRFA
 from bonafed.algorithms.comparators.fed_avg import FedAvg, FedProx
-from bonafed.algorithms.comparators.lsvrg import LSVRG
 from bonafed.algorithms.comparators.multiplier_method import MultiplierMethod
-from bonafed.algorithms.comparators.sgd import SGD
-from bonafed.algorithms.federated.ad_lpmm import ADLPMM
-from bonafed.algorithms.federated.aspire.aspire import ASPIRE
 from bonafed.algorithms.federated.async_dro.async_dro import AsyncDRO
 from bonafed.algorithms.federated.bundle.async_bundle import AsyncBundle
 from bonafed.algorithms.federated.bundle.bundle import Bundle
 from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle
-from bonafed.algorithms.federated.epigraph_admm import EpigraphADMM
 from bonafed.algorithms.federated.interior_point.interior_point import InteriorPoint
-from bonafed.algorithms.federated.private_admm.private_admm import OutputPerturbedADMM, PrivateADMM
+from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
 from bonafed.algorithms.federated.private_newton.private_newton import PrivateNewton
 from bonafed.algorithms.federated.private_sgd import PrivateSGD
 from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL
@@ -39,9 +31,18 @@ from bonafed.algorithms.federated.rank_interior_point import RankInteriorPoint
 from bonafed.algorithms.pooled.rank.continuation import Start
 from bonafed.algorithms.pooled.rank.penalties import Growing
 from bonafed.algorithms.pooled.rank.rank_admm import RankADMM
-from bonafed.algorithms.pooled.rank.smoothed_rank_admm import SmoothedRankADMM
 from bonafed.data.federation import Federation
 from bonafed.engines.secure_summed import SecureSummed
+from bonafed.papers.aspire.aspire import ASPIRE
+from bonafed.papers.aspire.drfa import DRFA
+from bonafed.papers.dp_iadmm.output_perturbed import OutputPerturbedADMM
+from bonafed.papers.drfl.ad_lpmm import ADLPMM
+from bonafed.papers.drfl.double_loop import DoubleLoop
+from bonafed.papers.drfl.epigraph_admm import EpigraphADMM
+from bonafed.papers.rank.dca import DCA
+from bonafed.papers.rank.lsvrg import LSVRG
+from bonafed.papers.rank.sgd import SGD
+from bonafed.papers.rank.smoothed_rank_admm import SmoothedRankADMM
 from bonafed.privacy.budget import Budget
 from bonafed.privacy.secure_sum.option import SecureSum
 from bonafed.problem.constraints.coupled import Coupled

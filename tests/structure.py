@@ -42,7 +42,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "certificates": ("certificates/",),
     "solution": ("solution/",),
     "estimators": ("estimators/",),
-    "experiments": ("experiments/",),
+    "papers": ("papers/",),
     "auditing": ("auditing.py",),
     "model_selection": ("model_selection.py",),
     "config": ("config/",),
@@ -70,7 +70,7 @@ LEFT_OF: dict[str, tuple[str, ...]] = {
     "certificates": ("problem", "engines"),
     "solution": ("algorithms", "certificates", "measures"),
     "estimators": ("solution", "fairness"),
-    "experiments": ("solution",),
+    "papers": ("solution",),
     "auditing": ("solution",),
     "model_selection": ("estimators",),
     "config": ("solution",),
@@ -79,11 +79,13 @@ LEFT_OF: dict[str, tuple[str, ...]] = {
     "starters": ("runs",),
     "sites": ("runs",),
     "cli": ("report", "starters", "sites"),
-    "public": ("model_selection", "auditing"),
+    "public": ("model_selection", "auditing", "papers"),
 }
 
 # Inside a layer: files or folders that must not import others of the same layer.
+ROOMS = ("aspire", "constrained", "dp_iadmm", "drfl", "rank")  # a room of ``papers/`` each
 NEVER: dict[str, tuple[str, ...]] = {
+    **{f"papers/{a}/": tuple(f"papers/{b}/" for b in ROOMS if b != a) for a in ROOMS},
     "runs/sections/": ("runs/folder.py", "runs/verification.py", "runs/pipeline.py"),
 }
 

@@ -15,6 +15,7 @@ import pytest
 from structure import (
     LAYERS,
     LEFT_OF,
+    ROOMS,
     Graph,
     external_packages,
     layers_of,
@@ -96,6 +97,17 @@ def test_directions():
     new = [f"{edge}: {names}" for edge, names in wrong.items() if edge not in OPEN]
     assert not new, "imports that no layer permits:\n" + "\n".join(new)
     assert not (done := set(OPEN) - set(wrong)), f"no longer needed in OPEN: {sorted(done)}"
+
+
+def test_no_room_of_a_paper_is_imported_from_outside():
+    users = {
+        f"{file} -> {target}"
+        for file, targets in graph().imports.items()
+        for target in targets
+        if target.startswith("papers/") and file.split("/")[:2] != target.split("/")[:2]
+    }
+    assert {user for user in users if not user.startswith("__init__.py ->")} == set()
+    assert {path.parent.name for path in SOURCE.glob("papers/*/__init__.py")} == {*ROOMS}
 
 
 def test_no_circles():

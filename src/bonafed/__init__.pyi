@@ -7,29 +7,16 @@ from bonafed.algorithms.comparators.aggregation import CoordinateMedian as Coord
 from bonafed.algorithms.comparators.aggregation import Krum as Krum
 from bonafed.algorithms.comparators.aggregation import TrimmedMean as TrimmedMean
 from bonafed.algorithms.comparators.central_conic import CentralConic as CentralConic
-from bonafed.algorithms.comparators.centralised_al import CentralisedAL as CentralisedAL
-from bonafed.algorithms.comparators.dca import DCA as DCA
-from bonafed.algorithms.comparators.double_loop import DoubleLoop as DoubleLoop
-from bonafed.algorithms.comparators.drfa import DRFA as DRFA
 from bonafed.algorithms.comparators.fed_avg import FedAvg as FedAvg
 from bonafed.algorithms.comparators.fed_avg import FedProx as FedProx
-from bonafed.algorithms.comparators.lsvrg import LSVRG as LSVRG
 from bonafed.algorithms.comparators.multiplier_method import MultiplierMethod as MultiplierMethod
-from bonafed.algorithms.comparators.sgd import SGD as SGD
-from bonafed.algorithms.federated.ad_lpmm import ADLPMM as ADLPMM
-from bonafed.algorithms.federated.aspire.aspire import ASPIRE as ASPIRE
 from bonafed.algorithms.federated.async_dro.async_dro import AsyncDRO as AsyncDRO
 from bonafed.algorithms.federated.bundle.async_bundle import AsyncBundle as AsyncBundle
 from bonafed.algorithms.federated.bundle.bundle import Bundle as Bundle
-from bonafed.algorithms.federated.epigraph_admm import EpigraphADMM as EpigraphADMM
-from bonafed.algorithms.federated.epigraph_admm import RiskADMM as RiskADMM
 from bonafed.algorithms.federated.interior_point.interior_point import (
     InteriorPoint as InteriorPoint,
 )
 from bonafed.algorithms.federated.private_admm.penalty import Penalty as Penalty
-from bonafed.algorithms.federated.private_admm.private_admm import (
-    OutputPerturbedADMM as OutputPerturbedADMM,
-)
 from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM as PrivateADMM
 from bonafed.algorithms.federated.private_newton.private_newton import (
     PrivateNewton as PrivateNewton,
@@ -43,8 +30,6 @@ from bonafed.algorithms.pooled.rank.penalties import Balanced as Balanced
 from bonafed.algorithms.pooled.rank.penalties import ByResidual as ByResidual
 from bonafed.algorithms.pooled.rank.penalties import Growing as Growing
 from bonafed.algorithms.pooled.rank.rank_admm import RankADMM as RankADMM
-from bonafed.algorithms.pooled.rank.smoothed_rank_admm import SmoothedRankADMM as SmoothedRankADMM
-from bonafed.algorithms.pooled.rank.smoothed_rank_admm import Smoothing as Smoothing
 from bonafed.auditing import Audit as Audit
 from bonafed.auditing import audit as audit
 from bonafed.certificates.certificate import Certificate as Certificate
@@ -82,6 +67,19 @@ from bonafed.fairness import false_negative_rate_difference as false_negative_ra
 from bonafed.fairness import group_rates as group_rates
 from bonafed.fairness import statistical_parity_difference as statistical_parity_difference
 from bonafed.fairness import theil_index as theil_index
+from bonafed.papers.aspire.aspire import ASPIRE as ASPIRE
+from bonafed.papers.aspire.drfa import DRFA as DRFA
+from bonafed.papers.constrained.centralised_al import CentralisedAL as CentralisedAL
+from bonafed.papers.dp_iadmm.output_perturbed import OutputPerturbedADMM as OutputPerturbedADMM
+from bonafed.papers.drfl.ad_lpmm import ADLPMM as ADLPMM
+from bonafed.papers.drfl.double_loop import DoubleLoop as DoubleLoop
+from bonafed.papers.drfl.epigraph_admm import EpigraphADMM as EpigraphADMM
+from bonafed.papers.drfl.epigraph_admm import RiskADMM as RiskADMM
+from bonafed.papers.rank.dca import DCA as DCA
+from bonafed.papers.rank.lsvrg import LSVRG as LSVRG
+from bonafed.papers.rank.sgd import SGD as SGD
+from bonafed.papers.rank.smoothed_rank_admm import SmoothedRankADMM as SmoothedRankADMM
+from bonafed.papers.rank.smoothed_rank_admm import Smoothing as Smoothing
 from bonafed.privacy.budget import Budget as Budget
 from bonafed.privacy.budget import BudgetSpentError as BudgetSpentError
 from bonafed.privacy.budget import NoPrivacyWarning as NoPrivacyWarning

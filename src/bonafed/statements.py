@@ -63,7 +63,7 @@ LONGEST = 500  # characters of a text
 LISTED = 100  # entries that are listed one by one
 
 # where the public classes stand of which problems and algorithms are made ...
-PARTS = ("bonafed.problem.", "bonafed.algorithms.", "bonafed.privacy.budget:")
+PARTS = ("bonafed.problem.", "bonafed.algorithms.", "bonafed.papers.", "bonafed.privacy.budget:")
 # ... and those among them that hold code of a user
 WITH_CODE = {
     "TorchPredictor": "use Linear(), Softmax() or MLP(hidden)",

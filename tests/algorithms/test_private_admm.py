@@ -21,9 +21,10 @@ from bonafed.algorithms.federated.private_admm import client as private_client
 from bonafed.algorithms.federated.private_admm import noisy_gradient
 from bonafed.algorithms.federated.private_admm.noisy_gradient import Told
 from bonafed.algorithms.federated.private_admm.penalty import Penalty
-from bonafed.algorithms.federated.private_admm.private_admm import OutputPerturbedADMM, PrivateADMM
+from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
 from bonafed.data.federation import Federation
 from bonafed.engines.inprocess import InProcess
+from bonafed.papers.dp_iadmm.output_perturbed import OutputPerturbedADMM
 from bonafed.privacy.budget import Budget
 from bonafed.privacy.discrete_noise import discrete_noise
 from bonafed.problem.losses import Huber, Logistic, Multinomial, Squared

@@ -24,11 +24,11 @@ from scipy.special import ndtri
 import bonafed as bf
 from bonafed.algorithms.comparators.local_steps import Descend
 from bonafed.algorithms.federated.bundle.bundle import Evaluate
-from bonafed.algorithms.federated.epigraph_projection import Begin, Project
 from bonafed.arrays import Array, stream
 from bonafed.certificates.duality import Certification, Certify
 from bonafed.engines.secure_summed import carried_by
 from bonafed.engines.wire import RunStarted, StartRun, Step, Stepped
+from bonafed.papers.drfl.epigraph_projection import Begin, Project
 from bonafed.problem.metadata import Introduced
 from bonafed.problem.parts import Parts, stored
 from bonafed.problem.problem import Problem

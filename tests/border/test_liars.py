@@ -22,8 +22,6 @@ from toy import federation
 
 import bonafed as bf
 from bonafed.algorithms.comparators.local_steps import LocalStepsMethod
-from bonafed.algorithms.federated.aspire.aspire import ASPIRE
-from bonafed.algorithms.federated.epigraph_projection import EpigraphMethod
 from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL
 from bonafed.codec import changed
 from bonafed.data.federation import Federation
@@ -33,6 +31,8 @@ from bonafed.engines.job import DONE, ERROR
 from bonafed.engines.network import ImpossibleAnswerError, Network
 from bonafed.engines.transport import LocalTransport
 from bonafed.engines.wire import Stepped
+from bonafed.papers.aspire.aspire import ASPIRE
+from bonafed.papers.drfl.epigraph_projection import EpigraphMethod
 from bonafed.problem.constraints.coupled import Coupled
 from bonafed.problem.metadata import Introduced
 from bonafed.rounds import Conclude, Stop, decode, encode

@@ -25,7 +25,8 @@ from bonafed.problem.multipliers import Multipliers
 from bonafed.problem.parts import Parts, stored
 from bonafed.sites.guard import Guard
 from bonafed.sites.people import Answers
-from bonafed.sites.told import SLOPES, SQUARES, TOLD, Answered, told_by
+from bonafed.sites.told import SLOPES, SQUARES, TOLD, Answered, telling, told_by
+from examples import ALGORITHMS
 
 LEAST = 5e-324  # the least number there is
 SMOOTH = stored(Parts(1, 1, 1))
@@ -44,7 +45,12 @@ def forms(hint: Any) -> list[Form]:
     return [mark for mark in marks if isinstance(mark, Form)] + inside
 
 
-@pytest.mark.parametrize("kind", TOLD)
+MESSAGES = {kind for example in ALGORITHMS.values() for kind in example.algorithm.on_client}
+
+
+@pytest.mark.parametrize(
+    "kind", sorted({*TOLD, *filter(telling, MESSAGES)}, key=lambda kind: kind.__qualname__)
+)
 def test_every_array_of_a_message_about_rows_has_a_shape(kind: type):
     for name, hint in typing.get_type_hints(kind, include_extras=True).items():
         if name in FIELDS[kind] and "ndarray" in str(hint):

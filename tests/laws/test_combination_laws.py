@@ -202,6 +202,7 @@ def test_the_default_refuses_only_what_no_algorithm_takes():
         if known:
             method = default_algorithm(it.problem, it.fed, it.engine)
             assert refused(method, it) is None, (method, it)
+            assert ".papers." not in type(method).__module__, (method, it)
         else:
             with pytest.raises(RefusedError) as refusal:
                 default_algorithm(it.problem, it.fed, it.engine)

@@ -20,9 +20,10 @@ from bonafed.algorithms.federated.private_admm import noisy_gradient
 from bonafed.algorithms.federated.private_admm.client import Perturb
 from bonafed.algorithms.federated.private_admm.mechanism import MEAN_SIZE, Mechanism
 from bonafed.algorithms.federated.private_admm.noisy_gradient import Told
-from bonafed.algorithms.federated.private_admm.private_admm import OutputPerturbedADMM, PrivateADMM
+from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
 from bonafed.data.federation import Federation
 from bonafed.engines.inprocess import InProcess
+from bonafed.papers.dp_iadmm.output_perturbed import OutputPerturbedADMM
 from bonafed.privacy.budget import Budget, BudgetSpentError, NoPrivacyWarning
 from bonafed.problem.losses import Multinomial
 from bonafed.problem.problem import Problem

@@ -9,6 +9,7 @@ import pytest
 
 import bonafed.algorithms
 import bonafed.certificates
+import bonafed.papers
 import bonafed.problem
 import bonafed.sites.judging
 from bonafed.codec import FIELDS
@@ -24,7 +25,12 @@ COMBINED = {"sum", "max", "each"}
 
 def answers() -> dict[str, tuple[str, ...]]:
     """Every class of answers in bonafed, with its fields: an engine combines all of these."""
-    for package in (bonafed.algorithms, bonafed.certificates, bonafed.problem):
+    for package in (
+        bonafed.algorithms,
+        bonafed.papers,
+        bonafed.certificates,
+        bonafed.problem,
+    ):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             import_module(module.name)
     return {

@@ -76,6 +76,7 @@ class Method(AboutRows):
 
     requirements: ClassVar[Requirements] = Requirements()
     unstated: ClassVar[tuple[str, ...]] = ("problem",)  # a problem is stated beside its algorithm
+    unaware: ClassVar[bool] = False  # whether it never knows the exact objective on its way
     problem: Problem | None
 
     def answer(self, state: Any, concluded: Concluded | None = None) -> Answer:

@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bonafed.algorithms.federated.aspire.aspire import ASPIRE
-from bonafed.algorithms.federated.async_dro.async_dro import AsyncDRO
 from bonafed.algorithms.method import Answer
 from bonafed.arrays import Array
 from bonafed.config.config import Config
@@ -24,8 +22,6 @@ from bonafed.runs.splits import Parts
 from bonafed.solution.privacy_account import was_begun
 from bonafed.solution.solution import Solution
 from bonafed.solution.solve import fit
-
-UNAWARE = (ASPIRE, AsyncDRO)  # methods that do not know the exact objective on their way
 
 
 def train(
@@ -88,6 +84,6 @@ def _judge(
         return None
     method = method_of(config, stated, fed, main, clock=True)
     answer: Callable[[Any], Answer] = method.answer
-    if not config.engine.clocked and not isinstance(method, UNAWARE):
+    if not config.engine.clocked and not method.unaware:
         return None
     return lambda state: answer(state).w

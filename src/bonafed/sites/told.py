@@ -1,21 +1,17 @@
-"""What the answers of a run tell of a site's rows, message by message: the slopes of the rows in
-every sum that leaves, and the models at which these were asked for.
+"""What the answers of a run tell of a site's rows, message by message (`bonafed.algorithms.told`).
 
-A message that is not listed here is one whose answer no rule can judge: such as a model where a
-client's own solver stops, as of `ProximalAL`.
+No rule can judge the answer to a message that is not listed here and that does not say in ``tells``
+what its answers tell: such as a model where a client's own solver stops, as of `ProximalAL`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from bonafed.algorithms.comparators.afl import Mix
-from bonafed.algorithms.comparators.double_loop import Probe
-from bonafed.algorithms.federated import epigraph_projection as epigraphs
-from bonafed.algorithms.federated.aspire.client import Approach, Gauge
 from bonafed.algorithms.federated.async_dro.client import Meet, Visit
 from bonafed.algorithms.federated.bundle.async_bundle import EvaluateAt, EvaluateFirst
 from bonafed.algorithms.federated.bundle.bundle import Evaluate
@@ -23,13 +19,13 @@ from bonafed.algorithms.federated.bundle.masked_bundle import Blend, Compare
 from bonafed.algorithms.federated.interior_point.interior_point import Expand
 from bonafed.algorithms.federated.linearisation import Linearise
 from bonafed.algorithms.federated.proximal_al.messages import Settle
-from bonafed.algorithms.method import within_bounds
-from bonafed.arrays import Array, Block
+from bonafed.algorithms.told import SLOPES, SQUARES, Answered, Told, at, at_model, model_of
+from bonafed.arrays import Array
 from bonafed.certificates.constrained import Weigh, WeighAlong
 from bonafed.certificates.duality import Certify, CertifySums
 from bonafed.certificates.stationary import Differentiate
 from bonafed.problem.lower_bounds import Survey
-from bonafed.problem.parts import WHOLE, Parts, may_flip, parts_of
+from bonafed.problem.parts import may_flip, parts_of
 from bonafed.problem.problem import Problem
 from bonafed.problem.secure_sums import SurveySums, sends_curvature
 from bonafed.problem.slopes import (
@@ -46,46 +42,15 @@ from bonafed.problem.slopes import (
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.rounds import Algorithm, Conclude
 
-SLOPES, SQUARES = "slopes", "squares"  # of x_j, and of x_j x_j'
 
-
-class Told(NamedTuple):
-    """A part of an answer.
-
-    Attributes
-    ----------
-    kind : `SLOPES` or `SQUARES`
-    sums : over rows
-    models : (K, D) at which they were asked for
-    """
-
-    kind: str
-    sums: list[Sums]
-    models: Array
-
-
-class Answered(NamedTuple):
-    """A message with the site's answer to it, and what the site keeps of the run.
-
-    Attributes
-    ----------
-    problem : concrete
-    block : the rows that the answer is about
-    ask, upload : the message and the answer, which is None where it is masked
-    before, memory : before and after the message
-    """
-
-    problem: Problem
-    block: Block
-    ask: Any
-    upload: Any
-    before: Any
-    memory: Any
+def telling(kind: type) -> Callable[[Answered], Iterator[Told]] | None:
+    """What the answers to messages of a class tell of the rows; None where nothing describes it."""
+    return TOLD.get(kind, getattr(kind, "tells", None))
 
 
 def told_by(answered: Answered) -> list[Told]:
     """What an answer tells of the rows, as far as that is known: see `unknown`."""
-    how = TOLD.get(type(answered.ask))
+    how = telling(type(answered.ask))
     ranked = answered.problem.over_rows is not None
     return [] if how is None or ranked else [*how(answered)]
 
@@ -95,7 +60,7 @@ def unknown(algorithm: Algorithm, problem: Problem, message: Any = None) -> str:
     where all is described.
     """
     name = type(algorithm).__name__
-    if odd := [kind.__name__ for kind in algorithm.on_client if kind not in TOLD]:
+    if odd := [kind.__name__ for kind in algorithm.on_client if not telling(kind)]:
         return f"an answer to {odd[0]} of {name}"
     if problem.over_rows is not None:
         return "where the losses of rows stand among those of all"
@@ -113,25 +78,6 @@ def unknown(algorithm: Algorithm, problem: Problem, message: Any = None) -> str:
     return ""
 
 
-def _at(
-    one: Answered, w: Array, parts: Parts = WHOLE, curved: bool = False, limits: bool = True
-) -> Iterator[Told]:
-    """Value and gradient at a model, in parts, and the curvature there."""
-    problem, block, w = one.problem, one.block, _model(one, w)
-    sums = gradient_sums(problem, w, block, parts)
-    if limits:
-        sums += [each for stack in limit_sums(problem, w, block, parts) for each in stack]
-    yield Told(SLOPES, sums, w[None])
-    if curved:
-        yield Told(SQUARES, curvature_sums(problem, w, block), w[None])
-
-
-def _model(one: Answered, w: Array) -> Array:
-    """A model, or the one where the problem's methods begin."""
-    D = one.problem.predictor.dimension(one.block.n_features)
-    return w if len(w) else within_bounds(one.problem, np.zeros(D))
-
-
 def _sizes(one: Answered) -> Iterator[Told]:
     yield Told(SQUARES, size_sums(one.block), _no_models(one))
 
@@ -142,7 +88,7 @@ def _no_models(one: Answered) -> Array:
 
 def _evaluate(one: Answered) -> Iterator[Told]:
     ask = one.ask
-    yield from _at(one, ask.w, parts_of(ask.parts))
+    yield from at(one, ask.w, parts_of(ask.parts))
     if ask.weights is not None and ask.bend:
         sums = metric_sums(one.problem, ask.w, one.block, ask.bend == "secant")
         yield Told(SQUARES, sums, ask.w[None])
@@ -165,18 +111,18 @@ def _async(one: Answered, w: Array | None = None) -> Iterator[Told]:
     parts = parts_of(one.ask.parts)
     second = _no_models(one).shape[1] <= one.ask.second_order
     model = one.ask.w[0] if w is None else w
-    yield from _at(one, model, parts._replace(smooth=parts.smooth * second), bool(parts.smooth))
+    yield from at(one, model, parts._replace(smooth=parts.smooth * second), bool(parts.smooth))
 
 
 def _meet(one: Answered) -> Iterator[Told]:
     yield from _sizes(one)
-    yield from _at(one, np.zeros(0) if one.ask.w is None else one.ask.w[0])
+    yield from at(one, np.zeros(0) if one.ask.w is None else one.ask.w[0])
 
 
 def _certify(one: Answered) -> Iterator[Told]:
     """The risk at the model, and one combination of the cuts at the points."""
     ask, problem, block, parts = one.ask, one.problem, one.block, parts_of(one.ask.parts)
-    yield from _at(one, ask.w)
+    yield from at(one, ask.w)
     terms = list[tuple[Array, Sums]]()
     for k, point in enumerate(ask.points):
         mu = np.reshape(ask.multipliers[0, k], -1)
@@ -198,7 +144,7 @@ def _certify(one: Answered) -> Iterator[Told]:
 def _certify_sums(one: Answered) -> Iterator[Told]:
     """The risk at the model, and this site's part of one combination of all sites' cuts."""
     ask, mine = one.ask, int(one.block.index[0])
-    yield from _at(one, ask.w)
+    yield from at(one, ask.w)
     terms = list[tuple[Array, Sums]]()
     for point, multipliers in zip(ask.points, ask.multipliers, strict=True):
         [sums] = gradient_sums(one.problem, point, one.block)
@@ -209,15 +155,15 @@ def _certify_sums(one: Answered) -> Iterator[Told]:
 def _expand(one: Answered) -> Iterator[Told]:
     """All at the model, and one combination of the curvatures of risk and constraints there."""
     ask, problem, block = one.ask, one.problem, one.block
-    w = _model(one, ask.w)
-    yield from _at(one, w)
+    w = model_of(one, ask.w)
+    yield from at(one, w)
     each = np.concatenate([ask.weight * ask.prior[:1], ask.local[0], ask.shared])
     sums = curvature_sums(problem, w, block)
     yield Told(SQUARES, combined([*zip(each[:, None], sums, strict=True)]), w[None])
 
 
 def _blend(one: Answered) -> Iterator[Told]:
-    yield from _at(one, one.ask.w, curved=sends_curvature(one.problem, len(one.ask.w)))
+    yield from at(one, one.ask.w, curved=sends_curvature(one.problem, len(one.ask.w)))
 
 
 def _weigh(one: Answered) -> Iterator[Told]:
@@ -225,26 +171,15 @@ def _weigh(one: Answered) -> Iterator[Told]:
     whose slopes the shift has led to the end of their domain, and of the others.
     """
     ask, curved = one.ask, one.problem.loss.smooth
-    yield from _at(one, ask.w, curved=curved)
-    yield from _at(one, np.zeros_like(ask.w), limits=False)  # the size of the objective's gradient
+    yield from at(one, ask.w, curved=curved)
+    yield from at(one, np.zeros_like(ask.w), limits=False)  # the size of the objective's gradient
     shifted = _shifted(one, ask.w, ask.shift)
     yield shifted
     if not ask.shift.any():
         return
-    yield from _at(one, ask.w + ask.shift)  # of constraints
+    yield from at(one, ask.w + ask.shift)  # of constraints
     ended = locked_sums(one.problem, ask.w, ask.shift, one.block)
     yield Told(SQUARES, ended, shifted.models)
-
-
-def _approach(one: Answered) -> Iterator[Told]:
-    """A step by the gradient at the last copy, and the loss at the new one."""
-    for memory in (one.before, one.memory):
-        yield from _at(one, memory.u[0])
-
-
-def _at_model(curved: bool = False, each: bool = False) -> Callable[[Answered], Iterator[Told]]:
-    """Of a message about its model ``w``; ``each``: every client has a row of it."""
-    return lambda one: _at(one, one.ask.w[0] if each else one.ask.w, curved=curved)
 
 
 TOLD: dict[type, Callable[[Answered], Iterator[Told]]] = {
@@ -254,22 +189,17 @@ TOLD: dict[type, Callable[[Answered], Iterator[Told]]] = {
     EvaluateAt: _async,
     Certify: _certify,
     SurveySums: _sizes,
-    Compare: _at_model(),
+    Compare: at_model(),
     Blend: _blend,
     CertifySums: _certify_sums,
-    Differentiate: _at_model(),
+    Differentiate: at_model(),
     Weigh: _weigh,
     WeighAlong: _weigh,
     Expand: _expand,
-    Linearise: _at_model(),
-    Visit: _at_model(each=True),
+    Linearise: at_model(),
+    Visit: at_model(each=True),
     Meet: _meet,
-    Mix: _at_model(),
-    epigraphs.Begin: _at_model(),
-    Probe: _at_model(),
-    epigraphs.Project: lambda one: _at(one, one.upload.w[0]),
-    Gauge: _at_model(),
-    Approach: _approach,
-    Settle: _at_model(curved=True),
+    Mix: at_model(),
+    Settle: at_model(curved=True),
     Conclude: lambda one: iter(()),  # what a site keeps of answers that it gave
 }

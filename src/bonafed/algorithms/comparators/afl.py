@@ -30,8 +30,13 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from bonafed.algorithms.federated.epigraph_projection import risk_gradients
-from bonafed.algorithms.federated.linearisation import bound_at, duals_at, is_smooth, take_part
+from bonafed.algorithms.federated.linearisation import (
+    bound_at,
+    duals_at,
+    is_smooth,
+    risk_gradients,
+    take_part,
+)
 from bonafed.algorithms.method import (
     Answer,
     Concluded,

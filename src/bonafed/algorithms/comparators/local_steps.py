@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.algorithms.comparators.afl import first_curvature, secant
-from bonafed.algorithms.federated.epigraph_projection import risk_gradients
-from bonafed.algorithms.federated.linearisation import is_smooth
+from bonafed.algorithms.federated.linearisation import is_smooth, risk_gradients
 from bonafed.algorithms.method import Method, or_default
 from bonafed.algorithms.settings import check_count, check_finite, check_positive, check_share
 from bonafed.arrays import Array, Block, Streams, stream

@@ -16,10 +16,9 @@ from typing import Annotated
 
 import numpy as np
 
-from bonafed.algorithms.federated.epigraph_projection import risk_gradients
-from bonafed.arrays import Array, Block, Streams
+from bonafed.arrays import DUAL, Array, Block, Streams, norm_gradient
 from bonafed.codec import Form
-from bonafed.problem.conic_form import sample_radii
+from bonafed.problem.conic_form import multiplier_floor, sample_radii
 from bonafed.problem.lower_bounds import (
     Duals,
     Minorant,
@@ -50,6 +49,29 @@ class Linearised:
 
     risk: Each  # (n,)
     gradient: Each  # (n, D)
+
+
+def risk_gradients(problem: Problem, w: Array, data: Block) -> tuple[Array, Array, Array]:
+    """The risk R_s(w) (n,), a subgradient (n, D) and the transport multiplier (n,) of every client.
+
+    w is (D,) or (n, D).
+
+    The subgradient is the cut's at a fixed transport multiplier, plus the rest of the radius times
+    the gradient of that multiplier's floor Lip ||w||_*.
+    """
+    radius, ball = problem.radii(data), problem.over_samples
+    cut = problem.cut(w, data, radius)
+    gradient = cut.gradient
+    if radius.any() and (lipschitz := multiplier_floor(problem)[0]):
+        coefficients = np.asarray(problem.predictor.split(w)[0])
+        floor = lipschitz * ball.dual_norm(coefficients)
+        left = np.where(
+            cut.level <= floor * (1 + 1e-12), np.maximum(radius + cut.gradient_level, 0.0), 0.0
+        )
+        gradient = gradient.copy()
+        along = norm_gradient(np.atleast_2d(coefficients), DUAL[ball.norm])
+        gradient[:, : data.n_features] += lipschitz * left[:, None] * along
+    return radius * cut.level + cut.base, gradient, cut.level
 
 
 def linearise(

@@ -178,6 +178,7 @@ class AsyncDRO(Method):
     step: float = 1.0
     start: Array | None = None
     problem: Problem | None = None
+    unaware: ClassVar[bool] = True
     requirements: ClassVar[Requirements] = Requirements(over_samples=MEAN_OF_ROWS, loss=SMOOTH)
     donates: ClassVar[bool] = True
     stateless: ClassVar[bool] = True

@@ -12,8 +12,7 @@ from typing import Annotated
 
 import numpy as np
 
-from bonafed.algorithms.federated.epigraph_projection import risk_gradients
-from bonafed.algorithms.federated.linearisation import units_of
+from bonafed.algorithms.federated.linearisation import risk_gradients, units_of
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Form
 from bonafed.problem.lower_bounds import survey

@@ -39,24 +39,6 @@ class Penalty:
         return self.scale * min(1e9, self.c1 * times + self.c2 / self.epsilon)
 
 
-@dataclass(frozen=True)
-class PublishedStep:
-    """eta^t of the published OutP: 1 / eta = rows / 4 + 7.5 sqrt(t) / epsilon.
-
-    This is for sums of the clients' means.
-
-    The paper does not print the second term; it is inferred from the noise of the published code
-    (docs/private.md).
-    """
-
-    rows: int
-    clients: int
-    epsilon: float
-
-    def __call__(self, t: int) -> float:
-        return self.clients / (self.rows / 4 + 7.5 * math.sqrt(t) / self.epsilon)
-
-
 def number(value: object) -> TypeGuard[float]:
     """Whether a value is a finite number > 0."""
     if not isinstance(value, Real) or isinstance(value, bool):

@@ -16,7 +16,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 
@@ -26,7 +26,6 @@ from bonafed.algorithms.federated.private_admm.mechanism import Mechanism
 from bonafed.algorithms.federated.private_admm.penalty import (
     RADII,
     Penalty,
-    PublishedStep,
     number,
     of_round,
 )
@@ -329,54 +328,3 @@ class PrivateADMM(PrivateMethod):
         z = copies_of(concluded)
         w = state.mean if self.average and state.round else state.w
         return Answer(w, copies=None if z is None else z.astype(float))
-
-
-@dataclass(frozen=True)
-class OutputPerturbedADMM(PrivateADMM):
-    """The paper's comparator OutP: step (5) without noise, then noise on z_p^{t+1}.
-
-    The noise is calibrated: a row moves z_p by at most its gradient over rho + 1 / eta.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import bonafed as bf
-    >>> rng = np.random.default_rng(0)
-    >>> X, y = rng.uniform(-1, 1, (1000, 3)), rng.integers(0, 2, 1000)
-    >>> fed = bf.Federation.from_arrays(X, y, rng.choice(["north", "east"], 1000))
-    >>> problem = bf.Problem(
-    ...     bf.Logistic(), regulariser=bf.L2(0.1), privacy=bf.Budget(epsilon=1.0, delta=1e-6)
-    ... )
-    >>> solution = bf.solve(
-    ...     problem, fed, algorithm=bf.OutputPerturbedADMM(max_rounds=20, rho=1.0)
-    ... )
-    >>> bool(0.9 < solution.ledger.epsilon <= 1)
-    True
-    """
-
-    update: str = "prox"
-    output: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.update != "prox":
-            raise ValueError(
-                f'OutputPerturbedADMM takes update="prox", got {self.update!r}: (5) has no other'
-                " form."
-            )
-
-    @classmethod
-    def published(
-        cls, epsilon: float, rows: int, clients: int, **settings: object
-    ) -> OutputPerturbedADMM:
-        """The method with the constants of the published code, which give NO guarantee.
-
-        ``epsilon`` is that of one iteration, with delta 1e-6.
-
-        For ``over_clients=Mean("uniform")``; ``rows`` of each of the ``clients``. Noise of standard
-        deviation sigma^2 where the paper has sigma, and steps of rows / 4, stop its progress.
-        """
-        step = PublishedStep(rows, clients, epsilon)
-        rho = Penalty(epsilon=epsilon, scale=1 / clients)
-        more: dict[str, Any] = {"rho": rho, "eta": step, "local_epsilon": epsilon, **settings}
-        return cls(sensitivity="published", **more)

@@ -1,1 +1,0 @@
-"""ASPIRE-EASE: an asynchronous single-loop method for min-max problems over clients."""

@@ -1,1 +1,0 @@
-"""Experiments of Jiao, Yang, Song, *Distributed DRO with non-convex objectives*."""

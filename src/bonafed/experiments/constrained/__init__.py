@@ -1,1 +1,0 @@
-"""Experiments of He, Peng, Sun, *Federated learning with convex global and local constraints*."""

@@ -1,4 +1,0 @@
-"""Experiments of Ryu and Kim, *Differentially private federated learning via inexact ADMM*.
-
-Each is shown beside the total privacy budget that it spends.
-"""

@@ -1,0 +1,1 @@
+"""Jiao, Yang, Song, *Distributed DRO with non-convex objectives*."""

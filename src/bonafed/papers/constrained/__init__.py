@@ -1,0 +1,1 @@
+"""He, Peng, Sun, *Federated learning with convex global and local constraints*."""

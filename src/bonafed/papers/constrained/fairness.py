@@ -1,0 +1,91 @@
+"""Table 2 and Figure 2: classifiers whose losses on two groups differ by at most 0.1.
+
+    minimise  mean over clients of the mean loss  subject to
+            |mean loss of one group - of the other| <= 0.1  (32)
+
+holds for every client and for rows that the server holds. This is section 5.2 of He, Peng, Sun,
+*Federated learning with convex global and local constraints*; the constraints are not convex. The
+data are adult, the groups the sexes, with 22,654 rows at the clients and 5,659 at the server as in
+the paper, and 20 features instead of its 39 (see ``data``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from bonafed.algorithms.federated.interior_point.interior_point import InteriorPoint
+from bonafed.algorithms.method import Method
+from bonafed.arrays import Array, stream
+from bonafed.papers.constrained import data, reference
+from bonafed.papers.constrained.tables import Printed, Row, Trial, row
+from bonafed.papers.constrained.trace import bands, evaluate, follow, on_sphere
+from bonafed.problem.constraints.group_means import LossGap
+from bonafed.problem.losses import Logistic
+from bonafed.problem.predictors.affine import Linear
+from bonafed.problem.problem import Problem
+
+LEVEL = 0.1
+CLIENTS = (1, 5, 10, 20)
+STARTS = 4  # starts of the reference, zeros among them
+
+PRINTED = {
+    1: Printed(0.37, 9.83e-5, 0.37, 1.97e-3, 0.10, 0.10),
+    5: Printed(0.37, 3.99e-3, 0.37, 1.86e-3, 0.09, 0.10),
+    10: Printed(0.37, 6.39e-3, 0.37, 2.39e-3, 0.08, 0.10),
+    20: Printed(0.38, 9.46e-3, 0.37, 4.61e-3, 0.08, 0.10),
+}
+
+
+def problem(level: float = LEVEL) -> Problem:
+    """The problem (32)."""
+    gap = LossGap("group", level)
+    return Problem(Logistic(), Linear(intercept=False), constraint=gap, local_constraint=gap)
+
+
+def gaps(trial: Trial) -> Array:
+    """The |difference of the groups' losses|, (N + 1,), of every client and the server."""
+    return np.concatenate([trial.end.measured.max(1), [trial.end.server.max()]])
+
+
+def trial(
+    n_clients: int,
+    seed: int = 0,
+    algorithm: Method | None = None,
+    *,
+    level: float = LEVEL,
+    part: float = 1.0,
+    starts: int = STARTS,
+) -> Trial:
+    """One run with the rows and the start of a seed, on the share ``part`` of the rows.
+
+    Its reference is the best of several starts.
+    """
+    rows, stated = data.adult(), problem(level)
+    fed, d = data.with_server(rows, n_clients, seed, part), rows.X.shape[1]
+    start, *others = (
+        on_sphere(d, stream(seed, "reference" if k else "start", k)) for k in range(starts)
+    )
+    trace = follow(algorithm or InteriorPoint(), stated, fed, start)
+    best = reference.best(reference.loss_gaps(fed, level), [None, *others])
+    return Trial(fed, best, trace, evaluate(stated, fed, [trace.w])[0])
+
+
+def table_2(
+    clients: Sequence[int] = CLIENTS,
+    trials: int = 10,
+    algorithm: Callable[[], Method] = InteriorPoint,
+    part: float = 1.0,
+) -> list[Row]:
+    """One row for each number of clients; columns ``paper_*`` compare in trend only."""
+    runs = {n: [trial(n, k, algorithm(), part=part) for k in range(trials)] for n in clients}
+    return [{"clients": n} | row(runs[n], gaps, PRINTED[n]) for n in clients]
+
+
+def figure_2(
+    n_clients: int = 5, seed: int = 0, algorithm: Method | None = None, part: float = 1.0
+) -> list[dict[str, float]]:
+    """The clients' losses and gaps by round (mean, least and largest), and the server's gap."""
+    run = trial(n_clients, seed, algorithm, part=part, starts=1)
+    return bands(evaluate(problem(), run.fed, run.trace.models), equal_is_gap=True)

@@ -1,0 +1,230 @@
+"""Quadratic programs with linear equality constraints: random instances and exact solutions.
+
+    minimise  sum_{i=1..n} ( w'A_i w / 2 + b_i'w )  subject to  C_i w + d_i = 0,  0 <= i <= n   (86)
+
+This is section E.2 of He, Peng, Sun, *Federated learning with convex global and local constraints*;
+row 0 is the server's. The problem is ``LCQP`` below. ``aggregate`` solves it exactly from one round
+of sums, for which every client must reveal A_i, b_i, C_i and d_i; iterative methods are compared
+with it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed.arrays import Array, stream
+from bonafed.data.federation import Federation
+from bonafed.papers.constrained.trace import on_sphere
+from bonafed.problem.constraints.linear import LinearEquality
+from bonafed.problem.losses import Quadratic
+from bonafed.problem.multipliers import Multipliers
+from bonafed.problem.problem import Problem
+from bonafed.problem.risks.mean import Sum
+from bonafed.problem.targets import check_quadratic
+
+LCQP = Problem(
+    Quadratic(),
+    over_clients=Sum(),
+    constraint=LinearEquality(),
+    local_constraint=LinearEquality(),
+)
+
+
+def lcqp(
+    d: int,
+    n: int,
+    m: int,
+    seed: int,
+    *,
+    condition: float | None = None,
+    singular: int = 0,
+    redundant: bool = False,
+    infeasible: bool = False,
+) -> Federation:
+    """A random instance of (86), for the problem ``LCQP``.
+
+    A_i = U_i D_i U_i' with U_i uniform among orthogonal matrices and D_i uniform on [0.5, 1];
+    entries of C_i normal with variance 1/d; b_i and d_i uniform on the unit sphere. Every client
+    has a random stream of its own, so a further client does not change the others' numbers.
+
+    Parameters
+    ----------
+    d : size of the model
+    n : clients
+    m : rows of every C_i, the server's included; (n + 1) m <= d, since otherwise no w meets them
+        all
+    seed : of the random streams
+    condition : condition number of every A_i instead: D_i log-uniform on [1/condition, 1], both
+        ends included
+    singular : dimension s <= m of a space on which every A_i is 0: the constraints alone determine
+        w there
+    redundant : the last client's C and d are the sum of all the others'
+    infeasible : as redundant, but with 1 added to the last client's d: no w meets all
+
+    Raises
+    ------
+    ValueError
+        for sizes without a solution
+    """
+    if min(d, n, m) < 1 or (n + 1) * m > d or not 0 <= singular <= m:
+        raise ValueError(
+            f"lcqp needs d, n, m >= 1 with (n + 1) m <= d and 0 <= singular <= m, got d={d}, n={n},"
+            f" m={m}, singular={singular}: more rows than coefficients are inconsistent."
+        )
+    if condition is not None and not 1 <= condition < np.inf:
+        raise ValueError(f"condition must be a finite number >= 1, got {condition}.")
+    basis = _orthogonal(d, stream(seed, "space", 0))[:, :singular]
+    away = np.eye(d) - basis @ basis.T
+    A, b, C, offsets = [], [], [], []
+    for i in range(n + 1):
+        rng = stream(seed, f"owner {i}", 0)
+        C.append(rng.standard_normal((m, d)) / np.sqrt(d))
+        offsets.append(on_sphere(m, rng))
+        if i:
+            b.append(on_sphere(d, rng))
+            U = _orthogonal(d, rng)
+            square = away @ (U * _spectrum(d, condition, rng)) @ U.T @ away
+            A.append((square + square.T) / 2)
+    if redundant or infeasible:
+        C[-1], offsets[-1] = np.sum(C[:-1], 0), np.sum(offsets[:-1], 0) + float(infeasible)
+    return Federation.from_quadratics(A, b, C, offsets)
+
+
+def _orthogonal(d: int, rng: np.random.Generator) -> Array:
+    """A uniform (Haar) orthogonal matrix: the signs of R's diagonal make the factor unique."""
+    Q, R = np.linalg.qr(rng.standard_normal((d, d)))
+    return Q * np.sign(np.diag(R))
+
+
+def _spectrum(d: int, condition: float | None, rng: np.random.Generator) -> Array:
+    if condition is None:
+        return rng.uniform(0.5, 1.0, d)
+    spread = np.append(rng.uniform(0, 1, max(d - 2, 0)), [0.0, 1.0])[-d:]
+    return condition**-spread
+
+
+# -- the exact solution from one round of sums ---------------------------------------------------
+
+
+class _Constraints(NamedTuple):
+    """The rows C and d of the server and all clients, with C = left diag(scale) right'."""
+
+    names: tuple[str, ...]  # "server" and the clients'
+    owner: NDArray[np.intp]  # (k,) the position of the row's owner among the names
+    number: NDArray[np.intp]  # (k,) the row's number there
+    C: Array
+    d: Array
+    left: Array  # (k, r)
+    scale: Array  # (r,)
+    right: Array  # (D, r)
+    rest: Array  # (D, D - r) orthonormal, C rest = 0
+
+
+def aggregate(fed: Federation, tol: float = 1e-10) -> tuple[Array, Multipliers, float]:
+    """The exact solution (w, multipliers, value) of (86), by a null-space method.
+
+    It needs the sums of A_i and b_i, and the rows C_i.
+
+    Parameters
+    ----------
+    fed : ``Federation.from_quadratics(A, b, C, d)``
+    tol : relative size under which a singular value of C, or of the Hessian on the null space of C,
+        counts as 0
+
+    Returns
+    -------
+    w : (D,); the one of least norm on the null space of C where several are optimal
+    multipliers : of w'Aw/2 + b'w + mu'(Cw + d), in the scale of the sum; of least norm where rows
+        are redundant
+    value : of the objective
+
+    Raises
+    ------
+    ValueError
+        where no w meets all rows, naming the rows and clients that contradict one another; where
+        the objective has no lower bound on the rows
+    """
+    check_quadratic(fed, LCQP.predictor)
+    A, b = np.sum(fed.X, 0), np.sum(fed.y, 0, dtype=float)
+    rows = _stacked(fed, len(b), tol)
+    _check_consistent(rows, tol)
+    w, mu = np.zeros(len(b)), np.zeros(len(rows.d))
+    for _ in range(3):  # the solve, and two steps of refinement with the same factors
+        dw, dmu = _solve(rows, A, A @ w + b + rows.C.T @ mu, rows.C @ w + rows.d, tol)
+        w, mu = w + dw, mu + dmu
+    return w, _by_owner(rows, mu, fed.n_clients), float(w @ (A @ w / 2 + b))
+
+
+def _stacked(fed: Federation, D: int, tol: float) -> _Constraints:
+    of_server = None if fed.server is None else fed.server.linear
+    parts = [*(of_server or [(np.zeros((0, D)), np.zeros(0))]), *(fed.linear or ())]
+    C, d = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    sizes = [len(offsets) for _, offsets in parts]
+    left, scale, right = np.linalg.svd(C, full_matrices=True)
+    rank = int((scale > tol * scale.max(initial=0.0)).sum())
+    return _Constraints(
+        names=("server", *fed.names),
+        owner=np.repeat(np.arange(len(sizes)), sizes),
+        number=np.concatenate([np.arange(size) for size in sizes]),
+        C=C,
+        d=d,
+        left=left[:, :rank],
+        scale=scale[:rank],
+        right=right[:rank].T,
+        rest=right[rank:].T,
+    )
+
+
+def _check_consistent(rows: _Constraints, tol: float) -> None:
+    """Raise where no w meets all rows, which is where d is not in the range of C.
+
+    The part y of d outside has y'C = 0 and y'd > 0, so y'(Cw + d) > 0 for all w.
+    """
+    outside = rows.d - rows.left @ (rows.left.T @ rows.d)
+    size = np.linalg.norm(outside)
+    if size <= tol * max(np.linalg.norm(rows.d), np.finfo(float).tiny):
+        return
+    share = np.abs(outside) / np.abs(outside).max()
+    worst = [k for k in np.argsort(-share, kind="stable") if share[k] > 1e-6]
+    named = ", ".join(
+        f"row {rows.number[k] + 1} of {rows.names[rows.owner[k]]!r}" for k in worst[:8]
+    )
+    more = f" and {len(worst) - 8} more" if len(worst) > 8 else ""
+    raise ValueError(
+        f"no w meets all rows of C w + d = 0: {named}{more} contradict one another (a weighted sum"
+        f" of them reads 0 w = {size:.3g}). Remove or correct one of them."
+    )
+
+
+def _solve(
+    rows: _Constraints, A: Array, gradient: Array, residual: Array, tol: float
+) -> tuple[Array, Array]:
+    """(dw, dmu) with A dw + C'dmu = -gradient and C dw = -residual.
+
+    The residual is in the range of C.
+    """
+    step = -rows.right @ ((rows.left.T @ residual) / rows.scale)
+    Z, reduced = rows.rest, gradient + A @ step
+    values, vectors = np.linalg.eigh(Z.T @ A @ Z)
+    keep = values > tol * max(float(np.abs(A).max()), np.finfo(float).tiny)
+    force = vectors.T @ (Z.T @ reduced)
+    size = max(np.linalg.norm(reduced), np.linalg.norm(gradient))
+    if np.abs(force[~keep]).max(initial=0.0) > 1e3 * tol * size:
+        raise ValueError(
+            "the objective falls without bound on the rows: along some direction every A_i and C_i"
+            " is 0 and b is not. Add a regulariser, or a constraint on that direction."
+        )
+    step = step - Z @ (vectors[:, keep] @ (force[keep] / values[keep]))
+    pull = gradient + A @ step
+    return step, -rows.left @ ((rows.right.T @ pull) / rows.scale)
+
+
+def _by_owner(rows: _Constraints, mu: Array, n_clients: int) -> Multipliers:
+    client = rows.owner > 0
+    owner, number = rows.owner[client] - 1, rows.number[client]
+    local = np.zeros((n_clients, int(number.max(initial=-1)) + 1))
+    local[owner, number] = mu[client]
+    return Multipliers(mu[~client], np.zeros(0), local)

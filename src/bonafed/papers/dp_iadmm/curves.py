@@ -1,0 +1,149 @@
+"""Test error, consensus violation and noise by round, as in the paper's Figures 1 and 2.
+
+The paper states an epsilon of *one* iteration, with noise scaled by the data at hand, (20).
+``published`` runs that for comparison; its models carry no guarantee. ``total`` states one
+(epsilon, delta) of all rounds.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bonafed.algorithms.federated.private_admm.penalty import Penalty
+from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM, PrivateState
+from bonafed.algorithms.method import Method
+from bonafed.papers.dp_iadmm.data import Split
+from bonafed.papers.dp_iadmm.output_perturbed import OutputPerturbedADMM, PublishedStep
+from bonafed.privacy.budget import Budget
+from bonafed.problem.losses import Multinomial
+from bonafed.problem.predictors.affine import Softmax
+from bonafed.problem.problem import Problem
+from bonafed.problem.risks.mean import Mean
+from bonafed.solution.solve import fit
+
+DELTA = 1e-6
+METHODS = ("ObjT", "ObjT 1/t", "ObjT 1/t^2", "ObjP", "OutP", "OutP+")
+EPSILONS = (0.05, 0.1, 1.0, math.inf)  # of one iteration
+# Of w^k in the published code without noise: accuracy, and the consensus violation of the round
+# that starts from it.
+DIGITS = {3: (0.6983, 9.8617e-2), 5: (0.7245, 7.0325e-2), 7: (0.7416, 5.6596e-2)}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The numbers after a round."""
+
+    round: int
+    error: float  # of w^{t+1} on the test rows
+    violation: float  # sum_p ||w^t - z_p||_1 / P, as the published code has it
+    noise: float  # mean |xi| expected, over clients
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The numbers of one run, by round."""
+
+    points: tuple[Evaluation, ...]
+    epsilon: float | None  # the total in the privacy ledger; None without a guarantee
+
+
+def problem(epsilon: float | None = None) -> Problem:
+    """Softmax regression in which every row has the same weight."""
+    budget = None if epsilon is None else Budget(epsilon, DELTA)
+    return Problem(
+        Multinomial(), Softmax(intercepts=False), over_clients=Mean("size"), privacy=budget
+    )
+
+
+def follow(
+    algorithm: Method,
+    problem: Problem,
+    split: Split,
+    seed: int = 0,
+    every: Iterable[int] | None = None,
+) -> Curve:
+    """Run an algorithm and evaluate its models after the rounds ``every`` (all by default)."""
+    points, rounds = [], None if every is None else set(every)
+
+    def watch(row: dict[str, Any], state: PrivateState) -> None:
+        if rounds is None or row["round"] in rounds:
+            violation = row["gap"] / split.fed.n_clients
+            error = split.error(state.w)
+            points.append(Evaluation(row["round"], error, violation, row["noise"]))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # ``Curve.epsilon`` says where there is no guarantee
+        solution = fit(problem, split.fed, algorithm=algorithm, watch=[watch], seed=seed)
+    return Curve(tuple(points), solution.ledger and solution.ledger.epsilon)
+
+
+def noise_free(split: Split, rounds: int = 7) -> Curve:
+    """ObjT without noise, whose digits are those of the published code (``DIGITS``)."""
+    return follow(PrivateADMM(max_rounds=rounds, rho=Penalty()), problem(), split)
+
+
+def total(
+    split: Split,
+    epsilon: float,
+    rounds: int,
+    seeds: Sequence[int] = range(3),
+    every: Iterable[int] | None = None,
+    **settings: object,
+) -> list[Curve]:
+    """Runs of ``PrivateADMM`` within a total (epsilon, 1e-6), with its defaults or ``settings``.
+
+    By default models are evaluated at the end only.
+    """
+    algorithm = replace(PrivateADMM(max_rounds=rounds, noise="simulation"), **settings)
+    return [follow(algorithm, problem(epsilon), split, seed, every or [rounds]) for seed in seeds]
+
+
+def method(name: str, epsilon: float, rounds: int, split: Split) -> PrivateADMM:
+    """A method of the paper with an epsilon of one iteration; infinite epsilon adds no noise."""
+    P = split.fed.n_clients
+    noisy = math.isfinite(epsilon)
+    if name.startswith("OutP"):
+        rows, scale = int(split.fed.sizes.max()), (0.01 if name == "OutP+" else 1.0) / P
+        rho = Penalty(epsilon=epsilon, scale=scale)
+        if noisy:
+            algorithm = OutputPerturbedADMM.published(epsilon, rows, P, max_rounds=rounds)
+            return replace(algorithm, rho=rho)
+        return OutputPerturbedADMM(max_rounds=rounds, rho=rho, eta=PublishedStep(rows, P, epsilon))
+    algorithm = PrivateADMM(max_rounds=rounds, rho=Penalty(epsilon=epsilon))
+    if noisy:
+        algorithm = replace(algorithm, sensitivity="local-unsafe", local_epsilon=epsilon)
+    if name == "ObjP":
+        return replace(algorithm, update="prox")
+    return replace(algorithm, radius="constant" if name == "ObjT" else name.removeprefix("ObjT "))
+
+
+def published(
+    split: Split, name: str, epsilon: float, rounds: int, seeds: Sequence[int] = range(3)
+) -> list[Curve]:
+    """A curve of the paper, which has no guarantee whatever its epsilon."""
+    many = seeds if math.isfinite(epsilon) else seeds[:1]
+    return [follow(method(name, epsilon, rounds, split), problem(), split, seed) for seed in many]
+
+
+def bands(curves: Sequence[Curve]) -> list[dict[str, float]]:
+    """The mean and the 20 % and 80 % quantiles of the numbers over runs, by round."""
+    rows = []
+    for points in zip(*(curve.points for curve in curves), strict=True):
+        row: dict[str, float] = {"round": points[0].round}
+        for name in ("error", "violation", "noise"):
+            values = [getattr(point, name) for point in points]
+            row[name] = float(np.mean(values))
+            row[f"{name}_20"], row[f"{name}_80"] = map(float, np.quantile(values, [0.2, 0.8]))
+        rows.append(row)
+    return rows
+
+
+def errors(curves: Sequence[Curve]) -> list[float]:
+    """The test error at the end of every run."""
+    return [curve.points[-1].error for curve in curves]

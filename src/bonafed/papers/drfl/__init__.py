@@ -1,0 +1,1 @@
+"""W. Bai, Y. Wong, X. Qiao, C. P. Ho, *Distributionally robust federated learning*."""

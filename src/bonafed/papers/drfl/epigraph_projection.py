@@ -1,0 +1,400 @@
+"""The client operator of the ADMMs: projection onto the epigraph of the worst-case risk.
+
+    C_s(point, height) = argmin { ||v - point||^2 + ratio (pi - height)^2 : pi >= R_s(v) }
+
+(Bai, Wong, Qiao, Ho, *Distributionally robust federated learning*, Algorithm 1, with ratio = 1).
+The client answers with the D + 1 numbers (w_s, pi_s), never with its transport multiplier lambda_s
+or its rows' losses alpha_i. A point inside the epigraph comes back unchanged. On R^n the projection
+uses the structured interior point method of ``papers/drfl/epigraph.py``; on supports, and where
+that method stops short of its tolerance, it uses the conic program of the whole client, which is
+counted as a fallback.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, TypeVar
+
+import numpy as np
+
+from bonafed.algorithms.comparators.central_conic import client_rows, coefficients_of, size_variable
+from bonafed.algorithms.federated.linearisation import risk_gradients
+from bonafed.algorithms.method import (
+    Answer,
+    Concluded,
+    Method,
+    at_cap,
+    conclude_copies,
+    copies_of,
+    start_or_empty,
+    worst_client,
+)
+from bonafed.algorithms.settings import check_end, check_positive, check_share
+from bonafed.algorithms.told import Answered, Told, at, at_model
+from bonafed.arrays import DUAL, Array, Block, Streams
+from bonafed.codec import Extended, Form
+from bonafed.papers.drfl.epigraph import Curve, Epigraph, lines, project
+from bonafed.problem.claims import Claim, Height, Number
+from bonafed.problem.plausible import Claims, is_convex, of_risk
+from bonafed.problem.problem import Problem
+from bonafed.problem.wasserstein.ball import WassersteinBall
+from bonafed.rounds import Conclude, Each, Outcome, Stop, Sum, record
+from bonafed.solvers.conic.builder import Model, Status
+
+
+def at_projection(one: Answered) -> Iterator[Told]:
+    """A projection tells of the rows what they say at the client's new copy of the model."""
+    yield from at(one, one.upload.w[0])
+
+
+@record
+class Begin:
+    """Ask every client for its risk at a first model (zeros where ``w`` is empty)."""
+
+    w: Annotated[Array, Form("D")]
+    tells: ClassVar = at_model()
+
+
+@record
+class Begun:
+    """The first model and the client's risk R_s there."""
+
+    w: Each  # (n, D)
+    pi: Each  # (n,)
+
+
+@record
+class Project:
+    """Ask every client for the projection of its (point, height)."""
+
+    point: Annotated[Each, Form("N, D")]
+    height: Annotated[Each, Form("N")]
+    ratio: float
+    tells: ClassVar = at_projection
+
+
+@record
+class Projected:
+    """A client's point of its epigraph: pi_s >= R_s(w_s)."""
+
+    w: Each  # (n, D)
+    pi: Each  # (n,)
+    fallbacks: Sum  # (n,) conic programs solved instead of the structured solver
+
+
+@record
+class Copies:
+    """A client's memory: its last copy of the model, for the certificate's consensus."""
+
+    w: Annotated[Array, Form("n, D")]
+
+
+def begin(
+    problem: Problem, memory: Copies | None, ask: Begin, data: Block, rng: Streams
+) -> tuple[Copies, Begun]:
+    """The pair (w, R_s(w)) at the first model."""
+    D = problem.predictor.dimension(data.n_features)
+    w = np.tile(ask.w if len(ask.w) else np.zeros(D), (len(data.index), 1))
+    return Copies(w), Begun(w, problem.client_risks(w, data))
+
+
+def onto_epigraph(
+    problem: Problem,
+    sample: float | None,
+    memory: Copies,
+    ask: Project,
+    data: Block,
+    rng: Streams,
+) -> tuple[Copies, Projected]:
+    """The projections of the block's clients, each on a random share ``sample`` of its rows.
+
+    With None they use all rows.
+    """
+    w, pi, fallbacks = (
+        np.array(ask.point, float),
+        np.array(ask.height, float),
+        np.zeros(len(ask.height)),
+    )
+    for i in range(len(w)):
+        rows = rows_of(data, i, None if sample is None else (rng(i), sample))
+        w[i], pi[i], fallbacks[i] = _project(
+            problem, rows, ask.point[i], float(ask.height[i]), ask.ratio
+        )
+    return Copies(w), Projected(w, pi, fallbacks)
+
+
+def rows_of(data: Block, i: int, draw: tuple[np.random.Generator, float] | None = None) -> Block:
+    """Client i of a block alone, without padding and rows of no weight.
+
+    With ``draw`` it has a random share of its rows.
+    """
+    kept = np.flatnonzero(data.share[i])
+    if draw is not None:
+        rng, share = draw
+        kept = np.sort(rng.choice(kept, max(1, math.ceil(share * len(kept))), replace=False))
+    rows = slice(0, len(kept)) if kept[-1] == len(kept) - 1 else kept  # a slice copies nothing
+    X = data.X[i : i + 1, rows] if isinstance(data.X, np.ndarray) else data.X[kept].toarray()[None]
+    weight = data.share[i : i + 1, rows]
+    return Block(
+        X,
+        data.y[i : i + 1, rows],
+        weight / weight.sum(),
+        data.index[i : i + 1],
+        data.names[i : i + 1],
+    )
+
+
+def _project(
+    problem: Problem, rows: Block, point: Array, height: float, ratio: float
+) -> tuple[Array, float, int]:
+    radius = float(problem.radii(rows)[0])
+    value, gradient, level = (part[0] for part in risk_gradients(problem, point, rows))
+    if not (np.isfinite(point).all() and math.isfinite(value) and math.isfinite(height)):
+        raise ValueError(
+            f"client {rows.names[0]}: the model or its risk is not finite; rescale the features or"
+            " lower c."
+        )
+    if value <= height:
+        return point, height, 0
+    # projecting onto the cut is exact to rounding here
+    if value - height <= 1e-13 * max(1.0, abs(value)):
+        nu = (value - height) / (float(gradient @ gradient) + 1 / ratio)
+        return (
+            point - nu * gradient,
+            max(height + nu / ratio, value - nu * float(gradient @ gradient)),
+            0,
+        )
+    if getattr(problem.over_samples, "support", None) is None:
+        epigraph = _epigraph(problem, rows, radius)
+        projection = project(epigraph, point, height, ratio, float(value), gradient, float(level))
+        if projection.solved:
+            return projection.v, projection.pi, 0
+    return *_conic(problem, rows, point, height, ratio, radius), 1
+
+
+def of_projection(problem: Problem, sampled: bool, up: Projected) -> Iterator[Claim]:
+    """What a point of the epigraph claims: pi >= R(w), unless it is that of some rows."""
+    yield Number("a height", up.pi, scale=np.abs(up.pi).sum() + np.abs(up.w).sum())
+    if not sampled and is_convex(problem):
+        yield Height(("risk", up.w.shape[1]), "height", up.w[0], float(up.pi[0]))
+
+
+def _epigraph(problem: Problem, block: Block, radius: float) -> Epigraph:
+    loss, ball = problem.loss, problem.over_samples
+    sign = loss.targets == "sign"
+    kappa = ball.label_cost if isinstance(ball, WassersteinBall) else math.inf
+    curve, fee = _branches(problem, kappa, sign and radius > 0 and math.isfinite(kappa))
+    return Epigraph(
+        np.asarray(block.X[0]),
+        block.y[0] if sign else None,
+        None if sign else block.y[0],
+        block.share[0],
+        curve,
+        fee,
+        radius,
+        loss.lipschitz,
+        DUAL[ball.norm] if isinstance(ball, WassersteinBall) else "l2",
+        0.0 if sign or radius == 0 else loss.lipschitz / kappa,
+        problem.predictor.intercept,
+    )
+
+
+def _branches(problem: Problem, kappa: float, flips: bool) -> tuple[Curve, Array]:
+    """The loss and, with ``flips``, its copy with flipped label, and what each branch costs."""
+    loss = problem.loss
+    if loss.pieces is None:
+        labels = (1.0, -1.0) if flips else (float(loss.targets == "sign"),)
+        return _curve(problem, labels), np.array([0.0, -kappa] if flips else [0.0])
+    pieces = [(a, b, 0.0) for a, b in loss.pieces]
+    pieces += [(-a, b, -kappa) for a, b in loss.pieces if a and flips]
+    gradients, constants, fee = np.array(pieces).T
+    return lines(gradients, constants), fee
+
+
+def _curve(problem: Problem, labels: tuple[float, ...]) -> Curve:
+    """The loss as a function of the margin or the residual, with one branch for each label.
+
+    The label is 1, -1 for the flipped margin, and 0 for the residual.
+    """
+    loss, column = problem.loss, np.array(labels)[:, None]
+
+    def curve(t: Array) -> tuple[Array, Array, Array]:
+        t, y = np.broadcast_arrays(t, column)
+        return loss.value(t, y), loss.gradient(t, y), loss.curvature(t, y)
+
+    return curve
+
+
+def _conic(
+    problem: Problem, rows: Block, point: Array, height: float, ratio: float, radius: float
+) -> tuple[Array, float]:
+    """The projection as a conic program."""
+    model = Model()
+    v, pi, move, rise = (
+        model.variable(len(point)),
+        model.variable(),
+        model.variable(len(point)),
+        model.variable(),
+    )
+    # the costs are in the moves, since those in (v, pi) would cancel
+    model.zero([(v, 1.0), (move, -1.0), -point])
+    model.zero([(pi, 1.0), (rise, -1.0), -height])
+    model.quadratic(move, 1 / max(1.0, ratio))
+    model.quadratic(rise, ratio / max(1.0, ratio))
+    size = size_variable(model, problem, coefficients_of(problem, v)) if radius > 0 else None
+    client_rows(model, problem, rows, v, pi, size)
+    solution = model.solve(1e-11)
+    # "almost solved" may mean few digits, so solve fully to a looser tolerance
+    if solution.status is not Status.SOLVED:
+        solution = model.solve(1e-9).checked(
+            f"client {rows.names[0]}: projection onto its epigraph"
+        )
+    w = solution.x[v]
+    return w, max(float(problem.client_risks(w, rows)[0]), height)
+
+
+@record
+class ConsensusState:
+    """The part of the server's state that both ADMMs on epigraphs have."""
+
+    w: Annotated[Array, Form("D")]
+    z: Annotated[Array, Form("N")]
+    copies: Annotated[Array, Form("N, D")]  # w_s
+    pi: Annotated[Array, Form("N")]
+    psi: Annotated[Array, Form("N, D")]
+    zeta: Annotated[Array, Form("N")]
+    weights: Annotated[Array, Form("N")]  # client weights in Q
+    value: Extended  # phi_Q(pi) + h(w): the objective with every risk at the client's copy
+    fallbacks: int
+    rounds: Annotated[int, Form(rounds=-1)]
+
+    @property
+    def residuals(self) -> tuple[float, float]:
+        """The relative primal and dual residual."""
+        raise NotImplementedError
+
+
+State = TypeVar("State", bound=ConsensusState)
+
+
+class EpigraphMethod(Method):
+    """The base of both ADMMs on epigraphs: the clients' steps, the residuals and the answer."""
+
+    sample: float | None
+    tol: float
+    max_rounds: int
+    start: Array | None
+
+    def check_settings(self, *penalties: str) -> None:
+        """Raise ``ValueError`` for settings out of range."""
+        check_positive(self, *penalties)
+        check_end(self, "tol")
+        check_share(self, "sample", "For all rows use None.")
+
+    @property
+    def on_client(self) -> dict:
+        project = self._at_client(onto_epigraph, self.sample)
+        return {
+            Begin: self._at_client(begin),
+            Project: project,
+            Conclude: conclude_copies("w"),
+        }
+
+    @property
+    def claims(self) -> Claims:
+        problem, sampled = self._problem, self.sample is not None
+        return {
+            Begun: lambda who, ask, up: of_risk(problem, up.w[0], up.pi),
+            Projected: lambda who, ask, up: of_projection(problem, sampled, up),
+        }
+
+    def report(self, state: ConsensusState) -> dict[str, float]:
+        """``objective`` is phi_Q(pi) + h(w), the risks being those at the clients' copies."""
+        primal, dual = state.residuals
+        return {
+            "objective": state.value,
+            "primal": primal,
+            "dual": dual,
+            **worst_client(state.pi),
+            "fallbacks": state.fallbacks,
+        }
+
+    def answer(self, state: ConsensusState, concluded: Concluded | None = None) -> Answer:
+        """The model and the clients' copies of it, (S, D); its bound is not proved here."""
+        return Answer(state.w, copies=copies_of(concluded))
+
+    def _first(self, weights: Array) -> tuple[Any, ...]:
+        """The fields of ``ConsensusState`` before the first answers."""
+        nobody, none = np.zeros(len(weights)), np.zeros((len(weights), 0))
+        w = start_or_empty(self.start)
+        return w, nobody, none, nobody, none, weights, weights, math.inf, 0, 0
+
+    def _begun(self, state: State, up: Begun) -> State:
+        """The state at the first model."""
+        return replace(state, w=up.w[0], z=up.pi, copies=up.w, pi=up.pi, psi=np.zeros_like(up.w))
+
+    def _answered(
+        self, state: State, up: Projected, psi: Array, zeta: Array, c_w: float, c_z: float
+    ) -> tuple[State, tuple[float, float], tuple[float, float]]:
+        """The state with the clients' new points, and the relative (primal, dual) residuals of
+        w = w_s and of z = pi, whose penalties are c_w and c_z.
+
+        Near w = 0 the model has no size to compare with: there it is value / ||psi|| (and value /
+        ||w_s|| for psi).
+        """
+        value, gap = self._value(state.w, up.pi), up.pi - state.z
+        pull, size = norm(psi), norm(up.w)
+        wide = max(size, math.sqrt(len(up.w)) * norm(state.w))
+        model = (
+            relative(state.w - up.w, wide, abs(value) / pull if pull else 0.0),
+            relative(c_w * (up.w - state.copies), pull, abs(value) / size if size else 0.0),
+        )
+        height = (
+            relative(gap, norm(up.pi), norm(up.pi - gap)),
+            relative(c_z * (up.pi - state.pi), norm(zeta)),
+        )
+        state = replace(
+            state,
+            copies=up.w,
+            pi=up.pi,
+            psi=psi,
+            zeta=zeta,
+            value=value,
+            fallbacks=state.fallbacks + int(up.fallbacks.sum()),
+            rounds=state.rounds + 1,
+        )
+        return state, model, height
+
+    def _outcome(self, state: ConsensusState) -> Outcome | None:
+        """Stop by relative primal and dual residuals, or at the cap, with what to do."""
+        primal, dual = state.residuals
+        text = f"relative residuals: primal {primal:.1e}, dual {dual:.1e}, tol {self.tol:g}"
+        if max(primal, dual) <= self.tol:
+            return Outcome(
+                Stop.OPTIMAL,
+                f"consensus and stationarity after {state.rounds + 1} rounds ({text}).",
+            )
+        if state.rounds < self.max_rounds:
+            return None
+        advice = (
+            "raise max_rounds or tol, or use Bundle(), which needs far fewer rounds."
+            if self.sample is None
+            else "steps on sampled rows only come near a solution: use sample=None to converge."
+        )
+        return Outcome(
+            Stop.MAX_ROUNDS,
+            f"{type(self).__name__} {at_cap(self.max_rounds, state.rounds + 1)}; {text}: {advice}",
+        )
+
+
+def norm(v: Array) -> float:
+    """The norm ||v||_2 of all entries."""
+    return float(np.linalg.norm(v))
+
+
+def relative(residual: Array, *scales: float) -> float:
+    """The norm of a residual over the largest scale."""
+    size = norm(residual)
+    return size / max(*scales, 1e-300) if size > 0 else 0.0
