@@ -109,7 +109,7 @@ def _check_method(algorithm: object) -> None:
                 f"{name} must define answer(state, concluded), which returns Answer(w)."
             )
         return
-    text = f"algorithm must be a federated one, such as Bundle() or ADLPMM(), got {algorithm!r}."
+    text = f"algorithm must be a federated one, such as Bundle() or AsyncDRO(), got {algorithm!r}."
     if isinstance(algorithm, type):
         text += f" Give a value: {algorithm.__name__}()."
     elif callable(getattr(type(algorithm), "solve", None)):
