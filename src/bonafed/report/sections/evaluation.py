@@ -7,7 +7,7 @@ from statistics import fmean, pstdev
 from typing import TYPE_CHECKING
 
 from bonafed.drawing import INK, MODELS, legend
-from bonafed.measures import FEW_OF_A_CLASS, FEW_ROWS
+from bonafed.measures import FEW_OF_A_CLASS, FEW_ROWS, TWO
 from bonafed.report import words
 from bonafed.report.figures import Plot
 from bonafed.report.sections.section import (
@@ -31,6 +31,7 @@ from bonafed.report.tables import (
     by_set,
     capital,
     filled,
+    in_tables,
     merit,
     number,
     of_rows,
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from bonafed.drawing import Canvas
 
 NAMED = 6  # classes or clients that a line names
-HIGHER = {"auc", "balanced_accuracy", "recall", "precision", "accuracy", "r2"}  # are better
 FAIRNESS = ("SPD", "DI", "EOD", "AOD", "FNRD", "TI")
 ABOUT_FAIRNESS = (
     "All other clients minus the largest one: in how often they are predicted positive (SPD; DI is"
@@ -168,20 +168,12 @@ def _figures(run: Run, row: Record) -> dict[str, tuple[str, Way]]:
     """What a row of measures has of the figures, in the order in which people ask for them."""
     risk, positive = run.result.get("risk"), _classes(run)[-1:]
     of = f" of {positive[0]}" if positive and "recall" in row else ""
-    figures = {
-        "risk": ("" if risk is None else capital(words.risk_called(risk)), number),
-        "auc": ("AUC", number),
-        "balanced_accuracy": ("Balanced accuracy", percent),
-        "recall": (f"Recall{of}", percent),
-        "precision": (f"Precision{of}", percent),
-        "accuracy": ("Accuracy", percent),
-        "error": ("Mean absolute error", number),
-        "rmse": ("Root mean squared error", number),
-        "r2": ("R²", number),
-        "brier": ("Brier score", number),
-        "log_loss": ("Log loss", number),
-        "loss": ("Mean loss", number),
-    }
+    figures = {"risk": ("" if risk is None else capital(words.risk_called(risk)), number)}
+    for key, figure in in_tables().items():
+        title = figure.title + of * (figure.tasks == (TWO,) and "{positive}" in figure.meaning)
+        show: Way = percent if figure.shown == "percent" else number
+        figures[key] = title, show
+    figures["loss"] = ("Mean loss", number)
     return {key: figure for key, figure in figures.items() if key in row}
 
 
@@ -207,7 +199,8 @@ def _worst(row: Record, key: str, show: Way) -> str:
     able = [each for each in able if each[key] is not None]
     if not able:
         return ""
-    worst = (min if key in HIGHER else max)(able, key=lambda each: each[key])
+    higher = (figure := in_tables().get(key)) is not None and figure.higher
+    worst = (min if higher else max)(able, key=lambda each: each[key])
     return f"{show(worst[key])} {worst['client']}"
 
 
