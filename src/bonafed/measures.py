@@ -85,6 +85,13 @@ class Figure:
         """Whether it follows from a confusion."""
         return self.of in ("rate", "confusion")
 
+    @property
+    def lacking(self) -> str:
+        """Why a run over sites does not have it of all held-out rows; nothing where it has."""
+        if self.kept:
+            return f"{self.title}, which no site tells: {self.kept}"
+        return f"{self.title}, which each site tells of its rows: {self.apart}" * bool(self.apart)
+
     def always(self, task: Task) -> bool:
         """Whether all rows of a task define it, as they do a mean loss but for probabilities that a
         model of two classes need not have.
@@ -131,9 +138,8 @@ def documented() -> str:
     """All figures as a table of the docs."""
     lines = ["| figure | of | better | over sites | what it says |", "|---|---|---|---|---|"]
     for each in FIGURES:
-        sites = f"not told: {each.kept}" if each.kept else "of all rows"
-        if each.apart and not each.kept:
-            sites = f"of each site; {each.apart}"
+        sites = f"of each site; {each.apart}" if each.apart else "of all rows"
+        sites = f"not told: {each.kept}" if each.kept else sites
         better = "larger" if each.higher else "smaller"
         said = each.meaning.format(positive="the positive class", negative="the other class")
         cells = (each.title, ", ".join(each.tasks), better, sites, said)
@@ -436,19 +442,22 @@ FIGURES: tuple[Figure, ...] = (  # in the order of results and of the list of al
     ),
     Figure(
         *("recall", "Recall", "rate", lambda c: (c[1, 1], c[1].sum())),
-        *("rows of {positive} that are found", (TWO,)),
+        "rows of {positive} that are found",
+        (TWO,),
         shown="percent",
         place=3,
     ),
     Figure(
         *("precision", "Precision", "rate", lambda c: (c[1, 1], c[:, 1].sum())),
-        *("rows predicted {positive} where that is right", (TWO,)),
+        "rows predicted {positive} where that is right",
+        (TWO,),
         shown="percent",
         place=4,
     ),
     Figure(
         *("specificity", "Specificity", "rate", lambda c: (c[0, 0], c[0].sum())),
-        *("rows of {negative} that are left alone", (TWO,)),
+        "rows of {negative} that are left alone",
+        (TWO,),
         shown="percent",
     ),
     Figure(
@@ -475,7 +484,8 @@ FIGURES: tuple[Figure, ...] = (  # in the order of results and of the list of al
     ),
     Figure(
         *("mae", "Mean absolute error", "losses", lambda y, said: np.abs(said - y)),
-        *("mean absolute error", (NUMBERS,)),
+        "mean absolute error",
+        (NUMBERS,),
         higher=False,
         most=np.inf,
         place=6,
@@ -484,7 +494,8 @@ FIGURES: tuple[Figure, ...] = (  # in the order of results and of the list of al
     ),
     Figure(
         *("rmse", "Root mean squared error", "losses", lambda y, said: (said - y) ** 2),
-        *("root of the mean squared error", (NUMBERS,)),
+        "root of the mean squared error",
+        (NUMBERS,),
         higher=False,
         most=np.inf,
         root=True,
