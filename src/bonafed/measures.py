@@ -3,6 +3,7 @@
     recall = TP / (TP + FN)    specificity = TN / (TN + FP)    precision = TP / (TP + FP)
     balanced accuracy = (recall + specificity) / 2
     AUC = P(score of a positive row > score of a negative one) + P(the two are equal) / 2
+    average precision = sum over scores s, downwards, of (growth of recall at s) (precision at s)
     Brier score = mean (p - t)^2    log loss = -mean ln p(class of the row)    t in {0, 1}
     R2 = 1 - sum (y - prediction)^2 / sum (y - mean y)^2
 
@@ -307,6 +308,28 @@ def auc(truth: ArrayLike, score: ArrayLike, weight: ArrayLike | None = None) -> 
     return float(positives @ below / scale) if scale > 0 else None
 
 
+def average_precision(
+    truth: ArrayLike, score: ArrayLike, weight: ArrayLike | None = None
+) -> float | None:
+    """The area under the steps of the precision-recall curve; None without positive rows.
+
+    Parameters
+    ----------
+    truth, score, weight : (n,) as of `auc`; rows of equal scores are one step
+
+    Examples
+    --------
+    >>> from bonafed.measures import average_precision
+    >>> round(average_precision([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8]), 4)
+    0.8333
+    """
+    positives, negatives = (each[::-1] for each in _by_score(truth, score, weight))
+    found, called = np.cumsum(positives), np.cumsum(positives + negatives)
+    if not positives.sum() > 0:
+        return None
+    return float(positives @ (found / np.where(called > 0, called, 1)) / positives.sum())
+
+
 def curves(
     truth: ArrayLike, score: ArrayLike, probability: ArrayLike | None = None, points: int = 101
 ) -> Curves:
@@ -467,6 +490,13 @@ FIGURES: tuple[Figure, ...] = (  # in the order of results and of the list of al
         place=1,
         beside=True,
         apart="most pairs of rows have their rows at two sites",
+    ),
+    Figure(
+        *("average_precision", "Average precision", "scores", average_precision),
+        "mean precision where each row of {positive} is found; their share of the rows is chance",
+        shown="area",
+        place=6,
+        kept="an exact one shows the classes of the rows that score highest",
     ),
     Figure(
         *("brier", "Brier score", "losses", _brier),
