@@ -42,6 +42,7 @@ def test_two_classes_have_the_figures_of_scikit_learn(weighted: bool) -> None:
         "precision": metrics.precision_score(truth, chosen, sample_weight=w),
         "specificity": metrics.recall_score(truth, chosen, pos_label=0, sample_weight=w),
         "auc": metrics.roc_auc_score(truth, score, sample_weight=w),
+        "average_precision": metrics.average_precision_score(truth, score, sample_weight=w),
         "brier": metrics.brier_score_loss(truth, p, sample_weight=w),
         "log_loss": metrics.log_loss(truth, p, sample_weight=w),
     }
@@ -94,7 +95,7 @@ def test_regression_has_the_figures_of_scikit_learn(weighted: bool) -> None:
 def test_a_figure_that_the_rows_do_not_define_is_none() -> None:
     one_class = classification([0, 0], [-1.0, -2.0], [0.2, 0.1])
     undefined = {key for key, value in one_class.items() if value is None}
-    assert undefined == {"balanced_accuracy", "recall", "precision", "auc"}
+    assert undefined == {"balanced_accuracy", "recall", "precision", "auc", "average_precision"}
     no_probability = classification([0, 1], [-1.0, 1.0])
     assert no_probability["brier"] is no_probability["log_loss"] is None
     assert regression([2.0, 2.0], [1.0, 2.0])["r2"] is None

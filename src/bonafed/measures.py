@@ -3,19 +3,22 @@
     recall = TP / (TP + FN)    specificity = TN / (TN + FP)    precision = TP / (TP + FP)
     balanced accuracy = (recall + specificity) / 2
     AUC = P(score of a positive row > score of a negative one) + P(the two are equal) / 2
+    average precision = sum over scores s, downwards, of (growth of recall at s) (precision at s)
     Brier score = mean (p - t)^2    log loss = -mean ln p(class of the row)    t in {0, 1}
     R2 = 1 - sum (y - prediction)^2 / sum (y - mean y)^2
 
 They are those of scikit-learn, which tests hold them to; here a thousand clients take one second,
-and nothing of scikit-learn is loaded. A figure that the rows do not define, such as the AUC of one
-class, is None. Rates of counted rows have exact intervals (Clopper and Pearson, 1934): whatever the
-true rate is, such an interval misses it in at most 5 % of all samples.
+and nothing of scikit-learn is loaded. Each is a row of ``FIGURES``, which runs, judging over sites,
+verification, reports and docs go through. A figure that the rows do not define, such as the AUC of
+one class, is None. Rates of counted rows have exact intervals (Clopper and Pearson, 1934): whatever
+the true rate is, such an interval misses it in at most 5 % of all samples.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NotRequired, TypedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,54 +29,123 @@ from bonafed.arrays import Array
 # A client is small where it has fewer rows, or fewer of some class: its figures are mostly chance.
 FEW_ROWS, FEW_OF_A_CLASS = 10, 5
 TIES = 1e-9  # scores closer than this share of a typical one are equal: only rounding parts them
-RATES = {  # counts of right rows and of all rows, as keys of the confusion
-    "accuracy": (("tp", "tn"), ("tp", "fp", "fn", "tn")),
-    "recall": (("tp",), ("tp", "fn")),
-    "precision": (("tp",), ("tp", "fp")),
-    "specificity": (("tn",), ("tn", "fp")),
-}
+CELLS = ("tp", "fp", "fn", "tn")  # of the confusion of two classes
+
+Task: TypeAlias = Literal["two classes", "several classes", "numbers"]
+Figures: TypeAlias = dict[str, Any]
+TWO: Final = "two classes"
+SEVERAL: Final = "several classes"
+NUMBERS: Final = "numbers"
 
 
-class Classification(TypedDict):
-    """The figures of two classes, see `classification`."""
+@dataclass(frozen=True)
+class Figure:
+    """A figure: how it follows from rows, and how people read it.
 
-    n: int
-    positives: int
-    accuracy: float
-    balanced_accuracy: float | None
-    recall: float | None
-    precision: float | None
-    specificity: float | None
-    auc: float | None
-    brier: float | None
-    log_loss: float | None
-    confusion: dict[str, int] | dict[str, float]
-    interval: NotRequired[dict[str, tuple[float, float]]]
+    Attributes
+    ----------
+    key, title : its name in results and in tables
+    of, value : what it is a function of, and the function. "rate": of the confusion (C, C) by truth
+        and prediction, the counted rows and all of them, which have an exact interval; "confusion":
+        of the same, a number; "losses": of the truth (n,) and the probabilities (numbers: the
+        predictions), a number of each row, whose mean is the figure; "scores": of the truth, the
+        scores and the weights of rows, a number, of several classes the mean of each against all
+        others
+    meaning : in words, with {positive} and {negative} for the classes
+    tasks : in which it is stated
+    higher : whether a larger one is better
+    least, most : the numbers that it can be
+    shown : how it is written
+    root : whether it is the square root of the mean
+    place : in tables of a set of rows, from the left or top; None: it is not in them
+    beside : whether it is compared between runs
+    short : its title in the list of all figures, where that is another one
+    kept : why a site does not tell it; nothing: it does
+    apart : why rows of several sites have none together; of losses they have
+    """
+
+    key: str
+    title: str
+    of: Literal["rate", "confusion", "losses", "scores"]
+    value: Callable[..., Any]
+    meaning: str
+    tasks: tuple[Task, ...] = (TWO, SEVERAL)
+    higher: bool = True
+    least: float = 0.0
+    most: float = 1.0
+    shown: Literal["percent", "area", "number"] = "number"
+    root: bool = False
+    place: int | None = None
+    beside: bool = False
+    short: str = ""
+    kept: str = ""
+    apart: str = ""
+
+    @property
+    def counted(self) -> bool:
+        """Whether it follows from a confusion."""
+        return self.of in ("rate", "confusion")
+
+    @property
+    def lacking(self) -> str:
+        """Why a run over sites does not have it of all held-out rows; nothing where it has."""
+        if self.kept:
+            return f"{self.title}, which no site tells: {self.kept}"
+        return f"{self.title}, which each site tells of its rows: {self.apart}" * bool(self.apart)
+
+    def always(self, task: Task) -> bool:
+        """Whether all rows of a task define it, as they do a mean loss but for probabilities that a
+        model of two classes need not have.
+        """
+        return self.of == "losses" and task != TWO
+
+    def of_cells(self, confusion: NDArray[Any]) -> float | None:
+        """The figure of counts."""
+        if self.of == "confusion":
+            return self.value(confusion)
+        right, of = self.value(confusion)
+        return float(right / of) if of else None
+
+    def of_rows(
+        self, truth: NDArray[Any], score: Array, given: Array | None, rows: NDArray[Any]
+    ) -> float | None:
+        """The figure of rows; ``given`` are probabilities, or predictions of numbers."""
+        if self.of == "losses":
+            mean = None if given is None else _mean(self.value(truth, given), rows)
+            return float(np.sqrt(mean)) if self.root and mean is not None else mean
+        if score.ndim == 1:
+            return self.value(truth, score, rows)
+        each = [self.value(truth == c, score[:, c], rows) for c in range(score.shape[1])]
+        return None if None in each else float(np.mean(each))
 
 
-class SeveralClasses(TypedDict):
-    """The figures of three classes or more, see `several_classes`."""
-
-    n: int
-    counts: list[int]
-    accuracy: float
-    balanced_accuracy: float | None
-    recalls: list[float | None]
-    precisions: list[float | None]
-    auc: float | None
-    brier: float
-    log_loss: float
-    confusion: list[list[int]] | list[list[float]]
-    interval: NotRequired[dict[str, tuple[float, float]]]
+def figures_of(task: Task | None = None) -> list[Figure]:
+    """The figures of a task, or all."""
+    return [figure for figure in FIGURES if task is None or task in figure.tasks]
 
 
-class Regression(TypedDict):
-    """The figures of numbers, see `regression`."""
+def told(task: Task) -> list[Figure]:
+    """The figures of a task that a site tells beside its confusion, in the order of an answer."""
+    return [figure for figure in figures_of(task) if not figure.counted and not figure.kept]
 
-    n: int
-    mae: float
-    rmse: float
-    r2: float | None
+
+def losses(task: Task, truth: NDArray[Any], given: Array | None) -> list[Array]:
+    """(n,) each: the numbers of rows whose means are figures."""
+    some = [figure for figure in figures_of(task) if figure.of == "losses"]
+    return [] if given is None else [figure.value(truth, given) for figure in some]
+
+
+def documented() -> str:
+    """All figures as a table of the docs."""
+    lines = ["| figure | of | better | over sites | what it says |", "|---|---|---|---|---|"]
+    for each in FIGURES:
+        sites = f"of each site; {each.apart}" if each.apart else "of all rows"
+        sites = f"not told: {each.kept}" if each.kept else sites
+        better = "larger" if each.higher else "smaller"
+        said = each.meaning.format(positive="the positive class", negative="the other class")
+        cells = (each.title, ", ".join(each.tasks), better, sites, said)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 class Curves(TypedDict):
@@ -88,7 +160,7 @@ def classification(
     score: ArrayLike,
     probability: ArrayLike | None = None,
     weight: ArrayLike | None = None,
-) -> Classification:
+) -> Figures:
     """The figures of a model of two classes on some rows.
 
     Parameters
@@ -112,60 +184,16 @@ def classification(
     """
     positive, scores = np.asarray(truth) > 0, np.asarray(score, float)
     chosen, rows = scores > 0, _weights(weight, len(scores))
-    cells = {"tp": positive & chosen, "fp": ~positive & chosen}
-    cells |= {"fn": positive & ~chosen, "tn": ~positive & ~chosen}
-    counts = {name: rows[cell].sum().item() for name, cell in cells.items()}
+    sides = ((~positive, positive), (~chosen, chosen))
+    cells = np.array([[rows[t & said].sum() for said in sides[1]] for t in sides[0]])
     p = None if probability is None else np.asarray(probability, float)
-    figures = two_classes(
-        counts,
-        auc(positive, scores, rows),
-        None if p is None else _mean((p - positive) ** 2, rows),
-        None if p is None else _log_loss(np.where(positive, p, 1 - p), rows),
-        weighted=weight is not None,
-    )
+    figures = stated(TWO, cells, _told(TWO, positive, scores, p, rows), weight is not None)
     return {**figures, "n": len(scores), "positives": int(positive.sum())}
-
-
-def two_classes(
-    confusion: dict[str, Any],
-    auc: float | None,
-    brier: float | None,
-    log_loss: float | None,
-    weighted: bool = False,
-) -> Classification:
-    """The figures of two classes that follow from a confusion, beside three that do not.
-
-    Parameters
-    ----------
-    confusion : rows, or sums of weights, as "tp", "fp", "fn" and "tn"
-    weighted : whether these are no counts of rows; then nothing has an interval
-    """
-    rates = {name: _rate(confusion, name) for name in RATES}
-    accuracy, recall, specificity = rates["accuracy"], rates["recall"], rates["specificity"]
-    figures: Classification = {
-        "n": sum(confusion.values()),
-        "positives": confusion["tp"] + confusion["fn"],
-        "accuracy": np.nan if accuracy is None else accuracy,
-        "balanced_accuracy": (
-            None if recall is None or specificity is None else (recall + specificity) / 2
-        ),
-        "recall": recall,
-        "precision": rates["precision"],
-        "specificity": specificity,
-        "auc": auc,
-        "brier": brier,
-        "log_loss": log_loss,
-        "confusion": confusion,
-    }
-    if not weighted:
-        sums = {name: _counted(confusion, name) for name in RATES}
-        figures["interval"] = {name: clopper_pearson(*sums[name]) for name in RATES}
-    return figures
 
 
 def several_classes(
     codes: ArrayLike, probabilities: ArrayLike, weight: ArrayLike | None = None
-) -> SeveralClasses:
+) -> Figures:
     """The figures of a model of C classes on some rows.
 
     Balanced accuracy is the mean recall of the classes that have rows, and None below two of them;
@@ -186,56 +214,43 @@ def several_classes(
     """
     truth, p = np.asarray(codes).astype(int), np.asarray(probabilities, float)
     (n, C), rows = p.shape, _weights(weight, len(p))
-    confusion = np.zeros((C, C), rows.dtype)
-    np.add.at(confusion, (truth, p.argmax(1)), rows)
-    each = [auc(truth == c, p[:, c], rows) for c in range(C)]
-    areas = [area for area in each if area is not None]
-    figures = classes(
-        confusion,
-        float(np.mean(areas)) if len(areas) == C else None,
-        _mean(((p - np.eye(C)[truth]) ** 2).sum(1), rows),
-        _log_loss(p[np.arange(n), truth], rows),
-        weighted=weight is not None,
-    )
+    cells = np.zeros((C, C), rows.dtype)
+    np.add.at(cells, (truth, p.argmax(1)), rows)
+    figures = stated(SEVERAL, cells, _told(SEVERAL, truth, p, p, rows), weight is not None)
     return {**figures, "n": n, "counts": np.bincount(truth, minlength=C).tolist()}
 
 
-def classes(
-    confusion: NDArray[Any],
-    auc: float | None,
-    brier: float,
-    log_loss: float,
-    weighted: bool = False,
-) -> SeveralClasses:
-    """The figures of several classes that follow from a confusion, beside three that do not.
+def stated(
+    task: Task, confusion: NDArray[Any], told: Mapping[str, Any], weighted: bool = False
+) -> Figures:
+    """The figures of classes that follow from a confusion, beside those that do not.
 
     Parameters
     ----------
     confusion : (C, C) rows, or sums of weights, by truth and prediction
-    weighted : whether these are no counts of rows; then nothing has an interval
+    told : the figures that do not follow from it; None for those that are lacking
+    weighted : whether the cells are no counts of rows; then nothing has an interval
     """
-    right, of, given = np.diag(confusion), confusion.sum(1), confusion.sum(0)
-    recalls, precisions = _ratios(right, of), _ratios(right, given)
-    known = [recall for recall in recalls if recall is not None]
-    figures: SeveralClasses = {
-        "n": of.sum().item(),
-        "counts": of.tolist(),
-        "accuracy": float(right.sum() / of.sum()),
-        "balanced_accuracy": float(np.mean(known)) if len(known) > 1 else None,
-        "recalls": recalls,
-        "precisions": precisions,
-        "auc": auc,
-        "brier": brier,
-        "log_loss": log_loss,
-        "confusion": confusion.tolist(),
-    }
+    of, known = confusion.sum(1), figures_of(task)
+    figures: Figures = {"n": of.sum().item()}
+    figures |= {"positives": of[1].item()} if task == TWO else {"counts": of.tolist()}
+    figures |= {each.key: each.of_cells(confusion) for each in known if each.counted}
+    if task == SEVERAL:
+        right, given = np.diag(confusion), confusion.sum(0)
+        figures |= {"recalls": _ratios(right, of), "precisions": _ratios(right, given)}
+    figures |= {each.key: told.get(each.key) for each in known if not each.counted}
+    figures["confusion"] = confusion.tolist()
+    if task == TWO:
+        figures["confusion"] = dict(
+            zip(CELLS, confusion[::-1, ::-1].T.ravel().tolist(), strict=True)
+        )
     if not weighted:
-        n = int(confusion.sum())
-        figures["interval"] = {"accuracy": clopper_pearson(int(right.sum()), n)}
+        rates = {each.key: each.value(confusion) for each in known if each.of == "rate"}
+        figures["interval"] = {key: clopper_pearson(*map(int, rate)) for key, rate in rates.items()}
     return figures
 
 
-def regression(y: ArrayLike, prediction: ArrayLike, weight: ArrayLike | None = None) -> Regression:
+def regression(y: ArrayLike, prediction: ArrayLike, weight: ArrayLike | None = None) -> Figures:
     """Mean absolute error, root mean squared error and R2, which is None where y is constant.
 
     Parameters
@@ -249,17 +264,9 @@ def regression(y: ArrayLike, prediction: ArrayLike, weight: ArrayLike | None = N
     >>> regression([1.0, 2.0, 3.0], [1.0, 2.0, 5.0])["r2"]
     -1.0
     """
-    target = np.asarray(y, float)
-    rows, off = _weights(weight, len(target)), np.asarray(prediction, float) - target
-    squared = _mean(off * off, rows)
-    around = _mean((target - _mean(target, rows)) ** 2, rows)
-    constant = len(target) < 2 or float(np.ptp(target)) == 0.0
-    return {
-        "n": len(target),
-        "mae": _mean(np.abs(off), rows),
-        "rmse": float(np.sqrt(squared)),
-        "r2": None if constant or around == 0.0 else 1 - squared / around,
-    }
+    target, predicted = np.asarray(y, float), np.asarray(prediction, float)
+    rows = _weights(weight, len(target))
+    return {"n": len(target), **_told(NUMBERS, target, predicted, predicted, rows)}
 
 
 def small(figures: Mapping[str, Any]) -> bool:
@@ -299,6 +306,28 @@ def auc(truth: ArrayLike, score: ArrayLike, weight: ArrayLike | None = None) -> 
     scale = positives.sum() * negatives.sum()
     below = np.cumsum(negatives) - negatives / 2
     return float(positives @ below / scale) if scale > 0 else None
+
+
+def average_precision(
+    truth: ArrayLike, score: ArrayLike, weight: ArrayLike | None = None
+) -> float | None:
+    """The area under the steps of the precision-recall curve; None without positive rows.
+
+    Parameters
+    ----------
+    truth, score, weight : (n,) as of `auc`; rows of equal scores are one step
+
+    Examples
+    --------
+    >>> from bonafed.measures import average_precision
+    >>> round(average_precision([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8]), 4)
+    0.8333
+    """
+    positives, negatives = (each[::-1] for each in _by_score(truth, score, weight))
+    found, called = np.cumsum(positives), np.cumsum(positives + negatives)
+    if not positives.sum() > 0:
+        return None
+    return float(positives @ (found / np.where(called > 0, called, 1)) / positives.sum())
 
 
 def curves(
@@ -369,19 +398,12 @@ def _mean(values: Array, rows: NDArray[Any]) -> float:
     return float(values @ rows / rows.sum())
 
 
-def _log_loss(of_truth: Array, rows: NDArray[Any]) -> float:
-    """-mean ln p of the probabilities of the true classes; none is below the smallest step of 1."""
-    return -_mean(np.log(np.clip(of_truth, np.finfo(float).eps, 1.0)), rows)
-
-
-def _counted(counts: Mapping[str, Any], name: str) -> tuple[Any, Any]:
-    right, of = RATES[name]
-    return sum(counts[key] for key in right), sum(counts[key] for key in of)
-
-
-def _rate(counts: Mapping[str, Any], name: str) -> float | None:
-    right, of = _counted(counts, name)
-    return float(right / of) if of else None
+def _told(
+    task: Task, truth: NDArray[Any], score: Array, given: Array | None, rows: NDArray[Any]
+) -> Figures:
+    """The figures that do not follow from a confusion."""
+    known = [figure for figure in figures_of(task) if not figure.counted]
+    return {figure.key: figure.of_rows(truth, score, given, rows) for figure in known}
 
 
 def _ratios(part: NDArray[Any], whole: NDArray[Any]) -> list[float | None]:
@@ -399,3 +421,125 @@ def _by_score(
     size = int(place.max(initial=-1)) + 1
     above, below = (np.bincount(place, rows * of, size) for of in (positive, ~positive))
     return above, below
+
+
+def _balanced(confusion: NDArray[Any]) -> float | None:
+    """The mean recall of the classes that have rows, where two have."""
+    recalls = [r for r in _ratios(np.diag(confusion), confusion.sum(1)) if r is not None]
+    return float(np.mean(recalls)) if len(recalls) > 1 else None
+
+
+def _brier(truth: NDArray[Any], p: Array) -> Array:
+    return (p - truth) ** 2 if p.ndim == 1 else ((p - np.eye(p.shape[1])[truth]) ** 2).sum(1)
+
+
+def _log_loss(truth: NDArray[Any], p: Array) -> Array:
+    """-ln p of the true classes; no p is below the smallest step of 1."""
+    of_truth = np.where(truth, p, 1 - p) if p.ndim == 1 else p[np.arange(len(p)), truth]
+    return -np.log(np.clip(of_truth, np.finfo(float).eps, 1.0))
+
+
+def _r2(target: Array, prediction: Array, rows: NDArray[Any]) -> float | None:
+    around = _mean((target - _mean(target, rows)) ** 2, rows)
+    constant = len(target) < 2 or float(np.ptp(target)) == 0.0
+    squared = _mean((prediction - target) ** 2, rows)
+    return None if constant or around == 0.0 else 1 - squared / around
+
+
+# -------------------------------------------------------------------------------------- the table
+
+FIGURES: tuple[Figure, ...] = (  # in the order of results and of the list of all
+    Figure(
+        *("accuracy", "Accuracy", "rate", lambda c: (np.trace(c), c.sum())),
+        *("rows that are predicted rightly",),
+        shown="percent",
+        place=5,
+        beside=True,
+    ),
+    Figure(
+        *("balanced_accuracy", "Balanced accuracy", "confusion", _balanced),
+        "mean of the classes' shares that are predicted rightly; 50 % is chance",
+        shown="percent",
+        place=2,
+        beside=True,
+    ),
+    Figure(
+        *("recall", "Recall", "rate", lambda c: (c[1, 1], c[1].sum())),
+        "rows of {positive} that are found",
+        (TWO,),
+        shown="percent",
+        place=3,
+    ),
+    Figure(
+        *("precision", "Precision", "rate", lambda c: (c[1, 1], c[:, 1].sum())),
+        "rows predicted {positive} where that is right",
+        (TWO,),
+        shown="percent",
+        place=4,
+    ),
+    Figure(
+        *("specificity", "Specificity", "rate", lambda c: (c[0, 0], c[0].sum())),
+        "rows of {negative} that are left alone",
+        (TWO,),
+        shown="percent",
+    ),
+    Figure(
+        *("auc", "AUC", "scores", auc),
+        "chance that a row of {positive} gets a higher score than one of {negative}; 0.5 is chance",
+        shown="area",
+        place=1,
+        beside=True,
+        apart="most pairs of rows have their rows at two sites",
+    ),
+    Figure(
+        *("average_precision", "Average precision", "scores", average_precision),
+        "mean precision where each row of {positive} is found; their share of the rows is chance",
+        shown="area",
+        place=6,
+        kept="an exact one shows the classes of the rows that score highest",
+    ),
+    Figure(
+        *("brier", "Brier score", "losses", _brier),
+        "mean squared error of the probability",
+        higher=False,
+        most=np.inf,
+        place=9,
+    ),
+    Figure(
+        *("log_loss", "Log loss", "losses", _log_loss),
+        "mean minus logarithm of the probability of what is true",
+        higher=False,
+        most=np.inf,
+        place=10,
+    ),
+    Figure(
+        *("mae", "Mean absolute error", "losses", lambda y, said: np.abs(said - y)),
+        "mean absolute error",
+        (NUMBERS,),
+        higher=False,
+        most=np.inf,
+        place=6,
+        beside=True,
+        short="MAE",
+    ),
+    Figure(
+        *("rmse", "Root mean squared error", "losses", lambda y, said: (said - y) ** 2),
+        "root of the mean squared error",
+        (NUMBERS,),
+        higher=False,
+        most=np.inf,
+        root=True,
+        place=7,
+        short="RMSE",
+    ),
+    Figure(
+        *("r2", "R²", "scores", _r2),
+        *("share of the variance that is explained; 0 is the mean of all, 1 is perfect",),
+        (NUMBERS,),
+        least=-np.inf,
+        place=8,
+        beside=True,
+        short="R2",
+        apart="the spread of all targets does not follow from that of each site",
+    ),
+)

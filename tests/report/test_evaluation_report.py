@@ -15,7 +15,7 @@ from scipy.special import expit
 from sklearn import metrics
 
 import bonafed as bf
-from bonafed.measures import clopper_pearson, small
+from bonafed.measures import clopper_pearson, figures_of, small
 from bonafed.problem.calibration import calibrated
 from bonafed.problem.losses import Loss
 from bonafed.problem.prediction import scores
@@ -184,7 +184,8 @@ def test_figures_are_about_the_class_that_is_called_positive(loss: Loss) -> None
 
 def test_the_folder_of_an_earlier_version_is_read_and_reported(run: Run) -> None:
     """Without figures, floors and the number of tests."""
-    new = {*JudgedForm.model_fields} - {"n", "loss", "accuracy", "error", "risk"}
+    new = {*JudgedForm.model_fields, *(figure.key for figure in figures_of())}
+    new -= {"n", "loss", "accuracy", "error", "risk"}
     old = {
         **run.result["evaluation"],
         "measures": [

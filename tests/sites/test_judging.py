@@ -12,6 +12,7 @@ import pytest
 import bonafed as bf
 from bonafed.engines.network import Network, RefusedError
 from bonafed.engines.transport import LocalTransport
+from bonafed.measures import figures_of
 from bonafed.runs.comparison import evaluate
 from bonafed.runs.splits import HELD_OUT
 from bonafed.sites.guard import Guard
@@ -22,7 +23,9 @@ from bonafed.sites.rows import OwnRows
 from bonafed.sites.session import Agreement, agree
 
 SIZES = (40, 65, 30)
-OVER_ALL = ("auc", "r2", "small")  # of which nothing, or little, follows from counts of sites
+KEPT = tuple(figure.key for figure in figures_of() if figure.kept)  # sites tell none of these
+# of which nothing, or little, follows from counts of sites
+OVER_ALL = (*(figure.key for figure in figures_of() if figure.apart), *KEPT, "small")
 PROBLEMS = {
     "two classes": bf.Problem(bf.Logistic(), regulariser=bf.L2(1e-2)),
     "several classes": bf.Problem(bf.Multinomial(), regulariser=bf.L2(1e-2)),
@@ -91,7 +94,8 @@ def test_figures_of_sites_are_those_of_one_place(kind, tmp_path):
         same(mine, other, OVER_ALL)
         assert mine.get("auc") is None
         for client, stated in zip(mine["clients"], other["clients"], strict=True):
-            same(client, stated)
+            same(client, stated, KEPT)
+            assert all(client.get(key) is None for key in KEPT)
     counts = ("better", "worse", "p") if kind == "numbers" else ()  # what is closer, site by site
     for mine, other in zip(there["pairs"], here["pairs"], strict=True):
         same(mine, other, (*counts, "floor") if counts else ())

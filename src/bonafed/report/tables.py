@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from bonafed.measures import Figure, figures_of
 from bonafed.text import printable, short
 
 Record: TypeAlias = Mapping[str, Any]  # an object in JSON, such as a row of a table
@@ -194,8 +195,21 @@ def merit(row: Record) -> tuple[str, Way]:
     return ("accuracy", percent) if "accuracy" in row else ("error", number)
 
 
-JUDGED = ("risk", "auc", "balanced_accuracy", "accuracy", "worst_accuracy", "error", "worst_error")
-JUDGED += ("r2", "loss", "worst_loss")
+def in_tables() -> dict[str, Figure]:
+    """The figures that tables of a set of rows have, by their keys there, in their order."""
+    placed = sorted((f.place, k, f) for k, f in enumerate(figures_of()) if f.place is not None)
+    return {"error" if f.key == "mae" else f.key: f for _, _, f in placed}
+
+
+def _beside() -> dict[str, str]:
+    """What is compared between runs, and how it is called."""
+    known = {"risk": "risk"}
+    for key, figure in in_tables().items():
+        if figure.beside:
+            known[key] = figure.title if figure.title.isupper() else spaced(key)
+        if key in ("accuracy", "error"):
+            known[f"worst_{key}"] = f"worst client {key}"
+    return known | {"loss": "loss", "worst_loss": "worst client loss"}
 
 
 def compared(runs: Mapping[str, Result]) -> Table:
@@ -224,10 +238,7 @@ def _column(result: Result) -> dict[str, Any]:
     column |= {"rounds": result["rounds"], "ended": result["outcome"]["stop"]}
     column[WORST] = max(losses, key=lambda loss: -math.inf if loss is None else loss)
     for row in own_measures(result):
-        for key in JUDGED:
-            called = {"auc": "AUC", "r2": "R²"}.get(key, spaced(key))
-            name = f"{row['set']}: {called.replace('worst', 'worst client')}"
-            column[name] = row.get(key)
+        column |= {f"{row['set']}: {called}": row.get(key) for key, called in _beside().items()}
     return column
 
 

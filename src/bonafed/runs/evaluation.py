@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from bonafed.arrays import Array
 from bonafed.data.federation import Federation
-from bonafed.measures import RATES, small
+from bonafed.measures import NUMBERS, SEVERAL, TWO, Task, figures_of, small
 from bonafed.problem.calibration import Sigmoid
 from bonafed.problem.losses import Loss, expected
 from bonafed.problem.prediction import scores
@@ -30,8 +30,8 @@ from bonafed.runs.form import (
     Share,
     Whole,
     at_least,
-    one_of,
     optional,
+    shown,
 )
 from bonafed.runs.rank_metrics import fairness, risk_of
 from bonafed.solution.figures import drawn, figures
@@ -58,16 +58,23 @@ class CurvesForm(Form):
     reliability: list[Bin]
 
 
-TWO_CLASSES = ("positives", "recall", "precision", "specificity")
-SEVERAL = ("counts", "recalls", "precisions")
-CLASSES = ("balanced_accuracy", "auc", "brier", "log_loss", "confusion", "interval")
-NUMBERS = ("mae", "rmse", "r2")
+# what stands beside the figures of a task
+BESIDE: dict[Task, tuple[str, ...]] = {
+    TWO: ("positives", "confusion", "interval"),
+    SEVERAL: ("counts", "recalls", "precisions", "confusion", "interval"),
+    NUMBERS: (),
+}
+
+
+def keys_of(task: Task) -> set[str]:
+    """What is stated of rows of a task beside counts and mean losses."""
+    return {*BESIDE[task], *(figure.key for figure in figures_of(task))}
 
 
 class JudgedForm(Form):
-    """The figures of a set of rows, or of a client's; folders of an earlier version have none."""
+    """The figures of `bonafed.measures` for a set of rows, or for a client's, or none of them."""
 
-    TOGETHER: ClassVar = (TWO_CLASSES, SEVERAL, CLASSES, NUMBERS)
+    model_config = ConfigDict(extra="allow")
 
     n: Count
     loss: Number
@@ -76,22 +83,34 @@ class JudgedForm(Form):
     risk: Number = optional()
     small: bool = optional()
     positives: Whole = optional()
-    recall: Share | None = optional()
-    precision: Share | None = optional()
-    specificity: Share | None = optional()
     counts: list[Whole] = optional()
     recalls: list[Share | None] = optional()
     precisions: list[Share | None] = optional()
-    balanced_accuracy: Share | None = optional()
-    auc: Share | None = optional()
-    brier: NonNegative | None = optional()
-    log_loss: NonNegative | None = optional()
     confusion: ConfusionForm | list[list[Whole]] = optional()
-    interval: dict[Annotated[str, one_of([*RATES])], Interval] = optional()
-    mae: NonNegative = optional()
-    rmse: NonNegative = optional()
-    r2: Annotated[float, Field(ge=-FAR, le=1)] | None = optional()
+    interval: dict[str, Interval] = optional()
     curves: CurvesForm = optional()
+
+    @model_validator(mode="after")
+    def _figures_are_of_one_task(self) -> JudgedForm:
+        found = {**(self.model_extra or {})}
+        task = TWO if "positives" in self.model_fields_set else SEVERAL
+        task = NUMBERS if self.accuracy is None else task
+        known, keys = figures_of(task), keys_of(task)
+        there = self.model_fields_set & {key for each in BESIDE for key in keys_of(each)}
+        if there - {"accuracy"} and there != keys:
+            raise ValueError(f"{', '.join(sorted(keys))} together, or none of them")
+        if odd := found.keys() - keys:
+            raise ValueError(f"no key {shown(min(odd))}")
+        for each in (figure for figure in known if figure.key in found):
+            value = found[each.key]
+            low, high = max(each.least, -FAR), min(each.most, FAR)
+            if not (type(value) in (int, float) and low <= value <= high) and (
+                value is not None or each.always(task)
+            ):
+                raise ValueError(f"{each.key} from {low:g} to {high:g}, not {shown(value)}")
+        if odd := {*(self.interval or ())} - {each.key for each in known if each.of == "rate"}:
+            raise ValueError(f"no interval of {shown(min(odd))}")
+        return self
 
     @model_validator(mode="after")
     def _rows_are_counted_once(self) -> JudgedForm:
@@ -147,7 +166,6 @@ class MeasureForm(JudgedForm):
     """How a model does on one set of rows, see `measure`."""
 
     TOGETHER: ClassVar = (
-        *JudgedForm.TOGETHER,
         ("accuracy", "worst_accuracy", "worst_accuracy_client"),
         ("error", "worst_error", "worst_error_client"),
         ("asked", "met", "excess", "excess_owner"),
@@ -170,7 +188,7 @@ class MeasureForm(JudgedForm):
 
     @model_validator(mode="after")
     def _clients_are_judged_alike(self) -> MeasureForm:
-        keys = {"accuracy", "error", "risk", *TWO_CLASSES, *SEVERAL, *CLASSES, *NUMBERS}
+        keys = {"accuracy", "error", "risk", *(key for each in BESIDE for key in keys_of(each))}
         alike = {frozenset(each.model_fields_set & keys) for each in (self, *self.clients)}
         if len(alike) > 1 or len({"accuracy", "error"} & self.model_fields_set) != 1:
             raise ValueError("accuracy or error, and risk, of the set and of every client alike")

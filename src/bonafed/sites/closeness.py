@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from bonafed.arrays import Array
+from bonafed.measures import NUMBERS, SEVERAL, losses
 from bonafed.problem.losses import Loss, expected
-from bonafed.solution.figures import decisions, positive
+from bonafed.solution.figures import decisions, positive, task_of
 
 FEWEST = 3.0  # people by whom a difference of mean losses is carried
 ROUNDING = 1e-12  # of predictions, relative to the largest
@@ -51,20 +52,18 @@ class View:
 
 def view(loss: Loss, prediction: Array, y: Array, least: int = 0) -> View:
     """How a model does on rows; ``prediction`` and y as of `bonafed.runs.evaluation.Judged`."""
-    value = loss.value(prediction, y)
-    if loss.targets == "real":
+    value, task = loss.value(prediction, y), task_of(loss, prediction)
+    if task == NUMBERS:
         told = expected(loss, prediction)
-        error = np.abs(told - y)
-        return View(told, np.zeros((0, len(y))), np.stack([value, error, error**2]), 0)
+        numbers = np.stack([value, *losses(task, y, told)])
+        return View(told, np.zeros((0, len(y))), numbers, 0)
     decided, _ = counted(prediction, least)
-    one = decisions(prediction)
-    if one.ndim == 2:
-        p = softmax(one, axis=1)
-        brier = ((p - np.eye(p.shape[1])[y.astype(int)]) ** 2).sum(1)
-        return View(decided, _ranks(p.T), np.stack([value, brier]), p.shape[1])
-    p = positive(loss, prediction)
-    numbers = [value] if p is None else [value, (p - (y > 0)) ** 2]
-    return View(decided, _ranks(one[None]), np.stack(numbers), 2)
+    if task == SEVERAL:
+        p = softmax(prediction, axis=1)
+        numbers = np.stack([value, *losses(task, y.astype(int), p)])
+        return View(decided, _ranks(p.T), numbers, p.shape[1])
+    numbers = np.stack([value, *losses(task, y > 0, positive(loss, prediction))])
+    return View(decided, _ranks(decisions(prediction)[None]), numbers, 2)
 
 
 def counted(prediction: Array, least: int = 0) -> tuple[NDArray[np.intp], bool]:

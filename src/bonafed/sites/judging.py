@@ -23,7 +23,9 @@ from bonafed.arrays import Array, Block, Streams
 from bonafed.certificates.duality import run_all
 from bonafed.codec import Form
 from bonafed.engines.engine import Engine
-from bonafed.measures import classes, small, two_classes
+from bonafed.measures import NUMBERS, SEVERAL, TWO, Task, figures_of, small
+from bonafed.measures import stated as stated_of
+from bonafed.measures import told as told_of
 from bonafed.problem.losses import Loss
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.problem import Problem
@@ -43,7 +45,6 @@ from bonafed.runs.splits import HELD_OUT
 from bonafed.sites.closeness import counted as classes_of
 from bonafed.solution.figures import figures
 
-OF_CLASSES, OF_NUMBERS = ("auc", "brier", "log_loss"), ("mae", "rmse", "r2")
 CELLS = ("tn", "fp", "fn", "tp")  # of a confusion by truth and prediction, row by row
 ANOTHER = "a model that was judged earlier"
 EARLIER = -1  # in the place of a model's position: one that was judged by an earlier question
@@ -63,7 +64,7 @@ class JudgedRows:
     rows: Each  # (n,)
     loss: Each  # (n, M) mean losses
     confusion: Each  # (n, M, C, C) rows by truth and prediction; without classes (n, M, 0, 0)
-    # (n, M, 3) AUC, Brier score, log loss; or MAE, RMSE, R2; nan for none
+    # (n, M, F) the figures that sites tell, `bonafed.measures.told`; nan for none
     measures: Annotated[Each, Form(nan=True)]
     compared: Each  # (n, M - 1, 7) the main model with each other one, as of `Compared`
     # (n, M) the position of the model of which the figures are, its own or another one's, `EARLIER`
@@ -213,11 +214,8 @@ def added_up(problem: Problem, models: Sequence[str], stated: Row) -> Record:
 
 def _made_again(loss: Loss, site: Row) -> Record:
     """The figures of a site, from those that do not follow from others."""
-    if loss.targets == "real":
-        names, confusion = OF_NUMBERS, np.zeros((0, 0))
-    else:
-        names, confusion = OF_CLASSES, _cells(site["confusion"])
-    numbers = [math.nan if site[name] is None else site[name] for name in names]
+    confusion = np.zeros((0, 0)) if loss.targets == "real" else _cells(site["confusion"])
+    numbers = _numbered(site, _task(confusion))
     known = {key: site[key] for key in ("client", "n", "loss")}
     known |= {key: site[key] for key in ("figures_of", "merged") if key in site}
     n = site["n"] if loss.targets == "real" else int(confusion.sum())
@@ -273,15 +271,26 @@ def _truth(loss: Loss, y: Array) -> NDArray[np.intp]:
 
 
 def _numbers(loss: Loss, told: Told) -> tuple[Any, list[float]]:
-    """The confusion of rows, and the three figures that do not follow from it."""
+    """The confusion of rows, and the figures that do not follow from it."""
     rows = told.rows
-    stated: Record = {**figures(loss, rows.prediction, rows.y)}
-    if told.decided is None:
-        confusion, names = np.zeros((0, 0)), OF_NUMBERS
-    else:
-        confusion, names = np.zeros_like(_cells(stated["confusion"])), OF_CLASSES
+    stated, confusion = figures(loss, rows.prediction, rows.y), np.zeros((0, 0))
+    if told.decided is not None:
+        confusion = np.zeros_like(_cells(stated["confusion"]))
         np.add.at(confusion, (_truth(loss, rows.y), told.decided), 1.0)
-    return confusion, [math.nan if stated[name] is None else stated[name] for name in names]
+    return confusion, _numbered(stated, _task(confusion))
+
+
+def _numbered(stated: Row, task: Task) -> list[float]:
+    """The figures that a site tells; nan for none."""
+    numbers = [stated[figure.key] for figure in told_of(task)]
+    return [math.nan if number is None else number for number in numbers]
+
+
+def _task(confusion: Array) -> Task:
+    """Of which figures there are such counts."""
+    if not len(confusion):
+        return NUMBERS
+    return TWO if len(confusion) == 2 else SEVERAL
 
 
 def _cells(confusion: Any) -> Array:
@@ -300,12 +309,13 @@ def _checked(
     shapes = len(up.loss[i]) == len(up.measures[i]) == len(confusion) == n_models
     whole = n >= 1 and n % 1 == 0
     whole &= bool(np.isfinite(up.loss[i]).all() and (up.loss[i] >= 0).all())
-    one, two, three = up.measures[i].T if shapes else np.zeros((3, 1))
-    if loss.targets == "real":
-        whole &= bool((one >= 0).all() and (two >= 0).all() and not (three > 1).any())
-    else:
-        whole &= not bool(((one < 0) | (one > 1) | (two < 0) | (three < 0)).any())
-        whole &= confusion.shape[1] == 2 or bool(np.isfinite([two, three]).all())
+    task = _task(confusion[0]) if shapes else NUMBERS
+    told = told_of(task)
+    shapes &= up.measures.shape[2:] == (len(told),)
+    for figure, told_values in zip(told, up.measures[i].T if shapes else (), strict=False):
+        whole &= not bool(((told_values < figure.least) | (told_values > figure.most)).any())
+        whole &= bool(np.isfinite(told_values).all()) or not figure.always(task)
+    if loss.targets != "real":
         cells = confusion.reshape(n_models, -1) if shapes else confusion
         whole &= bool((cells >= 0).all() and (cells % 1 == 0).all() and (cells.sum(1) == n).all())
     compared, stands, merged = up.compared[i], up.figures_of[i], up.merged[i]
@@ -333,19 +343,17 @@ def _adds_up(compared: Array, n: float) -> bool:
 
 
 def _figures(loss: Loss, n: int, confusion: Array, measures: Sequence[float]) -> Record:
-    """The figures of rows, of their confusion and of three numbers."""
-    one, two, three = (None if math.isnan(value) else value for value in measures)
-    if loss.targets == "real":
-        named = zip(OF_NUMBERS, (one, two, three), strict=True)
-        stated: Record = {"n": n, "error": one, **dict(named)}
-    elif len(confusion) == 2:
-        counts = confusion.ravel().astype(int).tolist()
-        cells: Record = dict(zip(CELLS, counts, strict=True))
-        stated = {**two_classes(cells, one, two, three)}
-    else:
-        assert two is not None
-        assert three is not None
-        stated = {**classes(confusion.astype(int), one, two, three)}
+    """The figures of rows, of their confusion and of what a site tells."""
+    task, values = _task(confusion), [None if math.isnan(value) else value for value in measures]
+    told: Record = {figure.key: v for figure, v in zip(told_of(task), values, strict=True)}
+    if task == NUMBERS:
+        known = {figure.key: told.get(figure.key) for figure in figures_of(task)}
+        numbers: Record = {"n": n, "error": told["mae"], **known}
+        return numbers | {"small": small(numbers)}
+    counts = confusion.astype(int)
+    stated = stated_of(task, counts, told)
+    if task == TWO:
+        stated["confusion"] = dict(zip(CELLS, counts.ravel().tolist(), strict=True))
     return stated | {"small": small(stated)}
 
 
@@ -360,10 +368,12 @@ def _measured(loss: Loss, sites: Sequence[Record]) -> Record:
         total = sum(s["n"] * value**power for s, value in zip(sites, values, strict=True))
         return (total / n) ** (1 / power)
 
-    if loss.targets == "real":
-        cells, measures = np.zeros((0, 0)), [mean("mae"), mean("rmse", 2.0), math.nan]
-    else:
+    cells = np.zeros((0, 0))
+    if loss.targets != "real":
         cells = np.sum([_cells(site["confusion"]) for site in sites], axis=0)
-        measures = [math.nan, mean("brier"), mean("log_loss")]
+    measures = [
+        mean(each.key, 2.0 if each.root else 1.0) if each.of == "losses" else math.nan
+        for each in told_of(_task(cells))
+    ]
     whole = {"n": n, "loss": mean("loss"), **_figures(loss, n, cells, measures)}
     return whole | worst_of(loss, sites) | {"clients": [*sites]}

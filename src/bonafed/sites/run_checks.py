@@ -21,6 +21,7 @@ from bonafed.arrays import Array
 from bonafed.certificates.certificate import Certificate
 from bonafed.codec import CodecError
 from bonafed.config.config import ConfigError
+from bonafed.measures import NUMBERS, SEVERAL, TWO, told
 from bonafed.problem.lower_bounds import Duals
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.multipliers import Multipliers, no_multipliers, signed
@@ -44,8 +45,6 @@ from bonafed.runs.verification import (
     verified,
 )
 from bonafed.sites.judging import (
-    OF_CLASSES,
-    OF_NUMBERS,
     added_up,
     in_place_of_others,
     no_better_than_a_constant,
@@ -147,9 +146,10 @@ def _unsigned(run: Run) -> tuple[str, ...]:
 
 
 def _unsigned_figures(run: Run) -> tuple[str, ...]:
-    of_sites = ("confusion", *OF_CLASSES)
-    if run.config.loss().targets == "real":
-        of_sites = ("n", *OF_NUMBERS)
+    real = run.config.loss().targets == "real"
+    several = len(run.model["classes"] or ()) > 2
+    figures = told(NUMBERS if real else SEVERAL if several else TWO)
+    of_sites = ("n" if real else "confusion", *(figure.key for figure in figures))
     places = [f"measures.clients.{key}" for key in ("loss", *of_sites)]
     places += [f"pairs.{key}" for key in OF_PAIRS]
     return tuple(f"result.json: evaluation.{place}" for place in places)

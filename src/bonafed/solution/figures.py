@@ -6,10 +6,12 @@ from scipy.special import softmax
 
 from bonafed.arrays import Array
 from bonafed.measures import (
-    Classification,
+    NUMBERS,
+    SEVERAL,
+    TWO,
     Curves,
-    Regression,
-    SeveralClasses,
+    Figures,
+    Task,
     classification,
     curves,
     regression,
@@ -25,17 +27,25 @@ def figures(
     y: Array,
     calibration: Sigmoid | None = None,
     weight: Array | None = None,
-) -> Classification | SeveralClasses | Regression:
+) -> Figures:
     """The figures of predictions (n,), or (n, C) of C classes.
 
     Of two classes y is above 0 where a row is of the positive one, of several it has their numbers.
     """
-    if loss.targets == "real":
+    task = task_of(loss, prediction)
+    if task == NUMBERS:
         return regression(y, expected(loss, prediction), weight)
-    if prediction.ndim == 2 and prediction.shape[1] > 2:
+    if task == SEVERAL:
         return several_classes(y, softmax(prediction, axis=1), weight)
     score = decisions(prediction)
     return classification(y, score, positive(loss, prediction, calibration), weight)
+
+
+def task_of(loss: Loss, prediction: Array) -> Task:
+    """Which figures predictions (n,), or (n, C) of C classes, have."""
+    if loss.targets == "real":
+        return NUMBERS
+    return SEVERAL if prediction.ndim == 2 and prediction.shape[1] > 2 else TWO
 
 
 def drawn(
@@ -46,7 +56,7 @@ def drawn(
     points: int = 101,
 ) -> Curves | None:
     """The curves of a model of two classes; None for others."""
-    if loss.targets == "real" or (prediction.ndim == 2 and prediction.shape[1] > 2):
+    if task_of(loss, prediction) != TWO:
         return None
     return curves(y, decisions(prediction), positive(loss, prediction, calibration), points)
 

@@ -7,7 +7,7 @@ from statistics import fmean, pstdev
 from typing import TYPE_CHECKING
 
 from bonafed.drawing import INK, MODELS, legend
-from bonafed.measures import FEW_OF_A_CLASS, FEW_ROWS
+from bonafed.measures import FEW_OF_A_CLASS, FEW_ROWS, TWO, figures_of
 from bonafed.report import words
 from bonafed.report.figures import Plot
 from bonafed.report.sections.section import (
@@ -31,6 +31,7 @@ from bonafed.report.tables import (
     by_set,
     capital,
     filled,
+    in_tables,
     merit,
     number,
     of_rows,
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from bonafed.drawing import Canvas
 
 NAMED = 6  # classes or clients that a line names
-HIGHER = {"auc", "balanced_accuracy", "recall", "precision", "accuracy", "r2"}  # are better
 FAIRNESS = ("SPD", "DI", "EOD", "AOD", "FNRD", "TI")
 ABOUT_FAIRNESS = (
     "All other clients minus the largest one: in how often they are predicted positive (SPD; DI is"
@@ -84,6 +84,7 @@ class Evaluation(ReportSection):
         if result["evaluation"]["measures"]:
             blocks += [Figure("evaluation", _caption(result)), *measures(run)]
             blocks += [Text(ABOUT_INTERVALS, soft=True), *small(result)]
+            blocks += not_of_all(result)
         if tables := spread(result):
             blocks += [Heading("Spread over the clients"), Text(ABOUT_SPREAD), *tables]
         if tables := fairness(result):
@@ -95,7 +96,12 @@ class Evaluation(ReportSection):
 
     def brief(self, run: Run, columns: int) -> list[Block]:
         result, timed = run.result, "clock" in run.result
-        tables = [*measures(run), *fairness(result), *spread(result)[: 1 if timed else 0]]
+        tables: list[Block] = [
+            *measures(run),
+            *not_of_all(result),
+            *fairness(result),
+            *spread(result)[: 1 if timed else 0],
+        ]
         if words.private(result):
             return [*tables, *_answer(result)]
         answer, pairs = words.answer(result), result["evaluation"]["pairs"]
@@ -168,20 +174,14 @@ def _figures(run: Run, row: Record) -> dict[str, tuple[str, Way]]:
     """What a row of measures has of the figures, in the order in which people ask for them."""
     risk, positive = run.result.get("risk"), _classes(run)[-1:]
     of = f" of {positive[0]}" if positive and "recall" in row else ""
-    figures = {
-        "risk": ("" if risk is None else capital(words.risk_called(risk)), number),
-        "auc": ("AUC", number),
-        "balanced_accuracy": ("Balanced accuracy", percent),
-        "recall": (f"Recall{of}", percent),
-        "precision": (f"Precision{of}", percent),
-        "accuracy": ("Accuracy", percent),
-        "error": ("Mean absolute error", number),
-        "rmse": ("Root mean squared error", number),
-        "r2": ("R²", number),
-        "brier": ("Brier score", number),
-        "log_loss": ("Log loss", number),
-        "loss": ("Mean loss", number),
+    shown: dict[str, Way] = {"percent": percent, "area": number, "number": number}
+    figures: dict[str, tuple[str, Way]] = {
+        "risk": ("" if risk is None else capital(words.risk_called(risk)), number)
     }
+    for key, figure in in_tables().items():
+        title = figure.title + of * (figure.tasks == (TWO,) and "{positive}" in figure.meaning)
+        figures[key] = title, shown[figure.shown]
+    figures["loss"] = ("Mean loss", number)
     return {key: figure for key, figure in figures.items() if key in row}
 
 
@@ -207,7 +207,8 @@ def _worst(row: Record, key: str, show: Way) -> str:
     able = [each for each in able if each[key] is not None]
     if not able:
         return ""
-    worst = (min if key in HIGHER else max)(able, key=lambda each: each[key])
+    higher = (figure := in_tables().get(key)) is not None and figure.higher
+    worst = (min if higher else max)(able, key=lambda each: each[key])
     return f"{show(worst[key])} {worst['client']}"
 
 
@@ -226,6 +227,14 @@ def small(result: Result) -> list[Text]:
             soft=True,
         )
     ]
+
+
+def not_of_all(result: Result) -> list[Text]:
+    """Which figures a run over sites does not have of all held-out rows, and why."""
+    judged = own_measures(result) if words.at_sites(result) else []
+    lacking = [each.lacking for each in figures_of() if each.key in judged[0]] if judged else []
+    said = "; ".join(filter(None, lacking))
+    return [Text(f"Not stated of the rows of all sites: {said}.", soft=True)] if said else []
 
 
 def by_client(run: Run) -> list[Table]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bonafed.drawing import GREY, INK, label, shades
+from bonafed.measures import figures_of
 from bonafed.report.figures import Plot
 from bonafed.report.sections.evaluation import by_client
 from bonafed.report.sections.section import (
@@ -23,7 +24,6 @@ from bonafed.report.tables import (
     NOTHING,
     Record,
     Table,
-    capital,
     number,
     of_rows,
     own_measures,
@@ -38,22 +38,6 @@ if TYPE_CHECKING:
 
 FEW = 8  # clients whose curves are told apart
 OPEN = 12  # clients of a table that is shown without a click
-RATES = ("accuracy", "balanced_accuracy", "recall", "precision", "specificity")
-FIGURES = {  # of all rows together -> what it says
-    "accuracy": "rows that are predicted rightly",
-    "balanced_accuracy": "mean of the classes' shares that are predicted rightly; 50 % is chance",
-    "recall": "rows of {positive} that are found",
-    "precision": "rows predicted {positive} where that is right",
-    "specificity": "rows of {negative} that are left alone",
-    "auc": "chance that a row of {positive} gets a higher score than one of {negative}; 0.5 is"
-    " chance",
-    "brier": "mean squared error of the probability",
-    "log_loss": "mean minus logarithm of the probability of what is true",
-    "mae": "mean absolute error",
-    "rmse": "root of the mean squared error",
-    "r2": "share of the variance that is explained; 0 is the mean of all, 1 is perfect",
-}
-CALLED = {"auc": "AUC", "brier": "Brier score", "mae": "MAE", "rmse": "RMSE", "r2": "R2"}
 ABOUT_CLIENTS = "The worst come first. In brackets: the exact 95 % interval of a rate, in percent."
 CELLS = {"tp": "{1}, found", "fn": "{1}, missed", "fp": "{0}, false alarm", "tn": "{0}, left alone"}
 ROC = Figure(
@@ -111,7 +95,7 @@ def goodness(run: Run) -> str:
     judged = own_measures(run.result)[0]
     said = [
         f"{spaced(key)} {percent(judged[key])}{_within(judged, key)}"
-        for key in RATES[:2]
+        for key in ("accuracy", "balanced_accuracy")
         if judged.get(key) is not None
     ]
     said += [f"AUC {_area(judged['auc'])}"] if judged.get("auc") is not None else []
@@ -183,15 +167,15 @@ def _figures(judged: Record, classes: Sequence[object] | None) -> list[Table]:
     if classes and len(classes) == 2:
         named = {"negative": str(classes[0]), "positive": str(classes[1])}
     rows = []
-    for key, meaning in FIGURES.items():
-        if judged.get(key) is None:
+    for figure in figures_of() if "small" in judged else ():
+        if (value := judged.get(figure.key)) is None:
             continue
-        show = percent if key in RATES else _area if key == "auc" else number
-        bounds = (judged.get("interval") or {}).get(key)
+        show = {"percent": percent, "area": _area, "number": number}[figure.shown]
+        bounds = (judged.get("interval") or {}).get(figure.key)
         within = _range(bounds) if bounds else ""
-        called = CALLED.get(key, capital(spaced(key)))
-        rows.append((called, show(judged[key]), within, meaning.format(**named)))
-    if not rows or not {"auc", "mae"} & judged.keys():
+        called, meaning = figure.short or figure.title, figure.meaning.format(**named)
+        rows.append((called, show(value), within, meaning))
+    if not rows:
         return []
     title = f"All {_rows(judged)}"
     return [table(title, ("Figure", "Value", "95 % interval", "Meaning"), rows, (0, 3), (3,))]
