@@ -74,7 +74,6 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """``full`` are the tests and cases that only ``--full`` runs, and those that it draws anew."""
-    tiers.check_names(items)
     for item in tiers.left_out(items):
         item.add_marker("full")
     if config.option.full:

@@ -106,15 +106,6 @@ def name_of(item: Any) -> str:
     return f"{file}::{getattr(item, 'originalname', None) or item.name}"
 
 
-def check_names(items: Sequence[pytest.Item]) -> None:
-    """A name above that no longer exists is an error."""
-    files, names = {item.path for item in items}, {*map(name_of, items)}
-    for name in (*FULL, *EVERY):
-        file, _, test = name.partition("::")
-        if not (HERE / file).is_file() or (test and HERE / file in files and name not in names):
-            raise pytest.UsageError(f"{__file__} names {name}, which is not there; correct it")
-
-
 def values(case: Any) -> dict[str, Hashable]:
     """What a case has to cover: of each list of parameters the place in it; of a list with entries
     of `examples.ALGORITHMS` their shapes and each other value.
