@@ -3,13 +3,16 @@
 import functools
 import gc
 import os
+import random
 import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tiers
 import typer.main
 from hypothesis import settings
 
@@ -19,9 +22,12 @@ from bonafed.privacy import odometer
 from bonafed.report import figures
 from bonafed.solution import blame
 
-# the same cases in every run; `--hypothesis-profile default` looks for new ones
+# the same cases in every run; with --full new ones
 settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("new", derandomize=False, deadline=None, database=None)
 settings.load_profile("same")
+
+LEFT = pytest.StashKey[int]()  # how many tests are left to --full
 
 # files of few tests that take long: xdist would keep them for the end, when one worker has all of
 # them and the other nothing
@@ -38,26 +44,78 @@ FIRST = (
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full", action="store_true", help="all tests, with new drawn cases")
+    parser.addoption("--seed", type=int, help="with --full: the drawn cases of an earlier run")
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """The order below is that in which xdist hands out files; and interruptions are noticed, also
     where a shell runs the tests in the background, whose processes ignore them.
+
+    With ``--full`` drawn cases have a new seed; processes of xdist are given the options as set
+    here, so all have the same.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as ``nohup`` has it
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    if hasattr(config.option, "loadscopereorder"):
-        config.option.loadscopereorder = False
+    option = config.option
+    if hasattr(option, "loadscopereorder"):
+        option.loadscopereorder = False
+    if option.full:
+        option.seed = random.randrange(2**32) if option.seed is None else option.seed
+        option.hypothesis_seed = option.seed
+        settings.load_profile("new")
+    elif option.seed is not None:
+        raise pytest.UsageError("--seed is for drawn cases, which are new with --full only")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """``full`` are the tests and cases that only ``--full`` runs, and those that it draws anew."""
+    for item in tiers.left_out(items):
+        item.add_marker("full")
+    if config.option.full:
+        for item in items:
+            of_hypothesis = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+            if of_hypothesis or "drawn_seed" in getattr(item, "fixturenames", ()):
+                item.add_marker("full")
+    else:
+        left = [item for item in items if item.get_closest_marker("full")]
+        items[:] = [item for item in items if not item.get_closest_marker("full")]
+        config.hook.pytest_deselected(items=left)
+        config.stash[LEFT] = len(left)
+    if hasattr(config, "workerinput"):
+        long_files_first(items)
+
+
+def long_files_first(items: list[pytest.Item]) -> None:
     """In several processes long files come first and those of most tests next, as xdist has it."""
-    if not hasattr(config, "workerinput"):
-        return
     tests = Counter(item.path for item in items)
     first = {Path(__file__).parent / name: place for place, name in enumerate(FIRST)}
     if missing := [str(path) for path in first if not path.is_file()]:
         raise pytest.UsageError(f"FIRST in {__file__} names {missing}, which are no files")
     items.sort(key=lambda item: (first.get(item.path, len(FIRST)), -tests[item.path]))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """The process that prints collects nothing itself where xdist runs the tests."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left"] = session.config.stash.get(LEFT, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    node.config.stash[LEFT] = getattr(node, "workeroutput", {}).get("left", 0)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """The seed of drawn cases, or the number of tests that the small tier leaves out."""
+    if config.option.full:
+        terminalreporter.write_line(f"drawn cases are those of --full --seed {config.option.seed}")
+    elif left := config.stash.get(LEFT, 0):
+        terminalreporter.write_line(f"{left} tests were left to --full")
 
 
 def pytest_collection() -> None:
@@ -72,6 +130,12 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(20_000, 25, 25)
     gc.enable()
+
+
+@pytest.fixture(scope="session")
+def drawn_seed(request: pytest.FixtureRequest) -> int:
+    """The seed of drawn cases: 0 in the small tier."""
+    return request.config.option.seed or 0
 
 
 @pytest.fixture

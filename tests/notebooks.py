@@ -33,7 +33,7 @@ def executed(path: Path, manager: KernelManager) -> Any:
     notebook = nbformat.read(path, as_version=4)
     forget = nbformat.v4.new_code_cell("%reset -f")
     notebook.cells.insert(0, forget)
-    client = NotebookClient(notebook, km=manager, timeout=120, record_timing=False)
+    client = NotebookClient(notebook, km=manager, timeout=900, record_timing=False)
     try:
         client.execute()
     finally:

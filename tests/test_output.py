@@ -121,7 +121,7 @@ def test_any_encoding_a_gone_reader_and_sigterm_lose_nothing(hostile: Path) -> N
     with started(hostile, "run", "clinics.toml", **ascii_alone) as first:
         said = read_until(first, b"round 5:")
         first.send_signal(signal.SIGTERM)
-        _, told = first.communicate(timeout=60)
+        _, told = first.communicate(timeout=900)
     assert said.isascii()
     assert b"N?rd" in said
     assert first.returncode == 143, told
@@ -137,7 +137,7 @@ def test_any_encoding_a_gone_reader_and_sigterm_lose_nothing(hostile: Path) -> N
     assert told == lost + b", and the run goes on\n"
     (done,) = folders(hostile / "runs")
     with started(hostile, "verify", done, PYTHONIOENCODING="cp1252") as third:
-        said, told = third.communicate(timeout=60)
+        said, told = third.communicate(timeout=900)
     assert (third.returncode, told) == (0, b"")
     assert said.decode("cp1252").splitlines()[-1] == "verified"
 
@@ -145,7 +145,7 @@ def test_any_encoding_a_gone_reader_and_sigterm_lose_nothing(hostile: Path) -> N
 @pytest.mark.parametrize("shell", ["<&- >&- 2>&-", ">/dev/full"])
 def test_a_run_without_streams_or_on_a_full_disk_is_finished(hostile: Path, shell: str) -> None:
     process = started(hostile, "run", "clinics.toml", shell=shell)
-    _, told = process.communicate(timeout=60)
+    _, told = process.communicate(timeout=900)
     assert process.returncode == 0
     lost = "bonafed: standard output is lost (No space left on device): nothing more is shown, and"
     assert told.decode() == (f"{lost} the run goes on\n" if "full" in shell else "")
@@ -158,7 +158,7 @@ def test_ctrl_c_before_the_folder_exists_says_that_nothing_was_kept(tmp_path: Pa
     process = started(tmp_path, "run", "slow.toml")
     with open(tmp_path / "slow.toml", "w"):  # opens when the command reads it
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=60)
+        _, told = process.communicate(timeout=900)
     assert told == b"bonafed: interrupted; nothing was kept\n"
     assert process.returncode == 130
     assert not (tmp_path / "runs").exists()

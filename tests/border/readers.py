@@ -148,7 +148,7 @@ class World:
     ) -> Any:
         """An honest run with its certificate."""
         carrier = self.wire.carrier()
-        agreed = agree(carrier, experiment, problem, roles=self.roles.text(), patience=20.0)
+        agreed = agree(carrier, experiment, problem, roles=self.roles.text(), patience=600.0)
         engine = Network(agreed.session, secure_sum=masked)
         solution = bf.solve(agreed.problem, agreed.metadata, engine=engine, **settings)
         carrier.close()

@@ -63,7 +63,7 @@ def agreed(
     calls: dict[str, Call],
     experiment: str = "trial",
     problem: Any = PROBLEM,
-    patience: float = 20.0,
+    patience: float = 600.0,
 ) -> Agreement:
     way = transport(calls, carrier=carrier)
     return agree(way, experiment, problem, roles=roles().text(), patience=patience)

@@ -41,7 +41,7 @@ def opened(place: Path, policy: str = "", m: int = 120) -> dict[str, Party]:
 def agreed(sites: dict[str, Party], experiment: str = "trial", problem: Any = PROBLEM) -> Agreement:
     calls = {name: partial(site.answer, "server") for name, site in sites.items()}
     text = roles().text()
-    return agree(LocalTransport(calls), experiment, problem, roles=text, patience=20.0)
+    return agree(LocalTransport(calls), experiment, problem, roles=text, patience=600.0)
 
 
 def solved(agreement: Agreement, **how: Any) -> bf.Solution:

@@ -294,7 +294,7 @@ class InTurn:
 def over_sites(place: Any, lie: Callable[[Any], Any], method: Any, **how: Any) -> Solution:
     """A solution over sites of which one lies; ``how``: of ``solve``, and the engine's ``wait``."""
     transport = InTurn(sites(ROWS, place, lie).sites)
-    agreement = agree(transport, "trial", PROBLEM_HERE, patience=20.0)
+    agreement = agree(transport, "trial", PROBLEM_HERE, patience=600.0)
     engine = Network(agreement.session, how.pop("wait", None))
     return bf.solve(agreement.problem, agreement.metadata, algorithm=method, engine=engine, **how)
 
@@ -344,7 +344,7 @@ def served(place: Any, method: Any, *rounds: int) -> Run:
     lie = Late(on_every_number(lambda v: 0.5 * v), 6)  # as rows could answer that nobody asked yet
     transport, ended = InTurn(sites(ROWS, place, lie).sites), None
     for cap in rounds:
-        agreement = agree(transport, "trial", PROBLEM_HERE, patience=20.0)
+        agreement = agree(transport, "trial", PROBLEM_HERE, patience=600.0)
         engine = Network(agreement.session, checkpoint=place / "server.checkpoint")
         plan = plan_of(PROBLEM_HERE, agreement.metadata, algorithm=method, engine=engine)
         resume = ended is not None
@@ -380,7 +380,7 @@ def test_the_record_of_a_job_names_the_site(tmp_path):
     opened = {name: open_party(folder, name) for name, folder in folders.items()}
     answers = {n: lambda data, p=party: p.answer("server", data) for n, party in opened.items()}
     answers[NAMES[1]] = telling(answers[NAMES[1]], WRONG["sign"])
-    job = job_of("trial", PROBLEM, roles=roles(), patience=20.0)
+    job = job_of("trial", PROBLEM, roles=roles(), patience=600.0)
     with pytest.raises(ImpossibleAnswerError, match=NAMES[1]):
         serve(LocalTransport(answers), tmp_path / "server", job)
     assert not (tmp_path / "server" / DONE).exists()
@@ -418,4 +418,4 @@ FACTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("fact", FACTS)
 def test_an_introduction_that_no_rows_make_names_the_site(fact, tmp_path):
     with pytest.raises(ImpossibleAnswerError, match=LIAR):
-        agree(introduced(tmp_path, **FACTS[fact]), "trial", PROBLEM_HERE, patience=20.0)
+        agree(introduced(tmp_path, **FACTS[fact]), "trial", PROBLEM_HERE, patience=600.0)

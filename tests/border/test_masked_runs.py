@@ -471,7 +471,7 @@ def test_the_log_of_a_site_says_what_the_server_reads(tmp_path: Path):
     sites = {
         k: lambda data, party=party: party.answer("server", data) for k, party in members.items()
     }
-    agreement = agree(LocalTransport(sites), "experiment", problem, patience=20.0)
+    agreement = agree(LocalTransport(sites), "experiment", problem, patience=600.0)
     engine = Network(agreement.session, secure_sum=True)
     bf.solve(agreement.problem, agreement.metadata, tol=1e-2, engine=engine)
     text = str(read_log(log.path)[0])

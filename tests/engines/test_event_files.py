@@ -153,7 +153,7 @@ def test_a_real_ctrl_c_waits_for_the_server_and_can_be_resumed(after, tmp_path):
     for _ in range(after):
         process.stdout.readline()
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=900)
     assert (process.returncode, err) == (0, "")
     stop, rounds, text = out.splitlines()[-1].split("|")
     assert (stop, f"interrupted after round {rounds}; " in text) == ("INTERRUPTED", True)

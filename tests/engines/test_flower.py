@@ -816,7 +816,7 @@ def test_a_simulation_of_flower_gives_the_bits_of_the_grid_in_memory(tmp_path: P
         JOB,
         sites,
         tmp_path / "workspace",
-        timeout=300,
+        timeout=900,
         environment={"PYTHONPATH": os.pathsep.join(filter(None, paths))},
         apps="flower_stand_in",
     )

@@ -343,7 +343,7 @@ def test_processes_that_write_at_once_lose_nothing_and_stay_within_the_budget(bo
         subprocess.Popen(arguments, stdout=subprocess.PIPE, env=environment, text=True)
         for _ in range(3)
     ]
-    opened = [int(writer.communicate(timeout=120)[0]) for writer in writers]
+    opened = [int(writer.communicate(timeout=900)[0]) for writer in writers]
     assert all(writer.returncode == 0 for writer in writers)
     runs = book.runs()
     assert len(runs) == sum(opened) == len({run["id"] for run in runs})
@@ -363,7 +363,10 @@ def test_a_process_killed_with_the_lock_in_hand_stops_nobody(book):
     code += "os._exit(9)"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
-        [sys.executable, "-c", code, str(book._lock.path)], env=environment, check=False, timeout=60
+        [sys.executable, "-c", code, str(book._lock.path)],
+        env=environment,
+        check=False,
+        timeout=900,
     )
     assert done.returncode == 9
     book.open_run(plan(FEW), BUDGET)

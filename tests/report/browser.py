@@ -60,7 +60,7 @@ def browse(folder: Path, *arguments: str) -> str:
     command = [str(BROWSER), *FLAGS.split(), f"--user-data-dir={folder / 'profile'}", *arguments]
     quiet = {**os.environ, "HOME": str(folder)}
     return subprocess.run(
-        command, capture_output=True, text=True, check=True, timeout=100, env=quiet
+        command, capture_output=True, text=True, check=True, timeout=900, env=quiet
     ).stdout
 
 

@@ -33,4 +33,4 @@ def agreed(problem: Problem, fed: Federation, folder: Path) -> Agreement:
         for name, party in parties(fed, folder).items()
     }
     transport = LocalTransport(sites)
-    return agree(transport, "experiment", problem, server=fed.server, patience=20.0)
+    return agree(transport, "experiment", problem, server=fed.server, patience=600.0)

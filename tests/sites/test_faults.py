@@ -73,7 +73,7 @@ class Faulty:
 
 def solved(problem, sites, **options):
     transport = LocalTransport(sites)
-    agreement = agree(transport, "experiment", problem, patience=20.0)
+    agreement = agree(transport, "experiment", problem, patience=600.0)
     engine = Network(agreement.session, **options.pop("engine", {}))
     return bf.solve(agreement.problem, agreement.metadata, engine=engine, **options)
 
@@ -215,9 +215,10 @@ def test_a_silent_site_stalls_a_run_that_goes_on_later(tmp_path, quick):
 
     def hush(row, state):
         silent[0] = row["round"] >= 4
+        agreement.session.link.patience = 0.2 if silent[0] else 600.0
 
     transport = LocalTransport(sites | {"site c2": sleepy})
-    agreement = agree(transport, "experiment", BALL, patience=0.2)
+    agreement = agree(transport, "experiment", BALL, patience=600.0)
     engine = Network(agreement.session, checkpoint=tmp_path / "server")
     concrete, data = agreement.problem.at(agreement.metadata)
     method = replace(bf.Bundle(), problem=concrete)
@@ -225,7 +226,7 @@ def test_a_silent_site_stalls_a_run_that_goes_on_later(tmp_path, quick):
     assert run.outcome.stop is Stop.STALLED
     assert "site c2" in run.outcome.text
     assert run.rounds == 4
-    silent[0] = False
+    silent[0], agreement.session.link.patience = False, 600.0
     again = engine.run(method, data, resume=True)
     assert again.outcome.stop is Stop.OPTIMAL
 
@@ -248,7 +249,7 @@ def asked(party: Party, body, experiment="experiment", site=None, sender="server
 def test_a_repeated_turn_is_answered_alike_and_another_one_is_not_carried_out(tmp_path):
     sites = parties(ROWS, tmp_path)
     transport = LocalTransport({n: lambda d, p=p: p.answer("server", d) for n, p in sites.items()})
-    agreement = agree(transport, "experiment", BALL, patience=20.0)
+    agreement = agree(transport, "experiment", BALL, patience=600.0)
     concrete, data = agreement.problem.at(agreement.metadata)
     Network(agreement.session).run(replace(bf.ADLPMM(), problem=concrete), data, max_rounds=3)
     party = sites["site a0"]

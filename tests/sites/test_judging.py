@@ -60,7 +60,7 @@ def agreed(kind: str, folder: Path, guard: Guard | None = None, held: int = 99) 
             name, lambda roles, private, own=own: own, folder / name, guard or Guard(None)
         )
         sites[name] = lambda data, party=party: party.answer("server", data)
-    return agree(LocalTransport(sites), "judging", PROBLEMS[kind], patience=20.0)
+    return agree(LocalTransport(sites), "judging", PROBLEMS[kind], patience=600.0)
 
 
 def models_of(kind: str) -> dict[str, np.ndarray]:

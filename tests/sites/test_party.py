@@ -62,7 +62,7 @@ def agreed(
     """The agreement of the sites as they are when they are asked."""
     calls = {name: lambda data, name=name: sites[name].answer("alliance", data) for name in sites}
     text = (asked or roles()).text()
-    return agree(LocalTransport(calls), "trial", problem, roles=text, patience=20.0)
+    return agree(LocalTransport(calls), "trial", problem, roles=text, patience=600.0)
 
 
 def introduce(problem: Problem = PROBLEM, asked: Roles | None = None) -> Introduce:

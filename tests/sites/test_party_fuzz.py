@@ -62,7 +62,7 @@ def recorded() -> tuple[Source, bytes, tuple[bytes, ...]]:
 
     calls = {name: lambda data, name=name: answer(name, data) for name in NAMES}
     transport = LocalTransport(calls)
-    agreement = agree(transport, "trial", PROBLEM, roles=roles().text(), patience=20.0)
+    agreement = agree(transport, "trial", PROBLEM, roles=roles().text(), patience=600.0)
     concrete, data = agreement.problem.at(agreement.metadata)
     for method in (bf.ADLPMM(max_rounds=4), bf.Bundle(max_rounds=4)):
         Network(agreement.session).run(configure(method, concrete, data), data, max_rounds=4)

@@ -64,7 +64,7 @@ class Sites:
         self.experiments += name is None
         calls = {n: lambda data, n=n: self.call(n, data) for n in NAMES}
         name = name or f"trial {self.experiments}"
-        return agree(LocalTransport(calls), name, stated, roles=roles().text(), patience=20.0)
+        return agree(LocalTransport(calls), name, stated, roles=roles().text(), patience=600.0)
 
     def solve(self, stated=None, method=METHOD, name=None, checkpoint=None, **options):
         agreement = self.agreed(stated or problem(), name)

@@ -150,7 +150,7 @@ class Experiment:
 
         kept, sites = SignedAnswers(), {site: answer(site) for site in parties}
         agreement = agree(
-            LocalTransport(sites), name, problem, server=rows.server, patience=20.0, keep=kept.keep
+            LocalTransport(sites), name, problem, server=rows.server, patience=600.0, keep=kept.keep
         )
         return cls(parties, kept, agreement)
 
@@ -286,7 +286,7 @@ def test_a_job_leaves_the_answers_that_its_certificate_stands_on(
     transport = LocalTransport(
         {name: lambda data, name=name: parties[name].answer("s", data) for name in parties}
     )
-    serve(transport, tmp_path / "out", job_of("trial", PROBLEM, roles=roles(), patience=20.0))
+    serve(transport, tmp_path / "out", job_of("trial", PROBLEM, roles=roles(), patience=600.0))
     solution = bf.load(tmp_path / "out" / SOLUTION)
     file = tmp_path / "out" / SIGNED
     assert stat.S_IMODE(file.stat().st_mode) == 0o600  # every site's numbers are in it
@@ -740,7 +740,7 @@ def test_a_site_cannot_tell_of_rows_of_another_one(
     liar = Liar(NAMES[0], rows, tmp_path, Guard(None))
     transport = LocalTransport({NAMES[0]: lambda data: liar.answer("server", data)})
     with pytest.raises(ValueError, match="introduces itself by another name"):
-        agree(transport, "experiment", CUTS, patience=20.0)
+        agree(transport, "experiment", CUTS, patience=600.0)
 
 
 def test_a_server_cannot_have_its_signature_echoed(tmp_path: Path) -> None:

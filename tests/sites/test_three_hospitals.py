@@ -55,7 +55,7 @@ def shell(tmp_path, monkeypatch):
             env=environment,
             capture_output=True,
             text=True,
-            timeout=400,
+            timeout=900,
             check=False,
         )
         assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"

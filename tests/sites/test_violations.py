@@ -145,7 +145,7 @@ def opened(tmp_path, policy="", rows=120):
 
 def solved(sites, problem, asked):
     calls = {n: lambda d, p=p: p.answer("alliance", d) for n, p in sites.items()}
-    agreement = agree(LocalTransport(calls), "trial", problem, roles=asked.text(), patience=20.0)
+    agreement = agree(LocalTransport(calls), "trial", problem, roles=asked.text(), patience=600.0)
     engine = Network(agreement.session)
     return bf.solve(agreement.problem, agreement.metadata, engine=engine)
 
@@ -201,7 +201,7 @@ def test_a_server_that_lies_about_its_problem_is_refused_by_the_pinned_digest(tm
 def test_a_replayed_message_is_carried_out_once(tmp_path):
     sites = opened(tmp_path)
     calls = {n: lambda d, p=p: p.answer("alliance", d) for n, p in sites.items()}
-    agreement = agree(LocalTransport(calls), "trial", PROBLEM, roles=roles().text(), patience=20.0)
+    agreement = agree(LocalTransport(calls), "trial", PROBLEM, roles=roles().text(), patience=600.0)
     concrete, data = agreement.problem.at(agreement.metadata)
     method = configure(bf.ADLPMM(max_rounds=4), concrete, data)
     sent = []
