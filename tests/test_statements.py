@@ -87,8 +87,8 @@ PARTS = [
     *MORE,
 ]
 PINNED = {
-    "5a04-d4dc-a6ff-109a-b9cb-b1b9-aaad-68f0-7543-6a0b": HINGE,
-    "8b75-e0f4-e90e-53be-8ba0-5ce9-ada7-be82-d9d7-5bdf": Problem(
+    "be03-1c29-4b0d-2d5e-5329-3153-b025-72d0-0dda-dfc7": HINGE,
+    "c855-3f95-440c-b2b4-d6a6-2d82-e29a-d304-e5f5-3c7e": Problem(
         bf.Logistic(),
         over_samples=bf.Mean(label="yes"),
         over_clients=bf.LpBall(0.1, math.inf, {"north": 0.25, "south": 0.75}),
@@ -96,7 +96,7 @@ PINNED = {
         local_constraint=(bf.NeymanPearson("no", 0.1), bf.Sign({"größe": 1, "alter": -1})),
         privacy=None,
     ),
-    "ec1d-e8ec-2165-d237-b72e-dd69-9639-1311-72d0-6eb6": Problem(
+    "186c-7b2a-0f9b-d344-ec9e-f7f7-6cb5-e1dd-dee8-7e1c": Problem(
         bf.Multinomial(),
         bf.MLP((8, 4), classes=3, seed=2**40),
         class_weight={True: 1e-300, 2: 5e-324, 1.5: 0.1, "ja": 3},
