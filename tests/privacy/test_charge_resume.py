@@ -12,7 +12,7 @@ import pytest
 from charged import Place, T, at, federation
 
 from bonafed.algorithms.federated.private_admm import noisy_gradient
-from bonafed.engines.checkpoint import CheckpointError, describe, load, save
+from bonafed.engines.checkpoint import CheckpointError, describe, load
 from bonafed.engines.client_part import ServerCheckpoint
 from bonafed.engines.inprocess import InProcess
 from bonafed.privacy.budget import Budget, BudgetSpentError
@@ -249,19 +249,14 @@ def test_partial_functions_are_described_by_what_is_in_them_and_paths_are_all_al
     assert describe(Budget(1.0, 1e-5, book="a")) != describe(Budget(1.0, 1e-5))
 
 
-@pytest.mark.parametrize("old", ["../book.json", "/old/it's/book.json", '/old/it\'s "x"/b.json'])
-def test_where_the_ledger_file_lies_is_no_part_of_a_run(place, tmp_path, monkeypatch, old):
-    """Also of runs that an earlier bonafed began, whose checkpoints have the path."""
+def test_where_the_ledger_file_lies_is_no_part_of_a_run(place, tmp_path, monkeypatch):
     whole = place.solve(checkpoint="whole")
     for file in ("book.json", "book.json.lock"):
         (place.folder / file).unlink()
     place.solve(watch=at(2))
-    file = place.folder / "run"
-    part = load(file, ServerCheckpoint)
+    part = load(place.folder / "run", ServerCheckpoint)
     assert str(tmp_path) not in part.run.algorithm
     assert "book=a path" in part.run.algorithm
-    known = part.run.algorithm.replace("a path", repr(old))
-    save(file, replace(part, run=replace(part.run, algorithm=known)))
     (tmp_path / "new").mkdir()
     for name in ("book.json", "book.json.lock", "run", "run.clients", "run.account"):
         (place.folder / name).rename(tmp_path / "new" / name)
