@@ -25,8 +25,11 @@ FULL = (
     "test_notebooks.py",
     "test_site.py",
     "test_forgeries.py::test_random_forgeries_of_runs_with_constraints_are_found",
-    "algorithms/test_admm.py::test_sampled_steps_come_near_but_never_claim_to_converge",
+    "papers/drfl/test_admm.py::test_sampled_steps_come_near_but_never_claim_to_converge",
     "algorithms/test_bundle.py::test_programs_that_cannot_be_solved_are_never_called_optimal",
+    "laws/test_combination_laws.py::test_every_algorithm_takes_or_refuses_in_words",
+    "laws/test_combination_laws.py"
+    "::test_bundle_takes_all_that_the_methods_take_that_name_it_at_their_cap",
     "privacy/test_accounting.py::test_noise_for_a_budget_never_overspends_and_hardly_wastes",
 )
 # of these files, or tests of them, one case in so many of each test with several cases
@@ -36,6 +39,8 @@ EVERY = {
     "test_forgeries.py::test_an_honest_run_verifies_whatever_its_method_and_its_end": 4,
     "sites/test_faults.py::test_lost_repeated_and_damaged_messages_change_no_bit": 2,
     "laws/test_combination_laws.py::test_a_file_is_taken_exactly_where_solve_takes_its_problem": 5,
+    "laws/test_combination_laws.py::test_what_a_refusal_of_a_file_names_is_accepted": 4,
+    "laws/test_clock_laws.py": 3,
     **dict.fromkeys(
         (
             "algorithms/test_bundle.py",
@@ -51,8 +56,8 @@ EVERY = {
     ),
     **dict.fromkeys(
         (
-            "algorithms/test_admm.py",
-            "algorithms/test_aspire.py",
+            "papers/drfl/test_admm.py",
+            "papers/aspire/test_aspire.py",
             "algorithms/test_async_bundle.py",
             "algorithms/test_async_dro.py",
             "algorithms/test_interior_outcomes.py",
@@ -62,12 +67,12 @@ EVERY = {
             "algorithms/test_proximal_al.py",
             "algorithms/test_rank_admm_inputs.py",
             "algorithms/test_rank_admm_nonconvex.py",
-            "algorithms/test_rank_baselines.py",
-            "algorithms/test_smoothed_rank_admm.py",
+            "papers/rank/test_rank_baselines.py",
+            "papers/rank/test_smoothed_rank_admm.py",
             "algorithms/test_threshold_cuts.py",
             "certificates/test_constrained.py",
             "certificates/test_kkt.py",
-            "experiments/test_aspire.py",
+            "papers/aspire/test_aspire.py",
             "laws/test_risk_laws.py",
             "privacy/test_accounting.py",
             "privacy/test_audit.py",
@@ -76,7 +81,7 @@ EVERY = {
             "problem/test_client_sets.py",
             "problem/test_curved_sets.py",
             "problem/test_polyhedron_kept.py",
-            "solvers/test_epigraph.py",
+            "papers/drfl/test_epigraph.py",
             "solvers/test_pava.py",
             "solvers/test_rank_newton.py",
         ),
