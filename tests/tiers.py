@@ -72,7 +72,7 @@ EVERY = {
             "algorithms/test_threshold_cuts.py",
             "certificates/test_constrained.py",
             "certificates/test_kkt.py",
-            "papers/aspire/test_aspire.py",
+            "papers/aspire/test_races.py",
             "laws/test_risk_laws.py",
             "privacy/test_accounting.py",
             "privacy/test_audit.py",
