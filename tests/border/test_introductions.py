@@ -114,7 +114,7 @@ def test_a_site_says_yes_or_one_sentence(
         assert said.rule == "declared"
         return
     assert (said.rule, said.text) == (RULE, SENTENCE)
-    entries, _ = read_log(tmp_path / "north" / "audit.db")
+    entries, _ = read_log(tmp_path / "north" / "audit.jsonl")
     ((_, reason),) = entries[-1].refused[:1]
     assert reason != SENTENCE
 
@@ -244,4 +244,4 @@ def test_who_runs_a_site_reads_what_the_server_is_not_told(tmp_path: Path):
     with in_process(folder, "north") as call:
         said = answer(call, introduce(PLAIN, asked(coded(*CODES))))
     assert "bonafed site log" in said.text
-    assert "'B20'" in str(read_log(folder / "audit.db")[0][-1].refused)
+    assert "'B20'" in str(read_log(folder / "audit.jsonl")[0][-1].refused)

@@ -33,7 +33,7 @@ from bonafed.engines.secure_summed import Hidden, SecureSummed, Work, _bytes_of,
 from bonafed.problem.problem import Problem
 from bonafed.problem.secure_sums import SurveySums, largest_share, share_allowed
 from bonafed.rounds import Algorithm, decode, marks, unannounced
-from bonafed.sites.audit import AuditLog, read_log
+from bonafed.sites.audit import AuditLog
 from bonafed.sites.guard import Guard
 from bonafed.solution.configure import configure
 from examples import ALGORITHMS
@@ -463,7 +463,7 @@ def test_a_site_runs_nothing_in_the_clear_under_the_name_of_secure_sums(inner: A
 def test_the_log_of_a_site_says_what_the_server_reads(tmp_path: Path):
     problem, name = stated(), THREE.names[0]
     members = parties(THREE, tmp_path)
-    log = AuditLog.open(tmp_path / "audit.db", name)
+    log = AuditLog.open(tmp_path / "audit.jsonl", name)
     members[name].guard = Guard(None, log)
     from bonafed.engines.transport import LocalTransport
     from bonafed.sites.session import agree
@@ -474,6 +474,6 @@ def test_the_log_of_a_site_says_what_the_server_reads(tmp_path: Path):
     agreement = agree(LocalTransport(sites), "experiment", problem, patience=600.0)
     engine = Network(agreement.session, secure_sum=True)
     bf.solve(agreement.problem, agreement.metadata, tol=1e-2, engine=engine)
-    text = str(read_log(log.path)[0])
+    text = (tmp_path / "audit.jsonl").read_text()
     assert "beside sums over the sites the server reads Compared.risk: its mean loss" in text
     assert "the server reads CertifiedSums.risk: its mean loss" in text

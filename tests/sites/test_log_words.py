@@ -105,6 +105,7 @@ def test_refusals_and_what_is_no_message_in_words() -> None:
     assert "sent to server m: a refusal (Refused, 0 bytes). Refused by rows" in in_words(answer)
     assert in_words(Entry(1, AT, "begun", text="north")).endswith("the log of site north begins")
     assert in_words(Entry(2, AT, "note", text="policy 0a")).endswith("UTC  note: policy 0a")
+    assert "after a crash: 9 bytes" in in_words(Entry(2, AT, "torn", text="9 bytes"))
     assert "(unreadable, 5 bytes)" in in_words(Entry(2, AT, "message", "in", "m", size=5))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections import Counter
@@ -11,7 +10,6 @@ from contextlib import closing
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -78,7 +76,7 @@ def ask(party: Party, body: object, experiment: str = "trial", sender: str = "al
 
 def reason(folder: Path) -> str:
     """Why a site refused last, as its own people read it."""
-    refused = [entry.refused for entry in read_log(folder / "audit.db")[0] if entry.refused]
+    refused = [entry.refused for entry in read_log(folder / "audit.jsonl")[0] if entry.refused]
     return refused[-1][0][1]
 
 
@@ -123,7 +121,7 @@ def test_a_policy_that_becomes_stricter_ends_a_run(rule: str, restarts: bool, tm
         Network(agreement.session).run(method, data, watch=[watch])
     assert (refused.value.site, refused.value.rule) == ("north", rule)
     assert rounds[-1] == 3
-    entries, faults = read_log(tmp_path / "north" / "audit.db")
+    entries, faults = read_log(tmp_path / "north" / "audit.jsonl")
     assert not faults
     assert entries[-1].refused[0][0] == rule
 
@@ -142,7 +140,7 @@ def test_a_policy_that_stays_as_strict_disturbs_no_run(tmp_path: Path):
         return encode(Network(agreement.session).run(method, data, watch=[watch]).state)
 
     assert run(tmp_path / "a", True) == run(tmp_path / "b", False)
-    notes = [e.text for e in read_log(tmp_path / "a" / "north" / "audit.db")[0] if not e.way]
+    notes = [e.text for e in read_log(tmp_path / "a" / "north" / "audit.jsonl")[0] if not e.way]
     assert sum("site.toml has changed" in note for note in notes) == 2
 
 
@@ -166,7 +164,7 @@ def test_a_broken_file_refuses_everything_until_it_is_repaired(text: str | None,
     assert reply.body.rule == "site.toml"
     assert "Ask its owner" in reply.body.text
     assert str(tmp_path) not in reply.body.text
-    (refused,) = read_log(tmp_path / "north" / "audit.db")[0][-1].refused
+    (refused,) = read_log(tmp_path / "north" / "audit.jsonl")[0][-1].refused
     assert refused[1].startswith("site.toml: nothing is allowed until it can be read: ")
     file.write_bytes(before)
     assert isinstance(ask(party, introduce()), Introduced)
@@ -182,12 +180,16 @@ def test_a_site_that_refuses_before_it_reads_is_named_at_the_server(tmp_path: Pa
 # ------------------------------------------------------------------------------------- its log
 
 
-def test_nothing_leaves_a_site_whose_log_cannot_be_written(tmp_path: Path):
-    party, log = opened(tmp_path)["north"], tmp_path / "north" / "audit.db"
-    log.rename(tmp_path / "away")
-    with pytest.raises(AuditError, match=r"No such file .* no answer leaves this site"):
-        ask(party, introduce())
-    (tmp_path / "away").rename(log)
+def test_nothing_leaves_a_site_whose_log_cannot_be_written(tmp_path: Path, monkeypatch):
+    party = opened(tmp_path)["north"]
+
+    def full(*args: object, **options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("bonafed.sites.audit.append", full)
+        with pytest.raises(AuditError, match=r"No space left .* no answer leaves this site"):
+            ask(party, introduce())
     assert isinstance(ask(party, introduce()), Introduced)
 
 
@@ -262,7 +264,7 @@ def test_nothing_of_a_server_that_may_not_ask_is_decoded(tmp_path: Path, monkeyp
         answer = party.answer("mallory", question)
     reply = decode(answer)
     assert (reply.number, reply.body.rule) == (UNREAD, "allowed_servers")
-    heard, said = read_log(tmp_path / "north" / "audit.db")[0][-2:]
+    heard, said = read_log(tmp_path / "north" / "audit.jsonl")[0][-2:]
     assert (heard.who, heard.kind, heard.size) == ("mallory", "", len(question))
     assert said.refused[0][0] == "allowed_servers"
 
@@ -272,7 +274,7 @@ def test_the_header_of_a_message_is_bounded_before_it_is_read(tmp_path: Path, mo
     envelope = Envelope("trial", "north", 7, replace(introduce(), roles="x" * 2**16))
     monkeypatch.setattr("bonafed.sites.party.LARGEST_HEADER", 2**15)
     with monkeypatch.context() as patch:
-        patch.setattr("bonafed.codec.json", SimpleNamespace(dumps=json.dumps))  # it reads nothing
+        patch.setattr("bonafed.codec.json.loads", None)  # it is not called
         answer = party.answer("alliance", encode(envelope))
     refused = decode(answer).body
     assert refused.rule == "message"
@@ -357,7 +359,7 @@ def test_a_site_answers_for_one_selection_of_a_target(other: Roles, tmp_path: Pa
         assert isinstance(refused, Refused)
         assert refused.rule == "one_selection"
         assert str(tmp_path) not in refused.text
-    (told,) = read_log(tmp_path / "north" / "audit.db")[0][-1].refused
+    (told,) = read_log(tmp_path / "north" / "audit.jsonl")[0][-1].refused
     assert isinstance(ask(party, introduce(mild)), Introduced)
     party.close()
     party = open_party(tmp_path / "north", "north")

@@ -76,7 +76,7 @@ class Site:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.log, self.count = AuditLog.open(folder / "audit.db", "north"), 0
+        self.log, self.count = AuditLog.open(folder / "audit.jsonl", "north"), 0
         self.restart()
 
     def restart(self) -> None:

@@ -84,7 +84,7 @@ class Sites:
         return total_epsilon(self.book(name).spent((name,))[name], DELTA)
 
     def log(self, name="north"):
-        entries, faults = read_log(self.place / name / "audit.db")
+        entries, faults = read_log(self.place / name / "audit.jsonl")
         assert not faults
         return entries
 
@@ -365,8 +365,8 @@ def test_a_run_that_the_ledger_does_not_know_is_not_answered(sites):
     for name in (LEDGER, f"{LEDGER}.lock"):
         (state / name).unlink()
     sites.parties["north"].close()
-    (sites.place / "north" / "audit.db").rename(sites.place / "north" / "old")
-    (sites.place / "north" / "audit.db.head").unlink()
+    (sites.place / "north" / "audit.jsonl").rename(sites.place / "north" / "old")
+    (sites.place / "north" / "audit.jsonl.head").unlink()
     sites.parties["north"] = open_party(sites.place / "north", "north")
     answer = sites.ask(replace(step, turn=0))
     assert isinstance(answer, Refused)

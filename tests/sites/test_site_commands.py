@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -22,11 +18,10 @@ ROWS = "age,sex,sick\n" + "".join(f"{30 + k},{'fm'[k % 2]},{k % 3 == 0}\n" for k
 
 def answered(folder: Path) -> Path:
     """A site's log of a question and its answer."""
-    log = AuditLog.open(folder / "audit.db", folder.name)
+    log = AuditLog.open(folder / "audit.jsonl", folder.name)
     log.write("in", "alliance", "Evaluate", seq=0, size=9, fields={"w": Content(3, 0, "all")})
     fields = {"gradient": Content(3, 0, "sum")}
     log.write("out", "alliance", "Evaluated", seq=0, size=9, fields=fields)
-    log.close()
     return log.path
 
 
@@ -119,32 +114,6 @@ def test_a_log_is_told_in_words_and_is_whole(
     assert bonafed("site", "log", path, "--verify") == 0  # a copy, without a site
 
 
-def test_a_log_is_exported_as_lines_that_are_checked_without_the_site(
-    bonafed: Call, tmp_path: Path, capsys: Capture
-) -> None:
-    bonafed("site", "policy", "north")
-    path = answered(tmp_path / "north")
-    capsys.readouterr()
-    assert bonafed("site", "log", "north", "--json") == 0
-    said = capsys.readouterr()
-    assert said.err == "3 lines, and none was changed, removed, inserted or moved\n"
-    *lines, head = said.out.splitlines()
-    assert [json.loads(line)["event"] for line in lines] == ["begun", "message", "message"]
-    for line in lines:
-        body, hash_ = line[:-2].split(',"hash":"')
-        assert hashlib.sha256(body.encode()).hexdigest() == hash_
-    assert json.loads(head) == {"number": 3, "hash": json.loads(lines[-1])["hash"]}
-    copy = tmp_path / "copy.jsonl"
-    copy.write_text(said.out)
-    path.unlink()
-    for option in (["--verify"], ["--json"], []):
-        assert bonafed("site", "log", copy, *option) == 0
-    assert said.out in capsys.readouterr().out
-    copy.write_text("".join(f"{line}\n" for line in (*lines[:-1], head)))
-    assert bonafed("site", "log", copy, "--json") == 1
-    assert "line 3: the end was cut off: 3 lines were written" in capsys.readouterr().err
-
-
 def test_a_log_that_was_changed_is_status_one_with_its_line(
     bonafed: Call, tmp_path: Path, capsys: Capture
 ) -> None:
@@ -158,25 +127,21 @@ def test_a_log_that_was_changed_is_status_one_with_its_line(
         said = capsys.readouterr().out
         assert "line 2: it was changed: its bytes are not those that were written" in said
         assert said.rstrip().endswith("was CHANGED after it was written")
-    path.write_bytes(data)
-    with closing(sqlite3.connect(path, isolation_level=None)) as file:
-        file.execute("DELETE FROM lines WHERE number = 3")
+    path.write_bytes(b"".join(data.splitlines(keepends=True)[:-1]))
     assert bonafed("site", "log", "north") == 1
     assert "line 3: the end was cut off: 3 lines were written" in capsys.readouterr().out
 
 
-def test_a_file_that_is_no_log_is_one_line(bonafed: Call, tmp_path: Path, capsys: Capture) -> None:
+def test_a_torn_line_is_told_and_is_no_change(
+    bonafed: Call, tmp_path: Path, capsys: Capture
+) -> None:
     bonafed("site", "policy", "north")
-    with closing(sqlite3.connect(tmp_path / "north" / "audit.db")) as file:
-        file.execute("CREATE TABLE other (number INTEGER)")
+    path = answered(tmp_path / "north")
+    with path.open("ab") as file:
+        file.write(b'{"line":4,"at"')
     capsys.readouterr()
-    assert bonafed("site", "log", "north") == 2
-    told = capsys.readouterr().err
-    assert "cannot be read: no such table: lines" in told
-    one_line(told)
-    (tmp_path / "north" / "audit.db").write_bytes(b"no database" * 99)
-    assert bonafed("site", "log", "north") == 1
-    assert "line 1: it cannot be read: file is not a database" in capsys.readouterr().out
+    assert bonafed("site", "log", "north", "--verify") == 0
+    assert "line 4: it is torn: a process ended while it wrote it" in capsys.readouterr().out
 
 
 def test_a_log_of_another_site_is_told(bonafed: Call, tmp_path: Path, capsys: Capture) -> None:

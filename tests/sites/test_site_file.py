@@ -55,7 +55,7 @@ def test_paths_start_at_the_folder_of_the_site(
         site = read_site(place)
         monkeypatch.chdir("/")
         assert site.rows == folder / "rows.csv"
-        assert site.log == folder / "audit.db"
+        assert site.log == folder / "audit.jsonl"
         assert site.state == folder / "state"
         assert site.key == folder / "../north.key"
         assert site.path == folder / "site.toml"

@@ -125,7 +125,7 @@ def test_every_command_of_the_page(shell):
     assert judged["loss"] == pytest.approx(here.evaluate(test)[-1]["log_loss"], rel=1e-9)
 
     for name in NAMES:
-        entries, faults = read_log(Path("hospitals", name, "audit.db"))
+        entries, faults = read_log(Path("hospitals", name, "audit.jsonl"))
         assert not faults
         kinds = {entry.kind for entry in entries if entry.way == "in"}
         assert {"Introduce", "Agree", "StartRun", "JudgeRows"} <= kinds

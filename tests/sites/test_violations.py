@@ -162,7 +162,7 @@ def test_a_violation_is_refused_at_the_site_and_logged(
     told = RULE if rule in ABOUT_ROWS else rule
     assert (refused.value.site, refused.value.rule) == ("north", told)
     assert (SENTENCE in str(refused.value)) == (rule in ABOUT_ROWS)
-    entries, faults = read_log(tmp_path / "sites" / "north" / "audit.db")
+    entries, faults = read_log(tmp_path / "sites" / "north" / "audit.jsonl")
     assert not faults
     assert next(r for entry in entries for r, _ in entry.refused) == rule
     # nothing but the refusal left the site after it

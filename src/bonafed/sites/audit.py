@@ -1,17 +1,18 @@
 """The audit log of a site: what was asked, what was answered, what was refused.
 
-The log is an SQLite file with a row for every message in and out. A row is a line of JSON, which
-has its number, the hash of the line before it and, at its end, its own hash
+The log is a file of JSON lines, one for every message in and out. Every line has its number, the
+hash of the line before it and, at its end, its own hash
 
     h_k = SHA-256 of line k up to its hash, which includes h_{k-1},
 
 so that a line that is changed, removed, inserted or moved is found and named. A small file beside
-the log, the head record, has the number and the hash of the last line, so that lines cut off at the
-end are found as well.
+the log, the head record, has the number and the hash of the last line and the size of the log, so
+that lines cut off at the end are found as well. It is also the lock of those who write.
 
-A line reaches the disk before the head record counts it, and before an answer leaves. SQLite's
-write-ahead log undoes what a crash left half written; the head record shows where the end of the
-write-ahead log was lost, which SQLite takes for such a crash.
+A line reaches the disk before the head record counts it. A crash in between leaves whole lines that
+are not counted yet, which the next writer counts, and perhaps a part of one: a torn line. Nobody
+was told that a torn line was written. The next writer cuts it off, and says so in a line of its
+own; until then `read_log` names it.
 
 What the log cannot show: who may write both files can write all of it anew. So a site should sign
 `AuditLog.head`, or send it with what it signs: against a copy elsewhere such a log is found.
@@ -22,33 +23,29 @@ from __future__ import annotations
 import enum
 import hashlib
 import json
-import os
 import re
-import sqlite3
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bonafed.codec import FIELDS
 from bonafed.rounds import marks
 from bonafed.sites.policy import Refusal
-from bonafed.storage import OWN, Lock, sync_folder
+from bonafed.storage import OWN, Lock, append, cut, write_whole
 from bonafed.text import short
 
 FORMAT = "bonafed audit log 1"
-BEGUN, MESSAGE, NOTE = "begun", "message", "note"
+BEGUN, MESSAGE, NOTE, TORN = "begun", "message", "note", "torn"
+EVENTS = (BEGUN, MESSAGE, NOTE, TORN)
 ENDING = re.compile(rb'(.*),"hash":"([0-9a-f]{64})"\}', re.DOTALL)
-HEAD = re.compile(r'\{"number":(?=[ \d]{15},) *(\d+),"hash":"([0-9a-f]{64})"\}\n?')
+HEAD = re.compile(r"(\d{1,15}) ([0-9a-f]{64}) (\d{1,18})\n")
 CHANGED = "it was changed: its bytes are not those that were written"
 NAME, TEXT = 200, 2_000  # characters of names and of texts that others wrote
-BUSY = 30.0  # seconds in which another process may let go of the log
-EXPORT = ".jsonl"  # the ending of an exported log: its lines, and its head record as the last one
 
 
 class AuditError(RuntimeError):
@@ -77,7 +74,7 @@ class Entry:
     ----------
     number : from 1
     at : when, in UTC, such as "2026-11-23T10:04:11.123Z"
-    event : "begun", the first line; "message"; or "note"
+    event : "begun", the first line; "message"; "note"; or "torn", about a line that was cut short
     way : "in" or "out" of a message
     who : who sent the message, or to whom it went
     kind : the class of the message, "" where it could not be read; the format, in the first line
@@ -105,17 +102,23 @@ class Entry:
 
 
 class Fault(NamedTuple):
-    """What is wrong with a log, and with which of its lines, counted from 1."""
+    """What is wrong with a log, and with which of its lines, counted from 1.
+
+    ``crash``: a process that died while it wrote explains it, and nobody need have touched the
+    file.
+    """
 
     line: int
     text: str
+    crash: bool = False
 
 
 class Head(NamedTuple):
-    """The last line of a log: its number and its hash."""
+    """The last line of a log: its number, its hash, and the size of the log up to it."""
 
     number: int = 0
     hash: str = ""
+    size: int = 0
 
 
 def contents(message: object) -> dict[str, Content]:
@@ -157,18 +160,17 @@ class AuditLog:
     >>> from pathlib import Path
     >>> from tempfile import mkdtemp
     >>> from bonafed.sites.audit import AuditLog, read_log
-    >>> log = AuditLog.open(Path(mkdtemp()) / "audit.db", "north")
+    >>> log = AuditLog.open(Path(mkdtemp()) / "audit.jsonl", "north")
     >>> entry = log.write("in", "alliance", "Evaluate", size=412)
     >>> entries, faults = read_log(log.path)
     >>> [entry.event for entry in entries], faults
     (['begun', 'message'], [])
-    >>> log.close()
     """
 
     def __init__(self, path: Path, site: str) -> None:
         self.path, self.site = path, site
-        self._mine = threading.Lock()
-        self._file: tuple[sqlite3.Connection, os.stat_result] | None = None
+        self._lock = Lock(head_path(path))
+        self._ahead: tuple[str, Head] | None = None  # a head record, and this writer's line beyond
 
     @classmethod
     def open(cls, path: Path, site: str) -> AuditLog:
@@ -179,20 +181,14 @@ class AuditLog:
         AuditError
             where the log is that of another site, or was changed, cut or removed
         TimeoutError
-            where another process has been opening it for half a minute
+            where another process has been writing for half a minute
         """
-        log, head = cls(path, site), Lock(head_path(path))
-        with head.alone("another process has been opening the audit log"):
-            journal = path.with_name(path.name + "-wal")  # of a log that is gone
-            if not (path.exists() or head.text() or journal.exists()):
-                _begin(path, site)
-            with log._end() as (file, end):
-                first = _read(*file.execute("SELECT line FROM lines ORDER BY number").fetchone())
-            if not head.text():
-                log._count(end)
-        owner = None if first is None else first.entry.text
+        log = cls(path, site)
+        with log._alone():
+            log._end()
+            begun = _read(next(_lines(path))[0])
+        owner = begun.entry.text if begun is not None and begun.entry.event == BEGUN else None
         if owner != site:
-            log.close()
             raise AuditError(
                 f"the log {path.name} begins as that of site {owner!r}, and this site is {site!r}:"
                 " give site.log another path, or correct site.name."
@@ -202,7 +198,7 @@ class AuditLog:
     @property
     def head(self) -> Head:
         """The last line that is counted, to be signed or kept elsewhere."""
-        return _head(_head_text(self.path)) or Head()
+        return _head(self._lock.text()) or Head()
 
     def write(
         self,
@@ -253,53 +249,67 @@ class AuditLog:
         """Add a line about something else, such as the digest of the policy now in force."""
         return self._add(Entry(0, "", NOTE, text=short(text, TEXT)))
 
-    def last_note(self, begins: str) -> str:
-        """The last note that begins with some words; empty where there is none."""
-        find = "SELECT line FROM lines WHERE instr(line, ?) ORDER BY number DESC"
-        with self._end() as (file, _):
-            lines = [_read(*row) for row in file.execute(find, (f'"text":"{begins}'.encode(),))]
-        notes = (line.entry.text for line in lines if line and line.entry.event == NOTE)
-        return next(notes, "")
-
-    def close(self) -> None:
-        """Let go of the file; the next line opens it again."""
-        if self._file is not None:
-            self._file[0].close()
-        self._file = None
-
-    __del__ = close
-
     def _add(self, entry: Entry, sync: bool = True) -> Entry:
-        with self._end(sync) as (file, end):
-            entry, last = _insert(file, entry, end)
+        with self._alone():
+            return self._append(entry, self._end(), sync)
+
+    def _append(self, entry: Entry, end: Head, sync: bool = True) -> Entry:
+        """Write a line after the last one, and count it."""
+        entry = replace(entry, number=end.number + 1, at=_now())
+        line, hash_ = _written(entry, end.hash)
+        append(self.path, line, sync=sync)
+        last = Head(entry.number, hash_, end.size + len(line))
         if sync:  # never count what a crash may lose
             self._count(last)
+        self._ahead = None if sync else (self._lock.text(), last)
         return entry
 
-    def _count(self, last: Head) -> None:
-        # an older record counts too few lines, which does no harm; all records have one length, so
-        # that none of two processes cuts off the other's
-        text = f'{{"number":{last.number:>15},"hash":"{last.hash}"}}\n'
-        with _said(self.path):
-            Lock(head_path(self.path)).write(text, sync=False)
+    def _alone(self) -> AbstractContextManager[None]:
+        return self._lock.alone("another process has been writing into the audit log")
 
-    @contextmanager
-    def _end(self, sync: bool = True) -> Iterator[tuple[sqlite3.Connection, Head]]:
-        """The file, which nobody else writes meanwhile, and its last line."""
-        with self._mine, _said(self.path):
-            file = self._connected()
-            file.execute(f"PRAGMA synchronous = {'FULL' if sync else 'NORMAL'}")
-            with file:
-                file.execute("BEGIN IMMEDIATE")
-                yield file, _last(self.path, file)
+    def _count(self, end: Head) -> None:
+        # a record that is older than the log counts too few of its lines, which does no harm
+        self._lock.write(f"{end.number} {end.hash} {end.size}\n", sync=False)
 
-    def _connected(self) -> sqlite3.Connection:
-        """The file that is at the path now."""
-        at = self.path.stat()
-        if self._file is None or not os.path.samestat(at, self._file[1]):
-            self.close()
-            self._file = _connect(self.path), at
-        return self._file[0]
+    def _end(self) -> Head:
+        """The last line; a log is begun, and what a crash has left is put right, first."""
+        text = self._lock.text()
+        head = _head(text)
+        if not self.path.exists() and not text:
+            first = Entry(1, _now(), BEGUN, kind=FORMAT, text=self.site)
+            write_whole(self.path, _written(first, "")[0], OWN)
+        if not self.path.exists() or (text and head is None):
+            raise AuditError(_broken(self.path, "the log is gone", "its head record is damaged"))
+        head, size = head or Head(), self.path.stat().st_size
+        if self._ahead is not None and (text, size) == (self._ahead[0], self._ahead[1].size):
+            return self._ahead[1]
+        if size < head.size:
+            raise AuditError(_broken(self.path, f"{head.size - size} bytes at its end are gone"))
+        return head if size == head.size else self._recovered(head)
+
+    def _recovered(self, head: Head) -> Head:
+        """The last line of a log that goes on beyond what is counted."""
+        end, torn = head, None
+        for bytes_, is_whole in _lines(self.path, head.size):
+            line = _read(bytes_) if is_whole else None
+            if line is None and torn is None:
+                torn = bytes_
+                continue
+            if line is None or torn is not None or line.place != (end.number + 1, end.hash):
+                raise AuditError(_broken(self.path, f"line {end.number + 1} was changed"))
+            end = Head(end.number + 1, line.hash, end.size + len(bytes_) + 1)
+        if end.number > 1 and not head.number:
+            raise AuditError(_broken(self.path, "its head record is gone"))
+        if not end.number:
+            raise AuditError(_broken(self.path, "its first line was changed"))
+        if not head.number:
+            self._count(end)
+        if torn is None:
+            return end
+        cut(self.path, end.size)
+        text = f"{len(torn)} bytes that a process had written when it ended were no whole line"
+        self._append(Entry(0, "", TORN, text=text), end)
+        return self.head
 
 
 def head_path(path: Path) -> Path:
@@ -307,69 +317,16 @@ def head_path(path: Path) -> Path:
     return path.with_name(path.name + ".head")
 
 
-def _head_text(path: Path) -> str:
-    return Lock(head_path(path)).text()
-
-
-def _head(text: str) -> Head | None:
-    parts = HEAD.fullmatch(text)
-    return parts and Head(int(parts[1]), parts[2])
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    uri = f"{path.absolute().as_uri()}?mode=rw"  # which makes no file
-    return sqlite3.connect(uri, BUSY, uri=True, isolation_level=None, check_same_thread=False)
-
-
-def _begin(path: Path, site: str) -> None:
-    """Write a log of one line, in one step."""
-    new = path.with_name(path.name + ".tmp")
-    new.unlink(missing_ok=True)
-    new.touch(OWN)
-    with closing(_connect(new)) as file:
-        file.execute("PRAGMA journal_mode = WAL")
-        file.execute("CREATE TABLE lines (number INTEGER PRIMARY KEY, line BLOB NOT NULL)")
-        _insert(file, Entry(0, "", BEGUN, kind=FORMAT, text=site), Head())
-    os.replace(new, path)
-    sync_folder(path.parent)
-
-
-def _insert(file: sqlite3.Connection, entry: Entry, end: Head) -> tuple[Entry, Head]:
-    """The entry as it stands in the log, after the line ``end``, and the head of the log then."""
-    at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    entry = replace(entry, number=end.number + 1, at=at)
-    line, hash_ = _written(entry, end.hash)
-    file.execute("INSERT INTO lines VALUES (?, ?)", (entry.number, line))
-    return entry, Head(entry.number, hash_)
-
-
-def _last(path: Path, file: sqlite3.Connection) -> Head:
-    """The last line, where those from the one that is counted last are as they were written."""
-    text = _head_text(path)
-    before = max((_head(text) or Head()).number - 1, 0)
-    find = "SELECT line FROM lines WHERE number > ? ORDER BY number"
-    _, faults, last = checked((line for (line,) in file.execute(find, (before,))), text, before)
-    if faults or last is None:
-        raise _broken(path, f"line {faults[0].line}: {faults[0].text}")
-    return last
-
-
-def _broken(path: Path, what: object) -> AuditError:
-    return AuditError(
-        f"the audit log {path} cannot be written ({what}), so that no answer leaves this site: free"
-        " its disk, or end the process that holds the log; where it was changed, see `bonafed site"
-        f" log`, and restore its files {path.name}*, or move all of them away and keep them, so"
-        " that a new log begins."
+def _broken(path: Path, *what: str) -> str:
+    return (
+        f"the audit log {path} cannot be gone on with: {' or '.join(what)}. See `bonafed site log`;"
+        f" restore the log and {head_path(path).name}, or move both away and keep them, so that a"
+        " new log begins."
     )
 
 
-@contextmanager
-def _said(path: Path) -> Iterator[None]:
-    """Errors of SQLite and of the disk as those of the log."""
-    try:
-        yield
-    except (sqlite3.Error, OSError) as error:
-        raise _broken(path, error) from error
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 # -------------------------------------------------------------------------------------------- lines
@@ -377,10 +334,25 @@ def _said(path: Path) -> Iterator[None]:
 
 def _written(entry: Entry, before: str) -> tuple[bytes, str]:
     """The line of an entry after the line with the hash ``before``, and its own hash."""
-    kept = {key: value for key, value in vars(entry).items() if value or (key, value) == ("seq", 0)}
+    row: dict[str, Any] = {
+        "line": entry.number,
+        "at": entry.at,
+        "event": entry.event,
+        "way": entry.way,
+        "who": entry.who,
+        "kind": entry.kind,
+        "experiment": entry.experiment,
+        "seq": entry.seq,
+        "bytes": entry.size,
+        "masked": entry.masked,
+        "fields": entry.fields,
+        "refused": entry.refused,
+        "text": entry.text,
+    }
+    kept = {key: value for key, value in row.items() if value or (key == "seq" and value == 0)}
     body = json.dumps({**kept, "before": before}, separators=(",", ":")).encode()[:-1]
     hash_ = hashlib.sha256(body).hexdigest()
-    return body + f',"hash":"{hash_}"}}'.encode(), hash_
+    return body + f',"hash":"{hash_}"}}\n'.encode(), hash_
 
 
 class _Line(NamedTuple):
@@ -391,28 +363,38 @@ class _Line(NamedTuple):
     hash: str
 
     @property
-    def head(self) -> Head:
-        """The line as the last one of a log."""
-        return Head(self.entry.number, self.hash)
+    def place(self) -> tuple[int, str]:
+        """What says where the line belongs."""
+        return self.entry.number, self.before
 
 
-def _read(line: object) -> _Line | None:
+def _read(line: bytes) -> _Line | None:
     """What a line says; None where its bytes are not those that were written, or are no entry."""
-    if not isinstance(line, bytes):
-        return None
     parts = ENDING.fullmatch(line)
     if parts is None or hashlib.sha256(parts[1]).hexdigest() != parts[2].decode():
         return None
     try:
         row = json.loads(line)
-        before, hash_ = row.pop("before"), row.pop("hash")
-        row["fields"] = {name: Content(*each) for name, each in row.get("fields", {}).items()}
-        row["refused"] = tuple((rule, reason) for rule, reason in row.get("refused", ()))
-        entry = Entry(**row)
+        entry = Entry(
+            number=row["line"],
+            at=row["at"],
+            event=row["event"],
+            way=row.get("way", ""),
+            who=row.get("who", ""),
+            kind=row.get("kind", ""),
+            experiment=row.get("experiment", ""),
+            seq=row.get("seq"),
+            size=row.get("bytes", 0),
+            masked=row.get("masked", False),
+            fields={name: Content(*content) for name, content in row.get("fields", {}).items()},
+            refused=tuple((rule, reason) for rule, reason in row.get("refused", ())),
+            text=row.get("text", ""),
+        )
+        before = row["before"]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
     sound = _is_sound(entry) and isinstance(before, str)
-    return _Line(entry, before, hash_) if sound else None
+    return _Line(entry, before, parts[2].decode()) if sound else None
 
 
 def _is_sound(entry: Entry) -> bool:
@@ -426,9 +408,22 @@ def _is_sound(entry: Entry) -> bool:
         all(isinstance(text, str) for text in texts)
         and all(type(count) is int and count >= 0 for count in counts)
         and isinstance(entry.masked, bool)
-        and entry.event in (BEGUN, MESSAGE, NOTE)
+        and entry.event in EVENTS
         and entry.way in ("in", "out", "")
     )
+
+
+def _lines(path: Path, start: int = 0) -> Iterator[tuple[bytes, bool]]:
+    """The lines of a file from a byte on, without line breaks, and whether each has one."""
+    with path.open("rb") as file:
+        file.seek(start)
+        for line in file:
+            yield line.removesuffix(b"\n"), line.endswith(b"\n")
+
+
+def _head(text: str) -> Head | None:
+    parts = HEAD.fullmatch(text)
+    return parts and Head(int(parts[1]), parts[2], int(parts[3]))
 
 
 # ------------------------------------------------------------------------------------------ reading
@@ -440,79 +435,96 @@ def read_log(path: Path) -> tuple[list[Entry], list[Fault]]:
 
     Raises
     ------
-    FileNotFoundError, AuditError : as of `lines_of`
-    """
-    return checked(*lines_of(path))[:2]
-
-
-def lines_of(path: Path) -> tuple[list[object], str]:
-    """The lines of a log, or of an exported one, as they stand there, and its head record; an error
-    stands for the lines that it hides.
-
-    Raises
-    ------
     FileNotFoundError : there is neither a log nor a head record
-    AuditError : there is no log in the file, or it cannot be opened
     """
-    if path.suffix == EXPORT:
-        *written, last = path.read_bytes().removesuffix(b"\n").split(b"\n")
-        return [*written], last.decode(errors="replace")
-    text, lines = _head_text(path), list[object]()
-    if not path.exists():
-        if not text:
-            raise FileNotFoundError(f"there is no log {path}.")
-        return ["the log is gone, and its head record is not"], text
+    head_text = _text_of_head(path)
     try:
-        with closing(_connect(path)) as file:
-            lines.extend(line for (line,) in file.execute("SELECT line FROM lines ORDER BY number"))
-    except sqlite3.OperationalError as error:
-        raise AuditError(f"the audit log {path} cannot be read: {error}.") from error
-    except sqlite3.DatabaseError as error:
-        lines.append(f"it cannot be read: {error}")
-    return lines, text
+        reader = _Reader(_head(head_text) or Head())
+        for line, is_whole in _lines(path):
+            reader.take(line, is_whole)
+    except FileNotFoundError:
+        if not head_text:
+            raise
+        return [], [Fault(1, f"the log is gone, and its head record {head_path(path).name} is not")]
+    reader.finish(head_text)
+    return reader.entries, sorted(reader.faults)
 
 
-def checked(
-    lines: Iterable[object], head_text: str, before: int = 0
-) -> tuple[list[Entry], list[Fault], Head | None]:
-    """The entries after so many lines, what is wrong with the lines as of `read_log`, and the last
-    one; None where it cannot be read.
-    """
-    head, last, place = _head(head_text) or Head(), Head(before), before
-    entries, faults = list[Entry](), list[Fault]()
-    for place, data in enumerate(lines, before + 1):
-        line = _read(data)
-        if wrong := _wrong(line, last, head):
-            faults.append(Fault(place, data if isinstance(data, str) else wrong))
-        if line is not None:
-            entries.append(line.entry)
-        last = None if line is None else line.head
-    if not head.number and (head_text or place != 1):
-        text = f"the head record is {'damaged' if head_text else 'gone'}, so nothing shows whether"
-        faults.append(Fault(place + 1, f"{text} the end was cut off"))
-    elif last is not None and last.number < head.number:
-        text = f"the end was cut off: {head.number} lines were written"
-        faults.append(Fault(place + 1, text))
-    return entries, faults, last
+def _text_of_head(path: Path) -> str:
+    return Lock(head_path(path)).text()
 
 
-def _wrong(line: _Line | None, last: Head | None, head: Head) -> str:
-    """What is wrong with a line after the line ``last``, None where that one cannot be read; empty
-    where nothing is.
-    """
-    if line is None:
-        return CHANGED
-    number = line.entry.number
-    ahead = 0 if last is None else number - last.number - 1
-    if ahead > 0:
-        lines = f"{ahead} line{'s' * (ahead > 1)} before it {'are' if ahead > 1 else 'is'}"
-        return f"{lines} missing: it is number {number}"
-    if ahead < 0:
-        return f"it was inserted or moved: it is number {number}"
-    if last is not None and last.hash and line.before != last.hash:
-        return "it does not follow the line before it: one of the two was replaced"
-    if number == 1 and (line.entry.event != BEGUN or line.entry.kind != FORMAT):
-        return "it does not name the site and the format, as the first line does"
-    if number == head.number and line.hash != head.hash:
-        return "it is not the line that the head record counted last"
-    return ""
+class _Reader:
+    """Reads a log line by line, and keeps what it has to compare with the lines that follow."""
+
+    def __init__(self, head: Head) -> None:
+        self.head = head
+        self.entries: list[Entry] = []
+        self.faults: list[Fault] = []
+        self.line = self.size = 0  # lines and bytes so far
+        self.last: Head | None = Head()  # the last line; None where its bytes cannot be trusted
+        self.counted: Head | None = None  # the line that the head record is about
+        self.torn: int | None = None  # a line that is not counted and not whole
+
+    def take(self, bytes_: bytes, is_whole: bool) -> None:
+        """Read the next line."""
+        self.line, start = self.line + 1, self.size
+        self.size += len(bytes_) + is_whole
+        line = _read(bytes_) if is_whole else None
+        if line is None:
+            self.last = None
+            if start >= self.head.size and self.head.number and self.torn is None:
+                self.torn = self.line
+            else:
+                self._say(CHANGED if is_whole else "its end was cut off")
+            return
+        if self.torn is not None:  # a torn line is the last one
+            self._say(CHANGED, self.torn)
+            self.torn = None
+        self._follow(line)
+        self.entries.append(line.entry)
+        self.last = Head(line.entry.number, line.hash, self.size)
+        if line.entry.number == self.head.number:
+            self.counted = self.last
+
+    def _follow(self, line: _Line) -> None:
+        """Say where a line is not the one that comes after the line before it."""
+        entry = line.entry
+        if self.line == 1 and (entry.event != BEGUN or entry.kind != FORMAT):
+            self._say("it does not name the site and the format, as the first line does")
+        if self.last is None:
+            return
+        ahead = entry.number - self.last.number - 1
+        if ahead > 0:
+            lines = f"{ahead} line{'s' * (ahead > 1)} before it {'are' if ahead > 1 else 'is'}"
+            self._say(f"{lines} missing: it is number {entry.number}")
+        elif ahead < 0:
+            self._say(f"it was inserted or moved: it is number {entry.number}")
+        elif line.before != self.last.hash:
+            self._say("it does not follow the line before it: one of the two was replaced")
+
+    def finish(self, head_text: str) -> None:
+        """Compare the end with the head record; a crash leaves lines that it does not count."""
+        head, last = self.head, self.last
+        if self.torn is not None:
+            text = "it is torn: a process ended while it wrote it; the next process cuts it off"
+            self._say(text, self.torn, crash=True)
+        if not head.number:
+            if head_text or self.line != 1:
+                state = "damaged" if head_text else "gone"
+                text = f"the head record is {state}, so nothing shows whether the end was cut off"
+                self._say(text, self.line)
+        elif last is not None and last.number < head.number:
+            self._say(f"the end was cut off: {head.number} lines were written", self.line + 1)
+        elif self._is_replaced():
+            self._say("it is not the line that the head record counted last", head.number)
+
+    def _is_replaced(self) -> bool:
+        """Whether the line that was counted last is another one now."""
+        counted, head = self.counted, self.head
+        other = counted is not None and counted.hash != head.hash
+        return other or (counted != head and all(fault.crash for fault in self.faults))
+
+    def _say(self, text: str, line: int | None = None, crash: bool = False) -> None:
+        line = self.line if line is None else line
+        self.faults.append(Fault(line, text, crash))

@@ -88,13 +88,10 @@ def log(
         Path, typer.Argument(help="Folder of the site, with its site.toml, or a log.")
     ] = Path("."),
     verify: Annotated[bool, typer.Option("--verify", help="Only say whether it is whole.")] = False,
-    json: Annotated[
-        bool, typer.Option("--json", help="Export it: its lines, and its head record as the last.")
-    ] = False,
 ) -> None:
     """Say in words what was asked and answered, and whether the log was changed."""
     from bonafed.config.errors import ConfigError
-    from bonafed.sites.audit import AuditError, checked, lines_of
+    from bonafed.sites.audit import read_log
     from bonafed.sites.site_file import read_site
     from bonafed.sites.words import in_words
 
@@ -102,28 +99,21 @@ def log(
     known = None if alone else read_site(folder)
     path = folder if known is None else known.log
     try:
-        lines, head = lines_of(path)
+        entries, faults = read_log(path)
     except FileNotFoundError as error:
         raise ConfigError(
             f"there is no log {str(path)!r} yet: the first message that the site receives begins it"
         ) from error
-    except AuditError as error:
-        raise ConfigError(str(error)) from error
-    entries, faults, _ = checked(lines, head)
     if known is not None:
         faults += _foreign(entries, known.site.name)
-    if json:
-        for line in (*lines, head.strip()):
-            _say(line.decode(errors="replace") if isinstance(line, bytes) else str(line))
-    for entry in () if verify or json else entries:
+    for entry in () if verify else entries:
         _say(in_words(entry))
     for fault in faults:
-        typer.echo(f"line {fault.line}: {printable(fault.text)}", err=json)
-    if faults:
-        typer.echo(printable(f"the log {path} was CHANGED after it was written"), err=json)
+        _say(f"line {fault.line}: {fault.text}")
+    if any(not fault.crash for fault in faults):
+        _say(f"the log {path} was CHANGED after it was written")
         raise typer.Exit(1)
-    whole = f"{len(entries)} lines, and none was changed, removed, inserted or moved"
-    typer.echo(whole, err=json)
+    _say(f"{len(entries)} lines, and none was changed, removed, inserted or moved")
 
 
 @site.command()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +28,7 @@ from bonafed.problem.risks.mean import Mean
 from bonafed.problem.risks.ranks import by_rank
 from bonafed.problem.slopes import jumping
 from bonafed.rounds import CodecError
-from bonafed.sites.audit import AuditLog, Content, contents
+from bonafed.sites.audit import AuditError, AuditLog, Content, contents
 from bonafed.sites.policy import FILE, Policy, Proposal, Refusal, rows_in_words
 
 # the rules that are judged before any row is read, when a site is asked about its rows, when it
@@ -194,14 +194,16 @@ class Guard:
     def note(self, text: str) -> None:
         """Write down something that is no message."""
         if self.log is not None:
-            self.log.note(text)
+            with _written():
+                self.log.note(text)
 
     def heard(self, sender: str, envelope: Envelope | None, size: int) -> None:
         """Write down what came in, None where it was not read; the line reaches the disk with the
         answer's.
         """
         if self.log is not None and envelope is None:
-            self.log.write("in", sender, "", size=size, sync=False)
+            with _written():
+                self.log.write("in", sender, "", size=size, sync=False)
         elif envelope is not None:
             self._write("in", sender, envelope, size, (), False)
 
@@ -226,18 +228,19 @@ class Guard:
         body = envelope.body
         inside = getattr(body, "message", getattr(body, "upload", body))
         kind, fields, masked = _shown(inside)
-        self.log.write(
-            way,
-            who,
-            kind,
-            experiment=envelope.experiment,
-            seq=envelope.number,
-            size=size,
-            masked=masked,
-            fields=fields,
-            refusals=refusals,
-            sync=sync,
-        )
+        with _written():
+            self.log.write(
+                way,
+                who,
+                kind,
+                experiment=envelope.experiment,
+                seq=envelope.number,
+                size=size,
+                masked=masked,
+                fields=fields,
+                refusals=refusals,
+                sync=sync,
+            )
 
 
 def _shown(message: object) -> tuple[str, dict[str, Content], bool]:
@@ -288,3 +291,15 @@ def averaged(problem: Problem, block: Block) -> Iterator[tuple[str, int]]:
         sigma = problem.over_rows.rank_weights(len(getattr(problem.over_rows, "sigma", block.y[0])))
         share = sigma.sum() / (len(sigma) * sigma.max())
         yield "losses by rank", max(int(m * share * (1 + 1e-9)), 1)
+
+
+@contextmanager
+def _written() -> Iterator[None]:
+    """Where the log cannot be written, the error says that nothing leaves the site."""
+    try:
+        yield
+    except OSError as error:
+        raise AuditError(
+            f"the audit log cannot be written ({error}), so that no answer leaves this site: free"
+            " its disk, or end the process that holds the log."
+        ) from error

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -750,7 +750,7 @@ def open_party(folder: Path, name: str) -> Party:
         # the process of an earlier job may linger
         alone = Lock(site.state / "lock").alone(f"another process works for {name}", BUSY)
         held.enter_context(alone)
-        log = held.enter_context(closing(AuditLog.open(site.log, name)))
+        log = AuditLog.open(site.log, name)
         log.note(f"opened with the policy {site.policy.digest()}")
         guard, secret = Guard(site.policy, log, package_digest()), secret_of(site)
         rows = of_site(site, secret)

@@ -231,8 +231,8 @@ class SiteLedger:
     def _trusted(self) -> Book:
         """The ledger file, where it is the one that was written last."""
         book, log = self.book, self.guard.log
-        note = "" if log is None else log.last_note(f"{NOTED} ")
-        if note and not book.knows(note.split()[2].rstrip(":")):
+        noted = "" if log is None else _noted(log.path)
+        if noted and not book.knows(noted):
             do = (
                 f" Restore {book.path.name} and its lock file. To begin anew, which forgets what"
                 " was spent, move both and the audit log away, and keep them."
@@ -268,3 +268,14 @@ def without_keys(algorithm: Algorithm, *memories: Any) -> list[Any]:
     if not isinstance(last, NoiseKeys) or (last.answered < rounds).any():
         return [*memories]
     return [without_key(memory) for memory in memories]
+
+
+def _noted(log: Path) -> str:
+    """The digest of the ledger in the last note about it; empty where there is none."""
+    found, begin = "", f"{NOTED} "
+    with log.open("rb") as lines:
+        for line in lines:
+            if begin.encode() in line and b'"event":"note"' in line and line.endswith(b"}\n"):
+                text = json.loads(line).get("text", "")
+                found = text.split()[2].rstrip(":") if text.startswith(begin) else found
+    return found

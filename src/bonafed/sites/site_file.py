@@ -50,7 +50,7 @@ class SiteSection(Section):
 
     name: Annotated[str, PlainValidator(_name)]
     state: Place = "state"
-    log: Place = "audit.db"
+    log: Place = "audit.jsonl"
     key: Annotated[str | None, PlainValidator(_path)] = None
 
 
@@ -223,7 +223,7 @@ name = {name}
 # the folder of what the site remembers of its runs; nobody else may read it
 state = "state"
 # the log of what was asked and answered, see `bonafed site log`
-log = "audit.db"
+log = "audit.jsonl"
 # the private key with which the site signs what it sends, see `bonafed site key`
 # key = "site.key"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from bonafed.sites.audit import BEGUN, Content, Entry
+from bonafed.sites.audit import BEGUN, TORN, Content, Entry
 from bonafed.text import printable
 
 # What the fields of answers hold; those of one class, as "Class.field", come first.
@@ -189,6 +189,8 @@ def in_words(entry: Entry) -> str:
     when = f"{entry.at[:19].replace('T', ' ')} UTC  "
     if entry.event == BEGUN:
         return printable(f"{when}the log of site {entry.text} begins")
+    if entry.event == TORN:
+        return printable(f"{when}after a crash: {entry.text}")
     if not entry.way:
         return printable(f"{when}note: {entry.text}")
     way = "received from" if entry.way == "in" else "sent to"
