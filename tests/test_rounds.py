@@ -289,7 +289,7 @@ def forged(header: Any, arrays: bytes = b"") -> bytes:
 
 def test_the_forger_is_right():
     assert decode(
-        forged(["r", "Box", {"content": ["a", "<f8", 1]}], struct.pack("<d", 2.0))
+        forged(["r", f"{__name__}:Box", {"content": ["a", "<f8", 1]}], struct.pack("<d", 2.0))
     ).content == [2.0]
 
 
@@ -298,14 +298,20 @@ def test_the_forger_is_right():
     [
         (["r", "Nobody", {}], "no record class 'Nobody' here: import the module"),
         (["r", "Stop", {}], "no record class 'Stop' here"),
-        (["r", "Box", {}], r"Box has the fields \[\] in the bytes and \['content'\] here"),
-        (["r", "Box", {"content": 1, "more": 2}], r"Box has the fields \['content', 'more'\]"),
+        (
+            ["r", f"{__name__}:Box", {}],
+            r"Box has the fields \[\] in the bytes and \['content'\] here",
+        ),
+        (
+            ["r", f"{__name__}:Box", {"content": 1, "more": 2}],
+            r"Box has the fields \['content', 'more'\]",
+        ),
         (["a", "<f8", 10**9], "no room for an array of shape"),
         (["a", "<f8", -1, -1], "no room"),
         (["a", "|O", 1], "malformed"),
         (["a", "<f8", 0, 10**30], "malformed"),
         (["e", "Box", "x"], "no enumeration 'Box' here: import the module"),
-        (["e", "Stop", "NO_SUCH"], "malformed"),
+        (["e", ".rounds:Stop", "NO_SUCH"], "malformed"),
         (["x", "zz"], "malformed"),
         (["q"], "malformed"),
         ([], "malformed"),
