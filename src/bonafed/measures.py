@@ -495,7 +495,6 @@ FIGURES: tuple[Figure, ...] = (  # in the order of results and of the list of al
         *("average_precision", "Average precision", "scores", average_precision),
         "mean precision where each row of {positive} is found; their share of the rows is chance",
         shown="area",
-        place=6,
         kept="an exact one shows the classes of the rows that score highest",
     ),
     Figure(
