@@ -8,14 +8,12 @@ what each command printed.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 import tomllib
@@ -23,6 +21,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from measure import at_commit
 
 HERE = Path(__file__).resolve().parent
 SMALL = HERE / "golden"
@@ -150,10 +150,8 @@ def exported(repository: Path, rev: str, keep: Path) -> Side:
     root = folder / "tree"
     folder.mkdir(parents=True, exist_ok=True)
     if not root.is_dir():
-        packed = io.BytesIO(_git(repository, "archive", commit, "src", "examples"))
         work = Path(tempfile.mkdtemp(prefix=".tree-", dir=folder))
-        with tarfile.open(fileobj=packed) as tree:
-            tree.extractall(work, filter="data")
+        at_commit(commit, work, "examples")
         work.rename(root)
     return Side(root, folder, reuse=True)
 

@@ -8,12 +8,14 @@ that of a process of its own.
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
 import platform
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +26,26 @@ from typing import Any
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
+
+
+HOME, PACKAGE = Path(__file__).resolve().parents[1], "bonafed"
+
+
+def at_commit(commit: str, folder: Path, *places: str) -> None:
+    """Unpack ``src`` and other places as they stood at a commit, under today's name of the package:
+    early commits have another one.
+    """
+    command = ["git", "-C", str(HOME), "archive", commit, "src", *places]
+    packed = subprocess.run(command, check=True, capture_output=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        archive.extractall(folder, filter="data")
+    [package] = (each for each in (folder / "src").iterdir() if (each / "__init__.py").is_file())
+    if package.name == PACKAGE:
+        return
+    for file in (file for file in folder.rglob("*") if file.is_file()):
+        text = file.read_bytes().replace(package.name.encode(), PACKAGE.encode())
+        file.write_bytes(text.replace(package.name.upper().encode(), PACKAGE.upper().encode()))
+    package.rename(package.with_name(PACKAGE))
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,9 @@ Parts: ``rivals`` (our side of ``rivals.py``), ``private`` (rounds of ``private.
 from __future__ import annotations
 
 import argparse
-import io
 import os
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from collections.abc import Callable
@@ -196,10 +194,7 @@ def main() -> None:
     targets, rows = measure.Targets(), []
     print(measure.machine(), flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        command = ["git", "-C", str(HOME), "archive", asked.revision, "src"]
-        packed = subprocess.run(command, check=True, capture_output=True).stdout
-        with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-            archive.extractall(folder, filter="data")
+        measure.at_commit(asked.revision, Path(folder))
         for part in asked.parts or PARTS:
             rows += compare(Path(folder) / "src", part, asked.repeats, targets)
     columns = ("part", "case", "CPU s before", "CPU s now", "ratio", "ratio, pair by pair")

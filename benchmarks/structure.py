@@ -35,7 +35,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import tokenize
 from collections.abc import Callable, Iterator, Mapping
@@ -43,8 +42,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HOME = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(HOME / "tests"))
+sys.path[:0] = [str(HOME / "tests"), str(HOME / "benchmarks")]
 
+from measure import at_commit  # noqa: E402
 from structure import (  # noqa: E402  (the module stands beside the tests that share it)
     LAYERS,
     LEFT_OF,
@@ -107,7 +107,8 @@ def main() -> None:
         PICTURE.write_text(picture(HOME / "src" / PACKAGE), encoding="utf-8")
         return
     with tempfile.TemporaryDirectory() as folder:
-        before = Source.read(_at_commit(BEFORE, Path(folder)))
+        at_commit(BEFORE, Path(folder))
+        before = Source.read(Path(folder) / "src" / PACKAGE)
         print(report(before, Source.read(HOME / "src" / PACKAGE)))
 
 
@@ -281,15 +282,6 @@ def _directly(layer: str, imports: Mapping[str, set[str]]) -> set[str]:
 def _all_below(layer: str, imports: Mapping[str, set[str]]) -> set[str]:
     direct = {other for other in imports[layer] if other in allowed(layer)}
     return direct.union(*(_all_below(other, imports) for other in direct))
-
-
-def _at_commit(commit: str, folder: Path) -> Path:
-    """The package as it stood at a commit, unpacked into a folder."""
-    command = ["git", "-C", str(HOME), "archive", commit, f"src/{PACKAGE}"]
-    packed = subprocess.run(command, check=True, capture_output=True).stdout
-    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        archive.extractall(folder, filter="data")
-    return folder / "src" / PACKAGE
 
 
 def _asked(node: ast.AST) -> str | None:

@@ -1,5 +1,5 @@
 """Text that other people wrote, such as names of clients, shown to a person: on one line, not too
-long, and as HTML without a tag of theirs.
+long, and as HTML without a tag of theirs. And the words that several errors share.
 """
 
 from __future__ import annotations
@@ -55,3 +55,8 @@ def card(title: str, facts: Facts) -> str:
 
 def _cell(text: str) -> str:
     return escape(short(printable(text), LINE))
+
+
+def install(extra: str) -> str:
+    """How an optional part is installed until bonafed is released."""
+    return f"pip install '.[{extra}]' in a checkout of bonafed"

@@ -221,7 +221,7 @@ class Objects(Section):
         return Refusal(unknown(key, self.keys()), key)
 
     def _is_default(self, key: str) -> bool:
-        """Whether a key is not stated."""
+        """Whether a key has its default."""
         field = type(self).model_fields.get(key)
         return field is not None and self.get(key) == field.get_default(call_default_factory=True)
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from bonafed.data.row_errors import RowError
+from bonafed.text import install
 
 Content = TypeVar("Content")
 
@@ -239,7 +240,7 @@ def read_parquet(path: Path, converted: Callable[[object], Content]) -> Content:
         with _readable(path):
             return converted(getattr(library, reader)(path))
     raise ImportError(
-        f"reading {path} needs pyarrow, polars or pandas: pip install '.[frames]', or save as CSV."
+        f"reading {path} needs pyarrow, polars or pandas: {install('frames')}, or save as CSV."
     )
 
 

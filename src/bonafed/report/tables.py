@@ -6,10 +6,12 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from bonafed.measures import Figure, figures_of
 from bonafed.text import printable, short
+
+if TYPE_CHECKING:
+    from bonafed.measures import Figure
 
 Record: TypeAlias = Mapping[str, Any]  # an object in JSON, such as a row of a table
 Rows: TypeAlias = Sequence[Record]
@@ -197,6 +199,8 @@ def merit(row: Record) -> tuple[str, Way]:
 
 def in_tables() -> dict[str, Figure]:
     """The figures that tables of a set of rows have, by their keys there, in their order."""
+    from bonafed.measures import figures_of  # with NumPy, which a command's help does not need
+
     placed = sorted((f.place, k, f) for k, f in enumerate(figures_of()) if f.place is not None)
     return {"error" if f.key == "mae" else f.key: f for _, _, f in placed}
 

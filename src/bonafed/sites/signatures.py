@@ -26,7 +26,7 @@ import numpy as np
 
 from bonafed.codec import CodecError, decode, encode
 from bonafed.storage import OWN, make_folder, write_whole
-from bonafed.text import shown
+from bonafed.text import install, shown
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 Sign = Callable[[bytes], bytes]  # the signature of the bytes, by the key of a site
 KIND, ENDING = "bonafed-ed25519", ".pub"
-INSTALL = "pip install '.[sign]'"
+INSTALL = install("sign")
 
 
 class SignatureError(ValueError):

@@ -7,7 +7,7 @@ from html import escape
 from importlib.util import find_spec
 from typing import Any, TypeAlias
 
-from bonafed.text import printable, short
+from bonafed.text import install, printable, short
 
 Record: TypeAlias = dict[str, Any]
 LIBRARIES = ("pandas", "polars", "pyarrow")
@@ -81,8 +81,8 @@ def frame(rows: Sequence[Record], backend: str | None = None) -> Any:
     there = [name for name in ([backend] if backend else LIBRARIES) if find_spec(name)]
     if not there:
         raise ImportError(
-            f"a data frame needs {backend or 'pandas, polars or pyarrow'}: pip install"
-            " '.[frames]'. The same rows are a list of dictionaries in solution.clients and"
+            f"a data frame needs {backend or 'pandas, polars or pyarrow'}: {install('frames')}."
+            " The same rows are a list of dictionaries in solution.clients and"
             " solution.history."
         )
     library: Any = there[0]

@@ -42,7 +42,7 @@ Json = dict[str, object]
 PERMISSION = f"""\
 Every site and the server permit bonafed's classes, and no code that comes with a job:
 
-1. Install bonafed[flare] into the environment that runs the FLARE daemon.
+1. Install bonafed with its extra flare into the environment that runs the FLARE daemon.
 2. In the FLARE folder, copy local/resources.json.default to local/resources.json and set
      "class_allow_list": {json.dumps(list(ALLOWED))}
      "allow_log_streaming": false

@@ -19,13 +19,13 @@ import tomli_w
 
 from bonafed.engines.flare.job import JOB_FILE
 from bonafed.storage import make_folder, write_whole
-from bonafed.text import shown
+from bonafed.text import install, shown
 
 Role = Literal["site", "server"]
 FILTERS = ("task_data_filters", "task_result_filters")
 # FLARE logs each of these at every call, and prints the whole interface of both sides
 NOISY = ("nvflare.collab", "nvflare.fuel.f3", "nvflare.private.fed.client.communicator")
-INSTALL = "pip install '.[flare]'"
+INSTALL = install("flare")
 NEEDED = "2.9"
 
 

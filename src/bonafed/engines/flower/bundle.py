@@ -118,7 +118,8 @@ def _files(
             "name": NAME,
             "version": pins["version"],
             "description": "A run of bonafed; all code is in the installed package.",
-            "dependencies": [f"bonafed[flower]=={pins['version']}", f"flwr{FLOWER}"],
+            # not bonafed: each site installs it by itself, from what it has checked
+            "dependencies": [f"flwr{FLOWER}"],
         },
         "tool": {
             "flwr": {

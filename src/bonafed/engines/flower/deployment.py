@@ -30,7 +30,7 @@ from bonafed.engines.flower.keys import Certificates, make_certificates, make_no
 from bonafed.engines.flower.transport import CLIENT_ID, FlowerError, Limits
 from bonafed.engines.job import DONE, ERROR
 from bonafed.storage import make_folder, write_whole
-from bonafed.text import shown
+from bonafed.text import install, shown
 
 log = logging.getLogger(__name__)
 
@@ -409,9 +409,7 @@ def _program(name: str) -> str:
     """The path of a program of Flower's, beside the Python that runs."""
     path = shutil.which(name, path=str(Path(sys.executable).parent))
     if path is None:
-        raise FlowerError(
-            f"{name} is not installed beside {sys.executable}: pip install '.[flower]'"
-        )
+        raise FlowerError(f"{name} is not installed beside {sys.executable}: {install('flower')}")
     return path
 
 

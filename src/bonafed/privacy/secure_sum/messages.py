@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.codec import record
+from bonafed.text import install
 
 Array = NDArray[Any]  # of the dtype that the field says; bytes without one
 TAG = 16  # bytes by which a ciphertext grows
@@ -27,7 +28,7 @@ class SecureSumError(ValueError):
 def require_cryptography() -> None:
     """Refuse to begin where the package for key agreement and ciphers is not installed."""
     if find_spec("cryptography") is None:
-        raise ImportError("a secure sum needs the package cryptography: pip install '.[sign]'")
+        raise ImportError(f"a secure sum needs the package cryptography: {install('sign')}")
 
 
 def octets(data: bytes) -> Array:

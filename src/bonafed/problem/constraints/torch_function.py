@@ -14,6 +14,7 @@ import numpy as np
 
 from bonafed.arrays import Array
 from bonafed.problem.constraints.custom import Constraint, FunctionConstraint
+from bonafed.text import install
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -127,7 +128,7 @@ def _torch() -> Any:
         import torch  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise ImportError(
-            "TorchConstraint needs PyTorch: pip install '.[torch]'. Without it give "
-            "Constraint(value_and_jacobian)."
+            f"TorchConstraint needs PyTorch: {install('torch')}. Without it give"
+            " Constraint(value_and_jacobian)."
         ) from error
     return torch

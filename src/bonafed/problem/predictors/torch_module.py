@@ -26,6 +26,7 @@ import numpy as np
 from bonafed.arrays import Array, Block
 from bonafed.problem.constraints.constraint import once
 from bonafed.problem.predictors.affine import check_count
+from bonafed.text import install
 
 if TYPE_CHECKING:
     import torch  # pyright: ignore[reportMissingImports]
@@ -342,6 +343,6 @@ def _torch() -> Any:
         import torch  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise ImportError(
-            "TorchPredictor needs PyTorch: pip install '.[torch]'. Without it use MLP(hidden)."
+            f"TorchPredictor needs PyTorch: {install('torch')}. Without it use MLP(hidden)."
         ) from error
     return torch
