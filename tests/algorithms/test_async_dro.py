@@ -174,13 +174,14 @@ def test_small_tolerances_are_reached_too(first):
 @pytest.mark.parametrize("factor", [10.0, 50.0])
 def test_the_slowest_of_few_clients_may_weigh_the_most(factor, seed):
     """Then weights and model swing with every answer of that client if its line is believed far
-    from its model.
+    from its model. How often depends on the drawn delays, by a factor of four.
     """
     fed = sets.federation(4, seed)
     for name, over_clients in (("simplex", Simplex()), ("superquantile", bf.Superquantile(0.3))):
-        found = sets.asynchronous(sets.setup(name, over_clients, fed, factor), seed=seed)
-        assert found.relative <= 1e-3, name
-        assert found.rounds < 10_000, name
+        setup = sets.setup(name, over_clients, fed, factor)
+        runs = [sets.asynchronous(setup, seed=seed + 10 * k) for k in range(3)]
+        assert max(found.relative for found in runs) <= 1e-3, name
+        assert np.median([found.rounds for found in runs]) < 8000, name
 
 
 def test_models_are_kept_once_and_only_while_somebody_needs_them():
