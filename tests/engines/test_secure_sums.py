@@ -278,12 +278,12 @@ class Constant(Voting):
 @pytest.mark.parametrize("number", [0.0, -1.0])
 def test_all_that_the_server_gets_is_uniform_whatever_was_handed_in(number):
     away = {SEVEN.clients[1]: 9.0}
-    inner = Constant(max_rounds=3, number=number)
+    inner = Constant(max_rounds=4, number=number)
     algorithm = Overheard(inner, bf.SecureSum(), 0)
     run = bf.VirtualClock(crashes=away, wait=bf.First(6)).run(algorithm, SEVEN, seed=1)
-    assert run.state.rounds == 3
+    assert run.state.rounds == 4
     vectors = [a.masked.vector for *_, a in algorithm.heard if isinstance(a, Hidden)]
-    assert len(vectors) >= 18
+    assert len(vectors) >= 4 * 5  # one client crashes, and First(6) may leave one more out
     for vector in vectors:
         counts = np.bincount(vector[:20_000].view(np.uint8), minlength=256)
         expected = counts.sum() / 256
