@@ -408,5 +408,4 @@ def test_the_example_cuts_losses_at_every_hospital(tmp_path: Path) -> None:
         if (p["set"], p["model"]) == ("training rows", "unconstrained")
     )
     assert max(row["measured"] for row in free["rows"]) > 0.3
-    assert run.result["seconds"] < 20
     assert passed(verify_run(run.path))
