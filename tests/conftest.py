@@ -61,6 +61,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as ``nohup`` has it
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
     option = config.option
+    if getattr(option, "numprocesses", None):
+        # each process would rewrite the asserts of all files, which is half of its start
+        os.environ["PYTEST_ADDOPTS"] = f"--assert=plain {os.environ.get('PYTEST_ADDOPTS', '')}"
     if hasattr(option, "loadscopereorder"):
         option.loadscopereorder = False
     if option.full:
@@ -111,7 +114,11 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """The seed of drawn cases, or the number of tests that the small tier leaves out."""
+    """The seed of drawn cases, or the number of tests that the small tier leaves out; and where
+    several processes left out the values of asserts.
+    """
+    if getattr(config.option, "numprocesses", None) and terminalreporter.stats.get("failed"):
+        terminalreporter.write_line("values of failed asserts: run the tests again with -n 0")
     if config.option.full:
         terminalreporter.write_line(f"drawn cases are those of --full --seed {config.option.seed}")
     elif left := config.stash.get(LEFT, 0):
