@@ -48,8 +48,8 @@ WHOLE = (*range(2, 64), 128, 256, 512, 1024)  # with sampling: of others the ser
 GRID = 2000  # steps of the grid of privacy losses in one standard deviation
 WEAKEST = 20.0  # log of the noise beyond which a search tells nothing
 LEFT = 1e-3  # a smaller share of a budget is the slack of rounding, not worth the noise
-# a privacy loss beyond is nearly certain, as its opposite has a probability of e^-50: such losses are
-# added without a grid, which would lose more than that
+# a privacy loss beyond is nearly certain, as its opposite has a probability of e^-50: such losses
+# are added without a grid, which would lose more than that
 CERTAIN = 50.0
 WIDE = 100.0  # no grid where the losses deviate by more, which is an epsilon of thousands
 LEAST_DELTA = 1e-12  # rounding would matter below
