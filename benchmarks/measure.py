@@ -121,12 +121,8 @@ def apart(script: str, *arguments: object) -> dict[str, Any]:
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """A Markdown table."""
-    lines = [
-        list(columns),
-        ["---"] * len(columns),
-        *([_cell(value) for value in row] for row in rows),
-    ]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    head, *lines = (f"| {' | '.join(map(_cell, row))} |" for row in (columns, *rows))
+    return "\n".join([head, "|---" * len(columns) + "|", *lines])
 
 
 def show(name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
