@@ -373,6 +373,7 @@ SECTIONS = (
         "NVIDIA FLARE",
         "Real processes and TLS: time of a round beside FLARE without bonafed, memory, faults.",
         "15 ms with 3 sites and 60 ms with 10; memory flat over 3,000 rounds; the same bits",
+        (Shown("rounds", ("round of",)),),
     ),
     Section(
         "engines/flower.py",
@@ -380,6 +381,7 @@ SECTIONS = (
         "Seconds of a round over Flower's processes; a run whose SuperNode, ServerApp and SuperLink"
         " are killed.",
         "the killed run ends with the bits of the other one",
+        (Shown("faults"),),
     ),
 )
 
