@@ -20,7 +20,6 @@ from bonafed.cli import main
 from bonafed.data.row_errors import without_values
 from bonafed.privacy import odometer
 from bonafed.report import figures
-from bonafed.solution import blame
 
 # the same cases in every run; with --full new ones
 settings.register_profile("same", derandomize=True, deadline=None)
@@ -201,11 +200,3 @@ def drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return kept[key]
 
     monkeypatch.setattr("bonafed.report.html.draw", draw)
-
-
-@pytest.fixture
-def without_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trivial model is told without a search for the parameter's value that would mend it, which
-    takes ten solves.
-    """
-    monkeypatch.setattr(blame, "MOST_NUMBERS", 0)
