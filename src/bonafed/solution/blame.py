@@ -472,7 +472,10 @@ def _of_regulariser(problem: Problem) -> Iterator[Cause]:
     strength, name = getattr(regulariser, "strength", None), type(regulariser).__name__
     if isinstance(strength, int | float) and strength > FAINT:
         words = f"at strength {strength:g} of {name}"
-        below: Callable[[float], str] = lambda most: f"Use a strength below {ROBUST * most:.2g}."  # noqa: E731
+
+        def below(most: float) -> str:
+            return f"Use a strength below {ROBUST * most:.2g}."
+
         yield Cause("strength", float(strength), harmless, words, "Regularise less.", below=below)
     elif strength is None and not isinstance(regulariser, Zero):
         sets = {Bounds: "bounds", Ball: "ball"}
