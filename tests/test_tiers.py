@@ -37,4 +37,6 @@ def test_a_name_of_a_test_or_file_is_that_of_one(name):
 
 
 def test_only_full_draws_anew(drawn_seed, pytestconfig):
-    assert (drawn_seed == 0) == (not pytestconfig.option.full)
+    given = pytestconfig.option.seed
+    assert pytestconfig.option.full or given is None
+    assert drawn_seed == (given if pytestconfig.option.full else 0)

@@ -9,13 +9,13 @@ from bonafed.algorithms.comparators.aggregation import TrimmedMean as TrimmedMea
 from bonafed.algorithms.comparators.central_conic import CentralConic as CentralConic
 from bonafed.algorithms.comparators.fed_avg import FedAvg as FedAvg
 from bonafed.algorithms.comparators.fed_avg import FedProx as FedProx
-from bonafed.algorithms.comparators.multiplier_method import MultiplierMethod as MultiplierMethod
 from bonafed.algorithms.federated.async_dro.async_dro import AsyncDRO as AsyncDRO
 from bonafed.algorithms.federated.bundle.async_bundle import AsyncBundle as AsyncBundle
 from bonafed.algorithms.federated.bundle.bundle import Bundle as Bundle
 from bonafed.algorithms.federated.interior_point.interior_point import (
     InteriorPoint as InteriorPoint,
 )
+from bonafed.algorithms.federated.multiplier_method import MultiplierMethod as MultiplierMethod
 from bonafed.algorithms.federated.private_admm.penalty import Penalty as Penalty
 from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM as PrivateADMM
 from bonafed.algorithms.federated.private_newton.private_newton import (

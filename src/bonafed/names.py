@@ -110,7 +110,7 @@ NAMED: dict[str, dict[str, str]] = {
         ),
         "async_dro": "bonafed.algorithms.federated.async_dro.async_dro:AsyncDRO",
         "aspire": "bonafed.papers.aspire.aspire:ASPIRE",
-        "multiplier_method": "bonafed.algorithms.comparators.multiplier_method:MultiplierMethod",
+        "multiplier_method": "bonafed.algorithms.federated.multiplier_method:MultiplierMethod",
         "afl": "bonafed.algorithms.comparators.afl:AFL",
         "drfa": "bonafed.papers.aspire.drfa:DRFA",
         "fed_avg": "bonafed.algorithms.comparators.fed_avg:FedAvg",

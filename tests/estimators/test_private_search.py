@@ -15,7 +15,7 @@ from sklearn.model_selection import cross_val_score
 
 import bonafed as bf
 from bonafed import PrivateClassifier, PrivateSearch
-from bonafed.algorithms.federated.private_admm import noisy_gradient
+from bonafed.algorithms.federated.private import noisy_gradient
 from bonafed.estimators import private_search
 from bonafed.model_selection import WithinClients
 from bonafed.privacy.accounting import total_epsilon

@@ -98,7 +98,7 @@ def test_without_noise_whoever_has_no_rows_adds_a_gradient_of_zero(mechanism, mo
     """z stays at w where nothing pulls: the first model is what the others' gradients make of it,
     by hand.
     """
-    from bonafed.algorithms.federated.private_admm import noisy_gradient
+    from bonafed.algorithms.federated.private import noisy_gradient
 
     monkeypatch.setattr(noisy_gradient, "add_noise", lambda *given: None)
     fed = federation("abc")

@@ -34,7 +34,7 @@ from sklearn.model_selection import ParameterGrid
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from bonafed.algorithms.federated.private_admm.mechanism import SMOOTHING
+from bonafed.algorithms.federated.private.mechanism import SMOOTHING
 from bonafed.arrays import Array, Features, is_number, shape_of
 from bonafed.data.declared_schema import drawn
 from bonafed.estimators.base import Seed, chosen

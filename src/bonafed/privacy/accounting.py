@@ -48,6 +48,9 @@ WHOLE = (*range(2, 64), 128, 256, 512, 1024)  # with sampling: of others the ser
 GRID = 2000  # steps of the grid of privacy losses in one standard deviation
 WEAKEST = 20.0  # log of the noise beyond which a search tells nothing
 LEFT = 1e-3  # a smaller share of a budget is the slack of rounding, not worth the noise
+# a privacy loss beyond is nearly certain, as its opposite has a probability of e^-50: such losses
+# are added without a grid, which would lose more than that
+CERTAIN = 50.0
 WIDE = 100.0  # no grid where the losses deviate by more, which is an epsilon of thousands
 LEAST_DELTA = 1e-12  # rounding would matter below
 # the most rounds of one run: far more than anybody waits for, and the accounting time stays bounded
@@ -180,14 +183,16 @@ def _composed(releases: tuple[Release, ...], delta: float) -> float:
 
     if any(r.candidates for r in releases):
         return _beside_searches(releases, delta)
-    mu, pure, sampled = _split(_gathered(releases))
+    mu, all_pure, sampled = _split(_gathered(releases))
+    pure = [(one, count) for one, count in all_pure if one <= CERTAIN]
+    certain = math.fsum(one * count for one, count in all_pure if one > CERTAIN)
     spread = math.hypot(
         mu,
         *(math.sqrt(count) * one for one, count in pure),
         *(math.sqrt(r.count) * _spread(r) for r in sampled),
     )
     if spread == 0:
-        return 0.0
+        return certain
     if spread > WIDE:
         return _plain_sum(releases, delta)
     # Losses of randomised response are multiples of one loss: where they fit on the grid nothing is
@@ -211,7 +216,7 @@ def _composed(releases: tuple[Release, ...], delta: float) -> float:
         epsilon = float(
             functools.reduce(lambda a, b: a.compose(b), parts).get_epsilon_for_delta(delta)
         )
-    return epsilon if math.isfinite(epsilon) else _plain_sum(releases, delta)
+    return epsilon + certain if math.isfinite(epsilon) else _plain_sum(releases, delta)
 
 
 def _grid(spread: float, mu: float, sampled: Sequence[Release]) -> float:

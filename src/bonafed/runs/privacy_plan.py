@@ -21,8 +21,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from bonafed.algorithms.federated.private_admm.mechanism import Mechanism
-from bonafed.algorithms.federated.private_admm.private_method import PrivateMethod
+from bonafed.algorithms.federated.private.mechanism import Mechanism
+from bonafed.algorithms.federated.private.method import PrivateMethod
 from bonafed.arrays import Array
 from bonafed.config.config import Config
 from bonafed.config.privacy import PrivacySection

@@ -20,9 +20,10 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from bonafed.algorithms.federated.private_admm.float_gradient import precision
-from bonafed.algorithms.federated.private_admm.mechanism import MEAN_SIZE, Mechanism
-from bonafed.algorithms.federated.private_admm.noisy_gradient import (
+from bonafed.algorithms.federated.private.float_gradient import precision
+from bonafed.algorithms.federated.private.mechanism import MEAN_SIZE, Mechanism
+from bonafed.algorithms.federated.private.method import PrivateMethod
+from bonafed.algorithms.federated.private.noisy_gradient import (
     GROUPS,
     NoiseKeys,
     Question,
@@ -33,8 +34,7 @@ from bonafed.algorithms.federated.private_admm.noisy_gradient import (
     new_keys,
     noisy_gradients,
 )
-from bonafed.algorithms.federated.private_admm.private_method import PrivateMethod
-from bonafed.algorithms.federated.private_admm.settings import (
+from bonafed.algorithms.federated.private.settings import (
     ROW_BY_ROW,
     ClientSizes,
     default_clip,

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.algorithms.comparators.multiplier_method import MultiplierMethod
+from bonafed.algorithms.federated.multiplier_method import MultiplierMethod
 from bonafed.arrays import Array
 from bonafed.data import partition
 from bonafed.data.federation import Federation

@@ -15,7 +15,7 @@ from typing import TypedDict, Unpack
 
 import numpy as np
 
-from bonafed.algorithms.comparators.multiplier_method import MultiplierMethod
+from bonafed.algorithms.federated.multiplier_method import MultiplierMethod
 from bonafed.algorithms.method import Method
 from bonafed.arrays import Array
 from bonafed.data.federation import Federation

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from bonafed.algorithms.comparators.multiplier_method import MultiplierMethod
 from bonafed.algorithms.federated.async_dro.async_dro import AsyncDRO
+from bonafed.algorithms.federated.multiplier_method import MultiplierMethod
 from bonafed.data.federation import Federation
 from bonafed.engines.waiting import Waiting
 from bonafed.papers.aspire.setups import RIDGE, SetUp

@@ -379,6 +379,8 @@ def norm(v: Array) -> float:
 
 
 def relative(residual: Array, *scales: float) -> float:
-    """The norm of a residual over the largest scale."""
-    size = norm(residual)
-    return size / max(*scales, 1e-300) if size > 0 else 0.0
+    """The norm of a residual over the largest scale, inf where that is nothing beside it."""
+    size, scale = norm(residual), max(scales)
+    if scale > 1e-100 * size:
+        return size / scale
+    return math.inf if size > 0 else 0.0

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import numpy as np
 from pydantic import Field
 
-from bonafed.algorithms.federated.private_admm.private_method import PrivateMethod
+from bonafed.algorithms.federated.private.method import PrivateMethod
 from bonafed.client_names import ClientName
 from bonafed.config.config import Config
 from bonafed.privacy.accounting import (

@@ -20,20 +20,20 @@ from typing import Annotated, Any, Self
 
 import numpy as np
 
-from bonafed.algorithms.federated.private_admm import client, kernels
+from bonafed.algorithms.federated.private.mechanism import Mechanism
+from bonafed.algorithms.federated.private.method import PrivateMethod
+from bonafed.algorithms.federated.private.settings import (
+    ClientSizes,
+    check_columns,
+    default_rho,
+)
+from bonafed.algorithms.federated.private_admm import client, steps
 from bonafed.algorithms.federated.private_admm.client import Perturb, Perturbed, PrivateMemory
-from bonafed.algorithms.federated.private_admm.mechanism import Mechanism
 from bonafed.algorithms.federated.private_admm.penalty import (
     RADII,
     Penalty,
     number,
     of_round,
-)
-from bonafed.algorithms.federated.private_admm.private_method import PrivateMethod
-from bonafed.algorithms.federated.private_admm.settings import (
-    ClientSizes,
-    check_columns,
-    default_rho,
 )
 from bonafed.algorithms.method import Answer, Concluded, conclude_copies, copies_of
 from bonafed.algorithms.settings import check_choice
@@ -250,8 +250,8 @@ class PrivateADMM(PrivateMethod):
     @property
     def _near(self) -> int:
         if self.update == "prox":
-            return kernels.PROX
-        return {"linf": kernels.LINF, "l2": kernels.BALL}[self.region]
+            return steps.PROX
+        return {"linf": steps.LINF, "l2": steps.BALL}[self.region]
 
     # -- server ------------------------------------------------------------------------------------
 

@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
 import numpy as np
 
-from bonafed.algorithms.federated.private_admm.integer_gradient import IntegerRows
-from bonafed.algorithms.federated.private_admm.mechanism import MEAN_SIZE, Mechanism
-from bonafed.algorithms.federated.private_admm.noisy_gradient import (
+from bonafed.algorithms.federated.private.integer_gradient import IntegerRows
+from bonafed.algorithms.federated.private.mechanism import MEAN_SIZE, Mechanism
+from bonafed.algorithms.federated.private.method import PrivateMethod
+from bonafed.algorithms.federated.private.noisy_gradient import (
     GROUPS,
     NoiseKeys,
     Question,
@@ -36,8 +37,7 @@ from bonafed.algorithms.federated.private_admm.noisy_gradient import (
     noisy_gradients,
     with_noise,
 )
-from bonafed.algorithms.federated.private_admm.private_method import PrivateMethod
-from bonafed.algorithms.federated.private_admm.settings import ClientSizes
+from bonafed.algorithms.federated.private.settings import ClientSizes
 from bonafed.algorithms.federated.private_newton.second_moments import (
     Caps,
     entries,

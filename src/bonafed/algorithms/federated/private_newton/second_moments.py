@@ -20,15 +20,15 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bonafed.algorithms.federated.private_admm.float_gradient import Rows
-from bonafed.algorithms.federated.private_admm.integer_gradient import (
+from bonafed.algorithms.federated.private.float_gradient import Rows
+from bonafed.algorithms.federated.private.integer_gradient import (
     MANY,
     STEEP,
     WHOLE,
     IntegerRows,
     product,
 )
-from bonafed.algorithms.federated.private_admm.mechanism import Grid, Mechanism
+from bonafed.algorithms.federated.private.mechanism import Grid, Mechanism
 from bonafed.arrays import Array, Block
 from bonafed.problem.constraints.constraint import once
 from bonafed.problem.problem import Problem

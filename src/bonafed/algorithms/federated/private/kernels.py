@@ -1,9 +1,7 @@
-"""The client's compiled arithmetic of the private ADMM: clipped gradients, and step (8) or (9).
+"""A client's sum of clipped gradients of a softmax model, compiled, in floating point.
 
-The gradient is that of runs without privacy and of the paper's own mechanisms; answers that keep a
-budget take theirs from ``integer_gradient``. The kernels pass over the rows once, in tiles that
-stay in the cache: two products, softmax and clipping. Arrays are copied entry by entry, since
-assignments to slices take seconds to compile.
+The kernels pass over the rows once, in tiles that stay in the cache: two products, softmax and
+clipping. Arrays are copied entry by entry, since assignments to slices take seconds to compile.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ from numba import njit
 from bonafed.solvers.kernels.exponential import exp64
 
 L1, L2 = 1, 2
-PROX, LINF, BALL = 0, 1, 2  # what keeps z^{t+1} near z^t
 
 # libraries of linear algebra do products of fewer multiplications without copying
 SMALL = 1_000_000
@@ -25,7 +22,7 @@ WIDE = 16  # columns that a library likes in multiples
 
 # Sums may go in any order, products and sums in one instruction, without signed zeros; infinities
 # and NaN stay what they are.
-_FAST = {"reassoc", "contract", "arcp", "nsz"}
+FAST = {"reassoc", "contract", "arcp", "nsz"}
 
 
 @njit(inline="always")
@@ -69,7 +66,7 @@ def _tile(d, K):
     return (few, K) if few >= LEAST else (MOST, wide if 8 * wide <= 9 * K else K)
 
 
-@njit(cache=True, fastmath=_FAST, error_model="numpy")
+@njit(cache=True, fastmath=FAST, error_model="numpy")
 def _residuals(S, K, y, factor, length, clip, norm):
     """Replace the first K columns of S, scores, by the clipped h - e_y times the factor.
 
@@ -135,56 +132,3 @@ def softmax_gradient(X, y, Z, factor, length, clip, norm, G):
             for k in range(K):
                 G[j, k] += turned[k, j]
     return largest
-
-
-@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
-# Of more than 15 branches, because splitting it could change the compiler's vector sums.
-def towards(w, z, dual, gradient, rho, near, reach, lower, upper, new):
-    """Write z^{t+1} of step (8) or (9) of one client to ``new``; ``gradient`` is f_p' + xi_p.
-
-    It adds no noise to z^{t+1}.
-
-    near : PROX, where reach is 1 / eta; LINF or BALL, where it is the radius delta of (6b)
-    lower, upper : the set W, or without entries
-    """
-    number = z.dtype.type
-    pull = number(reach if near == PROX else 0.0)
-    penalty, radius = number(rho), number(reach)
-    over = number(1.0) / (penalty + pull)
-    for j in range(len(w)):
-        new[j] = (penalty * w[j] + dual[j] - number(gradient[j])) * over
-    if pull > 0:
-        for j in range(len(w)):
-            new[j] += over * pull * z[j]
-    if near == LINF and reach < np.inf:
-        for j in range(len(w)):
-            a, b = z[j] - radius, z[j] + radius
-            v = a if new[j] < a else new[j]
-            new[j] = b if v > b else v
-    if near == BALL and reach < np.inf:
-        size = 0.0
-        for j in range(len(w)):
-            size += (new[j] - z[j]) ** 2
-        shorter = number(reach / math.sqrt(size) if size > reach * reach else 1.0)
-        for j in range(len(w)):
-            new[j] = z[j] + shorter * (new[j] - z[j])
-    for j in range(len(lower)):
-        v = lower[j] if new[j] < lower[j] else new[j]
-        new[j] = upper[j] if v > upper[j] else v
-
-
-@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
-def update_multipliers(w, z, dual, rho, next_rho, new_dual, to):
-    """Write (4c) into ``new_dual`` and add z^{t+1} - lambda^{t+1} / rho^{t+1} to ``to``.
-
-    Returns sum |w - z^{t+1}|.
-    """
-    penalty, over = w.dtype.type(rho), 1.0 / next_rho
-    gap = 0.0
-    for j in range(len(w)):
-        away = w[j] - z[j]
-        multiplier = dual[j] + penalty * away
-        new_dual[j] = multiplier
-        gap += abs(away)
-        to[j] += z[j] - over * multiplier
-    return gap

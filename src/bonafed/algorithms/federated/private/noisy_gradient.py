@@ -17,10 +17,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bonafed.algorithms.federated.private_admm.float_gradient import Rows
-from bonafed.algorithms.federated.private_admm.integer_gradient import IntegerRows
-from bonafed.algorithms.federated.private_admm.mechanism import COUNTED, Mechanism
-from bonafed.algorithms.federated.private_admm.row_gradients import real_sum, whole_sum
+from bonafed.algorithms.federated.private.float_gradient import Rows
+from bonafed.algorithms.federated.private.integer_gradient import IntegerRows
+from bonafed.algorithms.federated.private.mechanism import COUNTED, Mechanism
+from bonafed.algorithms.federated.private.row_gradients import real_sum, whole_sum
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Form
 from bonafed.privacy.budget import BudgetSpentError

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from bonafed.algorithms.federated.private_admm.integer_gradient import in_single_precision
-from bonafed.algorithms.federated.private_admm.mechanism import Mechanism
-from bonafed.algorithms.federated.private_admm.penalty import number
-from bonafed.algorithms.federated.private_admm.settings import (
+from bonafed.algorithms.federated.private.integer_gradient import in_single_precision
+from bonafed.algorithms.federated.private.mechanism import Mechanism
+from bonafed.algorithms.federated.private.settings import (
     FIXED_WEIGHTS,
     PUBLIC_WEIGHTS,
     SYNCHRONOUS,
@@ -31,6 +30,7 @@ from bonafed.algorithms.federated.private_admm.settings import (
     sizes,
     steepest,
 )
+from bonafed.algorithms.federated.private_admm.penalty import number
 from bonafed.algorithms.method import Method
 from bonafed.algorithms.requirements import (
     AFFINE,

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.algorithms.federated.private_admm import kernels
-from bonafed.algorithms.federated.private_admm.mechanism import Mechanism
+from bonafed.algorithms.federated.private import kernels
+from bonafed.algorithms.federated.private.mechanism import Mechanism
 from bonafed.arrays import Array, Block, unwritable, writable
 from bonafed.problem.constraints.constraint import once
 from bonafed.problem.losses import Multinomial

@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.algorithms.federated.private_admm.kernels import L1, L2
+from bonafed.algorithms.federated.private.kernels import L1, L2
 from bonafed.arrays import Array
 from bonafed.privacy.accounting import Release
 

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.algorithms.federated.private_admm.integer_gradient import shortened
-from bonafed.algorithms.federated.private_admm.mechanism import Grid, Mechanism
+from bonafed.algorithms.federated.private.integer_gradient import shortened
+from bonafed.algorithms.federated.private.mechanism import Grid, Mechanism
 from bonafed.arrays import Array, Block
 from bonafed.problem.problem import Problem
 

@@ -26,7 +26,7 @@ from bonafed.problem.risks.mean import Mean
 from bonafed.problem.wasserstein.norm_penalty import is_norm_penalty
 
 if TYPE_CHECKING:
-    from bonafed.algorithms.federated.private_admm.mechanism import Mechanism
+    from bonafed.algorithms.federated.private.mechanism import Mechanism
     from bonafed.data.federation import Federation
 
 UNMIXED_ROWS = Need(
