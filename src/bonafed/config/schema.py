@@ -1,4 +1,4 @@
-"""The tables [data], [path] and [report] of a configuration, and the types of single values."""
+"""The tables [data] and [report] of a configuration, and the types of single values."""
 
 from __future__ import annotations
 
@@ -12,34 +12,6 @@ from typing import Annotated, Any, ClassVar, Literal, TypeGuard
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
 
 from bonafed.data.reading import PARTS, Dates, Reading, is_delimiter
-
-
-def number(value: object) -> float:
-    """A finite number >= 0."""
-    if not _finite(value) or value < 0:
-        raise ValueError("allowed: a finite number >= 0")
-    return float(value)
-
-
-def several_radii(value: object) -> list[float]:
-    """A list of radii, or {from, to, count}: a geometric one, rounded to four digits between its
-    ends.
-    """
-    if isinstance(value, Mapping) and set(value) == {"from", "to", "count"}:
-        first, last, count = number(value["from"]), number(value["to"]), value["count"]
-        if type(count) is int and count >= 2 and 0 < first < last:
-            ratio = last / first
-            inner = [f"{first * ratio ** (k / (count - 1)):.4g}" for k in range(1, count - 1)]
-            value = [first, *map(float, inner), last]
-    if not isinstance(value, list) or not value:
-        raise ValueError(
-            "allowed: a list of numbers >= 0, or { from = a, to = b, count = n } with 0 < a < b and"
-            " n >= 2"
-        )
-    radii = [number(radius) for radius in value]
-    if len({*radii}) < len(radii):
-        raise ValueError("allowed: every radius once")
-    return radii
 
 
 def label_of_a_class(value: object) -> str | float | None:
@@ -360,18 +332,6 @@ def _paths(value: object) -> list[str]:
     if isinstance(paths, list) and paths and all(isinstance(p, str) and p for p in paths):
         return paths
     raise ValueError("allowed: a path, a pattern such as 'sites/*.csv', or a list of them")
-
-
-class PathSection(Section):
-    """Radii to try on the training rows: solved on one part of every client's rows, judged on the
-    rest of them.
-    """
-
-    radii: Annotated[list[float], PlainValidator(several_radii)]  # of the Wasserstein balls
-    # of the ball of client weights; None: as in [clients]
-    client_radii: Annotated[list[float] | None, PlainValidator(several_radii)] = None
-    # share of every client's training rows that is judged on
-    test: Annotated[float, Field(gt=0, lt=1)] = 0.3
 
 
 class ReportSection(Section):
