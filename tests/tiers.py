@@ -40,7 +40,16 @@ EVERY = {
     "sites/test_faults.py::test_lost_repeated_and_damaged_messages_change_no_bit": 2,
     "laws/test_combination_laws.py::test_a_file_is_taken_exactly_where_solve_takes_its_problem": 5,
     "laws/test_combination_laws.py::test_what_a_refusal_of_a_file_names_is_accepted": 4,
-    "laws/test_clock_laws.py": 3,
+    **{
+        f"laws/test_engine_laws.py::test_{name}": 3
+        for name in (
+            "no_delay_changes_a_synchronous_algorithm",
+            "where_all_answer_at_once_an_asynchronous_algorithm_is_synchronous",
+            "the_replay_of_a_log_is_the_same_bit_for_bit",
+            "memories_that_change_their_class_follow_their_clients",
+            "every_rule_is_repeatable_and_can_be_resumed",
+        )
+    },
     **dict.fromkeys(
         (
             "algorithms/test_bundle.py",

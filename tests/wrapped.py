@@ -72,6 +72,8 @@ def everything(run: Run) -> bytes:
         tuple(run.active),
         run.memories,
         run.concluded,
+        run.exchanged,
+        run.log,
     )
     return encode(parts)
 

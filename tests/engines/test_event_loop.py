@@ -387,7 +387,8 @@ def test_blocks_hold_the_rows_of_their_clients(sparse, monkeypatch):
             if sparse and len(ids) > 1 and {1, 3} & set(ids):
                 assert len({kept.sort[i] for i in ids}) == 2
                 continue
-            for block in (kept.block(ids), kept.kept(ids), kept.kept(ids), kept.kept(ids)):
+            of = np.array(ids)
+            for block in (kept.block(of), *(kept.block(of, whole=True) for _ in range(3))):
                 assert block.index.tolist() == ids
                 assert block.names == tuple(fed.clients[i] for i in ids)
                 for k, i in enumerate(ids):

@@ -65,7 +65,7 @@ class Interrupts:
     """
 
     def __init__(self, always: bool) -> None:
-        self.always = self.holding = always
+        self.always, self.holding = always, True
         self.pending = self.forced = False
         self.kept: dict[int, Any] = {}  # the handlers before, by signal
 
@@ -321,6 +321,7 @@ class Loop:
                         self._save()
                         written = self.server.round
                     interrupts.check()
+                interrupts.hold()
         except KeyboardInterrupt:
             self.halfway |= interrupts.forced
             if self.halfway:
@@ -355,6 +356,8 @@ class Loop:
                 self._undo()
                 return batch
             self.interrupts.release()
+            if self.engine.at_once:
+                self.interrupts.check()
             answers = clients.answers(batch.ids, now, self._advice())
             server = self._served(answers)
             row_is_due = self._row_is_due(server)
