@@ -74,6 +74,7 @@ from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Counter, Extended, Form
 from bonafed.data.federation import Federation
 from bonafed.problem.claims import Claim
+from bonafed.problem.client_means import hessians
 from bonafed.problem.conic_form import member, public_shape, sample_radii
 from bonafed.problem.constraints.constraint import Point
 from bonafed.problem.constraints.cuts import joined
@@ -113,7 +114,6 @@ from bonafed.problem.plausible import (
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Ball, Bounds
 from bonafed.problem.requirements import only_constrained
-from bonafed.problem.secure_sums import curvature
 from bonafed.problem.thresholds import lifted
 from bonafed.rounds import Done, Each, Round, Stop, record
 from bonafed.solvers.conic.bundle_master import Master, Pieces, Shape, minimise
@@ -305,7 +305,8 @@ class Bundle(Method):
         cut = parted_cut(problem, ask.w, data, parts_of(ask.parts))
         bend = None
         if ask.weights is not None and ask.bend:
-            bend = curvature(problem, ask.w, ask.weights, data, ask.bend == "secant")
+            at, evenly = Point(problem, ask.w, data), ask.bend == "secant"
+            bend = hessians(at, ask.weights, (), together=True, evenly=evenly)
         answer = Evaluated(cut.base, cut.level, cut.gradient, cut.gradient_level, bend)
         if problem.constrained:
             point, parts = Point(problem, ask.w, data), parts_of(ask.parts)
