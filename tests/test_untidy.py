@@ -26,7 +26,6 @@ def flat(text: str) -> str:
     return " ".join(text.replace("#", " ").split())
 
 
-@pytest.mark.usefixtures("drawn_once")
 @pytest.mark.parametrize("name", untidy.FILES)
 def test_an_untidy_table_passes_without_an_edit(
     name: str, bonafed: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]

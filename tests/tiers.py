@@ -154,12 +154,16 @@ def covering(cases: Sequence[dict[str, Hashable]]) -> list[int]:
     if len(cases[0]) == 1:  # the first with each
         first = {(*case.items(),): k for k, case in reversed([*enumerate(cases)])}
         return sorted(first.values())
-    left, seen, found = {pair for case in cases for pair in case.items()}, Counter(), []
+    cases = [[*case.items()] for case in cases]
+    left, seen, found = {pair for case in cases for pair in case}, Counter(), []
     while left:
-        new = [len(left & case.items()) for case in cases]
-        most = [k for k, n in enumerate(new) if n == max(new)]
-        best = min(most, key=lambda k: sum(seen[pair] for pair in cases[k].items()))
-        left -= cases[best].items()
-        seen.update(cases[best].items())
+        new = [sum(pair in left for pair in case) for case in cases]
+        most = max(new)
+        best = min(
+            (k for k, n in enumerate(new) if n == most),
+            key=lambda k: sum(seen[pair] for pair in cases[k]),
+        )
+        left.difference_update(cases[best])
+        seen.update(cases[best])
         found.append(best)
     return sorted(found)

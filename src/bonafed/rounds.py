@@ -179,9 +179,16 @@ class Round:
 
 @record
 class Done:
-    """The server needs no further round."""
+    """The server needs no further round, and why. What there is to say of it in words follows from
+    the certificate: the method says none.
+    """
 
-    outcome: Outcome
+    stop: Stop
+
+    @property
+    def outcome(self) -> Outcome:
+        """Of the run, before there is a certificate."""
+        return Outcome(self.stop, "")
 
 
 @record

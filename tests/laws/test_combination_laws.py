@@ -261,9 +261,9 @@ def test_what_is_accepted_runs():
         if method.requirements.private:
             method = method.planned(it.problem, it.fed)
         run = it.engine.run(method, it.fed, seed=0)
-        assert DIVERGED in run.outcome.text or (
-            np.isfinite(method.answer(run.state, run.concluded).w).all()
-        ), (cls, it)
+        stalled = run.outcome.stop is bf.Stop.STALLED  # where gradients overflow
+        finite = np.isfinite(method.answer(run.state, run.concluded).w).all()
+        assert finite or stalled, (cls, it)
 
 
 DIVERGED = "the model is not finite after"  # how fixed steps end where gradients overflow

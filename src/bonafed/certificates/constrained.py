@@ -77,7 +77,7 @@ from bonafed.problem.problem import Problem, checked_model
 from bonafed.problem.regularisers import L1, Ball, Bounds, ElasticNet, GroupL2, Zero
 from bonafed.problem.risks.mean import Mean
 from bonafed.problem.thresholds import lifted
-from bonafed.rounds import Done, Each, Max, Outcome, Round, Stop, Sum, record
+from bonafed.rounds import Done, Each, Max, Round, Stop, Sum, record
 from bonafed.solvers.smooth.conjugate_gradients import ConjugateGradients, started, stepped
 
 ROUNDING = 1e-12  # relative to the terms that cancel
@@ -299,7 +299,7 @@ class Weighing(AboutRows):
     ) -> tuple[WeighingState, Round | Done]:
         first = state.first or up
         state = replace(state, first=first, rounds=state.rounds + 1)
-        done = Done(Outcome(Stop.OPTIMAL, "certified."))
+        done = Done(Stop.OPTIMAL)
         if not self.provable:
             return state, done
         here, terms = self._here()
@@ -359,7 +359,7 @@ class Weighing(AboutRows):
         assert state.moving is not None
         if state.moving.ended or state.products >= PRODUCTS:
             if not state.moving.x.any():  # nothing balances what is left
-                return state, Done(Outcome(Stop.OPTIMAL, "certified."))
+                return state, Done(Stop.OPTIMAL)
             state = replace(state, shift=state.shift - state.moving.x, moving=None)
         return state, self.question(state, len(ids))
 

@@ -100,7 +100,7 @@ from bonafed.problem.secure_sums import (
 from bonafed.problem.sum_claims import of_combined_sums, of_each_risk, of_survey_sums
 from bonafed.problem.thresholds import lifted
 from bonafed.problem.wasserstein.worst_case import worst_case
-from bonafed.rounds import Algorithm, Done, Each, Outcome, Round, Stop, Sum, record
+from bonafed.rounds import Algorithm, Done, Each, Round, Stop, Sum, record
 
 FAR = 1e6  # how many times as large as a model those are that a proof of infeasibility covers
 
@@ -479,7 +479,7 @@ class Certification(AboutRows):
     def finish_sums(
         self, state: CertificateState, ids: Sequence[int], up: CertifiedSums
     ) -> tuple[CertificateState, Done]:
-        return replace(state, certified=self._whole(up)), Done(Outcome(Stop.OPTIMAL, "certified."))
+        return replace(state, certified=self._whole(up)), Done(Stop.OPTIMAL)
 
     def _whole(self, up: CertifiedSums) -> Certified:
         """The answer with the numbers of every client that follow from its risk: its worst
@@ -511,7 +511,7 @@ class Certification(AboutRows):
     ) -> tuple[CertificateState, Round | Done]:
         state = replace(state, certified=up)
         if is_affine(self._problem.predictor):
-            return state, Done(Outcome(Stop.OPTIMAL, "certified."))
+            return state, Done(Stop.OPTIMAL)
         return state, Round(Differentiate(self.w, chosen(self._problem, self.weights, up.risk)))
 
     def differentiate(
@@ -522,7 +522,7 @@ class Certification(AboutRows):
     def conclude(
         self, state: CertificateState, ids: Sequence[int], up: Differentiated
     ) -> tuple[CertificateState, Done]:
-        return replace(state, differentiated=up), Done(Outcome(Stop.UNPROVEN, "measured."))
+        return replace(state, differentiated=up), Done(Stop.UNPROVEN)
 
     @property
     def _problem(self) -> Problem:

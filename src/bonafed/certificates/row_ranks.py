@@ -44,7 +44,7 @@ from bonafed.problem.plausible import AboutRows, Claims, surveys
 from bonafed.problem.problem import Problem
 from bonafed.problem.rank_claims import Counts, of_losses, of_sum
 from bonafed.problem.rank_levels import Levels, Rows, levels
-from bonafed.rounds import Done, Each, Max, Outcome, Round, Stop, Sum, record
+from bonafed.rounds import Done, Each, Max, Round, Stop, Sum, record
 
 EDGES = 512  # thresholds of a round that counts
 COUNTS = 5  # such rounds: thresholds are then known to 1e-13 of the range of the losses
@@ -310,7 +310,7 @@ class RankCertification(AboutRows):
         if state.counts < COUNTS and not known.all():
             return state, Round(Count(self.w, _edges(state.low, state.high)))
         if self._problem.loss.targets == "class":  # of which rows have no slopes of one number
-            return state, Done(Outcome(Stop.OPTIMAL, "counted."))
+            return state, Done(Stop.OPTIMAL)
         return self._wider(state)
 
     def _wider(self, state: RankProof) -> tuple[RankProof, Round]:
@@ -397,7 +397,7 @@ class RankCertification(AboutRows):
             return replace(state, at=at, steps=state.steps + 1, last=gap), Round(at)
         met = min(gap, state.last) <= MET * WIDTHS[state.width]
         if met or not self.bounded or not smooth or state.width + 1 == len(WIDTHS):
-            return state, Done(Outcome(Stop.OPTIMAL, "certified."))
+            return state, Done(Stop.OPTIMAL)
         return self._wider(state)
 
     @property

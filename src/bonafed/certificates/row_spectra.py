@@ -65,7 +65,7 @@ from bonafed.problem.rank_levels import Rows, few_levels
 from bonafed.problem.regularisers import regulariser_parts
 from bonafed.problem.requirements import check_affine
 from bonafed.problem.thresholds import lifted
-from bonafed.rounds import Done, Each, Outcome, Round, Stop, Sum, record
+from bonafed.rounds import Done, Each, Round, Stop, Sum, record
 
 COUNTS = 6  # counts at the model, and
 AGAIN = 2  # at other models of the bundle
@@ -296,7 +296,7 @@ class SpectrumCertification(AboutRows):
         gap = (state.value - proven) / max(abs(state.value), 1e-300)
         state = replace(state, mixes=state.mixes + 1)
         if gap <= EXACT or not better or state.mixes >= REFINED:
-            return state, Done(Outcome(Stop.OPTIMAL, "certified."))
+            return state, Done(Stop.OPTIMAL)
         matrix = up.hessian + np.diag(self._ridge)
         size = np.sqrt(np.maximum(np.diag(matrix), 1e-300))
         scaled = matrix / size / size[:, None] + 1e-14 * np.eye(len(size))

@@ -22,11 +22,10 @@ from typing import Annotated
 import numpy as np
 
 from bonafed.arrays import Array, Block
-from bonafed.certificates.certificate import Certificate
 from bonafed.certificates.kkt import off_regulariser
 from bonafed.codec import Form
 from bonafed.problem.problem import Problem
-from bonafed.rounds import Each, Outcome, Stop, Sum, record
+from bonafed.rounds import Each, Sum, record
 
 
 @record
@@ -67,20 +66,3 @@ def stationarity(problem: Problem, w: Array, up: Differentiated) -> tuple[float,
     with np.errstate(invalid="ignore", over="ignore"):
         distance = float(np.linalg.norm(off_regulariser(problem, w, -up.gradient)))
     return (distance if math.isfinite(distance) else math.inf), float(up.length)
-
-
-def unprovable(outcome: Outcome, proof: Certificate, problem: Problem) -> Outcome:
-    """The outcome with the numbers of its certificate ``proof``; it is never optimal."""
-    rested = (
-        "came to rest by the method's own test." if outcome.stop is Stop.OPTIMAL else outcome.text
-    )
-    stop = Stop.UNPROVEN if outcome.stop is Stop.OPTIMAL else outcome.stop
-    measured = (
-        f" Recomputed: stationarity {proof.stationarity:.1e} (lengths of the clients' gradients: "
-        f"{proof.gradient_scale:.1e}), complementarity {proof.complementarity:.1e}."
-    )
-    return Outcome(
-        stop,
-        f"{rested}{measured} {type(problem.predictor).__name__} is not convex in its parameters, "
-        "so no bound says how far the optimum may be: another start or seed can lead elsewhere.",
-    )

@@ -25,7 +25,7 @@ class Engine(Protocol):
         algorithm: Algorithm,
         federation: Known,
         *,
-        seed: int = 0,
+        seed: int = ...,
         watch: Sequence[Watch] = (),
         resume: bool = False,
         max_rounds: int | None = None,

@@ -29,7 +29,7 @@ from bonafed.measures import told as told_of
 from bonafed.problem.losses import Loss
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.problem import Problem
-from bonafed.rounds import Algorithm, Done, Each, Outcome, Round, Stop, record
+from bonafed.rounds import Algorithm, Done, Each, Round, Stop, record
 from bonafed.runs.comparison import (
     Compared,
     compared_merits,
@@ -138,7 +138,7 @@ class Judging(Algorithm):
         return np.array(pairs, float).reshape(1, len(pairs), len(Compared._fields))
 
     def end(self, state: None, ids: Sequence[int], up: JudgedRows) -> tuple[JudgedRows, Done]:
-        return up, Done(Outcome(Stop.OPTIMAL, "judged."))
+        return up, Done(Stop.OPTIMAL)
 
 
 def judge_at_sites(

@@ -639,7 +639,7 @@ def _again(algorithm: Algorithm, n: int, run: SignedRun, uploads: list[list[Any]
         state, ask = step(state, tuple(range(n)), combined)
         turn += 1
     nothing = np.zeros(n, np.int64)
-    end = Outcome(Stop.OPTIMAL, "certified.")
+    end = Outcome(Stop.OPTIMAL, "")
     counts = nothing, nothing, np.zeros((2, n), np.int64)
     return Run(state, end, [], messages, turn, (), (None,) * n, *counts)
 

@@ -21,7 +21,7 @@ from bonafed.config.schema import Section, Texts
 from bonafed.config.toml import toml_line, toml_value
 from bonafed.config.toml_file import text_of, validated
 from bonafed.data.reading import Reading
-from bonafed.sites.policy import Policy, meaning
+from bonafed.sites.policy import RULES, Policy
 from bonafed.storage import OWN, write_whole
 from bonafed.text import printable
 
@@ -237,31 +237,20 @@ path = {path}
 """
 
 
-DEMAND = """\
-# in the words of a configuration:
-# [[policy.constraint]]
-# kind = "demographic_parity"
-# on = "clients"
-# column = "sex"
-# level = 0.1
-"""
-
-
 def first_site(name: str, path: str) -> str:
     """A commented ``site.toml`` with the defaults, for a site of this name and its table."""
     head = SITE.format(name=toml_value(name), path=toml_value(path))
-    return "\n".join([head, "[policy]", *_policy_lines(), DEMAND])
+    return "\n".join([head, "[policy]", *_policy_lines(), ""])
 
 
 def _policy_lines() -> Iterator[str]:
     """The keys of the policy with their defaults, each below what it means."""
-    defaults = Policy()
-    for key in Policy.model_fields:
-        says, value = meaning(key), getattr(defaults, key)
-        yield from wrap(says.about(), WIDTH, initial_indent="# ", subsequent_indent="# ")
-        if says.known:
-            yield f"# {says.elsewhere()}"
-        if says.example:
-            yield f"# {key} = {says.example}"
-        elif key != "constraint":
-            yield toml_line(key, value)
+    for key, rule in RULES.items():
+        yield from wrap(rule.about(), WIDTH, initial_indent="# ", subsequent_indent="# ")
+        if rule.known:
+            yield f"# {rule.elsewhere()}"
+        lines = rule.example.splitlines()
+        if len(lines) > 1:
+            yield from (f"# {line}" for line in lines)
+        else:
+            yield f"# {key} = {rule.example}" if lines else toml_line(key, rule.default)

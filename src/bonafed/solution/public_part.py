@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bonafed.privacy.ledger import Ledger
-from bonafed.rounds import Outcome, Stop
-from bonafed.solution.outcome import budget_used
 
 # columns of the history that follow from public numbers and noisy answers
 HISTORY = ("round", "rho", "step", "clip", "gap", "noise", "bytes_up", "bytes_down")
@@ -73,12 +71,3 @@ def public_clients(ledger: Ledger) -> list[dict[str, Any]]:
     or without.
     """
     return [{"client": client, "n": n} for client, n in ledger.sizes.items()]
-
-
-def public_outcome(outcome: Outcome, rounds: int) -> Outcome:
-    """Why the run ended, in words that take nothing from the certificate."""
-    if outcome.stop is Stop.MAX_ROUNDS:
-        return budget_used(rounds)
-    if outcome.stop is Stop.IMPOSSIBLE:  # by an answer with noise, before any certificate
-        return outcome
-    return Outcome(outcome.stop, f"{outcome.stop.value} after {rounds} rounds.")

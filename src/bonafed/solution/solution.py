@@ -32,6 +32,7 @@ from bonafed.solution import predictions
 from bonafed.solution.figures import decisions
 from bonafed.solution.frames import Table, frame
 from bonafed.solution.inputs import Inputs, Rated
+from bonafed.solution.outcome import public_outcome
 from bonafed.solution.plots import Kind, plotted
 from bonafed.solution.public_part import (
     WITHHELD,
@@ -39,7 +40,6 @@ from bonafed.solution.public_part import (
     public_clients,
     public_history,
     public_messages,
-    public_outcome,
 )
 from bonafed.solution.stored import described, store
 from bonafed.solution.trivial import Triviality

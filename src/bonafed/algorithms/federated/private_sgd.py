@@ -48,7 +48,7 @@ from bonafed.privacy.accounting import Release
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.predictors.torch_module import TorchPredictor
 from bonafed.problem.problem import Problem
-from bonafed.rounds import Conclude, Done, Outcome, Round, Stop, Sum, record
+from bonafed.rounds import Conclude, Done, Round, Stop, Sum, record
 
 # standard deviation of the way that noise alone takes a coefficient, for rows of length 1
 WAY = 0.9
@@ -328,7 +328,7 @@ class PrivateSGD(PrivateMethod):
             clip = self._clip_after(self._plan.clip if state.clip is None else state.clip, up)
         state = PrivateSGDState(w, t, clip)
         if t >= self.max_rounds:
-            return state, Done(Outcome(Stop.MAX_ROUNDS, self._ended(t)))
+            return state, Done(Stop.MAX_ROUNDS)
         return state, self.ask(w, t + 1, clip)
 
     def _clip_after(self, clip: float, up: Trimmed) -> float:

@@ -69,7 +69,7 @@ from bonafed.problem.claims import Claim, Features, Number
 from bonafed.problem.conic_form import member
 from bonafed.problem.plausible import Claims, of_risk
 from bonafed.problem.problem import Problem
-from bonafed.rounds import Conclude, Done, Outcome, Round, Stop
+from bonafed.rounds import Conclude, Done, Round, Stop
 
 CUT = 1e-6  # by how much, relative, the worst vertex must exceed all planes to become one
 
@@ -287,9 +287,8 @@ class ASPIRE(StepSettings, Method):
         state = replace(state, omega=state.weights @ state.planes, bits=state.bits + bits)
         if state.answers - state.measured.answers >= n or self._last(state):
             state = refreshed(problem, state, now, steps)
-        outcome = self._outcome(state)
-        if outcome is not None:
-            return state, Done(outcome)
+        if (stop := self._stop(state)) is not None:
+            return state, Done(stop)
         return state, self._round(state, ids, now)
 
     def report(self, state: ASPIREState) -> dict:
@@ -356,38 +355,18 @@ class ASPIRE(StepSettings, Method):
     def _last(self, state: ASPIREState) -> bool:
         return state.rounds >= self.max_rounds
 
-    def _outcome(self, state: ASPIREState) -> Outcome | None:
+    def _stop(self, state: ASPIREState) -> Stop | None:
         seen, fresh = state.measured, state.measured.answers == state.answers
         finite = math.isfinite(seen.value) and math.isfinite(seen.residual)
         if fresh and not finite:
-            return Outcome(
-                Stop.STALLED,
-                f"diverged after {state.rounds + 1} rounds: the steps are too long. Leave kappa,"
-                " rho1, rho2 and the etas out, or give shorter ones; with old answers use the"
-                " engine's Stale(n, tau) or ask for more at once.",
-            )
+            return Stop.STALLED
         small = seen.residual <= self.tol / 2 or (  # half, since the parts of the gap add up
             seen.stationarity <= self.atol and seen.oracle <= self.atol
         )
-        if not (fresh and small) and not self._last(state):
-            return None
-        text = (
-            f"{state.rounds + 1} rounds; stationarity gap {seen.stationarity:.1e}, relative"
-            f" residual {seen.residual:.1e} (tol {self.tol:g}), oracle gap {seen.oracle:.1e},"
-            f" consensus {seen.consensus:.1e}"
-        )
-        active = bound_reached(state, known(state.steps))
-        held = f" Held back by {active}: give larger bounds." if active else ""
-        if not small:
-            return Outcome(
-                Stop.MAX_ROUNDS,
-                f"ASPIRE stopped at max_rounds, {text}: raise max_rounds or tol.{held}",
-            )
-        if not self._problem.convex or active:
-            return Outcome(
-                Stop.UNPROVEN, f"a stationary point after {text}; it may not be the optimum.{held}"
-            )
-        return Outcome(Stop.OPTIMAL, f"consensus and stationarity after {text}.")
+        if not (fresh and small):
+            return Stop.MAX_ROUNDS if self._last(state) else None
+        held_back = bound_reached(state, known(state.steps))
+        return Stop.OPTIMAL if self._problem.convex and not held_back else Stop.UNPROVEN
 
 
 def check_settings(method: ASPIRE) -> None:

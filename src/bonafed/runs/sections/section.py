@@ -140,7 +140,8 @@ class Inputs:
         """Why the main model is no better than a constant, None where it is. What is solved for it
         starts from the data alone, so that verification finds the same.
         """
-        model = _Model(next(iter(self.models.values())), self.certificate)
+        (name, w), *_ = self.models.items()
+        model = _Model(w, self.certificate, len(self.histories.get(name, ())))
         return triviality(self.problem, self.parts.train, model, fit)
 
     def compared(self, name: str, stated: object, again: object) -> Check:
@@ -152,6 +153,7 @@ class Inputs:
 class _Model:
     w: Array
     certificate: Certificate
+    rounds: int
 
 
 class Section(Protocol):

@@ -53,13 +53,12 @@ from bonafed.algorithms.method import (
     Answer,
     Concluded,
     Method,
-    at_cap,
     gap_report,
     known,
-    proven_optimum,
     start_or_empty,
     within_bounds,
 )
+from bonafed.algorithms.progress import Progress
 from bonafed.algorithms.requirements import (
     AFFINE,
     CONES,
@@ -116,7 +115,7 @@ from bonafed.problem.regularisers import Ball, Bounds
 from bonafed.problem.requirements import only_constrained
 from bonafed.problem.secure_sums import curvature
 from bonafed.problem.thresholds import lifted
-from bonafed.rounds import Done, Each, Outcome, Round, Stop, record
+from bonafed.rounds import Done, Each, Round, Stop, record
 from bonafed.solvers.conic.bundle_master import Master, Pieces, Shape, minimise
 
 SECOND_ORDER = 500  # numbers of a model up to which clients send D x D sums by default
@@ -397,12 +396,11 @@ class Bundle(Method):
         nothing = self._nothing_feasible(state)
         if nothing is not None:
             return nothing
-        outcome = self._outcome(state)
-        if outcome is not None:
-            return state, Done(outcome)
+        if (stop := self._stop(state)) is not None:
+            return state, Done(stop)
         state = self._next(state)
         if state.stalled >= STALLS and self._boundless(state):
-            return state, Done(known(self._outcome(state)))
+            return state, Done(known(self._stop(state)))
         return state, self._asking(state)
 
     def found(
@@ -534,8 +532,7 @@ class Bundle(Method):
             parts=cuts.parts,
             limits=owned[:, n:] / state.sizes[:, None],
         )
-        text = f"the best model breaks a limit by {self._violation(state):.3g}."
-        return replace(state, duals=duals), Done(Outcome(Stop.INFEASIBLE, text))
+        return replace(state, duals=duals), Done(Stop.INFEASIBLE)
 
     def _violation(self, state: BundleState) -> float:
         """The largest violation of a constraint at the centre, as it is stated."""
@@ -676,62 +673,33 @@ class Bundle(Method):
         bound, _ = lower_bound(self._problem, minorant, where)
         return replace(state, bound=bound, duals=duals) if bound > state.bound else state
 
-    def proves(self, value: float, bound: float, margin: float = 1.0) -> bool:
-        """Whether the gap is within this share of the tolerance."""
-        scale = max(abs(value), abs(bound))
-        allowed = max(self.atol, margin * self.tol * max(scale, 1e-12))
-        none = value == 0 and not self._quadratic  # no loss is negative
-        return none or (math.isfinite(scale) and value - bound <= allowed)
+    def _progress(self, value: float, bound: float) -> Progress:
+        bound = 0.0 if value == 0 and not self._quadratic else bound  # no loss is negative
+        return Progress(value, bound, self.tol, self.atol)
 
-    def ends(self, value: float, bound: float) -> bool:
+    def ends(self, value: float, bound: float, margin: float = MARGIN) -> bool:
         """Whether a run ends with these numbers before its cap: with room for the rounding that its
         certificate is charged for.
         """
-        return self.proves(value, bound, MARGIN)
+        return self._progress(value, bound).within(margin)
 
-    def _outcome(self, state: BundleState) -> Outcome | None:
-        done = f"{state.rounds + 1} rounds"  # those of cuts, and the first, which asks for sizes
-        if state.value == 0 and not self._quadratic:
-            return Outcome(Stop.OPTIMAL, f"objective 0 after {done}, and no loss is negative.")
-        gap, scale = state.value - state.bound, max(abs(state.value), abs(state.bound))
-        last = state.rounds >= self.max_rounds or state.stalled >= STALLS
-        met = self._violation(state) <= of.MET
-        if met and self.proves(state.value, state.bound, 1.0 if last else MARGIN):
-            return proven_optimum(state.value, state.bound, done, self.tol)
-        if state.rounds >= self.max_rounds:
-            if math.isinf(state.bound):
-                how = (
-                    "no bound is provable, and the cuts still predict a decrease of"
-                    f" {state.predicted:.2e}"
-                )
-            else:
-                how = f"proven gap {gap:.2e}, relative {gap / scale:.2e} > tol {self.tol:g}"
-            return Outcome(
-                Stop.MAX_ROUNDS,
-                f"{at_cap(self.max_rounds, state.rounds + 1)}; {how}: raise max_rounds or tol.",
-            )
-        if state.stalled >= STALLS:
-            if self._quadratic:  # the certificate judges it: by curvatures, which no cut has
-                return Outcome(Stop.OPTIMAL, f"no further progress after {done}.")
-            if math.isnan(state.predicted):
-                return Outcome(
-                    Stop.STALLED,
-                    "the server's programs could not be solved, and nothing is claimed: rescale the"
-                    " features, or state radii and strengths of the size of the data.",
-                )
-            if math.isinf(state.bound):
-                return Outcome(
-                    Stop.UNPROVEN,
-                    f"the cuts predict no further decrease after {done}, but nothing"
-                    " bounds where an optimum lies, so none is proven: add a regulariser such as"
-                    " L2(1e-3) for a proven gap.",
-                )
-            return Outcome(
-                Stop.STALLED,
-                f"no progress within rounding at proven gap {gap:.2e}, relative {gap / scale:.2e}:"
-                " accept it with atol or tol, or bring the features to similar sizes.",
-            )
-        return None
+    def _stop(self, state: BundleState) -> Stop | None:
+        progress = replace(
+            self._progress(state.value, state.bound),
+            rounds=state.rounds,
+            cap=self.max_rounds,
+            still=state.stalled,
+            patience=STALLS,
+            margin=MARGIN,
+            met=self._violation(state) <= of.MET,
+        )
+        stop = progress.stop
+        if stop is not Stop.STALLED or (math.isnan(state.predicted) and not self._quadratic):
+            return stop
+        if self._quadratic:  # the certificate judges it: by curvatures, which no cut has
+            return Stop.OPTIMAL
+        # nothing bounds where an optimum lies: that nothing more is promised is no proof
+        return Stop.UNPROVEN if math.isinf(state.bound) else Stop.STALLED
 
     def _next(self, state: BundleState) -> BundleState:
         """The next trial point, and the decrease that the model predicts there."""

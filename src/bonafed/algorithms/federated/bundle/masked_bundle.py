@@ -295,7 +295,7 @@ class MaskedBundle(Method):
         if np.array_equal(bundle.w, w):
             state = replace(state, risks=state.newest)
         if isinstance(ask, Done):
-            return replace(state, bundle=_kept(bundle)), self._done(ask, state, bundle)
+            return replace(state, bundle=_kept(bundle)), ask
         return self._asking(state, bundle)
 
     @property
@@ -310,14 +310,6 @@ class MaskedBundle(Method):
         if self._problem.constrained:
             numbers["violation"] = self._of_one.report(bundle)["violation"]
         return numbers | {"cuts": len(bundle.cuts.owner)}
-
-    def ends(self, value: float, bound: float) -> bool:
-        """As of ``Bundle``."""
-        return self._of_one.ends(value, bound)
-
-    def proves(self, value: float, bound: float) -> bool:
-        """As of ``Bundle``."""
-        return self._of_one.proves(value, bound)
 
     def answer(self, state: MaskedState, concluded: Concluded | None = None) -> Answer:
         """The model, and the multipliers mu_k q^k_s that prove its bound."""
@@ -362,12 +354,6 @@ class MaskedBundle(Method):
         ball = self._problem.over_samples
         radii = np.asarray(ball.radius) if isinstance(ball, WassersteinBall) else None
         return 0.0 if radii is None else float(self._problem.over_clients.value(radii))
-
-    def _done(self, done: Done, state: MaskedState, bundle: BundleState) -> Done:
-        """The end in words, with all rounds: those of the bundle are models."""
-        every = 1 + len(state.tried) * (1 if self._alike else 2)
-        text = done.outcome.text.replace(f"{bundle.rounds + 1} rounds", f"{every} rounds")
-        return Done(replace(done.outcome, text=text))
 
     def _fee(self, weights: Array) -> float:
         """What is missing to the largest radius where the clients have these weights."""

@@ -332,14 +332,6 @@ class PrivateMethod(Method):
         """A budget for the ledger of a run with noise that keeps none."""
         return None
 
-    def _ended(self, t: int) -> str:
-        if self._plan.kind is None:
-            return f"all {t} rounds are done; no test of optimality is made."
-        return (
-            f"all {t} rounds over which the budget is spread are done; to say how near the optimum"
-            " is would cost more."
-        )
-
     def _start(self, D: int) -> Array:
         if self.start is not None:
             return np.asarray(self.start, float)

@@ -44,7 +44,7 @@ from bonafed.privacy.accounting import Release
 from bonafed.privacy.budget import Budget, NoPrivacyWarning
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.problem import Problem
-from bonafed.rounds import Conclude, Done, Outcome, Round, Stop, record
+from bonafed.rounds import Conclude, Done, Round, Stop, record
 
 CAVEATS = {
     "local-unsafe": "the noise depends on the data at hand, equation (20), and so reveals them.",
@@ -277,7 +277,7 @@ class PrivateADMM(PrivateMethod):
         mean = state.mean + (w - state.mean) / t
         state = PrivateState(w, mean, t, float(up.gap), float(up.noise) / P, P)
         if t >= self.max_rounds:
-            return state, Done(Outcome(Stop.MAX_ROUNDS, self._ended(t)))
+            return state, Done(Stop.MAX_ROUNDS)
         return state, self.ask(w, t + 1)
 
     def ask(self, w: Array, t: int) -> Round:
