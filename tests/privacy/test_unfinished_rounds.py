@@ -21,8 +21,8 @@ from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
 from bonafed.algorithms.federated.private_sgd import Blur
 from bonafed.engines import loop
 from bonafed.engines.engine import ClientError
-from bonafed.engines.loop import Interrupts
 from bonafed.engines.link import SilentError
+from bonafed.engines.loop import Interrupts
 from bonafed.engines.network import Network
 from bonafed.engines.secure_summed import Open, SecureSummed, Work
 from bonafed.engines.transport import LocalTransport
