@@ -153,7 +153,7 @@ def test_active_is_a_sequence():
 def test_events_are_the_same_however_many_wait_to_be_written(monkeypatch, tmp_path):
     logs = []
     for many in (0, 50, 10**6):
-        monkeypatch.setattr("bonafed.engines.event_log.FRESH", many)
+        monkeypatch.setattr("bonafed.engines.run_record.FRESH", many)
         VirtualClock(checkpoint=tmp_path / "run").run(
             AsyncToy(max_rounds=40), federation(), max_rounds=15
         )
