@@ -27,7 +27,7 @@ from scipy.linalg import block_diag
 from bonafed.arrays import Array, Block, Label, by_row, has_truths
 from bonafed.problem.constraints.constraint import VOID, Objective, Point, magnitudes_of_rows, once
 from bonafed.problem.losses import Exponential, Logistic, Loss
-from bonafed.problem.risks.inputs import per_client
+from bonafed.problem.risks.risk import per_client
 
 if TYPE_CHECKING:
     from bonafed.problem.metadata import Metadata
