@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from bonafed.arrays import Array, Block
 from bonafed.problem.client_means import row_curvatures, row_shares
-from bonafed.problem.conjugates import clipped_gradients, has_conjugate
 from bonafed.problem.constraints.constraint import Point
 from bonafed.problem.losses import value_and_gradient
 from bonafed.problem.parts import WHOLE, Parts, _by_rows, _groups, _terms, is_parted, may_flip
 from bonafed.problem.problem import Problem
+from bonafed.problem.rank_coordinates import clipped_gradients, has_conjugate
 from bonafed.problem.risks.ranks import by_rank
 from bonafed.problem.secure_sums import has_even_slopes
 from bonafed.problem.wasserstein.ball import WassersteinBall
