@@ -244,6 +244,7 @@ def test_a_set_without_a_conic_form_is_sent_to_bundle_only_where_that_takes_it()
         assert ("use Bundle()" in str(refusal.value)) is taken
 
 
+@cache
 def accepted() -> list[tuple[type[Method], Case]]:
     """What is taken."""
     return [(cls, it) for it in cases() for cls in METHODS if takes(cls, it.problem, it.setting)]
