@@ -7,8 +7,8 @@ This is for predictions that are not affine in the model.
 
 The client weights q are those of the algorithm, moved into their set, or else the worst ones at
 w. Where q is worst for w (its complementarity R(F(w)) - <q, F(w)> is 0) and this distance is 0, w
-is stationary: every local optimum of smooth losses has such a q, but so do some models that are no
-optimum. Where clients tie for the worst, worst weights at w alone need not be that q, so the
+is stationary: every local optimum of smooth losses has such a q, but so do some models that are not
+an optimum. Where clients tie for the worst, worst weights at w by itself need not be that q, so the
 distance can be far from 0 at an optimum.
 
 Each client keeps its rows; the server receives the two sums over all clients.

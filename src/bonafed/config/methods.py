@@ -3,7 +3,7 @@ state: it is asked as `solve` asks, of the problem itself and of the requirement
 classes.
 
 A refusal names what is taken instead: other algorithms, and other values of keys. Both are tried
-before they are named, so that whoever follows them is not refused again.
+before they are named, so that anyone who follows them is not refused again.
 """
 
 from __future__ import annotations

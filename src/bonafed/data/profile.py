@@ -87,7 +87,7 @@ class Summary:
     thousands : those of ``commas`` that may be whole numbers with a sign after the thousands
     points : numbers that are written with a decimal point
     pointed : those of ``points`` that may be whole numbers with a point after the thousands
-    amounts : cells that are no number and no date, but one with a unit or after thousands
+    amounts : cells that are not a number and no date, but one with a unit or after thousands
     whole, padded : numbers without a fraction; those with needless zeros in front, as codes have
     censored, dates, diseases : cells such as ``<0,5``; dates; codes of diseases
     orders : of day, month and year, those that every date fits
@@ -280,7 +280,7 @@ def _mixed(values: Array) -> NDArray[np.uint64]:
 
 
 def _of_texts(cells: Sequence[str]) -> Summary:
-    """The summary of cells of which some are no plain numbers; every value is looked at once."""
+    """The summary of cells of which some are not plain numbers; every value is looked at once."""
     counts = Counter(cells)
     tally: Counter[str] = Counter()
     tokens: Counter[str] = Counter()
@@ -462,7 +462,7 @@ def fold(value: str) -> str:
 
 
 def variants(counts: Mapping[str, int], folded: Callable[[str], str] = fold) -> Merge:
-    """``{variant: value}`` of values that differ by case and spaces alone from a frequent one, or
+    """``{variant: value}`` of values that differ by case and spaces only from a frequent one, or
     that ``folded`` makes the same.
     """
     alike: dict[str, list[str]] = {}

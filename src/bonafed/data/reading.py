@@ -18,7 +18,7 @@ PARTS = ("year", "month", "weekday", "days")
 @dataclass(frozen=True)
 class Dates:
     """A column of dates: the ``order`` in which day, month and year stand, and the numbers that
-    are made of a date, each a column of its own such as "admitted year".
+    are made of a date, each a separate column such as "admitted year".
 
     ``parts``: the year, the month from 1 to 12, the weekday from 1 (Monday) to 7, and the days
     since the first of January 2000.

@@ -185,8 +185,8 @@ def _of_limits(
     if rows:
         raise RowError(
             where,
-            f"column {name!r} has cells that are no number (`decimal` = {decimal!r}) and no limit"
-            " such as <5 or >100",
+            f"column {name!r} has cells that are not a number (`decimal` = {decimal!r}) and no"
+            " limit such as <5 or >100",
             shown=f", such as {table[name][rows[0]]!r}",
             rows=rows,
             do=OTHERWISE,
@@ -210,8 +210,8 @@ def _of_dates(
         rows = [r for r, cell in enumerate(cells) if cell in wrong]
         raise RowError(
             where,
-            f"column {name!r} has cells that are no date in the order {how.order!r} with a year of"
-            " four digits",
+            f"column {name!r} has cells that are not a date in the order {how.order!r} with a year"
+            " of four digits",
             shown=f", such as {cells[rows[0]]!r}",
             rows=rows,
             do=OTHERWISE.replace("`categorical` or ", ""),

@@ -1,11 +1,11 @@
 """What a run within a privacy budget will cost, before it starts.
 
-The plan follows from public numbers alone: who takes part, how many rows each declares, how many
+The plan follows from public numbers only: who takes part, how many rows each declares, how many
 features there are.
 
 Every run of a privacy curve is a run on the same rows. Unless the rows are public
 (privacy.rehearsal) it is charged: the runs go one after the other, each within a total E_k that
-leaves the noise at that of its epsilon alone,
+leaves the noise at that of its epsilon only,
 
     E_k = total(before, R_1, ..., R_k),    R_k = T releases with the noise of (epsilon_k, delta),
 
@@ -62,11 +62,11 @@ class Plan:
     public : who takes part, rows as public, features
     algorithm, noise : the method, and its noise as planned
     scale : (N,) the scale of each client's noise, in the units of its share of the gradient
-    other : total epsilon of whoever has the other view than the budget's; None where not known
+    other : total epsilon of anyone who has the other view than the budget's; None where not known
     accounts : total epsilon at delta when the run has ended, by accountant, earlier runs and the
         curve included
     before : total epsilon that is spent before this model, the curve included
-    curve : (epsilon alone, total E_k at which it is run) of every run of the curve
+    curve : (epsilon only, total E_k at which it is run) of every run of the curve
     up, down : bytes of one client in one round
     """
 
@@ -215,7 +215,7 @@ def _before(budget: Budget, clients: tuple[str, ...], algorithm: PrivateMethod) 
 def _curve(
     config: Config, budget: Budget, algorithm: PrivateMethod, spent: Releases
 ) -> tuple[list[tuple[float, float]], Releases]:
-    """(epsilon alone, E_k) of every run of the curve, and what is spent after them."""
+    """(epsilon only, E_k) of every run of the curve, and what is spent after them."""
     points, privacy = [], privacy_of(config)
     for epsilon in privacy.curve:
         if privacy.rehearsal:

@@ -1,10 +1,10 @@
 """FLARE on one machine: its simulator, and real daemons that speak TLS over the loopback device.
 
 The simulator runs the server and one process for each site; it is for trials. `Poc` provisions a
-FLARE project with a certificate authority of its own and starts the server and every site as in
-production, each in a process of its own, so that one of them can be stopped and restarted.
+FLARE project with a separate certificate authority and starts the server and every site as in
+production, each in a separate process, so that one of them can be stopped and restarted.
 
-FLARE starts processes in sessions of their own, which a signal to a group does not reach. All of
+FLARE starts processes in their own sessions, which a signal to a group does not reach. All of
 them inherit an environment variable with the workspace, by which they are ended.
 """
 
@@ -341,7 +341,7 @@ def _kill(processes: list[Process]) -> None:
 
 
 def works_in(kit: Path, command: Sequence[str]) -> bool:
-    """Whether a command names a folder of FLARE's or a file in it: site-1 is no part of site-10."""
+    """Whether a command names a folder of FLARE's or a file in it (site-1 is not in site-10)."""
     return any(kit in (Path(part), *Path(part).parents) for part in command)
 
 

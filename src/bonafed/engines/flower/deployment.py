@@ -58,7 +58,7 @@ class _Process:
     running: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it in a process group of its own."""
+        """Start it in a separate process group."""
         make_folder(self.log.parent)
         with self.log.open("ab") as target:
             self.running = subprocess.Popen(

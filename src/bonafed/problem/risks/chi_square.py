@@ -34,8 +34,8 @@ class ChiSquareBall(PriorBall):
     Raises
     ------
     ValueError
-        radius < 0 or not finite; a prior that is no probability vector (by ``at`` or at the first
-        use)
+        radius < 0 or not finite; a prior that is not a probability vector (by ``at`` or at the
+        first use)
 
     Examples
     --------

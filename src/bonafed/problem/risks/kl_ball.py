@@ -4,7 +4,7 @@
          = min over s > 0   (radius + log sum_j prior_j exp(s z_j)) / s
 
 The maximiser is the prior tilted by exp(s z), so that a client of small prior never gets none, and
-a large loss raises a small prior by a large factor: this set is no protection against clients one
+a large loss raises a small prior by a large factor: this set is not protection against clients one
 does not trust (``CDNorm`` is). Clients of prior 0 keep weight 0. radius = 0 is ``Mean(prior)``,
 -log(smallest prior) or more the maximum over clients of positive prior. Hu and Hong,
 *Kullback-Leibler divergence constrained distributionally robust optimization*.
@@ -36,8 +36,8 @@ class KLBall(PriorBall):
     Raises
     ------
     ValueError
-        radius < 0 or not finite; a prior that is no probability vector (by ``at`` or at the first
-        use)
+        radius < 0 or not finite; a prior that is not a probability vector (by ``at`` or at the
+        first use)
 
     Examples
     --------

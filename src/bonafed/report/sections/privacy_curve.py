@@ -28,9 +28,9 @@ FIGURE = Figure(
     " privacy, where it was trained. Each point is one run, and has its own noise.",
 )
 LOOKED = (
-    "Whoever chooses a budget, or any other setting, by these numbers has looked at the rows: that"
-    " choice is not part of what was paid for. They are for the owner's judgement of what privacy"
-    " costs here."
+    "Anyone who chooses a budget, or any other setting, by these numbers has looked at the rows:"
+    " that choice is not part of what was paid for. They are for the owner's judgement of what"
+    " privacy costs here."
 )
 NEAR = 0.25  # ratio (log) below which the letters of two ticks would meet
 
@@ -54,7 +54,7 @@ class PrivacyCurve(ReportSection):
 
 def words(run: Run) -> list[str]:
     """How the points of the curve were made."""
-    charged = "Each is a run of its own, charged before this one."
+    charged = "Each is a separate run, charged before this one."
     if privacy_of(run.config).rehearsal:
         charged = "The rows are declared public, so that the runs are not charged."
     return [f"The same problem at other budgets. {charged} {LOOKED}"]
@@ -91,7 +91,7 @@ def curve(run: Run) -> Table:
         }
         for point in sorted([*run.result["curve"], this], key=lambda point: point["epsilon"])
     ]
-    heads = {"epsilon": "Epsilon alone", "noise": "Noise", "value": "Objective"}
+    heads = {"epsilon": "Epsilon only", "noise": "Noise", "value": "Objective"}
     return of_rows("Other budgets", rows, heads | {s: f"{capital(key)}, {s}" for s in sets})
 
 

@@ -168,7 +168,7 @@ class PrivacyCurve(Section):
                     f"the noise {row['noise']:.6g} is not that of epsilon {row['epsilon']:g}"
                 )
             if not math.isclose(alone, row["alone"], rel_tol=1e-9):
-                odd.append(f"noise {row['noise']:.6g} alone makes epsilon {alone:.6g}")
+                odd.append(f"noise {row['noise']:.6g} by itself makes epsilon {alone:.6g}")
         text = f"differs: {'; '.join(odd[:3])}" if odd else "noise as its epsilons need it"
         yield Check(self.name, not odd, text)
 

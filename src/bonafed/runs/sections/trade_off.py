@@ -96,7 +96,7 @@ class TradeOff(TableSection):
     """Models at other levels of one constraint.
 
     The arrays of its P points are the models w (P, D) and the multipliers: server (P, p_0), shared
-    (P, p_c), local (P, N, p). Multipliers of cuts are a proof of their own for each point.
+    (P, p_c), local (P, N, p). Multipliers of cuts are a separate proof for each point.
     """
 
     name = "trade-off"
