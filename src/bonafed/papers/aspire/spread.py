@@ -1,6 +1,6 @@
 """How well each method serves its worst client: losses and accuracies by client, over seeds.
 
-Every method runs on the virtual clock for the same time, with a straggler. "only" is the best
+Every method runs on the virtual clock for the same time, with a straggler. "alone" is the best
 model of a single client (max_j Ind_j), "mixture" the model of all clients in equal parts, both
 solved to the end. Where no bound is proved (a model that is not affine in w) this compares the
 results of runs, not optima.
@@ -96,7 +96,7 @@ def compared(
     problem, fed = setup.problem, setup.fed
     alone = clients_alone(problem, fed, **options)
     models = {
-        "only, best": alone.solutions[alone.best].w,
+        "alone, best": alone.solutions[alone.best].w,
         "mixture": mixture(problem, fed, **options).w,
     }
     models |= {name: timed(setup, each, seconds, seed) for name, each in entrants.items()}

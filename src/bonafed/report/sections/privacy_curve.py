@@ -91,7 +91,7 @@ def curve(run: Run) -> Table:
         }
         for point in sorted([*run.result["curve"], this], key=lambda point: point["epsilon"])
     ]
-    heads = {"epsilon": "Epsilon only", "noise": "Noise", "value": "Objective"}
+    heads = {"epsilon": "Epsilon by itself", "noise": "Noise", "value": "Objective"}
     return of_rows("Other budgets", rows, heads | {s: f"{capital(key)}, {s}" for s in sets})
 
 
