@@ -253,13 +253,13 @@ def test_a_private_run_reads_what_is_declared_and_warns_its_owner_alone(
     for arguments in (("--dry-run",), ("--out", "runs")):
         assert bonafed("run", "untidy.toml", *arguments) == 0
         said = capsys.readouterr().out
-        lines = [line for line in said.splitlines() if "to you alone" in line.lower()]
+        lines = [line for line in said.splitlines() if "to you only" in line.lower()]
         assert len(lines) == 1
         assert "rows have 'Größe' outside of 1.7 to 2.5" in " ".join(said.split())
         assert int(lines[0].split("rows: ")[1].split()[0]) >= low
     (run,) = (tmp_path / "runs").iterdir()
     public = [file for file in run.rglob("*") if file.is_file() and "owner" not in file.parts]
-    assert not [file for file in public if b"to you alone" in file.read_bytes()]
+    assert not [file for file in public if b"to you only" in file.read_bytes()]
     assert bonafed("verify", run) == 0
 
 

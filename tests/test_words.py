@@ -20,13 +20,14 @@ SOURCE = ROOT / "src" / "bonafed"
 PAGES = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", *sorted(ROOT.glob("docs/*.md"))]
 PAGES += [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
 EXAMPLES = sorted((ROOT / "examples").glob("*.toml"))
+NEXT = "for|in|at|that|which|where|here|and|to|is|has|such"
 COMPARED = r"longer|more|less|larger|smaller|later|earlier|better|worse|shorter|further|fewer|other"
 RULES = {  # pattern -> what to write
     rf"(?<!here )\b(?:is|are|was|were) no (?!(?:{COMPARED})\b)": "is not a",
     r"\b(?:nobody|somebody|anybody|everybody)'s\b": "name the people",
-    r"\bwhoever\b": "anyone who, a viewer that",
-    r"\bof (?:its|their) own\b": "its own, a separate",
-    r"(?<!leave it )(?<!left )(?<!them )\balone\b": "only",
+    r"(?<!\.)\bwhoever\b(?!\()": "anyone who, a viewer that",
+    rf"\bof (?:its|their) own\b(?! (?!(?:{NEXT})\b)\w)": "its own, a separate",
+    r"(?<!\bit )(?<!\bleft )(?<!\bstands )(?<![`{\"'])\balone\b(?![`}:\"'_]| or\b)": "only",
 }
 OF_PAGES = RULES | {r"\bthose (?:of|by|in|at|with|from)\b": "name the things again"}
 RIGHT = (  # texts that a rule catches and that are right

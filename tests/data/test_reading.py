@@ -46,7 +46,7 @@ def test_a_byte_order_mark_counts_for_more_than_what_is_declared(
 
 
 def test_another_encoding_is_an_error_that_says_which_key_declares_it(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"line 1 is no text in UTF-8. Declare another `encoding`"):
+    with pytest.raises(ValueError, match=r"line 1 is not text in UTF-8. Declare another `enc"):
         read(write(tmp_path, TEXT.encode("latin-1")))
 
 

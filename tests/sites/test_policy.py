@@ -102,7 +102,7 @@ VIOLATIONS: dict[str, tuple[dict[str, Any], str]] = {
     "another version": ({"version": "0.2.0"}, "allowed_versions"),
     "too large an epsilon": ({"epsilon": 2.5}, "maximum_epsilon"),
     "no privacy at all": ({"epsilon": math.inf}, "maximum_epsilon"),
-    "an epsilon that is no number": ({"epsilon": math.nan}, "maximum_epsilon"),
+    "an epsilon that is not a number": ({"epsilon": math.nan}, "maximum_epsilon"),
     "too large a delta": ({"delta": 1e-5}, "maximum_delta"),
     "no constraint": ({"constraints": ()}, "constraint"),
     "a looser constraint": (

@@ -1,6 +1,6 @@
 """Residuals of the optimality conditions of a rank-based problem, convex or not.
 
-They are computed from (problem, rows, w, alpha, z) alone:
+They are computed from (problem, rows, w, alpha, z) only:
 
     dist(alpha, dOmega(z)),      dist(-D'alpha, dg(w)),      ||z - (D w - b)||
 

@@ -298,7 +298,7 @@ def _columns(value: object) -> dict[str, dict[str, Any]] | None:
             raise ValueError(
                 f"column {name!r} has {column!r}; allowed: {{ min, max }} (made 0 to 1),"
                 " { mean, scale }, {} (taken as it is), each with missing = the number that stands"
-                " for none and indicator = true for a feature of its own, or { categories ="
+                " for none and indicator = true for a separate feature, or { categories ="
                 " ['a', ...] }"
             )
     return {name: dict(column) for name, column in value.items()}

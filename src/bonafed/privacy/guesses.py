@@ -96,7 +96,7 @@ def least_epsilon(
 
 
 def least_mu(right: int, guesses: int, confidence: float) -> float:
-    """A lower bound of mu >= 0 for whoever takes for granted that guesses are right or wrong
+    """A lower bound of mu >= 0 for anyone who takes for granted that guesses are right or wrong
     independently of each other, and that what is seen of each canary tells its coin no better than
     one Gaussian number of standard deviation 1 that the canary moves by mu.
 

@@ -1,11 +1,11 @@
 """What a run within a privacy budget will cost, before it starts.
 
-The plan follows from public numbers alone: who takes part, how many rows each declares, how many
+The plan follows from public numbers only: who takes part, how many rows each declares, how many
 features there are.
 
 Every run of a sweep of budgets is a run on the same rows. Unless the rows are public
 (privacy.rehearsal) it is charged: the runs go one after the other, each within a total E_k that
-leaves the noise at that of its epsilon alone,
+leaves the noise at that of its epsilon only,
 
     E_k = total(before, R_1, ..., R_k),    R_k = T releases with the noise of (epsilon_k, delta),
 
@@ -62,7 +62,7 @@ class Plan:
     public : who takes part, rows as public, features
     algorithm, noise : the method, and its noise as planned
     scale : (N,) the scale of each client's noise, in the units of its share of the gradient
-    other : total epsilon of whoever has the other view than the budget's; None where not known
+    other : total epsilon of anyone who has the other view than the budget's; None where not known
     accounts : total epsilon at delta when the run has ended, by accountant, earlier runs and the
         sweep included
     before : total epsilon that is spent before this model, the sweep included

@@ -85,7 +85,7 @@ class Judging(Algorithm):
     held_out: ClassVar[bool] = True
 
     def for_clients(self) -> Judging:
-        """The round alone: the models come with the message."""
+        """The round only: the models come with the message."""
         return Judging(np.zeros((1, 1)))
 
     def at_client(self, problem: Problem, data: object) -> Judging:

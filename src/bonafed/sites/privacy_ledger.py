@@ -108,7 +108,7 @@ class SiteLedger:
             )
         elif problem.privacy is not None and algorithm.noise == "simulation":
             text = (
-                'noise="simulation" is made from the seed, and whoever has the seed can subtract'
+                'noise="simulation" is made from the seed, and anyone who has the seed can subtract'
                 ' it. Ask for noise="secure", which every site draws itself.'
             )
         if text:
