@@ -553,9 +553,7 @@ class Loop:
             fields.axes["N"] = len(to)  # it has a row for each client who is to answer it
             fields.check(message, Any, f"messages[{number}]")
             if not (len(to) and 0 <= round_ < max(kept.round, 1) and size > 0):
-                raise ValueError(
-                    f"messages[{number}] of round {round_} is not under way"
-                )
+                raise ValueError(f"messages[{number}] of round {round_} is not under way")
         if kept.asked.max(initial=-1) >= len(kept.messages):
             raise ValueError(f"asked names message {kept.asked.max()} of {len(kept.messages)}")
 
