@@ -21,7 +21,6 @@ from bonafed.cli import main
 from bonafed.data.row_errors import without_values
 from bonafed.privacy import odometer
 from bonafed.report import figures
-from bonafed.solution import blame
 from bonafed.text import printable
 
 # the same cases in every run; with --full new ones
@@ -213,11 +212,3 @@ def sketches(request: pytest.FixtureRequest) -> Iterator[None]:
 def sketch(name: str, plot: figures.Plot) -> str:
     title = f'<title id="{name}-title">{html.escape(printable(plot.title))}</title>'
     return f'<svg role="img" aria-labelledby="{name}-title">{title}</svg>'
-
-
-@pytest.fixture
-def without_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trivial model is told without a search for the parameter's value that would mend it, which
-    takes ten solves.
-    """
-    monkeypatch.setattr(blame, "MOST_NUMBERS", 0)

@@ -381,7 +381,7 @@ def test_nothing_is_charged_where_names_cannot_be_written(
     config = config.replace('shifted = ["South"]', "")
     (tmp_path / "clinics.toml").write_text(config)
     assert bonafed("run", "clinics.toml") == 2
-    assert "is no text that can be written: rename it" in capsys.readouterr().err
+    assert "is not text that can be written: rename it" in capsys.readouterr().err
     assert not (tmp_path / "book.json").exists()
 
 

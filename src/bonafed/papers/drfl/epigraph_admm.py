@@ -132,7 +132,7 @@ class EpigraphADMM(EpigraphMethod):
         self, state: EpigraphState, ids: Sequence[int], up: Projected
     ) -> tuple[EpigraphState, Round | Done]:
         state = self._dual(state, up)
-        stop = self._outcome(state)
+        stop = self._stop(state)
         if stop is not None:
             return state, Done(stop)
         return self._primal(self._balanced(state))
