@@ -58,7 +58,7 @@ EVERY = {
     "test_forgeries.py::test_an_honest_run_verifies_with_digests_made_anew": 3,
     "test_output.py::test_a_run_without_streams_or_on_a_full_disk_is_finished": 2,
     "test_private_intervals.py::test_they_hold_the_truth_as_often_as_they_say": 3,
-    "test_radii.py::test_a_better_looking_path_is_found_even_resealed": 2,
+    "test_sweep.py::test_a_better_looking_sweep_is_found_even_resealed": 2,
     "test_rank_trial.py::test_a_changed_number_is_found": 3,
     "test_runs_constrained.py::test_a_changed_number_is_found": 3,
     "test_runs_form.py::test_whatever_a_key_holds_a_run_is_read_or_refused_in_one_line": 4,
@@ -68,7 +68,7 @@ EVERY = {
     "sites/test_run_at_sites.py::test_a_run_that_is_cut_short_goes_on_to_the_same_bits": 2,
     "sites/test_faults.py::test_lost_repeated_and_damaged_messages_change_no_bit": 2,
     "laws/test_combination_laws.py::test_a_file_is_taken_exactly_where_solve_takes_its_problem": 5,
-    "laws/test_combination_laws.py::test_what_a_refusal_of_a_file_names_is_accepted": 4,
+    "laws/test_combination_laws.py::test_methods_that_a_refusal_of_a_file_names_are_accepted": 4,
     **dict.fromkeys(
         (
             "algorithms/test_bundle.py",
