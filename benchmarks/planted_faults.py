@@ -26,7 +26,7 @@ from pathlib import Path
 
 HOME = Path(__file__).resolve().parent.parent
 PACKAGE = "bonafed"
-FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
