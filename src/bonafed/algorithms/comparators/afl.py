@@ -226,10 +226,6 @@ class AFL(Method):
             else (state, Done(outcome))
         )
 
-    @property
-    def exact(self) -> tuple[str, ...]:
-        return () if self.average else ("objective", "worst_risk")
-
     def report(self, state: AFLState) -> dict:
         """``objective`` is that of the last model, also where the answer is the average."""
         numbers = gap_report(state.value, state.bound, state.risks)

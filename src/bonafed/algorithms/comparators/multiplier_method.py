@@ -207,10 +207,6 @@ class MultiplierMethod(Method):
             return state, Done(outcome)
         return state, Round(Linearise(state.shown if len(state.shown) else state.inner.trial))
 
-    @property
-    def exact(self) -> tuple[str, ...]:
-        return ("objective",)
-
     def report(self, state: MultiplierState) -> dict:
         return gap_report(state.value, state.bound, state.risks) | {"outer": state.outer}
 

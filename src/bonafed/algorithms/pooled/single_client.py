@@ -119,10 +119,6 @@ class PooledMethod(Method):
         outcome = _outcome(self, state, float(up.finished[0]))
         return state, Round(Advance(state.rounds)) if outcome is None else Done(outcome)
 
-    @property
-    def exact(self) -> tuple[str, ...]:
-        return ("objective",)
-
     def report(self, state: OwnerState) -> dict[str, float]:
         """Objective, bound, gap and residual, as numbers to plot."""
         return {

@@ -226,10 +226,6 @@ class DoubleLoop(Method):
             return Outcome(Stop.STALLED, text + " Change step or ascent, or use Bundle().")
         return None
 
-    @property
-    def exact(self) -> tuple[str, ...]:
-        return ("objective",)
-
     def report(self, state: LoopState) -> dict:
         """``objective`` is exact, at the best model so far."""
         return {"objective": state.value, **worst_client(state.risks)}

@@ -10,7 +10,7 @@ import numpy as np
 from bonafed.drawing import MODELS, legend
 from bonafed.privacy.accounting import total_epsilon
 from bonafed.report.figures import Plot
-from bonafed.report.sections.section import Block, Chapter, Figure, ReportSection, chapter, texts
+from bonafed.report.sections.section import Chapter, Figure, ReportSection, chapter, texts
 from bonafed.report.tables import Table, by_set, capital, number, of_rows, own_measures, percent
 from bonafed.runs.privacy_plan import privacy_of
 from bonafed.runs.result_form import result_in
@@ -47,9 +47,6 @@ class PrivacyCurve(ReportSection):
 
     def chapters(self, run: Run) -> list[Chapter]:
         return [chapter("curve", "Privacy and utility", *texts(words(run)), FIGURE, curve(run))]
-
-    def brief(self, run: Run, columns: int) -> list[Block]:
-        return [curve(run)]
 
 
 def words(run: Run) -> list[str]:

@@ -16,7 +16,6 @@ from bonafed.report.sections.section import (
     Chapter,
     Figure,
     Fold,
-    Heading,
     ReportSection,
     Row,
     Text,
@@ -93,8 +92,8 @@ class RadiusPath(ReportSection):
         blocks = (Text(best, strong=True), *texts(rest), Row(FIGURES), fold)
         return [chapter("path", "Radii tried", *blocks)]
 
-    def brief(self, run: Run, columns: int) -> list[Block]:
-        return [Heading("Radii tried"), *texts(choice(_path(run), run.result))]
+    def brief(self, run: Run) -> list[Block]:
+        return [*texts(choice(_path(run), run.result)[:1])]
 
     def record(self, run: Run) -> Record:
         return {"path": run.tried and run.tried.table}

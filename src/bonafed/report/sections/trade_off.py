@@ -10,7 +10,6 @@ import numpy as np
 from bonafed.drawing import BLUE, GREY, ORANGE, RED, column, legend
 from bonafed.report.figures import Plot
 from bonafed.report.sections.section import (
-    Block,
     Chapter,
     Figure,
     ReportSection,
@@ -50,7 +49,6 @@ HEADS = {
     "rounds": "Rounds",
     "outcome": "Ended",
 }
-BRIEF = ("level", "value", "price", "rate", "held_rate", "accuracy", "outcome")
 CELLS: dict[str, Way] = {
     **dict.fromkeys(("rate", "held_rate", "accuracy"), percent),
     **dict.fromkeys(("relative_gap", "violation"), magnitude),
@@ -80,9 +78,6 @@ class TradeOff(ReportSection):
         row = Row((Figure("trade_off", CAPTION), levels(_levels(run))))
         return [chapter("levels", "Other levels", *texts(sentences(_levels(run))), row)]
 
-    def brief(self, run: Run, columns: int) -> list[Block]:
-        return [levels(_levels(run), BRIEF)]
-
     def record(self, run: Run) -> Record:
         return {"trade_off": run.traded and run.traded.table}
 
@@ -106,15 +101,14 @@ def sentences(traded: Record) -> list[str]:
     return text
 
 
-def levels(traded: Record, keys: tuple[str, ...] = tuple(HEADS)) -> Table:
+def levels(traded: Record) -> Table:
     """The levels that were tried, one row a point."""
     rows = [
         {**point, "level": number(level) + " ← this run" * (level == traded["level"])}
         for point in traded["points"]
         for level in [point["level"]]
     ]
-    heads = filled({key: HEADS[key] for key in keys}, rows)
-    return of_rows("Other levels", rows, heads, CELLS, ("outcome",))
+    return of_rows("Other levels", rows, filled(HEADS, rows), CELLS, ("outcome",))
 
 
 # ----------------------------------------------------------------------------------------- figure

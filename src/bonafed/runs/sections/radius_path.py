@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
-from pydantic import model_validator
 
 from bonafed.algorithms.federated.bundle.bundle import Bundle
 from bonafed.arrays import Array
@@ -47,8 +46,6 @@ from bonafed.solution.radius_path import judged, radius_path, trivial
 class PointForm(Form):
     """One point of a path."""
 
-    TOGETHER: ClassVar = (("accuracy", "worst_accuracy"), ("mae", "worst_mae"))
-
     radius: NonNegative
     client_radius: NonNegative | None
     value: Number
@@ -73,15 +70,6 @@ class PathForm(Form):
     best: Whole
     points: Annotated[list[PointForm], at_least(1)]
 
-    @model_validator(mode="after")
-    def _points_are_alike(self) -> PathForm:
-        judged = {frozenset(p.model_fields_set & {"accuracy", "mae"}) for p in self.points}
-        if len(judged) > 1 or len(next(iter(judged))) != 1:
-            raise ValueError("points with accuracy, or all with mae")
-        if self.best >= len(self.points):
-            raise ValueError("as best one of the points, from 0")
-        return self
-
 
 class RadiusPath(TableSection):
     """Models at other radii than those of the run, beside its model."""
@@ -104,7 +92,7 @@ class RadiusPath(TableSection):
             radii=config.path.radii,
             client_radii=config.path.client_radii,
             test=test,
-            watch=lambda row: progress.say(line(row)),
+            watch=lambda row: progress.done(self.name, line(row)),
             **config.solve_arguments(clock=False),
         )
         points = [{k: v for k, v in row.items() if k not in ("w", "duals")} for row in rows]
@@ -175,7 +163,7 @@ def line(row: Row) -> str:
     """A point in one line."""
     theta = "" if row["client_radius"] is None else f", client radius {row['client_radius']:g}"
     text = (
-        f"path: radius {row['radius']:g}{theta}: objective {row['value']:.6f}, {row['rounds']}"
+        f"radius {row['radius']:g}{theta}: objective {row['value']:.6f}, {row['rounds']}"
         f" rounds; held-out loss {row['loss']:.4g}, worst client {row['worst_loss']:.4g}"
         f" ({row['worst_client']})"
     )

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from bonafed.arrays import Array
 from bonafed.certificates.certificate import Certificate
@@ -77,12 +77,6 @@ class LevelForm(Form):
     held_measured: Number | None = optional()
     held_rate: Number | None = optional()
 
-    @model_validator(mode="after")
-    def _multiplier_of_a_value(self) -> LevelForm:
-        if (self.value is None) != (self.price is None):
-            raise ValueError("value and price, or both null")
-        return self
-
 
 class TradeOffForm(Form):
     """trade_off.json."""
@@ -134,7 +128,7 @@ class TradeOff(TableSection):
             of_all |= {"weights": mu.weights} if cuts is None else {}
             for name, array in of_all.items():
                 arrays.setdefault(name, []).extend([array] * (array is not None))
-            progress.say(line(points[-1]))
+            progress.done(self.name, line(points[-1]))
         stacked = {name: np.stack(each) for name, each in arrays.items() if each}
         return Points(_table(config, points), stored(stacked, proofs))
 
@@ -266,7 +260,7 @@ def _netted(part: Concrete, multipliers: Array) -> Array:
 
 def line(point: Row) -> str:
     """A point in one line."""
-    text = f"trade-off: level {point['level']:g}: "
+    text = f"level {point['level']:g}: "
     if point["value"] is None:
         return text + "no model meets all constraints"
     return (

@@ -298,10 +298,6 @@ class MaskedBundle(Method):
             return replace(state, bundle=_kept(bundle)), self._done(ask, state, bundle)
         return self._asking(state, bundle)
 
-    @property
-    def exact(self) -> tuple[str, ...]:
-        return ("objective",)
-
     def report(self, state: MaskedState) -> dict:
         bundle = state.of_one
         numbers = gap_report(bundle.value, bundle.bound, state.risks)

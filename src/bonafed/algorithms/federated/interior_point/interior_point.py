@@ -439,10 +439,6 @@ class InteriorPoint(Method):
             return state, ask
         return state, Done(why.capped(self.max_rounds, state.residual, self.tol, state.violation))
 
-    @property
-    def exact(self) -> tuple[str, ...]:
-        return ("objective", "violation")
-
     def report(self, state: InteriorState) -> dict:
         """``objective`` and ``violation`` of the last accepted model; ``residual`` is scaled."""
         return {
