@@ -57,7 +57,7 @@ WRONG = {
     ),
     "costs": (
         HEAD + '[[constraint]]\nkind = "cost_limit"\ncosts = {}\nlimit = 1.0\n',
-        ["line 7, constraint.costs", "{}", "a table by name, each a number"],
+        ["line 7, constraint.costs", "{}", "more entries"],
     ),
     "matrix": (
         HEAD + '[[constraint]]\nkind = "linear_equality"\nC = [[1.0], [1.0, 2.0]]\n',

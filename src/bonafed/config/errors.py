@@ -10,10 +10,22 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 Place = tuple[str | int, ...]
+WORDS = {  # pydantic's kinds of errors -> what is allowed
+    "float_type": "a number",
+    "int_type": "an integer",
+    "int_from_float": "an integer",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "dict_type": "a table by name",
+    "too_short": "more entries",
+    "too_long": "fewer entries",
+}
 
 
 class ConfigError(ValueError):
@@ -66,10 +78,39 @@ def _in_words(error: ErrorDetails, path: Sequence[str], root: type[BaseModel]) -
     if kind == "literal_error":
         allowed = re.split(r", | or ", context["expected"])
         return not_among(value, [part.strip("'") for part in allowed])
-    text = str(context.get("error") or error["msg"])
+    text = str(context.get("error") or f"allowed: {_allowed(error)}")
     if kind == "value_error" and isinstance(value, Mapping) and not text.startswith("allowed"):
         return text
-    return f"got {value!r}; {text.replace('Input should be', 'allowed:')}"
+    return f"got {value!r}; {text}"
+
+
+def value_refused(error: ValidationError, value: object) -> str:
+    """What is given for one key, and what its type allows; of a table by client the first entry
+    that is refused.
+    """
+    errors = error.errors(include_url=False)
+    tables = value if isinstance(value, Mapping) else {}
+    for one in errors:
+        name = next((part for part in one["loc"] if part in tables), None)
+        if name is not None and not _table_in(one):
+            return f"client {name!r} has {tables[name]!r}; allowed: {_allowed(one)}"
+    return f"got {value!r}; allowed: {', or '.join(dict.fromkeys(map(_allowed, errors)))}"
+
+
+def _allowed(error: ErrorDetails) -> str:
+    """What is allowed where pydantic refuses a value, in words."""
+    if table := _table_in(error):
+        return table
+    kind, each = error["type"], "a list, each " * sum(isinstance(k, int) for k in error["loc"])
+    context = error.get("ctx", {})
+    named = context.get("expected") if kind == "literal_error" else context.get("class_name")
+    return each + (named or WORDS.get(kind) or error["msg"].replace("Input should be ", ""))
+
+
+def _table_in(error: ErrorDetails) -> str:
+    """The table, named by the keys that it may have, inside of which an error is."""
+    parts = (part for part in error["loc"] if isinstance(part, str) and part.startswith("{"))
+    return next(parts, "")
 
 
 def unknown(key: str, keys: Sequence[str]) -> str:
