@@ -75,7 +75,7 @@ WRONG = {
     ),
     "share of the server": (
         '[data]\nname = "hospitals"\nserver = 1.5\n',
-        ["line 3, data.server", "1.5", "0 and 1"],
+        ["line 3, data.server", "1.5", "less than 1"],
     ),
     "label of numbers": (
         '[data]\nname = "x"\n[problem]\nloss = "huber"\nlabel = 1\n',

@@ -8,6 +8,7 @@ import difflib
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -23,6 +24,8 @@ WORDS = {  # pydantic's kinds of errors -> what is allowed
     "list_type": "a list",
     "tuple_type": "a list",
     "dict_type": "a table by name",
+    "string_too_short": "text that is not blank",
+    "string_pattern_mismatch": "text that is not blank",
     "too_short": "more entries",
     "too_long": "fewer entries",
 }
@@ -47,13 +50,23 @@ class Refusal(str):
 
 
 def lines_in_words(
-    error: ErrorDetails, raw: object, text: str, root: type[BaseModel]
+    errors: Sequence[ErrorDetails], raw: object, text: str, root: type[BaseModel]
 ) -> Iterator[str]:
-    """The problems of one table of a file in words, each with line, key, value, allowed values."""
-    cause = error.get("ctx", {}).get("error")
-    refusals = cause.args if isinstance(cause, ValueError) and cause.args else (None,)
-    for refusal in refusals:
-        yield _line_in_words(error, refusal, raw, text, root)
+    """The problems of a file in words, each with line, key, value, allowed values; what a key with
+    several types allows is one line.
+    """
+    for place, same in groupby(errors, key=lambda error: tuple(_walk(error["loc"], raw))):
+        first, *others = alike = [*same]
+        if others and place and all(e["type"] not in ("extra_forbidden", "missing") for e in alike):
+            allowed = ", or ".join(dict.fromkeys(map(_allowed, alike)))
+            refusal = Refusal(f"got {first['input']!r}; allowed: {allowed}")
+            yield _line_in_words(first, refusal, raw, text, root)
+            continue
+        for error in alike:
+            cause = error.get("ctx", {}).get("error")
+            stated = cause.args if isinstance(cause, ValueError) else ()
+            for refusal in stated or (None,):
+                yield _line_in_words(error, refusal, raw, text, root)
 
 
 def _line_in_words(
@@ -104,7 +117,8 @@ def _allowed(error: ErrorDetails) -> str:
     kind, each = error["type"], "a list, each " * sum(isinstance(k, int) for k in error["loc"])
     context = error.get("ctx", {})
     named = context.get("expected") if kind == "literal_error" else context.get("class_name")
-    return each + (named or WORDS.get(kind) or error["msg"].replace("Input should be ", ""))
+    limit = error["msg"].replace("Input should be ", "a number " * kind.endswith(("than", "equal")))
+    return each + (named or WORDS.get(kind) or limit)
 
 
 def _table_in(error: ErrorDetails) -> str:

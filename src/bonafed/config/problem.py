@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, PlainValidator, model_validator
+from pydantic import Field, model_validator
 
 from bonafed.algorithms.federated.private_admm.penalty import Penalty
 from bonafed.algorithms.method import Method
@@ -15,11 +15,11 @@ from bonafed.config.errors import Refusal, near
 from bonafed.config.objects import Objects, as_object, as_table, in_file, known, parameters, read
 from bonafed.config.schema import (
     Count,
+    Label,
     NonNegative,
     Positive,
     Probability,
     Section,
-    label_of_a_class,
 )
 from bonafed.names import load
 from bonafed.problem.wasserstein.ball import WassersteinBall
@@ -43,7 +43,7 @@ class ProblemSection(Objects):
 
     loss: Annotated[str, known("loss")] = "hinge"
     # only rows of this class are minimised
-    label: Annotated[str | int | float | None, PlainValidator(label_of_a_class)] = None
+    label: Label | None = None
     regulariser: Annotated[str, known("regulariser")] = "l2"
     strength: NonNegative = 1e-3
     l1_share: Probability = 0.5
