@@ -96,7 +96,7 @@ def main() -> None:
             timed(poc, algorithm, rounds, targets, memory=False)
     if given.what == "rounds":
         columns = ["the same sites as functions of one process", "ms"]
-        print("\n" + measure.table(columns, [*spent.items()]))
+        measure.show("where the time goes", columns, [*spent.items()])
     print(f"load {os.getloadavg()[0]:.1f}")
     targets.finish()
 
@@ -188,7 +188,7 @@ def timed(
         ("CPU ms a round, all processes", 1000 * spent),
         ("rounds", solution.rounds),
     ]
-    print("\n" + measure.table(["over FLARE", ""], rows), flush=True)
+    measure.show(f"rounds: {name}", ["over FLARE", ""], rows)
     targets.need(solution.rounds >= rounds, f"the run has {rounds} rounds")
     if not memory and (limit := LIMITS.get(len(poc.sites))):
         targets.need(middle <= limit, f"{limit:.0f} ms a round with {len(poc.sites)} sites")
@@ -219,7 +219,7 @@ def kills(poc: Poc, algorithm: str, rounds: int, targets: measure.Targets) -> No
     unfinished = not (poc.runs / name / DONE).exists()
     thread.join()
     columns = ["killed", "messages answered", "seconds until the run went on"]
-    print("\n" + measure.table(columns, rows))
+    measure.show(f"faults: {name}", columns, rows)
     seconds = time.perf_counter() - begun
     print(f"{len(supervisor.ids)} submissions, {seconds:.0f} s in all")
     targets.need(unfinished, "the run went on after the last fault")

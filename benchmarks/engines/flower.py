@@ -151,7 +151,7 @@ def main() -> None:
             ("most", float(steps.max())),
             ("CPU seconds, all processes", whole.cpu),
         ]
-        print(measure.table([f"{given.rounds} rounds, uninterrupted", ""], rows), flush=True)
+        measure.show("rounds", [f"{given.rounds} rounds, uninterrupted", ""], rows)
         targets = measure.Targets()
         here = owners.in_one_process(
             owners.make(Path(folder) / "here", given.sites), given.algorithm, given.rounds
@@ -161,7 +161,7 @@ def main() -> None:
         if not given.no_kills:
             cut = run(given, Path(folder) / "killed", kills)
             columns = ["killed", "messages answered", "seconds of the longest wait then"]
-            print(measure.table(columns, recovery(cut.watched)), flush=True)
+            measure.show("faults", columns, recovery(cut.watched))
             targets.need(len(cut.watched.killed) == len(what), "three processes were killed")
             same = cut.solution.w.tobytes() == whole.solution.w.tobytes()
             targets.need(same, "the killed run ends with the same bits")

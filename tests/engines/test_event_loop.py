@@ -23,7 +23,6 @@ from bonafed.rounds import (
     Algorithm,
     Done,
     Each,
-    Outcome,
     Round,
     Stop,
     Version,
@@ -270,7 +269,7 @@ class Plain(Algorithm):
         )
         state = PlainState(state.w + 1.0, state.steps + 1, (*state.received, *new))
         if state.steps == 8:
-            return state, Done(Outcome(Stop.MAX_ROUNDS, ""))
+            return state, Done(Stop.MAX_ROUNDS)
         return state, Round(PlainAsk(state.w, state.steps + np.arange(5.0) / 10), tuple(ids), 1)
 
     def report(self, state: Any) -> Any:

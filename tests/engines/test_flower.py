@@ -738,7 +738,7 @@ def test_what_a_killed_process_has_left_in_a_workspace_ends(tmp_path: Path):
 
     with left(tmp_path / "here") as here, left(tmp_path / "here too") as other:
         Deployment({}, tmp_path / "here").stop()
-        assert here.wait(30.0) == -signal.SIGKILL
+        assert here.wait(900) == -signal.SIGKILL
         assert other.poll() is None, "a process of another workspace lives on"
         other.kill()
 

@@ -26,7 +26,6 @@ from bonafed.rounds import (
     Algorithm,
     Done,
     Each,
-    Outcome,
     Round,
     Stop,
     Sum,
@@ -252,7 +251,7 @@ class Wide(Algorithm):
         return {WideAnswer: self.done}
 
     def done(self, state: Any, ids: Sequence[int], got: WideAnswer) -> Any:
-        return got, Done(Outcome(Stop.OPTIMAL, ""))
+        return got, Done(Stop.OPTIMAL)
 
     def client_start(self, data: Any) -> None:
         return None
@@ -426,7 +425,7 @@ class Donating(Toy):
         np.subtract(state.w, self.step * state.table.mean(0), out=state.w)
         state = replace(state, round=state.round + 1)
         if state.round == self.max_rounds:
-            return state, Done(Outcome(Stop.MAX_ROUNDS, "stopped at max_rounds"))
+            return state, Done(Stop.MAX_ROUNDS)
         n = len(state.table)
         return state, Round(VersionAsk(state.w, np.full(n, 1 / n)), tuple(ids), wait_for=1)
 

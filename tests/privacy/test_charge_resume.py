@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from charged import Place, T, at, federation
 
-from bonafed.algorithms.federated.private_admm import noisy_gradient
+from bonafed.algorithms.federated.private import noisy_gradient
 from bonafed.engines.checkpoint import Checkpoint, CheckpointError, describe, load
 from bonafed.engines.inprocess import InProcess
 from bonafed.privacy.budget import Budget, BudgetSpentError

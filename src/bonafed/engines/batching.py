@@ -212,7 +212,7 @@ class Memories:
         return mapped(self.stacks[int(self.place[ids[0]])], lambda array: array.take(ids, 0))
 
     def each(self) -> tuple[Any, ...]:
-        """The memory of every client alone, as rows of the arrays, or None."""
+        """The memory of every client by itself, as rows of the arrays, or None."""
         if self.common is not None:
             kind, _, arrays = self.common
             return tuple([kind(*[array[i : i + 1] for array in arrays]) for i in range(self.n)])

@@ -3,7 +3,7 @@
     PATH            what the server knows: its state, its next question, the history
     PATH.clients    the memories of the clients, with the keys of their noise
 
-Whoever has the keys can subtract the noise, so they never stand in the server's file. Nobody but
+Anyone who has the keys can subtract the noise, so they never stand in the server's file. Nobody but
 the owner may read the clients' file, and what it held before is overwritten. It is written before
 the server's file, and holds two generations of memories: after the round that the server's file is
 about to have, and after the one that it still has. So a process may die between the two: either way

@@ -92,7 +92,7 @@ class Clients:
         return to, known
 
     def _positions(self, ask: Round) -> Ids:
-        """The clients that are asked; -1 for what is no whole number: NumPy would round it."""
+        """The clients that are asked; -1 for what is not a whole number: NumPy would round it."""
         if ask.to is None:
             return self.flight.everybody
         if ask.to is self._last[0]:
@@ -175,7 +175,7 @@ class Clients:
         """Set the memories to those in a checkpoint."""
 
     def each(self) -> tuple[Any, ...]:
-        """The memory of every client alone; empty where each client keeps its own."""
+        """The memory of every client by itself; empty where each client keeps its own."""
         return ()
 
 
@@ -361,7 +361,7 @@ class LocalClients(Clients):
             self.memories.put(ids, memory)
 
     def each(self) -> tuple[Any, ...]:
-        """The memory of every client alone, None before its first message."""
+        """The memory of every client by itself, None before its first message."""
         return self.memories.each()
 
 

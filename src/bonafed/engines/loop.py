@@ -178,7 +178,7 @@ class EventEngine:
     keep_rows : rounds for each row of the history
     checkpoint : file to keep the run in, or None
     every : rounds between two writes of the checkpoint
-    secure_sum : whether the server learns sums alone
+    secure_sum : whether the server learns sums only
     synced : whether a checkpoint outlives the machine's power as well as the process
     at_once : whether all who are asked answer at once, in the time that it takes here; else answers
         have times, and the run a log
@@ -215,7 +215,7 @@ class EventEngine:
         algorithm reports; the seconds that it took where all answer at once, and else the time of
         its last answer, the number of answers and the most rounds by which one of their messages
         was old. Where only some rows are kept, each counts all rounds since the row before.
-        Watchers see the server's state itself: whoever keeps it has to copy it.
+        Watchers see the server's state itself: anyone who keeps it has to copy it.
 
         Parameters
         ----------
@@ -261,7 +261,7 @@ class EventEngine:
         return loop.run(watch, resume, max_rounds)
 
     def check_settings(self, block_size: int) -> None:
-        """Raise ``ValueError`` on settings that are no numbers of clients and rounds."""
+        """Raise ``ValueError`` on settings that are not numbers of clients and rounds."""
         option_of(self.secure_sum)
         numbers = {"block_size": block_size, "keep_rows": self.keep_rows, "every": self.every}
         for name, value in numbers.items():
@@ -553,7 +553,7 @@ class Loop:
             fields.axes["N"] = len(to)  # it has a row for each client who is to answer it
             fields.check(message, Any, f"messages[{number}]")
             if not (len(to) and 0 <= round_ < max(kept.round, 1) and size > 0):
-                raise ValueError(f"messages[{number}] of round {round_} is in nobody's flight")
+                raise ValueError(f"messages[{number}] of round {round_} is not under way")
         if kept.asked.max(initial=-1) >= len(kept.messages):
             raise ValueError(f"asked names message {kept.asked.max()} of {len(kept.messages)}")
 

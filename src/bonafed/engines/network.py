@@ -1,4 +1,4 @@
-"""The engine whose clients are sites of their own, at the end of a transport.
+"""The engine whose clients are separate sites, at the end of a transport.
 
 The server's side is the loop of all engines: a message goes to the sites that are asked, and a
 round ends once as many answers are there as the algorithm and the rule of waiting want. The sites
@@ -84,7 +84,7 @@ class ForgetfulError(RuntimeError):
         super().__init__(
             f"the site {site} was told of the run again {times} time{'s' * (times > 1)} in a row,"
             " and answers that it does not know it. Look into the site's log, and make sure that"
-            " one process alone answers for it and that it can write its state."
+            " only one process answers for it and that it can write its state."
         )
 
 
@@ -120,7 +120,7 @@ class Network(EventEngine):
     keeps : an impossible answer ends the run with the model so far; False: by the error that names
         the site, as where there is no model yet
     keep_rows, checkpoint, every, secure_sum : as of ``VirtualClock``; the checkpoint has the
-        server's part of the run alone, since every site keeps its own
+        server's part of the run only, since every site keeps its own
     """
 
     synced: ClassVar[bool] = False  # it would take longer than a round
@@ -143,7 +143,7 @@ class Network(EventEngine):
 
     @property
     def block_size(self) -> int:
-        """Every site steps alone."""
+        """Every site steps by itself."""
         return 1
 
     def aside(self) -> Network:
@@ -239,7 +239,7 @@ class Sites(Clients):
         return [*self.session.opening(i), self._begin(i), step]
 
     def receive(self, i: int, body: object) -> None:
-        """Keep what a site has answered; raises where it is no answer to its message."""
+        """Keep what a site has answered; raises where it is not an answer to its message."""
         turn = int(self.flight.turns[i])
         if isinstance(body, Stepped) and (body.run, body.turn) == (self.run, turn):
             self.hold(i, self._step(i).message, body.upload)
@@ -255,7 +255,7 @@ class Sites(Clients):
         told, kind, known = self.session.told, type(upload), None
         fits = kind in self.algorithm.on_server or type(message) is Conclude
         if not fits or any(len(part) != 1 for part in arrays_of(upload)):
-            words = f"a {kind.__name__} that is no answer to it"
+            words = f"a {kind.__name__} that is not an answer to it"
         else:
             try:
                 known, words = self.algorithm.doubts(told.get(i), i, message, upload)

@@ -61,7 +61,7 @@ class Sets:
         """How often each client has answered; raises where no clients are such a set."""
         whole = all(ids.dtype == np.int64 for ids in self.sets)
         if not whole or not all(ids.size and (np.diff(ids) > 0).all() for ids in self.sets):
-            raise ValueError("the clients that answered are no sets of clients")
+            raise ValueError("the clients that answered are not sets of clients")
         answered = [i for ids in self.active() for i in ids]
         return np.bincount(np.array(answered, np.int64), minlength=n_clients)
 

@@ -48,8 +48,8 @@ class VirtualClock(EventEngine):
     outages : by name, the times ``[(from, to), ...]`` when a client is out of reach: its work goes
         on when it is back
     crashes : by name, the time from which a client never answers
-    wait : ``First(n)``, ``Stale(n, tau)`` or ``Adaptive(n)``; of no effect on algorithms that need
-        everybody's answer
+    wait : ``First(n)``, ``Stale(n, tau)`` or ``Adaptive(n)``; of no effect on algorithms that
+        need every client's answer
     block_size : clients that step together at most; 1: one by one, bit for bit as
         ``InProcess("each")``
     max_time : end before the first round that would finish later, in virtual seconds

@@ -332,8 +332,8 @@ def _carried(
 
 
 class _Follower:
-    """Shows the rounds that a server has written down since the last look; a line that is no round
-    of one of these models is passed over, for it may come from a server elsewhere.
+    """Shows the rounds that a server has written down since the last look; a line that is not a
+    round of one of these models is passed over, for it may come from a server elsewhere.
     """
 
     def __init__(self, file: Path, progress: Progress, models: Collection[str]) -> None:

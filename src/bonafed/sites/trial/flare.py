@@ -269,7 +269,7 @@ class Poc:
 
 
 def works_in(kit: Path, command: Sequence[str]) -> bool:
-    """Whether a command names a folder of FLARE's or a file in it: site-1 is no part of site-10."""
+    """Whether a command names a folder of FLARE's or a file in it (site-1 is not in site-10)."""
     return any(kit in (Path(part), *Path(part).parents) for part in command)
 
 
