@@ -36,6 +36,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
+import psutil
 
 HOME = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(HOME / "src"), str(HOME / "benchmarks"), str(Path(__file__).parent)]
@@ -45,10 +46,12 @@ import measure  # noqa: E402
 import owners  # noqa: E402
 
 import bonafed as bf  # noqa: E402
-from bonafed.engines.flare import ALLOWED, Poc, Supervisor, export_job  # noqa: E402
-from bonafed.engines.flare.local import HOST, Process, tagged  # noqa: E402
+from bonafed.engines.flare import ALLOWED, Supervisor, export_job  # noqa: E402
 from bonafed.engines.job import DONE  # noqa: E402
 from bonafed.sites.server import SOLUTION  # noqa: E402
+from bonafed.sites.trial.flare import HOST, Poc  # noqa: E402
+from bonafed.sites.trial.processes import Process, tagged  # noqa: E402
+from bonafed.sites.trial.processes import started as running  # noqa: E402
 
 LIMITS = {3: 15.0, 10: 60.0}  # milliseconds of a round, by the number of sites
 SAMPLE = 500  # rounds between two looks at memory and threads
@@ -102,7 +105,8 @@ def main() -> None:
 def started(workspace: Path, sites: dict[str, Path]) -> Iterator[Poc]:
     """A project with these sites, all connected."""
     begun = time.perf_counter()
-    with Poc(workspace, sites, classes=(*ALLOWED, *ECHOES.values())) as poc:
+    classes = (*ALLOWED, *ECHOES.values())
+    with running(Poc(workspace, sites, classes=classes)) as poc:
         print(f"{len(sites)} sites, connected after {time.perf_counter() - begun:.1f} s")
         yield poc
     if left := tagged(workspace.absolute()):
@@ -169,7 +173,8 @@ def timed(
         spent = (used(poc) - cpu) / max(reached(poc) - first, 1)
         for role, one in roles(poc) if memory and thread.is_alive() else ():
             with suppress(Exception):  # a process may end meanwhile
-                look = one.memory_info().rss / 1e6, one.num_threads()
+                seen = psutil.Process(one.pid)
+                look = seen.memory_info().rss / 1e6, seen.num_threads()
                 looks.setdefault(role, []).append(look)
                 print(f"  round {at}, {role}: {look[0]:.0f} MB, {look[1]} threads", flush=True)
     thread.join()
@@ -268,7 +273,7 @@ def used(poc: Poc) -> float:
     total = 0.0
     for one in tagged(poc.workspace):
         with suppress(Exception):  # a process may end meanwhile
-            times = one.cpu_times()
+            times = psutil.Process(one.pid).cpu_times()
             total += times.user + times.system
     return total
 

@@ -30,21 +30,19 @@ from bonafed.engines.flare import (
     FlareTransport,
     JobAbortedError,
     NotFinishedError,
-    Poc,
     SiteError,
     Supervisor,
     allow,
     export_job,
     filters,
-    simulate,
     warning_about,
     working_folder,
     write_setting,
 )
 from bonafed.engines.flare import place as place_module
 from bonafed.engines.flare.job import CONTROLLER, EXECUTOR, SERVER, SITE, written
-from bonafed.engines.flare.local import works_in
 from bonafed.engines.flare.place import read_job, require_flare
+from bonafed.sites.trial.flare import Poc, simulate, works_in
 
 NAMES = ("carl", "anna", "berta", "dora")
 Answer = Callable[[bytes], bytes]

@@ -92,9 +92,9 @@ WRONG = {
     "a long name": (LEAST.replace("north", "n" * 65), "1 to 64 printable characters"),
     "a path of nothing": (LEAST.replace("rows.csv", " "), "allowed: a path"),
     "a path with a NUL": (LEAST.replace("rows.csv", "a\\u0000"), "allowed: a path"),
-    "a delimiter of two": (LEAST + "delimiter = ';;'\n", "delimiter must be one character"),
-    "an encoding": (LEAST + "encoding = 'utf8'\n", "encoding must be one of"),
-    "a decimal sign": (LEAST + "decimal = ';'\n", "decimal must be"),
+    "a delimiter of two": (LEAST + "delimiter = ';;'\n", "data.delimiter: got ';;'"),
+    "an encoding": (LEAST + "encoding = 'utf8'\n", "data.encoding: got 'utf8'"),
+    "a decimal sign": (LEAST + "decimal = ';'\n", "data.decimal: got ';'"),
     "a key of the run": (LEAST + "target = 'sick'\n", "unknown key"),
 }
 

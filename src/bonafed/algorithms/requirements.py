@@ -22,11 +22,11 @@ from bonafed.problem.problem import Problem
 from bonafed.problem.rank_levels import few_levels
 from bonafed.problem.regularisers import L2, Ball, GroupL2, Zero, has_parts
 from bonafed.problem.requirements import only_constrained
+from bonafed.problem.risks.divergences import TotalVariationBall
 from bonafed.problem.risks.lp_ball import LpBall
 from bonafed.problem.risks.mean import Mean, Sum
 from bonafed.problem.risks.ranks import by_rank
 from bonafed.problem.risks.simplex import Simplex
-from bonafed.problem.risks.total_variation import TotalVariationBall
 from bonafed.problem.secure_sums import has_even_slopes, limits_no_rows, moves_evenly
 from bonafed.problem.wasserstein.ball import WassersteinBall
 

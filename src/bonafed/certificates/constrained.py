@@ -53,7 +53,6 @@ from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine
 from bonafed.problem.claims import Below, Claim, Number
 from bonafed.problem.client_means import client_gradients, client_values, hessians
-from bonafed.problem.conjugates import has_conjugate
 from bonafed.problem.constraints.constraint import Point, Stack, excess
 from bonafed.problem.losses import Quadratic
 from bonafed.problem.lower_bounds import NOTHING, region
@@ -74,6 +73,7 @@ from bonafed.problem.plausible import (
     of_risk,
 )
 from bonafed.problem.problem import Problem, checked_model
+from bonafed.problem.rank_coordinates import has_conjugate
 from bonafed.problem.regularisers import L1, Ball, Bounds, ElasticNet, GroupL2, Zero
 from bonafed.problem.risks.mean import Mean
 from bonafed.problem.thresholds import lifted

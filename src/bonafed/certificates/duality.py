@@ -26,12 +26,12 @@ import numpy as np
 
 from bonafed.arrays import Array, Block, Streams, by_row
 from bonafed.certificates.certificate import Certificate, gaps, outside
-from bonafed.certificates.kkt import kkt_residuals
-from bonafed.certificates.stationary import (
+from bonafed.certificates.kkt import (
     Differentiate,
     Differentiated,
     chosen,
     differentiate,
+    kkt_residuals,
     stationarity,
 )
 from bonafed.codec import Form

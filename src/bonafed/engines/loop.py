@@ -65,7 +65,7 @@ class Interrupts:
     """
 
     def __init__(self, always: bool) -> None:
-        self.always = self.holding = always
+        self.always, self.holding = always, True
         self.pending = self.forced = False
         self.kept: dict[int, Any] = {}  # the handlers before, by signal
 
@@ -321,6 +321,7 @@ class Loop:
                         self._save()
                         written = self.server.round
                     interrupts.check()
+                interrupts.hold()
         except KeyboardInterrupt:
             self.halfway |= interrupts.forced
             if self.halfway:
@@ -355,6 +356,8 @@ class Loop:
                 self._undo()
                 return batch
             self.interrupts.release()
+            if self.engine.at_once:
+                self.interrupts.check()
             answers = clients.answers(batch.ids, now, self._advice())
             server = self._served(answers)
             row_is_due = self._row_is_due(server)
@@ -550,9 +553,7 @@ class Loop:
             fields.axes["N"] = len(to)  # it has a row for each client who is to answer it
             fields.check(message, Any, f"messages[{number}]")
             if not (len(to) and 0 <= round_ < max(kept.round, 1) and size > 0):
-                raise ValueError(
-                    f"messages[{number}] of round {round_} is not under way"
-                )
+                raise ValueError(f"messages[{number}] of round {round_} is not under way")
         if kept.asked.max(initial=-1) >= len(kept.messages):
             raise ValueError(f"asked names message {kept.asked.max()} of {len(kept.messages)}")
 

@@ -32,7 +32,7 @@ from bonafed.problem.prediction import scores, with_ones
 from bonafed.problem.predictors.affine import Linear, Predictor, Softmax, outputs_of
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Regulariser
-from bonafed.problem.risks.chi_square import ChiSquareBall
+from bonafed.problem.risks.divergences import ChiSquareBall
 from bonafed.problem.risks.risk import Prior, Risk
 from bonafed.solution.solution import Solution
 

@@ -24,8 +24,7 @@ from bonafed.data.arguments import without_column
 from bonafed.data.federation import Federation
 from bonafed.data.validation import grouped
 from bonafed.estimators.cells import check_labels, faulty_cells
-from bonafed.problem.risks.inputs import PerClient
-from bonafed.problem.risks.risk import Prior, resolve_prior
+from bonafed.problem.risks.risk import PerClient, Prior, resolve_prior
 
 R = TypeVar("R")
 

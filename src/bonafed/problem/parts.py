@@ -22,12 +22,11 @@ from numpy.typing import NDArray
 from bonafed.arrays import Array, Block, by_row
 from bonafed.codec import Form
 from bonafed.problem.client_means import row_shares
-from bonafed.problem.conjugates import clipped_gradients, loss_conjugate
 from bonafed.problem.constraints.constraint import Point, Stack, most_added
 from bonafed.problem.losses import value_and_gradient
 from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem
-from bonafed.problem.rank_coordinates import has_rank_coordinate
+from bonafed.problem.rank_coordinates import clipped_gradients, has_rank_coordinate, loss_conjugate
 from bonafed.problem.risks.mean import Mean
 from bonafed.problem.thresholds import WithThresholds, levels_of
 from bonafed.problem.wasserstein.ball import Cut, RowTerms, WassersteinBall, free_space_terms

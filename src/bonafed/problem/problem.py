@@ -42,9 +42,9 @@ from bonafed.problem.predictors.affine import (
     pullback,
 )
 from bonafed.problem.regularisers import Zero
-from bonafed.problem.risks.inputs import check_prior, per_client
 from bonafed.problem.risks.mean import Mean, among
 from bonafed.problem.risks.ranks import RankRisk, TwoSided, by_rank
+from bonafed.problem.risks.risk import check_prior, per_client
 from bonafed.problem.risks.spectral import Maximum, TopK
 from bonafed.problem.risks.superquantile import Superquantile
 from bonafed.problem.targets import (

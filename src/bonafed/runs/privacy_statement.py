@@ -12,8 +12,8 @@ from bonafed.runs.privacy_plan import Plan, privacy_of
 
 REHEARSAL = (
     "A rehearsal: the rows are declared public. Noise that is made from the seed can be subtracted"
-    " by anyone who has the configuration, and runs of a curve are not charged. Nothing is"
-    " guaranteed to anybody."
+    " by whoever has the configuration, and runs of a sweep are not charged. Nothing is guaranteed"
+    " to anybody."
 )
 TOTALS = {"gaussian": "closed form", "rdp": "rdp", "basic": "basic composition"}
 
@@ -83,8 +83,8 @@ def stays(config: Config) -> list[tuple[str, str]]:
     if config.report.compare_with:
         model = "the model without privacy, and all comparisons with it"
         withheld.append((model, "trained without noise"))
-    if privacy_of(config).curve:
-        withheld.append(("the models of the curve and its numbers", "judged on private rows"))
+    if config.budgets:
+        withheld.append(("the models of the sweep and its numbers", "judged on private rows"))
     return withheld
 
 
@@ -163,12 +163,12 @@ def _spent(plan: Plan, rehearsal: bool) -> list[str]:
     lines.append(views(budget, plan.other))
     if plan.before:
         lines.append(
-            f"of it spent before this model: {plan.before:.4g}, by earlier runs and by the curve"
+            f"of it spent before this model: {plan.before:.4g}, by earlier runs and by the sweep"
         )
-    if plan.curve:
+    if plan.sweep:
         charged = "not charged, the rows are public" if rehearsal else "charged"
-        points = ", ".join(f"{point:g}" for point, _ in plan.curve)
-        lines.append(f"curve: epsilon = {points} ({charged})")
+        points = ", ".join(f"{point:g}" for point, _ in plan.sweep)
+        lines.append(f"sweep: epsilon = {points} ({charged})")
     return lines
 
 

@@ -17,10 +17,10 @@ from typing import Annotated
 from pydantic import Field, PlainValidator, PrivateAttr, model_validator
 
 from bonafed.config.errors import ConfigError
-from bonafed.config.schema import Section, Texts
+from bonafed.config.schema import Section, TablesSection, Texts
 from bonafed.config.toml import toml_line, toml_value
 from bonafed.config.toml_file import text_of, validated
-from bonafed.data.reading import Reading
+from bonafed.data.column_kinds import KINDS
 from bonafed.sites.policy import RULES, Policy
 from bonafed.storage import OWN, write_whole
 from bonafed.text import printable
@@ -54,32 +54,16 @@ class SiteSection(Section):
     key: Annotated[str | None, PlainValidator(_path)] = None
 
 
-class RowsSection(Section):
+class RowsSection(TablesSection):
     """The table [data]: the file of the site's rows, and how it is written."""
 
     path: Place
     categorical: Texts = Field(default_factory=list)  # columns of numbers that are codes
-    encoding: str = "utf-8"
-    delimiter: str | None = None
-    decimal: str = "."
-    missing: Texts = Field(default_factory=list)
-    exclude: Texts = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _can_be_read(self) -> RowsSection:
         _ = self.reading  # which refuses what no table can be
         return self
-
-    @property
-    def reading(self) -> Reading:
-        """How the file is read."""
-        return Reading(
-            encoding=self.encoding,
-            delimiter=self.delimiter,
-            decimal=self.decimal,
-            missing=tuple(self.missing),
-            exclude=tuple(self.exclude),
-        )
 
 
 class SiteFile(Section):
@@ -232,14 +216,14 @@ log = "audit.jsonl"
 path = {path}
 # columns of numbers that are codes, whose values are levels
 # categorical = ["ward"]
-# how the file is written: also delimiter, decimal, missing, exclude
+# how the file is written: also delimiter, decimal, missing, exclude, {kinds}
 # encoding = "utf-8"
 """
 
 
 def first_site(name: str, path: str) -> str:
     """A commented ``site.toml`` with the defaults, for a site of this name and its table."""
-    head = SITE.format(name=toml_value(name), path=toml_value(path))
+    head = SITE.format(name=toml_value(name), path=toml_value(path), kinds=", ".join(KINDS))
     return "\n".join([head, "[policy]", *_policy_lines(), ""])
 
 

@@ -117,7 +117,8 @@ def _words(ended: Ended, problem: Problem, left: str, cure: str) -> str:
         return f"{method} was interrupted {after}."
     if ended.stop is Stop.STALLED:
         how = "made no further progress"
-        cure = f": bring the features to similar sizes, or {cure}"
+        shorter = [f"lower {' or '.join(steps)}"] if (steps := _steps(ended.method)) else []
+        cure = f": {', '.join([*shorter, 'bring the features to similar sizes'])}, or {cure}"
     elif ended.stop is Stop.UNBOUNDED:
         how = "found that the objective falls without end at models that meet all constraints"
         cure = f": {REGULARISE}, or a constraint"
@@ -167,9 +168,13 @@ def public_outcome(outcome: Outcome, rounds: int) -> Outcome:
 
 def diverged(method: Method, rounds: int) -> str:
     """That a run ended at a model that is not finite, and which settings to lower."""
-    steps = [name for name in STEPS if name in settings_of(method)]
+    steps = _steps(method)
     lower = f"Give a smaller {' or '.join(steps)}, or rescale" if steps else "Rescale"
     return f"the model is not finite after {rounds} rounds. {lower} the features."
+
+
+def _steps(method: Method) -> list[str]:
+    return [name for name in STEPS if name in settings_of(method)]
 
 
 def refuted(ended: Ended, certificate: Certificate) -> str:

@@ -37,9 +37,8 @@ from bonafed.problem.conic_form import sample_radii, weighting
 from bonafed.problem.losses import Hinge
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Zero, has_parts, regulariser_parts
-from bonafed.problem.risks.chi_square import ChiSquareBall
+from bonafed.problem.risks.divergences import ChiSquareBall, KLBall
 from bonafed.problem.risks.ellipsoid import Ellipsoid
-from bonafed.problem.risks.kl_ball import KLBall
 from bonafed.problem.risks.lp_ball import LpBall
 from bonafed.problem.risks.mean import Mean
 from bonafed.problem.risks.superquantile import Superquantile

@@ -36,8 +36,11 @@ adjacency = "add-remove"       # one row more or less; "replace": one row is ano
 # view = "sum"                 # the total is for anyone who sees sums over all clients only
 # sizes = {{ a_client = 1000 }}  # rows of every client; left out: they are counted, and public
 # book = "book.json"  # the privacy ledger: all runs on these rows stay within epsilon together
-# curve = [0.25, 0.5]        # other totals to train with: each is charged, and stays with the owner
 {rehearsal}
+
+# [sweep]                      # other totals to train with: each is charged
+# parameter = "privacy.epsilon"
+# values = [0.25, 0.5]
 
 [evaluation]
 public = false            # the rows judged on are private, too: numbers on them stay with the owner

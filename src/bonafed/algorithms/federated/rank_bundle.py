@@ -43,11 +43,11 @@ from bonafed.problem.rank_cuts import (
     Tally,
     as_best,
     mixed,
+    ridge_of,
     spread_edges,
     table,
     with_cut,
 )
-from bonafed.problem.regularisers import regulariser_parts
 from bonafed.rounds import Done, Round, Stop, record
 
 GOOD = 0.1  # of what the model predicts, that a step has to reach
@@ -183,7 +183,8 @@ class RankBundle(Method):
         self, state: RankBundleState, ids: Sequence[int], up: Sliced
     ) -> tuple[RankBundleState, Round | Done]:
         """Keep the cut, and try the minimiser of the model."""
-        asked, problem, ridge = known(state.counted), self._problem, self._ridge(state.w)
+        asked, problem = known(state.counted), self._problem
+        ridge = ridge_of(problem, state.w)
         objective = float(up.value) + state.excess + problem.penalty(asked.w)
         state = replace(state, rounds=state.rounds + 1, steps=state.steps + 1)
         if not (math.isfinite(objective) and np.isfinite(up.hessian).all()):
@@ -220,13 +221,6 @@ class RankBundle(Method):
 
     def _sigma(self, state: RankBundleState) -> Array:
         return self._problem.over_rows.rank_weights(int(state.rows))
-
-    def _ridge(self, w: Array) -> Array:
-        """The second derivatives of h, (D,)."""
-        coefficients = self._problem.predictor.split(w)[0]
-        ridge = np.zeros_like(w)
-        ridge[: len(coefficients)] = regulariser_parts(self._problem.regulariser)[1]
-        return ridge
 
     def report(self, state: RankBundleState) -> dict:
         """``value``: the objective of the best model, or a little above; ``residual``: by how much

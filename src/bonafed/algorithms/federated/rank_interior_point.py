@@ -41,8 +41,8 @@ from bonafed.problem.claims import AllRows, Claim, Number
 from bonafed.problem.plausible import Claims, of_lagrangian
 from bonafed.problem.problem import Problem
 from bonafed.problem.rank_claims import of_losses, of_sum
+from bonafed.problem.rank_cuts import ridge_of
 from bonafed.problem.rank_levels import Levels, Rows, levels
-from bonafed.problem.regularisers import regulariser_parts
 from bonafed.rounds import Done, Max, Round, Stop, Sum, record
 from bonafed.solvers.rank.threshold_barrier import central, rate
 
@@ -299,16 +299,9 @@ class RankInteriorPoint(Method):
     def _levels(self, n: float) -> Levels:
         return levels(self._problem.over_rows, int(n))
 
-    def _ridge(self, w: Array) -> Array:
-        """The second derivatives of h, (D,)."""
-        coefficients = self._problem.predictor.split(w)[0]
-        ridge = np.zeros_like(w)
-        ridge[: len(coefficients)] = regulariser_parts(self._problem.regulariser)[1]
-        return ridge
-
     def _gap(self, at: Place, up: ExpandedRanks, n: float) -> tuple[float, float]:
         """The value of a place, and what it exceeds the bound of its weights by."""
-        of, ridge = self._levels(n), self._ridge(at.w)
+        of, ridge = self._levels(n), ridge_of(self._problem, at.w)
         plain, shares = at.plain, of.shares
         value = float(shares @ at.thresholds + at.caps @ up.above + plain * up.loss)
         # weights that sum to the share of every level: q scaled down, or cap - q
@@ -326,7 +319,7 @@ class RankInteriorPoint(Method):
     def _direction(self, state: RankState, up: ExpandedRanks, barrier: float) -> Array:
         """The Newton step (K + D), thresholds first, that aims at this barrier parameter."""
         at = known(state.at)
-        K, ridge = len(at.caps), self._ridge(at.w)
+        K, ridge = len(at.caps), ridge_of(self._problem, at.w)
         matrix = np.zeros((K + len(at.w),) * 2)
         matrix[:K, :K] = np.diag(up.rate)
         matrix[:K, K:], matrix[K:, :K] = -up.cross, -up.cross.T

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bonafed.arrays import Array
-from bonafed.problem.risks.inputs import numbers
-from bonafed.problem.risks.risk import Names, Sizes, Worst, vector
+from bonafed.problem.risks.risk import Names, Sizes, Worst, numbers, vector
 from bonafed.problem.risks.weight_set import WeightSet, attained
 from bonafed.solvers.sets.nearest_point import nearest_point
 from bonafed.solvers.sets.projections import EPS

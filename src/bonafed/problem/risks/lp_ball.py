@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bonafed.arrays import Array
-from bonafed.problem.risks.inputs import number
-from bonafed.problem.risks.risk import Prior
+from bonafed.problem.risks.risk import Prior, number
 from bonafed.problem.risks.weight_set import Centred
 from bonafed.solvers.sets.projections import (
     dual_exponent,

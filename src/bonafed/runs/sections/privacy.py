@@ -104,7 +104,7 @@ class GuaranteeForm(Form):
     protects: str
     public: list[str]
     rehearsal: str
-    curve: list[Positive]
+    sweep: list[Positive]
     mechanism: Kind
     source: str
     clip: Noise
@@ -284,7 +284,7 @@ def guarantee(config: Config, n_features: int, releases: Releases, before: Relea
             "protects": protects(config),
             "public": made_public(config),
             "rehearsal": REHEARSAL if p.rehearsal else "",
-            "curve": list(p.curve),
+            "sweep": list(map(float, config.budgets)),
             **mechanism_of(algorithm),
             "ledger": rows,
             "releases": releases,
@@ -321,7 +321,7 @@ def _check_ledger(run: Run) -> Iterator[Check]:
     yield not_checked("privacy", text, *model, *settings)
     yield _check_budget(again)
     yield _check_answers(run, again["ledger"])
-    yield _check_curve(config, public, again)
+    yield _check_sweep(config, public, again)
     yield _check_clients(run, public)
     yield from _check_traffic(run, public)
     ended = budget_used(len(run.history))
@@ -347,22 +347,22 @@ def _check_answers(run: Run, ledger: Sequence[Row]) -> Check:
     return Check("answers", bool(ledger) and paid, text)
 
 
-def _check_curve(config: Config, public: Public, stated: Row) -> Check:
-    """Every run of a curve that is charged is among what was spent before the model."""
+def _check_sweep(config: Config, public: Public, stated: Row) -> Check:
+    """Every run of a sweep that is charged is among what was spent before the model."""
     privacy, missing = privacy_of(config), []
-    for epsilon in () if privacy.rehearsal else privacy.curve:
+    for epsilon in () if privacy.rehearsal else config.budgets:
         for place, client in enumerate(public.clients):
             release = of_point(config, public, epsilon, place)
             spent = read_releases(stated["before"].get(client, ()))
             if not any(_alike(release, each) for each in spent):
                 missing.append(f"the run at epsilon {epsilon:g} of {client}")
     text = f"not charged: {', '.join(missing[:3])}" if missing else "its runs are charged"
-    return Check("privacy curve", not missing, text)
+    return Check("charged sweep", not missing, text)
 
 
 def of_point(config: Config, public: Public, epsilon: float, client: int | None = None) -> Release:
-    """What a run of the curve releases of a client, or of the one whose records count most: noise
-    as for its epsilon only.
+    """What a run of the sweep releases of a client, or of the one whose records count most: noise
+    as for its epsilon alone.
     """
     problem, algorithm = stated_method(config, public)
     budget = replace(budget_of(config), epsilon=epsilon, book=None)

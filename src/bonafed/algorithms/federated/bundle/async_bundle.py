@@ -32,13 +32,18 @@ from typing import Annotated, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.algorithms.federated.bundle.bundle import (
-    BALANCES,
+from bonafed.algorithms.federated.bundle.cuts import Cuts, no_cuts
+from bonafed.algorithms.federated.bundle.server import (
     SECOND_ORDER,
     Tangents,
+    least,
+    mean_bend,
+    parts_for,
+    proofs,
+    shifted,
+    undoing,
     with_tangents,
 )
-from bonafed.algorithms.federated.bundle.cuts import Cuts, no_cuts
 from bonafed.algorithms.federated.linearisation import units_of
 from bonafed.algorithms.method import (
     Answer,
@@ -67,17 +72,14 @@ from bonafed.problem.lower_bounds import (
     Duals,
     Region,
     Surveyed,
-    lower_bound,
     region,
     survey,
-    unbalanced,
 )
 from bonafed.problem.parts import (
     WHOLE,
     Parted,
     PartedCut,
     Parts,
-    has_smooth_part,
     is_parted,
     parted_cut,
     parts_of,
@@ -424,7 +426,7 @@ class AsyncBundle(Method):
         each = weights[state.cuts.owner] / max(weights.sum(), 1e-300)
         mean = each @ state.cuts.gradient / self._units(state)
         size, value = float(mean @ mean), self._first_value(state)
-        return LONGER * value / size if min(value, size) > 1e-100 else 1.0
+        return undoing(value, size, LONGER)
 
     def _shift(self, state: AsyncBundleState, who: NDArray[np.int64], up: EvaluatedAt) -> float:
         """The shift of the curvature: larger where mean losses exceed their second-order models by
@@ -499,31 +501,17 @@ class AsyncBundle(Method):
         state = replace(state, fresh=0)
         if math.isinf(where.size):
             return state
-        cuts = state.cuts
-        master = minimise(
-            public_shape(problem, n),
-            self._pieces(state),
-            near=state.point,
-            size=where.size,
-            offset=where.offset,
-            unit=self._unit(state),
-            accuracy=1e-9,
-        )
+        pieces, cuts = self._pieces(state), state.cuts
+        numbers = state.point, self._unit(state), 1e-9
+        master = least(public_shape(problem, n), pieces, where, *numbers)
         if not master.solved:
             return state
-        state = replace(state, point=master.point)
-        multipliers, sizes = master.multipliers[: len(cuts.owner)], self._units(state)
-        state = replace(state, cuts=cuts.used(multipliers))
-        for _ in range(BALANCES):
-            proof = cuts.proof(problem, multipliers, n, np.zeros(0))
-            if proof is None:
-                break
-            duals, minorant, scaled = proof
-            bound, _ = lower_bound(problem, minorant, where)
+        multipliers = master.multipliers[: len(cuts.owner)]
+        state = replace(state, point=master.point, cuts=cuts.used(multipliers))
+        given = multipliers, np.zeros(0), where, self._units(state)
+        for bound, duals in proofs(problem, cuts, *given):
             if bound > state.bound:
                 state = replace(state, bound=bound, duals=duals.used())
-            left = unbalanced(problem, minorant, where, sizes)
-            multipliers = cuts.balanced(scaled, *left, sizes)
         return state
 
     def _stepped(
@@ -611,10 +599,8 @@ class AsyncBundle(Method):
         slope[mine] = state.cuts.gradient[last[mine]] + bent
         value[mine] = state.cuts.base[last[mine]] + (moved * (slope[mine] - bent / 2)).sum(1)
         metric = np.einsum("n,nde->de", state.weights * some, H)
-        mean = float(np.mean(np.diag(metric) / units**2))
-        more = (1e-8 + state.shift) * (mean + 1 / state.step)
-        metric += np.diag(max(more, 1e-100) * units**2)
-        return metric, Tangents(state.w, value, slope)
+        more = (1e-8 + state.shift) * (mean_bend(metric, units) + 1 / state.step)
+        return shifted(metric, units, more), Tangents(state.w, value, slope)
 
     # -- what the cuts say -------------------------------------------------------------------------
 
@@ -699,8 +685,7 @@ class AsyncBundle(Method):
         """How risks are parted, where models have few numbers."""
         if not is_parted(self._problem):
             return WHOLE
-        groups = max(1, round(self.cuts / n_clients))
-        return Parts(groups, self.least_rows, int(has_smooth_part(self._problem)))
+        return parts_for(self._problem, n_clients, self.cuts, self.least_rows)
 
 
 def _second_order(n_clients: int) -> int:

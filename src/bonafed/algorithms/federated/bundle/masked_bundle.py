@@ -41,7 +41,9 @@ from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Form, decode, encode
 from bonafed.data.federation import Federation
 from bonafed.problem.claims import Claim
+from bonafed.problem.client_means import hessians
 from bonafed.problem.conic_form import member, sample_radii
+from bonafed.problem.constraints.constraint import Point
 from bonafed.problem.lower_bounds import Duals
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.multipliers import of_duals
@@ -53,7 +55,6 @@ from bonafed.problem.secure_sums import (
     SurveyedSums,
     SurveySums,
     check_weights,
-    curvature,
     largest_share,
     least_multiplier,
     sends_curvature,
@@ -229,7 +230,7 @@ class MaskedBundle(Method):
         memory = _with(memory, ask)
         cut, bend = problem.cut(ask.w, data), None
         if sends_curvature(problem, len(ask.w)):
-            bend = curvature(problem, ask.w, weights, data)
+            bend = hessians(Point(problem, ask.w, data), weights, (), together=True)
         return memory, Blended(weights * cut.base, weights[:, None] * cut.gradient, bend)
 
     # -- server ------------------------------------------------------------------------------------

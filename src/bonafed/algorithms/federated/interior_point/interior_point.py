@@ -29,8 +29,12 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from bonafed.algorithms.federated.interior_point import program as of
-from bonafed.algorithms.federated.interior_point.client_risk import RISK_WITH_ROWS, averaged
-from bonafed.algorithms.federated.interior_point.program import Expanded, Scale
+from bonafed.algorithms.federated.interior_point.program import (
+    RISK_WITH_ROWS,
+    Expanded,
+    Scale,
+    averaged,
+)
 from bonafed.algorithms.method import (
     Answer,
     Concluded,

@@ -33,10 +33,13 @@ import numpy as np
 from bonafed.algorithms.federated.proximal_al import client
 from bonafed.algorithms.federated.proximal_al.merit import raised, sizes
 from bonafed.algorithms.federated.proximal_al.messages import (
+    ProximalState,
     Refine,
     Refined,
     Settle,
     Settled,
+    in_units,
+    started,
 )
 from bonafed.algorithms.federated.proximal_al.server import (
     Server,
@@ -45,7 +48,6 @@ from bonafed.algorithms.federated.proximal_al.server import (
     no_past,
     remembered,
 )
-from bonafed.algorithms.federated.proximal_al.state import ProximalState, in_units, started
 from bonafed.algorithms.method import Answer, Concluded, Method, known
 from bonafed.algorithms.progress import Progress
 from bonafed.algorithms.requirements import (
