@@ -27,7 +27,7 @@ TOP = """\
 
 Each script prints tables and targets, and exits with 1 when a target is missed. Figures are CPU
 seconds of one thread: variants alternate in one run, and each keeps its least
-time (`measure.py`). Trust ratios and rounds more than seconds: the machine is shared and has two
+time (`measure.py`). Trust ratios and rounds more than seconds: the machine is shared, with two
 cores. `--quick` is for small cases.
 
 `--save` writes all rows, the date, the commit and the machine into `results/`; this page shows some
@@ -35,8 +35,8 @@ rows of them and is made by `python benchmarks/render.py`. Results with a `note`
 before `--save` existed and copied from the page of that time. `cases.py` and `rank_data.py` make
 data; data sets that are not made need the folder `BONAFED_DATA`.
 
-`golden.py` checks that a restructured checkout computes what a revision did, bit by bit, and
-`structure.py` how the source is built; they measure no time.
+`golden.py` compares the results of two revisions bit by bit, and `structure.py` how the source is
+built.
 """
 
 
