@@ -2,8 +2,8 @@
 
 ``mkdocs.yml`` names this file. Before the pages are read it adds: a reference page for each kind of
 public name, from ``bonafed/names.py``; every notebook of ``tutorials/`` as a page, with the outputs
-that are stored in it; the pages at the root of the repository, and the benchmarks' results. Links between files of the
-repository become links between pages.
+that are stored in it; the pages at the root of the repository, and the benchmarks' results. Links
+between files of the repository become links between pages.
 """
 
 from __future__ import annotations
