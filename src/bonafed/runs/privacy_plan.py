@@ -66,7 +66,7 @@ class Plan:
     accounts : total epsilon at delta when the run has ended, by accountant, earlier runs and the
         sweep included
     before : total epsilon that is spent before this model, the sweep included
-    sweep : (epsilon alone, total E_k at which it is run) of every run of the sweep
+    sweep : (epsilon only, total E_k at which it is run) of every run of the sweep
     up, down : bytes of one client in one round
     """
 
@@ -203,7 +203,7 @@ def _before(budget: Budget, clients: tuple[str, ...], algorithm: PrivateMethod) 
 def _sweep(
     config: Config, budget: Budget, algorithm: PrivateMethod, spent: Releases
 ) -> tuple[list[tuple[float, float]], Releases]:
-    """(epsilon alone, E_k) of every run of the sweep, and what is spent after them."""
+    """(epsilon only, E_k) of every run of the sweep, and what is spent after them."""
     points, privacy = [], privacy_of(config)
     for epsilon in config.budgets:
         if privacy.rehearsal:

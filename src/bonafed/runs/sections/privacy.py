@@ -357,7 +357,7 @@ def _check_sweep(config: Config, public: Public, stated: Row) -> Check:
 
 def of_point(config: Config, public: Public, epsilon: float, client: int | None = None) -> Release:
     """What a run of the sweep releases of a client, or of the one whose records count most: noise
-    as for its epsilon alone.
+    as for its epsilon only.
     """
     problem, algorithm = stated_method(config, public)
     budget = replace(budget_of(config), epsilon=epsilon, book=None)
