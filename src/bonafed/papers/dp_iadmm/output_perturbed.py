@@ -12,8 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from bonafed.algorithms.federated.private_admm.penalty import Penalty
-from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
+import bonafed as bf
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class PublishedStep:
 
 
 @dataclass(frozen=True)
-class OutputPerturbedADMM(PrivateADMM):
+class OutputPerturbedADMM(bf.PrivateADMM):
     """The paper's comparator OutP: step (5) without noise, then noise on z_p^{t+1}.
 
     The noise is calibrated: a row moves z_p by at most its gradient over rho + 1 / eta.
@@ -80,6 +79,6 @@ class OutputPerturbedADMM(PrivateADMM):
         deviation sigma^2 where the paper has sigma, and steps of rows / 4, stop its progress.
         """
         step = PublishedStep(rows, clients, epsilon)
-        rho = Penalty(epsilon=epsilon, scale=1 / clients)
+        rho = bf.Penalty(epsilon=epsilon, scale=1 / clients)
         more: dict[str, Any] = {"rho": rho, "eta": step, "local_epsilon": epsilon, **settings}
         return cls(sensitivity="published", **more)

@@ -19,16 +19,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.algorithms.settings import check_least
-from bonafed.arrays import Array, Block
+import bonafed as bf
+import bonafed.extending as ext
+from bonafed.extending import Array, Block
 from bonafed.papers.rank import stochastic as common
 from bonafed.papers.rank.stochastic import RankedPoint
-from bonafed.problem.predictors.affine import Linear
-from bonafed.problem.problem import Problem
-from bonafed.problem.rank_coordinates import kernel_of
-from bonafed.problem.regularisers import regulariser_parts
-from bonafed.solvers.rank.scalar_losses import Kernel
-from bonafed.solvers.smooth.variance_reduced import Shrink, reduced_steps
+from bonafed.papers.rank.variance_reduced import Shrink, reduced_steps
 
 CHUNK = 1024  # rows gathered at a time
 
@@ -80,10 +76,10 @@ class LSVRG(common.EpochMethod):
     atol: float = 0.0
     max_rounds: int = 2000
     start: Array | None = None
-    problem: Problem | None = None
+    problem: bf.Problem | None = None
 
     def __post_init__(self) -> None:
-        check_least(self, "epoch_length", meaning=": it is a number of steps")
+        ext.check_least(self, "epoch_length", meaning=": it is a number of steps")
         self.check_settings()
 
     def epoch(
@@ -115,14 +111,14 @@ class LSVRG(common.EpochMethod):
         return drawn, np.full(self.epoch_length, total)
 
 
-def scalar_form(problem: Problem, n_features: int) -> tuple[Kernel, Shrink] | None:
+def scalar_form(problem: bf.Problem, n_features: int) -> tuple[ext.Kernel, Shrink] | None:
     """Loss and regulariser as the compiled steps take them; None where they have no such form."""
     try:
-        kernel = kernel_of(problem.loss)
-        l1, l2, lower, upper = regulariser_parts(problem.regulariser)
+        kernel = ext.kernel_of(problem.loss)
+        l1, l2, lower, upper = ext.regulariser_parts(problem.regulariser)
     except (TypeError, ValueError):
         return None
-    if not isinstance(problem.predictor, Linear):
+    if not isinstance(problem.predictor, bf.Linear):
         return None
     low, high = (
         np.broadcast_to(np.asarray(edge, float), n_features).copy() for edge in (lower, upper)
@@ -131,14 +127,14 @@ def scalar_form(problem: Problem, n_features: int) -> tuple[Kernel, Shrink] | No
 
 
 def _fast_steps(
-    problem: Problem,
+    problem: bf.Problem,
     data: Block,
     w: Array,
     rows: NDArray[np.intp],
     gain: Array,
     point: RankedPoint,
     rate: float,
-    kernel: Kernel,
+    kernel: ext.Kernel,
     shrink: Shrink,
 ) -> Array:
     X = data.X[0][rows] if isinstance(data.X, np.ndarray) else data.X[rows].toarray()
@@ -159,7 +155,7 @@ def _fast_steps(
 
 
 def slow_steps(
-    problem: Problem,
+    problem: bf.Problem,
     data: Block,
     w: Array,
     rows: NDArray[np.intp],

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bonafed.algorithms.settings import check_least
-from bonafed.arrays import Array, Block, by_row
+import bonafed as bf
+import bonafed.extending as ext
+from bonafed.extending import Array, Block
 from bonafed.papers.rank import stochastic as common
-from bonafed.problem.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,10 @@ class SGD(common.EpochMethod):
     atol: float = 0.0
     max_rounds: int = 2000
     start: Array | None = None
-    problem: Problem | None = None
+    problem: bf.Problem | None = None
 
     def __post_init__(self) -> None:
-        check_least(self, "batch", meaning=": it is the number of rows of a minibatch")
+        ext.check_least(self, "batch", meaning=": it is the number of rows of a minibatch")
         self.check_settings()
 
     def epoch(
@@ -87,7 +87,7 @@ class SGD(common.EpochMethod):
             batch = common.take(data, rows)
             prediction = problem.predictor.forward(w, batch)
             losses = common.finite(problem.loss.value(prediction, batch.y))
-            gradients = by_row(
+            gradients = ext.by_row(
                 weigh(losses[0], rows)[None], problem.loss.gradient(prediction, batch.y)
             )
             w = common.descend(problem, w, problem.predictor.backward(w, gradients, batch)[0], rate)

@@ -18,37 +18,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, ClassVar, TypeVar
+from typing import Annotated, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.algorithms.method import settings_of, with_start
-from bonafed.algorithms.pooled.single_client import (
-    Advance,
-    Advanced,
-    PooledMethod,
-    advanced,
-    implied,
-)
-from bonafed.algorithms.requirements import MEAN_OR_RANK, ONE_CLIENT, Requirements
-from bonafed.algorithms.settings import check_least
-from bonafed.arrays import Array, Block, Streams, by_row, stream
-from bonafed.codec import Form
-from bonafed.problem.problem import Problem
-from bonafed.problem.rank_coordinates import is_provable
-from bonafed.problem.risks.prospect import ProspectTheory
-from bonafed.problem.risks.ranks import ByRank, by_rank, two_sided, weights_by_rank
-from bonafed.rounds import record
-
-if TYPE_CHECKING:
-    from bonafed.data.federation import Federation
-
+import bonafed as bf
+import bonafed.extending as ext
+from bonafed.extending import Array, Block, Form, Streams, record
 
 LARGE = 1e100  # squares of numbers beyond it may overflow
 
 
-Tuned = TypeVar("Tuned", bound=PooledMethod)
+Tuned = TypeVar("Tuned", bound=ext.PooledMethod)
 
 
 class DivergedError(ArithmeticError):
@@ -91,12 +73,14 @@ def take(data: Block, rows: NDArray[np.intp]) -> Block:
     return Block(X, data.y[:, rows], data.share[:, rows], data.index, data.names)
 
 
-def descend(problem: Problem, w: Array, gradient: Array, rate: float) -> Array:
+def descend(problem: bf.Problem, w: Array, gradient: Array, rate: float) -> Array:
     """prox_{rate h}(w - rate gradient); an intercept takes the gradient step alone."""
     return problem.prox(w - rate * gradient, rate)
 
 
-def batch_weights(risk: ByRank | ProspectTheory, n: int, size: int) -> Callable[[Array], Array]:
+def batch_weights(
+    risk: ext.ByRank | bf.ProspectTheory, n: int, size: int
+) -> Callable[[Array], Array]:
     """The weights of ``size`` rows drawn from n, ranked among themselves.
 
     The result maps losses (size,) to weights (size,).
@@ -104,12 +88,14 @@ def batch_weights(risk: ByRank | ProspectTheory, n: int, size: int) -> Callable[
     The spectrum is that of the risk, and not its counts: sigma_i = S(i / size) - S((i - 1) / size)
     with S the cumulative sum of the rank weights of all n losses, linear between two of them.
     """
-    if not isinstance(risk, ProspectTheory):
+    if not isinstance(risk, bf.ProspectTheory):
         sigma = _spread(risk.rank_weights(n), size)
-        return lambda losses: weights_by_rank(sigma, losses)
+        return lambda losses: ext.weights_by_rank(sigma, losses)
     below = _spread(risk.rank_weights_below(n), size)
     above = _spread(risk.rank_weights_above(n), size)
-    return lambda losses: weights_by_rank(two_sided(below, above, risk.reference, losses), losses)
+    return lambda losses: ext.weights_by_rank(
+        ext.two_sided(below, above, risk.reference, losses), losses
+    )
 
 
 def _spread(sigma: Array, size: int) -> Array:
@@ -126,7 +112,7 @@ def finite(numbers: Array) -> Array:
     return numbers
 
 
-def evaluate(problem: Problem, w: Array, data: Block) -> RankedPoint:
+def evaluate(problem: bf.Problem, w: Array, data: Block) -> RankedPoint:
     """The risk at w, its rank weights and a subgradient.
 
     It raises ``DivergedError`` where numbers are out of range.
@@ -138,18 +124,18 @@ def evaluate(problem: Problem, w: Array, data: Block) -> RankedPoint:
         problem.row_weights(losses, data),
         problem.loss.gradient(prediction, data.y),
     )
-    gradient = problem.predictor.backward(w, by_row(weights, gradients), data)
+    gradient = problem.predictor.backward(w, ext.by_row(weights, gradients), data)
     return RankedPoint((weights * losses).sum(1), weights, gradients, gradient)
 
 
 # ---- a round
 
 
-class EpochMethod(PooledMethod):
+class EpochMethod(ext.PooledMethod):
     """The base of a method of epochs: SGD and LSVRG."""
 
-    requirements: ClassVar[Requirements] = Requirements(
-        clients=ONE_CLIENT, over_samples=MEAN_OR_RANK
+    requirements: ClassVar[ext.Requirements] = ext.Requirements(
+        clients=ext.ONE_CLIENT, over_samples=ext.MEAN_OR_RANK
     )
     learning_rate: float | None
     grid: Sequence[float] | None
@@ -166,14 +152,16 @@ class EpochMethod(PooledMethod):
                 f"learning rates must be positive numbers, got {rates}. For the paper's grid give"
                 " None."
             )
-        check_least(self, "trial_epochs", "max_rounds")
+        ext.check_least(self, "trial_epochs", "max_rounds")
 
     def client_start(self, data: Block) -> Descent:
-        return started(with_start(self._problem, self.start, data.n_features), self.learning_rate)
+        return started(
+            ext.with_start(self._problem, self.start, data.n_features), self.learning_rate
+        )
 
     def advance(
-        self, memory: Descent, ask: Advance, data: Block, rng: Streams
-    ) -> tuple[Descent, Advanced]:
+        self, memory: Descent, ask: ext.Advance, data: Block, rng: Streams
+    ) -> tuple[Descent, ext.Advanced]:
         """Take one epoch, or in the beginning choose the learning rate.
 
         Raises
@@ -195,10 +183,10 @@ def started(start: Array, rate: float | None) -> Descent:
     return Descent(w, w, np.full(1, math.inf), none, np.zeros(1), flat, rates, np.zeros(1), None)
 
 
-def standing(walk: Descent, finished: float = 0.0) -> Advanced:
+def standing(walk: Descent, finished: float = 0.0) -> ext.Advanced:
     """The upload that describes a walk."""
     value, bound = float(walk.value[0]), float(walk.bound[0])
-    return advanced(walk.best[0], value, bound, int(walk.steps[0]), finished=finished)
+    return ext.advanced(walk.best[0], value, bound, int(walk.steps[0]), finished=finished)
 
 
 def _epoch(
@@ -219,10 +207,10 @@ def _epoch(
             " paper's grid."
         ) from None
     walk = replace(walk, steps=walk.steps + steps)
-    return proof(problem, walk, turn, data) if is_provable(problem) else walk
+    return proof(problem, walk, turn, data) if ext.is_provable(problem) else walk
 
 
-def judged(problem: Problem, walk: Descent, w: Array, data: Block) -> Descent:
+def judged(problem: bf.Problem, walk: Descent, w: Array, data: Block) -> Descent:
     """The walk at w, with w as the best model if it is that."""
     point = evaluate(problem, w, data)
     walk = replace(walk, w=w[None], point=point)
@@ -230,7 +218,7 @@ def judged(problem: Problem, walk: Descent, w: Array, data: Block) -> Descent:
     return replace(walk, best=w[None], value=np.array([value])) if value < walk.value[0] else walk
 
 
-def proof(problem: Problem, walk: Descent, turn: int, data: Block) -> Descent:
+def proof(problem: bf.Problem, walk: Descent, turn: int, data: Block) -> Descent:
     """The walk with the minorant at w averaged in, or in place of the average if it proves more."""
     point = walk.point
     assert point is not None
@@ -241,7 +229,7 @@ def proof(problem: Problem, walk: Descent, turn: int, data: Block) -> Descent:
         (1 - part) * walk.gradient[0] + part * new[1],
     )
     proofs = [
-        (implied(problem, data, *minorant, float(walk.value[0])), minorant)
+        (ext.implied(problem, data, *minorant, float(walk.value[0])), minorant)
         for minorant in (mean, new)
     ]
     best, (constant, gradient) = max(proofs, key=lambda proof: proof[0])
@@ -286,8 +274,8 @@ def _all_diverge(method: object, grid: Sequence[float]) -> str:
 
 def tuned(
     algorithm: Tuned,
-    problem: Problem,
-    fed: Federation,
+    problem: bf.Problem,
+    fed: bf.Federation,
     grid: Sequence[float] | None = None,
     rounds: int = 20,
     seed: int = 0,
@@ -328,16 +316,18 @@ def tuned(
     return _at_rate(algorithm, best["learning_rate"]), table
 
 
-def _at_rate(algorithm: Tuned, rate: float, **more: Problem) -> Tuned:
-    return type(algorithm)(**settings_of(algorithm) | {"learning_rate": rate} | more)
+def _at_rate(algorithm: Tuned, rate: float, **more: bf.Problem) -> Tuned:
+    return type(algorithm)(**ext.settings_of(algorithm) | {"learning_rate": rate} | more)
 
 
-def _tried(method: PooledMethod, block: Block, rounds: int, seed: int) -> float:
+def _tried(method: ext.PooledMethod, block: Block, rounds: int, seed: int) -> float:
     """The lowest objective of some rounds, or inf."""
     memory, value = method.client_start(block), math.inf
     for turn in range(rounds):
         try:
-            memory, up = method.advance(memory, Advance(turn), block, _streams(block, seed, turn))
+            memory, up = method.advance(
+                memory, ext.Advance(turn), block, _streams(block, seed, turn)
+            )
         except DivergedError:
             return math.inf
         value = float(up.value[0])
@@ -345,18 +335,18 @@ def _tried(method: PooledMethod, block: Block, rounds: int, seed: int) -> float:
 
 
 def _streams(block: Block, seed: int, turn: int) -> Streams:
-    return lambda position: stream(seed, block.names[position], turn)
+    return lambda position: ext.stream(seed, block.names[position], turn)
 
 
 def sampled_weights(
-    problem: Problem, data: Block, size: int
+    problem: bf.Problem, data: Block, size: int
 ) -> Callable[[Array, NDArray[np.intp]], Array]:
     """A function of (losses, rows) of a minibatch that returns its weights (size,).
 
     They are weights by rank, or the rows' shares without ranks.
     """
     n = data.y.shape[1]
-    if not by_rank(problem.over_samples):
+    if not ext.by_rank(problem.over_samples):
         return lambda losses, rows: data.share[0, rows] * (n / size)
     law = batch_weights(problem.over_samples, n, size)
     return lambda losses, rows: law(losses)
