@@ -71,6 +71,7 @@ from bonafed.papers.aspire.aspire import ASPIRE as ASPIRE
 from bonafed.papers.aspire.drfa import DRFA as DRFA
 from bonafed.papers.constrained.centralised_al import CentralisedAL as CentralisedAL
 from bonafed.papers.dp_iadmm.output_perturbed import OutputPerturbedADMM as OutputPerturbedADMM
+from bonafed.papers.dp_iadmm.published import NoPrivacyWarning as NoPrivacyWarning
 from bonafed.papers.drfl.ad_lpmm import ADLPMM as ADLPMM
 from bonafed.papers.drfl.double_loop import DoubleLoop as DoubleLoop
 from bonafed.papers.drfl.epigraph_admm import EpigraphADMM as EpigraphADMM
@@ -82,7 +83,6 @@ from bonafed.papers.rank.smoothed_rank_admm import SmoothedRankADMM as SmoothedR
 from bonafed.papers.rank.smoothed_rank_admm import Smoothing as Smoothing
 from bonafed.privacy.budget import Budget as Budget
 from bonafed.privacy.budget import BudgetSpentError as BudgetSpentError
-from bonafed.privacy.budget import NoPrivacyWarning as NoPrivacyWarning
 from bonafed.privacy.ledger import Ledger as Ledger
 from bonafed.privacy.ledger_file import Book as Book
 from bonafed.privacy.odometer import RepeatedRunWarning as RepeatedRunWarning

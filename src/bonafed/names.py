@@ -168,7 +168,7 @@ PUBLIC: tuple[str, ...] = (
     "bonafed.algorithms.pooled.rank.penalties:Growing",
     "bonafed.papers.rank.smoothed_rank_admm:Smoothing",
     "bonafed.privacy.budget:BudgetSpentError",
-    "bonafed.privacy.budget:NoPrivacyWarning",
+    "bonafed.papers.dp_iadmm.published:NoPrivacyWarning",
     "bonafed.privacy.ledger:Ledger",
     "bonafed.privacy.ledger_file:Book",
     "bonafed.privacy.secure_sum.option:SecureSum",

@@ -17,8 +17,8 @@ import numpy as np
 
 import bonafed as bf
 import bonafed.extending as ext
+from bonafed.papers.dp_iadmm import obj_p, obj_t, out_p, out_p_plus
 from bonafed.papers.dp_iadmm.data import Split
-from bonafed.papers.dp_iadmm.output_perturbed import OutputPerturbedADMM, PublishedStep
 
 DELTA = 1e-6
 METHODS = ("ObjT", "ObjT 1/t", "ObjT 1/t^2", "ObjP", "OutP", "OutP+")
@@ -99,21 +99,13 @@ def total(
 
 def method(name: str, epsilon: float, rounds: int, split: Split) -> bf.PrivateADMM:
     """A method of the paper with an epsilon of one iteration; infinite epsilon adds no noise."""
-    P = split.fed.n_clients
-    noisy = math.isfinite(epsilon)
     if name.startswith("OutP"):
-        rows, scale = int(split.fed.sizes.max()), (0.01 if name == "OutP+" else 1.0) / P
-        rho = bf.Penalty(epsilon=epsilon, scale=scale)
-        if noisy:
-            algorithm = OutputPerturbedADMM.published(epsilon, rows, P, max_rounds=rounds)
-            return replace(algorithm, rho=rho)
-        return OutputPerturbedADMM(max_rounds=rounds, rho=rho, eta=PublishedStep(rows, P, epsilon))
-    algorithm = bf.PrivateADMM(max_rounds=rounds, rho=bf.Penalty(epsilon=epsilon))
-    if noisy:
-        algorithm = replace(algorithm, sensitivity="local-unsafe", local_epsilon=epsilon)
+        sizes = int(split.fed.sizes.max()), split.fed.n_clients
+        return (out_p_plus if name == "OutP+" else out_p)(epsilon, rounds, *sizes)
     if name == "ObjP":
-        return replace(algorithm, update="prox")
-    return replace(algorithm, radius="constant" if name == "ObjT" else name.removeprefix("ObjT "))
+        return obj_p(epsilon, rounds)
+    radius = "constant" if name == "ObjT" else name.removeprefix("ObjT ")
+    return obj_t(epsilon, rounds, radius=radius)
 
 
 def published(
