@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -141,19 +141,6 @@ class ASPIRE(StepSettings, ext.Method):
 
     def __post_init__(self) -> None:
         check_settings(self)
-
-    @classmethod
-    def paper(cls, **settings: object) -> ASPIRE:
-        """The printed settings, where they can run: the schedules with nu < 1, losses from the pass
-        of the step, k = 20.
-
-        The sign in (12), H, and the oracle are still corrected; T1 and M are not stated in the
-        paper's main text, so planes are added and dropped in the whole run. ``settings`` override
-        these.
-        """
-        printed: dict[str, Any] = {"theory": True, "reuse": True, "every": 20, "resume": False}
-        printed.update(settings)
-        return cls(**printed)
 
     @property
     def on_client(self) -> dict:
