@@ -204,10 +204,20 @@ def absolute(node: ast.ImportFrom, file: str) -> str:
 
 
 @cache
+def importing(path: Path) -> tuple[ast.AST, ...]:
+    """The ``import`` statements of a file, and its calls that import by a string."""
+    return tuple(
+        node
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        or (isinstance(node, ast.Call) and _is_import_module(node))
+    )
+
+
 def external_packages(path: Path) -> set[str]:
     """The top-level packages that a file imports anywhere."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in importing(path):
         if isinstance(node, ast.Import):
             names |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
@@ -217,8 +227,7 @@ def external_packages(path: Path) -> set[str]:
 
 def loads_by_string(path: Path) -> bool:
     """Whether a file imports modules whose names are made at run time, which no graph shows."""
-    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
-    return any(_is_import_module(call) and _constant(call) is None for call in calls)
+    return any(isinstance(n, ast.Call) and _constant(n) is None for n in importing(path))
 
 
 def layers_of(file: str) -> list[str]:
@@ -284,12 +293,11 @@ class _Reader:
 
     def imports_of(self, file: str) -> Iterator[tuple[str, str]]:
         """The files that a file imports, each with the name that is imported."""
-        tree = ast.parse((self.root / file).read_text())
-        for node in ast.walk(tree):
+        for node in importing(self.root / file):
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     if alias.name == PACKAGE:
-                        yield from self._used(tree, alias.asname or PACKAGE)
+                        yield from self._used(file, alias.asname or PACKAGE)
                     elif target := self._file(alias.name):
                         yield target, alias.name
             elif isinstance(node, ast.ImportFrom):
@@ -303,8 +311,9 @@ class _Reader:
                 if target := self._home(module, name):
                     yield target, name
 
-    def _used(self, tree: ast.AST, bf: str) -> Iterator[tuple[str, str]]:
+    def _used(self, file: str, bf: str) -> Iterator[tuple[str, str]]:
         """The homes of the public names that a file uses as ``bf.X``."""
+        tree = ast.parse((self.root / file).read_text())
         names = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == bf]
         uses = [n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.value in names]
         for name in (use.attr for use in uses):
@@ -336,10 +345,9 @@ class _Reader:
     def _passed_on(self, file: str) -> dict[str, tuple[str, str]]:
         """The names that an ``__init__.py`` imports, each with its module and its name there."""
         if file not in self._given:
-            tree = ast.parse((self.root / file).read_text())
             self._given[file] = {
                 alias.asname or alias.name: (absolute(node, file), alias.name)
-                for node in ast.walk(tree)
+                for node in importing(self.root / file)
                 if isinstance(node, ast.ImportFrom)
                 for alias in node.names
             }
@@ -347,7 +355,7 @@ class _Reader:
 
     def _by_string(self, call: ast.Call) -> str | None:
         """The file that ``import_module("bonafed.…")`` names."""
-        module = _constant(call) if _is_import_module(call) else None
+        module = _constant(call)
         return None if module is None else self._file(module)
 
 

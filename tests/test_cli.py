@@ -77,7 +77,6 @@ def test_from_a_table_to_a_verified_run_and_its_predictions(
     assert {row["prediction"] for row in rows} == {"yes", "no"}
 
 
-@pytest.mark.usefixtures("drawn_once")
 def test_rare_categories_are_no_obstacle(bonafed: Call, tmp_path: Path, capsys: Capture) -> None:
     rows = list(csv.reader(small_run.table().splitlines()))
     (tmp_path / "rare.csv").write_text(
@@ -126,7 +125,6 @@ def test_an_owner_sees_its_most_exposed_rows(
     assert "no client 'Nort'" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("drawn_once")
 def test_pooled_rows_of_a_risk_by_rank_from_run_to_predictions(
     bonafed: Call, tmp_path: Path, capsys: Capture
 ) -> None:
@@ -219,34 +217,36 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(
     assert resumed.result["files"]["config.toml"] == whole.result["files"]["config.toml"]
 
 
-def test_an_interrupted_path_is_solved_again_and_auto_radii_are_said(
+def test_an_interrupted_sweep_is_solved_again_and_auto_radii_are_said(
     bonafed: Call, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = QUICK.replace("radius = 0.05", 'radius = "auto"') + "[path]\nradii = [0.01, 0.1]\n"
+    text = QUICK.replace("radius = 0.05", 'radius = "auto"') + small_run.sweep(
+        "robust.radius", 0.01, 0.1
+    )
     whole = small_run.small_run(tmp_path, text=text)
 
-    def interrupted(line: object) -> str:
+    def interrupted(*line: object) -> str:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("bonafed.runs.sections.radius_path.line", interrupted)
+        patch.setattr("bonafed.runs.sections.sweep.line", interrupted)
         assert bonafed("run", "clinics.toml", "--out", "out") == 130
     told = capsys.readouterr()
     assert "radius auto: 0.0" in told.out
     assert bonafed("run", *told.err.split("bonafed run ")[1].split()) == 0
-    assert "path: radius 0.1" in (said := capsys.readouterr().out)
-    assert "Radii tried" in said
+    assert "sweep: robust.radius = 0.1:" in (said := capsys.readouterr().out)
+    assert "Other values" in said
     (done,) = (tmp_path / "out").iterdir()
     resumed = read_run(done)
     assert resumed.w.tobytes() == whole.w.tobytes()
-    assert resumed.tried is not None
-    assert whole.tried is not None
-    assert resumed.tried.table == whole.tried.table
+    assert resumed.swept is not None
+    assert whole.swept is not None
+    assert resumed.swept.table == whole.swept.table
     assert bonafed("verify", done) == 0
     assert bonafed("report", done, "--client", "North") == 0
     capsys.readouterr()
     assert bonafed("report", done, "--format", "json") == 0
-    assert json.loads(capsys.readouterr().out)["path"] == resumed.tried.table
+    assert json.loads(capsys.readouterr().out)["sweep"] == resumed.swept.table
 
 
 def test_seed_and_quick_reach_the_run_and_its_configuration(bonafed: Call, tmp_path: Path) -> None:

@@ -36,18 +36,20 @@ from bonafed.runs.verification import passed, verify_run
 BASELINES = 'compare_with = ["afl", "erm"]'
 WARDS = small_run.wards(small_run.table())
 IMPOSSIBLE = small_run.KEPT.replace(
-    "[trade_off]\nconstraint = 2\nlevels = [0.3, 0.5]\n",
+    small_run.sweep("constraint.2.level", 0.3, 0.5),
     '[[constraint]]\nkind = "cost_limit"\ncosts = { age = 1.0 }\nlimit = -2.0\n'
     '[[constraint]]\nkind = "sign"\nsigns = { age = 1 }\n',
 )
-CURVED = small_run.PRIVATE_ADMM.replace("[privacy]", "[privacy]\ncurve = [1.0, 1.5]")
+CURVED = small_run.PRIVATE_ADMM.replace(
+    "[privacy]", small_run.sweep("privacy.epsilon", 1.0, 1.5) + "[privacy]"
+)
 KINDS = {
     "robust": small_run.CONFIG,
     "cut": small_run.CONFIG.replace("tol = 1e-6", "max_rounds = 3").replace(BASELINES, ""),
     "rank": small_run.TAIL.replace("1e-6", "1e-4"),
     "together": small_run.TOGETHER.replace("1e-6", "1e-4"),
     "path": small_run.CONFIG.replace(BASELINES, "").replace("tol = 1e-6", "max_rounds = 4")
-    + "[path]\nradii = [0.01, 0.1]\n",
+    + small_run.sweep("robust.radius", 0.01, 0.1),
     "admm": small_run.CONFIG.replace(
         "tol = 1e-6", 'name = "epigraph_admm"\ntol = 1e-3\nmax_rounds = 60'
     ).replace(BASELINES, ""),
@@ -858,54 +860,54 @@ def ranks_inside_every_client(run: Forged) -> None:
     run.config('on = "together"', 'on = "clients"')
 
 
-# --------------------------------------------------------------------------------------------- path
+# -------------------------------------------------------------------------------------------- sweep
 
 
-def of_path(run: Forged, change: Callable[[list[dict[str, Any]]], object]) -> None:
-    run.table("path.json", lambda table: change(table["points"]))
+def of_points(run: Forged, change: Callable[[list[dict[str, Any]]], object]) -> None:
+    run.table("sweep.json", lambda table: change(table["points"]))
 
 
-@forgery("path", "path")
+@forgery("path", "sweep")
 def a_point_with_no_gap(run: Forged) -> None:
-    of_path(run, lambda p: p[0].update(bound=p[0]["value"], relative_gap=0.0))
+    of_points(run, lambda p: p[0].update(bound=p[0]["value"], relative_gap=0.0))
 
 
-@forgery("path", "path")
+@forgery("path", "sweep")
 def a_point_that_is_called_optimal(run: Forged) -> None:
-    of_path(run, lambda p: p[0].update(outcome="optimal"))
+    of_points(run, lambda p: p[0].update(outcome="optimal"))
 
 
-@forgery("path", "path")
+@forgery("path", "sweep")
 def a_point_that_is_called_infeasible(run: Forged) -> None:
-    of_path(run, lambda p: p[0].update(outcome="infeasible"))
+    of_points(run, lambda p: p[0].update(outcome="infeasible"))
 
 
-@forgery("path", "path")
+@forgery("path", "sweep")
 def a_point_of_many_rounds(run: Forged) -> None:
-    of_path(run, lambda p: p[0].update(rounds=10_000))
+    of_points(run, lambda p: p[0].update(rounds=10_000))
 
 
-@forgery("path", "path")
+@forgery("path", "sweep")
 def a_point_with_a_better_accuracy(run: Forged) -> None:
-    of_path(run, lambda p: p[0].update(accuracy=1.0))
+    of_points(run, lambda p: next(iter(p[0]["sets"].values())).update(accuracy=1.0))
 
 
-@forgery("path", "path")
+@forgery("path", "sweep")
 def another_best_point(run: Forged) -> None:
-    run.table("path.json", lambda table: table.update(best=1 - table["best"]))
+    run.table("sweep.json", lambda table: table.update(best=1 - table["best"]))
 
 
-@forgery("path", "path")
+@forgery("path", "sweep")
 def points_that_are_swapped(run: Forged) -> None:
-    of_path(run, lambda p: p.reverse())
+    of_points(run, lambda p: p.reverse())
 
 
-@forgery("path", "path")
+@forgery("path", "sweep")
 def a_point_without_its_proof(run: Forged) -> None:
-    run.arrays("path.safetensors", lambda a: [a.pop(k) for k in [*a] if k.startswith("0/")])
+    run.arrays("sweep.safetensors", lambda a: [a.pop(k) for k in [*a] if k.startswith("0/")])
 
 
-# ----------------------------------------------------------------------- constraints and trade-off
+# ------------------------------------------------------------------ constraints and their levels
 
 
 @forgery("constrained", "constraints")
@@ -933,33 +935,33 @@ def weights_of_a_proof(run: Forged) -> None:
     run.result["constraints"][0]["weight"] += 0.1
 
 
-def of_trade_off(run: Forged, **changes: object) -> None:
-    run.table("trade_off.json", lambda table: table["points"][0].update(changes))
+def of_level(run: Forged, **changes: object) -> None:
+    run.table("sweep.json", lambda table: table["points"][0].update(changes))
 
 
-@forgery("constrained", "trade-off")
+@forgery("constrained", "sweep")
 def a_level_that_no_model_meets(run: Forged) -> None:
-    of_trade_off(run, outcome="infeasible", value=None, price=None, infeasible=0.1)
+    of_level(run, outcome="infeasible", value=None, price=None, infeasible=0.1)
 
 
-@forgery("constrained", "trade-off")
+@forgery("constrained", "sweep")
 def a_level_that_ended_at_the_cap(run: Forged) -> None:
-    of_trade_off(run, outcome="max_rounds")
+    of_level(run, outcome="max_rounds")
 
 
-@forgery("constrained", "trade-off")
+@forgery("constrained", "sweep")
 def a_level_with_another_price(run: Forged) -> None:
-    of_trade_off(run, price=0.0)
+    of_level(run, price=0.0)
 
 
-@forgery("constrained", "trade-off")
+@forgery("constrained", "sweep")
 def a_level_with_no_gap(run: Forged) -> None:
-    of_trade_off(run, relative_gap=0.5)
+    of_level(run, relative_gap=0.5)
 
 
-@forgery("constrained", "trade-off")
+@forgery("constrained", "sweep")
 def a_level_that_was_not_tried(run: Forged) -> None:
-    run.config("levels = [\n    0.3,", "levels = [\n    0.31,")
+    run.config("values = [\n    0.3,", "values = [\n    0.31,")
 
 
 # ------------------------------------------------------------------------------------------ private
@@ -986,8 +988,8 @@ def noise_that_was_not_drawn(run: Forged) -> None:
         releases[0][1] *= 2
 
 
-@forgery("private", "privacy curve")
-def a_curve_that_was_not_charged(run: Forged) -> None:
+@forgery("private", "charged sweep")
+def a_sweep_that_was_not_charged(run: Forged) -> None:
     for client, releases in run.result["privacy"]["before"].items():
         run.result["privacy"]["before"][client] = releases[:1]
 
@@ -1051,24 +1053,24 @@ def no_privacy_at_a_higher_cost(run: Forged) -> None:
     run.exact.result["baselines"]["erm"]["value"] *= 2
 
 
-@forgery("private", "owner/curve")
-def a_curve_with_more_noise(run: Forged) -> None:
-    run.exact.result["curve"][0]["noise"] *= 2
+@forgery("private", "owner/sweep")
+def a_sweep_with_more_noise(run: Forged) -> None:
+    of_points(run.exact, lambda p: p[0].update(noise=2 * p[0]["noise"]))
 
 
-@forgery("private", "owner/curve")
-def a_curve_at_other_epsilons(run: Forged) -> None:
-    run.exact.result["curve"][0]["epsilon"] = 0.5
+@forgery("private", "owner/sweep")
+def a_sweep_at_other_epsilons(run: Forged) -> None:
+    of_points(run.exact, lambda p: p[0].update(at=0.5))
 
 
-@forgery("private", "owner/curve")
-def a_curve_that_costs_less(run: Forged) -> None:
-    lowered(run.exact.result["curve"][0], "alone")
+@forgery("private", "owner/sweep")
+def a_sweep_that_costs_less(run: Forged) -> None:
+    of_points(run.exact, lambda p: lowered(p[0], "alone"))
 
 
-@forgery("private", "owner/curve")
-def a_curve_that_does_better(run: Forged) -> None:
-    lowered(run.exact.result["curve"][0], "value")
+@forgery("private", "owner/sweep")
+def a_sweep_that_does_better(run: Forged) -> None:
+    of_points(run.exact, lambda p: lowered(p[0], "value"))
 
 
 @forgery("private", "owner/evaluation")
@@ -1119,7 +1121,7 @@ def test_an_honest_run_verifies_with_digests_made_anew(
 
 
 ONE_CLASS = small_run.table().replace(",no", ",yes", 30)  # at the first client
-TRADE_OFF = "[trade_off]\nconstraint = 2\nlevels = [0.3, 0.5]\n"
+LEVELS = small_run.sweep("constraint.2.level", 0.3, 0.5)
 NETWORK = 'loss = "logistic"\nmodel = "mlp"\nhidden = [3]'
 
 
@@ -1164,7 +1166,7 @@ OTHERS = {
     .replace("tail = 0.6", "k = 20")
     .replace("superquantile", "top_k")
     + '[[constraint]]\nkind = "neyman_pearson"\nlabel = "yes"\nlevel = 0.4\n'
-    + "[trade_off]\nlevels = [0.5]\n",
+    + small_run.sweep("constraint.1.level", 0.5),
     "proximal_al": by("proximal_al", 40, small_run.KEPT),
     "proximal_al 3": by("proximal_al", 3, small_run.KEPT),
     "interior_point 3": by("interior_point", 3, small_run.KEPT),
@@ -1179,18 +1181,14 @@ OTHERS = {
     "async_bundle after a crash": small_run.CLOCK.replace(
         "stragglers", "crashes = { East = 2.0 }\nstragglers"
     ),
-    "constraints on a clock": small_run.KEPT.replace(TRADE_OFF, "")
+    "constraints on a clock": small_run.KEPT.replace(LEVELS, "")
     + '[engine]\nkind = "virtual_clock"\n',
 }
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_an_honest_run_verifies_whatever_its_method_and_its_end(
-    tmp_path: Path, name: str, request: pytest.FixtureRequest
-) -> None:
+def test_an_honest_run_verifies_whatever_its_method_and_its_end(tmp_path: Path, name: str) -> None:
     text = OTHERS[name]
-    if name == "no convex risk":
-        request.getfixturevalue("without_thresholds")
     data = WARDS if "groups" in text else ONE_CLASS if name == "one class" else None
     run = small_run.small_run(tmp_path, text=text, data=data)
     assert [check for check in verify_run(run.path) if not check.ok and check.checkable] == []
@@ -1225,9 +1223,7 @@ def test_a_forgery_of_the_public_part_is_found_without_the_owners(
 
 # ------------------------------------------------------------------------------- random forgeries
 
-BARE = re.sub(
-    r"test = 0.4\n|shifted.*\n|\[trade_off\]\n.*\n.*\n|\[report\]\n.*\n", "", small_run.KEPT
-)
+BARE = re.sub(r"test = 0.4\n|shifted.*\n|\[sweep\]\n.*\n.*\n|\[report\]\n.*\n", "", small_run.KEPT)
 TOGETHER = BARE[BARE.index("[[constraint]]  # over all") :]
 AT_CLIENTS = BARE.replace(TOGETHER, "")
 LIMITED = '[[constraint]]\nkind = "cost_limit"\ncosts = {{ age = 1.0 }}\nlimit = {}\n'

@@ -133,10 +133,11 @@ from bonafed.problem.regularisers import GroupL2 as GroupL2
 from bonafed.problem.regularisers import Zero as Zero
 from bonafed.problem.risks.box import Box as Box
 from bonafed.problem.risks.cd_norm import CDNorm as CDNorm
-from bonafed.problem.risks.chi_square import ChiSquareBall as ChiSquareBall
 from bonafed.problem.risks.custom import OwnSet as OwnSet
+from bonafed.problem.risks.divergences import ChiSquareBall as ChiSquareBall
+from bonafed.problem.risks.divergences import KLBall as KLBall
+from bonafed.problem.risks.divergences import TotalVariationBall as TotalVariationBall
 from bonafed.problem.risks.ellipsoid import Ellipsoid as Ellipsoid
-from bonafed.problem.risks.kl_ball import KLBall as KLBall
 from bonafed.problem.risks.lp_ball import LpBall as LpBall
 from bonafed.problem.risks.mean import Mean as Mean
 from bonafed.problem.risks.mean import Sum as Sum
@@ -153,7 +154,6 @@ from bonafed.problem.risks.spectral import Maximum as Maximum
 from bonafed.problem.risks.spectral import Spectral as Spectral
 from bonafed.problem.risks.spectral import TopK as TopK
 from bonafed.problem.risks.superquantile import Superquantile as Superquantile
-from bonafed.problem.risks.total_variation import TotalVariationBall as TotalVariationBall
 from bonafed.problem.risks.wasserstein import WassersteinOverClients as WassersteinOverClients
 from bonafed.problem.wasserstein.ball import WassersteinBall as WassersteinBall
 from bonafed.problem.wasserstein.box_support import BoxSupport as BoxSupport

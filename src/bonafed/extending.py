@@ -27,7 +27,6 @@ from bonafed.algorithms.federated.private.noisy_gradient import (
 from bonafed.algorithms.method import Answer as Answer
 from bonafed.algorithms.method import Concluded as Concluded
 from bonafed.algorithms.method import Method as Method
-from bonafed.algorithms.method import at_cap as at_cap
 from bonafed.algorithms.method import conclude_copies as conclude_copies
 from bonafed.algorithms.method import copies_of as copies_of
 from bonafed.algorithms.method import free_prox as free_prox
@@ -38,11 +37,11 @@ from bonafed.algorithms.method import start_or_empty as start_or_empty
 from bonafed.algorithms.method import with_start as with_start
 from bonafed.algorithms.method import worst_client as worst_client
 from bonafed.algorithms.pooled.rank.iteration import Iterate as Iterate
+from bonafed.algorithms.pooled.rank.iteration import IterateMemory as IterateMemory
+from bonafed.algorithms.pooled.rank.iteration import RankMethod as RankMethod
 from bonafed.algorithms.pooled.rank.iteration import first as first
 from bonafed.algorithms.pooled.rank.iteration import iterate as iterate
-from bonafed.algorithms.pooled.rank.memory import IterateMemory as IterateMemory
-from bonafed.algorithms.pooled.rank.memory import iterate_of as iterate_of
-from bonafed.algorithms.pooled.rank.method import RankMethod as RankMethod
+from bonafed.algorithms.pooled.rank.iteration import iterate_of as iterate_of
 from bonafed.algorithms.pooled.rank.penalties import Penalty as Penalty
 from bonafed.algorithms.pooled.rank.subproblems import RankTask as RankTask
 from bonafed.algorithms.pooled.single_client import EXHAUSTED as EXHAUSTED
@@ -55,6 +54,7 @@ from bonafed.algorithms.pooled.single_client import closed as closed
 from bonafed.algorithms.pooled.single_client import implied as implied
 from bonafed.algorithms.pooled.single_client import opened as opened
 from bonafed.algorithms.pooled.single_client import proven as proven
+from bonafed.algorithms.progress import unless_capped as unless_capped
 from bonafed.algorithms.requirements import AFFINE as AFFINE
 from bonafed.algorithms.requirements import ANY as ANY
 from bonafed.algorithms.requirements import AVERAGE as AVERAGE

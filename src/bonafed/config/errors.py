@@ -21,9 +21,12 @@ class ConfigError(ValueError):
 
 
 class Refusal(str):
-    """Why a configuration cannot be run, in words, and ``place``, the key that it is about."""
+    """Why a configuration cannot be run, in words; ``place`` is the key that it is about, and
+    ``methods`` are methods that take the problem.
+    """
 
     place: Place = ()
+    methods: tuple[str, ...] = ()
 
     def __new__(cls, text: str, *place: str | int) -> Refusal:
         refusal = super().__new__(cls, text)

@@ -171,7 +171,7 @@ class Objects(Section):
         return f"{name} ({', '.join(fields)})" if fields else name
 
     def build(self, of: str, **more: object) -> Any:
-        """The object of the class that a key names; ``more`` are fields that are no keys."""
+        """The object of the class that a key names; ``more`` are fields that are not keys."""
         keys = self._parameters(of).items()
         values = {p.field: as_object(p.type, self.get(key)) for key, p in keys}
         return self.named_class(of)(**{k: v for k, v in values.items() if v is not None} | more)
@@ -272,7 +272,7 @@ def in_words(value: object) -> str:
 
 class _Words(Formatter):
     """Phrases with values in words: ``{tail:%}`` in percent, ``{c:#row}`` as a count of rows,
-    ``{signs:*}`` as a list, ``{prior:given}`` as that word where it is no text.
+    ``{signs:*}`` as a list, ``{prior:given}`` as that word where it is not text.
     """
 
     def format_field(self, value: Any, format_spec: str) -> str:
@@ -299,7 +299,7 @@ def as_table(cls: type) -> Any:
 def read(kind: object, value: object) -> object:
     """A value of a file as a field of some type takes it; raises ``ValueError`` where it is none.
 
-    A whole number is a number, the text "inf" is infinity, and nan is no number.
+    A whole number is a number, the text "inf" is infinity, and nan is not a number.
     """
     reason = ""
     for member in _members(kind):
@@ -311,7 +311,7 @@ def read(kind: object, value: object) -> object:
 
 
 def _read(kind: object, value: object) -> object:
-    """The same for a type that is no union."""
+    """The same for a type that is not a union."""
     if kind is Any or (get_origin(kind) is Literal and value in get_args(kind)):
         return value
     if isinstance(value, Mapping):
@@ -377,7 +377,7 @@ def words(kind: object) -> str:
 
 
 def _words(kind: object) -> str:
-    """The same for a type that is no union."""
+    """The same for a type that is not a union."""
     origin, arguments = get_origin(kind), get_args(kind)
     if isinstance(kind, type) and kind in SIMPLE:
         return SIMPLE[kind]

@@ -249,7 +249,7 @@ def history_in(file: Path, config: Config, result: Row) -> list[Record]:
         if len(row.get("client_violation") or result["clients"]) != len(result["clients"]):
             raise damaged(file, f"line {k + 1} has not one client_violation a client")
         if ("exact_objective" in row) != ("largest_risk" in row):
-            raise damaged(file, f"line {k + 1} has one of exact_objective and largest_risk alone")
+            raise damaged(file, f"line {k + 1} has one of exact_objective and largest_risk only")
         before = row["round"]
     return rows
 
@@ -279,7 +279,6 @@ def _broken(result: Row, config: Config, public: bool) -> Iterator[str]:
     if not public:
         yield from _broken_proof(result, config, clients, people)
         yield from _broken_sections(result, config)
-        yield from _broken_curve(result)
     elif {*result["privacy"]["releases"]} != {*clients}:
         yield "privacy.releases has other clients than clients"
 
@@ -341,14 +340,3 @@ def _broken_sections(result: Row, config: Config) -> Iterator[str]:
     infeasible = result["outcome"]["stop"] == "infeasible"
     if any(("weight" in row) != infeasible for row in result.get("constraints", ())):
         yield "constraints has weights of a proof without one, or none beside it"
-
-
-def _broken_curve(result: Row) -> Iterator[str]:
-    """The same of the privacy curve, whose points are judged as the model is."""
-    rows = [row for row in result["evaluation"]["measures"] if row["model"] == result["model"]]
-    alike = {row["set"]: "error" if "error" in row else "accuracy" for row in rows}
-    for point in result.get("curve", ()):
-        keys = [alike.get(name) for name in point["sets"]]
-        judged = [key in row for key, row in zip(keys, point["sets"].values(), strict=True)]
-        if [*point["sets"]] != [*alike] or not all(judged):
-            yield "curve is judged on other sets than evaluation.measures, or by other numbers"

@@ -16,7 +16,7 @@ from bonafed.algorithms.federated.linearisation import risk_gradients
 from bonafed.data.federation import Federation
 from bonafed.engines.inprocess import InProcess
 from bonafed.papers.drfl.epigraph_admm import EpigraphADMM
-from bonafed.papers.drfl.epigraph_projection import Begun, Projected
+from bonafed.papers.drfl.epigraph_projection import Begun, Projected, relative
 from bonafed.papers.drfl.lpmm import ADLPMM
 from bonafed.papers.drfl.min_max import DoubleLoop, Probed
 from bonafed.problem.losses import EpsilonInsensitive, Hinge, Huber, Logistic, Quantile, SmoothHinge
@@ -361,3 +361,10 @@ def test_a_round_ends_with_a_request_or_an_outcome():
     assert isinstance(done, Done)
     assert done.outcome.stop is Stop.OPTIMAL
     assert method.answer(state).copies is None
+
+
+def test_a_residual_beside_nothing_is_infinite_and_no_huge_number():
+    """A run with such a number could not be stored."""
+    assert relative(np.array([3.0, 4.0]), 0.0, 0.0) == math.inf
+    assert relative(np.array([3.0, 4.0]), 0.0, 10.0) == 0.5
+    assert relative(np.zeros(2), 0.0) == 0.0

@@ -40,12 +40,11 @@ from bonafed.algorithms.method import (
     Answer,
     Concluded,
     Method,
-    at_cap,
     gap_report,
     known,
-    proven_optimum,
     with_start,
 )
+from bonafed.algorithms.progress import Progress
 from bonafed.algorithms.requirements import (
     CONVEX_PROX,
     MEAN_OF_ROWS,
@@ -61,7 +60,7 @@ from bonafed.problem.lower_bounds import Survey, Surveyed
 from bonafed.problem.plausible import Claims, surveys
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import L2, Zero
-from bonafed.rounds import Done, Outcome, Round, Stop, record
+from bonafed.rounds import Done, Round, Stop, record
 from bonafed.solvers.smooth.lbfgs import QuasiNewton, begin, observe, restart
 
 INNER = 0.1  # an inner problem is solved to this share of what new centres may bring
@@ -202,9 +201,8 @@ class MultiplierMethod(Method):
             state = replace(self._judge(state, state.shown, up), shown=np.zeros(0))
         else:
             state = self._advance(state, up)
-        outcome = self._outcome(state)
-        if outcome is not None:
-            return state, Done(outcome)
+        if (stop := self._stop(state)) is not None:
+            return state, Done(stop)
         return state, Round(Linearise(state.shown if len(state.shown) else state.inner.trial))
 
     @property
@@ -330,7 +328,7 @@ class MultiplierMethod(Method):
 
     def _solved(self, state: MultiplierState, w: Array, up: Linearised, p: Array) -> bool:
         """Whether the inner problem is solved as accurately as its centres deserve."""
-        lag, close = state.worth, self._allowed(state) / 4
+        lag, close = state.worth, self._progress(state).allowed() / 4
         if state.failures and state.spent == 1:  # the point where a search failed
             return True
         # with nu, z is still to be seen
@@ -373,50 +371,22 @@ class MultiplierMethod(Method):
         again = self._smoothed(state, w, up, self._weights(state, up.risk))
         return replace(state, inner=restart(state.inner, *again, keep=not slow))
 
-    def _allowed(self, state: MultiplierState) -> float:
-        known = [abs(number) for number in (state.value, state.bound) if math.isfinite(number)]
-        return max(self.atol, self.tol * max(known, default=0.0), 1e-12 * self.tol)
+    def _progress(self, state: MultiplierState) -> Progress:
+        tols, counts = (self.tol, self.atol), (state.rounds, self.max_rounds)
+        return Progress(state.value, state.bound, *tols, *counts, state.failures, TRIES)
 
-    def _outcome(self, state: MultiplierState) -> Outcome | None:
-        gap, allowed = state.value - state.bound, self._allowed(state)
-        scale = max(abs(state.value), abs(state.bound), 1e-12)
-        proven = math.isfinite(gap)
-        if proven and gap <= allowed:
-            done = f"{state.rounds + 1} rounds"
-            return proven_optimum(state.value, state.bound, done, self.tol)
-        left = (
-            f"proven gap {gap:.2e}, relative {gap / scale:.2e}"
-            if proven
-            else "no bound is provable"
-        )
-        if state.rounds >= self.max_rounds:
-            return Outcome(
-                Stop.MAX_ROUNDS,
-                f"{at_cap(self.max_rounds, state.rounds + 1)}; {left}: raise max_rounds or tol.",
-            )
-        shown = not len(state.shown) and math.isfinite(state.value)
+    def _stop(self, state: MultiplierState) -> Stop | None:
+        progress, known = self._progress(state), not len(state.shown)
         if (
-            shown
+            progress.stop in (None, Stop.STALLED)
+            and known
             and state.inner.accepted
-            and not proven
-            and _first_order(state.inner) + state.worth <= allowed
+            and math.isfinite(state.value)
+            and math.isinf(state.bound)
+            and _first_order(state.inner) + state.worth <= progress.allowed()
         ):
-            why = (
-                "add a regulariser such as L2(1e-3)"
-                if self._problem.convex
-                else "the model is not convex: try starts"
-            )
-            return Outcome(
-                Stop.UNPROVEN,
-                f"no decrease is expected after {state.rounds + 1} rounds, but no bound is"
-                f" provable: {why}.",
-            )
-        if state.failures >= TRIES:
-            return Outcome(
-                Stop.STALLED,
-                f"no progress within rounding after {state.rounds + 1} rounds; {left}.",
-            )
-        return None
+            return Stop.UNPROVEN  # no decrease is expected
+        return progress.stop
 
 
 def _first_order(inner: QuasiNewton) -> float:

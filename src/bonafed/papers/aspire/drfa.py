@@ -164,7 +164,7 @@ class DRFA(ext.LocalStepsMethod):
             raise ValueError("the clients sent no sums of their changes.")
         w, snapshot = state.w + up.change, state.w + up.snapshot
         if not np.isfinite(w).all():
-            return replace(state, w=w), ext.Done(_diverged(state.turns + 1))
+            return replace(state, w=w), ext.Done(bf.Stop.STALLED)
         if self._walk.single:
             w = snapshot = self._problem.prox(w, self._eta(state))
         curvature = max(state.curvature, float(up.curvature))
@@ -184,9 +184,7 @@ class DRFA(ext.LocalStepsMethod):
         f[list(ids)] = n / len(ids) * up.risk
         far = self.local_steps * self._gamma(state)
         if not np.isfinite(risks).all():
-            return replace(state, risks=risks, turns=state.turns + 1), ext.Done(
-                _diverged(state.turns + 1)
-            )
+            return replace(state, risks=risks, turns=state.turns + 1), ext.Done(bf.Stop.STALLED)
         pulled = (state.weights + far * (f + self.strength * state.prior)) / (
             1 + self.strength * far
         )
@@ -196,8 +194,7 @@ class DRFA(ext.LocalStepsMethod):
             risks=risks,
             turns=state.turns + 1,
         )
-        outcome = self._outcome(state)
-        return (state, self._descend(state)) if outcome is None else (state, ext.Done(outcome))
+        return ext.unless_capped(state, self._descend(state), 2 * state.turns, self.max_rounds)
 
     def report(self, state: DRFAState) -> dict:
         """Risks are those last reported, at snapshots."""
@@ -245,24 +242,3 @@ class DRFA(ext.LocalStepsMethod):
             to = tuple(np.flatnonzero(weights).tolist())
         snapshot = int(self._draw(state, 1).integers(1, self.local_steps + 1))
         return ext.Round(ext.Descend(state.w, weights, self._eta(state), 1.0, snapshot), to)
-
-    def _outcome(self, state: DRFAState) -> bf.Outcome | None:
-        if 2 * state.turns < self.max_rounds:
-            return None
-        return bf.Outcome(
-            bf.Stop.MAX_ROUNDS,
-            f"{ext.at_cap(self.max_rounds, 2 * state.turns + 1)}: there is no other test."
-            + (
-                " MultiplierMethod() and Bundle() prove how far the optimum is."
-                if self._problem.convex
-                else ""
-            ),
-        )
-
-
-def _diverged(turn: int) -> bf.Outcome:
-    return bf.Outcome(
-        bf.Stop.STALLED,
-        f"the model is not finite after {turn} iterations. Give a smaller step_size or a smaller"
-        " weight_step.",
-    )

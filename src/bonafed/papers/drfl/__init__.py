@@ -42,7 +42,7 @@ def drfl(
 
 
 def afl(theta: float, loss: Any = HINGE) -> bf.Problem:
-    """Agnostic federated learning: client weights alone, C.1."""
+    """Agnostic federated learning: a ball of client weights, C.1."""
     return _problem(loss, bf.LpBall(theta), bf.Mean())
 
 

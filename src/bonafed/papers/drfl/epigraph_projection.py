@@ -102,7 +102,7 @@ def onto_epigraph(
 
 
 def rows_of(data: Block, i: int, draw: tuple[np.random.Generator, float] | None = None) -> Block:
-    """Client i of a block alone, without padding and rows of no weight.
+    """Client i of a block by itself, without padding and rows of no weight.
 
     With ``draw`` it has a random share of its rows.
     """
@@ -342,24 +342,11 @@ class EpigraphMethod(ext.Method):
         )
         return state, model, height
 
-    def _outcome(self, state: ConsensusState) -> bf.Outcome | None:
-        """Stop by relative primal and dual residuals, or at the cap, with what to do."""
-        primal, dual = state.residuals
-        text = f"relative residuals: primal {primal:.1e}, dual {dual:.1e}, tol {self.tol:g}"
-        if max(primal, dual) <= self.tol:
-            return bf.Outcome(
-                bf.Stop.OPTIMAL,
-                f"consensus and stationarity after {state.rounds + 1} rounds ({text}).",
-            )
-        if state.rounds < self.max_rounds:
-            return None
-        advice = (
-            "raise max_rounds or tol, or use Bundle(), which needs far fewer rounds."
-            if self.sample is None
-            else "steps on sampled rows only come near a solution: use sample=None to converge."
-        )
-        words = f"{type(self).__name__} {ext.at_cap(self.max_rounds, state.rounds + 1)}"
-        return bf.Outcome(bf.Stop.MAX_ROUNDS, f"{words}; {text}: {advice}")
+    def _stop(self, state: ConsensusState) -> bf.Stop | None:
+        """Stop by relative primal and dual residuals, or at the cap."""
+        if max(state.residuals) <= self.tol:
+            return bf.Stop.OPTIMAL
+        return None if state.rounds < self.max_rounds else bf.Stop.MAX_ROUNDS
 
 
 def norm(v: Array) -> float:
@@ -368,6 +355,8 @@ def norm(v: Array) -> float:
 
 
 def relative(residual: Array, *scales: float) -> float:
-    """The norm of a residual over the largest scale."""
-    size = norm(residual)
-    return size / max(*scales, 1e-300) if size > 0 else 0.0
+    """The norm of a residual over the largest scale, inf where that is nothing beside it."""
+    size, scale = norm(residual), max(scales)
+    if scale > 1e-100 * size:
+        return size / scale
+    return math.inf if size > 0 else 0.0

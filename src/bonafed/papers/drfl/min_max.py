@@ -157,7 +157,7 @@ class DoubleLoop(ext.Method):
         self, state: LoopState, ids: Sequence[int], up: Probed
     ) -> tuple[LoopState, ext.Round | ext.Done]:
         state = self._judged(state, up.risk)
-        stop = self._outcome(state)
+        stop = self._stop(state)
         if stop is not None:
             return state, ext.Done(stop)
         # the point was the mean of the inner iterates: w(q), roughly
@@ -195,18 +195,10 @@ class DoubleLoop(ext.Method):
             total=np.zeros_like(state.total),
         )
 
-    def _outcome(self, state: LoopState) -> bf.Outcome | None:
+    def _stop(self, state: LoopState) -> bf.Stop | None:
         if state.rounds >= self.max_rounds:
-            text = f"DoubleLoop {ext.at_cap(self.max_rounds, state.rounds + 1)}"
-            text += "; no accuracy is claimed: use Bundle()."
-            return bf.Outcome(bf.Stop.MAX_ROUNDS, text)
-        if state.since > 50 * (self.inner + 1):
-            text = (
-                f"the best objective {state.value:.8g} no longer improves by {self.tol:g}; no"
-                " accuracy is claimed."
-            )
-            return bf.Outcome(bf.Stop.STALLED, text + " Change step or ascent, or use Bundle().")
-        return None
+            return bf.Stop.MAX_ROUNDS
+        return bf.Stop.STALLED if state.since > 50 * (self.inner + 1) else None
 
     @property
     def exact(self) -> tuple[str, ...]:

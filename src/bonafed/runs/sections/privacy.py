@@ -104,7 +104,7 @@ class GuaranteeForm(Form):
     protects: str
     public: list[str]
     rehearsal: str
-    curve: list[Positive]
+    sweep: list[Positive]
     mechanism: Kind
     source: str
     clip: Noise
@@ -212,7 +212,7 @@ def mechanism_of(algorithm: PrivateMethod) -> Record:
 def views_of(
     config: Config, public: Public, algorithm: PrivateMethod, releases: Releases, before: Releases
 ) -> Record:
-    """For whom the guarantee holds, and the total of whoever has the other view."""
+    """For whom the guarantee holds, and the total of anyone who has the other view."""
     budget, places = budget_of(config), {name: p for p, name in enumerate(public.clients)}
     here: Spent = {client: read_releases(each) for client, each in releases.items()}
     past: Spent = {client: read_releases(each) for client, each in before.items()}
@@ -267,7 +267,7 @@ def read_releases(rows: Sequence[Any]) -> tuple[Release, ...]:
 
 def guarantee(config: Config, n_features: int, releases: Releases, before: Releases) -> Record:
     """What result.json states of privacy: it follows from the configuration and the releases
-    alone.
+    only.
     """
     p, public = privacy_of(config), public_of(config, n_features)
     algorithm = carried_out(config, public, releases)
@@ -284,7 +284,7 @@ def guarantee(config: Config, n_features: int, releases: Releases, before: Relea
             "protects": protects(config),
             "public": made_public(config),
             "rehearsal": REHEARSAL if p.rehearsal else "",
-            "curve": list(p.curve),
+            "sweep": list(map(float, config.budgets)),
             **mechanism_of(algorithm),
             "ledger": rows,
             "releases": releases,
@@ -305,7 +305,7 @@ def client_weights(config: Config) -> dict[str, float]:
 
 
 def _check_ledger(run: Run) -> Iterator[Check]:
-    """The public part, from itself alone: what was spent, by whom, for how many answers."""
+    """The public part, from itself only: what was spent, by whom, for how many answers."""
     result, config = run.result, run.config
     stated = result["privacy"]
     public = public_of(config, len(run.schema.feature_names))
@@ -321,7 +321,7 @@ def _check_ledger(run: Run) -> Iterator[Check]:
     yield not_checked("privacy", text, *model, *settings)
     yield _check_budget(again)
     yield _check_answers(run, again["ledger"])
-    yield _check_curve(config, public, again)
+    yield _check_sweep(config, public, again)
     yield _check_clients(run, public)
     yield from _check_traffic(run, public)
     ended = budget_used(len(run.history))
@@ -347,21 +347,21 @@ def _check_answers(run: Run, ledger: Sequence[Row]) -> Check:
     return Check("answers", bool(ledger) and paid, text)
 
 
-def _check_curve(config: Config, public: Public, stated: Row) -> Check:
-    """Every run of a curve that is charged is among what was spent before the model."""
+def _check_sweep(config: Config, public: Public, stated: Row) -> Check:
+    """Every run of a sweep that is charged is among what was spent before the model."""
     privacy, missing = privacy_of(config), []
-    for epsilon in () if privacy.rehearsal else privacy.curve:
+    for epsilon in () if privacy.rehearsal else config.budgets:
         for place, client in enumerate(public.clients):
             release = of_point(config, public, epsilon, place)
             spent = read_releases(stated["before"].get(client, ()))
             if not any(_alike(release, each) for each in spent):
                 missing.append(f"the run at epsilon {epsilon:g} of {client}")
     text = f"not charged: {', '.join(missing[:3])}" if missing else "its runs are charged"
-    return Check("privacy curve", not missing, text)
+    return Check("charged sweep", not missing, text)
 
 
 def of_point(config: Config, public: Public, epsilon: float, client: int | None = None) -> Release:
-    """What a run of the curve releases of a client, or of the one whose records count most: noise
+    """What a run of the sweep releases of a client, or of the one whose records count most: noise
     as for its epsilon alone.
     """
     problem, algorithm = stated_method(config, public)

@@ -78,7 +78,7 @@ class Mechanism:
     kind : "gaussian" or "laplace"; None adds no noise
     multiplier : scale of the noise over the sensitivity
     clip : largest norm of one row's gradient, l1 for Laplace, else l2; inf does not clip
-    bound : rows are shortened to this norm; inf leaves them alone
+    bound : rows are shortened to this norm; inf shortens none
     sensitivity : (N,) of each client's gradient; zeros without noise
     weight : (N,) a_p
     rounds : answers that the budget pays for
@@ -252,7 +252,7 @@ class Mechanism:
     # -- what it costs -----------------------------------------------------------------------------
 
     def release(self, view: str, client: int, rounds: int, missing: int = 0) -> Release | None:
-        """What a record of a client is charged for so many answers, where whoever is to learn
+        """What a record of a client is charged for so many answers, where anyone who is to learn
         nothing sees all answers or, ``view="sum"``, their sums, and knows the noise of ``missing``
         other clients.
 

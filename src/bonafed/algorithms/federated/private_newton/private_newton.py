@@ -64,7 +64,7 @@ from bonafed.privacy.moments import Moments
 from bonafed.problem.losses import Logistic, Poisson, Squared
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Zero
-from bonafed.rounds import Conclude, Done, Outcome, Round, Stop, Sum, record
+from bonafed.rounds import Conclude, Done, Round, Stop, Sum, record
 from bonafed.solvers.smooth.proximal_newton import model_minimum
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Late:
 
 @record
 class PrivateNewtonState:
-    """The server's state: a function of noisy answers alone."""
+    """The server's state: a function of noisy answers only."""
 
     w: Annotated[Array, Form("D")]
     round: Annotated[int, Form(rounds=0)]
@@ -374,7 +374,7 @@ class PrivateNewton(PrivateMethod):
             )
         state = PrivateNewtonState(w, t, mean, late)
         if t >= self.max_rounds:
-            return state, Done(Outcome(Stop.MAX_ROUNDS, self._ended(t)))
+            return state, Done(Stop.MAX_ROUNDS)
         return state, self.ask(w, t + 1)
 
     def ask(self, w: Array, t: int) -> Round:
