@@ -200,10 +200,6 @@ class DoubleLoop(ext.Method):
             return bf.Stop.MAX_ROUNDS
         return bf.Stop.STALLED if state.since > 50 * (self.inner + 1) else None
 
-    @property
-    def exact(self) -> tuple[str, ...]:
-        return ("objective",)
-
     def report(self, state: LoopState) -> dict:
         """``objective`` is exact, at the best model so far."""
         return {"objective": state.value, **ext.worst_client(state.risks)}
