@@ -198,7 +198,7 @@ def main() -> None:
         for part in asked.parts or PARTS:
             rows += compare(Path(folder) / "src", part, asked.repeats, targets)
     columns = ("part", "case", "CPU s before", "CPU s now", "ratio", "ratio, pair by pair")
-    print("\n" + measure.table(columns, rows))
+    measure.show("side by side", columns, rows)
     targets.finish()
 
 

@@ -49,7 +49,7 @@ class NoGridError(Exception):
 def unit(plan: Any) -> Array:
     """(N,) the public grid of every client's g_p + xi_p."""
     if not hasattr(plan, "unit"):
-        raise NoGridError("answers of this version are no multiples of a public unit.")
+        raise NoGridError("answers of this version are not multiples of a public unit.")
     return np.asarray(plan.unit, float)
 
 

@@ -235,7 +235,7 @@ def listed_places() -> frozenset[str]:
 def of_place(place: str) -> Any:
     """What a place of the list holds, imported on first use; ``ValueError`` for any other place."""
     if place not in listed_places():
-        raise ValueError(f"{str(place)[:60]!r} is no public name of bonafed")
+        raise ValueError(f"{str(place)[:60]!r} is not a public name of bonafed")
     return _imported(place)
 
 

@@ -60,7 +60,6 @@ def no_noise(monkeypatch):
 # the checks give no groups
 @pytest.mark.filterwarnings("ignore::bonafed.estimators.MissingGroupsWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@pytest.mark.usefixtures("without_thresholds")
 @parametrize_with_checks(
     [
         PrivateClassifier(rounds=40),

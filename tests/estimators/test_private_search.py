@@ -53,7 +53,7 @@ def test_it_releases_one_model_with_its_settings_and_the_total(rows):
         "one search",
         "poisson, mean 3",
         "drawn from 4",
-        "not for whoever sees the answers",
+        "not for anyone who sees the answers",
     ):
         assert words in ledger.text
     assert "every answer of every client" not in ledger.text

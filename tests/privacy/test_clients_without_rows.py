@@ -163,7 +163,7 @@ def test_weights_without_names_are_refused_and_rows_without_a_size():
         solved(federation("abc"), over=[0.2, 0.3, 0.5])
     with pytest.raises(ValueError, match="sizes has no entry for lone"):
         solved(federation("abc", lone=True), sizes={"a": 9, "b": 6, "c": 4})
-    with pytest.raises(ValueError, match="prior names 'x', who is no client"):
+    with pytest.raises(ValueError, match="prior names 'x', who is not a client"):
         solved(federation("abc"), over={"a": 0.5, "b": 0.25, "c": 0.125, "x": 0.125})
 
 

@@ -40,7 +40,7 @@ class Setting:
     n_clients : how many clients there are
     equal_rows : whether all rows of a client have the same weight
     asynchronous : whether the engine may hand over answers at different times
-    secure_sum : whether the engine has the server read sums over the clients alone
+    secure_sum : whether the engine has the server read sums over the clients only
     """
 
     n_clients: int
@@ -93,7 +93,7 @@ NO_CONSTRAINTS = Need(
     lambda p, s: not only_constrained(p),
 )
 CONSTRAINTS_OF_SERVER = Need(
-    "convex, of the model alone",
+    "convex, of the model only",
     "with secure sums takes no constraints on clients' rows, of which clients would tell their own"
     " numbers or sums over few rows (it takes those of the server itself, such as"
     " LinearInequality() or Sign(), and an engine without secure_sum takes others), no"

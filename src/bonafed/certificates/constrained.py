@@ -1,4 +1,4 @@
-"""Certificates of models under constraints, from (problem, data, w, multipliers) alone.
+"""Certificates of models under constraints, from (problem, data, w, multipliers) only.
 
 A certificate always holds the exact objective, every constraint's value, and the residuals (8) of
 He, Peng, Sun, *Federated learning with convex global and local constraints*: stationarity in the
@@ -181,7 +181,7 @@ class Weighing(AboutRows):
     stateless: ClassVar[bool] = True
 
     def for_clients(self) -> Weighing:
-        """The rounds alone: model and multipliers come with the messages, zeros stand for them."""
+        """The rounds only: model and multipliers come with the messages, zeros stand for them."""
         zero = np.zeros(1)
         return Weighing(zero, Multipliers(zero, zero, zero[None]), self.objective, self.bounded)
 
@@ -563,7 +563,7 @@ def _present(*parts: Array | None) -> list[Array]:
 def conclude_constrained(
     problem: Problem, w: Array, mu: Multipliers, state: WeighingState, proof: float | None
 ) -> Certificate:
-    """The certificate from the clients' answers, by arithmetic alone."""
+    """The certificate from the clients' answers, by arithmetic only."""
     up, glob = state.first, problem.constraint
     assert up is not None
     risk, loss, values, shared, limits, start = _present(

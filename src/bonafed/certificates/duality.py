@@ -1,4 +1,4 @@
-"""The value and a proven lower bound of a convex problem, from (problem, data, w, duals) alone.
+"""The value and a proven lower bound of a convex problem, from (problem, data, w, duals) only.
 
     value = R(F_1(w), ..., F_N(w)) + h(w)  >=  optimum  >=  bound
 
@@ -292,7 +292,7 @@ class Certification(AboutRows):
     }
 
     def for_clients(self) -> Certification:
-        """The rounds alone: model and duals come with the messages, and a zero stands for them."""
+        """The rounds only: model and duals come with the messages, and a zero stands for them."""
         return Certification(np.zeros(1), sums=self.sums)
 
     def at_client(self, problem: Problem, data: Metadata) -> Certification:
@@ -605,7 +605,7 @@ def with_sums(problem: Problem, duals: Duals | None, engine: Engine | None) -> b
 
 
 def _of_limits_alone(problem: Problem, duals: Duals) -> Duals:
-    """The multipliers of constraints alone, whose sizes sum to one: then their combination of the
+    """The multipliers of constraints only, whose sizes sum to one: then their combination of the
     constraints is at most the largest violation.
     """
     limits = feasible_duals(problem, duals).limits
@@ -677,7 +677,7 @@ def conclude(
     up: Certified,
     copies: Array | None = None,
 ) -> Certificate:
-    """The certificate from the clients' answers, by arithmetic alone."""
+    """The certificate from the clients' answers, by arithmetic only."""
     worst = problem.over_clients.worst(up.risk)
     coefficients = problem.predictor.split(w)[0]
     value = worst.value + problem.penalty(w)
@@ -779,7 +779,7 @@ def _check(problem: Problem, fed: Federation | Metadata, w: Array, duals: Duals 
         has_shifted_slopes(problem) and parts_of(duals.parts).smooth
     ):
         raise ValueError(
-            "duals.pair is for risks whose mean losses are a part of their own, got"
+            "duals.pair is for risks whose mean losses are a separate part, got"
             f" parts={duals.parts!r} and {problem.in_words()}."
         )
     if duals.parts is not None and affine:

@@ -1,13 +1,13 @@
 """The value and a proven lower bound of a superquantile of the rows of all clients, from (problem,
-data, w) alone.
+data, w) only.
 
     value = min over eta of  sum_k a_k eta_k + sum_ik cap_k max(l_i(w) - eta_k, 0) + a_0 mean + h(w)
     bound = min over v of  sum_i f_i (l_i(w') + <l_i'(w'), v - w'>) + h(v)  <=  optimum
 
 for any row weights f that are feasible (``problem/rank_levels.py``) and any w'. The rounds first
 count rows above ever closer thresholds, which gives eta. A row that is not within a narrow width of
-a threshold weighs 0 or cap there. The weights of those within are no function of their losses
-alone; they are found by Newton steps on the ramp
+a threshold weighs 0 or cap there. The weights of those within are not a function of their losses
+only; they are found by Newton steps on the ramp
 
     q_ik(w', eta') = cap_k t_k + cap_k (l_i(w') - eta'_k) / width,  clipped to [0, cap_k]
 
@@ -166,7 +166,7 @@ class RowRounds(AboutRows):
     first: ClassVar[type]  # of the server's states
 
     def for_clients(self) -> Self:
-        """The rounds alone: the model comes with the messages, and a zero stands for it."""
+        """The rounds only: the model comes with the messages, and a zero stands for it."""
         return type(self)(np.zeros(1))
 
     def at_client(self, problem: Problem, data: object) -> Self:

@@ -1,5 +1,5 @@
 """The value and a proven lower bound of any convex risk by rank of the rows of all clients, from
-(problem, data, w) alone.
+(problem, data, w) only.
 
     value = sum_i sigma_i l_[i](w) + h(w)
     bound = min over v of  sum_i f_i (l_i(w') + <l_i'(w'), v - w'>) + h(v)  <=  optimum
@@ -305,7 +305,7 @@ def certify_ranks(
     problem, fed : the user's
     w : (D,) the model
     duals : of cuts in model and thresholds (``problem.thresholds``), which may prove more than the
-        model alone does
+        model only does
     engine : where the clients are; by default this process
     """
     check_affine(problem, "a certificate of ranks over all rows")

@@ -42,11 +42,11 @@ class Envelope:
 class StartRun:
     """Begin a run of an algorithm, or say how far it is where the site knows it already.
 
-    ``turn`` is where the server stands, which a site that has no memory of its own can go on from.
+    ``turn`` is where the server stands, which a site without memory can go on from.
     """
 
     run: str
-    method: NDArray[np.uint8]  # the statement of the algorithm, as bytes
+    method: Annotated[NDArray[np.uint8], Form("bytes")]  # the statement of the algorithm
     seed: Annotated[int, Form(least=-(2**63))]
     turn: int
 

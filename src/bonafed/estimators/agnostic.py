@@ -48,7 +48,7 @@ class AgnosticClassifier(Classifier):
     Parameters
     ----------
     uncertainty : the client weights allowed. ``ChiSquareBall(0.2, prior="size")`` (None) costs
-        little where clients are alike; ``Simplex()`` is the worst client alone, whatever its size,
+        little where clients are alike; ``Simplex()`` is the worst client only, whatever its size,
         and costs .01 to .15 of AUC where that is a tiny one or one of wrong labels. Others are
         ``CDNorm``, ``Box``, ``KLBall``, ``TotalVariationBall``, ``Ellipsoid``, ``LpBall``,
         ``WassersteinOverClients``, ``Polyhedron``, ``Superquantile`` or a custom set

@@ -36,7 +36,7 @@ BEFORE, AFTER = 0.5, 0.15
 
 @dataclass(frozen=True)
 class UnitRows:
-    """How rows are made, of public and of charged numbers alone.
+    """How rows are made, of public and of charged numbers only.
 
     Attributes
     ----------

@@ -10,11 +10,11 @@ Theorem 8). Laplace noise: the accounting uses only that the release of a vector
 pure mechanism is randomised response, whose composition (Kairouz, Oh, Viswanath 2015) bounds that
 of any other. For both together their dominating pairs compose (Zhu, Dong, Wang 2022).
 
-The best of a random number of runs is a release of its own kind (`best_of`): each of its runs is
+The best of a random number of runs is a separate kind of release (`best_of`): each of its runs is
 private as one Gaussian release with this noise. It is accounted for by Renyi divergences, and so is
 all that is released beside it.
 
-Where every record takes part in a release with probability q alone, by a secret coin of its own
+Where every record takes part in a release with probability q only, by a separate secret coin
 (Poisson sampling), the Gaussian release has the two dominating pairs ((1 - q) N(0, s^2) + q N(1,
 s^2), N(0, s^2)) and the same exchanged, one for a record less and one for a record more (Zhu, Dong,
 Wang 2022, Theorem 11). Both are composed, and the larger total counts.
@@ -103,7 +103,7 @@ class Release:
         if self.sampling < 1 and self.mechanism != "gaussian":
             raise ValueError(
                 f"sampling = {self.sampling:g} must be 1 for {self.mechanism} noise: what sampling"
-                " saves is accounted for Gaussian noise alone. Take mechanism='gaussian'."
+                " saves is accounted for Gaussian noise only. Take mechanism='gaussian'."
             )
         # plain numbers can be written into a ledger file
         object.__setattr__(self, "noise", float(self.noise))
@@ -360,7 +360,7 @@ def _divergences(r: Release) -> Array:
 
 
 def gaussian_epsilon(releases: Iterable[Release], delta: float) -> float | None:
-    """The exact total epsilon of Gaussian releases alone; None where there are others.
+    """The exact total epsilon of Gaussian releases only; None where there are others.
 
     Those with sampling are others, and so are searches.
     """
@@ -382,7 +382,7 @@ def _gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def gaussian_delta(mu: float, epsilon: float | Array) -> Array:
-    """delta(epsilon) of one Gaussian release with noise multiplier 1 / mu; mu = 0 is no release.
+    """delta(epsilon) of one Gaussian release with noise multiplier 1 / mu; mu = 0 is not a release.
 
     This is Theorem 8 of Balle, Wang 2018, at one epsilon or many, of either sign.
     """
@@ -451,7 +451,7 @@ def noise_for(
     if sampling < 1 and budget.adjacency != "add-remove":
         raise ValueError(
             f"sampling = {sampling:g} needs adjacency='add-remove', got {budget.adjacency!r}: what"
-            " sampling saves is accounted for one record more or less alone. State that adjacency,"
+            " sampling saves is accounted for one record more or less only. State that adjacency,"
             " or sampling=1."
         )
     spent = _counted(spent)
@@ -493,7 +493,7 @@ def _all_spent(budget: Budget, before: float) -> BudgetSpentError:
     return BudgetSpentError(
         f"the budget of epsilon = {budget.epsilon:g} at delta = {budget.delta:g} is spent:"
         f" {before:.4g} has been released. Nothing was touched. A larger budget, or other"
-        " records, is a decision of whoever owns the data."
+        " records, is a decision of the owner of the data."
     )
 
 

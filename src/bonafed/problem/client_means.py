@@ -66,7 +66,7 @@ def curvatures(
     evenly: bool = False,
 ) -> tuple[Array | None, Array | None]:
     """The matrices of `hessians` as weights (n, m) of the rows' x x', and as matrices (n, D, D) of
-    what is no sum over rows; None: zero.
+    what is not a sum over rows; None: zero.
     """
     problem, block = point.problem, point.block
     rows: Array | None = None

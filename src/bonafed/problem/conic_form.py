@@ -33,7 +33,7 @@ from bonafed.solvers.conic.weight_sets import Ball, Members, Tails, Weighting, o
 
 def client_ball(problem: Problem, n_clients: int) -> tuple[Array, float, float]:
     """(prior, radius, p) of {q in the simplex: ||q - prior||_p <= radius}; radius 0: the prior
-    alone, inf: all.
+    only, inf: all.
     """
     risk = problem.over_clients
     if isinstance(risk, Simplex):

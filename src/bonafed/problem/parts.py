@@ -6,7 +6,7 @@ A mean over rows is the sum of the means over groups of rows, and over a Wassers
 of a client share its transport multiplier l. A cut of every group follows their maximum closer than
 one cut of the sum: a method of cutting planes needs fewer rounds, and the server sees sums of fewer
 rows. Where the loss is smooth, and flips of labels add a term that is piecewise linear, the mean
-loss of all rows is a part of its own (the first), which a gradient and a Hessian describe better
+loss of all rows is a separate part (the first), which a gradient and a Hessian describe better
 than cuts; the flips' parts follow. What cannot be parted is one part, the first: ``problem.cut``.
 """
 
@@ -46,7 +46,7 @@ class Parts(NamedTuple):
     ----------
     groups : of rows, at most
     least_rows : of a group; a client of fewer rows than two groups need is one group
-    smooth : 1 where the mean loss of all rows is a part of its own, before those of the groups
+    smooth : 1 where the mean loss of all rows is a separate part, before those of the groups
     """
 
     groups: int
@@ -298,7 +298,7 @@ def shifted_minorants(problem: Problem, pair: Array, weights: Array, block: Bloc
     s_i is the slope of row i as it is to first order at the model pair[1] (D,) when it and its
     derivative are known at pair[0]: so the gradients add up to g + H (pair[1] - pair[0]), which a
     step of Newton's method balances exactly, and the value at pair[1] is missed by the fourth order
-    of the step alone. Slopes outside the domain of l* are moved to its end.
+    of the step only. Slopes outside the domain of l* are moved to its end.
     """
     (start, end), loss, y = pair, problem.loss, block.y
     prediction = problem.predictor.forward(start, block)

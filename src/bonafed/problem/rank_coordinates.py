@@ -59,8 +59,8 @@ def kernel_of(loss: Loss) -> Kernel:
         classes = [load("loss", name) for name in NAMED["loss"]]
         known = [cls.__name__ for cls in classes if hasattr(cls, "rank_kernel")]
         raise TypeError(
-            f"{type(loss).__name__} is no increasing function of one rank coordinate (the margin,"
-            f" or |residual|): rank methods take {', '.join(known[:-1])} or {known[-1]}."
+            f"{type(loss).__name__} is not an increasing function of one rank coordinate (the"
+            f" margin, or |residual|): rank methods take {', '.join(known[:-1])} or {known[-1]}."
         )
     return kernel
 

@@ -1,4 +1,4 @@
-"""What a server that receives sums over the clients alone may ask of a problem, and its answers.
+"""What a server that receives sums over the clients only may ask of a problem, and its answers.
 
     sum_s q_s F_s(w), its gradient and its second derivative,   q in Q one weighting for all clients
 
@@ -154,7 +154,7 @@ class SurveySums:
 
 @record
 class SurveyedSums:
-    """The answer: sums alone."""
+    """The answer: sums only."""
 
     plus: Annotated[Sum, Form("")]  # as in ``Surveyed``
     minus: Annotated[Sum, Form("")]

@@ -108,7 +108,7 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
 def private_methods(
     problem: Problem, fed: Federation | Metadata, setting: Setting, dimension: int
 ) -> Iterator[Method]:
-    """The methods for a problem with a budget, from public numbers alone (docs/private.md,
+    """The methods for a problem with a budget, from public numbers only (docs/private.md,
     "Gradient descent").
 
     Where the schema makes rows of length 1, ``PrivateSGD`` knows it. Where noise also leaves the

@@ -37,7 +37,7 @@ WITHHELD = {
 
 
 class Withheld:
-    """In the place of an attribute that a public part has not: whoever asks is told why."""
+    """In the place of an attribute that a public part has not: anyone who asks is told why."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -49,7 +49,7 @@ class Withheld:
             f"the public part of a private solution has no {self.name}: {WITHHELD[self.name]}, and"
             " the privacy budget does not pay for that. The rows' owners have it, in the process in"
             f" which solve(...) ran: solution.{self.name}. Files and pickles have the public part"
-            " alone."
+            " only."
         )
 
     def __set__(self, part: object, value: object) -> None:

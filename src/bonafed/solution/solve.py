@@ -322,7 +322,7 @@ def _without_certificate(finished: Finished, answer: Answer) -> Solution:
 
 
 def _check_run(engine: object, watch: object) -> None:
-    """Raise ``TypeError`` for what is no engine, and what is no list of functions."""
+    """Raise ``TypeError`` for what is not an engine, and what is not a list of functions."""
     if engine is not None and (isinstance(engine, type) or not hasattr(engine, "run")):
         raise TypeError(f"engine must be such as InProcess() or VirtualClock(), got {engine!r}.")
     if not isinstance(watch, Sequence) or not all(map(callable, watch)):

@@ -297,7 +297,7 @@ class _Stationary:
 
     ``gradient`` (K, d + 1) are those of K atoms, the last entry by the intercept; atom k belongs to
     client ``owner``, and counts between ``least`` and 1 times. A client's smooth rows are one atom,
-    a row at a kink one of its own.
+    a row at a kink a separate one.
     """
 
     def __init__(self, problem: Problem, fed: Federation) -> None:

@@ -98,7 +98,7 @@ class Trimmed:
 
 @record
 class PrivateSGDState:
-    """The server's state: a function of noisy answers alone."""
+    """The server's state: a function of noisy answers only."""
 
     w: Annotated[Array, Form("D")]
     round: Annotated[int, Form(rounds=0)]
@@ -189,7 +189,7 @@ class PrivateSGD(PrivateMethod):
         if self.mechanism != "gaussian":
             raise ValueError(
                 f"quantile needs Gaussian noise, got mechanism={self.mechanism!r}: count and"
-                " gradient are accounted for together with it alone."
+                " gradient are accounted for together with it only."
             )
 
     @property
@@ -259,7 +259,7 @@ class PrivateSGD(PrivateMethod):
     def trim(
         self, memory: NoiseKeys, ask: Trim, data: Block, rng: Streams
     ) -> tuple[NoiseKeys, Trimmed]:
-        """Carry out a round with a clip of its own at the clients of a block."""
+        """Carry out a round with a separate clip at the clients of a block."""
         away = ask.clip / self._plan.clip
         known = math.isfinite(away) and 1 / FARTHEST <= away <= FARTHEST
         mechanism = self._plan.at(ask.clip) if known else self._plan
@@ -404,9 +404,9 @@ def default_length(plan: Mechanism, row: float, bend: float = 0.0) -> float:
 
         tau nu row = 0.9,     nu = sd of a coordinate of the noise of the mean of all T answers,
 
-    so that noise alone moves a coefficient by about 0.9 / row by the end, whatever T, the number of
-    features and the budget are. Without noise T / row^2: first steps of twice that are stable for
-    losses whose curvature is at most one.
+    so that noise by itself moves a coefficient by about 0.9 / row by the end, whatever T, the
+    number of features and the budget are. Without noise T / row^2: first steps of twice that are
+    stable for losses whose curvature is at most one.
 
     It is at most 4 T^2 / row^2, so that at least the last step, 2 tau / T^2, is stable for a
     logistic loss, whose curvature is at most row^2 / 4, and with a regulariser of strong convexity

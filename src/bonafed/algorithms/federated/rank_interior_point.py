@@ -222,7 +222,7 @@ class RankInteriorPoint(Method):
         """What a first answer claims."""
         rows = float(up.rows[0])
         yield AllRows(rows)
-        yield Number("a number of its own rows", up.longest, rows, rows)
+        yield Number("its number of rows", up.longest, rows, rows)
         yield from of_losses(self._problem, ask.w, rows, up.loss, up.largest)
 
     def _said(self, who: int, ask: Open | Move, up: ExpandedRanks) -> Iterator[Claim]:

@@ -86,14 +86,14 @@ class ASPIRE(StepSettings, Method):
     Parameters
     ----------
     drop : whether planes without weight are dropped (EASE) or all are kept (CP)
-    synchronous : wait for everybody's answer
+    synchronous : wait for all answers
     local_steps : steps (11) between two contacts
     every : iterations between two checks of the planes, the paper's k; None: 2 N answers
     until : the paper's T1. From then on planes are only added, where the oracle finds one
         (``resume``), or stay as they are
     max_planes : M of Setting 1; then a new plane replaces the one with the least weight
     reuse : send the loss at the model where a worker's trip began, as if every step needed a pass
-        over the rows for its loss alone
+        over the rows for its loss only
     theory : the schedules of Theorem 1 and Setting 2 with ``nu`` < 1; they are valid and stall
     nu : c rho (t + 1)^(1/6) in these schedules; the paper's 1 leaves no rho
     kappa, rho1, rho2, eta_w, eta_z, eta_h, smooth : positive numbers, used as they are; None:

@@ -87,7 +87,7 @@ def every_set(n: int) -> Iterator[tuple[str, Any]]:
 class _HalfWorst:
     """Half of the weight to the worst client, the rest to all alike: a custom set.
 
-    It is known by its maximiser alone.
+    It is known by its maximiser only.
     """
 
     def __call__(self, losses: np.ndarray) -> np.ndarray:

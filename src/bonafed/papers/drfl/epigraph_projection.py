@@ -125,7 +125,7 @@ def onto_epigraph(
 
 
 def rows_of(data: Block, i: int, draw: tuple[np.random.Generator, float] | None = None) -> Block:
-    """Client i of a block alone, without padding and rows of no weight.
+    """Client i of a block by itself, without padding and rows of no weight.
 
     With ``draw`` it has a random share of its rows.
     """

@@ -303,7 +303,7 @@ class Levelled:
     level: Level
 
     def __post_init__(self) -> None:
-        """Refuse a level that is no number >= 0; client names are checked against the data."""
+        """Refuse a level that is not a number >= 0; client names are checked against the data."""
         each = [*self.level.values()] if isinstance(self.level, Mapping) else self.level
         numbers = np.asarray(each)
         name = type(self).__name__
@@ -588,7 +588,7 @@ def groups_of(column: str, data: Metadata, name: str, most: int = MOST_GROUPS) -
     if len({isinstance(v, str) for v in seen}) > 1 or any(v is None or v != v for v in seen):
         raise ValueError(
             f"{name}: column {column!r} has missing values, or text beside numbers: every row needs"
-            " a group. Give the rows without one a value of their own."
+            " a group. Give the rows without one a separate value."
         )
     values = sorted(seen)
     if not 2 <= len(values) <= most:

@@ -51,8 +51,8 @@ class CDNorm(WeightSet):
     Raises
     ------
     ValueError
-        a negative budget or bound; a prior that is no probability vector (by ``at`` or at the first
-        use)
+        a negative budget or bound; a prior that is not a probability vector (by ``at`` or at the
+        first use)
 
     Examples
     --------

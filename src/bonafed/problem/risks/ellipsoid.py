@@ -57,8 +57,8 @@ class Ellipsoid(WeightSet):
     ------
     ValueError
         radius < 0 or not finite; a shape that is not positive (definite) or not symmetric, or of
-        another number of clients; a prior that is no probability vector (the last two by ``at`` or
-        at the first use)
+        another number of clients; a prior that is not a probability vector (the last two by ``at``
+        or at the first use)
 
     Examples
     --------

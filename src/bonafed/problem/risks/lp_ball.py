@@ -38,8 +38,8 @@ class LpBall(Centred):
     Raises
     ------
     ValueError
-        radius < 0 or not finite, p < 1; a prior that is no probability vector (by ``at`` or at the
-        first use)
+        radius < 0 or not finite, p < 1; a prior that is not a probability vector (by ``at`` or at
+        the first use)
 
     Examples
     --------

@@ -51,7 +51,7 @@ class WassersteinOverClients(WeightSet):
     ------
     ValueError
         radius < 0 or not finite; costs that are negative, or not 0 from a client to itself; a prior
-        that is no probability vector (by ``at`` or at the first use)
+        that is not a probability vector (by ``at`` or at the first use)
 
     Examples
     --------

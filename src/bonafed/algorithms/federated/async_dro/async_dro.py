@@ -24,7 +24,7 @@ squares of what they multiply, unless the regulariser's prox couples coefficient
 of the columns change nothing. The centre removes the bias of mu. So the user has no step size to
 choose: the ages keep the delayed iteration stable, and f changes p by so little that eta times the
 curvature which this adds, at most sum_{p_j > 0} d_j / mu, is below one. Where Q has no projection
-(a custom set with a maximiser alone) c moves towards the worst client weights of f, and p = c.
+(a custom set with a maximiser only) c moves towards the worst client weights of f, and p = c.
 
 A line lies below its convex risk, so a model far from w_j looks better to client j than it is. If
 that client is the slowest one and has a large weight, the client weights move away from it and back

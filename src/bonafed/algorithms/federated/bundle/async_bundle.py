@@ -1,4 +1,4 @@
-"""Asynchronous bundle: cuts of whoever has answered, one program at the server, a proven gap.
+"""Asynchronous bundle: cuts of anyone who has answered, one program at the server, a proven gap.
 
     minimise over w:  max_{q in Q} sum_s q_s R_s(w) + h(w)
 
@@ -189,7 +189,7 @@ class AsyncBundle(Method):
     different times.
 
     It waits for nobody but to judge a model that it holds for optimal. Each client's gradients, and
-    for smooth losses its D x D second derivatives, reach the server alone and not as sums.
+    for smooth losses its D x D second derivatives, reach the server only and not as sums.
 
     Parameters
     ----------

@@ -24,10 +24,10 @@ the model, with which the risk is a mean of rows (``problem/thresholds.py``). ``
 are cut as well, but their cuts bound nothing from below: the run ends where cuts promise nothing
 more, and its certificate has a bound from the multipliers and the clients' curvatures.
 
-Where the loss is smooth, the mean losses F_s are no matter for cuts: the model has their gradients
-at the centre, H is sum_s q_s Hess F_s(centre), which clients send as one sum, and only flips of
-labels are cut. A step is then one of Newton's method, and its multipliers, with the gradients at
-the new point, balance up to second order: they prove a bound that needs no program.
+Where the loss is smooth, the mean losses F_s are not a matter for cuts: the model has their
+gradients at the centre, H is sum_s q_s Hess F_s(centre), which clients send as one sum, and only
+flips of labels are cut. A step is then one of Newton's method, and its multipliers, with the
+gradients at the new point, balance up to second order: they prove a bound that needs no program.
 
 With metric="secant" clients send H until a step promises less than a tenth of the objective; from
 then on H follows from the gradients (``bundle/secants.py``), and programs prove the bound.
@@ -417,14 +417,10 @@ class Bundle(Method):
         with_units, _, risks = self.found(state, up)
         return state.value - self._value(with_units, risks, state.trial)
 
-    @property
-    def exact(self) -> tuple[str, ...]:
-        ranked = self.problem is not None and self.problem.over_rows is not None
-        return () if ranked else ("objective", "worst_risk")
-
     def report(self, state: BundleState) -> dict:
         numbers = gap_report(state.value, state.bound, state.risks[: state.n_clients])
-        if not self.exact:  # the best thresholds make less of the objective, and no client has risk
+        # the best thresholds make less of the objective, and no client has a risk
+        if self._problem.over_rows is not None:
             numbers = {"value": state.value, "bound": state.bound, "gap": numbers["gap"]}
         if self._problem.constrained:
             known_yet = len(state.sizes) > 0
@@ -789,7 +785,7 @@ class Bundle(Method):
 
     def _boundless(self, state: BundleState) -> bool:
         """Whether nothing bounds where an optimum lies, and steps are those of the risks' cuts
-        alone: then a model that promises nothing need not be evaluated, and would prove nothing.
+        only: then a model that promises nothing need not be evaluated, and would prove nothing.
         """
         alone = state.tangents is None and not self._problem.constrained
         return alone and math.isinf(self._region(state).size)
@@ -823,7 +819,7 @@ class Bundle(Method):
         return units_of(self._problem, known(state.seen).square)
 
     def _pair(self, state: BundleState, moved: Array) -> Array | None:
-        """The centre, and the model where its gradients, by the curvature alone, balance with the
+        """The centre, and the model where its gradients, by the curvature only, balance with the
         cuts' multipliers: the step, without what its shift and the accuracy of its program miss.
         """
         if self.metric == "secant" or not has_shifted_slopes(self._problem):

@@ -1,4 +1,4 @@
-"""The bundle method of a server that reads sums over the clients alone, and at most their risks.
+"""The bundle method of a server that reads sums over the clients only, and at most their risks.
 
     minimise over w:  max_{q in Q} sum_s q_s R_s(w) + h(w)
 
@@ -93,7 +93,7 @@ class Blend:
 
 @record
 class Blended:
-    """The answer: sums alone."""
+    """The answer: sums only."""
 
     loss: Sum  # (n,) weights_s F_s(w)
     gradient: Sum  # (n, D)
@@ -299,10 +299,6 @@ class MaskedBundle(Method):
             return replace(state, bundle=_kept(bundle)), ask
         return self._asking(state, bundle)
 
-    @property
-    def exact(self) -> tuple[str, ...]:
-        return ("objective",)
-
     def report(self, state: MaskedState) -> dict:
         bundle = state.of_one
         numbers = gap_report(bundle.value, bundle.bound, state.risks)
@@ -346,7 +342,7 @@ class MaskedBundle(Method):
 
     @cached_property
     def _alike(self) -> bool:
-        """Whether there is one weighting alone, whatever the risks are."""
+        """Whether there is one weighting only, whatever the risks are."""
         return isinstance(self._problem.over_clients, Mean | Added)
 
     @cached_property

@@ -6,7 +6,7 @@ predictions. Both factors are rounded,
     u = round(A x / ||x||),     q = round(r ||x|| steps / (A clip)),     g = clip / steps u q',
 
 and ||u|| ||q|| <= steps is checked in integers, so that rounding is inside the sensitivity. A row's
-u and q depend on that row and the model alone, never on the rows around it: its predictions are
+u and q depend on that row and the model only, never on the rows around it: its predictions are
 sums in one order wherever the row lies, and transcendental functions meet rows in whole tiles, of
 which no part is computed in another way.
 """
@@ -109,7 +109,7 @@ class IntegerRows:
         return cls(U, y, length, size, grid)
 
     def of_rows(self, at: NDArray[np.intp]) -> IntegerRows:
-        """Those of the rows at some positions alone."""
+        """Those of the rows at some positions only."""
         spare = -len(at) % WHOLE
         U, length, size = self.U[at], self.length[at], self.size[at]
         if not spare:

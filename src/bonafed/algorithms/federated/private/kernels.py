@@ -27,7 +27,7 @@ FAST = {"reassoc", "contract", "arcp", "nsz"}
 
 @njit(inline="always")
 def _exp32(x):
-    """exp of a float32 <= 0 to 2 ulp, in arithmetic alone so that loops vectorise.
+    """exp of a float32 <= 0 to 2 ulp, in arithmetic only so that loops vectorise.
 
     Below -87 it is exp(-87).
     """

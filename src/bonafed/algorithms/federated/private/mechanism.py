@@ -256,7 +256,7 @@ class Mechanism:
     # -- what it costs -----------------------------------------------------------------------------
 
     def release(self, view: str, client: int, rounds: int, missing: int = 0) -> Release | None:
-        """What a record of a client is charged for so many answers, where whoever is to learn
+        """What a record of a client is charged for so many answers, where anyone who is to learn
         nothing sees all answers or, ``view="sum"``, their sums, and knows the noise of ``missing``
         other clients.
 

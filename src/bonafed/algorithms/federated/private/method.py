@@ -54,7 +54,7 @@ from bonafed.rounds import Round
 SOURCES = {
     "secure": ", made from keys that the clients drew",
     "simulation": (
-        ", made from the seed: a simulation, as whoever has the seed, or two runs of it, can"
+        ", made from the seed: a simulation, as anyone who has the seed, or two runs of it, can"
         " subtract it"
     ),
 }
@@ -180,7 +180,7 @@ class PrivateMethod(Method):
             )
 
     def _check_sums(self, budget: Budget, fed: Federation | Metadata | None) -> None:
-        """Raise where no guarantee is known for whoever sees the sums alone."""
+        """Raise where no guarantee is known for anyone who sees the sums only."""
         if self.from_sums:
             raise ValueError(
                 f'{type(self).__name__} keeps no budget of the view "sum": {self.from_sums} Take'

@@ -84,7 +84,7 @@ class Question:
     ----------
     models : (n, D) where every client takes its gradient
     asked : (n, 32) a digest of all that each client was asked so far, this question the last; in a
-        simulation, of this question's settings alone
+        simulation, of this question's settings only
     scale : of the noise, relative to the plan
     """
 

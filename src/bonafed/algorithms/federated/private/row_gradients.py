@@ -9,8 +9,8 @@ and ||k_i|| <= steps is checked in integers, so that rounding is inside the sens
 
 Libraries choose their instructions by the shape of a product: in a batch, the last bits of a row's
 gradient change with the number of rows beside it, so that one record more would move the others'
-k_i. Every row therefore has a pass of its own, always of the same shape, and k_i is a function of
-the row, the model, the machine and its libraries alone.
+k_i. Every row therefore has a separate pass, always of the same shape, and k_i is a function of
+the row, the model, the machine and its libraries only.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ UNMIXED_ROWS = Need(
 UNCONSTRAINED = replace(
     NO_CONSTRAINTS,
     words=f"{NO_CONSTRAINTS.words} (their values and multipliers follow from rows; a limit on the"
-    " model alone is a regulariser, Bounds() or Ball())",
+    " model by itself is a regulariser, Bounds() or Ball())",
 )
 ROW_BY_ROW = Need(
     "affine, torch module",
@@ -168,7 +168,7 @@ def sizes(problem: Problem, fed: ClientSizes) -> tuple[int, ...]:
 
 
 def row_weights(problem: Problem, fed: ClientSizes) -> Array:
-    """a_p of every client: the weight of a row in the objective, from public sizes alone."""
+    """a_p of every client: the weight of a row in the objective, from public sizes only."""
     size = np.asarray(sizes(problem, fed), float)
     return problem.over_clients.project(np.zeros(len(size))) / size
 
@@ -197,7 +197,7 @@ WANDER = 2.5
 
 
 def default_rho(plan: Mechanism) -> float:
-    """A default penalty from public numbers alone.
+    """A default penalty from public numbers only.
 
     Its steps 1 / (P rho) are as long as the noise of all rounds and LONGEST allow.
 

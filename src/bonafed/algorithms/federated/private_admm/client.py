@@ -53,7 +53,7 @@ class Perturb:
 
 @record
 class Perturbed:
-    """The client's answer: functions of the noisy z_p^{t+1} alone."""
+    """The client's answer: functions of the noisy z_p^{t+1} only."""
 
     shifted: Sum  # (1, D) sum of z_p - lambda_p / rho
     gap: Sum  # (n,) ||w - z_p||_1

@@ -4,7 +4,7 @@
 
 Algorithms 1 (``update="prox"``) and 2 (``update="trust"``) of Ryu and Kim, *Differentially private
 federated learning via inexact ADMM*; equation numbers are theirs. As printed they state an epsilon
-for one iteration with noise scaled by the data at hand, (20), which is no guarantee
+for one iteration with noise scaled by the data at hand, (20), which is not a guarantee
 (docs/private.md). Here the user states the total, the gradient of every row is clipped, and the
 noise follows from both and the number of rounds. Without radius and prox the method is optimistic
 gradient descent: lambda_p^{t+1} is the noisy gradient at z_p^t.
@@ -56,7 +56,7 @@ CAVEATS = {
 
 @record
 class PrivateState:
-    """The server's state: functions of noisy answers alone."""
+    """The server's state: functions of noisy answers only."""
 
     w: Annotated[Array, Form("D")]
     mean: Annotated[Array, Form("D")]  # of all w after the first
@@ -80,8 +80,8 @@ class PrivateADMM(PrivateMethod):
     clip : the gradient of a row is shortened to this norm (l2; l1 for Laplace); None: max(1,
         sqrt(d) / 7) for Gaussian noise and features of order one; for Laplace noise ``clip`` or
         ``bound`` must be declared
-    bound : rows are shortened to this norm first; with a Lipschitz loss that alone bounds the
-        gradients. None: not
+    bound : rows are shortened to this norm first; with a Lipschitz loss that by itself bounds
+        the gradients. None: not
     rho : penalty of consensus, a number or a function of t such as ``Penalty()``; None: from clip
         and noise, which are public (``settings.default_rho``); without noise ``Penalty()``
     update : "trust": step (9), "prox": step (8); "exact": (4b), without privacy only
@@ -91,8 +91,8 @@ class PrivateADMM(PrivateMethod):
     eta : a function of t, of "prox"; None: 1 / sqrt(t)
     average : return the mean of all w, about which the theory speaks, not the last
     noise : "secure": from a key of each client, drawn from its operating system. "simulation": a
-        fast counter, keyed by seed, client and round, for experiments that can be repeated; whoever
-        knows the seed, or has another run with it, can subtract it. None: "secure" where the
+        fast counter, keyed by seed, client and round, for experiments that can be repeated; anyone
+        who knows the seed, or has another run with it, can subtract it. None: "secure" where the
         problem states a budget, else "simulation"
     sensitivity : "clip", or "local-unsafe": (20), scaled by the data at hand, as published: NO
         guarantee

@@ -100,7 +100,7 @@ class Late:
 
 @record
 class PrivateNewtonState:
-    """The server's state: a function of noisy answers alone."""
+    """The server's state: a function of noisy answers only."""
 
     w: Annotated[Array, Form("D")]
     round: Annotated[int, Form(rounds=0)]

@@ -7,7 +7,7 @@ A row's matrix is c x x', c the second derivative of its loss. Its numbers
 are rounded to integers, whose norm is then checked in integers to be at most ``steps``: rounding is
 inside the sensitivity, as that of gradients is (`integer_gradient`). The root of two makes the l2
 norm of the upper triangle that of the whole matrix. Rows whose matrix is longer are shortened. A
-row's numbers depend on that row and the model alone.
+row's numbers depend on that row and the model only.
 """
 
 from __future__ import annotations

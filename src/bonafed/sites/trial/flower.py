@@ -7,18 +7,16 @@ ports are of the loopback interface.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
-import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +24,23 @@ import tomli_w
 
 from bonafed.engines.flower.bundle import APPS, JOB, export_app, job_folder
 from bonafed.engines.flower.guard import guarded
-from bonafed.engines.flower.keys import Certificates, make_certificates, make_node_key
 from bonafed.engines.flower.transport import CLIENT_ID, FlowerError, Limits
 from bonafed.engines.job import DONE, ERROR
+from bonafed.sites.trial.keys import Certificates, make_certificates, make_node_key
+from bonafed.sites.trial.processes import (
+    ENDED,
+    Daemon,
+    end_all,
+    environment,
+    free_ports,
+    started,
+)
 from bonafed.storage import make_folder, write_whole
 from bonafed.text import install, shown
 
 log = logging.getLogger(__name__)
 
 HOST, CONNECTION = "127.0.0.1", "bonafed"
-MARK = "BONAFED_DEPLOYMENT"  # in the environment of every process that a deployment has started
 QUIET = {  # nothing may leave the machine
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -44,49 +49,12 @@ QUIET = {  # nothing may leave the machine
     "no_proxy": f"{HOST},localhost",
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",  # seconds; 1 by default
 }
-STARTED, ENDED = 120.0, 10.0  # seconds that a process may take to start, and to end
+STARTED = 120.0  # seconds that a process may take to start
 ASK = 20.0  # seconds between two questions for the status of a run, each a process of 2 CPU s
 
 
-@dataclass
-class _Process:
-    """A process of Flower's, and how it is started again."""
-
-    command: list[str]
-    environment: dict[str, str]
-    log: Path
-    running: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Start it in a process group of its own."""
-        make_folder(self.log.parent)
-        with self.log.open("ab") as target:
-            self.running = subprocess.Popen(
-                self.command,
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=target,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-
-    def ended(self) -> bool:
-        return self.running is None or self.running.poll() is not None
-
-    def kill(self, number: int) -> None:
-        """Send a signal to its group, which outlives it where a child is left."""
-        if self.running is not None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.running.pid, number)
-
-    def last_lines(self) -> str:
-        """The end of its log."""
-        text = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
-        return "\n".join(text.splitlines()[-15:])
-
-
 class Deployment:
-    """A SuperLink and a SuperNode for every site, as processes that end with the ``with`` block.
+    """A SuperLink and a SuperNode for every site.
 
     Parameters
     ----------
@@ -97,7 +65,7 @@ class Deployment:
     authenticated : SuperNodes have keys, and the SuperLink admits no other; needs ``tls``
     approved : a file with the SHA-256 of the bundles that SuperNodes may run, one a line; else they
         run any app that is submitted
-    environment : further variables of all processes
+    variables : further ones of all processes
     """
 
     def __init__(
@@ -109,7 +77,7 @@ class Deployment:
         tls: bool = False,
         authenticated: bool = False,
         approved: Path | None = None,
-        environment: Mapping[str, str] | None = None,
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         if authenticated and (simulated or not tls):
             raise FlowerError(
@@ -120,26 +88,14 @@ class Deployment:
         self.simulated, self.authenticated = simulated, authenticated
         self.approved = approved
         self.server = self.workspace / "server"
-        self._base = {**os.environ, **QUIET, **(environment or {}), MARK: str(self.workspace)}
-        here = str(Path(sys.executable).parent)  # Flower starts its programs by their bare names
-        self._base["PATH"] = os.pathsep.join([here, self._base.get("PATH", "")])
+        # Flower starts its programs by their bare names
+        self._base = environment(self.workspace, **QUIET, **(variables or {}))
         self._tls = tls
         self._certificates: Certificates | None = None
-        self._link: _Process | None = None
-        self._nodes: dict[str, _Process] = {}
+        self._link: Daemon | None = None
+        self._nodes: dict[str, Daemon] = {}
         self._keys: list[Path] = []
         self._port = 0
-
-    def __enter__(self) -> Deployment:
-        try:
-            self.start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.stop()
 
     # ----------------------------------------------------------------------- starting and ending
 
@@ -147,11 +103,11 @@ class Deployment:
         """Start the SuperLink, wait for its port, and start the SuperNodes; what a process that was
         killed has left in this workspace ends first.
         """
-        self._end_marked()
+        end_all(self.workspace)
         make_folder(self.server)
         if self._tls:
             self._certificates = make_certificates(self.workspace / "certificates", HOST)
-        ports = _free_ports(1 + len(self.sites))
+        ports = free_ports(HOST, 1 + len(self.sites))
         self._port = ports[0]
         self._write_connection()
         self._link = self._superlink()
@@ -164,40 +120,23 @@ class Deployment:
 
     def stop(self) -> None:
         """End every process that this deployment has started, also those that lost their parent."""
-        processes = [*self._nodes.values(), *([self._link] if self._link else [])]
-        for process in processes:
-            process.kill(signal.SIGTERM)
+        daemons = [*self._nodes.values(), *([self._link] if self._link else [])]
+        for daemon in daemons:
+            daemon.signal(signal.SIGTERM)
         end = time.monotonic() + ENDED
-        while time.monotonic() < end and not all(each.ended() for each in processes):
+        while time.monotonic() < end and not all(each.ended() for each in daemons):
             time.sleep(0.1)
-        for process in processes:
-            process.kill(signal.SIGKILL)
-            if process.running is not None:
-                process.running.wait()
-        self._end_marked()
-
-    def _end_marked(self) -> None:
-        """Kill every process that was started for this workspace."""
-        while left := [pid for pid, _ in self.processes()]:
-            for pid in left:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.05)
-
-    def processes(self) -> Iterator[tuple[int, str]]:
-        """Number and command of every process of this workspace; on Linux only."""
-        mark = f"{MARK}={self.workspace}".encode()
-        for path in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                if mark in (path / "environ").read_bytes().split(b"\0"):
-                    command = (path / "cmdline").read_bytes().replace(b"\0", b" ")
-                    yield int(path.name), command.decode(errors="replace")
+        for daemon in daemons:
+            daemon.signal(signal.SIGKILL)
+            if daemon.running is not None:
+                daemon.running.wait()
+        end_all(self.workspace)
 
     def kill(self, name: str) -> None:
         """Kill the process group of a site's SuperNode, or of the SuperLink (``""``)."""
-        process = self._nodes[name] if name else self._link
-        if process is not None:
-            process.kill(signal.SIGKILL)
+        daemon = self._nodes[name] if name else self._link
+        if daemon is not None:
+            daemon.signal(signal.SIGKILL)
 
     def revive(self) -> list[str]:
         """Start every process again that has ended; their names, "" for the SuperLink."""
@@ -284,7 +223,7 @@ class Deployment:
 
     # ------------------------------------------------------------------------------- the details
 
-    def _superlink(self) -> _Process:
+    def _superlink(self) -> Daemon:
         command = [_program("flower-superlink"), "--host", HOST, "--port", str(self._port)]
         command += ["--disable-runtime-dependency-installation"]
         if self.simulated:
@@ -297,13 +236,13 @@ class Deployment:
             command += ["--ssl-ca-certfile", str(self._certificates.authority)]
         if self.authenticated:
             command += ["--enable-supernode-auth"]
-        environment = self._environment("superlink", BONAFED_SERVER=str(self.server))
+        variables = self._environment("superlink", BONAFED_SERVER=str(self.server))
         if self.simulated:
             places = [[name, str(folder.resolve())] for name, folder in self.sites.items()]
-            environment["BONAFED_SIMULATED_SITES"] = json.dumps(places)
-        return _Process(command, environment, self.workspace / "logs" / "superlink.log")
+            variables["BONAFED_SIMULATED_SITES"] = json.dumps(places)
+        return Daemon(command, variables, self.workspace / "logs" / "superlink.log")
 
-    def _supernode(self, name: str, folder: Path, port: int) -> _Process:
+    def _supernode(self, name: str, folder: Path, port: int) -> Daemon:
         place = f"node-{list(self.sites).index(name) + 1}"  # a name may be no name of a file
         command = [_program("flower-supernode"), "--superlink", f"{HOST}:{self._port}"]
         command += ["--host", HOST, "--port", str(port)]
@@ -317,10 +256,10 @@ class Deployment:
             self._keys.append(public)
             self._register(public)
             command += ["--auth-supernode-private-key", str(private)]
-        environment = self._environment(place, BONAFED_SITE=str(folder.resolve()))
+        variables = self._environment(place, BONAFED_SITE=str(folder.resolve()))
         if self.approved is not None:
-            environment = guarded(self.workspace / "guard", self.approved.resolve(), environment)
-        return _Process(command, environment, self.workspace / "logs" / f"{place}.log")
+            variables = guarded(self.workspace / "guard", self.approved.resolve(), variables)
+        return Daemon(command, variables, self.workspace / "logs" / f"{place}.log")
 
     def _register(self, public: Path) -> None:
         """Let the SuperLink admit the SuperNode that has this key."""
@@ -366,7 +305,7 @@ class Deployment:
     def _wait_for_link(self) -> None:
         end = time.monotonic() + STARTED
         while self._link is not None:
-            with contextlib.suppress(OSError), socket.create_connection((HOST, self._port), 1):
+            with suppress(OSError), socket.create_connection((HOST, self._port), 1):
                 return
             if self._link.ended() or time.monotonic() > end:
                 raise FlowerError(f"the SuperLink did not start{self._told()}")
@@ -374,7 +313,7 @@ class Deployment:
 
     def _told(self) -> str:
         """The end of the SuperLink's log, for errors."""
-        lines = self._link.last_lines() if self._link else ""
+        lines = self._link.told() if self._link else ""
         return f"\nThe log of the SuperLink ends:\n{lines}" if lines else ""
 
 
@@ -385,7 +324,7 @@ def simulate(
     *,
     timeout: float | None = None,
     limits: Limits | None = None,
-    environment: Mapping[str, str] | None = None,
+    variables: Mapping[str, str] | None = None,
     apps: str = APPS,
 ) -> Path:
     """Run a job in Flower's simulation; returns the job's folder on the server.
@@ -397,11 +336,11 @@ def simulate(
     workspace : where everything is kept; a job that was cut short goes on there
     timeout : seconds for everything
     limits : how long the server waits
-    environment : further variables of all processes
+    variables : further ones of all processes
     apps : the module with both apps
     """
     bundle = export_app(workspace / "export", job, [*sites], limits=limits, apps=apps)
-    with Deployment(sites, workspace, simulated=True, environment=environment) as deployment:
+    with started(Deployment(sites, workspace, simulated=True, variables=variables)) as deployment:
         return deployment.run(bundle.app, timeout=timeout, attempts=3)
 
 
@@ -422,12 +361,3 @@ def _quoted(name: str) -> str:
     raise FlowerError(
         f"Flower cannot be given the name {shown(name)}: needed is one line without quotes"
     )
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that nobody uses now."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((HOST, 0))
-        return [each.getsockname()[1] for each in sockets]

@@ -1,6 +1,6 @@
 """Certificates and keys for a Flower deployment on one machine, made when it starts.
 
-Organisations have certificates of their own; these are for trying out what encrypted connections
+Organisations have their own certificates; these are for trying out what encrypted connections
 cost and whether they work.
 """
 

@@ -1,57 +1,42 @@
 """FLARE on one machine: its simulator, and real daemons that speak TLS over the loopback device.
 
 The simulator runs the server and one process for each site; it is for trials. `Poc` provisions a
-FLARE project with a certificate authority of its own and starts the server and every site as in
-production, each in a process of its own, so that one of them can be stopped and restarted.
-
-FLARE starts processes in sessions of their own, which a signal to a group does not reach. All of
-them inherit an environment variable with the workspace, by which they are ended.
+FLARE project with a separate certificate authority and starts the server and every site as in
+production, each in a separate process, so that one of them can be stopped and restarted.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import os
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Protocol, cast
 
-from bonafed.engines.flare.job import (
-    ALLOWED,
-    ALLOWED_TASKS,
-    allow,
-    export_job,
-)
+from bonafed.engines.flare.job import ALLOWED, ALLOWED_TASKS, allow, export_job
 from bonafed.engines.flare.place import require_flare, variable, write_setting
 from bonafed.engines.flare.supervisor import NotFinishedError, Session, connect
 from bonafed.engines.job import DONE, EXPERIMENT
+from bonafed.sites.trial.processes import (
+    ENDED,
+    Daemon,
+    Process,
+    end_all,
+    environment,
+    free_ports,
+    tagged,
+    tail,
+)
 from bonafed.text import listed
 
 log = logging.getLogger(__name__)
-TAG = "BONAFED_FLARE"  # the workspace, in the environment of every process that is started for it
 STREAMS = {"NVFLARE_STREAMING_RETRY_TIMEOUT": "2", "NVFLARE_STREAMING_RETRY_WAIT": "1"}
 HOST, USER, PROJECT = "localhost", "admin@bonafed.local", "bonafed"
 SIMULATOR = "nvflare.private.fed.app.simulator.simulator"
-END = 10.0  # seconds for processes to end
 START = 120.0  # seconds for server and sites to be connected
-TAIL = 2000  # characters of a log that an error quotes
-
-
-class Process(Protocol):
-    """The part of ``psutil.Process`` that is used here."""
-
-    pid: int
-
-    def cmdline(self) -> list[str]: ...
-
-    def kill(self) -> None: ...
 
 
 def simulate(
@@ -139,7 +124,7 @@ def simulate(
     if not (run / DONE).exists():
         raise NotFinishedError(
             f"the simulator ended without the server's record {run / DONE}: read {output}, which "
-            f"ends in\n{_tail(output)}"
+            f"ends in\n{tail(output)}"
         )
     return run
 
@@ -154,8 +139,6 @@ class Poc:
         used again.
     sites
         The folder of each site by name.
-    environment
-        Further variables for all daemons.
     classes
         The classes that server and sites permit in a job, and no others.
 
@@ -163,7 +146,7 @@ class Poc:
     --------
     ::
 
-        with Poc(workspace, {"site-1": one, "site-2": two}) as poc:
+        with started(Poc(workspace, {"site-1": one, "site-2": two})) as poc:
             folder = export_job(workspace, "run", job, 2)
             done = poc.runs / job["experiment"] / "done"
             Supervisor(folder, poc.connect, done.exists).run()
@@ -174,7 +157,6 @@ class Poc:
         workspace: Path,
         sites: Mapping[str, Path],
         *,
-        environment: Mapping[str, str] | None = None,
         classes: tuple[str, ...] = ALLOWED,
     ) -> None:
         require_flare()
@@ -182,8 +164,7 @@ class Poc:
         self.runs = self.workspace / "server"  # where the server keeps its experiments
         self.sites = dict(sites)
         self.classes = classes
-        self._environment = dict(environment or {})
-        self._daemons: dict[str, subprocess.Popen[bytes]] = {}
+        self._daemons: dict[str, Daemon] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -194,22 +175,6 @@ class Poc:
     def kits(self) -> Path:
         """FLARE's folders of server, sites and user."""
         return self.workspace / PROJECT / "prod_00"
-
-    def __enter__(self) -> Poc:
-        try:
-            self.start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     def provision(self) -> None:
         """Make certificates and folders, unless they are there."""
@@ -239,44 +204,34 @@ class Poc:
     def start_one(self, name: str) -> None:
         """Start the daemon of the server or of a site, which must not be running."""
         kit = self.kits / name
-        script = kit / "startup" / "sub_start.sh"
-        with (kit / "console.log").open("ab") as sink:
-            self._daemons[name] = subprocess.Popen(
-                ["bash", str(script), "--once"],  # without FLARE's loop, which restarts daemons
-                env={**_environment(self.workspace), **self._environment},
-                stdout=sink,
-                stderr=sink,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+        # without FLARE's loop, which restarts daemons
+        command = ["bash", str(kit / "startup" / "sub_start.sh"), "--once"]
+        daemon = Daemon(command, _environment(self.workspace), kit / "console.log")
+        self._daemons[name] = daemon
+        daemon.start()
 
     def stop_one(self, name: str) -> None:
         """End the daemon of the server or of a site and its jobs, as a power failure does."""
-        _kill([*self.jobs(name), *self.daemons(name)])
-        if daemon := self._daemons.pop(name, None):
-            daemon.wait(END)
-
-    def restart(self, name: str) -> None:
-        """End a daemon and start it again."""
-        self.stop_one(name)
-        self.start_one(name)
+        for one in [*self.jobs(name), *self.daemons(name)]:
+            one.kill()
+        if (daemon := self._daemons.pop(name, None)) and daemon.running:
+            daemon.running.wait(ENDED)
 
     def stop(self) -> None:
         """End every process of this workspace."""
         end_all(self.workspace)
         for daemon in self._daemons.values():
-            daemon.wait(END)
+            if daemon.running:
+                daemon.running.wait(ENDED)
         self._daemons.clear()
 
     def daemons(self, name: str) -> list[Process]:
         """The process of the daemon of the server or of a site."""
-        daemon = self._daemons.get(name)
-        return [one for one in self._of(name) if daemon is not None and one.pid == daemon.pid]
+        return [one for one in self._of(name) if one.pid == self._pid(name)]
 
     def jobs(self, name: str) -> list[Process]:
         """The processes that run jobs for the server or for a site."""
-        daemon = self._daemons.get(name)
-        return [one for one in self._of(name) if daemon is None or one.pid != daemon.pid]
+        return [one for one in self._of(name) if one.pid != self._pid(name)]
 
     def connect(self) -> Session:
         """Log in as the user who may submit jobs."""
@@ -287,10 +242,9 @@ class Poc:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             for name, daemon in self._daemons.items():
-                if daemon.poll() is not None:
-                    output = self.kits / name / "console.log"
+                if daemon.ended():
                     raise NotFinishedError(
-                        f"the daemon of {name} ended; its log ends in\n{_tail(output)}"
+                        f"the daemon of {name} ended; its log ends in\n{daemon.told()}"
                     )
             with suppress(Exception):
                 session = self.connect()
@@ -307,62 +261,22 @@ class Poc:
         )
 
     def _of(self, name: str) -> list[Process]:
-        return [one for one in tagged(self.workspace) if works_in(self.kits / name, _command(one))]
+        return [one for one in tagged(self.workspace) if works_in(self.kits / name, one.command)]
 
-
-def tagged(workspace: Path) -> list[Process]:
-    """The processes that were started for a workspace, and all that they started."""
-    import psutil
-
-    there: list[Process] = []
-    for one in psutil.process_iter():
-        with suppress(psutil.Error, OSError):
-            if one.pid != os.getpid() and one.environ().get(TAG) == str(workspace):
-                there.append(cast(Process, one))
-    return there
-
-
-def end_all(workspace: Path) -> None:
-    """End every process that was started for a workspace, and all that these started meanwhile."""
-    end = time.monotonic() + END
-    while there := tagged(workspace):
-        _kill(there)
-        if time.monotonic() > end:
-            raise TimeoutError(f"processes cannot be ended: {[one.pid for one in there]}")
-        time.sleep(0.1)
-
-
-def _kill(processes: list[Process]) -> None:
-    import psutil
-
-    for one in processes:
-        with suppress(psutil.Error, OSError):
-            one.kill()
+    def _pid(self, name: str) -> int:
+        daemon = self._daemons.get(name)
+        return daemon.running.pid if daemon and daemon.running else -1
 
 
 def works_in(kit: Path, command: Sequence[str]) -> bool:
-    """Whether a command names a folder of FLARE's or a file in it: site-1 is no part of site-10."""
+    """Whether a command names a folder of FLARE's or a file in it (site-1 is not in site-10)."""
     return any(kit in (Path(part), *Path(part).parents) for part in command)
 
 
-def _command(one: Process) -> list[str]:
-    import psutil
-
-    try:
-        return one.cmdline()
-    except (psutil.Error, OSError):
-        return []
-
-
 def _environment(workspace: Path) -> dict[str, str]:
-    """The environment of FLARE's processes: this Python first, nothing of the user's settings."""
-    inherited = {
-        key: value
-        for key, value in os.environ.items()
-        if key not in (variable("site"), variable("server"))
-    }
-    path = os.pathsep.join([str(Path(sys.executable).parent), inherited.get("PATH", "")])
-    return {**inherited, **STREAMS, "PATH": path, TAG: str(workspace)}
+    """The environment of FLARE's processes, with nothing of the user's settings."""
+    made = environment(workspace, **STREAMS)
+    return {k: v for k, v in made.items() if k not in (variable("site"), variable("server"))}
 
 
 def _provision(workspace: Path, sites: tuple[str, ...]) -> None:
@@ -375,13 +289,13 @@ def _provision(workspace: Path, sites: tuple[str, ...]) -> None:
     from nvflare.lighter.provision import prepare_project  # pyright: ignore[reportMissingImports]
     from nvflare.lighter.provisioner import Provisioner  # pyright: ignore[reportMissingImports]
 
-    builder = "nvflare.lighter.impl."
+    builder, (port,) = "nvflare.lighter.impl.", free_ports(HOST, 1)
     project = {
         "api_version": 3,
         "name": PROJECT,
         "description": "bonafed on one machine",
         "participants": [
-            {"name": HOST, "type": "server", "org": "bonafed", "fed_learn_port": _free_port()},
+            {"name": HOST, "type": "server", "org": "bonafed", "fed_learn_port": port},
             *({"name": name, "type": "client", "org": "bonafed"} for name in sites),
             {"name": USER, "type": "admin", "org": "bonafed", "role": "project_admin"},
         ],
@@ -414,12 +328,6 @@ def _store_jobs_in(resources: Path, workspace: Path) -> None:
     update_storage_locations(str(resources.parent), str(workspace), resources.name)
 
 
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind((HOST, 0))
-        return int(one.getsockname()[1])
-
-
 def _usable(workspace: Path) -> Path:
     workspace = workspace.absolute()
     if any(c.isspace() for c in str(workspace)):
@@ -429,7 +337,3 @@ def _usable(workspace: Path) -> Path:
         )
     workspace.mkdir(parents=True, exist_ok=True)
     return workspace
-
-
-def _tail(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace")[-TAIL:]
