@@ -77,7 +77,6 @@ def test_from_a_table_to_a_verified_run_and_its_predictions(
     assert {row["prediction"] for row in rows} == {"yes", "no"}
 
 
-@pytest.mark.usefixtures("drawn_once")
 def test_rare_categories_are_no_obstacle(bonafed: Call, tmp_path: Path, capsys: Capture) -> None:
     rows = list(csv.reader(small_run.table().splitlines()))
     (tmp_path / "rare.csv").write_text(
@@ -126,7 +125,6 @@ def test_an_owner_sees_its_most_exposed_rows(
     assert "no client 'Nort'" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("drawn_once")
 def test_pooled_rows_of_a_risk_by_rank_from_run_to_predictions(
     bonafed: Call, tmp_path: Path, capsys: Capture
 ) -> None:

@@ -263,7 +263,7 @@ TRACE = '[engine]\ndelays = { kind = "trace", path = "delays.csv" }\nkind = "vir
     ("content", "said"),
     [
         (None, "there is no file .*delays.csv of recorded delays"),
-        (b"client,delay\nA,\xff\n", "delays.csv is no CSV file of recorded delays"),
+        (b"client,delay\nA,\xff\n", "delays.csv is not a CSV file of recorded delays"),
         (b"client\nA\n", "needs the columns client and delay"),
     ],
 )

@@ -190,7 +190,7 @@ BROKEN = {  # what is changed -> (line, key, words)
     "other models": (
         lambda t: t.replace('["erm"]', '["erm", "afl"]'),
         "report.compare_with:",
-        "'erm' alone",
+        "'erm' only",
     ),
     "epsilon": (
         lambda t: t.replace("epsilon = 3.0", "epsilon = 0.0"),
@@ -484,7 +484,7 @@ def test_a_dry_run_says_how_far_descent_goes(tmp_path: Path) -> None:
     assert "[algorithm]" in TEXT
     text = TEXT.replace("[algorithm]", '[algorithm]\nname = "private_sgd"')
     said = "\n".join(dry_run(read_config(small_run.write_config(tmp_path, text))))
-    found = re.search(r"steps: ([\d.e+]+) in all, so that noise alone .* about ([\d.]+)", said)
+    found = re.search(r"steps: ([\d.e+]+) in all, so that noise by itself .* about ([\d.]+)", said)
     assert found is not None
     assert float(found[2]) == pytest.approx(0.9 / 2, rel=2e-3)  # rows count as 2 long
     assert float(found[1]) > 0

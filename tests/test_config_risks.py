@@ -80,7 +80,7 @@ WRONG = {
     ),
     "baseline of pooled rows": (
         DATA + '[problem]\npooled = true\n[report]\ncompare_with = ["erm", "afl"]\n',
-        ["'afl'", "'erm' alone"],
+        ["'afl'", "'erm' only"],
     ),
     "one place": (
         DATA + '[algorithm]\nname = "rank_admm"\n',
@@ -124,7 +124,7 @@ WRONG = {
     ),
     "all rows, weights of classes": (
         DATA + '[problem]\nclass_weight = "balanced"\n' + TOGETHER,
-        ["class_weight", "a risk by rank counts rows of one weight alone"],
+        ["class_weight", "a risk by rank counts rows of one weight only"],
     ),
     "all rows, the same pooled": (
         DATA + TOGETHER + '[report]\ncompare_with = ["erm", "wafl"]\n',

@@ -1187,12 +1187,8 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_an_honest_run_verifies_whatever_its_method_and_its_end(
-    tmp_path: Path, name: str, request: pytest.FixtureRequest
-) -> None:
+def test_an_honest_run_verifies_whatever_its_method_and_its_end(tmp_path: Path, name: str) -> None:
     text = OTHERS[name]
-    if name == "no convex risk":
-        request.getfixturevalue("without_thresholds")
     data = WARDS if "groups" in text else ONE_CLASS if name == "one class" else None
     run = small_run.small_run(tmp_path, text=text, data=data)
     assert [check for check in verify_run(run.path) if not check.ok and check.checkable] == []

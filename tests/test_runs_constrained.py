@@ -319,7 +319,6 @@ def test_a_changed_proof_is_found(impossible: Path, tmp_path: Path, change: EDIT
 # --------------------------------------------------------------------------------- the command line
 
 
-@pytest.mark.usefixtures("drawn_once")
 def test_from_a_configuration_to_predictions(
     bonafed: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -349,7 +348,6 @@ def test_from_a_configuration_to_predictions(
     assert bonafed("compare", folder, folder) == 0
 
 
-@pytest.mark.usefixtures("drawn_once")
 def test_a_run_that_nothing_satisfies_has_its_own_status_and_warns(
     bonafed: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -408,5 +406,4 @@ def test_the_example_cuts_losses_at_every_hospital(tmp_path: Path) -> None:
         if (p["set"], p["model"]) == ("training rows", "unconstrained")
     )
     assert max(row["measured"] for row in free["rows"]) > 0.3
-    assert run.result["seconds"] < 20
     assert passed(verify_run(run.path))

@@ -15,7 +15,7 @@ import pytest
 import small_run
 
 import bonafed as bf
-from bonafed.algorithms.federated.private_admm import noisy_gradient
+from bonafed.algorithms.federated.private import noisy_gradient
 from bonafed.algorithms.federated.private_admm.client import Perturbed
 from bonafed.config.config import read_config
 from bonafed.privacy.accounting import Release, gaussian_epsilon
@@ -455,7 +455,7 @@ def test_from_a_configuration_to_predictions(
 def test_a_run_without_its_parts_is_said_to_be_one(finished: Path, tmp_path: Path) -> None:
     path = copy(finished, tmp_path)
     (path / OWNER / "history.jsonl").unlink()
-    with pytest.raises(ValueError, match=r"owner is no complete run: history.jsonl missing"):
+    with pytest.raises(ValueError, match=r"owner is not a complete run: history.jsonl missing"):
         read_run(path)
 
 

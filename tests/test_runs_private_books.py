@@ -11,7 +11,7 @@ import pytest
 import small_run
 
 from bonafed.config.config import read_config
-from bonafed.engines import inprocess
+from bonafed.engines import checkpoint
 from bonafed.privacy.accounting import Release, gaussian_epsilon
 from bonafed.privacy.budget import Budget, BudgetSpentError
 from bonafed.privacy.ledger_file import Book
@@ -139,7 +139,7 @@ def test_a_run_that_dies_between_its_charge_and_its_first_rounds_goes_on(
 
             return write
 
-        for owner, name in ((charge.Note, "write"), (Book, "_write"), (inprocess.files, "save")):
+        for owner, name in ((charge.Note, "write"), (Book, "_write"), (checkpoint, "save")):
             dying.setattr(owner, name, last(getattr(owner, name)))
         with pytest.raises(Killed):
             trained(study, Silent())

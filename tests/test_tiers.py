@@ -30,11 +30,13 @@ def test_there_is_an_algorithm_of_each_shape():
     assert shapes["bundle"] == shapes["bundle, level"] != shapes["masked bundle"]
 
 
-@pytest.mark.parametrize("name", [*tiers.FULL, *tiers.EVERY])
+@pytest.mark.parametrize("name", [*tiers.FULL, *tiers.FREE, *tiers.EVERY])
 def test_a_name_of_a_test_or_file_is_that_of_one(name):
     file, _, test = name.partition("::")
     assert f"def {test}" in (HERE / file).read_text("utf-8")
 
 
 def test_only_full_draws_anew(drawn_seed, pytestconfig):
-    assert (drawn_seed == 0) == (not pytestconfig.option.full)
+    given = pytestconfig.option.seed
+    assert pytestconfig.option.full or given is None
+    assert drawn_seed == (given if pytestconfig.option.full else 0)

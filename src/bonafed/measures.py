@@ -173,7 +173,7 @@ def classification(
     Returns
     -------
     The figures by name. ``n`` and ``positives`` count rows, ``confusion`` sums weights; with
-    weights there are no intervals, since a weighted rate is no count.
+    weights there are no intervals, since a weighted rate is not a count.
 
     Examples
     --------
@@ -229,7 +229,7 @@ def stated(
     ----------
     confusion : (C, C) rows, or sums of weights, by truth and prediction
     told : the figures that do not follow from it; None for those that are lacking
-    weighted : whether the cells are no counts of rows; then nothing has an interval
+    weighted : whether the cells are not counts of rows; then nothing has an interval
     """
     of, known = confusion.sum(1), figures_of(task)
     figures: Figures = {"n": of.sum().item()}

@@ -57,7 +57,6 @@ SAMPLES = [
     bf.Maximum(),
     bf.TopK(3),
 ]
-pytestmark = pytest.mark.usefixtures("without_thresholds")
 METHOD = bf.Bundle(least_rows=4)
 HINGE, LOGISTIC = bf.Hinge(), bf.Logistic()
 

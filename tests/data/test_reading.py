@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 
 import bonafed as bf
+from bonafed.data.column_kinds import Dates
 from bonafed.data.readers import read, read_clients
-from bonafed.data.reading import Dates, Reading
+from bonafed.data.reading import Reading
 from bonafed.data.refine import refined
 from bonafed.data.row_errors import RowError, RowErrors
 from bonafed.data.schema import Recipe, Schema
@@ -45,7 +46,7 @@ def test_a_byte_order_mark_counts_for_more_than_what_is_declared(
 
 
 def test_another_encoding_is_an_error_that_says_which_key_declares_it(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"line 1 is no text in UTF-8. Declare another `encoding`"):
+    with pytest.raises(ValueError, match=r"line 1 is not text in UTF-8. Declare another `enc"):
         read(write(tmp_path, TEXT.encode("latin-1")))
 
 
@@ -104,7 +105,7 @@ def test_the_problems_of_all_files_are_told_at_once(tmp_path: Path) -> None:
     write(tmp_path, "crp,ill\nlow,y\n3,n\n", "c.csv")
     write(tmp_path, "crp,ill\n2,y\n3,n\n", "d.csv")
     with pytest.raises(RowError) as caught:
-        bf.Federation.from_files(tmp_path, "ill", reading=Reading(censored=("crp",)))
+        bf.Federation.from_files(tmp_path, "ill", reading=Reading(kinds={"censored": ["crp"]}))
     first, second, third = str(caught.value).split("\n")
     assert "a.csv" in first
     assert "'<x'" in first
@@ -115,8 +116,8 @@ def test_the_problems_of_all_files_are_told_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "reading",
     [
-        Reading(dates={"admited": Dates("dmy")}),
-        Reading(censored=("admited",)),
+        Reading(kinds={"dates": {"admited": Dates("dmy")}}),
+        Reading(kinds={"censored": ["admited"]}),
         Reading(merge={"admited": {"a": "b"}}),
     ],
 )
@@ -186,7 +187,7 @@ def test_dates_become_numbers_by_one_declared_order(
     tmp_path: Path, order: str, cells: list[str]
 ) -> None:
     path = write(tmp_path, "came,x\n" + "".join(f"{cell},1\n" for cell in cells))
-    table = read(path, reading=Reading(dates={"came": Dates(order)}))
+    table = read(path, reading=Reading(kinds={"dates": {"came": Dates(order)}}))
     days = [datetime.date(2024, 2, 29), datetime.date(2023, 3, 1), datetime.date(1999, 12, 5)]
     first = datetime.date(2000, 1, 1)
     assert [*table] == ["came year", "came month", "came weekday", "came days", "x"]
@@ -198,7 +199,7 @@ def test_dates_become_numbers_by_one_declared_order(
     }.items():
         np.testing.assert_array_equal(table[f"came {part}"], [*map(of, days), np.nan])
     frame = pd.DataFrame({"came": [*map(pd.Timestamp, days), pd.NaT], "x": 1})
-    made = refined(table_of(frame), Reading(dates={"came": Dates(order)}))
+    made = refined(table_of(frame), Reading(kinds={"dates": {"came": Dates(order)}}))
     np.testing.assert_array_equal(made["came days"], table["came days"])
 
 
@@ -206,18 +207,18 @@ def test_dates_become_numbers_by_one_declared_order(
 def test_a_cell_that_is_no_date_in_the_declared_order_is_refused(tmp_path: Path, cell: str) -> None:
     path = write(tmp_path, f"came,x\n01.02.2024,1\n{cell},2\n")
     with pytest.raises(RowError, match=f"no date in the order 'dmy'.*'{cell}' in line 3"):
-        read(path, reading=Reading(dates={"came": Dates("dmy")}))
+        read(path, reading=Reading(kinds={"dates": {"came": Dates("dmy")}}))
 
 
 def test_limits_are_read_as_half_or_whole_and_a_feature_says_so(tmp_path: Path) -> None:
     path = write(tmp_path, "crp;x\n<0,5;1\n3,25;2\n> 100;3\nNA;4\n≤1;5\n")
-    table = read(path, reading=Reading(decimal=",", censored=("crp",)))
+    table = read(path, reading=Reading(decimal=",", kinds={"censored": ["crp"]}))
     np.testing.assert_array_equal(table["crp"], [0.25, 3.25, 100, np.nan, 0.5])
     assert table["crp is censored"].tolist() == [1, 0, 1, 0, 1]
-    plain = read(write(tmp_path, "crp\n1\n2\n"), reading=Reading(censored=("crp",)))
+    plain = read(write(tmp_path, "crp\n1\n2\n"), reading=Reading(kinds={"censored": ["crp"]}))
     assert plain["crp is censored"].tolist() == [0, 0]  # a table without limits has the feature
     with pytest.raises(RowError, match=r"no number \(`decimal` = '.'\) and no limit.*'<0,5'"):
-        read(write(tmp_path, "crp;x\n<0,5;1\n2;2\n"), reading=Reading(censored=("crp",)))
+        read(write(tmp_path, "crp;x\n<0,5;1\n2;2\n"), reading=Reading(kinds={"censored": ["crp"]}))
 
 
 def test_spellings_are_merged_also_of_clients_and_targets(tmp_path: Path) -> None:
@@ -364,7 +365,12 @@ def test_every_problem_of_a_table_is_told_at_once(tmp_path: Path) -> None:
 def test_all_columns_that_are_not_as_declared_are_told_at_once(tmp_path: Path) -> None:
     path = write(tmp_path, "came;crp;dose\n2024-01-01;low;1,5\n01.02.2024;<3;1.5\n")
     with pytest.raises(RowErrors) as caught:
-        read(path, reading=Reading(decimal=",", dates={"came": Dates("dmy")}, censored=("crp",)))
+        read(
+            path,
+            reading=Reading(
+                decimal=",", kinds={"dates": {"came": Dates("dmy")}, "censored": ["crp"]}
+            ),
+        )
     assert [line.split("column ")[1][:5] for line in str(caught.value).splitlines()] == [
         "'came",
         "'crp'",
@@ -382,8 +388,7 @@ READING = Reading(
     decimal=",",
     missing=("?!",),
     exclude=("id",),
-    dates={"came": Dates("mdy", ("days",))},
-    censored=("crp",),
+    kinds={"dates": {"came": Dates("mdy", ("days",))}, "censored": ["crp"]},
     merge={"sex": {"M": "m"}},
     drop_missing_target=True,
     drop_missing_client=True,

@@ -118,7 +118,7 @@ def test_parquet(tmp_path):
     fed = Federation.from_files(tmp_path / "all.parquet", "sick", client="site")
     assert fed.digests() == Federation.from_frame(pd.DataFrame(COLUMNS), "site", "sick").digests()
     write(tmp_path / "bad.parquet", "no parquet")
-    with pytest.raises(ValueError, match=r"bad.parquet: this is no readable Parquet file"):
+    with pytest.raises(ValueError, match=r"bad.parquet: this is not a readable Parquet file"):
         readers.read(tmp_path / "bad.parquet")
 
 

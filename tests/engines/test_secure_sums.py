@@ -20,7 +20,6 @@ from bonafed.rounds import (
     Done,
     Each,
     Max,
-    Outcome,
     Round,
     Stop,
     Sum,
@@ -127,7 +126,7 @@ class Sends(Toy):
 
     @property
     def on_server(self) -> Any:
-        return {Kinds: lambda state, ids, got: (got, Done(Outcome(Stop.OPTIMAL, "done")))}
+        return {Kinds: lambda state, ids, got: (got, Done(Stop.OPTIMAL))}
 
     def report(self, state: Any) -> dict[str, float]:
         return {}

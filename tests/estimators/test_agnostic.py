@@ -20,7 +20,6 @@ CLOCK = bf.VirtualClock(stragglers={"east": 10.0}, wait=bf.First(2))
 # the checks give no groups
 @pytest.mark.filterwarnings("ignore::bonafed.estimators.MissingGroupsWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@pytest.mark.usefixtures("without_thresholds")
 @parametrize_with_checks(
     [
         AgnosticClassifier(),

@@ -32,7 +32,6 @@ def logistic(model, X, y):
 # the checks give no groups
 @pytest.mark.filterwarnings("ignore::bonafed.estimators.MissingGroupsWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@pytest.mark.usefixtures("without_thresholds")
 @parametrize_with_checks([ConstrainedClassifier(), ConstrainedClassifier(bf.SmoothHinge())])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)

@@ -25,7 +25,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bonafed as bf
 from bonafed import PrivateClassifier
-from bonafed.algorithms.federated.private_admm import noisy_gradient
+from bonafed.algorithms.federated.private import noisy_gradient
 from bonafed.estimators import (
     MissingGroupsWarning,
     private,
@@ -60,7 +60,6 @@ def no_noise(monkeypatch):
 # the checks give no groups
 @pytest.mark.filterwarnings("ignore::bonafed.estimators.MissingGroupsWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@pytest.mark.usefixtures("without_thresholds")
 @parametrize_with_checks(
     [
         PrivateClassifier(rounds=40),

@@ -40,7 +40,6 @@ ONE_START = RankADMM(starts=(Start(Growing(1e-4, 1.05)),))
 # labels at random, in some checks
 @pytest.mark.filterwarnings("ignore::bonafed.estimators.TrivialModelWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@pytest.mark.usefixtures("without_thresholds")
 @parametrize_with_checks(
     [RiskClassifier(), RiskRegressor(Extremile(3)), RiskClassifier(Mean(), loss=Hinge())]
 )

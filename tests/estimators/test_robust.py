@@ -31,7 +31,6 @@ from bonafed.solution.solve import solve
 # the checks give no groups
 @pytest.mark.filterwarnings("ignore::bonafed.estimators.MissingGroupsWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@pytest.mark.usefixtures("without_thresholds")
 @parametrize_with_checks([RobustClassifier(tol=1e-4), RobustRegressor(tol=1e-4)])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)

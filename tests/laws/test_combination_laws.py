@@ -244,6 +244,7 @@ def test_a_set_without_a_conic_form_is_sent_to_bundle_only_where_that_takes_it()
         assert ("use Bundle()" in str(refusal.value)) is taken
 
 
+@cache
 def accepted() -> list[tuple[type[Method], Case]]:
     """What is taken."""
     return [(cls, it) for it in cases() for cls in METHODS if takes(cls, it.problem, it.setting)]
@@ -258,9 +259,9 @@ def test_what_is_accepted_runs():
         if method.requirements.private:
             method = method.planned(it.problem, it.fed)
         run = it.engine.run(method, it.fed, seed=0)
-        assert DIVERGED in run.outcome.text or (
-            np.isfinite(method.answer(run.state, run.concluded).w).all()
-        ), (cls, it)
+        stalled = run.outcome.stop is bf.Stop.STALLED  # where gradients overflow
+        finite = np.isfinite(method.answer(run.state, run.concluded).w).all()
+        assert finite or stalled, (cls, it)
 
 
 DIVERGED = "the model is not finite after"  # how fixed steps end where gradients overflow

@@ -130,7 +130,7 @@ def test_a_rehearsal_guarantees_nothing(tmp_path: Path) -> None:
     text = text_of(run)
     assert "Nothing is guaranteed to anybody." in text
     assert "What would be guaranteed" in text
-    assert "whoever has that can subtract it" in text
+    assert "anyone who has that can subtract it" in text
     assert "evaluation" not in drawn(run)
     assert run.owner is not None
     assert "without privacy" not in words.cost(run.owner.result)[0]

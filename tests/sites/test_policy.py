@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 import bonafed as bf
 from bonafed.config.errors import ConfigError
 from bonafed.config.toml_file import validated
+from bonafed.problem.metadata import Introduced
 from bonafed.sites.demands import Held, held_constraints
 from bonafed.sites.guard import Guard, RefusedByPolicyError
-from bonafed.sites.policy import LevelCount, Policy, Proposal, meaning
+from bonafed.sites.policy import RULES, LevelCount, Policy, Proposal, When
 
 DIGEST, OTHER = "0a" * 32, "0b" * 32
 PARITY = bf.DemographicParity("sex", level=0.1)
@@ -41,6 +42,11 @@ on = "clients"
 column = "sex"
 level = 0.1
 """
+TOLD = Introduced(
+    *("north", 40, ("age",), (), None, False, 40.0, True, ("sex",)),
+    values={"sex": ("f", "m")},
+    cells={"sex": ((None, "f", 5.0), (None, "m", 35.0))},
+)
 GOOD = Proposal(
     server="alliance",
     site="north",
@@ -57,12 +63,31 @@ GOOD = Proposal(
     epsilon=1.0,
     delta=1e-7,
     constraints=(Held("clients", PARITY),),
+    held_out=0,
+    told=TOLD,
+    averaged=(("the rows of a group", 20),),
+    jumps="",
+    parts=20,
 )
 VIOLATIONS: dict[str, tuple[dict[str, Any], str]] = {
     "a server that may not ask": ({"server": "mallory"}, "allowed_servers"),
     "too few rows": ({"rows": 19, "parameters": 1}, "minimum_rows"),
     "a rare level": ({"levels": (LevelCount("sex", 4),)}, "minimum_level_rows"),
     "a row of its own level": ({"levels": (LevelCount("sex", 1),)}, "minimum_level_rows"),
+    "few rows held out": ({"held_out": 3}, "minimum_rows"),
+    "the mean over a small group": (
+        {"averaged": (("the rows of a group", 19),)},
+        "minimum_rows",
+    ),
+    "sums over small groups": ({"parts": 19}, "minimum_rows"),
+    "a small group": (
+        {"told": replace(TOLD, cells={"sex": ((None, "f", 4.0),)})},
+        "minimum_level_rows",
+    ),
+    "a group for each of many values": (
+        {"told": replace(TOLD, values={"sex": tuple(range(1000))})},
+        "minimum_level_rows",
+    ),
     "two sites": ({"sites": ("north", "east")}, "minimum_organizations"),
     "one site twice": ({"sites": ("north", "east", "NORTH ")}, "minimum_organizations"),
     "invented sites": ({"sites": ("north", "x", "y", "z")}, "minimum_organizations"),
@@ -77,7 +102,7 @@ VIOLATIONS: dict[str, tuple[dict[str, Any], str]] = {
     "another version": ({"version": "0.2.0"}, "allowed_versions"),
     "too large an epsilon": ({"epsilon": 2.5}, "maximum_epsilon"),
     "no privacy at all": ({"epsilon": math.inf}, "maximum_epsilon"),
-    "an epsilon that is no number": ({"epsilon": math.nan}, "maximum_epsilon"),
+    "an epsilon that is not a number": ({"epsilon": math.nan}, "maximum_epsilon"),
     "too large a delta": ({"delta": 1e-5}, "maximum_delta"),
     "no constraint": ({"constraints": ()}, "constraint"),
     "a looser constraint": (
@@ -101,6 +126,10 @@ NEEDED = {  # the facts, and the rules that cannot be judged without them
     "epsilon": ["maximum_epsilon"],
     "delta": ["maximum_delta"],
     "constraints": ["constraint"],
+    "held_out": ["minimum_rows"],
+    "told": ["minimum_level_rows"],
+    "averaged": ["minimum_rows"],
+    "parts": ["minimum_rows"],
 }
 
 
@@ -139,7 +168,7 @@ def test_a_rule_that_cannot_be_judged_refuses(fact: str) -> None:
 
 
 def test_every_fact_is_needed_by_a_rule_and_every_rule_by_a_fact() -> None:
-    assert {*NEEDED} == {field.name for field in fields(Proposal)} - {"site"}
+    assert {*NEEDED} == {field.name for field in fields(Proposal)} - {"site", "jumps"}
     judged = {rule for needed in NEEDED.values() for rule in needed}
     assert judged == {*Policy.model_fields} - {
         "known_organizations",
@@ -147,26 +176,37 @@ def test_every_fact_is_needed_by_a_rule_and_every_rule_by_a_fact() -> None:
         "one_selection",
         "maximum_introductions",
         "maximum_judgements",
-        # about answers and concrete problems, of which no proposal knows
+        # about answers, of which no proposal knows
         "minimum_people",
         "maximum_model_length",
         "maximum_models",
-        "smooth_losses_only",
+        "smooth_losses_only",  # below
     }
     tried = {rule for _, rule in VIOLATIONS.values()} | {"disallowed_columns"}
     assert tried == judged
 
 
+def test_slopes_that_jump_are_refused_where_no_limited_noise_hides_them() -> None:
+    for jumps, broken in (("", []), ("the hinge jumps", ["smooth_losses_only"]), (None, [0])):
+        run, answered = replace(GOOD, jumps=jumps), rules(Policy(), replace(GOOD, jumps=jumps))
+        assert len(answered) == len(broken)
+        assert {*answered} <= {"smooth_losses_only"}
+        assert rules(stated("smooth_losses_only = false\n"), run) == []
+        assert rules(stated("maximum_epsilon = 2.0\nmaximum_delta = 1e-6\n"), run) == []
+
+
 def test_what_is_not_stated_needs_no_fact() -> None:
-    least = Proposal(sites=("a", "b", "c"), parameters=1, rows=10, levels=())
+    facts = {"rows": 10, "levels": (), "held_out": 0, "told": TOLD, "averaged": (), "jumps": ""}
+    least = Proposal(sites=("a", "b", "c"), parameters=1, parts=10, **facts)
     assert Policy().refusals(least) == []
     defaults = rules(Policy(), Proposal())
-    assert defaults == [
+    assert {*defaults} == {
         "minimum_organizations",
         "minimum_rows",
         "minimum_level_rows",
         "maximum_parameter_share",
-    ]
+        "smooth_losses_only",
+    }
 
 
 def test_the_defaults_are_those_of_vantage6_and_of_datashield() -> None:
@@ -246,24 +286,24 @@ def test_a_level_is_named_to_the_site_alone_and_where_it_says_so() -> None:
 def test_single_messages_are_refused_by_kind(kind: str) -> None:
     guard = Guard(stated(STRICT))
     for allowed in ("Expand", ".algorithms.federated:Expand"):
-        guard.judge_message(allowed)
-    Guard(Policy()).judge_message(kind)
+        guard.judge_at(Proposal(messages=(allowed,)), When.MESSAGE)
+    Guard(Policy()).judge_at(Proposal(messages=(kind,)), When.MESSAGE)
     with pytest.raises(RefusedByPolicyError, match=r"^allowed_messages: "):
-        guard.judge_message(kind)
+        guard.judge_at(Proposal(messages=(kind,)), When.MESSAGE)
 
 
 def test_a_server_is_refused_whatever_it_asks() -> None:
     guard = Guard(stated(STRICT))
-    guard.judge_sender("alliance")
-    Guard(Policy()).judge_sender("mallory")
+    guard.judge_at(Proposal(server="alliance"), When.SERVER)
+    Guard(Policy()).judge_at(Proposal(server="mallory"), When.SERVER)
     with pytest.raises(RefusedByPolicyError, match=r"^allowed_servers: "):
-        guard.judge_sender("mallory")
+        guard.judge_at(Proposal(server="mallory"), When.SERVER)
 
 
 def test_an_empty_list_allows_nothing() -> None:
     policy = stated("allowed_algorithms = []\nallowed_servers = []\nknown_organizations = []\n")
     found = rules(policy, GOOD)
-    assert found == ["allowed_servers", "allowed_algorithms", "minimum_organizations"]
+    assert found == ["allowed_servers", "minimum_organizations", "allowed_algorithms"]
 
 
 def test_hostile_names_stay_on_one_short_line() -> None:
@@ -295,7 +335,7 @@ def test_every_rule_is_in_the_words_of_the_policy() -> None:
 
 @pytest.mark.parametrize(
     ("project", "name", "key"),
-    [(k.project, k.name, key) for key in Policy.model_fields for k in meaning(key).known],
+    [(k.project, k.name, key) for key, rule in RULES.items() for k in rule.known],
 )
 def test_a_name_that_another_project_has_for_a_rule_is_answered_with_the_one_here(
     project: str, name: str, key: str

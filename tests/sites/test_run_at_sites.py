@@ -171,7 +171,6 @@ def finished(text: str) -> Path:
     ],
     ids=["plain", "compared", "constrained", "cut off", "masked"],
 )
-@pytest.mark.usefixtures("drawn_once")
 def test_a_folder_over_sites_is_read_drawn_and_checked(here, text, capsys):
     folder = finished(text)
     run = read_run(folder)

@@ -81,7 +81,7 @@ def test_the_table_is_read_as_the_site_says(tmp_path: Path) -> None:
 
 
 WRONG = {
-    "no TOML": ("[site", "is no TOML"),
+    "no TOML": ("[site", "is not TOML"),
     "nothing": ("", "[site] is missing"),
     "no name": ("[site]\n[data]\npath = 'x'\n", "line 1, site: `name` is missing"),
     "no table": (LEAST.replace("[data]", "[dat]"), "did you mean 'data'"),
@@ -92,9 +92,9 @@ WRONG = {
     "a long name": (LEAST.replace("north", "n" * 65), "1 to 64 printable characters"),
     "a path of nothing": (LEAST.replace("rows.csv", " "), "allowed: a path"),
     "a path with a NUL": (LEAST.replace("rows.csv", "a\\u0000"), "allowed: a path"),
-    "a delimiter of two": (LEAST + "delimiter = ';;'\n", "delimiter must be one character"),
-    "an encoding": (LEAST + "encoding = 'utf8'\n", "encoding must be one of"),
-    "a decimal sign": (LEAST + "decimal = ';'\n", "decimal must be"),
+    "a delimiter of two": (LEAST + "delimiter = ';;'\n", "data.delimiter: got ';;'"),
+    "an encoding": (LEAST + "encoding = 'utf8'\n", "data.encoding: got 'utf8'"),
+    "a decimal sign": (LEAST + "decimal = ';'\n", "data.decimal: got ';'"),
     "a key of the run": (LEAST + "target = 'sick'\n", "unknown key"),
 }
 

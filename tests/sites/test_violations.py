@@ -15,9 +15,10 @@ from bonafed.engines.transport import LocalTransport
 from bonafed.engines.wire import Envelope, Lost, Refused, Step
 from bonafed.rounds import decode, encode
 from bonafed.sites.audit import read_log
-from bonafed.sites.introductions import ABOUT_ROWS, RULE, SENTENCE
+from bonafed.sites.introductions import RULE, SENTENCE
 from bonafed.sites.messages import Introduce
 from bonafed.sites.party import open_party
+from bonafed.sites.policy import RULES
 from bonafed.sites.session import agree
 from bonafed.solution.configure import configure
 from bonafed.statements import digest, statement_bytes
@@ -159,9 +160,10 @@ def test_a_violation_is_refused_at_the_site_and_logged(
     sites = opened(tmp_path, policy, rows)
     with pytest.raises(RefusedError) as refused:
         solved(sites, problem, asked)
-    told = RULE if rule in ABOUT_ROWS else rule
+    of_rows = RULES[rule].of_rows
+    told = RULE if of_rows else rule
     assert (refused.value.site, refused.value.rule) == ("north", told)
-    assert (SENTENCE in str(refused.value)) == (rule in ABOUT_ROWS)
+    assert (SENTENCE in str(refused.value)) == of_rows
     entries, faults = read_log(tmp_path / "sites" / "north" / "audit.jsonl")
     assert not faults
     assert next(r for entry in entries for r, _ in entry.refused) == rule

@@ -34,14 +34,14 @@ def _one_place(config: Tables) -> Iterator[Refusal]:
         if {*(config.engine.get(key) or ())} - {"pooled"}:
             yield Refusal(
                 f"engine.{key} names clients, and problem.pooled = true makes them one: leave it"
-                " out, or name 'pooled' alone",
+                " out, or name 'pooled' only",
                 *("engine", key),
             )
     weigh = [name for name in config.report.compare_with if name in ("afl", "drfa", "wafl")]
     if weigh:
         yield Refusal(
             f"report.compare_with has {weigh[0]!r}, which weighs clients, and problem.pooled = true"
-            " makes them one: compare with 'erm' alone"
+            " makes them one: compare with 'erm' only"
         )
 
 
@@ -135,14 +135,14 @@ def _sites(config: Tables) -> Iterator[Refusal]:
 
 
 def _sums(config: Tables) -> Iterator[Refusal]:
-    """What a run cannot have whose server reads sums over the clients alone."""
+    """What a run cannot have whose server reads sums over the clients only."""
     if not config.engine.get("secure_sum") or config.privacy is not None:
         return
     secure = "engine.secure_sum = true has the server read sums over several clients"
     compared = config.report.compare_with
-    one = {"wafl": "pools all rows in one place", "drfa": "is of the worst client alone"}
+    one = {"wafl": "pools all rows in one place", "drfa": "is of the worst client only"}
     if not config.weighs_clients:
-        one["afl"] = "is of the worst client alone"
+        one["afl"] = "is of the worst client only"
     for name in (name for name in one if name in compared):
         yield Refusal(
             f"report.compare_with has {name!r}, which {one[name]}, and {secure}: leave it out",

@@ -2,8 +2,8 @@
 words.
 
 A constraint on rows is about every client's own rows (on = "clients"), about the rows of all
-clients ("together"), or about data of the server ("server"). One on the coefficients alone has no
-rows and no such key.
+clients ("together"), or about data of the server ("server"). One on the coefficients by themselves
+has no rows and no such key.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ConstraintSection(Objects):
     def _place(self) -> ConstraintSection:
         if self.place == "model" and self.on is not None:
             raise ValueError(
-                f"has `on`, and {self.kind!r} is about the coefficients alone, the same for all:"
+                f"has `on`, and {self.kind!r} is about the coefficients only, the same for all:"
                 " leave it out"
             )
         if self.prior is not None and self.on != "together":

@@ -178,7 +178,7 @@ class Objects(Section):
         return f"{name} ({', '.join(fields)})" if fields else name
 
     def build(self, of: str, **more: object) -> Any:
-        """The object of the class that a key names; ``more`` are fields that are no keys."""
+        """The object of the class that a key names; ``more`` are fields that are not keys."""
         keys = self._parameters(of).items()
         values = {p.field: as_object(p.type, self.get(key)) for key, p in keys}
         return self.named_class(of)(**{k: v for k, v in values.items() if v is not None} | more)
@@ -279,7 +279,7 @@ def in_words(value: object) -> str:
 
 class _Words(Formatter):
     """Phrases with values in words: ``{tail:%}`` in percent, ``{c:#row}`` as a count of rows,
-    ``{signs:*}`` as a list, ``{prior:given}`` as that word where it is no text.
+    ``{signs:*}`` as a list, ``{prior:given}`` as that word where it is not text.
     """
 
     def format_field(self, value: Any, format_spec: str) -> str:
@@ -305,7 +305,7 @@ def as_table(cls: type) -> Any:
 
 def read(kind: object, value: object) -> Any:
     """A value of a file as a field of some type takes it: a whole number is a number, the text
-    "inf" is infinity, and nan is no number.
+    "inf" is infinity, and nan is not a number.
 
     Raises
     ------

@@ -101,7 +101,7 @@ def _beside(config: Tables, privacy: PrivacySection) -> Iterator[Refusal]:
         )
     if other := [name for name in config.report.compare_with if name != "erm"]:
         yield Refusal(
-            f"report.compare_with has {other[0]!r}; beside a private model there is 'erm' alone,"
+            f"report.compare_with has {other[0]!r}; beside a private model there is 'erm' only,"
             " the same problem without privacy, whose numbers stay with the owner",
             *("report", "compare_with"),
         )

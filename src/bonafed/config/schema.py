@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeGuard
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeGuard
 
 from pydantic import (
     AfterValidator,
@@ -16,10 +16,12 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainValidator,
+    create_model,
     model_validator,
 )
 
-from bonafed.data.reading import PARTS, Dates, Reading, is_delimiter
+from bonafed.data.column_kinds import KINDS, ColumnKind
+from bonafed.data.reading import Reading, is_delimiter
 
 BLANK = "?"  # what a person has still to declare of a column
 
@@ -81,16 +83,43 @@ class Partition(Section):
     labels: Count = 1  # of "label": classes per client
 
 
-class DatesTable(Section):
-    """In which order the dates of a column stand, and which numbers are made of them."""
+class _Tables(Section):
+    encoding: Literal["utf-8", "latin-1", "cp1252", "utf-16"] = "utf-8"
+    delimiter: Annotated[str | None, PlainValidator(lambda value: _delimiter(value))] = None
+    decimal: Literal[".", ","] = "."
+    missing: Texts = []  # further texts that mean a missing cell
+    exclude: Texts = []  # columns that are no features
 
-    order: Literal["ymd", "dmy", "mdy"]
-    parts: Annotated[list[Literal["year", "month", "weekday", "days"]], Field(min_length=1)] = [
-        *PARTS
-    ]
+    @property
+    def reading(self) -> Reading:
+        """How the tables are read."""
+        keys = {field.name: getattr(self, field.name, None) for field in fields(Reading)}
+        kept = {key: value for key, value in keys.items() if value is not None}
+        return Reading(**{**kept, "kinds": {key: getattr(self, key) for key in KINDS}})
 
 
-class DataSection(Section):
+def kind_of(kind: ColumnKind) -> tuple[Any, Any]:
+    """The type and the default of the key of a kind of columns."""
+    plain = PlainValidator(lambda value: kind.stored(kind.declared(value)))
+    return Annotated[Any, plain], Field(default_factory=list if kind.settings is None else dict)
+
+
+if TYPE_CHECKING:
+
+    class TablesSection(_Tables):
+        """How tables are written that are not as a program would write them; the kinds of columns
+        are those of `bonafed.data.column_kinds`.
+        """
+
+else:
+    TablesSection = create_model(
+        "TablesSection",
+        __base__=_Tables,
+        **{kind.key: kind_of(kind) for kind in KINDS.values()},
+    )
+
+
+class DataSection(TablesSection):
     """Where the rows are, whose they are, and what is held out."""
 
     name: str | None = None
@@ -100,8 +129,9 @@ class DataSection(Section):
     partition: Partition | None = None
     target: str | None = None
     features: list[str] | None = None
-    categorical: list[str] = []
-    groups: list[str] = []  # read for constraints on groups, and no features
+    categorical: list[str] = Field(default_factory=list)
+    # read for constraints on groups, and no features
+    groups: list[str] = Field(default_factory=list)
     # the server's own rows: the path of a table, or a share of the training rows
     server: Filled | Annotated[float, Field(gt=0, lt=1)] | None = None
     scale: Literal["standard", "minmax", "none"] = "standard"
@@ -112,23 +142,17 @@ class DataSection(Section):
         dict[str, dict[str, Any]] | None, PlainValidator(lambda value: _columns(value))
     ] = None
     indicators: bool = False
-    # how tables are read that are not as a program would write them
-    encoding: Literal["utf-8", "latin-1", "cp1252", "utf-16"] = "utf-8"
-    delimiter: Annotated[str | None, PlainValidator(lambda value: _delimiter(value))] = None
-    decimal: Literal[".", ","] = "."
-    missing: Texts = []  # further texts that mean a missing cell
-    exclude: Texts = []  # columns that are no features
-    dates: dict[str, DatesTable] = {}
-    censored: Texts = []  # columns with limits such as <0.5
     # of a column, such as sex = { M = "male", F = "female" }
-    merge: dict[str, Annotated[dict[str, Filled], Field(min_length=1)]] = {}
+    merge: dict[str, Annotated[dict[str, Filled], Field(min_length=1)]] = Field(
+        default_factory=dict
+    )
     min_count: Count | None = None  # rarer categories are pooled
     positive: Label | None = None
     drop_missing_target: bool = False
     drop_missing_client: bool = False
     person: str | None = None  # a column: rows of one person are on one side of every split
     test: Share = 0.3
-    shifted: list[str] = []
+    shifted: list[str] = Field(default_factory=list)
     drift: Drift | None = None
 
     # the keys that a run over sites may have beside them, of those above
@@ -142,13 +166,6 @@ class DataSection(Section):
         if broken := next(self._rules(), None):
             raise ValueError(broken)
         return self
-
-    @property
-    def reading(self) -> Reading:
-        """How the tables are read."""
-        keys = {field.name: getattr(self, field.name) for field in fields(Reading)}
-        dates = {name: Dates(d.order, tuple(d.parts)) for name, d in self.dates.items()}
-        return Reading(**{**keys, "dates": dates})
 
     @property
     def blanks(self) -> list[str]:
@@ -229,12 +246,11 @@ class DataSection(Section):
         roles = {"target": [self.target], "client": [self.client], "person": [self.person]}
         codes = {"categorical": self.categorical, "groups": self.groups}
         used = {"features": self.features or [], **codes}
-        made = {"dates": [*self.dates], "censored": self.censored}
+        made = {key: [*getattr(self, key)] for key in KINDS}
         merged = {"columns": [*(self.columns or {})], "merge": [*self.merge]}
         exclusive = (
             ("exclude", {**roles, **used, **made, **merged}),
-            ("dates", {**roles, **codes, "censored": self.censored, "merge": [*self.merge]}),
-            ("censored", {**roles, **codes}),
+            *((key, {**roles, **codes, **_others(key, made, self.merge)}) for key in KINDS),
             ("person", {"target": [self.target], "client": [self.client], **used}),
         )
         for key, others in exclusive:
@@ -244,6 +260,15 @@ class DataSection(Section):
                     yield f"has {both[0]!r} in `{key}` and in `{other}`: take it out of one"
         if self.drop_missing_client and self.client is None:
             yield "has `drop_missing_client` and no `client`, a column: leave one out, or give both"
+
+
+def _others(
+    key: str, made: Mapping[str, list[str]], merge: Mapping[str, object]
+) -> dict[str, list[str]]:
+    """The kinds before this one, and merged spellings, which have no place among dates."""
+    earlier = [*KINDS][: [*KINDS].index(key)]
+    merged = {} if KINDS[key].beside_numbers else {"merge": [*merge]}
+    return {other: made[other] for other in earlier} | merged
 
 
 def _finite(value: object) -> TypeGuard[float]:
@@ -279,7 +304,7 @@ def _columns(value: object) -> dict[str, dict[str, Any]] | None:
             raise ValueError(
                 f"column {name!r} has {column!r}; allowed: {{ min, max }} (made 0 to 1),"
                 " { mean, scale }, {} (taken as it is), each with missing = the number that stands"
-                " for none and indicator = true for a feature of its own, or { categories ="
+                " for none and indicator = true for a separate feature, or { categories ="
                 " ['a', ...] }"
             )
     return {name: dict(column) for name, column in value.items()}

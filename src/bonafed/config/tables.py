@@ -87,7 +87,7 @@ class Tables(Section):
 
     @property
     def constrained(self) -> bool:
-        """Whether the run has multipliers: there are constraints, one class alone is in the
+        """Whether the run has multipliers: there are constraints, only one class is in the
         objective, or the method that the file names returns some.
         """
         name = self.algorithm.name

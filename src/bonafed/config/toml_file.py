@@ -40,14 +40,14 @@ def validated(
 
     Raises
     ------
-    ConfigError : the text is no TOML, or has unknown keys or wrong values, a line for each
+    ConfigError : the text is not TOML, or has unknown keys or wrong values, a line for each
     """
     try:
         raw = tomllib.loads(text)
     except RecursionError as error:
-        raise ConfigError(f"{where} is no TOML: its lists lie too deep in each other") from error
+        raise ConfigError(f"{where} is not TOML: its lists lie too deep in each other") from error
     except ValueError as error:  # of its grammar, or of a number with thousands of digits
-        raise ConfigError(f"{where} is no TOML: {error}") from error
+        raise ConfigError(f"{where} is not TOML: {error}") from error
     raw |= {key: value for key, value in changes.items() if value is not None}
     return checked(model, raw, text, f"{where}, "), raw
 

@@ -1,4 +1,4 @@
-"""What a column is, judged by its name and by the summary of all clients (`bonafed.data.profile`).
+"""What a column is, judged by its name and by the summary of its cells (`bonafed.data.profile`).
 
 The rules, the first that holds:
 
@@ -8,11 +8,10 @@ The rules, the first that holds:
     index        1, 2, 3, ... under no name, or under one that software gives to row numbers
     person       named as a person or as an identifier, and its values repeat
     identifier   so named and nearly unique; or whole numbers that rise from row to row
-    date         every cell is a date, and one order of day, month and year fits all clients
-    asked        every cell is a date, and two orders fit, or none
+    date, ...    every cell is of a kind of `bonafed.data.column_kinds`, and can be read in one way
+    asked        the same, and two ways fit, or none: two orders of day, month and year
     code         named as a postcode or a code, written with zeros in front, or a code of ICD-10
     comma        every cell is a number, and one has a decimal comma; or may be that of thousands
-    censored     every cell is a number or a limit, as in <0,5
     number       every cell is a number
     mixed        most cells are numbers or dates, and some are not; or numbers with units
     identifier   nearly unique text
@@ -26,6 +25,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from bonafed.data.column_kinds import KINDS
 from bonafed.data.profile import Summary, merged, spellings
 
 MOST = 100  # categories that a column may have
@@ -62,6 +62,7 @@ class Kind:
     name: str
     rule: str = ""
     figures: str = ""
+    key: str = ""  # of `KINDS`
 
     @property
     def why(self) -> str:
@@ -95,8 +96,8 @@ def names_an_identifier(name: str) -> bool:
 def kind_of(name: str, column: Summary, same: str | None = None, order: str | None = None) -> Kind:
     """The kind of a column that is neither the target nor the client.
 
-    ``same`` is a column before it with the same cells, ``order`` that of its dates as the user
-    says.
+    ``same`` is a column before it with the same cells, ``order`` the way to read its cells that the
+    user names.
     """
     values = f"{column.distinct:,} values in {column.present:,} cells"
     if not column.present:
@@ -107,7 +108,7 @@ def kind_of(name: str, column: Summary, same: str | None = None, order: str | No
         return Kind("constant", "one value in all rows")
     return (
         _of_identifiers(name, column, values)
-        or _of_dates(column, order)
+        or _of_kinds(column, order)
         or _of_codes(name, column, values)
         or _of_numbers(column)
         or _of_text(column, values)
@@ -133,13 +134,20 @@ def _of_identifiers(name: str, column: Summary, values: str) -> Kind | None:
     return None
 
 
-def _of_dates(column: Summary, order: str | None) -> Kind | None:
-    if not column.dates or column.dates < column.present:
-        return None
-    if len(column.orders) == 1 or order in column.orders:
-        return Kind("date", "every cell is a date")
-    two = " or ".join(sorted(column.orders))
-    return Kind("asked", f"dates that may be {two}" if two else "dates of which no one order fits")
+def _of_kinds(column: Summary, way: str | None) -> Kind | None:
+    for key, n in column.kinds.items():
+        kind = KINDS[key]
+        numbers = column.numbers + column.commas if kind.beside_numbers else 0
+        if n + numbers < column.present:
+            continue
+        ways = column.fits[key]
+        if len(ways) == 1 or way in ways:
+            figures = f"{n:,} {kind.shown}" if kind.beside_numbers else ""
+            return Kind(kind.name, kind.why, figures, key)
+        several = " or ".join(sorted(ways))
+        rule = f"{key} that may be {several}" if several else f"{key} of which no one way fits"
+        return Kind("asked", rule, key=key)
+    return None
 
 
 def _of_codes(name: str, column: Summary, values: str) -> Kind | None:
@@ -148,7 +156,7 @@ def _of_codes(name: str, column: Summary, values: str) -> Kind | None:
     padded = column.padded and column.numbers == column.present
     if column.diseases == column.present and column.distinct > 1:
         return Kind("code", "codes as of ICD-10: categories", values)
-    if named and column.commas == 0 and not column.censored:
+    if named and column.commas == 0:
         return Kind("code", f"named as a code ({named[0]}): categories, no numbers", values)
     if padded and (one_length or column.padded > 1):
         return Kind("code", "zeros in front, as codes have: categories", values)
@@ -157,18 +165,17 @@ def _of_codes(name: str, column: Summary, values: str) -> Kind | None:
 
 def _of_numbers(column: Summary) -> Kind | None:
     numbers = column.numbers + column.commas
-    if numbers + column.censored == column.present and column.censored:
-        return Kind("censored", "numbers and limits such as <1", f"{column.censored:,} limits")
     if numbers == column.present:
         return Kind("comma", "a decimal comma") if column.commas else Kind("number")
-    for what, n in (("numbers", numbers + column.censored), ("dates", column.dates)):
+    others = [(key, n) for key, n in column.kinds.items() if not KINDS[key].beside_numbers]
+    for what, n in (("numbers", numbers + column.beside_numbers), *others):
         if n >= MAINLY * column.present and column.distinct > 20:
             return Kind(
                 "mixed",
                 f"mostly {what}, and some cells are not",
                 f"{column.present - n:,} of {column.present:,}",
             )
-    amounts = numbers + column.censored + column.amounts
+    amounts = numbers + column.beside_numbers + column.amounts
     if column.amounts and amounts >= MAINLY * column.present and column.distinct > AMOUNTS:
         rule = "numbers with units, percent signs or signs after the thousands, which are text here"
         return Kind("mixed", rule, f"{column.amounts:,} of {column.present:,}")

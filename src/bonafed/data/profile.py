@@ -1,16 +1,8 @@
-"""What tables look like, column by column, told from summaries that clients send.
+"""What tables look like, column by column: counts of cells by form, the smallest and largest
+number, the ways in which all cells of a kind can be read, and up to `KEPT` values with counts.
 
-A client summarises each of its columns: counts of cells by form, the smallest and largest number,
-the orders of day, month and year that all dates fit, up to `KEPT` values with their counts, and
-the `SKETCH` smallest hashes of the values. Summaries add up, over clients and over parts of a
-table; no row is needed beside those of another client.
-
-    distinct values = m                        where the sketch holds m < k hashes
-                    = (k - 1) / (largest of the k hashes, as a share of 2^64)     otherwise
-
-which is off by 3 % for k = 1024 (k minimum values, Bar-Yossef et al. 2002). In a second message,
-once the target is chosen, a client counts values by class, and sums products where the target is a
-number: that tells columns that are the target once more.
+Beside a target, `link` counts values by class, and sums products where the target is a number: that
+tells columns that are the target once more.
 """
 
 from __future__ import annotations
@@ -19,10 +11,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import date
-from functools import reduce
 from itertools import pairwise
 from math import isfinite
 from typing import Any, TypeAlias
@@ -31,12 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.arrays import Array
-from bonafed.data.reading import ORDERS
-from bonafed.data.refine import CENSORED, COMMA, DATES
+from bonafed.data.column_kinds import KINDS, NUMBER
+from bonafed.data.refine import COMMA
 from bonafed.data.tables import is_number, parsed
 
 KEPT = 1000  # values of a column that are counted one by one
-SKETCH = 1024  # hashes
 
 # texts that stand for a missing cell beside those that every table may use for it
 TOKENS = frozenset(
@@ -77,7 +65,7 @@ DISEASE = re.compile(r"[A-TV-Z]\d[0-9A-Z](\.?[0-9A-Z]{1,4})?")  # a code of ICD-
 
 @dataclass(frozen=True)
 class Summary:
-    """What is known of the cells of a column, of one client or of several.
+    """What is known of the cells of a column.
 
     Attributes
     ----------
@@ -87,16 +75,16 @@ class Summary:
     thousands : those of ``commas`` that may be whole numbers with a sign after the thousands
     points : numbers that are written with a decimal point
     pointed : those of ``points`` that may be whole numbers with a point after the thousands
-    amounts : cells that are no number and no date, but one with a unit or after thousands
+    amounts : cells that are no number and of no kind, but one with a unit or after thousands
     whole, padded : numbers without a fraction; those with needless zeros in front, as codes have
-    censored, dates, diseases : cells such as ``<0,5``; dates; codes of diseases
-    orders : of day, month and year, those that every date fits
+    diseases : codes of diseases
+    kinds : cells by the key of a kind in `KINDS`
+    fits : by the same, the ways in which all cells of this kind may be read
     ends : the two smallest and the two largest of the numbers
-    rising : every number is larger than the one before, at every client
+    rising : every number is larger than the one before
     lengths : of the shortest and of the longest text
+    distinct : how many values there are
     counts : of every value, None where there are more than `KEPT`
-    hashes : the smallest of the values' hashes
-    digest : of the cells in their order, one for each client
     """
 
     rows: int = 0
@@ -110,36 +98,14 @@ class Summary:
     amounts: int = 0
     whole: int = 0
     padded: int = 0
-    censored: int = 0
-    dates: int = 0
     diseases: int = 0
-    orders: frozenset[str] = frozenset(ORDERS)
+    kinds: Mapping[str, int] = field(default_factory=dict)
+    fits: Mapping[str, frozenset[str]] = field(default_factory=dict)
     ends: tuple[float, ...] = ()
     rising: bool = True
     lengths: tuple[int, int] = (2**31, 0)
+    distinct: int = 0
     counts: Mapping[str, int] | None = field(default_factory=dict)
-    hashes: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
-    digest: tuple[bytes, ...] = ()
-
-    def __add__(self, other: Summary) -> Summary:
-        both: dict[str, Any] = {
-            name: getattr(self, name) + getattr(other, name)
-            for name in (
-                *("rows", "missing", "numbers", "commas", "thousands", "points", "whole"),
-                *("pointed", "amounts", "padded", "censored", "dates", "diseases", "digest"),
-            )
-        }
-        shortest, longest = zip(self.lengths, other.lengths, strict=True)
-        return Summary(
-            **both,
-            tokens=Counter(self.tokens) + Counter(other.tokens),
-            orders=self.orders & other.orders,
-            ends=_ends([*self.ends, *other.ends]),
-            rising=self.rising and other.rising,
-            lengths=(min(shortest), max(longest)),
-            counts=_added(self.counts, other.counts),
-            hashes=np.union1d(self.hashes, other.hashes)[:SKETCH],
-        )
 
     @property
     def absent(self) -> int:
@@ -162,16 +128,14 @@ class Summary:
         return self.rows - self.absent
 
     @property
-    def distinct(self) -> int:
-        """How many values there are, about; exactly where they are few."""
-        if len(self.hashes) < SKETCH:
-            return len(self.hashes)
-        return min(self.present, round((SKETCH - 1) / (float(self.hashes[-1]) / 2.0**64)))
+    def text(self) -> int:
+        """Cells that are neither numbers nor of a kind."""
+        return self.present - self.numbers - self.commas - sum(self.kinds.values())
 
     @property
-    def text(self) -> int:
-        """Cells that are neither numbers nor dates."""
-        return self.present - self.numbers - self.commas - self.censored - self.dates
+    def beside_numbers(self) -> int:
+        """Cells that stand among numbers, such as limits."""
+        return sum(n for key, n in self.kinds.items() if KINDS[key].beside_numbers)
 
     @property
     def middle(self) -> float:
@@ -185,59 +149,58 @@ class Summary:
         values = {text: n for text, n in self.tokens.items() if text not in accepted}
         if not values:
             return self
-        hashes = np.array([_hash(text) for text in values], np.uint64)
+        counts = None if self.counts is None else Counter(self.counts) + Counter(values)
         sizes = [*map(len, values), *self.lengths]
         return replace(
             self,
             tokens={text: n for text, n in self.tokens.items() if text in accepted},
-            counts=_added(self.counts, values),
-            hashes=np.union1d(self.hashes, hashes)[:SKETCH],
+            counts=counts if counts is None or len(counts) <= KEPT else None,
+            distinct=self.distinct + len(values),
             lengths=(min(sizes), max(sizes)),
         )
 
 
-def total(summaries: Iterable[Summary]) -> Summary:
-    """The summary of several clients."""
-    return reduce(Summary.__add__, summaries, Summary())
-
-
-def _added(a: Mapping[str, int] | None, b: Mapping[str, int] | None) -> Mapping[str, int] | None:
-    if a is None or b is None:
-        return None
-    both = Counter(a)
-    both.update(b)
-    return both if len(both) <= KEPT else None
-
-
-# ------------------------------------------------------------------------- what a client computes
-
-
 def summarise(column: NDArray[Any]) -> Summary:
-    """The summary of one client's cells: text with None where missing, or numbers."""
-    digest = (_digest(column),)
+    """The summary of cells: text with None where missing, or numbers."""
     if column.dtype.kind != "O":
-        return replace(_of_numbers(column.astype(np.float64)), digest=digest)
+        return _of_numbers(column.astype(np.float64))
     cells = [cell if isinstance(cell, str) else str(cell) for cell in column if cell is not None]
     values = parsed(cells) if cells else np.zeros(0)
-    if values.dtype.kind != "O" and np.isfinite(values).all():
-        return replace(
-            _of_numbers(values.astype(np.float64), cells),
-            rows=len(column),
-            missing=len(column) - len(cells),
-            points=sum("." in cell for cell in cells),
-            pointed=sum(POINTED.fullmatch(cell) is not None for cell in cells),
-            padded=sum(cell[:1] == "0" and cell[1:2].isdigit() for cell in cells),
-            digest=digest,
-        )
-    return replace(_of_texts(cells), rows=len(column), missing=len(column) - len(cells)) + Summary(
-        digest=digest
+    size = {"rows": len(column), "missing": len(column) - len(cells)}
+    if values.dtype.kind == "O" or not np.isfinite(values).all():
+        return replace(_of_texts(cells), **size)
+    return replace(
+        _of_numbers(values.astype(np.float64), cells),
+        points=sum("." in cell for cell in cells),
+        pointed=sum(POINTED.fullmatch(cell) is not None for cell in cells),
+        padded=sum(_is_padded(cell) for cell in cells),
+        **size,
     )
 
 
-def _digest(column: NDArray[Any]) -> bytes:
-    cells = column.tolist()
-    whole = "\x1f".join(["\x1e" if c is None or c != c else str(c) for c in cells])
-    return hashlib.blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+def _is_padded(cell: str) -> bool:
+    return cell[:1] == "0" and cell[1:2].isdigit()
+
+
+def digest(parts: Iterable[NDArray[Any]]) -> bytes:
+    """A digest of the cells of a column, of which each client has a part."""
+    whole = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        cells = ["\x1e" if c is None or c != c else str(c) for c in part.tolist()]
+        whole.update("\x1f".join(cells).encode("utf-8", "surrogatepass") + b"\x1d")
+    return whole.digest()
+
+
+def stacked(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Parts of a column as one: numbers, or cells of text where any part is text."""
+    if any(part.dtype.kind == "O" for part in parts):
+        parts = [part if part.dtype.kind == "O" else _as_cells(part) for part in parts]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _as_cells(column: NDArray[Any]) -> NDArray[Any]:
+    values = column.astype(np.float64).tolist()
+    return np.array([None if v != v else _written(v) for v in values], dtype=object)
 
 
 def _of_numbers(column: Array, cells: Sequence[str] | None = None) -> Summary:
@@ -255,7 +218,7 @@ def _of_numbers(column: Array, cells: Sequence[str] | None = None) -> Summary:
         ends=_ends([*finite[:2].tolist(), *finite[-2:].tolist()]),
         rising=bool((np.diff(values) > 0).all()),
         counts=Counter(written) if few else None,
-        hashes=np.sort(_mixed(unique))[:SKETCH],
+        distinct=len(unique),
     )
 
 
@@ -269,22 +232,12 @@ def _written(value: float) -> str:
     return str(int(value)) if value.is_integer() else str(value)
 
 
-def _mixed(values: Array) -> NDArray[np.uint64]:
-    """Hashes of numbers: the finaliser of splitmix64 on their bits."""
-    z = (values + 0.0).view(np.uint64)  # one zero
-    with np.errstate(over="ignore"):
-        z = z + np.uint64(0x9E3779B97F4A7C15)
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-            z = (z ^ (z >> np.uint64(shift))) * np.uint64(factor)
-    return z ^ (z >> np.uint64(31))
-
-
 def _of_texts(cells: Sequence[str]) -> Summary:
-    """The summary of cells of which some are no plain numbers; every value is looked at once."""
+    """The summary of cells of which some are not plain numbers; every value is looked at once."""
     counts = Counter(cells)
     tally: Counter[str] = Counter()
     tokens: Counter[str] = Counter()
-    orders, numbers = set(ORDERS), {}
+    kinds, fits, numbers = Counter[str](), dict[str, frozenset[str]](), dict[str, float]()
     lengths = {len(text) for text in counts} or {0}
     for text, n in counts.items():
         if text.casefold() in TOKENS:
@@ -297,14 +250,15 @@ def _of_texts(cells: Sequence[str]) -> Summary:
             tally["points"] += n * ("." in text)
             tally["pointed"] += n * bool(POINTED.fullmatch(text))
             tally["whole"] += n * ("," not in text and float(number).is_integer())
-            tally["padded"] += n * (text[:1] == "0" and text[1:2].isdigit())
+            tally["padded"] += n * _is_padded(text)
             tally["thousands"] += n * bool(THOUSANDS.fullmatch(text))
-        elif limit := CENSORED.fullmatch(text):
-            tally["censored"] += n
-            numbers[text] = number_of(limit[2]) or 0.0
-        elif fits := orders_of(text):
-            tally["dates"] += n
-            orders &= fits
+        elif (found := _kind_of(text)) is not None:
+            key, ways = found
+            kinds[key] += n
+            fits[key] = fits.get(key, ways) & ways
+            if KINDS[key].beside_numbers:
+                inside = re.search(NUMBER, text)
+                numbers[text] = (inside and number_of(inside[0])) or 0.0
         else:
             tally["diseases"] += n * bool(DISEASE.fullmatch(text))
             tally["amounts"] += n * bool(AMOUNT.fullmatch(text))
@@ -312,22 +266,24 @@ def _of_texts(cells: Sequence[str]) -> Summary:
     read = [numbers[c] for c in cells if c in numbers]
     values = [text for text in counts if text not in tokens]
     kept = {text: counts[text] for text in values}
-    known = Summary(
+    known: dict[str, Any] = dict(tally)
+    return Summary(
+        **known,
         tokens=tokens,
-        orders=frozenset(orders),
+        kinds=kinds,
+        fits=fits,
         ends=_ends(finite),
         rising=bool(read) and all(a < b for a, b in pairwise(read)),
         lengths=(min(lengths), max(lengths)),
         counts=kept if len(kept) <= KEPT else None,
-        hashes=np.sort(np.array([_hash(v) for v in values], np.uint64))[:SKETCH],
+        distinct=len(kept),
     )
-    found: dict[str, Any] = dict(tally)
-    return replace(known, **found)
 
 
-def _hash(text: str) -> int:
-    whole = text.encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.blake2b(whole, digest_size=8).digest(), "little")
+def _kind_of(text: str) -> tuple[str, frozenset[str]] | None:
+    """The first kind that a cell is of, and the ways in which it may be read."""
+    every = ((key, kind.fits(text)) for key, kind in KINDS.items())
+    return next(((key, ways) for key, ways in every if ways), None)
 
 
 def number_of(text: str) -> float | None:
@@ -339,27 +295,12 @@ def number_of(text: str) -> float | None:
     return float(text) if is_number(text) and isfinite(float(text)) else None
 
 
-def orders_of(text: str) -> frozenset[str]:
-    """The orders of day, month and year that a date may be written in; none of another text.
-
-    Dates with points never have the month first.
-    """
-    fits = set()
-    for order, pattern in DATES.items():
-        found = pattern.fullmatch(text)
-        if found and not (order == "mdy" and found["s"] == "."):
-            with suppress(ValueError):
-                date(int(found["y"]), int(found["m"]), int(found["d"]))
-                fits.add(order)
-    return frozenset(fits)
-
-
 # -------------------------------------------------------------------------- columns and the target
 
 
 @dataclass(frozen=True)
 class Link:
-    """A column beside the target, of one client or of several.
+    """A column beside the target.
 
     ``counts`` of a value (None: missing) with a class, None where there are more than `KEPT`;
     ``ranges`` of the numbers in each class; ``sums`` of 1, x, y, x^2, y^2, x y, where both are
@@ -369,19 +310,6 @@ class Link:
     counts: Mapping[tuple[str | None, str], int] | None = field(default_factory=dict)
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     sums: tuple[float, ...] = (0.0,) * 6
-
-    def __add__(self, other: Link) -> Link:
-        counts = None
-        if self.counts is not None and other.counts is not None:
-            joined = Counter(self.counts)
-            joined.update(other.counts)
-            counts = joined if len(joined) <= KEPT else None
-        ranges = {**self.ranges}
-        for name, (low, high) in other.ranges.items():
-            was = ranges.get(name, (low, high))
-            ranges[name] = (min(low, was[0]), max(high, was[1]))
-        sums = tuple(a + b for a, b in zip(self.sums, other.sums, strict=True))
-        return Link(counts, ranges, sums)
 
     def told(self) -> float:
         """The share of the rows of the worst told class whose class the column tells; 0 where it
@@ -417,8 +345,8 @@ def link(
     target: Sequence[str | None],
     middles: tuple[float, float] | None = None,
 ) -> Link:
-    """A client's column beside its target, as classes, or as numbers if the middles of the column's
-    and the target's numbers over all clients are given, so that few digits cancel.
+    """A column beside the target, as classes, or as numbers if the middles of the column's and the
+    target's numbers are given, so that few digits cancel.
     """
     cells = column.tolist()
     if column.dtype.kind == "f":
@@ -462,7 +390,7 @@ def fold(value: str) -> str:
 
 
 def variants(counts: Mapping[str, int], folded: Callable[[str], str] = fold) -> Merge:
-    """``{variant: value}`` of values that differ by case and spaces alone from a frequent one, or
+    """``{variant: value}`` of values that differ by case and spaces only from a frequent one, or
     that ``folded`` makes the same.
     """
     alike: dict[str, list[str]] = {}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from datetime import date
 from typing import Any
 
 import numpy as np
@@ -16,24 +15,14 @@ from numpy.typing import NDArray
 
 from bonafed.arrays import Array
 from bonafed.client_names import closest
-from bonafed.data.reading import Dates, Reading, is_censored
+from bonafed.data.column_kinds import KINDS, ColumnKind
+from bonafed.data.reading import Reading
 from bonafed.data.row_errors import Faults, RowError
 from bonafed.data.tables import Table, is_number, parsed, texts
 
 # an index that was saved with the rows has no name; pandas calls it "Unnamed: 0" when it reads it
 NAMELESS = re.compile(r"(Unnamed: \d+(_level_\d+)?)?")
-NUMBER = r"[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?"
 COMMA = re.compile(r"[+-]?(\d+(,\d*)?|,\d+)([eE][+-]?\d+)?")
-CENSORED = re.compile(rf"(<=?|>=?|≤|≥)?\s*({NUMBER})")
-YMD = r"(?P<y>\d{4})(?P<s>[-./ ]?)(?P<m>\d\d?)(?P=s)(?P<d>\d\d?)"
-DMY = r"(?P<d>\d\d?)(?P<s>[-./ ])(?P<m>\d\d?)(?P=s)(?P<y>\d{4})"
-MDY = r"(?P<m>\d\d?)(?P<s>[-./ ])(?P<d>\d\d?)(?P=s)(?P<y>\d{4})"
-TIME = r"(?:[T ]\d\d?:\d\d.*)?"  # the time of day, which is not read
-DATES = {
-    order: re.compile(pattern + TIME)
-    for order, pattern in {"ymd": YMD, "dmy": DMY, "mdy": MDY}.items()
-}
-ORIGIN = date(2000, 1, 1).toordinal()
 OTHERWISE = (
     "Correct these cells, list such texts in `missing`, or declare the column in `categorical` or"
     " `exclude`."
@@ -73,8 +62,9 @@ def refined(
 
 def check_named(reading: Reading, header: Collection[str]) -> None:
     """Refuse to declare something of a column that is not there: it may be a slip."""
-    for key in ("exclude", "dates", "censored", "merge"):
-        for name in getattr(reading, key):
+    declared = {key: reading.of(key) for key in reading.kinds}
+    for key, names in ({"exclude": reading.exclude} | declared | {"merge": reading.merge}).items():
+        for name in names:
             if header and name not in header:
                 raise RowError(
                     "",
@@ -88,12 +78,11 @@ def _columns(
     table: Table, name: str, reading: Reading, as_text: bool, where: str
 ) -> Iterator[tuple[str, NDArray[Any]]]:
     """The columns that one column becomes, by name."""
-    whole = as_text or name in reading.dates or name in reading.censored
+    kind = next((KINDS[key] for key in reading.kinds if name in reading.of(key)), None)
+    whole = as_text or kind is not None
     table = table.with_columns({name: _cells(table, name, reading, whole, where)})
-    if name in reading.dates:
-        yield from _of_dates(table, name, reading.dates[name], where)
-    elif name in reading.censored:
-        yield from _of_limits(table, name, reading.decimal, where)
+    if kind is not None:
+        yield from _of_kind(table, name, kind, reading, where)
     elif table[name].dtype.kind == "O" and as_text:
         yield name, _codes(table[name])
     elif table[name].dtype.kind == "O" and reading.decimal == ",":
@@ -167,74 +156,23 @@ def _floats(column: NDArray[Any]) -> Array:
     return np.array([np.nan if c is None else float(c.replace(",", ".")) for c in column.tolist()])
 
 
-def _of_limits(
-    table: Table, name: str, decimal: str, where: str
+def _of_kind(
+    table: Table, name: str, kind: ColumnKind, reading: Reading, where: str
 ) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Half of the limit where a cell is below one, the limit where it is above, and where."""
-    if table[name].dtype.kind != "O":
-        yield name, table[name]
-        yield is_censored(name), np.zeros(len(table[name]))
-        return
-    matches = [None if c is None else CENSORED.fullmatch(c) for c in texts(table, name, where)]
-    other = "," if decimal == "." else "."
-    rows = [
-        r
-        for r, (cell, match) in enumerate(zip(table[name].tolist(), matches, strict=True))
-        if cell is not None and (match is None or other in cell)
-    ]
-    if rows:
-        raise RowError(
-            where,
-            f"column {name!r} has cells that are no number (`decimal` = {decimal!r}) and no limit"
-            " such as <5 or >100",
-            shown=f", such as {table[name][rows[0]]!r}",
-            rows=rows,
-            do=OTHERWISE,
-            place=table.place,
-        )
-    values = _floats(_objects([match and match[2] for match in matches]))
-    signs = [match[1][0] if match and match[1] else "" for match in matches]
-    yield name, values * np.where([sign in ("<", "≤") for sign in signs], 0.5, 1.0)
-    yield is_censored(name), np.array([float(bool(sign)) for sign in signs])
-
-
-def _of_dates(
-    table: Table, name: str, how: Dates, where: str
-) -> Iterator[tuple[str, NDArray[Any]]]:
-    """The numbers that are made of dates, a column each."""
-    column = table[name]
-    cells = texts(table, name, where) if column.dtype.kind in "iuf" else column.tolist()
-    known: dict[Any, date | None] = {None: None}  # few dates are of one day alone
-    wrong = {cell for cell in {*cells} if not _read_date(cell, DATES[how.order], known)}
+    """The columns that are made of a column of a kind."""
+    column, how = table[name], reading.of(kind.key)[name]
+    if column.dtype.kind in "iuf" and not kind.beside_numbers:
+        cells: list[Any] = texts(table, name, where)
+    else:
+        cells = [None if cell != cell else cell for cell in column.tolist()]
+    made, wrong = kind.read(cells, how, reading.decimal)
     if wrong:
-        rows = [r for r, cell in enumerate(cells) if cell in wrong]
         raise RowError(
             where,
-            f"column {name!r} has cells that are no date in the order {how.order!r} with a year of"
-            " four digits",
-            shown=f", such as {cells[rows[0]]!r}",
-            rows=rows,
-            do=OTHERWISE.replace("`categorical` or ", ""),
+            f"column {name!r} has cells that {kind.wrong.format(how=how, decimal=reading.decimal)}",
+            shown=f", such as {cells[wrong[0]]!r}",
+            rows=wrong,
+            do=OTHERWISE if kind.beside_numbers else OTHERWISE.replace("`categorical` or ", ""),
             place=table.place,
         )
-    numbers = {
-        "year": lambda day: day.year,
-        "month": lambda day: day.month,
-        "weekday": lambda day: day.isoweekday(),
-        "days": lambda day: day.toordinal() - ORIGIN,
-    }
-    for part, key in how.columns(name).items():
-        of = {cell: np.nan if day is None else numbers[part](day) for cell, day in known.items()}
-        yield key, np.array([of[cell] for cell in cells], dtype=np.float64)
-
-
-def _read_date(cell: object, pattern: re.Pattern[str], known: dict[Any, date | None]) -> bool:
-    """Keep the day of a cell among those that are known; whether it has one, or is missing."""
-    if isinstance(cell, date):  # also with a time of day
-        known[cell] = date(cell.year, cell.month, cell.day)
-    elif isinstance(cell, str) and (match := pattern.fullmatch(cell.strip())):
-        try:
-            known[cell] = date(int(match["y"]), int(match["m"]), int(match["d"]))
-        except ValueError:
-            return False
-    return cell in known
+    yield from zip(kind.columns(name, how), made, strict=True)

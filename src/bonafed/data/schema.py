@@ -24,8 +24,9 @@ from numpy.typing import ArrayLike
 from bonafed.arrays import Array
 from bonafed.client_names import ByClient, ClientName
 from bonafed.data import validation as check
+from bonafed.data.column_kinds import KINDS
 from bonafed.data.reading import PLAIN, Reading
-from bonafed.data.refine import CENSORED, COMMA, DATES, OTHERWISE, refined
+from bonafed.data.refine import COMMA, OTHERWISE, refined
 from bonafed.data.row_errors import Faults, RowError
 from bonafed.data.tables import (
     Table,
@@ -289,7 +290,7 @@ class Schema:
         return cls(made, target, known, fitted=True, reading=reading)
 
     def public(self) -> Schema:
-        """The same schema, declared to come from rows that are nobody's secret, so that private
+        """The same schema, declared to come from rows that are public, so that private
         runs may use it.
         """
         return replace(self, fitted=False)
@@ -368,7 +369,7 @@ class Schema:
             unit = bool(data.get("unit", False))
             return cls(tuple(columns), data["target"], classes, fitted, reading, unit)
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"this is no schema written by bonafed: {error!r}.") from error
+            raise ValueError(f"this is not a schema written by bonafed: {error!r}.") from error
 
 
 def _chosen(
@@ -481,10 +482,9 @@ def _advice(cells: Sequence[str], rows: int = 0) -> str:
     """What to do about a column of text, by what its cells look like; ``rows`` have one of them."""
     if all(COMMA.fullmatch(cell) for cell in cells):
         return "They look like numbers with a decimal comma: set `decimal` to ','."
-    if any(all(pattern.fullmatch(cell) for cell in cells) for pattern in DATES.values()):
-        return "They look like dates: declare their order in `dates`, or leave it out by `exclude`."
-    if all(CENSORED.fullmatch(cell) for cell in cells):
-        return "They look like limits of a measurement: declare the column in `censored`."
+    for kind in KINDS.values():
+        if cells and frozenset.intersection(*map(kind.fits, cells)):
+            return kind.looks
     if rows:
         likely = "It looks like an identifier: leave" if 2 * len(cells) > rows else "Leave"
         return f"{likely} it out by `exclude`, or pool rare categories by `min_count`."

@@ -13,7 +13,7 @@ KNOWN_AS = {"superquantile": "superquantile (CVaR)"}  # what a risk is called el
 
 
 def constrained(result: Result) -> bool:
-    """Whether the run has constraints, or one class alone in its objective."""
+    """Whether the run has constraints, or one class only in its objective."""
     return "constraints" in result
 
 
@@ -122,7 +122,7 @@ def summary(result: Result) -> list[str]:
     duals = "multipliers" if constrained(result) else "dual weights"
     again = "from what the sites signed" if at_sites(result) else "from this folder"
     sentences.append(
-        f"These numbers were computed after the run from data, model and {duals} alone, without the"
+        f"These numbers were computed after the run from data, model and {duals} only, without the"
         f" algorithm; bonafed verify computes them again {again}."
     )
     return sentences
@@ -137,9 +137,10 @@ def whoever(result: Result) -> str:
     """Who can check a run."""
     if at_sites(result):
         return (
-            "Whoever has the sites' public keys can check what they signed: bonafed verify --keys."
+            "Anyone who has the sites' public keys can check what they signed: bonafed verify"
+            " --keys."
         )
-    return "Whoever has the data can check all of it: bonafed verify."
+    return "Anyone who has the data can check all of it: bonafed verify."
 
 
 def _took(result: Result) -> str:
@@ -215,7 +216,7 @@ def constraints_met(result: Result) -> list[str]:
             ),
         ]
     if not rows:
-        return ["There are no constraints; one class alone is in the objective."]
+        return ["There are no constraints; only one class is in the objective."]
     unmet = [row for row in rows if not row["met"]]
     if unmet:
         worst = min(unmet, key=lambda row: row["slack"])

@@ -81,7 +81,7 @@ def public_clients(config: Config, messages: Sequence[Row]) -> list[Record]:
 
 
 def public_evaluation(config: Config, evaluation: Row) -> Record:
-    """The numbers of the private model alone, and only on rows that are declared public."""
+    """The numbers of the private model only, and only on rows that are declared public."""
     public = config.evaluation.public
     measures = [row for row in evaluation["measures"] if public and row["model"] == "private"]
     return {"measures": measures, "pairs": [], "verdict": []}

@@ -8,7 +8,7 @@
     events.bft           on a simulated clock and over sites: who answered when, for
                          `Replay(Log.load(path))`
 
-A private run keeps what is withheld in a folder of its own, see `bonafed.runs.disclosure`.
+A private run keeps what is withheld in a separate folder, see `bonafed.runs.disclosure`.
 
 A folder is written elsewhere on the same file system and renamed when complete; an existing run is
 never overwritten. `bonafed.runs.verification` checks one.

@@ -38,7 +38,7 @@ def parts_in(run: Run) -> Iterator[tuple[str, Run]]:
 
 
 def check_names(run: Run) -> Iterator[Check]:
-    """Every part has the files of such a run alone, and is called as the configuration says."""
+    """Every part has the files of such a run only, and is called as the configuration says."""
     for where, part in parts_in(run):
         found = {*_files(run, part)}
         odd = sorted(found - {*part.result["files"]})

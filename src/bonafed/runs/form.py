@@ -1,7 +1,7 @@
 """The form of what a run's folder holds: which keys, of which type, in which range.
 
 Every record of a folder has a `Form`, which stands with the code that makes the record. A folder is
-checked once, when it is read: whoever uses it later finds every key with a value of its type.
+checked once, when it is read: anyone who uses it later finds every key with a value of its type.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A model as a safetensors file, with all that predictions need in its metadata.
 
-The metadata follow from configuration, data and outcome alone, so that verification makes them
+The metadata follow from configuration, data and outcome only, so that verification makes them
 again and compares.
 """
 
@@ -11,14 +11,23 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
 import numpy as np
-from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    create_model,
+    field_validator,
+    model_validator,
+)
 
 from bonafed.arrays import Array
 from bonafed.config.config import Config
-from bonafed.data.reading import ENCODINGS, ORDERS, PARTS, is_delimiter
+from bonafed.data.column_kinds import KINDS, ColumnKind
+from bonafed.data.reading import ENCODINGS, is_delimiter
 from bonafed.data.schema import OTHER, Schema
 from bonafed.names import NAMED, load
 from bonafed.problem.calibration import Sigmoid
@@ -30,7 +39,6 @@ from bonafed.runs.form import (
     NonNegative,
     Number,
     Positive,
-    at_least,
     check_form,
     damaged,
     one_of,
@@ -67,7 +75,7 @@ class Column(Form):
             stated -= {"pooled"}
         if stated != self.OF[self.kind]:
             needed = ", ".join(sorted(self.OF[self.kind]))
-            raise ValueError(f"a {self.kind} column with {needed} alone")
+            raise ValueError(f"a {self.kind} column with {needed} only")
         if self.categories and len({*self.categories}) < len(self.categories):
             raise ValueError("every category once")
         return self
@@ -76,23 +84,12 @@ class Column(Form):
 Classes = list[str] | list[int] | list[float] | list[bool] | None
 
 
-class DatesForm(Form):
-    """How dates are read."""
-
-    order: Annotated[str, one_of(ORDERS)]
-    parts: Annotated[list[Annotated[str, one_of(PARTS)]], at_least(1)]
-
-
-class ReadingForm(Form):
-    """What is declared of untidy tables; what is not declared is absent."""
-
+class _ReadingForm(Form):
     encoding: Annotated[str, one_of(ENCODINGS)] = optional()
     delimiter: str = optional()
     decimal: Literal[","] = optional()
     missing: list[str] = optional()
     exclude: list[str] = optional()
-    dates: dict[str, DatesForm] = optional()
-    censored: list[str] = optional()
     merge: dict[str, dict[str, str]] = optional()
     drop_missing_target: Literal[True] = optional()
     drop_missing_client: Literal[True] = optional()
@@ -103,6 +100,28 @@ class ReadingForm(Form):
         if not is_delimiter(text):
             raise ValueError("one character that stands between cells")
         return text
+
+
+def _as_declared(kind: ColumnKind) -> AfterValidator:
+    def check(value: object) -> object:
+        if kind.stored(kind.declared(value)) != value:
+            raise ValueError(f"columns of `{kind.key}` as a configuration declares them")
+        return value
+
+    return AfterValidator(check)
+
+
+if TYPE_CHECKING:
+
+    class ReadingForm(_ReadingForm):
+        """What is declared of untidy tables; what is not declared is absent."""
+
+else:
+    ReadingForm = create_model(
+        "ReadingForm",
+        __base__=_ReadingForm,
+        **{key: (Annotated[Any, _as_declared(kind)], optional()) for key, kind in KINDS.items()},
+    )
 
 
 class SchemaForm(Form):
@@ -197,7 +216,7 @@ def model_of(
 def described(
     config: Config, classes: object, names: object, schema: Row | None, infeasible: bool
 ) -> Record:
-    """The same, from names, classes and schema alone."""
+    """The same, from names, classes and schema only."""
     problem = config.problem_
     network = {key: problem.get(key) for key in problem.keys_of("model")}
     model = {
@@ -237,7 +256,7 @@ def stored_model(path: str | os.PathLike[str]) -> tuple[Array, Record, Schema]:
     if file.is_dir():
         file /= "model.safetensors"
         if file.is_symlink():
-            raise RunError(f"{file} is a symbolic link: a run has files alone")
+            raise RunError(f"{file} is a symbolic link: a run has files only")
     tensors, metadata = load_tensors(file)
     if {*tensors} != {"w"} or {*metadata} != {"bonafed"}:
         raise damaged(file, 'needed: the array "w" and the metadata "bonafed", and nothing else')

@@ -34,7 +34,7 @@ from bonafed.solution.outcome import (
     judged_by_method,
     reached,
     refuted,
-    restated,
+    stated,
 )
 from bonafed.solution.solution import Solution
 
@@ -90,7 +90,7 @@ def outcome_of(
     """The outcome in words that follow from numbers, of a problem as it is stated."""
     concrete, data = problem.at(fed)
     rows = [{**row} for row in table]
-    return restated(end, concrete, certificate, data.clients, multipliers, rows)
+    return stated(end, concrete, certificate, data.clients, multipliers, rows)
 
 
 def stop_of(

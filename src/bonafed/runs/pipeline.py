@@ -59,7 +59,8 @@ def _encodable(parts: Parts) -> None:
             name.encode()
         except UnicodeEncodeError:
             raise ConfigError(
-                f"the name {name!r} of a client or column is no text that can be written: rename it"
+                f"the name {name!r} of a client or column is not text that can be written: rename"
+                " it"
             ) from None
 
 

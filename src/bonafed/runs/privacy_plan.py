@@ -1,11 +1,11 @@
 """What a run within a privacy budget will cost, before it starts.
 
-The plan follows from public numbers alone: who takes part, how many rows each declares, how many
+The plan follows from public numbers only: who takes part, how many rows each declares, how many
 features there are.
 
 Every run of a sweep of budgets is a run on the same rows. Unless the rows are public
 (privacy.rehearsal) it is charged: the runs go one after the other, each within a total E_k that
-leaves the noise at that of its epsilon alone,
+leaves the noise at that of its epsilon only,
 
     E_k = total(before, R_1, ..., R_k),    R_k = T releases with the noise of (epsilon_k, delta),
 
@@ -21,8 +21,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from bonafed.algorithms.federated.private_admm.mechanism import Mechanism
-from bonafed.algorithms.federated.private_admm.private_method import PrivateMethod
+from bonafed.algorithms.federated.private.mechanism import Mechanism
+from bonafed.algorithms.federated.private.method import PrivateMethod
 from bonafed.arrays import Array
 from bonafed.config.config import Config
 from bonafed.config.privacy import PrivacySection
@@ -62,11 +62,11 @@ class Plan:
     public : who takes part, rows as public, features
     algorithm, noise : the method, and its noise as planned
     scale : (N,) the scale of each client's noise, in the units of its share of the gradient
-    other : total epsilon of whoever has the other view than the budget's; None where not known
+    other : total epsilon of anyone who has the other view than the budget's; None where not known
     accounts : total epsilon at delta when the run has ended, by accountant, earlier runs and the
         sweep included
     before : total epsilon that is spent before this model, the sweep included
-    sweep : (epsilon alone, total E_k at which it is run) of every run of the sweep
+    sweep : (epsilon only, total E_k at which it is run) of every run of the sweep
     up, down : bytes of one client in one round
     """
 
@@ -215,7 +215,7 @@ def _before(budget: Budget, clients: tuple[str, ...], algorithm: PrivateMethod) 
 def _sweep(
     config: Config, budget: Budget, algorithm: PrivateMethod, spent: Releases
 ) -> tuple[list[tuple[float, float]], Releases]:
-    """(epsilon alone, E_k) of every run of the sweep, and what is spent after them."""
+    """(epsilon only, E_k) of every run of the sweep, and what is spent after them."""
     points, privacy = [], privacy_of(config)
     for epsilon in config.budgets:
         if privacy.rehearsal:

@@ -249,7 +249,7 @@ def history_in(file: Path, config: Config, result: Row) -> list[Record]:
         if len(row.get("client_violation") or result["clients"]) != len(result["clients"]):
             raise damaged(file, f"line {k + 1} has not one client_violation a client")
         if ("exact_objective" in row) != ("largest_risk" in row):
-            raise damaged(file, f"line {k + 1} has one of exact_objective and largest_risk alone")
+            raise damaged(file, f"line {k + 1} has one of exact_objective and largest_risk only")
         before = row["round"]
     return rows
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 from bonafed.algorithms.federated.bundle.bundle import Bundle
@@ -175,8 +176,9 @@ def _odd_cuts(run: Run, marks: Marks) -> Iterator[str]:
     if any(before):
         yield f"round {run.history[before.index(True)]['round']} has the gap to end with"
     stop, proof = run.result["outcome"]["stop"], marks.certificate
-    last = _within(run.history[-1], bundle.proves)
-    proved = _within({"objective": proof.value, "bound": proof.bound}, bundle.proves)
+    met = partial(bundle.ends, margin=1.0)
+    last = _within(run.history[-1], met)
+    proved = _within({"objective": proof.value, "bound": proof.bound}, met)
     ends = [Stop.OPTIMAL.value] if proved else [Stop.OPTIMAL.value, Stop.UNPROVEN.value]
     if (last and stop not in ends) or (not last and stop == Stop.OPTIMAL.value):
         yield f"the last row has {'the' if last else 'no'} gap of an optimum"

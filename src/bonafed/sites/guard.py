@@ -19,28 +19,15 @@ from bonafed.arrays import Block
 from bonafed.engines.secure_summed import Sealed, Work, asked_of, hidden_in
 from bonafed.engines.wire import Envelope
 from bonafed.problem.constraints.coupled import Shared
-from bonafed.problem.constraints.group_means import MOST_GROUPS, Group, OnRows
-from bonafed.problem.metadata import Introduced
+from bonafed.problem.constraints.group_means import Group, OnRows
 from bonafed.problem.parts import least_rows, parts_of
 from bonafed.problem.problem import Problem
 from bonafed.problem.rank_levels import STEPS, levels
 from bonafed.problem.risks.mean import Mean
 from bonafed.problem.risks.ranks import by_rank
-from bonafed.problem.slopes import jumping
 from bonafed.rounds import CodecError
 from bonafed.sites.audit import AuditError, AuditLog, Content, contents
-from bonafed.sites.policy import FILE, Policy, Proposal, Refusal, rows_in_words
-
-# the rules that are judged before any row is read, when a site is asked about its rows, when it
-# agrees, and when a run begins
-OF_PROBLEM = (
-    *("allowed_servers", "allowed_versions", "pinned_software", "pinned_problems"),
-    *("allowed_columns", "disallowed_columns"),
-    *("maximum_epsilon", "maximum_delta", "constraint"),
-)
-OF_ROWS = (*OF_PROBLEM, "minimum_rows", "minimum_level_rows")
-OF_AGREEMENT = (*OF_ROWS, "minimum_organizations", "maximum_parameter_share")
-OF_RUN = (*OF_AGREEMENT, "allowed_algorithms", "allowed_messages")
+from bonafed.sites.policy import Policy, Proposal, Refusal, When, refused
 
 
 class RefusedByPolicyError(Exception):
@@ -54,13 +41,20 @@ class RefusedByPolicyError(Exception):
         super().__init__("; ".join(refusal.text for refusal in self.refusals))
 
 
+def refuses(
+    rule: str, text: str, do: str = "", answer: str = "", ask: str = ""
+) -> RefusedByPolicyError:
+    """The error for one refusal, see `refused`."""
+    return RefusedByPolicyError([refused(rule, text, do, answer, ask)])
+
+
 @dataclass
 class Guard:
     """The policy and the log of a site.
 
     Parameters
     ----------
-    policy : its rules; None allows everything, for trials with rows that are nobody's secret
+    policy : its rules; None allows everything, for trials with rows that are public
     log : where every message in and out is written; None writes nothing, for trials
     software : the digest of the installed bonafed, for ``pinned_software``
     """
@@ -69,119 +63,23 @@ class Guard:
     log: AuditLog | None = None
     software: str | None = None
 
-    def judge(self, proposal: Proposal, rules: tuple[str, ...]) -> None:
-        """Raise `RefusedByPolicyError` where a proposal breaks one of these rules."""
-        if self.policy is not None:
-            broken = self.policy.refusals(proposal)
-            if refusals := [refusal for refusal in broken if refusal.rule in rules]:
-                raise RefusedByPolicyError(refusals)
+    def judge(self, proposal: Proposal, last: When) -> None:
+        """Raise `RefusedByPolicyError` where a proposal breaks a rule of the steps up to this."""
+        self.judge_at(proposal, *(step for step in When if step <= last))
 
-    def judge_held_out(self, rows: int) -> None:
-        """Raise `RefusedByPolicyError` where a site would hold out some rows, and too few: what it
-        tells of the others, and of a model on these, would tell of single rows.
-        """
-        if self.policy is None or not 0 < rows < self.policy.minimum_rows:
-            return
-        rule = "minimum_rows"
-        raise RefusedByPolicyError(
-            [
-                Refusal(
-                    rule,
-                    f"{rule}: {rows_in_words(rows)} of this site would be held out, and"
-                    f" {self.policy.minimum_rows} are needed. Take no part, or lower {rule} in"
-                    f" {FILE}.",
-                    f"{rule}: fewer rows would be held out than this site needs. Hold out"
-                    " a larger share or none, or ask the site's owner.",
-                )
-            ]
-        )
-
-    def judge_groups(self, facts: Introduced) -> None:
-        """Raise `RefusedByPolicyError` where what the site would tell of its groups of rows is
-        about too few rows, or about a column of too many values.
-        """
-        if self.policy is None:
-            return
-        rule, least = "minimum_level_rows", self.policy.minimum_level_rows
-        for name, values in facts.values.items():
-            if len(values) > MOST_GROUPS:
-                text = f"{rule}: column {name!r} makes more than {MOST_GROUPS} groups of rows."
-                raise RefusedByPolicyError([Refusal(rule, text, text)])
-        for name, cells in facts.cells.items():
-            if any(weight < least for *_, weight in cells):
-                text = f"{rule}: a group of {name or 'the target'!r} has too few rows at this site."
-                raise RefusedByPolicyError([Refusal(rule, text, text)])
-
-    def judge_means(self, problem: Problem, block: Block) -> None:
-        """Raise `RefusedByPolicyError` where the answers of a run would be means over too few of
-        the site's rows, such as those of a group of a constraint, or the largest losses.
-        """
-        if self.policy is None:
-            return
-        rule, least = "minimum_rows", self.policy.minimum_rows
-        for what, rows in averaged(problem, block):
-            if 0 < rows < least:
-                text = f"{rule}: the run averages over {what}"
-                raise RefusedByPolicyError(
-                    [
-                        Refusal(
-                            rule,
-                            f"{text}, {rows_in_words(rows)} of this site, and {least} are needed."
-                            f" Take no part, or lower {rule} in {FILE}.",
-                            f"{text}, which are too few here. Use coarser groups or a larger share,"
-                            " or ask the site's owner.",
-                        )
-                    ]
-                )
-
-    def judge_jumps(self, problem: Problem, masked: bool) -> None:
-        """Raise `RefusedByPolicyError` for a problem that is `jumping`; where there is a privacy
-        budget that the policy limits, noise hides that.
-        """
-        if self.policy is None or not self.policy.smooth_losses_only:
-            return
-        if self.policy.leaves_to_noise(problem.privacy is not None):
-            return
-        if what := jumping(problem, masked):
-            rule = "smooth_losses_only"
-            text = f"{rule}: {what}, so that two answers may differ by a single row"
-            use = "Use Logistic(), Squared() or Multinomial() (or Huber() with secure_sum),"
-            use += " label_cost=inf, no support and average losses, or a privacy budget where the"
-            use += " site limits all of them"
-            raise RefusedByPolicyError(
-                [Refusal(rule, f"{text}. {use}, or change {rule} in {FILE}.", f"{text}. {use}.")]
-            )
+    def judge_at(self, proposal: Proposal, *steps: When) -> None:
+        """Raise `RefusedByPolicyError` where a proposal breaks a rule of these steps."""
+        if self.policy is not None and (refusals := self.policy.refusals(proposal, steps)):
+            raise RefusedByPolicyError(refusals)
 
     def judge_parts(self, message: object, problem: Problem, block: Block) -> None:
         """Raise `RefusedByPolicyError` where a message asks for sums over groups of too few
         rows.
         """
         parts = getattr(message, "parts", None)
-        if self.policy is None or parts is None or parts_of(parts).groups == 1:
-            return
-        rule, least = "minimum_rows", self.policy.minimum_rows
-        if (rows := least_rows(problem, block, parts_of(parts))) < least:
-            text = f"{rule}: the run adds up groups of {rows_in_words(rows)}"
-            raise RefusedByPolicyError(
-                [
-                    Refusal(
-                        rule,
-                        f"{text} of this site, and {least} are needed. Take no part, or lower"
-                        f" {rule} in {FILE}.",
-                        f"{rule}: the run adds up groups of fewer rows than this site allows. Ask"
-                        " for groups of more rows, Bundle(least_rows=...), or for one cut a client,"
-                        " Bundle(cuts=1).",
-                    )
-                ]
-            )
-
-    def judge_sender(self, sender: str) -> None:
-        """Raise `RefusedByPolicyError` for a server that may not ask, whatever it asks."""
-        self.judge(Proposal(server=sender), ("allowed_servers",))
-
-    def judge_message(self, kind: str) -> None:
-        """Raise `RefusedByPolicyError` for a message of an algorithm, by the name of its class."""
-        self.judge(Proposal(messages=(kind,)), ("allowed_messages",))
+        if self.policy is not None and parts is not None and parts_of(parts).groups > 1:
+            rows = least_rows(problem, block, parts_of(parts))
+            self.judge_at(Proposal(parts=rows), When.PARTS)
 
     def told(self, error: Exception) -> str:
         """What the server is told of an error, whose text may quote rows: that stays in the log."""
@@ -192,7 +90,7 @@ class Guard:
         return f"{type(error).__name__}; the site's log says more"
 
     def note(self, text: str) -> None:
-        """Write down something that is no message."""
+        """Write down something that is not a message."""
         if self.log is not None:
             with _written():
                 self.log.note(text)

@@ -17,7 +17,7 @@ from bonafed.config.errors import near
 from bonafed.data.readers import read
 from bonafed.data.tables import Table, has_column
 from bonafed.data.validation import missing
-from bonafed.sites.policy import LevelCount, Policy, Proposal, rows_in_words
+from bonafed.sites.policy import LevelCount, Policy, Proposal, When, rows_in_words
 from bonafed.sites.site_file import SiteFile
 from bonafed.text import shown
 
@@ -59,7 +59,7 @@ def read_rows(site: SiteFile) -> Table:
 
     Raises
     ------
-    ValueError, OSError : the file is not there, or is no readable table
+    ValueError, OSError : the file is not there, or is not a readable table
     """
     return read(site.rows, site.data.categorical, site.data.reading)
 
@@ -113,9 +113,9 @@ def broken(site: SiteFile, table: Table) -> list[str]:
     if not used:
         faults.append("allowed_columns: no column of the table may be used: name some")
     levels = level_counts(table, used, site.data.categorical, policy.show_levels)
-    facts = Proposal(rows=held.rows, levels=levels)
-    rules = ("minimum_rows", "minimum_level_rows")  # all else is about a run, and none is asked for
-    faults += [refusal.text for refusal in policy.refusals(facts) if refusal.rule in rules]
+    facts = Proposal(columns=used, rows=held.rows, levels=levels, held_out=0)
+    # all else is about a run, and none is asked for
+    faults += [refusal.text for refusal in policy.refusals(facts, (When.ROWS,))]
     return [*faults, *site.exposed()]
 
 

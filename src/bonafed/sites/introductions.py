@@ -22,15 +22,13 @@ from bonafed.problem.regularisers import Zero
 from bonafed.problem.risks.mean import Mean
 from bonafed.rounds import decode, encode, record
 from bonafed.sites.audit import AuditError
-from bonafed.sites.guard import Guard, RefusedByPolicyError
-from bonafed.sites.policy import Policy, Refusal
+from bonafed.sites.guard import Guard, RefusedByPolicyError, refuses
+from bonafed.sites.policy import RULES, Policy, Refusal
 from bonafed.statements import statement_bytes
 from bonafed.storage import OWN, make_folder, write_whole
 
 RULE = "rows"  # by which the server knows a refusal that depends on rows
 SENTENCE = "this site cannot take part; its owner finds the reason by `bonafed site log`"
-# the rules of the policy whose refusals depend on rows
-ABOUT_ROWS = ("minimum_rows", "minimum_level_rows", "maximum_parameter_share")
 
 
 @record
@@ -73,7 +71,7 @@ class Introductions:
             raise
         except RefusedByPolicyError as refused:
             first = refused.refusals[0]
-            if self.guard.log is None or first.rule not in ABOUT_ROWS:
+            if self.guard.log is None or not (first.rule in RULES and RULES[first.rule].of_rows):
                 raise
             told = [replace(each, answer=SENTENCE) for each in refused.refusals]
             raise RefusedByPolicyError(told, RULE) from None
@@ -103,21 +101,16 @@ def check_declared(problem: Problem, roles: str, classes: Sequence[object] | Non
     """
     asked = problem.asked()
     if problem.privacy is not None and (asked.columns or asked.counted):
-        raise _refusal("values and counts of groups are told to no private problem.")
+        raise refuses("declared", "values and counts of groups are told to no private problem.")
     if roles and asked.classes and classes is None:
-        raise _refusal("the classes of the target are not read off rows. State them.")
-
-
-def _refusal(text: str) -> RefusedByPolicyError:
-    rule = "declared"
-    return RefusedByPolicyError([Refusal(rule, f"{rule}: {text}", f"{rule}: {text}")])
+        raise refuses("declared", "the classes of the target are not read off rows. State them.")
 
 
 def _too_many(policy: Policy, file: Path) -> RefusedByPolicyError:
     rule = "maximum_introductions"
     text = (
-        f"{rule}: the site has answered {policy.maximum_introductions} questions about its rows,"
+        f"the site has answered {policy.maximum_introductions} questions about its rows,"
         " each with another problem or other columns"
     )
-    do = f"Remove {file} to begin the count anew, or raise {rule}."
-    return RefusedByPolicyError([Refusal(rule, f"{text}. {do}", f"{text}. Ask its owner.")])
+    do = f"Remove {file} to begin the count anew, or raise {rule}"
+    return refuses(rule, text, do, ask="Ask its owner")

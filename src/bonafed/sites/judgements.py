@@ -25,9 +25,9 @@ from bonafed.engines.secure_summed import SecureSummed
 from bonafed.problem.losses import Loss
 from bonafed.rounds import Algorithm, decode, encode, record
 from bonafed.sites.closeness import View, differing, few_signs, tell_of_few, too_close, view
-from bonafed.sites.guard import RefusedByPolicyError
+from bonafed.sites.guard import refuses
 from bonafed.sites.judging import EARLIER, JudgeRows, Judging
-from bonafed.sites.policy import Policy, Refusal
+from bonafed.sites.policy import Policy
 from bonafed.storage import OWN, make_folder, write_whole
 
 MOST_MODELS = 8  # that are judged at once
@@ -125,7 +125,7 @@ class Judgements:
         self, policy: Policy, server: str, agreement: bytes, ask: JudgeRows, held: HeldOut
     ) -> None:
         """Count a question, of which one that was answered before is none; raise
-        `RefusedByPolicyError` for one too many, for models of no agreed run, and about rows that
+        ``RefusedByPolicyError`` for one too many, for models of no agreed run, and about rows that
         few others have joined or left since an earlier answer.
         """
         question = f"{agreement.hex()} {hashlib.sha256(encode(ask)).hexdigest()}"
@@ -133,24 +133,25 @@ class Judgements:
         seen = _kept(self._seen, Seen()).models
         if any(_model(server, w) not in seen for w in np.atleast_2d(ask.models)):
             text = (
-                "agreed_runs: a model is judged where this site has answered the certificate of it,"
+                "a model is judged where this site has answered the certificate of it,"
                 " in an experiment that it has agreed to with the same server"
             )
-            raise _refusal("agreed_runs", text, "Certify the model first.")
+            do = "Certify the model first"
+            raise refuses("agreed_runs", text, do, ask=do)
         if question in kept.questions:
             return
         if len(ask.models) > MOST_MODELS or len(kept.questions) >= most:
             rule = "maximum_judgements"
-            text = f"{rule}: at most {MOST_MODELS} models are judged at once, and {most} times"
+            text = f"at most {MOST_MODELS} models are judged at once, and {most} times"
             do = f"Remove {self._answered} to begin the count anew."
-            raise _refusal(rule, text, "Ask its owner.", do)
+            raise refuses(rule, text, do, ask="Ask its owner")
         for about in kept.about:
             changed = len(np.setxor1d(about.rows, held.rows))
             if 0 < changed < policy.minimum_rows or (not changed and about.classes != held.classes):
                 rule = "minimum_rows"
-                text = f"{rule}: since an earlier judgement few of the rows or classes have changed"
+                text = "since an earlier judgement few of the rows or classes have changed"
                 do = f"Wait for more rows, or remove {self._answered}."
-                raise _refusal(rule, text, "Ask the site's owner.", do)
+                raise refuses(rule, text, do, ask="Ask the site's owner")
         self._write(self._answered, replace(kept, questions=(*kept.questions, question)))
 
     def judge(self, algorithm: Algorithm, held: HeldOut, least: int) -> Algorithm:
@@ -255,7 +256,3 @@ def _model(server: str, w: Array) -> str:
 def _kept(file: Path, none: Any) -> Any:
     """A record from the disk, or the one without anything."""
     return decode(file.read_bytes()) if file.exists() else none
-
-
-def _refusal(rule: str, text: str, answer: str, do: str = "") -> RefusedByPolicyError:
-    return RefusedByPolicyError([Refusal(rule, f"{text}. {do or answer}", f"{text}. {answer}")])

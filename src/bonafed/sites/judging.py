@@ -29,7 +29,7 @@ from bonafed.measures import told as told_of
 from bonafed.problem.losses import Loss
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.problem import Problem
-from bonafed.rounds import Algorithm, Done, Each, Outcome, Round, Stop, record
+from bonafed.rounds import Algorithm, Done, Each, Round, Stop, record
 from bonafed.runs.comparison import (
     Compared,
     compared_merits,
@@ -85,7 +85,7 @@ class Judging(Algorithm):
     held_out: ClassVar[bool] = True
 
     def for_clients(self) -> Judging:
-        """The round alone: the models come with the message."""
+        """The round only: the models come with the message."""
         return Judging(np.zeros((1, 1)))
 
     def at_client(self, problem: Problem, data: object) -> Judging:
@@ -138,7 +138,7 @@ class Judging(Algorithm):
         return np.array(pairs, float).reshape(1, len(pairs), len(Compared._fields))
 
     def end(self, state: None, ids: Sequence[int], up: JudgedRows) -> tuple[JudgedRows, Done]:
-        return up, Done(Outcome(Stop.OPTIMAL, "judged."))
+        return up, Done(Stop.OPTIMAL)
 
 
 def judge_at_sites(

@@ -25,6 +25,7 @@ from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle
 from bonafed.algorithms.method import Method
 from bonafed.arrays import Block, stream
 from bonafed.codec import FIELDS, home
+from bonafed.data.federation import Federation
 from bonafed.data.row_errors import without_values
 from bonafed.engines.secure_summed import (
     PROTOCOL,
@@ -51,6 +52,7 @@ from bonafed.engines.wire import (
 from bonafed.names import short_name
 from bonafed.problem.metadata import Introduced, Metadata, introduced
 from bonafed.problem.problem import Problem, with_columns
+from bonafed.problem.slopes import jumping
 from bonafed.rounds import (
     Algorithm,
     CodecError,
@@ -67,21 +69,14 @@ from bonafed.rounds import (
 from bonafed.sites.audit import AuditLog
 from bonafed.sites.demands import held_constraints
 from bonafed.sites.forms import check_form
-from bonafed.sites.guard import (
-    OF_AGREEMENT,
-    OF_PROBLEM,
-    OF_ROWS,
-    OF_RUN,
-    Guard,
-    RefusedByPolicyError,
-)
+from bonafed.sites.guard import Guard, RefusedByPolicyError, averaged, refuses
 from bonafed.sites.introductions import Introductions, check_declared, held_against
 from bonafed.sites.judgements import HeldOut, Judgements
 from bonafed.sites.judging import JudgeRows
 from bonafed.sites.messages import Agree, Agreed, Introduce
 from bonafed.sites.methods import method_of
 from bonafed.sites.people import Answers, unjudged
-from bonafed.sites.policy import Policy, Proposal, Refusal, rows_in_words
+from bonafed.sites.policy import Policy, Proposal, When, rows_in_words
 from bonafed.sites.privacy_ledger import PrivateRun, SiteLedger, without_keys
 from bonafed.sites.rows import OwnRows, Roles, Source, columns_of, of_site
 from bonafed.sites.selections import SELECTIONS, Selections, plain_name
@@ -178,7 +173,7 @@ class Party:
     name : of the site
     rows : its rows, by what the server says of the columns
     folder : where it keeps its state; nobody else may read it
-    guard : its policy and its log; ``Guard(None)`` for trials alone
+    guard : its policy and its log; ``Guard(None)`` for trials only
     sign : signs every answer; None: the site signs nothing
     held : what is let go of in the end, such as the lock of the folder
     file : its site.toml, which the site goes by as it is when a message comes
@@ -210,7 +205,7 @@ class Party:
         self.introductions = Introductions(folder / SELECTIONS, guard)
 
     def answer(self, sender: str, data: bytes) -> bytes:
-        """The answer to any bytes, from whoever sent them: an upload, or why there is none.
+        """The answer to any bytes, from anyone who sent them: an upload, or why there is none.
 
         Raises
         ------
@@ -257,19 +252,19 @@ class Party:
         anybody else is read.
         """
         self._read_again()
-        self.guard.judge_sender(sender)
+        self.guard.judge_at(Proposal(server=sender), When.SERVER)
         if len(data) > LARGEST:
-            raise _refusal(
+            raise refuses(
                 DAMAGED, f"it has {len(data)} bytes, and at most {LARGEST} are read: send less."
             )
         try:
             envelope = decode(data, header=LARGEST_HEADER)
         except CodecError as error:
-            raise _refusal(DAMAGED, f"{error}.") from error
+            raise refuses(DAMAGED, f"{error}.") from error
         if not isinstance(envelope, Envelope) or not _is_plain(envelope):
-            raise _refusal(DAMAGED, f"this {type(envelope).__name__} has no question of a server.")
+            raise refuses(DAMAGED, f"this {type(envelope).__name__} has no question of a server.")
         if envelope.site != self.name:
-            raise _refusal(DAMAGED, f"it is for the site {envelope.site!r:.60}.")
+            raise refuses(DAMAGED, f"it is for the site {envelope.site!r:.60}.")
         return envelope
 
     def _read_again(self) -> None:
@@ -282,9 +277,9 @@ class Party:
             if not self.file.changed():
                 return
         except (OSError, ValueError) as error:
-            answer = "site.toml: the site cannot read its file, and allows nothing. Ask its owner."
-            text = f"site.toml: nothing is allowed until it can be read: {error}"
-            raise RefusedByPolicyError([Refusal("site.toml", text, answer)]) from error
+            text = f"nothing is allowed until it can be read: {error}"
+            answer = "the site cannot read its file, and allows nothing"
+            raise refuses("site.toml", text, "", answer, "Ask its owner") from error
         self.guard.policy, self.source = self.file.site.policy, of_site(self.file.site, self.secret)
         for held in (self.rows, self.known, self.runs):
             held.clear()
@@ -295,7 +290,7 @@ class Party:
         if isinstance(body, Step):
             asked = asked_in(body.message)
             if not isinstance(asked, PROTOCOL):  # a secure sum's own ask for nothing of the rows
-                self.guard.judge_message(type(asked).__name__)
+                self.guard.judge_at(Proposal(messages=(type(asked).__name__,)), When.MESSAGE)
         try:
             if isinstance(body, Introduce):
                 return self._introduced(sender, body)
@@ -307,7 +302,7 @@ class Party:
                 return self._stepped(sender, experiment, body)
         except NotAgreedError as unknown:
             return Unknown(str(unknown))
-        raise _refusal(DAMAGED, f"a {type(body).__name__} is no question that a site answers.")
+        raise refuses(DAMAGED, f"a {type(body).__name__} is not a question that a site answers.")
 
     # ---- what it agrees to
 
@@ -320,7 +315,7 @@ class Party:
         its policy allows it; what can be judged without the rows is judged before they are read.
         """
         problem = stated(ask.problem.tobytes(), Problem)
-        self.guard.judge(self._proposal(sender, ask, problem), OF_PROBLEM)
+        self.guard.judge(self._proposal(sender, ask, problem), When.PROBLEM)
         if problem.privacy is not None:
             self.ledger.check_policy()
         self.selections.check(ask.roles)
@@ -328,15 +323,14 @@ class Party:
         check_declared(problem, ask.roles, declared)
         self.introductions.count(held_against(problem, ask.roles))
         rows = self._rows(ask.roles, problem.privacy is not None)
-        self.guard.judge(self._proposal(sender, ask, problem, rows), OF_ROWS)
-        self.guard.judge_held_out(0 if rows.test is None else int(rows.test.sizes[0]))
+        run = self._proposal(sender, ask, problem, rows)
+        self.guard.judge(run, When.ROWS)
         facts = self._facts(problem, rows)
-        self.guard.judge_groups(facts)
+        self.guard.judge_at(replace(run, told=facts), When.TOLD)
         if (parameters := parameters_of(problem, facts)) is not None:
             # before the choice of columns is bound: who has to use fewer may ask again
-            size = self._proposal(sender, ask, problem, rows)
-            size = replace(size, parameters=parameters, rows=facts.rows)
-            self.guard.judge(size, ("maximum_parameter_share",))
+            size = replace(run, parameters=parameters, rows=facts.rows)
+            self.guard.judge_at(size, When.SIZE)
         self.selections.bind(ask.roles)
         return problem, rows, facts
 
@@ -373,6 +367,7 @@ class Party:
             epsilon=math.inf if budget is None else budget.epsilon,
             delta=0.0 if budget is None else budget.delta,
             constraints=held_constraints(problem.local_constraint, problem.constraint),
+            held_out=None if rows is None else size_of(rows.test),
         )
 
     def _facts(self, problem: Problem, rows: OwnRows) -> Introduced:
@@ -393,7 +388,7 @@ class Party:
         agreement = AgreedRecord(sender, ask.ask, ask.introductions)
         kept = self._kept(experiment, "agreed", AgreedRecord)
         if kept is not None and encode(kept) != encode(agreement):
-            raise _refusal(
+            raise refuses(
                 "experiment",
                 f"the site has agreed to another experiment of the name {experiment!r:.60}: give"
                 " this one another name.",
@@ -435,14 +430,14 @@ class Party:
             sites=metadata.names,
             parameters=concrete.predictor.dimension(coded.n_features),
             rows=facts.rows,
+            told=facts,
+            averaged=() if problem.privacy is not None else tuple(averaged(concrete, block)),
+            jumps=jumping(concrete, masked=True),  # a run says whether it is
         )
-        self.guard.judge(proposal, OF_AGREEMENT)
-        if problem.privacy is None:
-            self.guard.judge_means(concrete, block)
-        self.guard.judge_jumps(concrete, masked=True)  # a run says whether it is
-        test, held, size = None, None, 0
+        self.guard.judge(proposal, When.AGREEMENT)
+        test, held = None, None
         if rows.test is not None:
-            test, size = problem.coded(rows.test, metadata).block(0), int(rows.test.sizes[0])
+            test = problem.coded(rows.test, metadata).block(0)
             held = HeldOut.of(rows.test, metadata.labels)
         mine = np.array([metadata.position(self.name)])
         told = Agree(agreement.ask, agreement.introductions)
@@ -453,7 +448,7 @@ class Party:
             held=held,
             metadata=coded,
             proposal=proposal,
-            judging=replace(proposal, rows=size, levels=rows.test_levels),
+            judging=replace(proposal, rows=size_of(rows.test), levels=rows.test_levels),
             digest=hashlib.sha256(encode(told)).digest(),
             people=np.arange(len(block.y[0]), dtype=np.uint64)
             if rows.people is None
@@ -471,7 +466,7 @@ class Party:
             self._know(experiment, self._read(kept))
         known = self.known[experiment]
         if known.proposal.server != sender:
-            raise _refusal(
+            raise refuses(
                 "allowed_servers", "the site has agreed to this experiment with another server."
             )
         return known
@@ -488,10 +483,10 @@ class Party:
         count = sum(each.is_dir() for each in kept)
         if count >= MOST_EXPERIMENTS:
             rule = "experiments"
-            text = f"{rule}: the site keeps {count}, and at most {MOST_EXPERIMENTS} are kept"
-            do = f"Remove the folders of those that are over from {self.folder}."
-            answer = f"{text}. Ask its owner to remove those that are over."
-            raise RefusedByPolicyError([Refusal(rule, f"{text}. {do}", answer)])
+            text = f"the site keeps {count}, and at most {MOST_EXPERIMENTS} are kept"
+            do = f"Remove the folders of those that are over from {self.folder}"
+            ask = "Ask its owner to remove those that are over"
+            raise refuses(rule, text, do, ask=ask)
 
     # ---- runs
 
@@ -529,9 +524,9 @@ class Party:
         algorithm = carried_by(summed)
         simulated = isinstance(summed, SecureSummed) and summed.option.keys != "secure"
         if simulated and self.guard.policy is not None:
-            raise _refusal(
+            raise refuses(
                 "secure_sum",
-                "masks from the seed can be taken away by whoever has it: ask for"
+                "masks from the seed can be taken away by anyone who has it: ask for"
                 ' SecureSum(keys="secure").',
             )
         sums = isinstance(summed, SecureSummed)
@@ -542,15 +537,15 @@ class Party:
             name = short_name("algorithm", named) or home(named)
             messages = [kind.__name__ for kind in algorithm.on_client]
             proposal = replace(known.proposal, algorithm=name, messages=messages)
-            self.guard.judge(proposal, OF_RUN)
+            self.guard.judge(proposal, When.RUN)
             setting = replace(setting_of(known.metadata), secure_sum=sums)
             check_requirements(algorithm, known.problem, setting)
         elif known.problem.privacy is not None:
             raise ValueError("a certificate is computed from the rows exactly, without noise.")
         elif algorithm.held_out:
-            self.guard.judge(known.judging, OF_ROWS)
+            self.guard.judge(known.judging, When.ROWS)
         if needs_secure_sum(known.problem) and not sums:
-            raise _refusal(
+            raise refuses(
                 "noise",
                 'the budget has the view "sum", and this site answers without a secure sum: its'
                 ' noise would hide too little. Ask for view="answers".',
@@ -558,7 +553,8 @@ class Party:
         self.ledger.check_noise(algorithm, known.problem)
         policy = self._for_people(known, algorithm)
         if policy:
-            self.guard.judge_jumps(known.problem, sums)
+            run = replace(known.proposal, jumps=jumping(known.problem, sums))
+            self.guard.judge_at(run, When.AGREEMENT)
         if policy and (refusal := unjudged(policy, algorithm, known.problem)):
             raise RefusedByPolicyError([refusal])
         if self.guard.policy is not None and known.held is not None:
@@ -700,7 +696,7 @@ class Party:
                 self.runs.pop((experiment, "" if kept is None else kept.run), None)
                 files.remove(file)
         if len(files) >= MOST_RUNS:
-            raise _refusal(
+            raise refuses(
                 "runs",
                 f"the site keeps {len(files)} of this experiment, and at most {MOST_RUNS} are"
                 " kept: begin another experiment.",
@@ -757,6 +753,11 @@ def open_party(folder: Path, name: str) -> Party:
         return Party(name, rows, site.state, guard, sign, held.pop_all(), file, secret)
 
 
+def size_of(rows: Federation | None) -> int:
+    """How many rows a site holds out."""
+    return 0 if rows is None else int(rows.sizes[0])
+
+
 def parameters_of(problem: Problem, facts: Introduced) -> int | None:
     """How many parameters a model of a site's features has at least; None where the site would have
     to know the classes of others.
@@ -771,18 +772,12 @@ def parameters_of(problem: Problem, facts: Introduced) -> int | None:
         return None
 
 
-def _refusal(rule: str, text: str) -> RefusedByPolicyError:
-    """The error for a refusal whose text has nothing that was counted in the site's rows."""
-    text = f"{rule}: {text}"
-    return RefusedByPolicyError([Refusal(rule, text, text)])
-
-
 def _check_form(message: Any, n_clients: int) -> None:
     """Raise `RefusedByPolicyError` for a message that its class does not allow."""
     try:
         check_form(message, n_clients)
     except (ValueError, TypeError, LookupError, AttributeError) as error:
-        raise _refusal(DAMAGED, f"{error}.") from error
+        raise refuses(DAMAGED, f"{error}.") from error
 
 
 def _check_hidden(algorithm: Algorithm) -> None:
@@ -790,7 +785,7 @@ def _check_hidden(algorithm: Algorithm) -> None:
     than its algorithm announces.
     """
     if told := unannounced(algorithm):
-        raise _refusal(
+        raise refuses(
             "secure_sum",
             f"a secure sum does not hide {told[0]}, which {type(algorithm).__name__} sends: ask"
             " for Bundle().",

@@ -27,7 +27,7 @@ from bonafed.problem.losses import has_log_link
 from bonafed.problem.problem import Problem
 from bonafed.rounds import Algorithm
 from bonafed.sites.differences import NOTHING, Alike, Bounds, hangs, same
-from bonafed.sites.policy import FILE, Policy, Refusal
+from bonafed.sites.policy import FILE, Policy, Refusal, refused
 from bonafed.sites.spans import Combinations, Index, Keys, Slopes, fewest, numbered
 from bonafed.sites.told import Answered, Told, told_by, unknown
 from bonafed.storage import OWN, append, cut, make_folder, write_whole
@@ -354,5 +354,4 @@ def _digest(array: NDArray) -> str:
 
 
 def _refusal(rule: str, what: str, advice: str) -> Refusal:
-    text = f"{rule}: {what}"
-    return Refusal(rule, f"{text}. {advice}, or change {rule} in {FILE}.", f"{text}. {advice}.")
+    return refused(rule, what, f"{advice}, or change {rule} in {FILE}", ask=advice)

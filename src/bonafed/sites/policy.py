@@ -5,22 +5,25 @@ message before it is answered. The policy stands in the site's own ``site.toml``
 nothing that a server sends can change it. A rule that cannot be judged, because a fact of the run
 is not known, refuses the run.
 
-Rules and defaults are those that data owners know from DataSHIELD (the options ``nfilter.*`` of its
-package dsBase) and from vantage6 (the settings ``GLM_*`` of its generalised linear model, and the
-``policies`` of a node). Where their defaults differ, the stricter one stands here: DataSHIELD lets
-a model have a parameter for every three rows, vantage6 one for every ten.
+`RULES` is the table of all rules: a rule is added there, with what it is called, means and checks,
+and nowhere else. Rules and defaults are those that data owners know from DataSHIELD (the options
+``nfilter.*`` of its package dsBase) and from vantage6 (the settings ``GLM_*`` of its generalised
+linear model, and the ``policies`` of a node). Where their defaults differ, the stricter one stands
+here: DataSHIELD lets a model have a parameter for every three rows, vantage6 one for every ten.
 """
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
-from pydantic import Field, PlainValidator, model_validator
+from pydantic import Field, PlainValidator, create_model, model_validator
 
 from bonafed.config.constraints import ConstraintSection
 from bonafed.config.errors import Refusal as Fault
@@ -28,9 +31,11 @@ from bonafed.config.errors import not_among
 from bonafed.config.schema import Count, Positive, Probability, Section
 from bonafed.data.profile import fold
 from bonafed.names import NAMED
+from bonafed.problem.constraints.group_means import MOST_GROUPS
 from bonafed.text import shown
 
 if TYPE_CHECKING:
+    from bonafed.problem.metadata import Introduced
     from bonafed.sites.demands import Held
 
 FILE = "[policy] of site.toml"
@@ -44,32 +49,20 @@ class Known(NamedTuple):
     default: str = ""
 
 
-@dataclass(frozen=True)
-class Says:
-    """What a key of the policy means, in words.
-
-    Attributes
-    ----------
-    stated : a sentence, with ``{}`` for the value
-    absent : what holds where the key is not stated
-    example : a value to show where there is no default
-    known : the same setting elsewhere
+class When(enum.IntEnum):
+    """When a rule is judged: as soon as its facts are there, and again at every later step of a
+    run up to its beginning. Messages are judged one by one.
     """
 
-    stated: str
-    absent: str = ""
-    example: str = ""
-    known: tuple[Known, ...] = ()
-
-    def about(self) -> str:
-        """The meaning without a value, for a comment."""
-        text = self.stated.removesuffix(": {}").format("N")
-        return f"{text}; where this is not stated, {self.absent}" if self.absent else text
-
-    def elsewhere(self) -> str:
-        """The same setting in other projects, such as "DataSHIELD: nfilter.tab = 3"."""
-        texts = (f"{k.project}: {k.name}" + f" = {k.default}" * bool(k.default) for k in self.known)
-        return "; ".join(texts)
+    SERVER = 0  # who asks
+    PROBLEM = 1  # the problem and the columns, before any row is read
+    ROWS = 2  # the rows
+    TOLD = 3  # what the site would tell of them
+    SIZE = 4  # how large the model is
+    AGREEMENT = 5  # who takes part, and the problem with all their facts
+    RUN = 6  # the algorithm
+    MESSAGE = 7  # the class of a message
+    PARTS = 8  # the groups of rows that a message asks about
 
 
 def _algorithms(value: object) -> list[str]:
@@ -138,6 +131,11 @@ class Proposal:
     levels : the smallest level of every column with categories; () where no column has any
     epsilon, delta : the privacy budget of the run; epsilon is inf where it has none
     constraints : those of the problem, see `bonafed.sites.demands.held_constraints`
+    held_out : rows of this site that would be held out
+    told : what the site would tell of its rows
+    averaged : over what the answers average beside all rows, and over how many rows each
+    jumps : why two answers may differ by a single row, in words; "" where they do not
+    parts : the rows of the smallest group that a message asks about
     """
 
     server: str | None = None
@@ -155,6 +153,16 @@ class Proposal:
     epsilon: float | None = None
     delta: float | None = None
     constraints: Sequence[Held] | None = None
+    held_out: int | None = None
+    told: Introduced | None = None
+    averaged: Sequence[tuple[str, int]] | None = None
+    jumps: str | None = None
+    parts: int | None = None
+
+    @property
+    def private(self) -> bool:
+        """Whether the run has a privacy budget."""
+        return self.epsilon is not None and self.epsilon < math.inf
 
 
 @dataclass(frozen=True)
@@ -173,262 +181,85 @@ class Refusal:
     answer: str
 
 
-# --------------------------------------------------------------------------------------- the policy
+# ---------------------------------------------------------------------------------------- the rules
+
+LISTED = "what is (not) listed"
+PRIVACY = "a problem with a larger privacy budget, or none"
+FEW_ROWS = (
+    "fewer rows of the site, held out, or of a group whose mean or cut is told; of a category"
+    " level, missing cells included"
+)
+SITES = "fewer sites; only known names count, as a server may invent others"
+MODELS = (
+    "longer models, in units of the columns (and of a target of numbers); more models in an"
+    " experiment"
+)
+DIGESTS = "other digests"
+
+Check: TypeAlias = Callable[["Policy", Proposal], Iterator[Refusal]]
 
 
-class Policy(Section):
-    """The table [policy] of a site.toml."""
+@dataclass(frozen=True)
+class Rule:
+    """A rule of the policy: a key of [policy], what it means, and what it refuses.
 
-    minimum_rows: Annotated[
-        Count,
-        Says(
-            "a run needs {} rows of this site or more, and so do judgements on held-out rows, and a"
-            " group whose mean it tells",
-            known=(
-                Known("vantage6", "GLM_MINIMUM_ROWS", "10"),
-                Known("DataSHIELD", "nfilter.subset", "3"),
-            ),
-        ),
-    ] = 10
-    minimum_level_rows: Annotated[
-        Count,
-        Says(
-            "every category level that this site has in a column of a run has {} rows or more",
-            known=(Known("DataSHIELD", "nfilter.tab", "3"),),
-        ),
-    ] = 3
-    minimum_organizations: Annotated[
-        Count,
-        Says(
-            "{} organisations or more take part, this one included",
-            known=(Known("vantage6", "GLM_MINIMUM_ORGANIZATIONS", "3"),),
-        ),
-    ] = 3
-    known_organizations: Annotated[
-        Names,
-        Says(
-            "of the sites that a server names, these alone count as organisations: {}",
-            "every site that a server names counts as one, and a server may invent names",
-            '["north", "east", "south"]',
-        ),
-    ] = None
-    maximum_parameter_share: Annotated[
-        Positive,
-        Says(
-            "a model has at most {} times as many parameters as this site has rows",
-            known=(
-                Known("vantage6", "GLM_MAX_PCT_VARS_VS_OBS", "10 (percent)"),
-                Known("DataSHIELD", "nfilter.glm", "0.33"),
-            ),
-        ),
-    ] = 0.1
-    allowed_columns: Annotated[
-        Names,
-        Says(
-            "these columns alone may be used: {}",
-            "every column of the table may be used",
-            '["age", "sex"]',
-            (Known("vantage6", "GLM_ALLOWED_COLUMNS"),),
-        ),
-    ] = None
-    disallowed_columns: Annotated[
-        Names,
-        Says(
-            "these columns are never used: {}",
-            "no column is kept back by name",
-            '["postcode"]',
-            (Known("vantage6", "GLM_DISALLOWED_COLUMNS"),),
-        ),
-    ] = None
-    allowed_algorithms: Annotated[
-        Algorithms,
-        Says(
-            "these algorithms alone may run, beside certificates and judgements of models, which"
-            " allowed_messages can stop: {}",
-            "every algorithm of the installed bonafed may run",
-            '["bundle", "private_admm"]',
-            (Known("vantage6", "allowed_algorithms"),),
-        ),
-    ] = None
-    allowed_messages: Annotated[
-        Names,
-        Says(
-            "these messages alone are answered: {}",
-            "every message of allowed algorithms, certificates and judgements is answered",
-            '["Survey", "Evaluate", "Certify"]',
-        ),
-    ] = None
-    allowed_servers: Annotated[
-        Names,
-        Says(
-            "these servers alone may ask: {}",
-            "every server that the site is connected to may ask",
-            '["alliance"]',
-            (Known("vantage6", "allowed_users"), Known("vantage6", "allowed_organizations")),
-        ),
-    ] = None
-    maximum_epsilon: Annotated[
-        Positive | None,
-        Says(
-            "a run has a privacy budget, and all runs together spend epsilon {} at most",
-            "a run needs no privacy budget",
-            "1.0",
-        ),
-    ] = None
-    maximum_delta: Annotated[
-        Probability | None,
-        Says(
-            "the delta of its privacy budget is {} at most, and epsilon is added up at this delta",
-            "delta has no limit, and no private run may begin where maximum_epsilon is stated",
-            "1e-6",
-        ),
-    ] = None
-    pinned_problems: Annotated[
-        Digests,
-        Says(
-            "the problems with these digests alone are solved: {}",
-            "a problem needs no approval by its digest",
-            '["9f86d081884c7d659a2feaa0c55ad015"]',
-        ),
-    ] = None
-    pinned_software: Annotated[
-        Digests,
-        Says(
-            "the software with these digests alone is run: {}",
-            "software needs no approval by its digest",
-            '["2c26b46b68ffc68ff99b453c1d304134"]',
-        ),
-    ] = None
-    allowed_versions: Annotated[
-        Names,
-        Says(
-            "these versions of bonafed alone may ask: {}",
-            "every version of bonafed may ask",
-            '["0.1.0"]',
-        ),
-    ] = None
-    show_levels: Annotated[
-        bool,
-        Says(
-            "refusals in the site's log name the level that is too small: {}",
-        ),
-    ] = False
-    one_selection: Annotated[
-        bool,
-        Says(
-            "the site answers for one choice of held-out rows alone, and for each target for one"
-            " choice of columns, since two would tell the rows in which they differ: {}",
-        ),
-    ] = True
-    maximum_introductions: Annotated[
-        Count,
-        Says(
-            "the site answers {} questions at most whether it takes part, each with another problem"
-            " or other columns, since each tells something of its rows",
-        ),
-    ] = 100
-    maximum_judgements: Annotated[
-        Count,
-        Says(
-            "the site judges models on held-out rows {} times at most, eight models each, which"
-            " agreed runs have led to, since answers about very many models would tell single rows",
-        ),
-    ] = 3
-    minimum_people: Annotated[
-        Positive,
-        Says(
-            "nothing that leaves, and no difference of two answers, hangs on fewer than {} people;"
-            " a run ends there, with what is proved so far. Private problems have noise instead,"
-            " where maximum_epsilon and maximum_delta limit it",
-        ),
-    ] = 3.0
-    maximum_model_length: Annotated[
-        Positive,
-        Says(
-            "a model that is asked about is {} long at most, in units of the columns, since long"
-            " ones show which side of them a row is on",
-        ),
-    ] = 30.0
-    maximum_models: Annotated[
-        Count,
-        Says("the site answers about {} models of an experiment at most"),
-    ] = 50
-    smooth_losses_only: Annotated[
-        bool,
-        Says(
-            "no loss or worst case is computed in which the slope of a row jumps, or is 0 for most"
-            " rows, or, without secure_sum, its second derivative jumps, since two or more answers"
-            " then differ by single rows: {}",
-        ),
-    ] = True
-    constraint: Annotated[
-        list[ConstraintSection],
-        Says("a problem keeps this or something stricter: {}", "a problem needs no constraint"),
-    ] = Field(default_factory=list)
+    Attributes
+    ----------
+    name, type, default : of the key
+    stated : what it means, a sentence with ``{}`` for the value
+    page : what it refuses, in the table of the documentation; rules with one text share a line
+    checks : yield why a run is refused, by the step at which their facts are known; none for a rule
+        that is held against answers and counts
+    absent : what holds where the key is not stated
+    example : a value to show where there is no default; of several lines, the lines
+    known : the same setting elsewhere
+    of_rows : whether a refusal depends on rows, so that the server is not told why
+    """
 
-    @model_validator(mode="before")
-    @classmethod
-    def _names_elsewhere(cls, raw: object) -> object:
-        """Settings under the names of other projects are answered with their names here."""
-        if isinstance(raw, Mapping) and (faults := [*_foreign(raw)]):
-            raise ValueError(*faults)
-        return raw
+    name: str
+    type: Any
+    default: Any
+    stated: str
+    page: str
+    checks: Mapping[When, Check] = field(default_factory=dict)
+    absent: str = ""
+    example: str = ""
+    known: tuple[Known, ...] = ()
+    of_rows: bool = False
 
-    def refusals(self, proposal: Proposal) -> list[Refusal]:
-        """Why a run is refused, one refusal for each rule that it breaks or that cannot be judged;
-        none where the run may begin.
-        """
-        return [refusal for rule in RULES for refusal in rule(self, proposal)]
+    def about(self) -> str:
+        """The meaning without a value, for a comment."""
+        text = self.stated.removesuffix(": {}").format("N")
+        return f"{text}; where this is not stated, {self.absent}" if self.absent else text
 
-    def leaves_to_noise(self, private: bool) -> bool:
-        """Whether noise hides what the rule of few people is about: of private problems, where the
-        policy limits what all of them spend together. A budget that a server chooses hides nothing.
-        """
-        return private and None not in (self.maximum_epsilon, self.maximum_delta)
+    def elsewhere(self) -> str:
+        """The same setting in other projects, such as "DataSHIELD: nfilter.tab = 3"."""
+        texts = (f"{k.project}: {k.name}" + f" = {k.default}" * bool(k.default) for k in self.known)
+        return "; ".join(texts)
 
-    def words(self) -> list[tuple[str, str]]:
-        """Every rule in force, and what is not limited: pairs of a key and a sentence."""
-        return [(key, text) for key in type(self).model_fields for text in self._in_words(key)]
+    def words(self, value: Any) -> Iterator[str]:
+        """What holds with a value, a sentence for each of several constraints."""
+        many = self.default == []
+        for one in value if many else [] if value is None else [value]:
+            yield self.stated.format(_value(one))
+        if value is None or (many and not value):
+            yield self.absent
 
-    def digest(self) -> str:
-        """A digest of all rules, for signatures and for the log: another policy has another one."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()
-
-    def _in_words(self, key: str) -> Iterator[str]:
-        value, says = getattr(self, key), meaning(key)
-        if key == "constraint":
-            yield from (says.stated.format(one.words()) for one in value)
-        elif value is not None:
-            yield says.stated.format(_value(value))
-        if value is None or (key == "constraint" and not value):
-            yield says.absent
+    @property
+    def key(self) -> str:
+        """The key with its default, for the table of the documentation."""
+        if self.default == []:
+            return f"`[[policy.{self.name}]]`"
+        default = "" if self.default is None else f" ({json.dumps(self.default)})"
+        return f"`{self.name}`{default.replace('.0)', ')')}"
 
 
-def _value(value: object) -> str:
+def _value(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
-
-
-def meaning(key: str) -> Says:
-    """What a key of the policy means."""
-    return next(m for m in Policy.model_fields[key].metadata if isinstance(m, Says))
-
-
-def _foreign(raw: Mapping[str, object]) -> Iterator[Fault]:
-    """Keys that are another project's names of a rule."""
-    names = {k.name.lower(): (k, key) for key in Policy.model_fields for k in meaning(key).known}
-    nested = raw.get("nfilter")  # TOML reads nfilter.tab = 3 as a table
-    inside = nested if isinstance(nested, Mapping) else {}
-    for place in (*((key,) for key in raw), *(("nfilter", key) for key in inside)):
-        known, key = names.get(".".join(place).lower(), (None, ""))
-        if known is not None and key not in raw:
-            text = f"{known.project}'s {known.name} is {key} here: write {key} in its place"
-            yield Fault(text, *place)
-
-
-# ---------------------------------------------------------------------------------------- the rules
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return value.words() if isinstance(value, ConstraintSection) else str(value)
 
 
 def rows_in_words(rows: int) -> str:
@@ -436,23 +267,20 @@ def rows_in_words(rows: int) -> str:
     return f"{rows:,} row{'s' * (rows != 1)}"
 
 
+def refused(rule: str, text: str, do: str = "", answer: str = "", ask: str = "") -> Refusal:
+    """A refusal: to the site ``text`` and what to ``do``, to the server ``answer`` (by default the
+    same text) and what to ``ask`` for.
+    """
+    mine, theirs = (
+        ". ".join(one.removesuffix(".") for one in each if one)
+        for each in ((text, do), (answer or text, ask))
+    )
+    return Refusal(rule, f"{rule}: {mine}.", f"{rule}: {theirs}.")
+
+
 def _unknown(rule: str, what: str) -> Refusal:
-    text = f"{rule}: {what} is not known, so this rule cannot be judged. Ask for it to be stated."
-    return Refusal(rule, text, text)
-
-
-def _among(
-    rule: str, what: str, given: Sequence[str] | None, allowed: Sequence[str] | None
-) -> Iterator[Refusal]:
-    """A rule that lists what is allowed; None allows everything."""
-    if allowed is None:
-        return
-    if given is None:
-        yield _unknown(rule, what)
-    elif odd := [name for name in dict.fromkeys(given) if name not in allowed]:
-        text = f"{rule}: {what} {_first(odd)} is not among those allowed"
-        do = f"Add it to {rule} in {FILE}, or take no part."
-        yield Refusal(rule, f"{text}: {_first(allowed) or 'none'}. {do}", f"{text}.")
+    ask = "Ask for it to be stated"
+    return refused(rule, f"{what} is not known, so this rule cannot be judged", ask, ask=ask)
 
 
 def _first(names: Sequence[str], most: int = 6) -> str:
@@ -461,42 +289,42 @@ def _first(names: Sequence[str], most: int = 6) -> str:
     return ", ".join(map(shown, names[:most])) + more
 
 
-def _server(policy: Policy, run: Proposal) -> Iterator[Refusal]:
-    return _among("allowed_servers", "server", _one(run.server), policy.allowed_servers)
+def _among(rule: str, what: str, fact: str) -> Check:
+    """The check of a rule that lists what is allowed; None allows everything."""
+
+    def check(policy: Policy, run: Proposal) -> Iterator[Refusal]:
+        allowed, given = getattr(policy, rule), getattr(run, fact)
+        if allowed is None:
+            return
+        if given is None:
+            yield _unknown(rule, what)
+            return
+        given = [_plain(given) if "digest" in fact else given] if isinstance(given, str) else given
+        given = [name.rpartition(":")[2] for name in given] if fact == "messages" else given
+        if odd := [name for name in dict.fromkeys(given) if name not in allowed]:
+            text = f"{what} {_first(odd)} is not among those allowed"
+            do = f"Add it to {rule} in {FILE}, or take no part"
+            yield refused(rule, f"{text}: {_first(allowed) or 'none'}", do, answer=text)
+
+    return check
 
 
-def _software(policy: Policy, run: Proposal) -> Iterator[Refusal]:
-    digest, version = _digest(run.software_digest), _one(run.version)
-    yield from _among("pinned_software", "software", digest, policy.pinned_software)
-    yield from _among("allowed_versions", "version", version, policy.allowed_versions)
+def _listing(
+    name: str, what: str, fact: str, when: Sequence[When], *words: Any, type: Any = None
+) -> Rule:
+    """A rule that lists what is allowed of a fact: ``what`` it is called, and the words `Rule`."""
+    check, (stated, *more) = _among(name, what, fact), words
+    page = DIGESTS if type is Digests else LISTED
+    return Rule(name, type or Names, None, stated, page, dict.fromkeys(when, check), *more)
 
 
-def _problem(policy: Policy, run: Proposal) -> Iterator[Refusal]:
-    digest = _digest(run.problem_digest)
-    return _among("pinned_problems", "problem", digest, policy.pinned_problems)
-
-
-def _algorithm(policy: Policy, run: Proposal) -> Iterator[Refusal]:
-    name = _one(run.algorithm)
-    return _among("allowed_algorithms", "algorithm", name, policy.allowed_algorithms)
-
-
-def _messages(policy: Policy, run: Proposal) -> Iterator[Refusal]:
-    given, allowed = (
-        None if kinds is None else [kind.rpartition(":")[2] for kind in kinds]
-        for kinds in (run.messages, policy.allowed_messages)
-    )
-    return _among("allowed_messages", "message", given, allowed)
-
-
-def _columns(policy: Policy, run: Proposal) -> Iterator[Refusal]:
-    yield from _among("allowed_columns", "column", run.columns, policy.allowed_columns)
+def _kept_back(policy: Policy, run: Proposal) -> Iterator[Refusal]:
     rule, kept = "disallowed_columns", policy.disallowed_columns
     if kept is not None and run.columns is None:
         yield _unknown(rule, "column")
     elif odd := [name for name in dict.fromkeys(run.columns or ()) if name in (kept or ())]:
-        text = f"{rule}: column {_first(odd)} is kept back by this site"
-        yield Refusal(rule, f"{text}. Ask for a run without it.", f"{text}.")
+        text = f"column {_first(odd)} is kept back by this site"
+        yield refused(rule, text, "Ask for a run without it")
 
 
 def _organizations(policy: Policy, run: Proposal) -> Iterator[Refusal]:
@@ -511,8 +339,8 @@ def _organizations(policy: Policy, run: Proposal) -> Iterator[Refusal]:
     if len(counted) < least:
         who = f" ({_first(counted)})" if counted else ""
         what = "known organisations" if known is not None else "organisations"
-        text = f"{rule}: {len(counted)} of the {least} {what} that are needed take part{who}"
-        yield Refusal(rule, f"{text}. Wait for others, or lower {rule} in {FILE}.", f"{text}.")
+        text = f"{len(counted)} of the {least} {what} that are needed take part{who}"
+        yield refused(rule, text, f"Wait for others, or lower {rule} in {FILE}")
 
 
 def _rows(policy: Policy, run: Proposal) -> Iterator[Refusal]:
@@ -520,12 +348,55 @@ def _rows(policy: Policy, run: Proposal) -> Iterator[Refusal]:
     if run.rows is None:
         yield _unknown(rule, "the number of rows")
     elif not run.rows >= least:
-        yield Refusal(
+        yield refused(
             rule,
-            f"{rule}: {rows_in_words(run.rows)} of this site would take part, and {least} are"
-            f" needed. Add rows, or lower {rule} in {FILE}.",
-            f"{rule}: fewer rows than this site's policy needs. Leave the site out, or ask its"
-            " owner.",
+            f"{rows_in_words(run.rows)} of this site would take part, and {least} are needed",
+            f"Add rows, or lower {rule} in {FILE}",
+            "fewer rows than this site's policy needs",
+            "Leave the site out, or ask its owner",
+        )
+    if run.held_out is None:
+        yield _unknown(rule, "how many rows would be held out")
+    elif 0 < run.held_out < least:  # the others, and a model on these, would tell of them
+        yield refused(
+            rule,
+            f"{rows_in_words(run.held_out)} of this site would be held out, and {least} are needed",
+            f"Take no part, or lower {rule} in {FILE}",
+            "fewer rows would be held out than this site needs",
+            "Hold out a larger share or none, or ask the site's owner",
+        )
+
+
+def _means(policy: Policy, run: Proposal) -> Iterator[Refusal]:
+    """Answers that are means over too few rows, such as of a group or the largest losses."""
+    rule, least = "minimum_rows", policy.minimum_rows
+    if run.averaged is None:
+        yield _unknown(rule, "over which rows the run averages")
+    for what, rows in run.averaged or ():
+        if 0 < rows < least:
+            yield refused(
+                rule,
+                f"the run averages over {what}, {rows_in_words(rows)} of this site, and {least}"
+                " are needed",
+                f"Take no part, or lower {rule} in {FILE}",
+                f"the run averages over {what}, which are too few here",
+                "Use coarser groups or a larger share, or ask the site's owner",
+            )
+
+
+def _parts(policy: Policy, run: Proposal) -> Iterator[Refusal]:
+    rule, least = "minimum_rows", policy.minimum_rows
+    if run.parts is None:
+        yield _unknown(rule, "the groups of rows of a message")
+    elif not run.parts >= least:
+        yield refused(
+            rule,
+            f"the run adds up groups of {rows_in_words(run.parts)} of this site, and {least} are"
+            " needed",
+            f"Take no part, or lower {rule} in {FILE}",
+            "the run adds up groups of fewer rows than this site allows",
+            "Ask for groups of more rows, Bundle(least_rows=...), or for one cut a client,"
+            " Bundle(cuts=1)",
         )
 
 
@@ -537,14 +408,29 @@ def _levels(policy: Policy, run: Proposal) -> Iterator[Refusal]:
     for level in run.levels:
         if level.rows and not level.rows >= least:  # as nfilter.tab, about counts above 0
             named = f" {shown(level.level)}" if policy.show_levels and level.level else ""
-            yield Refusal(
+            yield refused(
                 rule,
-                f"{rule}: column {shown(level.column)} has a level{named} with"
-                f" {rows_in_words(level.rows)} of this site, and {least} are needed. Merge levels,"
-                f" leave the column out, or lower {rule} in {FILE}.",
-                f"{rule}: a category level has fewer rows than this site's policy needs. Use fewer"
-                " columns or coarser categories, or ask the site's owner.",
+                f"column {shown(level.column)} has a level{named} with"
+                f" {rows_in_words(level.rows)} of this site, and {least} are needed",
+                f"Merge levels, leave the column out, or lower {rule} in {FILE}",
+                "a category level has fewer rows than this site's policy needs",
+                "Use fewer columns or coarser categories, or ask the site's owner",
             )
+
+
+def _groups(policy: Policy, run: Proposal) -> Iterator[Refusal]:
+    """What the site would tell of groups of its rows."""
+    rule, least = "minimum_level_rows", policy.minimum_level_rows
+    if run.told is None:
+        yield _unknown(rule, "what the site would tell of its rows")
+        return
+    for name, values in run.told.values.items():
+        if len(values) > MOST_GROUPS:
+            yield refused(rule, f"column {name!r} makes more than {MOST_GROUPS} groups of rows")
+    for name, cells in run.told.cells.items():
+        if any(weight < least for *_, weight in cells):
+            what = f"a group of {name or 'the target'!r} has too few rows at this site"
+            yield refused(rule, what)
 
 
 def _parameters(policy: Policy, run: Proposal) -> Iterator[Refusal]:
@@ -552,29 +438,32 @@ def _parameters(policy: Policy, run: Proposal) -> Iterator[Refusal]:
     if run.parameters is None or run.rows is None:
         yield _unknown(rule, f"the number of {'parameters' if run.rows is not None else 'rows'}")
     elif not run.parameters <= share * run.rows * (1 + 1e-9):
-        text = f"{rule}: the model has {run.parameters} parameters"
-        yield Refusal(
+        text = f"the model has {run.parameters} parameters"
+        yield refused(
             rule,
             f"{text} for {rows_in_words(run.rows)} of this site, and at most {share:g} times as"
-            f" many as rows are allowed. Use fewer columns, or raise {rule} in {FILE}.",
-            f"{text}, too many for the rows of this site. Use fewer columns, or ask its owner.",
+            " many as rows are allowed",
+            f"Use fewer columns, or raise {rule} in {FILE}",
+            f"{text}, too many for the rows of this site",
+            "Use fewer columns, or ask its owner",
         )
 
 
-def _privacy(policy: Policy, run: Proposal) -> Iterator[Refusal]:
-    for rule, what, given, most in (
-        ("maximum_epsilon", "epsilon", run.epsilon, policy.maximum_epsilon),
-        ("maximum_delta", "delta", run.delta, policy.maximum_delta),
-    ):
-        if most is None:
-            continue
-        if given is None:
+def _budget(rule: str, what: str) -> Check:
+    """The check of a limit of the privacy budget."""
+
+    def check(policy: Policy, run: Proposal) -> Iterator[Refusal]:
+        given, most = getattr(run, what), getattr(policy, rule)
+        if most is not None and given is None:
             yield _unknown(rule, what)
-        elif not given <= most:
+        elif most is not None and not given <= most:
             has = "no privacy budget" if given == math.inf else f"{what} = {given:g}"
-            text = f"{rule}: the run has {has}, and {what} <= {most:g} is needed"
-            do = f"Ask for a smaller {what} in [privacy], or raise {rule} in {FILE}."
-            yield Refusal(rule, f"{text}. {do}", f"{text}.")
+            text = f"the run has {has}, and {what} <= {most:g} is needed"
+            yield refused(
+                rule, text, f"Ask for a smaller {what} in [privacy], or raise {rule} in {FILE}"
+            )
+
+    return check
 
 
 def _constraints(policy: Policy, run: Proposal) -> Iterator[Refusal]:
@@ -586,30 +475,352 @@ def _constraints(policy: Policy, run: Proposal) -> Iterator[Refusal]:
         from bonafed.sites.demands import satisfies
 
         if not any(satisfies(held, demand, run.site) for held in run.constraints or ()):
-            text = f"{rule}: the problem does not keep {demand.words()}, which this site insists on"
-            do = f"State it in a [[constraint]], at most as loose, or remove it from {FILE}."
-            yield Refusal(rule, f"{text}. {do}", f"{text}.")
+            text = f"the problem does not keep {demand.words()}, which this site insists on"
+            do = f"State it in a [[constraint]], at most as loose, or remove it from {FILE}"
+            yield refused(rule, text, do)
 
 
-def _one(name: str | None) -> Sequence[str] | None:
-    return None if name is None else (name,)
+def _jumps(policy: Policy, run: Proposal) -> Iterator[Refusal]:
+    rule = "smooth_losses_only"
+    if not policy.smooth_losses_only or policy.leaves_to_noise(run.private):
+        return
+    if run.jumps is None:
+        yield _unknown(rule, "whether slopes jump")
+    elif run.jumps:
+        use = "Use Logistic(), Squared() or Multinomial() (or Huber() with secure_sum),"
+        use += " label_cost=inf, no support and average losses, or a privacy budget where the"
+        use += " site limits all of them"
+        text = f"{run.jumps}, so that two answers may differ by a single row"
+        yield refused(rule, text, f"{use}, or change {rule} in {FILE}", ask=use)
 
 
-def _digest(text: str | None) -> Sequence[str] | None:
-    return None if text is None else (_plain(text),)
+DEMAND = """\
+in the words of a configuration:
+[[policy.constraint]]
+kind = "demographic_parity"
+on = "clients"
+column = "sex"
+level = 0.1"""
+
+RULES: dict[str, Rule] = {
+    rule.name: rule
+    for rule in (
+        Rule(
+            "minimum_rows",
+            Count,
+            10,
+            "a run needs {} rows of this site or more, and so do judgements on held-out rows, and a"
+            " group whose mean it tells",
+            FEW_ROWS,
+            {When.ROWS: _rows, When.AGREEMENT: _means, When.PARTS: _parts},
+            known=(
+                Known("vantage6", "GLM_MINIMUM_ROWS", "10"),
+                Known("DataSHIELD", "nfilter.subset", "3"),
+            ),
+            of_rows=True,
+        ),
+        Rule(
+            "minimum_level_rows",
+            Count,
+            3,
+            "every category level that this site has in a column of a run has {} rows or more",
+            FEW_ROWS,
+            {When.ROWS: _levels, When.TOLD: _groups},
+            known=(Known("DataSHIELD", "nfilter.tab", "3"),),
+            of_rows=True,
+        ),
+        Rule(
+            "minimum_organizations",
+            Count,
+            3,
+            "{} organisations or more take part, this one included",
+            SITES,
+            {When.AGREEMENT: _organizations},
+            known=(Known("vantage6", "GLM_MINIMUM_ORGANIZATIONS", "3"),),
+        ),
+        Rule(
+            "known_organizations",
+            Names,
+            None,
+            "of the sites that a server names, only these count as organisations: {}",
+            SITES,
+            absent="every site that a server names counts as one, and a server may invent names",
+            example='["north", "east", "south"]',
+        ),
+        Rule(
+            "maximum_parameter_share",
+            Positive,
+            0.1,
+            "a model has at most {} times as many parameters as this site has rows",
+            "more parameters than this share of the rows",
+            {When.SIZE: _parameters},
+            known=(
+                Known("vantage6", "GLM_MAX_PCT_VARS_VS_OBS", "10 (percent)"),
+                Known("DataSHIELD", "nfilter.glm", "0.33"),
+            ),
+            of_rows=True,
+        ),
+        _listing(
+            "allowed_columns",
+            "column",
+            "columns",
+            [When.PROBLEM],
+            "only these columns may be used: {}",
+            "every column of the table may be used",
+            '["age", "sex"]',
+            (Known("vantage6", "GLM_ALLOWED_COLUMNS"),),
+        ),
+        Rule(
+            "disallowed_columns",
+            Names,
+            None,
+            "these columns are never used: {}",
+            LISTED,
+            {When.PROBLEM: _kept_back},
+            "no column is kept back by name",
+            '["postcode"]',
+            (Known("vantage6", "GLM_DISALLOWED_COLUMNS"),),
+        ),
+        _listing(
+            "allowed_algorithms",
+            "algorithm",
+            "algorithm",
+            [When.RUN],
+            "only these algorithms may run, beside certificates and judgements of models, which"
+            " allowed_messages can stop: {}",
+            "every algorithm of the installed bonafed may run",
+            '["bundle", "private_admm"]',
+            (Known("vantage6", "allowed_algorithms"),),
+            type=Algorithms,
+        ),
+        _listing(
+            "allowed_messages",
+            "message",
+            "messages",
+            [When.RUN, When.MESSAGE],
+            "only these messages are answered: {}",
+            "every message of allowed algorithms, certificates and judgements is answered",
+            '["Survey", "Evaluate", "Certify"]',
+        ),
+        _listing(
+            "allowed_servers",
+            "server",
+            "server",
+            [When.SERVER],
+            "only these servers may ask: {}",
+            "every server that the site is connected to may ask",
+            '["alliance"]',
+            (Known("vantage6", "allowed_users"), Known("vantage6", "allowed_organizations")),
+        ),
+        Rule(
+            "maximum_epsilon",
+            Positive | None,
+            None,
+            "a run has a privacy budget, and all runs together spend epsilon {} at most",
+            PRIVACY,
+            {When.PROBLEM: _budget("maximum_epsilon", "epsilon")},
+            "a run needs no privacy budget",
+            "1.0",
+        ),
+        Rule(
+            "maximum_delta",
+            Probability | None,
+            None,
+            "the delta of its privacy budget is {} at most, and epsilon is added up at this delta",
+            PRIVACY,
+            {When.PROBLEM: _budget("maximum_delta", "delta")},
+            "delta has no limit, and no private run may begin where maximum_epsilon is stated",
+            "1e-6",
+        ),
+        _listing(
+            "pinned_problems",
+            "problem",
+            "problem_digest",
+            [When.PROBLEM],
+            "only problems with these digests are solved: {}",
+            "a problem needs no approval by its digest",
+            '["9f86d081884c7d659a2feaa0c55ad015"]',
+            type=Digests,
+        ),
+        _listing(
+            "pinned_software",
+            "software",
+            "software_digest",
+            [When.PROBLEM],
+            "only software with these digests is run: {}",
+            "software needs no approval by its digest",
+            '["2c26b46b68ffc68ff99b453c1d304134"]',
+            type=Digests,
+        ),
+        _listing(
+            "allowed_versions",
+            "version",
+            "version",
+            [When.PROBLEM],
+            "only these versions of bonafed may ask: {}",
+            "every version of bonafed may ask",
+            '["0.1.0"]',
+        ),
+        Rule(
+            "show_levels",
+            bool,
+            False,
+            "refusals in the site's log name the level that is too small: {}",
+            "nothing: where it is true, the log names the level that is too small",
+        ),
+        Rule(
+            "one_selection",
+            bool,
+            True,
+            "the site answers for one choice of held-out rows only, and for each target for one"
+            " choice of columns, since two would tell the rows in which they differ: {}",
+            "a second choice of held-out rows, or of columns for a target, which would tell the"
+            " rows between the two; a file `site.secret` decides these rows, too",
+        ),
+        Rule(
+            "maximum_introductions",
+            Count,
+            100,
+            "the site answers {} questions at most whether it takes part, each with another problem"
+            " or other columns, since each tells something of its rows",
+            "more questions whether the site takes part, by other columns, losses, constraints or"
+            " other sites' facts; the same question again is free",
+        ),
+        Rule(
+            "maximum_judgements",
+            Count,
+            3,
+            "the site judges models on held-out rows {} times at most, eight models each, which"
+            " agreed runs have led to, since answers about very many models would tell single rows",
+            "more questions about held-out rows, of eight models each; and models whose certificate"
+            " the site has not answered to the same server",
+        ),
+        Rule(
+            "minimum_people",
+            Positive,
+            3.0,
+            "nothing that leaves, and no difference of two answers, hangs on fewer than {} people;"
+            " a run ends there, with what is proved so far. Private problems have noise instead,"
+            " where maximum_epsilon and maximum_delta limit it",
+            "answers that hang on fewer people, see below, and methods of which nothing says on how"
+            " many: those of local steps and local solvers (`FedAvg`, `ProximalAL`), samples of"
+            " rows and ranks of all rows",
+        ),
+        Rule(
+            "maximum_model_length",
+            Positive,
+            30.0,
+            "a model that is asked about is {} long at most, in units of the columns, since long"
+            " ones show which side of them a row is on",
+            MODELS,
+        ),
+        Rule(
+            "maximum_models",
+            Count,
+            50,
+            "the site answers about {} models of an experiment at most",
+            MODELS,
+        ),
+        Rule(
+            "smooth_losses_only",
+            bool,
+            True,
+            "no loss or worst case is computed in which the slope of a row jumps, or is 0 for most"
+            " rows, or, without secure_sum, its second derivative jumps, since two or more answers"
+            " then differ by single rows: {}",
+            "losses whose slopes jump (hinge, absolute, quantile) or are 0 for most rows (smooth"
+            " hinge), without `secure_sum` those whose second derivatives jump (Huber), finite"
+            " `label_cost`, supports, ranks",
+            {When.AGREEMENT: _jumps},
+        ),
+        Rule(
+            "constraint",
+            list[ConstraintSection],
+            [],
+            "a problem keeps this or something stricter: {}",
+            "a problem without it, or with a looser level",
+            {When.PROBLEM: _constraints},
+            "a problem needs no constraint",
+            DEMAND,
+        ),
+    )
+}
 
 
-RULES: tuple[Callable[[Policy, Proposal], Iterator[Refusal]], ...] = (
-    _server,
-    _software,
-    _problem,
-    _algorithm,
-    _messages,
-    _columns,
-    _organizations,
-    _rows,
-    _levels,
-    _parameters,
-    _privacy,
-    _constraints,
-)
+def rules_table() -> str:
+    """The table of all rules, as the documentation has it."""
+    order = [rule.page for rule in RULES.values()]
+    rules = sorted(RULES.values(), key=lambda rule: order.index(rule.page))
+    lines = ["| rule (default) | refuses |", "|---|---|"]
+    for page, alike in groupby(rules, key=lambda rule: rule.page):
+        lines.append(f"| {', '.join(rule.key for rule in alike)} | {page} |")
+    return "\n".join(lines)
+
+
+# --------------------------------------------------------------------------------------- the policy
+
+
+class _Policy(Section):
+    if TYPE_CHECKING:  # the keys are those of `RULES`
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names_elsewhere(cls, raw: object) -> object:
+        """Settings under the names of other projects are answered with their names here."""
+        if isinstance(raw, Mapping) and (faults := [*_foreign(raw)]):
+            raise ValueError(*faults)
+        return raw
+
+    def refusals(self, proposal: Proposal, steps: Sequence[When] = tuple(When)) -> list[Refusal]:
+        """Why a run is refused, by each rule of these steps that it breaks or that cannot be
+        judged; none where the run may begin.
+        """
+        checks = [(step, rule.checks.get(step)) for step in steps for rule in RULES.values()]
+        policy: Any = self
+        found = [
+            each for _, check in checks if check is not None for each in check(policy, proposal)
+        ]
+        return [*dict.fromkeys(found)]
+
+    def leaves_to_noise(self, private: bool) -> bool:
+        """Whether noise hides what the rule of few people is about: of private problems, where the
+        policy limits what all of them spend together. A budget that a server chooses hides nothing.
+        """
+        return private and None not in (self.maximum_epsilon, self.maximum_delta)
+
+    def words(self) -> list[tuple[str, str]]:
+        """Every rule in force, and what is not limited: pairs of a key and a sentence."""
+        return [(key, text) for key, r in RULES.items() for text in r.words(getattr(self, key))]
+
+    def digest(self) -> str:
+        """A digest of all rules, for signatures and for the log: another policy has another one."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+if TYPE_CHECKING:
+
+    class Policy(_Policy):
+        """The table [policy] of a site.toml: a value for each of `RULES`."""
+
+else:
+    Policy = create_model(
+        "Policy",
+        __base__=_Policy,
+        __doc__="The table [policy] of a site.toml: a value for each of `RULES`.",
+        **{rule.name: (rule.type, Field(default=rule.default)) for rule in RULES.values()},
+    )
+
+
+def _foreign(raw: Mapping[str, object]) -> Iterator[Fault]:
+    """Keys that are another project's names of a rule."""
+    names = {k.name.lower(): (k, key) for key, rule in RULES.items() for k in rule.known}
+    nested = raw.get("nfilter")  # TOML reads nfilter.tab = 3 as a table
+    inside = nested if isinstance(nested, Mapping) else {}
+    for place in (*((key,) for key in raw), *(("nfilter", key) for key in inside)):
+        known, key = names.get(".".join(place).lower(), (None, ""))
+        if known is not None and key not in raw:
+            text = f"{known.project}'s {known.name} is {key} here: write {key} in its place"
+            yield Fault(text, *place)

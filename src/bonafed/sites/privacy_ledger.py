@@ -21,8 +21,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
-from bonafed.algorithms.federated.private_admm.noisy_gradient import NoiseKeys
-from bonafed.algorithms.federated.private_admm.private_method import PrivateMethod
+from bonafed.algorithms.federated.private.method import PrivateMethod
+from bonafed.algorithms.federated.private.noisy_gradient import NoiseKeys
 from bonafed.engines.client_part import without_key
 from bonafed.engines.secure_summed import SecureSummed, opens_no_more
 from bonafed.privacy.accounting import MECHANISMS, Release, noise_for, total_epsilon
@@ -30,8 +30,8 @@ from bonafed.privacy.budget import LARGEST, Budget, BudgetSpentError
 from bonafed.privacy.ledger_file import Book
 from bonafed.problem.problem import Problem
 from bonafed.rounds import Algorithm
-from bonafed.sites.guard import Guard, RefusedByPolicyError
-from bonafed.sites.policy import FILE, Refusal
+from bonafed.sites.guard import Guard, RefusedByPolicyError, refuses
+from bonafed.sites.policy import FILE
 from bonafed.text import short
 
 LEDGER = "ledger.json"
@@ -95,7 +95,7 @@ class SiteLedger:
         if policy is None or policy.maximum_epsilon is None or policy.maximum_delta is not None:
             return
         text = "the policy states no maximum_delta, at which the ledger adds up what runs spend"
-        raise _refusal(f"{text}.", f" State it in {FILE}, such as 1e-6.")
+        raise refuses(RULE, text, f"State it in {FILE}, such as 1e-6")
 
     def check_noise(self, algorithm: object, problem: Problem) -> None:
         """Raise for noise that others could subtract, or that gives no guarantee."""
@@ -108,11 +108,11 @@ class SiteLedger:
             )
         elif problem.privacy is not None and algorithm.noise == "simulation":
             text = (
-                'noise="simulation" is made from the seed, and whoever has the seed can subtract'
+                'noise="simulation" is made from the seed, and anyone who has the seed can subtract'
                 ' it. Ask for noise="secure", which every site draws itself.'
             )
         if text:
-            raise _refusal(text, rule="noise")
+            raise refuses("noise", text)
 
     def check_budget(self, budget: Budget) -> None:
         """Raise where a run with this budget cannot be within the policy, beside all before it."""
@@ -144,10 +144,11 @@ class SiteLedger:
         if not book.has(run.number):
             self._charge(book, algorithm, run)
         elif book.state(run.number) != "charged":
-            raise _refusal(
+            raise refuses(
+                RULE,
                 "this run has begun at this site before, and its keys of noise are lost: with"
                 " others its answers would be a second release. Begin a new run, which is charged"
-                " as another."
+                " as another.",
             )
         book.begin_run(run.number, keep)
         self._answers(run.number)
@@ -160,9 +161,10 @@ class SiteLedger:
             return
         book = self._trusted()
         if not book.has(run.number):
-            raise _refusal(
+            raise refuses(
+                RULE,
                 "the privacy ledger of this site has no such run. Begin a new run, which is"
-                " charged."
+                " charged.",
             )
         if book.state(run.number) == "charged":
             book.begin_run(run.number, lambda: None)
@@ -183,7 +185,7 @@ class SiteLedger:
         try:
             book.check_view(limit, (self.site,))
         except ValueError as error:
-            raise _refusal(f"{error}") from None
+            raise refuses(RULE, f"{error}") from None
         spent = self._spent(budget.adjacency)
         total = total_epsilon((*spent, *releases), limit.delta)
         try:
@@ -225,8 +227,8 @@ class SiteLedger:
             f" {limit.delta:g}: {before:.4g} is spent, the run asks for {alone:.4g}, and"
             f" {limit.epsilon:g} is allowed"
         )
-        do = f" See {LEDGER} in the folder of the site's state, or raise {RULE} in {FILE}."
-        return _refusal(f"{text}.", do)
+        do = f"See {LEDGER} in the folder of the site's state, or raise {RULE} in {FILE}."
+        return refuses(RULE, text, do)
 
     def _trusted(self) -> Book:
         """The ledger file, where it is the one that was written last."""
@@ -234,22 +236,16 @@ class SiteLedger:
         noted = "" if log is None else _noted(log.path)
         if noted and not book.knows(noted):
             do = (
-                f" Restore {book.path.name} and its lock file. To begin anew, which forgets what"
+                f"Restore {book.path.name} and its lock file. To begin anew, which forgets what"
                 " was spent, move both and the audit log away, and keep them."
             )
             text = "the privacy ledger is gone, or an older copy, so that what is spent is unknown."
-            raise _refusal(text, do)
+            raise refuses(RULE, text, do)
         return book
 
     def _note(self, text: str) -> None:
         """Write into the audit log what the ledger holds now."""
         self.guard.note(f"{NOTED} {self.book.digest()}: {text}")
-
-
-def _refusal(text: str, do: str = "", rule: str = RULE) -> RefusedByPolicyError:
-    """The error for a refusal; what the owner can ``do`` is not told to the server."""
-    text = f"{rule}: {text}"
-    return RefusedByPolicyError([Refusal(rule, text + do, text)])
 
 
 def without_keys(algorithm: Algorithm, *memories: Any) -> list[Any]:

@@ -8,8 +8,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from bonafed.sites.guard import Guard, RefusedByPolicyError
-from bonafed.sites.policy import Refusal
+from bonafed.sites.guard import Guard, refuses
 from bonafed.sites.rows import Roles
 from bonafed.storage import OWN, make_folder, write_whole
 
@@ -38,12 +37,12 @@ class Selections:
         ]
         if others:
             text = (
-                f"{rule}: the site has answered for another choice of columns of this target, or of"
-                " the rows that are held out for all targets"
+                "the site has answered for another choice of columns of this target, or of the rows"
+                " that are held out for all targets"
             )
-            do = f"Remove {' and '.join(others)} to allow one more choice."
-            answer = f"{text}. Ask for the same ones, or ask its owner."
-            raise RefusedByPolicyError([Refusal(rule, f"{text}. {do}", answer)])
+            do = f"Remove {' and '.join(others)} to allow one more choice"
+            ask = "Ask for the same ones, or ask its owner"
+            raise refuses(rule, text, do, ask=ask)
 
     def bind(self, roles: str) -> None:
         """Keep a choice that the site answers for from now on."""

@@ -1,9 +1,9 @@
 """The signed answers on which a certificate stands, and the check of the certificate from them.
 
 The server keeps what every site told of its rows, its agreement, and its answers in the rounds of
-certificates, as the bytes that arrived (`SignedAnswers`). Whoever has the sites' public keys, the
-statement of the problem, the model and its duals computes the certificate again (`verify_signed`).
-The rows stay at the sites, and nothing that the server states is believed:
+certificates, as the bytes that arrived (`SignedAnswers`). Anyone who has the sites' public keys,
+the statement of the problem, the model and its duals computes the certificate again
+(`verify_signed`). The rows stay at the sites, and nothing that the server states is believed:
 
 - Every answer is signed by its site, and names the digest of its question. The questions are made
   anew here: the first from the problem, the second from what the sites told, those of the rounds
@@ -115,7 +115,7 @@ def apart(data: bytes) -> dict[str, bytes]:
     start = LENGTH + int.from_bytes(data[:LENGTH], "big")
     head = decode(data[LENGTH:start])
     if not isinstance(head, SignedParts) or head.format != PARTS:
-        raise CodecError(f"it is no file of {PARTS!r}")
+        raise CodecError(f"it is not a file of {PARTS!r}")
     sizes = [size if type(size) is int and size >= 0 else -1 for size in head.sizes]
     ends = [*accumulate(sizes, initial=start)]
     if min(sizes, default=0) < 0 or ends[-1] != len(data) or len(sizes) != len({*head.names}):
@@ -248,7 +248,7 @@ class SignedFile(NamedTuple):
         start = LENGTH + int.from_bytes(data[:LENGTH], "big")
         head = decode(data[LENGTH:start])
         if not isinstance(head, SignedHead) or head.format != FORMAT or not _is_sound(head):
-            raise CodecError(f"it is no file of {FORMAT!r}")
+            raise CodecError(f"it is not a file of {FORMAT!r}")
         rounds, n = 2 + sum(len(run.messages) for run in head.runs), len(head.sites)
         if head.sizes.shape != (rounds, n) or not n or head.sizes.min() < 0:
             raise CodecError("its answers are not those of every site in every round")
@@ -268,7 +268,7 @@ class SignedFile(NamedTuple):
 
 
 def _is_sound(head: SignedHead) -> bool:
-    """Whether all parts have their types, whoever wrote them."""
+    """Whether all parts have their types, no matter who wrote them."""
     texts = (head.experiment, head.software, *head.sites)
     runs = all(
         isinstance(run, SignedRun)
@@ -470,7 +470,7 @@ def _check_names(answers: _Answers) -> None:
 
 
 def _check_clients(answers: _Answers, introduced: Sequence[Introduced | None]) -> None:
-    """Every site told of its own rows."""
+    """What every site told of its rows."""
     for name, told in zip(answers.file.head.sites, introduced, strict=True):
         if told is not None and str(told.client) != name:
             answers.faults[name].append(f"it told of rows of {shown(told.client)}")
@@ -639,7 +639,7 @@ def _again(algorithm: Algorithm, n: int, run: SignedRun, uploads: list[list[Any]
         state, ask = step(state, tuple(range(n)), combined)
         turn += 1
     nothing = np.zeros(n, np.int64)
-    end = Outcome(Stop.OPTIMAL, "certified.")
+    end = Outcome(Stop.OPTIMAL, "")
     counts = nothing, nothing, np.zeros((2, n), np.int64)
     return Run(state, end, [], messages, turn, (), (None,) * n, *counts)
 

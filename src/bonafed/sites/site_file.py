@@ -2,7 +2,7 @@
 
 A ``site.toml`` has three tables. [site] says what the site is called and where it keeps its things,
 [data] where its rows are and how their file is written, [policy] what others may compute on them.
-It is read at the site alone.
+It is read at the site only.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Annotated
 from pydantic import Field, PlainValidator, PrivateAttr, model_validator
 
 from bonafed.config.errors import ConfigError
-from bonafed.config.schema import Section, Texts
+from bonafed.config.schema import Section, TablesSection, Texts
 from bonafed.config.toml import toml_line, toml_value
 from bonafed.config.toml_file import text_of, validated
-from bonafed.data.reading import Reading
-from bonafed.sites.policy import Policy, meaning
+from bonafed.data.column_kinds import KINDS
+from bonafed.sites.policy import RULES, Policy
 from bonafed.storage import OWN, write_whole
 from bonafed.text import printable
 
@@ -54,32 +54,16 @@ class SiteSection(Section):
     key: Annotated[str | None, PlainValidator(_path)] = None
 
 
-class RowsSection(Section):
+class RowsSection(TablesSection):
     """The table [data]: the file of the site's rows, and how it is written."""
 
     path: Place
     categorical: Texts = Field(default_factory=list)  # columns of numbers that are codes
-    encoding: str = "utf-8"
-    delimiter: str | None = None
-    decimal: str = "."
-    missing: Texts = Field(default_factory=list)
-    exclude: Texts = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _can_be_read(self) -> RowsSection:
         _ = self.reading  # which refuses what no table can be
         return self
-
-    @property
-    def reading(self) -> Reading:
-        """How the file is read."""
-        return Reading(
-            encoding=self.encoding,
-            delimiter=self.delimiter,
-            decimal=self.decimal,
-            missing=tuple(self.missing),
-            exclude=tuple(self.exclude),
-        )
 
 
 class SiteFile(Section):
@@ -147,7 +131,7 @@ def read_site(place: str | os.PathLike[str]) -> SiteFile:
 
     Raises
     ------
-    ConfigError : there is no such file, it is no TOML, or it has unknown keys or wrong values
+    ConfigError : there is no such file, it is not TOML, or it has unknown keys or wrong values
     """
     path = site_path(Path(place))
     site, _ = validated(SiteFile, text_of(path, "site", "bonafed site policy"), str(path))
@@ -214,7 +198,7 @@ class WatchedSite:
 
 SITE = """\
 # What this site is, and what it lets others compute on its rows; written by `bonafed site policy`.
-# It is read at this site alone, before every step, and no server can change it.
+# It is read at this site only, before every step, and no server can change it.
 # `bonafed site check` holds the rows against it.
 
 [site]
@@ -232,36 +216,25 @@ log = "audit.jsonl"
 path = {path}
 # columns of numbers that are codes, whose values are levels
 # categorical = ["ward"]
-# how the file is written: also delimiter, decimal, missing, exclude
+# how the file is written: also delimiter, decimal, missing, exclude, {kinds}
 # encoding = "utf-8"
-"""
-
-
-DEMAND = """\
-# in the words of a configuration:
-# [[policy.constraint]]
-# kind = "demographic_parity"
-# on = "clients"
-# column = "sex"
-# level = 0.1
 """
 
 
 def first_site(name: str, path: str) -> str:
     """A commented ``site.toml`` with the defaults, for a site of this name and its table."""
-    head = SITE.format(name=toml_value(name), path=toml_value(path))
-    return "\n".join([head, "[policy]", *_policy_lines(), DEMAND])
+    head = SITE.format(name=toml_value(name), path=toml_value(path), kinds=", ".join(KINDS))
+    return "\n".join([head, "[policy]", *_policy_lines(), ""])
 
 
 def _policy_lines() -> Iterator[str]:
     """The keys of the policy with their defaults, each below what it means."""
-    defaults = Policy()
-    for key in Policy.model_fields:
-        says, value = meaning(key), getattr(defaults, key)
-        yield from wrap(says.about(), WIDTH, initial_indent="# ", subsequent_indent="# ")
-        if says.known:
-            yield f"# {says.elsewhere()}"
-        if says.example:
-            yield f"# {key} = {says.example}"
-        elif key != "constraint":
-            yield toml_line(key, value)
+    for key, rule in RULES.items():
+        yield from wrap(rule.about(), WIDTH, initial_indent="# ", subsequent_indent="# ")
+        if rule.known:
+            yield f"# {rule.elsewhere()}"
+        lines = rule.example.splitlines()
+        if len(lines) > 1:
+            yield from (f"# {line}" for line in lines)
+        else:
+            yield f"# {key} = {rule.example}" if lines else toml_line(key, rule.default)

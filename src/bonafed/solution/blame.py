@@ -2,11 +2,11 @@
 
 Every parameter that can make a constant optimal has a harmless value: no constraint, labels that
 cannot flip, radius 0, the mean over rows and over clients, a small regulariser, the logistic loss.
-They are set to it in turn, the mildest change first, until a model is better than a constant; what
-was needed of these is to blame. Where a formula of `bonafed.solution.thresholds` says whether a
-constant is optimal, nothing is solved for it; the threshold is that formula, or else the end of an
-interval that is halved until its ends are 3 % apart, one coarse solve a step. A solve ends as soon
-as its objective or its bound says on which side of the constant's objective the optimum is.
+Those whose harmless values are needed for a better model are to blame, the mildest change first.
+The formulas of `bonafed.solution.thresholds` say which these are, and up to which value, where all
+coefficients are zero. Else at most two problems are solved: that in which all are harmless, whose
+model has to be better, and that in which the first one is. A solve has a twentieth of the rounds of
+the fit, on a small table `LEAST` at least; of one that does not end within them nothing is said.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 
-from bonafed.algorithms.federated.bundle.bundle import BundleState
 from bonafed.arrays import Array
 from bonafed.certificates.certificate import Certificate
 from bonafed.data.federation import Federation
@@ -33,26 +33,25 @@ from bonafed.problem.risks.mean import Mean, Sum
 from bonafed.problem.risks.ranks import by_rank
 from bonafed.problem.risks.superquantile import Superquantile
 from bonafed.problem.wasserstein.ball import WassersteinBall
+from bonafed.rounds import Stop
 from bonafed.solution import thresholds
 from bonafed.solution.default_radius import default_radius
+from bonafed.solution.solution import Solution
 from bonafed.solution.thresholds import Threshold
 from bonafed.solution.trivial import (
     CLOSE,
+    LOOSEST,
     Finding,
     Triviality,
     balanced_accuracy,
-    constant_objective,
     finding,
 )
 
-MOST_NUMBERS = 1_000_000  # features times rows up to which problems are solved for the answer
-WIDEST = 1e3  # the threshold is looked for within this factor
-APART = 1.03  # the ends of the last interval: 0.97 and 1.05 of the better one are on either side
+SMALL, LEAST = 100_000, 60  # features times rows of a table whose solves have so many rounds
 FAINT = 1e-4  # strength of a regulariser that does no harm
-COARSE: dict[str, Any] = {"tol": CLOSE / 5, "max_rounds": 100}
-NEAR = 1.1  # factor round a guess that is tried first
 RARE = 0.25  # the share of a class up to which hardly any row may have a probability above 1/2
 ROBUST = 0.3  # of r*: a radius up to this leaves most of a model
+UNKNOWN = (ValueError, TypeError, ArithmeticError)  # of problems that no formula or method takes
 
 
 class Fitted(Protocol):
@@ -62,9 +61,11 @@ class Fitted(Protocol):
     def w(self) -> Array: ...
     @property
     def certificate(self) -> Certificate: ...
+    @property
+    def rounds(self) -> int: ...
 
 
-Fit = Callable[..., Fitted]  # (problem, federation, tol=, max_rounds=) -> solution
+Fit = Callable[..., Solution]  # (problem, federation, tol=, max_rounds=) -> solution
 
 
 @dataclass(frozen=True)
@@ -74,11 +75,9 @@ class Cause:
     parameter: str
     value: float | str  # as stated
     harmless: Problem
-    at: Callable[[float], Problem] | None = None  # the problem at a number of the parameter
+    words: str  # the parameter in a sentence
+    do: str
     falls: bool = False  # whether small values are the ones that make a model trivial
-    most: float = math.inf  # the largest number that it can be
-    words: str = ""  # the parameter in a sentence
-    do: str = ""
     below: Callable[[float], str] | None = None  # what to do where the threshold is known
 
 
@@ -94,189 +93,179 @@ def triviality(problem: Problem, fed: Federation, solution: Fitted, fit: Fit) ->
     proof = solution.certificate
     if proof.infeasible is not None:
         return None
-    search = _Search(problem, fed, fit)
+    search = _Search(problem, fed, fit, solution.rounds)
     found = search.judged(problem, solution)
     if found is None:
         return None
     if problem.over_rows is not None and not problem.constrained:  # it is the same in one place
         one = replace(problem, over_rows=None, over_samples=problem.over_rows)
-        search = _Search(one, fed.pooled(), fit)
+        search = _Search(one, fed.pooled(), fit, solution.rounds)
     try:
-        return search.answer(found, _is_solved(proof), solution.w)
-    except (ValueError, TypeError, ArithmeticError):  # a problem that cannot be changed so
-        text = f"The model is trivial: {found.kind}. Which parameter is to blame was not found."
-        return Triviality(found.kind, None, None, None, text)
-
-
-def _is_solved(proof: Certificate) -> bool:
-    """Whether the model is proved to be as good as that of a coarse solve."""
-    return proof.gap is not None and proof.gap <= COARSE["tol"] * abs(proof.value)
-
-
-class _DecidedError(Exception):
-    """A coarse solve is far enough to say whether the optimum is no better than a constant."""
-
-    def __init__(self, trivial: bool) -> None:
-        super().__init__(trivial)
-        self.trivial = trivial
+        near = proof.gap is None or proof.gap <= LOOSEST * abs(proof.value)
+        return search.answer(found, near, solution.w)
+    except UNKNOWN:  # a problem that cannot be changed so
+        return search.not_found()
 
 
 class _Search:
     """The search for the parameter that is to blame; what was solved for it is kept."""
 
-    def __init__(self, problem: Problem, fed: Federation, fit: Fit) -> None:
+    def __init__(self, problem: Problem, fed: Federation, fit: Fit, rounds: int) -> None:
         self.private = problem.privacy is not None
         # nothing that is solved for the answer is charged to a budget
         self.problem, self.fed, self.fit = replace(problem, privacy=None), fed, fit
         self.found = Finding("coefficients are zero")  # until `answer` knows
-        self.balanced: float | None = None
+        small = fed.sizes.sum() * fed.n_features <= SMALL
+        self.rounds, self.left = max(rounds // 20, LEAST if small else 0), 2
 
     def judged(self, problem: Problem, solution: Fitted) -> Finding | None:
         """What makes a solution of a problem trivial."""
         concrete, data = problem.at(self.fed)
         proof = solution.certificate
-        return finding(concrete, data, solution.w, proof.value, proof.gap, self._of_plain)
+        return finding(concrete, data, solution.w, proof.value, proof.gap, self._accuracy)
 
-    def _of_plain(self) -> float | None:
+    def _accuracy(self) -> float | None:
         """The balanced accuracy of the model with the least mean loss."""
         plain = _plain(self.problem)
-        if self.balanced is None and self._small and is_affine(plain.predictor):
-            model = self.fit(plain, self.fed, **COARSE)
-            self.balanced = balanced_accuracy(*plain.at(self.fed), model.w)
-        return self.balanced
+        if not is_affine(plain.predictor) or self.plain is None:
+            return None
+        return balanced_accuracy(*plain.at(self.fed), self.plain.w)
 
-    @property
-    def _small(self) -> bool:
-        return bool(self.fed.sizes.sum() * self.fed.n_features <= MOST_NUMBERS)
+    @cached_property
+    def plain(self) -> Solution | None:
+        """The model with the least mean loss."""
+        return self._solved(_plain(self.problem))
 
-    def answer(self, found: Finding, solved: bool, w: Array) -> Triviality:
-        """Why a model w with this finding is trivial; ``solved``: it is near the optimum."""
+    def _solved(self, problem: Problem) -> Solution | None:
+        """The solution of a problem; None where the solve did not end, or was one too many."""
+        if not (self.left and self.rounds):
+            return None
+        self.left -= 1
+        try:
+            solution = self.fit(problem, self.fed, tol=CLOSE, max_rounds=self.rounds)
+        except UNKNOWN:  # no method takes it, or it has no optimum
+            return None
+        return solution if solution.outcome.stop in (Stop.OPTIMAL, Stop.UNPROVEN) else None
+
+    def answer(self, found: Finding, near: bool, w: Array) -> Triviality:
+        """Why a model w with this finding is trivial; ``near``: it is near the optimum."""
         self.found = found
-        if (self.private or not solved) and self._is_trivial(self.problem) is False:
-            return self._by_noise() if self.private else self._unfinished()
-        needed = self._needed()
-        if not needed:
+        if self.private:
+            if self._is_trivial(self.problem) is False:
+                return self._by_noise()
+        elif (by_formula := self._by_formula(self.problem)) is False or not (near or by_formula):
+            return self._unfinished(by_formula is False)
+        causes = [*_causes(self.problem, self.fed)]
+        if needed := self._by_formulas(causes):
+            return self._blamed(needed)
+        signal = self._by_formula(plain := _plain(self.problem))
+        signal = self._verdict(plain, self.plain) if signal is None else signal
+        if signal:
             return self._without_signal(w)
-        cause, *others = needed
-        problem = self.problem
-        for other in others:
-            problem = _relaxed(problem, other)
-        there = (one for one in _causes(problem, self.fed) if one.parameter == cause.parameter)
-        limit = self._threshold(problem, next(there, cause))
-        advice = [self._advice(problem, cause, limit), *(self._advice(problem, o) for o in others)]
-        return _told(self.found, cause, limit, others, advice)
+        if signal is None or not causes:
+            return self.not_found(causes)
+        # where nothing else is left to blame, the model is that of the plain mean
+        enough = [cause for cause in causes if not [*_causes(cause.harmless, self.fed)]]
+        suspects = [cause for cause in causes if not self._by_formula(cause.harmless)]
+        first, *rest = suspects or causes
+        without = False if first in enough[:1] else self._is_trivial(first.harmless)
+        if without is False:
+            return self._blamed([first])
+        if enough or (without and len(rest) == 1):
+            return self._blamed(enough[:1] or rest)
+        return self._several(causes)
 
     # -- which parameters
 
-    def _needed(self) -> list[Cause]:
-        """The causes that have to be taken away together; none where that does not help."""
-        causes = list(_causes(self.problem, self.fed))
+    def _by_formulas(self, causes: Sequence[Cause]) -> list[Cause]:
+        """The causes that have to be taken away together, where formulas say so."""
         for cause in causes:
-            if self._is_trivial(cause.harmless) is False:
+            if self._by_formula(cause.harmless) is False:
                 return [cause]
-        taken, there = [], self.problem
-        for cause in causes:
-            taken, there = [*taken, cause], _relaxed(there, cause)
-            if len(taken) > 1 and self._is_trivial(there) is False:
-                break
-        else:
+        if not all(self._by_formula(cause.harmless) for cause in causes):
             return []
-        for cause in [*taken]:
-            left = [other for other in taken if other is not cause]
-            there = self.problem
-            for other in left:
-                there = _relaxed(there, other)
-            if left and self._is_trivial(there) is False:
-                taken = left
-        return taken
+        for k in range(2, len(causes) + 1):
+            if self._by_formula(self._without(causes[:k])) is False:
+                needed = [*causes[:k]]
+                for cause in causes[: k - 1]:
+                    left = [other for other in needed if other is not cause]
+                    if self._by_formula(self._without(left)) is False:
+                        needed = left
+                return needed
+        return []
 
-    def _is_trivial(self, problem: Problem, formulas: bool = True) -> bool | None:
+    def _without(self, causes: Sequence[Cause]) -> Problem:
+        """The problem in which these parameters are harmless."""
+        problem = self.problem
+        for cause in causes:
+            problem = _relaxed(problem, cause)
+        return problem
+
+    def _by_formula(self, problem: Problem) -> bool | None:
+        """Whether a constant is optimal, where a formula says so of a model of all zeros."""
+        return _by_formula(problem, self.fed) if self.found.of_coefficients else None
+
+    def _is_trivial(self, problem: Problem) -> bool | None:
         """Whether the optimal model of a problem is trivial; None where nothing says so."""
-        if self.found.of_coefficients and formulas:
-            by_formula = _by_formula(problem, self.fed)
-            if by_formula is not None:
-                return by_formula
-        if not self._small:
-            return None
-        try:
-            solution = self.fit(problem, self.fed, watch=[*self._watched(problem)], **COARSE)
-        except _DecidedError as decided:
-            return decided.trivial
-        except (ValueError, ArithmeticError, TypeError):  # no method takes it, or it has no optimum
+        by_formula = self._by_formula(problem)
+        if by_formula is not None:
+            return by_formula
+        return self._verdict(problem, self._solved(problem))
+
+    def _verdict(self, problem: Problem, solution: Fitted | None) -> bool | None:
+        """Whether the solution of a problem is trivial, as the stated one is."""
+        if solution is None:
             return None
         other = self.judged(problem, solution)
         return other is not None and (other.of_coefficients or not self.found.of_coefficients)
 
-    def _watched(self, problem: Problem) -> Iterator[Callable[[dict[str, Any], object], None]]:
-        """What ends a coarse solve once it is decided whether a constant is as good."""
-        concrete, data = problem.at(self.fed)
-        if not self.found.of_coefficients or concrete.constrained:
-            return
-        level = constant_objective(concrete, data)
-        if level is None:
-            return
-        least = level - CLOSE * abs(level)
+    # -- what is said of them
 
-        def see(row: dict[str, Any], state: object) -> None:
-            if isinstance(state, BundleState) and (state.value < least or state.bound >= least):
-                raise _DecidedError(state.bound >= least)
+    def _blamed(self, needed: Sequence[Cause]) -> Triviality:
+        """The first of these parameters is to blame, and all of them have to change."""
+        cause, *others = needed
+        problem, limit = self._without(others), None
+        if not isinstance(cause.value, str):
+            limit = _formula(problem, self.fed, cause)
+        sure = limit if limit is not None and limit.exact and self.found.of_coefficients else None
+        advice = [self._advice(problem, cause, limit), *(self._advice(problem, o) for o in others)]
+        return _told(self.found, cause, sure, others, advice)
 
-        yield see
-
-    # -- up to which value
-
-    def _threshold(self, problem: Problem, cause: Cause) -> tuple[float, str] | None:
-        """The threshold of a parameter and how it was computed."""
-        if cause.at is None or isinstance(cause.value, str):
-            return None
-        limit = _formula(problem, self.fed, cause) if self.found.of_coefficients else None
-        if limit is not None and limit.exact:
-            return limit.value, limit.how
-        return self._halved(cause, limit) if self._small else None
-
-    def _halved(self, cause: Cause, guess: Threshold | None) -> tuple[float, str] | None:
-        """The end of an interval, halved by its logarithm, at which the model is not trivial."""
-        assert cause.at is not None
-        bad, factor = float(cause.value), WIDEST if cause.falls else 1 / WIDEST
-        good = min(bad * factor, cause.most)
-        formulas = self.found.of_coefficients and _by_formula(cause.at(good), self.fed) is not None
-        if self._is_trivial(cause.at(good), formulas) is not False:
-            return None
-        tried = [] if guess is None else [guess.value * NEAR, guess.value / NEAR]
-        steps = 1
-        while max(good / bad, bad / good) > APART:
-            middle = tried.pop() if tried else math.sqrt(good * bad)
-            if not min(good, bad) < middle < max(good, bad):
-                continue
-            answer = self._is_trivial(cause.at(middle), formulas)
-            if answer is None:
-                return None
-            good, bad = (good, middle) if answer else (middle, bad)
-            steps += 1
-        return good, "by formulas" if formulas else f"by {steps} solves"
-
-    def _advice(
-        self, problem: Problem, cause: Cause, limit: tuple[float, str] | None = None
-    ) -> str:
+    def _advice(self, problem: Problem, cause: Cause, limit: Threshold | None = None) -> str:
         """What to do about a parameter, with the number to give it."""
         if cause.parameter != "radius":
-            return cause.do if limit is None or cause.below is None else cause.below(limit[0])
-        below = math.inf if limit is None else ROBUST * limit[0]
+            return cause.do if limit is None or cause.below is None else cause.below(limit.value)
+        below = math.inf if limit is None else ROBUST * limit.value
+        below = below if below < float(cause.value) else math.inf
         try:
             auto = default_radius(problem, self.fed)
-        except (ValueError, TypeError, ArithmeticError):
+        except UNKNOWN:
             auto = math.inf
-        if auto >= float(cause.value) or (limit is not None and auto >= limit[0]):
-            return cause.do if limit is None else f"Use a radius below {below:.2g}."
+        if auto >= min(float(cause.value), math.inf if limit is None else limit.value):
+            return f"Use a radius below {below:.2g}." if below < math.inf else cause.do
         or_one = f", or one below {below:.2g}" if auto < below < math.inf else ""
         return f"Use radius='auto' ({auto:.2g}){or_one}."
 
-    # -- no parameter
-
-    def _unfinished(self) -> Triviality:
+    def _several(self, causes: Sequence[Cause]) -> Triviality:
+        words = "; ".join(cause.words.rstrip(",") for cause in causes)
         text = (
-            f"The model is trivial ({self.found.kind}), and the optimal one is not: the run stopped"
-            " before it was done. Raise max_rounds, or lower tol."
+            f"The model is trivial: {self.found.kind}. The plain mean of the losses has a better"
+            f" one, so that some of these are to blame: {words}. Change them one by one."
+        )
+        return Triviality(self.found.kind, None, None, None, text)
+
+    def not_found(self, causes: Sequence[Cause] = ()) -> Triviality:
+        """Nothing says which parameter is to blame."""
+        words = "; ".join(cause.words.rstrip(",") for cause in causes)
+        text = f"The model is trivial: {self.found.kind}. Which parameter is to blame was not found"
+        text += f": it may be so {words}." if words else "."
+        return Triviality(self.found.kind, None, None, None, text)
+
+    def _unfinished(self, sure: bool) -> Triviality:
+        optimal = ", and the optimal one is not: the run stopped" if sure else ". The run stopped"
+        text = (
+            f"The model is trivial ({self.found.kind}){optimal} before it was done. Raise"
+            " max_rounds, or lower tol."
         )
         return Triviality(self.found.kind, "max_rounds", None, None, text)
 
@@ -357,24 +346,19 @@ def _formula(problem: Problem, fed: Federation, cause: Cause) -> Threshold | Non
 
 
 def _label_cost(problem: Problem, fed: Federation) -> Threshold | None:
-    """The label cost from which on a model is better, at the radius of the problem."""
+    """The label cost from which on a model is better, at the radius of the problem: radius / F,
+    which is exact where the share F of labels is the same there.
+    """
     ball: WassersteinBall = problem.over_samples
-    radius, bad = max(ball.radii()), ball.label_cost
-    good, exact = bad * WIDEST, True
-    if fed.sizes.sum() * fed.n_features > MOST_NUMBERS / 10:
+    radius, here = max(ball.radii()), thresholds.flip_threshold(problem, fed)
+    if not 0 < here.value < 0.5:
         return None
-    # the share of the labels that has to flip often is the same at every cost
-    share = thresholds.flip_threshold(problem, fed).value
-    tried = [radius / share * factor for factor in (1.002, 1 / 1.002)] if share > 0 else []
-    while good / bad > 1.005:
-        middle = tried.pop() if tried else math.sqrt(good * bad)
-        if not bad < middle < good:
-            continue
-        there = replace(problem, over_samples=replace(ball, label_cost=middle))
-        limit = thresholds.radius_threshold(there, fed)
-        exact &= limit.exact
-        good, bad = (good, middle) if radius >= limit.value else (middle, bad)
-    return Threshold(good, exact, "by conic programs")
+    moved = replace(ball, label_cost=radius / here.value)
+    there = thresholds.flip_threshold(replace(problem, over_samples=moved), fed)
+    if there.value <= 0:
+        return None
+    same = abs(there.value - here.value) <= 0.01 * here.value
+    return Threshold(radius / there.value, there.exact and same, there.how)
 
 
 # ----------------------------------------------------------------------------- what may be to blame
@@ -425,76 +409,44 @@ def _causes(problem: Problem, fed: Federation) -> Iterator[Cause]:
     yield from _of_regulariser(problem)
     curved = getattr(ball, "support", None) is None  # a curved loss has no worst case on a support
     if problem.loss.targets == "sign" and not isinstance(problem.loss, Logistic) and curved:
-        do = "Use loss=Logistic(), under which a rare class alone makes no constant optimal."
+        do = "Use loss=Logistic(), under which a rare class by itself makes no constant optimal."
         name = type(problem.loss).__name__
-        words = f"under the loss {name}"
-        yield Cause("loss", name, replace(problem, loss=Logistic()), words=words, do=do)
+        yield Cause("loss", name, replace(problem, loss=Logistic()), f"under the loss {name}", do)
 
 
 def _of_ball(problem: Problem, ball: WassersteinBall) -> Iterator[Cause]:
-    radii = np.asarray(ball.radii(), float)
-    largest = float(radii.max())
+    largest = float(np.max(ball.radii()))
     if problem.loss.targets == "sign" and math.isfinite(ball.label_cost):
-
-        def at_cost(cost: float) -> Problem:
-            return replace(problem, over_samples=replace(ball, label_cost=cost))
-
-        share = largest / ball.label_cost
+        share = min(largest / ball.label_cost, 1)
         yield Cause(
             "label_cost",
             float(ball.label_cost),
-            at_cost(math.inf),
-            at_cost,
+            replace(problem, over_samples=replace(ball, label_cost=math.inf)),
+            f"at label_cost {ball.label_cost:g} and radius {largest:g}, by which"
+            f" {share:.1%} of the labels may flip,",
+            "Use label_cost=inf, or let fewer labels flip.",
             falls=True,
-            words=f"at label_cost {ball.label_cost:g} and radius {largest:g}, by which"
-            f" {min(share, 1):.1%} of the labels may flip,",
-            do="Use label_cost=inf, or let fewer labels flip.",
             below=lambda cost: (
                 f"Use label_cost=inf, or let at most {ROBUST * largest / cost:.1%} of the labels"
                 " flip."
             ),
         )
-
-    def at_radius(radius: float) -> Problem:
-        stated: Any = ball.radius
-        if isinstance(stated, dict):
-            scaled = {name: r * radius / largest for name, r in stated.items()}
-        else:
-            scaled = np.asarray(stated, float) * (radius / largest)
-            scaled = float(scaled) if scaled.ndim == 0 else scaled
-        return replace(problem, over_samples=replace(ball, radius=scaled))
-
-    yield Cause(
-        "radius",
-        largest,
-        at_radius(0.0),
-        at_radius,
-        words=f"at radius {largest:g}",
-        do="Use a smaller radius.",
-    )
+    harmless = replace(problem, over_samples=Mean())
+    yield Cause("radius", largest, harmless, f"at radius {largest:g}", "Use a smaller radius.")
 
 
 def _of_ranks(problem: Problem) -> Cause:
-    risk = problem.over_samples
-    harmless = replace(problem, over_samples=Mean())
-    for name, falls, most in (
-        ("tail", True, 1.0),
-        ("r", False, math.inf),
-        ("rho", False, math.inf),
-    ):
+    risk, harmless = problem.over_samples, replace(problem, over_samples=Mean())
+    for name in ("tail", "r", "rho"):
         if isinstance(number := getattr(risk, name, None), int | float):
-            least = 1.0 if name == "r" else 0.0
-
-            def at(value: float, name: str = name, least: float = least) -> Problem:
-                return replace(problem, over_samples=replace(risk, **{name: max(value, least)}))
-
             words = f"at {name} {number:g} of {type(risk).__name__} over the rows"
             do = "Let the risk count more rows: a larger tail, or Mean()."
+            falls = name == "tail"
             below = _larger_tail if falls else None
-            return Cause(name, float(number), harmless, at, falls, most, words, do, below)
+            return Cause(name, float(number), harmless, words, do, falls, below)
     words = f"under {risk!r} of the losses of rows"
     do = "Let the risk count more rows: Superquantile with a large tail, or Mean()."
-    return Cause("over_samples", repr(risk), harmless, words=words, do=do)
+    return Cause("over_samples", repr(risk), harmless, words, do)
 
 
 def _of_clients(problem: Problem, fed: Federation) -> Iterator[Cause]:
@@ -505,77 +457,47 @@ def _of_clients(problem: Problem, fed: Federation) -> Iterator[Cause]:
     harmless = replace(problem, over_clients=Mean(prior))
     words = f"under the worst client weights of {type(risk).__name__}"
     do = "Use ChiSquareBall(0.05, prior='size'), or the mean."
-    for name, falls, most in (("radius", False, math.inf), ("tail", True, 1.0)):
+    for name in ("radius", "tail"):
         number = getattr(risk, name, None)
         if isinstance(number, int | float) and number > 0:
-
-            def at(value: float, name: str = name) -> Problem:
-                return replace(problem, over_clients=replace(risk, **{name: value}))
-
-            yield Cause(
-                "over_clients",
-                float(number),
-                harmless,
-                at,
-                falls,
-                most,
-                f"{words} with {name} {number:g}",
-                do,
-            )
+            words += f" with {name} {number:g}"
+            yield Cause("over_clients", float(number), harmless, words, do, falls=name == "tail")
             return
-    yield Cause("over_clients", repr(risk), harmless, words=words, do=do)
+    yield Cause("over_clients", repr(risk), harmless, words, do)
 
 
 def _of_regulariser(problem: Problem) -> Iterator[Cause]:
     regulariser = problem.regulariser
-    if isinstance(regulariser, Zero):
-        return
     harmless = replace(problem, regulariser=L2(FAINT))
-    strength = getattr(regulariser, "strength", None)
-    name = type(regulariser).__name__
+    strength, name = getattr(regulariser, "strength", None), type(regulariser).__name__
     if isinstance(strength, int | float) and strength > FAINT:
-
-        def at(value: float) -> Problem:
-            return replace(problem, regulariser=replace(regulariser, strength=value))
-
         words = f"at strength {strength:g} of {name}"
-        do = "Regularise less."
 
         def below(most: float) -> str:
             return f"Use a strength below {ROBUST * most:.2g}."
 
-        yield Cause("strength", float(strength), harmless, at, words=words, do=do, below=below)
-    elif strength is None:
+        yield Cause("strength", float(strength), harmless, words, "Regularise less.", below=below)
+    elif strength is None and not isinstance(regulariser, Zero):
         sets = {Bounds: "bounds", Ball: "ball"}
         words = f"under the {sets.get(type(regulariser), 'regulariser')} {name}"
-        yield Cause("regulariser", repr(regulariser), harmless, words=words, do="Regularise less.")
+        yield Cause("regulariser", repr(regulariser), harmless, words, "Regularise less.")
 
 
 def _of_constraints(problem: Problem) -> Cause:
     harmless = replace(problem, constraint=None, local_constraint=None)
     for slot in ("local_constraint", "constraint"):
-        parts = several(getattr(problem, slot), slot)
-        for k, part in enumerate(parts):
+        for part in several(getattr(problem, slot), slot):
             inner = part.constraint if isinstance(part, Coupled) else part
             level, name = getattr(inner, "level", None), type(inner).__name__
-            if not isinstance(level, int | float) or level <= 0:
-                continue
-
-            def at(value: float, slot: str = slot, k: int = k, part: Any = part) -> Problem:
-                inner: Any = part.constraint if isinstance(part, Coupled) else part
-                new = replace(inner, level=value)
-                new = replace(part, constraint=new) if isinstance(part, Coupled) else new
-                stated = list(several(getattr(problem, slot), slot))
-                stated[k] = new
-                return replace(problem, **{slot: tuple(stated)})
-
-            do = "Raise the level"
-            if hasattr(inner, "measure"):
-                do += ", state it for all clients together (Coupled), or use measure=Probability()"
-            words = f"under {name} with level {level:g}"
-            return Cause("constraint", float(level), harmless, at, True, words=words, do=f"{do}.")
+            if isinstance(level, int | float) and level > 0:
+                do = "Raise the level"
+                if hasattr(inner, "measure"):
+                    do += ", state it for all clients together (Coupled), or use"
+                    do += " measure=Probability()"
+                words = f"under {name} with level {level:g}"
+                return Cause("constraint", float(level), harmless, words, f"{do}.", falls=True)
     words = "under the constraints"
-    return Cause("constraint", "as stated", harmless, words=words, do="Relax them.")
+    return Cause("constraint", "as stated", harmless, words, "Relax them.")
 
 
 # ------------------------------------------------------------------------------------------- words
@@ -588,7 +510,7 @@ def _larger_tail(least: float) -> str:
 
 
 def _rarer(found: Finding) -> float | None:
-    """The share of the rarer of two classes, where it alone can make a model predict one class."""
+    """The share of the rarer of two classes, where it can make a model predict one class."""
     share = None if found.of_coefficients else found.positives
     return None if share is None or min(share, 1 - share) >= RARE else min(share, 1 - share)
 
@@ -603,7 +525,7 @@ def _cut(rarer: float) -> str:
 def _told(
     found: Finding,
     cause: Cause,
-    limit: tuple[float, str] | None,
+    limit: Threshold | None,
     others: Sequence[Cause],
     advice: Sequence[str],
 ) -> Triviality:
@@ -623,22 +545,15 @@ def _told(
     )
     also = "".join(f" and {other.words}" for other in others)
     text = f"{head}: {cause.words}{also} {lowers}."
-    threshold = None
     if others:
         text += " All of these have to change." if len(others) > 1 else " Both have to change."
     if limit is not None:
-        threshold, how = limit
         end = "smallest" if cause.falls else "largest"
         star = {"radius": "r*, ", "tail": "tail*, "}.get(cause.parameter, "")
-        star = star if found.of_coefficients and "by" not in how else ""
-        name = NAMES.get(cause.parameter, cause.parameter)
-        model = "a model" if found.of_coefficients else "a model of both classes"
         first = "Then the" if others else "The"
-        text += f" {first} {end} {name} with {model} is {threshold:.3g} ({star}{how})."
+        text += f" {first} {end} {cause.parameter} with a model is {limit.value:.3g}"
+        text += f" ({star}{limit.how})."
     rarer = _rarer(found)
     text += "".join(f" {each}" for each in (*advice, *([] if rarer is None else [_cut(rarer)])))
-    threshold = None if threshold is None else float(threshold)
+    threshold = None if limit is None else float(limit.value)
     return Triviality(found.kind, cause.parameter, cause.value, threshold, text)
-
-
-NAMES = {"constraint": "level", "over_clients": "parameter of the risk over clients"}

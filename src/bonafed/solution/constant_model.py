@@ -2,7 +2,7 @@
 
     minimise over b:  R( F_1(0, b), ..., F_N(0, b) )
 
-A constant model sees targets alone, and of two classes only their shares: each client's share of
+A constant model sees targets only, and of two classes only their shares: each client's share of
 positive rows (its targets, for a regression) is all that is read here. The slope of the objective
 at b is sum_s q_s F_s'(b) at the worst weights q of b. Halving the interval in which it changes its
 sign finds b to the last digits, and q as a mixture of the worst weights on either side. Every other

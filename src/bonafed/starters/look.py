@@ -1,5 +1,5 @@
 """A look at the user's tables before anything is configured: who the clients are, what the target
-is, and of which kind every column is. Each client's columns are summarised by themselves.
+is, and of which kind every column is.
 """
 
 from __future__ import annotations
@@ -15,23 +15,24 @@ from typing import Any
 import numpy as np
 
 from bonafed.config.config import ConfigError
+from bonafed.data.column_kinds import KINDS, ORDERS
 from bonafed.data.files import opened
 from bonafed.data.kinds import OUTCOMES, Kind, kind_of, odd_class, sentinel, words
 from bonafed.data.profile import (
     SURE,
-    Link,
     Summary,
+    digest,
     fold,
     link,
     merged,
     number_of,
     spellings,
+    stacked,
     summarise,
-    total,
     variants,
 )
 from bonafed.data.readers import paths, read
-from bonafed.data.reading import ENCODINGS, ORDERS, Reading
+from bonafed.data.reading import ENCODINGS, Reading
 from bonafed.data.sniffing import LINES, MARKED, delimiter_and_header, encoding_of
 from bonafed.data.tables import Table, has_column, same_columns
 
@@ -180,11 +181,22 @@ class Look:
         return {name: {c: summarise(table[name]) for c, table in parts} for name in every}
 
     @cached_property
+    def _whole(self) -> dict[str, Summary]:
+        """The columns over all clients; rows without one are read with the others, and dropped."""
+        found = {}
+        for name, parts in self._raw.items():
+            cells = [table[name] for table in self.clients.values()]
+            if self.rest is not None and name != self.roles.target:
+                cells.append(self.rest[name])
+            rising = all(part.rising for part in parts.values())
+            found[name] = replace(summarise(stacked(cells)), rising=rising)
+        return found
+
+    @cached_property
     def accepted(self) -> tuple[str, ...]:
         """The texts that stand for a missing cell beside the usual ones."""
         found = {*self.asked.missing}
-        for parts in self._raw.values():
-            column = total(parts.values())
+        for column in self._whole.values():
             found |= {t for t in column.tokens if not column.text or t.casefold() in SURE}
         return tuple(sorted(found))
 
@@ -199,11 +211,7 @@ class Look:
     @cached_property
     def columns(self) -> dict[str, Summary]:
         """The summaries over all clients."""
-        found = {name: total(parts.values()) for name, parts in self.parts.items()}
-        if self.rest is not None:  # they are read with the others, and then dropped
-            for name in self.names:
-                found[name] += summarise(self.rest[name]).with_tokens(self.accepted)
-        return found
+        return {name: column.with_tokens(self.accepted) for name, column in self._whole.items()}
 
     @property
     def target(self) -> Summary:
@@ -237,7 +245,8 @@ class Look:
     @cached_property
     def kinds(self) -> dict[str, Kind]:
         """The kind of every column."""
-        digests = {name: self.columns[name].digest for name in (self.roles.target, *self.names)}
+        tables, every = self.clients.values(), (self.roles.target, *self.names)
+        digests = {name: digest(table[name] for table in tables) for name in every}
         found: dict[str, Kind] = {}
         for k, name in enumerate(self.names):
             before = [self.roles.target, *self.names[:k]]
@@ -270,9 +279,8 @@ class Look:
             middles = (self.columns[name].middle, self.target.middle)
             if not np.isfinite(middles).all():
                 return None
-        beside = Link()
-        for client, table in self.clients.items():
-            beside = beside + link(table[name], self._targets[client], middles)
+        cells = stacked([table[name] for table in self.clients.values()])
+        beside = link(cells, self._targets, middles)
         if numbers and abs(r := beside.correlation()) > 0.9995:
             return Kind("near-copy", "it has the target's numbers", f"correlation {r:.4f}")
         if not numbers and (told := beside.told()) >= TOLD:
@@ -282,10 +290,10 @@ class Look:
         return None
 
     @cached_property
-    def _targets(self) -> dict[str, list[str | None]]:
-        """The target of every row, by client."""
-        parts = self.clients.items()
-        return {c: [self._class(v) for v in t[self.roles.target].tolist()] for c, t in parts}
+    def _targets(self) -> list[str | None]:
+        """The target of every row."""
+        cells = stacked([table[self.roles.target] for table in self.clients.values()])
+        return [self._class(cell) for cell in cells.tolist()]
 
     def _class(self, cell: object) -> str | None:
         if cell is None or cell != cell or str(cell) in self.accepted:
@@ -305,7 +313,7 @@ class Look:
         sure = [
             name
             for name, column in self.columns.items()
-            if column.commas > column.thousands and column.text == column.dates == 0
+            if column.commas > column.thousands and _is_of_numbers(column)
         ]
         return sure or (self.commas if self.shape.delimiter == ";" else [])
 
@@ -313,7 +321,7 @@ class Look:
     def commas(self) -> list[str]:
         """The columns of numbers with commas in them."""
         every = self.columns.items()
-        return [n for n, c in every if c.commas and c.text == c.dates == 0]
+        return [n for n, c in every if c.commas and _is_of_numbers(c)]
 
     # ----------------------------------------------------------------- what has to be asked
 
@@ -321,8 +329,8 @@ class Look:
         """Everything that cannot be guessed safely, with the options to give: columns and clients
         are named, and no cell. A private run uses no dates.
         """
-        dates = [] if private else self._of_dates()
-        return [*self._of_target(private), *self._of_decimals(), *dates]
+        kinds = [] if private else self._of_kinds()
+        return [*self._of_target(private), *self._of_decimals(), *kinds]
 
     def _of_target(self, private: bool) -> list[str]:
         name, column = self.roles.target, self.target
@@ -332,7 +340,7 @@ class Look:
         numbers = column.numbers + column.commas == column.present
         if counts == 1:
             return [f"the target {name!r} has one value in all rows: give another --target"]
-        if column.censored and not column.text:
+        if column.beside_numbers and not column.text:
             return [f"the target {name!r} has limits such as <1 for numbers: give another --target"]
         mostly = column.numbers + column.commas > 0.5 * column.present
         if not numbers and mostly and len(self.classes) != 2:
@@ -386,7 +394,7 @@ class Look:
     @property
     def _points(self) -> list[str]:
         """The columns of numbers with points in them that are not left out."""
-        every = [name for name, c in self.columns.items() if c.points and c.text <= c.dates == 0]
+        every = [name for name, c in self.columns.items() if c.points and _is_of_numbers(c)]
         return [name for name in every if name not in self.asked.exclude]
 
     def _where(self, name: str, sign: str) -> str:
@@ -407,26 +415,26 @@ class Look:
             f" thousands: give --decimal . if they are decimal, else {_options('exclude', columns)}"
         ]
 
-    def _of_dates(self) -> list[str]:
+    def _of_kinds(self) -> list[str]:
         asked = []
-        for name, kind in self.kinds.items():
-            if kind.name != "asked" or name in self.asked.exclude:
+        for name, of in self.kinds.items():
+            if of.name != "asked" or name in self.asked.exclude:
                 continue
-            orders = sorted(self.columns[name].orders)
-            if orders:
-                choices = " or ".join(f"--dates {_word(f'{name}={order}')}" for order in orders)
+            key, ways = of.key, sorted(self.columns[name].fits[of.key])
+            if ways:
+                choices = " or ".join(f"--{key} {_word(f'{name}={way}')}" for way in ways)
                 asked.append(
-                    f"the dates in {name!r} may be {' or '.join(orders)} (day and month are both at"
-                    f" most 12): give {choices}"
+                    f"the {key} in {name!r} may be {' or '.join(ways)} ({KINDS[key].unclear}):"
+                    f" give {choices}"
                 )
                 continue
             at = [
-                f"{'/'.join(sorted(part.orders)) or 'no one order'} at {client}"
+                f"{'/'.join(sorted(part.fits[key])) or 'no one order'} at {client}"
                 for client, part in self.parts[name].items()
-                if part.dates
+                if key in part.fits
             ]
             asked.append(
-                f"the dates in {name!r} have no one order: {', '.join(at[:6])}"
+                f"the {key} in {name!r} have no one order: {', '.join(at[:6])}"
                 f"{', ...' * (len(at) > 6)}: write them in one order, or"
                 f" {_options('exclude', [name])}"
             )
@@ -451,6 +459,11 @@ class Look:
     def tiny(self) -> list[str]:
         """Clients of few rows."""
         return [client for client, n in self.sizes.items() if n < TINY]
+
+
+def _is_of_numbers(column: Summary) -> bool:
+    """Whether all cells are numbers, or stand among them."""
+    return column.text == 0 and sum(column.kinds.values()) == column.beside_numbers
 
 
 def _value(text: str) -> int | float:
@@ -547,7 +560,8 @@ def _shared(whole: Mapping[str, Table], asked: Asked) -> tuple[dict[str, Table],
 
 def _by_column(known: Look, client: str) -> Look:
     """The rows by the values of the column of clients, variants of a name taken together."""
-    counts = total(summarise(table[client]) for table in known.clients.values()).counts or {}
+    column = stacked([table[client] for table in known.clients.values()])
+    counts = summarise(column).counts or {}
     merge = variants(counts, lambda name: re.sub(r"^(\d+)\.0$", r"\1", fold(name)))
     clients: dict[str, list[Table]] = {}
     dropped = []
@@ -559,16 +573,13 @@ def _by_column(known: Look, client: str) -> Look:
         dropped += [rest.pick(absent)] if absent.any() else []
         for name in dict.fromkeys(names[~absent].tolist()):
             clients.setdefault(name, []).append(rest.pick(names == name))
-    joined = {name: _stacked(parts) for name, parts in clients.items()}
-    without = _stacked(dropped) if dropped else None
+    joined = {name: _joined(parts) for name, parts in clients.items()}
+    without = _joined(dropped) if dropped else None
     return replace(known, clients=joined, rest=without, client_merge=merge)
 
 
-def _stacked(parts: list[Table]) -> Table:
-    if len(parts) == 1:
-        return parts[0]
-    first = parts[0]
-    return first.with_columns({name: np.concatenate([p[name] for p in parts]) for name in first})
+def _joined(parts: list[Table]) -> Table:
+    return parts[0].with_columns({name: stacked([p[name] for p in parts]) for name in parts[0]})
 
 
 def _shape(files: Sequence[Path], asked: Asked) -> Shape:
@@ -639,7 +650,8 @@ def _target(whole: Mapping[str, Table], names: Sequence[str]) -> tuple[str | Non
     """The target and why, or None and what to do."""
     if found := _named(names, TARGETS):
         return found, "guessed: so named"
-    known = {name: total(summarise(table[name]) for table in whole.values()) for name in names}
+    tables = whole.values()
+    known = {name: summarise(stacked([table[name] for table in tables])) for name in names}
     two = [name for name, column in known.items() if column.distinct == 2]
     if names and two[-1:] == [names[-1]]:
         return names[-1], "guessed: the last column, of two values"

@@ -10,16 +10,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bonafed.config.toml import toml_key, toml_line, toml_value
+from bonafed.data.column_kinds import KINDS, ColumnKind, kind_named
 from bonafed.data.kinds import LARGE, MOST, RARE, Kind, sentinel, words
 from bonafed.data.profile import ANSWERS, SURE, Summary, fold, merged, spellings
-from bonafed.data.reading import is_censored
 from bonafed.data.tables import MISSING
 from bonafed.starters.look import TINY, Look
 from bonafed.text import printable
 
 WIDTH = 80  # columns of a terminal
-USED = ("number", "comma", "censored", "date", "code", "category", "apart")
-SHOWN = {"comma": "number", "censored": "limits", "apart": "number", "asked": "date"}
+USED = ("number", "comma", "code", "category", "apart")  # and the kinds of `KINDS`
+NUMBERS = ("number", "comma", "apart", "index")
+SHOWN = {"comma": "number", "apart": "number"}
 FEW = 3  # rows below which a category of a small table is pooled
 # classes that stand for the absence of what the other one says
 ABSENT = frozenset({"0", "0.0", "no", "n", "nein", "non", "false", "negative", "negativ"})
@@ -111,13 +112,17 @@ def _columns(look: Look) -> Iterator[str]:
             yield _stated(toml_line("person", name), f"{kind.why}; no split parts a person's rows")
     yield from _list("exclude", left)
     yield from _list("categorical", dict(_codes(look)))
-    yield from _list("censored", {n: kinds[n].why for n in chosen if kinds[n].name == "censored"})
-    for name in (n for n in chosen if kinds[n].name == "date"):
-        order = look.asked.dates.get(name) or next(iter(look.columns[name].orders))
-        why = "as asked" if name in look.asked.dates else "no other order fits all of its dates"
-        if look.columns[name].lengths[1] > len("2026-11-23"):
-            why += "; the time of day is not read"
-        yield _stated(f'dates.{toml_key(name)} = {{ order = "{order}" }}', why)
+    for kind in KINDS.values():
+        of_kind = [name for name in chosen if kinds[name].name == kind.name]
+        if kind.settings is None:
+            yield from _list(kind.key, {name: kinds[name].why for name in of_kind})
+            continue
+        for name in of_kind:
+            way = look.asked.dates.get(name) or next(iter(look.columns[name].fits[kind.key]))
+            why = "as asked" if name in look.asked.dates else f"no other {_only(kind, way)}"
+            how = ", ".join(toml_line(k, v) for k, v in kind.stated(way).items())
+            why += kind.note(look.columns[name].lengths[1])
+            yield _stated(f"{kind.key}.{toml_key(name)} = {{ {how} }}", why)
     for name in chosen:
         column = look.columns[name]
         of_text = kinds[name].name in ("category", "code") and column.text
@@ -127,6 +132,10 @@ def _columns(look: Look) -> Iterator[str]:
         yield _stated(
             f"min_count = {_least(look)}", f"rarer categories are one: in {_listed(pooled)}"
         )
+
+
+def _only(kind: ColumnKind, way: str) -> str:
+    return f"{next(iter(kind.stated(way)), 'way')} fits all of its {kind.key}"
 
 
 def _codes(look: Look) -> Iterator[tuple[str, str]]:
@@ -144,7 +153,7 @@ def used(look: Look) -> list[str]:
     return [
         name
         for name, kind in look.kinds.items()
-        if kind.name in USED
+        if (kind.name in USED or kind_named(kind.name))
         and name not in look.asked.exclude
         and (kind.name != "comma" or look.decimal == ",")
     ]
@@ -177,7 +186,7 @@ def _reason(kind: Kind, look: Look) -> str:
 def _notes(look: Look) -> Iterator[str]:
     """What a person should know, and may want otherwise."""
     if look.one_class:
-        yield from _comment(f"One class alone is at {_listed(look.one_class)}.")
+        yield from _comment(f"Only one class is at {_listed(look.one_class)}.")
     if look.tiny:
         yield from _comment(f"Fewer than {TINY} rows are at {_listed(look.tiny)}.")
     kinds, chosen, codes = look.kinds, used(look), []
@@ -193,7 +202,9 @@ def _notes(look: Look) -> Iterator[str]:
                 f"{name!r} may be days as a spreadsheet counts them: a number here."
             )
         if column.absent > 0.5 * column.rows:
-            yield from _comment(f"{name!r} is missing in most rows: exclude it if that is no news.")
+            yield from _comment(
+                f"{name!r} is missing in most rows: exclude it if you expected that."
+            )
         if kinds[name].name in ("number", "comma") and (odd := sentinel(column)):
             codes.append(odd)
             yield from _comment(f"{name!r}: {odd} is far from all others.")
@@ -207,7 +218,7 @@ def _notes(look: Look) -> Iterator[str]:
         yield f"# {toml_line('categorical', few)}"
     mixed = [name for name, kind in kinds.items() if kind.name == "mixed"]
     for name in mixed:
-        how = "write its numbers alone" if look.columns[name].amounts else "correct its cells"
+        how = "write its numbers only" if look.columns[name].amounts else "correct its cells"
         yield from _comment(f"To use {name!r}, {how}, or name odd cells under `missing`.")
 
 
@@ -217,7 +228,7 @@ def _few(column: Summary) -> bool:
 
 def _merges(name: str, merge: Mapping[str, str]) -> Iterator[str]:
     pairs = ", ".join(f"{toml_value(a)} = {toml_value(b)}" for a, b in merge.items())
-    why = "they differ by case or spaces alone"
+    why = "they differ by case or spaces only"
     if {*map(fold, merge)} - {*map(fold, merge.values())}:
         why = "they are one number"
     if any(fold(a).removesuffix(".0") != fold(b).removesuffix(".0") for a, b in merge.items()):
@@ -278,8 +289,10 @@ def private_keys(look: Look) -> str:
     for name in (n for n, kind in look.kinds.items() if kind.name == "person"):
         why = "no split parts a person's rows; epsilon is of one row: of n rows it is n times that"
         lines.append(_stated(toml_line("person", name), why))
-    if limits := [name for name in used(look) if look.kinds[name].name == "censored"]:
-        lines.append(_stated(toml_line("censored", limits), "half of a limit such as <1"))
+    for kind in KINDS.values():
+        of_kind = [name for name in used(look) if look.kinds[name].name == kind.name]
+        if of_kind and kind.private is not None:
+            lines.append(_stated(toml_line(kind.key, of_kind), kind.why))
     return "\n".join(lines)
 
 
@@ -287,13 +300,13 @@ def declared(look: Look) -> dict[str, str]:
     """What a private run has to declare, with a "?" for what its owner knows of each column."""
     found = {}
     for name in used(look):
-        kind = look.kinds[name].name
-        if kind in ("category", "code"):
+        kind = kind_named(look.kinds[name].name)
+        if kind is not None:
+            found |= {} if kind.private is None else kind.private(name)
+        elif look.kinds[name].name in ("category", "code"):
             found[name] = '{ categories = ["?"] }  # every one that is possible'
-        elif kind != "date":
+        else:
             found[name] = '{ min = "?", max = "?" }'
-        if kind == "censored":
-            found[is_censored(name)] = "{ min = 0, max = 1 }"
     return found
 
 
@@ -320,7 +333,8 @@ def lines_of(look: Look, private: bool = False) -> list[Line]:
     chosen = {*(declared(look) if private else used(look))}
     found = [*_given(look, private)]
     for name, kind in look.kinds.items():
-        shown = SHOWN.get(kind.name, kind.name)
+        of = KINDS.get(kind.key)
+        shown = SHOWN.get(kind.name, kind.name) if of is None else of.shown
         column = look.columns[name]
         found.append(
             Line(
@@ -353,7 +367,8 @@ def _given(look: Look, private: bool) -> Iterator[Line]:
 
 
 def _values(column: Summary, kind: Kind) -> str:
-    if kind.name in ("number", "comma", "censored", "apart", "index"):
+    of = KINDS.get(kind.key)
+    if kind.name in NUMBERS or (of is not None and of.beside_numbers):
         return f"{column.low:.6g} to {column.high:.6g}"
     if kind.name in ("category", "constant") and column.counts:
         often = sorted(column.counts, key=lambda v: (-column.counts[v], v))  # type: ignore[index]
@@ -370,8 +385,7 @@ def _proposal(kind: Kind, name: str, look: Look, chosen: bool, private: bool) ->
     if kind.name == "person" or not chosen:
         return "person" if kind.name == "person" else "exclude"
     column, found = look.columns[name], []
-    if kind.name in ("date", "censored"):
-        found.append({"date": "dates", "censored": "censored"}[kind.name])
+    found += [kind.key] * (kind.name != "asked" and bool(kind.key))
     found += ["categorical"] * (name in dict(_codes(look)))
     found += ["decimal"] * (column.commas > 0 and look.decimal == ",")
     found += ["merge"] * bool(column.text and spellings(column.counts or {}))
@@ -402,7 +416,7 @@ def _wide(text: str) -> int:
 
 
 def _cut(text: str, most: int) -> str:
-    """The text in at most so many columns, without what is no letter or sign."""
+    """The text in at most so many columns, without what is not a letter or sign."""
     plain = printable(text)
     while _wide(plain) > most:
         plain = plain.removesuffix("…")[:-1].rstrip("…,. ") + "…"

@@ -18,7 +18,7 @@ from bonafed.engines.inprocess import InProcess
 from bonafed.papers.drfl.ad_lpmm import ADLPMM
 from bonafed.papers.drfl.double_loop import DoubleLoop, Probed
 from bonafed.papers.drfl.epigraph_admm import EpigraphADMM
-from bonafed.papers.drfl.epigraph_projection import Begun, Projected
+from bonafed.papers.drfl.epigraph_projection import Begun, Projected, relative
 from bonafed.problem.losses import EpsilonInsensitive, Hinge, Huber, Logistic, Quantile, SmoothHinge
 from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem
@@ -361,3 +361,10 @@ def test_a_round_ends_with_a_request_or_an_outcome():
     assert isinstance(done, Done)
     assert done.outcome.stop is Stop.OPTIMAL
     assert method.answer(state).copies is None
+
+
+def test_a_residual_beside_nothing_is_infinite_and_no_huge_number():
+    """A run with such a number could not be stored."""
+    assert relative(np.array([3.0, 4.0]), 0.0, 0.0) == math.inf
+    assert relative(np.array([3.0, 4.0]), 0.0, 10.0) == 0.5
+    assert relative(np.zeros(2), 0.0) == 0.0

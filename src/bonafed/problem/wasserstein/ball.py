@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from bonafed.arrays import DUAL, Array, Block, is_number, norm
 from bonafed.problem.losses import Loss, others
 from bonafed.problem.predictors.affine import Linear
-from bonafed.problem.risks.inputs import PerClient
+from bonafed.problem.risks.risk import PerClient
 from bonafed.rounds import Each, record
 
 if TYPE_CHECKING:

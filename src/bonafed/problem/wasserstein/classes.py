@@ -8,14 +8,22 @@ never more. So the transport multiplier lambda_ is at least
 
     floor_s(W) = max over y, c of ||w_c - w_y||_*
 
-y being a class that mass of the client can have: one of its own rows' where labels never move, else
-any. From there on no move of x pays, and with f_s jointly convex (docs/drfl.md has the proof)
+y being a class that mass of the client can have: a class of its rows if labels never move, else
+any. From there on no move of x pays, and with f_s jointly convex
 
     R_s(W) = min over l >= floor_s(W) of  radius_s l + f_s(W, l)
     f_s(W, l) = mean_i max over y of  loss(W; x_i, y) - label_cost * 1{y != y_i} * l
 
-The floor is no multiple of a norm of W, and the client's own: so ``cut`` holds radius and
-multiplier, and the server has a convex function of W alone.
+*Proof.* The dual form has the sup over x, y of l_y(x) - l ||x - x_i|| - label_cost l 1{y != y_i},
+only y = y_i at an infinite label cost. The gradient of l_y is sum_c p_c (w_c - w_y), a convex
+combination, so that l_y has the Lipschitz constant L_y = max_c ||w_c - w_y||_*. From l = L_y on
+x = x_i is best. Below, let c attain L_y and v be of norm 1 with <w_c - w_y, v> = L_y: since
+l_y(x) >= <w_c - w_y, x>, along x_i + t v the sup exceeds t (L_y - l) + constant, and is infinite.
+So l must be at least L_y for every y that occurs in the sup. What is left of the sup is the maximum
+over y at x = x_i. As sums and maxima of convex functions the terms are jointly convex in (W, l).
+
+The floor is not a multiple of a norm of W, and differs by client: so ``cut`` holds radius and
+multiplier, and the server has a convex function of W.
 """
 
 from __future__ import annotations

@@ -47,8 +47,8 @@ CHECKS = {
         "No copy of the target among the features",
         "AUC of one feature, or its correlation with the target, below {}",
         number,
-        "one feature alone gives the target away: ask whether it is known when the model is used,"
-        " or put it into data.exclude",
+        "one feature by itself gives the target away: ask whether it is known when the model is"
+        " used, or put it into data.exclude",
     ),
     "duplicates": Words(
         "No rows at several clients",

@@ -119,7 +119,7 @@ class Constraints(ReportSection):
         result = run.result
         rows = result["constraints"]
         if not rows:
-            nothing = Text("None: one class alone is in the objective.")
+            nothing = Text("None: only one class is in the objective.")
             return [chapter("constraints", "Constraints", nothing)]
         blocks: list[Block] = [
             Text(IMPOSSIBLE if words.infeasible(result) else MEASURED),

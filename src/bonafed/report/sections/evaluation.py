@@ -61,10 +61,7 @@ ABOUT_SPREAD = (
     "Every client counts once, however many rows it has. A model for the worst client weights"
     " should have a better worst client and a smaller deviation; what that costs is in the means."
 )
-ABOUT_PUBLIC = (
-    "These rows are declared public: they are nobody's secret, so that this page may judge the"
-    " model by them."
-)
+ABOUT_PUBLIC = "These rows are declared public: so that this page may judge the model by them."
 
 
 class Evaluation(ReportSection):
@@ -213,7 +210,7 @@ def _worst(row: Record, key: str, show: Way) -> str:
 
 
 def small(result: Result) -> list[Text]:
-    """Which clients have too few rows for figures of their own."""
+    """Which clients have too few rows for their own figures."""
     rows = own_measures(result)
     names = {each["client"]: None for row in rows for each in row["clients"] if each.get("small")}
     if not names:

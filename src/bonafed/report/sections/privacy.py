@@ -81,8 +81,8 @@ ABOUT_ROUNDS = (
 )
 OWNER = (
     "Its numbers were computed from the rows exactly, without noise. The privacy budget does not"
-    " pay for them, and whoever sees them learns more than the guarantee allows. The report to hand"
-    " on is that of the folder round this one."
+    " pay for them, and anyone who sees them learns more than the guarantee allows. The report to"
+    " hand on is that of the folder round this one."
 )
 
 
@@ -184,7 +184,7 @@ def guaranteed(result: Result) -> list[str]:
     )
     sites = (
         " This is what this run spends. Each client has charged it in its own privacy ledger,"
-        " together with all other runs on its rows, whose total the client alone knows."
+        " together with all other runs on its rows, whose total only the client knows."
     )
     where, others = " outside owner/", "" if privacy["book"] else alone
     if words.at_sites(result):
@@ -212,7 +212,7 @@ def guaranteed(result: Result) -> list[str]:
         ),
         (
             "The model, this report and all predictions are made from these noisy answers and"
-            " public numbers alone, so that nothing done with them later spends more."
+            " public numbers only, so that nothing done with them later spends more."
         ),
     ]
 
@@ -245,7 +245,8 @@ def _source(privacy: Record) -> str:
             " has."
         )
     return (
-        "The noise was made from the seed of the configuration: whoever has that can subtract it."
+        "The noise was made from the seed of the configuration: anyone who has that can subtract"
+        " it."
     )
 
 

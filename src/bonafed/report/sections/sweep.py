@@ -82,7 +82,7 @@ PRICES = (
     " each unit that the limit is raised."
 )
 LOOKED = (
-    "Whoever chooses a budget, or any other setting, by these numbers has looked at the rows: that"
+    "Who chooses a budget, or any other setting, by these numbers has looked at the rows: that"
     " choice is not part of what was paid for. They are for the owner's judgement of what privacy"
     " costs here."
 )

@@ -3,7 +3,7 @@
 The checks are of the kind that a careful reader makes before he believes a figure: whether a
 feature gives the target away, whether clients share rows, whether test rows were trained on. They
 follow from the rows of the run, so that verification makes them again. A run keeps counts, shares
-and names of features and clients alone. Rows are compared by digests under a key that is drawn for
+and names of features and clients only. Rows are compared by digests under a key that is drawn for
 the comparison and kept nowhere, so that nobody can guess rows of few values from digests.
 """
 
@@ -166,8 +166,8 @@ def _counts(values: Array, fed: Federation) -> bool:
 
 
 def _copy(fed: Federation, X: Array, y: Array) -> _Made:
-    """Features that alone give the target away: by their AUC between two classes, else by their
-    correlation with the target, with several classes the correlation ratio.
+    """Features that by themselves give the target away: by their AUC between two classes, else by
+    their correlation with the target, with several classes the correlation ratio.
     """
     with np.errstate(invalid="ignore", divide="ignore"):
         if fed.classes is None:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import numpy as np
 from pydantic import Field
 
-from bonafed.algorithms.federated.private_admm.private_method import PrivateMethod
+from bonafed.algorithms.federated.private.method import PrivateMethod
 from bonafed.client_names import ClientName
 from bonafed.config.config import Config
 from bonafed.privacy.accounting import (
@@ -212,7 +212,7 @@ def mechanism_of(algorithm: PrivateMethod) -> Record:
 def views_of(
     config: Config, public: Public, algorithm: PrivateMethod, releases: Releases, before: Releases
 ) -> Record:
-    """For whom the guarantee holds, and the total of whoever has the other view."""
+    """For whom the guarantee holds, and the total of anyone who has the other view."""
     budget, places = budget_of(config), {name: p for p, name in enumerate(public.clients)}
     here: Spent = {client: read_releases(each) for client, each in releases.items()}
     past: Spent = {client: read_releases(each) for client, each in before.items()}
@@ -267,7 +267,7 @@ def read_releases(rows: Sequence[Any]) -> tuple[Release, ...]:
 
 def guarantee(config: Config, n_features: int, releases: Releases, before: Releases) -> Record:
     """What result.json states of privacy: it follows from the configuration and the releases
-    alone.
+    only.
     """
     p, public = privacy_of(config), public_of(config, n_features)
     algorithm = carried_out(config, public, releases)
@@ -305,7 +305,7 @@ def client_weights(config: Config) -> dict[str, float]:
 
 
 def _check_ledger(run: Run) -> Iterator[Check]:
-    """The public part, from itself alone: what was spent, by whom, for how many answers."""
+    """The public part, from itself only: what was spent, by whom, for how many answers."""
     result, config = run.result, run.config
     stated = result["privacy"]
     public = public_of(config, len(run.schema.feature_names))
@@ -362,7 +362,7 @@ def _check_sweep(config: Config, public: Public, stated: Row) -> Check:
 
 def of_point(config: Config, public: Public, epsilon: float, client: int | None = None) -> Release:
     """What a run of the sweep releases of a client, or of the one whose records count most: noise
-    as for its epsilon alone.
+    as for its epsilon only.
     """
     problem, algorithm = stated_method(config, public)
     budget = replace(budget_of(config), epsilon=epsilon, book=None)

@@ -1,7 +1,7 @@
 """What a section of a run is: one feature of a configuration, from its training to its checks.
 
 A run goes through its sections at every stage: each may train further models, adds its keys to
-result.json and its files to the folder, and computes them again when a run is verified. Whoever
+result.json and its files to the folder, and computes them again when a run is verified. Anyone who
 adds a feature writes one section and puts it into `bonafed.runs.sections.all.SECTIONS`.
 """
 
@@ -106,7 +106,7 @@ class Inputs:
     models : by name, the main one first
     certificate, multipliers, constraints : what is proved of the main model; with constraints its
         multipliers, and the table of all constraints
-    histories : by model; of a run that was read that of the main model alone
+    histories : by model; of a run that was read that of the main model only
     events, ledger : of the training itself: who answered when, and what each client has spent
     points : by section, the further models that it trained
     """
@@ -126,9 +126,10 @@ class Inputs:
     @cached_property
     def trivial(self) -> Triviality | None:
         """Why the main model is no better than a constant, None where it is. What is solved for it
-        starts from the data alone, so that verification finds the same.
+        starts from the data only, so that verification finds the same.
         """
-        model = _Model(next(iter(self.models.values())), self.certificate)
+        (name, w), *_ = self.models.items()
+        model = _Model(w, self.certificate, len(self.histories.get(name, ())))
         return triviality(self.problem, self.parts.train, model, fit)
 
     def compared(self, name: str, stated: object, again: object) -> Check:
@@ -140,6 +141,7 @@ class Inputs:
 class _Model:
     w: Array
     certificate: Certificate
+    rounds: int
 
 
 class Section(Protocol):
@@ -178,7 +180,7 @@ class Section(Protocol):
         return None
 
     def result(self, inputs: Inputs) -> Record:
-        """What the section states, computed from the inputs alone: its keys, or its table."""
+        """What the section states, computed from the inputs only: its keys, or its table."""
         ...
 
     def write(self, folder: Path, points: Points) -> None:
