@@ -125,7 +125,7 @@ def races(targets: Targets, quick: bool) -> None:
             rows += [
                 race.row(f"{method} tuned: {name}", run) for method, (name, run, _) in grid.items()
             ]
-        print(measure.table(race.columns(), rows), flush=True)
+        measure.show(f"race {setup.name}, S = {first}", race.columns(), rows)
         if tune:
             first_in(targets, runs, {method: run for method, (_, run, _) in grid.items()})
             tried = {
@@ -133,11 +133,8 @@ def races(targets: Targets, quick: bool) -> None:
                 for method, (_, _, all_) in grid.items()
                 for name, run in all_.items()
             }
-            print(
-                "\n"
-                + measure.table(
-                    race.columns(), [race.row(name, run) for name, run in tried.items()]
-                )
+            measure.show(
+                "race, tuning", race.columns(), [race.row(name, run) for name, run in tried.items()]
             )
             other_delays(setup, best, {m: entrants_of(grid, m, runs, first) for m in grid}, quick)
 
@@ -162,10 +159,8 @@ def other_delays(
     for seed in range(1, 2 if quick else 5):
         runs = raced(setup, field, best, 1.0, delays=seed)
         rows += [(seed, *race.row(name, run)) for name, run in runs.items()]
-    print(
-        "\nOther seeds of the delays\n\n" + measure.table(("seed", *race.columns()), rows),
-        flush=True,
-    )
+    print("\nOther seeds of the delays")
+    measure.show("other delays", ("seed", *race.columns()), rows)
 
 
 def first_in(targets: Targets, runs: Mapping[str, race.Run], tuned: Mapping[str, race.Run]) -> None:
@@ -196,16 +191,18 @@ def first_in(targets: Targets, runs: Mapping[str, race.Run], tuned: Mapping[str,
 def engine(targets: Targets, quick: bool) -> None:
     """Events, which are answers of clients, a CPU second: with the simplex, then with every set."""
     others = [name for name, _ in sets.every_set(MANY) if name != "simplex"]  # it comes first
-    print("\n| set | clients | S = 1 | S = 10 | S = 100 |\n| --- | --- | --- | --- | --- |")
+    rows = []
     for name in ("simplex", *others):
         n = FEW if name in PROGRAMS else MANY
         method, data = started(dict(sets.every_set(n))[name], small_clients(n))
         rates = [round(events_a_second(method, data, first, quick)) for first in (1, 10, 100)]
-        print(f"| {name} | {n:,} | {rates[0]:,} | {rates[1]:,} | {rates[2]:,} |", flush=True)
+        rows.append((name, n, *rates))
+        print(*rows[-1], sep=" | ", flush=True)
         if name == "simplex":
             targets.need(
                 rates[1] >= EVENTS, f"{rates[1]} events a CPU second >= {EVENTS} at S = 10"
             )
+    measure.show("engine", ("set", "clients", "S = 1", "S = 10", "S = 100"), rows)
 
 
 def small_clients(n: int) -> bf.Federation:
@@ -251,7 +248,8 @@ def mnist(targets: Targets, quick: bool) -> None:
     rows = [
         (f"{t:.1f}", *(dict(map(tuple, points)).get(t) for points in runs.values())) for t in times
     ]
-    print("\nWorst worker's loss against virtual time\n\n" + measure.table(("time", *runs), rows))
+    print("\nWorst worker's loss against virtual time")
+    measure.show("mnist", ("time", *runs), rows)
     print(
         f"\n{found['cpu']:.0f} CPU s in all; peak {found['peak']:.0f} MiB, {found['loaded']:.0f}"
         " with the data loaded"
@@ -318,9 +316,8 @@ def every_set(targets: Targets, quick: bool) -> None:
             "rounds",
             *("gap 10x", "rounds", "time", "gap 50x", "rounds", "time"),
         )
-        print(
-            f"\nN = {n}; gaps of AsyncDRO relative\n\n" + measure.table(columns, rows), flush=True
-        )
+        print(f"\nN = {n}; gaps of AsyncDRO relative")
+        measure.show(f"sets, N = {n}", columns, rows)
         targets.need(
             worst <= 1e-8,
             f"N = {n}, {len(rows)} sets: largest gap of MultiplierMethod {worst:.1e} <= 1e-8",
@@ -377,7 +374,7 @@ def backdoor(targets: Targets, quick: bool) -> None:
             "worst honest",
             "gap",
         )
-        print("\n" + measure.table(columns, rows) + "\n", flush=True)
+        measure.show(f"backdoor, seed {seed}", columns, rows)
     if not quick:
         curve(attacks.digits_attack())
 
@@ -390,12 +387,10 @@ def curve(attack: attacks.Attack) -> None:
             rows.append(
                 (slack, o.objective, f"{100 * o.success:.1f}", f"{100 * o.accuracy:.1f}", o.worst)
             )
-    print(
-        "\n"
-        + measure.table(
-            ("caps of the malicious over their prior", "Gamma", "attack %", "clean %", "worst"),
-            rows,
-        )
+    measure.show(
+        "backdoor, Gamma",
+        ("caps of the malicious over their prior", "Gamma", "attack %", "clean %", "worst"),
+        rows,
     )
 
 
@@ -430,7 +425,7 @@ def mlp(targets: Targets, quick: bool) -> None:
             f"\n{label}, set-up A, 400 virtual seconds: means of {len(runs)} seeds (standard"
             " deviations)\n"
         )
-        print(measure.table(("method", *spread.NUMBERS), rows), flush=True)
+        measure.show(f"mlp: {label}", ("method", *spread.NUMBERS), rows)
 
 
 def torch_model(torch: Any, seed: int) -> bf.TorchPredictor:

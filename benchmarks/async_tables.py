@@ -87,7 +87,8 @@ def races(targets: measure.Targets, quick: bool) -> None:
             ours, theirs = (proved(runs[method]) for method in list(runs)[:2])
             late += [] if ours <= theirs else [f"{name} {ours:.0f} to {theirs:.0f}"]
         columns = "table", *(f"{method}: s, messages" for method in runs)
-        print(f"\n{setting}\n\n" + measure.table(columns, rows), flush=True)
+        print(f"\n{setting}")
+        measure.show(f"tables: {setting}", columns, rows)
         if slow > 1:
             text = f"{setting}: AsyncBundle proves 1e-3 no later than Bundle"
             targets.need(not late, f"{text} on {len(rows) - len(late)} of {len(rows)} tables")

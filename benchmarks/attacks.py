@@ -40,7 +40,7 @@ def main(runs: int, only: str) -> None:
         rows.append([name, attacks.BUDGET.epsilon, found.epsilon, *shares, spent])
     print(f"Package: bonafed {bonafed.__version__}. {runs} runs with either data set.\n")
     columns = ["attack", "stated", "epsilon at least", "event without", "with", "CPU s"]
-    print(measure.table(columns, rows))
+    measure.show("attacks", columns, rows)
     for name, stated, least, *_ in rows:
         if least is None:
             targets.need(False, f"{name}: answers have no grid")

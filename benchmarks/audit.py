@@ -73,7 +73,7 @@ def main(seeds: int) -> None:
             if name == ONE and canaries == 5000:
                 targets.need((gaussian or 0.0) >= 0.5, f"{name}: {gaussian} of a stated 1")
                 targets.need(noticed >= 0.9, f"{name}: halved noise in {noticed:.0%} of the runs")
-    print(measure.table(COLUMNS, rows))
+    measure.show("audit", COLUMNS, rows)
     targets.finish()
 
 

@@ -101,12 +101,13 @@ def main() -> None:
     latest = {name: [] for name in LATEST}
     found = [*tables()]
     columns = ("loss, ball", "table", "clients", "rounds", "behind", "gap", "CPU s", "server")
-    print(f"| {' | '.join(columns)} |\n" + "| --- " * len(columns) + "|")
+    lines = []
 
     def line(what: str, table: str, S: int, run: Run) -> int:
         rounds, behind, seconds, server, gap = run
         cells = what, table, S, rounds, behind, gap, f"{seconds:.2f}", f"{server:.3f}"
-        print(f"| {' | '.join(map(str, cells))} |", flush=True)
+        lines.append(cells)
+        print(*cells, sep=" | ", flush=True)
         ends.append((what, " " not in gap))
         if "raw" not in what:
             latest[what.split(",")[0]].append(behind)
@@ -133,6 +134,7 @@ def main() -> None:
     plain = {"regulariser": bf.L2(1.0)}
     run = solved(bf.Absolute(), bf.Mean(), shared_out(X, score, 3), **plain)
     line("absolute, l2 of 1", "6000 x 200", 3, run)
+    measure.show("rounds", columns, lines)
     for name, (_, most, median) in LOSSES.items():
         middle = float(np.median(counts[name]))
         targets.need(max(counts[name]) <= most, f"{name}: at most {most} rounds")

@@ -43,7 +43,7 @@ def main(examples: list[Path]) -> None:
         rows.append((example.stem, f"{cold:.1f}", f"{warm:.1f}", f"{more:.1f}", said, again))
         fine &= said and not again and more <= LIMIT
     columns = ("example", "cold", "warm", "more", "says that it compiles", "warm says it")
-    print(measure.table(columns, rows))
+    measure.show("cold", columns, rows)
     if not fine:
         raise SystemExit(f"more than {LIMIT} CPU s, or not said")
 

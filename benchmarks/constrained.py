@@ -150,7 +150,7 @@ def neyman(targets: Targets, quick: bool) -> None:
         "numbers",
         "of the proof",
     )
-    print("\n" + measure.table(columns, ours))
+    measure.show("neyman: InteriorPoint", columns, ours)
     print("\nnumbers: of 8 bytes, sent and received by a client\n")
     columns = (
         "case",
@@ -164,7 +164,7 @@ def neyman(targets: Targets, quick: bool) -> None:
         "1e-6",
         "gap",
     )
-    print(measure.table(columns, others), "\n")
+    measure.show("neyman: pooled solvers", columns, others)
 
 
 def _central(problem: bf.Problem, fed: bf.Federation, best: reference.Reference) -> tuple:
@@ -242,7 +242,7 @@ def admm(targets: Targets, quick: bool) -> None:
         "numbers",
         "CPU s",
     )
-    print("\n" + measure.table(columns, rows))
+    measure.show("admm", columns, rows)
     print("\nnumbers: of 8 bytes, sent and received by a client in a round\n")
 
 
@@ -306,7 +306,7 @@ def units(targets: Targets, quick: bool) -> None:
         "violation / level",
         "CPU s",
     )
-    print("\n" + measure.table(columns, rows), "\n")
+    measure.show("units", columns, rows)
 
 
 # -------------------------------------------------------------------- quadratic programs
@@ -370,7 +370,7 @@ def quadratic(targets: Targets, quick: bool) -> None:
                         step <= 0.15, f"{name}, {which}: {step:.3f} <= 0.15 ms a client and round"
                     )
     columns = ("instance", "method", "rounds", "error of w", "of multipliers", "CPU s", "client ms")
-    print("\n" + measure.table(columns, rows))
+    measure.show("lcqp", columns, rows)
     print("\nclient ms: median CPU of a client's step in a round\n")
 
 
@@ -460,7 +460,7 @@ def odd(targets: Targets, quick: bool) -> None:
         "proved",
         "CPU s",
     )
-    print("\n" + measure.table(columns, rows))
+    measure.show("odd", columns, rows)
     print("\nproved: every model breaks a constraint by at least this\n")
 
 
@@ -509,7 +509,7 @@ def fair(targets: Targets, quick: bool) -> None:
         "CPU s",
         "SLSQP s",
     )
-    print("\n" + measure.table(columns, rows))
+    measure.show("fairness", columns, rows)
     print("\nspread: of the starts, worst over best; SLSQP s: one start\n")
 
 

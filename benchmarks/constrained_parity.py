@@ -115,4 +115,4 @@ def beside(targets: measure.Targets, quick: bool) -> None:
         "CPU s",
         "rounds or fits",
     )
-    print("\n" + measure.table(columns, table), "\n")
+    measure.show("parity", columns, table)

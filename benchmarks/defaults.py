@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
+import measure
 import numpy as np
 from numpy.typing import NDArray
 from sklearn import datasets
@@ -358,6 +359,9 @@ def shown(rows: list[Judged], title: str) -> bool:
         )
     near, silent = sum(r.near for r in rows), sum(r.constant and not r.warned for r in rows)
     good = near >= len(rows) * 29 / 30 and silent == 0
+    columns = ("estimator", "table", "rows", "plain", "ours", "constant", "warned")
+    cells = [(r.estimator, r.table, r.rows, r.plain, r.ours, r.constant, r.warned) for r in rows]
+    measure.show(title, columns, cells)
     print(f"{title}: {near} of {len(rows)} tables within .03, {silent} constants in silence")
     print(f"  target of 29 in 30 and no constant in silence: {'met' if good else 'MISSED'}")
     return good
@@ -523,6 +527,8 @@ def show_limits(only: str) -> bool:
             more = "" if row.good else "  NOT as named"
             print(f"{name:34s} {row.table:36s} constant {side} {row.limit:.4g}{more}")
         good = sum(row.good for row in rows)
+        columns = ("table", "limit", "holds")
+        measure.show(f"limits: {name}", columns, [(r.table, r.limit, r.good) for r in rows])
         met &= good == len(rows) >= LEAST
         print(
             f"{name}: a constant at {BELOW if limit.falls else ABOVE} of the limit, and none at"
@@ -603,12 +609,11 @@ def show_price(only: str) -> bool:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             table = prices(name, two_classes())
+        cells = []
         for kind, rows in table.items():
             mean, error = rows.mean(0), rows.std(0, ddof=1) / np.sqrt(len(rows))
-            print(
-                f"{name:22s} {kind:14s} all rows {mean[0]:+.3f} +- {error[0]:.3f}"
-                f"   worst client {mean[1]:+.3f} +- {error[1]:.3f}"
-            )
+            cells.append((kind, *(f"{m:+.3f} ({e:.3f})" for m, e in zip(mean, error, strict=True))))
+        measure.show(f"price: {name}", ("shift", "all rows", "worst client"), cells)
     return True
 
 

@@ -129,7 +129,7 @@ def main() -> None:
     for loss in LOSSES:
         rows += case(loss, 10, 50, 150, 0, targets)
     names = ("case", "method", *(f"{level:g}" for level in LEVELS), "end", "CPU s")
-    print("\n" + measure.table(names, rows), "\n")
+    measure.show("rounds", names, rows)
     targets.finish()
 
 

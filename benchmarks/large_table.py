@@ -15,6 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+import measure
 import untidy
 
 
@@ -41,7 +42,7 @@ def main() -> None:
         untidy.large(folder, asked.rows, asked.columns)
         size = (folder / "table.csv").stat().st_size / 1e6
         print(f"{asked.rows:,} x {asked.columns}, {size:.1f} MB\n")
-        print("| command | CPU s | status |\n|---|---|---|")
+        rows = []
         for command in (
             ("init", "table.csv", "--out", "q.toml"),
             ("run", "q.toml", "--out", "runs"),
@@ -50,7 +51,9 @@ def main() -> None:
         ):
             run = next(iter((folder / "runs").glob("*table")), folder)
             seconds, status = measured(folder, *(c.format(run=run) for c in command))
-            print(f"| `{command[0]}` | {seconds:.1f} | {status} |", flush=True)
+            rows.append((command[0], seconds, status))
+            print(*rows[-1], sep=" | ", flush=True)
+        measure.show("commands", ("command", "CPU s", "status"), rows)
 
 
 if __name__ == "__main__":

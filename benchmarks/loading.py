@@ -121,7 +121,7 @@ def main() -> None:
                     what = f"{clients:,} clients by {kind} in {figures[0]:.2f} s, under {limit:g} s"
                     targets.need(figures[0] < limit, what)
     heads = [f"{name} {what}" for name in sources for what in ("seconds", "memory")]
-    print(measure.table(("clients", "rows", "clients by", *heads), rows), "\n")
+    measure.show("loading", ("clients", "rows", "clients by", *heads), rows)
     targets.finish()
 
 

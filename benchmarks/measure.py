@@ -1,6 +1,9 @@
 """How every benchmark here measures: CPU seconds, variants alternating in one run, the least of
 several repeats.
 
+``python SCRIPT --save`` also writes what the script prints into ``results/SCRIPT.json``, of which
+``render.py`` makes README.md.
+
 One thread: run with OMP_NUM_THREADS=1 (set here, before NumPy loads, unless the caller chose
 otherwise). CPU time is the process's, so other work on the machine disturbs little. Peak memory is
 that of a process of its own.
@@ -13,6 +16,7 @@ import json
 import math
 import os
 import platform
+import re
 import subprocess
 import sys
 import tarfile
@@ -21,14 +25,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
 
 HOME, PACKAGE = Path(__file__).resolve().parents[1], "bonafed"
+RESULTS = Path(__file__).with_name("results")
+SAVE = "--save" in sys.argv
+if SAVE:
+    sys.argv.remove("--save")
+    if "--quick" in sys.argv:
+        sys.exit("--quick measures small cases only: give --save without it.")
 
 
 def at_commit(commit: str, folder: Path, *places: str) -> None:
@@ -110,12 +121,56 @@ def apart(script: str, *arguments: object) -> dict[str, Any]:
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """A Markdown table."""
-    lines = [
-        list(columns),
-        ["---"] * len(columns),
-        *([_cell(value) for value in row] for row in rows),
-    ]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    head, *lines = (f"| {' | '.join(map(_cell, row))} |" for row in (columns, *rows))
+    return "\n".join([head, "|---" * len(columns) + "|", *lines])
+
+
+def show(name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Print a table; with ``--save`` it replaces the table of this name in the results."""
+    print(f"\n{table(columns, rows)}\n", flush=True)
+    cells = [[_plain(value) for value in row] for row in rows]
+    save("tables", name, {"columns": [*columns], "rows": cells})
+
+
+def save(kind: Literal["tables", "targets"], name: str, found: Mapping[str, Any]) -> None:
+    """With ``--save``: write what was found, when, at which commit and on what machine."""
+    if not SAVE:
+        return
+    script = Path(sys.argv[0])
+    path = RESULTS / f"{script.stem}.json"
+    start = {"script": script.name, "tables": {}, "targets": {}}
+    held = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else start
+    now = {"date": time.strftime("%Y-%m-%d"), "commit": commit(), "machine": machine()}
+    held[kind][name] = {"measured": now, **found}
+    RESULTS.mkdir(exist_ok=True)
+    path.write_text(written(held), encoding="utf-8")
+
+
+def written(held: Mapping[str, Any]) -> str:
+    """JSON with each list of plain values, such as a row, on one line."""
+    text = json.dumps(held, indent=1, ensure_ascii=False)
+    lists = re.compile(r"\[\n\s+([^\[\]{}]*?)\n\s*\]")
+    return lists.sub(lambda m: "[" + re.sub(r",\n\s+", ", ", m[1]) + "]", text) + "\n"
+
+
+def commit() -> str:
+    """The commit of the checkout, with "-dirty" where sources or scripts differ from it."""
+    git = ["git", "-C", str(HOME)]
+    at = subprocess.run([*git, "rev-parse", "--short=8", "HEAD"], check=True, capture_output=True)
+    read = ("src", "tests", "benchmarks/*.py", "benchmarks/*/*.py")
+    changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", *read], check=False).returncode
+    return at.stdout.decode().strip() + "-dirty" * bool(changed)
+
+
+def _plain(value: Any) -> Any:
+    """A cell as JSON has it: six digits of a number, words for what is not finite."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real) and math.isfinite(value):
+        return float(f"{value:.6g}")
+    return str(value)
 
 
 def _cell(value: Any) -> str:
@@ -141,12 +196,12 @@ def machine(*packages: str) -> str:
 class Targets:
     """What must hold; ``finish`` prints the verdicts and exits with 1 when one is missed."""
 
-    missed: list[str] = field(default_factory=list)
+    verdicts: list[tuple[str, bool]] = field(default_factory=list)
 
     def need(self, holds: bool, text: str) -> None:
         print(f"{'met   ' if holds else 'MISSED'} {text}", flush=True)
-        if not holds:
-            self.missed.append(text)
+        self.verdicts.append((text, bool(holds)))
 
     def finish(self) -> None:
-        sys.exit(1 if self.missed else 0)
+        save("targets", " ".join(sys.argv[1:]), {"verdicts": self.verdicts})
+        sys.exit(0 if all(met for _, met in self.verdicts) else 1)

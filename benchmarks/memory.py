@@ -55,7 +55,7 @@ def main() -> None:
         "solve adds",
         "server's state",
     )
-    print(measure.table(names, rows), "\n")
+    measure.show("memory", names, rows)
     data, over = rows[2][3], rows[2][-2]
     targets.need(
         over <= 3 * data,

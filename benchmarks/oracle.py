@@ -45,7 +45,7 @@ def main() -> None:
             for label_cost in (0.5, float("inf")) if loss.targets == "sign" else (0.5,):
                 floor, cut = ratio(loss, norm, label_cost)
                 rows.append((type(loss).__name__, norm, label_cost, floor, cut, cut / floor))
-    print(measure.table(("loss", "norm", "label cost", "floor ms", "cut ms", "ratio"), rows), "\n")
+    measure.show("cuts", ("loss", "norm", "label cost", "floor ms", "cut ms", "ratio"), rows)
     worst = max(rows, key=lambda row: row[-1])
     hinge = next(row for row in rows if row[:3] == ("Hinge", "l1", 0.5))
     targets.need(

@@ -57,7 +57,7 @@ def main() -> None:
         "master programs",
         "rest of the server",
     )
-    print(measure.table(names, rows), "\n")
+    measure.show("overhead", names, rows)
     for mode, _, total, engine, *_ in rows:
         targets.need(
             engine <= TARGET,

@@ -154,7 +154,7 @@ def speed(targets: Targets, quick: bool) -> None:
         "peak MiB",
         "of it the rows",
     )
-    print("\n" + measure.table(columns, rows))
+    measure.show("speed", columns, rows)
     print(
         "\nCPU s: all clients' steps, median over rounds, least of three repetitions; peak: of a"
         " process of its own\n"
@@ -195,7 +195,7 @@ def mnist(targets: Targets, quick: bool) -> None:
             f"consensus violation there: {gap:.5g} = {violation:.5g}",
         )
     columns = ("model", "accuracy", "published code", "violation", "published code")
-    print("\n" + measure.table(columns, rows) + "\n")
+    measure.show("digits", columns, rows)
     split, rows = data.mnist(600) if quick else data.mnist(), []
     for name, settings in (("defaults", {}), ("rho 0.5, clip 5", {"rho": 0.5, "clip": 5.0})):
         for epsilon, rounds, limit in TOTALS[:1] if quick else TOTALS:
@@ -229,7 +229,7 @@ def mnist(targets: Targets, quick: bool) -> None:
         "largest",
         "ledger's epsilon",
     )
-    print("\n" + measure.table(columns, rows) + "\n")
+    measure.show("mnist", columns, rows)
 
 
 def femnist(targets: Targets, quick: bool) -> None:
@@ -261,7 +261,7 @@ def femnist(targets: Targets, quick: bool) -> None:
         "largest",
         "ledger's epsilon",
     )
-    print("\n" + measure.table(columns, rows) + "\n")
+    measure.show("femnist", columns, rows)
 
 
 def paper(targets: Targets, quick: bool) -> None:
@@ -304,7 +304,7 @@ def paper(targets: Targets, quick: bool) -> None:
         "noise",
         "promise",
     )
-    print("\n" + measure.table(columns, rows))
+    measure.show("paper", columns, rows)
     print(
         "\nmean (20-80 % quantiles) of three seeds; violation: sum over clients of ||w - z||_1"
         " over P\n"
@@ -330,7 +330,7 @@ def composition(targets: Targets, quick: bool) -> None:
             told = f"{where}: {row['total']:.4g} as noted, {noted:g}"
             targets.need(abs(row["total"] - noted) <= max(0.01 * noted, digit), told)
     columns = ("epsilon x T", "sum", "closed form", "Renyi, 1-D Laplace", "total", "noted before")
-    print("\n" + measure.table(columns, rows) + "\n")
+    measure.show("composition", columns, rows)
 
 
 PARTS = {

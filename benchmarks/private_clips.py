@@ -62,7 +62,7 @@ def main() -> None:
         if name == SHORT:
             targets.need(found[1] < found[0] - 0.05, f"{name}: {found}")
     heads = ("rows", "intercept", "error %, public clip", "error %, quantile 0.5")
-    print(measure.table(heads, rows))
+    measure.show("clips", heads, rows)
     targets.finish()
 
 

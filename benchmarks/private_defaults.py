@@ -179,8 +179,8 @@ def show_methods(quick: bool, targets: measure.Targets) -> None:
         mean = [100 * float(np.mean(each)) for each in found.values()]
         rows.append((epsilon, len(makes), *mean))
         targets.need(quick or mean[1] <= mean[0], f"epsilon {epsilon:g}: PrivateSGD is the default")
-    print(
-        measure.table(("epsilon", "tables", *(f"{name}: points above" for name in METHODS)), rows)
+    measure.show(
+        "methods", ("epsilon", "tables", *(f"{name}: points above" for name in METHODS)), rows
     )
 
 
@@ -214,12 +214,12 @@ def show_rounds(quick: bool, targets: measure.Targets) -> None:
         if len(here):
             table.append((low, high, len(here), here.mean(), (here > 0).sum(), (here < 0).sum()))
     columns = ("error of a matrix above", "up to", "runs", "points above gradient descent")
-    print(measure.table((*columns, "worse", "better"), table))
+    measure.show("rounds", (*columns, "worse", "better"), table)
     mean = float(np.mean([points for error, points in found if error <= READABLE]))
     targets.need(quick or mean <= 0.2, f"{mean:.2f} points above where they are the default")
 
 
-def show_sets(sets: Iterator[Set], quick: bool, targets: measure.Targets) -> None:
+def show_sets(part: str, sets: Iterator[Set], quick: bool, targets: measure.Targets) -> None:
     rows, number = [], 2 if quick else 5
     for name, X, y in sets:
         low, high = declared(X)
@@ -249,7 +249,7 @@ def show_sets(sets: Iterator[Set], quick: bool, targets: measure.Targets) -> Non
             if epsilon == 2 and name in TARGETS and not quick:
                 targets.need(above <= TARGETS[name], f"{name}: {above:.2f} points above no privacy")
     columns = ("table", "rows x features, classes", "epsilon", "no privacy %", "ours %")
-    print(measure.table((*columns, *(f"{name} %" for name in RIVALS), "CPU s a fit"), rows))
+    measure.show(part, (*columns, *(f"{name} %" for name in RIVALS), "CPU s a fit"), rows)
 
 
 def histograms(X: np.ndarray) -> np.ndarray:
@@ -291,7 +291,7 @@ def show_images(name: str, quick: bool, targets: measure.Targets) -> None:
                 text = f"{rounds} rounds, {view}, {missing} missing: {mean:.2f} %"
                 targets.need(mean <= aim, f"{text}, target {aim} %")
     columns = ("rounds", "epsilon", "view", "missing", "error %, mean", "least", "largest")
-    print(measure.table((*columns, "CPU s a run"), rows))
+    measure.show(name, (*columns, "CPU s a run"), rows)
 
 
 def main() -> None:
@@ -302,8 +302,8 @@ def main() -> None:
     parts: dict[str, Callable[[], None]] = {
         "methods": lambda: show_methods(given.quick, targets),
         "rounds": lambda: show_rounds(given.quick, targets),
-        "tables": lambda: show_sets(tables(), given.quick, targets),
-        "new": lambda: show_sets(new(), given.quick, targets),
+        "tables": lambda: show_sets("tables", tables(), given.quick, targets),
+        "new": lambda: show_sets("new", new(), given.quick, targets),
         "mnist": lambda: show_images("mnist", given.quick, targets),
         "femnist": lambda: show_images("femnist", given.quick, targets),
         "hog": lambda: show_images("hog", given.quick, targets),

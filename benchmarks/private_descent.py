@@ -65,7 +65,7 @@ def sampled(split: data.Split, rounds: int, targets: measure.Targets) -> None:
         "largest",
         "CPU s a run",
     )
-    print(measure.table(heads, rows))
+    measure.show("sampling", heads, rows)
     targets.need(rows[1][-1] < rows[0][-1] / 2, "a tenth of the rows takes half the CPU, or less")
 
 
@@ -88,7 +88,7 @@ def main() -> None:
             text = f"{view}, {missing} missing, {rounds} rounds"
             targets.need(mean <= target, f"{text}: {100 * mean:.2f} %, target {target:.1%}")
     heads = ("view", "missing", "rounds", "error %, mean of three seeds", "least", "largest")
-    print(measure.table((*heads, "epsilon of the other view"), rows))
+    measure.show("mnist", (*heads, "epsilon of the other view"), rows)
     targets.finish()
 
 

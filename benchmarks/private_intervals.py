@@ -124,7 +124,7 @@ def main() -> None:
             rows.append((label, *found.values()))
             share = found["coverage %"] / 100
             targets.need(TARGET[0] <= share <= TARGET[1], f"{label}: {share:.1%}")
-    print(measure.table(("model", *found), rows))
+    measure.show("intervals", ("model", *found), rows)
     targets.finish()
 
 

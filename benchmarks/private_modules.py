@@ -51,7 +51,7 @@ def errors() -> None:
             wrong = 100 * float(((score > 0) != (truth > 0)).mean())
             name = "network" if isinstance(predictor, bf.TorchPredictor) else "line"
             rows.append((seed, name, wrong, found.ledger.epsilon, spent))
-    print(measure.table(("seed", "model", "test error %", "epsilon", "CPU s"), rows))
+    measure.show("networks", ("seed", "model", "test error %", "epsilon", "CPU s"), rows)
 
 
 def bits() -> None:
@@ -78,7 +78,7 @@ def bits() -> None:
         shorter = sum(int((flat(X[:m]) != whole[:m]).any(1).sum()) for m in (3, 7, 33, 63))
         rows.append((str(kind), moved, single, shorter))
     columns = ("type", "in another order", "alone", "first 3, 7, 33 and 63, together")
-    print("\n" + measure.table(columns, rows))
+    measure.show("bits", columns, rows)
 
 
 if __name__ == "__main__":

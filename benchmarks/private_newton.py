@@ -152,9 +152,7 @@ def compare(name: str, X: np.ndarray, y: np.ndarray, seeds: int, targets: measur
             first <= best + SLACK, f"{name}, epsilon {epsilon:g}: {first:.4f}, rivals {best:.4f}"
         )
     print(f"\n{name}\n")
-    print(
-        measure.table(("method", "epsilon", "test error %", "sd over seeds", "CPU s a run"), rows)
-    )
+    measure.show(name, ("method", "epsilon", "test error %", "sd over seeds", "CPU s a run"), rows)
 
 
 def _scores(w: np.ndarray, X: np.ndarray) -> np.ndarray:

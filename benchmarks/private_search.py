@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+import measure
 import numpy as np
 from scipy import stats
 from scipy.optimize import brentq
@@ -46,14 +47,14 @@ def exact(mean: float, noise: float) -> float:
     return float(brentq(over, 0, 50))
 
 
-print("| total | mean number | " + " | ".join(NUMBERS) + " |")
-print("|---" * (2 + len(NUMBERS)) + "|")
+rows = []
 for epsilon in (0.5, 1.0, 4.0):
     budget = Budget(epsilon, DELTA)
     once = noise_for(budget, 1)
     for mean in (3.0, 10.0, 30.0, 100.0):
         times = [f"{noise_of_search(budget, law, mean) / once:.2f}" for law in NUMBERS]
-        print(f"| ({epsilon:g}, {DELTA:g}) | {mean:g} | " + " | ".join(times) + " |")
+        rows.append((f"({epsilon:g}, {DELTA:g})", mean, *times))
+measure.show("noise", ("total", "mean number", *NUMBERS), rows)
 print("\nsingle candidate at mean 10:", {law: one_number(law) for law in NUMBERS})
 for epsilon in (0.5, 1.0, 4.0):
     noise = noise_of_search(Budget(epsilon, DELTA), "poisson", 10.0)

@@ -110,7 +110,7 @@ def convex(targets: Targets) -> None:
         "proven gap",
         "objective",
     )
-    print("\n" + measure.table(columns, table), "\n")
+    measure.show("convex", columns, table)
 
 
 def _case(size: str, rows: data.Rows, risk: str, loss: str, g: str, targets: Targets) -> tuple:
@@ -264,7 +264,7 @@ def baselines(targets: Targets) -> None:
             ours <= best * (1 + 1e-6),
             f"{', '.join(key)}: RankADMM {ours:.9f}, least of all {best:.9f}",
         )
-    print("\n" + measure.table(("problem", "method", "CPU s", "objective", "excess"), table), "\n")
+    measure.show("baselines", ("problem", "method", "CPU s", "objective", "excess"), table)
 
 
 def curves(targets: Targets) -> None:
@@ -285,7 +285,7 @@ def curves(targets: Targets) -> None:
             met, f"{', '.join(key)}: excess {LEVELS[2]:g} after {_s(ours)}, baselines {_s(soonest)}"
         )
     columns = ("problem", "method", *(f"s to {level:g}" for level in LEVELS))
-    print("\n" + measure.table(columns, table), "\n")
+    measure.show("curves", columns, table)
 
 
 def _reached(trace: Trace, bound: float) -> list[float | None]:
@@ -322,7 +322,7 @@ def ranges(targets: Targets) -> None:
         rows = data.synthetic(500, 60) if name == "synthetic" else data.human(name)
         table.append(_beside_known(f"{name}, prospect theory", human, rows, known, targets))
     columns = ("case", "CPU s", "starts", "objective", "over the least known", "residuals")
-    print("\n" + measure.table(columns, table), "\n")
+    measure.show("ranges", columns, table)
 
 
 def _beside_known(

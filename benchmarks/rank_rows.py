@@ -23,11 +23,7 @@ RISKS |= {"extremile 2": bf.Extremile(2.0), "ESRM 2": bf.ExponentialSpectral(2.0
 def main() -> None:
     warnings.simplefilter("ignore", bf.TrivialModelWarning)  # heart, where the tail is small
     targets, rounds, gaps, away = measure.Targets(), [], [], []
-    print(
-        "| table | rows | risk | rounds | proven gap | beside pooled | CPU s |\n"
-        + "| --- " * 7
-        + "|"
-    )
+    lines = []
     for name, X, y in tables():
         fed = shared_out(X, y, 10)
         for what, risk in RISKS.items():
@@ -41,11 +37,11 @@ def main() -> None:
             rounds.append(solution.rounds)
             gaps.append(proof.relative_gap)
             away.append(abs(proof.value / pooled - 1))
-            print(
-                f"| {name} | {sum(fed.sizes)} | {what} | {rounds[-1]} | {gaps[-1]:.0e}"
-                f" | {proof.value / pooled - 1:+.0e} | {seconds:.2f} |",
-                flush=True,
-            )
+            beside = f"{proof.value / pooled - 1:+.0e}"
+            lines.append((name, sum(fed.sizes), what, rounds[-1], gaps[-1], beside, seconds))
+            print(*lines[-1], sep=" | ", flush=True)
+    columns = ("table", "rows", "risk", "rounds", "proven gap", "beside pooled", "CPU s")
+    measure.show("rounds", columns, lines)
     targets.need(max(rounds) <= 40, f"at most 40 rounds, were {max(rounds)}")
     targets.need(max(gaps) <= 1e-9, f"a gap of 1e-9 is proved, was {max(gaps):.0e}")
     targets.need(max(away) <= 1e-8, f"within 1e-8 of the pooled optimum, was {max(away):.0e}")

@@ -133,12 +133,8 @@ def main() -> None:
         rows += beside_dro(n_groups, targets)
     for n_clients, size, faster in ((10, 200, 2.0), (50, 100, 6.0)):
         rows += beside_conic(n_clients, size, faster, targets)
-    print(
-        "\n"
-        + measure.table(
-            ("problem", "method", "CPU s", "exact objective"), [_nine(row) for row in rows]
-        ),
-        "\n",
+    measure.show(
+        "rivals", ("problem", "method", "CPU s", "exact objective"), [_nine(row) for row in rows]
     )
     targets.finish()
 

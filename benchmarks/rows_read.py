@@ -83,7 +83,7 @@ def honest(only: str, targets: measure.Targets) -> None:
         for name, (kind, problem) in readers.PROBLEMS.items():
             if kind in kinds and only in f"{table}: {name}":
                 found.append([table, name, *read(kinds[kind], kind, problem)])
-    print(measure.table(["table", "problem", "rows", *readers.READERS, "ended"], found))
+    measure.show("honest", ["table", "problem", "rows", *readers.READERS, "ended"], found)
     for table, name, rows, *each, _ in found:
         targets.need(max(each) <= rows / 1000, f"{table}, {name}: {max(each)} of {rows} rows")
     firsts = [row[-1].split(", ")[0] for row in found]
@@ -119,7 +119,7 @@ def early(only: str, targets: measure.Targets) -> None:
                 every, ends = every + RUNS, ends + len(gaps)
                 print(*found[-1], flush=True)
     titles = ["rows", "parameters", "problem", "heavy tails", "runs", "ended", "largest gap"]
-    print(measure.table(titles, found))
+    measure.show("early", titles, found)
     targets.need(ends <= every / 20, f"{ends} of {every} runs end early")
 
 
@@ -151,7 +151,7 @@ def asked(only: str, targets: measure.Targets) -> None:
                 spent = time.perf_counter() - began
                 found.append([table, name, rows, m, askers.MOST - asker.left, spent])
                 print(*found[-1], flush=True)
-    print(measure.table(["table", "asker", "rows read", "of", "questions", "seconds"], found))
+    measure.show("asked", ["table", "asker", "rows read", "of", "questions", "seconds"], found)
     for table, name, rows, m, *_ in found:
         targets.need(rows <= m / 200, f"{table}, {name}: {rows} of {m} rows")
 
@@ -173,7 +173,7 @@ def cost(only: str, targets: measure.Targets) -> None:
         if only in f"{m}: {kind}":
             with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
                 found += [[m, kind, *each] for each in spent(Path(place), m, kind)]
-    print(measure.table(["rows", "answers", "kept", "answer ms", "rule ms", "read ms"], found))
+    measure.show("cost", ["rows", "answers", "kept", "answer ms", "rule ms", "read ms"], found)
     for m, kind, kept, answer, rule, _ in found:
         most = 1.0 if m <= 2_000 else answer / 10
         text = f"{m} rows, {kind}, {kept} kept: {rule:.3g} ms beside {answer:.3g}"

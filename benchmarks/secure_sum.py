@@ -106,7 +106,7 @@ def main() -> None:
         )
     columns = ["clients", "set-up ms", "share ms", "mask ms", "reveal ms", "mask ms, 128 bits"]
     columns += ["set-up kB up", "set-up kB down", "round kB up", "round kB down"]
-    print(measure.table([*columns, "server s", "a third lost: s more"], rows))
+    measure.show("secure sum", [*columns, "server s", "a third lost: s more"], rows)
 
 
 if __name__ == "__main__":

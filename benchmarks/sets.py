@@ -296,7 +296,7 @@ def main(*only: str) -> None:
             )
     if rows:
         head = ("set", "10", "1,000", "solver 1,000", "project 1,000", "100,000")
-        print(f"\n{measure.table(head, rows)}\n")
+        measure.show("sets", head, rows)
     if not only or "walk" in only:
         asked = [
             row
@@ -304,11 +304,10 @@ def main(*only: str) -> None:
             for step in (0.001, 0.01, 0.1)
             for row in walk(n, step, targets)
         ]
-        print(
-            measure.table(
-                ("of a polyhedron", "N", "steps", "warm", "cold", "linprog", "linprog / warm"),
-                asked,
-            )
+        measure.show(
+            "walk",
+            ("of a polyhedron", "N", "steps", "warm", "cold", "linprog", "linprog / warm"),
+            asked,
         )
     targets.finish()
 

@@ -1,29 +1,20 @@
-"""How the source is built, in numbers: before the rebuilding, the goal, and now.
+"""How heavy the house is, in numbers: before it was made lighter, the guide, and now.
 
     python benchmarks/structure.py             # the table, in Markdown
+    python benchmarks/structure.py --tests     # also runs the README's tests, for their minutes
     python benchmarks/structure.py --picture   # writes docs/layers.svg, the layers as a picture
 
-Both columns are measured by the same code; the source of ``before`` is read from git. Definitions:
+All columns are measured by the same code; what stood ``before`` is read from git. Definitions:
 
-- A hook is a name asked of an expression called ``algorithm`` or ``method`` by ``hasattr``, or by
-  ``getattr`` with a default.
-- A list of names is a value written out at the level of a module outside ``names.py`` and
-  ``__init__.py`` (tuple, list, set, dict or ``Literal``) with two or more strings that are names of
-  public classes of ``problem/``, ``algorithms/`` and ``papers/``, as the class or as the
-  configuration spells it. Words that mean something else as well, as the norm ``l1``, do not count.
-- A parameter is typed Any where its annotation is ``Any`` or a union with ``Any``; the share is of
-  all annotated parameters.
-- Branches are counted as by McCabe: one, and one more for every ``if``, ``for``, ``while``,
-  ``except``, ``assert`` and conditional expression, for each ``for`` and ``if`` of a comprehension,
-  and for ``and`` and ``or`` one less than their parts. Functions inside a function count with it.
-- Lines over 100 characters are counted among all lines that are not blank, without comments to
-  the linter or the type checker at their end.
-- Lines of source depend on how wide a line may be (120 characters before, 100 after). Lines of
-  code are counted after both sources are formatted for 100 characters, without blank lines,
-  comments and docstrings; templates of pages count as code. Pieces of syntax are the nodes of the
-  syntax tree (a name, a number, a call, a statement); they do not count templates.
-  Words are those of docstrings and comments. A loss in two files is shown by
-  ``tests/test_new_loss.py``.
+- Lines of code are counted after formatting for 100 characters, without blank lines, comments and
+  docstrings; templates of pages count as code.
+- Lines of imports are all lines of import statements, as a share of the lines of code.
+- Two files (or a file and itself) are alike where six or more lines of code follow each other in
+  both, with other names, numbers and texts at most. Lines of imports and docstrings do not count,
+  nor lines of brackets only, nor six lines of fewer than four shapes (fields, arguments), nor those
+  that more than eight places have.
+- Words of docs are those of ``docs/*.md`` and ``benchmarks/README.md``.
+- The files of a new figure are those of the source that one commit touched which added a figure.
 """
 
 from __future__ import annotations
@@ -31,14 +22,17 @@ from __future__ import annotations
 import argparse
 import ast
 import io
+import keyword
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import tokenize
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 HOME = Path(__file__).resolve().parent.parent
@@ -49,23 +43,18 @@ from structure import (  # noqa: E402  (the module stands beside the tests that 
     LAYERS,
     LEFT_OF,
     PACKAGE,
-    ROOT,
     allowed,
     layer_imports,
-    public_names,
     read_graph,
-    source_files,
-    strings,
-    typed_names,
 )
 
-BEFORE = "1e90e0f"  # the last commit before the rebuilding
+BEFORE = "24396d76"  # the last commit before the house was made lighter
+NEW_FIGURE = "26e6757b"  # the commit that added the average precision
 PICTURE = HOME / "docs" / "layers.svg"
 WIDEST = 100  # characters in a line of code
-TO_LINTER = re.compile(r" *# (noqa|type: ignore|pyright: ignore).*")
-BRANCHES = 15  # in one function
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-OTHER_MEANING = {"l1", "l2", "penalty", "problem", "smoothing", "start"}  # norms and parameters
+RUN, COMMON = 6, 8  # lines that make two places alike; places beyond which they are too common
+DISTINCT = 4  # shapes among them: lists of fields and of arguments are alike everywhere
 
 COLUMN, ROW, BOX, TALL, MARGIN = 168, 92, 152, 48, 24  # of the picture
 PLACE = {  # the column of every layer; its row follows from the layers that it stands on
@@ -87,136 +76,162 @@ text { fill: #e6edf3 } .places { fill: #9aa7b4 } .page { fill: #0d1117 }
 
 
 @dataclass(frozen=True)
-class Source:
-    """The parsed source of the package at one time."""
+class File:
+    """A file of the source, formatted at one width."""
 
-    root: Path
-    trees: dict[str, ast.Module]
-    texts: dict[str, str]
+    text: str
 
-    @classmethod
-    def read(cls, root: Path) -> Source:
-        texts = {file: (root / file).read_text() for file in source_files(root)}
-        return cls(root, {file: ast.parse(text) for file, text in texts.items()}, texts)
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+    @cached_property
+    def code(self) -> dict[int, str]:
+        """The lines of code by their numbers."""
+        outside = set[int]()
+        for node in ast.walk(self.tree):
+            if isinstance(node, DOCUMENTED) and ast.get_docstring(node) is not None:
+                outside |= _lines(node.body[0])
+        lines = enumerate(self.text.splitlines(), 1)
+        return {k: x for k, x in lines if k not in outside and x.strip()[:1] not in ("", "#")}
+
+    @cached_property
+    def imports(self) -> set[int]:
+        imports = [n for n in ast.walk(self.tree) if isinstance(n, ast.Import | ast.ImportFrom)]
+        return set[int]().union(*map(_lines, imports))
+
+    def comments(self) -> int:
+        return sum(line.strip()[:1] == "#" for line in self.text.splitlines())
+
+    def shapes(self) -> Iterator[tuple[str, ...]]:
+        """Each run of lines, with all names, numbers and texts alike."""
+        shape = defaultdict[int, list[str]](list)
+        for part in tokenize.generate_tokens(io.StringIO(self.text).readline):
+            shape[part.start[0]].append(_shape(part))
+        lines = ["".join(shape[k]) for k in self.code if k not in self.imports]
+        lines = [line for line in lines if re.search("[a-z0s]", line)]
+        runs = zip(*(lines[k:] for k in range(RUN)), strict=False)
+        yield from (run for run in runs if len({*run}) >= DISTINCT)
+
+
+@dataclass(frozen=True)
+class House:
+    """All that stands in a folder at one time."""
+
+    home: Path
+
+    @cached_property
+    def files(self) -> dict[str, File]:
+        root = self.home / "src" / PACKAGE
+        layout = ["ruff", "format", "--quiet", "--isolated", f"--line-length={WIDEST}"]
+        subprocess.run([sys.executable, "-m", *layout, str(root)], check=True)
+        files = sorted(root.rglob("*.py"))
+        return {path.relative_to(root).as_posix(): File(path.read_text()) for path in files}
+
+    @cached_property
+    def lines(self) -> dict[str, int]:
+        """Lines of code by folder, and in all."""
+        lines = defaultdict[str, int](int)
+        code = {file: len(read.code) for file, read in self.files.items()}
+        for path in (self.home / "src" / PACKAGE).rglob("*.jinja"):
+            page = path.relative_to(self.home / "src" / PACKAGE).as_posix()
+            code[page] = sum(bool(line.strip()) for line in path.read_text().splitlines())
+        for file, count in code.items():
+            for place in (file.split("/")[0] + "/" if "/" in file else "(root)", "all"):
+                lines[place] += count
+        return lines
+
+    def imports(self) -> str:
+        count = sum(len(file.imports) for file in self.files.values())
+        return f"{count:,} ({count / self.lines['all']:.1%})"
+
+    def comments(self) -> str:
+        count = sum(file.comments() for file in self.files.values())
+        return f"{100 * count / self.lines['all']:.1f}"
+
+    def alike(self) -> int:
+        """The pairs of files with like lines."""
+        places = defaultdict[tuple[str, ...], list[str]](list)
+        for name, file in self.files.items():
+            for shape in file.shapes():
+                places[shape].append(name)
+        pairs = set[tuple[str, str]]()
+        for names in places.values():
+            if 1 < len(names) <= COMMON:
+                pairs |= {(a, b) for k, a in enumerate(names) for b in names[k + 1 :]}
+        return len(pairs)
+
+    def tests(self) -> str:
+        files = (self.home / "tests").rglob("*.py")
+        return f"{sum(len(path.read_text().splitlines()) for path in files):,}"
+
+    def words(self) -> str:
+        pages = [*(self.home / "docs").glob("*.md"), self.home / "benchmarks" / "README.md"]
+        return f"{sum(len(page.read_text().split()) for page in pages):,}"
+
+
+MEASURES: tuple[tuple[str, str, Callable[[House], object]], ...] = (
+    ("code lines of src", "<= 52,000", lambda house: f"{house.lines['all']:,}"),
+    ("import lines", "<= 8 %", House.imports),
+    ("own-line comments per 100 code lines", ">= 4", House.comments),
+    (f"pairs of files with {RUN} or more like lines", "<= 120", House.alike),
+    ("lines of tests", "<= 55,000", House.tests),
+    ("words of docs and benchmarks/README", "<= 40,000", House.words),
+)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measures how the source is built.")
+    parser = argparse.ArgumentParser(description="Measures how heavy the house is.")
     parser.add_argument("--picture", action="store_true", help="write docs/layers.svg instead")
-    if parser.parse_args().picture:
+    parser.add_argument("--tests", action="store_true", help="run the README's tests as well")
+    given = parser.parse_args()
+    if given.picture:
         PICTURE.write_text(picture(HOME / "src" / PACKAGE), encoding="utf-8")
         return
-    with tempfile.TemporaryDirectory() as folder:
-        at_commit(BEFORE, Path(folder))
-        before = Source.read(Path(folder) / "src" / PACKAGE)
-        print(report(before, Source.read(HOME / "src" / PACKAGE)))
+    places = ("tests", "docs", "benchmarks/README.md")
+    with tempfile.TemporaryDirectory() as before, tempfile.TemporaryDirectory() as now:
+        at_commit(BEFORE, Path(before), *places)
+        at_commit("HEAD", Path(now), *places)
+        print(report(House(Path(before)), House(Path(now))))
+    if given.tests:
+        print(f"| README's test command | <= 8 min | {minutes_of_tests():.1f} min |")
 
 
-def report(before: Source, after: Source) -> str:
+def report(before: House, after: House) -> str:
     """The tables in Markdown."""
-    lines = ["| | before | goal | after |", "|---|---|---|---|"]
-    for what, goal, measure in MEASURES:
-        lines.append(f"| {what} | {measure(before)} | {goal} | {measure(after)} |")
-    lines.append("| source files to touch for a new margin loss | >= 9 | 2 | 2 |")
-    for heading, listing in LISTINGS:
-        found = listing(after)
-        lines += ["", f"{heading}: {len(found) or 'none'}", *(f"- {each}" for each in found)]
-    sizes = [_sizes(source) for source in (before, after)]
-    heads = "| folder | lines | of code | pieces of syntax | words of docstrings and comments |"
-    lines += ["", heads, "|---|---|---|---|---|"]
-    for place in sorted({*sizes[0], *sizes[1]}, key=lambda place: (place == "all", place)):
-        old, new = (table.get(place, (0, 0, 0, 0)) for table in sizes)
-        cells = (f"{was:,} -> {now:,}" for was, now in zip(old, new, strict=True))
-        lines.append(f"| {place} | {' | '.join(cells)} |")
+    lines = ["| | before | guide | after |", "|---|---|---|---|"]
+    for what, guide, measure in MEASURES:
+        lines.append(f"| {what} | {measure(before)} | {guide} | {measure(after)} |")
+    lines.append(f"| source files of a commit with a new figure | | 1-2 | {files_of_a_figure()} |")
+    lines += ["", "| folder | code lines before | after |", "|---|---|---|"]
+    for place in sorted({*before.lines, *after.lines}, key=lambda place: (place == "all", place)):
+        lines.append(f"| {place} | {before.lines[place]:,} | {after.lines[place]:,} |")
     return "\n".join(lines)
 
 
-def modules_at_root(source: Source) -> int:
-    return sum("/" not in file for file in source.trees)
+def files_of_a_figure() -> int:
+    command = ["git", "-C", str(HOME), "show", "--name-only", "--format=", NEW_FIGURE, "--", "src"]
+    return len(subprocess.run(command, check=True, capture_output=True).stdout.split())
 
 
-def circles(source: Source) -> str:
-    sizes = [len(circle) for circle in read_graph(source.root).circles]
-    return f"{len(sizes)}, the largest of {sizes[0]} files" if sizes else "0"
+def minutes_of_tests() -> float:
+    """How long the tests of the README's first commands take in this environment."""
+    block = (HOME / "README.md").read_text().split("```sh\n")[1].split("```")[0]
+    command = block.splitlines()[1].split(" && ", 1)[1]
+    began = time.monotonic()
+    subprocess.run(command, shell=True, check=True, cwd=HOME, stdout=subprocess.DEVNULL)
+    return (time.monotonic() - began) / 60
 
 
-def hooks(source: Source) -> list[str]:
-    """The hooks asked of an algorithm, each with the places that ask."""
-    asked: dict[str, list[str]] = {}
-    for file, tree in source.trees.items():
-        for node in ast.walk(tree):
-            if name := _asked(node):
-                asked.setdefault(name, []).append(f"{file}:{getattr(node, 'lineno', 0)}")
-    return [f"`{name}`: {', '.join(places)}" for name, places in sorted(asked.items())]
+def _lines(node: ast.stmt) -> set[int]:
+    return set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
 
 
-def lists_of_names(source: Source) -> list[str]:
-    """The module-level values that write out names of public classes."""
-    known = {
-        _plain(name)
-        for name, module in public_names(source.root).items()
-        if module.split(".")[1] in ("problem", "algorithms", "papers") and name[0].isupper()
-    } - OTHER_MEANING
-    found = []
-    for file, tree in source.trees.items():
-        if file == "names.py" or file.endswith(ROOT):
-            continue
-        for name, value in _written_out(tree):
-            names = {_plain(text) for text in strings(value)} & known
-            if len(names) > 1:
-                found.append(f"`{name}` in {file}: {', '.join(sorted(names))}")
-    return found
-
-
-def typed(source: Source) -> str:
-    public = {name for name in public_names(source.root) if not name.startswith("_")}
-    return f"{len(public & set(typed_names(source.root)))} of {len(public)}"
-
-
-def typed_any(source: Source) -> str:
-    hints = [hint for tree in source.trees.values() for hint in _annotations(tree)]
-    loose = sum(any(_is_any(part) for part in _union(hint)) for hint in hints)
-    return f"{loose / len(hints):.1%} ({loose} of {len(hints)})"
-
-
-def wide_lines(source: Source) -> str:
-    lines = [line for text in source.texts.values() for line in text.splitlines() if line.strip()]
-    wide = sum(len(TO_LINTER.sub("", line)) > WIDEST for line in lines)
-    return f"{wide / len(lines):.1%} ({wide})"
-
-
-def branching(source: Source) -> list[str]:
-    """The functions with too many branches, the most branching first."""
-    found = []
-    for file, tree in source.trees.items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                count = 1 + sum(_branches(part) for part in ast.walk(node))
-                if count > BRANCHES:
-                    found.append((-count, f"`{node.name}` in {file}: {count}"))
-    return [text for _, text in sorted(found)]
-
-
-Measure = Callable[[Source], object]
-MEASURES: tuple[tuple[str, str, Measure], ...] = (
-    ("modules at the root of the package", "<= 12", modules_at_root),
-    ("circles of imports (lazy and typing-only ones count)", "0", circles),
-    ("undeclared hooks asked of an algorithm", "0", lambda source: len(hooks(source))),
-    ("lists of names that restate classes", "0", lambda source: len(lists_of_names(source))),
-    ("public names typed for mypy and pyright", "all", typed),
-    ("parameters typed `Any`", "<= 3 %", typed_any),
-    (f"lines over {WIDEST} characters", "0", wide_lines),
-    (
-        f"functions with more than {BRANCHES} branches",
-        "<= 5",
-        lambda source: len(branching(source)),
-    ),
-)
-LISTINGS: tuple[tuple[str, Callable[[Source], list[str]]], ...] = (
-    ("Hooks asked of an algorithm", hooks),
-    ("Lists of names", lists_of_names),
-    (f"Functions of more than {BRANCHES} branches", branching),
-)
+def _shape(part: tokenize.TokenInfo) -> str:
+    if part.type == tokenize.NAME:
+        return part.string if keyword.iskeyword(part.string) else "n"
+    kinds = {tokenize.NUMBER: "0", tokenize.STRING: "s", tokenize.COMMENT: ""}
+    return kinds.get(part.type, part.string.strip())
 
 
 def picture(root: Path) -> str:
@@ -282,115 +297,6 @@ def _directly(layer: str, imports: Mapping[str, set[str]]) -> set[str]:
 def _all_below(layer: str, imports: Mapping[str, set[str]]) -> set[str]:
     direct = {other for other in imports[layer] if other in allowed(layer)}
     return direct.union(*(_all_below(other, imports) for other in direct))
-
-
-def _asked(node: ast.AST) -> str | None:
-    """The hook that a call asks of an algorithm, None of any other syntax."""
-    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
-        return None
-    if (node.func.id, len(node.args)) not in (("hasattr", 2), ("getattr", 3)):
-        return None
-    of, name = node.args[:2]
-    word = of.attr if isinstance(of, ast.Attribute) else of.id if isinstance(of, ast.Name) else ""
-    if word not in ("algorithm", "method") or not isinstance(name, ast.Constant):
-        return None
-    return str(name.value)
-
-
-def _plain(name: str) -> str:
-    """A name as the class and the configuration both reduce to: LpBall and lp_ball to lpball."""
-    return name.replace("_", "").lower()
-
-
-def _written_out(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
-    for node in tree.body:
-        if isinstance(node, ast.Assign):
-            target, value = node.targets[0], node.value
-        elif isinstance(node, ast.AnnAssign) and node.value is not None:
-            target, value = node.target, node.value
-        else:
-            continue
-        if isinstance(target, ast.Name) and target.id != "__all__":
-            yield target.id, value
-
-
-def _annotations(tree: ast.Module) -> Iterator[ast.expr]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.arguments):
-            every = [*node.posonlyargs, *node.args, *node.kwonlyargs, node.vararg, node.kwarg]
-            yield from (one.annotation for one in every if one and one.annotation)
-
-
-def _union(hint: ast.expr) -> list[ast.expr]:
-    if isinstance(hint, ast.BinOp) and isinstance(hint.op, ast.BitOr):
-        return [*_union(hint.left), *_union(hint.right)]
-    return [hint]
-
-
-def _is_any(hint: ast.expr) -> bool:
-    return (isinstance(hint, ast.Name) and hint.id == "Any") or (
-        isinstance(hint, ast.Attribute) and hint.attr == "Any"
-    )
-
-
-def _branches(node: ast.AST) -> int:
-    if isinstance(node, ast.BoolOp):
-        return len(node.values) - 1
-    if isinstance(node, ast.comprehension):
-        return 1 + len(node.ifs)
-    one = (ast.If, ast.For, ast.While, ast.IfExp, ast.ExceptHandler, ast.Assert, ast.AsyncFor)
-    return int(isinstance(node, one))
-
-
-def _sizes(source: Source) -> dict[str, tuple[int, int, int, int]]:
-    """By folder and in all: lines, lines of code at one width, pieces of syntax, and words."""
-    sums: dict[str, tuple[int, int, int, int]] = {}
-    code = _lines_of_code(source.root)
-    for file, text in source.texts.items():
-        tree = source.trees[file]
-        pieces = sum(not isinstance(node, ast.expr_context) for node in ast.walk(tree))
-        _add(sums, file, (len(text.splitlines()), code[file], pieces, _words(tree, text)))
-    for path in source.root.rglob("*.jinja"):
-        lines = [line for line in path.read_text().splitlines() if line.strip()]
-        _add(sums, path.relative_to(source.root).as_posix(), (len(lines), len(lines), 0, 0))
-    return sums
-
-
-def _add(
-    sums: dict[str, tuple[int, int, int, int]], file: str, sizes: tuple[int, int, int, int]
-) -> None:
-    for place in (file.split("/")[0] + "/" if "/" in file else "(root)", "all"):
-        a, b, c, d = sums.get(place, (0, 0, 0, 0))
-        sums[place] = (a + sizes[0], b + sizes[1], c + sizes[2], d + sizes[3])
-
-
-def _lines_of_code(root: Path) -> dict[str, int]:
-    """The lines that are neither blank nor comment nor docstring, after formatting at one width."""
-    with tempfile.TemporaryDirectory() as folder:
-        copy = shutil.copytree(root, Path(folder) / PACKAGE)
-        layout = ["ruff", "format", "--quiet", "--isolated", f"--line-length={WIDEST}", str(copy)]
-        subprocess.run([sys.executable, "-m", *layout], check=True)
-        return {file: _code(copy / file) for file in source_files(copy)}
-
-
-def _code(path: Path) -> int:
-    text, outside = path.read_text(), set[int]()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, DOCUMENTED) and ast.get_docstring(node) is not None:
-            said = node.body[0]
-            outside |= set(range(said.lineno, (said.end_lineno or said.lineno) + 1))
-    lines = enumerate(text.splitlines(), 1)
-    return sum(k not in outside and line.strip()[:1] not in ("", "#") for k, line in lines)
-
-
-def _words(tree: ast.Module, text: str) -> int:
-    texts = [ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, DOCUMENTED)]
-    texts += [
-        part.string.lstrip("# ")
-        for part in tokenize.generate_tokens(io.StringIO(text).readline)
-        if part.type == tokenize.COMMENT
-    ]
-    return sum(len(text.split()) for text in texts if text)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def main() -> None:
                     ms[slowest] <= limit,
                     f"{name}, {n:,} rows: {ms[slowest]:.2f} <= {limit:g} ms ({slowest})",
                 )
-    print("\n" + measure.table(("rows", "loss", *RISKS, "argsort", "most blocks"), rows), "\n")
+    measure.show("steps", ("rows", "loss", *RISKS, "argsort", "most blocks"), rows)
     targets.finish()
 
 

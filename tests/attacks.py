@@ -49,7 +49,7 @@ class NoGridError(Exception):
 def unit(plan: Any) -> Array:
     """(N,) the public grid of every client's g_p + xi_p."""
     if not hasattr(plan, "unit"):
-        raise NoGridError("answers of this version are no multiples of a public unit.")
+        raise NoGridError("answers of this version are not multiples of a public unit.")
     return np.asarray(plan.unit, float)
 
 
@@ -334,7 +334,7 @@ class Summed:
         return cls(run, [data.block(i) for i in range(data.n_clients)], told, gone)
 
     def __call__(self, run: int) -> Array:
-        from bonafed.algorithms.federated.private_admm.noisy_gradient import Question, Told, _key
+        from bonafed.algorithms.federated.private.noisy_gradient import Question, Told, _key
         from bonafed.algorithms.federated.private_sgd import Blur
         from bonafed.privacy.discrete_noise import discrete_noise
 

@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import html
 import os
 import random
 import signal
@@ -20,12 +21,15 @@ from bonafed.cli import main
 from bonafed.data.row_errors import without_values
 from bonafed.privacy import odometer
 from bonafed.report import figures
+from bonafed.text import printable
 
 # the same cases in every run; with --full new ones
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("new", derandomize=False, deadline=None, database=None)
 settings.load_profile("same")
 
+# files whose tests look at figures, or compare them with those of other processes
+DRAWN = ("report/", "test_private_cells.py", "test_notebooks.py", "test_kills.py", "test_site.py")
 LEFT = pytest.StashKey[int]()  # how many tests are left to --full
 
 # files of few tests that take long: xdist would keep them for the end, when one worker has all of
@@ -60,6 +64,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as ``nohup`` has it
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
     option = config.option
+    if getattr(option, "numprocesses", None):
+        # each process would rewrite the asserts of all files, which is half of its start
+        os.environ["PYTEST_ADDOPTS"] = f"--assert=plain {os.environ.get('PYTEST_ADDOPTS', '')}"
     if hasattr(option, "loadscopereorder"):
         option.loadscopereorder = False
     if option.full:
@@ -110,7 +117,11 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """The seed of drawn cases, or the number of tests that the small tier leaves out."""
+    """The seed of drawn cases, or the number of tests that the small tier leaves out; and where
+    several processes left out the values of asserts.
+    """
+    if getattr(config.option, "numprocesses", None) and terminalreporter.stats.get("failed"):
+        terminalreporter.write_line("values of failed asserts: run the tests again with -n 0")
     if config.option.full:
         terminalreporter.write_line(f"drawn cases are those of --full --seed {config.option.seed}")
     elif left := config.stash.get(LEFT, 0):
@@ -186,17 +197,18 @@ def bonafed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., in
     return call
 
 
-@pytest.fixture
-def drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each figure of the one run of a test is drawn once, not again wherever it is verified or
-    reported: a report takes most of a second, and that it comes out alike is for tests/report.
+@pytest.fixture(scope="module", autouse=True)
+def sketches(request: pytest.FixtureRequest) -> Iterator[None]:
+    """In files of tests that look at no figure a sketch with its name and title stands for each:
+    to draw those of a report takes most of a second.
     """
-    kept: dict[tuple[str, str, float], str] = {}
+    file = request.path.relative_to(Path(__file__).parent).as_posix()
+    with pytest.MonkeyPatch.context() as patch:
+        if not file.startswith(DRAWN):
+            patch.setattr("bonafed.report.html.draw", sketch)
+        yield
 
-    def draw(name: str, plot: figures.Plot) -> str:
-        key = name, plot.title, plot.height
-        if key not in kept:
-            kept[key] = figures.draw(name, plot)
-        return kept[key]
 
-    monkeypatch.setattr("bonafed.report.html.draw", draw)
+def sketch(name: str, plot: figures.Plot) -> str:
+    title = f'<title id="{name}-title">{html.escape(printable(plot.title))}</title>'
+    return f'<svg role="img" aria-labelledby="{name}-title">{title}</svg>'

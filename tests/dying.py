@@ -90,7 +90,7 @@ def fsync(file: int) -> None:
 def main() -> None:
     """Run the command under the hooks."""
     from bonafed import cli
-    from bonafed.algorithms.federated.private_admm import noisy_gradient
+    from bonafed.algorithms.federated.private import noisy_gradient
     from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
 
     def perturb(algorithm: Any, memory: Any, ask: Any, data: Any, rng: Any) -> Any:

@@ -16,12 +16,12 @@ from toy import AsyncToy, SeparateToy, SummedToy, Toy, federation
 from bonafed.algorithms.comparators.afl import AFL
 from bonafed.algorithms.comparators.aggregation import Krum
 from bonafed.algorithms.comparators.fed_avg import FedAvg, FedProx
-from bonafed.algorithms.comparators.multiplier_method import MultiplierMethod
 from bonafed.algorithms.federated.async_dro.async_dro import AsyncDRO
 from bonafed.algorithms.federated.bundle.async_bundle import AsyncBundle
 from bonafed.algorithms.federated.bundle.bundle import Bundle
 from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle
 from bonafed.algorithms.federated.interior_point.interior_point import InteriorPoint
+from bonafed.algorithms.federated.multiplier_method import MultiplierMethod
 from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
 from bonafed.algorithms.federated.private_newton.private_newton import PrivateNewton
 from bonafed.algorithms.federated.private_sgd import PrivateSGD

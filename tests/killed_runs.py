@@ -181,20 +181,20 @@ def example(name: str, **changes: str) -> str:
 def charged_example() -> str:
     """The private example as if its rows were private, and all of its runs in one ledger file."""
     text = example("private").replace("rehearsal = true ", 'book = "BOOK" ')
-    return text.replace("curve = [1, 2, 8]", "curve = [1, 2]").replace("= 50", "= 12")
+    return text.replace("values = [1, 2, 8]", "values = [1, 2]").replace("= 50", "= 12")
 
 
 def scenarios() -> Iterator[Scenario]:
     """Every example, the private one also with a ledger file at a relative and an absolute path,
-    and one with a path of radii.
+    and one with a sweep of radii.
     """
     for path in sorted(EXAMPLES.glob("*.toml")):
         yield Scenario(path.stem, example(path.stem))
     text = charged_example()
     yield Scenario("private-relative", text, book="books.json")
     yield Scenario("private-absolute", text, book="STUDY/../books.json", out="STUDY/../runs")
-    radii = "[path]\nradii = [0.01, 0.1]\n[report]"
-    yield Scenario("hospitals-path", example("hospitals").replace("[report]", radii))
+    radii = '[sweep]\nparameter = "robust.radius"\nvalues = [0.01, 0.1]\n[report]'
+    yield Scenario("hospitals-sweep", example("hospitals").replace("[report]", radii))
 
 
 @dataclass

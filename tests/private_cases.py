@@ -10,7 +10,7 @@ import pytest
 from problems import PLAIN, SOFTMAX
 from scipy import sparse
 
-from bonafed.algorithms.federated.private_admm import noisy_gradient
+from bonafed.algorithms.federated.private import noisy_gradient
 from bonafed.data.federation import Federation
 from bonafed.privacy.budget import Budget
 from bonafed.problem.losses import Exponential, Huber, Logistic, Multinomial, SmoothHinge, Squared

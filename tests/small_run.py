@@ -93,9 +93,9 @@ kind = "demographic_parity"
 column = "ward"
 level = 0.5
 on = "together"
-[trade_off]
-constraint = 2
-levels = [0.3, 0.5]
+[sweep]
+parameter = "constraint.2.level"
+values = [0.3, 0.5]
 [report]
 compare_with = ["unconstrained"]
 """
@@ -169,6 +169,12 @@ compare_with = ["erm"]
 max_rounds = 8
 """
 PRIVATE_ADMM = PRIVATE.replace("[algorithm]", '[algorithm]\nname = "private_admm"')
+
+
+def sweep(parameter: str, *values: float, test: float | None = None) -> str:
+    """The table [sweep] of other values of a key."""
+    judged = "" if test is None else f"test = {test}\n"
+    return f'[sweep]\nparameter = "{parameter}"\nvalues = {[*values]}\n{judged}'
 
 
 def private_run(

@@ -201,10 +201,20 @@ def absolute(node: ast.ImportFrom, file: str) -> str:
 
 
 @cache
+def importing(path: Path) -> tuple[ast.AST, ...]:
+    """The ``import`` statements of a file, and its calls that import by a string."""
+    return tuple(
+        node
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        or (isinstance(node, ast.Call) and _is_import_module(node))
+    )
+
+
 def external_packages(path: Path) -> set[str]:
     """The top-level packages that a file imports anywhere."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in importing(path):
         if isinstance(node, ast.Import):
             names |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
@@ -214,8 +224,7 @@ def external_packages(path: Path) -> set[str]:
 
 def loads_by_string(path: Path) -> bool:
     """Whether a file imports modules whose names are made at run time, which no graph shows."""
-    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
-    return any(_is_import_module(call) and _constant(call) is None for call in calls)
+    return any(isinstance(n, ast.Call) and _constant(n) is None for n in importing(path))
 
 
 def layers_of(file: str) -> list[str]:
@@ -280,7 +289,7 @@ class _Reader:
 
     def imports_of(self, file: str) -> Iterator[tuple[str, str]]:
         """The files that a file imports, each with the name that is imported."""
-        for node in ast.walk(ast.parse((self.root / file).read_text())):
+        for node in importing(self.root / file):
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     if target := self._file(alias.name):
@@ -318,10 +327,9 @@ class _Reader:
     def _passed_on(self, file: str) -> dict[str, tuple[str, str]]:
         """The names that an ``__init__.py`` imports, each with its module and its name there."""
         if file not in self._given:
-            tree = ast.parse((self.root / file).read_text())
             self._given[file] = {
                 alias.asname or alias.name: (absolute(node, file), alias.name)
-                for node in ast.walk(tree)
+                for node in importing(self.root / file)
                 if isinstance(node, ast.ImportFrom)
                 for alias in node.names
             }
@@ -329,7 +337,7 @@ class _Reader:
 
     def _by_string(self, call: ast.Call) -> str | None:
         """The file that ``import_module("bonafed.…")`` names."""
-        module = _constant(call) if _is_import_module(call) else None
+        module = _constant(call)
         return None if module is None else self._file(module)
 
 

@@ -25,6 +25,7 @@ from bonafed.starters.starter import starter
 PRIVATE = names_with("algorithm", "private")
 DATA = '[data]\nname = "hospitals"\n'
 
+RADII = DATA + '[sweep]\nparameter = "robust.radius"\n'
 WRONG = {
     "unknown key": (
         DATA + "[robust]\nraduis = 0.1\n",
@@ -95,32 +96,48 @@ WRONG = {
         DATA + '[robust]\nradius = "atuo"\n',
         ["line 4", "robust.radius", "'atuo'", "'auto'"],
     ),
-    "no radii": (
-        DATA + "[path]\nradii = []\n",
-        ["line 4", "path.radii", "[]", "list of numbers >= 0"],
+    "no values": (
+        RADII + "values = []\n",
+        ["line 5", "sweep.values", "[]", "list of numbers >= 0"],
     ),
-    "radii missing": (DATA + "[path]\ntest = 0.2\n", ["line 3", "path", "`radii` is missing"]),
-    "radii twice": (DATA + "[path]\nradii = [0.1, 0.1]\n", ["path.radii", "every radius once"]),
-    "negative radii": (
-        DATA + "[path]\nradii = [0.1, -0.1]\n",
-        ["path.radii", "finite number >= 0"],
-    ),
+    "values missing": (RADII, ["line 3", "sweep", "`values` is missing"]),
+    "values twice": (RADII + "values = [0.1, 0.1]\n", ["sweep.values", "every value once"]),
+    "negative values": (RADII + "values = [0.1, -0.1]\n", ["sweep.values", "finite number >= 0"]),
     "geometric from 0": (
-        DATA + "[path]\nradii = { from = 0, to = 1, count = 3 }\n",
-        ["path.radii", "0 < a < b"],
+        RADII + "values = { from = 0, to = 1, count = 3 }\n",
+        ["sweep.values", "0 < a < b"],
     ),
     "geometric of one": (
-        DATA + "[path]\nradii = { from = 0.1, to = 1, count = 1 }\n",
-        ["path.radii", "n >= 2"],
+        RADII + "values = { from = 0.1, to = 1, count = 1 }\n",
+        ["sweep.values", "n >= 2"],
     ),
-    "path key": (
-        DATA + "[path]\nradi = [0.1]\nradii = [0.1]\n",
-        ["line 4", "path.radi", "did you mean 'radii'"],
+    "sweep's key": (
+        RADII + "value = [0.1]\nvalues = [0.1]\n",
+        ["line 5", "sweep.value", "did you mean 'values'"],
     ),
-    "path test": (DATA + "[path]\nradii = [0.1]\ntest = 0.0\n", ["line 5", "path.test", "0"]),
-    "client radii": (
-        DATA + '[clients]\nrisk = "mean"\n[path]\nradii = [0.1]\nclient_radii = [0.1]\n',
-        ["client_radii", "'lp_ball'", "'mean'"],
+    "sweep's share": (
+        RADII + "values = [0.1]\ntest = 1.0\n",
+        ["line 6", "sweep.test", "got 1.0", "less than 1"],
+    ),
+    "swept table": (
+        RADII.replace("robust.radius", "data.test") + "values = [0.1]\n",
+        ["line 4, sweep.parameter", "'data.test'", "'robust.radius'"],
+    ),
+    "swept key": (
+        RADII.replace("radius", "radios") + "values = [0.1]\n",
+        ["line 5, sweep.values", "robust.radios = 0.1", "did you mean 'radius'"],
+    ),
+    "swept key that no class has": (
+        RADII.replace("robust", "clients") + 'values = [0.1]\n[clients]\nrisk = "mean"\n',
+        ["sweep.values", "clients.radius = 0.1", "'mean' does not take", "'lp_ball'"],
+    ),
+    "swept value without a worst case": (
+        RADII + 'values = [0.0, 0.1]\n[problem]\nloss = "squared"\n',
+        ["line 5, sweep.values", "robust.radius = 0.1", "Squared is not Lipschitz"],
+    ),
+    "models of other sizes": (
+        DATA + small_run.sweep("problem.alpha", 0.5).replace("alpha", "hidden"),
+        ["sweep.values", "problem.hidden = 0.5"],
     ),
     "tolerance that an algorithm has not": (
         DATA + '[clients]\nrisk = "simplex"\n[algorithm]\nname = "drfa"\ntol = 0.01\n',
@@ -166,17 +183,17 @@ WRONG = {
     ),
     "not convex": (
         DATA + "[risk]\nname = 'median'\n[algorithm]\nname = 'bundle'\n",
-        ["'bundle' needs a convex risk.name, got"],
+        ["'bundle' needs a convex risk over_samples, got risk.name = 'median'"],
     ),
     "a network under a limit": (
         DATA + "[problem]\nloss = 'logistic'\nlabel = 'benign'\nmodel = 'mlp'\n",
-        ["which need 'linear', got 'mlp': leave out problem.label, or set problem.model ="],
+        ["problem", "which need Linear(), got MLP("],
     ),
     "privacy under a worst case": (
         "[data]\nname = 'hospitals'\nscale = 'none'\n[problem]\nloss = 'logistic'\n[privacy]\n"
         "epsilon = 1.0\ndelta = 1e-3\n[clients]\nrisk = 'simplex'\n"
         "[algorithm]\nname = 'private_admm'\n",
-        ["line 10, clients.risk", "set clients.risk = 'mean'"],
+        ["line 10, clients.risk", "needs over_clients = Mean", "change clients.risk"],
     ),
     "no TOML": ("a =", ["no TOML"]),
     "inline table": (
@@ -246,7 +263,7 @@ TRACE = '[engine]\ndelays = { kind = "trace", path = "delays.csv" }\nkind = "vir
     ("content", "said"),
     [
         (None, "there is no file .*delays.csv of recorded delays"),
-        (b"client,delay\nA,\xff\n", "delays.csv is no CSV file of recorded delays"),
+        (b"client,delay\nA,\xff\n", "delays.csv is not a CSV file of recorded delays"),
         (b"client\nA\n", "needs the columns client and delay"),
     ],
 )
@@ -323,24 +340,27 @@ def test_without_a_radius_the_samples_risk_is_the_mean_and_words_for_infinity_wo
 
 
 def test_geometric_radii_keep_their_ends() -> None:
-    config = parse_config(DATA + "[path]\nradii = { from = 0.0123456, to = 1.23456, count = 3 }")
-    assert config.path is not None
-    assert config.path.radii == [0.0123456, 0.1235, 1.23456]
+    config = parse_config(RADII + "values = { from = 0.0123456, to = 1.23456, count = 3 }")
+    assert config.sweep is not None
+    assert config.sweep.values == [0.0123456, 0.1235, 1.23456]
 
 
-def test_the_commented_path_of_init_is_valid(tmp_path: Path) -> None:
+def test_at_a_value_the_run_is_the_one_that_a_file_with_that_value_states() -> None:
+    text = '[robust]\nradius = {}\n[clients]\nrisk = "simplex"\n'
+    swept = parse_config(RADII + "values = [0.0, 0.2]\n" + text.format(0.1))
+    for value in (0.0, 0.2):
+        assert swept.at(value) == parse_config(DATA + text.format(value))
+
+
+def test_the_commented_sweep_of_init_is_valid(tmp_path: Path) -> None:
     text = starter(out=tmp_path / "q.toml", dataset="hospitals")[0]
     lines = text.splitlines()
-    at = next(k for k, line in enumerate(lines) if line.startswith("# [path]"))
+    at = next(k for k, line in enumerate(lines) if line.startswith("# [sweep]"))
     lines[at : at + 4] = [line.removeprefix("# ") for line in lines[at : at + 4]]
     config = parse_config("\n".join(lines))
-    assert config.path is not None
-    assert (len(config.path.radii), config.path.client_radii, config.path.test) == (
-        10,
-        [0.0, 0.1, 0.3],
-        0.3,
-    )
-    assert parse_config(text).path is None
+    assert config.sweep is not None
+    assert (len(config.sweep.values), config.sweep.test) == (10, 0.3)
+    assert parse_config(text).sweep is None
     config.check()
 
 
@@ -400,7 +420,7 @@ def test_every_algorithm_that_can_be_named_solves_and_verifies(tmp_path: Path, n
     text = text.replace("tol = 1e-6", f'name = "{name}"\ntol = 1e-2').replace('"afl", "erm"', "")
     text = text.replace('name = "auto"', f'name = "{name}"')
     text = text.replace('name = "interior_point"', f'name = "{name}"\ntol = 1e-3')
-    text = text.replace("[trade_off]\nconstraint = 2\nlevels = [0.3, 0.5]\n", "")  # more solves
+    text = text.replace(small_run.sweep("constraint.2.level", 0.3, 0.5), "")  # more solves
     data = small_run.wards(small_run.table()) if asks.constrained else None
     drawn = name in ("double_loop", "proximal_al")  # that prove nothing on their way
     run = small_run.small_run(tmp_path, draw=drawn, text=text, data=data)
@@ -469,7 +489,7 @@ def test_the_written_text_reads_back_as_the_same_run(
             "data": {"path": path, "target": title},
             "robust": {"radius": radius, "label_cost": cost},
             "clients": {"p": p},
-            "path": radii and {"radii": radii, "client_radii": [0.0, 0.5]},
+            "sweep": radii and {"parameter": "clients.radius", "values": radii},
         }
     )
     assert parse_config(config.text()).model_dump() == config.model_dump()

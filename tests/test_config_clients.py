@@ -220,7 +220,7 @@ WRONG = {
     "factor": (CLOCK + "stragglers = { a = 0.0 }\n", ["line 7", "engine.stragglers", "> 0"]),
     "span": (
         CLOCK + "outages = { a = [1.0, 2.0] }\n",
-        ["line 7, engine.outages", "'a'", "each [a number, a number]"],
+        ["line 7, engine.outages", "'a'", "a list, each a list"],
     ),
     "spans out of order": (
         CLOCK + "outages = { a = [[2.0, 1.0]] }\n",
@@ -238,17 +238,17 @@ WRONG = {
     "rows kept": (CLOCK + "keep_rows = 0\n", ["engine.keep_rows"]),
     "several classes, one score": (
         DATA + '[problem]\nloss = "multinomial"\n',
-        ["set problem.model = 'softmax' or 'mlp'"],
+        ["line 3, problem", "Multinomial needs the predictor Softmax()"],
     ),
     "several scores, two classes": (
         LOGISTIC + 'model = "softmax"\n',
-        ["'softmax'", "set problem.model = 'linear' or 'mlp'"],
+        ["line 3, problem", "Logistic needs the predictor Linear()"],
     ),
     "layers of a linear model": (LOGISTIC + "hidden = [3]\n", ["`hidden`", "'mlp'"]),
     "layers": (LOGISTIC + 'model = "mlp"\nhidden = [0]\n', ["problem.hidden"]),
     "network in a ball": (
         LOGISTIC + 'model = "mlp"\n[robust]\nradius = 0.1\n',
-        ["'mlp'", "robust.radius = 0"],
+        ["line 3, problem", "a WassersteinBall", "not for MLP", "use Linear()"],
     ),
     "network of cuts": (
         LOGISTIC + 'model = "mlp"\n[algorithm]\nname = "bundle"\n',
@@ -264,7 +264,7 @@ WRONG = {
     ),
     "averaging": (
         SIMPLEX + '[algorithm]\nname = "fed_avg"\n',
-        ["'fed_avg' needs clients.risk = 'mean'", "'simplex'", "set clients.risk = 'mean'"],
+        ["'fed_avg' needs over_clients = Mean", "got clients.risk = 'simplex': use 'bundle'"],
     ),
     "option": (
         LOGISTIC + '[algorithm]\nname = "async_dro"\noptions = { setp = 0.1 }\n',

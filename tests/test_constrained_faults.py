@@ -168,8 +168,9 @@ def test_wrong_types_are_named(run, text):
 @pytest.mark.parametrize("stop", ["optimal", "max_rounds"])
 def test_a_value_below_the_bound_is_no_optimum(stop):
     """A model that breaks a constraint by less than its tolerance, of an objective of that size."""
-    from bonafed.rounds import Outcome, Stop
-    from bonafed.solution.outcome import confirmed_constrained
+    from bonafed.rounds import Stop
+    from bonafed.solution.outcome import Ended
+    from bonafed.solution.outcome import stated as outcome_of
 
     stated = problem(local_constraint=bf.NeymanPearson(1, 0.5))
     solution = bf.solve(stated, federation())
@@ -177,10 +178,8 @@ def test_a_value_below_the_bound_is_no_optimum(stop):
     odd = replace(
         solution.certificate, value=0.0, bound=5e-8, gap=-5e-8, relative_gap=-1.0, feasibility=5e-8
     )
-    method, ended = bf.InteriorPoint(), Outcome(Stop(stop), "ended.")
-    outcome = confirmed_constrained(
-        concrete, data.clients, ended, odd, solution.duals, solution.constraints, method
-    )
+    ended = Ended(Stop(stop), 9, bf.InteriorPoint())
+    outcome = outcome_of(ended, concrete, odd, data.clients, solution.duals, solution.constraints)
     assert outcome.stop is (Stop.UNPROVEN if stop == "optimal" else Stop.MAX_ROUNDS)
     assert "5.0e-08 below the bound" in outcome.text
     assert "breaks constraints by up to 5.0e-08" in outcome.text

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import bonafed as bf
+from bonafed.algorithms.progress import Progress
 from bonafed.data.declared_schema import declared_schema
 from bonafed.engines.event_log import Log
 from bonafed.rounds import Stop
@@ -127,10 +128,10 @@ def test_a_solve_on_the_clock_has_all_that_a_solve_has(fed):
 
 def test_a_claim_of_the_clock_is_judged_by_the_certificate(fed, monkeypatch):
     """A method that stops too early and calls that proven is not called optimal."""
-    monkeypatch.setattr(bf.AsyncBundle, "_allowed", lambda self, state, value=0.0: 1e9)
+    monkeypatch.setattr(Progress, "allowed", lambda self, margin=1.0: 1e9)
     solution = bf.solve(LOGISTIC, fed, engine=CLOCK)
     assert solution.outcome.stop is Stop.UNPROVEN
-    assert "Recomputed" in solution.outcome.text
+    assert "lower tol" in solution.outcome.text
 
 
 def test_a_time_that_runs_out_is_no_optimum(fed):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import json
 import re
 import shlex
 import sys
@@ -28,6 +29,12 @@ from bonafed.config.config import Config, parse_config
 from bonafed.rounds import visibility
 
 ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "benchmarks"))
+
+import measure  # noqa: E402
+import render  # noqa: E402
+
+RESULTS = ROOT / "benchmarks" / "results"
 SOURCE = ROOT / "src" / "bonafed"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAGES += [ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
@@ -380,13 +387,49 @@ def not_printed(said: str, measured: str) -> list[str]:
 
 
 def test_every_figure_beside_what_people_use_is_one_of_the_benchmark_named() -> None:
-    text = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
-    sections = dict(re.findall(r"^## [^\n]*\(`(\w+\.py)`\)\n(.*?)(?=^## |\Z)", text, re.M | re.S))
     rows = table(ROOT / "README.md", "problem ")
     assert len(rows) == 7
-    for *said, script in rows:
-        measured = sections[code(script)[0].removeprefix("benchmarks/")]
-        assert not not_printed(" ".join(said), measured), script
+    for *said, scripts in rows:
+        held = [RESULTS / f"{Path(script).stem}.json" for script in code(scripts)]
+        saved = " ".join(path.read_text(encoding="utf-8") for path in held)
+        assert not not_printed(" ".join(said), saved), scripts
+
+
+def test_the_page_of_benchmarks_is_rendered_from_the_saved_results() -> None:
+    written = render.PAGE.read_text(encoding="utf-8")
+    assert written == render.page(), "run: python benchmarks/render.py"
+
+
+def test_every_script_that_prints_a_table_has_a_section() -> None:
+    scripts = {path.name for path in render.PAGE.parent.rglob("*.py")}
+    shown = {Path(section.script).name for section in render.SECTIONS}
+    prints = {
+        path.name
+        for path in render.PAGE.parent.rglob("*.py")
+        if "measure.show(" in path.read_text(encoding="utf-8")
+    }
+    assert prints - {"constrained_parity.py", "async_tables.py"} <= shown <= scripts
+    assert {path.stem for path in RESULTS.iterdir()} <= {Path(name).stem for name in shown}
+
+
+def test_a_script_saves_what_it_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(measure, "SAVE", True)
+    monkeypatch.setattr(measure, "RESULTS", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["oracle.py", "part"])
+    measure.show("cuts", ("loss", "ratio"), [("Hinge", np.float64(1.23456789)), ("none", np.inf)])
+    targets = measure.Targets()
+    targets.need(False, "at most 1")
+    with pytest.raises(SystemExit) as left:
+        targets.finish()
+    assert left.value.code == 1
+    printed = capsys.readouterr().out
+    held = json.loads((tmp_path / "oracle.json").read_text(encoding="utf-8"))
+    assert held["tables"]["cuts"]["rows"] == [["Hinge", 1.23457], ["none", "inf"]]
+    assert "| Hinge | 1.235 |" in printed
+    assert held["targets"]["part"]["verdicts"] == [["at most 1", False]]
+    assert held["tables"]["cuts"]["measured"].keys() == {"date", "commit", "machine"}
 
 
 def test_a_figure_that_no_benchmark_prints_would_be_found() -> None:

@@ -318,7 +318,7 @@ def test_no_link_is_followed(runs: dict[str, Path], tmp_path: Path, name: str) -
 
 def test_nobody_is_told_to_remove_links_where_no_run_is(tmp_path: Path) -> None:
     (tmp_path / "sbin").symlink_to(tmp_path)
-    with pytest.raises(RunError, match="is no complete run"):
+    with pytest.raises(RunError, match="is not a complete run"):
         read_run(tmp_path)
 
 
@@ -330,10 +330,10 @@ def _below(place: Path) -> list[Path]:
     ("text", "words"),
     [
         (b'{"format": 1, "format": 1}', "'format' stands twice"),
-        (b'{"format": NaN}', "NaN is no number"),
+        (b'{"format": NaN}', "NaN is not a number"),
         (b'{"format": 1' + b"0" * 5000 + b"}", "5001 digits"),
         (b'{"format": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "lie too deep"),
-        (b'{"format": "\xff"}', "no UTF-8 text"),
+        (b'{"format": "\xff"}', "not UTF-8 text"),
         (b'{"format": "\\ud800"}', "surrogates not allowed"),
         (b"[]", "expected an object, found list"),
     ],
@@ -400,7 +400,7 @@ def test_verify_fails_in_one_line_where_predict_and_report_refuse(
 def test_a_configuration_that_is_no_toml_ends_in_one_line(tmp_path: Path) -> None:
     for text in ("a = " + "[" * 100_000, "seed = 1" + "0" * 6000):
         (tmp_path / "x.toml").write_text(text)
-        with pytest.raises(ConfigError, match="is no TOML") as caught:
+        with pytest.raises(ConfigError, match="is not TOML") as caught:
             read_config(tmp_path / "x.toml")
         assert "\n" not in str(caught.value)
 

@@ -139,7 +139,7 @@ def test_a_mapping_of_pairs_is_a_federation():
         ),
         (
             lambda X, y: bf.Federation.from_arrays({"a": X[:, 0], "site": GROUPS}, y, "sit"),
-            "groups='sit' is no column of X; there are 'a', 'site'. Did you mean 'site'",
+            "groups='sit' is not a column of X; there are 'a', 'site'. Did you mean 'site'",
         ),
         (
             lambda X, y: bf.Federation.from_arrays({3: X}),

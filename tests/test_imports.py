@@ -46,11 +46,11 @@ ALONE = {  # heavy or optional package -> the only files that may import it
         "sites/flower_app.py",
     },
     "nvflare": {
-        "engines/flare/local.py",
         "engines/flare/supervisor.py",
         "engines/flare/tasks.py",
         "sites/flare_app.py",
         "sites/flare_tasks.py",
+        "sites/trial/flare.py",
     },
     "torch": {"problem/constraints/torch_function.py", "problem/predictors/torch_module.py"},
 }

@@ -16,7 +16,7 @@ from killed_runs import Ended, Killer, Scenario, Tally
 
 DARK = "[report]\nhtml = false"
 CURVED = small_run.PRIVATE.replace("[report]", DARK).replace(
-    "[privacy]", '[privacy]\ncurve = [1.0]\nbook = "BOOK"'
+    "[privacy]", small_run.sweep("privacy.epsilon", 1.0) + '[privacy]\nbook = "BOOK"'
 )
 CHAINS = {
     # each is what one process was about to do, and how often it had come to it
@@ -24,7 +24,7 @@ CHAINS = {
         Scenario("clinics", CURVED, book="../books.json", options=()),
         [
             "os.rename books.json#1",  # the charge
-            "os.rename curve-0.checkpoint#1",  # the keys of noise
+            "os.rename sweep-0.checkpoint#1",  # the keys of noise
             "write#18",  # half of a checkpoint
             "os.rename books.json#2",  # charged again, and not settled yet
             "os.rename private.checkpoint#5",
@@ -35,7 +35,7 @@ CHAINS = {
     "constrained": (
         Scenario("clinics", small_run.KEPT.replace("[report]", DARK), options=()),
         [
-            "os.rename trade-off.points#1",
+            "os.rename sweep.points#1",
         ],
     ),
 }

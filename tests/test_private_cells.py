@@ -51,7 +51,9 @@ epsilon = 3.0
 delta = 1e-5
 sizes = {{ East = 12, North = 12 }}
 book = "book.json"
-curve = [0.5]
+[sweep]
+parameter = "privacy.epsilon"
+values = [0.5]
 [report]
 compare_with = ["erm"]
 [algorithm]
@@ -60,6 +62,7 @@ max_rounds = 6
 REAL = CONFIG.replace('target = "sick"\nclasses = ["no", "yes"]', 'target = "cost"').replace(
     '"logistic"', '"huber"'
 )
+SWEEP = '[sweep]\nparameter = "privacy.epsilon"\nvalues = [0.5]\n'
 HEADER = "site,age,dose,ward,person,cost,sick"
 Cells = list[list[str]]
 
@@ -192,7 +195,7 @@ def test_errors_of_a_private_run_name_the_line_and_no_cell(
     for sized in (True, False):
         stated = REAL if name in REALS else CONFIG
         stated = stated if sized else stated.replace("sizes = { East = 12, North = 12 }", "")
-        (tmp_path / "cells.toml").write_text(stated.replace("curve = [0.5]", ""), "utf-8")
+        (tmp_path / "cells.toml").write_text(stated.replace(SWEEP, ""), "utf-8")
         if name == "undeclared client" and not sized:
             continue  # clients are public where none is declared
         assert bonafed("run", "cells.toml", "--out", "runs") == 2 or not words

@@ -363,11 +363,10 @@ def test_a_risk_that_is_not_convex_states_residuals_and_verifies(tmp_path: Path)
     assert reseal(run.path, lambda r: r["certificate"]["residuals"].__setitem__(0, 0.0))
 
 
-def test_the_example_runs_in_seconds_and_proves_its_optimum(tmp_path: Path) -> None:
+def test_the_example_proves_its_optimum(tmp_path: Path) -> None:
     config = read_config(EXAMPLE)
     config.check()
     run = small_run.finish(config, tmp_path)
     assert run.result["certificate"]["relative_gap"] <= 1e-9
-    assert run.result["seconds"] < 20
     assert run.result["evaluation"]["measures"][0]["fairness"]["privileged"] == "Northgate"
     assert passed(verify_run(run.path))

@@ -362,7 +362,7 @@ def test_an_enumeration_travels_once_named():
 def test_rounds_own_records_travel():
     ask = decode(encode(Round(Ask(np.zeros(2), np.ones(3)), to=(0, 2), wait_for=1)))
     assert (ask.to, ask.wait_for, type(ask.message)) == ((0, 2), 1, Ask)
-    assert decode(encode(Done(Outcome(Stop.STALLED, "why")))).outcome.stop is Stop.STALLED
+    assert decode(encode(Done(Stop.STALLED))).outcome.stop is Stop.STALLED
 
 
 # ---- messages and uploads

@@ -268,7 +268,6 @@ def test_a_network_of_two_classes(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------- from the command line
 
 
-@pytest.mark.usefixtures("drawn_once")
 def test_from_init_to_a_verified_report(
     bonafed: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

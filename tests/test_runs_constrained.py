@@ -1,4 +1,4 @@
-"""Runs with constraints: what is kept where, what verify finds, trade-offs, and runs that nothing
+"""Runs with constraints: what is kept where, what verify finds, sweeps, and runs that nothing
 can satisfy.
 """
 
@@ -25,12 +25,12 @@ from bonafed.runs.splits import prepare
 from bonafed.runs.training import train
 from bonafed.runs.verification import passed, verify_run
 
-TRADE_OFF = "[trade_off]\nconstraint = 2\nlevels = [0.3, 0.5]\n"
+LEVELS = small_run.sweep("constraint.2.level", 0.3, 0.5)
 WARDS = small_run.wards(small_run.table())
 IMPOSSIBLE = small_run.KEPT.replace(
-    "[trade_off]",
+    "[sweep]",
     '[[constraint]]\nkind = "cost_limit"\ncosts = { age = 1.0 }\nlimit = -2.0\n'
-    '[[constraint]]\nkind = "sign"\nsigns = { age = 1 }\n[trade_off]',
+    '[[constraint]]\nkind = "sign"\nsigns = { age = 1 }\n[sweep]',
 )
 SERVER = small_run.KEPT.replace("test = 0.4", "test = 0.4\nserver = 0.25").replace(
     'on = "together"', 'on = "server"'
@@ -71,7 +71,7 @@ def reseal(path: Path, change: EDIT = lambda result: None) -> list[str]:
 
 def test_a_run_on_a_clock_that_compares_with_unconstrained_verifies(tmp_path: Path) -> None:
     """Only the model that it is compared with is evaluated beside its rounds."""
-    text = small_run.KEPT.replace(TRADE_OFF, "") + '[engine]\nkind = "virtual_clock"\n'
+    text = small_run.KEPT.replace(LEVELS, "") + '[engine]\nkind = "virtual_clock"\n'
     run = small_run.small_run(tmp_path, data=WARDS, text=text)
     assert run.result["model"] not in run.result["reached"]
     assert passed(verify_run(run.path)), [check for check in verify_run(run.path) if not check.ok]
@@ -177,16 +177,16 @@ def test_prices_are_stated_near_an_optimum_only(finished: Path) -> None:
     assert stated(found.certificate, [{**found.constraints[0], "met": False}]) == []
 
 
-# -------------------------------------------------------------------------------------- a trade-off
+# -------------------------------------------------------------------------------------- a sweep
 
 
 def test_objectives_fall_with_the_level_and_prices_are_their_gradients(tmp_path: Path) -> None:
     text = small_run.KEPT.replace(
-        "levels = [0.3, 0.5]", "levels = [0.0, 0.199999, 0.2, 0.200001, 0.4]"
+        "values = [0.3, 0.5]", "values = [0.0, 0.199999, 0.2, 0.200001, 0.4]"
     )
     run = small_run.small_run(tmp_path, data=WARDS, text=text)
-    assert run.traded is not None
-    points = run.traded.table["points"]
+    assert run.swept is not None
+    points = run.swept.table["points"]
     values = [point["value"] for point in points]
     assert values == sorted(values, reverse=True)
     assert points[2]["price"] == pytest.approx((values[1] - values[3]) / 2e-6, rel=1e-3)
@@ -197,27 +197,27 @@ def test_objectives_fall_with_the_level_and_prices_are_their_gradients(tmp_path:
     assert passed(verify_run(run.path))
 
 
-@pytest.mark.parametrize("array", ["w", "shared", "local"])
+@pytest.mark.parametrize("array", ["w", "1/shared", "0/local"])
 def test_other_models_or_multipliers_of_a_level_are_found(
     finished: Path, tmp_path: Path, array: str
 ) -> None:
     path = copy(finished, tmp_path)
     run = read_run(path)
-    assert run.traded is not None
+    assert run.swept is not None
     save_arrays(
-        path / "trade_off.safetensors",
-        {**run.traded.arrays, array: run.traded.arrays[array] + 1e-4},
+        path / "sweep.safetensors",
+        {**run.swept.arrays, array: run.swept.arrays[array] + 1e-4},
     )
-    assert "trade-off" in reseal(path)
+    assert "sweep" in reseal(path)
 
 
 def test_a_changed_number_of_a_level_is_found(finished: Path, tmp_path: Path) -> None:
     path = copy(finished, tmp_path)
-    file = path / "trade_off.json"
+    file = path / "sweep.json"
     table = json.loads(file.read_text("utf-8"))
     table["points"][0]["bound"] *= 1 + 1e-7
     file.write_text(json.dumps(table), "utf-8")
-    assert reseal(path) == ["trade-off"]
+    assert reseal(path) == ["sweep"]
 
 
 # ------------------------------------------------------------------------------------ tampered with
@@ -297,8 +297,8 @@ def test_a_run_that_nothing_satisfies_names_the_conflict_and_verifies(impossible
     check = next(row for row in run.result["checks"] if row["name"] == "trivial")
     assert (check["passed"], run.result["trivial"]) == (None, None)
     assert "better than a constant" not in markdown(run)
-    assert run.traded is not None
-    assert [(p["value"], p["price"], p["outcome"]) for p in run.traded.table["points"]] == [
+    assert run.swept is not None
+    assert [(p["value"], p["price"], p["outcome"]) for p in run.swept.table["points"]] == [
         (None, None, "infeasible")
     ] * 2
     assert passed(verify_run(impossible))
@@ -319,18 +319,17 @@ def test_a_changed_proof_is_found(impossible: Path, tmp_path: Path, change: EDIT
 # --------------------------------------------------------------------------------- the command line
 
 
-@pytest.mark.usefixtures("drawn_once")
 def test_from_a_configuration_to_predictions(
     bonafed: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small_run.write_config(tmp_path, small_run.KEPT, WARDS)
-    assert bonafed("run", "clinics.toml", "--out", "runs") == 0
+    assert bonafed("run", "clinics.toml", "--out", "runs", "--verbose") == 0
     said = capsys.readouterr().out
     (folder,) = (tmp_path / "runs").iterdir()
     for part in (
-        "constrained round 1:",
+        "constrained: ",
         "violation",
-        "trade-off: level 0.3",
+        "sweep: constraint.2.level = 0.3",
         "Shadow prices",
         "Are the constraints met on new",
     ):
@@ -343,13 +342,12 @@ def test_from_a_configuration_to_predictions(
     assert bonafed("report", folder, "--format", "md") == 0
     text = capsys.readouterr().out
     assert "## Constraints on held-out rows" in text
-    assert "## Other levels" in text
+    assert "## Other values" in text
     assert bonafed("report", folder, "--format", "json") == 0
-    assert json.loads(capsys.readouterr().out)["trade_off"]["points"][1]["level"] == 0.5
+    assert json.loads(capsys.readouterr().out)["sweep"]["points"][1]["at"] == 0.5
     assert bonafed("compare", folder, folder) == 0
 
 
-@pytest.mark.usefixtures("drawn_once")
 def test_a_run_that_nothing_satisfies_has_its_own_status_and_warns(
     bonafed: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -358,7 +356,7 @@ def test_a_run_that_nothing_satisfies_has_its_own_status_and_warns(
     said = " ".join(capsys.readouterr().out.split())
     assert "No model is recommended" in said
     assert "coefficient of age >= 0" in said
-    assert "no model meets all constraints" in said
+    assert "No model meets all constraints" in said
     (folder,) = (tmp_path / "runs").iterdir()
     assert (folder / "report.html").is_file()
     assert "no model is recommended" in (folder / "report.html").read_text("utf-8").lower()
@@ -408,5 +406,4 @@ def test_the_example_cuts_losses_at_every_hospital(tmp_path: Path) -> None:
         if (p["set"], p["model"]) == ("training rows", "unconstrained")
     )
     assert max(row["measured"] for row in free["rows"]) > 0.3
-    assert run.result["seconds"] < 20
     assert passed(verify_run(run.path))

@@ -22,13 +22,13 @@ from bonafed import cli
 from bonafed.config.errors import ConfigError
 from bonafed.runs.files import RunError, seal
 
-PATH = small_run.CONFIG + "[path]\nradii = [0.0, 0.05]\n"
+PATH = small_run.CONFIG + small_run.sweep("robust.radius", 0.0, 0.05)
 CLOCK = small_run.CLOCK.replace("tol = 1e-2", "tol = 0.1\nmax_rounds = 30")
 KINDS: dict[str, tuple[str, str | None]] = {
     "robust": (small_run.CONFIG, None),
     "path": (PATH, None),
     "rank": (small_run.TOGETHER, None),
-    "trade-off": (small_run.KEPT, WARDS),
+    "constrained": (small_run.KEPT, WARDS),
     "infeasible": (IMPOSSIBLE, WARDS),
     "clock": (CLOCK, None),
     "network": (

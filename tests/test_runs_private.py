@@ -15,7 +15,7 @@ import pytest
 import small_run
 
 import bonafed as bf
-from bonafed.algorithms.federated.private_admm import noisy_gradient
+from bonafed.algorithms.federated.private import noisy_gradient
 from bonafed.algorithms.federated.private_admm.client import Perturbed
 from bonafed.config.config import read_config
 from bonafed.privacy.accounting import Release, gaussian_epsilon
@@ -30,7 +30,9 @@ from bonafed.runs.splits import prepare
 from bonafed.runs.verification import passed, verify_run
 from bonafed.solution.public_part import HISTORY
 
-CURVED = small_run.PRIVATE_ADMM.replace("[privacy]", "[privacy]\ncurve = [1.0, 1.5]")
+CURVED = small_run.PRIVATE_ADMM.replace(
+    "[privacy]", small_run.sweep("privacy.epsilon", 1.0, 1.5) + "[privacy]"
+)
 COUNTED = small_run.PRIVATE_ADMM.replace(
     "sizes = { East = 15, North = 14 }", 'adjacency = "replace"'
 )
@@ -39,7 +41,7 @@ PUBLIC = small_run.PRIVATE_ADMM.replace("[privacy]", "[evaluation]\npublic = tru
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run with a curve; its data lie two folders above. Its keys of noise are always
+    """A finished run with a sweep; its data lie two folders above. Its keys of noise are always
     the same, so that no number of it is another's by chance.
     """
     with pytest.MonkeyPatch.context() as patch:
@@ -135,7 +137,7 @@ def test_nothing_exact_is_written_in_what_travels(finished: Path) -> None:
     exact = [
         own["certificate"]["value"],
         own["baselines"]["erm"]["value"],
-        *(point["value"] for point in own["curve"]),
+        *(point["value"] for point in run.owner.swept.table["points"]),
     ]
     exact += [row[key] for row in own["clients"] for key in ("loss", "worst_loss")]
     exact += [row[key] for row in own["evaluation"]["measures"] for key in ("loss", "worst_loss")]
@@ -162,7 +164,7 @@ def test_the_ledger_is_that_of_the_releases(finished: Path) -> None:
     assert [row["client"] for row in p["ledger"]] == ["East", "North"]
     for row in p["ledger"]:
         own = [Release(*r) for r in (*p["releases"][row["client"]], *p["before"][row["client"]])]
-        assert len(own) == 3  # two of the curve
+        assert len(own) == 3  # two of the sweep
         assert row["epsilon"] == pytest.approx(gaussian_epsilon(own, 1e-5), rel=1e-2)
         assert row["epsilon"] <= 3.0
         assert row["left"] == pytest.approx(3.0 - row["epsilon"])
@@ -174,13 +176,13 @@ def test_the_ledger_is_that_of_the_releases(finished: Path) -> None:
     assert p["epsilon"] > 2.99
     assert [row["what"] for row in run.result["withheld"]][
         -1
-    ] == "the models of the curve and its numbers"
+    ] == "the models of the sweep and its numbers"
 
 
 def test_both_parts_verify(finished: Path) -> None:
     checks = verify_run(finished)
     assert passed(checks)
-    assert {"privacy", "budget", "public part", f"{OWNER}certificate", f"{OWNER}curve"} <= {
+    assert {"privacy", "budget", "public part", f"{OWNER}certificate", f"{OWNER}sweep"} <= {
         c.name for c in checks
     }
 
@@ -218,7 +220,6 @@ CHANGES: dict[str, tuple[Callable[[dict], object], str]] = {
     "client": (lambda r: r["privacy"]["releases"].pop("North"), "form"),
     "rows": (lambda r: r["clients"][0].update(n=16), "clients"),
     "weight": (lambda r: r["clients"][0].update(weight=0.7), "clients"),
-    "bytes": (lambda r: r["messages"][0].update(bytes=1), "messages"),
     "problem": (lambda r: r.update(problem="Anything."), "problem"),
     "withheld": (lambda r: r["withheld"].pop(0), "withheld"),
     "certificate": (lambda r: r.update(certificate={"value": 0.5}), "form"),
@@ -262,7 +263,6 @@ OWN: dict[str, tuple[Callable[[dict], object], str]] = {
     "client": (lambda r: r["clients"][0].update(loss=0.1), "clients"),
     "accuracy": (lambda r: r["evaluation"]["measures"][0].update(accuracy=0.99), "evaluation"),
     "erm": (lambda r: r["baselines"]["erm"].update(value=0.1), "baselines"),
-    "curve": (lambda r: r["curve"][0].update(value=0.1), "curve"),
     "digest": (lambda r: r["data"]["train"].update(North="0" * 32), "data: train"),
 }
 
@@ -275,17 +275,17 @@ def test_a_changed_number_of_the_owner_is_found(
     assert f"{OWNER}{OWN[change][1]}" in found
 
 
-def test_another_model_is_found_by_the_owner_and_other_models_of_the_curve(
+def test_another_model_is_found_by_the_owner_and_other_models_of_the_sweep(
     finished: Path, tmp_path: Path
 ) -> None:
     path = copy(finished, tmp_path)
     run = read_run(path)
     assert run.owner is not None
     save_arrays(
-        path / OWNER / "curve.safetensors",
-        {"w": run.owner.points["curve"].w + 0.01},
+        path / OWNER / "sweep.safetensors",
+        {"w": run.owner.points["sweep"].w + 0.01},
     )
-    assert f"{OWNER}curve" in reseal(path, lambda result: None, OWNER)
+    assert f"{OWNER}sweep" in reseal(path, lambda result: None, OWNER)
     raw = (path / "model.safetensors").read_bytes()
     (path / "model.safetensors").write_bytes(raw[:-8] + np.float64(0.5).tobytes())
     assert f"{OWNER}certificate" in reseal(path, lambda result: None)
@@ -393,9 +393,11 @@ def test_a_run_for_whoever_sees_sums_states_both_views(tmp_path: Path, name: str
     assert "privacy" in reseal(path, lambda result: result["privacy"].pop("views"))
 
 
-def test_a_curve_for_whoever_sees_sums_is_verified(tmp_path: Path) -> None:
+def test_a_sweep_for_whoever_sees_sums_is_verified(tmp_path: Path) -> None:
     """The clients' records count unlike, and its noise is that of those which count most."""
-    text = small_run.PRIVATE.replace("[privacy]", '[privacy]\nview = "sum"\ncurve = [1.0]')
+    text = small_run.PRIVATE.replace("[privacy]", '[privacy]\nview = "sum"') + small_run.sweep(
+        "privacy.epsilon", 1.0
+    )
     run = small_run.private_run(tmp_path, text=text.replace('compare_with = ["erm"]', ""))
     assert len({tuple(each[0]) for each in run.result["privacy"]["releases"].values()}) == 2
     assert passed(verify_run(run.path))
@@ -417,15 +419,15 @@ def test_from_a_configuration_to_predictions(
     bonafed: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small_run.write_config(tmp_path, CURVED)
-    assert bonafed("run", "clinics.toml", "--out", "runs") == 0
+    assert bonafed("run", "clinics.toml", "--out", "runs", "--verbose") == 0
     said = " ".join(capsys.readouterr().out.split())
     (folder,) = (tmp_path / "runs").iterdir()  # no working folder is left
     assert (folder / OWNER).stat().st_mode & 0o077 == 0
     for part in (
-        "private round 1: copies",
+        "private: ",
         "differentially private",
         "stays with the owner of the data",
-        "Other budgets",
+        "Other values",
         "stays with the owner:",
     ):
         assert part in said
@@ -452,7 +454,7 @@ def test_from_a_configuration_to_predictions(
 def test_a_run_without_its_parts_is_said_to_be_one(finished: Path, tmp_path: Path) -> None:
     path = copy(finished, tmp_path)
     (path / OWNER / "history.jsonl").unlink()
-    with pytest.raises(ValueError, match=r"owner is no complete run: history.jsonl missing"):
+    with pytest.raises(ValueError, match=r"owner is not a complete run: history.jsonl missing"):
         read_run(path)
 
 

@@ -1,4 +1,4 @@
-"""Private runs on the same rows: books, curves, and runs that go on stay within the total
+"""Private runs on the same rows: books, sweeps, and runs that go on stay within the total
 together.
 """
 
@@ -11,7 +11,7 @@ import pytest
 import small_run
 
 from bonafed.config.config import read_config
-from bonafed.engines import inprocess
+from bonafed.engines import checkpoint
 from bonafed.privacy.accounting import Release, gaussian_epsilon
 from bonafed.privacy.budget import Budget, BudgetSpentError
 from bonafed.privacy.ledger_file import Book
@@ -24,7 +24,9 @@ from bonafed.solution import privacy_account as charge
 BOOKED = small_run.PRIVATE.replace("[privacy]", '[privacy]\nbook = "book.json"').replace(
     '["erm"]', "[]"
 )
-CURVED = small_run.PRIVATE.replace("[privacy]", "[privacy]\ncurve = [1.0, 1.5]")
+CURVED = small_run.PRIVATE.replace(
+    "[privacy]", small_run.sweep("privacy.epsilon", 1.0, 1.5) + "[privacy]"
+)
 
 
 def begun(tmp_path: Path, text: str) -> Study:
@@ -122,7 +124,7 @@ def test_a_run_that_dies_between_its_charge_and_its_first_rounds_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, k: int, book: str
 ) -> None:
     """Note, book, note, keys, checkpoint, book, note, rounds: of the first run of a
-    curve.
+    sweep.
     """
     study = begun(tmp_path, CURVED.replace("[privacy]", f"[privacy]\n{book}"))
     assert study.work is not None
@@ -137,7 +139,7 @@ def test_a_run_that_dies_between_its_charge_and_its_first_rounds_goes_on(
 
             return write
 
-        for owner, name in ((charge.Note, "write"), (Book, "_write"), (inprocess.files, "save")):
+        for owner, name in ((charge.Note, "write"), (Book, "_write"), (checkpoint, "save")):
             dying.setattr(owner, name, last(getattr(owner, name)))
         with pytest.raises(Killed):
             trained(study, Silent())
@@ -149,7 +151,7 @@ def test_a_run_that_dies_between_its_charge_and_its_first_rounds_goes_on(
     assert passed(verify_run(path))
 
 
-def test_a_curve_of_public_rows_is_not_charged(tmp_path: Path) -> None:
+def test_a_sweep_of_public_rows_is_not_charged(tmp_path: Path) -> None:
     text = CURVED.replace("[privacy]", "[privacy]\nrehearsal = true").replace(
         "[1.0, 1.5]", "[1.0, 6.0]"
     )
@@ -157,5 +159,5 @@ def test_a_curve_of_public_rows_is_not_charged(tmp_path: Path) -> None:
     assert run.owner is not None
     assert run.result["privacy"]["before"] == {}
     assert "not charged" in run.result["privacy"]["rehearsal"]
-    assert [round(point["alone"], 2) for point in run.owner.result["curve"]] == [1.0, 6.0]
+    assert [round(point["alone"], 2) for point in run.owner.swept.table["points"]] == [1.0, 6.0]
     assert passed(verify_run(run.path))

@@ -28,7 +28,7 @@ def travelling(path: Path) -> dict[str, bytes]:
 
 def run(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, data: str) -> Any:
     """A finished run whose noise is the same each time, and replaces everything."""
-    from bonafed.algorithms.federated.private_admm import noisy_gradient
+    from bonafed.algorithms.federated.private import noisy_gradient
 
     drawn = iter(range(10**6))
 

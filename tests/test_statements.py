@@ -324,10 +324,10 @@ class Own:
             replace(NEYMAN_PEARSON, local_constraint=bf.Constraint(lambda w, X, y: (w, w))),
             r"Problem\.local_constraint cannot be stated: Constraint holds code.* LinearInequality",
         ),
-        (bf.AFL(start=Loss()), "Loss is no class of bonafed, and no code .* every site install"),
-        (bf.AFL(start=Own(1.0)), "Own is no class of bonafed, and no code .* every site install"),
+        (bf.AFL(start=Loss()), "Loss is not a class of bonafed, and no code .* every site install"),
+        (bf.AFL(start=Own(1.0)), "Own is not a class of bonafed, and no code .* every site instal"),
         (bf.AFL(start=Path("w.npy")), r"AFL\.start is the path of a file"),
-        (bf.AFL(tol=math.nan), r"AFL\.tol is NaN, which is no number to agree on"),
+        (bf.AFL(tol=math.nan), r"AFL\.tol is NaN, which is not a number to agree on"),
         (bf.AFL(start=np.array([math.nan])), r"AFL\.start holds NaN"),
         (bf.AFL(start=np.zeros((0, 2**40))), "without entries: leave it out"),
         (bf.AFL(start=np.array(["a"])), "is an array of <U1: give a tuple of texts"),
@@ -337,15 +337,15 @@ class Own:
         (bf.AFL(start=bf.Hinge), r"is the class Hinge: give a value, such as Hinge\(\.\.\.\)"),
         (bf.AFL(step_size=np.float32(1)), r"is a NumPy float32: give float\(value\)"),
         (bf.L2(2**64), "has more than 64 bits"),
-        (bf.NeymanPearson("\ud800", 0.1), "is no valid Unicode text"),
+        (bf.NeymanPearson("\ud800", 0.1), "is not valid Unicode text"),
         (bf.Mean({("a", 1): 0.5}), "a key of Mean.prior"),
         (bf.Mean({None: 0.5}), r"a key of Mean\.prior must be text, a number or a truth value"),
         (bf.AFL(average=1), r"AFL\.average must be of type bool, got 1"),  # type: ignore[arg-type]
         (bf.AFL(tol="1e-3"), r"AFL\.tol must be of type float"),  # type: ignore[arg-type]
-        (bf.InProcess(), "InProcess is no part of a statement: state the problem and the algo"),
-        (replace(HINGE).at(federation())[0], "Global is no part .* as you give them to solve"),
-        (bf.Duals(*np.ones((3, 1, 1))), "Duals is no part of a statement"),
-        (Outcome(Stop.OPTIMAL, "done"), "Outcome is no part of a statement"),
+        (bf.InProcess(), "InProcess is not part of a statement: state the problem and the algo"),
+        (replace(HINGE).at(federation())[0], "Global is not part .* as you give them to solve"),
+        (bf.Duals(*np.ones((3, 1, 1))), "Duals is not part of a statement"),
+        (Outcome(Stop.OPTIMAL, "done"), "Outcome is not part of a statement"),
     ],
 )
 def test_what_cannot_be_stated_is_refused_with_what_to_do(value: object, words: str):
@@ -362,7 +362,7 @@ def test_a_class_of_the_user_is_stated_where_it_is_allowed():
     assert stated(data, Own, allowed=[Own]) == value
     assert digest(value, allowed=[Own]) == digest(data)
     Own.seen.clear()
-    with pytest.raises(CodecError, match="test_statements:Own', which is no class that"):
+    with pytest.raises(CodecError, match="test_statements:Own', which is not a class that"):
         stated(data, Own)
     assert not Own.seen
 
@@ -379,7 +379,7 @@ def test_no_module_of_a_stranger_is_imported(tmp_path: Path, monkeypatch: pytest
     names += ["Book", "Federation", "InProcess", "load", "RiskADMM", "FedProx", "BudgetSpentError"]
     names += ["Duals", "Multipliers", "Method", *WITH_CODE]
     for name in (*names, None, 7, 0.5, ("Hinge",), {"a": 1}):
-        with pytest.raises(CodecError, match="which is no class that a statement may hold"):
+        with pytest.raises(CodecError, match="which is not a class that a statement may hold"):
             stated(forged(("object", name, {})), object)
     assert not {name for name in set(sys.modules) - before if not name.startswith("bonafed")}
 

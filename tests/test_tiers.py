@@ -24,17 +24,30 @@ def test_each_value_of_each_parameter_occurs_in_few_cases():
     }
 
 
+@pytest.mark.parametrize(("one", "two"), [(0, "a"), (0, "b"), (0, "c")])
+@pytest.mark.parametrize("other", [1.5, 2.5])
+def test_an_entry_of_a_list_is_the_same_in_all_cases(one, two, other, request):
+    name = tiers.name_of(request.node)
+    cases = [item for item in request.session.items if tiers.name_of(item) == name]
+    values = [tiers.values(case) for case in cases]
+    assert len({each["one"] for each in values}) == 3
+    assert len({each["other"] for each in values}) == 2
+    assert len(cases) == (6 if request.config.option.full else 3)
+
+
 def test_there_is_an_algorithm_of_each_shape():
     shapes = {name: tiers.shape(example) for name, example in ALGORITHMS.items()}
     assert 20 < len({*shapes.values()}) < len(shapes)
     assert shapes["bundle"] == shapes["bundle, level"] != shapes["masked bundle"]
 
 
-@pytest.mark.parametrize("name", [*tiers.FULL, *tiers.EVERY])
+@pytest.mark.parametrize("name", [*tiers.FULL, *tiers.FREE, *tiers.EVERY])
 def test_a_name_of_a_test_or_file_is_that_of_one(name):
     file, _, test = name.partition("::")
     assert f"def {test}" in (HERE / file).read_text("utf-8")
 
 
 def test_only_full_draws_anew(drawn_seed, pytestconfig):
-    assert (drawn_seed == 0) == (not pytestconfig.option.full)
+    given = pytestconfig.option.seed
+    assert pytestconfig.option.full or given is None
+    assert drawn_seed == (given if pytestconfig.option.full else 0)

@@ -26,7 +26,6 @@ def flat(text: str) -> str:
     return " ".join(text.replace("#", " ").split())
 
 
-@pytest.mark.usefixtures("drawn_once")
 @pytest.mark.parametrize("name", untidy.FILES)
 def test_an_untidy_table_passes_without_an_edit(
     name: str, bonafed: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -187,7 +186,7 @@ def test_names_that_differ_by_case_and_empty_files_are_told(
     untidy.by_site(tmp_path, upper)
     init = ("sites/*.csv", "--target", "sick")
     said = said_of(bonafed, capsys, *init)
-    assert "differ by case or spaces alone: write every name in one way" in said
+    assert "differ by case or spaces only: write every name in one way" in said
     (tmp_path / "sites" / "south.csv").write_text("age,sex,dose,sick\n")
     assert "has a header but no rows: fill it, or leave the file out" in said_of(
         bonafed, capsys, *init

@@ -81,7 +81,7 @@ def test_an_effect_of_twice_the_floor_is_claimed_in_loss() -> None:
     while judged(factor * score, y).loss.mean() < (1 + 2 * FLOOR_OF_LOSS) * fit:
         factor += 0.01  # the same classes, with too large scores
     headline = compared({"new": score, "old": factor * score}, y)[0]
-    assert headline.startswith("Its mean loss alone was lower. ")
+    assert headline.startswith("Its mean loss by itself was lower. ")
     assert "right neither more nor less often than chance would show" in headline
     headline = compared({"new": factor * score, "old": score}, y)[0]
     assert headline.startswith("No, its mean loss was higher. ")
@@ -232,7 +232,7 @@ def numbers(better: int, p: float, less: float, count: int) -> tuple[list[Any], 
         (9, 0.01, 0.0, "Yes. ", "its mean loss was not measurably different."),
         (0, 0.01, -0.3, "No, it hurt. ", "less often than chance would show; its mean loss was"),
         (9, 0.01, -0.3, "It depends. ", "more often than chance would show; its mean loss was h"),
-        (2, 0.90, 0.3, "Its mean loss alone was lower. ", "neither more nor less often than"),
+        (2, 0.90, 0.3, "Its mean loss by itself was lower. ", "neither more nor less often than"),
         (
             2,
             0.90,
@@ -271,5 +271,5 @@ def test_no_comparison_of_accuracy_is_no_yes() -> None:
     for pair in pairs[3:]:
         pair["less"] = 0.0
     headline = verdict(measures, pairs)[0]
-    assert headline.startswith("Its mean loss alone was lower. ")
+    assert headline.startswith("Its mean loss by itself was lower. ")
     assert "in 0 and less often in 0; its mean loss was lower in 3 and higher in 0" in headline

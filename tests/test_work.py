@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import signal
 import socket
 import stat
 import subprocess
@@ -197,6 +198,7 @@ def test_of_two_that_go_on_with_a_run_one_works_and_the_other_is_told_who(
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as other:
         while f"process {other.pid} " not in (work / "lock").read_text():
             assert other.poll() is None
+        other.send_signal(signal.SIGSTOP)  # it has the lock for as long as this takes
         capsys.readouterr()
         assert bonafed("run", "--resume", work) == 2
         told = capsys.readouterr().err
@@ -204,6 +206,7 @@ def test_of_two_that_go_on_with_a_run_one_works_and_the_other_is_told_who(
         assert "works in" in told
         assert len(told.splitlines()) == 1
         assert list(unfinished(tmp_path / "runs")) == []  # it is being worked on
+        other.send_signal(signal.SIGCONT)
         assert other.wait() == 0
     assert only(tmp_path / "runs").name.endswith("-clinics")
     assert bonafed("run", "--resume", work) == 2
@@ -378,7 +381,7 @@ def test_nothing_is_charged_where_names_cannot_be_written(
     config = config.replace('shifted = ["South"]', "")
     (tmp_path / "clinics.toml").write_text(config)
     assert bonafed("run", "clinics.toml") == 2
-    assert "is no text that can be written: rename it" in capsys.readouterr().err
+    assert "is not text that can be written: rename it" in capsys.readouterr().err
     assert not (tmp_path / "book.json").exists()
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import bonafed.data.federation as data
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Form
-from bonafed.rounds import Algorithm, Done, Each, Max, Outcome, Round, Stop, Sum, Version, record
+from bonafed.rounds import Algorithm, Done, Each, Max, Round, Stop, Sum, Version, record
 
 
 @record
@@ -91,7 +91,7 @@ class Toy(Algorithm):
         loss[list(ids)] = got.loss
         state = ToyState(w, state.round + 1, loss, float(got.largest))
         if state.round == self.max_rounds:
-            return state, Done(Outcome(Stop.MAX_ROUNDS, "stopped at max_rounds"))
+            return state, Done(Stop.MAX_ROUNDS)
         n = len(loss)
         # every second round asks half of the clients
         to = None if state.round % 2 else tuple(range(0, n, 2))
@@ -186,7 +186,7 @@ class AsyncToy(Algorithm):
         np.subtract(state.w, self.step * state.gradients.mean(0), out=state.w)
         state = Table(state.w, state.gradients, state.steps + 1, state.total + float(got.total))
         if state.steps == self.max_rounds:
-            return state, Done(Outcome(Stop.MAX_ROUNDS, "stopped at max_rounds"))
+            return state, Done(Stop.MAX_ROUNDS)
         weight = np.linspace(1.0, 1.0 / state.steps, len(state.gradients))
         return state, Round(
             Lookup(state.w, weight, 1.0 + (state.steps % 3 == 0)), tuple(ids), wait_for=1

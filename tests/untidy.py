@@ -250,7 +250,7 @@ def missing_targets_clients_and_cells(folder: Path) -> None:
     write(folder, columns)
 
 
-@untidy(proposed=["Fewer than 20 rows are at 'practice 1'", "One class alone is at"])
+@untidy(proposed=["Fewer than 20 rows are at 'practice 1'", "Only one class is at"])
 def clients_of_one_row(folder: Path) -> None:
     columns = people()
     for k in range(8):

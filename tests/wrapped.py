@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bonafed.engines import Run
-from bonafed.rounds import Algorithm, Conclude, Round, encode
+from bonafed.rounds import Algorithm, Conclude, Outcome, Round, encode
 
 
 @dataclass
@@ -62,18 +62,27 @@ def everything(run: Run) -> bytes:
     history = [
         {key: value for key, value in row.items() if key != "seconds"} for row in run.history
     ]
+    log = run.log
+    if log is not None and log.outcome is not None:
+        log = dataclasses.replace(log, outcome=_without_advice(log.outcome))
     parts = (
         run.state,
-        run.outcome.stop,
-        run.outcome.text.split("; the last")[0].split("; nothing was")[0],
+        _without_advice(run.outcome),
         tuple(history),
         tuple(run.messages),
         run.rounds,
         tuple(run.active),
         run.memories,
         run.concluded,
+        run.exchanged,
+        log,
     )
     return encode(parts)
+
+
+def _without_advice(outcome: Outcome) -> Outcome:
+    text = outcome.text.split("; the last")[0].split("; nothing was")[0]
+    return Outcome(outcome.stop, text)
 
 
 def arrays(value: Any) -> Iterator[np.ndarray]:

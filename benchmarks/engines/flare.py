@@ -36,6 +36,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
+import psutil
 
 HOME = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(HOME / "src"), str(HOME / "benchmarks"), str(Path(__file__).parent)]
@@ -45,10 +46,12 @@ import measure  # noqa: E402
 import owners  # noqa: E402
 
 import bonafed as bf  # noqa: E402
-from bonafed.engines.flare import ALLOWED, Poc, Supervisor, export_job  # noqa: E402
-from bonafed.engines.flare.local import HOST, Process, tagged  # noqa: E402
+from bonafed.engines.flare import ALLOWED, Supervisor, export_job  # noqa: E402
 from bonafed.engines.job import DONE  # noqa: E402
 from bonafed.sites.server import SOLUTION  # noqa: E402
+from bonafed.sites.trial.flare import HOST, Poc  # noqa: E402
+from bonafed.sites.trial.processes import Process, tagged  # noqa: E402
+from bonafed.sites.trial.processes import started as running  # noqa: E402
 
 LIMITS = {3: 15.0, 10: 60.0}  # milliseconds of a round, by the number of sites
 SAMPLE = 500  # rounds between two looks at memory and threads
@@ -93,7 +96,7 @@ def main() -> None:
             timed(poc, algorithm, rounds, targets, memory=False)
     if given.what == "rounds":
         columns = ["the same sites as functions of one process", "ms"]
-        print("\n" + measure.table(columns, [*spent.items()]))
+        measure.show("where the time goes", columns, [*spent.items()])
     print(f"load {os.getloadavg()[0]:.1f}")
     targets.finish()
 
@@ -102,7 +105,8 @@ def main() -> None:
 def started(workspace: Path, sites: dict[str, Path]) -> Iterator[Poc]:
     """A project with these sites, all connected."""
     begun = time.perf_counter()
-    with Poc(workspace, sites, classes=(*ALLOWED, *ECHOES.values())) as poc:
+    classes = (*ALLOWED, *ECHOES.values())
+    with running(Poc(workspace, sites, classes=classes)) as poc:
         print(f"{len(sites)} sites, connected after {time.perf_counter() - begun:.1f} s")
         yield poc
     if left := tagged(workspace.absolute()):
@@ -169,7 +173,8 @@ def timed(
         spent = (used(poc) - cpu) / max(reached(poc) - first, 1)
         for role, one in roles(poc) if memory and thread.is_alive() else ():
             with suppress(Exception):  # a process may end meanwhile
-                look = one.memory_info().rss / 1e6, one.num_threads()
+                seen = psutil.Process(one.pid)
+                look = seen.memory_info().rss / 1e6, seen.num_threads()
                 looks.setdefault(role, []).append(look)
                 print(f"  round {at}, {role}: {look[0]:.0f} MB, {look[1]} threads", flush=True)
     thread.join()
@@ -183,7 +188,7 @@ def timed(
         ("CPU ms a round, all processes", 1000 * spent),
         ("rounds", solution.rounds),
     ]
-    print("\n" + measure.table(["over FLARE", ""], rows), flush=True)
+    measure.show(f"rounds: {name}", ["over FLARE", ""], rows)
     targets.need(solution.rounds >= rounds, f"the run has {rounds} rounds")
     if not memory and (limit := LIMITS.get(len(poc.sites))):
         targets.need(middle <= limit, f"{limit:.0f} ms a round with {len(poc.sites)} sites")
@@ -214,7 +219,7 @@ def kills(poc: Poc, algorithm: str, rounds: int, targets: measure.Targets) -> No
     unfinished = not (poc.runs / name / DONE).exists()
     thread.join()
     columns = ["killed", "messages answered", "seconds until the run went on"]
-    print("\n" + measure.table(columns, rows))
+    measure.show(f"faults: {name}", columns, rows)
     seconds = time.perf_counter() - begun
     print(f"{len(supervisor.ids)} submissions, {seconds:.0f} s in all")
     targets.need(unfinished, "the run went on after the last fault")
@@ -268,7 +273,7 @@ def used(poc: Poc) -> float:
     total = 0.0
     for one in tagged(poc.workspace):
         with suppress(Exception):  # a process may end meanwhile
-            times = one.cpu_times()
+            times = psutil.Process(one.pid).cpu_times()
             total += times.user + times.system
     return total
 

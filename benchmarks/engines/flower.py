@@ -18,7 +18,6 @@ import ctypes
 import logging
 import os
 import resource
-import signal
 import sys
 import tempfile
 import time
@@ -34,8 +33,10 @@ import numpy as np  # noqa: E402
 import owners  # noqa: E402
 
 import bonafed as bf  # noqa: E402
-from bonafed.engines.flower import Deployment, export_app  # noqa: E402
+from bonafed.engines.flower import export_app  # noqa: E402
 from bonafed.sites.server import SOLUTION  # noqa: E402
+from bonafed.sites.trial.flower import Deployment  # noqa: E402
+from bonafed.sites.trial.processes import started, tagged  # noqa: E402
 
 ADOPT = 36  # PR_SET_CHILD_SUBREAPER: processes that lost their parent become children of this one
 OPENING = 3  # messages before the first of the algorithm: Introduce, Agree, StartRun
@@ -62,9 +63,9 @@ class Watched:
 def kill(deployment: Deployment, what: str) -> None:
     """Kill a process of Flower's without a warning."""
     if what == "ServerApp":
-        for pid, command in deployment.processes():
-            if "flwr-serverapp" in command:
-                os.kill(pid, signal.SIGKILL)
+        for one in tagged(deployment.workspace):
+            if "flwr-serverapp" in " ".join(one.command):
+                one.kill()
     else:
         deployment.kill("" if what == "SuperLink" else what.removeprefix("SuperNode of "))
 
@@ -88,9 +89,9 @@ def run(given: argparse.Namespace, root: Path, kills: list[tuple[int, str]]) -> 
     watched = Watched(kills)
     paths = os.pathsep.join([str(HOME / "src"), os.environ.get("PYTHONPATH", "")])
     cpu, began = children(), time.time()
-    with Deployment(
-        sites, root / "workspace", tls=given.tls, environment={"PYTHONPATH": paths}
-    ) as deployment:
+    variables = {"PYTHONPATH": paths}
+    made = Deployment(sites, root / "workspace", tls=given.tls, variables=variables)
+    with started(made) as deployment:
         stood = time.time()
         folder = deployment.run(app, timeout=given.timeout, watch=watched)
         ended = time.time()
@@ -150,7 +151,7 @@ def main() -> None:
             ("most", float(steps.max())),
             ("CPU seconds, all processes", whole.cpu),
         ]
-        print(measure.table([f"{given.rounds} rounds, uninterrupted", ""], rows), flush=True)
+        measure.show("rounds", [f"{given.rounds} rounds, uninterrupted", ""], rows)
         targets = measure.Targets()
         here = owners.in_one_process(
             owners.make(Path(folder) / "here", given.sites), given.algorithm, given.rounds
@@ -160,7 +161,7 @@ def main() -> None:
         if not given.no_kills:
             cut = run(given, Path(folder) / "killed", kills)
             columns = ["killed", "messages answered", "seconds of the longest wait then"]
-            print(measure.table(columns, recovery(cut.watched)), flush=True)
+            measure.show("faults", columns, recovery(cut.watched))
             targets.need(len(cut.watched.killed) == len(what), "three processes were killed")
             same = cut.solution.w.tobytes() == whole.solution.w.tobytes()
             targets.need(same, "the killed run ends with the same bits")

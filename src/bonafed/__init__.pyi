@@ -9,13 +9,13 @@ from bonafed.algorithms.comparators.aggregation import TrimmedMean as TrimmedMea
 from bonafed.algorithms.comparators.central_conic import CentralConic as CentralConic
 from bonafed.algorithms.comparators.fed_avg import FedAvg as FedAvg
 from bonafed.algorithms.comparators.fed_avg import FedProx as FedProx
-from bonafed.algorithms.comparators.multiplier_method import MultiplierMethod as MultiplierMethod
 from bonafed.algorithms.federated.async_dro.async_dro import AsyncDRO as AsyncDRO
 from bonafed.algorithms.federated.bundle.async_bundle import AsyncBundle as AsyncBundle
 from bonafed.algorithms.federated.bundle.bundle import Bundle as Bundle
 from bonafed.algorithms.federated.interior_point.interior_point import (
     InteriorPoint as InteriorPoint,
 )
+from bonafed.algorithms.federated.multiplier_method import MultiplierMethod as MultiplierMethod
 from bonafed.algorithms.federated.private_admm.penalty import Penalty as Penalty
 from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM as PrivateADMM
 from bonafed.algorithms.federated.private_newton.private_newton import (
@@ -133,10 +133,11 @@ from bonafed.problem.regularisers import GroupL2 as GroupL2
 from bonafed.problem.regularisers import Zero as Zero
 from bonafed.problem.risks.box import Box as Box
 from bonafed.problem.risks.cd_norm import CDNorm as CDNorm
-from bonafed.problem.risks.chi_square import ChiSquareBall as ChiSquareBall
 from bonafed.problem.risks.custom import OwnSet as OwnSet
+from bonafed.problem.risks.divergences import ChiSquareBall as ChiSquareBall
+from bonafed.problem.risks.divergences import KLBall as KLBall
+from bonafed.problem.risks.divergences import TotalVariationBall as TotalVariationBall
 from bonafed.problem.risks.ellipsoid import Ellipsoid as Ellipsoid
-from bonafed.problem.risks.kl_ball import KLBall as KLBall
 from bonafed.problem.risks.lp_ball import LpBall as LpBall
 from bonafed.problem.risks.mean import Mean as Mean
 from bonafed.problem.risks.mean import Sum as Sum
@@ -153,7 +154,6 @@ from bonafed.problem.risks.spectral import Maximum as Maximum
 from bonafed.problem.risks.spectral import Spectral as Spectral
 from bonafed.problem.risks.spectral import TopK as TopK
 from bonafed.problem.risks.superquantile import Superquantile as Superquantile
-from bonafed.problem.risks.total_variation import TotalVariationBall as TotalVariationBall
 from bonafed.problem.risks.wasserstein import WassersteinOverClients as WassersteinOverClients
 from bonafed.problem.wasserstein.ball import WassersteinBall as WassersteinBall
 from bonafed.problem.wasserstein.box_support import BoxSupport as BoxSupport

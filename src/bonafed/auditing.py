@@ -1,8 +1,8 @@
 """Attacks on a private run, to test its guarantee: lower bounds of epsilon.
 
-**One record, many runs.** Two data sets differ in one record, the canary. Whoever knows both, all
-that a client sends and all but its noise (the adversary of the definition) guesses which of the two
-gave the answers. If the run is (epsilon, delta)-private,
+**One record, many runs.** Two data sets differ in one record, the canary. Anyone who knows both,
+all that a client sends and all but its noise (the adversary of the definition) guesses which of the
+two gave the answers. If the run is (epsilon, delta)-private,
 
     P(says "with" | with) <= exp(epsilon) P(says "with" | without) + delta,
 
@@ -15,8 +15,8 @@ Pearson do.
 coins are guessed from the answers of one run (Steinke, Nasr, Jagielski, *Privacy auditing with one
 (1) training run*, 2023; ``privacy/guesses.py``). Every canary has a feature of its client for
 itself, so that their gradients are orthogonal, and what one adds to an answer is seen beside the
-noise of its own entries alone. Where a run has fewer features than there are canaries, further runs
-take the rest: several runs with coins of their own are one run with all coins.
+noise of its own entries only. Where a run has fewer features than there are canaries, further runs
+take the rest: several runs with their own coins are one run with all coins.
 
 An audit finds faults; it proves no guarantee.
 """
@@ -32,12 +32,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv, ndtri
 
+from bonafed.algorithms.federated.private.mechanism import Mechanism
+from bonafed.algorithms.federated.private.method import PrivateMethod
+from bonafed.algorithms.federated.private.settings import everybody
 from bonafed.algorithms.federated.private_admm.client import Perturb, Perturbed
-from bonafed.algorithms.federated.private_admm.mechanism import Mechanism
 from bonafed.algorithms.federated.private_admm.penalty import number
 from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
-from bonafed.algorithms.federated.private_admm.private_method import PrivateMethod
-from bonafed.algorithms.federated.private_admm.settings import everybody
 from bonafed.algorithms.method import Method
 from bonafed.arrays import Array, Block
 from bonafed.client_names import ClientName
@@ -69,7 +69,7 @@ class Audit:
     claimed : the total epsilon that the run guarantees
     delta : the delta that it guarantees
     epsilon : lower bound of the true one, at ``confidence``
-    gaussian : the same for whoever takes for granted that the answers' trade-off is that of one
+    gaussian : the same for anyone who takes for granted that the answers' trade-off is that of one
         Gaussian (Nasr et al. 2023), and of many canaries that guesses are right or wrong
         independently of each other: larger, and worth as much as that; None where the noise is not
         Gaussian
@@ -116,7 +116,7 @@ class Audit:
 
     @property
     def suspect(self) -> bool:
-        """Whether it is refuted for whoever takes for granted what ``gaussian`` does."""
+        """Whether it is refuted for anyone who takes for granted what ``gaussian`` does."""
         return self.broken or (self.gaussian is not None and self.gaussian > self.claimed)
 
     @property

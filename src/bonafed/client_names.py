@@ -63,7 +63,7 @@ def by_position(
     for name, value in values.items():
         at = places.get(str(name))
         if at is None and not others:
-            raise ValueError(f"{what} names {name!r}, who is no client{closest(name, clients)}")
+            raise ValueError(f"{what} names {name!r}, who is not a client{closest(name, clients)}")
         if at in by_place:
             raise ValueError(
                 f"{what} names client {name!r} twice, as text and as a number: names are compared"

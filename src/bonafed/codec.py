@@ -227,7 +227,7 @@ def decode(data: bytes, *, records: bool = True, header: int | None = None) -> A
     Parameters
     ----------
     records : whether records and members of enumerations may be in ``data``; otherwise it may hold
-        numbers, texts, arrays, tuples and dicts alone
+        numbers, texts, arrays, tuples and dicts only
     header : bytes that the header may have, which grows most when it is read; None: any number
 
     Raises

@@ -165,7 +165,7 @@ def line_above_zero(axes: Axes, x: Array, y: Array, name: str) -> None:
 
 
 def plain_decades(axis: Axis) -> None:
-    """Set ticks such as 1e-3: letters that are no formulas."""
+    """Set ticks such as 1e-3: letters that are not formulas."""
     from matplotlib.ticker import NullLocator
 
     axis.set_major_formatter(lambda y, _: f"{y:g}" if y in (0, 1, 10) else f"1e{np.log10(y):.0f}")
@@ -182,7 +182,7 @@ def ones_twos_and_fives(axis: Axis) -> None:
 
 
 def whole_numbers(axis: Axis) -> None:
-    """Set ticks at whole numbers alone."""
+    """Set ticks at whole numbers only."""
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10], integer=True))

@@ -83,7 +83,7 @@ class WithinClients(BaseCrossValidator):
     shuffle : deal in random order, or else in turn
     random_state : seed of ``shuffle`` and ``by_row``, an integer; streams are the clients' own: a
         new client moves nobody else's rows
-    by_row : each row's fold follows from its own values, its target and the seed alone (with
+    by_row : each row's fold follows from its own values, its target and the seed only (with
         ``persons`` from its person's name), so that a row more or less moves no other row. So it
         has to be for private models: dealt folds would differ in many rows where the data differ in
         one, and what the fits spend would say nothing. Equal rows are in one fold, also those of
@@ -139,7 +139,7 @@ class WithinClients(BaseCrossValidator):
     def _by_row(
         self, X: Features, n: int, y: ArrayLike | None, who: NDArray[Any] | None
     ) -> NDArray[np.intp]:
-        """(n,) the fold in which each row is tested, from that row alone."""
+        """(n,) the fold in which each row is tested, from that row only."""
         if who is not None:
             return np.array([int(draw(p, self.random_state) * self.n_splits) for p in who], np.intp)
         # dtypes may follow other rows: a number is the same as a whole number and as a double

@@ -63,9 +63,9 @@ NAMED: dict[str, dict[str, str]] = {
         "box": "bonafed.problem.risks.box:Box",
         "ellipsoid": "bonafed.problem.risks.ellipsoid:Ellipsoid",
         "polyhedron": "bonafed.problem.risks.polyhedron:Polyhedron",
-        "kl_ball": "bonafed.problem.risks.kl_ball:KLBall",
-        "chi_square": "bonafed.problem.risks.chi_square:ChiSquareBall",
-        "total_variation": "bonafed.problem.risks.total_variation:TotalVariationBall",
+        "kl_ball": "bonafed.problem.risks.divergences:KLBall",
+        "chi_square": "bonafed.problem.risks.divergences:ChiSquareBall",
+        "total_variation": "bonafed.problem.risks.divergences:TotalVariationBall",
         "wasserstein": "bonafed.problem.risks.wasserstein:WassersteinOverClients",
         "superquantile": "bonafed.problem.risks.superquantile:Superquantile",
     },
@@ -110,7 +110,7 @@ NAMED: dict[str, dict[str, str]] = {
         ),
         "async_dro": "bonafed.algorithms.federated.async_dro.async_dro:AsyncDRO",
         "aspire": "bonafed.papers.aspire.aspire:ASPIRE",
-        "multiplier_method": "bonafed.algorithms.comparators.multiplier_method:MultiplierMethod",
+        "multiplier_method": "bonafed.algorithms.federated.multiplier_method:MultiplierMethod",
         "afl": "bonafed.algorithms.comparators.afl:AFL",
         "drfa": "bonafed.papers.aspire.drfa:DRFA",
         "fed_avg": "bonafed.algorithms.comparators.fed_avg:FedAvg",
@@ -235,7 +235,7 @@ def listed_places() -> frozenset[str]:
 def of_place(place: str) -> Any:
     """What a place of the list holds, imported on first use; ``ValueError`` for any other place."""
     if place not in listed_places():
-        raise ValueError(f"{str(place)[:60]!r} is no public name of bonafed")
+        raise ValueError(f"{str(place)[:60]!r} is not a public name of bonafed")
     return _imported(place)
 
 

@@ -168,8 +168,8 @@ class Round:
     """The server's next request: ``message`` to the clients ``to`` (None: all).
 
     ``wait_for`` is the least number of answers, to this or to earlier messages, with which the
-    server can go on; None waits for the answers of all in flight (a synchronous round). Whoever is
-    still in flight must not be asked again.
+    server can go on; None waits for the answers of all in flight (a synchronous round). Anyone who
+    is still in flight must not be asked again.
     """
 
     message: Any
@@ -179,9 +179,16 @@ class Round:
 
 @record
 class Done:
-    """The server needs no further round."""
+    """The server needs no further round, and why. What there is to say of it in words follows from
+    the certificate: the method says none.
+    """
 
-    outcome: Outcome
+    stop: Stop
+
+    @property
+    def outcome(self) -> Outcome:
+        """Of the run, before there is a certificate."""
+        return Outcome(self.stop, "")
 
 
 @record
@@ -190,7 +197,7 @@ class Conclude:
     answer, such as their copies of the model.
 
     An algorithm whose ``on_client`` has a step for it is asked once a run has ended and every
-    client has taken part. It is no round, and nobody's memory changes.
+    client has taken part. It is not a round, and memories do not change.
     """
 
 
@@ -237,7 +244,7 @@ class Algorithm(Protocol):
         ...
 
     def for_clients(self) -> Algorithm:
-        """The algorithm as clients elsewhere are told it, without what the server alone needs."""
+        """The algorithm as clients elsewhere are told it, without what only the server needs."""
         return self
 
     def at_client(self, problem: Any, data: Any) -> Algorithm:
@@ -307,7 +314,7 @@ def unreal(upload: object, grid: Mapping[str, float], overflows: bool = False) -
 
     NaN and infinities are such numbers, unless a field's form allows them (`bonafed.codec.Form`) or
     sums may be too large for floats (``overflows``), and so are numbers whose squares are infinite
-    and those of a ``grid`` that are no multiples of its step.
+    and those of a ``grid`` that are not multiples of its step.
     """
     for name, (infinite, nan) in _allowed(type(upload)):
         value = getattr(upload, name)
@@ -320,7 +327,7 @@ def unreal(upload: object, grid: Mapping[str, float], overflows: bool = False) -
             if not float(np.abs(real).max(initial=0.0)) <= LARGEST:
                 return f"numbers larger than {LARGEST:g}, in {name!r}"
         if name in grid and not np.array_equal(value % grid[name], np.zeros_like(value)):
-            return f"numbers that are no multiples of {grid[name]:g}, in {name!r}"
+            return f"numbers that are not multiples of {grid[name]:g}, in {name!r}"
     return ""
 
 

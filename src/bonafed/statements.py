@@ -1,10 +1,10 @@
 """Statements: problems and algorithms as bytes that are the same at every site, and their digest.
 
 A statement holds the public classes of bonafed of which a user makes a problem or an algorithm, and
-the values of all their fields, also of those that are as by default. Whoever reads one builds these
-classes and no others, by calling their constructors, whose checks apply. Nothing that runs code is
-part of a statement: neither functions nor torch modules, nor classes of other modules; no field
-holds the path of a file.
+the values of all their fields, also of those that are as by default. Anyone who reads one builds
+these classes and no others, by calling their constructors, whose checks apply. Nothing that runs
+code is part of a statement: neither functions nor torch modules, nor classes of other modules; no
+field holds the path of a file.
 
 One meaning has one form, so that two statements are equal where their digests are:
 
@@ -168,7 +168,7 @@ class _Classes:
             if is_dataclass(cls) and home(cls) == name:
                 return cls
         raise CodecError(
-            f"{where} is to be a {shown(name)}, which is no class that a statement may hold: it"
+            f"{where} is to be a {shown(name)}, which is not a class that a statement may hold: it"
             " needs the public classes of problems and algorithms of bonafed. Update bonafed, or"
             " refuse the statement"
         )
@@ -185,12 +185,12 @@ class _Classes:
             why = f"holds code of yours, and no code travels to a site: {WITH_CODE[name]}"
         elif cls.__module__.startswith("bonafed."):
             why = (
-                "is no part of a statement: state the problem and the algorithm as you give them to"
-                " solve, not as a run or a solution has them"
+                "is not part of a statement: state the problem and the algorithm as you give them"
+                " to solve, not as a run or a solution has them"
             )
         else:
             why = (
-                "is no class of bonafed, and no code travels to a site: give numbers, texts,"
+                "is not a class of bonafed, and no code travels to a site: give numbers, texts,"
                 " tuples, mappings or classes of bonafed in its place, or have every site install"
                 " the class, a frozen dataclass, and allow it"
             )
@@ -216,7 +216,7 @@ def _encoded(value: object, known: _Classes) -> bytes:
 
 
 def _packed(value: Any, where: str, known: _Classes, depth: int) -> Any:
-    """The value as the codec takes it; what is no number, text or array begins with a tag."""
+    """The value as the codec takes it; what is not a number, text or array begins with a tag."""
     _check_size(value, depth, where)
     if type(value) in (list, tuple, range):
         parts = [_packed(part, f"{where}[{k}]", known, depth + 1) for k, part in enumerate(value)]
@@ -273,12 +273,12 @@ def _plain(value: Any, where: str, known: _Classes | None) -> Any:
             wrong = "has more than 64 bits: give a smaller number"
     elif type(value) is float:
         if math.isnan(value):
-            wrong = "is NaN, which is no number to agree on: give a number or None"
+            wrong = "is NaN, which is not a number to agree on: give a number or None"
     elif type(value) is str:
         if len(value) > LONGEST:
             wrong = f"has {len(value):,} characters, and can have at most {LONGEST}: shorten it"
         elif any("\ud800" <= letter <= "\udfff" for letter in value):
-            wrong = "is no valid Unicode text: give it another name"
+            wrong = "is not valid Unicode text: give it another name"
     elif type(value) is np.ndarray:
         wrong = _wrong_array(value)
     else:
@@ -295,12 +295,12 @@ def _wrong_array(array: NDArray[Any]) -> str:
     if not array.size:
         return f"is an array of shape {array.shape} without entries: leave it out"
     if array.dtype.kind == "f" and np.isnan(array).any():
-        return "holds NaN, which is no number to agree on: give numbers"
+        return "holds NaN, which is not a number to agree on: give numbers"
     return ""
 
 
 def _wrong_kind(value: object, where: str, known: _Classes | None) -> str:
-    """Why a value that is no number, text or array cannot be stated."""
+    """Why a value that is not a number, text or array cannot be stated."""
     if isinstance(value, os.PathLike):
         return "is the path of a file, which is every owner's own affair: leave it out"
     if isinstance(value, type):
@@ -333,7 +333,7 @@ def _built(data: bytes, kind: type[T], known: _Classes, most: int) -> T:
         raise CodecError(short(printable(str(error)), 500)) from error
     if type(top) is not dict or set(top) != {"what", "value"} or top["what"] != FORMAT:
         raise CodecError(
-            f"these bytes are no {FORMAT!r}: a statement is written by statement_bytes"
+            f"these bytes are not {FORMAT!r}: a statement is written by statement_bytes"
         )
     with np.errstate(all="ignore"):
         value = _unpacked(top["value"], kind.__name__, known, 0)

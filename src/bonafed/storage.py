@@ -162,7 +162,7 @@ def append(path: Path, data: bytes, *, sync: bool = True) -> None:
 
 
 def cut(path: Path, size: int) -> None:
-    """Leave the first bytes of a file alone."""
+    """Leave the first bytes of a file only."""
     with named_errors(path):
         file = os.open(path, os.O_WRONLY | HERE)
         try:

@@ -118,7 +118,7 @@ def test_the_cap_without_a_bound_says_what_is_left():
         bf.Problem(bf.Hinge(), PLAIN, over_clients=bf.LpBall(0.1)), federation(18), max_rounds=3
     )
     assert solution.outcome.stop is bf.Stop.MAX_ROUNDS
-    assert "no bound is provable" in solution.outcome.text
+    assert "no bound is proved" in solution.outcome.text
     assert "nan" not in solution.outcome.text
 
 

@@ -16,6 +16,7 @@ from bonafed.algorithms.comparators.local_steps import Descended, Walk
 from bonafed.arrays import stream
 from bonafed.rounds import Algorithm, visibility
 from bonafed.solution.configure import configure
+from bonafed.solution.solve import fit
 
 
 def logistic(fed, w):
@@ -270,7 +271,7 @@ def test_a_false_client_breaks_the_average_but_no_robust_rule(false):
                 data,
             )
         assert concrete_outcome.outcome.stop is bf.Stop.STALLED
-        assert "not finite" in concrete_outcome.outcome.text
+        assert not np.isfinite(concrete_outcome.state.w).all()
     else:
         assert problem.objective(attacked(bf.Average()), honest) > 10 * best
 
@@ -382,9 +383,10 @@ def test_a_step_that_diverges_is_said():
     problem = bf.Problem(bf.Squared(), PLAIN, regulariser=bf.L2(1e-3))
     with np.errstate(all="ignore"):
         for algorithm in (bf.FedAvg(5, 1e8), bf.DRFA(5, 1e8)):
-            _, found = run(algorithm, problem, federation(0, targets="real"), 400)
-            assert found.outcome.stop is bf.Stop.STALLED
-            assert "step_size" in found.outcome.text
+            fed = federation(0, targets="real")
+            solution = fit(problem, fed, algorithm=algorithm, max_rounds=400)
+            assert solution.outcome.stop is bf.Stop.STALLED
+            assert "step_size" in solution.outcome.text
 
 
 def test_bounds_hold_whatever_the_number_of_steps():

@@ -13,6 +13,7 @@ from problems import PLAIN, SOFTMAX, federation
 import bonafed as bf
 from bonafed.problem.risks.risk import Worst
 from bonafed.solution.configure import configure
+from bonafed.solution.solve import fit
 
 SETS = [
     bf.Mean("size"),
@@ -375,7 +376,8 @@ def test_settings_out_of_range(name, value):
 def test_a_step_that_diverges_is_said():
     problem = bf.Problem(bf.Squared(), PLAIN, over_clients=bf.Simplex())
     with np.errstate(all="ignore"):
-        _, found = run(bf.AFL(1e9, 1e-3), problem, federation(0, targets="real"), 300)
+        algorithm = bf.AFL(1e9, 1e-3)
+        found = fit(problem, federation(0, targets="real"), algorithm=algorithm, max_rounds=300)
     assert found.outcome.stop is bf.Stop.STALLED
     assert "step_size" in found.outcome.text
 

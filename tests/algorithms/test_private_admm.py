@@ -17,9 +17,9 @@ from problems import PLAIN, SOFTMAX
 from scipy import optimize, sparse
 from scipy.special import expit
 
+from bonafed.algorithms.federated.private import noisy_gradient
+from bonafed.algorithms.federated.private.noisy_gradient import Told
 from bonafed.algorithms.federated.private_admm import client as private_client
-from bonafed.algorithms.federated.private_admm import noisy_gradient
-from bonafed.algorithms.federated.private_admm.noisy_gradient import Told
 from bonafed.algorithms.federated.private_admm.penalty import Penalty
 from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
 from bonafed.data.federation import Federation

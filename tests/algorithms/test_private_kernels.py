@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from bonafed.algorithms.federated.private_admm import kernels
+from bonafed.algorithms.federated.private import kernels
+from bonafed.algorithms.federated.private_admm import steps
 from bonafed.arrays import unwritable
 
 NEAR = {
-    "prox": (kernels.PROX, 0.7),
-    "none": (kernels.PROX, 0.0),
-    "ball": (kernels.BALL, 0.3),
-    "box": (kernels.LINF, 0.1),
+    "prox": (steps.PROX, 0.7),
+    "none": (steps.PROX, 0.0),
+    "ball": (steps.BALL, 0.3),
+    "box": (steps.LINF, 0.1),
 }
 SHAPES = {
     "few": (5, 3),
@@ -89,13 +90,13 @@ def test_a_step_and_its_multipliers(near, kind):
     lower, upper = np.full(D, -1.5, kind), np.full(D, 2.0, kind)
     rho, after = 1.3, 1.7
     new, multipliers, shifted = np.full(D, np.nan, kind), np.full(D, np.nan, kind), np.ones(D)
-    kernels.towards(w, z, dual, g.astype(float), rho, which, reach, lower, upper, new)
-    gap = kernels.update_multipliers(w, new, dual, rho, after, multipliers, shifted)
-    pull = reach if which == kernels.PROX else 0.0
+    steps.towards(w, z, dual, g.astype(float), rho, which, reach, lower, upper, new)
+    gap = steps.update_multipliers(w, new, dual, rho, after, multipliers, shifted)
+    pull = reach if which == steps.PROX else 0.0
     v = (rho * w + dual - g + pull * z) / (rho + pull)
-    if which == kernels.LINF:
+    if which == steps.LINF:
         v = np.clip(v, z - reach, z + reach)
-    if which == kernels.BALL:
+    if which == steps.BALL:
         v = z + (v - z) * min(1.0, reach / np.linalg.norm(v - z))
     v = np.clip(v, lower, upper)
     close: Any = (

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import bonafed as bf
-from bonafed.algorithms.federated.private_admm.mechanism import Mechanism
-from bonafed.algorithms.federated.private_admm.row_gradients import rounded, whole_sum
+from bonafed.algorithms.federated.private.mechanism import Mechanism
+from bonafed.algorithms.federated.private.row_gradients import rounded, whole_sum
 
 BUDGET = bf.Budget(epsilon=2.0, delta=1e-5)
 

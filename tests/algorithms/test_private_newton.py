@@ -18,9 +18,9 @@ from scipy import sparse
 from scipy.special import expit
 
 from bonafed.algorithms.federated.bundle.bundle import Bundle
-from bonafed.algorithms.federated.private_admm import noisy_gradient
-from bonafed.algorithms.federated.private_admm.integer_gradient import IntegerRows
-from bonafed.algorithms.federated.private_admm.noisy_gradient import Question, Told
+from bonafed.algorithms.federated.private import noisy_gradient
+from bonafed.algorithms.federated.private.integer_gradient import IntegerRows
+from bonafed.algorithms.federated.private.noisy_gradient import Question, Told
 from bonafed.algorithms.federated.private_newton.private_newton import (
     PrivateNewton,
     raised,

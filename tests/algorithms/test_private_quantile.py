@@ -15,10 +15,10 @@ from private_rounds import federation
 from scipy import sparse
 from scipy.special import expit, softmax
 
-from bonafed.algorithms.federated.private_admm import noisy_gradient
-from bonafed.algorithms.federated.private_admm.integer_gradient import IntegerRows
-from bonafed.algorithms.federated.private_admm.mechanism import COUNT, COUNTED, GRADIENT, SMOOTHING
-from bonafed.algorithms.federated.private_admm.noisy_gradient import Question, Told
+from bonafed.algorithms.federated.private import noisy_gradient
+from bonafed.algorithms.federated.private.integer_gradient import IntegerRows
+from bonafed.algorithms.federated.private.mechanism import COUNT, COUNTED, GRADIENT, SMOOTHING
+from bonafed.algorithms.federated.private.noisy_gradient import Question, Told
 from bonafed.algorithms.federated.private_sgd import PrivateSGD, Trim, Trimmed
 from bonafed.data.federation import Federation
 from bonafed.privacy.accounting import Release, noise_for, total_epsilon

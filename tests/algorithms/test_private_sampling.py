@@ -12,9 +12,9 @@ from private_cases import planned
 from private_rounds import federation, gradient_by_hand
 from scipy import sparse
 
-from bonafed.algorithms.federated.private_admm import noisy_gradient
-from bonafed.algorithms.federated.private_admm.integer_gradient import IntegerRows
-from bonafed.algorithms.federated.private_admm.noisy_gradient import Question, Told
+from bonafed.algorithms.federated.private import noisy_gradient
+from bonafed.algorithms.federated.private.integer_gradient import IntegerRows
+from bonafed.algorithms.federated.private.noisy_gradient import Question, Told
 from bonafed.algorithms.federated.private_sgd import Blur, PrivateSGD
 from bonafed.data.federation import Federation
 from bonafed.engines.checkpoint import CheckpointError

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 from border.carriers import CARRIERS, FOREIGN, Call, in_process, transport
-from border.test_carriers import agreed, solved
+from border.test_carriers import solved
 from border.test_introductions import answer
-from sites.folders import COLUMNS, NAMES, folder_of, roles, rows_of
+from sites.folders import COLUMNS, NAMES, PROBLEM, folder_of, roles, rows_of
+from sites.helpers import Clock, Patient
 from sites.test_party import introduce
 
 import bonafed as bf
@@ -35,6 +36,7 @@ from bonafed.sites.audit import AuditLog
 from bonafed.sites.messages import Agree, Agreed
 from bonafed.sites.methods import method_bytes
 from bonafed.sites.people import Answers
+from bonafed.sites.session import agree
 
 HINGE = bf.Problem(bf.Hinge(), over_clients=bf.LpBall(0.2), regulariser=bf.L2(1e-2))
 JUMPS = "smooth_losses_only = false"
@@ -126,6 +128,7 @@ def test_no_text_of_an_error_leaves_a_site(
     place: str, carrier: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     passed = list[str]()
+    monkeypatch.setattr("bonafed.engines.link.time", Clock())
 
     def fail(*given: Any, **named: Any) -> Any:
         raise ValueError(SECRET)
@@ -145,8 +148,9 @@ def test_no_text_of_an_error_leaves_a_site(
             for name in NAMES
         }
         monkeypatch.setattr(*PLACES[place], fail)
+        way = Patient(transport(calls, carrier=carrier))
         with pytest.raises(Exception, match="site") as error:
-            solved(agreed(carrier, calls, patience=1.0 if "log" in place else 20.0))
+            solved(agree(way, "trial", PROBLEM, roles=roles().text()))
     passed += traceback.format_exception(error.value)
     assert "ValueError" in "".join(passed) or isinstance(error.value, RefusedError)
     assert SECRET not in "".join(passed)

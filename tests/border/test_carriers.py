@@ -63,10 +63,9 @@ def agreed(
     calls: dict[str, Call],
     experiment: str = "trial",
     problem: Any = PROBLEM,
-    patience: float = 600.0,
 ) -> Agreement:
     way = transport(calls, carrier=carrier)
-    return agree(way, experiment, problem, roles=roles().text(), patience=patience)
+    return agree(way, experiment, problem, roles=roles().text())
 
 
 def solved(agreement: Agreement, masked: bool = False, **how: Any) -> bf.Solution:

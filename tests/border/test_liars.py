@@ -406,7 +406,7 @@ FACTS: dict[str, dict[str, Any]] = {
     "rows below zero": {"rows": -3},
     "half a row": {"rows": 2.5},
     "no weight": {"weight": 0.0},
-    "a weight that is no number": {"weight": float("nan")},
+    "a weight that is not a number": {"weight": float("nan")},
     "an infinite weight": {"weight": float("inf")},
     "equal weights that do not add up": {"alike": True, "weight": 1e300},
     "an infinite class": {"labels": (-1.0, float("inf"))},

@@ -108,6 +108,27 @@ def test_any_duals_give_a_bound_below_the_optimum(case, seed):
     assert certificate.gap is None or certificate.gap >= 0
 
 
+@pytest.mark.parametrize("name", ["elastic", "mean"])
+def test_spoiled_multipliers_of_an_optimum_prove_nothing_above_it(name):
+    """Random ones are far from a proof: here a sum that is too large, and a negative multiplier of
+    a cut that is low at the optimum, would each lift the bound above it, were they taken as given.
+    """
+    problem = KINDS[name]
+    fed = federation(21, targets=problem.loss.targets)
+    solution, central = bf.solve(problem, fed), bf.CentralConic().solve(problem, fed)
+    weights = solution.certificate.weights
+    far = solution.w + np.random.default_rng(0).normal(size=len(solution.w))
+    points = np.stack([solution.w, far])
+    for at_optimum, beside in ((1.0, 0.0), (1.01, 0.0), (0.99, 0.0), (1.001, -0.001)):
+        multipliers = np.stack([at_optimum * weights, beside * weights])
+        duals = bf.Duals(weights, points, multipliers)
+        bound = bf.certify(problem, fed, solution.w, duals).bound
+        assert bound is not None
+        assert bound <= central.value * (1 + 1e-8)
+        if at_optimum == 1:
+            assert bound >= central.value * (1 - 1e-4)
+
+
 def test_the_bound_is_recomputed_from_the_data():
     case = BOUNDED[0]
     solution = bf.solve(case.problem, case.fed)

@@ -42,7 +42,7 @@ def refused(path: Path, words: str) -> str:
         (b"\xfd7zXZ" + ROWS, "compressed by xz"),
         (b"PAR1" + ROWS, "a Parquet file. Give it the ending"),
         (b"age,name\n1,a\n2,b\0\n", r"NUL bytes, which no text has \(first in line 3\)"),
-        (ROWS + "3,é\n".encode("latin-1") + ROWS, "line 402 is no text in UTF-8"),
+        (ROWS + "3,é\n".encode("latin-1") + ROWS, "line 402 is not text in UTF-8"),
         (b'age,name\n1,a\n\n2,"b\n3,c\n' + ROWS, "line 4: .* Is a quote left open there"),
         (b'age,name\n1,"a\nb"\n2,"b"c\n', "line 4: "),
         (b'age,name\n1,"a\r\nb\nc"\n\n2\n', "line 6: 1 cell where the header has 2"),

@@ -23,7 +23,6 @@ from bonafed.rounds import (
     Algorithm,
     Done,
     Each,
-    Outcome,
     Round,
     Stop,
     Version,
@@ -154,7 +153,7 @@ def test_active_is_a_sequence():
 def test_events_are_the_same_however_many_wait_to_be_written(monkeypatch, tmp_path):
     logs = []
     for many in (0, 50, 10**6):
-        monkeypatch.setattr("bonafed.engines.event_log.FRESH", many)
+        monkeypatch.setattr("bonafed.engines.run_record.FRESH", many)
         VirtualClock(checkpoint=tmp_path / "run").run(
             AsyncToy(max_rounds=40), federation(), max_rounds=15
         )
@@ -270,7 +269,7 @@ class Plain(Algorithm):
         )
         state = PlainState(state.w + 1.0, state.steps + 1, (*state.received, *new))
         if state.steps == 8:
-            return state, Done(Outcome(Stop.MAX_ROUNDS, ""))
+            return state, Done(Stop.MAX_ROUNDS)
         return state, Round(PlainAsk(state.w, state.steps + np.arange(5.0) / 10), tuple(ids), 1)
 
     def report(self, state: Any) -> Any:
@@ -388,7 +387,8 @@ def test_blocks_hold_the_rows_of_their_clients(sparse, monkeypatch):
             if sparse and len(ids) > 1 and {1, 3} & set(ids):
                 assert len({kept.sort[i] for i in ids}) == 2
                 continue
-            for block in (kept.block(ids), kept.kept(ids), kept.kept(ids), kept.kept(ids)):
+            of = np.array(ids)
+            for block in (kept.block(of), *(kept.block(of, whole=True) for _ in range(3))):
                 assert block.index.tolist() == ids
                 assert block.names == tuple(fed.clients[i] for i in ids)
                 for k, i in enumerate(ids):

@@ -30,21 +30,19 @@ from bonafed.engines.flare import (
     FlareTransport,
     JobAbortedError,
     NotFinishedError,
-    Poc,
     SiteError,
     Supervisor,
     allow,
     export_job,
     filters,
-    simulate,
     warning_about,
     working_folder,
     write_setting,
 )
 from bonafed.engines.flare import place as place_module
 from bonafed.engines.flare.job import CONTROLLER, EXECUTOR, SERVER, SITE, written
-from bonafed.engines.flare.local import works_in
 from bonafed.engines.flare.place import read_job, require_flare
+from bonafed.sites.trial.flare import Poc, simulate, works_in
 
 NAMES = ("carl", "anna", "berta", "dora")
 Answer = Callable[[bytes], bytes]
@@ -126,7 +124,7 @@ def test_a_slow_site_holds_up_nobody_and_has_one_call_at_a_time() -> None:
     gate = threading.Event()
     there = sites()
     slow = next(site for site in there if site.name == "dora")
-    slow.reply = lambda data: data if gate.wait(30) else b""
+    slow.reply = lambda data: data if gate.wait(900) else b""
     transport = FlareTransport(there, timeout=7.5)
     assert transport.ids() == ("anna", "berta", "carl", "dora")
     transport.push("dora", 0, b"0")
@@ -160,6 +158,8 @@ def test_threads_do_not_grow_with_the_rounds_and_end_at_the_close() -> None:
             left -= len(transport.poll())
         assert len(set(threading.enumerate()) - before) == len(NAMES)
     transport.close()
+    for thread in set(threading.enumerate()) - before:  # each was told to end
+        thread.join(900)
     assert not set(threading.enumerate()) - before
 
 
@@ -204,7 +204,7 @@ def test_a_job_that_flare_aborts_ends_the_run() -> None:
 def test_an_abort_ends_the_wait_for_a_site_that_says_nothing() -> None:
     gate, looks = threading.Event(), iter([False, False, True])
     transport = FlareTransport(
-        sites(lambda data: data if gate.wait(30) else b""), aborted=lambda: next(looks, True)
+        sites(lambda data: data if gate.wait(900) else b""), aborted=lambda: next(looks, True)
     )
     transport.push("anna", 0, b"")
     with pytest.raises(JobAbortedError):

@@ -31,9 +31,7 @@ from bonafed.engines.flower import (
     export_app,
     guarded,
     job_folder,
-    simulate,
 )
-from bonafed.engines.flower.deployment import MARK, Deployment, _quoted
 from bonafed.engines.flower.envelope import MalformedError, RefusedError, answer_in, opened, sealed
 from bonafed.engines.flower.guard import (
     PROGRAM,
@@ -45,6 +43,8 @@ from bonafed.engines.flower.transport import FAILED, LOST, STEP
 from bonafed.engines.job import ERROR
 from bonafed.engines.software import PACKAGE, package_digest
 from bonafed.sites import flower_app
+from bonafed.sites.trial.flower import Deployment, _quoted, simulate
+from bonafed.sites.trial.processes import TAG
 from bonafed.storage import Lock
 
 JOB = {"rounds": "6", "size": "5", "experiment": "one"}
@@ -729,7 +729,7 @@ def test_a_name_that_flower_cannot_read_is_refused(name: str):
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
 def test_what_a_killed_process_has_left_in_a_workspace_ends(tmp_path: Path):
     def left(workspace: Path) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, MARK: str(workspace.resolve())}
+        environment = {**os.environ, TAG: str(workspace.resolve())}
         command = [sys.executable, "-c", "print(flush=True); input()"]
         process = subprocess.Popen(command, stdin=PIPE, stdout=PIPE, env=environment)
         assert process.stdout is not None
@@ -738,7 +738,7 @@ def test_what_a_killed_process_has_left_in_a_workspace_ends(tmp_path: Path):
 
     with left(tmp_path / "here") as here, left(tmp_path / "here too") as other:
         Deployment({}, tmp_path / "here").stop()
-        assert here.wait(30.0) == -signal.SIGKILL
+        assert here.wait(900) == -signal.SIGKILL
         assert other.poll() is None, "a process of another workspace lives on"
         other.kill()
 
@@ -817,7 +817,7 @@ def test_a_simulation_of_flower_gives_the_bits_of_the_grid_in_memory(tmp_path: P
         sites,
         tmp_path / "workspace",
         timeout=900,
-        environment={"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        variables={"PYTHONPATH": os.pathsep.join(filter(None, paths))},
         apps="flower_stand_in",
     )
     assert (folder / "done").read_bytes() == finished(tmp_path / "whole")

@@ -18,9 +18,10 @@ from typing_extensions import TypeAliasType
 
 from bonafed.codec import FIELDS, Form
 from bonafed.engines import CheckpointError, InProcess, VirtualClock
-from bonafed.engines.client_part import PartedFile, ServerCheckpoint
+from bonafed.engines.client_part import ClientsCheckpoint, Generation, PartedFile
 from bonafed.engines.event_log import Log
 from bonafed.engines.possible import Fields
+from bonafed.engines.run_record import Sets
 from bonafed.engines.waiting import First
 from bonafed.rounds import decode, encode
 from examples import ALGORITHMS
@@ -62,9 +63,17 @@ def kept(name: str, clock: bool, folder: Any) -> Any:
     path = folder / f"{name}.{clock}"
     run(name, path, clock, 2, resume=False)
     record = decode(path.read_bytes())
-    if isinstance(record, ServerCheckpoint):  # both parts in one file, as they once were
-        record = PartedFile(path).joined(record.run, record.mark)
-    return record
+    return PartedFile(path).joined(record) if record.mark else record
+
+
+def write(path: Any, record: Any) -> None:
+    """Write a checkpoint, that of a private run as two files."""
+    if isinstance(record.mark, str) and record.mark:
+        generation = Generation(record.round, record.memories)
+        parted = PartedFile(path)
+        parted.clients.write_bytes(encode(ClientsCheckpoint(record.mark, (generation,))))
+        record = replace(record, memories=())
+    path.write_bytes(encode(record))
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +123,7 @@ def tellable(record: Any, path: tuple[Any, ...], sort: str) -> bool:
 @pytest.mark.parametrize("name", SOME)
 def test_an_impossible_value_is_refused_or_changes_nothing(name, clock, folder, tmp_path):
     record, path = kept(name, clock, folder), tmp_path / "run"
-    path.write_bytes(encode(record))
+    write(path, record)
     true = outside(run(name, path, clock, 4))
     rng = np.random.default_rng([SOME.index(name), clock])
     ways, faults = list(leaves(record)), list[str]()
@@ -124,7 +133,7 @@ def test_an_impossible_value_is_refused_or_changes_nothing(name, clock, folder, 
         new = MUTATIONS[sort](value, rng)
         if new is None or not tellable(record, way, sort):
             continue
-        path.write_bytes(encode(put(record, way, new)))
+        write(path, put(record, way, new))
         faults.append(fault_of(name, path, clock) or "")
         if not faults[-1]:
             assert outside(run(name, path, clock, 4)) == true, f"{way} with {sort} was accepted"
@@ -141,19 +150,6 @@ def fault_of(name: str, path: Any, clock: bool) -> str | None:
     except CheckpointError as error:
         return str(error)
     return None
-
-
-def changed(record: Any, **parts: Any) -> Any:
-    """The checkpoint with other parts that all engines write."""
-    return (
-        replace(record, run=replace(record.run, **parts))
-        if hasattr(record, "run")
-        else replace(record, **parts)
-    )
-
-
-def inner(record: Any) -> Any:
-    return getattr(record, "run", record)
 
 
 def without(memories: Any) -> Any:
@@ -193,16 +189,23 @@ RELATIONS: dict[str, Any] = {
 @pytest.mark.parametrize(("name", "clock"), [("toy", False), ("asynchronous toy", True)])
 def test_parts_that_contradict_each_other_are_refused(name, clock, relation, folder, tmp_path):
     record, path = kept(name, clock, folder), tmp_path / "run"
-    path.write_bytes(encode(changed(record, **RELATIONS[relation](inner(record)))))
+    path.write_bytes(encode(replace(record, **RELATIONS[relation](record))))
     with pytest.raises(CheckpointError, match=r"holds what no run can have: .*resume=False"):
         run(name, path, clock, 4)
 
 
+def of_events(kept: Any, **parts: Any) -> dict[str, Any]:
+    return {"events": replace(kept.events, **parts)}
+
+
 EVENTS: dict[str, Any] = {
-    "answers of nobody": lambda kept: {"answered": kept.answered + 99},
-    "times that go back": lambda kept: {"times": kept.times[::-1]},
-    "infinite time": lambda kept: {"times": np.full_like(kept.times, np.inf)},
-    "rounds without answers": lambda kept: {"ends": np.append(kept.ends[:1], kept.ends[:-1])},
+    "answers of nobody": lambda kept: of_events(kept, answered=kept.events.answered + 99),
+    "times that go back": lambda kept: of_events(kept, times=kept.events.times[::-1]),
+    "infinite time": lambda kept: of_events(kept, times=np.full_like(kept.events.times, np.inf)),
+    "rounds without answers": lambda kept: of_events(
+        kept, ends=np.append(kept.events.ends[:1], kept.events.ends[:-1])
+    ),
+    "events of another engine": lambda kept: {"events": Sets((np.arange(5),) * 2, np.arange(2))},
     "messages of nobody": lambda kept: {"asked": np.full_like(kept.asked, -1)},
     "messages not there": lambda kept: {"messages": ()},
     "a message of a later round": lambda kept: {
@@ -231,7 +234,7 @@ def test_events_that_contradict_each_other_are_refused(part, folder, tmp_path):
 def test_a_log_with_impossible_answers_is_refused(folder, tmp_path):
     record = kept("asynchronous toy", True, folder)
     log = run("asynchronous toy", folder / "asynchronous toy.True", True, 4).log
-    assert len(record.ends) < len(log.ends)
+    assert len(record.events.ends) < len(log.ends)
     for number, parts in enumerate(
         (
             {"answered": log.answered + 99},

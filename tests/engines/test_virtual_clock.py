@@ -276,7 +276,7 @@ def test_other_traces_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"stragglers": {"d": 2.0}}, ValueError, "stragglers names 'd', who is no client"),
+        ({"stragglers": {"d": 2.0}}, ValueError, "stragglers names 'd', who is not a client"),
         ({"outages": {"d": [(0, 1)]}}, ValueError, "outages names 'd'"),
         ({"crashes": {"d": 1.0}}, ValueError, "crashes names 'd'"),
         ({"stragglers": {A: 0.0}}, ValueError, "must be a finite factor > 0, got 0.0"),

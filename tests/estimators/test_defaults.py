@@ -52,7 +52,7 @@ def test_probabilities_under_class_weights_are_those_of_the_rows(rare, make):
 
 @pytest.mark.parametrize(
     ("weight", "said"),
-    [("equal", "'balanced'"), ({"sick": 2.0}, "is no class"), ({"ill": 0.0}, "> 0")],
+    [("equal", "'balanced'"), ({"sick": 2.0}, "is not a class"), ({"ill": 0.0}, "> 0")],
 )
 def test_weights_of_no_class_are_refused(rare, weight, said):
     X, y, groups = rare
@@ -200,7 +200,7 @@ def test_class_weights_of_a_problem_are_those_of_the_estimator(rare):
     [
         ({"loss": bf.Huber()}, "has no classes"),
         ({"privacy": bf.Budget(1.0, 1e-6)}, "not paid for"),
-        ({"over_samples": bf.Superquantile(0.5)}, "one weight alone"),
+        ({"over_samples": bf.Superquantile(0.5)}, "one weight only"),
     ],
 )
 def test_class_weights_are_refused_where_rows_cannot_have_them(options, why):

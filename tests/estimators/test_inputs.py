@@ -114,7 +114,7 @@ def test_groups_may_be_a_column_of_the_table(make):
         other = make(**fixed).fit(X, target, groups=table["site"])
     assert model.coef_ == pytest.approx(other.coef_, rel=1e-9, abs=1e-12)
     assert (model.predict(table) == other.predict(X)).all()
-    with pytest.raises(ValueError, match="is no column of X"):
+    with pytest.raises(ValueError, match="is not a column of X"):
         make().fit(table, target, groups="sites")
 
 

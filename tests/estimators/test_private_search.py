@@ -15,7 +15,7 @@ from sklearn.model_selection import cross_val_score
 
 import bonafed as bf
 from bonafed import PrivateClassifier, PrivateSearch
-from bonafed.algorithms.federated.private_admm import noisy_gradient
+from bonafed.algorithms.federated.private import noisy_gradient
 from bonafed.estimators import private_search
 from bonafed.model_selection import WithinClients
 from bonafed.privacy.accounting import total_epsilon
@@ -53,7 +53,7 @@ def test_it_releases_one_model_with_its_settings_and_the_total(rows):
         "one search",
         "poisson, mean 3",
         "drawn from 4",
-        "not for whoever sees the answers",
+        "not for anyone who sees the answers",
     ):
         assert words in ledger.text
     assert "every answer of every client" not in ledger.text

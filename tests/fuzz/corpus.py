@@ -26,14 +26,14 @@ RUNS = {
     "clock": small_run.CLOCK,
     "kept": small_run.KEPT,
     "path": small_run.CONFIG.replace("radius = 0.05", 'radius = "auto"')
-    + "[path]\nradii = [0.01, 0.1]\n",
+    + small_run.sweep("robust.radius", 0.01, 0.1),
     "private": small_run.PRIVATE,
-    "curve": small_run.PRIVATE.replace("epsilon = 3.0", "epsilon = 3.0\ncurve = [0.5, 1.0]"),
+    "charged": small_run.PRIVATE + small_run.sweep("privacy.epsilon", 0.5, 1.0),
 }
 CONFIGS = {**RUNS, "tail": small_run.TAIL, "ranks": small_run.RANKS, "mixed": small_run.MIXED}
-# with checkpoints, the objective's trace and the violations'; with points of a curve
+# with checkpoints, the objective's trace and the violations'; with points of a charged sweep
 # model and round of the interruption
-WORKS = {"clock": ("", 7), "kept": ("unconstrained", 4), "curve": ("epsilon 1", 4)}
+WORKS = {"clock": ("", 7), "kept": ("unconstrained", 4), "charged": ("epsilon 1", 4)}
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -63,7 +63,7 @@ def make(folder: Path, names: tuple[str, ...] = tuple(RUNS)) -> Corpus:
         inside = folder / name
         inside.mkdir(parents=True)
         data = small_run.wards(small_run.table()) if name == "kept" else None
-        private = name in ("private", "curve")
+        private = name in ("private", "charged")
         finish = small_run.private_run if private else small_run.small_run
         runs[name] = finish(inside, draw=name == "plain", data=data, text=RUNS[name]).path
         if name in WORKS:

@@ -14,7 +14,7 @@ from bonafed.data.readers import read
 from bonafed.privacy.ledger_file import Book
 from bonafed.runs.files import sealed, to_json
 from bonafed.runs.observers import ObjectiveForm, Trace, ViolationForm
-from bonafed.runs.sections.privacy_curve import _finished
+from bonafed.runs.sections.charged_sweep import _finished
 from bonafed.runs.verification import verify_run
 from bonafed.solution.privacy_account import Note
 
@@ -62,23 +62,23 @@ def test_a_row_of_the_history_without_a_column(change, tmp_path):
     [
         b"\xca",
         b'{"plan": [',
-        b'{"plan": [[0.5, 0.6]], "points": [{"epsilon": 0.5}]}',
+        b'{"plan": [[0.5, 0.6]], "points": [{"at": 0.5}]}',
         b'{"plan": [[0.5, 0.6]], "points": []}',
-        b'{"plan": [[0.5, 0.6], [1.0, 1.2]], "points": [{"epsilon": 0.5, "alone": 0.4,'
+        b'{"plan": [[0.5, 0.6], [1.0, 1.2]], "points": [{"at": 0.5, "alone": 0.4,'
         b' "noise": 9.0, "w": [1.0]}]}',
         b'{"plan": [[0.5, -0.6], [1.0, 1.2]], "points": []}',
     ],
 )
-def test_finished_points_of_a_curve_that_are_damaged(content, tmp_path):
-    (tmp_path / "curve.json").write_bytes(content)
-    assert "curve.json" in refused(lambda: _finished(tmp_path / "curve.json", [0.5, 1.0], 3))
+def test_finished_points_of_a_sweep_that_are_damaged(content, tmp_path):
+    (tmp_path / "sweep.json").write_bytes(content)
+    assert "sweep.json" in refused(lambda: _finished(tmp_path / "sweep.json", [0.5, 1.0], 3))
 
 
-def test_finished_points_of_a_curve_are_read(tmp_path):
-    point = {"epsilon": 0.5, "alone": 0.4, "noise": 9.0, "w": [1.0, 2.0, 3.0]}
+def test_finished_points_of_a_sweep_are_read(tmp_path):
+    point = {"at": 0.5, "alone": 0.4, "noise": 9.0, "w": [1.0, 2.0, 3.0]}
     stored = {"plan": [[0.5, 0.6], [1.0, 1.2]], "points": [point]}
-    (tmp_path / "curve.json").write_text(json.dumps(stored))
-    assert _finished(tmp_path / "curve.json", [0.5, 1.0], 3) == stored
+    (tmp_path / "sweep.json").write_text(json.dumps(stored))
+    assert _finished(tmp_path / "sweep.json", [0.5, 1.0], 3) == stored
 
 
 class Objective(Trace):

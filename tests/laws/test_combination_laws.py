@@ -7,8 +7,6 @@ meets all.
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -32,7 +30,6 @@ from bonafed.algorithms.method import Method
 from bonafed.algorithms.requirements import Setting
 from bonafed.config.config import ConfigError, parse_config
 from bonafed.config.methods import broken_rule
-from bonafed.config.problem import ClientsSection
 from bonafed.config.tables import Tables
 from bonafed.engines.inprocess import InProcess
 from bonafed.names import NAMED, load
@@ -247,6 +244,7 @@ def test_a_set_without_a_conic_form_is_sent_to_bundle_only_where_that_takes_it()
         assert ("use Bundle()" in str(refusal.value)) is taken
 
 
+@cache
 def accepted() -> list[tuple[type[Method], Case]]:
     """What is taken."""
     return [(cls, it) for it in cases() for cls in METHODS if takes(cls, it.problem, it.setting)]
@@ -261,9 +259,9 @@ def test_what_is_accepted_runs():
         if method.requirements.private:
             method = method.planned(it.problem, it.fed)
         run = it.engine.run(method, it.fed, seed=0)
-        assert DIVERGED in run.outcome.text or (
-            np.isfinite(method.answer(run.state, run.concluded).w).all()
-        ), (cls, it)
+        stalled = run.outcome.stop is bf.Stop.STALLED  # where gradients overflow
+        finite = np.isfinite(method.answer(run.state, run.concluded).w).all()
+        assert finite or stalled, (cls, it)
 
 
 DIVERGED = "the model is not finite after"  # how fixed steps end where gradients overflow
@@ -431,7 +429,7 @@ class File:
 @cache
 def refusal_of(file: File, name: str) -> str | None:
     """Why a file is refused with an algorithm, or None."""
-    return broken_rule(file.tables.edited({"algorithm.name": name}))
+    return broken_rule(edited(file.tables, name))
 
 
 @cache
@@ -475,33 +473,10 @@ def of_slots(values: Values) -> Case | None:
     return Case(concrete, fed, engine)
 
 
-def advised(message: str) -> list[dict[str, Any]]:
-    """The changes that a refusal names, each with the keys to set."""
-    left_out = {"[[constraint]]": ("constraint", []), "[privacy]": ("privacy", None)}
-    left_out |= {
-        "problem.label": ("problem.label", None),
-        "risk.on": ("risk.on", None),
-        "[clients]": ("clients", ClientsSection()),
-        "[path]": ("path", None),
-        "engine.secure_sum": ("engine.secure_sum", None),
-    }
-    plain = {"inf": [math.inf], "0": [0.0], "0.1": [0.1], "true": [True], "false": [False]}
-    instead = re.split(r": (?=set |use |leave )", message)[-1]
-    ways: list[dict[str, Any]] = []
-    for part in re.split(r", or (?=set |use |leave )", instead):
-        if part.startswith("use "):
-            ways += [{"algorithm.name": name} for name in re.findall(r"'([^']+)'", part)]
-            continue
-        settings: dict[str, list[Any]] = {}
-        for setting in re.split(r" and (?=set |leave )", part):
-            if setting.startswith("leave out "):
-                key, value = left_out[setting.removeprefix("leave out ")]
-                settings[key] = [value]
-            else:
-                key, _, text = setting.removeprefix("set ").partition(" = ")
-                settings[key] = plain.get(text) or re.findall(r"'([^']+)'", text)
-        ways += [dict(zip(settings, values, strict=True)) for values in product(*settings.values())]
-    return ways
+def edited(tables: Tables, name: str) -> Tables:
+    """The same tables with another method."""
+    method = tables.algorithm.model_copy(update={"name": name})
+    return tables.model_copy(update={"algorithm": method})
 
 
 @pytest.mark.parametrize("name", ["auto", *NAMED["algorithm"]])
@@ -520,19 +495,18 @@ def test_a_file_is_taken_exactly_where_solve_takes_its_problem(name):
 
 
 @pytest.mark.parametrize("start", range(4))
-def test_what_a_refusal_of_a_file_names_is_accepted(start):
+def test_methods_that_a_refusal_of_a_file_names_are_accepted(start):
     """Every refusal of the default method, and one in three of those above of the others."""
     asked = [(file, "auto") for file in files()]
     asked += [(file, name) for name in NAMED["algorithm"] for file in files_of(name)][::3]
+    named = 0
     for file, name in asked[start::4]:
         refusal = refusal_of(file, name)
-        if refusal is None:
-            continue
-        tables = file.tables.edited({"algorithm.name": name})
-        ways = advised(refusal)
-        assert ways, refusal
-        for way in ways:
-            assert broken_rule(tables.edited(way)) is None, (refusal, way)
+        for other in refusal.methods if refusal else ():
+            assert repr(other) in refusal
+            assert refusal_of(file, other) is None, (refusal, other)
+            named += 1
+    assert named > 20
 
 
 LIMIT: Values = {
@@ -540,52 +514,34 @@ LIMIT: Values = {
     "clients": {"risk": "mean"},
     "constraint": [{"kind": "neyman_pearson", "label": "malignant", "level": 0.1}],
 }
-RADII: Values = {"path": {"radii": [0.1]}}
 
 
 @pytest.mark.parametrize(
     "tables",
     [
-        LIMIT | {"trade_off": {"levels": [0.1, 0.2]}, "robust": {"radius": 0.1}},
-        LIMIT | {"risk": {"name": "superquantile", "tail": 0.1}},
-        LIMIT | {"robust": {"radius": 0.1}, "risk": {"name": "median"}},
-        LIMIT | {"robust": {"radius": 0.1}, "algorithm": {"name": "private_admm"}},
-        {
-            "algorithm": {"name": "bundle"},
-            "risk": {"name": "median"},
-            "problem": {"label": "benign"},
-        },
-        RADII | {"problem": {"loss": "multinomial", "model": "linear"}},
-        RADII | {"problem": {"loss": "squared", "model": "mlp"}},
-        {"problem": {"loss": "multinomial"}, "constraint": LIMIT["constraint"]},
-        {
-            "problem": {"pooled": True},
-            "clients": {"risk": "simplex"},
-            "engine": {"kind": "virtual_clock"},
-        },
+        LIMIT | {"algorithm": {"name": "ad_lpmm"}},
+        LIMIT | {"algorithm": {"name": "private_admm"}},
+        {"algorithm": {"name": "bundle"}, "risk": {"name": "median"}},
         *(
             {"problem": {"loss": "logistic"}, "engine": {"secure_sum": True}} | tables
             for tables in (
                 {"problem": {"loss": "hinge"}},
-                {"problem": {"loss": "quantile"}},
                 {"clients": {"risk": "simplex"}},
                 {"robust": {"radius": 0.1, "label_cost": 1.0}},
                 {"algorithm": {"name": "ad_lpmm"}},
                 {"algorithm": {"name": "fed_avg"}},
                 {"risk": {"name": "superquantile", "tail": 0.3}},
-                {"constraint": [{"kind": "neyman_pearson", "label": "b", "level": 0.5}]},
             )
         ),
     ],
 )
-def test_what_a_refusal_names_is_accepted_beside_other_tables(tables):
+def test_a_refusal_beside_other_tables_names_methods_that_are_accepted_or_what_to_change(tables):
     stated = Tables.model_validate({"data": DATA} | tables)
     refusal = broken_rule(stated)
     assert refusal is not None
-    ways = advised(refusal)
-    assert ways, refusal
-    for way in ways:
-        assert broken_rule(stated.edited(way)) is None, (refusal, way)
+    assert refusal.methods or ": " in refusal
+    for name in refusal.methods:
+        assert broken_rule(edited(stated, name)) is None, (refusal, name)
 
 
 def test_a_refusal_stands_on_the_line_of_its_key():

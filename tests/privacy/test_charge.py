@@ -9,7 +9,7 @@ from charged import DELTA, FED, Killed, Place, T, at, federation, forgotten
 from problems import PLAIN
 
 import bonafed as bf
-from bonafed.algorithms.federated.private_admm import noisy_gradient
+from bonafed.algorithms.federated.private import noisy_gradient
 from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
 from bonafed.engines.inprocess import ClientError, InProcess
 from bonafed.privacy.accounting import Release, total_epsilon

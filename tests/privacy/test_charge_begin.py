@@ -12,7 +12,7 @@ import pytest
 from charged import Killed, Place, T, at
 
 from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
-from bonafed.engines import inprocess
+from bonafed.engines import checkpoint
 from bonafed.engines.checkpoint import CheckpointError
 from bonafed.engines.inprocess import InProcess
 from bonafed.privacy.budget import BudgetSpentError
@@ -30,7 +30,7 @@ class Machine:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.written, self.dies = 0, (0, "before")
         self.answers: dict[tuple[str, int], set[bytes]] = {}
-        for owner, name in ((charge.Note, "write"), (Book, "_write"), (inprocess.files, "save")):
+        for owner, name in ((charge.Note, "write"), (Book, "_write"), (checkpoint, "save")):
             patch.setattr(owner, name, self._counted(getattr(owner, name)))
         real = PrivateADMM.perturb
 

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from charged import Place, T, at, federation
 
-from bonafed.algorithms.federated.private_admm import noisy_gradient
-from bonafed.engines.checkpoint import CheckpointError, describe, load
-from bonafed.engines.client_part import ServerCheckpoint
+from bonafed.algorithms.federated.private import noisy_gradient
+from bonafed.engines.checkpoint import Checkpoint, CheckpointError, describe, load
 from bonafed.engines.inprocess import InProcess
 from bonafed.privacy.budget import Budget, BudgetSpentError
 from bonafed.rounds import Stop
@@ -254,9 +253,9 @@ def test_where_the_ledger_file_lies_is_no_part_of_a_run(place, tmp_path, monkeyp
     for file in ("book.json", "book.json.lock"):
         (place.folder / file).unlink()
     place.solve(watch=at(2))
-    part = load(place.folder / "run", ServerCheckpoint)
-    assert str(tmp_path) not in part.run.algorithm
-    assert "book=a path" in part.run.algorithm
+    part = load(place.folder / "run", Checkpoint)
+    assert str(tmp_path) not in part.algorithm
+    assert "book=a path" in part.algorithm
     (tmp_path / "new").mkdir()
     for name in ("book.json", "book.json.lock", "run", "run.clients", "run.account"):
         (place.folder / name).rename(tmp_path / "new" / name)

@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 from charged import Killed, T, at
 
+from bonafed.algorithms.federated.private import noisy_gradient
 from bonafed.algorithms.federated.private_admm import client as private_client
-from bonafed.algorithms.federated.private_admm import noisy_gradient
-from bonafed.engines import inprocess
-from bonafed.engines.checkpoint import CheckpointError, load, save
-from bonafed.engines.client_part import ClientsCheckpoint, PartedFile, ServerCheckpoint
+from bonafed.engines import checkpoint
+from bonafed.engines.checkpoint import Checkpoint, CheckpointError, load, save
+from bonafed.engines.client_part import ClientsCheckpoint, PartedFile
 from bonafed.engines.engine import ClientError
+from bonafed.engines.inprocess import InProcess
 
 
 def seen_by(place):
@@ -175,21 +176,21 @@ def test_no_key_is_in_an_error_or_a_log(place, monkeypatch, caplog):
 def test_a_crash_between_both_files_changes_no_bit_of_the_run(place, monkeypatch, k, every, book):
     place.book = book
     monkeypatch.setattr(os, "urandom", lambda n: bytes(n * [7]))
-    options = {"noise": "secure", "engine": inprocess.InProcess(every=every)}
+    options = {"noise": "secure", "engine": InProcess(every=every)}
     whole = place.solve(checkpoint="whole", **options)
     for name in ("book.json", "book.json.lock"):
         (place.folder / name).unlink(missing_ok=True)
-    real, count = inprocess.files.save, [0]
+    real, count = checkpoint.save, [0]
 
     def dying(path, value, **more):
-        if isinstance(value, ServerCheckpoint):
+        if isinstance(value, Checkpoint):
             count[0] += 1
             if count[0] == k:
                 raise Killed
         real(path, value, **more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(inprocess.files, "save", dying)
+        patch.setattr(checkpoint, "save", dying)
         if k <= 1 + -(-T // every):
             with pytest.raises(Killed):
                 place.solve(**options)
@@ -208,15 +209,15 @@ def test_a_crash_right_after_a_run_has_gone_on_changes_no_bit(place, monkeypatch
     place.book = None
     whole = place.solve(checkpoint="whole", noise="secure")
     place.solve(noise="secure", watch=at(2))
-    real = inprocess.files.save
+    real = checkpoint.save
 
     def dying(path, value, **more):
-        if isinstance(value, ServerCheckpoint):
+        if isinstance(value, Checkpoint):
             raise Killed
         real(path, value, **more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(inprocess.files, "save", dying)
+        patch.setattr(checkpoint, "save", dying)
         with pytest.raises(Killed):
             place.solve(noise="secure", resume=True)
     assert place.solve(noise="secure", resume=True).w.tobytes() == whole.w.tobytes()
@@ -239,17 +240,3 @@ def test_files_of_two_runs_or_of_rounds_far_apart_do_not_go_together(place, unto
     mine.write_bytes(mine.read_bytes()[:-1])
     with pytest.raises(CheckpointError, match=r"run\.clients cannot be read"):
         place.solve(resume=True, noise="secure")
-
-
-def test_a_checkpoint_in_one_file_is_read_and_parted(place):
-    place.book = None
-    whole = place.solve(checkpoint="whole")
-    place.solve(watch=at(2))
-    file, clients = place.folder / "run", place.folder / "run.clients"
-    part = load(file, ServerCheckpoint)
-    save(file, PartedFile(file).joined(part.run, part.mark))
-    clients.unlink()
-    place.solve(resume=True, watch=at(3))
-    assert load(file, ServerCheckpoint).run.round == 3
-    assert clients.is_file()
-    assert place.solve(resume=True).w.tobytes() == whole.w.tobytes()

@@ -98,7 +98,7 @@ def test_without_noise_whoever_has_no_rows_adds_a_gradient_of_zero(mechanism, mo
     """z stays at w where nothing pulls: the first model is what the others' gradients make of it,
     by hand.
     """
-    from bonafed.algorithms.federated.private_admm import noisy_gradient
+    from bonafed.algorithms.federated.private import noisy_gradient
 
     monkeypatch.setattr(noisy_gradient, "add_noise", lambda *given: None)
     fed = federation("abc")
@@ -163,7 +163,7 @@ def test_weights_without_names_are_refused_and_rows_without_a_size():
         solved(federation("abc"), over=[0.2, 0.3, 0.5])
     with pytest.raises(ValueError, match="sizes has no entry for lone"):
         solved(federation("abc", lone=True), sizes={"a": 9, "b": 6, "c": 4})
-    with pytest.raises(ValueError, match="prior names 'x', who is no client"):
+    with pytest.raises(ValueError, match="prior names 'x', who is not a client"):
         solved(federation("abc"), over={"a": 0.5, "b": 0.25, "c": 0.125, "x": 0.125})
 
 

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from private_cases import BUDGET, LOSSES, ROWS, SIZES, case, planned
 from problems import SOFTMAX
 
+from bonafed.algorithms.federated.private import noisy_gradient
+from bonafed.algorithms.federated.private.mechanism import MEAN_SIZE, Mechanism
+from bonafed.algorithms.federated.private.noisy_gradient import Told
 from bonafed.algorithms.federated.private_admm import client as private_client
-from bonafed.algorithms.federated.private_admm import noisy_gradient
 from bonafed.algorithms.federated.private_admm.client import Perturb
-from bonafed.algorithms.federated.private_admm.mechanism import MEAN_SIZE, Mechanism
-from bonafed.algorithms.federated.private_admm.noisy_gradient import Told
 from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
 from bonafed.data.federation import Federation
 from bonafed.engines.inprocess import InProcess

@@ -162,7 +162,7 @@ def test_a_budget_takes_numbers_of_any_type_and_keeps_them_as_one(kind):
 def test_budgets_that_are_no_promise_are_refused_in_words():
     for epsilon in (10001, 1e300):
         with pytest.raises(
-            ValueError, match=r"epsilon must be at most 10000, got .*: that is no guarantee"
+            ValueError, match=r"epsilon must be at most 10000, got .*: that is not a guarantee"
         ):
             Budget(epsilon, 1e-6)
     assert Budget(1e4, 1e-6).epsilon == 1e4
@@ -434,7 +434,7 @@ def test_a_budget_has_the_clients_own_noise_and_no_seed_makes_it():
     simulated = [solve(it.problem, it.fed, algorithm=run, seed=0) for _ in range(2)]
     np.testing.assert_array_equal(simulated[0].w, simulated[1].w)
     ledger = simulated[0].ledger
-    assert "made from the seed: a simulation, as whoever has the seed" in ledger.text
+    assert "made from the seed: a simulation, as anyone who has the seed" in ledger.text
     assert ledger.text.startswith("No guarantee, but with secure noise the same run would be (")
     assert not ledger.guarantee
     assert secure[0].ledger.guarantee

@@ -236,7 +236,7 @@ def test_a_sampling_that_is_none_makes_a_ledger_file_unreadable(tmp_path: Path):
         entries = {"a": [["gaussian", 4.0, 50, odd]]}
         run = {"id": "x", "state": "open", "planned": entries, "least": {}, "releases": entries}
         path.write_text(json.dumps({"runs": [run]}))
-        with pytest.raises(ValueError, match="is no ledger of spent budgets"):
+        with pytest.raises(ValueError, match="is not a ledger of spent budgets"):
             Book(path).runs()
 
 

@@ -19,10 +19,10 @@ from sites.helpers import parties
 import bonafed as bf
 from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
 from bonafed.algorithms.federated.private_sgd import Blur
-from bonafed.engines import events, inprocess
+from bonafed.engines import loop
 from bonafed.engines.engine import ClientError
-from bonafed.engines.interrupts import Interrupts
 from bonafed.engines.link import SilentError
+from bonafed.engines.loop import Interrupts
 from bonafed.engines.network import Network
 from bonafed.engines.secure_summed import Open, SecureSummed, Work
 from bonafed.engines.transport import LocalTransport
@@ -134,11 +134,11 @@ def interrupts(monkeypatch):
     made: list[Interrupts] = []
 
     class Known(Interrupts):
-        def __init__(self) -> None:
-            super().__init__()
+        def __init__(self, always: bool) -> None:
+            super().__init__(always)
             made.append(self)
 
-    monkeypatch.setattr(events, "Interrupts", Known)
+    monkeypatch.setattr(loop, "Interrupts", Known)
     return made
 
 
@@ -197,7 +197,7 @@ def test_in_one_process_a_round_that_was_begun_is_charged(tmp_path, monkeypatch,
     assert (part.outcome.stop, part.rounds) == (Stop.INTERRUPTED, finished)
     assert counts(part) == {finished + 1}
     with monkeypatch.context() as patched:  # again before anybody is asked
-        interrupted_in(patched, inprocess, "going_on", 0)
+        interrupted_in(patched, loop, "going_on", 0)
         again = place.solve(resume=True)
     assert (again.rounds, counts(again)) == (finished, {finished + 1})
     assert counts(place.solve(resume=True)) == {T}

@@ -18,10 +18,10 @@ from private_rounds import federation
 from problems import PLAIN
 
 import bonafed as bf
-from bonafed.algorithms.federated.private_admm import noisy_gradient
-from bonafed.algorithms.federated.private_admm.integer_gradient import IntegerRows
-from bonafed.algorithms.federated.private_admm.mechanism import LEAST, SMOOTHING, Mechanism
-from bonafed.algorithms.federated.private_admm.noisy_gradient import Question, Told
+from bonafed.algorithms.federated.private import noisy_gradient
+from bonafed.algorithms.federated.private.integer_gradient import IntegerRows
+from bonafed.algorithms.federated.private.mechanism import LEAST, SMOOTHING, Mechanism
+from bonafed.algorithms.federated.private.noisy_gradient import Question, Told
 from bonafed.algorithms.federated.private_sgd import Blur, Blurred, PrivateSGD
 from bonafed.data.federation import Federation
 from bonafed.engines.inprocess import InProcess

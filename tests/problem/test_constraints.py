@@ -55,7 +55,7 @@ def logistic(m):
         ),
         (
             lambda: bf.NeymanPearson("yes", dict.fromkeys((*NAMES[:4], "clinic g"), 0.1)),
-            "names 'clinic g', who is no client",
+            "names 'clinic g', who is not a client",
         ),
         (lambda: bf.LossGap("sx", 0.2), "no column 'sx'; it has .'age', 'sex'.. Give"),
         (lambda: bf.LossGap(["sex"], 0.2), "no column .'sex'.; it has"),

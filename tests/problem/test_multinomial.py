@@ -326,7 +326,7 @@ def test_held_out_accuracy_counts_the_class_of_the_largest_prediction():
         (lambda: SOFTMAX.dimension(4), "knows its classes from the data"),
         (
             lambda: kernel_of(bf.Multinomial()),
-            "Multinomial is no increasing function of one rank coordinate",
+            "Multinomial is not an increasing function of one rank coordinate",
         ),
     ],
 )

@@ -17,7 +17,7 @@ from bonafed.drawing import label
 from bonafed.report import tables, words
 from bonafed.report.html import render
 from bonafed.report.markdown import markdown
-from bonafed.report.sections import privacy, privacy_curve
+from bonafed.report.sections import privacy, sweep
 from bonafed.runs.folder import Run
 from bonafed.runs.verification import passed, verify_run
 
@@ -25,8 +25,11 @@ SIZES = "sizes = { East = 15, North = 14 }"
 TEXT = (
     small_run.PRIVATE_ADMM.replace('title = "clinics"', 'title = "<b>T</b> & clinics"')
     .replace('"South"', '"Sud"')
-    .replace(SIZES, "curve = [1.0, 1.5]")
-    .replace("[privacy]", "[evaluation]\npublic = true\n[privacy]")
+    .replace(SIZES, "")
+    .replace(
+        "[privacy]",
+        small_run.sweep("privacy.epsilon", 1.0, 1.5) + "[evaluation]\npublic = true\n[privacy]",
+    )
 )
 REHEARSED = small_run.PRIVATE_ADMM.replace("[privacy]", "[privacy]\nrehearsal = true").replace(
     '["erm"]', "[]"
@@ -100,16 +103,26 @@ def test_the_figures_of_what_travels(travels: Run) -> None:
 def test_the_owner_sees_what_privacy_cost(stays: Run) -> None:
     text, found = text_of(stays), drawn(stays)
     assert "This page stays with the owner of the data" in text
-    for said in (*words.cost(stays.result), *privacy_curve.words(stays)):
+    for said in (*words.cost(stays.result), *sweep.words(stays)):
         assert " ".join(tables.printable(said).split()) in text
     assert f"{stays.result['certificate']['value']:.9g}" in text
-    for point in stays.result["curve"]:
+    for point in stays.swept.table["points"]:
         assert f"{point['value']:.4g}" in text
     assert "← this run" in text
-    assert found.keys() == {"curve", "evaluation", "roc", "calibration"}
-    assert {"epsilon", "accuracy in %", "held-out rows", "shifted clients", "1", "1.5"} <= found[
-        "curve"
-    ]
+    assert found.keys() == {
+        "sweep_value",
+        "sweep_loss",
+        "sweep_judged",
+        "evaluation",
+        "roc",
+        "calibration",
+    }
+    assert {
+        "privacy.epsilon",
+        "accuracy in %",
+        "held-out rows",
+        "shifted clients",
+    } <= found["sweep_judged"]
 
 
 def test_a_rehearsal_guarantees_nothing(tmp_path: Path) -> None:
@@ -117,14 +130,14 @@ def test_a_rehearsal_guarantees_nothing(tmp_path: Path) -> None:
     text = text_of(run)
     assert "Nothing is guaranteed to anybody." in text
     assert "What would be guaranteed" in text
-    assert "whoever has that can subtract it" in text
+    assert "anyone who has that can subtract it" in text
     assert "evaluation" not in drawn(run)
     assert run.owner is not None
     assert "without privacy" not in words.cost(run.owner.result)[0]
-    assert not list((run.owner.path / "figures").glob("curve*"))
+    assert not list((run.owner.path / "figures").glob("sweep*"))
 
 
-KINDS = {  # of problems -> (the configuration, what the axis of its curve is)
+KINDS = {  # of problems -> (the configuration, what the axis of its sweep is)
     "numbers": (
         small_run.PRIVATE_ADMM.replace('"sick"\nclasses = ["no", "yes"]', '"dose"')
         .replace("dose = { mean = 0.0, scale = 1.5 }\n", "")
@@ -145,21 +158,22 @@ KINDS = {  # of problems -> (the configuration, what the axis of its curve is)
 @pytest.mark.parametrize("kind", KINDS)
 def test_runs_of_other_kinds_have_both_reports(tmp_path: Path, kind: str) -> None:
     text, axis = KINDS[kind]
-    text = text.replace("[privacy]", "[privacy]\ncurve = [1.0]").replace(
+    text = text.replace("[privacy]", small_run.sweep("privacy.epsilon", 1.0) + "[privacy]").replace(
         "North = 14 }", "North = 14, South = 9 }"
     )
     text = text if kind == "nothing held out" else text.replace(", South = 9", "")
     data = small_run.wards(small_run.table()) if kind == "categories" else None
     run = small_run.private_run(tmp_path, draw=True, text=text, data=data)
     assert run.owner is not None
-    assert axis in drawn(run.owner)["curve"]
+    figures = drawn(run.owner)
+    assert axis in figures.get("sweep_judged", figures["sweep_value"])
     assert passed(verify_run(run.path))
 
 
-def test_epsilon_of_the_model_alone_is_between_those_of_the_curve_and_the_total(
+def test_epsilon_of_the_model_alone_is_between_those_of_the_sweep_and_the_total(
     travels: Run, stays: Run
 ) -> None:
-    own = privacy_curve.alone(stays)
+    own = sweep.alone(stays)
     before = travels.result["privacy"]["ledger"][0]["before"]
     # totals of several runs do not add up
     assert own < travels.result["privacy"]["epsilon"] < own + before

@@ -19,7 +19,7 @@ from bonafed.drawing import column, label
 from bonafed.report import tables, words
 from bonafed.report.html import figures, page, render
 from bonafed.report.markdown import markdown
-from bonafed.report.sections import clients, trade_off
+from bonafed.report.sections import clients, sweep
 from bonafed.report.terminal import show_exposed
 from bonafed.runs.folder import Run
 
@@ -29,7 +29,8 @@ HOSTILE = (
     "病院\x07\u202e \U0001f3e5" + "y" * 60,
 )
 TEXT = small_run.CONFIG.replace('"South"', '"Sud"').replace("clinics", "<b>T</b> & clinics", 1)
-PATH = "[path]\nradii = [0.0, 0.02, 0.3]\nclient_radii = [0.0, 0.1, 0.2, 0.3, 0.4]\n"
+PATH = small_run.sweep("robust.radius", 0.0, 0.02, 0.3)
+SWEPT = {"sweep_value", "sweep_loss", "sweep_judged", "sweep_rate"}
 FETCHING = {"script", "img", "iframe", "object", "embed", "link", "base", "form"}
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -150,9 +151,9 @@ def test_figures_are_valid_svg_whatever_clients_are_called(hostile: Run) -> None
     assert label(HOSTILE[0]) in texts
     assert label(HOSTILE[1]) in texts  # a dollar sign starts no formula
     texts = [
-        t.text for t in ET.parse(hostile.path / "figures" / "path_loss.svg").iter(SVG + "text")
+        t.text for t in ET.parse(hostile.path / "figures" / "sweep_loss.svg").iter(SVG + "text")
     ]
-    assert {"client radius 0.4", "best", "this run", "0", "0.1"} <= {*texts}
+    assert {"rows held out of the training rows", "this run", "0"} <= {*texts}
 
 
 def test_the_same_run_gives_the_same_bytes(plain: Run) -> None:
@@ -206,8 +207,8 @@ def test_a_run_without_baselines_tests_radii_or_a_bound_has_a_report(plain: Run)
 
 def test_regression_is_judged_by_its_error(numbers: Run) -> None:
     assert "Mean absolute error" in " ".join(read(numbers).texts)
-    assert "Held-out absolute error by radius" in " ".join(read(numbers).texts)
-    assert "Worst absolute error" in " ".join(read(numbers).texts)
+    assert "Error by robust.radius" in " ".join(read(numbers).texts)
+    assert "Worst error" in " ".join(read(numbers).texts)
     assert numbers.result["evaluation"]["measures"][0]["worst_error"] > 0
 
 
@@ -297,7 +298,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Run:
         ",a\n", ",<i>a$</i>\n"
     )
     text = small_run.KEPT.replace('"South"', '"Sud"').replace("{ North = 0.4, East = 0.5 }", "0.6")
-    text = text.replace("levels = [0.3, 0.5]", "levels = [0.0, 0.3, 0.5]")
+    text = text.replace("values = [0.3, 0.5]", "values = [0.0, 0.3, 0.5]")
     return small_run.small_run(tmp_path_factory.mktemp("kept"), draw=True, data=data, text=text)
 
 
@@ -333,13 +334,14 @@ def test_constraints_show_limits_rates_prices_bands_and_levels(kept: Run) -> Non
     assert "<i>" not in (kept.path / "report.html").read_text("utf-8")
     names = {path.stem for path in (kept.path / "figures").iterdir()}
     shown = {"evaluation", "coefficients", "roc", "calibration"}
-    assert names == {"rounds", "bands", "kept", "trade_off"} | shown
+    assert names == {"rounds", "bands", "kept", *SWEPT} | shown
     drawn = {n: ET.parse(kept.path / "figures" / f"{n}.svg").getroot() for n in names}
     assert all(root[0].tag == SVG + "title" for root in drawn.values())
     letters = {name: {t.text for t in root.iter(SVG + "text")} for name, root in drawn.items()}
     assert {"met", "more", "round", *map(label, HOSTILE[:2])} <= letters["bands"]
     assert {"training rows", "held-out rows", "unconstrained", "all clients"} <= letters["kept"]
-    assert {"objective", "slope by the multiplier", "largest rate in %"} <= letters["trade_off"]
+    assert {"objective", "slope by the multiplier"} <= letters["sweep_value"]
+    assert {"largest rate in %", "training rows"} <= letters["sweep_rate"]
     for name, made in render(kept).items():
         assert (kept.path / name).read_text("utf-8") == made
 
@@ -350,7 +352,7 @@ def test_markdown_of_constraints_keeps_names_inside_their_cells(kept: Run) -> No
         "Constraints on the training rows",
         "Constraints on held-out rows",
         "Shadow prices",
-        "Other levels",
+        "Other values",
     ):
         assert f"## {title}" in text
     for block in text.split("\n\n"):
@@ -400,19 +402,19 @@ def test_where_nothing_is_feasible_no_model_is_recommended(kept: Run) -> None:
 
 
 def test_levels_where_nothing_is_feasible_are_marked(kept: Run) -> None:
-    assert kept.traded is not None
-    first, *rest = kept.traded.table["points"]
+    assert kept.swept is not None
+    first, *rest = kept.swept.table["points"]
     lost = {
-        **kept.traded.table,
+        **kept.swept.table,
         "points": [{**first, "value": None, "price": None, "outcome": "infeasible"}, *rest],
     }
-    points = {**kept.points, "trade-off": replace(kept.traded, table=lost)}
+    points = {**kept.points, "sweep": replace(kept.swept, table=lost)}
     run = replace(kept, points=points)
-    drawn = figures(run)["trade_off"]
+    drawn = figures(run)["sweep_value"]
     assert "nothing feasible" in {t.text for t in ET.fromstring(drawn).iter(SVG + "text")}
-    assert "At 0 no model meets all constraints" in " ".join(trade_off.sentences(lost))
+    assert "At 0 no model meets all constraints" in " ".join(sweep.words(run))
     plain = replace(kept, history=[{"round": 1}, {"round": 2}], points={})
-    assert {"bands", "trade_off"}.isdisjoint(figures(plain))
+    assert {"bands", *SWEPT}.isdisjoint(figures(plain))
 
 
 def test_many_clients_are_drawn_up_to_a_limit(plain: Run) -> None:
@@ -470,7 +472,9 @@ def numbers(tmp_path_factory: pytest.TempPathFactory) -> Run:
     text = text.replace("[robust]", '[problem]\nloss = "huber"\n[robust]')
     text = text.replace('"Sud"', '"South"').replace("compare_with", "# compare_with")
     folder = tmp_path_factory.mktemp("numbers")
-    return small_run.small_run(folder, draw=True, text=text + "[path]\nradii = [0.1, 0.2]\n")
+    return small_run.small_run(
+        folder, draw=True, text=text + small_run.sweep("robust.radius", 0.1, 0.2)
+    )
 
 
 @needs_browser

@@ -28,14 +28,14 @@ from bonafed.runs.folder import Run
 from bonafed.runs.splits import prepare
 from bonafed.solution.solve import solve
 
-PATH = "[path]\nradii = [0.02, 0.3]\n"
+PATH = small_run.sweep("robust.radius", 0.02, 0.3)
 TEXTS = {
-    "radius path": small_run.CONFIG + PATH,
+    "sweep": small_run.CONFIG + PATH,
     "ranks": small_run.TAIL,
     "constraints": small_run.KEPT,
     "clock": small_run.CLOCK,
 }
-PRIVATE = small_run.PRIVATE.replace("[privacy]", "[privacy]\ncurve = [1.0]")
+PRIVATE = small_run.PRIVATE + small_run.sweep("privacy.epsilon", 1.0)
 
 
 @pytest.fixture(scope="module")
@@ -101,9 +101,8 @@ def test_json_has_the_result_and_what_other_files_keep(kind: str, runs: dict[str
     run = runs[kind]
     record = json.loads(as_json(run))
     assert record.items() >= run.result.items()
-    assert set(record) - set(run.result) == {"config", "path", "trade_off"}
-    assert (record["path"] is None) == (run.tried is None)
-    assert (record["trade_off"] is None) == (run.traded is None)
+    assert set(record) - set(run.result) == {"config", "sweep"}
+    assert (record["sweep"] is None) == (run.swept is None)
 
 
 @pytest.mark.parametrize("kind", KINDS[:-1])
@@ -170,7 +169,7 @@ def test_a_report_starts_with_what_a_person_asks(runs: dict[str, Run]) -> None:
         "Did robustness help?",
         "Can I trust the numbers?",
     ]
-    text = markdown(runs["radius path"])
+    text = markdown(runs["sweep"])
     short = text[text.index("## In short") : text.index("## How good")]
     places = [short.index(f"**{question}**") for question in asked]
     assert places == sorted(places)
@@ -186,7 +185,7 @@ def test_a_run_without_new_rows_says_that_nobody_knows(tmp_path: Path) -> None:
 
 
 def test_all_numbers_of_rounds_are_one_number(runs: dict[str, Run]) -> None:
-    run = runs["radius path"]
+    run = runs["sweep"]
     parts = prepare(run.config)
     solution = solve(run.config.settled(parts.train).problem(), parts.train, tol=1e-6)
     rounds = run.result["rounds"]
@@ -208,7 +207,7 @@ def test_what_no_message_counts_is_said(runs: dict[str, Run], tmp_path: Path) ->
     plain = small_run.small_run(tmp_path, text=small_run.MIXED)
     for run, radius, fitted in (
         (read, True, False),
-        (runs["radius path"], False, True),
+        (runs["sweep"], False, True),
         (plain, False, False),
     ):
         (said,) = re.findall(r"Not counted are sums .*", markdown(run))
@@ -221,7 +220,7 @@ def test_a_shipped_example_warns_of_nothing_and_passes_every_check(
     tmp_path: Path, name: str
 ) -> None:
     text = (Path(__file__).parents[2] / "examples" / f"{name}.toml").read_text("utf-8")
-    text = text.partition("[trade_off]")[0].partition("[report]")[0]  # models beside the run's
+    text = text.partition("[sweep]")[0].partition("[report]")[0]  # models beside the run's
     (tmp_path / "example.toml").write_text(text, "utf-8")
     result = small_run.finish(read_config(tmp_path / "example.toml"), tmp_path).result
     assert result["notes"] == []

@@ -2,15 +2,54 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from bonafed.data.federation import Federation
-from bonafed.engines.transport import LocalTransport
+from bonafed.engines.transport import LocalTransport, Transport
 from bonafed.problem.problem import Problem
 from bonafed.sites.guard import Guard
 from bonafed.sites.party import Party
 from bonafed.sites.rows import of_federation
 from bonafed.sites.session import Agreement, agree
+
+
+@dataclass
+class Clock:
+    """A clock that moves only while somebody sleeps, for `bonafed.engines.link.time`."""
+
+    now: float = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@dataclass
+class Patient:
+    """A transport by which a server waits for what is on its way, however slow the machine is: by
+    a `Clock` answers and failures take no time, and only pauses between two tries do.
+    """
+
+    inner: Transport
+    on_their_way: int = 0
+
+    def ids(self) -> tuple[str, ...]:
+        return self.inner.ids()
+
+    def push(self, client: str, seq: int, message: bytes) -> None:
+        self.on_their_way += 1
+        self.inner.push(client, seq, message)
+
+    def poll(self, timeout: float | None = None) -> list[tuple[str, int, bytes | Exception]]:
+        arrived = self.inner.poll() if self.on_their_way else []
+        self.on_their_way -= len(arrived)
+        return arrived
+
+    def close(self) -> None:
+        self.inner.close()
 
 
 def parties(fed: Federation, folder: Path) -> dict[str, Party]:

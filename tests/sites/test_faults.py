@@ -1,14 +1,14 @@
 """Messages that are lost, repeated or late, sites that die or forget, servers that go on."""
 
+import math
 import random
 import shutil
-import time
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
-from sites.helpers import parties
+from sites.helpers import Clock, Patient, parties
 from toy import federation
 
 import bonafed as bf
@@ -83,6 +83,14 @@ def quick(monkeypatch):
     """Messages are sent again at once."""
     monkeypatch.setattr("bonafed.engines.link.SHORTEST", 0.001)
     monkeypatch.setattr("bonafed.engines.link.LONGEST", 0.01)
+
+
+@pytest.fixture
+def clock(monkeypatch) -> Clock:
+    """Of the server's link, which waits on it in no time."""
+    clock = Clock()
+    monkeypatch.setattr("bonafed.engines.link.time", clock)
+    return clock
 
 
 @pytest.mark.parametrize("algorithm", [bf.Bundle(), bf.ADLPMM(max_rounds=4)], ids=["cuts", "ADMM"])
@@ -204,7 +212,7 @@ def test_a_server_that_dies_goes_on_from_its_checkpoint(tmp_path, quick):
     assert encode(solution.state) == encode(whole.state)
 
 
-def test_a_silent_site_stalls_a_run_that_goes_on_later(tmp_path, quick):
+def test_a_silent_site_stalls_a_run_that_goes_on_later(tmp_path, clock):
     sites, silent = Faulty(parties(ROWS, tmp_path / "a"), 0, 1e-9).calls(), [False]
     inner = sites["site c2"]
 
@@ -215,9 +223,8 @@ def test_a_silent_site_stalls_a_run_that_goes_on_later(tmp_path, quick):
 
     def hush(row, state):
         silent[0] = row["round"] >= 4
-        agreement.session.link.patience = 0.2 if silent[0] else 600.0
 
-    transport = LocalTransport(sites | {"site c2": sleepy})
+    transport = Patient(LocalTransport(sites | {"site c2": sleepy}))
     agreement = agree(transport, "experiment", BALL, patience=600.0)
     engine = Network(agreement.session, checkpoint=tmp_path / "server")
     concrete, data = agreement.problem.at(agreement.metadata)
@@ -226,19 +233,21 @@ def test_a_silent_site_stalls_a_run_that_goes_on_later(tmp_path, quick):
     assert run.outcome.stop is Stop.STALLED
     assert "site c2" in run.outcome.text
     assert run.rounds == 4
-    silent[0], agreement.session.link.patience = False, 600.0
+    assert clock.now >= 600.0
+    silent[0] = False
     again = engine.run(method, data, resume=True)
     assert again.outcome.stop is Stop.OPTIMAL
 
 
-def test_a_site_that_never_answers_is_named(tmp_path, quick):
+def test_a_site_that_never_answers_is_named(tmp_path, clock):
     sites = Faulty(parties(ROWS, tmp_path), 0, 1e-9).calls()
 
     def away(data: bytes) -> bytes:
         raise ConnectionError("nobody there")
 
     with pytest.raises(SilentError, match=r"site d3 .*nobody there"):
-        agree(LocalTransport(sites | {"site d3": away}), "e", BALL, patience=0.2)
+        agree(Patient(LocalTransport(sites | {"site d3": away})), "e", BALL, patience=600.0)
+    assert 600.0 <= clock.now < 601.0
 
 
 def asked(party: Party, body, experiment="experiment", site=None, sender="server"):
@@ -334,24 +343,24 @@ def test_a_method_for_one_owner_is_not_begun_at_one_of_several(tmp_path):
 
 
 @pytest.mark.parametrize("algorithm", [None, bf.ADLPMM(max_rounds=12)], ids=["bundle", "ad_lpmm"])
-def test_a_job_whose_site_stays_away_is_no_finished_one(algorithm, tmp_path):
+def test_a_job_whose_site_stays_away_is_no_finished_one(algorithm, tmp_path, clock):
     sites = parties(ROWS, tmp_path)
     calls = {name: partial(site.answer, "server") for name, site in sites.items()}
-    away = {"from": 0.0, "asked": 0}
+    away = {"from": math.inf, "asked": 0}
     name, there = "site b1", calls["site b1"]
 
     def call(data: bytes) -> bytes:
         away["asked"] += isinstance(decode(data).body, Step)
-        if away["asked"] == 4 and not away["from"]:
-            away["from"] = time.monotonic()
-        if away["from"] and time.monotonic() - away["from"] < 1.5:  # and back soon after
+        if away["asked"] == 4:
+            away["from"] = min(away["from"], clock.now)
+        if 0 <= clock.now - away["from"] < 90.0:  # and back soon after
             raise ConnectionError("away")
         return there(data)
 
-    job = job_of("stays", BALL, algorithm, patience=1.0)
+    job = job_of("stays", BALL, algorithm, patience=60.0)
     server = tmp_path / "server"
     with pytest.raises(SilentError, match=name):
-        serve(LocalTransport({**calls, name: call}), server, job)
+        serve(Patient(LocalTransport({**calls, name: call})), server, job)
     assert not (server / "done").exists()
     serve(LocalTransport(calls), server, job)
     serve(LocalTransport(calls), tmp_path / "again", job_of("undisturbed", BALL, algorithm))

@@ -62,7 +62,7 @@ def test_a_question_in_words() -> None:
     said = message("in", w=Content(31, 0, "all"), weights=Content(1, 0, "each"))
     assert said == (
         "2026-11-23 10:04:11 UTC  received from server alliance: model (31 numbers), the same for"
-        " all sites; weights of the sites (1 number), for this site alone (Evaluate, message 4,"
+        " all sites; weights of the sites (1 number), for this site only (Evaluate, message 4,"
         " experiment f3, 1,234 bytes)"
     )
 

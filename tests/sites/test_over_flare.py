@@ -23,7 +23,7 @@ def importable(monkeypatch):
 
 
 def test_every_algorithm_makes_the_iterates_of_one_process(tmp_path, importable):
-    from bonafed.engines.flare import simulate
+    from bonafed.sites.trial.flare import simulate
 
     carried_examples.compile_here(tmp_path / "here")
     done = simulate(

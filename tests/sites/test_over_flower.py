@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def test_every_algorithm_makes_the_iterates_of_one_process(tmp_path):
-    from bonafed.engines.flower import simulate
+    from bonafed.sites.trial.flower import simulate
 
     places = [Path(bf.__file__).parents[1], Path(carried_examples.__file__).parent]
     carried_examples.compile_here(tmp_path / "here")
@@ -25,7 +25,7 @@ def test_every_algorithm_makes_the_iterates_of_one_process(tmp_path):
         carried_examples.owners(tmp_path / "owners"),
         tmp_path / "work",
         timeout=900,
-        environment={"PYTHONPATH": os.pathsep.join(map(str, places))},
+        variables={"PYTHONPATH": os.pathsep.join(map(str, places))},
         apps="flower_examples",
     )
     carried_examples.check(done)

@@ -291,7 +291,7 @@ def nested(levels: int) -> tuple[Any, ...]:
 
 ODD = {
     "deep": Step("r", 0, Survey(nested(60))),  # pyright: ignore[reportArgumentType]
-    "a turn that is no number": Step("r", "0", Conclude()),  # pyright: ignore[reportArgumentType]
+    "a turn that is not a number": Step("r", "0", Conclude()),  # pyright: ignore[reportArgumentType]
     "a turn beyond 64 bits": Step("r", 2**63, Conclude()),
     "a run without a name": Step(None, 0, Conclude()),  # pyright: ignore[reportArgumentType]
     "a message that is no record": Step("r", 0, 1.0),
@@ -526,7 +526,7 @@ def test_judgements_are_stopped_by_their_message_as_the_policy_says(tmp_path: Pa
     assert len(judge_at_sites(*question)["measures"][0]["clients"]) == 3
     policy = read_site(tmp_path / "north").policy
     words = dict(policy.words())["allowed_algorithms"]
-    assert words.startswith("these algorithms alone may run, beside certificates and judgements")
+    assert words.startswith("only these algorithms may run, beside certificates and judgements")
     assert "allowed_messages can stop: bundle" in words
     policy_of(tmp_path / "north", 'allowed_messages = ["Survey", "Evaluate", "Certify"]')
     with pytest.raises(RefusedError) as refused:

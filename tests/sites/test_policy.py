@@ -102,7 +102,7 @@ VIOLATIONS: dict[str, tuple[dict[str, Any], str]] = {
     "another version": ({"version": "0.2.0"}, "allowed_versions"),
     "too large an epsilon": ({"epsilon": 2.5}, "maximum_epsilon"),
     "no privacy at all": ({"epsilon": math.inf}, "maximum_epsilon"),
-    "an epsilon that is no number": ({"epsilon": math.nan}, "maximum_epsilon"),
+    "an epsilon that is not a number": ({"epsilon": math.nan}, "maximum_epsilon"),
     "too large a delta": ({"delta": 1e-5}, "maximum_delta"),
     "no constraint": ({"constraints": ()}, "constraint"),
     "a looser constraint": (
@@ -352,8 +352,8 @@ def test_a_name_that_another_project_has_for_a_rule_is_answered_with_the_one_her
 
 WRONG = {
     "minimum_rows = 0": "greater than or equal to 1",
-    "minimum_rows = 10.0": "valid integer",
-    "minimum_rows = true": "valid integer",
+    "minimum_rows = 10.0": "allowed: an integer",
+    "minimum_rows = true": "allowed: an integer",
     "minimum_organisations = 3": "did you mean 'minimum_organizations'",
     "maximum_parameter_share = 0": "greater than 0",
     "maximum_parameter_share = nan": "finite number",
@@ -365,7 +365,7 @@ WRONG = {
     'allowed_algorithms = ["bundel"]': "did you mean 'bundle'",
     'pinned_problems = ["0a0a"]': "at least 32 hexadecimal digits",
     'pinned_software = ["sha256:0x"]': "at least 32 hexadecimal digits",
-    "constraint = 3": "valid list",
+    "constraint = 3": "allowed: a list",
     "[[constraint]]": "`kind` is missing",
     '[[constraint]]\nkind = "parity"': "got 'parity'",
     '[[constraint]]\nkind = "loss_gap"\ncolumn = "sex"': "needs `level`",

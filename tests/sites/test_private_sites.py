@@ -12,7 +12,7 @@ import pytest
 from sites.folders import CLASSES, COLUMNS, NAMES, folder_of, roles, rows_of
 
 import bonafed as bf
-from bonafed.algorithms.federated.private_admm import noisy_gradient
+from bonafed.algorithms.federated.private import noisy_gradient
 from bonafed.data.declared_schema import declared_schema
 from bonafed.engines.network import Network, RefusedError, StateLostError
 from bonafed.engines.transport import LocalTransport

@@ -171,7 +171,6 @@ def finished(text: str) -> Path:
     ],
     ids=["plain", "compared", "constrained", "cut off", "masked"],
 )
-@pytest.mark.usefixtures("drawn_once")
 def test_a_folder_over_sites_is_read_drawn_and_checked(here, text, capsys):
     folder = finished(text)
     run = read_run(folder)
@@ -394,7 +393,7 @@ def test_what_is_the_site_s_affair_is_refused(line):
 
 TABLES = {
     '[robust]\nradius = "auto"\n': "'auto' is read off the rows",
-    "[path]\nradii = [0.1, 0.2]\n": r"\[path\] needs all rows",
+    '[sweep]\nparameter = "robust.radius"\nvalues = [0.1]\n': r"\[sweep\] needs all rows",
     '[risk]\nname = "superquantile"\ntail = 0.1\n': "risk.name needs the rows",
     '[engine]\nkind = "virtual_clock"\n': "simulates time",
     '[report]\ncompare_with = ["wafl"]\n': "pools the rows",
@@ -573,7 +572,10 @@ WITHOUT = {
     "sizes": (private().replace(f"sizes = {SIZES}", ""), r"privacy\.sizes is needed"),
     "other sites": (private(sizes="{ east = 60, west = 50 }"), r"privacy\.sizes is needed"),
     "book": (private().replace("[algorithm]", 'book = "l.json"\n[algorithm]'), r"privacy\.book"),
-    "curve": (private().replace("[algorithm]", "curve = [0.5]\n[algorithm]"), r"privacy\.curve"),
+    "sweep": (
+        private() + '[sweep]\nparameter = "privacy.epsilon"\nvalues = [0.5]\n',
+        r"\[sweep\] needs all rows",
+    ),
     "rehearsal": (private().replace("[algorithm]", "rehearsal = true\n[algorithm]"), "rehearsal"),
     "erm": (private('[report]\ncompare_with = ["erm"]'), "without noise by a server"),
     "held out": (private(test=0.3), r"set data\.test = 0"),

@@ -81,7 +81,7 @@ def test_the_table_is_read_as_the_site_says(tmp_path: Path) -> None:
 
 
 WRONG = {
-    "no TOML": ("[site", "is no TOML"),
+    "no TOML": ("[site", "is not TOML"),
     "nothing": ("", "[site] is missing"),
     "no name": ("[site]\n[data]\npath = 'x'\n", "line 1, site: `name` is missing"),
     "no table": (LEAST.replace("[data]", "[dat]"), "did you mean 'data'"),

@@ -108,7 +108,7 @@ RUNS = {
     "plain": small_run.MIXED,
     "cut": small_run.CONFIG.replace("tol = 1e-6", "max_rounds = 3"),
     "constrained": small_run.KEPT,
-    "path": small_run.CONFIG + "[path]\nradii = [0.01, 0.1]\n",
+    "path": small_run.CONFIG + small_run.sweep("robust.radius", 0.01, 0.1),
 }
 
 

@@ -288,12 +288,12 @@ def test_features_of_a_federation_are_taken_by_name(solved):
     [
         (lambda s, X, y: s.predict(X[:, :2]), ValueError, r"X must have shape \(rows, 3\).*120, 2"),
         (lambda s, X, y: s.predict(X[0]), ValueError, r"For one row use X.reshape\(1, -1\)"),
-        (lambda s, X, y: s.predict([["a", 1, 2]]), ValueError, "X must hold numbers alone"),
+        (lambda s, X, y: s.predict([["a", 1, 2]]), ValueError, "X must hold numbers only"),
         (lambda s, X, y: s.predict({"x0": [1.0]}), ValueError, "the table has no column 'x1'"),
         (lambda s, X, y: s.predict([[1, np.nan, 2]]), ValueError, "infinite one: row 0, 'x1'"),
         (lambda s, X, y: s.predict("rows.csv"), ValueError, "expected a pandas, polars"),
         (lambda s, X, y: s.score(X, y[:5]), ValueError, r"y must have shape \(120,\)"),
-        (lambda s, X, y: s.score(X, y == "ill"), ValueError, "y holds .*, which is no class"),
+        (lambda s, X, y: s.score(X, y == "ill"), ValueError, "y holds .*, which is not a class"),
         (lambda s, X, y: s.evaluate(X), TypeError, "evaluate needs a Federation, got ndarray"),
         (lambda s, X, y: s.module, TypeError, "no torch module: its parameters are solution.w"),
         (lambda s, X, y: s.plot("gap"), ValueError, "kind must be one of convergence, clients"),
@@ -412,7 +412,7 @@ def test_a_file_that_was_changed_cut_or_written_by_others_is_refused(solved, tmp
     whole = path.read_bytes()
     for k in (5, 40, len(whole) // 2, len(whole) - 3):
         path.write_bytes(whole[:k] + bytes([whole[k] ^ 1]) + whole[k + 1 :])
-        with pytest.raises(ValueError, match=r"is no solution that solution.save\(path\) wrote"):
+        with pytest.raises(ValueError, match=r"is not a solution that solution.save\(path\) wrote"):
             bf.load(path)
     others = {
         "cut": whole[:-20],
@@ -466,7 +466,7 @@ def test_no_module_is_imported_and_no_code_is_run_by_a_file(tmp_path, monkeypatc
     asked = []
     monkeypatch.setattr("bonafed.names.import_module", asked.append)
     for place in ("os:system", "antigravity:x", "bonafed.cli:main", "bonafed.names:load"):
-        with pytest.raises(ValueError, match="no public name of bonafed"):
+        with pytest.raises(ValueError, match="not a public name of bonafed"):
             unpacked(("object", place, {}))
     assert not asked
 

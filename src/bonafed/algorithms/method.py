@@ -17,7 +17,7 @@ from bonafed.problem.multipliers import Multipliers
 from bonafed.problem.plausible import AboutRows
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Ball, GroupL2, regulariser_parts
-from bonafed.rounds import Each, Outcome, Stop, record
+from bonafed.rounds import Each, record
 
 if TYPE_CHECKING:
     from bonafed.data.federation import Federation
@@ -84,13 +84,6 @@ class Method(AboutRows):
         concluded.
         """
         raise NotImplementedError(f"{type(self).__name__} must define answer(state, concluded)")
-
-    @property
-    def exact(self) -> tuple[str, ...]:
-        """The columns of ``report`` that are the numbers of the answer in the same state, not of a
-        point on the way to it: "objective", "worst_risk", "violation". Runs are verified by them.
-        """
-        return ()
 
     @property
     def _problem(self) -> Problem:
@@ -175,27 +168,6 @@ def worst_client(risks: Array) -> dict[str, float]:
     """The client of the largest risk, and this risk, as numbers to plot; -1 without clients."""
     worst = int(np.argmax(risks)) if len(risks) else -1
     return {"worst_client": worst, "worst_risk": float(risks[worst])}
-
-
-def proven_optimum(value: float, bound: float, done: str, tol: float) -> Outcome:
-    """The outcome where a proven gap is within the tolerance, which is relative."""
-    gap = value - bound
-    relative = gap / max(abs(value), abs(bound), 1e-12)
-    text = f"relative gap {relative:.2e} (absolute {gap:.2e}) proven after {done} (tol {tol:g})."
-    return Outcome(Stop.OPTIMAL, text)
-
-
-def gap_in_words(value: float, bound: float) -> str:
-    """A finite gap, absolute and relative, as the end of a sentence about a model."""
-    relative = (value - bound) / max(abs(value), abs(bound), 1e-12)
-    return f"has a gap of {value - bound:.2e}, relative {relative:.2e}"
-
-
-def at_cap(max_rounds: object, rounds: int) -> str:
-    """That a run of so many rounds met its cap, beside which a method may have rounds to begin."""
-    return f"stopped at max_rounds = {max_rounds}" + f" ({rounds} rounds in all)" * (
-        rounds != max_rounds
-    )
 
 
 def conclude_copies(name: str) -> Callable[..., tuple[Any, Concluded]]:

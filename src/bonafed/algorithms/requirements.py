@@ -22,11 +22,11 @@ from bonafed.problem.problem import Problem
 from bonafed.problem.rank_levels import few_levels
 from bonafed.problem.regularisers import L2, Ball, GroupL2, Zero, has_parts
 from bonafed.problem.requirements import only_constrained
+from bonafed.problem.risks.divergences import TotalVariationBall
 from bonafed.problem.risks.lp_ball import LpBall
 from bonafed.problem.risks.mean import Mean, Sum
 from bonafed.problem.risks.ranks import by_rank
 from bonafed.problem.risks.simplex import Simplex
-from bonafed.problem.risks.total_variation import TotalVariationBall
 from bonafed.problem.secure_sums import has_even_slopes, limits_no_rows, moves_evenly
 from bonafed.problem.wasserstein.ball import WassersteinBall
 
@@ -40,7 +40,7 @@ class Setting:
     n_clients : how many clients there are
     equal_rows : whether all rows of a client have the same weight
     asynchronous : whether the engine may hand over answers at different times
-    secure_sum : whether the engine has the server read sums over the clients alone
+    secure_sum : whether the engine has the server read sums over the clients only
     """
 
     n_clients: int
@@ -93,7 +93,7 @@ NO_CONSTRAINTS = Need(
     lambda p, s: not only_constrained(p),
 )
 CONSTRAINTS_OF_SERVER = Need(
-    "convex, of the model alone",
+    "convex, of the model only",
     "with secure sums takes no constraints on clients' rows, of which clients would tell their own"
     " numbers or sums over few rows (it takes those of the server itself, such as"
     " LinearInequality() or Sign(), and an engine without secure_sum takes others), no"

@@ -1,4 +1,4 @@
-"""Certificates: guarantees about a model, recomputed from (problem, data, model, duals) alone.
+"""Certificates: guarantees about a model, recomputed from (problem, data, model, duals) only.
 
 No module here knows an algorithm.
 """

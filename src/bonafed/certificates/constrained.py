@@ -1,4 +1,4 @@
-"""Certificates of models under constraints, from (problem, data, w, multipliers) alone.
+"""Certificates of models under constraints, from (problem, data, w, multipliers) only.
 
 A certificate always holds the exact objective, every constraint's value, and the residuals (8) of
 He, Peng, Sun, *Federated learning with convex global and local constraints*: stationarity in the
@@ -53,7 +53,6 @@ from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine
 from bonafed.problem.claims import Below, Claim, Number
 from bonafed.problem.client_means import client_gradients, client_values, hessians
-from bonafed.problem.conjugates import has_conjugate
 from bonafed.problem.constraints.constraint import Point, Stack, excess
 from bonafed.problem.losses import Quadratic
 from bonafed.problem.lower_bounds import NOTHING, region
@@ -74,10 +73,11 @@ from bonafed.problem.plausible import (
     of_risk,
 )
 from bonafed.problem.problem import Problem, checked_model
+from bonafed.problem.rank_coordinates import has_conjugate
 from bonafed.problem.regularisers import L1, Ball, Bounds, ElasticNet, GroupL2, Zero
 from bonafed.problem.risks.mean import Mean
 from bonafed.problem.thresholds import lifted
-from bonafed.rounds import Done, Each, Max, Outcome, Round, Stop, Sum, record
+from bonafed.rounds import Done, Each, Max, Round, Stop, Sum, record
 from bonafed.solvers.smooth.conjugate_gradients import ConjugateGradients, started, stepped
 
 ROUNDING = 1e-12  # relative to the terms that cancel
@@ -181,7 +181,7 @@ class Weighing(AboutRows):
     stateless: ClassVar[bool] = True
 
     def for_clients(self) -> Weighing:
-        """The rounds alone: model and multipliers come with the messages, zeros stand for them."""
+        """The rounds only: model and multipliers come with the messages, zeros stand for them."""
         zero = np.zeros(1)
         return Weighing(zero, Multipliers(zero, zero, zero[None]), self.objective, self.bounded)
 
@@ -299,7 +299,7 @@ class Weighing(AboutRows):
     ) -> tuple[WeighingState, Round | Done]:
         first = state.first or up
         state = replace(state, first=first, rounds=state.rounds + 1)
-        done = Done(Outcome(Stop.OPTIMAL, "certified."))
+        done = Done(Stop.OPTIMAL)
         if not self.provable:
             return state, done
         here, terms = self._here()
@@ -359,7 +359,7 @@ class Weighing(AboutRows):
         assert state.moving is not None
         if state.moving.ended or state.products >= PRODUCTS:
             if not state.moving.x.any():  # nothing balances what is left
-                return state, Done(Outcome(Stop.OPTIMAL, "certified."))
+                return state, Done(Stop.OPTIMAL)
             state = replace(state, shift=state.shift - state.moving.x, moving=None)
         return state, self.question(state, len(ids))
 
@@ -563,7 +563,7 @@ def _present(*parts: Array | None) -> list[Array]:
 def conclude_constrained(
     problem: Problem, w: Array, mu: Multipliers, state: WeighingState, proof: float | None
 ) -> Certificate:
-    """The certificate from the clients' answers, by arithmetic alone."""
+    """The certificate from the clients' answers, by arithmetic only."""
     up, glob = state.first, problem.constraint
     assert up is not None
     risk, loss, values, shared, limits, start = _present(

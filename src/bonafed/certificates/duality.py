@@ -1,4 +1,4 @@
-"""The value and a proven lower bound of a convex problem, from (problem, data, w, duals) alone.
+"""The value and a proven lower bound of a convex problem, from (problem, data, w, duals) only.
 
     value = R(F_1(w), ..., F_N(w)) + h(w)  >=  optimum  >=  bound
 
@@ -26,12 +26,12 @@ import numpy as np
 
 from bonafed.arrays import Array, Block, Streams, by_row
 from bonafed.certificates.certificate import Certificate, gaps, outside
-from bonafed.certificates.kkt import kkt_residuals
-from bonafed.certificates.stationary import (
+from bonafed.certificates.kkt import (
     Differentiate,
     Differentiated,
     chosen,
     differentiate,
+    kkt_residuals,
     stationarity,
 )
 from bonafed.codec import Form
@@ -99,8 +99,9 @@ from bonafed.problem.secure_sums import (
 )
 from bonafed.problem.sum_claims import of_combined_sums, of_each_risk, of_survey_sums
 from bonafed.problem.thresholds import lifted
+from bonafed.problem.wasserstein.ball import Near
 from bonafed.problem.wasserstein.worst_case import worst_case
-from bonafed.rounds import Algorithm, Done, Each, Outcome, Round, Stop, Sum, record
+from bonafed.rounds import Algorithm, Done, Each, Round, Stop, Sum, record
 
 FAR = 1e6  # how many times as large as a model those are that a proof of infeasibility covers
 
@@ -291,7 +292,7 @@ class Certification(AboutRows):
     }
 
     def for_clients(self) -> Certification:
-        """The rounds alone: model and duals come with the messages, and a zero stands for them."""
+        """The rounds only: model and duals come with the messages, and a zero stands for them."""
         return Certification(np.zeros(1), sums=self.sums)
 
     def at_client(self, problem: Problem, data: Metadata) -> Certification:
@@ -479,7 +480,7 @@ class Certification(AboutRows):
     def finish_sums(
         self, state: CertificateState, ids: Sequence[int], up: CertifiedSums
     ) -> tuple[CertificateState, Done]:
-        return replace(state, certified=self._whole(up)), Done(Outcome(Stop.OPTIMAL, "certified."))
+        return replace(state, certified=self._whole(up)), Done(Stop.OPTIMAL)
 
     def _whole(self, up: CertifiedSums) -> Certified:
         """The answer with the numbers of every client that follow from its risk: its worst
@@ -503,7 +504,8 @@ class Certification(AboutRows):
         problem, radius = self._problem, self._problem.radii(data)
         if not radius.any():
             return np.zeros(len(radius)), np.zeros(len(radius)), np.zeros(len(radius))
-        worst = worst_case(w, data, problem.loss, problem.predictor, problem.over_samples, radius)
+        ball = problem.over_samples
+        worst = worst_case(Near(w, data, problem.loss, problem.predictor, ball, radius))
         return worst.level, worst.label_cost, worst.feature_cost
 
     def finish(
@@ -511,7 +513,7 @@ class Certification(AboutRows):
     ) -> tuple[CertificateState, Round | Done]:
         state = replace(state, certified=up)
         if is_affine(self._problem.predictor):
-            return state, Done(Outcome(Stop.OPTIMAL, "certified."))
+            return state, Done(Stop.OPTIMAL)
         return state, Round(Differentiate(self.w, chosen(self._problem, self.weights, up.risk)))
 
     def differentiate(
@@ -522,7 +524,7 @@ class Certification(AboutRows):
     def conclude(
         self, state: CertificateState, ids: Sequence[int], up: Differentiated
     ) -> tuple[CertificateState, Done]:
-        return replace(state, differentiated=up), Done(Outcome(Stop.UNPROVEN, "measured."))
+        return replace(state, differentiated=up), Done(Stop.UNPROVEN)
 
     @property
     def _problem(self) -> Problem:
@@ -603,7 +605,7 @@ def with_sums(problem: Problem, duals: Duals | None, engine: Engine | None) -> b
 
 
 def _of_limits_alone(problem: Problem, duals: Duals) -> Duals:
-    """The multipliers of constraints alone, whose sizes sum to one: then their combination of the
+    """The multipliers of constraints only, whose sizes sum to one: then their combination of the
     constraints is at most the largest violation.
     """
     limits = feasible_duals(problem, duals).limits
@@ -675,7 +677,7 @@ def conclude(
     up: Certified,
     copies: Array | None = None,
 ) -> Certificate:
-    """The certificate from the clients' answers, by arithmetic alone."""
+    """The certificate from the clients' answers, by arithmetic only."""
     worst = problem.over_clients.worst(up.risk)
     coefficients = problem.predictor.split(w)[0]
     value = worst.value + problem.penalty(w)
@@ -777,7 +779,7 @@ def _check(problem: Problem, fed: Federation | Metadata, w: Array, duals: Duals 
         has_shifted_slopes(problem) and parts_of(duals.parts).smooth
     ):
         raise ValueError(
-            "duals.pair is for risks whose mean losses are a part of their own, got"
+            "duals.pair is for risks whose mean losses are a separate part, got"
             f" parts={duals.parts!r} and {problem.in_words()}."
         )
     if duals.parts is not None and affine:

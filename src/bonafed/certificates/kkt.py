@@ -1,6 +1,6 @@
 """Residuals of the optimality conditions of a rank-based problem, convex or not.
 
-They are computed from (problem, rows, w, alpha, z) alone:
+They are computed from (problem, rows, w, alpha, z) only:
 
     dist(alpha, dOmega(z)),      dist(-D'alpha, dg(w)),      ||z - (D w - b)||
 
@@ -11,13 +11,31 @@ in any convex combination of orders, times a gradient of the loss. So alpha_B li
 the permutahedron of sigma_B, and at a kink (gradients 0 to 1) below it in the sense of
 submajorisation. Its nearest point is one isotonic regression. Where the weights of prospect theory
 jump, at the reference, the side towards which the objective jumps up is free.
+
+For predictions that are not affine in the model, where no lower bound can be proved, there is
+``stationarity``:
+
+    || sum_i q_i grad F_i(w) + h'(w) ||_2 :
+            how far -sum_i q_i grad F_i(w) is from the subdifferential of h at w
+
+The client weights q are those of the algorithm, moved into their set, or else the worst ones at
+w. Where q is worst for w (its complementarity R(F(w)) - <q, F(w)> is 0) and this distance is 0, w
+is stationary: every local optimum of smooth losses has such a q, but so do some models that are not
+an optimum. Where clients tie for the worst, the worst weights at w need not be that q, so the
+distance can be far from 0 at an optimum.
+
+Each client keeps its rows; the server receives the two sums over all clients.
 """
 
 from __future__ import annotations
 
+import math
+from typing import Annotated
+
 import numpy as np
 
 from bonafed.arrays import Array, Block
+from bonafed.codec import Form
 from bonafed.problem.problem import Problem
 from bonafed.problem.rank_coordinates import kernel_of, knot_of, rank_rows, rank_weights
 from bonafed.problem.regularisers import (
@@ -32,6 +50,7 @@ from bonafed.problem.regularisers import (
     Regulariser,
     Zero,
 )
+from bonafed.rounds import Each, Sum, record
 from bonafed.solvers.rank.scalar_losses import PLUS, Kernel, gradients_of
 
 
@@ -178,3 +197,43 @@ def _off(g: Regulariser, w: Array, push: Array) -> Array:
             step = 1e-6 / max(1.0, g.weak_convexity)
             return (w - g.prox(w + step * push, step)) / step
     return np.where(w == 0, np.maximum(np.abs(push) - edge, 0.0), push - np.sign(w) * gradient)
+
+
+@record
+class Differentiate:
+    """Ask for the gradient of the client's risk at ``w``, times its weight."""
+
+    w: Annotated[Array, Form("D")]
+    weights: Annotated[Each, Form("N")]
+
+
+@record
+class Differentiated:
+    """The client's part of the gradient of the weighted risks."""
+
+    gradient: Sum  # (n, D)
+    length: Sum  # (n,) its Euclidean length: what the parts would add up to if none cancelled
+
+
+def differentiate(problem: Problem, ask: Differentiate, data: Block) -> Differentiated:
+    """The answer of every client of the block."""
+    gradient = ask.weights[:, None] * problem.cut(ask.w, data).gradient
+    return Differentiated(gradient, np.sqrt((gradient * gradient).sum(1)))
+
+
+def chosen(problem: Problem, weights: Array | None, risks: Array) -> Array:
+    """The client weights q (N,): those of the algorithm, moved into their set, or a worst one."""
+    if weights is None:
+        return np.asarray(problem.over_clients.worst(risks).weights, float)
+    inside = hasattr(problem.over_clients, "project")
+    return np.asarray(problem.over_clients.project(weights) if inside else weights, float)
+
+
+def stationarity(problem: Problem, w: Array, up: Differentiated) -> tuple[float, float]:
+    """The distance of the module's docstring, and the length of the clients' parts as its scale.
+
+    It is inf where it is not a number.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        distance = float(np.linalg.norm(off_regulariser(problem, w, -up.gradient)))
+    return (distance if math.isfinite(distance) else math.inf), float(up.length)

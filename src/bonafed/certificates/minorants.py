@@ -14,7 +14,6 @@ import numpy as np
 
 from bonafed.arrays import Array
 from bonafed.problem.client_means import client_gradients, curvatures, row_shares
-from bonafed.problem.conjugates import clipped_gradients, has_conjugate, loss_conjugate
 from bonafed.problem.constraints.constraint import (
     Point,
     Stack,
@@ -23,6 +22,7 @@ from bonafed.problem.constraints.constraint import (
     most_added,
 )
 from bonafed.problem.losses import Quadratic
+from bonafed.problem.rank_coordinates import clipped_gradients, has_conjugate, loss_conjugate
 from bonafed.problem.regularisers import L2, Bounds, ElasticNet, Regulariser, SupportsConjugate
 
 UNIT = float(np.finfo(float).eps) / 2  # the relative error of one operation

@@ -1,13 +1,13 @@
 """The value and a proven lower bound of a superquantile of the rows of all clients, from (problem,
-data, w) alone.
+data, w) only.
 
     value = min over eta of  sum_k a_k eta_k + sum_ik cap_k max(l_i(w) - eta_k, 0) + a_0 mean + h(w)
     bound = min over v of  sum_i f_i (l_i(w') + <l_i'(w'), v - w'>) + h(v)  <=  optimum
 
 for any row weights f that are feasible (``problem/rank_levels.py``) and any w'. The rounds first
 count rows above ever closer thresholds, which gives eta. A row that is not within a narrow width of
-a threshold weighs 0 or cap there. The weights of those within are no function of their losses
-alone; they are found by Newton steps on the ramp
+a threshold weighs 0 or cap there. The weights of those within are not a function of their losses
+only; they are found by Newton steps on the ramp
 
     q_ik(w', eta') = cap_k t_k + cap_k (l_i(w') - eta'_k) / width,  clipped to [0, cap_k]
 
@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -44,7 +44,7 @@ from bonafed.problem.plausible import AboutRows, Claims, surveys
 from bonafed.problem.problem import Problem
 from bonafed.problem.rank_claims import Counts, of_losses, of_sum
 from bonafed.problem.rank_levels import Levels, Rows, levels
-from bonafed.rounds import Done, Each, Max, Outcome, Round, Stop, Sum, record
+from bonafed.rounds import Done, Each, Max, Round, Stop, Sum, record
 
 EDGES = 512  # thresholds of a round that counts
 COUNTS = 5  # such rounds: thresholds are then known to 1e-13 of the range of the losses
@@ -151,27 +151,107 @@ class RankProof:
 
 
 @dataclass(frozen=True)
-class RankCertification(AboutRows):
-    """The rounds of the certificate of a model; ``sizes`` (N,) are the clients' numbers of rows.
+class RowRounds(AboutRows):
+    """What the rounds of both certificates by ranks share: they begin with the rows' sizes and the
+    losses at the model, and the bound is that of an affine minorant, less what rounding can add.
 
-    Where it is not ``bounded``, no bound is looked for: the rounds end with the value, the best
-    thresholds and the clients' shares of the row weights.
+    ``sizes`` (N,) are the clients' numbers of rows.
     """
 
     w: Array
     sizes: Array | None = None
     problem: Problem | None = None
-    bounded: bool = True
 
     stateless: ClassVar[bool] = True
+    first: ClassVar[type]  # of the server's states
 
-    def for_clients(self) -> RankCertification:
-        """The rounds alone: the model comes with the messages, and a zero stands for it."""
-        return RankCertification(np.zeros(1))
+    def for_clients(self) -> Self:
+        """The rounds only: the model comes with the messages, and a zero stands for it."""
+        return type(self)(np.zeros(1))
 
-    def at_client(self, problem: Problem, data: object) -> RankCertification:
+    def at_client(self, problem: Problem, data: object) -> Self:
         """The rounds with the clients' problem."""
         return replace(self, problem=problem)
+
+    def said(self, who: int, ask: Look, up: Looked) -> Iterator[Claim]:
+        """What losses claim, the number of rows being that of the introduction."""
+        rows = float(self._sizes[who])
+        yield AllRows(rows)
+        yield from of_losses(self._problem, ask.w, rows, up.total, up.largest, up.smallest)
+        yield Number("a mean loss", up.loss, up.total / rows, up.total / rows)
+
+    # -- clients -----------------------------------------------------------------------------------
+
+    def take_part(
+        self, memory: None, ask: Survey, data: Block, rng: Streams
+    ) -> tuple[None, Surveyed]:
+        return memory, survey(data, ask.prior)
+
+    def look(self, memory: None, ask: Look, data: Block, rng: Streams) -> tuple[None, Looked]:
+        rows = Rows(self._problem, ask.w, data)
+        spread, real = rows.spread(rows.loss), data.share > 0
+        total = spread.sum(1)
+        return memory, Looked(
+            np.where(real, spread, -np.inf).max(1),
+            np.where(real, -spread, -np.inf).max(1),
+            total,
+            total / real.sum(1),
+        )
+
+    # -- server ------------------------------------------------------------------------------------
+
+    def server_start(self, n_clients: int) -> tuple[Any, Round]:
+        return self.first(), Round(Survey(self._sizes / self._sizes.sum()))
+
+    def seen(self, state: Any, ids: Sequence[int], up: Surveyed) -> tuple[Any, Round]:
+        return replace(state, seen=up), Round(Look(self.w))
+
+    def _proven(
+        self, state: Any, there: Array, value: float, gradient: Array, slopes: float
+    ) -> tuple[float, float]:
+        """The bound of a cut at the model ``there``, and its stationarity.
+
+        Rounding adds at most as much to the constant as the sizes of its terms sum to, values and
+        slopes times predictions: ``slopes`` is the sum of theirs.
+        """
+        coefficients, intercept = self._problem.predictor.split(there)
+        longest = float(state.seen.reach) * float(np.linalg.norm(coefficients))
+        size = value + slopes * (longest + float(np.abs(intercept).sum()))
+        constant = value - float(gradient @ there)
+        constant -= (self._n + len(there)) * np.finfo(float).eps * size
+        if not (math.isfinite(constant) and np.isfinite(gradient).all()):
+            return -math.inf, math.inf
+        shares = self._sizes / self._n
+        minorant = Minorant(constant, gradient, np.zeros(len(shares)), shares)
+        where = region(self._problem, state.value, len(coefficients), state.seen)
+        return lower_bound(self._problem, minorant, where)
+
+    @property
+    def _sizes(self) -> Array:
+        assert self.sizes is not None
+        return self.sizes
+
+    @property
+    def _n(self) -> int:
+        return int(self._sizes.sum())
+
+    @property
+    def _problem(self) -> Problem:
+        if self.problem is None:
+            raise ValueError(f"{type(self).__name__} needs problem=: use certify(problem, fed, w).")
+        return self.problem
+
+
+@dataclass(frozen=True)
+class RankCertification(RowRounds):
+    """The rounds of the certificate of a model by thresholds.
+
+    Where it is not ``bounded``, no bound is looked for: the rounds end with the value, the best
+    thresholds and the clients' shares of the row weights.
+    """
+
+    bounded: bool = True
+    first: ClassVar[type] = RankProof
 
     @property
     def on_client(self) -> dict:
@@ -203,13 +283,6 @@ class RankCertification(AboutRows):
             SteppedRows: self._stepped,
         }
 
-    def said(self, who: int, ask: Look, up: Looked) -> Iterator[Claim]:
-        """What losses claim, the number of rows being that of the introduction."""
-        rows = float(self._sizes[who])
-        yield AllRows(rows)
-        yield from of_losses(self._problem, ask.w, rows, up.total, up.largest, up.smallest)
-        yield Number("a mean loss", up.loss, up.total / rows, up.total / rows)
-
     def _stepped(self, who: int, ask: StepRows, up: SteppedRows) -> Iterator[Claim]:
         """What weighted sums claim."""
         w = ask.at.w + ask.step[len(ask.at.caps) :]
@@ -218,22 +291,6 @@ class RankCertification(AboutRows):
             yield Number("a sum of weights", what)
 
     # -- clients -----------------------------------------------------------------------------------
-
-    def take_part(
-        self, memory: None, ask: Survey, data: Block, rng: Streams
-    ) -> tuple[None, Surveyed]:
-        return memory, survey(data, ask.prior)
-
-    def look(self, memory: None, ask: Look, data: Block, rng: Streams) -> tuple[None, Looked]:
-        rows = Rows(self._problem, ask.w, data)
-        spread, real = rows.spread(rows.loss), data.share > 0
-        total = spread.sum(1)
-        return memory, Looked(
-            np.where(real, spread, -np.inf).max(1),
-            np.where(real, -spread, -np.inf).max(1),
-            total,
-            total / real.sum(1),
-        )
 
     def count(self, memory: None, ask: Count, data: Block, rng: Streams) -> tuple[None, Counted]:
         ordered = np.sort(Rows(self._problem, ask.w, data).loss)
@@ -276,12 +333,6 @@ class RankCertification(AboutRows):
 
     # -- server ------------------------------------------------------------------------------------
 
-    def server_start(self, n_clients: int) -> tuple[RankProof, Round]:
-        return RankProof(), Round(Survey(self._sizes / self._sizes.sum()))
-
-    def seen(self, state: RankProof, ids: Sequence[int], up: Surveyed) -> tuple[RankProof, Round]:
-        return replace(state, seen=up), Round(Look(self.w))
-
     def looked(
         self, state: RankProof, ids: Sequence[int], up: Looked
     ) -> tuple[RankProof, Round | Done]:
@@ -310,7 +361,7 @@ class RankCertification(AboutRows):
         if state.counts < COUNTS and not known.all():
             return state, Round(Count(self.w, _edges(state.low, state.high)))
         if self._problem.loss.targets == "class":  # of which rows have no slopes of one number
-            return state, Done(Outcome(Stop.OPTIMAL, "counted."))
+            return state, Done(Stop.OPTIMAL)
         return self._wider(state)
 
     def _wider(self, state: RankProof) -> tuple[RankProof, Round]:
@@ -350,7 +401,7 @@ class RankCertification(AboutRows):
         self, state: RankProof, ids: Sequence[int], up: SteppedRows
     ) -> tuple[RankProof, Round | Done]:
         """The bound of one step, and the next one."""
-        at, of, n, problem = state.at, self._levels, self._n, self._problem
+        at, of, n = state.at, self._levels, self._n
         assert at is not None
         assert state.step is not None
         there = at.w + state.step[len(at.caps) :]
@@ -360,29 +411,13 @@ class RankCertification(AboutRows):
         scale, rest = less - more, more @ at.caps + at.plain  # f_i = scale q_i + rest
         gradient = scale @ up.gradients + rest * up.gradient
         value = float(scale @ up.weighted + rest * up.loss)
-        constant = value - float(gradient @ there)
-        constant -= self._rounding(state, there, value, float(scale @ up.slopes + rest * up.slope))
-        minorant = Minorant(constant, gradient, np.zeros(len(ids)), self._sizes / n)
-        features = len(problem.predictor.split(self.w)[0])
-        proven, left = -math.inf, math.inf
-        if np.isfinite(constant) and np.isfinite(gradient).all():
-            where = region(problem, state.value, features, state.seen)
-            proven, left = lower_bound(problem, minorant, where)
+        slopes = float(scale @ up.slopes + rest * up.slope)
+        proven, left = self._proven(state, there, value, gradient, slopes)
         if state.bound is None or proven > state.bound:
             weights = up.share @ scale + rest * self._sizes
             state = replace(state, bound=proven, stationarity=left, weights=weights)
         gap = (state.value - proven) / max(abs(state.value), 1e-300)
         return self._next(state, gap)
-
-    def _rounding(self, state: RankProof, there: Array, value: float, slopes: float) -> float:
-        """The most that rounding can add to the constant of a cut: of its terms, values and slopes
-        times predictions, whose sizes sum to at most this.
-        """
-        assert state.seen is not None
-        coefficients, intercept = self._problem.predictor.split(there)
-        longest = float(state.seen.reach) * float(np.linalg.norm(coefficients))
-        size = value + slopes * (longest + float(np.abs(intercept).sum()))
-        return (self._n + len(there)) * np.finfo(float).eps * size
 
     def _next(self, state: RankProof, gap: float) -> tuple[RankProof, Round | Done]:
         """Step on while the gap falls, and try wider ramps until one succeeds."""
@@ -397,27 +432,12 @@ class RankCertification(AboutRows):
             return replace(state, at=at, steps=state.steps + 1, last=gap), Round(at)
         met = min(gap, state.last) <= MET * WIDTHS[state.width]
         if met or not self.bounded or not smooth or state.width + 1 == len(WIDTHS):
-            return state, Done(Outcome(Stop.OPTIMAL, "certified."))
+            return state, Done(Stop.OPTIMAL)
         return self._wider(state)
-
-    @property
-    def _sizes(self) -> Array:
-        assert self.sizes is not None
-        return self.sizes
-
-    @property
-    def _n(self) -> int:
-        return int(self._sizes.sum())
 
     @property
     def _levels(self) -> Levels:
         return levels(self._problem.over_rows, self._n)
-
-    @property
-    def _problem(self) -> Problem:
-        if self.problem is None:
-            raise ValueError("RankCertification needs problem=: use certify(problem, fed, w).")
-        return self.problem
 
 
 def _ramp(rows: Rows, at: WeighRows) -> tuple[Array, Array]:

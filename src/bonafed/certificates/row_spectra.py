@@ -1,5 +1,5 @@
 """The value and a proven lower bound of any convex risk by rank of the rows of all clients, from
-(problem, data, w) alone.
+(problem, data, w) only.
 
     value = sum_i sigma_i l_[i](w) + h(w)
     bound = min over v of  sum_i f_i (l_i(w') + <l_i'(w'), v - w'>) + h(v)  <=  optimum
@@ -27,22 +27,18 @@ import numpy as np
 from bonafed.arrays import Array, Block, Streams
 from bonafed.certificates.certificate import Certificate, gaps, outside
 from bonafed.certificates.duality import certify_concrete, run_all
-from bonafed.certificates.row_ranks import Look, Looked, RankCertification, RankProof
+from bonafed.certificates.row_ranks import Look, Looked, RankCertification, RankProof, RowRounds
 from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine, Run
 from bonafed.problem.claims import Claim, Number
 from bonafed.problem.lower_bounds import (
     Duals,
-    Minorant,
     Survey,
     Surveyed,
-    lower_bound,
-    region,
-    survey,
     without_dual,
 )
 from bonafed.problem.metadata import Metadata
-from bonafed.problem.plausible import AboutRows, Claims, of_lagrangian, surveys
+from bonafed.problem.plausible import Claims, of_lagrangian, surveys
 from bonafed.problem.problem import Problem, checked_model
 from bonafed.problem.rank_claims import RankCut, ranks
 from bonafed.problem.rank_cuts import (
@@ -57,15 +53,15 @@ from bonafed.problem.rank_cuts import (
     Tally,
     as_best,
     mixed,
+    ridge_of,
     spread_edges,
     table,
     with_cut,
 )
 from bonafed.problem.rank_levels import Rows, few_levels
-from bonafed.problem.regularisers import regulariser_parts
 from bonafed.problem.requirements import check_affine
 from bonafed.problem.thresholds import lifted
-from bonafed.rounds import Done, Each, Outcome, Round, Stop, Sum, record
+from bonafed.rounds import Done, Each, Round, Stop, Sum, record
 
 COUNTS = 6  # counts at the model, and
 AGAIN = 2  # at other models of the bundle
@@ -126,28 +122,15 @@ class SpectrumProof:
 
 
 @dataclass(frozen=True)
-class SpectrumCertification(AboutRows):
-    """The rounds of the certificate of a model; ``sizes`` (N,) are the clients' numbers of rows."""
+class SpectrumCertification(RowRounds):
+    """The rounds of the certificate of a model by cuts."""
 
-    w: Array
-    sizes: Array | None = None
-    problem: Problem | None = None
-
-    stateless: ClassVar[bool] = True
-
-    def for_clients(self) -> SpectrumCertification:
-        """The rounds alone: the model comes with the messages, and a zero stands for it."""
-        return SpectrumCertification(np.zeros(1))
-
-    def at_client(self, problem: Problem, data: object) -> SpectrumCertification:
-        """The rounds with the clients' problem."""
-        return replace(self, problem=problem)
+    first: ClassVar[type] = SpectrumProof
 
     @property
     def on_client(self) -> dict:
         cuts = {ask: self._at_client(answer) for ask, answer in CLIENT.items()}
-        look = RankCertification(self.w, problem=self.problem).look
-        return {Survey: self.take_part, Look: look, **cuts, MixTables: self.mixture}
+        return {Survey: self.take_part, Look: self.look, **cuts, MixTables: self.mixture}
 
     @property
     def on_server(self) -> dict:
@@ -164,7 +147,7 @@ class SpectrumCertification(AboutRows):
         return {
             **surveys(self._problem),
             **ranks(self._problem),
-            Looked: RankCertification(self.w, self.sizes, self.problem).said,
+            Looked: self.said,
             Mixture: self._mixed,
         }
 
@@ -180,11 +163,6 @@ class SpectrumCertification(AboutRows):
 
     def _at_client(self, answer: Callable[..., Any]) -> Callable[..., Any]:
         return lambda memory, ask, data, rng: answer(self._problem, memory, ask, data, rng)
-
-    def take_part(
-        self, memory: None, ask: Survey, data: Block, rng: Streams
-    ) -> tuple[None, Surveyed]:
-        return memory, survey(data, ask.prior)
 
     def mixture(
         self, memory: None, ask: MixTables, data: Block, rng: Streams
@@ -202,14 +180,6 @@ class SpectrumCertification(AboutRows):
         )
 
     # -- server ------------------------------------------------------------------------------------
-
-    def server_start(self, n_clients: int) -> tuple[SpectrumProof, Round]:
-        return SpectrumProof(), Round(Survey(self._sizes / self._sizes.sum()))
-
-    def seen(
-        self, state: SpectrumProof, ids: Sequence[int], up: Surveyed
-    ) -> tuple[SpectrumProof, Round]:
-        return replace(state, seen=up), Round(Look(self.w))
 
     def looked(
         self, state: SpectrumProof, ids: Sequence[int], up: Looked
@@ -281,22 +251,17 @@ class SpectrumCertification(AboutRows):
         self, state: SpectrumProof, ids: Sequence[int], up: Mixture
     ) -> tuple[SpectrumProof, Round | Done]:
         """The bound of the mixture's cut, and a Newton step with its weights."""
-        mix, problem = state.mix, self._problem
+        mix = state.mix
         assert mix is not None
-        value, coefficients = float(up.value), problem.predictor.split(mix.w)[0]
-        constant = value - float(up.gradient @ mix.w) - self._rounding(state, mix.w, up)
-        minorant = Minorant(constant, up.gradient, np.zeros(len(ids)), self._sizes / self._n)
-        proven, left = -math.inf, math.inf
-        if math.isfinite(constant) and np.isfinite(up.gradient).all():
-            where = region(problem, state.value, len(coefficients), state.seen)
-            proven, left = lower_bound(problem, minorant, where)
+        value, slopes = float(up.value), float(up.slopes)
+        proven, left = self._proven(state, mix.w, value, up.gradient, slopes)
         better = state.bound is None or proven > state.bound
         if better:
             state = replace(state, bound=proven, stationarity=left, weights=up.share)
         gap = (state.value - proven) / max(abs(state.value), 1e-300)
         state = replace(state, mixes=state.mixes + 1)
         if gap <= EXACT or not better or state.mixes >= REFINED:
-            return state, Done(Outcome(Stop.OPTIMAL, "certified."))
+            return state, Done(Stop.OPTIMAL)
         matrix = up.hessian + np.diag(self._ridge)
         size = np.sqrt(np.maximum(np.diag(matrix), 1e-300))
         scaled = matrix / size / size[:, None] + 1e-14 * np.eye(len(size))
@@ -304,41 +269,13 @@ class SpectrumCertification(AboutRows):
         ask = replace(mix, w=mix.w - np.linalg.solve(scaled, gradient / size) / size)
         return replace(state, mix=ask), Round(ask)
 
-    def _rounding(self, state: SpectrumProof, there: Array, up: Mixture) -> float:
-        """The most that rounding can add to the constant of a cut: of its terms, values and slopes
-        times predictions, whose sizes sum to at most this.
-        """
-        assert state.seen is not None
-        coefficients, intercept = self._problem.predictor.split(there)
-        longest = float(state.seen.reach) * float(np.linalg.norm(coefficients))
-        size = float(up.value) + float(up.slopes) * (longest + float(np.abs(intercept).sum()))
-        return (self._n + len(there)) * np.finfo(float).eps * size
-
-    @property
-    def _sizes(self) -> Array:
-        assert self.sizes is not None
-        return self.sizes
-
-    @property
-    def _n(self) -> int:
-        return int(self._sizes.sum())
-
     @property
     def _sigma(self) -> Array:
         return self._problem.over_rows.rank_weights(self._n)
 
     @property
     def _ridge(self) -> Array:
-        coefficients = self._problem.predictor.split(self.w)[0]
-        ridge = np.zeros_like(self.w)
-        ridge[: len(coefficients)] = regulariser_parts(self._problem.regulariser)[1]
-        return ridge
-
-    @property
-    def _problem(self) -> Problem:
-        if self.problem is None:
-            raise ValueError("SpectrumCertification needs problem=: use certify(problem, fed, w).")
-        return self.problem
+        return ridge_of(self._problem, self.w)
 
 
 def _mix(w: Array, tables: Sequence[Slice], mixture: Array) -> MixTables:
@@ -368,7 +305,7 @@ def certify_ranks(
     problem, fed : the user's
     w : (D,) the model
     duals : of cuts in model and thresholds (``problem.thresholds``), which may prove more than the
-        model alone does
+        model only does
     engine : where the clients are; by default this process
     """
     check_affine(problem, "a certificate of ranks over all rows")

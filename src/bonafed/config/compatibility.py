@@ -20,29 +20,6 @@ def table_rules(config: Tables) -> Iterator[Refusal]:
     return chain.from_iterable(rules(config) for rules in RULES)
 
 
-def _path(config: Tables) -> Iterator[Refusal]:
-    path = config.path
-    if path is None:
-        return
-    if config.constrained:
-        yield Refusal(
-            "[[constraint]] or problem.label and [path] exclude each other: for other levels of a"
-            " constraint use [trade_off]"
-        )
-    risk = f"risk.name = {config.risk.name!r}"
-    if config.risk.by_rank or config.problem_.pooled:
-        why = risk if config.risk.by_rank else "problem.pooled = true"
-        yield Refusal(
-            f"[path] tries radii of Wasserstein balls round the clients' rows, and {why} has none:"
-            " leave [path] out"
-        )
-    if path.client_radii is not None and "radius" not in config.clients.parameters():
-        yield Refusal(
-            f"path.client_radii need clients.risk = 'lp_ball' or another with a radius, got"
-            f" {config.clients.risk!r}"
-        )
-
-
 def _one_place(config: Tables) -> Iterator[Refusal]:
     if not config.problem_.pooled:
         return
@@ -57,14 +34,14 @@ def _one_place(config: Tables) -> Iterator[Refusal]:
         if {*(config.engine.get(key) or ())} - {"pooled"}:
             yield Refusal(
                 f"engine.{key} names clients, and problem.pooled = true makes them one: leave it"
-                " out, or name 'pooled' alone",
+                " out, or name 'pooled' only",
                 *("engine", key),
             )
     weigh = [name for name in config.report.compare_with if name in ("afl", "drfa", "wafl")]
     if weigh:
         yield Refusal(
             f"report.compare_with has {weigh[0]!r}, which weighs clients, and problem.pooled = true"
-            " makes them one: compare with 'erm' alone"
+            " makes them one: compare with 'erm' only"
         )
 
 
@@ -81,10 +58,6 @@ def _one_ranking(config: Tables) -> Iterator[Refusal]:
 def _tables_of_constraints(config: Tables) -> Iterator[Refusal]:
     """Tables about constraints, and constraints about tables."""
     server = any(one.place == "server" for one in config.constraint)
-    if config.trade_off is not None and not config.constraint:
-        yield Refusal(
-            "[trade_off] tries levels of a constraint, and there is none: add [[constraint]]"
-        )
     if server and config.data.server is None:
         yield Refusal(
             "constraint.on = 'server' needs the server's own rows: give data.server, a table or a"
@@ -103,21 +76,6 @@ def _tables_of_constraints(config: Tables) -> Iterator[Refusal]:
         )
 
 
-def _trade_off(config: Tables) -> Iterator[Refusal]:
-    if config.trade_off is None:
-        return
-    k, n = config.trade_off.constraint, len(config.constraint)
-    if k > n:
-        yield Refusal(
-            f"trade_off.constraint = {k}, and there {'is' if n == 1 else 'are'} {n}: count from 1"
-        )
-    elif config.constraint[k - 1].adjustable is None:
-        yield Refusal(
-            f"trade_off.constraint = {k} has no one `level` or `limit` to change: name another, or"
-            " give a number"
-        )
-
-
 def _positive(config: Tables) -> Iterator[Refusal]:
     if config.data.positive is not None and config.loss().targets != "sign":
         yield Refusal(
@@ -131,14 +89,11 @@ def _sites(config: Tables) -> Iterator[Refusal]:
     """What a run cannot have whose rows stay at sites."""
     if config.data.sites is None:
         return
-    has = {
-        "path": config.path is not None,
-        "trade_off": config.trade_off is not None,
-    }
-    for table in (name for name, there in has.items() if there):
+    if config.sweep is not None:
         yield Refusal(
-            f"[{table}] needs all rows in one place, and data.sites keep theirs: leave it out",
-            table,
+            "[sweep] needs all rows in one place, and data.sites keep theirs: leave it out, and"
+            " carry out a run for each value",
+            "sweep",
         )
     if config.robust.radius == "auto":
         yield Refusal(
@@ -180,22 +135,19 @@ def _sites(config: Tables) -> Iterator[Refusal]:
 
 
 def _sums(config: Tables) -> Iterator[Refusal]:
-    """What a run cannot have whose server reads sums over the clients alone."""
+    """What a run cannot have whose server reads sums over the clients only."""
     if not config.engine.get("secure_sum") or config.privacy is not None:
         return
     secure = "engine.secure_sum = true has the server read sums over several clients"
     compared = config.report.compare_with
-    one = {"wafl": "pools all rows in one place", "drfa": "is of the worst client alone"}
+    one = {"wafl": "pools all rows in one place", "drfa": "is of the worst client only"}
     if not config.weighs_clients:
-        one["afl"] = "is of the worst client alone"
+        one["afl"] = "is of the worst client only"
     for name in (name for name in one if name in compared):
         yield Refusal(
             f"report.compare_with has {name!r}, which {one[name]}, and {secure}: leave it out",
             *("report", "compare_with"),
         )
-    if config.path is not None:
-        text = f"[path] goes on from cuts of single clients, and {secure}: leave one of them out"
-        yield Refusal(text, "path")
     if config.problem_.pooled:
         text = f"problem.pooled = true makes the clients one, and {secure}: leave one of them out"
         yield Refusal(text, "problem", "pooled")
@@ -206,9 +158,7 @@ RULES = (
     _sums,
     private_rules,
     _positive,
-    _path,
     _one_place,
     _one_ranking,
     _tables_of_constraints,
-    _trade_off,
 )

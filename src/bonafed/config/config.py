@@ -14,12 +14,12 @@ from pathlib import Path
 
 from pydantic import model_validator
 
-from bonafed.config.errors import ConfigError, line_of
+from bonafed.config.errors import ConfigError, Refusal, line_of
 from bonafed.config.methods import broken_rule, settings_taken
 from bonafed.config.schema import BLANK, Drift, moved
 from bonafed.config.statement import sentence
 from bonafed.config.tables import Tables
-from bonafed.config.toml_file import text_of, validated
+from bonafed.config.toml_file import checked, text_of, validated
 from bonafed.data.federation import Federation
 from bonafed.solution.default_radius import default_radius
 
@@ -35,9 +35,22 @@ class Config(Tables):
 
     @model_validator(mode="after")
     def _tables_go_together(self) -> Config:
-        if broken := broken_rule(self):
+        if broken := broken_rule(self) or self._refused_value():
             raise ValueError(broken)
         return self
+
+    def _refused_value(self) -> Refusal | None:
+        """Why the run cannot be stated at one of the values of [sweep]."""
+        for value in self.sweep.values if self.sweep else ():
+            try:
+                there = self.at(value)
+                if there.stated().predictor != self.stated().predictor:
+                    raise ConfigError("models of another size cannot be compared in one run")
+            except ConfigError as error:
+                key = self.sweep.parameter if self.sweep else ""
+                text = f"{key} = {value!r} is not a run: {str(error).splitlines()[0]}"
+                return Refusal(text, "sweep", "values")
+        return None
 
     def check(self) -> None:
         """Raise what cannot be built, such as a clock of delays in a file that is not there, and
@@ -78,6 +91,19 @@ class Config(Tables):
     def sentence(self) -> str:
         """The problem in words."""
         return sentence(self)
+
+    def at(self, value: float) -> Config:
+        """The run with another value of the key of [sweep], and without that table.
+
+        Raises
+        ------
+        ConfigError : with this value it is none that could be stated
+        """
+        assert self.sweep is not None
+        tables = self.model_dump(by_alias=True, exclude_none=True, exclude={"sweep"})
+        there = checked(Config, self.sweep.placed(tables, value))
+        there._folder, there._trace = self._folder, self._trace
+        return there
 
     def quick(self) -> Config:
         """The same run to a coarse tolerance, where its algorithm takes one: relative gap 1e-2, 30

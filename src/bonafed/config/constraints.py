@@ -2,18 +2,17 @@
 words.
 
 A constraint on rows is about every client's own rows (on = "clients"), about the rows of all
-clients ("together"), or about data of the server ("server"). One on the coefficients alone has no
-rows and no such key.
+clients ("together"), or about data of the server ("server"). One on the coefficients by themselves
+has no rows and no such key.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import PlainValidator, model_validator
+from pydantic import model_validator
 
 from bonafed.config.objects import Objects, known
-from bonafed.config.schema import Count, Section, several_radii
 from bonafed.names import load
 
 WHERE = {
@@ -21,21 +20,6 @@ WHERE = {
     "together": "over all clients together",
     "server": "on the server's data",
 }
-
-
-def _levels(value: object) -> list[float]:
-    """A list of levels, or {from, to, count}: a geometric one."""
-    try:
-        return several_radii(value)
-    except ValueError as error:
-        raise ValueError(str(error).replace("radius", "level")) from None
-
-
-class TradeOffSection(Section):
-    """The problem at other levels of one of its constraints."""
-
-    levels: Annotated[list[float], PlainValidator(_levels)]
-    constraint: Count = 1  # which one, in the order of the file
 
 
 class ConstraintSection(Objects):
@@ -57,7 +41,7 @@ class ConstraintSection(Objects):
     def _place(self) -> ConstraintSection:
         if self.place == "model" and self.on is not None:
             raise ValueError(
-                f"has `on`, and {self.kind!r} is about the coefficients alone, the same for all:"
+                f"has `on`, and {self.kind!r} is about the coefficients only, the same for all:"
                 " leave it out"
             )
         if self.prior is not None and self.on != "together":
@@ -73,11 +57,6 @@ class ConstraintSection(Objects):
         """Whose rows: "clients", "together", "server", or "model" where there are none."""
         of_model = getattr(self.named_class("kind"), "of_model", False)
         return "model" if of_model else self.on or "clients"
-
-    @property
-    def adjustable(self) -> str | None:
-        """The key of its one limit, a number; None without."""
-        return next((key for key in ("level", "limit") if isinstance(self.get(key), float)), None)
 
     def words(self) -> str:
         """Such as "mean loss of class 1 at most 0.2 at every client"."""

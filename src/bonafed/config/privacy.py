@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, ClassVar
-
-from pydantic import Field, model_validator
+from typing import ClassVar
 
 from bonafed.config.objects import Objects
-from bonafed.config.schema import Positive, Section
+from bonafed.config.schema import Section
 from bonafed.privacy.budget import Budget
 
 
@@ -28,13 +26,6 @@ class PrivacySection(Objects):
     total: ClassVar[str] = "privacy"
     counted: bool = False  # sizes are those of the rows; written by a run
     rehearsal: bool = False  # the rows are public: the guarantee is only tried out
-    curve: Annotated[list[Positive], Field(default_factory=list)]  # other totals to train with
-
-    @model_validator(mode="after")
-    def _each_once(self) -> PrivacySection:
-        if len({*self.curve}) < len(self.curve):
-            raise ValueError("has the same epsilon twice in `curve`: allowed is every one once")
-        return self
 
     def budget(self, folder: Path, **changes: object) -> Budget:
         """As the library has it; ``folder`` is where a relative path of the ledger starts."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from bonafed.config.errors import Refusal
 from bonafed.config.privacy import PrivacySection
+from bonafed.config.sweep import EPSILON
 from bonafed.config.tables import Tables
 
 
@@ -91,20 +92,16 @@ def _beside(config: Tables, privacy: PrivacySection) -> Iterator[Refusal]:
             " charged: give a number",
             *("robust", "radius"),
         )
-    if config.path is not None:
+    if config.sweep is not None and config.sweep.parameter != EPSILON:
         yield Refusal(
-            "[privacy] and [path] exclude each other: there is no radius to try. Leave [path] out",
-            "path",
-        )
-    if config.trade_off is not None:
-        yield Refusal(
-            "[privacy] and [trade_off] exclude each other: there is no constraint. For other"
-            " budgets use privacy.curve",
-            "trade_off",
+            f"sweep.parameter = {config.sweep.parameter!r}, and with [privacy] every further model"
+            f" is charged, so that only other budgets are tried: set it to {EPSILON!r}, or leave"
+            " [sweep] out",
+            *("sweep", "parameter"),
         )
     if other := [name for name in config.report.compare_with if name != "erm"]:
         yield Refusal(
-            f"report.compare_with has {other[0]!r}; beside a private model there is 'erm' alone,"
+            f"report.compare_with has {other[0]!r}; beside a private model there is 'erm' only,"
             " the same problem without privacy, whose numbers stay with the owner",
             *("report", "compare_with"),
         )
@@ -115,12 +112,18 @@ def _beside(config: Tables, privacy: PrivacySection) -> Iterator[Refusal]:
             " where the rows are public",
             *("algorithm", "options", "noise"),
         )
-    if privacy.curve and not privacy.rehearsal and max(privacy.curve) >= privacy.epsilon:
+    if config.sweep is not None and config.sweep.held:
         yield Refusal(
-            f"privacy.curve has {max(privacy.curve):g}: every run is charged, and all together with"
+            "sweep.test holds training rows out, and with [privacy] their numbers are declared:"
+            " leave it out, so that the rows held out by data.test judge",
+            *("sweep", "test"),
+        )
+    if config.budgets and not privacy.rehearsal and max(config.budgets) >= privacy.epsilon:
+        yield Refusal(
+            f"sweep.values has {max(config.budgets):g}: every run is charged, and all together with"
             f" this one must stay within epsilon = {privacy.epsilon:g}. Use smaller ones, or"
             " privacy.rehearsal = true where the rows are public",
-            *("privacy", "curve"),
+            *("sweep", "values"),
         )
 
 
@@ -141,12 +144,6 @@ def _at_sites(config: Tables, sites: list[str], privacy: PrivacySection) -> Iter
             "privacy.book is the ledger of one owner, and each of data.sites charges a ledger of"
             " its own: leave it out",
             *("privacy", "book"),
-        )
-    if privacy.curve:
-        yield Refusal(
-            "privacy.curve has models that are judged by their owner on private rows, which"
-            " data.sites keep: leave it out, and carry out a run for each budget",
-            *("privacy", "curve"),
         )
     if privacy.rehearsal:
         yield Refusal(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from bonafed.config.objects import in_words
-from bonafed.config.problem import RobustSection
 from bonafed.config.tables import Tables
 
 
@@ -38,16 +37,19 @@ def _over_rows(config: Tables) -> str:
     if not ball.is_robust:
         label = "" if h.label is None else f" of its rows of class {h.label}"
         return f"{whose} mean {loss} loss{label}{pooled}"
-    return f"{whose} worst mean {loss} loss{pooled} ({_near(ball)})"
+    return f"{whose} worst mean {loss} loss{pooled} ({_near(config)})"
 
 
-def _near(ball: RobustSection) -> str:
+def _near(config: Tables) -> str:
     """The Wasserstein ball."""
+    ball = config.robust
     near = f"within Wasserstein distance {in_words(ball.radius)} of its rows"
     if ball.radius == "auto":
         near = 'near its rows, the Wasserstein distance read off them ("auto")'
-    cost = f"a target costs {ball.label_cost:g}"
-    target = "targets never move" if math.isinf(ball.label_cost) else cost
+    what, fixed = "flipping a label", "labels never flip"
+    if not config.loss_of_classes:
+        what, fixed = "moving a target by one", "targets never move"
+    target = fixed if math.isinf(ball.label_cost) else f"{what} costs {ball.label_cost:g}"
     if ball.label_flips is not None:
         target = f"at most {ball.label_flips:.3g} of a client's labels flip"
     support = "" if ball.support in (None, "none") else ", features stay in the support"

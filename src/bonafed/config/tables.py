@@ -5,15 +5,15 @@ state.
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from pydantic import Field, PrivateAttr, model_validator
 
 from bonafed.algorithms.method import Method
-from bonafed.config.constraints import ConstraintSection, TradeOffSection, slots
+from bonafed.config.constraints import ConstraintSection, slots
 from bonafed.config.engine import EngineSection
 from bonafed.config.errors import ConfigError, Refusal
 from bonafed.config.privacy import EvaluationSection, PrivacySection
@@ -24,7 +24,8 @@ from bonafed.config.problem import (
     RiskSection,
     RobustSection,
 )
-from bonafed.config.schema import DataSection, PathSection, ReportSection, Section
+from bonafed.config.schema import DataSection, ReportSection, Section
+from bonafed.config.sweep import SweepSection
 from bonafed.engines.inprocess import InProcess
 from bonafed.engines.virtual_clock import VirtualClock
 from bonafed.names import NAMED, load
@@ -50,8 +51,7 @@ class Tables(Section):
     robust: Annotated[RobustSection, Field(default_factory=RobustSection)]
     clients: Annotated[ClientsSection, Field(default_factory=ClientsSection)]
     constraint: Annotated[list[ConstraintSection], Field(default_factory=list)]
-    trade_off: TradeOffSection | None = None
-    path: PathSection | None = None
+    sweep: SweepSection | None = None
     privacy: PrivacySection | None = None
     evaluation: EvaluationSection = EvaluationSection()
     algorithm: Annotated[AlgorithmSection, Field(default_factory=AlgorithmSection)]
@@ -87,7 +87,7 @@ class Tables(Section):
 
     @property
     def constrained(self) -> bool:
-        """Whether the run has multipliers: there are constraints, one class alone is in the
+        """Whether the run has multipliers: there are constraints, only one class is in the
         objective, or the method that the file names returns some.
         """
         name = self.algorithm.name
@@ -116,21 +116,14 @@ class Tables(Section):
         return self.loss().targets in ("sign", "class")
 
     @property
+    def budgets(self) -> list[float]:
+        """The other totals epsilon that a private run tries."""
+        return [] if self.privacy is None or self.sweep is None else self.sweep.values
+
+    @property
     def ones(self) -> bool:
         """Whether a feature of ones stands for the intercepts of several classes."""
         return self.problem_.model == "softmax" and self.problem_.intercept
-
-    def edited(self, values: Mapping[str, object]) -> Self:
-        """The same tables with other values of some keys, such as "problem.loss", unchecked."""
-        other = self
-        for key, value in values.items():
-            table, _, field = key.partition(".")
-            table = "problem_" if table == "problem" else table
-            if field:
-                value = getattr(other, table).model_copy(update={field: value})
-            other = other.model_copy(update={table: value})
-            other._folder = self._folder
-        return other
 
     # ------------------------------------------------------------------------- what is stated
 
@@ -148,23 +141,17 @@ class Tables(Section):
             )
         return self.stated()
 
-    def path_problem(self) -> Problem:
-        """The problem whose radii are tried: at the largest one of [path]."""
-        assert self.path is not None
-        return self.stated(radius=max(self.path.radii))
-
-    def stated(self, radius: float | None = None) -> Problem:
-        """The problem before the data are read: a radius that is read off the rows is 1, and
-        ``radius`` replaces any.
-        """
+    def stated(self) -> Problem:
+        """The problem before the data are read: a radius that is read off the rows is 1."""
         if self.labels and self.loss().targets != "sign":
-            loss = self.problem_.loss
-            raise ConfigError(f"`label` needs two classes, and problem.loss = {loss!r} has none")
+            loss, others = self.problem_.loss, ", ".join(names_with("loss", "targets", "sign"))
+            raise ConfigError(
+                f"`label` needs two classes, and problem.loss = {loss!r} has none: leave it out, or"
+                f" use one of {others}"
+            )
         together = self.risk.together
         if self.problem_.label is not None:
             over_samples = Mean(label=self.problem_.label)
-        elif radius is not None:
-            over_samples = self.robust.build(radius=radius)
         elif self.robust.radius != 0:
             over_samples = self.robust.build()
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,18 +40,23 @@ def validated(
 
     Raises
     ------
-    ConfigError : the text is no TOML, or has unknown keys or wrong values, a line for each
+    ConfigError : the text is not TOML, or has unknown keys or wrong values, a line for each
     """
     try:
         raw = tomllib.loads(text)
     except RecursionError as error:
-        raise ConfigError(f"{where} is no TOML: its lists lie too deep in each other") from error
+        raise ConfigError(f"{where} is not TOML: its lists lie too deep in each other") from error
     except ValueError as error:  # of its grammar, or of a number with thousands of digits
-        raise ConfigError(f"{where} is no TOML: {error}") from error
+        raise ConfigError(f"{where} is not TOML: {error}") from error
     raw |= {key: value for key, value in changes.items() if value is not None}
+    return checked(model, raw, text, f"{where}, "), raw
+
+
+def checked(model: type[Model], raw: Mapping[str, Any], text: str = "", where: str = "") -> Model:
+    """The tables, which stand in a ``text``; errors begin with ``where``."""
     try:
-        return model.model_validate(raw), raw
+        return model.model_validate(raw)
     except ValidationError as error:
-        lines = [line for e in error.errors() for line in lines_in_words(e, raw, text, model)]
-        texts = [" ".join(f"{where}, {line}".splitlines()) for line in dict.fromkeys(lines)]
+        lines = lines_in_words(error.errors(), raw, text, model)
+        texts = [" ".join(f"{where}{line}".splitlines()) for line in dict.fromkeys(lines)]
         raise ConfigError("\n".join(texts)) from None

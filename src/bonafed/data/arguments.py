@@ -29,7 +29,7 @@ def without_column(X: Any, name: str, what: str) -> tuple[Any, Any]:
             f" table (pandas, polars, Arrow, a mapping), or {what} with one entry for each row."
         )
     if name not in names:
-        raise ValueError(f"{what}={name!r} is no column of X{closest(name, names)}")
+        raise ValueError(f"{what}={name!r} is not a column of X{closest(name, names)}")
     if isinstance(X, Mapping):
         return {key: column for key, column in X.items() if key != name}, X[name]
     import narwhals as nw

@@ -1,4 +1,4 @@
-"""Features made from declarations alone, and rows held out one by one, so that nothing depends on
+"""Features made from declarations only, and rows held out one by one, so that nothing depends on
 other rows.
 
 A fitted scale, a shuffled split or a split by class moves many rows where one record changes. For
@@ -35,7 +35,7 @@ def declared_schema(
 
     ``declared`` has for a column ``{"min", "max"}`` (made 0 to 1), ``{"mean", "scale"}``,
     ``{"categories"}`` or ``{}``; ``missing`` is the number that stands for none (by default that
-    which becomes 0, of a range its middle), and ``indicator`` asks for a feature of its own.
+    which becomes 0, of a range its middle), and ``indicator`` asks for a separate feature.
     ``unit``: ranges are made -1 to 1, and every row is then divided by its length, so that all rows
     count alike where gradients are clipped: `PrivateSGD(bound=1)` is made for such rows.
     """
@@ -85,7 +85,7 @@ def _held(X: Rows, y: NDArray[Any], share: float, seed: int) -> NDArray[np.bool_
 
 def drawn(X: Rows, y: NDArray[Any], seed: int) -> list[int]:
     """For each of m rows a number from 0 to below 2^64 that follows from its own values and the
-    seed alone: equal rows have equal numbers, and no row changes that of another.
+    seed only: equal rows have equal numbers, and no row changes that of another.
     """
     dense = np.ascontiguousarray(X if isinstance(X, np.ndarray) else X.toarray(), dtype=np.float64)
     key = f"set aside {seed}".encode()

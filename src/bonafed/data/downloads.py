@@ -71,7 +71,7 @@ def directory(data_dir: str | Path | None = None) -> Path | None:
         return None
     if not Path(chosen).is_dir():
         origin = "data_dir" if data_dir else f"the environment variable {SETTING}"
-        raise FileNotFoundError(f"{origin} names {str(chosen)!r}, which is no folder.")
+        raise FileNotFoundError(f"{origin} names {str(chosen)!r}, which is not a folder.")
     return Path(chosen)
 
 

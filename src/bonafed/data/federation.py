@@ -277,7 +277,7 @@ class Federation:
         others. Columns of text, and missing values, need a ``schema``: a fitted `Schema`, or a
         `Recipe` to fit one over the clients. ``unknown``: as in `Schema.transform`, for categories
         that a fitted schema does not have. ``reading`` says what is untidy in the tables, and
-        ``person`` names the column of persons, which is no feature; ``positive`` as in
+        ``person`` names the column of persons, which is not a feature; ``positive`` as in
         `Federation`.
         """
         from bonafed.data.assembly import codes_of, federation_parts, tables_of
@@ -496,7 +496,7 @@ class Federation:
     # ---------------------------------------------------------------- layout for batched steps
 
     def block(self, i: int) -> Block:
-        """Client i alone: (1, m_i, d), unpadded, its rows not copied (CSR where they are
+        """Client i by itself: (1, m_i, d), unpadded, its rows not copied (CSR where they are
         sparse).
         """
         x, columns = self.X[i], {key: parts[i][None] for key, parts in (self.columns or {}).items()}
@@ -507,7 +507,7 @@ class Federation:
 
     def blocks(self, size: int = 64) -> list[Block]:
         """Clients sorted by size, ``size`` at a time, padded to the longest of each block; sparse
-        ones alone.
+        ones only.
         """
         if size < 1:
             raise ValueError(
@@ -581,7 +581,7 @@ class Federation:
         return self._with(X=rows, schema=schema)
 
     def without_server(self) -> Federation:
-        """The clients alone."""
+        """The clients only."""
         return self._with(server=None)
 
     def restrict(self, names: ClientName | Iterable[ClientName]) -> Federation:

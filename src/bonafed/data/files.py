@@ -2,8 +2,8 @@
 
 A compressed file may expand to `FREE` bytes, or to `RATIO` times its size up to `MOST` bytes; it is
 expanded as it is read, and reading ends where it goes beyond. A line has at most `LINE` bytes. What
-is no regular file (a folder, a pipe, a device) is not opened, and a file that changes while it is
-read is refused.
+is not a regular file (a folder, a pipe, a device) is not opened, and a file that changes while it
+is read is refused.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CHANGED = "{path} was changed while it was read: wait until nobody writes it, an
 
 @contextmanager
 def unchanged(path: Path) -> Iterator[None]:
-    """Refuse what is no regular file, and one that is another after it was read."""
+    """Refuse what is not a regular file, and one that is another after it was read."""
     before = _regular(path)
     yield
     after = path.stat()
@@ -82,7 +82,7 @@ def opened(path: Path, encoding: str = "utf-8") -> Iterator[IO[str]]:
 
     Raises
     ------
-    ValueError : the file is damaged, is no text, or goes beyond a limit, while it is read
+    ValueError : the file is damaged, is not text, or goes beyond a limit, while it is read
     """
     with bytes_of(path, encoding) as raw:
         marked = (of for mark, of in MARKS.items() if raw.peek(4).startswith(mark))
@@ -93,7 +93,7 @@ def opened(path: Path, encoding: str = "utf-8") -> Iterator[IO[str]]:
             except UnicodeError as error:
                 name = encoding.upper().removesuffix("-SIG")
                 raise ValueError(
-                    f"{path} is no readable CSV file: {_not_in(encoding, path)} is no text in"
+                    f"{path} is not a readable CSV file: {_not_in(encoding, path)} is not text in"
                     f" {name}. Declare another `encoding`, such as 'cp1252' or 'latin-1' (many"
                     " spreadsheets write it), or save it as CSV in UTF-8, or as Parquet."
                 ) from error
@@ -170,11 +170,11 @@ class _Guarded(io.RawIOBase):
             self.wide |= MARKS.get(data[:2]) == "utf-16"
             for start, (kind, do) in OTHERS.items():
                 if data.startswith(start):
-                    raise ValueError(f"{self.path} is no readable CSV file: it is {kind}. {do}")
+                    raise ValueError(f"{self.path} is not a readable CSV file: it is {kind}. {do}")
         if b"\0" in data and not self.wide:
             at = data.count(b"\n", 0, data.index(b"\0"))
             raise ValueError(
-                f"{self.path} is no readable CSV file: it has NUL bytes, which no text has"
+                f"{self.path} is not a readable CSV file: it has NUL bytes, which no text has"
                 f"{'' if self.total else f' (first in line {at + 1})'}. Save it as CSV in UTF-8."
             )
         if self.total + len(data) > self.allowed and not self.packed:
@@ -189,8 +189,8 @@ class _Guarded(io.RawIOBase):
         self.line = len(data) - ends - 1 + (self.line if ends < 0 else 0)
         if self.line > LINE:
             raise ValueError(
-                f"{self.path} is no readable CSV file: a line has more than {LINE:,} bytes. Give"
-                " every row a line of its own."
+                f"{self.path} is not a readable CSV file: a line has more than {LINE:,} bytes. Give"
+                " every row a separate line."
             )
 
 
@@ -264,7 +264,7 @@ def _readable(path: Path) -> Iterator[None]:
             raise
         kept = RowError(
             str(path),
-            "this is no readable Parquet file",
+            "this is not a readable Parquet file",
             shown=f" ({' '.join(str(error).split())[:200]})",
             do="Write it again, or save the table as CSV in UTF-8.",
         )

@@ -116,6 +116,17 @@ def hospitals(mix: float = 1.5, seed: int = 0) -> Federation:
     return Federation.from_tables(hospital_tables(mix, seed), "diagnosis", schema=Recipe())
 
 
+def two_groups() -> Federation:
+    """200 drawn rows of the clients north and east, with a column "sex" of two values that the
+    target depends on.
+    """
+    rng = np.random.default_rng(0)
+    X, sex = rng.normal(size=(200, 3)), rng.choice(["f", "m"], 200)
+    y = X[:, 0] + 0.5 * (sex == "m") + rng.normal(size=200) > 0
+    names = rng.choice(["north", "east"], 200)
+    return Federation.from_arrays(X, y, names, columns={"sex": sex})
+
+
 @dataclass(frozen=True)
 class HospitalStudy:
     """Hospitals to train on, their held-out rows, hospitals never trained on, and rows measured by

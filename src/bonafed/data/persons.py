@@ -1,8 +1,8 @@
 """Rows held out person by person, so that nobody is on both sides of a split.
 
-A person who has rows at one client alone is held out there, as a row would be: a share of the
+A person who has rows at one client only is held out there, as a row would be: a share of the
 persons, class by class. Whether one who has rows at several clients is held out follows from the
-name and the seed alone, at all of them alike.
+name and the seed only, at all of them alike.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ def _by_person(
 
 
 def is_held(person: str, share: float, seed: int) -> bool:
-    """Whether a person is held out, by name and seed alone."""
+    """Whether a person is held out, by name and seed only."""
     return draw(person, seed) < share
 
 
 def draw(person: str, seed: int) -> float:
-    """A number from 0 to below 1 that follows from a person's name and the seed alone."""
+    """A number from 0 to below 1 that follows from a person's name and the seed only."""
     key = f"set aside {seed}".encode()
     drawn = hashlib.blake2b(str(person).encode(), digest_size=8, key=key).digest()
     return (int.from_bytes(drawn, "little") >> 11) / 2**53

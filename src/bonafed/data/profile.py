@@ -75,7 +75,7 @@ class Summary:
     thousands : those of ``commas`` that may be whole numbers with a sign after the thousands
     points : numbers that are written with a decimal point
     pointed : those of ``points`` that may be whole numbers with a point after the thousands
-    amounts : cells that are no number and of no kind, but one with a unit or after thousands
+    amounts : cells that are not a number and of no kind, but one with a unit or after thousands
     whole, padded : numbers without a fraction; those with needless zeros in front, as codes have
     diseases : codes of diseases
     kinds : cells by the key of a kind in `KINDS`
@@ -233,7 +233,7 @@ def _written(value: float) -> str:
 
 
 def _of_texts(cells: Sequence[str]) -> Summary:
-    """The summary of cells of which some are no plain numbers; every value is looked at once."""
+    """The summary of cells of which some are not plain numbers; every value is looked at once."""
     counts = Counter(cells)
     tally: Counter[str] = Counter()
     tokens: Counter[str] = Counter()
@@ -390,7 +390,7 @@ def fold(value: str) -> str:
 
 
 def variants(counts: Mapping[str, int], folded: Callable[[str], str] = fold) -> Merge:
-    """``{variant: value}`` of values that differ by case and spaces alone from a frequent one, or
+    """``{variant: value}`` of values that differ by case and spaces only from a frequent one, or
     that ``folded`` makes the same.
     """
     alike: dict[str, list[str]] = {}

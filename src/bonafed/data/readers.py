@@ -211,7 +211,7 @@ def _chunks(
             raise ValueError(
                 f"{path}, line {lines[k]}: {n} cell{'s' * (n != 1)} where the header has {width}."
                 " Write one cell for each column, in quotes where it holds the separator, and"
-                " delete what is no row, such as titles and totals."
+                " delete what is not a row, such as titles and totals."
             )
         if records:
             yield lines, records
@@ -230,8 +230,8 @@ def _records(reader: Any, path: str, first: int, most: int) -> list[list[str]]:
     except csv.Error as error:
         at = first + sum(map(_height, records))
         raise ValueError(
-            f"{path} is no readable CSV file: line {at}: {error}. Is a quote left open there? Save"
-            " it as CSV in UTF-8, or as Parquet."
+            f"{path} is not a readable CSV file: line {at}: {error}. Is a quote left open there?"
+            " Save it as CSV in UTF-8, or as Parquet."
         ) from error
     return records
 

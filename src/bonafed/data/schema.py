@@ -290,7 +290,7 @@ class Schema:
         return cls(made, target, known, fitted=True, reading=reading)
 
     def public(self) -> Schema:
-        """The same schema, declared to come from rows that are nobody's secret, so that private
+        """The same schema, declared to come from rows that are public, so that private
         runs may use it.
         """
         return replace(self, fitted=False)
@@ -369,7 +369,7 @@ class Schema:
             unit = bool(data.get("unit", False))
             return cls(tuple(columns), data["target"], classes, fitted, reading, unit)
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"this is no schema written by bonafed: {error!r}.") from error
+            raise ValueError(f"this is not a schema written by bonafed: {error!r}.") from error
 
 
 def _chosen(

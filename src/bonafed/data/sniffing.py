@@ -40,7 +40,7 @@ def encoding_of(path: Path) -> tuple[str, str]:
                 unicode = False
             piece = file.read(PIECE)
         if plain:
-            return "ascii", "plain letters alone"
+            return "ascii", "plain letters only"
         try:
             decoder.decode(b"", final=True)
         except UnicodeDecodeError:

@@ -188,7 +188,7 @@ FEATURE = (
 def not_a_number(
     table: Table, name: str, rows: Sequence[int], where: str, do: str = FEATURE
 ) -> RowError:
-    """The error about cells that are no numbers."""
+    """The error about cells that are not numbers."""
     cell = table[name][rows[0]]
     what = f"column {name!r} holds {'text' if isinstance(cell, str) else type(cell).__name__}"
     return RowError(where, what, shown=f" {cell!r}", rows=rows, do=do, place=table.place)
@@ -197,7 +197,7 @@ def not_a_number(
 def check_numbers(
     tables: ByClient[Table], names: Iterable[str], do: str = FEATURE, some: bool = False
 ) -> None:
-    """Refuse cells that are no numbers in any of these columns; with ``some`` only where others of
+    """Refuse cells that are not numbers in any of these columns; with ``some`` only where others of
     the same client are numbers.
 
     Where one client has such a cell, a column that several share is text at all of them. So all
@@ -272,7 +272,7 @@ def same_columns(tables: Mapping[str, Table]) -> None:
             if {" ".join(n.casefold().split()) for n in lacks} & {
                 " ".join(n.casefold().split()) for n in extra
             }:
-                do = "Some differ by case or spaces alone: write every name in one way."
+                do = "Some differ by case or spaces only: write every name in one way."
             raise RowError(  # names, too, are cells of a row in a file without a header
                 label,
                 f"its columns are not those of {first}",
@@ -291,14 +291,14 @@ def once(names: Collection[str], name: str, what: str) -> None:
     """Refuse a name that two columns of a file have."""
     if f"{name} (2)" in names and name in names:
         raise ValueError(
-            f"there are two columns {name!r} ({what}). Give every column a name of its own, in the"
+            f"there are two columns {name!r} ({what}). Give every column a separate name, in the"
             f" first line of the file, or leave the second one out as {name + ' (2)'!r} by"
             " `exclude`."
         )
 
 
 def has_column(table: Mapping[str, Any], name: str, what: str) -> None:
-    """Refuse a name that is no column, with what there is, and one of two columns."""
+    """Refuse a name that is not a column, with what there is, and one of two columns."""
     once(table, name, what)
     if name not in table:
         raise RowError(
@@ -373,7 +373,7 @@ def persons_of(tables: ByClient[Table], person: str) -> list[NDArray[Any]]:
                 f"client {name!r}",
                 f"column {person!r} is missing",
                 rows=absent,
-                do="Every row needs a person (`person`), if need be one of its own.",
+                do="Every row needs a person (`person`), if need be a separate one.",
                 place=table.place,
             )
     return [np.array(texts(table, person, f"client {n!r}")) for n, table in tables.items()]

@@ -1,6 +1,6 @@
 """Rows centred and scaled by public numbers, and each divided by its own length.
 
-A row's image depends on that row and on public numbers alone, so that one record still moves one
+A row's image depends on that row and on public numbers only, so that one record still moves one
 row. All rows then count alike where gradients are clipped.
 """
 
@@ -19,7 +19,7 @@ def unit_rows(X: Any, centre: ArrayLike = 0.0, scale: ArrayLike = 1.0) -> Any:
 
     Parameters
     ----------
-    X : (m, d) array or sparse matrix; sparse rows take the centre 0 alone, else all cells are full
+    X : (m, d) array or sparse matrix; sparse rows take the centre 0 only, else all cells are full
     centre, scale : a number or (d,) numbers, public; scale > 0
 
     Raises
@@ -60,7 +60,7 @@ def middles(ranges: tuple[ArrayLike, ArrayLike], d: int) -> tuple[Array, Array]:
     Raises
     ------
     ValueError
-        for ranges that are no pair of numbers or of (d,) numbers, low < high
+        for ranges that are not a pair of numbers or of (d,) numbers, low < high
     """
     wrong = ValueError(
         "ranges must be a pair (low, high) with low < high, of two finite numbers or of two lists"

@@ -174,7 +174,7 @@ def in_range(
     place: Place | None = None,
 ) -> None:
     """Refuse finite numbers whose squares would overflow, and those that are all below ``least``
-    but not all 0; ``rows`` are those of the values where not each has a row of its own.
+    but not all 0; ``rows`` are those of the values where not each has a separate row.
     """
     largest = _largest(values)
     if largest > EXTREME or 0 < largest < least:
@@ -184,7 +184,7 @@ def in_range(
             f"{what} has a largest absolute value that is too {'large' if len(large) else 'small'}",
             shown=f" ({largest:.3g})",
             rows=np.unique(large if rows is None else rows[large]).tolist(),
-            do="Its square is no number in float64: change the unit.",
+            do="Its square is not a number in float64: change the unit.",
             place=place,
         )
 
@@ -289,7 +289,7 @@ def persons(
     parts = per_row("persons", [np.asarray(v) for v in values], clients, lengths)
     for name, part in zip(clients, parts, strict=True):
         if rows := [r for r, value in enumerate(part.tolist()) if missing(value)]:
-            do = "Every row needs a person, if need be one of its own."
+            do = "Every row needs a person, if need be a separate one."
             raise RowError(f"client {name!r}", "persons are missing", rows=rows, do=do)
     return tuple(part.astype(str) for part in parts)
 

@@ -1,13 +1,14 @@
 """The rows and memories of the clients who answer at the same time, put together for one step.
 
-Blocks are made from the rows when they are needed, so that nothing is stored twice; memories are
-rows of arrays that the engine overwrites in place.
+`Blocks` are made once, for clients who mostly answer together. `Rows` makes a block of any clients
+when it is needed, so that nothing is stored twice. Memories are rows of arrays that the engine
+overwrites in place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from bonafed.arrays import Block
 from bonafed.codec import FIELDS
 from bonafed.engines.federated_data import FederatedData
-from bonafed.rounds import mapped, members
+from bonafed.rounds import mapped, members, settled
 
 # ---- rows
 
@@ -26,17 +27,57 @@ SMALL = 2**26
 LARGE = 2**30
 
 
+class Blocks:
+    """Blocks that are made once: those of the federation, or one for each client in order.
+
+    Attributes
+    ----------
+    together : clients in a block at most
+    sort : (N,) the block of each client; clients of another one never step with it
+    ordered : whether the clients of all blocks, one block after the other, are in order
+    """
+
+    fixed: ClassVar[bool] = True
+
+    def __init__(self, federation: FederatedData, together: int) -> None:
+        self.blocks = (
+            federation.blocks(together)
+            if together > 1
+            else [federation.block(i) for i in range(federation.n_clients)]
+        )
+        self.together, self.example = together, self.blocks[0]
+        self.everybody = np.concatenate([block.index for block in self.blocks]).astype(np.int64)
+        self.sort, self.position, self.rank = np.zeros((3, len(self.everybody)), np.int64)
+        self.rank[self.everybody] = np.arange(len(self.everybody))
+        for number, block in enumerate(self.blocks):
+            self.sort[block.index] = number
+            self.position[block.index] = np.arange(len(block.index))
+        self.ordered = bool((np.diff(self.everybody) > 0).all())
+
+    def arranged(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """These clients block by block, as they stand in their blocks."""
+        if len(ids) == len(self.everybody):
+            return self.everybody
+        return ids[np.argsort(self.rank[ids])]
+
+    def block(self, ids: NDArray[np.int64], whole: bool = False) -> Block:
+        """The block of these clients of one block, in its order."""
+        block = self.blocks[self.sort[ids[0]]]
+        return block if len(ids) == len(block.names) else block.part(self.position[ids])
+
+
 class Rows:
     """The rows of all clients, from which blocks are made: at most ``together`` clients of similar
-    numbers of rows, padded to the longest.
+    numbers of rows, padded to the longest. Attributes as of `Blocks`.
     """
+
+    fixed: ClassVar[bool] = False
+    ordered: ClassVar[bool] = True
 
     def __init__(self, federation: FederatedData, together: int) -> None:
         self.alone: list[Block] = [federation.block(i) for i in range(federation.n_clients)]
-        self.together, self.bytes = (
-            together,
-            sum(block.y.size * block.n_features * 8 for block in self.alone),
-        )
+        self.together, self.example = together, self.alone[0]
+        self.bytes = sum(block.y.size * block.n_features * 8 for block in self.alone)
         lengths = np.array([block.y.shape[1] for block in self.alone])
         even = lengths.max() <= 2 * lengths.mean()
         # else longer than half the longest
@@ -47,7 +88,7 @@ class Rows:
         self.sort = np.array(sorts, np.int64)
         self.all: dict[int, Block] = {}  # by sort, where small
         self.position = np.empty(len(self.alone), np.intp)  # of each client in that block
-        for sort in np.unique(self.sort).tolist() if together > 1 else ():
+        for sort in np.unique(self.sort).tolist():
             self._keep(sort, np.flatnonzero(self.sort == sort).tolist())
         self.one = self.all.get(sorts[0]) if len(set(sorts)) == 1 else None  # all clients, in order
         self.known: dict[tuple[int, ...], Block | None] = {}  # of rounds of all; None: met once
@@ -60,29 +101,35 @@ class Rows:
             self.all[sort] = stacked([self.alone[i] for i in ids])
             self.position[ids] = np.arange(len(ids))
 
-    def block(self, ids: Sequence[int] | NDArray[np.int64]) -> Block:
-        """The block of these clients, who are of one sort and in ascending order."""
+    def arranged(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """These clients in ascending order."""
+        return np.sort(ids)
+
+    def block(self, ids: NDArray[np.int64], whole: bool = False) -> Block:
+        """The block of these clients, who are of one sort and in ascending order; where the
+        ``whole`` federation steps, it is made once for those who step together again and again.
+        """
+        if not whole or self.bytes > LARGE:
+            return self._block(ids)
+        key = tuple(ids.tolist())
+        if key not in self.known:
+            self.known[key] = None
+            return self._block(ids)
+        if (known := self.known[key]) is None:
+            known = self.known[key] = self._block(ids)
+        return known
+
+    def _block(self, ids: NDArray[np.int64]) -> Block:
         if len(ids) == 1:
             return self.alone[ids[0]]
         if self.one is not None:
-            return self.one.part(np.asarray(ids))
+            return self.one.part(ids)
         whole = self.all.get(int(self.sort[ids[0]]))
         return (
             stacked([self.alone[i] for i in ids])
             if whole is None
             else whole.part(self.position.take(ids))
         )
-
-    def kept(self, ids: Sequence[int] | NDArray[np.int64]) -> Block:
-        """The same as ``block``, made once for clients who step together again and again."""
-        key = tuple(np.asarray(ids).tolist())
-        if key not in self.known:
-            if self.bytes <= LARGE:
-                self.known[key] = None
-            return self.block(ids)
-        if (known := self.known[key]) is None:
-            known = self.known[key] = self.block(ids)
-        return known
 
 
 def stacked(parts: Sequence[Block]) -> Block:
@@ -158,12 +205,14 @@ class Memories:
 
     def of(self, ids: NDArray[np.intp]) -> Any:
         """The memory of these clients, who have memories of one form."""
+        if self.n == 1:
+            return self.stacks[int(self.place[0])]
         if self.common is not None:
             return self.common[0](*[array.take(ids, 0) for array in self.common[2]])
         return mapped(self.stacks[int(self.place[ids[0]])], lambda array: array.take(ids, 0))
 
     def each(self) -> tuple[Any, ...]:
-        """The memory of every client alone, as rows of the arrays, or None."""
+        """The memory of every client by itself, as rows of the arrays, or None."""
         if self.common is not None:
             kind, _, arrays = self.common
             return tuple([kind(*[array[i : i + 1] for array in arrays]) for i in range(self.n)])
@@ -184,11 +233,15 @@ class Memories:
         shape = form(memory)
         if (number := self.forms.get(shape)) is None:
             number = self.forms[shape] = self.numbered
-            self.stacks[number] = mapped(
-                memory, lambda a: np.empty((self.n, *a.shape[1:]), a.dtype)
-            )
             self.count[number], self.numbered = 0, self.numbered + 1
-        _write(self.stacks[number], ids, memory)
+            if self.n > 1:
+                self.stacks[number] = mapped(
+                    memory, lambda a: np.empty((self.n, *a.shape[1:]), a.dtype)
+                )
+        if self.n > 1:
+            _write(self.stacks[number], ids, memory)
+        else:  # of a single client, perhaps large: as it is
+            self.stacks[number] = settled(memory)
         for i in ids.tolist() if self.count[number] < self.n else ():
             if (old := int(self.place[i])) != number:
                 self.place[i] = number
@@ -201,9 +254,8 @@ class Memories:
         fields = FIELDS.get(type(stack), ())
         parts = [getattr(stack, name) for name in fields]
         flat = bool(parts) and all(type(part) is np.ndarray for part in parts)
-        self.common = (
-            (type(stack), fields, parts) if flat and self.count[number] == self.n else None
-        )
+        whole = flat and self.count[number] == self.n > 1
+        self.common = (type(stack), fields, parts) if whole else None
 
     def _put_alike(self, ids: NDArray[np.intp], memory: object) -> bool:
         """Write memories of the form that all memories have; False, and nothing written, where they

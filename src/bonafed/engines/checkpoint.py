@@ -22,79 +22,13 @@ from numpy.typing import NDArray
 
 from bonafed.codec import Form
 from bonafed.engines.federated_data import Known
-from bonafed.rounds import CodecError, Done, Round, decode, encode, join, members, record
+from bonafed.engines.run_record import Events, Sets
+from bonafed.rounds import CodecError, Done, Round, decode, encode, record
 from bonafed.storage import OWN, read_in_turns, write_in_turns, write_whole
 
 T = TypeVar("T")
 PATH = "a path"  # how every path is described
-Traffic = Mapping[tuple[str, str], tuple[int, int]]  # (message, "down" | "up") -> (count, bytes)
 Stored = tuple[tuple[NDArray[np.intp], Any], ...]  # (clients, their memory with clients leading)
-
-
-@dataclass(frozen=True, eq=False)
-class Memories:
-    """The memories of all clients, in the groups in which they were computed."""
-
-    place: tuple[tuple[int, int] | None, ...]  # client -> (group, position in it)
-    groups: Mapping[int, tuple[NDArray[np.intp], Any]]
-
-    @classmethod
-    def none(cls, n_clients: int) -> Memories:
-        return cls((None,) * n_clients, {})
-
-    def has(self, i: int) -> bool:
-        return self.place[i] is not None
-
-    def of(self, index: NDArray[np.intp]) -> Any:
-        """The memory of these clients, with a leading axis of clients."""
-        places = [self.place[i] for i in index]
-        group, parts = places[0], list[Any]()
-        if group is not None and np.array_equal(self.groups[group[0]][0], index):
-            return self.groups[group[0]][1]
-        for place in places:
-            assert place is not None
-            parts.append(members(self.groups[place[0]][1], slice(place[1], place[1] + 1)))
-        return join(parts)
-
-    def updated(self, new: Sequence[tuple[NDArray[np.intp], Any]]) -> Memories:
-        """These memories with those of some clients replaced; empty groups are dropped."""
-        place, start = list(self.place), max(self.groups, default=-1) + 1
-        for number, (index, _) in enumerate(new, start):
-            for position, i in enumerate(index.tolist()):
-                place[i] = number, position
-        used = {pair[0] for pair in place if pair is not None}
-        groups = dict(self.groups) | dict(enumerate(new, start))
-        return Memories(
-            tuple(place), {number: group for number, group in groups.items() if number in used}
-        )
-
-    def stored(self) -> Stored:
-        """The groups, without the rows that newer groups replaced."""
-        kept = []
-        for number, (index, memory) in self.groups.items():
-            rows_ = np.flatnonzero(
-                [self.place[i] == (number, p) for p, i in enumerate(index.tolist())]
-            )
-            kept.append(
-                (index, memory)
-                if rows_.size == index.size
-                else (index[rows_], members(memory, rows_))
-            )
-        return tuple(kept)
-
-
-@dataclass(frozen=True, eq=False)
-class Progress:
-    """The state of a run after its last finished round."""
-
-    round: int
-    state: Any
-    ask: Round | Done
-    memories: Memories
-    turns: NDArray[np.int64]
-    traffic: Traffic
-    up: int = 0  # bytes of the last round
-    down: int = 0
 
 
 class CheckpointError(RuntimeError):
@@ -103,7 +37,9 @@ class CheckpointError(RuntimeError):
 
 @record
 class Checkpoint:
-    """The checkpoint of a run: all that it needs to go on as if it had not stopped."""
+    """The checkpoint of a run between two rounds: all that it needs to go on as if it had not
+    stopped.
+    """
 
     algorithm: str
     clients: tuple[str, ...]
@@ -113,10 +49,18 @@ class Checkpoint:
     state: Any
     ask: Round | Done
     memories: Stored
-    turns: Annotated[NDArray[np.int64], Form("N")]  # messages each client has received
+    mark: str  # of the clients' file that has the memories, or ""
+    turns: Annotated[NDArray[np.int64], Form("N")]  # messages each client has answered
     traffic: tuple[tuple[str, str, int, int], ...]  # message, direction, count, bytes
     history: Any  # rows, see packed
-    active: Any  # (distinct sets of clients, which of them answered in each round)
+    source: Any  # of the times at which clients answer
+    # those in flight: message for who is to answer, its round, bytes
+    messages: tuple[tuple[Any, int, int], ...]
+    # the number of each client's message in flight, or -1
+    asked: Annotated[NDArray[np.int64], Form("N", least=-1)]
+    exchanged: Annotated[NDArray[np.int64], Form("2, N")]  # bytes from and to each client
+    late: tuple[int, ...]  # the Counts since the last row of the history
+    events: Events | Sets  # who answered in each round
 
 
 def save(path: Path, value: object, *, secret: bool = False) -> None:
@@ -133,8 +77,8 @@ def save_in_turns(path: Path, value: object, number: int) -> None:
     write_in_turns(path, number, encode(value), anew=number == 0, sync=False)
 
 
-def load(path: Path, *kinds: type[T]) -> T:
-    """The checkpoint in a file, which an engine wrote as a record of one of these classes.
+def load(path: Path, kind: type[T]) -> T:
+    """The checkpoint in a file, which an engine wrote as a record of this class.
 
     Raises
     ------
@@ -151,11 +95,7 @@ def load(path: Path, *kinds: type[T]) -> T:
             f"the checkpoint {path} cannot be read: {error}. Restore it from a copy, or begin a"
             " new run (resume=False)"
         ) from error
-    if type(value) not in kinds:
-        if type(value).__name__.endswith("Checkpoint"):
-            raise CheckpointError(
-                f"{path} holds a checkpoint of another kind of engine: resume it with that one"
-            )
+    if type(value) is not kind:
         raise CheckpointError(
             f"{path} holds a {type(value).__name__}, no checkpoint: give the path of a checkpoint"
         )
@@ -207,10 +147,10 @@ class RunFile:
             return f"nothing was saved: to resume a run give {engine}"
         return f"the last finished round is in {self.path}: go on from it with resume=True"
 
-    def load(self, *kinds: type[T]) -> T:
-        """The checkpoint in the file, of an engine that writes one of these."""
+    def load(self) -> Checkpoint:
+        """The checkpoint in the file."""
         assert self.path is not None, "a run without a file cannot be resumed"
-        return load(self.path, *kinds)
+        return load(self.path, Checkpoint)
 
     def check(self, kept: Checkpoint) -> None:
         """Refuse a checkpoint of other data, another algorithm or another seed."""

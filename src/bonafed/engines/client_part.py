@@ -3,7 +3,7 @@
     PATH            what the server knows: its state, its next question, the history
     PATH.clients    the memories of the clients, with the keys of their noise
 
-Whoever has the keys can subtract the noise, so they never stand in the server's file. Nobody but
+Anyone who has the keys can subtract the noise, so they never stand in the server's file. Nobody but
 the owner may read the clients' file, and what it held before is overwritten. It is written before
 the server's file, and holds two generations of memories: after the round that the server's file is
 about to have, and after the one that it still has. So a process may die between the two: either way
@@ -28,14 +28,6 @@ from bonafed.rounds import record
 
 ENDING = ".clients"
 BEGIN = "or begin a new run (resume=False)"
-
-
-@record
-class ServerCheckpoint:
-    """The server's part of a private run's checkpoint."""
-
-    run: Checkpoint  # without memories
-    mark: str  # of the clients' file that belongs to it
 
 
 @record
@@ -74,8 +66,7 @@ class PartedFile:
         now = Generation(kept.round, kept.memories)
         before = () if self.last is None or self.last.round == now.round else (self.last,)
         files.save(self.clients, ClientsCheckpoint(self.mark, (now, *before)), secret=True)
-        part = ServerCheckpoint(replace(kept, memories=()), self.mark)
-        files.save(self.server, part, secret=True)
+        files.save(self.server, replace(kept, memories=(), mark=self.mark), secret=True)
         self.last = now
 
     def destroy_keys(self) -> None:
@@ -86,7 +77,7 @@ class PartedFile:
         self.last = replace(self.last, memories=memories)
         files.save(self.clients, ClientsCheckpoint(self.mark, (self.last,)), secret=True)
 
-    def joined(self, kept: Checkpoint, mark: str) -> Checkpoint:
+    def joined(self, kept: Checkpoint) -> Checkpoint:
         """The checkpoint whose server's part is ``kept``, with the memories of that round.
 
         Raises
@@ -100,13 +91,13 @@ class PartedFile:
             )
         part = files.load(self.clients, ClientsCheckpoint)
         fitting = [each for each in part.generations if each.round == kept.round]
-        if part.mark != mark or not fitting:
-            other = "another run" if part.mark != mark else "other rounds"
+        if part.mark != kept.mark or not fitting:
+            other = "another run" if part.mark != kept.mark else "other rounds"
             raise CheckpointError(
                 f"{self.clients.name} is of {other} than {self.server.name}: restore both files"
                 f" from one copy, {BEGIN}"
             )
-        self.mark, self.last = mark, fitting[0]
+        self.mark, self.last = kept.mark, fitting[0]
         return replace(kept, memories=fitting[0].memories)
 
 

@@ -4,9 +4,9 @@ A client's k-th trip has its k-th delay, whatever else runs.
 
     delay_{i,k} = straggler_i · scale_i · (trip_{i,k} + per_gradient · gradients)
 
-A delay depends on (seed, the client's name, k) alone: other clients, other methods and other rules
-of waiting change nobody's delays. Trips are drawn ``CHUNK`` at a time from a counter-based stream
-(Philox) of the client.
+A delay depends on (seed, the client's name, k) only: other clients, other methods and other rules
+of waiting do not change a client's delays. Trips are drawn ``CHUNK`` at a time from a counter-based
+stream (Philox) of the client.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class LogNormal:
 @dataclass(frozen=True)
 class Constant:
     """Constant delays: every trip takes ``seconds + per_gradient · gradients``; clients differ by
-    their factor in ``stragglers`` alone.
+    their factor in ``stragglers`` only.
 
     Examples
     --------
@@ -216,7 +216,7 @@ def _read(path: Path) -> dict[str, list[Any]]:
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no file {path} of recorded delays") from None
     except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path.name} is no CSV file of recorded delays: {error}") from error
+        raise ValueError(f"{path.name} is not a CSV file of recorded delays: {error}") from error
 
 
 def _listed(path: Path) -> dict[str, list[Any]]:

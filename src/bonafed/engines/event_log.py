@@ -5,7 +5,6 @@ outside the algorithm.
 from __future__ import annotations
 
 import os
-from array import array
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from bonafed.arrays import Array
 from bonafed.codec import Form
 from bonafed.engines.possible import Fields
+from bonafed.engines.run_record import check_answers
 from bonafed.rounds import CodecError, Outcome, decode, encode, record
 from bonafed.storage import write_whole
 
@@ -84,65 +84,6 @@ class Log:
         except (ValueError, TypeError) as error:
             raise ValueError(f"the log {path} holds what no run can have: {error}") from error
         return log
-
-
-def check_answers(
-    answered: NDArray[np.int32], times: Array, ends: NDArray[np.int64], n_clients: int
-) -> NDArray[np.intp]:
-    """How often each client has answered; raises where the columns of a log contradict each
-    other.
-    """
-    last = int(ends[-1]) if ends.size else 0
-    if last != answered.size or (np.diff(ends, prepend=0) < 1).any():
-        raise ValueError(f"its rounds end with {last} answers, of {answered.size} that it has")
-    if (np.diff(times, prepend=0.0) < 0).any():
-        raise ValueError("its answers are not in the order of their times")
-    return np.bincount(answered, minlength=n_clients)
-
-
-FRESH = 20_000  # numbers that may wait to be written
-
-
-class Recorder:
-    """The growing list of a run's events: 12 bytes per answer, 8 per round.
-
-    It begins with the columns ``answered``, ``times`` and ``ends`` of a log, if there are any.
-    """
-
-    def __init__(self, *columns: NDArray[Any]) -> None:
-        before = [column.tolist() for column in columns] or [[], [], []]
-        self.answered, self.times, self.ends = map(array, "idq", before)
-        self.fresh: list[tuple[NDArray[np.int64], Array]] = []  # the last rounds, not yet in these
-        self.more = 0  # about how many numbers they hold
-
-    def add(self, ids: NDArray[np.int64], times: Array) -> None:
-        """Add the answers of one round, in the order of arrival."""
-        self.fresh.append((ids, times))
-        self.more += 10 + len(ids)
-        if self.more > FRESH:
-            self._written()
-
-    def _written(self) -> None:
-        for ids, times in self.fresh:
-            self.answered.extend(ids.tolist())
-            self.times.extend(times.tolist())
-            self.ends.append(len(self.answered))
-        self.fresh.clear()
-        self.more = 0
-
-    def log(
-        self,
-        clients: tuple[str, ...],
-        seed: int,
-        block_size: int,
-        crashed: tuple[tuple[str, float], ...] = (),
-        outcome: Outcome | None = None,
-    ) -> Log:
-        """The events so far as a log."""
-        self._written()
-        answered, times = np.array(self.answered, np.int32), np.array(self.times, np.float64)
-        ends = np.array(self.ends, np.int64)
-        return Log(clients, seed, block_size, answered, times, ends, crashed, outcome)
 
 
 class Answered(Sequence[tuple[int, ...]]):

@@ -130,7 +130,7 @@ class Link:
             return error
         name, expected = self.sites[site], (self.experiment, self.sites[site], known.number)
         if not isinstance(reply, Envelope):
-            return CodecError(f"a {type(reply).__name__} is no answer")
+            return CodecError(f"a {type(reply).__name__} is not an answer")
         body = _in_words(reply.body)
         if (reply.experiment, reply.site, reply.number) == expected:
             return body

@@ -1,7 +1,7 @@
-"""The engine whose clients are sites of their own, at the end of a transport.
+"""The engine whose clients are separate sites, at the end of a transport.
 
-The server's side is the loop of `events`: a message goes to the sites that are asked, and a round
-ends once as many answers are there as the algorithm and the rule of waiting want. The sites
+The server's side is the loop of all engines: a message goes to the sites that are asked, and a
+round ends once as many answers are there as the algorithm and the rule of waiting want. The sites
 compute, keep their memories and count their turns themselves (`bonafed.engines.wire`). So the run
 depends on nothing but who answered in which round, which its log has: `Replay` repeats it bit for
 bit where all rows are in one place.
@@ -22,15 +22,12 @@ from numpy.typing import NDArray
 
 from bonafed.codec import mapped
 from bonafed.engines.clients import Answers, Clients, Ids
-from bonafed.engines.engine import ClientError, Run, Watch, check_algorithm
-from bonafed.engines.event_source import Batch
-from bonafed.engines.events import EventEngine, Loop
+from bonafed.engines.engine import ClientError, Run, Watch
 from bonafed.engines.federated_data import Known
 from bonafed.engines.impossible import ImpossibleAnswerError, ended_by, gone_on
 from bonafed.engines.in_flight import Kind
-from bonafed.engines.interrupts import Interrupts
 from bonafed.engines.link import Link, SilentError
-from bonafed.engines.secure_run import carries_sums
+from bonafed.engines.loop import Batch, EventEngine, Interrupts, Loop
 from bonafed.engines.secure_summed import asked_in
 from bonafed.engines.waiting import View, Waiting
 from bonafed.engines.wire import ENDING, Failed, Lost, Refused, StartRun, Step, Stepped, Unknown
@@ -87,7 +84,7 @@ class ForgetfulError(RuntimeError):
         super().__init__(
             f"the site {site} was told of the run again {times} time{'s' * (times > 1)} in a row,"
             " and answers that it does not know it. Look into the site's log, and make sure that"
-            " one process alone answers for it and that it can write its state."
+            " only one process answers for it and that it can write its state."
         )
 
 
@@ -123,7 +120,7 @@ class Network(EventEngine):
     keeps : an impossible answer ends the run with the model so far; False: by the error that names
         the site, as where there is no model yet
     keep_rows, checkpoint, every, secure_sum : as of ``VirtualClock``; the checkpoint has the
-        server's part of the run alone, since every site keeps its own
+        server's part of the run only, since every site keeps its own
     """
 
     synced: ClassVar[bool] = False  # it would take longer than a round
@@ -146,27 +143,23 @@ class Network(EventEngine):
 
     @property
     def block_size(self) -> int:
-        """Every site steps alone."""
+        """Every site steps by itself."""
         return 1
 
     def aside(self) -> Network:
         """The same sites, for runs beside the main one, such as a certificate's."""
         return replace(self, checkpoint=None, keeps=False)
 
-    @carries_sums
-    def run(
-        self,
-        algorithm: Algorithm,
-        federation: Known,
-        *,
-        seed: int = 0,
-        watch: Sequence[Watch] = (),
-        resume: bool = False,
-        max_rounds: int | None = None,
-    ) -> Run:
-        """Run until the algorithm is done; parameters as of ``InProcess.run``.
+    def loop(self, algorithm: Algorithm, federation: Known, seed: int) -> Loop:
+        """The loop of one run; its times are seconds since it began."""
+        clients = Sites(self.session, algorithm, federation, seed)
+        source = _Arrivals(self.wait, clients, self.stalls)
+        return Loop(self, clients, source, (self.wait,), federation, seed)
 
-        The times in the history are seconds since the run began, and those of the log.
+    def carry(
+        self, loop: Loop, watch: Sequence[Watch], resume: bool, max_rounds: int | None
+    ) -> Run:
+        """The run of the loop.
 
         Raises
         ------
@@ -177,11 +170,7 @@ class Network(EventEngine):
         ImpossibleAnswerError : a site answers what no rows answer, before the first round is
             finished; names it
         """
-        check_algorithm(algorithm)
-        clients = Sites(self.session, algorithm, federation, seed)
-        source = _Arrivals(self.wait, clients, self.stalls)
-        loop = Loop(self, clients, source, (self.wait,), federation, seed)
-        source.interrupts = loop.interrupts
+        source: Any = loop.source
         try:
             run, lies = loop.run(watch, resume, max_rounds), source.lies()
         except StateLostError as lost:
@@ -250,7 +239,7 @@ class Sites(Clients):
         return [*self.session.opening(i), self._begin(i), step]
 
     def receive(self, i: int, body: object) -> None:
-        """Keep what a site has answered; raises where it is no answer to its message."""
+        """Keep what a site has answered; raises where it is not an answer to its message."""
         turn = int(self.flight.turns[i])
         if isinstance(body, Stepped) and (body.run, body.turn) == (self.run, turn):
             self.hold(i, self._step(i).message, body.upload)
@@ -266,7 +255,7 @@ class Sites(Clients):
         told, kind, known = self.session.told, type(upload), None
         fits = kind in self.algorithm.on_server or type(message) is Conclude
         if not fits or any(len(part) != 1 for part in arrays_of(upload)):
-            words = f"a {kind.__name__} that is no answer to it"
+            words = f"a {kind.__name__} that is not an answer to it"
         else:
             try:
                 known, words = self.algorithm.doubts(told.get(i), i, message, upload)
@@ -323,7 +312,7 @@ class Sites(Clients):
             self.uploads.pop(i, None)
         super().undo()
 
-    def _conclusions(self) -> list[Any]:
+    def _conclusions(self) -> list[tuple[list[int], Any]]:
         turns = self.flight.turns.tolist()
         steps = {i: Step(self.run, turn, Conclude()) for i, turn in enumerate(turns)}
         replies = self.link.ask({i: [self._begin(i), step] for i, step in steps.items()})
@@ -334,7 +323,7 @@ class Sites(Clients):
             if not isinstance(body, Stepped):
                 raise self._error(i, body, Conclude, 0)
             self.hold(i, Conclude(), body.upload)
-        return [replies[i].upload for i in sorted(replies)]
+        return [([i], replies[i].upload) for i in sorted(replies)]
 
     def resend(self) -> None:
         """Send all messages that are on their way once more, after the server was away."""

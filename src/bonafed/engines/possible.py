@@ -73,7 +73,7 @@ class Fields:
         if isinstance(kept.ask, Done) and kept.ask.outcome.stop is Stop.STALLED:
             self.finite = False  # the run has diverged, and does not go on
         for name, hint in _hints(Checkpoint).items():
-            if name != "memories":
+            if name not in ("memories", "messages"):
                 self.check(getattr(kept, name), hint, name)
         for number, (ids, memory) in enumerate(kept.memories):
             where, self.axes["n"] = f"memories[{number}]", len(ids)

@@ -8,20 +8,18 @@ bit for bit, because it depends on nothing but that order, the seed, the data an
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.engines.checkpoint import other_clients
-from bonafed.engines.engine import Run, Watch, check_algorithm
+from bonafed.engines.clients import LocalClients
 from bonafed.engines.event_log import Log
-from bonafed.engines.event_source import Batch
-from bonafed.engines.events import EventEngine, Loop
-from bonafed.engines.federated_data import Known, rows_here
-from bonafed.engines.secure_run import carries_sums
-from bonafed.engines.stepping import LocalClients
+from bonafed.engines.federated_data import Known
+from bonafed.engines.inprocess import InProcess
+from bonafed.engines.loop import Batch, EventEngine, Interrupts, Loop
+from bonafed.engines.virtual_clock import rows_of
 from bonafed.privacy.secure_sum.option import SecureSum
 from bonafed.rounds import Algorithm, Outcome, Stop
 
@@ -68,40 +66,36 @@ class Replay(EventEngine):
         """The block size of the recorded run, on which the last bits depend."""
         return self.log.block_size
 
-    @carries_sums
-    def run(
-        self,
-        algorithm: Algorithm,
-        federation: Known,
-        *,
-        seed: int | None = None,
-        watch: Sequence[Watch] = (),
-        resume: bool = False,
-        max_rounds: int | None = None,
-    ) -> Run:
-        """Run as ``VirtualClock.run`` does, to the end of the recorded run.
-
-        Raises
-        ------
-        ValueError : a log of other clients or another seed, or one that does not fit the
-            algorithm's requests
-        """
-        if (clients := tuple(map(str, federation.clients))) != self.log.clients:
-            raise ValueError(f"the log is of {other_clients(clients, self.log.clients)}.")
+    def seed_of(self, seed: int | None) -> int:
+        """The seed of the recorded run; raises for another one."""
         if seed is not None and seed != self.log.seed:
             raise ValueError(
                 f"the log is of seed {self.log.seed}, got seed {seed}: leave the seed out, and the"
                 " run is repeated with that of the log."
             )
-        source, seed = _Recorded(self.log), self.log.seed
-        check_algorithm(algorithm)
-        clients = LocalClients(algorithm, rows_here(federation), self.block_size, seed)
-        loop = Loop(self, clients, source, (self.log,), federation, seed)
-        return loop.run(watch, resume, max_rounds)
+        return self.log.seed
+
+    def loop(self, algorithm: Algorithm, federation: Known, seed: int) -> Loop:
+        """The loop of the run, to the end of the recorded one.
+
+        Raises
+        ------
+        ValueError : a log of other clients
+        """
+        if (names := tuple(map(str, federation.clients))) != self.log.clients:
+            raise ValueError(f"the log is of {other_clients(names, self.log.clients)}.")
+        clients = LocalClients(algorithm, rows_of(self, federation), federation.clients, seed)
+        return Loop(self, clients, _Recorded(self.log), (self.log,), federation, seed)
+
+    def aside(self) -> InProcess:
+        """A plain engine, for runs beside the main one, such as a certificate's."""
+        return InProcess(secure_sum=self.secure_sum)
 
 
 class _Recorded:
     """The answers of a log, round by round."""
+
+    interrupts: Interrupts
 
     def __init__(self, log: Log) -> None:
         self.log, self.time = log, 0.0

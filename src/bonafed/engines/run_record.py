@@ -1,11 +1,126 @@
-"""The record of a run beside its last state: traffic, history, and the log of who answered when."""
+"""The record of a run beside its last state: traffic, history, and who answered when."""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from bonafed.engines.event_log import Recorder
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed.arrays import Array
+from bonafed.codec import Form
+from bonafed.rounds import record
+
+# ---- who answered when
+
+
+def check_answers(
+    answered: NDArray[np.int32], times: Array, ends: NDArray[np.int64], n_clients: int
+) -> NDArray[np.intp]:
+    """How often each client has answered; raises where the columns of a log contradict each
+    other.
+    """
+    last = int(ends[-1]) if ends.size else 0
+    if last != answered.size or (np.diff(ends, prepend=0) < 1).any():
+        raise ValueError(f"its rounds end with {last} answers, of {answered.size} that it has")
+    if (np.diff(times, prepend=0.0) < 0).any():
+        raise ValueError("its answers are not in the order of their times")
+    return np.bincount(answered, minlength=n_clients)
+
+
+@record
+class Events:
+    """The events of a run so far, as in its log."""
+
+    answered: Annotated[NDArray[np.int32], Form("answers", below="N")]
+    times: Annotated[Array, Form("answers")]
+    ends: Annotated[NDArray[np.int64], Form("rounds")]
+
+    def turns(self, n_clients: int) -> NDArray[np.int64]:
+        """How often each client has answered; raises where the columns contradict each other."""
+        return check_answers(self.answered, self.times, self.ends, n_clients)
+
+
+@record
+class Sets:
+    """Who answered in each round of a run in which all who are asked answer at once: the distinct
+    sets of clients, and the number of that of each round.
+    """
+
+    sets: tuple[NDArray[np.int64], ...]
+    ends: Annotated[NDArray[np.int64], Form("rounds")]
+
+    def active(self) -> list[tuple[int, ...]]:
+        """The clients that answered in each round, one tuple for many rounds."""
+        known = [tuple(ids.tolist()) for ids in self.sets]
+        return [known[k] for k in self.ends.tolist()]
+
+    def turns(self, n_clients: int) -> NDArray[np.int64]:
+        """How often each client has answered; raises where no clients are such a set."""
+        whole = all(ids.dtype == np.int64 for ids in self.sets)
+        if not whole or not all(ids.size and (np.diff(ids) > 0).all() for ids in self.sets):
+            raise ValueError("the clients that answered are not sets of clients")
+        answered = [i for ids in self.active() for i in ids]
+        return np.bincount(np.array(answered, np.int64), minlength=n_clients)
+
+
+FRESH = 20_000  # numbers that may wait to be written
+
+
+class Recorder:
+    """The growing list of a run's events: 12 bytes per answer, 8 per round."""
+
+    def __init__(self, kept: Events | None = None) -> None:
+        before = (kept.answered, kept.times, kept.ends) if kept else ([], [], [])
+        self.answered, self.times, self.ends = map(array, "idq", map(list, before))
+        self.fresh: list[tuple[NDArray[np.int64], Array]] = []  # the last rounds, not yet in these
+        self.more = 0  # about how many numbers they hold
+
+    def add(self, ids: NDArray[np.int64], times: Array) -> None:
+        """Add the answers of one round, in the order of arrival."""
+        self.fresh.append((ids, times))
+        self.more += 10 + len(ids)
+        if self.more > FRESH:
+            self._written()
+
+    def _written(self) -> None:
+        for ids, times in self.fresh:
+            self.answered.extend(ids.tolist())
+            self.times.extend(times.tolist())
+            self.ends.append(len(self.answered))
+        self.fresh.clear()
+        self.more = 0
+
+    def stored(self) -> Events:
+        """The events so far, for a checkpoint."""
+        self._written()
+        answered, times = np.array(self.answered, np.int32), np.array(self.times, np.float64)
+        return Events(answered, times, np.array(self.ends, np.int64))
+
+
+class SetRecorder:
+    """The growing list of who answered where all who are asked answer at once."""
+
+    def __init__(self, kept: Sets | None = None) -> None:
+        sets, ends = (kept.sets, kept.ends.tolist()) if kept else ((), [])
+        self.known = {ids.tobytes(): k for k, ids in enumerate(sets)}
+        self.sets, self.ends = [*sets], array("q", ends)
+
+    def add(self, ids: NDArray[np.int64], times: Array) -> None:
+        """Add the answers of one round, in ascending order."""
+        if (number := self.known.get(key := ids.tobytes())) is None:
+            number = self.known[key] = len(self.sets)
+            self.sets.append(ids)
+        self.ends.append(number)
+
+    def stored(self) -> Sets:
+        """The sets so far, for a checkpoint."""
+        return Sets(tuple(self.sets), np.array(self.ends, np.int64))
+
+
+# ---- counts
 
 
 class Counts(NamedTuple):
@@ -25,17 +140,20 @@ class Counts(NamedTuple):
             max(self.staleness, more.staleness),
         )
 
-    def row(self, round_: int, time: float, report: Mapping[str, Any]) -> dict[str, Any]:
-        """A row of the history with these counts; ``report`` is what the algorithm reports."""
-        return {
-            "round": round_,
-            "time": time,
-            "answered": self.answered,
-            "staleness": self.staleness,
-            "bytes_up": self.bytes_up,
-            "bytes_down": self.bytes_down,
-            **report,
-        }
+    def row(
+        self, round_: int, time: float, at_once: bool, report: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """A row of the history with these counts; ``report`` is what the algorithm reports.
+
+        ``time`` is that of the last answer or, where all answer ``at_once``, the seconds that the
+        round took.
+        """
+        begun: dict[str, Any] = {"round": round_}
+        if at_once:
+            begun |= {"seconds": time}
+        else:
+            begun |= {"time": time, "answered": self.answered, "staleness": self.staleness}
+        return begun | {"bytes_up": self.bytes_up, "bytes_down": self.bytes_down} | {**report}
 
 
 class RunRecord:
@@ -49,10 +167,10 @@ class RunRecord:
     since_row : the counts since the last of these rows
     """
 
-    def __init__(self) -> None:
+    def __init__(self, events: Recorder | SetRecorder) -> None:
         self.traffic: dict[tuple[str, str], list[int]] = {}
         self.history: list[dict[str, Any]] = []
-        self.events = Recorder()
+        self.events = events
         self.since_row = Counts()
 
     def count(self, kind: type, way: str, messages: int, size: int) -> None:

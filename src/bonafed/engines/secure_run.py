@@ -7,36 +7,22 @@ are those of the protocol.
 
 from __future__ import annotations
 
-import functools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from bonafed.engines.engine import Engine, Run, Watch, check_algorithm
+from bonafed.engines.engine import Engine, Run, Watch
 from bonafed.engines.federated_data import Known
 from bonafed.engines.secure_summed import Earlier, SecureSummed, SumState
-from bonafed.privacy.secure_sum.option import SecureSum, option_of
+from bonafed.privacy.secure_sum.option import SecureSum
 from bonafed.rounds import Algorithm, Outcome, Stop, decode
 
 BEFORE = 2  # rounds of the engine for keys and the first shares, before a round takes two
 TAKES = 2
 SUMS = -1  # in the place of a site
-R = TypeVar("R", bound=Callable[..., Run])
-
-
-def carries_sums(run: R) -> R:
-    """The ``run`` of an engine, which heeds the engine's option ``secure_sum``."""
-
-    @functools.wraps(run)
-    def carried(engine: Any, algorithm: Algorithm, federation: Known, **how: Any) -> Run:
-        if (option := option_of(engine.secure_sum)) is None:
-            return run(engine, algorithm, federation, **how)
-        return secure_run(engine, option, algorithm, federation, **how)
-
-    return carried  # type: ignore[return-value]
 
 
 def secure_run(
@@ -45,36 +31,32 @@ def secure_run(
     algorithm: Algorithm,
     federation: Known,
     *,
-    seed: int | None = None,
-    watch: Sequence[Watch] = (),
-    resume: bool = False,
-    max_rounds: int | None = None,
+    seed: int,
+    watch: Sequence[Watch],
+    resume: bool,
+    max_rounds: int | None,
 ) -> Run:
     """Run an algorithm with secure sums on an engine; parameters as of ``InProcess.run``.
 
     ``max_rounds`` are rounds of the algorithm. Where clients drop out, the engine may need some of
     its rounds to have others come back, and then ends as many rounds earlier.
     """
-    check_algorithm(algorithm)
     cap = max_rounds and BEFORE + TAKES * max_rounds
     watching = [_Rows().watcher(watch)] if watch else []
-    keep_rows = getattr(engine, "keep_rows", 1)
-    every_row = {"keep_rows": 1} if hasattr(engine, "keep_rows") else {}
+    every_row = {} if engine.keep_rows == 1 else {"keep_rows": 1}
     # what the answers in all runs of an experiment over sites say, by site, and of their sums
     told: dict[int, Any] = getattr(getattr(engine, "session", None), "told", {})
     plain: Engine = replace(engine, secure_sum=None, **every_row)
-    # a replay takes that of its log
-    known = getattr(getattr(engine, "log", None), "seed", 0) if seed is None else seed
     run = plain.run(
-        SecureSummed(algorithm, option, known, Earlier(told.get(SUMS))),
+        SecureSummed(algorithm, option, seed, Earlier(told.get(SUMS))),
         federation,
-        seed=known,
+        seed=seed,
         watch=watching,
         resume=resume,
         max_rounds=cap,
     )
     told[SUMS] = decode(run.state.told.tobytes())
-    return _of_algorithm(run, cap, max_rounds, keep_rows)
+    return _of_algorithm(run, cap, max_rounds, engine.keep_rows)
 
 
 class _Rows:

@@ -12,9 +12,9 @@ round of the algorithm is two rounds of the engine.
 
 Clients that do not answer in time are left out of the sum where the algorithm says that so many are
 enough (``Algorithm.quorum``); else the server waits for all. What comes too late stays masked, and
-whoever sent it takes part again from the round after the next opening on. Where too few are left of
-those who began a sum, those that are there begin another one, with the answers that they have. An
-algorithm that goes on
+anyone who sent it takes part again from the round after the next opening on. Where too few are left
+of those who began a sum, those that are there begin another one, with the answers that they have.
+An algorithm that goes on
 while others are in flight waits here for all that it asks: a sum is over a set of clients that is
 known before it is opened.
 
@@ -504,9 +504,9 @@ class SecureSummed(Algorithm):
         """Go on where answers are missing; ``late``: answers of earlier stages came in their place.
 
         Who has come back joins those that share secrets. A sum that has begun is begun anew with
-        whoever is there, where that is enough: those that are waited for may never come. They may
-        as well be slow, so where late answers explain what is missing, they get the time in which
-        those that were late answer twice more.
+        anyone who is there, where that is enough: those that are waited for may never come. They
+        may as well be slow, so where late answers explain what is missing, they get the time in
+        which those that were late answer twice more.
         """
         free = np.flatnonzero(~state.busy).tolist()
         if state.stage == "shares" and (more := [i for i in free if i not in state.asked]):

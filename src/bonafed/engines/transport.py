@@ -41,7 +41,7 @@ class Transport(Protocol):
 class LocalTransport:
     """Sites in this process, each a function from bytes to bytes, for tests and trials.
 
-    Every site answers in a thread of its own, one message after the other.
+    Every site answers in a separate thread, one message after the other.
     """
 
     def __init__(self, sites: Mapping[str, Callable[[bytes], bytes]]) -> None:

@@ -22,14 +22,13 @@ from numpy.typing import NDArray
 from bonafed.arrays import Array, is_number
 from bonafed.client_names import ByClient, ClientName, by_position
 from bonafed.codec import Form
+from bonafed.engines.batching import Blocks, Rows
+from bonafed.engines.clients import LocalClients
 from bonafed.engines.delays import Delays, LogNormal, Trips
-from bonafed.engines.engine import Run, Watch, check_algorithm
 from bonafed.engines.event_queue import post, put_back, take
-from bonafed.engines.event_source import Batch
-from bonafed.engines.events import EventEngine, Loop
 from bonafed.engines.federated_data import Known, rows_here
-from bonafed.engines.secure_run import carries_sums
-from bonafed.engines.stepping import LocalClients
+from bonafed.engines.inprocess import InProcess
+from bonafed.engines.loop import Batch, EventEngine, Interrupts, Loop
 from bonafed.engines.waiting import NOBODY, First, View, Waiting
 from bonafed.privacy.secure_sum.option import SecureSum
 from bonafed.rounds import Algorithm, Outcome, Stop, record
@@ -49,8 +48,8 @@ class VirtualClock(EventEngine):
     outages : by name, the times ``[(from, to), ...]`` when a client is out of reach: its work goes
         on when it is back
     crashes : by name, the time from which a client never answers
-    wait : ``First(n)``, ``Stale(n, tau)`` or ``Adaptive(n)``; of no effect on algorithms that need
-        everybody's answer
+    wait : ``First(n)``, ``Stale(n, tau)`` or ``Adaptive(n)``; of no effect on algorithms that
+        need every client's answer
     block_size : clients that step together at most; 1: one by one, bit for bit as
         ``InProcess("each")``
     max_time : end before the first round that would finish later, in virtual seconds
@@ -116,33 +115,21 @@ class VirtualClock(EventEngine):
         for name, spans in self.outages.items():
             _check_spans(name, spans)
 
-    @carries_sums
-    def run(
-        self,
-        algorithm: Algorithm,
-        federation: Known,
-        *,
-        seed: int = 0,
-        watch: Sequence[Watch] = (),
-        resume: bool = False,
-        max_rounds: int | None = None,
-    ) -> Run:
-        """Run until the algorithm is done; parameters and errors as of ``InProcess.run``.
-
-        A round is one call of ``on_server``. Its history row has the virtual time of its last
-        answer, the number of answers, the most rounds by which one of their messages was old, the
-        bytes sent and received since the round before (of all rounds since the row before, where
-        only some rows are kept), and what the algorithm reports. Watchers see the server's state
-        itself: whoever keeps it has to copy it. ``Stop.STALLED``: an answer that is waited for will
-        never come. Ctrl-C ends the run after the answers that are being computed; a second one at
-        once, without saving anything.
-        """
+    def loop(self, algorithm: Algorithm, federation: Known, seed: int) -> Loop:
+        """The loop of one run."""
         clock = _Clock(self, federation.clients, seed)
         rule = (self.delays, self.stragglers, self.outages, self.crashes, self.wait)
-        check_algorithm(algorithm)
-        clients = LocalClients(algorithm, rows_here(federation), self.block_size, seed)
-        loop = Loop(self, clients, clock, rule, federation, seed)
-        return loop.run(watch, resume, max_rounds)
+        clients = LocalClients(algorithm, rows_of(self, federation), federation.clients, seed)
+        return Loop(self, clients, clock, rule, federation, seed)
+
+    def aside(self) -> InProcess:
+        """A plain engine, for runs beside the main one, such as a certificate's."""
+        return InProcess(secure_sum=self.secure_sum)
+
+
+def rows_of(engine: EventEngine, federation: Known) -> Rows | Blocks:
+    """The rows of clients who answer at different times."""
+    return (Rows if engine.block_size > 1 else Blocks)(rows_here(federation), engine.block_size)
 
 
 def _check_spans(name: ClientName, spans: object) -> None:
@@ -177,6 +164,8 @@ class ClockState:
 
 class _Clock:
     """The source of simulated times of answers; everything since ``settle`` can be undone."""
+
+    interrupts: Interrupts
 
     def __init__(self, engine: VirtualClock, clients: Sequence[ClientName], seed: int) -> None:
         n, self.engine, self.clients = len(clients), engine, tuple(map(str, clients))

@@ -42,7 +42,7 @@ class Envelope:
 class StartRun:
     """Begin a run of an algorithm, or say how far it is where the site knows it already.
 
-    ``turn`` is where the server stands, which a site that has no memory of its own can go on from.
+    ``turn`` is where the server stands, which a site without memory can go on from.
     """
 
     run: str

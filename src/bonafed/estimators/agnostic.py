@@ -17,8 +17,8 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bonafed.algorithms.comparators.multiplier_method import MultiplierMethod
 from bonafed.algorithms.federated.async_dro.async_dro import AsyncDRO
+from bonafed.algorithms.federated.multiplier_method import MultiplierMethod
 from bonafed.algorithms.method import Method
 from bonafed.arrays import Array, Features, Label, shape_of
 from bonafed.data.federation import Federation
@@ -32,7 +32,7 @@ from bonafed.problem.prediction import scores, with_ones
 from bonafed.problem.predictors.affine import Linear, Predictor, Softmax, outputs_of
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Regulariser
-from bonafed.problem.risks.chi_square import ChiSquareBall
+from bonafed.problem.risks.divergences import ChiSquareBall
 from bonafed.problem.risks.risk import Prior, Risk
 from bonafed.solution.solution import Solution
 
@@ -48,7 +48,7 @@ class AgnosticClassifier(Classifier):
     Parameters
     ----------
     uncertainty : the client weights allowed. ``ChiSquareBall(0.2, prior="size")`` (None) costs
-        little where clients are alike; ``Simplex()`` is the worst client alone, whatever its size,
+        little where clients are alike; ``Simplex()`` is the worst client only, whatever its size,
         and costs .01 to .15 of AUC where that is a tiny one or one of wrong labels. Others are
         ``CDNorm``, ``Box``, ``KLBall``, ``TotalVariationBall``, ``Ellipsoid``, ``LpBall``,
         ``WassersteinOverClients``, ``Polyhedron``, ``Superquantile`` or a custom set

@@ -113,7 +113,7 @@ class ConstrainedClassifier(Classifier):
     class_weight : None, "balanced" or a mapping by class, as of `RobustClassifier`; constraints
         read the weights of rows, too
     constraint : None, one or a tuple: on all clients together (``Coupled(...)``, and without
-        ``fit(server=...)`` also ``DemographicParity`` and ``EqualisedOdds``), on the model alone
+        ``fit(server=...)`` also ``DemographicParity`` and ``EqualisedOdds``), on the model only
         (``Sign``, ``Monotone``, ``CostLimit``, ``LinearInequality``), or on the rows of
         ``fit(server=...)``. Parity is of mean probabilities unless its ``measure`` says otherwise:
         equal mean scores can be had by selecting nearly everybody
@@ -121,7 +121,7 @@ class ConstrainedClassifier(Classifier):
         level)``, ``LossGap(column, level)``, ``BoundedGroupLoss``, ``DemographicParity``,
         ``EqualisedOdds``, ``Constraint``. A level by client name may name more clients than are
         present
-    objective_label : the class whose rows alone are in the objective, as in Neyman-Pearson
+    objective_label : the class whose rows are the only ones in the objective, as in Neyman-Pearson
         classification; None: all rows. ``prior`` weighs clients all the same; one without such rows
         adds 0
     prior : weights of the clients in the objective: "size", "uniform", weights that sum to one, or
@@ -264,7 +264,7 @@ class ConstrainedClassifier(Classifier):
 
     def _slot(self, server: bool) -> tuple[list[Coupled], list[Stated]]:
         """What ``constraint`` holds: of all clients together; of the server's rows or the model
-        alone. Where the server has none, parity is of all clients together.
+        only. Where the server has none, parity is of all clients together.
         """
         parts: list[Stated] = [
             Coupled(part) if isinstance(part, Parity) and not server else part

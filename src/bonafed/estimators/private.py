@@ -24,10 +24,10 @@ from scipy.sparse import csr_array
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.multiclass import check_classification_targets
 
-from bonafed.algorithms.federated.private_admm.mechanism import MEAN_SIZE
+from bonafed.algorithms.federated.private.mechanism import MEAN_SIZE
+from bonafed.algorithms.federated.private.method import PrivateMethod
+from bonafed.algorithms.federated.private.settings import ClientSizes
 from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
-from bonafed.algorithms.federated.private_admm.private_method import PrivateMethod
-from bonafed.algorithms.federated.private_admm.settings import ClientSizes
 from bonafed.algorithms.federated.private_sgd import PrivateSGD
 from bonafed.arrays import Array, Features, Label
 from bonafed.client_names import ByClient, ClientName, by_position
@@ -94,7 +94,7 @@ class PrivateClassifier(Classifier):
         None: the true numbers, which then are public
     book : the privacy ledger file, of all that is spent on these rows: every fit with the same file
         adds to it, before it touches a row
-    spend : epsilon of this fit alone, with a ledger file whose total is ``epsilon``; None: all that
+    spend : epsilon of this fit only, with a ledger file whose total is ``epsilon``; None: all that
         is left
     noise : "secure": from keys of the operating system; "simulation": from ``random_state``, for
         experiments. None: "secure" unless ``random_state`` is given
@@ -108,9 +108,9 @@ class PrivateClassifier(Classifier):
         regularised as all coefficients
     rho, average : penalty, and the mean of all models instead of the last: of `PrivateADMM`, which
         is the method where either is given; not with ``ranges``
-    view, missing : "answers": the total holds for whoever sees every client's answers; "sum": for
-        whoever sees the clients' sums and the model alone, with less noise, see `Budget`; of one
-        client alone ``missing`` must be 0
+    view, missing : "answers": the total holds for anyone who sees every client's answers; "sum":
+        for anyone who sees only the clients' sums and the model, with less noise, see `Budget`;
+        with one client ``missing`` must be 0
     sampling : the probability with which a row takes part in a round, of `PrivateSGD`; None: all do
     repeat : what happens without ``book`` where this process has spent on the same rows before:
         "warn" says how much (`RepeatedRunWarning`), "error" refuses the fit (`BudgetSpentError`)
@@ -125,7 +125,7 @@ class PrivateClassifier(Classifier):
     clients_ : (N,) names of the clients, sorted
     privacy_ : what was spent: ``privacy_.epsilon``, ``privacy_.text`` in words,
         ``privacy_.table()`` by client
-    history_, n_iter_ : one row a round, of released numbers alone; the number of rounds, without
+    history_, n_iter_ : one row a round, of released numbers only; the number of rounds, without
         the answer that tells the mean
     loss_ : the loss used: ``Logistic()`` of two classes, ``Multinomial()`` of more
 
@@ -141,10 +141,9 @@ class PrivateClassifier(Classifier):
     for. Rows of different scale are clipped, which costs accuracy and no privacy.
 
     A search over parameters spends at every fit: with ``book`` and ``spend`` each is charged, and
-    refused once the total is spent (`BudgetSpentError`); without a file every fit has a total of
-    its own, and they add up (`RepeatedRunWarning`). Scores by which a search chooses are not paid
-    for where they come from private rows. `PrivateSearch` is charged as one procedure, scores
-    included.
+    refused once the total is spent (`BudgetSpentError`); without a file every fit has a separate
+    total, and they add up (`RepeatedRunWarning`). Scores by which a search chooses are not paid for
+    where they come from private rows. `PrivateSearch` is charged as one procedure, scores included.
 
     ``fit`` requests ``groups``, so with metadata routing enabled a Pipeline or GridSearchCV passes
     them on. A row's weight would be private, so there is no ``sample_weight``; a fit never starts
@@ -340,7 +339,7 @@ class PrivateClassifier(Classifier):
 
     @property
     def _beside(self) -> bool:
-        """Whether the intercept is no entry of the rows."""
+        """Whether the intercept is not an entry of the rows."""
         return bool(self.fit_intercept) and self.ranges is None
 
     def _geometry(self, rows: Rows) -> tuple[UnitRows | None, dict[str, tuple[Release, ...]]]:
@@ -450,7 +449,7 @@ class PrivateClassifier(Classifier):
         return solution.outcome.stop is Stop.INTERRUPTED
 
     def predict(self, X: Features) -> NDArray[Any]:
-        """(n,) labels. `TrivialModelWarning` where all of at least 20 rows get one: whoever asks
+        """(n,) labels. `TrivialModelWarning` where all of at least 20 rows get one: anyone who asks
         about rows has them, so that nothing is told that must be paid for.
         """
         scores = self._raw(X)

@@ -5,8 +5,8 @@
                               its right answers on the rows held out, with noise
     released:                 the best of them, and nothing of the others
 
-The whole costs less than twice what the best candidate alone would cost, however many there were
-(Liu, Talwar 2019; Papernot, Steinke 2022), where each fit of a grid adds to the bill.
+The whole costs less than twice what the best candidate by itself would cost, however many there
+were (Liu, Talwar 2019; Papernot, Steinke 2022), where each fit of a grid adds to the bill.
 
 A row trains or is held out by a hash of its own values, so that one record is in one part, and is
 protected by the noise of the gradients or by that of the right answers. Both are as private as one
@@ -34,7 +34,7 @@ from sklearn.model_selection import ParameterGrid
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from bonafed.algorithms.federated.private_admm.mechanism import SMOOTHING
+from bonafed.algorithms.federated.private.mechanism import SMOOTHING
 from bonafed.arrays import Array, Features, is_number, shape_of
 from bonafed.data.declared_schema import drawn
 from bonafed.estimators.base import Seed, chosen
@@ -96,7 +96,7 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         or "logarithmic" (less noise, and often a single candidate)
     validation : the share of every client's rows that judge and do not train
     book : the privacy ledger file, to which the search is charged before it touches a row
-    spend : epsilon of this search alone, with a ledger file whose total is ``epsilon``; None: all
+    spend : epsilon of this search only, with a ledger file whose total is ``epsilon``; None: all
         that is left
     random_state : seed of a simulation of everything random, for experiments. None: all is drawn
         from the operating system, as the guarantee needs
@@ -114,9 +114,9 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     Notes
     -----
     The total is that of what the search leaves: the attributes above. The number of candidates and
-    all but the best are kept nowhere. Whoever sees the clients' answers while the process runs sees
-    those of all candidates, against which this total says nothing; nor does it cover the time the
-    search takes, which tells about their number: where that matters, do not show it.
+    all but the best are kept nowhere. Anyone who sees the clients' answers while the process runs
+    sees those of all candidates, against which this total says nothing; nor does it cover the time
+    the search takes, which tells about their number: where that matters, do not show it.
 
     A search that fails or is interrupted has spent its charge, and leaves nothing.
 
@@ -358,7 +358,7 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         before: Mapping[str, tuple[Release, ...]],
         digest: str,
     ) -> None:
-        """Store what is paid for: the best candidate, as if it alone had been fitted."""
+        """Store what is paid for: the best candidate, as if only it had been fitted."""
         sizes: Any = base.sizes
         names = sorted(str(name) for name in sizes)
         public = {str(name): int(n) for name, n in sizes.items()}
@@ -392,7 +392,7 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             " sensitivity, judged by a noisy number of right answers; only the best is released"
         )
         if self.random_state is not None:
-            words += ", made from the seed: a simulation, as whoever has the seed can repeat it"
+            words += ", made from the seed: a simulation, as anyone who has the seed can repeat it"
         return words
 
     # ---- the best model
@@ -478,7 +478,7 @@ def _check_noise(model: PrivateClassifier, release: Release) -> None:
 
 
 def _labels(model: PrivateClassifier, X: Matrix) -> NDArray[Any]:
-    """(n,) predictions, each from its own row alone to the last bit: in a product of matrices a
+    """(n,) predictions, each from its own row only to the last bit: in a product of matrices a
     row's digits may depend on how many others there are, and one record could turn several answers.
     """
     unit, w = model._unit, model.coef_

@@ -105,7 +105,7 @@ class _RankModel(FederatedModel):
         return Problem(self._loss(), self._linear(), risk, Mean(), self._regulariser(fed))
 
     def _default_risk(self, fed: Federation) -> Superquantile:
-        """The mean of the larger losses: of half of them, where that is no trivial model."""
+        """The mean of the larger losses: of half of them, where that is not a trivial model."""
         return Superquantile(TAIL)
 
     def _plan(self, problem: Problem, fed: Federation) -> Plan:

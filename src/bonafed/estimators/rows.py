@@ -24,8 +24,7 @@ from bonafed.data.arguments import without_column
 from bonafed.data.federation import Federation
 from bonafed.data.validation import grouped
 from bonafed.estimators.cells import check_labels, faulty_cells
-from bonafed.problem.risks.inputs import PerClient
-from bonafed.problem.risks.risk import Prior, resolve_prior
+from bonafed.problem.risks.risk import PerClient, Prior, resolve_prior
 
 R = TypeVar("R")
 
@@ -148,7 +147,7 @@ def in_words(X: Features) -> Iterator[None]:
 
 def merged(fed: Federation) -> Federation:
     """Equal rows of a client as one row of their total weight, in an order that depends on the rows
-    alone.
+    only.
 
     So a row of weight 2 and a row given twice lead to the same numbers bit for bit, and so do rows
     in another order. Equal are rows with the same features, target and further columns.
@@ -193,7 +192,7 @@ def _kinds(parts: Sequence[NDArray[Any]]) -> NDArray[np.intp]:
 
 
 def by_value(X: Matrix, y: NDArray[Any]) -> tuple[NDArray[np.intp], Array]:
-    """(order, key), both (n,): an order that depends on the rows alone, and the number of each row
+    """(order, key), both (n,): an order that depends on the rows only, and the number of each row
     that is sorted.
     """
     key = _key(X)
@@ -201,7 +200,7 @@ def by_value(X: Matrix, y: NDArray[Any]) -> tuple[NDArray[np.intp], Array]:
 
 
 def _key(X: Matrix, rows: int = 4096) -> Array:
-    """A projection of every row that depends on its values alone: not on its place, as a BLAS
+    """A projection of every row that depends on its values only: not on its place, as a BLAS
     product may.
     """
     direction = np.random.default_rng(0).standard_normal(shape_of(X)[1])

@@ -66,7 +66,7 @@ def _is_whole(name: str, column: NDArray[Any], needed: bool) -> bool:
     if absent and needed:
         raise ValueError(
             f"sensitive_features[{name!r}] is missing in {listed(absent, 'row')} (from 0): give"
-            " these rows a value of their own."
+            " these rows a separate value."
         )
     return not absent
 

@@ -10,11 +10,11 @@ Theorem 8). Laplace noise: the accounting uses only that the release of a vector
 pure mechanism is randomised response, whose composition (Kairouz, Oh, Viswanath 2015) bounds that
 of any other. For both together their dominating pairs compose (Zhu, Dong, Wang 2022).
 
-The best of a random number of runs is a release of its own kind (`best_of`): each of its runs is
+The best of a random number of runs is a separate kind of release (`best_of`): each of its runs is
 private as one Gaussian release with this noise. It is accounted for by Renyi divergences, and so is
 all that is released beside it.
 
-Where every record takes part in a release with probability q alone, by a secret coin of its own
+Where every record takes part in a release with probability q only, by a separate secret coin
 (Poisson sampling), the Gaussian release has the two dominating pairs ((1 - q) N(0, s^2) + q N(1,
 s^2), N(0, s^2)) and the same exchanged, one for a record less and one for a record more (Zhu, Dong,
 Wang 2022, Theorem 11). Both are composed, and the larger total counts.
@@ -48,6 +48,9 @@ WHOLE = (*range(2, 64), 128, 256, 512, 1024)  # with sampling: of others the ser
 GRID = 2000  # steps of the grid of privacy losses in one standard deviation
 WEAKEST = 20.0  # log of the noise beyond which a search tells nothing
 LEFT = 1e-3  # a smaller share of a budget is the slack of rounding, not worth the noise
+# a privacy loss beyond is nearly certain, as its opposite has a probability of e^-50: such losses
+# are added without a grid, which would lose more than that
+CERTAIN = 50.0
 WIDE = 100.0  # no grid where the losses deviate by more, which is an epsilon of thousands
 LEAST_DELTA = 1e-12  # rounding would matter below
 # the most rounds of one run: far more than anybody waits for, and the accounting time stays bounded
@@ -100,7 +103,7 @@ class Release:
         if self.sampling < 1 and self.mechanism != "gaussian":
             raise ValueError(
                 f"sampling = {self.sampling:g} must be 1 for {self.mechanism} noise: what sampling"
-                " saves is accounted for Gaussian noise alone. Take mechanism='gaussian'."
+                " saves is accounted for Gaussian noise only. Take mechanism='gaussian'."
             )
         # plain numbers can be written into a ledger file
         object.__setattr__(self, "noise", float(self.noise))
@@ -180,14 +183,16 @@ def _composed(releases: tuple[Release, ...], delta: float) -> float:
 
     if any(r.candidates for r in releases):
         return _beside_searches(releases, delta)
-    mu, pure, sampled = _split(_gathered(releases))
+    mu, all_pure, sampled = _split(_gathered(releases))
+    pure = [(one, count) for one, count in all_pure if one <= CERTAIN]
+    certain = math.fsum(one * count for one, count in all_pure if one > CERTAIN)
     spread = math.hypot(
         mu,
         *(math.sqrt(count) * one for one, count in pure),
         *(math.sqrt(r.count) * _spread(r) for r in sampled),
     )
     if spread == 0:
-        return 0.0
+        return certain
     if spread > WIDE:
         return _plain_sum(releases, delta)
     # Losses of randomised response are multiples of one loss: where they fit on the grid nothing is
@@ -211,7 +216,7 @@ def _composed(releases: tuple[Release, ...], delta: float) -> float:
         epsilon = float(
             functools.reduce(lambda a, b: a.compose(b), parts).get_epsilon_for_delta(delta)
         )
-    return epsilon if math.isfinite(epsilon) else _plain_sum(releases, delta)
+    return epsilon + certain if math.isfinite(epsilon) else _plain_sum(releases, delta)
 
 
 def _grid(spread: float, mu: float, sampled: Sequence[Release]) -> float:
@@ -355,7 +360,7 @@ def _divergences(r: Release) -> Array:
 
 
 def gaussian_epsilon(releases: Iterable[Release], delta: float) -> float | None:
-    """The exact total epsilon of Gaussian releases alone; None where there are others.
+    """The exact total epsilon of Gaussian releases only; None where there are others.
 
     Those with sampling are others, and so are searches.
     """
@@ -377,7 +382,7 @@ def _gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def gaussian_delta(mu: float, epsilon: float | Array) -> Array:
-    """delta(epsilon) of one Gaussian release with noise multiplier 1 / mu; mu = 0 is no release.
+    """delta(epsilon) of one Gaussian release with noise multiplier 1 / mu; mu = 0 is not a release.
 
     This is Theorem 8 of Balle, Wang 2018, at one epsilon or many, of either sign.
     """
@@ -446,7 +451,7 @@ def noise_for(
     if sampling < 1 and budget.adjacency != "add-remove":
         raise ValueError(
             f"sampling = {sampling:g} needs adjacency='add-remove', got {budget.adjacency!r}: what"
-            " sampling saves is accounted for one record more or less alone. State that adjacency,"
+            " sampling saves is accounted for one record more or less only. State that adjacency,"
             " or sampling=1."
         )
     spent = _counted(spent)
@@ -488,7 +493,7 @@ def _all_spent(budget: Budget, before: float) -> BudgetSpentError:
     return BudgetSpentError(
         f"the budget of epsilon = {budget.epsilon:g} at delta = {budget.delta:g} is spent:"
         f" {before:.4g} has been released. Nothing was touched. A larger budget, or other"
-        " records, is a decision of whoever owns the data."
+        " records, is a decision of the owner of the data."
     )
 
 

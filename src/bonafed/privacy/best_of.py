@@ -1,7 +1,7 @@
 """The best of a random number of private runs, accounted for as one release.
 
 A search runs a private procedure Q as often as a random number K says, each time independently, and
-releases the best output alone: no other output, and not K. Let f be the probability generating
+releases the best output only: no other output, and not K. Let f be the probability generating
 function of K. For neighbouring inputs with outputs Q and Q', and every order alpha > 1, the Renyi
 divergence of the whole is at most
 
@@ -12,13 +12,13 @@ in [0, 1], under Q and Q' (Papernot, Steinke 2022, Lemma 7). Their theorems boun
 
 - "poisson", of mean m, where a 0 is drawn again: f'(q) = m exp(m (q - 1)) / (1 - exp(-m)), and for
   exp(e) = alpha / (alpha - 1) the supremum's part is at most m delta_Q(e) + log(m / (1 - exp(-m)))
-  / (alpha - 1) (Theorem 6; drawing again changes f' by a constant factor alone);
+  / (alpha - 1) (Theorem 6; drawing again changes f' by a constant factor only);
 - "geometric" and "logarithmic" are the truncated negative binomial law with eta = 1 and 0, whose
   part is at most, for every order beta >= 1,
   (1 + eta) ((1 - 1/beta) D_beta(Q || Q') + log(1/gamma) / beta) + log(E K) / (alpha - 1)
   (Theorem 2).
 
-The numbers are drawn exactly, by whole numbers alone; they have no largest value, so that nothing
+The numbers are drawn exactly, by whole numbers only; they have no largest value, so that nothing
 is cut off from what is proved.
 """
 

@@ -98,13 +98,13 @@ class Budget:
     book : the privacy ledger file, in which all runs on these data write what they spend before
         they touch the data; a relative path starts at the working directory. With None the
         guarantee holds for each run by itself, and several runs add up
-    view : for whom the guarantee holds. "answers": whoever sees every answer of every client, also
-        the server; each client adds the whole noise. "sum": whoever sees the sums over all clients
-        and the models that follow from them, where a secure sum keeps single answers secret; each
-        of N clients adds its share, of variance sigma^2 / (N - ``missing``)
+    view : for whom the guarantee holds. "answers": anyone who sees every answer of every client,
+        also the server; each client adds the whole noise. "sum": anyone who sees the sums over all
+        clients and the models that follow from them, where a secure sum keeps single answers
+        secret; each of N clients adds its share, of variance sigma^2 / (N - ``missing``)
     missing : of how many clients the noise may be known to the viewer (because they collude with
         it) or be absent from a sum (because they drop out). Every client sees the models and knows
-        its own noise, so that 0 is a guarantee against outsiders alone
+        its own noise, so that 0 is a guarantee against outsiders only
     repeat : what happens without ``book`` where this process has spent on the same rows before:
         "warn" says how much (`RepeatedRunWarning`), "error" refuses a run with which the total
         would exceed epsilon (`BudgetSpentError`). A run by itself takes all of epsilon, so that
@@ -145,9 +145,9 @@ class Budget:
             )
         if self.epsilon > LARGEST:
             raise ValueError(
-                f"epsilon must be at most {LARGEST:g}, got {self.epsilon:g}: that is no guarantee,"
-                " and its noise would be lost in rounding. For no privacy leave privacy out of the"
-                " Problem."
+                f"epsilon must be at most {LARGEST:g}, got {self.epsilon:g}: that is not a"
+                " guarantee, and its noise would be lost in rounding. For no privacy leave privacy"
+                " out of the Problem."
             )
         if not 0 < self.delta < 1:
             raise ValueError(
@@ -171,7 +171,7 @@ class Budget:
         if not isinstance(self.view, str) or self.view not in VIEWS:
             raise ValueError(
                 f"view must be one of {', '.join(VIEWS)}, got {self.view!r}: it says whether"
-                " the guarantee is for whoever sees each client's answer or only their sums."
+                " the guarantee is for anyone who sees each client's answer or only their sums."
             )
         if not (_finite(self.missing) and 0 <= self.missing <= MOST and self.missing % 1 == 0):
             raise ValueError(
@@ -200,7 +200,7 @@ class Budget:
         return view == "answers" or (self.view == "sum" and self.missing <= missing)
 
     def noised(self, clients: int) -> int:
-        """How many clients' noise hides a record from whoever sees the sums alone.
+        """How many clients' noise hides a record from anyone who sees the sums only.
 
         In the view "answers" it is at least the client's own.
 

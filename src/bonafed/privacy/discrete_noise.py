@@ -27,9 +27,9 @@ g_i, and its height is at least c times the sum of all those g.
 **The comparison** is the only place where irrational numbers occur. Integers (``quick``) that are
 proved to be low enough for a whole step decide most proposals. Otherwise the right side is computed
 in doubles to within a proved ``MARGIN`` (see there); a proposal within the margin has more bits of
-U, from a stream of its own, and one that 53 more bits do not decide is decided in Python, by
+U, from a separate stream, and one that 53 more bits do not decide is decided in Python, by
 integers that enclose the exponential and as many bits as that takes. Every proposal of the last
-step is decided there. So which proposal is accepted depends on the words alone, never on the
+step is decided there. So which proposal is accepted depends on the words only, never on the
 margin, the rounding of a machine or a mathematical library: the same key gives the same numbers
 everywhere. Reading more or fewer bits of U moves no other word.
 
@@ -244,7 +244,7 @@ def add(tables, key, first, out):
     many of its numbers were added, and the word at which ``finish`` goes on if they are not all.
     """
     if first < 0 or first % PART:
-        raise ValueError("first must be a multiple of PART: parts have streams of their own.")
+        raise ValueError("first must be a multiple of PART: parts have their own streams.")
     none = np.int64(0)  # a literal would compile ``draw`` twice
     parts = (len(out) + PART - 1) // PART
     left = np.empty((parts, 2), np.int64)
@@ -314,7 +314,7 @@ def _propose(tables, words, numbers, stops, gaps):
     ``stops`` (2 _TILE,) are their places, with len(words) behind the last; ``gaps`` say how far U
     is above the right side: infinitely for -0, and 0 in the last step, which doubles never decide.
 
-    The look-ups have a loop of their own because compilers make no vector instructions of a loop
+    The look-ups have a separate loop because compilers make no vector instructions of a loop
     with look-ups. The loops behind make their lists without branches: a processor would often guess
     these wrong, which takes longer than the work that they save.
     """

@@ -3,8 +3,32 @@
 Every canary j = 1 .. m takes part in the run or not (or is one record or another) as a fair coin
 S_j falls. From all answers of the run somebody guesses the coins of the r canaries of which they
 are most certain, and W of these guesses are right. Steinke, Nasr and Jagielski bound W for every
-(epsilon, delta)-private run (*Privacy auditing with one (1) training run*, 2023, Theorem 5.2); here
-stands a bound of the same kind with a smaller term of delta, proved in docs/private.md, "Audit".
+(epsilon, delta)-private run M (*Privacy auditing with one (1) training run*, 2023, Theorem 5.2).
+The bound here has a smaller term of delta. With q = e^epsilon / (1 + e^epsilon),
+B ~ Binomial(r, q), b(i) = P(B = i), beta = P(B >= v) and v >= 1,
+
+    P(W >= v) <= beta + m delta (1 - beta) beta / (v b(v)).
+
+*Proof.* Let phi map {1, ..., r} to [0, 1]. Fix S and j, and let S' be S with coin j turned. As y ->
+1[T_j(y) = S_j] phi(W(S, y)) has values in [0, 1],
+
+    E 1[T_j = S_j] phi(W(S, Y)) under Y = M(S)  <=  e^epsilon E of the same under Y = M(S') + delta.
+
+On the right a guess that is right for S_j is wrong for S'_j, and W(S, Y) = W(S', Y) + 1. S' is as
+uniform as S, so the mean over S and the sum over j give
+
+    E W phi(W) <= e^epsilon E (r - W) phi(W + 1) + m delta.                                    (*)
+
+Choose phi so that i phi(i) - e^epsilon (r - i) phi(i + 1) = kappa (1[i >= v] - beta) for i = 0,
+..., r. With F(i) = i phi(i) b(i) and (i + 1) b(i + 1) = e^epsilon (r - i) b(i), this reads F(i) -
+F(i + 1) = kappa b(i) (1[i >= v] - beta), whose solution with F(0) = 0 is
+
+    F(i) = kappa beta P(B < i)  for i <= v,      F(i) = kappa (1 - beta) P(B >= i)  for i >= v,
+
+so that F(r + 1) = 0 and phi >= 0. phi(i) is largest at i = v: the binomial law is log-concave, so
+P(B >= i) / b(i) falls, and P(B < i) / (i b(i)) = P(B <= i - 1) / (b(i - 1) (r - i + 1) e^epsilon)
+rises. kappa = v b(v) / (beta (1 - beta)) therefore keeps phi <= 1, and (*) reads kappa (P(W >= v) -
+beta) <= m delta. ∎
 """
 
 from __future__ import annotations
@@ -72,7 +96,7 @@ def least_epsilon(
 
 
 def least_mu(right: int, guesses: int, confidence: float) -> float:
-    """A lower bound of mu >= 0 for whoever takes for granted that guesses are right or wrong
+    """A lower bound of mu >= 0 for anyone who takes for granted that guesses are right or wrong
     independently of each other, and that what is seen of each canary tells its coin no better than
     one Gaussian number of standard deviation 1 that the canary moves by mu.
 

@@ -1,10 +1,10 @@
 """The privacy ledger of a run: what it has spent, by client.
 
-Whoever plans a run has seen the results of earlier ones. For Gaussian noise that changes nothing,
-since 1 / noise^2 adds up to a fixed total (Smith, Thakurta 2022). With Laplace noise in the ledger
-file the accounting assumes that the noise and the number of rounds of later runs did not depend on
-what earlier ones released. Likewise the amount that an interrupted run has spent is proved where
-the decision to interrupt it did not depend on its answers; the budget always holds.
+Anyone who plans a run has seen the results of earlier ones. For Gaussian noise that changes
+nothing, since 1 / noise^2 adds up to a fixed total (Smith, Thakurta 2022). With Laplace noise in
+the ledger file the accounting assumes that the noise and the number of rounds of later runs did not
+depend on what earlier ones released. Likewise the amount that an interrupted run has spent is
+proved where the decision to interrupt it did not depend on its answers; the budget always holds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Ledger:
     caveat : why there is no guarantee; empty where there is one
     book : digest of the ledger file once the run was settled, which the file knows from then on:
         ``Book(path).knows(digest)``
-    simulated : the noise comes from a seed, which is nobody's secret: there is no guarantee, and
+    simulated : the noise comes from a seed, which is not secret: there is no guarantee, and
         every total is that of the same run with secure noise
     other : {client: releases of this run as the budget's other view shows them}, empty where they
         are not known
@@ -75,7 +75,8 @@ class Ledger:
         return self.epsilon_of(self.budget.view)
 
     def epsilon_of(self, view: str) -> float | None:
-        """The total for whoever has this view, at the budget's delta; None where it is not known.
+        """The total for anyone who has this view, at the budget's delta; None where it is not
+        known.
 
         "answers" is seeing every answer of every client, "sum" only the sums over all clients and
         the models, knowing the noise of ``budget.missing`` of the others. Where the budget's view
@@ -98,8 +99,8 @@ class Ledger:
         return total
 
     def total_of(self, client: ClientName, view: str) -> float | None:
-        """The total of a client, called as in ``releases``, for whoever has this view; None where
-        it is not known.
+        """The total of a client, called as in ``releases``, for anyone who has this view; None
+        where it is not known.
         """
         before, released = self.before.get(client, ()), self.releases[client]
         if view != self.budget.view:
@@ -171,10 +172,10 @@ class Ledger:
 
 
 OF_SEARCH = (
-    " It holds for whoever sees what the search releases, the best candidate alone, and not for"
-    " whoever sees the answers of all candidates while it runs."
+    " It holds for anyone who sees what the search releases, the best candidate only, and not for"
+    " anyone who sees the answers of all candidates while it runs."
 )
-BEFORE = " Of the searches before this run it is the best candidate that is seen, alone."
+BEFORE = " Of the searches before this run it is the best candidate that is seen, only."
 
 
 def _searched(releases: Mapping[ClientName, tuple[Release, ...]]) -> bool:
@@ -187,20 +188,20 @@ def views(budget: Budget, other: float | None) -> str:
     known = "that of one client" if budget.missing == 1 else f"those of {budget.missing} clients"
     known = "no client's noise" if not budget.missing else f"no noise but {known}"
     if budget.view == "answers":
-        text = "It holds for whoever sees every answer of every client."
+        text = "It holds for anyone who sees every answer of every client."
         if other is not None:
             text += (
-                " Whoever sees nothing but the sums over all clients and the models, and knows"
+                " Anyone who sees nothing but the sums over all clients and the models, and knows"
                 f" {known}, would in exact arithmetic see epsilon = {other:.4g}."
             )
         return text
     text = (
-        "It holds for whoever sees nothing but the sums over all clients and the models, and knows"
-        f" {known}, where one who drops out of a sum counts as known: single answers must be"
+        "It holds for anyone who sees nothing but the sums over all clients and the models, and"
+        f" knows {known}, where one who drops out of a sum counts as known: single answers must be"
         " secret, as in a secure sum."
     )
     if other is not None:
-        text += f" Whoever sees every answer sees epsilon = {other:.4g}."
+        text += f" Anyone who sees every answer sees epsilon = {other:.4g}."
     return text
 
 

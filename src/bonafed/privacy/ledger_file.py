@@ -108,15 +108,16 @@ class Book:
             content = json.loads(text)
             runs, chain = content["runs"], content.get("chain", [])
             if not (isinstance(runs, list) and isinstance(chain, list)):
-                raise ValueError("its runs and its chain are no lists")
+                raise ValueError("its runs and its chain are not lists")
             for run in runs:
                 _checked(run)
             if chain and chain[-1] != _link(chain[-2] if len(chain) > 1 else "", runs):
                 raise ValueError("it was changed by hand")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(
-                f"{self.path.name} is no ledger of spent budgets ({type(error).__name__}: {error}):"
-                " what has been spent is unknown, so nothing may be released. Restore the file."
+                f"{self.path.name} is not a ledger of spent budgets ({type(error).__name__}:"
+                f" {error}): what has been spent is unknown, so nothing may be released. Restore"
+                " the file."
             ) from error
         if len(runs) < least or (last and last not in chain):
             fault = (
@@ -308,7 +309,7 @@ class Book:
     def check_view(self, budget: Budget, clients: Sequence[str]) -> None:
         """Raise where earlier runs of these clients were charged for less than the budget's view.
 
-        Whoever sees answers sees the sums as well, so that a run in the view "answers" counts in
+        Anyone who sees answers sees the sums as well, so that a run in the view "answers" counts in
         full for a budget of the view "sum". A run in the view "sum" says nothing of answers, nor of
         more missing clients than it was planned for.
         """

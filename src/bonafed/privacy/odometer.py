@@ -1,12 +1,12 @@
 """What private runs without a ledger file have spent on the same rows, as far as one process knows.
 
-Every run has a total of its own, and several on the same rows add up. Who keeps no ledger file is
+Every run has a separate total, and several on the same rows add up. Who keeps no ledger file is
 told so at the second run. Rows are known again by a sum of hashes of the rows' features, one for
 each client and one for all, so that neither their order nor, where all are there, their clients
 matter. Parts of tables that overlap, such as the training parts of folds, are not recognised.
 
-What a run spends depends on who looks: runs for whoever sees sums count in full, as answers, where
-a later one is for whoever sees these.
+What a run spends depends on who looks: runs for anyone who sees sums count in full, as answers,
+where a later one is for anyone who sees these.
 
 The hash has secret random weights, drawn when the process starts. Neither it nor the counts leave
 the memory of the process.
@@ -69,7 +69,7 @@ class Count:
     ----------
     budget : it says for which view and adjacency
     releases : of the client whose records count most, in the budget's view
-    answers : the same as whoever sees every answer has them
+    answers : the same as anyone who sees every answer has them
     """
 
     budget: Budget
@@ -94,7 +94,7 @@ _parts: ContextVar[list[Count] | None] = ContextVar("parts", default=None)
 
 
 def forget() -> None:
-    """Forget all runs of this process, as is right where their rows are nobody's secret."""
+    """Forget all runs of this process, as is right where their rows are public."""
     for known in (_counts, _warned, _resumable, _known):
         known.clear()
 
@@ -140,7 +140,7 @@ def counted(
     data : whose rows these are; the digests are kept as long as it is. None: they are not kept
     tables : (m, d) features of every client's rows
     releases : at most, on every record
-    answers : the same for whoever sees every answer; None: no others
+    answers : the same for anyone who sees every answer; None: no others
     resumed : the checkpoint of the run that goes on, which is no other run
     kept : the checkpoint from which this run can go on
 
@@ -200,13 +200,13 @@ def _told(
     text = (
         f"{many} of this process without a ledger file spent epsilon = {before:.4g} at delta ="
         f" {budget.delta:g} on the same rows. With this run it may be {total:.4g}, and"
-        f" {budget.epsilon:g} is stated for it alone."
+        f" {budget.epsilon:g} is stated for it only."
     )
     if budget.repeat == "error" and total > budget.epsilon * (1 + 1e-9):
         raise BudgetSpentError(
             f"{text} Nothing was released. To spend part of a budget in each of several runs, give"
-            " all of them one ledger file, book=<a file>; a larger budget is a decision of whoever"
-            " owns the data."
+            " all of them one ledger file, book=<a file>; a larger budget is a decision of anyone"
+            " who owns the data."
         )
     if digest not in _warned:
         _warned.add(digest)

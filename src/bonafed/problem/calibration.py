@@ -100,7 +100,7 @@ def has_log_odds(problem: Problem) -> bool:
     """Whether the scores of the best model are log odds: the loss is logistic, all rows of a client
     count alike whatever their class or rank, no label flips, and no constraint moves the model.
 
-    A regulariser, and a Wasserstein ball that moves features alone, shrink scores on purpose: a
+    A regulariser, and a Wasserstein ball that moves features only, shrink scores on purpose: a
     sigmoid fitted to the rows of the training would undo that.
     """
     rows = problem.over_samples

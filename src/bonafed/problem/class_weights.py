@@ -65,7 +65,7 @@ def class_factors(stated: Balance, classes: list[Any], counts: Array) -> Array:
         return counts.sum() / (len(counts) * np.maximum(counts, 1e-300))
     names = [str(label) for label in classes]  # a configuration has keys of text
     if odd := [label for label in stated if str(label) not in names]:
-        raise ValueError(f"class_weight has {odd[0]!r}, which is no class: {classes[:10]}.")
+        raise ValueError(f"class_weight has {odd[0]!r}, which is not a class: {classes[:10]}.")
     named = {str(label): value for label, value in stated.items()}
     factors = np.array([named.get(name, 1.0) for name in names], float)
     if not (np.isfinite(factors).all() and (factors > 0).all()):

@@ -49,11 +49,24 @@ def client_gradients(point: Point) -> Array:
     )
 
 
+def row_curvatures(point: Point, evenly: bool = False) -> Array:
+    """(n, m) the second derivatives of the rows' losses by their predictions; ``evenly``: where
+    these jump, so that two sums may differ by few rows, the largest that there is.
+    """
+    loss, prediction = point.problem.loss, point.prediction
+    if evenly and not getattr(loss, "bends_evenly", False):
+        return np.full_like(prediction, getattr(loss, "steepest_curvature", 1.0))
+    return loss.curvature(prediction, point.block.y)
+
+
 def curvatures(
-    point: Point, weights: Array | None, terms: Sequence[tuple[Stack, Array]]
+    point: Point,
+    weights: Array | None,
+    terms: Sequence[tuple[Stack, Array]],
+    evenly: bool = False,
 ) -> tuple[Array | None, Array | None]:
     """The matrices of `hessians` as weights (n, m) of the rows' x x', and as matrices (n, D, D) of
-    what is no sum over rows; None: zero.
+    what is not a sum over rows; None: zero.
     """
     problem, block = point.problem, point.block
     rows: Array | None = None
@@ -61,11 +74,7 @@ def curvatures(
     if weights is not None and isinstance(problem.loss, Quadratic):
         matrices = weights[:, None, None] * np.asarray(block.X)
     elif weights is not None:
-        rows = (
-            weights[:, None]
-            * row_shares(problem, block)
-            * problem.loss.curvature(point.prediction, block.y)
-        )
+        rows = weights[:, None] * row_shares(problem, block) * row_curvatures(point, evenly)
     for constraints, multipliers in terms:
         row, matrix = constraints.curvature(point, multipliers)
         rows, matrices = added(rows, row), added(matrices, matrix)
@@ -73,7 +82,11 @@ def curvatures(
 
 
 def hessians(
-    point: Point, weights: Array | None, terms: Sequence[tuple[Stack, Array]], together: bool
+    point: Point,
+    weights: Array | None,
+    terms: Sequence[tuple[Stack, Array]],
+    together: bool,
+    evenly: bool = False,
 ) -> Array:
     """weights_i f_i'' + sum of the stacks' multipliers_ik c_ik'', (n, D, D), or added up over the
     block (1, D, D).
@@ -82,9 +95,10 @@ def hessians(
     ----------
     weights : (n,), or None: without the objective
     terms : stacks of constraints with their multipliers (n, p)
+    evenly : as of `row_curvatures`
     """
     problem, block = point.problem, point.block
-    rows, matrices = curvatures(point, weights, terms)
+    rows, matrices = curvatures(point, weights, terms, evenly)
     n, D = point.models.shape
     total = np.zeros((1 if together else n, D, D))
     if rows is not None:

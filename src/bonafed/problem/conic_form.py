@@ -14,9 +14,8 @@ from bonafed.problem.regularisers import Zero, regulariser_cones, regulariser_pa
 from bonafed.problem.requirements import check_convex
 from bonafed.problem.risks.box import Box, limits
 from bonafed.problem.risks.cd_norm import CDNorm
-from bonafed.problem.risks.chi_square import ChiSquareBall
+from bonafed.problem.risks.divergences import ChiSquareBall, KLBall, TotalVariationBall
 from bonafed.problem.risks.ellipsoid import Ellipsoid
-from bonafed.problem.risks.kl_ball import KLBall
 from bonafed.problem.risks.lp_ball import LpBall
 from bonafed.problem.risks.mean import Mean
 from bonafed.problem.risks.polyhedron import Polyhedron
@@ -24,7 +23,6 @@ from bonafed.problem.risks.ranks import by_rank
 from bonafed.problem.risks.risk import prior_for
 from bonafed.problem.risks.simplex import Simplex
 from bonafed.problem.risks.superquantile import Superquantile
-from bonafed.problem.risks.total_variation import TotalVariationBall
 from bonafed.problem.risks.wasserstein import WassersteinOverClients
 from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.solvers.conic.bundle_master import Shape
@@ -35,7 +33,7 @@ from bonafed.solvers.conic.weight_sets import Ball, Members, Tails, Weighting, o
 
 def client_ball(problem: Problem, n_clients: int) -> tuple[Array, float, float]:
     """(prior, radius, p) of {q in the simplex: ||q - prior||_p <= radius}; radius 0: the prior
-    alone, inf: all.
+    only, inf: all.
     """
     risk = problem.over_clients
     if isinstance(risk, Simplex):

@@ -34,7 +34,7 @@ class Loss(Protocol):
     a ``rank_kernel`` too: that function, as methods for risks by rank (such as RankADMM) take it.
 
     With targets "class" a prediction has one axis more than y, of C numbers a row; gradients have
-    it too. A loss of targets "real" that is no function of the residual has ``log_link = True``:
+    it too. A loss of targets "real" that is not a function of the residual has ``log_link = True``:
     targets are then >= 0, and the prediction is the logarithm of the expected one (``Poisson``).
     """
 
@@ -296,7 +296,7 @@ class Quadratic(Smooth):
     """w'A w / 2 + b'w of a client whose rows are A (D, D) and whose targets are b,
     ``Federation.from_quadratics``.
 
-    Row r adds w_r (p_r / 2 + b_r), p = A w: not a function of its prediction alone, so only methods
+    Row r adds w_r (p_r / 2 + b_r), p = A w: not a function of its prediction only, so only methods
     for constraints take it. It can be negative; ``value`` and ``gradient`` are of no use by
     themselves.
 

@@ -51,14 +51,14 @@ class Introduced:
     ----------
     client : its name
     rows, features : how many rows, and the names of the features
-    labels : the declared classes, or those of its own rows; empty where the loss has none
+    labels : the declared classes, or the classes of its rows; empty where the loss has none
     positive : of two classes the one that counts as +1, where it is stated
     named : whether the labels are names of classes, which real numbers are not
     weight : of all rows together
     alike : whether all rows have the same weight
     columns : the names of the columns beside the features
     values : by column the values that its rows have, for the columns that a constraint names
-    cells : by column (or "": by class alone) the weight of the rows of every label and value, for
+    cells : by column (or "": by class only) the weight of the rows of every label and value, for
         constraints over all clients together and for weights of classes
     linear : which rows of its C and d it has, where it holds some
     fitted : whether the features were made by a schema that was fitted on rows

@@ -334,7 +334,7 @@ def _check_regulariser(h: Any, d: int) -> None:
             t * value + float((w - v) @ (w - v)) / 2 < least - SLACK * (1 + abs(least))
             for w, value in known
         ):
-            refuse("has a prox that is no minimiser of step h(w) + |w - v|^2 / 2")
+            refuse("has a prox that is not a minimiser of step h(w) + |w - v|^2 / 2")
     for (w, a), (u, b) in permutations(known, 2):
         bend = float(getattr(h, "strong_convexity", 0.0)) - float(getattr(h, "weak_convexity", 0.0))
         chord = (a + b) / 2 - bend * float((w - u) @ (w - u)) / 8

@@ -6,7 +6,7 @@ A mean over rows is the sum of the means over groups of rows, and over a Wassers
 of a client share its transport multiplier l. A cut of every group follows their maximum closer than
 one cut of the sum: a method of cutting planes needs fewer rounds, and the server sees sums of fewer
 rows. Where the loss is smooth, and flips of labels add a term that is piecewise linear, the mean
-loss of all rows is a part of its own (the first), which a gradient and a Hessian describe better
+loss of all rows is a separate part (the first), which a gradient and a Hessian describe better
 than cuts; the flips' parts follow. What cannot be parted is one part, the first: ``problem.cut``.
 """
 
@@ -22,15 +22,14 @@ from numpy.typing import NDArray
 from bonafed.arrays import Array, Block, by_row
 from bonafed.codec import Form
 from bonafed.problem.client_means import row_shares
-from bonafed.problem.conjugates import clipped_gradients, loss_conjugate
 from bonafed.problem.constraints.constraint import Point, Stack, most_added
 from bonafed.problem.losses import value_and_gradient
 from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem
-from bonafed.problem.rank_coordinates import has_rank_coordinate
+from bonafed.problem.rank_coordinates import clipped_gradients, has_rank_coordinate, loss_conjugate
 from bonafed.problem.risks.mean import Mean
 from bonafed.problem.thresholds import WithThresholds, levels_of
-from bonafed.problem.wasserstein.ball import Cut, RowTerms, WassersteinBall, free_space_terms
+from bonafed.problem.wasserstein.ball import Cut, Near, RowTerms, WassersteinBall, free_space_terms
 from bonafed.rounds import Each, record
 
 LONGEST_SUM = 128  # rows that are added up at once where rounding is charged for
@@ -47,7 +46,7 @@ class Parts(NamedTuple):
     ----------
     groups : of rows, at most
     least_rows : of a group; a client of fewer rows than two groups need is one group
-    smooth : 1 where the mean loss of all rows is a part of its own, before those of the groups
+    smooth : 1 where the mean loss of all rows is a separate part, before those of the groups
     """
 
     groups: int
@@ -202,7 +201,7 @@ def _terms(problem: Problem, w: Array, block: Block, radius: Array) -> RowTerms:
     ball = problem.over_samples
     if not isinstance(ball, WassersteinBall):
         ball, radius = STILL, np.zeros_like(radius)
-    return free_space_terms(w, block, problem.loss, problem.predictor, ball, radius)
+    return free_space_terms(Near(w, block, problem.loss, problem.predictor, ball, radius))
 
 
 def _groups(weights: Array, parts: Parts) -> list[list[Rows]]:
@@ -299,7 +298,7 @@ def shifted_minorants(problem: Problem, pair: Array, weights: Array, block: Bloc
     s_i is the slope of row i as it is to first order at the model pair[1] (D,) when it and its
     derivative are known at pair[0]: so the gradients add up to g + H (pair[1] - pair[0]), which a
     step of Newton's method balances exactly, and the value at pair[1] is missed by the fourth order
-    of the step alone. Slopes outside the domain of l* are moved to its end.
+    of the step only. Slopes outside the domain of l* are moved to its end.
     """
     (start, end), loss, y = pair, problem.loss, block.y
     prediction = problem.predictor.forward(start, block)

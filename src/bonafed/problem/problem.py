@@ -42,9 +42,9 @@ from bonafed.problem.predictors.affine import (
     pullback,
 )
 from bonafed.problem.regularisers import Zero
-from bonafed.problem.risks.inputs import check_prior, per_client
 from bonafed.problem.risks.mean import Mean, among
 from bonafed.problem.risks.ranks import RankRisk, TwoSided, by_rank
+from bonafed.problem.risks.risk import check_prior, per_client
 from bonafed.problem.risks.spectral import Maximum, TopK
 from bonafed.problem.risks.superquantile import Superquantile
 from bonafed.problem.targets import (
@@ -56,7 +56,7 @@ from bonafed.problem.targets import (
     coded,
 )
 from bonafed.problem.wasserstein import classes
-from bonafed.problem.wasserstein.ball import Cut, WassersteinBall, free_space
+from bonafed.problem.wasserstein.ball import Cut, Near, WassersteinBall, free_space
 from bonafed.text import card, shown
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Problem:
         client weights
     regulariser : h, such as ``L2(1e-3)``
     constraint : c_0, one or a sequence: on the server's own data (``Federation(server=...)``), on
-        the model alone (``LinearInequality(C, d)``, ``Sign``), or on all clients together
+        the model only (``LinearInequality(C, d)``, ``Sign``), or on all clients together
         (``Coupled(...)``)
     local_constraint : c_i, one or a sequence, on every client's own rows, such as
         ``NeymanPearson(label, level)``
@@ -225,7 +225,7 @@ class Problem:
         elif self.privacy is not None:
             why = "counts of the classes of private rows are not paid for"
         elif by_rank(self.over_samples) or self.over_rows is not None:
-            why = "a risk by rank counts rows of one weight alone"
+            why = "a risk by rank counts rows of one weight only"
         if why:
             raise ValueError(f"class_weight is not for this problem: {why}. Leave it out.")
 
@@ -298,7 +298,7 @@ class Problem:
     @property
     def joint_cuts(self) -> bool:
         """Whether cuts over a `WassersteinBall` are joint in model and transport multiplier, and so
-        hold at any radius; those of several classes are of the model alone.
+        hold at any radius; those of several classes are of the model only.
         """
         return self.loss.targets != "class"
 
@@ -371,7 +371,7 @@ class Problem:
         """Check everything against the data; return the problem with arrays for priors and radii,
         and coded targets.
 
-        Of `Metadata` alone it is the problem as the server knows it, and what the server knows of
+        Of `Metadata` only it is the problem as the server knows it, and what the server knows of
         the coded rows; the clients code theirs by ``coded``.
 
         Raises
@@ -454,7 +454,7 @@ class Problem:
             return over
         if isinstance(over.radius, str):
             raise ValueError(
-                "radius='auto' is no number yet: bonafed.solve reads it off the rows, and its"
+                "radius='auto' is not a number yet: bonafed.solve reads it off the rows, and its"
                 " solution.problem has it; bonafed.default_radius(problem, fed) computes it."
             )
         radius = per_client(over.radius, data.n_clients, data.clients, "radius")
@@ -591,9 +591,9 @@ class Problem:
     def cut(self, w: Array, block: Block, radius: Array | None = None) -> Cut:
         """A joint cut in (model, lambda_) of every client's risk at w, (D,) or (n, D).
 
-        Without `joint_cuts` it is a cut in the model alone, and its lambda_ is 0. It bounds the
+        Without `joint_cuts` it is a cut in the model only, and its lambda_ is 0. It bounds the
         risk from below at every model where loss and risk are convex; else it is value and gradient
-        alone. ``radius`` (n,) are radii for which its lambda_ is the best, instead of the ball's:
+        only. ``radius`` (n,) are radii for which its lambda_ is the best, instead of the ball's:
         the cut holds for all.
         """
         ball = self.over_samples
@@ -609,11 +609,12 @@ class Problem:
             losses, gradients = value_and_gradient(self.loss, prediction, block.y)
             weights = self.row_weights(losses, block)
             return Cut((weights * losses).sum(1), zero, back(by_row(weights, gradients)), zero)
+        at = Near(w, block, self.loss, self.predictor, ball, radius)
         if self.loss.targets == "class":
-            return classes.cut(w, block, self.loss, self.predictor, ball, radius)
+            return classes.cut(at)
         if ball.support is None:
-            return free_space(w, block, self.loss, self.predictor, ball, radius)
-        return ball.support.cut(w, block, self.loss, self.predictor, ball, radius)
+            return free_space(at)
+        return ball.support.cut(at)
 
     def row_weights(self, losses: Array, block: Block) -> Array:
         """The weight of every row in its client's risk, (n, m): its share, or its weight by rank; 0

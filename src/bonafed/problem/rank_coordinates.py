@@ -12,6 +12,9 @@ Convex Omega (sigma nondecreasing): for every multiplier alpha of t = Dw - b, we
 
 an affine minorant of Omega over all models; ``bonafed.problem.lower_bounds`` turns it into a bound
 on the optimum.
+
+Conjugates of the losses in the prediction:  l*(s) = sup_p  s p - l(p, y),  for gradients s in
+their domain.
 """
 
 from __future__ import annotations
@@ -20,10 +23,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import xlogy
 
 from bonafed.arrays import Array, Block, dense, shape_of
 from bonafed.names import NAMED, load
-from bonafed.problem.losses import Loss
+from bonafed.problem.losses import Loss, has_log_link
 from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.mean import Mean
@@ -35,6 +39,7 @@ from bonafed.solvers.rank.pava import (
     losses_of,
     rank_conjugate,
 )
+from bonafed.solvers.rank.scalar_losses import conjugates_of
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -54,8 +59,8 @@ def kernel_of(loss: Loss) -> Kernel:
         classes = [load("loss", name) for name in NAMED["loss"]]
         known = [cls.__name__ for cls in classes if hasattr(cls, "rank_kernel")]
         raise TypeError(
-            f"{type(loss).__name__} is no increasing function of one rank coordinate (the margin,"
-            f" or |residual|): rank methods take {', '.join(known[:-1])} or {known[-1]}."
+            f"{type(loss).__name__} is not an increasing function of one rank coordinate (the"
+            f" margin, or |residual|): rank methods take {', '.join(known[:-1])} or {known[-1]}."
         )
     return kernel
 
@@ -222,3 +227,30 @@ def rank_value(problem: Problem, t: Array) -> float:
         if hasattr(risk, "rank_weights")
         else risk.value(losses)
     )
+
+
+def has_conjugate(loss: Loss) -> bool:
+    """Whether ``loss_conjugate`` knows the loss."""
+    return has_log_link(loss) or has_rank_coordinate(loss)
+
+
+def clipped_gradients(loss: Loss, gradient: Array, y: Array) -> Array:
+    """The nearest gradients at which the conjugate is finite."""
+    top = loss.lipschitz
+    if has_log_link(loss):
+        return np.maximum(gradient, -y)
+    if loss.targets == "sign":
+        return -y * np.clip(-y * gradient, 0.0, top)
+    return np.clip(gradient, -top, top)
+
+
+def loss_conjugate(loss: Loss, gradient: Array, y: Array) -> Array:
+    """l*(gradient), elementwise; inf outside the domain. Of losses that ``has_conjugate`` knows."""
+    if has_log_link(loss):  # exp(p) - y p - (y - y log y)
+        rate = gradient + y
+        value = xlogy(rate, np.maximum(rate, 1e-300)) - rate + y - xlogy(y, y)
+        return np.where(rate >= 0, value, np.inf)
+    kernel = kernel_of(loss)
+    if kernel.even:  # l(|p - y|)
+        return conjugates_of(np.abs(gradient), kernel) + gradient * y
+    return conjugates_of(-y * gradient, kernel)  # l(-y p), y = -1 or 1

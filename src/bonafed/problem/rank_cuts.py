@@ -25,6 +25,7 @@ from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Form
 from bonafed.problem.problem import Problem
 from bonafed.problem.rank_levels import Rows
+from bonafed.problem.regularisers import regulariser_parts
 from bonafed.rounds import Max, Sum, record
 from bonafed.solvers.rank.cut_weights import cut_weights
 
@@ -280,3 +281,11 @@ def mixed(best: Best, cuts: RankCuts, ridge: Array, penalty: float, share: float
     mixture[kept] = x
     bound = float(x @ value) + penalty - float(x @ Q @ x) / 2
     return Mixed(-x @ steps, bound, mixture)
+
+
+def ridge_of(problem: Problem, w: Array) -> Array:
+    """The second derivatives of the regulariser, (D,)."""
+    coefficients = problem.predictor.split(w)[0]
+    ridge = np.zeros_like(w)
+    ridge[: len(coefficients)] = regulariser_parts(problem.regulariser)[1]
+    return ridge

@@ -1,4 +1,4 @@
-"""What a server that receives sums over the clients alone may ask of a problem, and its answers.
+"""What a server that receives sums over the clients only may ask of a problem, and its answers.
 
     sum_s q_s F_s(w), its gradient and its second derivative,   q in Q one weighting for all clients
 
@@ -24,7 +24,6 @@ import numpy as np
 
 from bonafed.arrays import Array, Block
 from bonafed.codec import Form
-from bonafed.problem.client_means import row_shares
 from bonafed.problem.conic_form import member, multiplier_floor
 from bonafed.problem.constraints.constraint import several
 from bonafed.problem.constraints.coupled import Coupled
@@ -155,7 +154,7 @@ class SurveySums:
 
 @record
 class SurveyedSums:
-    """The answer: sums alone."""
+    """The answer: sums only."""
 
     plus: Annotated[Sum, Form("")]  # as in ``Surveyed``
     minus: Annotated[Sum, Form("")]
@@ -185,21 +184,3 @@ def sends_curvature(problem: Problem, dimension: int) -> bool:
     """Whether clients send second derivatives, for models of so many numbers."""
     even = getattr(problem.loss, "bends_evenly", False) and has_smooth_part(problem)
     return even and dimension <= SECOND_ORDER
-
-
-def curvatures(problem: Problem, w: Array, data: Block, evenly: bool = False) -> Array:
-    """(n, m) the second derivatives of the rows' losses by their predictions; ``evenly``: where
-    these jump, so that two sums may differ by few rows, the largest that there is.
-    """
-    loss, prediction = problem.loss, problem.predictor.forward(w, data)
-    if evenly and not getattr(loss, "bends_evenly", False):
-        return np.full_like(prediction, getattr(loss, "steepest_curvature", 1.0))
-    return loss.curvature(prediction, data.y)
-
-
-def curvature(
-    problem: Problem, w: Array, weights: Array, data: Block, evenly: bool = False
-) -> Array:
-    """(1, D, D) the sum over the block of weights_s Hess F_s(w), of rows' `curvatures`."""
-    bend = weights[:, None] * row_shares(problem, data) * curvatures(problem, w, data, evenly)
-    return problem.predictor.gram(bend, data)[None]

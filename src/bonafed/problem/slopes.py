@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.arrays import Array, Block
-from bonafed.problem.client_means import row_shares
-from bonafed.problem.conjugates import clipped_gradients, has_conjugate
+from bonafed.problem.client_means import row_curvatures, row_shares
 from bonafed.problem.constraints.constraint import Point
 from bonafed.problem.losses import value_and_gradient
 from bonafed.problem.parts import WHOLE, Parts, _by_rows, _groups, _terms, is_parted, may_flip
 from bonafed.problem.problem import Problem
+from bonafed.problem.rank_coordinates import clipped_gradients, has_conjugate
 from bonafed.problem.risks.ranks import by_rank
-from bonafed.problem.secure_sums import curvatures, has_even_slopes
+from bonafed.problem.secure_sums import has_even_slopes
 from bonafed.problem.wasserstein.ball import WassersteinBall
 
 Index = NDArray[np.intp]
@@ -102,7 +102,9 @@ def curvature_sums(problem: Problem, w: Array, block: Block) -> list[Sums]:
 
 def metric_sums(problem: Problem, w: Array, block: Block, evenly: bool) -> list[Sums]:
     """The second derivatives of the rows in the `curvature` of the mean loss at the model."""
-    return [_sums(row_shares(problem, block)[0], curvatures(problem, w, block, evenly)[0])]
+    return [
+        _sums(row_shares(problem, block)[0], row_curvatures(Point(problem, w, block), evenly)[0])
+    ]
 
 
 def shifted_sums(problem: Problem, start: Array, change: Array, block: Block) -> list[Sums]:

@@ -43,7 +43,7 @@ def draw(name: str, plot: Plot) -> str:
 
 
 def _tidy(svg: str, name: str, title: str) -> str:
-    """The SVG without its header, with ids of its own, the colours of the page, a title for readers
+    """The SVG without its header, with its own ids, the colours of the page, a title for readers
     that cannot see, and a size that follows the page.
     """
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.S)

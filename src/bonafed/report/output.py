@@ -2,7 +2,7 @@
 
 What is shown never ends a command: letters that the terminal's encoding lacks are replaced, and a
 stream that cannot be written to (its reader has gone, the disk is full, it was closed) is given up
-with one line on the other. Every line is made printable here, whoever wrote it.
+with one line on the other. Every line is made printable here, no matter who wrote it.
 
 A document (predictions, a report, a table) is what its command is for: where it cannot be written
 that is an error. A file appears when it is whole; until then the old one stands.

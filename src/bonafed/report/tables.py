@@ -47,7 +47,7 @@ class Table:
         return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *body))
 
     def first(self, most: int) -> Table:
-        """The table with its first rows alone."""
+        """The table with its first rows only."""
         return replace(self, rows=self.rows[:most])
 
 

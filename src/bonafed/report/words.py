@@ -13,7 +13,7 @@ KNOWN_AS = {"superquantile": "superquantile (CVaR)"}  # what a risk is called el
 
 
 def constrained(result: Result) -> bool:
-    """Whether the run has constraints, or one class alone in its objective."""
+    """Whether the run has constraints, or one class only in its objective."""
     return "constraints" in result
 
 
@@ -99,15 +99,17 @@ def lead(result: Result) -> str:
     return f"{model} over {rows} {clients(n)}, and what is guaranteed about it."
 
 
+def done(result: Result) -> list[str]:
+    """What was done, and what is guaranteed."""
+    met = constraints_met(result) if constrained(result) else [guarantee(result)]
+    return [f"{_took(result)} {ended(result)}", result["problem"], *met]
+
+
 def summary(result: Result) -> list[str]:
     """What was done, what is guaranteed and how it was checked."""
-    sentences = [f"{_took(result)} {ended(result)}", result["problem"]]
-    if constrained(result):
-        sentences += constraints_met(result)
-        if infeasible(result):
-            return sentences
-    else:
-        sentences.append(guarantee(result))
+    sentences = done(result)
+    if infeasible(result):
+        return sentences
     certificate = result["certificate"]
     if proven(result):
         sentences.append(
@@ -122,7 +124,7 @@ def summary(result: Result) -> list[str]:
     duals = "multipliers" if constrained(result) else "dual weights"
     again = "from what the sites signed" if at_sites(result) else "from this folder"
     sentences.append(
-        f"These numbers were computed after the run from data, model and {duals} alone, without the"
+        f"These numbers were computed after the run from data, model and {duals} only, without the"
         f" algorithm; bonafed verify computes them again {again}."
     )
     return sentences
@@ -137,9 +139,10 @@ def whoever(result: Result) -> str:
     """Who can check a run."""
     if at_sites(result):
         return (
-            "Whoever has the sites' public keys can check what they signed: bonafed verify --keys."
+            "Anyone who has the sites' public keys can check what they signed: bonafed verify"
+            " --keys."
         )
-    return "Whoever has the data can check all of it: bonafed verify."
+    return "Anyone who has the data can check all of it: bonafed verify."
 
 
 def _took(result: Result) -> str:
@@ -215,7 +218,7 @@ def constraints_met(result: Result) -> list[str]:
             ),
         ]
     if not rows:
-        return ["There are no constraints; one class alone is in the objective."]
+        return ["There are no constraints; only one class is in the objective."]
     unmet = [row for row in rows if not row["met"]]
     if unmet:
         worst = min(unmet, key=lambda row: row["slack"])

@@ -80,7 +80,7 @@ LIAR = Promise(
     "every answer is held against what rows can be (finite, losses not below the least, gradients,"
     " curvatures, convexity), and under masks every sum; the site is named (of a sum: one of the"
     " sites), and the run goes on without it or ends with what it had",
-    "invented rows, slopes that nobody asks about again, and under masks parts that leave a sum"
+    "invented rows, slopes that are not asked about again, and under masks parts that leave a sum"
     " possible; what is proven if its other answers are false",
 )
 COLLUDING = Promise(

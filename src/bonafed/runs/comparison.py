@@ -7,25 +7,24 @@ Rows are paired. A difference *counts* where chance does not explain it and a pe
   above 1 % of the other model's loss.
 
 With T tests in a run each has the level .05 / T (Bonferroni), intervals alike: where no model
-differs, at most one run in twenty claims anything. What agrees to rounding is no difference: a row
-near the border of two classes belongs to no model, and a loss near zero is held against that of a
-model without features. Where nothing counts, the verdict says so, with the smallest effect that
+differs, at most one run in twenty claims anything. What agrees to rounding is not a difference: a
+row near the border of two classes belongs to no model, and a loss near zero is held against that of
+a model without features. Where nothing counts, the verdict says so, with the smallest effect that
 these rows could have shown.
 
-A robust model helped where it is right more often; where its mean loss alone is lower, the verdict
-says that. A model of a risk by rank helped where that risk of the held-out losses is lower; a
-higher mean loss is what it costs. A model under constraints is asked whether it meets them on rows
-that it was not trained on, and what they cost.
+A robust model helped where it is right more often; where its mean loss by itself is lower, the
+verdict says that. A model of a risk by rank helped where that risk of the held-out losses is lower;
+a higher mean loss is what it costs. A model under constraints is asked whether it meets them on
+rows that it was not trained on, and what they cost.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from pydantic import model_validator
 from scipy.special import betainc, ndtri, stdtrit
 
 from bonafed.arrays import Array
@@ -49,11 +48,7 @@ LOSS = (NONE, "lower", "higher")
 
 
 class PairForm(Form):
-    """Two models on the same rows, see `paired`; folders of an earlier version have no ``tests``
-    and no floors.
-    """
-
-    TOGETHER: ClassVar = (("risk_less", "risk_margin"), ("tests", "floor"))
+    """Two models on the same rows, see `paired`."""
 
     set: str
     model: str
@@ -65,8 +60,8 @@ class PairForm(Form):
     margin: Extended
     risk_less: Number = optional()
     risk_margin: Extended | None = optional()
-    tests: Count = optional()
-    floor: NonNegative = optional()
+    tests: Count
+    floor: NonNegative
     risk_floor: NonNegative = optional()
 
 
@@ -76,20 +71,6 @@ class EvaluationForm(Form):
     measures: list[MeasureForm]
     pairs: list[PairForm]
     verdict: list[str]
-
-    @model_validator(mode="after")
-    def _parts_fit(self) -> EvaluationForm:
-        places = [(row.set, row.model) for row in self.measures]
-        sets, models = ([*dict.fromkeys(place[k] for place in places)] for k in (0, 1))
-        if places != [(name, model) for name in sets for model in models]:
-            raise ValueError("measures of every model on every set, once")
-        pairs = [(row.set, row.model, row.other) for row in self.pairs]
-        if pairs and pairs != [(name, models[0], m) for name in sets for m in models[1:]]:
-            raise ValueError("pairs of the first model with every other one on every set, once")
-        headline = bool(pairs or any(row.asked is not None for row in self.measures))
-        if len(self.verdict) != headline + len(pairs):
-            raise ValueError("a verdict of one sentence, and one for every pair")
-        return self
 
 
 def sign_test(more: int, fewer: int) -> float:
@@ -130,8 +111,8 @@ def effects(loss: Loss, mine: Judged, theirs: Judged, tests: int = 1) -> Record:
 
 
 class Compared(NamedTuple):
-    """What two models do on the same rows, in numbers that add up over sets of rows: rows that one
-    alone gets right, how much lower the first one's mean loss is and the squares of this round
+    """What two models do on the same rows, in numbers that add up over sets of rows: rows that only
+    one gets right, how much lower the first one's mean loss is and the squares of this round
     their mean, and the other one's mean loss beside that without a model.
     """
 
@@ -300,7 +281,7 @@ def shown(pair: Row, n: int) -> tuple[int, int, int]:
 
 def smallest_share(single: int, n: int, level: float) -> float:
     """The smallest net share of n rows that would count, where ``single`` rows are right under one
-    model alone, or as many more as a test of this level needs.
+    model only, or as many more as a test of this level needs.
     """
     needed = max(single, math.floor(1 - math.log2(level)) + 1)
     k = np.arange(needed // 2 + 1)
@@ -430,7 +411,7 @@ def _answer(rows: tuple[int, int], loss: tuple[int, int], n: int) -> str:
         return "Yes" if up == n else "Yes, in part"
     if down:
         return "No, it hurt"
-    return "Its mean loss alone was lower" if lower else "No, its mean loss was higher"
+    return "Its mean loss by itself was lower" if lower else "No, its mean loss was higher"
 
 
 def _sentence(pair: Row, main: Row, other: Row) -> str:
@@ -540,8 +521,8 @@ def _headline_of_constraints(measures: Sequence[Row]) -> str:
     also = f" {_capital(' and '.join(same))} meet{'s' * (len(same) == 1)} as many." * bool(same)
     return (
         f"{answer}. Of the constraints that can be asked there, {name.replace('_', ' ')} meets"
-        f" {text}.{also} They are guaranteed for the training rows; on others chance alone violates"
-        " some whose limit is reached."
+        f" {text}.{also} They are guaranteed for the training rows; on others chance by itself"
+        " violates some whose limit is reached."
     )
 
 

@@ -6,7 +6,7 @@ where a row is predicted wrongly instead of the loss, and of phi = 1 where the l
 predicted instead of the score or probability.
 
 A proof is about the rows trained on; on others a constraint may be violated. There the level of a
-client holds for that client alone, and a constraint on groups is left out where a set has fewer
+client holds for that client only, and a constraint on groups is left out where a set has fewer
 than two of them.
 """
 
@@ -120,7 +120,7 @@ def _elsewhere(problem: Problem, fed: Federation) -> Problem:
 
 
 def _restated(one: Stated, fed: Federation) -> Stated | None:
-    """A constraint with the levels of these clients alone; None where a client has none."""
+    """A constraint with the levels of these clients only; None where a client has none."""
     level = getattr(one, "level", None)
     if not isinstance(level, Mapping):
         return one

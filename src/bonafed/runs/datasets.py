@@ -261,7 +261,7 @@ def _check_declared(tables: Mapping[str, Table], declared: Set[str]) -> None:
 
 
 def _classes(tables: Mapping[str, Table], target: str, kind: str) -> NDArray[Any]:
-    """The classes over all clients, so that a client may hold some of them alone."""
+    """The classes over all clients, so that a client may hold some of them only."""
     classes = np.unique(np.concatenate(targets_of(tables, target)))
     if kind == "class" and (len(classes) < 2 or len(classes) > MOST):
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""How many rows of a private run lie outside of what is declared, told to their owner alone.
+"""How many rows of a private run lie outside of what is declared, told to their owner only.
 
 A row outside is trained on as it is. Many of them say that a declared range is a slip, which would
 waste the budget: so the owner hears of them before anything is spent, in the terminal and nowhere
@@ -15,7 +15,7 @@ from bonafed.config.config import Config
 from bonafed.data.federation import Federation
 from bonafed.runs.splits import HELD_OUT, Parts, prepare
 
-OWNER = "to you alone, the owner of the rows:"
+OWNER = "to you only, the owner of the rows:"
 
 
 def told_before(config: Config) -> list[str]:

@@ -2,13 +2,13 @@
 
     config.toml  model.safetensors  history.jsonl  result.json  report.html  figures/      public
     owner/  README.txt  result.json  history.jsonl  baselines.safetensors                withheld
-            curve.safetensors  report.html  figures/
+            sweep.json  sweep.safetensors  report.html  figures/
 
 Without a privacy budget a run has one part. With one, its public part is computed from public
 numbers and from noisy answers that are charged: two data sets that differ in one record and have
 the same answers give the same bytes. All that is exact is withheld, in ``owner/``: objective,
 certificate, losses, digests of the data, warnings, comparisons, the model without privacy, the
-models of the curve, and times.
+models of a sweep, and times.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def public_clients(config: Config, messages: Sequence[Row]) -> list[Record]:
 
 
 def public_evaluation(config: Config, evaluation: Row) -> Record:
-    """The numbers of the private model alone, and only on rows that are declared public."""
+    """The numbers of the private model only, and only on rows that are declared public."""
     public = config.evaluation.public
     measures = [row for row in evaluation["measures"] if public and row["model"] == "private"]
     return {"measures": measures, "pairs": [], "verdict": []}

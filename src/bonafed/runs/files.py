@@ -9,6 +9,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -31,11 +32,27 @@ FINISHED, CLAIMED = "finished", "claimed"
 
 
 class RunError(ValueError):
-    """A folder is no run, is incomplete or cannot be read."""
+    """A folder is not a run, is incomplete or cannot be read."""
+
+
+# what is raised where the parts of a damaged run are used together
+UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, StopIteration)
 
 
 class FormError(RunError):
     """A file of a run can be read, and holds what no run writes."""
+
+
+@contextmanager
+def used(path: Path) -> Iterator[None]:
+    """While the parts of a run are used together: ``RunError`` where they do not fit each other."""
+    try:
+        yield
+    except (RunError, OSError):
+        raise
+    except UNREADABLE as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise RunError(f"{path} is damaged: its parts do not fit each other ({reason})") from error
 
 
 def digest(data: bytes) -> str:
@@ -99,7 +116,7 @@ def files_in(folder: Path, without: str = "") -> list[str]:
             if path.is_symlink() or not (path.is_file() or path.is_dir()):
                 kind = "a symbolic link" if path.is_symlink() else "no file"
                 raise RunError(
-                    f"{ascii(str(path))[1:-1]} is {kind}: a run has files alone. Remove it"
+                    f"{ascii(str(path))[1:-1]} is {kind}: a run has files only. Remove it"
                 )
         names += [Path(root, name).relative_to(folder).as_posix() for name in files]
     return [name for name in sorted(names) if not (without and name.startswith(without))]
@@ -149,7 +166,7 @@ def text_in(file: Path) -> str:
 
     Raises
     ------
-    RunError : a file that is too large, cannot be read or is no text
+    RunError : a file that is too large, cannot be read or is not text
     """
     try:
         if (size := file.stat().st_size) > MOST_TEXT:
@@ -157,7 +174,7 @@ def text_in(file: Path) -> str:
             raise RunError(f"{file} is damaged: it has {size / 2**20:,.0f} MiB; needed: {most}")
         return file.read_text("utf-8")
     except UnicodeDecodeError as error:
-        raise RunError(f"{file} is damaged: it is no UTF-8 text ({error.reason})") from error
+        raise RunError(f"{file} is damaged: it is not UTF-8 text ({error.reason})") from error
     except OSError as error:
         raise RunError(f"{file} cannot be read: {error.strerror}") from error
 
@@ -196,7 +213,7 @@ def _whole(digits: str) -> int:
 
 
 def _no_number(name: str) -> Any:
-    raise ValueError(f"{name} is no number in JSON")
+    raise ValueError(f"{name} is not a number in JSON")
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
@@ -239,7 +256,7 @@ def load_arrays(path: Path, names: Iterable[str] | None = None) -> dict[str, Arr
     if metadata or {*arrays} != {*needed}:
         has = f"the arrays {', '.join(f'{name[:60]!a}' for name in sorted(arrays))}"
         has += " and metadata" * bool(metadata)
-        raise RunError(f"{path} is damaged: it has {has}; needed: {', '.join(needed)} alone")
+        raise RunError(f"{path} is damaged: it has {has}; needed: {', '.join(needed)} only")
     return arrays
 
 
@@ -256,4 +273,4 @@ def rows_in(file: Path) -> list[Record]:
 def complete(path: Path, needed: Sequence[str]) -> None:
     """Raise ``RunError`` where a file is missing."""
     if missing := [name for name in needed if not (path / name).is_file()]:
-        raise RunError(f"{path} is no complete run: {', '.join(missing)} missing")
+        raise RunError(f"{path} is not a complete run: {', '.join(missing)} missing")

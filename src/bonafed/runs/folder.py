@@ -4,12 +4,11 @@
     model.safetensors    w, and how features are made             history.jsonl   one line a round
     duals.safetensors    what the lower bound is proved from      report.html, figures/*.svg
     baselines.safetensors  the models it is compared with, and what proves their bounds
-    path.json, path.safetensors  with [path]: the radii tried, held-out numbers, models
-    trade_off.json, trade_off.safetensors  with [trade_off]: the levels tried, models, multipliers
+    sweep.json, sweep.safetensors  with [sweep]: the values tried, their numbers, models and proofs
     events.bft           on a simulated clock and over sites: who answered when, for
                          `Replay(Log.load(path))`
 
-A private run keeps what is withheld in a folder of its own, see `bonafed.runs.disclosure`.
+A private run keeps what is withheld in a separate folder, see `bonafed.runs.disclosure`.
 
 A folder is written elsewhere on the same file system and renamed when complete; an existing run is
 never overwritten. `bonafed.runs.verification` checks one.
@@ -226,7 +225,7 @@ def _read_part(run: Run, owner: Path | None = None) -> Run:
     path, config = owner or run.path, run.config
     public = owner is None and config.privacy is not None
     result = result_in(path / "result.json", config, public)
-    history = history_in(path / "history.jsonl", config, result)
+    history = history_in(path / "history.jsonl")
     return replace(run, path=path, result=result, history=history)
 
 
@@ -243,7 +242,7 @@ def _with_exact(run: Run) -> Run:
         numbers, file = size + thresholds, path / "duals.safetensors"
         check_proof(file, duals, numbers, of, len(run.result["clients"]))
     used = [section for section in SECTIONS if section.applies(config)]
-    points = {section.name: section.read(path, run.result, thresholds) for section in used}
+    points = {section.name: section.read(run, thresholds) for section in used}
     points = {name: each for name, each in points.items() if each is not None}
     models = {f"its baseline {name}": array.shape for name, array in baselines.items()}
     models |= {f"a model of its {name}": each.w.shape[1:] for name, each in points.items()}

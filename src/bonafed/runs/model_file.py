@@ -1,6 +1,6 @@
 """A model as a safetensors file, with all that predictions need in its metadata.
 
-The metadata follow from configuration, data and outcome alone, so that verification makes them
+The metadata follow from configuration, data and outcome only, so that verification makes them
 again and compares.
 """
 
@@ -75,7 +75,7 @@ class Column(Form):
             stated -= {"pooled"}
         if stated != self.OF[self.kind]:
             needed = ", ".join(sorted(self.OF[self.kind]))
-            raise ValueError(f"a {self.kind} column with {needed} alone")
+            raise ValueError(f"a {self.kind} column with {needed} only")
         if self.categories and len({*self.categories}) < len(self.categories):
             raise ValueError("every category once")
         return self
@@ -216,7 +216,7 @@ def model_of(
 def described(
     config: Config, classes: object, names: object, schema: Row | None, infeasible: bool
 ) -> Record:
-    """The same, from names, classes and schema alone."""
+    """The same, from names, classes and schema only."""
     problem = config.problem_
     network = {key: problem.get(key) for key in problem.keys_of("model")}
     model = {
@@ -256,7 +256,7 @@ def stored_model(path: str | os.PathLike[str]) -> tuple[Array, Record, Schema]:
     if file.is_dir():
         file /= "model.safetensors"
         if file.is_symlink():
-            raise RunError(f"{file} is a symbolic link: a run has files alone")
+            raise RunError(f"{file} is a symbolic link: a run has files only")
     tensors, metadata = load_tensors(file)
     if {*tensors} != {"w"} or {*metadata} != {"bonafed"}:
         raise damaged(file, 'needed: the array "w" and the metadata "bonafed", and nothing else')

@@ -5,7 +5,7 @@ Rows are invented: as many for every client as are declared, every feature drawn
 range or categories, independently and evenly, and the target on the two sides of a random
 hyperplane through the middle, without any error. A perfect model has accuracy 1 there. The planned
 method is run on them with the planned noise, several times, and judged on further such rows. It
-is an estimate and no bound: real targets have errors of their own, which cost more, while classes
+is an estimate and no bound: real targets have their own errors, which cost more, while classes
 that lie far apart cost less.
 """
 

@@ -1,9 +1,9 @@
 """Traces beside the history of a solve: the exact objective, and violations by client.
 
-Methods that go on with whoever has answered do not know their objective on the way. An observer who
-takes no part, and no time on a simulated clock, computes it from all rows: after the first round,
-and whenever the time (of rounds, where none is simulated) has grown by a tenth. For every model it
-is the objective of the run's problem, so that models can be compared.
+Methods that go on with anyone who has answered do not know their objective on the way. An observer
+who takes no part, and no time on a simulated clock, computes it from all rows: after the first
+round, and whenever the time (of rounds, where none is simulated) has grown by a tenth. For every
+model it is the objective of the run's problem, so that models can be compared.
 
 Where the server knows every client's violation of its constraints, that is kept after every round.
 Both traces are in a file while the run goes on, so that an interrupted run that is resumed has all

@@ -34,7 +34,7 @@ from bonafed.solution.outcome import (
     judged_by_method,
     reached,
     refuted,
-    restated,
+    stated,
 )
 from bonafed.solution.solution import Solution
 
@@ -45,20 +45,18 @@ def method_of(
     fed: Federation | Metadata,
     main: bool = True,
     clock: bool = False,
-    default: Method | None = None,
 ) -> Method:
     """The method that solves a problem of the run, as `bonafed.solve` configures it.
 
     Baselines, which are not ``main``, are solved to the same tolerance by the default algorithm;
-    ``clock``: on the clock of [engine], where it has one. ``default`` takes the place of the
-    default algorithm.
+    ``clock``: on the clock of [engine], where it has one.
     """
     concrete, data = problem.at(fed)
     secure = bool(config.engine.get("secure_sum")) and (main or config.privacy is None)
     clocked = clock and config.engine.clocked
     engine = VirtualClock(secure_sum=secure) if clocked else InProcess(secure_sum=secure)
     algorithm = config.method() if main else None
-    algorithm = algorithm or default or default_algorithm(concrete, data, engine)
+    algorithm = algorithm or default_algorithm(concrete, data, engine)
     rounds = None if config.privacy is not None and not main else config.algorithm.max_rounds
     tol = config.algorithm.tol
     return configure(algorithm, concrete, data, tol, max_rounds=rounds, engine=engine)
@@ -92,7 +90,7 @@ def outcome_of(
     """The outcome in words that follow from numbers, of a problem as it is stated."""
     concrete, data = problem.at(fed)
     rows = [{**row} for row in table]
-    return restated(end, concrete, certificate, data.clients, multipliers, rows)
+    return stated(end, concrete, certificate, data.clients, multipliers, rows)
 
 
 def stop_of(

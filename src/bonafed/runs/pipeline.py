@@ -1,6 +1,6 @@
 """A run from its configuration to its folder.
 
-    read the rows -> sections that come first -> the model and its baselines -> other sections
+    read the rows -> the model and its baselines -> sections (of a private run before the model)
     -> evaluate -> result -> folder
 
 `bonafed.runs.sections.all` lists the sections, and `bonafed.runs.verification` computes the same
@@ -27,7 +27,6 @@ from bonafed.runs.privacy_statement import words
 from bonafed.runs.result import result_of
 from bonafed.runs.run import Points
 from bonafed.runs.sections.all import SECTIONS
-from bonafed.runs.sections.radius_path import radii_in_words
 from bonafed.runs.sections.section import Progress, Section, Silent, Study
 from bonafed.runs.splits import Parts, prepare
 from bonafed.runs.training import train
@@ -60,7 +59,8 @@ def _encodable(parts: Parts) -> None:
             name.encode()
         except UnicodeEncodeError:
             raise ConfigError(
-                f"the name {name!r} of a client or column is no text that can be written: rename it"
+                f"the name {name!r} of a client or column is not text that can be written: rename"
+                " it"
             ) from None
 
 
@@ -87,6 +87,15 @@ def opening(study: Study) -> list[str]:
     return [str(study.parts.owners), *left, *radii, *read]
 
 
+def radii_in_words(config: Config, most: int = 20) -> str:
+    """What "auto" became: one radius, or one by client."""
+    radii = config.robust.radius
+    if not isinstance(radii, Mapping):
+        return f"radius auto: {radii:.3g}"
+    named = [f"{client} {radius:.3g}" for client, radius in radii.items()]
+    return f"radius auto: {', '.join(named[:most])}{', ...' * (len(named) > most)}"
+
+
 def trained(study: Study, progress: Progress) -> tuple[dict[str, Solution], dict[str, Points]]:
     """The model and its baselines by name, and the further models of the sections.
 
@@ -94,7 +103,8 @@ def trained(study: Study, progress: Progress) -> tuple[dict[str, Solution], dict
     ------
     KeyboardInterrupt : Ctrl-C; what is finished is in the folder of the work
     """
-    points = _of_sections(study, progress, first=True)
+    private = study.config.privacy is not None  # then further models are charged first
+    points = _of_sections(study, progress) if private else {}
     models = train(
         study.config,
         study.parts,
@@ -106,11 +116,11 @@ def trained(study: Study, progress: Progress) -> tuple[dict[str, Solution], dict
     )
     if any(solution.outcome.stop is Stop.INTERRUPTED for solution in models.values()):
         raise KeyboardInterrupt
-    return models, points | _of_sections(study, progress, first=False)
+    return models, points if private else _of_sections(study, progress)
 
 
-def _of_sections(study: Study, progress: Progress, first: bool) -> dict[str, Points]:
-    used = [s for s in SECTIONS if s.first is first and s.applies(study.config)]
+def _of_sections(study: Study, progress: Progress) -> dict[str, Points]:
+    used = [section for section in SECTIONS if section.applies(study.config)]
     points = {section.name: _of_section(section, study, progress) for section in used}
     return {name: each for name, each in points.items() if each is not None}
 
@@ -125,7 +135,8 @@ class KeptPoints:
 
 def _of_section(section: Section, study: Study, progress: Progress) -> Points | None:
     """The points of a section, as they were kept where it was finished before."""
-    if study.work is None or section.first or not study.config.engine.checkpoint:
+    config = study.config
+    if study.work is None or config.privacy is not None or not config.engine.checkpoint:
         return section.train(study, progress)
     file = study.work / f"{section.name}.points"
     if study.resume and file.is_file():

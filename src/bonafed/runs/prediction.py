@@ -41,11 +41,11 @@ def predict_table(
     class, or for a regressor a number), and of two classes the ``probability`` of the ``positive``
     one, its name, and the ``score``.
 
-    The first column says which row it is: a column of the table that is no feature, is named as an
-    identifier, and has another value in every row; else one of keys, or of whole numbers that rise;
-    else ``row``, counted from 1. Of several classes
+    The first column says which row it is: a column of the table that is not a feature, is named as
+    an identifier, and has another value in every row; else one of keys, or of whole numbers that
+    rise; else ``row``, counted from 1. Of several classes
     there is a probability and a score each, ``probability_`` and ``score_`` with its name. A model
-    whose scores are no log odds and were not calibrated has no probabilities.
+    whose scores are not log odds and were not calibrated has no probabilities.
 
     Features are made from the table's columns by the schema that is saved with the model;
     ``unknown`` says what becomes of categories that it does not have: "error", or "ignore" for
@@ -143,9 +143,7 @@ def as_csv(columns: Mapping[str, Sequence[object]]) -> str:
 
 
 def _line(cells: Iterable[object]) -> str:
-    """One line; a cell with a line break of any kind is in quotes, as the module does for those of
-    its own line ends.
-    """
+    """One line; a cell with a line break of any kind is in quotes."""
     file = io.StringIO(newline="")
     csv.writer(file, lineterminator="\r\n").writerow(cells)
     return file.getvalue()[:-2] + "\n"

@@ -1,11 +1,11 @@
 """What a run within a privacy budget will cost, before it starts.
 
-The plan follows from public numbers alone: who takes part, how many rows each declares, how many
+The plan follows from public numbers only: who takes part, how many rows each declares, how many
 features there are.
 
-Every run of a privacy curve is a run on the same rows. Unless the rows are public
+Every run of a sweep of budgets is a run on the same rows. Unless the rows are public
 (privacy.rehearsal) it is charged: the runs go one after the other, each within a total E_k that
-leaves the noise at that of its epsilon alone,
+leaves the noise at that of its epsilon only,
 
     E_k = total(before, R_1, ..., R_k),    R_k = T releases with the noise of (epsilon_k, delta),
 
@@ -15,14 +15,14 @@ and the model of the run has what is left of epsilon after all of them.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from bonafed.algorithms.federated.private_admm.mechanism import Mechanism
-from bonafed.algorithms.federated.private_admm.private_method import PrivateMethod
+from bonafed.algorithms.federated.private.mechanism import Mechanism
+from bonafed.algorithms.federated.private.method import PrivateMethod
 from bonafed.arrays import Array
 from bonafed.config.config import Config
 from bonafed.config.privacy import PrivacySection
@@ -62,11 +62,11 @@ class Plan:
     public : who takes part, rows as public, features
     algorithm, noise : the method, and its noise as planned
     scale : (N,) the scale of each client's noise, in the units of its share of the gradient
-    other : total epsilon of whoever has the other view than the budget's; None where not known
+    other : total epsilon of anyone who has the other view than the budget's; None where not known
     accounts : total epsilon at delta when the run has ended, by accountant, earlier runs and the
-        curve included
-    before : total epsilon that is spent before this model, the curve included
-    curve : (epsilon alone, total E_k at which it is run) of every run of the curve
+        sweep included
+    before : total epsilon that is spent before this model, the sweep included
+    sweep : (epsilon only, total E_k at which it is run) of every run of the sweep
     up, down : bytes of one client in one round
     """
 
@@ -78,7 +78,7 @@ class Plan:
     other: float | None
     accounts: Mapping[str, float | None]
     before: float
-    curve: tuple[tuple[float, float], ...]
+    sweep: tuple[tuple[float, float], ...]
     up: int
     down: int
 
@@ -146,18 +146,19 @@ def plan(config: Config, public: Public, book: str | os.PathLike[str] | None = N
     problem, algorithm = stated_method(config, public)
     budget = budget_of(config)
     ledger = budget if book is None else replace(budget, book=book)
-    points, spent = _curve(config, budget, algorithm, _before(ledger, public.clients, algorithm))
+    points, spent = _sweep(config, budget, algorithm, _before(ledger, public.clients, algorithm))
     before = total_epsilon(spent, budget.delta)
     try:
         algorithm, noise = planned(algorithm, problem, public, spent)
     except BudgetSpentError as error:
-        more = f" privacy.curve takes {before:.4g} of it." if points else ""
+        more = f" [sweep] takes {before:.4g} of it." if points else ""
         raise BudgetSpentError(f"{error}{more}") from error
     rounds, other = algorithm.max_rounds, None
     seen = algorithm.releases(rounds, view=budget.other_view)
     if seen and (budget.view == "answers" or not spent):
         other = total_epsilon((*spent, *seen), budget.delta)
-    up, down, _ = next(exchanged(algorithm, problem, public))
+    D = problem.predictor.dimension(public.n_features)
+    asked = rows(algorithm.ask(np.zeros(D), 1).message, (0,))
     return Plan(
         public=public,
         algorithm=algorithm,
@@ -167,23 +168,10 @@ def plan(config: Config, public: Public, book: str | os.PathLike[str] | None = N
         other=other,
         accounts=accounts((*spent, *algorithm.releases(rounds)), budget.delta),
         before=before,
-        curve=tuple(points),
-        up=up,
-        down=down,
+        sweep=tuple(points),
+        up=encoded_size(algorithm.answer_alike(D)),
+        down=encoded_size(asked),
     )
-
-
-def exchanged(
-    algorithm: PrivateMethod, problem: Problem, public: Public
-) -> Iterator[tuple[int, int, Any]]:
-    """Of every round the bytes from and to one client, and the request but for the model in it, for
-    noise that is planned.
-    """
-    D = problem.predictor.dimension(public.n_features)
-    up = encoded_size(algorithm.answer_alike(D))
-    for t in range(1, algorithm.max_rounds + 1):
-        message = algorithm.ask(np.zeros(D), t).message
-        yield up, encoded_size(rows(message, (0,))), message
 
 
 def planned(
@@ -212,12 +200,12 @@ def _before(budget: Budget, clients: tuple[str, ...], algorithm: PrivateMethod) 
     )
 
 
-def _curve(
+def _sweep(
     config: Config, budget: Budget, algorithm: PrivateMethod, spent: Releases
 ) -> tuple[list[tuple[float, float]], Releases]:
-    """(epsilon alone, E_k) of every run of the curve, and what is spent after them."""
+    """(epsilon only, E_k) of every run of the sweep, and what is spent after them."""
     points, privacy = [], privacy_of(config)
-    for epsilon in privacy.curve:
+    for epsilon in config.budgets:
         if privacy.rehearsal:
             points.append((epsilon, epsilon))
             continue

@@ -12,8 +12,8 @@ from bonafed.runs.privacy_plan import Plan, privacy_of
 
 REHEARSAL = (
     "A rehearsal: the rows are declared public. Noise that is made from the seed can be subtracted"
-    " by whoever has the configuration, and runs of a curve are not charged. Nothing is guaranteed"
-    " to anybody."
+    " by anyone who has the configuration, and runs of a sweep are not charged. Nothing is"
+    " guaranteed to anybody."
 )
 TOTALS = {"gaussian": "closed form", "rdp": "rdp", "basic": "basic composition"}
 
@@ -24,7 +24,7 @@ def protects(config: Config) -> str:
     seen = "all that travels" if privacy.view == "answers" else "the sums over all clients"
     return (
         "Protected is every single row that is trained on"
-        f" ({WORDS[privacy.adjacency]}): whoever sees {seen} learns almost the"
+        f" ({WORDS[privacy.adjacency]}): anyone who sees {seen} learns almost the"
         " same whether or not the row is as it is. Somebody with several rows is protected less, by"
         " the sum over them; rows of one person at several clients add up as well."
     )
@@ -72,7 +72,7 @@ def stays(config: Config) -> list[tuple[str, str]]:
     exact = "computed from the rows exactly, and not charged"
     withheld = [
         ("objective, certificate and the losses of clients", exact),
-        ("digests of the data", "whoever guesses the rows could check the guess"),
+        ("digests of the data", "anyone who guesses the rows could check the guess"),
         ("warnings about the data", exact),
         ("times", "they depend on the rows, and say little"),
         ("messages of the certificate", "it is made at the owner"),
@@ -83,8 +83,8 @@ def stays(config: Config) -> list[tuple[str, str]]:
     if config.report.compare_with:
         model = "the model without privacy, and all comparisons with it"
         withheld.append((model, "trained without noise"))
-    if privacy_of(config).curve:
-        withheld.append(("the models of the curve and its numbers", "judged on private rows"))
+    if config.budgets:
+        withheld.append(("the models of the sweep and its numbers", "judged on private rows"))
     return withheld
 
 
@@ -133,8 +133,8 @@ def _allowed(plan: Plan, classes: bool) -> list[str]:
     ]
     if isinstance(method, PrivateSGD):
         lines.append(
-            f"steps: {method.length_of_way:.4g} in all, so that noise alone moves a coefficient by"
-            f" about {method.length_of_way * nu:.3g}"
+            f"steps: {method.length_of_way:.4g} in all, so that noise by itself moves a"
+            f" coefficient by about {method.length_of_way * nu:.3g}"
         )
     if not classes:
         return lines
@@ -163,12 +163,12 @@ def _spent(plan: Plan, rehearsal: bool) -> list[str]:
     lines.append(views(budget, plan.other))
     if plan.before:
         lines.append(
-            f"of it spent before this model: {plan.before:.4g}, by earlier runs and by the curve"
+            f"of it spent before this model: {plan.before:.4g}, by earlier runs and by the sweep"
         )
-    if plan.curve:
+    if plan.sweep:
         charged = "not charged, the rows are public" if rehearsal else "charged"
-        points = ", ".join(f"{point:g}" for point, _ in plan.curve)
-        lines.append(f"curve: epsilon = {points} ({charged})")
+        points = ", ".join(f"{point:g}" for point, _ in plan.sweep)
+        lines.append(f"sweep: epsilon = {points} ({charged})")
     return lines
 
 

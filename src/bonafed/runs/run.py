@@ -76,11 +76,6 @@ class Run:
         return self.owner if self.private else self
 
     @property
-    def tried(self) -> Points | None:
-        """The radii tried and their models, None without [path]."""
-        return self.points.get("path")
-
-    @property
-    def traded(self) -> Points | None:
-        """The levels tried, their models and multipliers, None without [trade_off]."""
-        return self.points.get("trade-off")
+    def swept(self) -> Points | None:
+        """The values tried and their models, None without [sweep]."""
+        return self.points.get("sweep")

@@ -1,6 +1,6 @@
 """The rows of a run: those to train on and those to judge on, scaled.
 
-Features are made by a schema fitted on the training rows alone. Models are judged on held-out rows
+Features are made by a schema fitted on the training rows only. Models are judged on held-out rows
 of the training clients, and on clients that are never trained on, as they are and drifted.
 """
 
@@ -147,8 +147,8 @@ def _prepared(config: Config, watch: Watch | None) -> Parts:
 
 
 def _check_cells(train: Mapping[str, Table], tables: Mapping[str, Table]) -> None:
-    """Refuse cells that are no numbers among rows that are not trained on, where they alone make a
-    column of numbers text.
+    """Refuse cells that are not numbers among rows that are not trained on, where they by
+    themselves make a column of numbers text.
     """
     for name in next(iter(train.values())):
         columns = [table[name] for table in train.values()]
@@ -253,7 +253,7 @@ def _columns(config: Config, source: Tables) -> tuple[str, ...]:
                     f"client {client!r}",
                     f"column {name!r} is missing",
                     rows=absent,
-                    do="Every row needs a group: give these rows a value of their own, such as"
+                    do="Every row needs a group: give these rows a separate value, such as"
                     " 'unknown'.",
                     place=table.place,
                 )

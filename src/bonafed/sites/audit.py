@@ -11,8 +11,8 @@ that lines cut off at the end are found as well. It is also the lock of those wh
 
 A line reaches the disk before the head record counts it. A crash in between leaves whole lines that
 are not counted yet, which the next writer counts, and perhaps a part of one: a torn line. Nobody
-was told that a torn line was written. The next writer cuts it off, and says so in a line of its
-own; until then `read_log` names it.
+was told that a torn line was written. The next writer cuts it off, and says so in a separate line;
+until then `read_log` names it.
 
 What the log cannot show: who may write both files can write all of it anew. So a site should sign
 `AuditLog.head`, or send it with what it signs: against a copy elsewhere such a log is found.
@@ -307,7 +307,7 @@ class AuditLog:
         if torn is None:
             return end
         cut(self.path, end.size)
-        text = f"{len(torn)} bytes that a process had written when it ended were no whole line"
+        text = f"{len(torn)} bytes that a process had written when it ended were not a whole line"
         self._append(Entry(0, "", TORN, text=text), end)
         return self.head
 
@@ -369,7 +369,7 @@ class _Line(NamedTuple):
 
 
 def _read(line: bytes) -> _Line | None:
-    """What a line says; None where its bytes are not those that were written, or are no entry."""
+    """What a line says; None where its bytes were changed, or are not an entry."""
     parts = ENDING.fullmatch(line)
     if parts is None or hashlib.sha256(parts[1]).hexdigest() != parts[2].decode():
         return None

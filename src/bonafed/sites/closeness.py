@@ -10,7 +10,7 @@ and where n(s) is 0 or 3 or more for every number whose mean is a figure. A chan
 moves an AUC, is carried by pairs of rows: there n is 0 or that least number, or more.
 
 Counts of several models are combined as well. Rows that all models decide alike cannot be told
-apart; where a combination of the decisions is such rows alone, they are of that many people.
+apart; where a combination of the decisions is such rows only, they are of that many people.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class Held(NamedTuple):
 
     Attributes
     ----------
-    place : "clients", "together", "server", or "model" where it is about the coefficients alone,
+    place : "clients", "together", "server", or "model" where it is about the coefficients only,
         as `ConstraintSection.place` has it
     constraint : as somebody stated it, such as ``DemographicParity("sex", level=0.1)``
     """

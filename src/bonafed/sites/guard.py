@@ -54,7 +54,7 @@ class Guard:
 
     Parameters
     ----------
-    policy : its rules; None allows everything, for trials with rows that are nobody's secret
+    policy : its rules; None allows everything, for trials with rows that are public
     log : where every message in and out is written; None writes nothing, for trials
     software : the digest of the installed bonafed, for ``pinned_software``
     """
@@ -90,7 +90,7 @@ class Guard:
         return f"{type(error).__name__}; the site's log says more"
 
     def note(self, text: str) -> None:
-        """Write down something that is no message."""
+        """Write down something that is not a message."""
         if self.log is not None:
             with _written():
                 self.log.note(text)

@@ -59,7 +59,7 @@ def read_rows(site: SiteFile) -> Table:
 
     Raises
     ------
-    ValueError, OSError : the file is not there, or is no readable table
+    ValueError, OSError : the file is not there, or is not a readable table
     """
     return read(site.rows, site.data.categorical, site.data.reading)
 

@@ -23,13 +23,13 @@ from bonafed.arrays import Array, Block, Streams
 from bonafed.certificates.duality import run_all
 from bonafed.codec import Form
 from bonafed.engines.engine import Engine
-from bonafed.measures import NUMBERS, SEVERAL, TWO, Task, figures_of, small
+from bonafed.measures import NUMBERS, SEVERAL, TWO, Task, figures_of, in_cells, of_cells, small
 from bonafed.measures import stated as stated_of
 from bonafed.measures import told as told_of
 from bonafed.problem.losses import Loss
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.problem import Problem
-from bonafed.rounds import Algorithm, Done, Each, Outcome, Round, Stop, record
+from bonafed.rounds import Algorithm, Done, Each, Round, Stop, record
 from bonafed.runs.comparison import (
     Compared,
     compared_merits,
@@ -45,7 +45,6 @@ from bonafed.runs.splits import HELD_OUT
 from bonafed.sites.closeness import counted as classes_of
 from bonafed.solution.figures import figures
 
-CELLS = ("tn", "fp", "fn", "tp")  # of a confusion by truth and prediction, row by row
 ANOTHER = "a model that was judged earlier"
 EARLIER = -1  # in the place of a model's position: one that was judged by an earlier question
 
@@ -85,7 +84,7 @@ class Judging(Algorithm):
     held_out: ClassVar[bool] = True
 
     def for_clients(self) -> Judging:
-        """The round alone: the models come with the message."""
+        """The round only: the models come with the message."""
         return Judging(np.zeros((1, 1)))
 
     def at_client(self, problem: Problem, data: object) -> Judging:
@@ -138,7 +137,7 @@ class Judging(Algorithm):
         return np.array(pairs, float).reshape(1, len(pairs), len(Compared._fields))
 
     def end(self, state: None, ids: Sequence[int], up: JudgedRows) -> tuple[JudgedRows, Done]:
-        return up, Done(Outcome(Stop.OPTIMAL, "judged."))
+        return up, Done(Stop.OPTIMAL)
 
 
 def judge_at_sites(
@@ -295,9 +294,7 @@ def _task(confusion: Array) -> Task:
 
 def _cells(confusion: Any) -> Array:
     """(C, C) rows by truth and prediction."""
-    if isinstance(confusion, dict):
-        confusion = np.reshape([confusion[cell] for cell in CELLS], (2, 2))
-    return np.asarray(confusion, float)
+    return of_cells(confusion) if isinstance(confusion, dict) else np.asarray(confusion, float)
 
 
 def _checked(
@@ -353,7 +350,7 @@ def _figures(loss: Loss, n: int, confusion: Array, measures: Sequence[float]) ->
     counts = confusion.astype(int)
     stated = stated_of(task, counts, told)
     if task == TWO:
-        stated["confusion"] = dict(zip(CELLS, counts.ravel().tolist(), strict=True))
+        stated["confusion"] = in_cells(counts)
     return stated | {"small": small(stated)}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle
-from bonafed.algorithms.federated.private_admm.mechanism import Mechanism
+from bonafed.algorithms.federated.private.mechanism import Mechanism
 from bonafed.certificates.certify import ROUNDS
 from bonafed.codec import CodecError
 from bonafed.engines.secure_summed import SecureSummed

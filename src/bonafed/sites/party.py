@@ -174,7 +174,7 @@ class Party:
     name : of the site
     rows : its rows, by what the server says of the columns
     folder : where it keeps its state; nobody else may read it
-    guard : its policy and its log; ``Guard(None)`` for trials alone
+    guard : its policy and its log; ``Guard(None)`` for trials only
     sign : signs every answer; None: the site signs nothing
     held : what is let go of in the end, such as the lock of the folder
     file : its site.toml, which the site goes by as it is when a message comes
@@ -206,7 +206,7 @@ class Party:
         self.introductions = Introductions(folder / SELECTIONS, guard)
 
     def answer(self, sender: str, data: bytes) -> bytes:
-        """The answer to any bytes, from whoever sent them: an upload, or why there is none.
+        """The answer to any bytes, from anyone who sent them: an upload, or why there is none.
 
         Raises
         ------
@@ -303,7 +303,7 @@ class Party:
                 return self._stepped(sender, experiment, body)
         except NotAgreedError as unknown:
             return Unknown(str(unknown))
-        raise refuses(DAMAGED, f"a {type(body).__name__} is no question that a site answers.")
+        raise refuses(DAMAGED, f"a {type(body).__name__} is not a question that a site answers.")
 
     # ---- what it agrees to
 
@@ -527,7 +527,7 @@ class Party:
         if simulated and self.guard.policy is not None:
             raise refuses(
                 "secure_sum",
-                "masks from the seed can be taken away by whoever has it: ask for"
+                "masks from the seed can be taken away by anyone who has it: ask for"
                 ' SecureSum(keys="secure").',
             )
         sums = isinstance(summed, SecureSummed)

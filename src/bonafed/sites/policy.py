@@ -529,7 +529,7 @@ RULES: dict[str, Rule] = {
             "known_organizations",
             Names,
             None,
-            "of the sites that a server names, these alone count as organisations: {}",
+            "of the sites that a server names, only these count as organisations: {}",
             SITES,
             absent="every site that a server names counts as one, and a server may invent names",
             example='["north", "east", "south"]',
@@ -552,7 +552,7 @@ RULES: dict[str, Rule] = {
             "column",
             "columns",
             [When.PROBLEM],
-            "these columns alone may be used: {}",
+            "only these columns may be used: {}",
             "every column of the table may be used",
             '["age", "sex"]',
             ("vantage6: GLM_ALLOWED_COLUMNS",),
@@ -573,7 +573,7 @@ RULES: dict[str, Rule] = {
             "algorithm",
             "algorithm",
             [When.RUN],
-            "these algorithms alone may run, beside certificates and judgements of models, which"
+            "only these algorithms may run, beside certificates and judgements of models, which"
             " allowed_messages can stop: {}",
             "every algorithm of the installed bonafed may run",
             '["bundle", "private_admm"]',
@@ -585,7 +585,7 @@ RULES: dict[str, Rule] = {
             "message",
             "messages",
             [When.RUN, When.MESSAGE],
-            "these messages alone are answered: {}",
+            "only these messages are answered: {}",
             "every message of allowed algorithms, certificates and judgements is answered",
             '["Survey", "Evaluate", "Certify"]',
         ),
@@ -594,7 +594,7 @@ RULES: dict[str, Rule] = {
             "server",
             "server",
             [When.SERVER],
-            "these servers alone may ask: {}",
+            "only these servers may ask: {}",
             "every server that the site is connected to may ask",
             '["alliance"]',
             ("vantage6: allowed_users", "vantage6: allowed_organizations"),
@@ -624,7 +624,7 @@ RULES: dict[str, Rule] = {
             "problem",
             "problem_digest",
             [When.PROBLEM],
-            "the problems with these digests alone are solved: {}",
+            "only problems with these digests are solved: {}",
             "a problem needs no approval by its digest",
             '["9f86d081884c7d659a2feaa0c55ad015"]',
             type=Digests,
@@ -634,7 +634,7 @@ RULES: dict[str, Rule] = {
             "software",
             "software_digest",
             [When.PROBLEM],
-            "the software with these digests alone is run: {}",
+            "only software with these digests is run: {}",
             "software needs no approval by its digest",
             '["2c26b46b68ffc68ff99b453c1d304134"]',
             type=Digests,
@@ -644,7 +644,7 @@ RULES: dict[str, Rule] = {
             "version",
             "version",
             [When.PROBLEM],
-            "these versions of bonafed alone may ask: {}",
+            "only these versions of bonafed may ask: {}",
             "every version of bonafed may ask",
             '["0.1.0"]',
         ),
@@ -659,7 +659,7 @@ RULES: dict[str, Rule] = {
             "one_selection",
             bool,
             True,
-            "the site answers for one choice of held-out rows alone, and for each target for one"
+            "the site answers for one choice of held-out rows only, and for each target for one"
             " choice of columns, since two would tell the rows in which they differ: {}",
             "a second choice of held-out rows, or of columns for a target, which would tell the"
             " rows between the two; a file `site.secret` decides these rows, too",
@@ -689,9 +689,9 @@ RULES: dict[str, Rule] = {
             "nothing that leaves, and no difference of two answers, hangs on fewer than {} people;"
             " a run ends there, with what is proved so far. Private problems have noise instead,"
             " where maximum_epsilon and maximum_delta limit it",
-            "answers that hang on fewer people, see below, and methods of which nothing says on how"
-            " many: those of local steps and local solvers (`FedAvg`, `ProximalAL`), samples of"
-            " rows and ranks of all rows",
+            "answers that hang on fewer people, see below, and methods that do not say on how many:"
+            " local steps and local solvers (`FedAvg`, `ProximalAL`), samples of rows and ranks of"
+            " all rows",
         ),
         Rule(
             "maximum_model_length",

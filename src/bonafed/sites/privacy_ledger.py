@@ -21,8 +21,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
-from bonafed.algorithms.federated.private_admm.noisy_gradient import NoiseKeys
-from bonafed.algorithms.federated.private_admm.private_method import PrivateMethod
+from bonafed.algorithms.federated.private.method import PrivateMethod
+from bonafed.algorithms.federated.private.noisy_gradient import NoiseKeys
 from bonafed.engines.client_part import without_key
 from bonafed.engines.secure_summed import SecureSummed, opens_no_more
 from bonafed.privacy.accounting import MECHANISMS, Release, noise_for, total_epsilon
@@ -108,7 +108,7 @@ class SiteLedger:
             )
         elif problem.privacy is not None and algorithm.noise == "simulation":
             text = (
-                'noise="simulation" is made from the seed, and whoever has the seed can subtract'
+                'noise="simulation" is made from the seed, and anyone who has the seed can subtract'
                 ' it. Ask for noise="secure", which every site draws itself.'
             )
         if text:

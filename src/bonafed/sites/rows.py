@@ -175,9 +175,9 @@ def of_site(site: SiteFile, secret: bytes) -> Source:
 
 def as_declared(table: Table, schema: Schema, roles: Roles) -> tuple[Table, bool]:
     """A table as a private problem declares it, row by row, so that no cell can make an error: a
-    cell that is no number where one is declared is missing, and a row whose target is none of the
-    classes, or no number, is left out. Where no row is left there is one that must not count, and
-    True.
+    cell that is not a number where one is declared is missing, and a row whose target is none of
+    the classes, or no number, is left out. Where no row is left there is one that must not count,
+    and True.
     """
     has_column(table, roles.target, "the target")
     columns = [column.name for column in schema.columns if isinstance(column, Numeric)]

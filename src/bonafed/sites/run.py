@@ -332,8 +332,8 @@ def _carried(
 
 
 class _Follower:
-    """Shows the rounds that a server has written down since the last look; a line that is no round
-    of one of these models is passed over, for it may come from a server elsewhere.
+    """Shows the rounds that a server has written down since the last look; a line that is not a
+    round of one of these models is passed over, for it may come from a server elsewhere.
     """
 
     def __init__(self, file: Path, progress: Progress, models: Collection[str]) -> None:
@@ -382,8 +382,9 @@ def _engine(
 def _flare_here(
     space: Path, carrier: Carrier, names: list[str], job: Mapping[str, str], progress: Progress
 ) -> Iterator[Any]:
-    from bonafed.engines.flare import Poc, Supervisor, export_job, simulate
-    from bonafed.engines.flare.local import end_all
+    from bonafed.engines.flare import Supervisor, export_job
+    from bonafed.sites.trial.flare import Poc, simulate
+    from bonafed.sites.trial.processes import end_all, started
 
     sites = site_folders(Path(carrier.sites), names)
     server = space / "server" / carrier.experiment
@@ -393,7 +394,7 @@ def _flare_here(
         return
     progress.say("FLARE: starting a server and a process for each site, with TLS")
     folder = export_job(space / "job", "run", job, len(sites), sites=names)
-    with Poc(space, sites) as poc:
+    with started(Poc(space, sites)) as poc:
         ended = partial(_ended, server)
         supervisor = Supervisor(folder, poc.connect, ended, pause=1.0, progress=progress.say)
         yield server, supervisor.run, poc.stop
@@ -426,20 +427,19 @@ def _flare(
 def _flower(
     space: Path, carrier: Carrier, names: list[str], job: Mapping[str, str]
 ) -> Iterator[Any]:
-    from bonafed.engines.flower import Deployment, export_app
+    from bonafed.engines.flower import export_app
+    from bonafed.sites.trial.flower import Deployment
+    from bonafed.sites.trial.processes import started
 
     sites = site_folders(Path(carrier.sites), names)
     bundle = export_app(space / "app", job, names)
     real = carrier.engine == "flower"
     approved = space / "approved"
     approved.write_text(f"{bundle.sha256}\n")
-    with Deployment(
-        sites,
-        space / "flower",
-        simulated=not real,
-        tls=real,
-        authenticated=real,
-        approved=approved if real else None,
-    ) as deployment:
+    known = approved if real else None
+    made = Deployment(
+        sites, space / "flower", simulated=not real, tls=real, authenticated=real, approved=known
+    )
+    with started(made) as deployment:
         server = deployment.server / carrier.experiment
         yield server, lambda: deployment.run(bundle.app), deployment.stop

@@ -97,7 +97,7 @@ def job_of(
     roles : what the columns of the sites' tables are for
     patience : seconds that the server waits for a site
     compare_with : baselines that are trained as well, by name, such as "erm"
-    secure_sum : whether the server learns sums alone, as of ``InProcess``; what the sites sign of a
+    secure_sum : whether the server learns sums only, as of ``InProcess``; what the sites sign of a
         certificate is then masked, and not kept
     settings : of ``solve``: tol, atol, max_rounds, seed
     """

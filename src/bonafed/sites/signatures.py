@@ -1,7 +1,7 @@
 """Signatures of sites: what a site sends can be proved to be its answer to one question.
 
-A site has a key pair of Ed25519. The private key stays in a file that its owner alone can read; the
-public key is a line of text, which the site hands to whoever is to check its answers, by another
+A site has a key pair of Ed25519. The private key stays in a file that only its owner can read; the
+public key is a line of text, which the site hands to anyone who is to check its answers, by another
 way than through the server.
 
 A signed answer is an `Envelope` with two more fields: ``asked``, the digest of the question and of
@@ -107,7 +107,7 @@ def read_keys(folder: Path) -> dict[str, bytes]:
 
     Raises
     ------
-    ValueError : no such files, lines that are no public key, or two keys of one site
+    ValueError : no such files, lines that are not a public key, or two keys of one site
     """
     keys: dict[str, bytes] = {}
     for path in sorted(folder.glob(f"*{ENDING}")):
@@ -178,7 +178,7 @@ def opened(data: bytes, key: bytes) -> Envelope:
     except CodecError as error:
         raise SignatureError(f"its bytes were changed ({error})") from error
     if not isinstance(reply, Envelope):
-        raise SignatureError(f"a {type(reply).__name__} is no answer of a site")
+        raise SignatureError(f"a {type(reply).__name__} is not an answer of a site")
     if not isinstance(reply.signature, np.ndarray) or reply.signature.dtype != np.uint8:
         raise SignatureError("it has no signature")
     if encode(reply) != data:

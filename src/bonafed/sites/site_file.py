@@ -2,7 +2,7 @@
 
 A ``site.toml`` has three tables. [site] says what the site is called and where it keeps its things,
 [data] where its rows are and how their file is written, [policy] what others may compute on them.
-It is read at the site alone.
+It is read at the site only.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def read_site(place: str | os.PathLike[str]) -> SiteFile:
 
     Raises
     ------
-    ConfigError : there is no such file, it is no TOML, or it has unknown keys or wrong values
+    ConfigError : there is no such file, it is not TOML, or it has unknown keys or wrong values
     """
     path = site_path(Path(place))
     site, _ = validated(SiteFile, text_of(path, "site", "bonafed site policy"), str(path))
@@ -198,7 +198,7 @@ class WatchedSite:
 
 SITE = """\
 # What this site is, and what it lets others compute on its rows; written by `bonafed site policy`.
-# It is read at this site alone, before every step, and no server can change it.
+# It is read at this site only, before every step, and no server can change it.
 # `bonafed site check` holds the rows against it.
 
 [site]

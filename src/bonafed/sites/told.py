@@ -23,7 +23,7 @@ from bonafed.algorithms.told import SLOPES, SQUARES, Answered, Told, at, at_mode
 from bonafed.arrays import Array
 from bonafed.certificates.constrained import Weigh, WeighAlong
 from bonafed.certificates.duality import Certify, CertifySums
-from bonafed.certificates.stationary import Differentiate
+from bonafed.certificates.kkt import Differentiate
 from bonafed.problem.lower_bounds import Survey
 from bonafed.problem.parts import may_flip, parts_of
 from bonafed.problem.problem import Problem

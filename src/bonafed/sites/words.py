@@ -1,7 +1,7 @@
 """Lines of the audit log in words that a data protection officer understands.
 
 Whether a server reads this site's own numbers or only their sum over the sites is not a matter of
-the algorithm alone: an algorithm may use only the sum, and yet every site's numbers reach the
+the algorithm only: an algorithm may use only the sum, and yet every site's numbers reach the
 server, which adds them up. The words say which of the two holds.
 """
 
@@ -176,7 +176,7 @@ READ = {  # of an answer: how a field is combined, and whether it is masked
     ("max", True): "of which nobody reads more than the largest over the sites",
 }
 ASKED = {  # of a question
-    "each": "for this site alone",
+    "each": "for this site only",
     "all": "the same for all sites",
     "version": "the same for all sites that are sent this version",
 }

@@ -409,7 +409,7 @@ def _causes(problem: Problem, fed: Federation) -> Iterator[Cause]:
     yield from _of_regulariser(problem)
     curved = getattr(ball, "support", None) is None  # a curved loss has no worst case on a support
     if problem.loss.targets == "sign" and not isinstance(problem.loss, Logistic) and curved:
-        do = "Use loss=Logistic(), under which a rare class alone makes no constant optimal."
+        do = "Use loss=Logistic(), under which a rare class by itself makes no constant optimal."
         name = type(problem.loss).__name__
         yield Cause("loss", name, replace(problem, loss=Logistic()), f"under the loss {name}", do)
 
@@ -510,7 +510,7 @@ def _larger_tail(least: float) -> str:
 
 
 def _rarer(found: Finding) -> float | None:
-    """The share of the rarer of two classes, where it alone can make a model predict one class."""
+    """The share of the rarer of two classes, where it can make a model predict one class."""
     share = None if found.of_coefficients else found.positives
     return None if share is None or min(share, 1 - share) >= RARE else min(share, 1 - share)
 

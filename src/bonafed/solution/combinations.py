@@ -58,10 +58,10 @@ REASONS = {  # of convex problems that no algorithm takes: what is refused, and 
         "a client of `Quadratic` has a matrix and no rows."
     ),
     "`over_rows` beside `over_clients` or `over_samples`": (
-        "the objective is one ranking of all rows, in which no client has a risk of its own."
+        "the objective is one ranking of all rows, in which clients have no separate risk."
     ),
     "`over_rows` of many steps, such as `Extremile(2)`, with kinked losses or constraints": (
-        "every rank then needs a threshold of its own, and the server's program is as large as the"
+        "every rank then needs a separate threshold, and the server's program is as large as the"
         " table of all rows; up to 24 steps are taken."
     ),
     "a custom set of client weights with neither `project` nor a maximiser": (

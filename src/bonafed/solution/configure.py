@@ -31,13 +31,13 @@ def setting_of(fed: Federation | Metadata, engine: Engine | None = None) -> Sett
 
 
 def has_secure_sum(engine: object) -> bool:
-    """Whether the server of an engine reads sums over the clients alone."""
+    """Whether the server of an engine reads sums over the clients only."""
     return option_of(getattr(engine, "secure_sum", None)) is not None
 
 
 def needs_secure_sum(problem: Problem) -> bool:
-    """Whether the guarantee of a problem is for whoever sees the clients' sums alone, so that their
-    single answers must be secret.
+    """Whether the guarantee of a problem is for anyone who sees the clients' sums only, so that
+    their single answers must be secret.
     """
     return problem.privacy is not None and problem.privacy.view == "sum"
 

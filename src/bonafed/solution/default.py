@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from bonafed.algorithms.alternatives import check_requirements, taking
-from bonafed.algorithms.comparators.multiplier_method import MultiplierMethod
 from bonafed.algorithms.federated.async_dro.async_dro import AsyncDRO
 from bonafed.algorithms.federated.bundle.async_bundle import AsyncBundle
 from bonafed.algorithms.federated.bundle.bundle import Bundle
 from bonafed.algorithms.federated.interior_point.interior_point import InteriorPoint
+from bonafed.algorithms.federated.multiplier_method import MultiplierMethod
 from bonafed.algorithms.federated.private_newton.private_newton import PrivateNewton, matrix_error
 from bonafed.algorithms.federated.private_sgd import PrivateSGD
 from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL
@@ -108,7 +108,7 @@ def preferred(problem: Problem, setting: Setting, dimension: int) -> Iterator[Me
 def private_methods(
     problem: Problem, fed: Federation | Metadata, setting: Setting, dimension: int
 ) -> Iterator[Method]:
-    """The methods for a problem with a budget, from public numbers alone (docs/private.md,
+    """The methods for a problem with a budget, from public numbers only (docs/private.md,
     "Gradient descent").
 
     Where the schema makes rows of length 1, ``PrivateSGD`` knows it. Where noise also leaves the

@@ -50,7 +50,7 @@ def default_radius(problem: Problem, fed: Federation) -> float:
     it is divided by their Lipschitz constant. r* is the radius from which on a constant model is
     optimal. With a finite label cost at most 0.5 % of the labels can flip.
 
-    Clients send sums alone: d numbers a step of the pilot model, twice d for the noise ("l1" and
+    Clients send sums only: d numbers a step of the pilot model, twice d for the noise ("l1" and
     "l2": 200 times d), and d for r*. ``benchmarks/defaults.py`` measures what the radius
     costs on clean rows and what it gains on others.
 

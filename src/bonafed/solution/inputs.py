@@ -69,7 +69,7 @@ class Inputs:
             rows = csr_array(given.tocsr(), dtype=float) if sparse else np.asarray(given, float)
         except (ValueError, TypeError) as error:
             raise ValueError(
-                f"X must hold numbers alone: {error}. Give a table with named columns"
+                f"X must hold numbers only: {error}. Give a table with named columns"
                 " (pandas, polars, Arrow) where columns are text."
             ) from error
         shape = rows.shape
@@ -143,6 +143,6 @@ class Inputs:
         if (odd := np.flatnonzero(codes < 0)).size:
             label = np.asarray(y).tolist()[odd[0]]
             raise ValueError(
-                f"y holds {label!r}, which is no class of the model{closest(label, known)}"
+                f"y holds {label!r}, which is not a class of the model{closest(label, known)}"
             )
         return codes

@@ -12,8 +12,8 @@ xi the noise of the mean gradient and E that of A. Their scales are public, so t
     V = A^-1 (phi A / n + s_g^2 I + s_A^2 / 2 (|u|^2 I + u u')) A^-1.
 
 Means are over the public number n of rows, which need not be the true one: A^-1 / n is the inverse
-of the rows' summed curvature whatever n is, and phi alone has to be a mean over the rows there are.
-For least squares the intercept's entry of A is their number over n.
+of the rows' summed curvature whatever n is, and phi by itself has to be a mean over the rows
+there are. For least squares the intercept's entry of A is their number over n.
 
 A and phi have noise themselves. A parametric bootstrap adds as much again, divides V by what that
 does to it in the mean, and Student's t with the degrees of freedom that its variation is worth
@@ -90,7 +90,7 @@ def private_intervals(solution: Solution, level: float = 0.95) -> PrivateInterva
     """Confidence intervals of the coefficients of a private model, at no further cost of privacy.
 
     They include what other rows would change and the noise that was added. They need the run of
-    ``PrivateNewton(inference=True)``, and are computed from released and public numbers alone, so
+    ``PrivateNewton(inference=True)``, and are computed from released and public numbers only, so
     that ``solution.public()`` and a file of it are enough.
 
     Parameters

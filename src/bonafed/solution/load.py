@@ -51,7 +51,7 @@ def load(path: str | os.PathLike[str], *, problem: Problem | None = None) -> Sol
     Parameters
     ----------
     problem : as it was solved; needed where it holds Python code, such as a torch module or a
-        function, of which the file has a description alone
+        function, of which the file has a description only
 
     Raises
     ------
@@ -133,9 +133,9 @@ def _check(solution: Solution) -> None:
             raise TypeError(f"{name} is a {type(value).__name__}")
     for name in TABLES:
         if not all(isinstance(row, dict) for row in getattr(solution, name)):
-            raise TypeError(f"{name} has a row that is no table's")
+            raise TypeError(f"{name} has a row that is not a table's")
     if not isinstance(solution.w, np.ndarray) or solution.w.dtype != np.float64:
-        raise TypeError("w is no array of float64")
+        raise TypeError("w is not an array of float64")
     checked_model(solution.w, len(solution.w))
     if solution.problem.loss.targets != "quadratic":
         blank = np.zeros((1, len(solution.inputs.feature_names)))

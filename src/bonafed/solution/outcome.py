@@ -1,8 +1,10 @@
-"""Why a run ended, as far as the certificate, recomputed from the data, bears it out.
+"""Why a run ended, in words: all of them are made here, by one function of the stop, the rounds and
+the certificate, which is recomputed from the data.
 
-``confirmed`` and ``confirmed_constrained`` add to the words of a method what the certificate shows,
-and take back a claim that it does not bear out. ``restated`` says the same without the words of the
-method: all of it follows from numbers that can be computed again, so that it can be kept.
+A method only reports a `Stop`. What it believed of its model is not repeated: a claim of an optimum
+that the certificate does not bear out is taken back. All of it follows from numbers, so that a
+folder can keep it and `verify` can compose it again. Only what the engine reports, such as the
+refusal of a site, stands in front as it was said.
 """
 
 from __future__ import annotations
@@ -13,10 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bonafed.algorithms.federated.bundle.bundle import Bundle
-from bonafed.algorithms.method import Method, at_cap, settings_of
+from bonafed.algorithms.alternatives import instead
+from bonafed.algorithms.method import Method, settings_of
 from bonafed.certificates.certificate import Certificate
-from bonafed.certificates.stationary import unprovable
 from bonafed.client_names import ClientName
 from bonafed.engines.impossible import UNUSED, lies_in
 from bonafed.problem.lower_bounds import without_dual
@@ -24,17 +25,17 @@ from bonafed.problem.multipliers import Multipliers
 from bonafed.problem.own_functions import declared
 from bonafed.problem.predictors.affine import is_affine
 from bonafed.problem.problem import Problem
-from bonafed.problem.requirements import only_constrained
 from bonafed.rounds import Outcome, Stop
 from bonafed.solution.constraint_table import broken, in_conflict, out_of_bounds
 
 UNPROVED = "That nothing is feasible could not be proved."  # in an outcome of a run that tried to
 FAILED = "The proof failed ({}): the model is kept, with no bound from a proof."
-PROVED = "proven gap of"  # in an outcome of a run that a site has ended
 # in an outcome of a run in which a site gave an impossible answer
 CONDITION = "Its numbers hold if all other answers of {}, which rows could give, are true."
 REACHED = "By the answers before, the run's own objective was {:.9g} and its bound {:.9g}."
 STARTING = 2  # rounds before the first that a method counts to its cap, at most
+STEPS = "step_size", "weight_step", "step", "kappa"  # settings that make steps longer
+REGULARISE = "add a regulariser such as L2(1e-3)"
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ class Ended:
     no_model : whether the method ended because it holds that no model meets all constraints
     lies : the sentences that say what sites answered that no rows answer; "" for none
     reached : the objective and the bound of the last round, where the method states them
+    said : what the engine reports of a run that it has ended; "" where the method ended it, and in
+        folders, which keep only what follows from numbers
     """
 
     stop: Stop
@@ -59,9 +62,10 @@ class Ended:
     no_model: bool = False
     lies: str = ""
     reached: tuple[float, float] | None = None
+    said: str = ""
 
 
-def restated(
+def stated(
     ended: Ended,
     problem: Problem,
     certificate: Certificate,
@@ -69,69 +73,108 @@ def restated(
     multipliers: Multipliers | None = None,
     table: Sequence[dict[str, Any]] = (),
 ) -> Outcome:
-    """The outcome in words that follow from numbers alone.
+    """The outcome of a run; stated again from its own stop it is the same.
 
     ``problem`` is concrete; with constraints ``clients``, ``multipliers`` and their ``table`` say
     who is in conflict and what is not met.
     """
-    claim = Outcome(ended.stop, _words(ended, problem, certificate))
+    if ended.stop is Stop.STALLED and not (ended.said or math.isfinite(certificate.value)):
+        ended = replace(ended, said=diverged(ended.method, ended.rounds))
     if multipliers is None:
-        return confirmed(claim, certificate, ended.method, problem, ended.reached)
-    if ended.no_model:
-        claim = replace(claim, stop=Stop.INFEASIBLE)
-    elif ended.stop is Stop.UNPROVEN:  # the method's test was met: is it the optimum?
-        claim = replace(claim, stop=Stop.OPTIMAL)
-    rows, method, reached = list(table), ended.method, ended.reached
-    return confirmed_constrained(
-        problem, clients, claim, certificate, multipliers, rows, method, reached
-    )
+        outcome = _judged(ended, problem, certificate)
+    else:
+        limits = clients, multipliers, list(table)
+        outcome = _judged_with_limits(ended, problem, certificate, *limits)
+    if certificate.failed:
+        text = f"{outcome.text} {FAILED.format(certificate.failed)}"
+        outcome = Outcome(UNBORNE.get(outcome.stop, outcome.stop), text)
+    return _on_condition(outcome, certificate, ended.reached)
 
 
-def _words(ended: Ended, problem: Problem, certificate: Certificate) -> str:
-    """A sentence for each way to end; with constraints the gap has a sentence of its own."""
+# what a stop becomes where a certificate does not bear it out
+UNBORNE = {Stop.OPTIMAL: Stop.UNPROVEN, Stop.INFEASIBLE: Stop.STALLED}
+
+
+def _words(ended: Ended, problem: Problem, left: str, cure: str) -> str:
+    """How the run ended; ``left`` is the gap that is left, ``cure`` ends the advice."""
+    if ended.said:
+        return ended.said.removesuffix(".") + "."
     method, settings = type(ended.method).__name__, settings_of(ended.method)
     after = f"after {ended.rounds} rounds"
     tol = f" (tol {settings['tol']:g})" if "tol" in settings else ""
-    gap, relative = certificate.gap, max(certificate.relative_gap or 0.0, 0.0)
-    proved = "no bound is proved"
-    if gap is not None:
-        proved = f"proven gap {max(gap, 0.0):.2e}, relative {relative:.2e}"
-    left = "" if only_constrained(problem) else f"; {proved}"
+    if ended.stop is Stop.MAX_ROUNDS and ended.method.requirements.private:
+        return _budget(ended.rounds, problem.privacy is not None)
     if ended.stop is Stop.MAX_ROUNDS:
-        cap, more = at_cap(settings.get("max_rounds"), ended.rounds), "max_rounds"
-        if "max_iterations" in settings and ended.rounds < settings["max_rounds"]:
-            more = "max_iterations"
-            cap = f"stopped at {more} = {settings[more]}"
-        if ended.max_time is not None:
-            cap = f"stopped at max_time = {ended.max_time:g} virtual seconds, {after}"
-            more = "max_time"
-        return f"{method} {cap}{left}{tol}: raise {more} or tol."
-    if left and gap is not None and ended.stop is Stop.OPTIMAL and claims_gap(ended.method):
-        return f"relative gap {relative:.2e} proven {after}{tol}."
-    if ended.stop is Stop.REFUSED:
-        return f"{method} ended {after}, as a site answers no more by its rules{left}."
+        cap, *raised = _cap_in_words(ended, settings)
+        remedy = " or ".join([*raised, *["tol"] * bool(tol)])
+        return f"{method} {cap}{left}{tol}{f': raise {remedy}' if remedy else ''}."
     if ended.stop is Stop.IMPOSSIBLE:
         return f"{ended.lies} {UNUSED} {method} ended {after}."
-    how = "came to rest"
+    how = "came to rest by its own test"
+    if ended.stop is Stop.REFUSED:
+        return f"{method} ended {after}, as a site answers no more by its rules."
+    if ended.stop is Stop.INTERRUPTED:
+        return f"{method} was interrupted {after}."
     if ended.stop is Stop.STALLED:
         how = "made no further progress"
+        shorter = [f"lower {' or '.join(steps)}"] if (steps := _steps(ended.method)) else []
+        cure = f": {', '.join([*shorter, 'bring the features to similar sizes'])}, or {cure}"
     elif ended.stop is Stop.UNBOUNDED:
-        how = (
-            "holds that the objective falls without end at models that meet all constraints: add a"
-            " regulariser such as L2(1e-3), or a constraint. It ended"
-        )
-    return f"{method} {how} by its own test {after}{tol}{left}."
+        how = "found that the objective falls without end at models that meet all constraints"
+        cure = f": {REGULARISE}, or a constraint"
+    else:
+        cure = f": {cure}" if cure and ended.stop is Stop.UNPROVEN else ""
+    return f"{method} {how} {after}{tol}{left}{cure}."
+
+
+def _cap_in_words(ended: Ended, settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """The cap that ended a run, and the setting to raise, where it is one."""
+    if ended.max_time is not None:
+        time = f"stopped at max_time = {ended.max_time:g} virtual seconds"
+        return f"{time}, after {ended.rounds} rounds", "max_time"
+    if (cap := settings.get("max_rounds")) is None:
+        return (f"stopped after {ended.rounds} rounds",)
+    if "max_iterations" in settings and ended.rounds < cap:
+        return f"stopped at max_iterations = {settings['max_iterations']}", "max_iterations"
+    beside = f" ({ended.rounds} rounds in all)" if ended.rounds != cap else ""
+    return f"stopped at max_rounds = {cap}{beside}", "max_rounds"
+
+
+def _budget(rounds: int, spent: bool = True) -> str:
+    """How a run with a planned number of rounds ended; ``spent``: a budget over them."""
+    if not spent:
+        return f"all {rounds} rounds are done; no test of optimality is made."
+    return (
+        f"all {rounds} rounds over which the budget is spread are done; to say how near the"
+        " optimum is would cost more."
+    )
 
 
 def budget_used(rounds: int) -> Outcome:
     """The outcome of a private run. It is public, and takes nothing from the certificate, which is
     not.
     """
-    text = (
-        f"all {rounds} rounds are done, over which the budget is spread; to say how near the"
-        " optimum is would cost more."
-    )
-    return Outcome(Stop.MAX_ROUNDS, text)
+    return Outcome(Stop.MAX_ROUNDS, _budget(rounds))
+
+
+def public_outcome(outcome: Outcome, rounds: int) -> Outcome:
+    """Why a private run ended, in words that take nothing from the certificate."""
+    if outcome.stop is Stop.MAX_ROUNDS:
+        return budget_used(rounds)
+    if outcome.stop is Stop.IMPOSSIBLE:  # by an answer with noise, before any certificate
+        return outcome
+    return Outcome(outcome.stop, f"{outcome.stop.value} after {rounds} rounds.")
+
+
+def diverged(method: Method, rounds: int) -> str:
+    """That a run ended at a model that is not finite, and which settings to lower."""
+    steps = _steps(method)
+    lower = f"Give a smaller {' or '.join(steps)}, or rescale" if steps else "Rescale"
+    return f"the model is not finite after {rounds} rounds. {lower} the features."
+
+
+def _steps(method: Method) -> list[str]:
+    return [name for name in STEPS if name in settings_of(method)]
 
 
 def refuted(ended: Ended, certificate: Certificate) -> str:
@@ -197,77 +240,81 @@ def _on_condition(
     return replace(outcome, text=" ".join([outcome.text, *rest, CONDITION.format(sites)]))
 
 
-def confirmed(
-    outcome: Outcome,
-    certificate: Certificate,
-    algorithm: Method,
-    problem: Problem,
-    before: tuple[float, float] | None = None,
-) -> Outcome:
-    """The outcome of a run without constraints; where nothing is proved, with its residuals.
-
-    ``before``: of a run with an impossible answer, the objective and the bound of its last round.
-    """
-    again = _confirmed(outcome, certificate, algorithm, problem)
-    return _on_condition(again, certificate, before)
-
-
-def _confirmed(
-    outcome: Outcome, certificate: Certificate, algorithm: Method, problem: Problem
-) -> Outcome:
+def _judged(ended: Ended, problem: Problem, certificate: Certificate) -> Outcome:
+    """The outcome of a run without constraints; where nothing is proved, with its residuals."""
+    stop, gap, settings = ended.stop, certificate.gap, settings_of(ended.method)
+    affine, own = is_affine(problem.predictor), declared(problem)
+    lacks = without_dual(problem) if affine and problem.convex else ""
+    scale = max(abs(certificate.value), 1e-12)
+    claimed = stop is Stop.OPTIMAL and claims_gap(ended.method)
+    proven = claimed and gap is not None and _within(gap, ended.method, scale)
+    limits = stop is Stop.INFEASIBLE  # of which there are none
+    if certificate.failed or limits or not affine or (claimed and not proven):
+        stop = UNBORNE.get(stop, stop)
+    relative = max(certificate.relative_gap or 0.0, 0.0)
+    how = "(as declared) " if own else "proven "
+    if claimed and stop is Stop.OPTIMAL:
+        tol = f" (tol {settings['tol']:g})" if "tol" in settings else ""
+        numbers = f"relative gap {relative:.2e} (absolute {max(gap or 0.0, 0.0):.2e})"
+        return Outcome(stop, f"{numbers} {how}after {ended.rounds} rounds{tol}.{_stands_on(own)}")
+    left, cure = "; no bound is proved", REGULARISE
+    if gap is not None:
+        name = "gap (as declared)" if own else "proven gap"
+        left = f"; {name} {max(gap, 0.0):.2e}, relative {relative:.2e}"
+        cure = "accept it with atol or tol" if stop is Stop.STALLED else "lower tol, or " + cure
+    elif lacks or not (affine and problem.convex):
+        cure = "try another start"
+    text = _words(replace(ended, stop=stop), problem, left, cure)
     if certificate.failed:
-        return _without_proof(outcome, certificate)
+        return Outcome(stop, text)
+    return Outcome(stop, text + _more(ended, stop, problem, certificate, lacks))
+
+
+def _more(ended: Ended, stop: Stop, problem: Problem, certificate: Certificate, lacks: str) -> str:
+    """What else the certificate of a model without a proven optimum says, in sentences."""
     if not is_affine(problem.predictor):
-        return unprovable(outcome, certificate, problem)
-    if (own := declared(problem)) and certificate.bound is not None:
-        outcome = replace(outcome, text=_as_declared(outcome.text, own))
-    if problem.convex and (lacks := without_dual(problem)):
-        outcome = replace(outcome, text=f"{outcome.text} No bound can be proved: {lacks}.")
-    if outcome.stop is Stop.UNPROVEN and certificate.residuals is not None:
+        return _stationary(problem, certificate)
+    text = ""
+    if certificate.bound is not None:
+        text += _stands_on(declared(problem))
+    if lacks:
+        text += f" No bound can be proved: {lacks}."
+    if stop is Stop.UNPROVEN and certificate.residuals is not None:
         risk, model, split = certificate.residuals
-        residuals = (
+        text += (
             f" KKT residuals: {risk:.1e} of the risk, {model:.1e} of the regulariser, {split:.1e}"
             " between them."
         )
-        return Outcome(outcome.stop, outcome.text + residuals)
-    cut_short = outcome.stop in (Stop.REFUSED, Stop.IMPOSSIBLE)
-    if cut_short and PROVED not in outcome.text:
-        return replace(outcome, text=f"{outcome.text} {_proved_so_far(certificate)}")
-    if outcome.stop is not Stop.OPTIMAL or not claims_gap(algorithm):
-        return outcome
-    scale = max(abs(certificate.value), 1e-12)
-    gap = certificate.gap
-    # cuts hold to the tolerance of their solver
-    if gap is not None and -1e-6 * scale <= gap <= _allowed(algorithm, scale) + 1e-8 * scale:
-        return outcome
-    proved = "no bound" if gap is None else f"a gap of {gap:.2e} only"
-    text = (
-        f"{outcome.text} Recomputed from the data this proves {proved}: lower tol, or regularise"
-        " by L2."
-    )
-    if isinstance(algorithm, Bundle):
-        text = (
-            "the Bundle run claimed an optimum, but recomputed from the data it proves"
-            f" {proved}: were known cuts made on other data, or with another loss, label cost,"
-            " norm or support? Solve without them."
+    if not problem.convex and certificate.bound is None:
+        text += " The problem is not convex, so no bound says how far the optimum may be."
+    if stop is Stop.UNPROVEN and settings_of(ended.method).get("known") is not None:
+        text += (
+            " Were known cuts made on other data, or with another loss, label cost, norm or"
+            " support? Solve without them."
         )
-    return Outcome(Stop.UNPROVEN, text)
+    cut_short = stop in (Stop.REFUSED, Stop.IMPOSSIBLE)
+    if cut_short or (ended.said and stop is not Stop.INTERRUPTED):
+        text += f" {_proved_so_far(certificate)}"
+    return text
+
+
+def _stationary(problem: Problem, proof: Certificate) -> str:
+    """The residuals of a model whose predictions are not affine: it is never proved optimal."""
+    return (
+        f" Recomputed: stationarity {proof.stationarity:.1e} (lengths of the clients' gradients:"
+        f" {proof.gradient_scale:.1e}), complementarity {proof.complementarity:.1e}."
+        f" {type(problem.predictor).__name__} is not convex in its parameters, so no bound says how"
+        " far the optimum may be: another start or seed can lead elsewhere."
+    )
 
 
 def _proved_so_far(certificate: Certificate) -> str:
-    """What is proved of the model of a run that a site has cut short."""
+    """What is proved of the model of a run that did not end by itself."""
     if certificate.gap is None:
         return "No bound is proved of the model so far."
     relative = max(certificate.relative_gap or 0.0, 0.0)
     gap = max(certificate.gap, 0.0)
-    return f"The model so far has a {PROVED} {gap:.2e}, relative {relative:.2e}."
-
-
-def _without_proof(outcome: Outcome, certificate: Certificate) -> Outcome:
-    """The outcome of a run whose proof failed: nothing bears out what it claims of an optimum."""
-    stops = {Stop.OPTIMAL: Stop.UNPROVEN, Stop.INFEASIBLE: Stop.STALLED}
-    text = f"{outcome.text} {FAILED.format(certificate.failed)}"
-    return Outcome(stops.get(outcome.stop, outcome.stop), text)
+    return f"The model so far has a proven gap of {gap:.2e}, relative {relative:.2e}."
 
 
 def failed_in(text: str) -> str:
@@ -280,15 +327,9 @@ def failed_in(text: str) -> str:
     return "" if found is None else found[1]
 
 
-def _as_declared(text: str, own: tuple[str, ...]) -> str:
-    """A method's words where a bound stands on functions of the user's own."""
-    text = text.replace("proven gap", "gap (as declared)").replace(" proven ", " (as declared) ")
-    return f"{text} {_stands_on(own)}"
-
-
 def _stands_on(own: tuple[str, ...]) -> str:
-    """Whose word a bound is."""
-    return f"Samples show no fault in what you declare of {', '.join(own)}."
+    """Which functions of the user's own a bound stands on; "" for none."""
+    return f" Samples show no fault in what you declare of {', '.join(own)}." if own else ""
 
 
 def claims_gap(algorithm: Method) -> bool:
@@ -296,50 +337,41 @@ def claims_gap(algorithm: Method) -> bool:
     return "atol" in settings_of(algorithm)
 
 
-def _allowed(algorithm: Method, scale: float) -> float:
-    """The gap that an algorithm calls optimal."""
+def _within(gap: float, algorithm: Method, scale: float) -> bool:
+    """Whether an algorithm calls a gap optimal; cuts hold to the tolerance of their solver."""
     settings = settings_of(algorithm)
-    return max(settings["atol"], settings["tol"] * scale)
+    allowed = max(settings.get("atol", 0.0), settings["tol"] * scale)
+    return -1e-6 * scale <= gap <= allowed + 1e-8 * scale
 
 
-def confirmed_constrained(
+def _judged_with_limits(
+    ended: Ended,
     problem: Problem,
-    clients: tuple[ClientName, ...],
-    outcome: Outcome,
     certificate: Certificate,
+    clients: tuple[ClientName, ...],
     multipliers: Multipliers,
     table: list[dict[str, Any]],
-    algorithm: Method,
-    before: tuple[float, float] | None = None,
 ) -> Outcome:
-    """The outcome of a run with constraints; ``before`` as of ``confirmed``."""
-    arguments = problem, clients, outcome, certificate, multipliers, table, algorithm
-    again = _confirmed_constrained(*arguments)
-    again = _without_proof(again, certificate) if certificate.failed else again
-    return _on_condition(again, certificate, before)
-
-
-def _confirmed_constrained(
-    problem: Problem,
-    clients: tuple[ClientName, ...],
-    outcome: Outcome,
-    certificate: Certificate,
-    multipliers: Multipliers,
-    table: list[dict[str, Any]],
-    algorithm: Method,
-) -> Outcome:
-    text = f"{outcome.text} Recomputed: {_residuals(certificate)}."
-    if outcome.stop is Stop.INFEASIBLE:
-        return _infeasible(problem, clients, certificate, multipliers, table, text)
+    """The outcome of a run with constraints."""
     unmet = broken(table)
     if not unmet and out_of_bounds(table, certificate):
         unmet = "the bounds of the regulariser"
+    cure = "relax a limit, or give another start" if unmet else "raise tol"
+    other = instead(problem, len(clients), "proximal_al") if unmet else ""
+    met = ended.stop in (Stop.OPTIMAL, Stop.UNPROVEN)  # the method's test
+    end = replace(ended, stop=Stop.OPTIMAL) if met else ended
+    text = _words(end, problem, "", cure + (f", or use {other}" if other else ""))
+    text = f"{text} Recomputed: {_residuals(certificate)}."
+    if ended.no_model or ended.stop is Stop.INFEASIBLE:
+        return _infeasible(problem, clients, certificate, multipliers, table, text)
     if unmet:
         text += f" Not met: {unmet}."
-    if outcome.stop is not Stop.OPTIMAL:
-        gap = "" if unmet else _proved_gap(problem, certificate, algorithm, outcome)
-        return Outcome(outcome.stop, text + gap)
-    return Outcome(Stop.UNPROVEN, text) if unmet else _judged(problem, certificate, algorithm, text)
+    if not met:
+        gap = "" if unmet else _proved_gap(problem, certificate, ended)
+        return Outcome(ended.stop, text + gap)
+    if unmet or certificate.failed:
+        return Outcome(Stop.UNPROVEN, text)
+    return _optimum(problem, certificate, ended.method, text)
 
 
 def _residuals(certificate: Certificate) -> str:
@@ -376,9 +408,7 @@ def _infeasible(
     )
 
 
-def _proved_gap(
-    problem: Problem, certificate: Certificate, algorithm: Method, outcome: Outcome
-) -> str:
+def _proved_gap(problem: Problem, certificate: Certificate, ended: Ended) -> str:
     """What the multipliers of a run that did not end as optimal prove all the same."""
     if certificate.gap is None:
         return ""
@@ -386,8 +416,8 @@ def _proved_gap(
         return below
     how = "give, as declared," if declared(problem) else "prove"
     text = f" Its multipliers {how} {_gap_of(certificate)}."
-    optimal = certificate.gap <= _allowed(algorithm, abs(certificate.value))
-    if optimal and outcome.stop is not Stop.IMPOSSIBLE:
+    optimal = _within(certificate.gap, ended.method, abs(certificate.value))
+    if optimal and ended.stop is not Stop.IMPOSSIBLE:
         text += " So the model is optimal within tol, though the method's own test was not met."
     return text
 
@@ -407,11 +437,9 @@ def _below(problem: Problem, certificate: Certificate) -> str:
     return f" Its value is {-gap:.1e} below the bound of its multipliers: {why}."
 
 
-def _judged(problem: Problem, certificate: Certificate, algorithm: Method, text: str) -> Outcome:
+def _optimum(problem: Problem, certificate: Certificate, algorithm: Method, text: str) -> Outcome:
     """Whether a model that meets all constraints is proved to be optimal."""
-    gap = certificate.gap
-    if certificate.failed:
-        return Outcome(Stop.UNPROVEN, text)
+    gap, own = certificate.gap, declared(problem)
     if gap is None:
         convex = problem.local_constraint.convex and problem.constraint.convex
         why = (
@@ -425,12 +453,12 @@ def _judged(problem: Problem, certificate: Certificate, algorithm: Method, text:
         )
     scale = max(abs(certificate.value), 1e-12)
     below = _below(problem, certificate)
-    if -1e-6 * scale <= gap <= _allowed(algorithm, scale) + 1e-8 * scale:
-        how = f"Proved to within {_gap_of(certificate)}."
-        if own := declared(problem):
-            how = f"Within {_gap_of(certificate)}, as declared. {_stands_on(own)}"
-        return Outcome(Stop.OPTIMAL, f"{text}{below or ' ' + how}")
-    how = "give, as declared," if declared(problem) else "prove"
+    if _within(gap, algorithm, scale):
+        how = f" Proved to within {_gap_of(certificate)}."
+        if own:
+            how = f" Within {_gap_of(certificate)}, as declared.{_stands_on(own)}"
+        return Outcome(Stop.OPTIMAL, f"{text}{below or how}")
+    how = "give, as declared," if own else "prove"
     return Outcome(
         Stop.UNPROVEN, f"{text}{below or f' The multipliers {how} {_gap_of(certificate)} only.'}"
     )

@@ -149,4 +149,4 @@ def _weights(axes: Axes, clients: Sequence[Record]) -> None:
     axes.barh(places, [100 * row["weight"] for row in rows], 0.5, color=PURPLE)
     axes.set_xlabel("weight in %")
     if not rows:
-        axes.text(0.5, 0.5, "for the owners alone", ha="center", transform=axes.transAxes)
+        axes.text(0.5, 0.5, "for the owners only", ha="center", transform=axes.transAxes)

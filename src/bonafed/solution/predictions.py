@@ -35,7 +35,7 @@ def probabilities(scores: Array, loss: Loss, calibration: Sigmoid | None) -> Arr
         return softmax(scores, axis=1)
     if calibration is None and not isinstance(loss, Logistic):
         raise TypeError(
-            f"the scores of {loss!r} are no log odds, and a private run has no calibration, which"
+            f"the scores of {loss!r} are not log odds, and a private run has no calibration, which"
             " would ask the rows again: use Logistic(), or solution.decision_function(X)."
         )
     return (calibration or Sigmoid()).both(scores)

@@ -41,8 +41,8 @@ from typing import Any
 
 import numpy as np
 
-from bonafed.algorithms.federated.private_admm.private_method import PrivateMethod
-from bonafed.algorithms.federated.private_admm.settings import everybody
+from bonafed.algorithms.federated.private.method import PrivateMethod
+from bonafed.algorithms.federated.private.settings import everybody
 from bonafed.algorithms.method import Method
 from bonafed.data.federation import Federation
 from bonafed.engines.checkpoint import CheckpointError
@@ -159,25 +159,18 @@ class Charge:
         resume, plan = self.resume, self.algorithm.plan
         noisy = plan is not None and plan.kind is not None
         if not self.begun or (noisy and not resume and _checkpoint(self.engine)):
-            resume = self._begin(seed)
+            self._begin(seed)
+            resume = True  # from what was kept
         run = self.engine.run(
             self.algorithm, self.fed, seed=seed, watch=[self._see, *watch], resume=resume
         )
         return self._ended(run)
 
-    def _begin(self, seed: int) -> bool:
-        """Keep the keys of noise, and write that clients may answer; whether the run can start from
-        what was kept.
-        """
-        kept = False
+    def _begin(self, seed: int) -> None:
+        """Keep the keys of noise, and write that clients may answer."""
 
         def keep() -> None:
-            nonlocal kept
-            start = self.engine.run(self.algorithm, self.fed, seed=seed, max_rounds=0)
-            kept = all(memory is not None for memory in start.memories)
-            # an engine that starts clients later: what it wrote could go on with other keys
-            if not kept and (checkpoint := _checkpoint(self.engine)):
-                checkpoint.unlink(missing_ok=True)
+            self.engine.run(self.algorithm, self.fed, seed=seed, max_rounds=0)
 
         if self.file is None:
             keep()
@@ -185,7 +178,6 @@ class Charge:
             self.file.begin_run(self.number, keep)
             self.write_note()
         self.begun = True
-        return kept
 
     def _see(self, row: dict[str, Any], state: object) -> None:
         self.rounds = row["round"]

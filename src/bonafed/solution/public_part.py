@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bonafed.privacy.ledger import Ledger
-from bonafed.rounds import Outcome, Stop
-from bonafed.solution.outcome import budget_used
 
 # columns of the history that follow from public numbers and noisy answers
 HISTORY = ("round", "rho", "step", "clip", "gap", "noise", "bytes_up", "bytes_down")
@@ -39,7 +37,7 @@ WITHHELD = {
 
 
 class Withheld:
-    """In the place of an attribute that a public part has not: whoever asks is told why."""
+    """In the place of an attribute that a public part has not: anyone who asks is told why."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -51,7 +49,7 @@ class Withheld:
             f"the public part of a private solution has no {self.name}: {WITHHELD[self.name]}, and"
             " the privacy budget does not pay for that. The rows' owners have it, in the process in"
             f" which solve(...) ran: solution.{self.name}. Files and pickles have the public part"
-            " alone."
+            " only."
         )
 
     def __set__(self, part: object, value: object) -> None:
@@ -73,12 +71,3 @@ def public_clients(ledger: Ledger) -> list[dict[str, Any]]:
     or without.
     """
     return [{"client": client, "n": n} for client, n in ledger.sizes.items()]
-
-
-def public_outcome(outcome: Outcome, rounds: int) -> Outcome:
-    """Why the run ended, in words that take nothing from the certificate."""
-    if outcome.stop is Stop.MAX_ROUNDS:
-        return budget_used(rounds)
-    if outcome.stop is Stop.IMPOSSIBLE:  # by an answer with noise, before any certificate
-        return outcome
-    return Outcome(outcome.stop, f"{outcome.stop.value} after {rounds} rounds.")

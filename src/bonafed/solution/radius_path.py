@@ -138,7 +138,7 @@ def _start(algorithm: Method, last: Solution | None) -> Array | None:
 
 
 def _warm(algorithm: Method, last: Solution | None) -> Method:
-    """The algorithm with the cuts of the last solve where they hold at any radius, and are no sums
+    """The algorithm with the cuts of the last solve where they hold at any radius, and are not sums
     over the clients.
     """
     if last is None or not isinstance(algorithm, Bundle) or not last.problem.joint_cuts:

@@ -32,6 +32,7 @@ from bonafed.solution import predictions
 from bonafed.solution.figures import decisions
 from bonafed.solution.frames import Table, frame
 from bonafed.solution.inputs import Inputs, Rated
+from bonafed.solution.outcome import public_outcome
 from bonafed.solution.plots import Kind, plotted
 from bonafed.solution.public_part import (
     WITHHELD,
@@ -39,7 +40,6 @@ from bonafed.solution.public_part import (
     public_clients,
     public_history,
     public_messages,
-    public_outcome,
 )
 from bonafed.solution.stored import described, store
 from bonafed.solution.trivial import Triviality
@@ -84,7 +84,7 @@ class Solution:
     calibration : makes probabilities of the scores of a classifier of two classes; None of a
         private run, of regression and of several classes
     trivial : why the model is no better than a constant, and None where it is; of a private run for
-        the owners alone
+        the owners only
     log : of an asynchronous engine, who answered when; ``Replay(log)`` repeats the run
     inputs : names of features and classes, and how a table becomes features
     moments : of a private run for inference, what `private_intervals` are computed from
@@ -258,7 +258,7 @@ class Solution:
 
         The file holds numbers and texts and no code: of functions and torch modules in the problem
         it has a description, and ``load(path, problem=problem)`` needs them again. The server's
-        ``state`` is left out. Of a private solution the file has the public part alone.
+        ``state`` is left out. Of a private solution the file has the public part only.
         """
         part = self.public()
         left_out = (*LEFT_OUT, *WITHHELD) if self.private else LEFT_OUT
@@ -270,7 +270,7 @@ class Solution:
     @property
     def private(self) -> bool:
         """Whether the run had a privacy budget: then a part of the solution is for the owners of
-        the rows alone.
+        the rows only.
         """
         return self.problem.privacy is not None and self.ledger is not None
 
@@ -312,7 +312,7 @@ class Solution:
         )
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """What a pickle holds: of a private solution the public part alone."""
+        """What a pickle holds: of a private solution the public part only."""
         part = self.public()
         return super().__reduce_ex__(protocol) if part is self else (_itself, (part,))
 

@@ -27,7 +27,7 @@ from bonafed.solution.blame import triviality
 from bonafed.solution.client_table import client_table
 from bonafed.solution.constraint_table import constraint_table
 from bonafed.solution.inputs import Inputs
-from bonafed.solution.outcome import confirmed, confirmed_constrained, reached
+from bonafed.solution.outcome import Ended, budget_used, diverged, reached, stated
 from bonafed.solution.plan import Plan, plan
 from bonafed.solution.privacy_account import charged
 from bonafed.solution.proof import INTERRUPTED, prove
@@ -253,19 +253,17 @@ def conclude(finished: Finished) -> Solution:
     certificate, duals, side, limits = prove(
         problem, data, method, run, answer, aside, finished.seed
     )
-    end = run.outcome
-    if certificate.failed == INTERRUPTED:
-        end = replace(end, stop=Stop.INTERRUPTED)
+    stop = Stop.INTERRUPTED if certificate.failed == INTERRUPTED else run.outcome.stop
+    infeasible = stop is Stop.INFEASIBLE  # its multipliers are no shadow prices
+    end = Ended(stop, run.rounds, method, no_model=infeasible, said=run.outcome.text)
+    end = replace(end, reached=reached(run.history))
     table: list[dict[str, Any]] = []
     if isinstance(duals, Multipliers) and limits is not None:
-        infeasible = end.stop is Stop.INFEASIBLE  # its multipliers are no shadow prices
         shown = no_multipliers(concrete, data.n_clients) if infeasible else duals
         table = constraint_table(concrete, data.clients, limits, certificate, shown)
-        outcome = confirmed_constrained(
-            concrete, data.clients, end, certificate, duals, table, method, reached(run.history)
-        )
+        outcome = stated(end, concrete, certificate, data.clients, duals, table)
     else:
-        outcome = confirmed(end, certificate, method, concrete, reached(run.history))
+        outcome = stated(end, concrete, certificate)
     runs = [run, *side]
     return Solution(
         problem=problem,
@@ -306,7 +304,7 @@ def _without_certificate(finished: Finished, answer: Answer) -> Solution:
         problem=plan.problem,
         w=answer.w,
         duals=None,
-        outcome=run.outcome,
+        outcome=run.outcome if run.outcome.text else budget_used(run.rounds),
         rounds=run.rounds,
         ledger=ledger,
         history=[_named_row(row, plan.data.clients) for row in run.history],
@@ -324,7 +322,7 @@ def _without_certificate(finished: Finished, answer: Answer) -> Solution:
 
 
 def _check_run(engine: object, watch: object) -> None:
-    """Raise ``TypeError`` for what is no engine, and what is no list of functions."""
+    """Raise ``TypeError`` for what is not an engine, and what is not a list of functions."""
     if engine is not None and (isinstance(engine, type) or not hasattr(engine, "run")):
         raise TypeError(f"engine must be such as InProcess() or VirtualClock(), got {engine!r}.")
     if not isinstance(watch, Sequence) or not all(map(callable, watch)):
@@ -341,7 +339,7 @@ def _answer(method: Method, run: Run) -> Answer:
     if run.lie is not None and _untrained(method, answer):
         raise run.lie
     if run.outcome.stop is Stop.STALLED and not np.isfinite(answer.w).all():
-        raise ArithmeticError(run.outcome.text)
+        raise ArithmeticError(diverged(method, run.rounds))
     return answer
 
 

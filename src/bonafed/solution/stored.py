@@ -2,7 +2,7 @@
 
 A value of a class that `names.py` lists, or of one in ``MORE``, is stored as the place of its class
 and its fields, and made again by calling the class, whose checks then apply. What holds Python code
-(a function, a torch module, an object of a class of the user's) is stored as a description alone.
+(a function, a torch module, an object of a class of the user's) is stored as a description only.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def stored(path: str | os.PathLike[str]) -> dict[str, Any]:
         values = decode(Path(path).read_bytes())
     except CodecError as error:
         raise ValueError(
-            f"{path} is no solution that solution.save(path) wrote, or it was changed since:"
+            f"{path} is not a solution that solution.save(path) wrote, or it was changed since:"
             f" {error}"
         ) from error
     if not isinstance(values, dict) or values.get("what") != FORMAT:

@@ -37,9 +37,8 @@ from bonafed.problem.conic_form import sample_radii, weighting
 from bonafed.problem.losses import Hinge
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Zero, has_parts, regulariser_parts
-from bonafed.problem.risks.chi_square import ChiSquareBall
+from bonafed.problem.risks.divergences import ChiSquareBall, KLBall
 from bonafed.problem.risks.ellipsoid import Ellipsoid
-from bonafed.problem.risks.kl_ball import KLBall
 from bonafed.problem.risks.lp_ball import LpBall
 from bonafed.problem.risks.mean import Mean
 from bonafed.problem.risks.superquantile import Superquantile
@@ -298,7 +297,7 @@ class _Stationary:
 
     ``gradient`` (K, d + 1) are those of K atoms, the last entry by the intercept; atom k belongs to
     client ``owner``, and counts between ``least`` and 1 times. A client's smooth rows are one atom,
-    a row at a kink one of its own.
+    a row at a kink a separate one.
     """
 
     def __init__(self, problem: Problem, fed: Federation) -> None:

@@ -117,7 +117,7 @@ class Finding:
 
     @property
     def of_coefficients(self) -> bool:
-        """Whether the model itself is a constant, and not its predictions alone."""
+        """Whether the model itself is a constant, and not its predictions only."""
         return self.kind not in ("one class predicted", "balanced accuracy at chance")
 
 

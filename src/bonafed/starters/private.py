@@ -12,7 +12,7 @@ TEMPLATE = """\
 # See what it would spend: `bonafed run --dry-run {file}`; run it with
 # `bonafed run {file}`; every key has a default unless it says otherwise.
 title = {title}
-seed = 0                       # of which rows are held out; noise has keys of its own
+seed = 0                       # of which rows are held out; noise has separate keys
 
 [data]
 {source}
@@ -33,11 +33,14 @@ strength = 1e-3
 epsilon = 1.0     # the odds of any belief about a row change by a factor of at most exp(epsilon)
 delta = 1e-6                   # but for this probability; well below one over the number of rows
 adjacency = "add-remove"       # one row more or less; "replace": one row is another one
-# view = "sum"                 # the total is for whoever sees sums over all clients alone
+# view = "sum"                 # the total is for anyone who sees sums over all clients only
 # sizes = {{ a_client = 1000 }}  # rows of every client; left out: they are counted, and public
 # book = "book.json"  # the privacy ledger: all runs on these rows stay within epsilon together
-# curve = [0.25, 0.5]        # other totals to train with: each is charged, and stays with the owner
 {rehearsal}
+
+# [sweep]                      # other totals to train with: each is charged
+# parameter = "privacy.epsilon"
+# values = [0.25, 0.5]
 
 [evaluation]
 public = false            # the rows judged on are private, too: numbers on them stay with the owner

@@ -186,7 +186,7 @@ def _reason(kind: Kind, look: Look) -> str:
 def _notes(look: Look) -> Iterator[str]:
     """What a person should know, and may want otherwise."""
     if look.one_class:
-        yield from _comment(f"One class alone is at {_listed(look.one_class)}.")
+        yield from _comment(f"Only one class is at {_listed(look.one_class)}.")
     if look.tiny:
         yield from _comment(f"Fewer than {TINY} rows are at {_listed(look.tiny)}.")
     kinds, chosen, codes = look.kinds, used(look), []
@@ -202,7 +202,9 @@ def _notes(look: Look) -> Iterator[str]:
                 f"{name!r} may be days as a spreadsheet counts them: a number here."
             )
         if column.absent > 0.5 * column.rows:
-            yield from _comment(f"{name!r} is missing in most rows: exclude it if that is no news.")
+            yield from _comment(
+                f"{name!r} is missing in most rows: exclude it if you expected that."
+            )
         if kinds[name].name in ("number", "comma") and (odd := sentinel(column)):
             codes.append(odd)
             yield from _comment(f"{name!r}: {odd} is far from all others.")
@@ -216,7 +218,7 @@ def _notes(look: Look) -> Iterator[str]:
         yield f"# {toml_line('categorical', few)}"
     mixed = [name for name, kind in kinds.items() if kind.name == "mixed"]
     for name in mixed:
-        how = "write its numbers alone" if look.columns[name].amounts else "correct its cells"
+        how = "write its numbers only" if look.columns[name].amounts else "correct its cells"
         yield from _comment(f"To use {name!r}, {how}, or name odd cells under `missing`.")
 
 
@@ -226,7 +228,7 @@ def _few(column: Summary) -> bool:
 
 def _merges(name: str, merge: Mapping[str, str]) -> Iterator[str]:
     pairs = ", ".join(f"{toml_value(a)} = {toml_value(b)}" for a, b in merge.items())
-    why = "they differ by case or spaces alone"
+    why = "they differ by case or spaces only"
     if {*map(fold, merge)} - {*map(fold, merge.values())}:
         why = "they are one number"
     if any(fold(a).removesuffix(".0") != fold(b).removesuffix(".0") for a, b in merge.items()):
@@ -414,7 +416,7 @@ def _wide(text: str) -> int:
 
 
 def _cut(text: str, most: int) -> str:
-    """The text in at most so many columns, without what is no letter or sign."""
+    """The text in at most so many columns, without what is not a letter or sign."""
     plain = printable(text)
     while _wide(plain) > most:
         plain = plain.removesuffix("…")[:-1].rstrip("…,. ") + "…"

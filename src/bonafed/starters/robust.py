@@ -51,10 +51,10 @@ support = "none"             # or a box the features stay in, such as {{ lower =
 # level = 0.3                  # at every client: a number, or a table with one for each
 # on = "clients"               # or "together" (all rows), "server" (rows of data.server)
 
-# [path]                    # other radii to try on a part of the training rows, shown in the report
-# radii = {{ from = 0.001, to = 1.0, count = 10 }}  # geometric; or a list, such as [0.0, 0.01, 0.1]
-# client_radii = [0.0, 0.1, 0.3]  # left out: the radius of [clients]
-# test = 0.3                   # share of every client's training rows that the points are judged on
+# [sweep]                      # other values of one key, solved and judged beside the model
+# parameter = "robust.radius"  # or "problem.strength", "clients.radius", "constraint.1.level", ...
+# values = {{ from = 0.001, to = 1.0, count = 10 }}  # geometric; or a list, such as [0.0, 0.1]
+# test = 0.3                   # share of every client's training rows that judges the values
 
 [algorithm]
 name = "auto"                # "bundle", "ad_lpmm", "epigraph_admm", "double_loop"; with constraints

@@ -41,11 +41,10 @@ from bonafed.algorithms.method import (
     Answer,
     Concluded,
     Method,
-    at_cap,
     gap_report,
-    proven_optimum,
     with_start,
 )
+from bonafed.algorithms.progress import Progress
 from bonafed.algorithms.requirements import PROJECTION, Requirements
 from bonafed.algorithms.settings import check_positive
 from bonafed.arrays import Array, Block, Streams
@@ -55,7 +54,7 @@ from bonafed.problem.conic_form import member
 from bonafed.problem.lower_bounds import Survey, Surveyed
 from bonafed.problem.plausible import Claims, of_weighted, surveys
 from bonafed.problem.problem import Problem
-from bonafed.rounds import Done, Each, Max, Outcome, Round, Stop, Sum, record
+from bonafed.rounds import Done, Each, Max, Round, Stop, Sum, record
 
 COUPLING = 0.25  # eta gamma G^2
 NUDGE = 1e-3  # share of its risk by which a client's first, probing step would lower it
@@ -195,8 +194,7 @@ class AFL(Method):
     ) -> tuple[AFLState, Round | Done]:
         t, w, p = state.rounds, state.trial, state.weights
         if not (np.isfinite(up.risk).all() and np.isfinite(up.gradient).all()):
-            text = f"the risks are not finite after {t + 2} rounds: lower step_size or weight_step."
-            return replace(state, rounds=t + 1), Done(Outcome(Stop.STALLED, text))
+            return replace(state, rounds=t + 1), Done(Stop.STALLED)
         value = float(self._problem.over_clients.worst(up.risk).value) + self._problem.penalty(w)
         bound = bound_at(self._problem, w, value, float(p @ up.risk), up.gradient, p, state.seen)
         if bound > state.bound:
@@ -219,16 +217,8 @@ class AFL(Method):
             rounds=t + 1,
             **new,
         )
-        outcome = self._outcome(state)
-        return (
-            (state, Round(Mix(state.trial, state.weights)))
-            if outcome is None
-            else (state, Done(outcome))
-        )
-
-    @property
-    def exact(self) -> tuple[str, ...]:
-        return () if self.average else ("objective", "worst_risk")
+        stop = self._progress(state).stop
+        return state, Round(Mix(state.trial, state.weights)) if stop is None else Done(stop)
 
     def report(self, state: AFLState) -> dict:
         """``objective`` is that of the last model, also where the answer is the average."""
@@ -247,26 +237,9 @@ class AFL(Method):
         fall = 1 if is_smooth(self._problem) else turn + 1  # then gamma falls as eta does
         return eta, self.weight_step or COUPLING / (eta * max(steep, 1e-300) * fall)
 
-    def _outcome(self, state: AFLState) -> Outcome | None:
-        gap = state.value - state.bound
-        scale = max(abs(state.value), abs(state.bound), 1e-12)
-        proven = math.isfinite(gap)
-        if proven and not self.average and gap <= max(self.atol, self.tol * scale):
-            done = f"{state.rounds + 1} rounds"
-            return proven_optimum(state.value, state.bound, done, self.tol)
-        if state.rounds < self.max_rounds:
-            return None
-        left = (
-            f"proven gap {gap:.2e}, relative {gap / scale:.2e}, of the last model"
-            if proven
-            else "no bound is proved"
-        )
-        other = (
-            ", or use MultiplierMethod() (smooth losses) or Bundle(), which need far fewer rounds"
-        )
-        advice = f"raise max_rounds{other if self._problem.convex else ''}."
-        end = at_cap(self.max_rounds, state.rounds + 1)
-        return Outcome(Stop.MAX_ROUNDS, f"{end}; {left}: {advice}")
+    def _progress(self, state: AFLState) -> Progress:
+        numbers = state.value, state.bound, self.tol, self.atol, state.rounds, self.max_rounds
+        return Progress(*numbers, met=not self.average)  # no bound is compared with an average
 
 
 def weigh(

@@ -40,14 +40,14 @@ from bonafed.algorithms.comparators.local_steps import (
     scouted,
 )
 from bonafed.algorithms.federated.linearisation import duals_at
-from bonafed.algorithms.method import Answer, Concluded, at_cap, or_default, start_or_empty
+from bonafed.algorithms.method import Answer, Concluded, or_default, start_or_empty
 from bonafed.algorithms.requirements import AVERAGE, Requirements
 from bonafed.arrays import Array
 from bonafed.codec import Extended, Form
 from bonafed.data.federation import Federation
 from bonafed.problem.plausible import Claims
 from bonafed.problem.problem import Problem
-from bonafed.rounds import Done, Outcome, Round, Stop, record
+from bonafed.rounds import Done, Round, Stop, record
 
 
 @record
@@ -173,8 +173,8 @@ class FedAvg(LocalStepsMethod):
         state = replace(
             state, w=w, value=value, moved=moved, curvature=curvature, rounds=state.rounds + 1
         )
-        outcome = self._outcome(state)
-        return (state, self._ask(state)) if outcome is None else (state, Done(outcome))
+        stop = self._stop(state)
+        return state, self._ask(state) if stop is None else Done(stop)
 
     def report(self, state: AveragingState) -> dict:
         """``objective`` is that of the model before the round, from the clients asked."""
@@ -201,36 +201,13 @@ class FedAvg(LocalStepsMethod):
             to,
         )
 
-    def _outcome(self, state: AveragingState) -> Outcome | None:
+    def _stop(self, state: AveragingState) -> Stop | None:
         if not (np.isfinite(state.w).all() and math.isfinite(state.value)):
-            return Outcome(
-                Stop.STALLED,
-                f"the model is not finite after {state.rounds + 1} rounds. Give a smaller"
-                " step_size.",
-            )
-        rests = self.participation == 1 and self.batch is None and state.moved <= self.tol
-        if rests:
-            plain = self.local_steps == 1 and isinstance(self.aggregate, Average)
-            where = (
-                ""
-                if plain
-                else "; where local steps or this rule let it rest need not be near the optimum"
-            )
-            return Outcome(
-                Stop.UNPROVEN, f"the model came to rest after {state.rounds + 1} rounds{where}."
-            )
-        if state.rounds < self.max_rounds:
-            return None
-        return Outcome(
-            Stop.MAX_ROUNDS,
-            f"{at_cap(self.max_rounds, state.rounds + 1)}; the last round moved the model by"
-            f" {state.moved:.1e} of its size: raise max_rounds"
-            + (
-                ", or use MultiplierMethod() or Bundle(), which prove an optimum."
-                if self._problem.convex
-                else "."
-            ),
-        )
+            return Stop.STALLED
+        # where local steps or a rule let it rest need not be near the optimum
+        if self.participation == 1 and self.batch is None and state.moved <= self.tol:
+            return Stop.UNPROVEN
+        return None if state.rounds < self.max_rounds else Stop.MAX_ROUNDS
 
 
 def FedProx(strength: float = 0.1, **settings: object) -> FedAvg:

@@ -6,7 +6,7 @@
 A step uses all rows, or ``batch`` rows: slices of a random order of the client's rows, which is
 drawn anew when it is used up. With K = 1 the server takes the prox after the sum, which makes this
 proximal gradient descent. A client uploads its weighted change u_K - w, so that the server may see
-the sum alone.
+the sum only.
 
 Before the first step the server asks for curvatures and gradients of the risks (``Scout``).
 """

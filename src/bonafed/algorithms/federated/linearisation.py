@@ -1,7 +1,7 @@
 """The client step of gradient methods, and the bound that the gradients of all clients prove.
 
 ``Linearise`` brings every client's risk F_i(w) and gradient F_i'(w) to the server, and no row.
-Weighed by any q in Q, also where the server knows their sum alone, they are an affine minorant of a
+Weighed by any q in Q, also where the server knows their sum only, they are an affine minorant of a
 convex objective,
 
     sum_i q_i (F_i(w) + <F_i'(w), v - w>) + h(v),    q in Q
@@ -117,7 +117,7 @@ def duals_at(problem: Problem, w: Array, weights: Array) -> Duals | None:
     """The proof of a bound by the weighted gradients at w; None before there is a model, and for
     risks that are not convex.
 
-    For models that are not affine the certificate takes the weights alone, to say how far w is from
+    For models that are not affine the certificate takes the weights only, to say how far w is from
     stationary.
     """
     if not len(w) or not (problem.convex or not is_affine(problem.predictor)):

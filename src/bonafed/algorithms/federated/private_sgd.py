@@ -20,9 +20,10 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from bonafed.algorithms.federated.private_admm.float_gradient import precision
-from bonafed.algorithms.federated.private_admm.mechanism import MEAN_SIZE, Mechanism
-from bonafed.algorithms.federated.private_admm.noisy_gradient import (
+from bonafed.algorithms.federated.private.float_gradient import precision
+from bonafed.algorithms.federated.private.mechanism import MEAN_SIZE, Mechanism
+from bonafed.algorithms.federated.private.method import PrivateMethod
+from bonafed.algorithms.federated.private.noisy_gradient import (
     GROUPS,
     NoiseKeys,
     Question,
@@ -33,8 +34,7 @@ from bonafed.algorithms.federated.private_admm.noisy_gradient import (
     new_keys,
     noisy_gradients,
 )
-from bonafed.algorithms.federated.private_admm.private_method import PrivateMethod
-from bonafed.algorithms.federated.private_admm.settings import (
+from bonafed.algorithms.federated.private.settings import (
     ROW_BY_ROW,
     ClientSizes,
     default_clip,
@@ -48,7 +48,7 @@ from bonafed.privacy.accounting import Release
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.predictors.torch_module import TorchPredictor
 from bonafed.problem.problem import Problem
-from bonafed.rounds import Conclude, Done, Outcome, Round, Stop, Sum, record
+from bonafed.rounds import Conclude, Done, Round, Stop, Sum, record
 
 # standard deviation of the way that noise alone takes a coefficient, for rows of length 1
 WAY = 0.9
@@ -98,7 +98,7 @@ class Trimmed:
 
 @record
 class PrivateSGDState:
-    """The server's state: a function of noisy answers alone."""
+    """The server's state: a function of noisy answers only."""
 
     w: Annotated[Array, Form("D")]
     round: Annotated[int, Form(rounds=0)]
@@ -189,7 +189,7 @@ class PrivateSGD(PrivateMethod):
         if self.mechanism != "gaussian":
             raise ValueError(
                 f"quantile needs Gaussian noise, got mechanism={self.mechanism!r}: count and"
-                " gradient are accounted for together with it alone."
+                " gradient are accounted for together with it only."
             )
 
     @property
@@ -259,7 +259,7 @@ class PrivateSGD(PrivateMethod):
     def trim(
         self, memory: NoiseKeys, ask: Trim, data: Block, rng: Streams
     ) -> tuple[NoiseKeys, Trimmed]:
-        """Carry out a round with a clip of its own at the clients of a block."""
+        """Carry out a round with a separate clip at the clients of a block."""
         away = ask.clip / self._plan.clip
         known = math.isfinite(away) and 1 / FARTHEST <= away <= FARTHEST
         mechanism = self._plan.at(ask.clip) if known else self._plan
@@ -328,7 +328,7 @@ class PrivateSGD(PrivateMethod):
             clip = self._clip_after(self._plan.clip if state.clip is None else state.clip, up)
         state = PrivateSGDState(w, t, clip)
         if t >= self.max_rounds:
-            return state, Done(Outcome(Stop.MAX_ROUNDS, self._ended(t)))
+            return state, Done(Stop.MAX_ROUNDS)
         return state, self.ask(w, t + 1, clip)
 
     def _clip_after(self, clip: float, up: Trimmed) -> float:
@@ -404,9 +404,9 @@ def default_length(plan: Mechanism, row: float, bend: float = 0.0) -> float:
 
         tau nu row = 0.9,     nu = sd of a coordinate of the noise of the mean of all T answers,
 
-    so that noise alone moves a coefficient by about 0.9 / row by the end, whatever T, the number of
-    features and the budget are. Without noise T / row^2: first steps of twice that are stable for
-    losses whose curvature is at most one.
+    so that noise by itself moves a coefficient by about 0.9 / row by the end, whatever T, the
+    number of features and the budget are. Without noise T / row^2: first steps of twice that are
+    stable for losses whose curvature is at most one.
 
     It is at most 4 T^2 / row^2, so that at least the last step, 2 tau / T^2, is stable for a
     logistic loss, whose curvature is at most row^2 / 4, and with a regulariser of strong convexity

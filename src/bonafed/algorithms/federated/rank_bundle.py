@@ -14,7 +14,8 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from bonafed.algorithms.method import Answer, Concluded, Method, at_cap, known, start_or_empty
+from bonafed.algorithms.method import Answer, Concluded, Method, known, start_or_empty
+from bonafed.algorithms.progress import Progress, unless_capped
 from bonafed.algorithms.requirements import (
     AFFINE,
     CONVEX_RANKS,
@@ -42,12 +43,12 @@ from bonafed.problem.rank_cuts import (
     Tally,
     as_best,
     mixed,
+    ridge_of,
     spread_edges,
     table,
     with_cut,
 )
-from bonafed.problem.regularisers import regulariser_parts
-from bonafed.rounds import Done, Outcome, Round, Stop, record
+from bonafed.rounds import Done, Round, Stop, record
 
 GOOD = 0.1  # of what the model predicts, that a step has to reach
 WITHIN = 0.5  # of the tolerance at which a run ends
@@ -154,7 +155,7 @@ class RankBundle(Method):
         low, high, n = -float(up.smallest), float(up.largest), int(up.rows)
         trial = Tally(w, spread_edges(low, high, None, n))
         state = replace(state, w=w, rows=float(n), trial=trial, rounds=1)
-        return self._or_capped(state, Round(trial))
+        return unless_capped(state, Round(trial), state.rounds, self.max_rounds)
 
     def cut(
         self, state: RankBundleState, ids: Sequence[int], up: Tallied
@@ -169,24 +170,25 @@ class RankBundle(Method):
             edges = spread_edges(counted.low, counted.high, counted, int(state.rows), again=True)
             trial = replace(trial, edges=edges)
             state = replace(state, trial=trial, rounds=state.rounds + 1)
-            return self._or_capped(state, Round(trial))
+            return unless_capped(state, Round(trial), state.rounds, self.max_rounds)
         borders, rates, members = counted.groups
         ask = Slice(trial.w, trial.edges, counted.weights, borders, rates)
         excess = float(counted.excess.sum())
         state = replace(state, counted=ask, members=members, excess=excess, rounds=state.rounds + 1)
         edges = spread_edges(counted.low, counted.high, counted, int(state.rows))
         state = replace(state, trial=replace(trial, edges=edges), counts=0)
-        return self._or_capped(state, Round(ask))
+        return unless_capped(state, Round(ask), state.rounds, self.max_rounds)
 
     def improve(
         self, state: RankBundleState, ids: Sequence[int], up: Sliced
     ) -> tuple[RankBundleState, Round | Done]:
         """Keep the cut, and try the minimiser of the model."""
-        asked, problem, ridge = known(state.counted), self._problem, self._ridge(state.w)
+        asked, problem = known(state.counted), self._problem
+        ridge = ridge_of(problem, state.w)
         objective = float(up.value) + state.excess + problem.penalty(asked.w)
         state = replace(state, rounds=state.rounds + 1, steps=state.steps + 1)
         if not (math.isfinite(objective) and np.isfinite(up.hessian).all()):
-            return state, Done(self._ended(state))
+            return state, Done(Stop.OPTIMAL if self._progress(state).within() else Stop.STALLED)
         good = state.best is None or state.value - objective >= GOOD * state.predicted
         better = objective < state.value
         if better:
@@ -206,43 +208,19 @@ class RankBundle(Method):
             least=min(gap, state.least),
             since=0 if gap < 0.9 * state.least else state.since + 1,
         )
-        if gap <= WITHIN * max(self.tol * abs(state.value), self.atol) or state.since > PATIENCE:
-            return state, Done(self._ended(state))
+        if (stop := self._progress(state).stop) is not None:
+            return state, Done(stop)
         step = mixed(best, cuts, ridge, penalty, share)
         trial = replace(known(state.trial), w=best.w + step.step)
         state = replace(state, trial=trial, predicted=state.value - step.bound)
-        return self._or_capped(state, Round(trial))
+        return unless_capped(state, Round(trial), state.rounds, self.max_rounds)
 
-    def _ended(self, state: RankBundleState) -> Outcome:
-        gap = state.value - state.bound
-        if gap <= max(self.tol * abs(state.value), self.atol):
-            text = f"relative gap <= {self.tol:.0e} after {state.rounds} rounds."
-            return Outcome(Stop.OPTIMAL, text)
-        return Outcome(
-            Stop.STALLED,
-            f"no further progress: relative gap {_relative(state):.1e}. Rescale the features, add"
-            " L2(1e-6), or raise tol.",
-        )
+    def _progress(self, state: RankBundleState) -> Progress:
+        tols, since = (self.tol, self.atol), (state.since, PATIENCE + 1)
+        return Progress(state.value, state.bound, *tols, 0, math.inf, *since, WITHIN)
 
     def _sigma(self, state: RankBundleState) -> Array:
         return self._problem.over_rows.rank_weights(int(state.rows))
-
-    def _ridge(self, w: Array) -> Array:
-        """The second derivatives of h, (D,)."""
-        coefficients = self._problem.predictor.split(w)[0]
-        ridge = np.zeros_like(w)
-        ridge[: len(coefficients)] = regulariser_parts(self._problem.regulariser)[1]
-        return ridge
-
-    def _or_capped(
-        self, state: RankBundleState, ask: Round
-    ) -> tuple[RankBundleState, Round | Done]:
-        if state.rounds < self.max_rounds:
-            return state, ask
-        text = f"{at_cap(self.max_rounds, state.rounds)}; relative gap {_relative(state):.1e}"
-        return state, Done(
-            Outcome(Stop.MAX_ROUNDS, f"{text} > {self.tol:.0e}: raise max_rounds or tol.")
-        )
 
     def report(self, state: RankBundleState) -> dict:
         """``value``: the objective of the best model, or a little above; ``residual``: by how much
@@ -253,7 +231,3 @@ class RankBundle(Method):
     def answer(self, state: RankBundleState, concluded: Concluded | None = None) -> Answer:
         """The best model; its certificate needs nothing else."""
         return Answer(state.w)
-
-
-def _relative(state: RankBundleState) -> float:
-    return (state.value - state.bound) / max(abs(state.value), 1e-300)

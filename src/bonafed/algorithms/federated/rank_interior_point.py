@@ -24,7 +24,8 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from bonafed.algorithms.method import Answer, Concluded, Method, at_cap, known, start_or_empty
+from bonafed.algorithms.method import Answer, Concluded, Method, known, start_or_empty
+from bonafed.algorithms.progress import Progress, unless_capped
 from bonafed.algorithms.requirements import (
     AFFINE,
     EQUAL_ROWS,
@@ -40,9 +41,9 @@ from bonafed.problem.claims import AllRows, Claim, Number
 from bonafed.problem.plausible import Claims, of_lagrangian
 from bonafed.problem.problem import Problem
 from bonafed.problem.rank_claims import of_losses, of_sum
+from bonafed.problem.rank_cuts import ridge_of
 from bonafed.problem.rank_levels import Levels, Rows, levels
-from bonafed.problem.regularisers import regulariser_parts
-from bonafed.rounds import Done, Max, Outcome, Round, Stop, Sum, record
+from bonafed.rounds import Done, Max, Round, Stop, Sum, record
 from bonafed.solvers.rank.threshold_barrier import central, rate
 
 OPENING = 1.4  # slacks at the start, in units of the largest loss
@@ -221,7 +222,7 @@ class RankInteriorPoint(Method):
         """What a first answer claims."""
         rows = float(up.rows[0])
         yield AllRows(rows)
-        yield Number("a number of its own rows", up.longest, rows, rows)
+        yield Number("its number of rows", up.longest, rows, rows)
         yield from of_losses(self._problem, ask.w, rows, up.loss, up.largest)
 
     def _said(self, who: int, ask: Open | Move, up: ExpandedRanks) -> Iterator[Claim]:
@@ -251,7 +252,9 @@ class RankInteriorPoint(Method):
         at = Place(state.w, mean - spread, caps, of.mean / n)
         state = replace(state, at=at, rows=n, rounds=1)
         barrier = of.tails * (1 - of.tails) * caps * size
-        return self._or_capped(state, Round(Open(at, barrier, int(up.longest))))
+        return unless_capped(
+            state, Round(Open(at, barrier, int(up.longest))), state.rounds, self.max_rounds
+        )
 
     def improve(
         self, state: RankState, ids: Sequence[int], up: ExpandedRanks
@@ -264,7 +267,7 @@ class RankInteriorPoint(Method):
         value, gap = self._gap(at, up, state.rows)
         product = float(up.product)
         if not np.isfinite([value, gap, product]).all():
-            return state, Done(self._ended(state))
+            return state, Done(Stop.OPTIMAL if self._progress(state).within() else Stop.STALLED)
         left = product / max(state.product, 1e-300)  # 0 at first
         better = gap < 0.9 * state.least or left < 0.9
         state = replace(
@@ -278,42 +281,27 @@ class RankInteriorPoint(Method):
             length=FIRST if state.move is None or left > 1 else min(1.0, 2 * state.length),
             since=0 if better else state.since + 1,
         )
-        gap = state.value - state.bound
-        if gap <= WITHIN * max(self.tol * abs(value), self.atol):
-            return state, Done(self._ended(state))
+        if (stop := self._progress(state).stop) is not None:
+            return state, Done(stop)
         aim = CENTRE[0] if state.move is None else min(left**2, CENTRE[1])
         barrier = aim * product / max(2 * state.rows * len(at.caps), 1)
         step = self._direction(state, up, barrier)
-        if state.since > PATIENCE or not np.isfinite(step).all():
-            return state, Done(self._ended(state))
+        if not np.isfinite(step).all():
+            return state, Done(Stop.OPTIMAL if self._progress(state).within() else Stop.STALLED)
         ask = Move(at, step, barrier, state.length)
-        return self._or_capped(replace(state, move=ask, steps=state.steps + 1), Round(ask))
+        state = replace(state, move=ask, steps=state.steps + 1)
+        return unless_capped(state, Round(ask), state.rounds, self.max_rounds)
 
-    def _ended(self, state: RankState) -> Outcome:
-        """The outcome where the gap is within the tolerance, or rounding ends the run."""
-        gap = state.value - state.bound
-        if gap <= max(self.tol * abs(state.value), self.atol):
-            text = f"relative gap <= {self.tol:.0e} after {state.rounds} rounds."
-            return Outcome(Stop.OPTIMAL, text)
-        return Outcome(
-            Stop.STALLED,
-            f"no further progress within rounding: relative gap {_relative(state):.1e}. Rescale the"
-            " features, add L2(1e-6), or raise tol.",
-        )
+    def _progress(self, state: RankState) -> Progress:
+        tols, since = (self.tol, self.atol), (state.since, PATIENCE + 1)
+        return Progress(state.value, state.bound, *tols, 0, math.inf, *since, WITHIN)
 
     def _levels(self, n: float) -> Levels:
         return levels(self._problem.over_rows, int(n))
 
-    def _ridge(self, w: Array) -> Array:
-        """The second derivatives of h, (D,)."""
-        coefficients = self._problem.predictor.split(w)[0]
-        ridge = np.zeros_like(w)
-        ridge[: len(coefficients)] = regulariser_parts(self._problem.regulariser)[1]
-        return ridge
-
     def _gap(self, at: Place, up: ExpandedRanks, n: float) -> tuple[float, float]:
         """The value of a place, and what it exceeds the bound of its weights by."""
-        of, ridge = self._levels(n), self._ridge(at.w)
+        of, ridge = self._levels(n), ridge_of(self._problem, at.w)
         plain, shares = at.plain, of.shares
         value = float(shares @ at.thresholds + at.caps @ up.above + plain * up.loss)
         # weights that sum to the share of every level: q scaled down, or cap - q
@@ -331,7 +319,7 @@ class RankInteriorPoint(Method):
     def _direction(self, state: RankState, up: ExpandedRanks, barrier: float) -> Array:
         """The Newton step (K + D), thresholds first, that aims at this barrier parameter."""
         at = known(state.at)
-        K, ridge = len(at.caps), self._ridge(at.w)
+        K, ridge = len(at.caps), ridge_of(self._problem, at.w)
         matrix = np.zeros((K + len(at.w),) * 2)
         matrix[:K, :K] = np.diag(up.rate)
         matrix[:K, K:], matrix[K:, :K] = -up.cross, -up.cross.T
@@ -344,14 +332,6 @@ class RankInteriorPoint(Method):
         scaled = matrix / size / size[:, None] + RIDGE * np.eye(len(matrix))
         return -np.linalg.solve(scaled, residual / size) / size
 
-    def _or_capped(self, state: RankState, ask: Round) -> tuple[RankState, Round | Done]:
-        if state.rounds < self.max_rounds:
-            return state, ask
-        text = f"{at_cap(self.max_rounds, state.rounds)}; relative gap {_relative(state):.1e}"
-        return state, Done(
-            Outcome(Stop.MAX_ROUNDS, f"{text} > {self.tol:.0e}: raise max_rounds or tol.")
-        )
-
     def report(self, state: RankState) -> dict:
         """``value``: the objective of the last model, or a little above; ``bound`` of the run."""
         return {"value": state.value, "bound": state.bound, "gap": state.value - state.bound}
@@ -359,10 +339,6 @@ class RankInteriorPoint(Method):
     def answer(self, state: RankState, concluded: Concluded | None = None) -> Answer:
         """The model; its certificate needs nothing else."""
         return Answer(state.w)
-
-
-def _relative(state: RankState) -> float:
-    return (state.value - state.bound) / max(abs(state.value), 1e-300)
 
 
 # -- steps of the clients --------------------------------------------------------------------------

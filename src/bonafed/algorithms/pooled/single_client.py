@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import numpy as np
 
-from bonafed.algorithms.method import Answer, Concluded, Method, proven_optimum, settings_of
+from bonafed.algorithms.method import Answer, Concluded, Method
+from bonafed.algorithms.progress import Progress
 from bonafed.arrays import Array, Block
 from bonafed.codec import Extended, Form
 from bonafed.problem.claims import Claim, Number, Whole
@@ -22,7 +23,7 @@ from bonafed.problem.lower_bounds import NOTHING, Minorant, Surveyed, lower_boun
 from bonafed.problem.plausible import Claims, held
 from bonafed.problem.problem import Problem
 from bonafed.problem.rank_coordinates import is_provable, row_minorant
-from bonafed.rounds import Done, Each, Outcome, Round, Stop, combine, record
+from bonafed.rounds import Done, Each, Round, Stop, combine, record
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -116,12 +117,8 @@ class PooledMethod(Method):
         """Stop, or ask for the next round."""
         numbers = float(up.value[0]), float(up.bound[0]), float(up.residual[0]), int(up.steps[0])
         state = OwnerState(up.w[0], *numbers, state.rounds + 1)
-        outcome = _outcome(self, state, float(up.finished[0]))
-        return state, Round(Advance(state.rounds)) if outcome is None else Done(outcome)
-
-    @property
-    def exact(self) -> tuple[str, ...]:
-        return ("objective",)
+        stop = _stop(self, state, float(up.finished[0]))
+        return state, Round(Advance(state.rounds)) if stop is None else Done(stop)
 
     def report(self, state: OwnerState) -> dict[str, float]:
         """Objective, bound, gap and residual, as numbers to plot."""
@@ -138,54 +135,14 @@ class PooledMethod(Method):
         return Answer(state.w)
 
 
-def _outcome(method: PooledMethod, state: OwnerState, finished: float) -> Outcome | None:
-    gap, scale = state.value - state.bound, max(abs(state.value), abs(state.bound), 1e-12)
-    proven = math.isfinite(gap)
-    if proven and gap <= max(method.atol, method.tol * scale):
-        return proven_optimum(state.value, state.bound, f"{state.steps} iterations", method.tol)
-    left = (
-        f"proven gap {gap:.2e}, relative {gap / scale:.2e}"
-        if proven
-        else f"residual {state.residual:.2e}, no bound"
-    )
-    if finished == STATIONARY and method._problem.convex:
-        return Outcome(
-            Stop.UNPROVEN,
-            f"stationary within tolerance after {state.steps} iterations (residual"
-            f" {state.residual:.2e}); no bound is provable without a coercive regulariser of known"
-            " conjugate, such as L2(1e-3).",
-        )
-    if finished == STATIONARY:
-        return Outcome(
-            Stop.UNPROVEN,
-            f"came to rest after {state.steps} iterations; the problem is not convex, so no bound"
-            " says how far the optimum may be: try more starts.",
-        )
-    if finished and not method._problem.convex and math.isinf(state.residual):
-        return Outcome(
-            Stop.STALLED,
-            f"the problem is not convex, and the best model after {state.steps} iterations did not"
-            " settle: it need not be stationary. Try more or other starts, or another"
-            " regulariser.",
-        )
-    if finished == CAPPED:
-        return Outcome(
-            Stop.MAX_ROUNDS,
-            f"stopped at max_iterations = {settings_of(method)['max_iterations']}; {left}: raise"
-            " max_iterations or tol.",
-        )
-    if finished:
-        return Outcome(
-            Stop.STALLED,
-            f"no further progress within rounding after {state.steps} iterations; {left}.",
-        )
-    if state.rounds >= method.max_rounds:
-        return Outcome(
-            Stop.MAX_ROUNDS,
-            f"stopped at max_rounds = {method.max_rounds} ({state.steps} iterations); {left}: raise"
-            " max_rounds or tol.",
-        )
-    return None
+def _stop(method: PooledMethod, state: OwnerState, finished: float) -> Stop | None:
+    numbers = state.value, state.bound, method.tol, method.atol
+    stop = Progress(*numbers, state.rounds, method.max_rounds).stop
+    if stop is Stop.OPTIMAL or not finished:
+        return stop
+    if not method._problem.convex and math.isinf(state.residual) and finished != STATIONARY:
+        return Stop.STALLED  # the best model did not settle: it need not be stationary
+    return {STATIONARY: Stop.UNPROVEN, CAPPED: Stop.MAX_ROUNDS}.get(finished, Stop.STALLED)
 
 
 def proven(problem: Problem, data: Block, alpha: Array, value: float) -> float:

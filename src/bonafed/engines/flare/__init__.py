@@ -1,7 +1,6 @@
-"""Runs over NVIDIA FLARE: the messages, the job's folder, starting it, and watching over it."""
+"""Runs over NVIDIA FLARE: the messages, the job's folder, and watching over it."""
 
 from bonafed.engines.flare.job import ALLOWED, ALLOWED_TASKS, PERMISSION, allow, export_job
-from bonafed.engines.flare.local import Poc, simulate
 from bonafed.engines.flare.place import filters, warning_about, working_folder, write_setting
 from bonafed.engines.flare.supervisor import NotFinishedError, Supervisor, connect
 from bonafed.engines.flare.tasks import TaskTransport
@@ -14,7 +13,6 @@ __all__ = [
     "FlareTransport",
     "JobAbortedError",
     "NotFinishedError",
-    "Poc",
     "SiteError",
     "Supervisor",
     "TaskTransport",
@@ -22,7 +20,6 @@ __all__ = [
     "connect",
     "export_job",
     "filters",
-    "simulate",
     "warning_about",
     "working_folder",
     "write_setting",

@@ -49,7 +49,7 @@ Every site and the server permit bonafed's classes, and no code that comes with 
    These four classes are enough for bonafed. Keep other entries only where other jobs need them.
    By default FLARE sends the error log of every job from the site to the server.
 3. In local/authorization.json (a copy of authorization.json.default) set "byoc": "none" for every
-   role: FLARE does not look at the list of classes for a job that brings code of its own.
+   role: FLARE does not look at the list of classes for a job that brings its own code.
 4. Name the folder of the data owner (the one with site.toml) in the file
    local/bonafed_site.toml:    folder = "/path/of/the/folder"
    or in the environment variable BONAFED_SITE of the daemon. At the server the file is
@@ -130,7 +130,7 @@ def export_job(
 
 
 def written(job: Mapping[str, str]) -> str:
-    """A job as TOML, with its texts on lines of their own where that keeps every character."""
+    """A job as TOML, with its texts on their own lines where that keeps every character."""
     lines = not any("\r" in text for text in job.values())
     return tomli_w.dumps(dict(sorted(job.items())), multiline_strings=lines)
 
@@ -212,6 +212,6 @@ def _refuse_others(folder: Path, expected: set[Path]) -> None:
     there = {path.relative_to(folder) for path in folder.rglob("*") if not path.is_dir()}
     if more := sorted(path.as_posix() for path in there - expected):
         raise FileExistsError(
-            f"{folder} holds {listed(more, len(more))}, which is no part of a job: remove the "
+            f"{folder} holds {listed(more, len(more))}, which is not part of a job: remove the "
             f"folder or give another name"
         )

@@ -92,7 +92,7 @@ def read_job(config: Path) -> dict[str, str]:
     """The job that was exported, read from the folder of its configuration at the server."""
     job = tomllib.loads((config / JOB_FILE).read_text(encoding="utf-8"))
     if wrong := [key for key, value in job.items() if not isinstance(value, str)]:
-        raise TypeError(f"{JOB_FILE} has an entry that is no text: {', '.join(sorted(wrong))}")
+        raise TypeError(f"{JOB_FILE} has an entry that is not text: {', '.join(sorted(wrong))}")
     return job
 
 

@@ -1,6 +1,6 @@
 """The same messages as FLARE's tasks, on which a site's filters and privacy scopes act.
 
-Calls of the Collab API pass by the filters of a site; tasks do not. A message is a task of its own
+Calls of the Collab API pass by the filters of a site; tasks do not. A message is a separate task
 for one site, and FLARE applies the filters to the task at the server and at the site and to the
 result in both places. A site asks for its next task again and again, which takes longer than a
 call.
@@ -33,7 +33,7 @@ MESSAGE = "message"  # the entry of the data exchange object
 
 
 class FilteredError(ValueError):
-    """What came is no message: a filter took it out, or the sender is another program."""
+    """What came is not a message: a filter took it out, or the sender is another program."""
 
 
 class TaskTransport(Answers):
@@ -109,7 +109,7 @@ def unpacked(shareable: Shareable) -> bytes:
     except (KeyError, TypeError, ValueError) as error:
         raise FilteredError("no message came; a filter may have taken it out") from error
     if not isinstance(message, bytes):
-        raise FilteredError(f"the message is no bytes but {type(message)}; a filter changed it")
+        raise FilteredError(f"the message is not bytes but {type(message)}; a filter changed it")
     return message
 
 

@@ -2,7 +2,7 @@
 
 FLARE's Collab API calls a method of the object that lives at a site, and the call waits for the
 answer. So that several sites work at once and the server takes answers in the order in which they
-come, every site has a thread of its own here, which makes one call after the other. The threads
+come, every site has a separate thread here, which makes one call after the other. The threads
 live as long as the run: their number does not grow with the rounds.
 
 Nothing of ``nvflare`` is imported: a proxy is anything that is called as FLARE's are.
@@ -80,7 +80,7 @@ class Answers:
     def __init__(self, names: Iterable[str], aborted: Callable[[], bool]) -> None:
         self._names = tuple(sorted(names))
         if len(set(self._names)) < len(self._names):
-            raise ValueError("two sites have the same name: give every site a name of its own")
+            raise ValueError("two sites have the same name: give every site a separate name")
         self._aborted = aborted
         self._waiting = 0  # messages that were neither answered nor reported as failed
         self._answers: queue.SimpleQueue[Entry] = queue.SimpleQueue()
@@ -181,7 +181,7 @@ class FlareTransport(Answers):
         self._asked[client].put((seq, message))
 
     def _serve(self, site: Proxy) -> None:
-        """Make one call after the other to a site, in a thread of its own."""
+        """Make one call after the other to a site, in a separate thread."""
         asked = self._asked[site.name]
         while (item := asked.get()) is not None:
             seq, message = item
@@ -193,7 +193,7 @@ class FlareTransport(Answers):
         except Exception as error:
             return failure(site.name, error)
         if not isinstance(answer, bytes):
-            return SiteError(site.name, "TypeError", f"the answer is no bytes: {type(answer)}")
+            return SiteError(site.name, "TypeError", f"the answer is not bytes: {type(answer)}")
         return answer
 
 

@@ -6,7 +6,7 @@
     site -> server    {"bonafed": {"data": bytes}}       its answer
     site -> server    {"bonafed": {"refused": "why"}}    where the message is not of this form
 
-What the bytes mean is no affair of Flower's: bonafed's codec makes and checks them.
+What the bytes mean is not an affair of Flower's: bonafed's codec makes and checks them.
 """
 
 from __future__ import annotations

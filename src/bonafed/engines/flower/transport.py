@@ -3,7 +3,7 @@
 Flower knows a site by a node id, which changes when the site's SuperNode is started again. Here a
 site is known by the name that its owner gave the SuperNode (``--node-config 'client-id="north"'``):
 a short message, ``hello``, asks every node for it. A message whose node was lost waits until a node
-of that name is there again, and is pushed there. Whether a site has seen it before is no concern
+of that name is there again, and is pushed there. Whether a site has seen it before is not a concern
 here: a site answers a repeated message with the answer that it kept.
 """
 
@@ -172,7 +172,7 @@ class Nodes:
             return ""
         return (
             f"the nodes {listed(sorted(nodes), len(nodes))} all call themselves"
-            f" {shown(site)}; every site needs a name of its own: end all but one, or start them"
+            f" {shown(site)}; every site needs a separate name: end all but one, or start them"
             f" with other names (--node-config '{CLIENT_ID}=\"NAME\"')"
         )
 

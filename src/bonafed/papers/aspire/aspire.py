@@ -56,7 +56,7 @@ from bonafed.papers.aspire.client import (
 from bonafed.papers.aspire.server import (
     NOTHING,
     ASPIREState,
-    bound_reached,
+    bounds_reached,
     checked,
     longest,
     mixture,
@@ -69,7 +69,7 @@ from bonafed.problem.claims import Claim, Features, Number
 from bonafed.problem.conic_form import member
 from bonafed.problem.plausible import Claims, of_risk
 from bonafed.problem.problem import Problem
-from bonafed.rounds import Conclude, Done, Outcome, Round, Stop
+from bonafed.rounds import Conclude, Done, Round, Stop
 
 CUT = 1e-6  # by how much, relative, the worst vertex must exceed all planes to become one
 
@@ -86,22 +86,22 @@ class ASPIRE(StepSettings, Method):
     Parameters
     ----------
     drop : whether planes without weight are dropped (EASE) or all are kept (CP)
-    synchronous : wait for everybody's answer
+    synchronous : wait for all answers
     local_steps : steps (11) between two contacts
     every : iterations between two checks of the planes, the paper's k; None: 2 N answers
     until : the paper's T1. From then on planes are only added, where the oracle finds one
         (``resume``), or stay as they are
     max_planes : M of Setting 1; then a new plane replaces the one with the least weight
     reuse : send the loss at the model where a worker's trip began, as if every step needed a pass
-        over the rows for its loss alone
+        over the rows for its loss only
     theory : the schedules of Theorem 1 and Setting 2 with ``nu`` < 1; they are valid and stall
     nu : c rho (t + 1)^(1/6) in these schedules; the paper's 1 leaves no rho
     kappa, rho1, rho2, eta_w, eta_z, eta_h, smooth : positive numbers, used as they are; None:
         chosen from the first losses, gradients and curvatures (``step_sizes.py``). ``smooth`` is L
         of the schedules
     c1, c2 : the regularisation of the multipliers (10); with ``theory`` their lower ends
-    bounds : alpha_1 to alpha_4; None: far from the iterates. The outcome says which one still holds
-        them back
+    bounds : alpha_1 to alpha_4; None: far from the iterates. `bounds_reached` of a state names
+        those that hold iterates back; a run then does not end as optimal
     floor : the lower end of h, for custom losses that can be negative
     tol : stop when all parts of the stationarity gap and the oracle's gap, relative to their
         scales, are below
@@ -287,9 +287,8 @@ class ASPIRE(StepSettings, Method):
         state = replace(state, omega=state.weights @ state.planes, bits=state.bits + bits)
         if state.answers - state.measured.answers >= n or self._last(state):
             state = refreshed(problem, state, now, steps)
-        outcome = self._outcome(state)
-        if outcome is not None:
-            return state, Done(outcome)
+        if (stop := self._stop(state)) is not None:
+            return state, Done(stop)
         return state, self._round(state, ids, now)
 
     def report(self, state: ASPIREState) -> dict:
@@ -356,38 +355,18 @@ class ASPIRE(StepSettings, Method):
     def _last(self, state: ASPIREState) -> bool:
         return state.rounds >= self.max_rounds
 
-    def _outcome(self, state: ASPIREState) -> Outcome | None:
+    def _stop(self, state: ASPIREState) -> Stop | None:
         seen, fresh = state.measured, state.measured.answers == state.answers
         finite = math.isfinite(seen.value) and math.isfinite(seen.residual)
         if fresh and not finite:
-            return Outcome(
-                Stop.STALLED,
-                f"diverged after {state.rounds + 1} rounds: the steps are too long. Leave kappa,"
-                " rho1, rho2 and the etas out, or give shorter ones; with old answers use the"
-                " engine's Stale(n, tau) or ask for more at once.",
-            )
+            return Stop.STALLED
         small = seen.residual <= self.tol / 2 or (  # half, since the parts of the gap add up
             seen.stationarity <= self.atol and seen.oracle <= self.atol
         )
-        if not (fresh and small) and not self._last(state):
-            return None
-        text = (
-            f"{state.rounds + 1} rounds; stationarity gap {seen.stationarity:.1e}, relative"
-            f" residual {seen.residual:.1e} (tol {self.tol:g}), oracle gap {seen.oracle:.1e},"
-            f" consensus {seen.consensus:.1e}"
-        )
-        active = bound_reached(state, known(state.steps))
-        held = f" Held back by {active}: give larger bounds." if active else ""
-        if not small:
-            return Outcome(
-                Stop.MAX_ROUNDS,
-                f"ASPIRE stopped at max_rounds, {text}: raise max_rounds or tol.{held}",
-            )
-        if not self._problem.convex or active:
-            return Outcome(
-                Stop.UNPROVEN, f"a stationary point after {text}; it may not be the optimum.{held}"
-            )
-        return Outcome(Stop.OPTIMAL, f"consensus and stationarity after {text}.")
+        if not (fresh and small):
+            return Stop.MAX_ROUNDS if self._last(state) else None
+        held_back = bounds_reached(state, known(state.steps))
+        return Stop.OPTIMAL if self._problem.convex and not held_back else Stop.UNPROVEN
 
 
 def check_settings(method: ASPIRE) -> None:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.algorithms.comparators.multiplier_method import MultiplierMethod
+from bonafed.algorithms.federated.multiplier_method import MultiplierMethod
 from bonafed.arrays import Array
 from bonafed.data import partition
 from bonafed.data.federation import Federation
@@ -32,7 +32,7 @@ from bonafed.papers.aspire.setups import digits, stated
 from bonafed.problem.prediction import scores, with_ones
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.cd_norm import CDNorm
-from bonafed.problem.risks.kl_ball import KLBall
+from bonafed.problem.risks.divergences import KLBall
 from bonafed.problem.risks.mean import Mean
 from bonafed.problem.risks.risk import Risk
 from bonafed.problem.risks.simplex import Simplex

@@ -43,7 +43,8 @@ from bonafed.algorithms.comparators.local_steps import (
     scouted,
 )
 from bonafed.algorithms.federated.linearisation import duals_at
-from bonafed.algorithms.method import Answer, Concluded, at_cap, or_default, start_or_empty
+from bonafed.algorithms.method import Answer, Concluded, or_default, start_or_empty
+from bonafed.algorithms.progress import unless_capped
 from bonafed.algorithms.requirements import MIXTURE, Requirements
 from bonafed.algorithms.settings import check_positive
 from bonafed.arrays import Array, Block, Streams, stream
@@ -52,7 +53,7 @@ from bonafed.problem.claims import Claim, Number
 from bonafed.problem.conic_form import member
 from bonafed.problem.plausible import Claims, of_risk
 from bonafed.problem.problem import Problem
-from bonafed.rounds import Done, Each, Outcome, Round, Stop, record
+from bonafed.rounds import Done, Each, Round, Stop, record
 
 
 @record
@@ -182,7 +183,7 @@ class DRFA(LocalStepsMethod):
             raise ValueError("the clients sent no sums of their changes.")
         w, snapshot = state.w + up.change, state.w + up.snapshot
         if not np.isfinite(w).all():
-            return replace(state, w=w), Done(_diverged(state.turns + 1))
+            return replace(state, w=w), Done(Stop.STALLED)
         if self._walk.single:
             w = snapshot = self._problem.prox(w, self._eta(state))
         curvature = max(state.curvature, float(up.curvature))
@@ -202,9 +203,7 @@ class DRFA(LocalStepsMethod):
         f[list(ids)] = n / len(ids) * up.risk
         far = self.local_steps * self._gamma(state)
         if not np.isfinite(risks).all():
-            return replace(state, risks=risks, turns=state.turns + 1), Done(
-                _diverged(state.turns + 1)
-            )
+            return replace(state, risks=risks, turns=state.turns + 1), Done(Stop.STALLED)
         pulled = (state.weights + far * (f + self.strength * state.prior)) / (
             1 + self.strength * far
         )
@@ -214,8 +213,7 @@ class DRFA(LocalStepsMethod):
             risks=risks,
             turns=state.turns + 1,
         )
-        outcome = self._outcome(state)
-        return (state, self._descend(state)) if outcome is None else (state, Done(outcome))
+        return unless_capped(state, self._descend(state), 2 * state.turns, self.max_rounds)
 
     def report(self, state: DRFAState) -> dict:
         """Risks are those last reported, at snapshots."""
@@ -263,24 +261,3 @@ class DRFA(LocalStepsMethod):
             to = tuple(np.flatnonzero(weights).tolist())
         snapshot = int(self._draw(state, 1).integers(1, self.local_steps + 1))
         return Round(Descend(state.w, weights, self._eta(state), 1.0, snapshot), to)
-
-    def _outcome(self, state: DRFAState) -> Outcome | None:
-        if 2 * state.turns < self.max_rounds:
-            return None
-        return Outcome(
-            Stop.MAX_ROUNDS,
-            f"{at_cap(self.max_rounds, 2 * state.turns + 1)}: there is no other test."
-            + (
-                " MultiplierMethod() and Bundle() prove how far the optimum is."
-                if self._problem.convex
-                else ""
-            ),
-        )
-
-
-def _diverged(turn: int) -> Outcome:
-    return Outcome(
-        Stop.STALLED,
-        f"the model is not finite after {turn} iterations. Give a smaller step_size or a smaller"
-        " weight_step.",
-    )

@@ -18,10 +18,10 @@ from typing import Any
 
 from bonafed.algorithms.comparators.afl import AFL
 from bonafed.algorithms.comparators.fed_avg import FedAvg
-from bonafed.algorithms.comparators.multiplier_method import MultiplierMethod
 from bonafed.algorithms.federated.async_dro.async_dro import AsyncDRO
 from bonafed.algorithms.federated.bundle.async_bundle import AsyncBundle
 from bonafed.algorithms.federated.bundle.bundle import Bundle
+from bonafed.algorithms.federated.multiplier_method import MultiplierMethod
 from bonafed.engines.waiting import First
 from bonafed.papers.aspire.aspire import ASPIRE
 from bonafed.papers.aspire.drfa import DRFA

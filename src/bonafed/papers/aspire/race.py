@@ -19,7 +19,7 @@ import numpy as np
 
 from bonafed.algorithms.comparators.afl import AFL
 from bonafed.algorithms.comparators.fed_avg import FedAvg
-from bonafed.algorithms.comparators.multiplier_method import MultiplierMethod
+from bonafed.algorithms.federated.multiplier_method import MultiplierMethod
 from bonafed.algorithms.method import Method
 from bonafed.arrays import Array
 from bonafed.data.federation import Federation

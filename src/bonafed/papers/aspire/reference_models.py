@@ -1,6 +1,7 @@
-"""Reference models without a worst case over clients: each client alone, and their even mixture.
+"""Reference models without a worst case over clients: each client by itself, and their even
+mixture.
 
-    alone    w_j minimises F_j(w) + h(w): the model of client j, judged by the risks of all clients
+    only    w_j minimises F_j(w) + h(w): the model of client j, judged by the risks of all clients
     mixture  w minimises sum_i F_i(w) / N + h(w)
 
 "Ind_j" and "Mix_Even" of Jiao, Yang, Song, *Distributed distributionally robust optimization with
@@ -15,7 +16,7 @@ from typing import TypedDict, Unpack
 
 import numpy as np
 
-from bonafed.algorithms.comparators.multiplier_method import MultiplierMethod
+from bonafed.algorithms.federated.multiplier_method import MultiplierMethod
 from bonafed.algorithms.method import Method
 from bonafed.arrays import Array
 from bonafed.data.federation import Federation
@@ -37,7 +38,7 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Alone:
-    """The model of every client alone, with its risks on all clients.
+    """The model of every client by itself, with its risks on all clients.
 
     Attributes
     ----------
@@ -105,7 +106,7 @@ def client_risks(problem: Problem, w: Array, fed: Federation) -> Array:
 
 
 def _of_client(problem: Problem, fed: Federation, i: int) -> Problem:
-    """The problem of client i alone, with its radius."""
+    """The problem of client i by itself, with its radius."""
     ball = problem.at(fed)[0].over_samples
     if not isinstance(ball, WassersteinBall):
         return problem

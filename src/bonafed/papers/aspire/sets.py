@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from bonafed.algorithms.comparators.multiplier_method import MultiplierMethod
 from bonafed.algorithms.federated.async_dro.async_dro import AsyncDRO
+from bonafed.algorithms.federated.multiplier_method import MultiplierMethod
 from bonafed.data.federation import Federation
 from bonafed.engines.waiting import Waiting
 from bonafed.papers.aspire.setups import RIDGE, SetUp
@@ -25,10 +25,9 @@ from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import L2
 from bonafed.problem.risks.box import Box
 from bonafed.problem.risks.cd_norm import CDNorm
-from bonafed.problem.risks.chi_square import ChiSquareBall
 from bonafed.problem.risks.custom import OwnSet
+from bonafed.problem.risks.divergences import ChiSquareBall, KLBall, TotalVariationBall
 from bonafed.problem.risks.ellipsoid import Ellipsoid
-from bonafed.problem.risks.kl_ball import KLBall
 from bonafed.problem.risks.lp_ball import LpBall
 from bonafed.problem.risks.mean import Mean
 from bonafed.problem.risks.polyhedron import Polyhedron
@@ -36,7 +35,6 @@ from bonafed.problem.risks.risk import Risk
 from bonafed.problem.risks.simplex import Simplex
 from bonafed.problem.risks.spectral import ExponentialSpectral, Extremile, TopK
 from bonafed.problem.risks.superquantile import Superquantile
-from bonafed.problem.risks.total_variation import TotalVariationBall
 from bonafed.problem.risks.wasserstein import WassersteinOverClients
 from bonafed.solution.solution import Solution
 from bonafed.solution.solve import fit
@@ -89,7 +87,7 @@ def every_set(n: int) -> Iterator[tuple[str, Any]]:
 class _HalfWorst:
     """Half of the weight to the worst client, the rest to all alike: a custom set.
 
-    It is known by its maximiser alone.
+    It is known by its maximiser only.
     """
 
     def __call__(self, losses: np.ndarray) -> np.ndarray:

@@ -48,7 +48,7 @@ def lcqp(
 
     A_i = U_i D_i U_i' with U_i uniform among orthogonal matrices and D_i uniform on [0.5, 1];
     entries of C_i normal with variance 1/d; b_i and d_i uniform on the unit sphere. Every client
-    has a random stream of its own, so a further client does not change the others' numbers.
+    has a separate random stream, so a further client does not change the others' numbers.
 
     Parameters
     ----------
@@ -59,8 +59,8 @@ def lcqp(
     seed : of the random streams
     condition : condition number of every A_i instead: D_i log-uniform on [1/condition, 1], both
         ends included
-    singular : dimension s <= m of a space on which every A_i is 0: the constraints alone determine
-        w there
+    singular : dimension s <= m of a space on which every A_i is 0: the constraints by themselves
+        determine w there
     redundant : the last client's C and d are the sum of all the others'
     infeasible : as redundant, but with 1 added to the last client's d: no w meets all
 

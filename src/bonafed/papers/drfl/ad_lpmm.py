@@ -127,7 +127,7 @@ class ADLPMM(EpigraphMethod):
         self, state: LPMMState, ids: Sequence[int], up: Projected
     ) -> tuple[LPMMState, Round | Done]:
         state = self._dual(state, up)
-        stop = self._outcome(state)
+        stop = self._stop(state)
         return (state, Done(stop)) if stop is not None else self._primal(state)
 
     def _constants(self, n_clients: int) -> tuple[float, float, float]:

@@ -25,7 +25,6 @@ from bonafed.algorithms.method import (
     Answer,
     Concluded,
     Method,
-    at_cap,
     start_or_empty,
     worst_client,
 )
@@ -43,7 +42,7 @@ from bonafed.problem.claims import Claim
 from bonafed.problem.conic_form import client_ball
 from bonafed.problem.plausible import Claims, of_risk, of_weighted
 from bonafed.problem.problem import Problem
-from bonafed.rounds import Done, Each, Outcome, Round, Stop, Sum, record
+from bonafed.rounds import Done, Each, Round, Stop, Sum, record
 
 
 @record
@@ -173,7 +172,7 @@ class DoubleLoop(Method):
         self, state: LoopState, ids: Sequence[int], up: Probed
     ) -> tuple[LoopState, Round | Done]:
         state = self._judged(state, up.risk)
-        stop = self._outcome(state)
+        stop = self._stop(state)
         if stop is not None:
             return state, Done(stop)
         # the point was the mean of the inner iterates: w(q), roughly
@@ -211,24 +210,10 @@ class DoubleLoop(Method):
             total=np.zeros_like(state.total),
         )
 
-    def _outcome(self, state: LoopState) -> Outcome | None:
+    def _stop(self, state: LoopState) -> Stop | None:
         if state.rounds >= self.max_rounds:
-            text = (
-                f"DoubleLoop {at_cap(self.max_rounds, state.rounds + 1)}; no accuracy is claimed:"
-                " use Bundle()."
-            )
-            return Outcome(Stop.MAX_ROUNDS, text)
-        if state.since > 50 * (self.inner + 1):
-            text = (
-                f"the best objective {state.value:.8g} no longer improves by {self.tol:g}; no"
-                " accuracy is claimed."
-            )
-            return Outcome(Stop.STALLED, text + " Change step or ascent, or use Bundle().")
-        return None
-
-    @property
-    def exact(self) -> tuple[str, ...]:
-        return ("objective",)
+            return Stop.MAX_ROUNDS
+        return Stop.STALLED if state.since > 50 * (self.inner + 1) else None
 
     def report(self, state: LoopState) -> dict:
         """``objective`` is exact, at the best model so far."""

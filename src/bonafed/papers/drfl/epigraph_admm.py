@@ -132,7 +132,7 @@ class EpigraphADMM(EpigraphMethod):
         self, state: EpigraphState, ids: Sequence[int], up: Projected
     ) -> tuple[EpigraphState, Round | Done]:
         state = self._dual(state, up)
-        stop = self._outcome(state)
+        stop = self._stop(state)
         if stop is not None:
             return state, Done(stop)
         return self._primal(self._balanced(state))
@@ -190,7 +190,7 @@ True
 def _factor(pair: tuple[float, float]) -> float:
     """Sqrt(primal / dual) within [0.2, 5], 1 where the ratio is near 1."""
     primal, dual = pair
-    if not (primal > 0 and dual > 0):
+    if not (primal > 0 and dual > 0) or (math.isinf(primal) and math.isinf(dual)):
         return 1.0
     root = min(max(math.sqrt(primal / dual), 0.2), 5.0)
     return root if max(root, 1 / root) > 1.5 else 1.0

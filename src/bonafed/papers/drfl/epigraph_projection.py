@@ -25,7 +25,6 @@ from bonafed.algorithms.method import (
     Answer,
     Concluded,
     Method,
-    at_cap,
     conclude_copies,
     copies_of,
     start_or_empty,
@@ -40,7 +39,7 @@ from bonafed.problem.claims import Claim, Height, Number
 from bonafed.problem.plausible import Claims, is_convex, of_risk
 from bonafed.problem.problem import Problem
 from bonafed.problem.wasserstein.ball import WassersteinBall
-from bonafed.rounds import Conclude, Each, Outcome, Stop, Sum, record
+from bonafed.rounds import Conclude, Each, Stop, Sum, record
 from bonafed.solvers.conic.builder import Model, Status
 
 
@@ -126,7 +125,7 @@ def onto_epigraph(
 
 
 def rows_of(data: Block, i: int, draw: tuple[np.random.Generator, float] | None = None) -> Block:
-    """Client i of a block alone, without padding and rows of no weight.
+    """Client i of a block by itself, without padding and rows of no weight.
 
     With ``draw`` it has a random share of its rows.
     """
@@ -367,26 +366,11 @@ class EpigraphMethod(Method):
         )
         return state, model, height
 
-    def _outcome(self, state: ConsensusState) -> Outcome | None:
-        """Stop by relative primal and dual residuals, or at the cap, with what to do."""
-        primal, dual = state.residuals
-        text = f"relative residuals: primal {primal:.1e}, dual {dual:.1e}, tol {self.tol:g}"
-        if max(primal, dual) <= self.tol:
-            return Outcome(
-                Stop.OPTIMAL,
-                f"consensus and stationarity after {state.rounds + 1} rounds ({text}).",
-            )
-        if state.rounds < self.max_rounds:
-            return None
-        advice = (
-            "raise max_rounds or tol, or use Bundle(), which needs far fewer rounds."
-            if self.sample is None
-            else "steps on sampled rows only come near a solution: use sample=None to converge."
-        )
-        return Outcome(
-            Stop.MAX_ROUNDS,
-            f"{type(self).__name__} {at_cap(self.max_rounds, state.rounds + 1)}; {text}: {advice}",
-        )
+    def _stop(self, state: ConsensusState) -> Stop | None:
+        """Stop by relative primal and dual residuals, or at the cap."""
+        if max(state.residuals) <= self.tol:
+            return Stop.OPTIMAL
+        return None if state.rounds < self.max_rounds else Stop.MAX_ROUNDS
 
 
 def norm(v: Array) -> float:
@@ -395,6 +379,8 @@ def norm(v: Array) -> float:
 
 
 def relative(residual: Array, *scales: float) -> float:
-    """The norm of a residual over the largest scale."""
-    size = norm(residual)
-    return size / max(*scales, 1e-300) if size > 0 else 0.0
+    """The norm of a residual over the largest scale, inf where that is nothing beside it."""
+    size, scale = norm(residual), max(scales)
+    if scale > 1e-100 * size:
+        return size / scale
+    return math.inf if size > 0 else 0.0

@@ -57,8 +57,8 @@ class DCA(PooledMethod):
     ------
     ValueError
         for a Wasserstein ball over samples, ``ProspectTheory`` (its weights change at a reference,
-        so that it is no difference of two sums by rank), more than one client, or settings out of
-        range
+        so that it is not a difference of two sums by rank), more than one client, or settings out
+        of range
     DivergedError
         where the model stops being finite
 

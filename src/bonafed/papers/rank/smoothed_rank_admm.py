@@ -24,9 +24,14 @@ from typing import Any
 
 import numpy as np
 
-from bonafed.algorithms.pooled.rank.iteration import Iterate, first, iterate
-from bonafed.algorithms.pooled.rank.memory import IterateMemory, iterate_of
-from bonafed.algorithms.pooled.rank.method import RankMethod
+from bonafed.algorithms.pooled.rank.iteration import (
+    Iterate,
+    IterateMemory,
+    RankMethod,
+    first,
+    iterate,
+    iterate_of,
+)
 from bonafed.algorithms.pooled.rank.penalties import Balanced, Growing, Penalty
 from bonafed.algorithms.pooled.rank.subproblems import RankTask
 from bonafed.algorithms.pooled.single_client import (

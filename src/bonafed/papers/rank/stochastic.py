@@ -92,7 +92,7 @@ def take(data: Block, rows: NDArray[np.intp]) -> Block:
 
 
 def descend(problem: Problem, w: Array, gradient: Array, rate: float) -> Array:
-    """prox_{rate h}(w - rate gradient); an intercept takes the gradient step alone."""
+    """prox_{rate h}(w - rate gradient); an intercept takes the gradient step only."""
     return problem.prox(w - rate * gradient, rate)
 
 

@@ -8,7 +8,7 @@ The protocol is that of Bonawitz, Ivanov, Kreuter, Marcedone, McMahan, Patel, Ra
 
     y_p = x_p + S(b_p) + sum over q > p of S(k_pq) - sum over q < p of S(k_pq)      modulo 2^64,
 
-where S is the key stream, k_pq a key that p and q alone know and b_p one that p alone knows. In the
+where S is the key stream, k_pq a key that only p and q know and b_p one that only p knows. In the
 sum the pairwise masks cancel, where both were asked for the same: the key of S is made of k_pq and
 of a digest of the question (``about``), so that a server that asks for different things reads
 noise. The clients that stayed then open b_p of those that stayed, and the k_pq of those that
@@ -27,7 +27,7 @@ Here neither a private key nor a root is shared ever. In every round p draws two
 
 and shares both by Shamir's scheme, each share enciphered for its holder. For one that stayed t
 clients open b_p^r and not w_p^r, for one that dropped out w_p^r and not b_p^r. What is opened are
-fresh random numbers and values F(K_pq, r) at this r alone, from which nothing follows about K_pq
+fresh random numbers and values F(K_pq, r) at this r only, from which nothing follows about K_pq
 and F(K_pq, r') (that is what pseudorandom means). So a client that dropped out takes part in the
 next round again, without new keys.
 
@@ -322,7 +322,7 @@ def reveal(state: Client, unmask: Unmask) -> tuple[Client, Revealed]:
     if state.client in state.senders and state.client not in stayed:
         raise SecureSumError(
             f"client {state.client} handed in its vector and is said to have dropped out: leave"
-            " whoever dropped out alone."
+            " anyone who dropped out only."
         )
     enough(len(stayed), state.terms.least, "stayed")
     which = np.isin(np.array(state.senders), np.array(dropped, int)).astype(int)

@@ -25,7 +25,7 @@ class FixedPoint:
 
     Raises
     ------
-    ValueError : a step that is no power of two, or a bound that could overflow
+    ValueError : a step that is not a power of two, or a bound that could overflow
 
     Examples
     --------

@@ -22,7 +22,7 @@ KEY, NONCE, SHARE = 32, 12, 32  # bytes; a share is shamir.LIMBS numbers of 32 b
 
 
 class SecureSumError(ValueError):
-    """A message that the protocol does not allow; whoever refuses it has told nothing."""
+    """A message that the protocol does not allow; anyone who refuses it has told nothing."""
 
 
 def require_cryptography() -> None:
@@ -128,7 +128,7 @@ class Delivered:
 
 @record
 class Masked:
-    """Up: a client's vector under its masks, uniform for whoever does not know them."""
+    """Up: a client's vector under its masks, uniform for anyone who does not know them."""
 
     client: int
     number: int

@@ -24,7 +24,7 @@ class SecureSum:
     step : None: numbers travel in 128 bits, as multiples of 2**-63 up to 2**62 / N, so that nothing
         is lost that a double of order one has; a power of two: in 64 bits, half the bytes and time,
         as multiples of this step, so that a sum over N clients is off by N step / 2 at most.
-        Whole numbers, and private answers, which have a step of their own, travel in 64 bits where
+        Whole numbers, and private answers, which have a separate step, travel in 64 bits where
         an answer has no others, and lose nothing
     bound : with a step the largest absolute value that a client may hand in, larger ones being
         refused; None: the largest at which no sum can overflow, 2**62 step / N
@@ -32,7 +32,7 @@ class SecureSum:
         third of them, rounded down
     fewest : the least number of clients over which a sum may be opened, for algorithms that ask
         some of the clients; None: ``threshold``
-    keys : "secure" from the operating system; "simulation" from the seed, for tests: whoever has
+    keys : "secure" from the operating system; "simulation" from the seed, for tests: anyone who has
         the seed can then take the masks away
 
     Examples

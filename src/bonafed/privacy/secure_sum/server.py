@@ -204,7 +204,7 @@ def _not_recovered(state: Server, client: int) -> SecureSumError:
 
 
 def _by_client(answers: Sequence[Answer], known: tuple[int, ...], what: str) -> dict[int, Answer]:
-    """Answers by client, ascending; one of each, of known clients alone."""
+    """Answers by client, ascending; one of each, of known clients only."""
     given = [a.client for a in answers]
     if strange := sorted({*given} - {*known}):
         raise SecureSumError(

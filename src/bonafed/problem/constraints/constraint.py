@@ -252,7 +252,7 @@ def excess(constraints: Stack, values: Array) -> float:
 
 
 def magnitudes(constraints: Concrete, point: Point, multipliers: Array) -> Array:
-    """(n, D) the sizes of the terms of a gradient whose Jacobian is no sum itself."""
+    """(n, D) the sizes of the terms of a gradient whose Jacobian is not a sum itself."""
     return np.einsum("np,npd->nd", np.abs(multipliers), np.abs(constraints.jacobian(point)))
 
 
@@ -322,7 +322,7 @@ _KNOWN: weakref.WeakKeyDictionary[Block, dict[Hashable, Any]] = weakref.WeakKeyD
 
 
 def once(block: Block, key: Hashable, make: Callable[[], T]) -> T:
-    """``make()``, kept as long as the block: for what depends on an owner's rows alone and costs
+    """``make()``, kept as long as the block: for what depends on an owner's rows only and costs
     more than a step.
     """
     known = _KNOWN.setdefault(block, {})

@@ -40,14 +40,9 @@ class Coupled:
 
     Examples
     --------
-    >>> import numpy as np
     >>> import bonafed as bf
-    >>> rng = np.random.default_rng(0)
-    >>> X, sex = rng.normal(size=(200, 3)), rng.choice(["f", "m"], 200)
-    >>> y = X[:, 0] + 0.5 * (sex == "m") + rng.normal(size=200) > 0
-    >>> fed = bf.Federation.from_arrays(
-    ...     X, y, rng.choice(["north", "east"], 200), columns={"sex": sex}
-    ... )
+    >>> from bonafed.data import load
+    >>> fed = load.two_groups()
     >>> parity = bf.Coupled(
     ...     bf.DemographicParity("sex", level=0.05)
     ... )  # over both clients together

@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -27,7 +27,7 @@ from scipy.linalg import block_diag
 from bonafed.arrays import Array, Block, Label, by_row, has_truths
 from bonafed.problem.constraints.constraint import VOID, Objective, Point, magnitudes_of_rows, once
 from bonafed.problem.losses import Exponential, Logistic, Loss
-from bonafed.problem.risks.inputs import per_client
+from bonafed.problem.risks.risk import per_client
 
 if TYPE_CHECKING:
     from bonafed.problem.metadata import Metadata
@@ -61,14 +61,9 @@ class Score:
 
     Examples
     --------
-    >>> import numpy as np
     >>> import bonafed as bf
-    >>> rng = np.random.default_rng(0)
-    >>> X, sex = rng.normal(size=(200, 3)), rng.choice(["f", "m"], 200)
-    >>> y = X[:, 0] + 0.5 * (sex == "m") + rng.normal(size=200) > 0
-    >>> fed = bf.Federation.from_arrays(
-    ...     X, y, rng.choice(["north", "east"], 200), columns={"sex": sex}
-    ... )
+    >>> from bonafed.data import load
+    >>> fed = load.two_groups()
     >>> problem = bf.Problem(
     ...     bf.Logistic(),
     ...     local_constraint=bf.DemographicParity("sex", 0.1, bf.Score()),
@@ -99,14 +94,9 @@ class Probability:
 
     Examples
     --------
-    >>> import numpy as np
     >>> import bonafed as bf
-    >>> rng = np.random.default_rng(0)
-    >>> X, sex = rng.normal(size=(200, 3)), rng.choice(["f", "m"], 200)
-    >>> y = X[:, 0] + 0.5 * (sex == "m") + rng.normal(size=200) > 0
-    >>> fed = bf.Federation.from_arrays(
-    ...     X, y, rng.choice(["north", "east"], 200), columns={"sex": sex}
-    ... )
+    >>> from bonafed.data import load
+    >>> fed = load.two_groups()
     >>> problem = bf.Problem(
     ...     bf.Logistic(),
     ...     local_constraint=bf.DemographicParity("sex", 0.05, bf.Probability()),
@@ -313,7 +303,7 @@ class Levelled:
     level: Level
 
     def __post_init__(self) -> None:
-        """Refuse a level that is no number >= 0; client names are checked against the data."""
+        """Refuse a level that is not a number >= 0; client names are checked against the data."""
         each = [*self.level.values()] if isinstance(self.level, Mapping) else self.level
         numbers = np.asarray(each)
         name = type(self).__name__
@@ -377,14 +367,9 @@ class NeymanPearson(Levelled):
 
     def at(self, problem: Objective, data: Metadata) -> OnRows:
         level = self._reachable(problem, data)
-        code = label_code(self.label, data, problem.loss)
-        return OnRows(
-            OfLoss(problem.loss),
-            (Group(code),),
-            np.ones((1, 1)),
-            level[:, None],
-            (f"mean loss of class {self.label}",),
-        )
+        groups = [Group(label_code(self.label, data, problem.loss))]
+        words = [f"mean loss of class {self.label}"]
+        return on_rows(OfLoss(problem.loss), groups, np.ones((1, 1)), level, words)
 
 
 @dataclass(frozen=True)
@@ -398,14 +383,9 @@ class LossGap(Levelled):
 
     Examples
     --------
-    >>> import numpy as np
     >>> import bonafed as bf
-    >>> rng = np.random.default_rng(0)
-    >>> X, sex = rng.normal(size=(200, 3)), rng.choice(["f", "m"], 200)
-    >>> y = X[:, 0] + 0.5 * (sex == "m") + rng.normal(size=200) > 0
-    >>> fed = bf.Federation.from_arrays(
-    ...     X, y, rng.choice(["north", "east"], 200), columns={"sex": sex}
-    ... )
+    >>> from bonafed.data import load
+    >>> fed = load.two_groups()
     >>> problem = bf.Problem(
     ...     bf.Logistic(),
     ...     local_constraint=bf.LossGap("sex", level=0.1),
@@ -421,13 +401,8 @@ class LossGap(Levelled):
     level: Level
 
     def at(self, problem: Objective, data: Metadata) -> OnRows:
-        one, other = groups_of(self.column, data, "LossGap", most=2)
-        level = self._levels(data)
-        return differences(
-            OfLoss(problem.loss),
-            (Group(None, self.column, one), Group(None, self.column, other)),
-            level,
-        )
+        groups = groups_of(self.column, data, "LossGap", most=2)
+        return differences(OfLoss(problem.loss), groups, self._levels(data))
 
 
 @dataclass(frozen=True)
@@ -441,14 +416,9 @@ class BoundedGroupLoss(Levelled):
 
     Examples
     --------
-    >>> import numpy as np
     >>> import bonafed as bf
-    >>> rng = np.random.default_rng(0)
-    >>> X, sex = rng.normal(size=(200, 3)), rng.choice(["f", "m"], 200)
-    >>> y = X[:, 0] + 0.5 * (sex == "m") + rng.normal(size=200) > 0
-    >>> fed = bf.Federation.from_arrays(
-    ...     X, y, rng.choice(["north", "east"], 200), columns={"sex": sex}
-    ... )
+    >>> from bonafed.data import load
+    >>> fed = load.two_groups()
     >>> problem = bf.Problem(
     ...     bf.Logistic(),
     ...     local_constraint=bf.BoundedGroupLoss("sex", level=0.65),
@@ -463,16 +433,32 @@ class BoundedGroupLoss(Levelled):
     level: Level
 
     def at(self, problem: Objective, data: Metadata) -> OnRows:
-        values = groups_of(self.column, data, "BoundedGroupLoss")
+        groups = groups_of(self.column, data, "BoundedGroupLoss")
+        words = [f"mean loss of {self.column} = {group.value}" for group in groups]
         level = self._reachable(problem, data)
-        level = np.repeat(level[:, None], len(values), 1)
-        words = tuple(f"mean loss of {self.column} = {value}" for value in values)
-        groups = tuple(Group(None, self.column, value) for value in values)
-        return OnRows(OfLoss(problem.loss), groups, np.eye(len(values)), level, words)
+        return on_rows(OfLoss(problem.loss), groups, np.eye(len(groups)), level, words)
 
 
 @dataclass(frozen=True)
-class DemographicParity(Levelled):
+class Parity(Levelled):
+    """The base of constraints on what is predicted for the groups of a column."""
+
+    column: str
+    level: Level
+    measure: Measure | None = None
+
+    @property
+    def convex(self) -> bool:
+        """Whether it bounds a convex set of models."""
+        return _predicting(self.measure).convex
+
+    def at(self, problem: Objective, data: Metadata) -> OnRows:
+        groups = groups_of(self.column, data, type(self).__name__)
+        return differences(_predicting(self.measure, problem), groups, self._levels(data))
+
+
+@dataclass(frozen=True)
+class DemographicParity(Parity):
     """The groups' mean scores (or probabilities) differ by at most a level, every two of them.
 
     Parameters
@@ -484,14 +470,9 @@ class DemographicParity(Levelled):
 
     Examples
     --------
-    >>> import numpy as np
     >>> import bonafed as bf
-    >>> rng = np.random.default_rng(0)
-    >>> X, sex = rng.normal(size=(200, 3)), rng.choice(["f", "m"], 200)
-    >>> y = X[:, 0] + 0.5 * (sex == "m") + rng.normal(size=200) > 0
-    >>> fed = bf.Federation.from_arrays(
-    ...     X, y, rng.choice(["north", "east"], 200), columns={"sex": sex}
-    ... )
+    >>> from bonafed.data import load
+    >>> fed = load.two_groups()
     >>> problem = bf.Problem(
     ...     bf.Logistic(),
     ...     local_constraint=bf.DemographicParity("sex", level=0.1),
@@ -504,23 +485,10 @@ class DemographicParity(Levelled):
     phrase: ClassVar[str] = (
         "mean predictions for the groups of {column} at most {level} apart ({measure:score}s)"
     )
-    column: str
-    level: Level
-    measure: Measure | None = None
-
-    @property
-    def convex(self) -> bool:
-        """Whether it bounds a convex set of models."""
-        return _predicting(self.measure).convex
-
-    def at(self, problem: Objective, data: Metadata) -> OnRows:
-        values = groups_of(self.column, data, "DemographicParity")
-        groups = tuple(Group(None, self.column, value) for value in values)
-        return differences(_predicting(self.measure, problem), groups, self._levels(data))
 
 
 @dataclass(frozen=True)
-class EqualisedOdds(Levelled):
+class EqualisedOdds(Parity):
     """Within either class the groups' mean scores (or probabilities) differ by at most a level,
     every two of them.
 
@@ -530,14 +498,9 @@ class EqualisedOdds(Levelled):
 
     Examples
     --------
-    >>> import numpy as np
     >>> import bonafed as bf
-    >>> rng = np.random.default_rng(0)
-    >>> X, sex = rng.normal(size=(200, 3)), rng.choice(["f", "m"], 200)
-    >>> y = X[:, 0] + 0.5 * (sex == "m") + rng.normal(size=200) > 0
-    >>> fed = bf.Federation.from_arrays(
-    ...     X, y, rng.choice(["north", "east"], 200), columns={"sex": sex}
-    ... )
+    >>> from bonafed.data import load
+    >>> fed = load.two_groups()
     >>> problem = bf.Problem(
     ...     bf.Logistic(),
     ...     local_constraint=bf.EqualisedOdds("sex", level=0.1),
@@ -551,49 +514,37 @@ class EqualisedOdds(Levelled):
         "mean predictions within either class for the groups of {column} at most {level}"
         " apart ({measure:score}s)"
     )
-    column: str
-    level: Level
-    measure: Measure | None = None
-
-    @property
-    def convex(self) -> bool:
-        """Whether it bounds a convex set of models."""
-        return _predicting(self.measure).convex
 
     def at(self, problem: Objective, data: Metadata) -> OnRows:
-        values = groups_of(self.column, data, "EqualisedOdds")
-        level = self._levels(data)
         if problem.loss.targets != "sign":
             raise ValueError(
                 f"EqualisedOdds needs two classes, and {type(problem.loss).__name__} has none."
             )
-        pairs = [
-            differences(
-                _predicting(self.measure, problem),
-                tuple(Group(y, self.column, v) for v in values),
-                level,
-            )
-            for y in (-1.0, 1.0)
-        ]
-        coefficients = np.asarray(block_diag(*[pair.coefficients for pair in pairs]))
-        groups = pairs[0].groups + pairs[1].groups
+        every = super().at(problem, data)
+        groups = [replace(group, label=y) for y in (-1.0, 1.0) for group in every.groups]
         classes = ("-1", "+1") if data.classes is None else data.classes.tolist()
-        words = tuple(
-            f"{w} in class {c}" for c, p in zip(classes, pairs, strict=True) for w in p.words
-        )
-        return OnRows(pairs[0].measure, groups, coefficients, np.tile(pairs[0].level, 2), words)
+        words = [f"{word} in class {one}" for one in classes for word in every.words]
+        signs = np.asarray(block_diag(every.coefficients, every.coefficients))
+        return on_rows(every.measure, groups, signs, self._levels(data), words)
+
+
+def on_rows(
+    measure: Measure, groups: Sequence[Group], signs: Array, level: Array, words: Sequence[str]
+) -> OnRows:
+    """The constraints of a table of signs (p, G), one level (N,) for all of them."""
+    levels = np.repeat(level[:, None], len(signs), 1)
+    return OnRows(measure, tuple(groups), signs, levels, tuple(words))
 
 
 def differences(measure: Measure, groups: Sequence[Group], level: Array) -> OnRows:
     """Every two groups' means differ by at most the level, (N,): two constraints a pair."""
     pairs = list(itertools.permutations(range(len(groups)), 2))
-    coefficients = np.zeros((len(pairs), len(groups)))
+    signs = np.zeros((len(pairs), len(groups)))
     for k, (a, b) in enumerate(pairs):
-        coefficients[k, a], coefficients[k, b] = 1.0, -1.0
+        signs[k, a], signs[k, b] = 1.0, -1.0
     word = f"{measure.word} of {groups[0].column} = {{}} over {{}}"
-    words = tuple(word.format(groups[a].value, groups[b].value) for a, b in pairs)
-    levels = np.repeat(level[:, None], len(pairs), 1)
-    return OnRows(measure, tuple(groups), coefficients, levels, words)
+    words = [word.format(groups[a].value, groups[b].value) for a, b in pairs]
+    return on_rows(measure, groups, signs, level, words)
 
 
 def _predicting(measure: Measure | None, problem: Objective | None = None) -> Measure:
@@ -626,8 +577,8 @@ def label_code(label: Label, data: Metadata, loss: Loss) -> float:
     return 2.0 * number - 1.0 if two else float(number)
 
 
-def groups_of(column: str, data: Metadata, name: str, most: int = MOST_GROUPS) -> list[Any]:
-    """The values of a column over all clients, sorted; 2 to ``most`` of them."""
+def groups_of(column: str, data: Metadata, name: str, most: int = MOST_GROUPS) -> list[Group]:
+    """The groups of a column's values over all clients, sorted; 2 to ``most`` of them."""
     if not isinstance(column, str) or column not in data.columns:
         raise ValueError(
             f"{name}: the federation has no column {column!r}; it has {sorted(data.columns)}."
@@ -637,7 +588,7 @@ def groups_of(column: str, data: Metadata, name: str, most: int = MOST_GROUPS) -
     if len({isinstance(v, str) for v in seen}) > 1 or any(v is None or v != v for v in seen):
         raise ValueError(
             f"{name}: column {column!r} has missing values, or text beside numbers: every row needs"
-            " a group. Give the rows without one a value of their own."
+            " a group. Give the rows without one a separate value."
         )
     values = sorted(seen)
     if not 2 <= len(values) <= most:
@@ -646,4 +597,4 @@ def groups_of(column: str, data: Metadata, name: str, most: int = MOST_GROUPS) -
             f"{name} needs a column with {'two' if most == 2 else f'2 to {most}'} values,"
             f" {column!r} has {len(values)}: {shown}. Give groups, such as intervals of a number."
         )
-    return values
+    return [Group(None, column, value) for value in values]

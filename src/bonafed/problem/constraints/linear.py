@@ -1,4 +1,4 @@
-"""Constraints on the model alone: C w + d = 0 and C w + d <= 0, signs, order and weighted sums of
+"""Constraints on the model only: C w + d = 0 and C w + d <= 0, signs, order and weighted sums of
 coefficients.
 """
 

@@ -33,7 +33,7 @@ class Global:
     Attributes
     ----------
     held : p_0 constraints
-    block : the server's rows; a row of zeros where it holds none and c_0 is about the model alone
+    block : the server's rows; a row of zeros where it holds none and c_0 is about the model only
     coupled : p_c constraints, of which every client adds its part
     """
 

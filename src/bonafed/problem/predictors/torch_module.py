@@ -52,7 +52,7 @@ class TorchPredictor:
     ImportError
         without torch
     TypeError
-        for what is no module
+        for what is not a module
     ValueError
         for a module without parameters to fit, of several types, or that has not seen its inputs
         yet (lazy); in ``problem.at(fed)`` for predictions of another shape, or that do not depend
@@ -214,7 +214,7 @@ class TorchPredictor:
     def row_gradients(
         self, w: Array, X: Array, slope: Callable[[Array, int], Array]
     ) -> Iterator[Array]:
-        """The gradient (D,) of the loss of every row of X (m, d), from a pass over that row alone.
+        """The gradient (D,) of the loss of every row of X (m, d), from a pass over that row only.
 
         ``slope`` gives the loss's gradient in the predictions (1, K) of row i. All passes have one
         shape and run on the CPU, so that a row's gradient depends on no other row.
@@ -247,7 +247,7 @@ class TorchPredictor:
 
     def _predictions(self, w: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """(n, m) or (n, m, C) of rows (n, m, d) with w (D,), or (n, D); client i's depend on w[i]
-        alone.
+        only.
         """
         n, m, _ = rows.shape
         if w.ndim == 1:

@@ -2,10 +2,9 @@
 
 from bonafed.problem.risks.box import Box
 from bonafed.problem.risks.cd_norm import CDNorm
-from bonafed.problem.risks.chi_square import ChiSquareBall
 from bonafed.problem.risks.custom import OwnSet
+from bonafed.problem.risks.divergences import ChiSquareBall, KLBall, TotalVariationBall
 from bonafed.problem.risks.ellipsoid import Ellipsoid
-from bonafed.problem.risks.kl_ball import KLBall
 from bonafed.problem.risks.lp_ball import LpBall
 from bonafed.problem.risks.mean import Mean, Sum
 from bonafed.problem.risks.polyhedron import Polyhedron
@@ -22,7 +21,6 @@ from bonafed.problem.risks.risk import (
 from bonafed.problem.risks.simplex import Simplex
 from bonafed.problem.risks.spectral import ExponentialSpectral, Extremile, Maximum, Spectral, TopK
 from bonafed.problem.risks.superquantile import Superquantile
-from bonafed.problem.risks.total_variation import TotalVariationBall
 from bonafed.problem.risks.wasserstein import WassersteinOverClients
 
 __all__ = [

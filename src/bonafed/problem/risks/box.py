@@ -15,8 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from bonafed.arrays import Array
-from bonafed.problem.risks.inputs import PerClient, entries, numbers, per_client
-from bonafed.problem.risks.risk import Names, Sizes
+from bonafed.problem.risks.risk import Names, PerClient, Sizes, entries, numbers, per_client
 from bonafed.problem.risks.weight_set import WeightSet
 from bonafed.solvers.sets.box_and_cd_norm import largest_in_box
 from bonafed.solvers.sets.projections import clip_to_sum

@@ -17,8 +17,18 @@ from typing import ClassVar
 import numpy as np
 
 from bonafed.arrays import Array
-from bonafed.problem.risks.inputs import PerClient, entries, number, numbers, per_client
-from bonafed.problem.risks.risk import Names, Prior, Sizes, prior_for, resolve_prior
+from bonafed.problem.risks.risk import (
+    Names,
+    PerClient,
+    Prior,
+    Sizes,
+    entries,
+    number,
+    numbers,
+    per_client,
+    prior_for,
+    resolve_prior,
+)
 from bonafed.problem.risks.weight_set import WeightSet
 from bonafed.solvers.sets.box_and_cd_norm import cd_norm_usage, largest_in_cd_norm, project_cd_norm
 
@@ -41,8 +51,8 @@ class CDNorm(WeightSet):
     Raises
     ------
     ValueError
-        a negative budget or bound; a prior that is no probability vector (by ``at`` or at the first
-        use)
+        a negative budget or bound; a prior that is not a probability vector (by ``at`` or at the
+        first use)
 
     Examples
     --------

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bonafed.arrays import Array
-from bonafed.problem.risks.inputs import numbers
-from bonafed.problem.risks.risk import Names, Sizes, Worst, vector
+from bonafed.problem.risks.risk import Names, Sizes, Worst, numbers, vector
 from bonafed.problem.risks.weight_set import WeightSet, attained
 from bonafed.solvers.sets.nearest_point import nearest_point
 from bonafed.solvers.sets.projections import EPS
@@ -41,7 +40,7 @@ class OwnSet(WeightSet):
     Raises
     ------
     TypeError
-        where one is no function
+        where one is not a function
     ValueError
         at the first use, for weights of another length, not finite, negative or not summing to one
 
@@ -81,7 +80,7 @@ class OwnSet(WeightSet):
         if bound < value - 1e-9 * max(abs(value), float(np.abs(losses).max())):
             raise ValueError(
                 f"the maximiser's bound {bound:.12g} is below the {value:.12g} of its own weights."
-                " Return a number that no weights of the set exceed, or the weights alone."
+                " Return a number that no weights of the set exceed, or the weights only."
             )
         return attained(losses, q, bound)
 

@@ -18,8 +18,18 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bonafed.arrays import Array
-from bonafed.problem.risks.inputs import Matrix, by_name, entries, number, numbers
-from bonafed.problem.risks.risk import Names, Prior, Sizes, prior_for, resolve_prior
+from bonafed.problem.risks.risk import (
+    Matrix,
+    Names,
+    Prior,
+    Sizes,
+    by_name,
+    entries,
+    number,
+    numbers,
+    prior_for,
+    resolve_prior,
+)
 from bonafed.problem.risks.weight_set import WeightSet
 from bonafed.solvers.sets.ellipsoids import largest_in_ellipsoid, off_ellipsoid, project_ellipsoid
 from bonafed.solvers.sets.rotated_ellipsoids import (
@@ -47,8 +57,8 @@ class Ellipsoid(WeightSet):
     ------
     ValueError
         radius < 0 or not finite; a shape that is not positive (definite) or not symmetric, or of
-        another number of clients; a prior that is no probability vector (the last two by ``at`` or
-        at the first use)
+        another number of clients; a prior that is not a probability vector (the last two by ``at``
+        or at the first use)
 
     Examples
     --------

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bonafed.arrays import Array
-from bonafed.problem.risks.inputs import number
-from bonafed.problem.risks.risk import Prior
+from bonafed.problem.risks.risk import Prior, number
 from bonafed.problem.risks.weight_set import Centred
 from bonafed.solvers.sets.projections import (
     dual_exponent,
@@ -39,8 +38,8 @@ class LpBall(Centred):
     Raises
     ------
     ValueError
-        radius < 0 or not finite, p < 1; a prior that is no probability vector (by ``at`` or at the
-        first use)
+        radius < 0 or not finite, p < 1; a prior that is not a probability vector (by ``at`` or at
+        the first use)
 
     Examples
     --------

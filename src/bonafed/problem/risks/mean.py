@@ -33,7 +33,7 @@ class Mean(Centred):
     ----------
     prior : "uniform", "size" (in proportion to the clients' rows), weights (N,) that sum to one, or
         a mapping by name
-    label : over samples, the class whose rows alone are averaged, as in Neyman-Pearson
+    label : over samples, the class whose rows are the only ones averaged, as in Neyman-Pearson
         classification; a client without such rows has the mean 0. None: all rows
 
     Examples
@@ -66,7 +66,7 @@ class Mean(Centred):
 
 
 def among(risk: R, names: Sequence[ClientName], declared: object) -> R:
-    """A mean with weights by name, of these clients alone and scaled; of ``declared`` clients some
+    """A mean with weights by name, of these clients only and scaled; of ``declared`` clients some
     may have no rows.
     """
     if not (isinstance(risk, Mean) and isinstance(declared, Mapping)):

@@ -17,8 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from bonafed.arrays import Array
-from bonafed.problem.risks.inputs import Matrix, by_name, entries, numbers
-from bonafed.problem.risks.risk import Names, Sizes
+from bonafed.problem.risks.risk import Matrix, Names, Sizes, by_name, entries, numbers
 from bonafed.problem.risks.weight_set import WeightSet
 from bonafed.solvers.sets.linear_programs import excess, largest_in_polyhedron
 from bonafed.solvers.sets.vertices import Met

@@ -42,7 +42,7 @@ class RankRisk(Protocol):
 
 @runtime_checkable
 class TwoSided(Protocol):
-    """A risk with a reference: losses below it and above it have rank weights of their own."""
+    """A risk with a reference: losses below it and above it have separate rank weights."""
 
     @property
     def convex(self) -> bool: ...
@@ -142,7 +142,7 @@ def enough(n: int, needed: int, what: str) -> None:
 
 
 class ByRank(Parameters, ABC):
-    """A risk that is stated by ``rank_weights`` alone; no final class overrides what is here."""
+    """A risk that is stated by ``rank_weights`` only; no final class overrides what is here."""
 
     @abstractmethod
     def rank_weights(self, n: int) -> Array:

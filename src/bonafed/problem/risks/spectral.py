@@ -115,7 +115,7 @@ class Spectral(ByRank):
                 "the weights of this Spectral fall from rank"
                 f" {int(np.argmin(np.diff(self.sigma))) + 1} to the next, so that it is not convex"
                 " and has no worst case over a set of weights. Use weights that ascend, or value,"
-                " weights and prox alone."
+                " weights and prox only."
             )
         return self.rank_weights(n)
 

@@ -37,7 +37,8 @@ class Superquantile(Centred):
     Raises
     ------
     ValueError
-        tail outside (0, 1]; a prior that is no probability vector (by ``at`` or at the first use)
+        tail outside (0, 1]; a prior that is not a probability vector (by ``at`` or at the first
+        use)
 
     Examples
     --------
@@ -76,7 +77,7 @@ class Superquantile(Centred):
             if np.ptp(prior) > 8 * EPS:
                 raise ValueError(
                     f"rank weights need the prior 'uniform', got {self.prior!r}: a loss that counts"
-                    " more than another has no weight by rank alone. Over samples repeat rows"
+                    " more than another has no weight by rank only. Over samples repeat rows"
                     " instead."
                 )
         mass = n * self.tail

@@ -17,8 +17,19 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from bonafed.arrays import Array
-from bonafed.problem.risks.inputs import Matrix, PerClient, by_name, entries, number, numbers
-from bonafed.problem.risks.risk import Names, Prior, Sizes, prior_for, resolve_prior
+from bonafed.problem.risks.risk import (
+    Matrix,
+    Names,
+    PerClient,
+    Prior,
+    Sizes,
+    by_name,
+    entries,
+    number,
+    numbers,
+    prior_for,
+    resolve_prior,
+)
 from bonafed.problem.risks.weight_set import WeightSet, on_simplex
 
 
@@ -40,7 +51,7 @@ class WassersteinOverClients(WeightSet):
     ------
     ValueError
         radius < 0 or not finite; costs that are negative, or not 0 from a client to itself; a prior
-        that is no probability vector (by ``at`` or at the first use)
+        that is not a probability vector (by ``at`` or at the first use)
 
     Examples
     --------

@@ -12,12 +12,12 @@ from typing import Any, ClassVar, Self
 
 from bonafed.arrays import Array
 from bonafed.parameters import Parameters
-from bonafed.problem.risks.inputs import number
 from bonafed.problem.risks.risk import (
     Names,
     Prior,
     Sizes,
     Worst,
+    number,
     prior_for,
     prox_by_moreau,
     resolve_prior,

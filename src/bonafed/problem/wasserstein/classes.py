@@ -8,14 +8,22 @@ never more. So the transport multiplier lambda_ is at least
 
     floor_s(W) = max over y, c of ||w_c - w_y||_*
 
-y being a class that mass of the client can have: one of its own rows' where labels never move, else
-any. From there on no move of x pays, and with f_s jointly convex (docs/drfl.md has the proof)
+y being a class that mass of the client can have: a class of its rows if labels never move, else
+any. From there on no move of x pays, and with f_s jointly convex
 
     R_s(W) = min over l >= floor_s(W) of  radius_s l + f_s(W, l)
     f_s(W, l) = mean_i max over y of  loss(W; x_i, y) - label_cost * 1{y != y_i} * l
 
-The floor is no multiple of a norm of W, and the client's own: so ``cut`` holds radius and
-multiplier, and the server has a convex function of W alone.
+*Proof.* The dual form has the sup over x, y of l_y(x) - l ||x - x_i|| - label_cost l 1{y != y_i},
+only y = y_i at an infinite label cost. The gradient of l_y is sum_c p_c (w_c - w_y), a convex
+combination, so that l_y has the Lipschitz constant L_y = max_c ||w_c - w_y||_*. From l = L_y on
+x = x_i is best. Below, let c attain L_y and v be of norm 1 with <w_c - w_y, v> = L_y: since
+l_y(x) >= <w_c - w_y, x>, along x_i + t v the sup exceeds t (L_y - l) + constant, and is infinite.
+So l must be at least L_y for every y that occurs in the sup. What is left of the sup is the maximum
+over y at x = x_i. As sums and maxima of convex functions the terms are jointly convex in (W, l).
+
+The floor is not a multiple of a norm of W, and differs by client: so ``cut`` holds radius and
+multiplier, and the server has a convex function of W.
 """
 
 from __future__ import annotations
@@ -29,7 +37,7 @@ from numpy.typing import NDArray
 from bonafed.arrays import DUAL, Array, Block, by_row, norm_gradient
 from bonafed.problem.losses import Loss
 from bonafed.problem.predictors.affine import Softmax
-from bonafed.problem.wasserstein.ball import Cut, WassersteinBall, flip_multiplier
+from bonafed.problem.wasserstein.ball import Cut, Near, WassersteinBall, flip_multiplier
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,16 +98,9 @@ def best_flips(
     return *flip_multiplier(here, there, block.share, floor, radius, ball.label_cost), to
 
 
-def joint_cut(
-    w: Array,
-    block: Block,
-    loss: Loss,
-    predictor: Softmax,
-    ball: WassersteinBall,
-    radius: Array,
-    floor: Array,
-) -> Cut:
+def joint_cut(at: Near, floor: Array) -> Cut:
     """The cut of f_s in (W, lambda_) at w and the best lambda_, which holds from the floor on."""
+    w, block, loss, predictor, ball, radius = at
     prediction = predictor.forward(w, block)
     level, theta, to = best_flips(prediction, block, loss, ball, radius, floor)
     worst, gradient = loss.value(prediction, block.y), loss.gradient(prediction, block.y)
@@ -114,14 +115,13 @@ def joint_cut(
     return Cut(block.mean(worst), level, back, -spent)
 
 
-def cut(
-    w: Array, block: Block, loss: Loss, predictor: Softmax, ball: WassersteinBall, radius: Array
-) -> Cut:
+def cut(at: Near) -> Cut:
     """R_s and a subgradient in W, at the model w, (D,) or (n, D): what flips leave of the radius is
     spent at the floor. The multiplier of the cut is 0.
     """
+    w, block, _, predictor, ball, radius = at
     steep, zero = steepest(w, block, predictor, ball), np.zeros(len(radius))
-    joint = joint_cut(w, block, loss, predictor, ball, radius, steep.floor)
+    joint = joint_cut(at, steep.floor)
     left = np.maximum(radius + joint.gradient_level, 0.0)
     shape = predictor.matrix(w, block.n_features).shape[-2:]
     gradient = joint.gradient + left[:, None] * steep.gradient(shape)

@@ -5,8 +5,8 @@ On all of R^n, where labels do not move, a convex Lipschitz loss has
     R_s(w) = mean_i loss(<w, x_i>, y_i) + radius_s Lip ||w||_*
 
 (Shafieezadeh-Abadeh, Kuhn, Mohajerin Esfahani, *Regularization via mass transportation*, 2019). So
-the worst case is the mean over the rows plus a function of the model and of declared numbers alone,
-and whoever minimises a mean with a regulariser minimises it.
+the worst case is the mean over the rows plus a function of the model and of declared numbers only,
+and anyone who minimises a mean with a regulariser minimises it.
 """
 
 from __future__ import annotations

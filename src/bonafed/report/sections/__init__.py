@@ -10,14 +10,12 @@ from bonafed.report.sections.constraints import Constraints
 from bonafed.report.sections.evaluation import Evaluation
 from bonafed.report.sections.messages import Configuration, Messages
 from bonafed.report.sections.privacy import Guarantee, OwnersPart
-from bonafed.report.sections.privacy_curve import PrivacyCurve
 from bonafed.report.sections.quality import Quality
 from bonafed.report.sections.questions import Opening
-from bonafed.report.sections.radius_path import RadiusPath
 from bonafed.report.sections.ranks import Ranks
 from bonafed.report.sections.section import ReportSection
 from bonafed.report.sections.summary import Summary, Warnings
-from bonafed.report.sections.trade_off import TradeOff
+from bonafed.report.sections.sweep import Sweep
 from bonafed.report.sections.trivial import Trivial
 
 SECTIONS: tuple[ReportSection, ...] = (
@@ -31,14 +29,12 @@ SECTIONS: tuple[ReportSection, ...] = (
     Checks(),
     Coefficients(),
     Summary(),
-    PrivacyCurve(),
     Constraints(),
-    TradeOff(),
+    Sweep(),
     Clock(),
     Certificate(),
     Ranks(),
     Clients(),
-    RadiusPath(),
     Border(),
     Messages(),
     Configuration(),

@@ -61,10 +61,7 @@ ABOUT_SPREAD = (
     "Every client counts once, however many rows it has. A model for the worst client weights"
     " should have a better worst client and a smaller deviation; what that costs is in the means."
 )
-ABOUT_PUBLIC = (
-    "These rows are declared public: they are nobody's secret, so that this page may judge the"
-    " model by them."
-)
+ABOUT_PUBLIC = "These rows are declared public: so that this page may judge the model by them."
 
 
 class Evaluation(ReportSection):
@@ -94,26 +91,10 @@ class Evaluation(ReportSection):
             blocks += [Fold("Every comparison, row by row", (Items(tuple(comparisons)),))]
         return [chapter("evaluation", words.question(result), *blocks)]
 
-    def brief(self, run: Run, columns: int) -> list[Block]:
-        result, timed = run.result, "clock" in run.result
-        tables: list[Block] = [
-            *measures(run),
-            *not_of_all(result),
-            *fairness(result),
-            *spread(result)[: 1 if timed else 0],
-        ]
-        if words.private(result):
-            return [*tables, *_answer(result)]
-        answer, pairs = words.answer(result), result["evaluation"]["pairs"]
-        if not answer:
-            return [*tables]
-        # the answer, and for each set the comparison with the first other model
-        first = [
-            sentence
-            for sentence, pair in zip(answer[1:], pairs, strict=True)
-            if pair["other"] == pairs[0]["other"]
-        ]
-        return [*tables, Heading(words.question(result)), *texts([answer[0], *first])]
+    def brief(self, run: Run) -> list[Block]:
+        result = run.result
+        owners_part = words.private(result) and not words.public_part(result)
+        return [*texts(words.cost(result)[:2])] if owners_part else []
 
 
 def _answer(result: Result) -> list[Text]:
@@ -213,7 +194,7 @@ def _worst(row: Record, key: str, show: Way) -> str:
 
 
 def small(result: Result) -> list[Text]:
-    """Which clients have too few rows for figures of their own."""
+    """Which clients have too few rows for their own figures."""
     rows = own_measures(result)
     names = {each["client"]: None for row in rows for each in row["clients"] if each.get("small")}
     if not names:

@@ -120,7 +120,7 @@ def without_rows(
     multipliers: object,
     table: list[Record],
 ) -> Record:
-    """What a run over sites states of its constraints, which follows from its certificate alone."""
+    """What a run over sites states of its constraints, which follows from its certificate only."""
     if not asked(problem):
         return {}
     priced = with_rates(problem, data, proof, multipliers, table)

@@ -1,7 +1,7 @@
 """What a section of a run is: one feature of a configuration, from its training to its checks.
 
 A run goes through its sections at every stage: each may train further models, adds its keys to
-result.json and its files to the folder, and computes them again when a run is verified. Whoever
+result.json and its files to the folder, and computes them again when a run is verified. Anyone who
 adds a feature writes one section and puts it into `bonafed.runs.sections.all.SECTIONS`.
 """
 
@@ -23,21 +23,9 @@ from bonafed.privacy.ledger import Ledger
 from bonafed.problem.lower_bounds import Duals
 from bonafed.problem.multipliers import Multipliers
 from bonafed.problem.problem import Problem
-from bonafed.runs.baselines import check_proof, restored
-from bonafed.runs.checks import Check, compared, not_checked
-from bonafed.runs.files import (
-    Record,
-    Row,
-    complete,
-    load_arrays,
-    parsed,
-    plain,
-    save_arrays,
-    text_in,
-    to_json,
-    write,
-)
-from bonafed.runs.form import Form, check_form, damaged
+from bonafed.runs.checks import Check, compared
+from bonafed.runs.files import Record, Row, plain
+from bonafed.runs.form import Form
 from bonafed.runs.privacy_plan import budget_of, privacy_of
 from bonafed.runs.run import Points, Run
 from bonafed.runs.splits import Parts
@@ -98,13 +86,13 @@ class Study:
 
     @property
     def budget(self) -> Budget:
-        """The privacy budget. The runs of a curve and the model share one ledger file, in the
+        """The privacy budget. The runs of a sweep and the model share one ledger file, in the
         folder of the work where the configuration names none.
         """
         budget, privacy = budget_of(self.config), privacy_of(self.config)
-        if budget.book is not None or not privacy.curve or privacy.rehearsal:
+        if budget.book is not None or not self.config.budgets or privacy.rehearsal:
             return budget
-        assert self.work is not None, "a privacy curve needs a folder for its ledger"
+        assert self.work is not None, "a sweep of budgets needs a folder for its ledger"
         return replace(budget, book=self.work / "book.json")
 
 
@@ -118,7 +106,7 @@ class Inputs:
     models : by name, the main one first
     certificate, multipliers, constraints : what is proved of the main model; with constraints its
         multipliers, and the table of all constraints
-    histories : by model; of a run that was read that of the main model alone
+    histories : by model; of a run that was read that of the main model only
     events, ledger : of the training itself: who answered when, and what each client has spent
     points : by section, the further models that it trained
     """
@@ -138,7 +126,7 @@ class Inputs:
     @cached_property
     def trivial(self) -> Triviality | None:
         """Why the main model is no better than a constant, None where it is. What is solved for it
-        starts from the data alone, so that verification finds the same.
+        starts from the data only, so that verification finds the same.
         """
         (name, w), *_ = self.models.items()
         model = _Model(w, self.certificate, len(self.histories.get(name, ())))
@@ -157,7 +145,7 @@ class _Model:
 
 
 class Section(Protocol):
-    """One feature of a run, such as its constraints or its privacy curve.
+    """One feature of a run, such as its constraints or its sweep.
 
     Attributes
     ----------
@@ -167,7 +155,6 @@ class Section(Protocol):
     files : of the folder
     public : whether these keys and files may leave the owner in a private run, because they follow
         from public numbers and noisy answers
-    first : whether it trains before the model, because what it spends is charged first
     at_sites : whether a run over sites, whose rows are not here, states it, too
     """
 
@@ -176,7 +163,6 @@ class Section(Protocol):
     form: type[Form] | None = None
     files: tuple[str, ...] = ()
     public: bool = False
-    first: bool = False
     at_sites: bool = False
 
     def applies(self, config: Config) -> bool:
@@ -194,15 +180,15 @@ class Section(Protocol):
         return None
 
     def result(self, inputs: Inputs) -> Record:
-        """What the section states, computed from the inputs alone: its keys, or its table."""
+        """What the section states, computed from the inputs only: its keys, or its table."""
         ...
 
     def write(self, folder: Path, points: Points) -> None:
         """Write the files of the section."""
 
-    def read(self, folder: Path, result: Row, thresholds: int = 0) -> Points | None:
-        """The points in a folder with this ``result``; None without any. ``thresholds``: how many
-        numbers the points of a proof have after a model, see ``problem.thresholds``.
+    def read(self, run: Run, thresholds: int = 0) -> Points | None:
+        """The points in the folder of a run; None without any. ``thresholds``: how many numbers the
+        points of a proof have after a model, see ``problem.thresholds``.
 
         Raises
         ------
@@ -221,52 +207,3 @@ class Section(Protocol):
     def check(self, run: Run, inputs: Inputs) -> Iterator[Check]:
         """What is stated against what the inputs give again."""
         yield inputs.compared(self.name, self.stated(run), self.result(inputs))
-
-
-class TableSection(Section, Protocol):
-    """A section with files of its own: a table of the points it tried, and their arrays.
-
-    ``table`` is the form of the table, ``arrays`` are those that each point has, and ``optional``
-    those that all points have or none.
-    """
-
-    table: type[Form]
-    arrays: tuple[str, ...] = ("w",)
-    optional: tuple[str, ...] = ()
-
-    def write(self, folder: Path, points: Points) -> None:
-        table, arrays = self.files
-        write(folder / table, to_json(points.table, indent=1).encode())
-        save_arrays(folder / arrays, points.arrays)
-
-    def read(self, folder: Path, result: Row, thresholds: int = 0) -> Points | None:
-        complete(folder, self.files)
-        file, stored = (folder / name for name in self.files)
-        table, arrays = parsed(file, text_in(file)), load_arrays(stored)
-        check_form(file, table, self.table)
-        models, proofs = restored(arrays)
-        points = [str(k) for k in range(len(table["points"]))]
-        lengths = {array.shape[0] if array.ndim else 0 for array in models.values()}
-        named = {*self.arrays} <= {*models} <= {*self.arrays, *self.optional}
-        whole = named and lengths == {len(points)}
-        if not whole or not {*proofs} <= {*points} or not self.fits(table, arrays):
-            raise damaged(file, "it does not fit its models")
-        for proof in proofs.values():
-            check_proof(stored, proof, models["w"].shape[1] + thresholds)
-        return Points(table, arrays)
-
-    def fits(self, table: Row, arrays: Mapping[str, Array]) -> bool:
-        """Whether a table and its arrays belong together, beyond their lengths."""
-        return True
-
-    def stated(self, run: Run) -> Row:
-        return run.points[self.name].table if self.name in run.points else {}
-
-    def check(self, run: Run, inputs: Inputs) -> Iterator[Check]:
-        if self.name in run.points:
-            yield from super().check(run, inputs)
-            text = "rounds of the points up to max_rounds, and what ended by a method's own test"
-            places = [f"{self.files[0]}: points.{key}" for key in ("rounds", "stop")]
-            table = run.points[self.name].table
-            places += [f"{self.files[1]}: {k}/" for k in range(len(table["points"]))]
-            yield not_checked(self.name, f"{text}; which arrays prove their bounds", *places)

@@ -8,7 +8,7 @@
 
 with the transport multipliers l of the clients' Wasserstein balls and a set Q of weightings
 (``solvers/conic/weight_sets.py``). The multiplier of cut k is its share of the worst weighting q.
-z_s is as small as its parts allow, so t_s1 = z_s - sum of the other t_sp is no variable.
+z_s is as small as its parts allow, so t_s1 = z_s - sum of the other t_sp is not a variable.
 
 Owners of cuts behind the clients are constraints c <= 0. They have no l, and cost penalty_c max(c,
 0): from some penalty on, the minimiser meets them all, and below it their multipliers are those of
@@ -308,7 +308,7 @@ def _is_simplex(Q: Weighting | NearEntropy) -> bool:
 
 
 def _add_largest(model: Model, Q: Weighting | NearEntropy, z: Index) -> Nearing | None:
-    """Add phi(z) to the objective, for z that cuts bound from below alone."""
+    """Add phi(z) to the objective, for z that cuts bound from below only."""
     if isinstance(Q, Entropy | NearEntropy):
         return Q.add_nearing(model, z)
     if _is_simplex(Q):

@@ -43,7 +43,7 @@ class Weighting(Protocol):
     """A set Q of weightings in conic form."""
 
     def add(self, model: Model, z: Index) -> Reader:
-        """Add phi(z) to the objective of ``model``, in linear costs alone."""
+        """Add phi(z) to the objective of ``model``, in linear costs only."""
         ...
 
 
@@ -51,7 +51,7 @@ class Weighting(Protocol):
 class Ball:
     """The weightings within ``radius`` of ``prior`` in the p-norm.
 
-    Radius 0 is the prior alone, inf the whole simplex.
+    Radius 0 is the prior only, inf the whole simplex.
     """
 
     prior: Array  # (N,)

@@ -1,4 +1,4 @@
-"""exp and log(1 + x) in arithmetic alone, so that compiled loops handle several entries at once.
+"""exp and log(1 + x) in arithmetic only, so that compiled loops handle several entries at once.
 
     exp(x) = 2^k exp(r)          k the integer nearest to x / log 2, |r| <= log(2) / 2: twelve terms
     log(1 + x) = k log 2 + log(1 + f)

@@ -2,7 +2,7 @@
 
     log(1 + exp(-m)),   -y / (1 + exp(m)),   m = y (<w, x> + b)
 
-Both use exp(-|m|) alone, so neither cancels. The kernel computes the predictions of a tile of rows,
+Both use exp(-|m|) only, so neither cancels. The kernel computes the predictions of a tile of rows,
 their losses several rows at a time, and the gradient from the same rows while these are in the
 cache. A client's numbers come from its rows up to the last that counts, in tiles of one size, so
 they are the same, bit for bit, whichever clients share its block.
@@ -22,7 +22,7 @@ TILE = 64  # rows
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy", **INNER)
 def _dot(X, w, i, r, model, d):
-    """<w, x> plus the intercept, summed in an order that depends on d alone."""
+    """<w, x> plus the intercept, summed in an order that depends on d only."""
     total = 0.0
     for k in range(d):
         total += X[i, r, k] * w[model, k]

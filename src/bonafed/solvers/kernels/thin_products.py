@@ -32,7 +32,7 @@ def _rows() -> int:
     """How many rows of C stay in the registers of this machine.
 
     Without vectors of 64 bytes one row takes two of only sixteen registers, and eight rows would go
-    through memory in every step. The number changes no bit: every entry is one sum of its own.
+    through memory in every step. The number changes no bit: every entry is one separate sum.
     """
     try:
         return 8 if binding.get_host_cpu_features().get("avx512f") else 6

@@ -184,7 +184,7 @@ def _direction(
 ) -> Array:
     """Minus (P + s D J_w D')^{-1} gradient, refined once.
 
-    It is minus the gradient where that is no descent direction.
+    It is minus the gradient where that is not a descent direction.
     """
     J = system.h.prox_gradient(now.w, s)
     used = np.flatnonzero(J)

@@ -35,7 +35,7 @@ def dual_exponent(p: float) -> float:
     """p* with 1/p + 1/p* = 1, for p in [1, inf]."""
     if not p >= 1:
         raise ValueError(
-            f"p must be in [1, inf], got {p}: below 1 it is no norm. Use 1, 2 or float('inf')."
+            f"p must be in [1, inf], got {p}: below 1 it is not a norm. Use 1, 2 or float('inf')."
         )
     return math.inf if p == 1 else 1.0 if math.isinf(p) else p / (p - 1)
 

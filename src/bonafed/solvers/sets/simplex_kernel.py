@@ -15,7 +15,7 @@ def onto_simplex(v, total):
     g is the root of a convex piecewise linear function, by Newton's method.
 
     After Michelot, *A finite algorithm for finding the projection of a point onto the canonical
-    simplex of R^n*; the largest entry alone says g >= -total. Entries at or below the level are
+    simplex of R^n*; the largest entry by itself says g >= -total. Entries at or below the level are
     dropped for good.
     """
     # loops instead of max and sum, whose messages about axes take seconds to compile

@@ -8,7 +8,7 @@ with K = [D_TF; 1'] these are
 It is the only maximiser of z'q where y_T > 0 and left < 0 outside F, and no other (F, T) describes
 it where q_F and the slack of the other rows are positive. Where all of these hold with room to
 spare (``ROOM``), at most one pair (F, T) satisfies them, wherever the search began. The result is
-computed from that pair, D, c and z alone, so it does not depend on earlier calls. A degenerate
+computed from that pair, D, c and z only, so it does not depend on earlier calls. A degenerate
 vertex, where more rows meet than it needs, has several pairs; the one that counts belongs to the
 best vertex of the slightly wider set D q <= c + SHIFT u, u fixed. Losses with several maximisers
 are never answered from here: they go to HiGHS, as if there had been no earlier calls.

@@ -1,4 +1,4 @@
-"""Anderson's acceleration of a fixed point iteration, from inner products of its residuals alone.
+"""Anderson's acceleration of a fixed point iteration, from inner products of its residuals only.
 
     next point = sum_j mix_j g_j,  mix = argmin { ||sum_j mix_j r_j||^2 : sum mix = 1 },
             r_j = g_j - v_j
@@ -27,7 +27,7 @@ def mixing(gram: Array, regularise: float = 1e-10, most: float = 30.0) -> Array:
 
     Returns
     -------
-    (h,) weights, sum 1; the newest alone where the system is not finite
+    (h,) weights, sum 1; the newest only where the system is not finite
     """
     h = len(gram)
     plain = np.eye(h)[-1]

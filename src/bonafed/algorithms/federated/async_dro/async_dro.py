@@ -24,7 +24,7 @@ squares of what they multiply, unless the regulariser's prox couples coefficient
 of the columns change nothing. The centre removes the bias of mu. So the user has no step size to
 choose: the ages keep the delayed iteration stable, and f changes p by so little that eta times the
 curvature which this adds, at most sum_{p_j > 0} d_j / mu, is below one. Where Q has no projection
-(a custom set with a maximiser alone) c moves towards the worst client weights of f, and p = c.
+(a custom set with a maximiser only) c moves towards the worst client weights of f, and p = c.
 
 A line lies below its convex risk, so a model far from w_j looks better to client j than it is. If
 that client is the slowest one and has a large weight, the client weights move away from it and back
@@ -85,13 +85,11 @@ from bonafed.algorithms.method import (
     Answer,
     Concluded,
     Method,
-    at_cap,
-    gap_in_words,
     known,
-    proven_optimum,
     with_start,
     worst_client,
 )
+from bonafed.algorithms.progress import Progress
 from bonafed.algorithms.requirements import MEAN_OF_ROWS, SMOOTH, Requirements
 from bonafed.algorithms.settings import check_positive
 from bonafed.arrays import Array
@@ -101,7 +99,7 @@ from bonafed.problem.conic_form import member
 from bonafed.problem.lower_bounds import Surveyed
 from bonafed.problem.plausible import Claims, of_risk, of_sizes
 from bonafed.problem.problem import Problem
-from bonafed.rounds import Done, Outcome, Round, Stop, record
+from bonafed.rounds import Done, Round, Stop, record
 
 SOON = 0.5  # of the tolerance: the predicted gap at which w stands still to be judged
 LATER = 0.25  # factor of that after a judgement that failed
@@ -242,9 +240,7 @@ class AsyncDRO(Method):
         if state.still >= 0 or turn >= self.max_rounds:
             renew(known(state.lines), new, state.units, state.place, state.mean, turn)
             state = replace(state, turn=turn, answers=count)
-            return (
-                self._judged(state, ids) if state.still >= 0 else (state, Done(self._capped(state)))
-            )
+            return self._judged(state, ids) if state.still >= 0 else (state, Done(Stop.MAX_ROUNDS))
         return self._ask(self._near(self._stepped(state, turn, count, new, len(ids))), ids, new[0])
 
     def _stepped(
@@ -317,7 +313,7 @@ class AsyncDRO(Method):
         """
         if len(old := old_lines(known(state.lines), state.still)):
             if state.turn >= self.max_rounds:
-                return state, Done(self._capped(state))
+                return state, Done(Stop.MAX_ROUNDS)
             return self._ask(state, sorted(set(old.tolist()).intersection(ids)))
         state = replace(state, mean=mean_gradient(known(state.lines), state.weights))
         risks = self._lines(state)
@@ -325,10 +321,10 @@ class AsyncDRO(Method):
         bound = self._bound(state, value)  # from lines at one model, as a certificate can repeat it
         if self._ended(replace(state, bound=bound), risks, 1.0):
             state = replace(state, value=value, bound=bound, predicted=risks)
-            return state, Done(self._outcome(state))
+            return state, Done(Stop.OPTIMAL if math.isfinite(value - bound) else Stop.UNPROVEN)
         state = replace(state, value=value, bound=max(state.bound, bound), predicted=risks)
         if state.turn >= self.max_rounds:
-            return state, Done(self._capped(state))
+            return state, Done(Stop.MAX_ROUNDS)
         state = replace(state, still=-1, soon=LATER * state.soon)
         state = self._stepped(state, state.turn, 0, no_answers(len(state.w)), len(ids))
         return self._ask(state, range(len(risks)))
@@ -355,7 +351,7 @@ class AsyncDRO(Method):
         )
 
     def _allowed(self, value: float, bound: float) -> float:
-        return max(self.atol, self.tol * max(abs(value), abs(bound)))
+        return Progress(value, bound, self.tol, self.atol).allowed()
 
     def _length(self, state: AsyncState) -> float:
         """The length of the next step over eta, which is 0 at a stationary point."""
@@ -371,31 +367,6 @@ class AsyncDRO(Method):
         lines = with_sent(known(state.lines), to, state.place, state.turn)
         state = state if lines is state.lines else replace(state, lines=lines)
         return state, Round(Visit(state.w), tuple(ids), 1)
-
-    # -- words -------------------------------------------------------------------------------------
-
-    def _outcome(self, state: AsyncState) -> Outcome:
-        if math.isfinite(state.value - state.bound):
-            done = f"{state.turn + 1} rounds"
-            return proven_optimum(state.value, state.bound, done, self.tol)
-        left = self._length(state) / state.first if state.first else 0.0
-        text = (
-            f"stationary to {left:.1e} of the first step after {state.turn + 1} rounds; nothing"
-            " proves a bound here."
-        )
-        return Outcome(Stop.UNPROVEN, text)
-
-    def _capped(self, state: AsyncState) -> Outcome:
-        proven = (
-            f"the last model that was judged {gap_in_words(state.value, state.bound)}"
-            if math.isfinite(state.value - state.bound)
-            else "nothing is proven"
-        )
-        advice = "raise max_rounds or tol, or bring the features to similar sizes"
-        if self._problem.convex:
-            advice += "; AsyncBundle(), where it takes the problem, counts in units of these sizes"
-        cap = at_cap(self.max_rounds, state.turn + 1)
-        return Outcome(Stop.MAX_ROUNDS, f"{cap}; {proven}: {advice}.")
 
     def report(self, state: AsyncState) -> dict:
         """``predicted`` is the weighted sum of the risks that the lines predict, with h; it is not

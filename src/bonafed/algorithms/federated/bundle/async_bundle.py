@@ -1,4 +1,4 @@
-"""Asynchronous bundle: cuts of whoever has answered, one program at the server, a proven gap.
+"""Asynchronous bundle: cuts of anyone who has answered, one program at the server, a proven gap.
 
     minimise over w:  max_{q in Q} sum_s q_s R_s(w) + h(w)
 
@@ -32,26 +32,29 @@ from typing import Annotated, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.algorithms.federated.bundle.bundle import (
-    BALANCES,
+from bonafed.algorithms.federated.bundle.cuts import Cuts, no_cuts
+from bonafed.algorithms.federated.bundle.server import (
     SECOND_ORDER,
     Tangents,
+    least,
+    mean_bend,
+    parts_for,
+    proofs,
+    shifted,
+    undoing,
     with_tangents,
 )
-from bonafed.algorithms.federated.bundle.cuts import Cuts, no_cuts
 from bonafed.algorithms.federated.linearisation import units_of
 from bonafed.algorithms.method import (
     Answer,
     Concluded,
     Method,
-    at_cap,
-    gap_in_words,
     known,
-    proven_optimum,
     with_start,
     within_bounds,
     worst_client,
 )
+from bonafed.algorithms.progress import Progress
 from bonafed.algorithms.requirements import (
     AFFINE,
     CONES,
@@ -69,17 +72,14 @@ from bonafed.problem.lower_bounds import (
     Duals,
     Region,
     Surveyed,
-    lower_bound,
     region,
     survey,
-    unbalanced,
 )
 from bonafed.problem.parts import (
     WHOLE,
     Parted,
     PartedCut,
     Parts,
-    has_smooth_part,
     is_parted,
     parted_cut,
     parts_of,
@@ -87,7 +87,7 @@ from bonafed.problem.parts import (
 )
 from bonafed.problem.plausible import Claims, of_curvature, of_cut, of_sizes
 from bonafed.problem.problem import Problem
-from bonafed.rounds import Done, Each, Max, Outcome, Round, Stop, Sum, Version, record
+from bonafed.rounds import Done, Each, Max, Round, Stop, Sum, Version, record
 from bonafed.solvers.conic.bundle_master import Index, Master, Pieces, minimise
 
 SOON = 0.5  # of the tolerance: the predicted gap at which the server stands still
@@ -189,7 +189,7 @@ class AsyncBundle(Method):
     different times.
 
     It waits for nobody but to judge a model that it holds for optimal. Each client's gradients, and
-    for smooth losses its D x D second derivatives, reach the server alone and not as sums.
+    for smooth losses its D x D second derivatives, reach the server only and not as sums.
 
     Parameters
     ----------
@@ -344,7 +344,7 @@ class AsyncBundle(Method):
         if (state.answered == state.made).all():
             return self._judged(state, len(who))
         if state.turn >= self.max_rounds:
-            return state, Done(self._capped(state))
+            return state, Done(Stop.MAX_ROUNDS)
         if not state.standing:
             state = self._stepped(self._back(state, who), len(who))
         return self._asking(state)
@@ -426,7 +426,7 @@ class AsyncBundle(Method):
         each = weights[state.cuts.owner] / max(weights.sum(), 1e-300)
         mean = each @ state.cuts.gradient / self._units(state)
         size, value = float(mean @ mean), self._first_value(state)
-        return LONGER * value / size if min(value, size) > 1e-100 else 1.0
+        return undoing(value, size, LONGER)
 
     def _shift(self, state: AsyncBundleState, who: NDArray[np.int64], up: EvaluatedAt) -> float:
         """The shift of the curvature: larger where mean losses exceed their second-order models by
@@ -442,7 +442,7 @@ class AsyncBundle(Method):
         slope = (state.cuts.gradient[last] * moved).sum(1)
         off = base - (state.cuts.base[last] + slope + bend)
         above, bent = (float(state.weights[who] @ v) for v in (off, bend))
-        if abs(above) > bent and above > 1e-2 * self._allowed(state):
+        if abs(above) > bent and above > 1e-2 * self._progress(state).allowed():
             return max(4 * state.shift, 1e-2)
         return state.shift / 2
 
@@ -481,40 +481,19 @@ class AsyncBundle(Method):
             state = replace(state, value=value, judged=state.w.copy())
         if state.fresh:
             state = self._bounded(state)
-        gap, rounds = state.value - state.bound, f"{state.turn} rounds"
-        if state.value == 0:
-            text = f"objective 0 after {rounds}, and no loss is negative."
-            return state, Done(Outcome(Stop.OPTIMAL, text))
-        if gap <= self._allowed(state, state.value):
-            return state, Done(proven_optimum(state.value, state.bound, rounds, self.tol))
+        if self._progress(state).within():
+            return state, Done(Stop.OPTIMAL)
         standing, at = state.standing, replace(state, standing=False)
         state = self._stepped(at, fresh, moves=True)
         nothing = state.promised <= NOTHING * self._soon(state, value)
         if math.isinf(state.bound) and nothing:
-            text = (
-                f"the cuts predict no further decrease after {rounds}, but nothing bounds where an"
-                " optimum lies, so none is proven: add a regulariser such as L2(1e-3) for a proven"
-                " gap."
-            )
-            return at, Done(Outcome(Stop.UNPROVEN, text))
+            return at, Done(Stop.UNPROVEN)
         if standing or nothing:  # else all have answered a model that was not held for optimal
             state = replace(state, failed=state.failed + 1)
-        if state.turn >= self.max_rounds:
-            return at, Done(self._capped(state))
-        if state.made == at.made:
-            text = (
-                f"a program of the server could not be solved after {rounds}:"
-                f" {self._stated(state)}. Bundle() takes back a step that is too long; or give a"
-                " start nearer to the optimum."
-            )
-            return at, Done(Outcome(Stop.STALLED, text))
-        if state.failed >= JUDGED:
-            text = (
-                f"no progress within rounding: {self._stated(state)}. Accept it with atol or tol,"
-                " or bring the features to similar sizes."
-            )
-            return at, Done(Outcome(Stop.STALLED, text))
-        return self._asking(state)
+        stop = self._progress(state).stop
+        if stop is None and state.made == at.made:  # a program of the server was not solved
+            stop = Stop.STALLED
+        return self._asking(state) if stop is None else (at, Done(stop))
 
     def _bounded(self, state: AsyncBundleState) -> AsyncBundleState:
         """Prove a lower bound by the minimiser of the model where an optimum must lie."""
@@ -522,31 +501,17 @@ class AsyncBundle(Method):
         state = replace(state, fresh=0)
         if math.isinf(where.size):
             return state
-        cuts = state.cuts
-        master = minimise(
-            public_shape(problem, n),
-            self._pieces(state),
-            near=state.point,
-            size=where.size,
-            offset=where.offset,
-            unit=self._unit(state),
-            accuracy=1e-9,
-        )
+        pieces, cuts = self._pieces(state), state.cuts
+        numbers = state.point, self._unit(state), 1e-9
+        master = least(public_shape(problem, n), pieces, where, *numbers)
         if not master.solved:
             return state
-        state = replace(state, point=master.point)
-        multipliers, sizes = master.multipliers[: len(cuts.owner)], self._units(state)
-        state = replace(state, cuts=cuts.used(multipliers))
-        for _ in range(BALANCES):
-            proof = cuts.proof(problem, multipliers, n, np.zeros(0))
-            if proof is None:
-                break
-            duals, minorant, scaled = proof
-            bound, _ = lower_bound(problem, minorant, where)
+        multipliers = master.multipliers[: len(cuts.owner)]
+        state = replace(state, point=master.point, cuts=cuts.used(multipliers))
+        given = multipliers, np.zeros(0), where, self._units(state)
+        for bound, duals in proofs(problem, cuts, *given):
             if bound > state.bound:
                 state = replace(state, bound=bound, duals=duals.used())
-            left = unbalanced(problem, minorant, where, sizes)
-            multipliers = cuts.balanced(scaled, *left, sizes)
         return state
 
     def _stepped(
@@ -634,10 +599,8 @@ class AsyncBundle(Method):
         slope[mine] = state.cuts.gradient[last[mine]] + bent
         value[mine] = state.cuts.base[last[mine]] + (moved * (slope[mine] - bent / 2)).sum(1)
         metric = np.einsum("n,nde->de", state.weights * some, H)
-        mean = float(np.mean(np.diag(metric) / units**2))
-        more = (1e-8 + state.shift) * (mean + 1 / state.step)
-        metric += np.diag(max(more, 1e-100) * units**2)
-        return metric, Tangents(state.w, value, slope)
+        more = (1e-8 + state.shift) * (mean_bend(metric, units) + 1 / state.step)
+        return shifted(metric, units, more), Tangents(state.w, value, slope)
 
     # -- what the cuts say -------------------------------------------------------------------------
 
@@ -707,32 +670,22 @@ class AsyncBundle(Method):
     def _unit(self, state: AsyncBundleState) -> float:
         return max(abs(self._first_value(state)), 1e-300)
 
-    def _allowed(self, state: AsyncBundleState, value: float = math.inf) -> float:
-        """The gap that the tolerance allows beside such a value."""
-        sizes = [abs(v) for v in (min(value, state.value), state.bound) if math.isfinite(v)]
-        return max(self.atol, self.tol * max(sizes, default=1.0))
+    def _progress(self, state: AsyncBundleState, value: float = math.inf) -> Progress:
+        """Beside such a value, where that is less than the best."""
+        value = min(value, state.value)
+        least = 0.0 if value == 0 else state.bound  # no loss is negative
+        counts = state.turn, self.max_rounds, state.failed, JUDGED
+        return Progress(value, least, self.tol, self.atol, *counts, unknown=1.0)
 
     def _soon(self, state: AsyncBundleState, value: float) -> float:
         """The gap up to which a model looks good enough."""
-        return SOON * LATER**state.failed * self._allowed(state, value)
+        return SOON * LATER**state.failed * self._progress(state, value).allowed()
 
     def _asked_parts(self, n_clients: int) -> Parts:
         """How risks are parted, where models have few numbers."""
         if not is_parted(self._problem):
             return WHOLE
-        groups = max(1, round(self.cuts / n_clients))
-        return Parts(groups, self.least_rows, int(has_smooth_part(self._problem)))
-
-    # -- words -------------------------------------------------------------------------------------
-
-    def _stated(self, state: AsyncBundleState) -> str:
-        if not math.isfinite(state.value - state.bound):
-            return "no model has been judged by all clients"
-        return f"the best model that was judged {gap_in_words(state.value, state.bound)}"
-
-    def _capped(self, state: AsyncBundleState) -> Outcome:
-        cap = at_cap(self.max_rounds, state.turn)
-        return Outcome(Stop.MAX_ROUNDS, f"{cap}; {self._stated(state)}: raise max_rounds or tol.")
+        return parts_for(self._problem, n_clients, self.cuts, self.least_rows)
 
 
 def _second_order(n_clients: int) -> int:

@@ -24,10 +24,10 @@ the model, with which the risk is a mean of rows (``problem/thresholds.py``). ``
 are cut as well, but their cuts bound nothing from below: the run ends where cuts promise nothing
 more, and its certificate has a bound from the multipliers and the clients' curvatures.
 
-Where the loss is smooth, the mean losses F_s are no matter for cuts: the model has their gradients
-at the centre, H is sum_s q_s Hess F_s(centre), which clients send as one sum, and only flips of
-labels are cut. A step is then one of Newton's method, and its multipliers, with the gradients at
-the new point, balance up to second order: they prove a bound that needs no program.
+Where the loss is smooth, the mean losses F_s are not a matter for cuts: the model has their
+gradients at the centre, H is sum_s q_s Hess F_s(centre), which clients send as one sum, and only
+flips of labels are cut. A step is then one of Newton's method, and its multipliers, with the
+gradients at the new point, balance up to second order: they prove a bound that needs no program.
 
 With metric="secant" clients send H until a step promises less than a tenth of the objective; from
 then on H follows from the gradients (``bundle/secants.py``), and programs prove the bound.
@@ -48,18 +48,29 @@ from bonafed.algorithms.federated.bundle import penalties as of
 from bonafed.algorithms.federated.bundle.cuts import Cuts, Evaluated, MeanLosses, no_cuts
 from bonafed.algorithms.federated.bundle.penalties import Penalised
 from bonafed.algorithms.federated.bundle.secants import secants
+from bonafed.algorithms.federated.bundle.server import (
+    BALANCES,
+    SECOND_ORDER,
+    Tangents,
+    least,
+    mean_bend,
+    parts_for,
+    proofs,
+    shifted,
+    undoing,
+    with_tangents,
+)
 from bonafed.algorithms.federated.linearisation import take_part, units_of
 from bonafed.algorithms.method import (
     Answer,
     Concluded,
     Method,
-    at_cap,
     gap_report,
     known,
-    proven_optimum,
     start_or_empty,
     within_bounds,
 )
+from bonafed.algorithms.progress import Progress
 from bonafed.algorithms.requirements import (
     AFFINE,
     CONES,
@@ -75,13 +86,13 @@ from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Counter, Extended, Form
 from bonafed.data.federation import Federation
 from bonafed.problem.claims import Claim
+from bonafed.problem.client_means import hessians
 from bonafed.problem.conic_form import member, public_shape, sample_radii
 from bonafed.problem.constraints.constraint import Point
 from bonafed.problem.constraints.cuts import joined
 from bonafed.problem.losses import Quadratic
 from bonafed.problem.lower_bounds import (
     Duals,
-    Minorant,
     Pull,
     Region,
     Survey,
@@ -114,12 +125,10 @@ from bonafed.problem.plausible import (
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Ball, Bounds
 from bonafed.problem.requirements import only_constrained
-from bonafed.problem.secure_sums import curvature
 from bonafed.problem.thresholds import lifted
-from bonafed.rounds import Done, Each, Outcome, Round, Stop, record
-from bonafed.solvers.conic.bundle_master import Master, Pieces, Shape, minimise
+from bonafed.rounds import Done, Each, Round, Stop, record
+from bonafed.solvers.conic.bundle_master import Master, Shape, minimise
 
-SECOND_ORDER = 500  # numbers of a model up to which clients send D x D sums by default
 # a program for a bound is solved where the model promises less than so many tolerances, where a
 # step gains so much of what was promised, since the cuts are then exact there, and now and then
 # where it promises less than this share of the objective: before, a bound is hardly one
@@ -127,7 +136,6 @@ PROMISE, KEPT, NOW_AND_THEN, CLOSE = 10.0, 0.8, 10, 0.01
 LATE = 0.1  # of the objective that a step promises: from there on gradients tell how it bends
 LEAST_SHIFT = 1e-3  # of the curvature that is not 0, relative to its mean
 STALLS = 3  # steps in a row, each further than the last, that promise nothing
-BALANCES = 3  # times that multipliers are balanced
 MARGIN = 0.5  # of the tolerance: the certificate is charged for rounding, the server's bound is not
 
 
@@ -145,15 +153,6 @@ class Evaluate:
     pair: Annotated[Array, Form("2, D")] | None = None
     # for which second derivative: "" for none, else "hessian" or "secant"
     bend: str = ""
-
-
-@record
-class Tangents:
-    """The mean losses of all clients near a point: values and gradients there."""
-
-    w: Annotated[Array, Form("D")]
-    value: Annotated[Array, Form("N")]
-    gradient: Annotated[Array, Form("N, D")]
 
 
 @record
@@ -306,7 +305,8 @@ class Bundle(Method):
         cut = parted_cut(problem, ask.w, data, parts_of(ask.parts))
         bend = None
         if ask.weights is not None and ask.bend:
-            bend = curvature(problem, ask.w, ask.weights, data, ask.bend == "secant")
+            at, evenly = Point(problem, ask.w, data), ask.bend == "secant"
+            bend = hessians(at, ask.weights, (), together=True, evenly=evenly)
         answer = Evaluated(cut.base, cut.level, cut.gradient, cut.gradient_level, bend)
         if problem.constrained:
             point, parts = Point(problem, ask.w, data), parts_of(ask.parts)
@@ -397,12 +397,11 @@ class Bundle(Method):
         nothing = self._nothing_feasible(state)
         if nothing is not None:
             return nothing
-        outcome = self._outcome(state)
-        if outcome is not None:
-            return state, Done(outcome)
+        if (stop := self._stop(state)) is not None:
+            return state, Done(stop)
         state = self._next(state)
         if state.stalled >= STALLS and self._boundless(state):
-            return state, Done(known(self._outcome(state)))
+            return state, Done(known(self._stop(state)))
         return state, self._asking(state)
 
     def found(
@@ -418,14 +417,10 @@ class Bundle(Method):
         with_units, _, risks = self.found(state, up)
         return state.value - self._value(with_units, risks, state.trial)
 
-    @property
-    def exact(self) -> tuple[str, ...]:
-        ranked = self.problem is not None and self.problem.over_rows is not None
-        return () if ranked else ("objective", "worst_risk")
-
     def report(self, state: BundleState) -> dict:
         numbers = gap_report(state.value, state.bound, state.risks[: state.n_clients])
-        if not self.exact:  # the best thresholds make less of the objective, and no client has risk
+        # the best thresholds make less of the objective, and no client has a risk
+        if self._problem.over_rows is not None:
             numbers = {"value": state.value, "bound": state.bound, "gap": numbers["gap"]}
         if self._problem.constrained:
             known_yet = len(state.sizes) > 0
@@ -534,8 +529,7 @@ class Bundle(Method):
             parts=cuts.parts,
             limits=owned[:, n:] / state.sizes[:, None],
         )
-        text = f"the best model breaks a limit by {self._violation(state):.3g}."
-        return replace(state, duals=duals), Done(Outcome(Stop.INFEASIBLE, text))
+        return replace(state, duals=duals), Done(Stop.INFEASIBLE)
 
     def _violation(self, state: BundleState) -> float:
         """The largest violation of a constraint at the centre, as it is stated."""
@@ -559,7 +553,7 @@ class Bundle(Method):
             prior, met = member(self._problem, n), np.where(risks[n:] > 0, state.penalties, 0.0)
             gradient = (prior @ up.gradient.sum(1) + met @ limits) / sizes
             size = float(gradient @ gradient)
-            step = value / size if min(value, size) > 1e-100 else 1.0  # flat: any length will do
+            step = undoing(value, size)
             return replace(serious, step=float(sizes.max()) if self._quadratic else step)
         gain, predicted = state.value - value, state.predicted
         if gain >= 0.01 * predicted and gain > 0:
@@ -605,7 +599,7 @@ class Bundle(Method):
         """Prove a lower bound: by the last step where it was one of Newton's, and by the minimiser
         of the model where an optimum must lie.
         """
-        cuts, where, n = state.cuts, self._region(state), state.n_clients
+        cuts, where = state.cuts, self._region(state)
         state = replace(state, cuts=replace(cuts, idle=cuts.idle + 1))
         if math.isinf(where.size):  # nothing bounds where an optimum lies: nothing can be proved
             return state
@@ -624,27 +618,17 @@ class Bundle(Method):
         if not (now_and_then or (near and not steps_prove)):
             return state
         pieces = cuts.pieces(parts_of(cuts.parts).count(self._problem))
-        master = minimise(
-            self._shape(state),
-            pieces,
-            near=state.point,
-            size=where.size,
-            offset=where.offset,
-            unit=self._unit(state),
-            accuracy=self._finest,
-        )
+        numbers = state.point, self._unit(state), self._finest
+        master = least(self._shape(state), pieces, where, *numbers)
         if not master.solved:
             return state
         state = replace(state, point=master.point, cuts=state.cuts.used(master.multipliers))
         state = self._raised(state, self._near_penalties(state, master.multipliers))
-        multipliers, sizes = master.multipliers, self._sizes(state)
-        for _ in range(BALANCES):
-            proof = cuts.proof(self._problem, multipliers, n, state.sizes)
-            state = self._proved(state, proof, where)
-            if proof is None or self.ends(state.value, state.bound):
+        given = master.multipliers, state.sizes, where, self._sizes(state)
+        for bound, duals in proofs(self._problem, cuts, *given):
+            state = self._proved(state, bound, duals)
+            if self.ends(state.value, state.bound):
                 break
-            left = unbalanced(self._problem, proof[1], where, sizes)
-            multipliers = cuts.balanced(proof[2], *left, sizes)
         return state
 
     def _proved_by_step(self, state: BundleState, up: Evaluated, where: Region) -> BundleState:
@@ -660,78 +644,44 @@ class Bundle(Method):
         else:
             newest = (cuts.part == 0) & (cuts.point == len(cuts.points) - 1)
             multipliers[newest] = state.weights[cuts.owner[newest]]
-        return self._proved(
-            state,
-            cuts.proof(self._problem, multipliers, state.n_clients, state.sizes, means),
-            where,
-        )
-
-    def _proved(
-        self, state: BundleState, proof: tuple[Duals, Minorant, Array] | None, where: Region
-    ) -> BundleState:
-        """With the bound that is proved, where it is the best."""
+        n = state.n_clients
+        proof = cuts.proof(self._problem, multipliers, n, state.sizes, means)
         if proof is None:
             return state
         duals, minorant, _ = proof
-        bound, _ = lower_bound(self._problem, minorant, where)
+        return self._proved(state, lower_bound(self._problem, minorant, where)[0], duals)
+
+    def _proved(self, state: BundleState, bound: float, duals: Duals) -> BundleState:
+        """With the bound, where it is the best."""
         return replace(state, bound=bound, duals=duals) if bound > state.bound else state
 
-    def proves(self, value: float, bound: float, margin: float = 1.0) -> bool:
-        """Whether the gap is within this share of the tolerance."""
-        scale = max(abs(value), abs(bound))
-        allowed = max(self.atol, margin * self.tol * max(scale, 1e-12))
-        none = value == 0 and not self._quadratic  # no loss is negative
-        return none or (math.isfinite(scale) and value - bound <= allowed)
+    def _progress(self, value: float, bound: float) -> Progress:
+        bound = 0.0 if value == 0 and not self._quadratic else bound  # no loss is negative
+        return Progress(value, bound, self.tol, self.atol)
 
-    def ends(self, value: float, bound: float) -> bool:
+    def ends(self, value: float, bound: float, margin: float = MARGIN) -> bool:
         """Whether a run ends with these numbers before its cap: with room for the rounding that its
         certificate is charged for.
         """
-        return self.proves(value, bound, MARGIN)
+        return self._progress(value, bound).within(margin)
 
-    def _outcome(self, state: BundleState) -> Outcome | None:
-        done = f"{state.rounds + 1} rounds"  # those of cuts, and the first, which asks for sizes
-        if state.value == 0 and not self._quadratic:
-            return Outcome(Stop.OPTIMAL, f"objective 0 after {done}, and no loss is negative.")
-        gap, scale = state.value - state.bound, max(abs(state.value), abs(state.bound))
-        last = state.rounds >= self.max_rounds or state.stalled >= STALLS
-        met = self._violation(state) <= of.MET
-        if met and self.proves(state.value, state.bound, 1.0 if last else MARGIN):
-            return proven_optimum(state.value, state.bound, done, self.tol)
-        if state.rounds >= self.max_rounds:
-            if math.isinf(state.bound):
-                how = (
-                    "no bound is provable, and the cuts still predict a decrease of"
-                    f" {state.predicted:.2e}"
-                )
-            else:
-                how = f"proven gap {gap:.2e}, relative {gap / scale:.2e} > tol {self.tol:g}"
-            return Outcome(
-                Stop.MAX_ROUNDS,
-                f"{at_cap(self.max_rounds, state.rounds + 1)}; {how}: raise max_rounds or tol.",
-            )
-        if state.stalled >= STALLS:
-            if self._quadratic:  # the certificate judges it: by curvatures, which no cut has
-                return Outcome(Stop.OPTIMAL, f"no further progress after {done}.")
-            if math.isnan(state.predicted):
-                return Outcome(
-                    Stop.STALLED,
-                    "the server's programs could not be solved, and nothing is claimed: rescale the"
-                    " features, or state radii and strengths of the size of the data.",
-                )
-            if math.isinf(state.bound):
-                return Outcome(
-                    Stop.UNPROVEN,
-                    f"the cuts predict no further decrease after {done}, but nothing"
-                    " bounds where an optimum lies, so none is proven: add a regulariser such as"
-                    " L2(1e-3) for a proven gap.",
-                )
-            return Outcome(
-                Stop.STALLED,
-                f"no progress within rounding at proven gap {gap:.2e}, relative {gap / scale:.2e}:"
-                " accept it with atol or tol, or bring the features to similar sizes.",
-            )
-        return None
+    def _stop(self, state: BundleState) -> Stop | None:
+        progress = replace(
+            self._progress(state.value, state.bound),
+            rounds=state.rounds,
+            cap=self.max_rounds,
+            still=state.stalled,
+            patience=STALLS,
+            margin=MARGIN,
+            met=self._violation(state) <= of.MET,
+        )
+        stop = progress.stop
+        if stop is not Stop.STALLED or (math.isnan(state.predicted) and not self._quadratic):
+            return stop
+        if self._quadratic:  # the certificate judges it: by curvatures, which no cut has
+            return Stop.OPTIMAL
+        # nothing bounds where an optimum lies: that nothing more is promised is no proof
+        return Stop.UNPROVEN if math.isinf(state.bound) else Stop.STALLED
 
     def _next(self, state: BundleState) -> BundleState:
         """The next trial point, and the decrease that the model predicts there."""
@@ -772,7 +722,10 @@ class Bundle(Method):
         tangents, pieces = state.tangents, state.cuts.pieces(self._count(state.cuts))
         metric = self._sizes(state) ** 2 / state.step  # ||.||^2 / step in the units of the features
         if state.curvature is not None:
-            metric = self._shifted(state.curvature, state)
+            # where it bends nothing, a thousandth of that of steps without curvature
+            H, units = state.curvature, self._sizes(state)
+            more = (1e-8 + state.shift) * mean_bend(H, units) + (1e-3 + state.shift) / state.step
+            metric = shifted(H, units, more)
         if tangents is not None:
             pieces = with_tangents(pieces, state.cuts.part > 0, tangents)
         accuracy, free = self._accuracy(state), self._problem.predictor.intercept
@@ -832,7 +785,7 @@ class Bundle(Method):
 
     def _boundless(self, state: BundleState) -> bool:
         """Whether nothing bounds where an optimum lies, and steps are those of the risks' cuts
-        alone: then a model that promises nothing need not be evaluated, and would prove nothing.
+        only: then a model that promises nothing need not be evaluated, and would prove nothing.
         """
         alone = state.tangents is None and not self._problem.constrained
         return alone and math.isinf(self._region(state).size)
@@ -865,19 +818,8 @@ class Bundle(Method):
     def _sizes(self, state: BundleState) -> Array:
         return units_of(self._problem, known(state.seen).square)
 
-    def _shifted(self, H: Array, state: BundleState) -> Array:
-        """The curvature with its eigenvalues shifted from 0, in the units of the features.
-
-        A loss may have none for a while, such as Huber's far from its targets: then a thousandth of
-        that of steps without curvature.
-        """
-        sizes = self._sizes(state)
-        mean = float(np.mean(np.diag(H) / sizes**2))
-        more = (1e-8 + state.shift) * mean + (1e-3 + state.shift) / state.step
-        return H + np.diag(max(more, 1e-100) * sizes**2)
-
     def _pair(self, state: BundleState, moved: Array) -> Array | None:
-        """The centre, and the model where its gradients, by the curvature alone, balance with the
+        """The centre, and the model where its gradients, by the curvature only, balance with the
         cuts' multipliers: the step, without what its shift and the accuracy of its program miss.
         """
         if self.metric == "secant" or not has_shifted_slopes(self._problem):
@@ -899,10 +841,10 @@ class Bundle(Method):
             return WHOLE
         small = self.variant == "proximal" and dimension <= SECOND_ORDER
         second_order = self.metric == "hessian" or (self.metric != "identity" and small)
-        groups = max(1, round(self.cuts / n_clients))
+        parts = parts_for(self._problem, n_clients, self.cuts, self.least_rows)
         # ``Multipliers`` have no minorants of mean losses
-        second_order &= has_smooth_part(self._problem) and not only_constrained(self._problem)
-        return Parts(groups, self.least_rows, int(second_order))
+        second_order &= not only_constrained(self._problem)
+        return parts if second_order else parts._replace(smooth=0)
 
     def _unit(self, state: BundleState) -> float:
         """A typical size of the objective, in which programs are solved."""
@@ -950,17 +892,3 @@ def over_sites(method: Method) -> Method:
     if isinstance(method, Bundle) and method.metric == "auto":
         return replace(method, metric="secant")
     return method
-
-
-def with_tangents(pieces: Pieces, cut: NDArray[np.bool_], tangents: Tangents) -> Pieces:
-    """The pieces of flips, and the mean losses as they are near the centre, the last ones."""
-    n = len(tangents.value)
-    offset = tangents.value - tangents.gradient @ tangents.w
-    return Pieces(
-        np.append(pieces.owner[cut], np.arange(n)),
-        np.append(pieces.part[cut], np.zeros(n, np.intp)),
-        np.append(pieces.offset[cut], offset),
-        np.vstack([pieces.gradient[cut], tangents.gradient]),
-        np.append(pieces.gradient_level[cut], np.zeros(n)),
-        pieces.parts,
-    )

@@ -117,7 +117,7 @@ class Cuts:
         return last
 
     def kept(self, keep: NDArray[np.bool_]) -> Cuts:
-        """These cuts alone."""
+        """These cuts only."""
         if keep.all():
             return self
         rows = {

@@ -1,4 +1,4 @@
-"""The bundle method of a server that reads sums over the clients alone, and at most their risks.
+"""The bundle method of a server that reads sums over the clients only, and at most their risks.
 
     minimise over w:  max_{q in Q} sum_s q_s R_s(w) + h(w)
 
@@ -41,7 +41,9 @@ from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Form, decode, encode
 from bonafed.data.federation import Federation
 from bonafed.problem.claims import Claim
+from bonafed.problem.client_means import hessians
 from bonafed.problem.conic_form import member, sample_radii
+from bonafed.problem.constraints.constraint import Point
 from bonafed.problem.lower_bounds import Duals
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.multipliers import of_duals
@@ -53,7 +55,6 @@ from bonafed.problem.secure_sums import (
     SurveyedSums,
     SurveySums,
     check_weights,
-    curvature,
     largest_share,
     least_multiplier,
     sends_curvature,
@@ -92,7 +93,7 @@ class Blend:
 
 @record
 class Blended:
-    """The answer: sums alone."""
+    """The answer: sums only."""
 
     loss: Sum  # (n,) weights_s F_s(w)
     gradient: Sum  # (n, D)
@@ -229,7 +230,7 @@ class MaskedBundle(Method):
         memory = _with(memory, ask)
         cut, bend = problem.cut(ask.w, data), None
         if sends_curvature(problem, len(ask.w)):
-            bend = curvature(problem, ask.w, weights, data)
+            bend = hessians(Point(problem, ask.w, data), weights, (), together=True)
         return memory, Blended(weights * cut.base, weights[:, None] * cut.gradient, bend)
 
     # -- server ------------------------------------------------------------------------------------
@@ -295,12 +296,8 @@ class MaskedBundle(Method):
         if np.array_equal(bundle.w, w):
             state = replace(state, risks=state.newest)
         if isinstance(ask, Done):
-            return replace(state, bundle=_kept(bundle)), self._done(ask, state, bundle)
+            return replace(state, bundle=_kept(bundle)), ask
         return self._asking(state, bundle)
-
-    @property
-    def exact(self) -> tuple[str, ...]:
-        return ("objective",)
 
     def report(self, state: MaskedState) -> dict:
         bundle = state.of_one
@@ -310,14 +307,6 @@ class MaskedBundle(Method):
         if self._problem.constrained:
             numbers["violation"] = self._of_one.report(bundle)["violation"]
         return numbers | {"cuts": len(bundle.cuts.owner)}
-
-    def ends(self, value: float, bound: float) -> bool:
-        """As of ``Bundle``."""
-        return self._of_one.ends(value, bound)
-
-    def proves(self, value: float, bound: float) -> bool:
-        """As of ``Bundle``."""
-        return self._of_one.proves(value, bound)
 
     def answer(self, state: MaskedState, concluded: Concluded | None = None) -> Answer:
         """The model, and the multipliers mu_k q^k_s that prove its bound."""
@@ -353,7 +342,7 @@ class MaskedBundle(Method):
 
     @cached_property
     def _alike(self) -> bool:
-        """Whether there is one weighting alone, whatever the risks are."""
+        """Whether there is one weighting only, whatever the risks are."""
         return isinstance(self._problem.over_clients, Mean | Added)
 
     @cached_property
@@ -362,12 +351,6 @@ class MaskedBundle(Method):
         ball = self._problem.over_samples
         radii = np.asarray(ball.radius) if isinstance(ball, WassersteinBall) else None
         return 0.0 if radii is None else float(self._problem.over_clients.value(radii))
-
-    def _done(self, done: Done, state: MaskedState, bundle: BundleState) -> Done:
-        """The end in words, with all rounds: those of the bundle are models."""
-        every = 1 + len(state.tried) * (1 if self._alike else 2)
-        text = done.outcome.text.replace(f"{bundle.rounds + 1} rounds", f"{every} rounds")
-        return Done(replace(done.outcome, text=text))
 
     def _fee(self, weights: Array) -> float:
         """What is missing to the largest radius where the clients have these weights."""

@@ -28,11 +28,13 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from bonafed.algorithms.alternatives import instead
-from bonafed.algorithms.federated.interior_point import outcomes as why
 from bonafed.algorithms.federated.interior_point import program as of
-from bonafed.algorithms.federated.interior_point.client_risk import RISK_WITH_ROWS, averaged
-from bonafed.algorithms.federated.interior_point.program import Expanded, Scale
+from bonafed.algorithms.federated.interior_point.program import (
+    RISK_WITH_ROWS,
+    Expanded,
+    Scale,
+    averaged,
+)
 from bonafed.algorithms.method import (
     Answer,
     Concluded,
@@ -41,6 +43,7 @@ from bonafed.algorithms.method import (
     start_or_empty,
     within_bounds,
 )
+from bonafed.algorithms.progress import Progress, unless_capped
 from bonafed.algorithms.requirements import (
     AFFINE,
     CONIC,
@@ -58,7 +61,7 @@ from bonafed.problem.constraints.constraint import Point
 from bonafed.problem.multipliers import Multipliers, no_multipliers, weighting
 from bonafed.problem.plausible import Claims, of_lagrangian, of_limits, of_risk
 from bonafed.problem.problem import Problem
-from bonafed.rounds import Done, Each, Outcome, Round, record
+from bonafed.rounds import Done, Each, Round, Stop, record
 from bonafed.solvers.smooth import primal_dual as newton
 
 HALVINGS = 3  # refused steps in a row before the Hessian is regularised further
@@ -230,6 +233,11 @@ class InteriorPoint(Method):
         q = mu.weights if mu.weights is not None else weighting(self._problem, mu, state.n_clients)
         return Round(Expand(w, float(state.phase == 2), q, mu.local, mu.shared))
 
+    def _asking(
+        self, state: InteriorState, w: Array, mu: Multipliers
+    ) -> tuple[InteriorState, Round | Done]:
+        return unless_capped(state, self._ask(state, w, mu), state.rounds, self.max_rounds)
+
     def improve(
         self, state: InteriorState, ids: Sequence[int], up: Expanded
     ) -> tuple[InteriorState, Round | Done]:
@@ -259,7 +267,7 @@ class InteriorPoint(Method):
         box = within_bounds(self._problem, w)
         if (box != w).any():
             state = replace(state, w=box)
-            return self._or_capped(state, self._ask(state, box, self._first(state, len(box))))
+            return self._asking(state, box, self._first(state, len(box)))
         scale = state.scale or of.scale_of(self._problem, up, pieces)
         state = replace(
             state, scale=scale, recent=(), best=math.inf, since=0, delta=0.0, refused=0, nu=1.0
@@ -357,16 +365,18 @@ class InteriorPoint(Method):
             return self._again(replace(state, phase=2))
         if left.worst > 1e-10:
             return self._step(state)
-        return state, Done(self._nothing_inside(state, t))
+        return state, self._nothing_inside(t)
 
-    def _nothing_inside(self, state: InteriorState, t: float) -> Outcome:
-        other = instead(self._problem, state.n_clients, "proximal_al")
-        return why.nothing_inside(t, state.violation, other)
+    def _nothing_inside(self, t: float) -> Done:
+        """The end where the smallest violation t (scaled) is not below 0: at 0 the limits can be
+        met, on their boundary only, where this method stops.
+        """
+        return Done(Stop.INFEASIBLE if t > 1e-8 else Stop.STALLED)
 
     def _again(self, state: InteriorState) -> tuple[InteriorState, Round | Done]:
         """Begin a phase at the model that violates least."""
         state = replace(state, w=state.nearest, trial=None, at=None, program=None)
-        return self._or_capped(state, self._ask(state, state.w, self._first(state, len(state.w))))
+        return self._asking(state, state.w, self._first(state, len(state.w)))
 
     def _step(self, state: InteriorState) -> tuple[InteriorState, Round | Done]:
         """Take the next direction, unless the residuals are small or do not fall any more."""
@@ -374,14 +384,14 @@ class InteriorPoint(Method):
         way = newton.direction(p, at, max(state.delta, FLAT if state.phase == 1 else 0.0))
         left = newton.residuals(p, at)
         if state.phase == 2 and self._reached(state, way, left):
-            return state, Done(why.optimal(self.tol, state.rounds))
+            return state, Done(Stop.OPTIMAL)
         if (
             state.phase == 2
             and p.value < -FALLEN
             and left.primal <= 1e-6
             and newton.recedes(p, at.x)
         ):
-            return state, Done(why.fallen(state.value))
+            return state, Done(Stop.UNBOUNDED)
         largest = float(np.abs(np.concatenate([at.z, at.lam])).max(initial=0.0))
         if state.since > PATIENCE or largest > 1e13:
             return self._stuck(state, left)
@@ -411,11 +421,11 @@ class InteriorPoint(Method):
         p, at, scale = known(state.program), known(state.at), known(state.scale)
         dual = p.gradient + p.J.T @ at.z + p.E.T @ at.lam
         gap = float(at.s @ at.z) + abs(float(dual @ way.step.x))
-        allowed = max(self.tol * abs(p.value), self.atol / scale.objective, 1e-14)
+        near = Progress(p.value, -math.inf, self.tol, self.atol / scale.objective)
         met = left.primal <= self.tol and state.violation <= max(
             MET, 1e-14 * float(scale.rows.max(initial=0.0))
         )
-        return met and gap <= allowed and left.dual <= 10 * self.tol
+        return met and gap <= max(near.allowed(), 1e-14) and left.dual <= 10 * self.tol
 
     def _stuck(
         self, state: InteriorState, left: newton.Residuals
@@ -423,25 +433,16 @@ class InteriorPoint(Method):
         tol = 1e-6
         # whether it proves that, others check
         if state.phase == 1 and state.at is not None and state.at.x[-1] > tol:
-            return state, Done(self._nothing_inside(state, float(state.at.x[-1])))
+            return state, self._nothing_inside(float(state.at.x[-1]))
         if state.phase == 1 or left.primal <= tol or not self._problem.constrained:
-            return state, Done(why.stuck(left, PATIENCE))
+            return state, Done(Stop.STALLED)
         return self._again(replace(state, phase=1))
 
     def _try(self, state: InteriorState) -> tuple[InteriorState, Round | Done]:
         problem, trial, n = self._problem, known(state.trial), state.n_clients
         shape = of.layout(problem, n, len(state.w))
         mu = of.multipliers(problem, trial, shape, known(state.scale), state.phase, n)
-        return self._or_capped(state, self._ask(state, _model(state, trial), mu))
-
-    def _or_capped(self, state: InteriorState, ask: Round) -> tuple[InteriorState, Round | Done]:
-        if state.rounds < self.max_rounds:
-            return state, ask
-        return state, Done(why.capped(self.max_rounds, state.residual, self.tol, state.violation))
-
-    @property
-    def exact(self) -> tuple[str, ...]:
-        return ("objective", "violation")
+        return self._asking(state, _model(state, trial), mu)
 
     def report(self, state: InteriorState) -> dict:
         """``objective`` and ``violation`` of the last accepted model; ``residual`` is scaled."""

@@ -17,10 +17,9 @@ from typing import Annotated
 
 import numpy as np
 
-from bonafed.algorithms.federated.private_admm import kernels
-from bonafed.algorithms.federated.private_admm.float_gradient import Rows, precision
-from bonafed.algorithms.federated.private_admm.mechanism import MEAN_SIZE, Mechanism
-from bonafed.algorithms.federated.private_admm.noisy_gradient import (
+from bonafed.algorithms.federated.private.float_gradient import Rows, precision
+from bonafed.algorithms.federated.private.mechanism import MEAN_SIZE, Mechanism
+from bonafed.algorithms.federated.private.noisy_gradient import (
     GROUPS,
     NoiseKeys,
     Question,
@@ -31,6 +30,7 @@ from bonafed.algorithms.federated.private_admm.noisy_gradient import (
     new_keys,
     noisy_gradients,
 )
+from bonafed.algorithms.federated.private_admm import steps
 from bonafed.arrays import Array, Block, Streams, writable
 from bonafed.codec import Extended, Form
 from bonafed.problem.problem import Problem
@@ -53,7 +53,7 @@ class Perturb:
 
 @record
 class Perturbed:
-    """The client's answer: functions of the noisy z_p^{t+1} alone."""
+    """The client's answer: functions of the noisy z_p^{t+1} only."""
 
     shifted: Sum  # (1, D) sum of z_p - lambda_p / rho
     gap: Sum  # (n,) ||w - z_p||_1
@@ -107,9 +107,9 @@ def perturb(
         for i in range(group, n, GROUPS):
             gradient, scale[i] = noisy(i)
             gradient = gradient.astype(float, copy=False)  # what the step is compiled for
-            kernels.towards(w, z[i], old[i], gradient, ask.rho, *region, new[i])
+            steps.towards(w, z[i], old[i], gradient, ask.rho, *region, new[i])
             _into_ball(problem, new[i])
-            gap[i] = kernels.update_multipliers(
+            gap[i] = steps.update_multipliers(
                 w, new[i], old[i], ask.rho, ask.next_rho, dual[i], shifted[group]
             )
 

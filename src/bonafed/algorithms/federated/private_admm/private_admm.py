@@ -4,7 +4,7 @@
 
 Algorithms 1 (``update="prox"``) and 2 (``update="trust"``) of Ryu and Kim, *Differentially private
 federated learning via inexact ADMM*; equation numbers are theirs. As printed they state an epsilon
-for one iteration with noise scaled by the data at hand, (20), which is no guarantee
+for one iteration with noise scaled by the data at hand, (20), which is not a guarantee
 (docs/private.md). Here the user states the total, the gradient of every row is clipped, and the
 noise follows from both and the number of rounds. Without radius and prox the method is optimistic
 gradient descent: lambda_p^{t+1} is the noisy gradient at z_p^t.
@@ -20,20 +20,20 @@ from typing import Annotated, Any, Self
 
 import numpy as np
 
-from bonafed.algorithms.federated.private_admm import client, kernels
+from bonafed.algorithms.federated.private.mechanism import Mechanism
+from bonafed.algorithms.federated.private.method import PrivateMethod
+from bonafed.algorithms.federated.private.settings import (
+    ClientSizes,
+    check_columns,
+    default_rho,
+)
+from bonafed.algorithms.federated.private_admm import client, steps
 from bonafed.algorithms.federated.private_admm.client import Perturb, Perturbed, PrivateMemory
-from bonafed.algorithms.federated.private_admm.mechanism import Mechanism
 from bonafed.algorithms.federated.private_admm.penalty import (
     RADII,
     Penalty,
     number,
     of_round,
-)
-from bonafed.algorithms.federated.private_admm.private_method import PrivateMethod
-from bonafed.algorithms.federated.private_admm.settings import (
-    ClientSizes,
-    check_columns,
-    default_rho,
 )
 from bonafed.algorithms.method import Answer, Concluded, conclude_copies, copies_of
 from bonafed.algorithms.settings import check_choice
@@ -44,7 +44,7 @@ from bonafed.privacy.accounting import Release
 from bonafed.privacy.budget import Budget, NoPrivacyWarning
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.problem import Problem
-from bonafed.rounds import Conclude, Done, Outcome, Round, Stop, record
+from bonafed.rounds import Conclude, Done, Round, Stop, record
 
 CAVEATS = {
     "local-unsafe": "the noise depends on the data at hand, equation (20), and so reveals them.",
@@ -56,7 +56,7 @@ CAVEATS = {
 
 @record
 class PrivateState:
-    """The server's state: functions of noisy answers alone."""
+    """The server's state: functions of noisy answers only."""
 
     w: Annotated[Array, Form("D")]
     mean: Annotated[Array, Form("D")]  # of all w after the first
@@ -80,8 +80,8 @@ class PrivateADMM(PrivateMethod):
     clip : the gradient of a row is shortened to this norm (l2; l1 for Laplace); None: max(1,
         sqrt(d) / 7) for Gaussian noise and features of order one; for Laplace noise ``clip`` or
         ``bound`` must be declared
-    bound : rows are shortened to this norm first; with a Lipschitz loss that alone bounds the
-        gradients. None: not
+    bound : rows are shortened to this norm first; with a Lipschitz loss that by itself bounds
+        the gradients. None: not
     rho : penalty of consensus, a number or a function of t such as ``Penalty()``; None: from clip
         and noise, which are public (``settings.default_rho``); without noise ``Penalty()``
     update : "trust": step (9), "prox": step (8); "exact": (4b), without privacy only
@@ -91,8 +91,8 @@ class PrivateADMM(PrivateMethod):
     eta : a function of t, of "prox"; None: 1 / sqrt(t)
     average : return the mean of all w, about which the theory speaks, not the last
     noise : "secure": from a key of each client, drawn from its operating system. "simulation": a
-        fast counter, keyed by seed, client and round, for experiments that can be repeated; whoever
-        knows the seed, or has another run with it, can subtract it. None: "secure" where the
+        fast counter, keyed by seed, client and round, for experiments that can be repeated; anyone
+        who knows the seed, or has another run with it, can subtract it. None: "secure" where the
         problem states a budget, else "simulation"
     sensitivity : "clip", or "local-unsafe": (20), scaled by the data at hand, as published: NO
         guarantee
@@ -250,8 +250,8 @@ class PrivateADMM(PrivateMethod):
     @property
     def _near(self) -> int:
         if self.update == "prox":
-            return kernels.PROX
-        return {"linf": kernels.LINF, "l2": kernels.BALL}[self.region]
+            return steps.PROX
+        return {"linf": steps.LINF, "l2": steps.BALL}[self.region]
 
     # -- server ------------------------------------------------------------------------------------
 
@@ -277,7 +277,7 @@ class PrivateADMM(PrivateMethod):
         mean = state.mean + (w - state.mean) / t
         state = PrivateState(w, mean, t, float(up.gap), float(up.noise) / P, P)
         if t >= self.max_rounds:
-            return state, Done(Outcome(Stop.MAX_ROUNDS, self._ended(t)))
+            return state, Done(Stop.MAX_ROUNDS)
         return state, self.ask(w, t + 1)
 
     def ask(self, w: Array, t: int) -> Round:

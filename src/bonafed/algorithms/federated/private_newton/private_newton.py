@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
 import numpy as np
 
-from bonafed.algorithms.federated.private_admm.integer_gradient import IntegerRows
-from bonafed.algorithms.federated.private_admm.mechanism import MEAN_SIZE, Mechanism
-from bonafed.algorithms.federated.private_admm.noisy_gradient import (
+from bonafed.algorithms.federated.private.integer_gradient import IntegerRows
+from bonafed.algorithms.federated.private.mechanism import MEAN_SIZE, Mechanism
+from bonafed.algorithms.federated.private.method import PrivateMethod
+from bonafed.algorithms.federated.private.noisy_gradient import (
     GROUPS,
     NoiseKeys,
     Question,
@@ -36,8 +37,7 @@ from bonafed.algorithms.federated.private_admm.noisy_gradient import (
     noisy_gradients,
     with_noise,
 )
-from bonafed.algorithms.federated.private_admm.private_method import PrivateMethod
-from bonafed.algorithms.federated.private_admm.settings import ClientSizes
+from bonafed.algorithms.federated.private.settings import ClientSizes
 from bonafed.algorithms.federated.private_newton.second_moments import (
     Caps,
     entries,
@@ -64,7 +64,7 @@ from bonafed.privacy.moments import Moments
 from bonafed.problem.losses import Logistic, Poisson, Squared
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import Zero
-from bonafed.rounds import Conclude, Done, Outcome, Round, Stop, Sum, record
+from bonafed.rounds import Conclude, Done, Round, Stop, Sum, record
 from bonafed.solvers.smooth.proximal_newton import model_minimum
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Late:
 
 @record
 class PrivateNewtonState:
-    """The server's state: a function of noisy answers alone."""
+    """The server's state: a function of noisy answers only."""
 
     w: Annotated[Array, Form("D")]
     round: Annotated[int, Form(rounds=0)]
@@ -374,7 +374,7 @@ class PrivateNewton(PrivateMethod):
             )
         state = PrivateNewtonState(w, t, mean, late)
         if t >= self.max_rounds:
-            return state, Done(Outcome(Stop.MAX_ROUNDS, self._ended(t)))
+            return state, Done(Stop.MAX_ROUNDS)
         return state, self.ask(w, t + 1)
 
     def ask(self, w: Array, t: int) -> Round:

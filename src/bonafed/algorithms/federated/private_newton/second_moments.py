@@ -7,7 +7,7 @@ A row's matrix is c x x', c the second derivative of its loss. Its numbers
 are rounded to integers, whose norm is then checked in integers to be at most ``steps``: rounding is
 inside the sensitivity, as that of gradients is (`integer_gradient`). The root of two makes the l2
 norm of the upper triangle that of the whole matrix. Rows whose matrix is longer are shortened. A
-row's numbers depend on that row and the model alone.
+row's numbers depend on that row and the model only.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bonafed.algorithms.federated.private_admm.float_gradient import Rows
-from bonafed.algorithms.federated.private_admm.integer_gradient import (
+from bonafed.algorithms.federated.private.float_gradient import Rows
+from bonafed.algorithms.federated.private.integer_gradient import (
     MANY,
     STEEP,
     WHOLE,
     IntegerRows,
     product,
 )
-from bonafed.algorithms.federated.private_admm.mechanism import Grid, Mechanism
+from bonafed.algorithms.federated.private.mechanism import Grid, Mechanism
 from bonafed.arrays import Array, Block
 from bonafed.problem.constraints.constraint import once
 from bonafed.problem.problem import Problem

@@ -19,13 +19,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from bonafed.algorithms.federated.proximal_al.inner_iteration import (
+from bonafed.algorithms.federated.proximal_al.merit import (
+    Merit,
     Stepped,
     moved,
+    raised,
     residual_of,
     set_out,
+    sizes,
 )
-from bonafed.algorithms.federated.proximal_al.merit import Merit, raised, sizes
 from bonafed.algorithms.federated.proximal_al.messages import (
     ProximalMemory,
     Refine,

@@ -31,13 +31,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bonafed.algorithms.federated.proximal_al import client
-from bonafed.algorithms.federated.proximal_al import outcomes as words
 from bonafed.algorithms.federated.proximal_al.merit import raised, sizes
 from bonafed.algorithms.federated.proximal_al.messages import (
+    ProximalState,
     Refine,
     Refined,
     Settle,
     Settled,
+    in_units,
+    started,
 )
 from bonafed.algorithms.federated.proximal_al.server import (
     Server,
@@ -46,8 +48,8 @@ from bonafed.algorithms.federated.proximal_al.server import (
     no_past,
     remembered,
 )
-from bonafed.algorithms.federated.proximal_al.state import ProximalState, in_units, started
 from bonafed.algorithms.method import Answer, Concluded, Method, known
+from bonafed.algorithms.progress import Progress
 from bonafed.algorithms.requirements import (
     AFFINE,
     ANY,
@@ -66,7 +68,7 @@ from bonafed.problem.multipliers import Multipliers
 from bonafed.problem.plausible import Claims
 from bonafed.problem.problem import Problem
 from bonafed.problem.regularisers import separable
-from bonafed.rounds import Conclude, Done, Outcome, Round
+from bonafed.rounds import Conclude, Done, Round, Stop
 
 STIFF, FIRM = 1e5, 300.0  # beta, in units, for convex constraints, and for others
 TIGHT = 16.0  # sum rho_i, in units, where constraints are not convex; else 1
@@ -340,10 +342,10 @@ class ProximalAL(Method):
         state = replace(state, product=product, before=before)
         return replace(state, conflict=proof, stuck=stuck, infeasible=infeasible)
 
-    def _stopped(self, state: ProximalState, up: Settled) -> Outcome | None:
-        """The outcome by (11), by a proof of infeasibility, or at the cap; None to go on."""
+    def _stopped(self, state: ProximalState, up: Settled) -> Stop | None:
+        """The end by (11), by a proof of infeasibility, or at the cap; None to go on."""
         if state.infeasible:
-            return words.infeasible(state, up.change)
+            return Stop.INFEASIBLE
         goal, size = self._goal(state), 1.0
         if self.scaled:
             size = self._size(state)
@@ -354,17 +356,13 @@ class ProximalAL(Method):
         still = moved / state.beta + state.tau <= goal and change <= state.beta * self.tol * size
         still = still and (self.s_bar is not None or state.product <= self._allowed(state))
         if still and not self._bounded:  # (11)
-            return words.optimal(self._problem, state, goal, change / state.beta / size)
-        return self._capped(state, goal) if state.rounds >= self.max_rounds else None
-
-    def _capped(self, state: ProximalState, goal: float) -> Outcome:
-        measured, allowed = self.beta is None and self.rho is None, self._allowed(state)
-        gap = allowed if self._bounded else None
-        return words.capped(state, goal, gap, self.max_rounds, self.tol, measured)
+            convex = self._problem.local_constraint.convex and self._problem.constraint.convex
+            return Stop.OPTIMAL if convex else Stop.UNPROVEN
+        return Stop.MAX_ROUNDS if state.rounds >= self.max_rounds else None
 
     def _allowed(self, state: ProximalState) -> float:
         """The gap at which a model is optimal."""
-        return max(self.atol, self.tol * abs(state.value))
+        return Progress(state.value, -math.inf, self.tol, self.atol).allowed()
 
     # -- server: Algorithm 2 -----------------------------------------------------------------------
 
@@ -418,13 +416,13 @@ class ProximalAL(Method):
         met = state.excess <= MET and above >= -BELOW * abs(state.value)
         near = self._bounded and state.gap <= self._allowed(state)
         if near and met:
-            return state, Done(words.near(state))
+            return state, Done(Stop.OPTIMAL)
         solved = state.residual <= state.tau and (self.s_bar is not None or state.inner > 1)  # (23)
         ended = state.inner >= (
             LATE if near or state.conflict else max(SOON, (state.rounds - 1) // 2)
         )
         if state.rounds >= self.max_rounds:
-            return state, Done(self._capped(state, self._goal(state)))
+            return state, Done(Stop.MAX_ROUNDS)
         past = remembered(state.past, up.drift, up.slack_drift, up.inner)
         state = replace(state, past=past)
         if solved or (self._bounded and ended):
@@ -528,10 +526,6 @@ class ProximalAL(Method):
         glob = self._problem.constraint
         held = excess(glob.held, held_at(self._problem, state.w, state.units)[0])
         return max(held, excess(glob.coupled, shared))
-
-    @property
-    def exact(self) -> tuple[str, ...]:
-        return ("objective", "violation")
 
     def report(self, state: ProximalState) -> dict:
         """Numbers to plot; ``violation`` is the largest violation of all constraints.

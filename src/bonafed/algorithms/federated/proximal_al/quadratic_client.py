@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 from scipy.linalg import get_lapack_funcs
 
-from bonafed.algorithms.federated.proximal_al.inner_iteration import (
+from bonafed.algorithms.federated.proximal_al.merit import (
     FAST,
     Stepped,
     moved,

@@ -194,7 +194,7 @@ def held_at(problem: Problem, w: Array, units: Array) -> tuple[Array, Array]:
 class Past:
     """The last h residuals r_i = w^{t+1} - z_i^t of the iteration, the newest last.
 
-    The server knows them by their products alone.
+    The server knows them by their products only.
     """
 
     step: Annotated[Array, Form("h, D")]  # w^{t+1} - w^t
@@ -250,7 +250,7 @@ def mixed(
 
 
 def newest(past: Past, keep: int) -> Past:
-    """The history with its last entries alone."""
+    """The history with its last entries only."""
     at = slice(len(past.drift) - keep, None)
     parts = (
         past.step[at],

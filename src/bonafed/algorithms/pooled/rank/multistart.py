@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bonafed.algorithms.pooled.rank.continuation import ACCURATE, MOST, Start, polish, starts_of
-from bonafed.algorithms.pooled.rank.iteration import first, iterate
-from bonafed.algorithms.pooled.rank.memory import (
+from bonafed.algorithms.pooled.rank.iteration import (
     ADMM,
     CLOSING,
     POLISH,
     RankMemory,
     continued,
+    first,
+    iterate,
     iterate_of,
     kept,
     number,

@@ -24,18 +24,19 @@ import numpy as np
 
 from bonafed.algorithms.method import Answer, Concluded
 from bonafed.algorithms.pooled.rank.continuation import Start, starts_of
-from bonafed.algorithms.pooled.rank.iteration import first, iterate
-from bonafed.algorithms.pooled.rank.memory import (
+from bonafed.algorithms.pooled.rank.iteration import (
     ADMM,
     NEWTON,
     RankMemory,
+    RankMethod,
     continued,
+    first,
+    iterate,
     iterate_of,
     number,
     relative_gap,
     size,
 )
-from bonafed.algorithms.pooled.rank.method import RankMethod
 from bonafed.algorithms.pooled.rank.multistart import Exploration
 from bonafed.algorithms.pooled.rank.penalties import Balanced, Penalty
 from bonafed.algorithms.pooled.rank.subproblems import RankTask

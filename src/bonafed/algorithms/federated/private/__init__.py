@@ -1,0 +1,1 @@
+"""What the private methods are made of: the plan of their noise, and clients' noisy gradients."""

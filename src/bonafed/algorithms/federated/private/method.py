@@ -1,0 +1,352 @@
+"""What all methods with noisy answers share: their budget, the plan of their noise, their ledger.
+
+The user states the total (epsilon, delta); the gradient of every row is clipped, and the noise of
+an answer follows from both and the number of rounds. What a method asks its clients for, and makes
+of their answers, is its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from bonafed.algorithms.federated.private.integer_gradient import in_single_precision
+from bonafed.algorithms.federated.private.mechanism import Mechanism
+from bonafed.algorithms.federated.private.settings import (
+    FIXED_WEIGHTS,
+    PUBLIC_WEIGHTS,
+    SYNCHRONOUS,
+    UNCONSTRAINED,
+    UNMIXED_ROWS,
+    ClientSizes,
+    check_columns,
+    check_sensitivity,
+    default_clip,
+    row_weights,
+    sizes,
+    steepest,
+)
+from bonafed.algorithms.federated.private_admm.penalty import number
+from bonafed.algorithms.method import Method
+from bonafed.algorithms.requirements import (
+    AFFINE,
+    CONVEX_PROX,
+    KEEPS_PRIVACY,
+    SMOOTH,
+    Requirements,
+)
+from bonafed.algorithms.settings import check_choice
+from bonafed.arrays import Array
+from bonafed.data.federation import Federation
+from bonafed.privacy.accounting import MECHANISMS, MOST_ROUNDS, Release, noise_for
+from bonafed.privacy.budget import Budget
+from bonafed.privacy.ledger import Ledger
+from bonafed.problem.metadata import Metadata
+from bonafed.problem.predictors.affine import Linear, Softmax
+from bonafed.problem.problem import Problem
+from bonafed.problem.wasserstein.norm_penalty import without_ball
+from bonafed.rounds import Round
+
+SOURCES = {
+    "secure": ", made from keys that the clients drew",
+    "simulation": (
+        ", made from the seed: a simulation, as anyone who has the seed, or two runs of it, can"
+        " subtract it"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class PrivateMethod(Method):
+    """The base of the methods that keep a budget; `PrivateADMM` says what the parameters are."""
+
+    max_rounds: int = 100
+    mechanism: str = "gaussian"
+    clip: float | None = None
+    bound: float | None = None
+    if TYPE_CHECKING:  # fields of the subclasses, after their own: checkpoints state them in order
+        noise: str | None = None
+        start: Array | None = None
+        problem: Problem | None = None
+        plan: Mechanism | None = None
+    private: ClassVar[bool] = True
+    output: ClassVar[bool] = False  # noise on the local model, not on the gradient
+    rate = 1.0  # the probability with which a row takes part in a round
+    # whether gradients of rows with a bound are clipped by default
+    shortens = False
+    counts = False  # whether answers also count the rows whose gradients are not shortened
+    requirements: ClassVar[Requirements] = Requirements(
+        privacy=KEEPS_PRIVACY,
+        constraint=UNCONSTRAINED,
+        predictor=AFFINE,
+        over_samples=UNMIXED_ROWS,
+        over_clients=FIXED_WEIGHTS,
+        loss=SMOOTH,
+        regulariser=CONVEX_PROX,
+        rows=PUBLIC_WEIGHTS,
+        engine=SYNCHRONOUS,
+    )
+
+    def __post_init__(self) -> None:
+        check_choice(self, mechanism=tuple(MECHANISMS), noise=(None, "secure", "simulation"))
+        T = self.max_rounds
+        if not (number(T) and T % 1 == 0 and T <= MOST_ROUNDS):
+            raise ValueError(
+                f"max_rounds must be a whole number >= 1 and at most {MOST_ROUNDS:,}, got {T!r}:"
+                " the budget is spread over it."
+            )
+        # runs are equal whatever the type of this number
+        object.__setattr__(self, "max_rounds", int(T))
+        self._check_positive("clip", "bound")
+
+    def _check_positive(self, *names: str) -> None:
+        for name in names:
+            value = getattr(self, name)
+            if value is not None and not number(value):
+                raise ValueError(f"{name} must be a number > 0, got {value!r}.")
+
+    # -- what a method adds ------------------------------------------------------------------------
+
+    def ask(self, w: Array, t: int) -> Round:
+        """The request of round t."""
+        raise NotImplementedError
+
+    def answer_alike(self, dimension: int) -> Any:
+        """An answer of zeros, as large as every client's."""
+        raise NotImplementedError
+
+    def public_row(self, message: Any) -> dict[str, float]:
+        """What the history says of a round with this request, as far as that is public."""
+        raise NotImplementedError
+
+    @property
+    def from_sums(self) -> str:
+        """Why the models tell more than the sums of the clients' noisy gradients; empty where they
+        follow from these, as the view "sum" needs.
+        """
+        return "nobody has shown that its models tell no more than sums of noisy gradients do."
+
+    def quorum(self, asked: int) -> int:
+        """As many as the budget's view "sum" needs: the noise of at most ``missing`` clients may be
+        absent from a sum or known to a viewer, who may be a client and then knows its own.
+        """
+        missing = self._plan.missing
+        return asked if missing is None else asked - max(missing - 1, 0)
+
+    def schedules(self) -> list[float]:
+        """The values of the functions of t in all rounds; empty where there are none."""
+        return []
+
+    @property
+    def unguaranteed(self) -> str:
+        """The setting because of which there is no guarantee; empty where there is one."""
+        return ""
+
+    @property
+    def caveat(self) -> str:
+        """Why there is no guarantee; empty where there is one."""
+        return ""
+
+    # -- before anything runs ----------------------------------------------------------------------
+
+    def check_problem(self, problem: Problem, fed: Federation | Metadata | None) -> None:
+        """Raise ``ValueError`` where the settings would not keep the problem's budget."""
+        if problem.privacy is None:
+            return
+        if fed is not None:
+            check_columns(fed)
+        if self.unguaranteed:
+            raise ValueError(
+                f"{self.unguaranteed} keeps no budget: leave privacy out of the problem, or clip."
+            )
+        if problem.privacy.view == "sum":
+            self._check_sums(problem.privacy, fed)
+        given = self.clip, self.bound, self.mechanism
+        check_sensitivity(*given, problem.loss, self.shortens)
+        self._check_model(problem)
+
+    def _check_model(self, problem: Problem) -> None:
+        """Raise ``ValueError`` for a model of which no gradient of a row is known to be bounded."""
+        if type(problem.predictor) not in (Linear, Softmax):
+            raise ValueError(
+                f"a model of {type(self).__name__} is Linear() or Softmax(), got"
+                f" {problem.predictor!r}: of other models no gradient of a row is known to be"
+                " bounded. Take one of the two, a TorchPredictor with PrivateSGD(clip=...), or"
+                " leave privacy out of the problem."
+            )
+
+    def _check_sums(self, budget: Budget, fed: Federation | Metadata | None) -> None:
+        """Raise where no guarantee is known for anyone who sees the sums only."""
+        if self.from_sums:
+            raise ValueError(
+                f'{type(self).__name__} keeps no budget of the view "sum": {self.from_sums} Take'
+                ' PrivateSGD(), or Budget(view="answers").'
+            )
+        if self.mechanism != "gaussian":
+            raise ValueError(
+                f'mechanism="{self.mechanism}" has no view "sum": a sum of Laplace noises is none,'
+                ' and what it gives is not known. Take mechanism="gaussian", or'
+                ' view="answers".'
+            )
+        if fed is not None:
+            budget.noised(fed.n_clients)
+
+    def planned(self, problem: Problem, fed: ClientSizes, spent: Sequence[Release] = ()) -> Self:
+        """The method with the noise that keeps all rounds, after ``spent``, within the budget."""
+        budget, weight = problem.privacy, row_weights(problem, fed)
+        if budget is not None:
+            budget.noised(fed.n_clients)  # all take part, also those without rows
+        problem = without_ball(problem, weight * np.asarray(sizes(problem, fed), float))
+        bound = math.inf if self.bound is None else float(self.bound)
+        if budget is None:
+            kind, multiplier, clip, sensitivity = self._without_budget(fed)
+        else:
+            kind = self.mechanism
+            clip = min(self._clip(problem, fed), steepest(problem, kind, bound))
+            multiplier = self.noise_for(budget, spent)
+            sensitivity = budget.spread * clip * weight / self.rate
+        plan = Mechanism(
+            kind=kind,
+            multiplier=multiplier,
+            clip=clip,
+            bound=bound,
+            sensitivity=sensitivity,
+            weight=weight,
+            rounds=self.max_rounds,
+            source=self.noise or ("simulation" if budget is None else "secure"),
+            unsafe=self._unsafe,
+            caveat=self.caveat,
+            output=self.output,
+            features=fed.n_features,
+            spread=1.0 if budget is None else budget.spread,
+            single=in_single_precision(problem, self.mechanism, fed.n_features),
+            sampling=self.rate if self.rate < 1 else None,
+            counts=self.counts or None,
+            missing=budget.missing if budget is not None and budget.view == "sum" else None,
+        )
+        return replace(self, problem=problem, plan=plan)
+
+    def noise_for(self, budget: Budget, spent: Sequence[Release] = ()) -> float:
+        """The noise multiplier that keeps all rounds, after ``spent``, within a budget."""
+        return noise_for(budget, self.max_rounds, self.mechanism, spent, self.rate)
+
+    def alone(self, budget: Budget) -> Release:
+        """All answers of a run that has a budget for itself."""
+        return Release(self.mechanism, self.noise_for(budget), self.max_rounds, self.rate)
+
+    def _without_budget(self, fed: ClientSizes) -> tuple[str | None, float, float, Array]:
+        """Kind and multiplier of the noise, clip and sensitivity where no budget is stated."""
+        return None, 0.0, self.clip or math.inf, np.zeros(fed.n_clients)
+
+    @property
+    def _unsafe(self) -> bool:
+        """Whether the noise follows the data at hand."""
+        return False
+
+    def _clip(self, problem: Problem, fed: ClientSizes) -> float:
+        """The norm to which a row's gradient is shortened; inf where the rows' bound is enough."""
+        if self.clip is not None:
+            return self.clip
+        return math.inf if self.bound is not None else default_clip(fed.n_features)
+
+    def at_client(self, problem: Problem, data: Metadata) -> Self:
+        """The method with the noise that the server told, where it is as much as the budget needs;
+        all else of the plan is the client's own.
+        """
+        self.check_problem(problem, data)
+        told, planned = self._plan, replace(self, plan=None).planned(problem, data)
+        if told.multiplier < planned._plan.multiplier * (1 - 1e-12):
+            raise ValueError(
+                f"the server plans noise of {told.multiplier:.6g} times the sensitivity, and the"
+                f" budget needs {planned._plan.multiplier:.6g}: nothing was released. State the"
+                " same budget and rounds at the server."
+            )
+        public = {"multiplier": told.multiplier, "place": told.place, "engine": told.engine}
+        return replace(planned, plan=replace(planned._plan, **public))
+
+    # -- what it has cost --------------------------------------------------------------------------
+
+    def releases(
+        self, rounds: int, client: int | None = None, view: str | None = None
+    ) -> tuple[Release, ...]:
+        """The releases of a client after ``rounds`` answers, in the budget's view or another one.
+
+        Without the place of a ``client`` it is the one whose records count most. In another view
+        there are none where they are not known.
+        """
+        plan, budget = self._plan, self._problem.privacy
+        if plan.kind is None or plan.caveat or not rounds:
+            return ()
+        place = int(np.argmax(plan.weight)) if client is None else client
+        missing = 0 if budget is None else budget.missing
+        stated = "answers" if plan.missing is None else "sum"
+        view = view or stated
+        if view != stated and view == "sum" and self.from_sums:
+            return ()
+        released = plan.release(view, place, rounds, missing)
+        return () if released is None else (released,)
+
+    def ledger(
+        self,
+        fed: Federation | Metadata,
+        answered: Sequence[int],
+        before: Mapping[str, tuple[Release, ...]],
+    ) -> Ledger | None:
+        """The privacy ledger: what every client released in so many answers."""
+        problem, plan = self._problem, self._plan
+        budget = problem.privacy or self._stated_anyway
+        if budget is None:
+            return None
+        counts = [*enumerate(zip(fed.names, answered, strict=True))]
+        spent = {name: self.releases(k, p) for p, (name, k) in counts}
+        seen = {name: self.releases(k, p, budget.other_view) for p, (name, k) in counts}
+        public = dict(zip(fed.names, sizes(problem, fed), strict=True))
+        where = "each of" if plan.missing is None else "the clients' sum in each of"
+        words = (
+            f"{plan.kind} noise of {plan.multiplier:.4g} times the sensitivity in {where}"
+            f" {max(answered)} rounds"
+        )
+        if plan.rate < 1:
+            words += f", in which every row takes part with probability {plan.rate:g}"
+        words += ", gradient and count of short ones together" * bool(plan.counts)
+        words += SOURCES[plan.source]
+        # sorted, because the order of their first rows would reveal something about those rows
+        names = sorted(fed.names)
+        return Ledger(
+            budget,
+            {c: spent[c] for c in names},
+            {**before},
+            {c: public[c] for c in names},
+            words,
+            plan.caveat,
+            simulated=plan.source == "simulation",
+            other={c: seen[c] for c in names if seen.get(c) or (c in seen and not spent[c])},
+        )
+
+    @property
+    def _stated_anyway(self) -> Budget | None:
+        """A budget for the ledger of a run with noise that keeps none."""
+        return None
+
+    def _start(self, D: int) -> Array:
+        if self.start is not None:
+            return np.asarray(self.start, float)
+        own = getattr(self._problem.predictor, "start", None)
+        return np.zeros(D) if own is None else own(self._plan.features)
+
+    @property
+    def _size(self) -> int:
+        return self._problem.predictor.dimension(self._plan.features)
+
+    @property
+    def _plan(self) -> Mechanism:
+        if self.plan is None:
+            raise ValueError(
+                f"{type(self).__name__} has no noise planned yet: run it through"
+                " bonafed.solve(problem, ...)."
+            )
+        return self.plan

@@ -1,0 +1,570 @@
+"""The loop of every engine.
+
+In one round the server's message goes to the clients that it asks. The source of events (`Source`:
+all at once, a simulated clock, the sites themselves, or the log of an earlier run) says whose
+answers are due. These are computed from the messages that were sent, and handed to the server,
+whose next message begins the next round. A round that fails is undone, so that the stored state is
+always that of the last finished round.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed.arrays import Array
+from bonafed.engines import checkpoint as files
+from bonafed.engines.checkpoint import Checkpoint
+from bonafed.engines.client_part import PartedFile
+from bonafed.engines.clients import Answers, Clients
+from bonafed.engines.consistency import check_rows, check_run, traffic
+from bonafed.engines.engine import (
+    Run,
+    Watch,
+    asked,
+    check_algorithm,
+    check_answer,
+    concludes,
+    end_of,
+    going_on,
+    handler,
+    reported,
+)
+from bonafed.engines.event_log import Answered, Log
+from bonafed.engines.federated_data import Known
+from bonafed.engines.possible import Fields, refusing
+from bonafed.engines.run_record import (
+    Counts,
+    Events,
+    Recorder,
+    RunRecord,
+    SetRecorder,
+    Sets,
+    traffic_table,
+)
+from bonafed.engines.secure_run import secure_run
+from bonafed.privacy.secure_sum.option import SecureSum, option_of
+from bonafed.rounds import Algorithm, Done, Outcome, Round, Stop, copied, settled
+from bonafed.signals import ENDING, Last, interrupts
+
+
+class Interrupts:
+    """While it is open and ``holding``, a first Ctrl-C is kept for ``check``; a second one
+    interrupts at once. So are other signals that interrupt as Ctrl-C does.
+
+    Only where nobody else handles them and in the main thread; elsewhere it changes nothing.
+    ``always``: it holds until it is closed, whatever is released.
+    """
+
+    def __init__(self, always: bool) -> None:
+        self.always, self.holding = always, True
+        self.pending = self.forced = False
+        self.kept: dict[int, Any] = {}  # the handlers before, by signal
+
+    def __enter__(self) -> Interrupts:
+        try:
+            for number in filter(interrupts, ENDING):
+                self.kept[number] = signal.signal(number, self._keep)
+        except ValueError:  # not the main thread, which alone may set handlers
+            pass
+        return self
+
+    def _keep(self, number: int, frame: FrameType | None) -> None:
+        Last.number = number
+        again, self.pending = self.pending, True
+        self.forced |= again and self.holding  # may strike halfway through anything
+        if again or not self.holding:
+            raise KeyboardInterrupt
+
+    def hold(self) -> None:
+        """What follows must not be halfway done."""
+        self.holding = True
+
+    def release(self) -> None:
+        """What follows can be undone."""
+        self.holding = self.always
+
+    def check(self) -> None:
+        """Raise the KeyboardInterrupt that was kept."""
+        if self.pending:
+            self.pending = False
+            raise KeyboardInterrupt
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        for number, before in self.kept.items():
+            signal.signal(number, before)
+        if kind is None:
+            self.check()
+
+
+class Batch(NamedTuple):
+    """The answers of one round in the order of arrival."""
+
+    ids: NDArray[np.int64]
+    times: Array
+
+
+class Source(Protocol):
+    """A source of events: it says which clients answer when.
+
+    Everything since the last ``settle`` can be undone. ``time`` is that of the last answer or,
+    where all answer at once, the seconds of the last round.
+    """
+
+    time: float
+    interrupts: Interrupts  # of the run
+
+    def send(self, ids: NDArray[np.int64], gradients: float) -> None:
+        """Note that messages go to these clients."""
+        ...
+
+    def take(
+        self, round_: int, wait_for: int | None, in_flight: int, since: NDArray[np.int64]
+    ) -> Batch | Outcome:
+        """The answers of the next round, or the outcome of the run where there are none.
+
+        ``in_flight`` is the number of clients in flight; ``since`` (N,) holds the finished rounds
+        when they were asked, and -1 for other clients.
+        """
+        ...
+
+    def settle(self) -> None:
+        """Note that the round is finished."""
+        ...
+
+    def undo(self) -> None:
+        """Go back to the last finished round."""
+        ...
+
+    def crashed(self) -> tuple[tuple[str, float], ...]:
+        """The clients that never answer again, and the times since when."""
+        ...
+
+    def stored(self) -> Any:
+        """The state of the source for a checkpoint."""
+        ...
+
+    def restore(self, state: Any, in_flight: NDArray[np.int64], turns: NDArray[np.int64]) -> None:
+        """Set the source to the state in a checkpoint; ``ValueError`` for one that no source has.
+
+        ``in_flight`` are the clients still to answer, ``turns`` (N,) how often each has answered.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Server:
+    """The server's side of a run after a finished round."""
+
+    state: Any
+    ask: Round | Done  # its next request
+    round: int  # finished rounds
+
+
+class EventEngine:
+    """The base of all engines: the settings that they share, and ``run``.
+
+    Attributes
+    ----------
+    block_size : clients that step together at most
+    keep_rows : rounds for each row of the history
+    checkpoint : file to keep the run in, or None
+    every : rounds between two writes of the checkpoint
+    secure_sum : whether the server learns sums only
+    synced : whether a checkpoint outlives the machine's power as well as the process
+    at_once : whether all who are asked answer at once, in the time that it takes here; else answers
+        have times, and the run a log
+    """
+
+    synced: ClassVar[bool] = True
+    at_once: ClassVar[bool] = False
+    block_size: int
+    keep_rows: int
+    checkpoint: str | os.PathLike[str] | None
+    every: int
+    secure_sum: SecureSum | bool | None
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether the server may go on without some of the clients; a secure sum waits for all that
+        an algorithm needs.
+        """
+        return option_of(self.secure_sum) is None
+
+    def run(
+        self,
+        algorithm: Algorithm,
+        federation: Known,
+        *,
+        seed: int | None = None,
+        watch: Sequence[Watch] = (),
+        resume: bool = False,
+        max_rounds: int | None = None,
+    ) -> Run:
+        """Run until the algorithm is done.
+
+        A round is one call of ``on_server``. Its row of the history has the traffic and what the
+        algorithm reports; the seconds that it took where all answer at once, and else the time of
+        its last answer, the number of answers and the most rounds by which one of their messages
+        was old. Where only some rows are kept, each counts all rounds since the row before.
+        Watchers see the server's state itself: anyone who keeps it has to copy it.
+
+        Parameters
+        ----------
+        seed : of all random numbers, 0 by default; of a replay that of its log
+        watch : each is called with (history row, server state) after every round
+        resume : go on from ``checkpoint``; the result is bit for bit that of a run without
+            interruption (of ``InProcess`` in another mode or block size: to rounding)
+        max_rounds : stop here whatever the algorithm says (in all, resumed rounds included)
+
+        Raises
+        ------
+        ClientError : a client's step raised; names it. The checkpoint holds the last finished
+            round.
+        CheckpointError : no checkpoint, a damaged one, or one of other data, another algorithm or
+            seed.
+
+        Notes
+        -----
+        ``Stop.STALLED``: an answer that is waited for will never come. Ctrl-C ends the run with
+        ``Stop.INTERRUPTED`` after the last finished round or, where the algorithm overwrites its
+        state and not all answer at once, after the round that is being computed; a second one at
+        once, without saving anything.
+        """
+        seed = self.seed_of(seed)
+        check_algorithm(algorithm)
+        how: Any = {"seed": seed, "watch": watch, "resume": resume, "max_rounds": max_rounds}
+        if (option := option_of(self.secure_sum)) is not None:
+            return secure_run(self, option, algorithm, federation, **how)
+        return self.carry(self.loop(algorithm, federation, seed), watch, resume, max_rounds)
+
+    def seed_of(self, seed: int | None) -> int:
+        """The seed of a run."""
+        return seed or 0
+
+    def loop(self, algorithm: Algorithm, federation: Known, seed: int) -> Loop:
+        """The loop of one run."""
+        raise NotImplementedError
+
+    def carry(
+        self, loop: Loop, watch: Sequence[Watch], resume: bool, max_rounds: int | None
+    ) -> Run:
+        """The run of the loop."""
+        return loop.run(watch, resume, max_rounds)
+
+    def check_settings(self, block_size: int) -> None:
+        """Raise ``ValueError`` on settings that are not numbers of clients and rounds."""
+        option_of(self.secure_sum)
+        numbers = {"block_size": block_size, "keep_rows": self.keep_rows, "every": self.every}
+        for name, value in numbers.items():
+            if type(value) is not int or value < 1:
+                raise ValueError(f"{name} must be a whole number >= 1, got {value!r}.")
+
+
+class Loop:
+    """One run of an algorithm, round by round.
+
+    Attributes
+    ----------
+    server, clients, source : the three parties: the server's state, the clients' rows and memories,
+        and the source of the times at which they answer
+    record : the counts and the log of the finished rounds
+    file : the file of the checkpoints
+    parted : both files of a private run whose clients are here
+    begun : how many rounds were begun; that of a round that was undone is one more than finished
+    halfway : whether a round is half written, so that the state is not that of a finished round
+    """
+
+    def __init__(
+        self,
+        engine: EventEngine,
+        clients: Clients,
+        source: Source,
+        rule: tuple[Any, ...] | None,
+        federation: Known,
+        seed: int,
+    ) -> None:
+        self.engine, self.clients, self.source = engine, clients, source
+        algorithm = self.algorithm = clients.algorithm
+        run = (algorithm,) if rule is None else (algorithm, rule)
+        self.file = files.RunFile.of(engine.checkpoint, run, federation, seed)
+        kept = self.file.path is not None and algorithm.private and clients.example is not None
+        self.parted = PartedFile(Path(self.file.path)) if kept and self.file.path else None
+        self.record = RunRecord(SetRecorder() if engine.at_once else Recorder())
+        # a round can be dropped at any moment where the server's state is copied before it
+        self.donated = algorithm.donates and not engine.at_once
+        source.interrupts = self.interrupts = Interrupts(always=not engine.at_once)
+        self.server = Server(None, Round(None), 0)
+        self.halfway, self.begun, self.saved = False, 0, 0
+
+    def run(self, watch: Sequence[Watch], resume: bool, max_rounds: int | None) -> Run:
+        """Run until the algorithm is done, or the engine cannot or may not go on."""
+        if resume and self.file.path is None:
+            raise ValueError(f"resume=True needs a checkpoint: {self._keeping}")
+        self._restore() if resume else self._start()
+        written, stop, interrupts = self.server.round if resume else -1, None, self.interrupts
+        try:
+            with interrupts:
+                while stop is None and going_on(
+                    ask := self.server.ask, self.server.round, max_rounds
+                ):
+                    stop = self._round(ask, watch)
+                    if stop is None and self.server.round % self.engine.every == 0:
+                        self._save()
+                        written = self.server.round
+                    interrupts.check()
+                interrupts.hold()
+        except KeyboardInterrupt:
+            self.halfway |= interrupts.forced
+            if self.halfway:
+                raise
+            text = f"interrupted after round {self.server.round}; {self._advice()}"
+            stop = Outcome(Stop.INTERRUPTED, text)
+        finally:  # also when a client or a watcher raised
+            if written != self.server.round and not self.halfway:
+                self._save()
+        if self.parted is not None and isinstance(self.server.ask, Done):
+            self.parted.destroy_keys()
+        outcome = end_of(self.server.ask, stop, max_rounds, self._advice())
+        return self.result(outcome, None if isinstance(self.server.ask, Done) else outcome)
+
+    # ---- one round
+
+    def _start(self) -> None:
+        state, ask = self.algorithm.server_start(len(self.clients.names))
+        self.server = Server(settled(state), settled(ask), 0)
+        self.clients.begin()
+
+    def _round(self, ask: Round, watch: Sequence[Watch]) -> Outcome | None:
+        """Carry out one round; the outcome of the run where there can be none."""
+        clients, source, now = self.clients, self.source, self.server.round
+        self.begun = now + 1
+        self.interrupts.hold()
+        try:
+            to, kind = clients.send(ask, now)
+            source.send(to, self.algorithm.gradients(ask.message))
+            batch = source.take(now, ask.wait_for, clients.flight.count, clients.flight.since)
+            if isinstance(batch, Outcome):
+                self._undo()
+                return batch
+            self.interrupts.release()
+            if self.engine.at_once:
+                self.interrupts.check()
+            answers = clients.answers(batch.ids, now, self._advice())
+            server = self._served(answers)
+            row_is_due = self._row_is_due(server)
+            report = reported(self.algorithm, server.state) if watch or row_is_due else {}
+            self.interrupts.hold()
+        except BaseException:
+            self.interrupts.hold()
+            self._undo()
+            raise
+        self.halfway = True
+        counts = Counts(answers.size, len(to) * kind.size, len(batch.ids), answers.staleness)
+        self.record.count(type(ask.message), "down", len(to), counts.bytes_down)
+        self.record.count(type(answers.combined), "up", counts.answered, counts.bytes_up)
+        self.record.events.add(*batch)
+        clients.finish(batch.ids, answers)
+        source.settle()
+        self.server = server
+        self._note(counts, report, row_is_due)
+        self.halfway = False  # the round is finished
+        self.interrupts.release()
+        self._show(counts, report, watch)
+        return None
+
+    def _undo(self) -> None:
+        """Go back to the last finished round."""
+        self.source.undo()
+        self.clients.undo()
+
+    def _served(self, answers: Answers) -> Server:
+        """The server's side after these answers."""
+        step = handler(self.algorithm.on_server, type(answers.combined), self.algorithm)
+        self.halfway, state = self.donated, self.server.state  # it may be half overwritten
+        if self.algorithm.donates and not self.donated:
+            state = copied(state)
+        state, ask = step(state, answers.ids, answers.combined)
+        # what is overwritten in place stays as it is laid out
+        state = state if self.donated else settled(state)
+        return Server(state, check_answer(ask), self.server.round + 1)
+
+    # ---- history and watchers
+
+    def _row_is_due(self, server: Server) -> bool:
+        return server.round % self.engine.keep_rows == 0 or isinstance(server.ask, Done)
+
+    def _note(self, counts: Counts, report: dict[str, Any], row_is_due: bool) -> None:
+        """Add the counts to the history, or to those of its next row."""
+        total = self.record.since_row.joined(counts)
+        if row_is_due:
+            self.record.history.append(self._row(total, report))
+            total = Counts()
+        self.record.since_row = total
+
+    def _row(self, counts: Counts, report: dict[str, Any]) -> dict[str, Any]:
+        return counts.row(self.server.round, self.source.time, self.engine.at_once, report)
+
+    def _show(self, counts: Counts, report: dict[str, Any], watch: Sequence[Watch]) -> None:
+        """Show this round to the watchers, who see every round."""
+        if not watch:
+            return
+        every = self.engine.keep_rows == 1
+        row = self.record.history[-1] if every else self._row(counts, report)
+        for see in watch:
+            see(row, self.server.state)
+
+    # ---- the result
+
+    @property
+    def _keeping(self) -> str:
+        return f"{type(self.engine).__name__}(checkpoint=PATH)"
+
+    def _advice(self) -> str:
+        return self.file.advice(self._keeping)
+
+    def _exchanged(self) -> NDArray[np.int64]:
+        return np.stack([self.clients.flight.answer_bytes, self.clients.flight.message_bytes])
+
+    def result(self, outcome: Outcome, ended: Outcome | None) -> Run:
+        """The result of the run; ``ended`` is the outcome where it is the engine's and not the
+        algorithm's.
+        """
+        events, concluded = self.record.events.stored(), None
+        if isinstance(events, Sets):
+            active, log = events.active(), None
+        else:
+            columns = events.answered, events.times, events.ends
+            end = self.source.crashed(), ended
+            log = Log(self.file.clients, self.file.seed, self.engine.block_size, *columns, *end)
+            active = Answered(log)
+        flight = self.clients.flight
+        begun = flight.turns + (flight.since >= 0)
+        if concludes(self.algorithm, flight.turns, outcome):
+            concluded = self.clients.conclusions(self.record)
+        return Run(
+            self.server.state,
+            outcome,
+            self.record.history,
+            traffic_table(self.record.traffic),
+            self.server.round,
+            active,
+            self.clients.each(),
+            flight.turns,
+            asked(begun, self.server.ask, self.begun > self.server.round),
+            self._exchanged(),
+            concluded,
+            log,
+        )
+
+    # ---- the checkpoint
+
+    def _save(self) -> None:
+        if self.file.path is None:
+            return
+        messages, asked = self.clients.flight.stored()
+        kept = Checkpoint(
+            **self.file.run,
+            round=self.server.round,
+            state=self.server.state,
+            ask=self.server.ask,
+            memories=self.clients.stored(),
+            mark="",
+            turns=self.clients.flight.turns,
+            traffic=tuple(
+                (*key, count, size) for key, (count, size) in self.record.traffic.items()
+            ),
+            history=files.packed(self.record.history),
+            source=self.source.stored(),
+            messages=messages,
+            asked=asked,
+            exchanged=self._exchanged(),
+            late=tuple(self.record.since_row),
+            events=self.record.events.stored(),
+        )
+        if self.parted is not None:
+            self.parted.save(kept)
+        elif self.engine.synced or self.algorithm.private:
+            files.save(self.file.path, kept)
+        else:
+            files.save_in_turns(self.file.path, kept, self.saved)
+            self.saved += 1
+
+    def _restore(self) -> None:
+        kept = self.file.load()
+        with refusing(self.file.path):
+            self.file.check(kept)
+            if self.parted is not None:
+                kept = self.parted.joined(kept)
+            self._check(kept)
+            self._put(kept)
+            times = getattr(kept.events, "times", np.zeros(0))
+            last = float(times[-1]) if times.size else self.source.time
+            if self.source.time != last:
+                raise ValueError(
+                    f"its time is {self.source.time}, and the last answer came at {last}"
+                )
+
+    def _check(self, kept: Checkpoint) -> None:
+        """Raise where a checkpoint cannot be one of this run."""
+        n, algorithm, here = len(self.clients.names), self.algorithm, self.clients.example
+        fields = Fields(n, kept.round, self.clients.n_features)
+        fields.checkpoint(kept)
+        in_flight = int((kept.asked >= 0).sum())
+        check_run(kept, algorithm, here, n, algorithm.private, in_flight)
+        history, late = files.unpacked(kept.history), Counts(*kept.late)
+        check_rows(history, kept, algorithm, (late.bytes_up, late.bytes_down))
+        if self.engine.keep_rows == 1 and len(history) != kept.round:
+            raise ValueError(f"the history has {len(history)} rows after {kept.round} rounds")
+        events = kept.events
+        if type(events) is not type(self.record.events.stored()):
+            raise ValueError(f"its events are {events!r:.40}, which another engine has")
+        if len(events.ends) != kept.round or not np.array_equal(events.turns(n), kept.turns):
+            raise ValueError("the answers of every round are not those of turns")
+        if isinstance(events, Events):
+            self._check_times(events, history, late, kept.round)
+        if kept.exchanged.sum(1).tolist() != [traffic(kept, way)[1] for way in ("up", "down")]:
+            raise ValueError("the clients' bytes are not those of traffic")
+        self._check_messages(kept, fields)
+
+    def _check_times(
+        self, events: Events, history: Sequence[dict[str, Any]], late: Counts, rounds: int
+    ) -> None:
+        """Raise where the rows of the history are not those of the events."""
+        answered = sum(row["answered"] for row in history) + late.answered
+        if late.staleness > rounds or answered != events.answered.size:
+            raise ValueError(f"since the last row of the history it counted {late}")
+        if any(row["time"] != events.times[events.ends[row["round"] - 1] - 1] for row in history):
+            raise ValueError("the history has other times than the answers")
+
+    def _check_messages(self, kept: Checkpoint, fields: Fields) -> None:
+        """Raise where the messages in flight are none of this run."""
+        for number, (message, round_, size) in enumerate(kept.messages):
+            to = np.flatnonzero(kept.asked == number)
+            handler(self.algorithm.on_client, type(message), self.algorithm)
+            fields.axes["N"] = len(to)  # it has a row for each client who is to answer it
+            fields.check(message, Any, f"messages[{number}]")
+            if not (len(to) and 0 <= round_ < max(kept.round, 1) and size > 0):
+                raise ValueError(f"messages[{number}] of round {round_} is not under way")
+        if kept.asked.max(initial=-1) >= len(kept.messages):
+            raise ValueError(f"asked names message {kept.asked.max()} of {len(kept.messages)}")
+
+    def _put(self, kept: Checkpoint) -> None:
+        """Take the state of a checkpoint over."""
+        notes, flight, events = self.record, self.clients.flight, kept.events
+        self.server = Server(kept.state, kept.ask, kept.round)
+        notes.history, notes.since_row = files.unpacked(kept.history), Counts(*kept.late)
+        notes.traffic = {(name, way): [count, size] for name, way, count, size in kept.traffic}
+        notes.events = Recorder(events) if isinstance(events, Events) else SetRecorder(events)
+        self.clients.restore(kept.memories)
+        flight.turns, (flight.answer_bytes, flight.message_bytes) = kept.turns, kept.exchanged
+        flight.restore(kept.messages, kept.asked)
+        self.source.restore(kept.source, np.flatnonzero(flight.since >= 0), flight.turns)

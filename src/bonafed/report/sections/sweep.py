@@ -1,0 +1,315 @@
+"""Other values of one key: what each costs, and how its model does on rows that judge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from bonafed.drawing import BLUE, DASHED, GREY, INK, MODELS, ORANGE, RED, column, decades, legend
+from bonafed.privacy.accounting import total_epsilon
+from bonafed.report.figures import Plot
+from bonafed.report.sections.section import (
+    Block,
+    Chapter,
+    Figure,
+    Fold,
+    ReportSection,
+    Row,
+    chapter,
+    texts,
+)
+from bonafed.report.tables import (
+    Record,
+    Rows,
+    Table,
+    Way,
+    by_set,
+    capital,
+    filled,
+    magnitude,
+    number,
+    of_rows,
+    own_measures,
+    percent,
+    spaced,
+)
+from bonafed.runs.privacy_plan import privacy_of
+from bonafed.runs.result_form import result_in
+from bonafed.runs.run import Run
+from bonafed.runs.sections.privacy import read_releases
+from bonafed.runs.sections.sweep import equal
+
+if TYPE_CHECKING:
+    from bonafed.arrays import Array
+    from bonafed.drawing import Axes, Canvas
+    from bonafed.privacy.accounting import Release
+
+OPEN = 12  # points of a table that is shown without a click
+FIGURES = (
+    Figure("sweep_value", "The objective on the rows that the points were trained on."),
+    Figure(
+        "sweep_loss",
+        "Solid: all rows of a set; dashed: its worst client. The grey line is the value of this"
+        " run.",
+    ),
+    Figure("sweep_judged", "The same rows; dotted: the same problem without privacy."),
+    Figure("sweep_rate", "The largest rate of the constraint whose limit is changed."),
+)
+HEADS = {
+    "noise": "Noise",
+    "value": "Objective",
+    "relative_gap": "Gap",
+    "price": "Multiplier",
+    "violation": "Violation",
+    "rate": "Rate",
+}
+WAYS: dict[str, Way] = {"relative_gap": magnitude, "violation": magnitude, "rate": percent}
+JUDGED = {
+    "loss": ("Loss", number),
+    "worst_loss": ("Worst loss", number),
+    "accuracy": ("Accuracy", percent),
+    "worst_accuracy": ("Worst accuracy", percent),
+    "error": ("Error", number),
+    "worst_error": ("Worst error", number),
+    "measured": ("Measured", number),
+    "rate": ("Rate", percent),
+}
+PRICES = (
+    "The multiplier is minus the slope of the objective: what the objective falls by, at most, for"
+    " each unit that the limit is raised."
+)
+LOOKED = (
+    "Anyone who chooses a budget, or any other setting, by these numbers has looked at the rows:"
+    " that choice is not part of what was paid for. They are for the owner's judgement of what"
+    " privacy costs here."
+)
+
+
+class Sweep(ReportSection):
+    """The objective and the judgement of the same problem at other values of one key."""
+
+    def applies(self, run: Run) -> bool:
+        return run.swept is not None
+
+    def plots(self, run: Run) -> Mapping[str, Plot]:
+        points = with_own(run)
+        if len({point["at"] for point in points if point["value"] is not None}) < 2:
+            return {}
+        key = merit(points)
+        titles = {"sweep_loss": "Loss", "sweep_judged": capital(key)} if key else {}
+        if any(point.get("rate") is not None for point in points):
+            titles["sweep_rate"] = "Rates"
+        drawn = {"sweep_value": Plot(f"Objective by {_key(run)}", 2.8, _objective, (run,))}
+        lines = {"sweep_loss": "loss", "sweep_judged": key, "sweep_rate": "rate"}
+        return drawn | {
+            name: Plot(f"{title} by {_key(run)}", 2.8, _lines, (run, lines[name]))
+            for name, title in titles.items()
+        }
+
+    def chapters(self, run: Run) -> list[Chapter]:
+        shown = tables(run)
+        fold = Fold("Every point", shown, len(shown[0].rows) <= OPEN)
+        return [chapter("sweep", "Other values", *texts(words(run)), Row(FIGURES), fold)]
+
+    def brief(self, run: Run) -> list[Block]:
+        best = choice(_table(run))[:1] if "best" in _table(run) else []
+        return [*texts([*words(run)[:1], *best])]
+
+    def record(self, run: Run) -> Record:
+        return {"sweep": run.swept and run.swept.table}
+
+
+def _table(run: Run) -> Record:
+    assert run.swept is not None
+    return run.swept.table
+
+
+def _key(run: Run) -> str:
+    return _table(run)["parameter"]
+
+
+def words(run: Run) -> list[str]:
+    """How the points were made, and what they show."""
+    swept, private = _table(run), run.config.privacy is not None
+    points = swept["points"]
+    text = [
+        f"The problem was solved at {len(points)} values of {swept['parameter']}. All else stayed"
+        " as it is."
+    ]
+    if private:
+        charged = "Each is a run that was charged before this one."
+        if privacy_of(run.config).rehearsal:
+            charged = "The rows are declared public, so that the runs are not charged."
+        text[0] += f" {charged} {LOOKED}"
+    if any(point.get("price") is not None for point in points):
+        text.append(PRICES)
+    if lost := [f"{point['at']:g}" for point in points if point["value"] is None]:
+        text.append(f"At {', '.join(lost)} no model meets all constraints: that is proven.")
+    if "best" in swept:
+        return [*text, *choice(swept)]
+    if points[0]["sets"] and not private:
+        text.append(
+            "The run's test rows judge the values: a value that is chosen by them needs"
+            " new rows to be judged."
+        )
+    return text
+
+
+def choice(swept: Record) -> list[str]:
+    """Which value did best, and what that is worth."""
+    points, held = swept["points"], [*swept["held_out"].values()]
+    best, (judged,) = points[swept["best"]], points[swept["best"]]["sets"].values()
+    accuracy = f", accuracy {percent(judged['accuracy'])}" if "accuracy" in judged else ""
+    return [
+        f"{number(best['at'])} had the smallest held-out loss of a client:"
+        f" {number(judged['worst_loss'])} at {judged['worst_client']} (all rows:"
+        f" {number(judged['loss'])}{accuracy}).{_ties(points)}{_at_end(points, best)}",
+        f"This choice was made on {sum(held)} rows held out of the training rows ({min(held)} at"
+        " the smallest client): its numbers flatter it, and differences between neighbours may be"
+        " chance. The model of this run was trained with the value of its configuration. To use"
+        " another, set it there, and judge the new run by its test rows, which the sweep has not"
+        " seen.",
+    ]
+
+
+def _ties(points: Rows) -> str:
+    ties = len(equal(points)) - 1
+    if not ties:
+        return ""
+    return f" {ties} other point{' does' if ties == 1 else 's do'} as well: the first is named."
+
+
+def _at_end(points: Rows, best: Record) -> str:
+    """A warning where a wider sweep may hold a better point."""
+    values = sorted(point["at"] for point in points)
+    end = best["at"] == values[-1] or best["at"] == values[0] > 0
+    if not end or len(values) <= 2 or len(equal(points)) > 1:
+        return ""
+    return " It lies at the end of the values tried: a wider sweep may find better."
+
+
+def with_own(run: Run) -> list[Record]:
+    """The points by their values, of a private run with the run itself among them."""
+    rows = [*_table(run)["points"]]
+    if run.config.privacy is not None:
+        sets = {row["set"]: row for row in own_measures(run.result)}
+        this = {"at": alone(run), "noise": _releases(run)[0].noise, "sets": sets, "this": True}
+        rows.append({**this, "value": run.result["certificate"]["value"]})
+    return sorted(rows, key=lambda point: point["at"])
+
+
+def alone(run: Run) -> float:
+    """Epsilon of the model of the run by itself."""
+    return total_epsilon(_releases(run), privacy_of(run.config).delta)
+
+
+def _releases(run: Run) -> tuple[Release, ...]:
+    """The releases of one client in the run itself; ``run`` is the owner's part."""
+    public = result_in(run.path.parent / "result.json", run.config, public=True)
+    return read_releases(next(iter(public["privacy"]["releases"].values())))
+
+
+def merit(points: Rows) -> str:
+    """What judges a point beside its loss; empty where no rows were held out."""
+    judged = [row for point in points for row in point["sets"].values()]
+    return next((key for key in ("accuracy", "error") for row in judged if key in row), "")
+
+
+def tables(run: Run) -> tuple[Table, ...]:
+    """The values tried, one row a point, and how their models do on every set of rows."""
+    swept, rows = _table(run), []
+    best = swept["points"][swept["best"]]["at"] if "best" in swept else None
+    for point in with_own(run):
+        this = "this" in point or (run.config.privacy is None and point["at"] == swept["own"])
+        mark = " ← this run" * this + " ← best" * (point["at"] == best)
+        ended = spaced(point.get("outcome", "")) + ", trivial" * point.get("trivial", False)
+        rows.append({**point, "at": number(point["at"]) + mark, "outcome": ended})
+    heads = {"at": _key(run), **HEADS, "rounds": "Rounds", "outcome": "Ended"}
+    found = [of_rows("Other values", rows, filled(heads, rows), WAYS, ("outcome",))]
+    heads = {"at": _key(run)} | {key: head for key, (head, _) in JUDGED.items()}
+    ways = {key: way for key, (_, way) in JUDGED.items()}
+    for name in swept["points"][0]["sets"]:
+        judged = [{**row["sets"].get(name, {}), "at": row["at"]} for row in rows]
+        table = of_rows(f"Other values on {name}", judged, filled(heads, judged), ways)
+        found.append(table)
+    return tuple(found)
+
+
+# ----------------------------------------------------------------------------------------- figure
+
+
+class _Line(NamedTuple):
+    name: str
+    y: Array
+    colour: str
+    worst: Array | None = None
+    flat: float | None = None  # without privacy
+
+
+def _lines(canvas: Canvas, run: Run, key: str) -> None:
+    """Draw a line in one colour for every set, dashed its worst client."""
+    axes, points = canvas.subplots(), with_own(run)
+    scale = 100.0 if key in ("accuracy", "rate") else 1.0
+    x = column(points, "at")
+    for line in _of_sets(run, points, key):
+        axes.plot(x, scale * line.y, "o-", color=line.colour, markersize=3.5, label=line.name)
+        if line.worst is not None:
+            axes.plot(x, scale * line.worst, color=line.colour, linestyle=DASHED, linewidth=1.1)
+        if line.flat is not None:
+            axes.axhline(scale * line.flat, color=line.colour, linestyle=":", linewidth=1.0)
+    title = {"error": "mean absolute error", "rate": "largest rate"}.get(key, key)
+    axes.set_ylabel(f"{title} in %" if scale == 100 else title)
+    _values(axes, run, x)
+
+
+def _of_sets(run: Run, points: Rows, key: str) -> list[_Line]:
+    """The lines of every set of rows; of rates those of the training rows, too."""
+    lines = []
+    measures = by_set(run.result["evaluation"]["measures"])
+    if key == "rate":
+        lines.append(_Line("training rows", column(points, key), INK))
+    for name, colour in zip(points[0]["sets"], MODELS, strict=False):
+        rows = [point["sets"].get(name, {}) for point in points]
+        erm = {row["model"]: row for row in measures.get(name, ())}.get("ERM", {})
+        flat = erm.get(key) if run.config.privacy is not None else None
+        worst = column(rows, f"worst_{key}") if f"worst_{key}" in rows[0] else None
+        lines.append(_Line(name, column(rows, key), colour, worst, flat))
+    return lines
+
+
+def _objective(canvas: Canvas, run: Run) -> None:
+    """Draw the objective, its slope by the multiplier, and crosses where nothing is feasible."""
+    axes, points = canvas.subplots(), with_own(run)
+    x, value, price = (column(points, key) for key in ("at", "value", "price"))
+    axes.plot(x, value, color=BLUE, marker="o", markersize=4, label="objective")
+    near = 0.4 * np.diff(x, prepend=-np.inf, append=np.inf)  # as far as the neighbours allow
+    priced = np.flatnonzero(np.isfinite(price))
+    for k in priced:
+        width = min(near[k], near[k + 1], 0.06 * float(np.ptp(x)))
+        way = np.array([-width, width])
+        name = "slope by the multiplier" if k == priced[-1] else None
+        slope = value[k] - price[k] * way
+        axes.plot(x[k] + way, slope, color=ORANGE, linewidth=1.4, label=name, zorder=3)
+    if len(lost := x[~np.isfinite(value)]):
+        low = np.full(len(lost), np.nanmin(value))
+        axes.scatter(lost, low, marker="x", color=RED, s=36, label="nothing feasible")
+    axes.set_ylabel("objective")
+    _values(axes, run, x)
+
+
+def _values(axes: Axes, run: Run, x: Array) -> None:
+    """Finish the axis of the values, logarithmic where they are far apart, with that of the run."""
+    private = run.config.privacy is not None
+    own = alone(run) if private else _table(run)["own"]
+    if own is not None:
+        axes.axvline(own, color=GREY, linewidth=1, label="this run")
+    every = np.array([*x, *([] if own is None else [own])], dtype=float)
+    positive = every[every > 0]
+    if len(positive) and positive.max() >= 8 * positive.min():
+        zero = {"linthresh": positive.min(), "linscale": 0.5} if every.min() == 0 else {}
+        axes.set_xscale("symlog" if zero else "log", **zero)
+        decades(axes, every)
+    axes.set_xlabel(_key(run))
+    legend(axes)

@@ -1,0 +1,420 @@
+"""Models at other values of one key of a run: what each costs and brings.
+
+    for every value v of [sweep]:  w(v) = the model of the run with v in the place of its own value,
+                                   judged on rows that w(v) was not trained on
+
+With `test` > 0 that share of every client's training rows judges, w(v) is trained on the rest, and
+the value with the smallest loss of a client is named: the test rows have no part in this choice.
+With `test` = 0 all training rows are trained on, and the test rows judge.
+
+Where v limits a constraint and everything is convex, the optimal value is convex and falls in v,
+and minus the sum p(v) of the constraint's multipliers is its gradient: raising the limit by s
+lowers the value by at most p(v) s. What proves the bound of every point is kept, so that it can be
+proved again. The model of the run is not changed by its sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from bonafed.arrays import Array
+from bonafed.certificates.certificate import Certificate
+from bonafed.certificates.certify import certify
+from bonafed.certificates.constrained import certify_constrained
+from bonafed.certificates.row_spectra import certify_ranks
+from bonafed.config.config import Config
+from bonafed.config.sweep import SweepSection
+from bonafed.data.federation import Federation
+from bonafed.problem.constraints.constraint import Concrete
+from bonafed.problem.constraints.coupled import Shared
+from bonafed.problem.constraints.group_means import OnRows
+from bonafed.problem.lower_bounds import Duals
+from bonafed.problem.multipliers import Multipliers
+from bonafed.problem.problem import Problem
+from bonafed.rounds import Stop
+from bonafed.runs.baselines import check_proof, proof_arrays, restored, stored
+from bonafed.runs.checks import Check, not_checked
+from bonafed.runs.constraint_metrics import kept
+from bonafed.runs.evaluation import measure
+from bonafed.runs.files import (
+    Record,
+    Row,
+    complete,
+    load_arrays,
+    parsed,
+    save_arrays,
+    text_in,
+    to_json,
+    write,
+)
+from bonafed.runs.form import (
+    Count,
+    Form,
+    NonNegative,
+    Number,
+    Positive,
+    Share,
+    StopName,
+    Whole,
+    at_least,
+    check_form,
+    damaged,
+    one_of,
+    optional,
+)
+from bonafed.runs.outcomes import ended, method_of, stop_of
+from bonafed.runs.run import Points, Run
+from bonafed.runs.sections.charged_sweep import charged, check_noise
+from bonafed.runs.sections.section import Inputs, Progress, Section, Study
+from bonafed.runs.splits import Parts
+from bonafed.solution.constraint_table import constraint_table, limits_of
+from bonafed.solution.outcome import UNPROVED, failed_in
+from bonafed.solution.radius_path import trivial
+from bonafed.solution.solve import fit
+
+JUDGES = "rows held out of the training rows"
+
+
+class JudgedForm(Form):
+    """How the model of a point does on one set of rows."""
+
+    loss: Number
+    worst_loss: Number
+    worst_client: str
+    accuracy: Share = optional()
+    worst_accuracy: Share = optional()
+    error: NonNegative = optional()
+    worst_error: NonNegative = optional()
+    measured: Number | None = optional()  # of the constraint whose limit is changed
+    rate: Number | None = optional()
+
+
+class PointForm(Form):
+    """One value of the key; where nothing is feasible the point has no objective and no price."""
+
+    at: Number
+    value: Number | None
+    sets: dict[str, JudgedForm]
+    outcome: StopName = optional()
+    rounds: Whole = optional()
+    tried: Annotated[str, one_of([UNPROVED])] = optional()
+    failed: Annotated[str, Field(pattern=r"^\w{1,60}$")] = optional()  # the error of its proof
+    bound: Number | None = optional()
+    relative_gap: Number | None = optional()
+    trivial: bool = optional()
+    violation: Number = optional()
+    infeasible: Number | None = optional()
+    price: Number | None = optional()
+    rate: Number | None = optional()
+    alone: NonNegative = optional()  # epsilon of the point by itself
+    noise: Positive = optional()
+
+
+class SweepForm(Form):
+    """sweep.json."""
+
+    parameter: str
+    own: Number | None  # the value of the run
+    held_out: Annotated[dict[str, Count], at_least(1)] = optional()
+    best: Whole = optional()
+    points: Annotated[list[PointForm], at_least(1)]
+
+
+class Sweep(Section):
+    """Models at other values of a key than that of the run, beside its model."""
+
+    name = "sweep"
+    files = ("sweep.json", "sweep.safetensors")
+
+    def applies(self, config: Config) -> bool:
+        return config.sweep is not None
+
+    def train(self, study: Study, progress: Progress) -> Points:
+        """Solve and judge the problem at every value."""
+        config, points, models = study.config, [], []
+        if config.privacy is not None:
+            rows, models = charged(study, progress)
+            points = [
+                row | _private(config, w, study.parts) for row, w in zip(rows, models, strict=True)
+            ]
+            return Points(_table(config, study.parts, points), {"w": np.array(models)})
+        proofs: dict[str, Mapping[str, Array]] = {}
+        train, tests = judges(config, study.parts)
+        for k, value in enumerate(of(config).values):
+            there = config.at(value)
+            solution = fit(there.problem(), train, **there.solve_arguments(clock=False))
+            if solution.outcome.stop is Stop.INTERRUPTED:
+                raise KeyboardInterrupt
+            duals, text = solution.duals, solution.outcome.text
+            how = {"outcome": solution.outcome.stop.value, "rounds": solution.rounds}
+            how |= {"tried": UNPROVED} if UNPROVED in text else {}  # then no multipliers, but
+            how |= {"failed": failed} if (failed := failed_in(text)) else {}  # weights of a proof
+            whole = isinstance(duals, Multipliers)
+            proofs[str(k)] = _arrays(duals) if whole else proof_arrays(duals)
+            models.append(solution.w)
+            proof = solution.certificate
+            row = _point(config, there, train, tests, solution.w, duals, proof, study.parts.ranked)
+            points.append({"at": value, **how, **row})
+            progress.done(self.name, line(of(config).parameter, points[-1]))
+        return Points(_table(config, study.parts, points), stored({"w": np.array(models)}, proofs))
+
+    def result(self, inputs: Inputs) -> Record:
+        """The table, computed again from the models and what proves their bounds; rounds are as
+        stated.
+        """
+        parts, swept = inputs.parts, inputs.points[self.name]
+        config, points = inputs.config.settled(parts.train), []
+        train, tests = judges(config, parts)
+        _, proofs = restored(swept.arrays)
+        tried = zip(of(config).values, swept.table["points"], swept.w, strict=True)
+        for k, (value, row, w) in enumerate(tried):
+            if config.privacy is not None:
+                points.append({**row, "at": value, **_private(config, w, parts)})
+                continue
+            there, duals = config.at(value), _duals(proofs.get(str(k), {}))
+            problem, words = there.problem(), row.get("tried", "")
+            proof = _proved(problem, train, w, duals, row)
+            method, rounds = method_of(there, problem, train), row["rounds"]
+            end = ended(there, method, row["outcome"], words, rounds)
+            stop = stop_of(end, problem, train, proof, *_limits(problem, train, proof, duals))
+            again = {"at": value, "outcome": stop, "rounds": rounds}
+            again |= {key: row[key] for key in ("tried", "failed") if key in row}
+            point = _point(config, there, train, tests, w, duals, proof, parts.ranked)
+            points.append(again | point)
+        return _table(config, parts, points)
+
+    def write(self, folder: Path, points: Points) -> None:
+        write(folder / self.files[0], to_json(points.table, indent=1).encode())
+        save_arrays(folder / self.files[1], points.arrays)
+
+    def read(self, run: Run, thresholds: int = 0) -> Points:
+        complete(run.path, self.files)
+        file, kept_in = (run.path / name for name in self.files)
+        table, arrays = parsed(file, text_in(file)), load_arrays(kept_in)
+        check_form(file, table, SweepForm)
+        models, proofs = restored(arrays)
+        points = [str(k) for k in range(len(table["points"]))]
+        whole = {*models} == {"w"} and models["w"].ndim == 2
+        if not whole or len(models["w"]) != len(points) or not {*proofs} <= {*points}:
+            raise damaged(file, "it does not fit its models")
+        if (run.config.privacy is None) != ("outcome" in table["points"][0]):
+            raise damaged(file, "its points are not those of the configuration")
+        kind = Multipliers if run.config.constrained else Duals
+        clients = len(run.result["clients"])
+        for proof in proofs.values():
+            check_proof(kept_in, proof, models["w"].shape[1] + thresholds, kind, clients)
+        if kind is Multipliers and len(proofs) < len(points):
+            raise damaged(file, "a point has no multipliers")
+        return Points(table, arrays)
+
+    def stated(self, run: Run) -> Row:
+        return run.points[self.name].table
+
+    def check(self, run: Run, inputs: Inputs) -> Iterator[Check]:
+        if self.name not in run.points:
+            return
+        yield from super().check(run, inputs)
+        if run.config.privacy is not None:
+            yield check_noise(run.config, inputs.parts, run.points[self.name].table["points"])
+            return
+        text = "rounds of the points up to max_rounds, and what ended by a method's own test"
+        places = [f"{self.files[0]}: points.{key}" for key in ("rounds", "stop")]
+        table = run.points[self.name].table
+        places += [f"{self.files[1]}: {k}/" for k in range(len(table["points"]))]
+        yield not_checked(self.name, f"{text}; which arrays prove their bounds", *places)
+
+
+def of(config: Config) -> SweepSection:
+    """The [sweep] of a run that has one."""
+    assert config.sweep is not None
+    return config.sweep
+
+
+def judges(config: Config, parts: Parts) -> tuple[Federation, Mapping[str, Federation]]:
+    """The rows to train on, and the sets that judge."""
+    if not of(config).held:
+        return parts.train, parts.tests
+    train, test = parts.train.split(of(config).held, config.seed)
+    return train, {JUDGES: test}
+
+
+def _table(config: Config, parts: Parts, points: Sequence[Row]) -> Record:
+    """The content of sweep.json."""
+    sweep = of(config)
+    table = {"parameter": sweep.parameter, "own": sweep.own(config.model_dump(by_alias=True))}
+    if sweep.held:
+        test = judges(config, parts)[1][JUDGES]
+        table |= {"held_out": dict(zip(test.names, map(int, test.sizes), strict=True))}
+        table |= {"best": equal(points)[0]}
+    return {**table, "points": [*points]}
+
+
+def equal(points: Sequence[Row]) -> list[int]:
+    """The points whose held-out mean loss of the worst client is the smallest, to 1e-6."""
+    losses = [next(iter(point["sets"].values()))["worst_loss"] for point in points]
+    least = min(losses)
+    return [k for k, loss in enumerate(losses) if loss <= least + 1e-6 * abs(least)]
+
+
+# ------------------------------------------------------------------------------------- one point
+
+
+def _point(
+    config: Config,
+    there: Config,
+    train: Federation,
+    tests: Mapping[str, Federation],
+    w: Array,
+    duals: Duals | Multipliers | None,
+    proof: Certificate,
+    ranked: int | None,
+) -> Record:
+    """The numbers of a point; no price is stated where it is infeasible."""
+    problem, impossible = there.problem(), proof.infeasible is not None
+    alone = _alone(config, there)
+    point: Record = {
+        "value": None if impossible else proof.value,
+        "bound": proof.bound,
+        "relative_gap": proof.relative_gap,
+        "sets": {name: _judged(problem, w, fed, alone, ranked) for name, fed in tests.items()},
+    }
+    if not isinstance(duals, Multipliers):
+        return point | {"trivial": trivial(problem, train, w, proof)}
+    point |= {"violation": proof.feasibility, "infeasible": proof.infeasible}
+    if alone is not None:
+        point["price"] = None if impossible else _price(config, there, train, duals)
+        point["rate"] = _largest(kept(alone, w, train, other=False), "rate")
+    return point
+
+
+def _judged(
+    problem: Problem, w: Array, fed: Federation, alone: Problem | None, ranked: int | None
+) -> Record:
+    """How a model does on a set of rows, and how it keeps the constraint that is changed there."""
+    row = measure(problem, w, fed, ranked)
+    keys = ("loss", "accuracy", "error", "worst_loss", "worst_accuracy", "worst_error")
+    judged = {key: row[key] for key in keys if key in row}
+    judged["worst_client"] = row["worst_loss_client"]
+    if alone is not None:
+        rows = kept(alone, w, fed)
+        judged |= {key: _largest(rows, key) for key in ("measured", "rate")}
+    return judged
+
+
+def _private(config: Config, w: Array, parts: Parts) -> Record:
+    """The exact numbers of a point of a private run."""
+    problem = config.problem()
+    sets = {name: _judged(problem, w, fed, None, parts.ranked) for name, fed in parts.tests.items()}
+    return {"value": problem.objective(w, parts.train), "sets": sets}
+
+
+def _largest(rows: list[Record], key: str) -> float | None:
+    """The largest of a column."""
+    return max((row[key] for row in rows if row[key] is not None), default=None)
+
+
+def _alone(config: Config, there: Config) -> Problem | None:
+    """The problem with only the constraint whose limit is changed; None where none is."""
+    place = of(config).constraint
+    if place is None or place[1] not in ("level", "limit"):
+        return None
+    return there._with(constraint=[there.constraint[place[0]]]).problem()
+
+
+# ------------------------------------------------------------------------------------ its proof
+
+
+def _arrays(duals: Multipliers) -> Mapping[str, Array]:
+    return {name: array for name, array in vars(duals).items() if array is not None}
+
+
+def _duals(arrays: Mapping[str, Array]) -> Duals | Multipliers | None:
+    kind: Any = Multipliers if "server" in arrays else Duals
+    return kind(**arrays) if arrays else None
+
+
+def _proved(
+    problem: Problem, fed: Federation, w: Array, duals: Duals | Multipliers | None, row: Row
+) -> Certificate:
+    """The certificate of a point, proved again."""
+    failed = row.get("failed", "")
+    if isinstance(duals, Multipliers):
+        bounded = not failed and row["outcome"] != Stop.UNBOUNDED.value
+        infeasible = row["outcome"] == Stop.INFEASIBLE.value or "tried" in row
+        proof, _ = certify_constrained(
+            problem, fed, w, duals, infeasible=infeasible, bounded=bounded
+        )
+    elif problem.over_rows is not None:
+        proof, _ = certify_ranks(problem, fed, w, duals)
+    else:
+        proof = certify(problem, fed, w, duals)
+    return replace(proof, failed=failed)
+
+
+def _limits(
+    problem: Problem, fed: Federation, proof: Certificate, duals: Duals | Multipliers | None
+) -> tuple[Multipliers | None, Sequence[Row]]:
+    """The multipliers of a point and the table of its constraints."""
+    if not isinstance(duals, Multipliers):
+        return None, ()
+    concrete, data = problem.at(fed)
+    limits = limits_of(concrete, data)
+    return duals, constraint_table(concrete, data.clients, limits, proof, duals)
+
+
+def _price(config: Config, there: Config, fed: Federation, mu: Multipliers) -> float:
+    """Minus the gradient of the optimal value in the limit: the sum of the multipliers of the
+    constraint.
+
+    In the multipliers of every client, of the sums, or of the server the rows of a constraint come
+    after those of the constraints before it in the same place.
+    """
+    k, _ = of(config).constraint or (0, "")
+    concrete, _ = there.problem().at(fed)
+    glob, local = concrete.constraint, concrete.local_constraint
+    places = {"clients": (local, mu.local), "together": (glob.coupled, mu.shared)}
+    chosen = [places.get(one.place, (glob.held, mu.server)) for one in there.constraint[: k + 1]]
+    stack, multipliers = chosen[-1]
+    before = sum(other is stack for other, _ in chosen[:-1])
+    sizes = [len(part.equality) for part in stack.parts]
+    start = sum(sizes[:before])
+    here = multipliers[..., start : start + sizes[before]]
+    return float(_netted(stack.parts[before], here).sum())
+
+
+def _netted(part: Concrete, multipliers: Array) -> Array:
+    """The multipliers (..., p) without what those of two constraints that bound the same from
+    either side have in common.
+
+    At level 0 these are one equality, of which only the difference of the two multipliers is
+    determined.
+    """
+    mu, rows = multipliers.copy(), part.one if isinstance(part, Shared) else part
+    factors = rows.coefficients if isinstance(rows, OnRows) else np.zeros((0, 0))
+    for a in range(len(factors)):
+        for b in range(a):
+            if (factors[a] == -factors[b]).all():
+                mu[..., [a, b]] -= np.minimum(mu[..., [a]], mu[..., [b]])
+    return mu
+
+
+def line(parameter: str, point: Row) -> str:
+    """A point in one line."""
+    text = f"{parameter} = {point['at']:g}: "
+    if point["value"] is None:
+        return f"{text}no model meets all constraints"
+    text += f"objective {point['value']:.6f}, {point['rounds']} rounds"
+    if point.get("price") is not None:
+        text += f", multiplier {point['price']:.4g}"
+    for judged in [*point["sets"].values()][:1]:
+        text += f"; held-out loss {judged['loss']:.4g}, worst client {judged['worst_loss']:.4g}"
+        text += f" ({judged['worst_client']})"
+        if "accuracy" in judged:
+            text += f", accuracy {judged['accuracy']:.1%}, worst {judged['worst_accuracy']:.1%}"
+    return text

@@ -1,0 +1,3 @@
+"""FLARE and Flower on one machine: for trying a run out before organisations take part, for tests
+and for benchmarks.
+"""

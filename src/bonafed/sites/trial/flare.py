@@ -1,0 +1,339 @@
+"""FLARE on one machine: its simulator, and real daemons that speak TLS over the loopback device.
+
+The simulator runs the server and one process for each site; it is for trials. `Poc` provisions a
+FLARE project with a separate certificate authority and starts the server and every site as in
+production, each in a separate process, so that one of them can be stopped and restarted.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from bonafed.engines.flare.job import ALLOWED, ALLOWED_TASKS, allow, export_job
+from bonafed.engines.flare.place import require_flare, variable, write_setting
+from bonafed.engines.flare.supervisor import NotFinishedError, Session, connect
+from bonafed.engines.job import DONE, EXPERIMENT
+from bonafed.sites.trial.processes import (
+    ENDED,
+    Daemon,
+    Process,
+    end_all,
+    environment,
+    free_ports,
+    tagged,
+    tail,
+)
+from bonafed.text import listed
+
+log = logging.getLogger(__name__)
+STREAMS = {"NVFLARE_STREAMING_RETRY_TIMEOUT": "2", "NVFLARE_STREAMING_RETRY_WAIT": "1"}
+HOST, USER, PROJECT = "localhost", "admin@bonafed.local", "bonafed"
+SIMULATOR = "nvflare.private.fed.app.simulator.simulator"
+START = 120.0  # seconds for server and sites to be connected
+
+
+def simulate(
+    job: Mapping[str, str],
+    sites: Mapping[str, Path],
+    workspace: Path,
+    *,
+    call_timeout: float = 60.0,
+    time_limit: float | None = None,
+    tasks: bool = False,
+    server: str | None = None,
+    site: str | None = None,
+) -> Path:
+    """Run a job on this machine with FLARE's simulator, one process for each site.
+
+    Parameters
+    ----------
+    job
+        The run as plain texts, as for `export_job`.
+    sites
+        The folder of each site by name.
+    workspace
+        A folder for FLARE's files, the log and the server's folder; its path has no spaces.
+    call_timeout
+        Seconds that a site has for one answer.
+    time_limit
+        Seconds for the whole run.
+    tasks
+        Pass messages as tasks, as for `export_job`.
+    server, site
+        The classes of both sides, for tests and measurements.
+
+    Returns
+    -------
+    Path
+        The server's folder of the experiment.
+
+    Raises
+    ------
+    NotFinishedError
+        The server's record of the end is not there. The same call goes on with the run.
+    """
+    require_flare()
+    workspace = _usable(workspace)
+    name = "simulation"
+    folder = export_job(
+        workspace / "job",
+        name,
+        job,
+        len(sites),
+        sites=list(sites),
+        call_timeout=call_timeout,
+        tasks=tasks,
+        server=server,
+        site=site,
+    )
+    local = workspace / "flare" / "local"  # the simulator gives every participant a copy
+    local.mkdir(parents=True, exist_ok=True)
+    classes = [*ALLOWED, *ALLOWED_TASKS, *filter(None, (server, site))]
+    (local / "resources.json").write_text(
+        json.dumps({"format_version": 2, "class_allow_list": classes})
+    )
+    write_setting(local, "site", sites)
+    write_setting(local, "server", workspace / "server")
+    command = [sys.executable, "-m", SIMULATOR, str(folder), "-w", str(workspace / "flare")]
+    command += ["-c", ",".join(sites), "-t", str(len(sites)), "-m", str(max(100, len(sites)))]
+    output = workspace / "simulator.log"
+    try:
+        with output.open("ab") as sink:
+            subprocess.run(
+                command,
+                env=_environment(workspace),
+                stdout=sink,
+                stderr=sink,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                timeout=time_limit,
+                check=False,
+            )
+    except subprocess.TimeoutExpired:
+        log.warning("the simulator was ended after %s s", time_limit)
+    finally:
+        end_all(workspace)
+    run = workspace / "server" / job[EXPERIMENT]
+    if not (run / DONE).exists():
+        raise NotFinishedError(
+            f"the simulator ended without the server's record {run / DONE}: read {output}, which "
+            f"ends in\n{tail(output)}"
+        )
+    return run
+
+
+class Poc:
+    """A FLARE project on this machine: daemons of the server and of every site, with TLS.
+
+    Parameters
+    ----------
+    workspace
+        The folder of the project; its path has no spaces. A project that was provisioned there is
+        used again.
+    sites
+        The folder of each site by name.
+    classes
+        The classes that server and sites permit in a job, and no others.
+
+    Examples
+    --------
+    ::
+
+        with started(Poc(workspace, {"site-1": one, "site-2": two})) as poc:
+            folder = export_job(workspace, "run", job, 2)
+            done = poc.runs / job["experiment"] / "done"
+            Supervisor(folder, poc.connect, done.exists).run()
+    """
+
+    def __init__(
+        self,
+        workspace: Path,
+        sites: Mapping[str, Path],
+        *,
+        classes: tuple[str, ...] = ALLOWED,
+    ) -> None:
+        require_flare()
+        self.workspace = _usable(workspace)
+        self.runs = self.workspace / "server"  # where the server keeps its experiments
+        self.sites = dict(sites)
+        self.classes = classes
+        self._daemons: dict[str, Daemon] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The server, then the sites."""
+        return (HOST, *self.sites)
+
+    @property
+    def kits(self) -> Path:
+        """FLARE's folders of server, sites and user."""
+        return self.workspace / PROJECT / "prod_00"
+
+    def provision(self) -> None:
+        """Make certificates and folders, unless they are there."""
+        if not self.kits.exists():
+            _provision(self.workspace, tuple(self.sites))
+        if missing := [name for name in self.names if not (self.kits / name).exists()]:
+            raise ValueError(
+                f"the project of {self.workspace} was made without {listed(missing, len(missing))}:"
+                f" give another workspace"
+            )
+        for name in self.names:
+            local = self.kits / name / "local"
+            allow(local, self.classes, only=True)
+            if name == HOST:
+                _store_jobs_in(local / "resources.json", self.workspace)
+                write_setting(local, "server", self.runs)
+            else:
+                write_setting(local, "site", self.sites[name])
+
+    def start(self) -> None:
+        """Start all daemons and wait until every site is connected."""
+        self.provision()
+        for name in self.names:
+            self.start_one(name)
+        self.wait()
+
+    def start_one(self, name: str) -> None:
+        """Start the daemon of the server or of a site, which must not be running."""
+        kit = self.kits / name
+        # without FLARE's loop, which restarts daemons
+        command = ["bash", str(kit / "startup" / "sub_start.sh"), "--once"]
+        daemon = Daemon(command, _environment(self.workspace), kit / "console.log")
+        self._daemons[name] = daemon
+        daemon.start()
+
+    def stop_one(self, name: str) -> None:
+        """End the daemon of the server or of a site and its jobs, as a power failure does."""
+        for one in [*self.jobs(name), *self.daemons(name)]:
+            one.kill()
+        if (daemon := self._daemons.pop(name, None)) and daemon.running:
+            daemon.running.wait(ENDED)
+
+    def stop(self) -> None:
+        """End every process of this workspace."""
+        end_all(self.workspace)
+        for daemon in self._daemons.values():
+            if daemon.running:
+                daemon.running.wait(ENDED)
+        self._daemons.clear()
+
+    def daemons(self, name: str) -> list[Process]:
+        """The process of the daemon of the server or of a site."""
+        return [one for one in self._of(name) if one.pid == self._pid(name)]
+
+    def jobs(self, name: str) -> list[Process]:
+        """The processes that run jobs for the server or for a site."""
+        return [one for one in self._of(name) if one.pid != self._pid(name)]
+
+    def connect(self) -> Session:
+        """Log in as the user who may submit jobs."""
+        return connect(self.kits / USER, USER)
+
+    def wait(self, seconds: float = START) -> None:
+        """Wait until the server answers and every site is connected to it."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            for name, daemon in self._daemons.items():
+                if daemon.ended():
+                    raise NotFinishedError(
+                        f"the daemon of {name} ended; its log ends in\n{daemon.told()}"
+                    )
+            with suppress(Exception):
+                session = self.connect()
+                try:
+                    there = getattr(session.get_system_info(), "client_info", ())
+                finally:
+                    session.close()
+                if {client.name for client in there} >= set(self.sites):
+                    return
+            time.sleep(1.0)
+        raise NotFinishedError(
+            f"server and sites were not connected within {seconds:.0f} s: read console.log in the "
+            f"folders of {self.kits}"
+        )
+
+    def _of(self, name: str) -> list[Process]:
+        return [one for one in tagged(self.workspace) if works_in(self.kits / name, one.command)]
+
+    def _pid(self, name: str) -> int:
+        daemon = self._daemons.get(name)
+        return daemon.running.pid if daemon and daemon.running else -1
+
+
+def works_in(kit: Path, command: Sequence[str]) -> bool:
+    """Whether a command names a folder of FLARE's or a file in it (site-1 is not in site-10)."""
+    return any(kit in (Path(part), *Path(part).parents) for part in command)
+
+
+def _environment(workspace: Path) -> dict[str, str]:
+    """The environment of FLARE's processes, with nothing of the user's settings."""
+    made = environment(workspace, **STREAMS)
+    return {k: v for k, v in made.items() if k not in (variable("site"), variable("server"))}
+
+
+def _provision(workspace: Path, sites: tuple[str, ...]) -> None:
+    """Let FLARE make the project: certificates, start scripts, folders."""
+    from nvflare.lighter.constants import (  # pyright: ignore[reportMissingImports]
+        CtxKey,
+        ProvisionMode,
+    )
+    from nvflare.lighter.prov_utils import prepare_builders  # pyright: ignore[reportMissingImports]
+    from nvflare.lighter.provision import prepare_project  # pyright: ignore[reportMissingImports]
+    from nvflare.lighter.provisioner import Provisioner  # pyright: ignore[reportMissingImports]
+
+    builder, (port,) = "nvflare.lighter.impl.", free_ports(HOST, 1)
+    project = {
+        "api_version": 3,
+        "name": PROJECT,
+        "description": "bonafed on one machine",
+        "participants": [
+            {"name": HOST, "type": "server", "org": "bonafed", "fed_learn_port": port},
+            *({"name": name, "type": "client", "org": "bonafed"} for name in sites),
+            {"name": USER, "type": "admin", "org": "bonafed", "role": "project_admin"},
+        ],
+        "builders": [
+            {
+                "path": f"{builder}workspace.WorkspaceBuilder",
+                "args": {"template_file": ["master_template.yml"]},
+            },
+            {
+                "path": f"{builder}static_file.StaticFileBuilder",
+                # the messages of its default, http, take a tenth longer; both have TLS
+                "args": {"config_folder": "config", "scheme": "tcp"},
+            },
+            {"path": f"{builder}cert.CertBuilder"},
+            {"path": f"{builder}signature.SignatureBuilder"},
+        ],
+    }
+    provisioner = Provisioner(str(workspace), prepare_builders(project))
+    context = provisioner.provision(prepare_project(project), ProvisionMode.POC, log)
+    if context.get(CtxKey.BUILD_ERROR):
+        raise RuntimeError(f"FLARE could not provision: {'; '.join(context.get_errors())}")
+
+
+def _store_jobs_in(resources: Path, workspace: Path) -> None:
+    """Keep the server's jobs in the workspace; FLARE's default is one folder of the machine."""
+    from nvflare.lighter.utils import (  # pyright: ignore[reportMissingImports]
+        update_storage_locations,
+    )
+
+    update_storage_locations(str(resources.parent), str(workspace), resources.name)
+
+
+def _usable(workspace: Path) -> Path:
+    workspace = workspace.absolute()
+    if any(c.isspace() for c in str(workspace)):
+        raise ValueError(
+            f"the workspace {workspace} has a space in its path, and FLARE's start commands need "
+            f"one without: give another folder"
+        )
+    workspace.mkdir(parents=True, exist_ok=True)
+    return workspace
