@@ -1,5 +1,5 @@
 """The processes of a trial: all that it starts inherit a variable with its workspace, by which they
-are found and ended, also those that were started in sessions of their own or lost their parent.
+are found and ended, also those that were started in separate sessions or lost their parent.
 
 Processes are read from ``/proc``: on Linux only.
 """
@@ -60,7 +60,7 @@ class Process(NamedTuple):
 
 @dataclass
 class Daemon:
-    """A process that can be started again, in a session of its own."""
+    """A process that can be started again, in a separate session."""
 
     command: Sequence[str]
     environment: Mapping[str, str]
