@@ -28,7 +28,7 @@ import pytest
 import small_run
 
 import bonafed.report.progress as bonafed_progress
-from bonafed.privacy.budget import NoPrivacyWarning
+from bonafed import NoPrivacyWarning
 from bonafed.report.as_json import as_json
 from bonafed.report.figures import draw
 from bonafed.report.html import render
