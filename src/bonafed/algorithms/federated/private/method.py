@@ -302,7 +302,6 @@ class PrivateMethod(Method):
             other={c: seen[c] for c in names if seen.get(c) or (c in seen and not spent[c])},
         )
 
-
     def _start(self, D: int) -> Array:
         if self.start is not None:
             return np.asarray(self.start, float)
