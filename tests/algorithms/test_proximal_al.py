@@ -523,9 +523,7 @@ def test_contradictory_equalities_end_early_with_multipliers_that_prove_it():
     assert np.abs(push).max() <= 1e-3 * np.abs(y.local).max()
 
 
-@pytest.mark.parametrize(
-    "make", [bf.ProximalAL, bf.ProximalAL.paper], ids=["default", "as printed"]
-)
+@pytest.mark.parametrize("make", [bf.ProximalAL, printed], ids=["default", "as printed"])
 def test_a_cap_is_never_success_and_says_what_is_missing(make):
     solution = bf.solve(KINDS["local"], federation(), algorithm=make(), max_rounds=6)
     assert (solution.outcome.stop, solution.rounds) == (Stop.MAX_ROUNDS, 6)
