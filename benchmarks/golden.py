@@ -5,7 +5,12 @@
 Both sides run the same configurations through the command line. Every number, tensor, file, state
 of a verification and public signature has to be equal, bit by bit; words may differ and are listed.
 The exit status is 1 where something differs that is neither in ``EXCLUDED`` nor in
-``CHANGED_ON_PURPOSE``. A name that is changed on purpose goes into ``RENAMED``.
+``CHANGED_ON_PURPOSE``. A name that is changed on purpose goes into ``RENAMED``; if a key of a
+configuration is renamed, the old text of a small kind goes into ``golden/NAME.old.toml``.
+
+The kinds are the examples, the files in ``golden/`` (each below ten seconds) and ``commands``. The
+side of REV is kept below ``--keep`` and used again. The fairness example needs the adult data in
+the folder ``BONAFED_DATA``, else it is skipped, and named.
 """
 
 from __future__ import annotations

@@ -26,17 +26,17 @@ TOP = """\
     OMP_NUM_THREADS=1 python benchmarks/rivals.py [--quick] [--save]
 
 Each script prints tables and targets, and exits with 1 when a target is missed. Figures are CPU
-seconds of one thread: the variants of a comparison alternate in one run, and each keeps its least
-time (`measure.py`). Trust ratios and rounds more than seconds: the machine is shared and has two
-cores. `--quick` measures small cases.
+seconds of one thread: variants alternate in one run, and each keeps its least
+time (`measure.py`). Trust ratios and rounds more than seconds: the machine is shared, with two
+cores. `--quick` is for small cases.
 
 `--save` writes all rows, the date, the commit and the machine into `results/`; this page shows some
 rows of them and is made by `python benchmarks/render.py`. Results with a `note` were measured
 before `--save` existed and copied from the page of that time. `cases.py` and `rank_data.py` make
 data; data sets that are not made need the folder `BONAFED_DATA`.
 
-`golden.py` checks that a restructured checkout computes what a revision did, bit by bit, and
-`structure.py` how the source is built; they measure no time.
+`golden.py` compares the results of two revisions bit by bit, and `structure.py` how the source is
+built.
 """
 
 
@@ -273,7 +273,7 @@ SECTIONS = (
         "Private clips",
         "Clips from public geometry and by a private quantile, rows in several units.",
         "where rows are a hundredth as long as supposed, 5 points fewer errors by the quantile",
-        (Shown("clips", ("hundredth", "raw")),),
+        (Shown("clips", ("hundredth",)),),
     ),
     Section(
         "private_newton.py",

@@ -2,8 +2,8 @@
 
 ``mkdocs.yml`` names this file. Before the pages are read it adds: a reference page for each kind of
 public name, from ``bonafed/names.py``; every notebook of ``tutorials/`` as a page, with the outputs
-that are stored in it; and the pages at the root of the repository. Links between files of the
-repository become links between pages.
+that are stored in it; the pages at the root of the repository, and the benchmarks' results. Links
+between files of the repository become links between pages.
 """
 
 from __future__ import annotations
@@ -102,6 +102,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         name = f"tutorials/{path.stem}.md"
         made[name] = notebook(path)
         nav["tutorials"].append(name)
+    for path in sorted((ROOT / "benchmarks" / "results").glob("*.json")):
+        made[f"results/{path.name}"] = path.read_text(encoding="utf-8")
     for name, text in made.items():
         files.append(File.generated(config, name, content=text))
     for entry in config.nav or []:
@@ -118,8 +120,8 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
     def moved(match: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(here, match[2]))
-        there = OUTSIDE.get(target, target.removeprefix("docs/"))
-        if target not in OUTSIDE and not target.startswith("docs/"):
+        there = OUTSIDE.get(target, target.removeprefix("docs/").removeprefix("benchmarks/"))
+        if target not in OUTSIDE and not target.startswith(("docs/", "benchmarks/results/")):
             return match[0]
         if there.endswith(".ipynb"):
             there = there.removesuffix(".ipynb") + ".md"

@@ -593,7 +593,7 @@ def test_init_asks_everything_at_once(tmp_path: Path) -> None:
     asked = Asked(target="x", alone=True, classes=True, dates={"seen": "mdy"})
     text, _ = starter(out=tmp_path / "q.toml", path=str(tmp_path / "a.csv"), asked=asked)
     config = parse_config(text, folder=tmp_path)
-    assert config.data.dates["seen"].order == "mdy"
+    assert config.data.dates["seen"]["order"] == "mdy"
     assert prepare(config).train.n_clients == 1
 
 

@@ -220,7 +220,7 @@ WRONG = {
     "factor": (CLOCK + "stragglers = { a = 0.0 }\n", ["line 7", "engine.stragglers", "> 0"]),
     "span": (
         CLOCK + "outages = { a = [1.0, 2.0] }\n",
-        ["line 7, engine.outages", "'a'", "each [a number, a number]"],
+        ["line 7, engine.outages", "'a'", "a list, each a list"],
     ),
     "spans out of order": (
         CLOCK + "outages = { a = [[2.0, 1.0]] }\n",

@@ -57,7 +57,7 @@ WRONG = {
     ),
     "costs": (
         HEAD + '[[constraint]]\nkind = "cost_limit"\ncosts = {}\nlimit = 1.0\n',
-        ["line 7, constraint.costs", "{}", "a table by name, each a number"],
+        ["line 7, constraint.costs", "{}", "more entries"],
     ),
     "matrix": (
         HEAD + '[[constraint]]\nkind = "linear_equality"\nC = [[1.0], [1.0, 2.0]]\n',
@@ -75,7 +75,7 @@ WRONG = {
     ),
     "share of the server": (
         '[data]\nname = "hospitals"\nserver = 1.5\n',
-        ["line 3, data.server", "1.5", "0 and 1"],
+        ["line 3, data.server", "1.5", "less than 1"],
     ),
     "label of numbers": (
         '[data]\nname = "x"\n[problem]\nloss = "huber"\nlabel = 1\n',

@@ -67,7 +67,7 @@ def test_an_added_figure_is_in_run_report_terminal_and_verification(tmp_path: Pa
     assert all(0 < client["doubt"] < 1 for client in judged["clients"])
     console = Console(width=200)
     with console.capture() as kept:
-        show(run, console)
+        show(run, console, verbose=True)
     for text in (markdown(run), kept.get()):
         assert "Doubt" in text
         assert "Top row" in text

@@ -333,7 +333,7 @@ def _below(place: Path) -> list[Path]:
         (b'{"format": NaN}', "NaN is not a number"),
         (b'{"format": 1' + b"0" * 5000 + b"}", "5001 digits"),
         (b'{"format": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "lie too deep"),
-        (b'{"format": "\xff"}', "no UTF-8 text"),
+        (b'{"format": "\xff"}', "not UTF-8 text"),
         (b'{"format": "\\ud800"}', "surrogates not allowed"),
         (b"[]", "expected an object, found list"),
     ],

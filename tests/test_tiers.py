@@ -24,6 +24,17 @@ def test_each_value_of_each_parameter_occurs_in_few_cases():
     }
 
 
+@pytest.mark.parametrize(("one", "two"), [(0, "a"), (0, "b"), (0, "c")])
+@pytest.mark.parametrize("other", [1.5, 2.5])
+def test_an_entry_of_a_list_is_the_same_in_all_cases(one, two, other, request):
+    name = tiers.name_of(request.node)
+    cases = [item for item in request.session.items if tiers.name_of(item) == name]
+    values = [tiers.values(case) for case in cases]
+    assert len({each["one"] for each in values}) == 3
+    assert len({each["other"] for each in values}) == 2
+    assert len(cases) == (6 if request.config.option.full else 3)
+
+
 def test_there_is_an_algorithm_of_each_shape():
     shapes = {name: tiers.shape(example) for name, example in ALGORITHMS.items()}
     assert 20 < len({*shapes.values()}) < len(shapes)

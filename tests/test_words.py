@@ -27,7 +27,8 @@ RULES = {  # pattern -> what to write
     r"\b(?:nobody|somebody|anybody|everybody)'s\b": "name the people",
     r"(?<!\.)\bwhoever\b(?!\()": "anyone who, a viewer that",
     rf"\bof (?:its|their) own\b(?! (?!(?:{NEXT})\b)\w)": "its own, a separate",
-    r"(?<!\bit )(?<!\bleft )(?<!\bstands )(?<![`{\"'])\balone\b(?![`}:\"'_]| or\b)": "only",
+    r"(?<!\bit )(?<!\bthem )(?<!\bleft )(?<!\bstands )(?<![`{\"'])"
+    r"\balone\b(?![`}:\"'_]| or\b)": "only",
 }
 OF_PAGES = RULES | {r"\bthose (?:of|by|in|at|with|from)\b": "name the things again"}
 RIGHT = (  # texts that a rule catches and that are right

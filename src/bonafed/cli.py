@@ -231,6 +231,10 @@ def run(
     kit: Annotated[
         Path | None, typer.Option(help="FLARE folder of the user who submits jobs.")
     ] = None,
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", help="Print the whole report, and what each model ended with."),
+    ] = False,
 ) -> None:
     """Train, compare with baselines, certify, and write a report."""
     from bonafed.report.terminal import Terminal, say, show
@@ -248,8 +252,8 @@ def run(
             return
         with _work(config, out, quick, resume, seed, engine is not None) as work:
             _carrier(work, engine, sites, kit)
-            finished = _trained(work, console)
-        show(finished, console)
+            finished = _trained(work, console, verbose)
+        show(finished, console, verbose)
     except BaseException as error:
         signals.Last.answered = True
         kept = "" if work is None or not work.folder.is_dir() else work.advice
@@ -318,7 +322,7 @@ def _checked(config: Path | None, quick: bool, seed: int | None) -> Config:
     return settings
 
 
-def _trained(work: Work, console: Console) -> Run:
+def _trained(work: Work, console: Console, verbose: bool) -> Run:
     """The finished run; Ctrl-C raises KeyboardInterrupt."""
     from bonafed.report.html import render
     from bonafed.report.progress import progress
@@ -331,7 +335,7 @@ def _trained(work: Work, console: Console) -> Run:
     if work.done is not None:
         keep_signed(work.folder, work.done)
         return read_run(work.done)
-    shown = progress(console)
+    shown = progress(console, verbose)
     if work.config.data.sites is not None and (carrier := Carrier.kept(work.folder)) is not None:
         with shown as show:
             drawn = render if work.config.report.html else None
@@ -388,6 +392,7 @@ def report(
     from bonafed.report.as_json import as_json
     from bonafed.report.html import render
     from bonafed.report.markdown import markdown
+    from bonafed.runs.files import used
     from bonafed.runs.folder import read_run, replace_report
 
     finished = read_run(run)
@@ -400,11 +405,14 @@ def report(
         raise ConfigError(f"--format must be html, md or json, got {format!r}")
     if format == "html" and out is None:
         for part in filter(None, (finished, finished.owner)):
-            replace_report(part, render(part))
+            with used(part.path):
+                drawn = render(part)
+            replace_report(part, drawn)
         print(printable(str(finished.path / "report.html")))
         return
     texts = {"html": lambda run: render(run)["report.html"], "md": markdown, "json": as_json}
-    text = texts[format](finished)
+    with used(run):
+        text = texts[format](finished)
     deliver(text, out, errors="bonafed.json" if format == "json" else "bonafed.plain")
     if out is not None:
         print(printable(str(out)))
@@ -437,7 +445,7 @@ def verify(
         print(f"{state:<12}{sentence(f'{check.name}: {check.text}')}")
         print(*(f"{'':<14}{sentence(line)}\n" for line in in_words(check.keys)), sep="", end="")
     for k, check in enumerate(c for c in checks if not c.checkable):
-        print("" if k else "stated, and nothing here can check it:\n", end="")
+        print("" if k else "stated and not verified:\n", end="")
         print(f"  {sentence(f'{check.name}: {check.text}')}")
         print(*(f"      {sentence(line)}\n" for line in in_words(check.keys)), sep="", end="")
     if not passed(checks, without_data):

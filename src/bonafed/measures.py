@@ -119,6 +119,16 @@ class Figure:
         return None if None in each else float(np.mean(each))
 
 
+def in_cells(confusion: NDArray[Any]) -> dict[str, Any]:
+    """The confusion (2, 2) of two classes, by truth and prediction, as named cells."""
+    return dict(zip(CELLS, confusion[::-1, ::-1].T.ravel().tolist(), strict=True))
+
+
+def of_cells(cells: Mapping[str, float]) -> Array:
+    """(2, 2) the confusion of named cells: the inverse of ``in_cells``."""
+    return np.array([cells[cell] for cell in CELLS], float).reshape(2, 2).T[::-1, ::-1]
+
+
 def figures_of(task: Task | None = None) -> list[Figure]:
     """The figures of a task, or all."""
     return [figure for figure in FIGURES if task is None or task in figure.tasks]
@@ -241,9 +251,7 @@ def stated(
     figures |= {each.key: told.get(each.key) for each in known if not each.counted}
     figures["confusion"] = confusion.tolist()
     if task == TWO:
-        figures["confusion"] = dict(
-            zip(CELLS, confusion[::-1, ::-1].T.ravel().tolist(), strict=True)
-        )
+        figures["confusion"] = in_cells(confusion)
     if not weighted:
         rates = {each.key: each.value(confusion) for each in known if each.of == "rate"}
         figures["interval"] = {key: clopper_pearson(*map(int, rate)) for key, rate in rates.items()}

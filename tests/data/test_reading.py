@@ -206,7 +206,7 @@ def test_dates_become_numbers_by_one_declared_order(
 @pytest.mark.parametrize("cell", ["13.13.2024", "31.02.2024", "2024-01-02", "01.02.24", "soon"])
 def test_a_cell_that_is_no_date_in_the_declared_order_is_refused(tmp_path: Path, cell: str) -> None:
     path = write(tmp_path, f"came,x\n01.02.2024,1\n{cell},2\n")
-    with pytest.raises(RowError, match=f"no date in the order 'dmy'.*'{cell}' in line 3"):
+    with pytest.raises(RowError, match=f"not a date in the order 'dmy'.*'{cell}' in line 3"):
         read(path, reading=Reading(kinds={"dates": {"came": Dates("dmy")}}))
 
 
@@ -217,7 +217,7 @@ def test_limits_are_read_as_half_or_whole_and_a_feature_says_so(tmp_path: Path) 
     assert table["crp is censored"].tolist() == [1, 0, 1, 0, 1]
     plain = read(write(tmp_path, "crp\n1\n2\n"), reading=Reading(kinds={"censored": ["crp"]}))
     assert plain["crp is censored"].tolist() == [0, 0]  # a table without limits has the feature
-    with pytest.raises(RowError, match=r"no number \(`decimal` = '.'\) and no limit.*'<0,5'"):
+    with pytest.raises(RowError, match=r"not a number \(`decimal` = '.'\) and no limit.*'<0,5'"):
         read(write(tmp_path, "crp;x\n<0,5;1\n2;2\n"), reading=Reading(kinds={"censored": ["crp"]}))
 
 

@@ -129,8 +129,8 @@ def test_parquet(tmp_path):
         (b"a,b\n", "has a header but no rows"),
         (b"a,b\n1,2\n3\n", "line 3: 1 cell where the header has 2"),
         (b"a,b\n1,2\n3,4,5\n", "line 3: 3 cells"),
-        (b"a,b\n\xff\xfe,2\n", "no readable CSV file"),
-        (b'a,b\n"1,2\n', "no readable CSV file"),
+        (b"a,b\n\xff\xfe,2\n", "not a readable CSV file"),
+        (b'a,b\n"1,2\n', "not a readable CSV file"),
     ],
 )
 def test_unreadable_csv_is_refused(tmp_path, content, text):

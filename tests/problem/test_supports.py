@@ -31,7 +31,7 @@ import bonafed as bf
 from bonafed.data.federation import Federation
 from bonafed.problem.losses import Absolute, EpsilonInsensitive, Hinge, Huber, Logistic, Quantile
 from bonafed.problem.predictors.affine import Linear
-from bonafed.problem.wasserstein.ball import WassersteinBall
+from bonafed.problem.wasserstein.ball import Near, WassersteinBall
 from bonafed.problem.wasserstein.box_support import BoxSupport
 from bonafed.problem.wasserstein.polytope_support import PolytopeSupport
 from bonafed.problem.wasserstein.worst_case import worst_case
@@ -86,7 +86,7 @@ def test_box_value_equals_the_conic_model(loss, norm, label_cost, box):
     rng, block, w = instance(loss, box, seed)
     radius = np.array([0.05, 0.8]) * rng.choice([1.0, 4.0])
     cut = BoxSupport(*box).cut(
-        w, block, loss, LINEAR, WassersteinBall(radius, label_cost, norm), radius
+        Near(w, block, loss, LINEAR, WassersteinBall(radius, label_cost, norm), radius)
     )
     rows, value = box_rows(*box, 3), radius * cut.level + cut.base
     for i in range(2):
@@ -104,7 +104,9 @@ def test_polytope_value_equals_the_conic_model(loss, norm, label_cost, kind):
     support, radius = PolytopeSupport(C, d, c), np.array([rng.choice([0.05, 0.5, 3.0])])
     X, y = support.project(block.X[0], block.y[0])
     block = block_of(X, y, block.share)
-    cut = support.cut(w, block, loss, LINEAR, WassersteinBall(radius, label_cost, norm), radius)
+    cut = support.cut(
+        Near(w, block, loss, LINEAR, WassersteinBall(radius, label_cost, norm), radius)
+    )
     data = w[:-1], X, y, block.share[0]
     expected = polytope_value(*data, loss, norm, label_cost, radius[0], C, d, c, b=w[-1])
     assert (radius * cut.level + cut.base)[0] == pytest.approx(expected, rel=1e-6, abs=1e-7)
@@ -117,8 +119,8 @@ def test_the_risk_on_a_polytope_is_no_less_than_that_on_the_box_of_its_faces(see
     for loss, norm, label_cost in ALL:
         _, block, w = instance(loss, seed=seed)
         given = w, block, loss, LINEAR, WassersteinBall(0.0, label_cost, norm), radius
-        exact = BoxSupport(-1, 1).cut(*given).risks(radius)
-        cut = PolytopeSupport(*box_rows(-1, 1, 3)).cut(*given)
+        exact = BoxSupport(-1, 1).cut(Near(*given)).risks(radius)
+        cut = PolytopeSupport(*box_rows(-1, 1, 3)).cut(Near(*given))
         assert (cut.risks(radius) >= exact * (1 - 1e-12)).all()
         np.testing.assert_allclose(cut.risks(radius), exact, rtol=1e-7, atol=1e-10)
         below.append(((radius * cut.level + cut.base) / exact).min())
@@ -150,12 +152,14 @@ def test_l1_box_value_equals_the_vertex_program(seed, loss, label_cost, radius, 
     if loss.targets == "real":
         label_cost = math.inf  # a real target that moves has no finite set of vertices
     cut = BoxSupport(-1, 1).cut(
-        w[:-1],
-        block_of(X, block.y[0], block.share),
-        loss,
-        PLAIN,
-        WassersteinBall(radius, label_cost, "l1"),
-        np.array([radius]),
+        Near(
+            w[:-1],
+            block_of(X, block.y[0], block.share),
+            loss,
+            PLAIN,
+            WassersteinBall(radius, label_cost, "l1"),
+            np.array([radius]),
+        )
     )
     expected = vertex_value(
         w[:-1], X, block.y[0], block.share[0], loss, label_cost, radius, -1.0, 1.0
@@ -171,8 +175,10 @@ def test_a_box_is_the_polytope_of_its_faces_and_grows_to_free_space(loss, norm):
     values = []
     for half in (1.0, 2.0, 1e5):
         ball = WassersteinBall(radius, label_cost, norm)
-        cut = BoxSupport(-half, half).cut(w, block, loss, LINEAR, ball, radius)
-        faces = PolytopeSupport(*box_rows(-half, half, 3)).cut(w, block, loss, LINEAR, ball, radius)
+        cut = BoxSupport(-half, half).cut(Near(w, block, loss, LINEAR, ball, radius))
+        faces = PolytopeSupport(*box_rows(-half, half, 3)).cut(
+            Near(w, block, loss, LINEAR, ball, radius)
+        )
         values.append(radius * cut.level + cut.base)
         np.testing.assert_allclose(
             radius * faces.level + faces.base, values[-1], rtol=1e-6, atol=1e-8
@@ -215,7 +221,7 @@ def test_the_box_cut_holds_for_every_model_and_price(case, seed, rows, shape, sc
         WassersteinBall(radius, label_cost * scale, norm),
         scale * radius * np.array([1.0, 0.5]),
     )
-    cut = box.cut(w, block, loss, LINEAR, ball, radii)
+    cut = box.cut(Near(w, block, loss, LINEAR, ball, radii))
     floor = 0.0 if loss.targets == "sign" else loss.lipschitz / ball.label_cost
     assert (cut.gradient_level >= -radii * (1 + 1e-12)).all()
     assert (cut.level >= floor).all()
@@ -250,7 +256,7 @@ def test_the_moves_are_those_that_the_value_counts(case, seed, d, radius, digits
     block, w = replace(block, X=np.round(block.X, digits)), np.round(w, digits)
     box, ball = BoxSupport(-1, 1), WassersteinBall(radius, label_cost, norm)
     args = w, block, loss, LINEAR, ball
-    low, high, _ = box.plans(*args, np.array([radius, radius / 2]))
+    low, high, _ = box.plans(Near(*args, np.array([radius, radius / 2])))
     for plan in (low, high):
         delta = box.moves(np.repeat(w[None, :d], 2, 0), plan, block, norm)
         moved, y = block.X + delta, np.where(plan.flip, -block.y, block.y)
@@ -276,10 +282,10 @@ def test_the_polytope_cut_holds_for_every_model(loss, kind):
     block = replace(block, y=np.clip(block.y, -0.2, 0.2) if c is not None else block.y)
     assert not support.outside(block.X[0], block.y[0]).any()
     ball = WassersteinBall(radius, 0.8, "l2")
-    cut = support.cut(w, block, loss, LINEAR, ball, radius)
+    cut = support.cut(Near(w, block, loss, LINEAR, ball, radius))
     for size in (1e-2, 1.0, 10.0):
         v = w + size * rng.normal(size=4)
-        other = support.cut(v, block, loss, LINEAR, ball, radius)
+        other = support.cut(Near(v, block, loss, LINEAR, ball, radius))
         # minimising over the price: R(v) >= base + <gradient, v - w> + radius * level when the cut
         # spends the radius
         below = cut.base + cut.gradient @ (v - w) + radius * cut.level
@@ -298,11 +304,11 @@ def test_box_gradient_is_the_difference_quotient(loss, norm, label_cost):
     )
 
     def value(v):
-        cut = box.cut(v, block, loss, LINEAR, ball, radius)
+        cut = box.cut(Near(v, block, loss, LINEAR, ball, radius))
         return radius * cut.level + cut.base
 
     direction, h = rng.normal(size=4), 1e-5
-    gradient = box.cut(w, block, loss, LINEAR, ball, radius).gradient @ direction
+    gradient = box.cut(Near(w, block, loss, LINEAR, ball, radius)).gradient @ direction
     # the price is the minimiser, so the gradient in w alone is the gradient; l2 is curved: h^2 and
     # value error / h
     np.testing.assert_allclose(
@@ -327,11 +333,11 @@ def test_blocks_padding_sparse_rows_and_weights(loss, norm):
         y=np.pad(block.y, pad, constant_values=1.0),
         share=np.pad(block.share, pad),
     )
-    together = box.cut(w, padded, loss, LINEAR, ball, radius)
+    together = box.cut(Near(w, padded, loss, LINEAR, ball, radius))
     for i in range(3):
         for X in (block.X[i][None], csr_array(block.X[i])):
             alone = replace(block_of(block.X[i], block.y[i], block.share[i]), X=X)
-            cut = box.cut(w, alone, loss, LINEAR, ball, radius[i : i + 1])
+            cut = box.cut(Near(w, alone, loss, LINEAR, ball, radius[i : i + 1]))
             for field in ("base", "level", "gradient", "gradient_level"):
                 np.testing.assert_allclose(
                     getattr(cut, field)[0], getattr(together, field)[i], rtol=1e-11, atol=1e-12
@@ -343,7 +349,7 @@ def test_blocks_padding_sparse_rows_and_weights(loss, norm):
     times = np.array([1, 3, 2, 1, 4])
     weighted = block_of(block.X[0], block.y[0], times / times.sum())
     repeated = block_of(np.repeat(block.X[0], times, 0), np.repeat(block.y[0], times))
-    a, b = (box.cut(w, rows, loss, LINEAR, ball, radius[:1]) for rows in (weighted, repeated))
+    a, b = (box.cut(Near(w, rows, loss, LINEAR, ball, radius[:1])) for rows in (weighted, repeated))
     np.testing.assert_allclose(
         radius[0] * a.level + a.base, radius[0] * b.level + b.base, rtol=1e-12
     )
@@ -363,9 +369,11 @@ def test_the_worst_distribution_stays_inside_and_attains_the_value(loss, norm, l
             block, y=np.clip(block.y, -0.2, 0.2) if support.c_label is not None else block.y
         )
     worst = worst_case(
-        w, block, loss, LINEAR, WassersteinBall(radius, label_cost, norm, support), radius
+        Near(w, block, loss, LINEAR, WassersteinBall(radius, label_cost, norm, support), radius)
     )
-    cut = support.cut(w, block, loss, LINEAR, WassersteinBall(radius, label_cost, norm), radius)
+    cut = support.cut(
+        Near(w, block, loss, LINEAR, WassersteinBall(radius, label_cost, norm), radius)
+    )
     value = radius * cut.level + cut.base
     np.testing.assert_allclose(worst.value, value, rtol=1e-5)
     for i in range(2):
@@ -423,7 +431,7 @@ def test_rows_on_the_edge_up_to_rounding_are_inside():
 def test_curved_losses_are_refused(support, loss):
     _, block, w = instance(loss)
     with pytest.raises(ValueError, match="curved convex function"):
-        support.cut(w, block, loss, LINEAR, WassersteinBall(0.1), np.full(2, 0.1))
+        support.cut(Near(w, block, loss, LINEAR, WassersteinBall(0.1), np.full(2, 0.1)))
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from scipy.sparse import csr_array
 from bonafed.arrays import DUAL, norm_gradient
 from bonafed.problem.losses import Hinge, Huber, Logistic
 from bonafed.problem.predictors.affine import Linear
-from bonafed.problem.wasserstein.ball import WassersteinBall, free_space
+from bonafed.problem.wasserstein.ball import Near, WassersteinBall, free_space
 from bonafed.problem.wasserstein.worst_case import worst_case
 
 ALL = [(loss, norm, cost) for loss in MARGIN + RESIDUAL for norm in NORMS for cost in LABEL_COSTS]
@@ -63,12 +63,14 @@ def test_value_equals_the_linear_program(loss, norm, label_cost):
         _, block, w = instance(loss, seed)
         radius = scale * np.array([1.0, 0.3, 2.0])
         cut = free_space(
-            w,
-            block,
-            loss,
-            Linear(intercept=True),
-            WassersteinBall(radius, label_cost, norm),
-            radius,
+            Near(
+                w,
+                block,
+                loss,
+                Linear(intercept=True),
+                WassersteinBall(radius, label_cost, norm),
+                radius,
+            )
         )
         value = radius * cut.level + cut.base
         expected = [
@@ -94,11 +96,11 @@ def test_gradient_is_the_difference_quotient(loss, norm, label_cost):
     radius, ball = np.array([0.11, 0.4, 0.02]), WassersteinBall(0.1, label_cost, norm)
 
     def value(v):
-        cut = free_space(v, block, loss, Linear(intercept=True), ball, radius)
+        cut = free_space(Near(v, block, loss, Linear(intercept=True), ball, radius))
         return radius * cut.level + cut.base
 
     direction, h = rng.normal(size=len(w)), 1e-6
-    cut = free_space(w, block, loss, Linear(intercept=True), ball, radius)
+    cut = free_space(Near(w, block, loss, Linear(intercept=True), ball, radius))
     exact = price_gradient(w, cut, block, loss, ball, radius) @ direction
     # random w: kinks have probability zero; the quotient is off by h^2 times a third derivative and
     # 1e-16 / h
@@ -142,7 +144,7 @@ def test_the_cut_holds_for_every_model_and_price(case, seed, rows, shape, scale,
         WassersteinBall(radius, label_cost * scale, norm),
         scale * radius * np.array([1.0, 0.5]),
     )
-    cut = free_space(w, block, loss, Linear(intercept=True), ball, radii)
+    cut = free_space(Near(w, block, loss, Linear(intercept=True), ball, radii))
     assert (cut.gradient_level >= -radii * (1 + 1e-12)).all()
     for size in (1e-3, 1.0, 30.0):
         v = w + size * rng.normal(size=4) * stretch
@@ -174,19 +176,19 @@ def test_blocks_padding_and_sparse_rows_change_nothing(loss):
         y=np.pad(block.y, pad, constant_values=1.0),
         share=np.pad(block.share, pad),
     )
-    together = free_space(w, padded, loss, linear, ball, radius)
+    together = free_space(Near(w, padded, loss, linear, ball, radius))
     for i in range(3):
         for X in (block.X[i][None], csr_array(block.X[i])):
             alone = replace(block_of(block.X[i], block.y[i], block.share[i]), X=X)
-            cut = free_space(w, alone, loss, linear, ball, radius[i : i + 1])
+            cut = free_space(Near(w, alone, loss, linear, ball, radius[i : i + 1]))
             for field in ("base", "level", "gradient", "gradient_level"):
                 np.testing.assert_allclose(
                     getattr(cut, field)[0], getattr(together, field)[i], rtol=1e-12, atol=1e-14
                 )
     per_client = np.repeat(w[None], 3, 0) + rng.normal(size=(3, 1))
-    own = free_space(per_client, block, loss, linear, ball, radius)
+    own = free_space(Near(per_client, block, loss, linear, ball, radius))
     for i in range(3):
-        shared = free_space(per_client[i], block, loss, linear, ball, radius)
+        shared = free_space(Near(per_client[i], block, loss, linear, ball, radius))
         np.testing.assert_allclose(own.gradient[i], shared.gradient[i], rtol=1e-12, atol=1e-14)
 
 
@@ -196,10 +198,10 @@ def test_weights_are_repeated_rows(loss):
     X, y, times = rng.normal(size=(5, 4)), targets(rng, loss, 5), np.array([1, 3, 2, 1, 4])
     radius, ball = np.array([0.13]), WassersteinBall(0.13, 0.4, "l1")
     weighted = free_space(
-        w, block_of(X, y, times / times.sum()), loss, Linear(intercept=True), ball, radius
+        Near(w, block_of(X, y, times / times.sum()), loss, Linear(intercept=True), ball, radius)
     )
     rows = block_of(np.repeat(X, times, 0), np.repeat(y, times))
-    repeated = free_space(w, rows, loss, Linear(intercept=True), ball, radius)
+    repeated = free_space(Near(w, rows, loss, Linear(intercept=True), ball, radius))
     for field in ("base", "level", "gradient", "gradient_level"):
         np.testing.assert_allclose(
             getattr(weighted, field), getattr(repeated, field), rtol=1e-11, atol=1e-14
@@ -210,7 +212,9 @@ def test_ties_share_the_mass_so_that_the_gradient_spends_the_radius():
     X, y = np.ones((4, 1)), np.ones(4)
     radius = np.array([0.1])
     cut = free_space(
-        np.array([1.0]), block_of(X, y), Hinge(), PLAIN, WassersteinBall(0.1, 0.3, "l1"), radius
+        Near(
+            np.array([1.0]), block_of(X, y), Hinge(), PLAIN, WassersteinBall(0.1, 0.3, "l1"), radius
+        )
     )
     # four equal rows, m = 1: A = 0, B = 2, D = 2/0.3 > ||w|| = 1; a third of the mass flips, R =
     # 0.1 / 0.3 * 2
@@ -223,7 +227,9 @@ def test_radius_zero_is_the_plain_mean():
     for loss in (Hinge(), Logistic(), Huber(1.0)):
         _, block, w = instance(loss)
         cut = free_space(
-            w, block, loss, Linear(intercept=True), WassersteinBall(0.0, 0.5, "l1"), np.zeros(3)
+            Near(
+                w, block, loss, Linear(intercept=True), WassersteinBall(0.0, 0.5, "l1"), np.zeros(3)
+            )
         )
         np.testing.assert_array_equal(cut.level, 0.0)
         np.testing.assert_array_equal(cut.gradient_level, 0.0)
@@ -238,8 +244,8 @@ def test_the_worst_distribution_is_in_the_ball_and_attains_the_value(loss, norm,
         _, block, w = instance(loss, seed)
         radius, linear = np.array(radii), Linear(intercept=True)
         ball = WassersteinBall(radius, label_cost, norm)
-        worst = worst_case(w, block, loss, linear, ball, radius)
-        cut = free_space(w, block, loss, linear, ball, radius)
+        worst = worst_case(Near(w, block, loss, linear, ball, radius))
+        cut = free_space(Near(w, block, loss, linear, ball, radius))
         np.testing.assert_allclose(worst.value, radius * cut.level + cut.base, rtol=1e-12)
         for i in range(3):
             x, y, p, row = worst.distribution(i, far)
@@ -259,15 +265,17 @@ def test_the_summary_says_what_the_radius_is_spent_on():
     _, block, w = instance(Hinge(), seed=9)
     radius = np.array([0.2, 0.2, 0.0])
     cheap = worst_case(
-        w,
-        block,
-        Hinge(),
-        Linear(True),
-        WassersteinBall(radius, 0.05, "l1"),
-        np.array([0.01, 0.01, 0]),
+        Near(
+            w,
+            block,
+            Hinge(),
+            Linear(True),
+            WassersteinBall(radius, 0.05, "l1"),
+            np.array([0.01, 0.01, 0]),
+        )
     )
     dear = worst_case(
-        w, block, Hinge(), Linear(True), WassersteinBall(radius, math.inf, "l1"), radius
+        Near(w, block, Hinge(), Linear(True), WassersteinBall(radius, math.inf, "l1"), radius)
     )
     assert [row["active"] for row in cheap.summary()] == ["labels", "labels", "none"]
     assert [row["active"] for row in dear.summary()] == ["features", "features", "none"]
@@ -275,12 +283,14 @@ def test_the_summary_says_what_the_radius_is_spent_on():
         assert row["spent"] == pytest.approx(r, rel=1e-12)
         assert row["worst_loss"] >= row["mean_loss"]
     both = worst_case(
-        w,
-        block,
-        Hinge(),
-        Linear(True),
-        WassersteinBall(radius, 5.0, "l1"),
-        np.array([1.0, 12.0, 0.0]),
+        Near(
+            w,
+            block,
+            Hinge(),
+            Linear(True),
+            WassersteinBall(radius, 5.0, "l1"),
+            np.array([1.0, 12.0, 0.0]),
+        )
     )
     np.testing.assert_allclose(both.label_cost + both.feature_cost, [1.0, 12.0, 0.0], rtol=1e-12)
 
@@ -289,7 +299,7 @@ def test_exposed_rows_are_those_that_add_most_and_never_padding():
     X, y = np.array([[3.0], [0.1], [-2.0], [9.9]]), np.array([1.0, 1.0, -1.0, 1.0])
     block = block_of(X, y, np.array([1 / 3, 1 / 3, 1 / 3, 0.0]))
     ball = WassersteinBall(0.2, 0.2, "l1")
-    worst = worst_case(np.array([1.0]), block, Hinge(), PLAIN, ball, np.array([0.2]))
+    worst = worst_case(Near(np.array([1.0]), block, Hinge(), PLAIN, ball, np.array([0.2])))
     # flipping gains 4 for margin 3, 3 for margin 2, 0.2 for margin .1; price 1 is below all three:
     # everything flips
     assert list(worst.exposed(0)) == [0, 2, 1]

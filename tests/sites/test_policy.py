@@ -348,8 +348,8 @@ def test_a_name_that_another_project_has_for_a_rule_is_answered_with_the_one_her
 
 WRONG = {
     "minimum_rows = 0": "greater than or equal to 1",
-    "minimum_rows = 10.0": "valid integer",
-    "minimum_rows = true": "valid integer",
+    "minimum_rows = 10.0": "allowed: an integer",
+    "minimum_rows = true": "allowed: an integer",
     "minimum_organisations = 3": "did you mean 'minimum_organizations'",
     "maximum_parameter_share = 0": "greater than 0",
     "maximum_parameter_share = nan": "finite number",
@@ -361,7 +361,7 @@ WRONG = {
     'allowed_algorithms = ["bundel"]': "did you mean 'bundle'",
     'pinned_problems = ["0a0a"]': "at least 32 hexadecimal digits",
     'pinned_software = ["sha256:0x"]': "at least 32 hexadecimal digits",
-    "constraint = 3": "valid list",
+    "constraint = 3": "allowed: a list",
     "[[constraint]]": "`kind` is missing",
     '[[constraint]]\nkind = "parity"': "got 'parity'",
     '[[constraint]]\nkind = "loss_gap"\ncolumn = "sex"': "needs `level`",

@@ -804,7 +804,7 @@ def test_a_key_signs_and_its_line_checks(tmp_path: Path) -> None:
     ):
         with pytest.raises(SignatureError):
             opened(encode(other), key)
-    with pytest.raises(SignatureError, match="no answer of a site"):
+    with pytest.raises(SignatureError, match="not an answer of a site"):
         opened(encode(("nothing",)), key)
     with pytest.raises(FileExistsError, match="already"):
         make_key(path)

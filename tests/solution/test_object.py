@@ -466,7 +466,7 @@ def test_no_module_is_imported_and_no_code_is_run_by_a_file(tmp_path, monkeypatc
     asked = []
     monkeypatch.setattr("bonafed.names.import_module", asked.append)
     for place in ("os:system", "antigravity:x", "bonafed.cli:main", "bonafed.names:load"):
-        with pytest.raises(ValueError, match="no public name of bonafed"):
+        with pytest.raises(ValueError, match="not a public name of bonafed"):
             unpacked(("object", place, {}))
     assert not asked
 

@@ -86,13 +86,6 @@ class Method(AboutRows):
         raise NotImplementedError(f"{type(self).__name__} must define answer(state, concluded)")
 
     @property
-    def exact(self) -> tuple[str, ...]:
-        """The columns of ``report`` that are the numbers of the answer in the same state, not of a
-        point on the way to it: "objective", "worst_risk", "violation". Runs are verified by them.
-        """
-        return ()
-
-    @property
     def _problem(self) -> Problem:
         """The problem; ``ValueError`` before there is one."""
         if self.problem is None:

@@ -99,6 +99,7 @@ from bonafed.problem.secure_sums import (
 )
 from bonafed.problem.sum_claims import of_combined_sums, of_each_risk, of_survey_sums
 from bonafed.problem.thresholds import lifted
+from bonafed.problem.wasserstein.ball import Near
 from bonafed.problem.wasserstein.worst_case import worst_case
 from bonafed.rounds import Algorithm, Done, Each, Round, Stop, Sum, record
 
@@ -503,7 +504,8 @@ class Certification(AboutRows):
         problem, radius = self._problem, self._problem.radii(data)
         if not radius.any():
             return np.zeros(len(radius)), np.zeros(len(radius)), np.zeros(len(radius))
-        worst = worst_case(w, data, problem.loss, problem.predictor, problem.over_samples, radius)
+        ball = problem.over_samples
+        worst = worst_case(Near(w, data, problem.loss, problem.predictor, ball, radius))
         return worst.level, worst.label_cost, worst.feature_cost
 
     def finish(

@@ -20,8 +20,8 @@ For predictions that are not affine in the model, where no lower bound can be pr
 
 The client weights q are those of the algorithm, moved into their set, or else the worst ones at
 w. Where q is worst for w (its complementarity R(F(w)) - <q, F(w)> is 0) and this distance is 0, w
-is stationary: every local optimum of smooth losses has such a q, but so do some models that are no
-optimum. Where clients tie for the worst, worst weights at w alone need not be that q, so the
+is stationary: every local optimum of smooth losses has such a q, but so do some models that are not
+an optimum. Where clients tie for the worst, the worst weights at w need not be that q, so the
 distance can be far from 0 at an optimum.
 
 Each client keeps its rows; the server receives the two sums over all clients.

@@ -166,7 +166,7 @@ class RowRounds(AboutRows):
     first: ClassVar[type]  # of the server's states
 
     def for_clients(self) -> Self:
-        """The rounds alone: the model comes with the messages, and a zero stands for it."""
+        """The rounds only: the model comes with the messages, and a zero stands for it."""
         return type(self)(np.zeros(1))
 
     def at_client(self, problem: Problem, data: object) -> Self:

@@ -8,12 +8,27 @@ import difflib
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, get_args
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 Place = tuple[str | int, ...]
+WORDS = {  # pydantic's kinds of errors -> what is allowed
+    "float_type": "a number",
+    "int_type": "an integer",
+    "int_from_float": "an integer",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "dict_type": "a table by name",
+    "string_too_short": "text that is not blank",
+    "string_pattern_mismatch": "text that is not blank",
+    "too_short": "more entries",
+    "too_long": "fewer entries",
+}
 
 
 class ConfigError(ValueError):
@@ -35,13 +50,23 @@ class Refusal(str):
 
 
 def lines_in_words(
-    error: ErrorDetails, raw: object, text: str, root: type[BaseModel]
+    errors: Sequence[ErrorDetails], raw: object, text: str, root: type[BaseModel]
 ) -> Iterator[str]:
-    """The problems of one table of a file in words, each with line, key, value, allowed values."""
-    cause = error.get("ctx", {}).get("error")
-    refusals = cause.args if isinstance(cause, ValueError) and cause.args else (None,)
-    for refusal in refusals:
-        yield _line_in_words(error, refusal, raw, text, root)
+    """The problems of a file in words, each with line, key, value, allowed values; what a key with
+    several types allows is one line.
+    """
+    for place, same in groupby(errors, key=lambda error: tuple(_walk(error["loc"], raw))):
+        first, *others = alike = [*same]
+        if others and place and all(e["type"] not in ("extra_forbidden", "missing") for e in alike):
+            allowed = ", or ".join(dict.fromkeys(map(_allowed, alike)))
+            refusal = Refusal(f"got {first['input']!r}; allowed: {allowed}")
+            yield _line_in_words(first, refusal, raw, text, root)
+            continue
+        for error in alike:
+            cause = error.get("ctx", {}).get("error")
+            stated = cause.args if isinstance(cause, ValueError) else ()
+            for refusal in stated or (None,):
+                yield _line_in_words(error, refusal, raw, text, root)
 
 
 def _line_in_words(
@@ -66,10 +91,40 @@ def _in_words(error: ErrorDetails, path: Sequence[str], root: type[BaseModel]) -
     if kind == "literal_error":
         allowed = re.split(r", | or ", context["expected"])
         return not_among(value, [part.strip("'") for part in allowed])
-    text = str(context.get("error") or error["msg"])
+    text = str(context.get("error") or f"allowed: {_allowed(error)}")
     if kind == "value_error" and isinstance(value, Mapping) and not text.startswith("allowed"):
         return text
-    return f"got {value!r}; {text.replace('Input should be', 'allowed:')}"
+    return f"got {value!r}; {text}"
+
+
+def value_refused(error: ValidationError, value: object) -> str:
+    """What is given for one key, and what its type allows; of a table by client the first entry
+    that is refused.
+    """
+    errors = error.errors(include_url=False)
+    tables = value if isinstance(value, Mapping) else {}
+    for one in errors:
+        name = next((part for part in one["loc"] if part in tables), None)
+        if name is not None and not _table_in(one):
+            return f"client {name!r} has {tables[name]!r}; allowed: {_allowed(one)}"
+    return f"got {value!r}; allowed: {', or '.join(dict.fromkeys(map(_allowed, errors)))}"
+
+
+def _allowed(error: ErrorDetails) -> str:
+    """What is allowed where pydantic refuses a value, in words."""
+    if table := _table_in(error):
+        return table
+    kind, each = error["type"], "a list, each " * sum(isinstance(k, int) for k in error["loc"])
+    context = error.get("ctx", {})
+    named = context.get("expected") if kind == "literal_error" else context.get("class_name")
+    limit = error["msg"].replace("Input should be ", "a number " * kind.endswith(("than", "equal")))
+    return each + (named or WORDS.get(kind) or limit)
+
+
+def _table_in(error: ErrorDetails) -> str:
+    """The table, named by the keys that it may have, inside of which an error is."""
+    parts = (part for part in error["loc"] if isinstance(part, str) and part.startswith("{"))
+    return next(parts, "")
 
 
 def unknown(key: str, keys: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ import re
 import sys
 import types
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from string import Formatter
 from typing import (
     TYPE_CHECKING,
@@ -24,21 +24,28 @@ from typing import (
     ClassVar,
     Literal,
     Self,
-    TypeGuard,
     Union,
     get_args,
     get_origin,
     get_type_hints,
 )
 
-from pydantic import BeforeValidator, ConfigDict, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+    model_validator,
+)
 
-from bonafed.config.errors import Refusal, near, not_among, one_of, unknown
+from bonafed.config.errors import Refusal, near, not_among, unknown, value_refused
 from bonafed.config.schema import Section
 from bonafed.names import NAMED, load
 
 MISSING = dataclasses.MISSING
-SIMPLE = {float: "a number", int: "an integer", bool: "true or false", str: "text"}
 
 
 def known(kind: str, *more: str) -> BeforeValidator:
@@ -230,7 +237,7 @@ class Objects(Section):
         try:
             return value if value == parameter.default else read(parameter.type, value)
         except ValueError as error:
-            text = str(error) or f"got {value!r}; allowed: {words(parameter.type)}"
+            text = str(error)
             if get_origin(parameter.type) is Literal:
                 text = not_among(value, get_args(parameter.type))
             raise ValueError(Refusal(text, key)) from None
@@ -296,111 +303,75 @@ def as_table(cls: type) -> Any:
     return Annotated[cls, "as a table"]
 
 
-def read(kind: object, value: object) -> object:
-    """A value of a file as a field of some type takes it; raises ``ValueError`` where it is none.
+def read(kind: object, value: object) -> Any:
+    """A value of a file as a field of some type takes it: a whole number is a number, the text
+    "inf" is infinity, and nan is no number.
 
-    A whole number is a number, the text "inf" is infinity, and nan is not a number.
+    Raises
+    ------
+    ValueError : with what is given, and what the type allows
     """
-    reason = ""
-    for member in _members(kind):
-        try:
-            return _read(member, value)
-        except ValueError as error:
-            reason = str(error) or reason
-    raise ValueError(reason)
-
-
-def _read(kind: object, value: object) -> object:
-    """The same for a type that is not a union."""
-    if kind is Any or (get_origin(kind) is Literal and value in get_args(kind)):
-        return value
-    if isinstance(value, Mapping):
-        return _read_table(kind, value)
-    if isinstance(value, list):
-        return _read_list(kind, value)
-    if kind is float and value == "inf":
-        return math.inf
-    if kind is float and _finite_or_inf(value):
-        return float(value)
-    if kind not in (bool, str, int) or type(value) is not kind:
-        raise ValueError
-    return value
-
-
-def _read_list(kind: object, entries: list[object]) -> object:
-    """A list of entries of one type, of a fixed length where the type says so."""
-    origin, arguments = get_origin(kind), get_args(kind)
-    fixed = origin is tuple and ... not in arguments
-    length = len(arguments) if fixed else len(entries)
-    if not _is(origin, Sequence) or len(entries) != length:
-        raise ValueError
-    values = [read(arguments[0], entry) for entry in entries]
-    return tuple(values) if origin is tuple and not fixed else values
-
-
-def _finite_or_inf(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
-
-
-def _read_table(kind: object, table: Mapping[str, object]) -> dict[str, object]:
-    """A table by name, or of the fields of a class."""
-    arguments = get_args(kind)
-    if _is(get_origin(kind), Mapping) and table:
-        return {name: _read_entry(arguments[1], name, entry) for name, entry in table.items()}
-    fields = parameters(arguments[0]) if get_origin(kind) is Annotated else {}
-    lacking = {name for name, p in fields.items() if p.required} - {*table}
-    if not fields or lacking or {*table} - {*fields}:
-        raise ValueError
-    return {name: read(fields[name].type, entry) for name, entry in table.items()}
-
-
-def _read_entry(kind: object, name: str, value: object) -> object:
+    adapter = _adapter(kind)
     try:
-        return read(kind, value)
-    except ValueError:
-        raise ValueError(f"client {name!r} has {value!r}; allowed: {words(kind)}") from None
+        return adapter.dump_python(adapter.validate_python(value), exclude_unset=True)
+    except ValidationError as error:
+        raise ValueError(value_refused(error, value)) from None
+
+
+@cache
+def _adapter(kind: object) -> TypeAdapter[Any]:
+    return TypeAdapter(in_file(kind), config=ConfigDict(strict=True))
+
+
+@cache
+def in_file(kind: object) -> Any:
+    """A type as a file states its values: arrays as lists, objects as tables of their fields; None
+    where it has none that a file can state.
+    """
+    origin, arguments = get_origin(kind), get_args(kind)
+    if kind is float:
+        return Annotated[float, BeforeValidator(_number)]
+    if kind in (bool, int, str, Any) or origin is Literal:
+        return kind
+    if origin in (Union, types.UnionType):
+        members = [member for each in arguments if (member := in_file(each)) is not None]
+        return Union[tuple(members)] if members else None  # noqa: UP007
+    if origin is Annotated:
+        return _table_of(arguments[0])
+    each = in_file(arguments[-1 if _is(origin, Mapping) else 0]) if arguments else None
+    if each is None or origin is None:
+        return None
+    if _is(origin, Mapping):
+        return Annotated[dict[str, each], Field(min_length=1)]
+    if origin is tuple and ... in arguments:
+        return Annotated[tuple[each, ...], Strict(False)]
+    n = len(arguments) if origin is tuple else None
+    entries = Field(min_length=n, max_length=n)
+    return Annotated[list[each], entries] if _is(origin, Sequence) else None
+
+
+def _number(value: object) -> object:
+    return math.inf if value == "inf" else value if value == value else None
+
+
+def _table_of(cls: type) -> Any:
+    """The table of the fields of a class, whose name says what it has, as errors do."""
+    fields = parameters(cls).values()
+    some, what = any(p.required for p in fields), getattr(cls, "named", "")
+    parts = [f"{'perhaps ' * (some and not p.required)}{p.field}" for p in fields]
+    named = f"{{{', '.join(parts)}}}" + f" for {what}" * bool(what)
+    stated: Any = {p.field: (in_file(p.type), ... if p.required else p.default) for p in fields}
+    return create_model(named, __base__=Section, **stated)
 
 
 def as_object(kind: object, value: object) -> object:
     """A value as the class of its field takes it: tables of the fields of a class as objects."""
     if not isinstance(value, Mapping):
         return value
-    for member in _members(kind):
+    for member in get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,):
         if get_origin(member) is Annotated and not {*value} - {*parameters(get_args(member)[0])}:
             return get_args(member)[0](**value)
     return value
-
-
-def words(kind: object) -> str:
-    """What a field of some type allows, in words; "" where a file cannot state its values."""
-    return ", or ".join(dict.fromkeys(filter(None, map(_words, _members(kind)))))
-
-
-def _words(kind: object) -> str:
-    """The same for a type that is not a union."""
-    origin, arguments = get_origin(kind), get_args(kind)
-    if isinstance(kind, type) and kind in SIMPLE:
-        return SIMPLE[kind]
-    if origin is Literal:
-        return one_of(arguments, " or ")
-    if origin is Annotated:
-        fields = parameters(arguments[0]).values()
-        named = getattr(arguments[0], "named", "")
-        parts = [f"{'perhaps ' * (not p.required)}{p.field}" for p in fields]
-        if not any(p.required for p in fields):
-            parts = [p.field for p in fields]
-        return f"{{{', '.join(parts)}}}" + f" for {named}" * bool(named)
-    if origin is tuple and ... not in arguments:
-        return f"[{', '.join(map(words, arguments))}]"
-    if _is(origin, Sequence) and (each := words(arguments[0])):
-        return f"a list, each {each}"
-    if _is(origin, Mapping) and (each := words(arguments[1])):
-        return f"a table by name, each {each}"
-    return ""
-
-
-def _members(kind: object) -> tuple[object, ...]:
-    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
 
 
 def _is(origin: object, kind: type) -> bool:

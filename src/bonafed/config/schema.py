@@ -9,28 +9,19 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeGuard
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, create_model, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    create_model,
+    model_validator,
+)
 
 from bonafed.data.column_kinds import KINDS, ColumnKind
 from bonafed.data.reading import Reading, is_delimiter
-
-
-def label_of_a_class(value: object) -> str | float | None:
-    """A class of the target, or None."""
-    if value is not None and not isinstance(value, str | int | float):
-        raise ValueError("allowed: a class of the target, as text or as a number")
-    return value
-
-
-def _server(value: object) -> str | float | None:
-    if value is None or (isinstance(value, str) and value):
-        return value
-    if isinstance(value, float) and 0 < value < 1:
-        return value
-    raise ValueError(
-        "allowed: the path of a table, or a share of the training rows between 0 and 1"
-    )
-
 
 BLANK = "?"  # what a person has still to declare of a column
 
@@ -39,7 +30,22 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
 Probability = Annotated[float, Field(ge=0, le=1)]
-Texts = Annotated[list[str], PlainValidator(lambda value: _texts(value))]
+Filled = Annotated[str, Field(min_length=1, pattern=r"\S")]
+Label = str | bool | int | float  # a class of the target
+
+
+def _once(texts: list[str]) -> list[str]:
+    if len({*texts}) < len(texts):
+        raise ValueError("allowed: every text once")
+    return texts
+
+
+Texts = Annotated[list[str], AfterValidator(_once)]
+Paths = Annotated[  # a path, a pattern such as 'sites/*.csv', or a list of them
+    list[Filled],
+    BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+    Field(min_length=1),
+]
 
 
 # ---------------------------------------------------------------------------------------- sections
@@ -117,18 +123,17 @@ class DataSection(TablesSection):
     """Where the rows are, whose they are, and what is held out."""
 
     name: str | None = None
-    path: Annotated[list[str] | None, PlainValidator(lambda value: _paths(value))] = None
+    path: Paths | None = None
     sites: Texts | None = None  # the names of the sites that keep the rows
     client: str | None = None
     partition: Partition | None = None
     target: str | None = None
     features: list[str] | None = None
     categorical: list[str] = Field(default_factory=list)
-    groups: list[str] = Field(
-        default_factory=list
-    )  # read for constraints on groups, and no features
-    # the server's own rows
-    server: Annotated[str | float | None, PlainValidator(_server)] = None
+    # read for constraints on groups, and no features
+    groups: list[str] = Field(default_factory=list)
+    # the server's own rows: the path of a table, or a share of the training rows
+    server: Filled | Annotated[float, Field(gt=0, lt=1)] | None = None
     scale: Literal["standard", "minmax", "none"] = "standard"
     # declared, the larger is predicted
     classes: Annotated[list[Any] | None, PlainValidator(lambda value: _classes(value))] = None
@@ -137,11 +142,12 @@ class DataSection(TablesSection):
         dict[str, dict[str, Any]] | None, PlainValidator(lambda value: _columns(value))
     ] = None
     indicators: bool = False
-    merge: Annotated[dict[str, dict[str, str]], PlainValidator(lambda value: _merge(value))] = (
-        Field(default_factory=dict)
+    # of a column, such as sex = { M = "male", F = "female" }
+    merge: dict[str, Annotated[dict[str, Filled], Field(min_length=1)]] = Field(
+        default_factory=dict
     )
     min_count: Count | None = None  # rarer categories are pooled
-    positive: Annotated[str | int | float | None, PlainValidator(label_of_a_class)] = None
+    positive: Label | None = None
     drop_missing_target: bool = False
     drop_missing_client: bool = False
     person: str | None = None  # a column: rows of one person are on one side of every split
@@ -328,35 +334,6 @@ def _delimiter(value: object) -> str | None:
     if value is None or (isinstance(value, str) and is_delimiter(value)):
         return value
     raise ValueError("allowed: one character that stands between cells, such as ';'")
-
-
-def _texts(value: object) -> list[str]:
-    texts = value if isinstance(value, list) else []
-    if texts == value and all(isinstance(text, str) for text in texts):
-        if len({*texts}) < len(texts):
-            raise ValueError("allowed: every text once")
-        return texts
-    raise ValueError("allowed: a list of texts")
-
-
-def _merge(value: object) -> dict[str, dict[str, str]]:
-    if isinstance(value, Mapping) and all(map(_merges, value.values())):
-        return {name: {**table} for name, table in value.items()}
-    raise ValueError("allowed: a table for each column, such as sex = { M = 'male', F = 'female' }")
-
-
-def _merges(table: object) -> bool:
-    """Whether a table has texts for texts."""
-    if not isinstance(table, Mapping) or not table:
-        return False
-    return all(isinstance(text, str) and text.strip() for text in table.values())
-
-
-def _paths(value: object) -> list[str]:
-    paths = [value] if isinstance(value, str) else value
-    if isinstance(paths, list) and paths and all(isinstance(p, str) and p for p in paths):
-        return paths
-    raise ValueError("allowed: a path, a pattern such as 'sites/*.csv', or a list of them")
 
 
 class ReportSection(Section):

@@ -57,6 +57,6 @@ def checked(model: type[Model], raw: Mapping[str, Any], text: str = "", where: s
     try:
         return model.model_validate(raw)
     except ValidationError as error:
-        lines = [line for e in error.errors() for line in lines_in_words(e, raw, text, model)]
+        lines = lines_in_words(error.errors(), raw, text, model)
         texts = [" ".join(f"{where}{line}".splitlines()) for line in dict.fromkeys(lines)]
         raise ConfigError("\n".join(texts)) from None

@@ -76,7 +76,7 @@ class ColumnKind:
     private: Callable[[str], Mapping[str, str]] | None = None
 
     def declared(self, value: object) -> dict[str, Any]:
-        """What a file declares of columns of this kind, by column; ``ValueError`` for what is no
+        """What a file declares of columns of this kind, by column; ``ValueError`` for what is not a
         list of names, or no table of settings.
         """
         if self.settings is None:
@@ -151,7 +151,7 @@ def _read_limits(
 @dataclass(frozen=True)
 class Dates:
     """A column of dates: the ``order`` in which day, month and year stand, and the numbers that
-    are made of a date, each a column of its own such as "admitted year".
+    are made of a date, each a separate column such as "admitted year".
 
     ``parts``: the year, the month from 1 to 12, the weekday from 1 (Monday) to 7, and the days
     since the first of January 2000.
@@ -198,7 +198,7 @@ def _read_dates(cells: list[Any], how: Dates, decimal: str) -> tuple[list[NDArra
 
 
 def _day(cell: object, pattern: re.Pattern[str]) -> date | None:
-    """The day of a cell; None where it is no date."""
+    """The day of a cell; None where it is not a date."""
     if isinstance(cell, date):  # also with a time of day
         return date(cell.year, cell.month, cell.day)
     if isinstance(cell, str) and (match := pattern.fullmatch(cell.strip())):
@@ -219,7 +219,7 @@ KINDS: dict[str, ColumnKind] = {
             fits=_fits_limit,
             columns=lambda name, how: (name, is_censored(name)),
             read=_read_limits,
-            wrong="are no number (`decimal` = {decimal!r}) and no limit such as <5 or >100",
+            wrong="are not a number (`decimal` = {decimal!r}) and no limit such as <5 or >100",
             looks="They look like limits of a measurement: declare the column in `censored`.",
             why="numbers and limits such as <1",
             beside_numbers=True,
@@ -235,7 +235,7 @@ KINDS: dict[str, ColumnKind] = {
             fits=orders_of,
             columns=lambda name, how: (*how.columns(name).values(),),
             read=_read_dates,
-            wrong="are no date in the order {how.order!r} with a year of four digits",
+            wrong="are not a date in the order {how.order!r} with a year of four digits",
             looks="They look like dates: declare their order in `dates`, or leave it out by"
             " `exclude`.",
             why="every cell is a date",

@@ -46,7 +46,7 @@ class StartRun:
     """
 
     run: str
-    method: NDArray[np.uint8]  # the statement of the algorithm, as bytes
+    method: Annotated[NDArray[np.uint8], Form("bytes")]  # the statement of the algorithm
     seed: Annotated[int, Form(least=-(2**63))]
     turn: int
 

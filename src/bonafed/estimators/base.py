@@ -34,7 +34,7 @@ from bonafed.data.arguments import column_names, without_column
 from bonafed.data.federation import Federation
 from bonafed.engines.engine import Engine
 from bonafed.estimators.rows import Matrix, Rows, in_words, merged, names_of
-from bonafed.measures import classification
+from bonafed.measures import TWO, classification, figures_of
 from bonafed.parameters import Parameters
 from bonafed.problem.calibration import Sigmoid, calibrated
 from bonafed.problem.class_weights import (
@@ -53,7 +53,6 @@ from bonafed.solution.solution import Solution
 from bonafed.solution.solve import solve
 
 DEFAULT_L2 = 1e-4
-FIGURES = ("accuracy", "balanced_accuracy", "recall", "precision", "auc", "log_loss")
 ClassWeight = Balance | None
 Seed = int | np.random.RandomState | None
 
@@ -351,7 +350,7 @@ class Classifier(ClassifierMixin, FederatedModel):
         positive, score = codes == int(second), score if second else -score
         weight = None if np.ptp(share) == 0 else share * len(share)
         found: dict[str, Any] = {**classification(positive, score, probability, weight)}
-        return {key: found[key] for key in FIGURES}
+        return {each.key: found[each.key] for each in figures_of(TWO) if each.place is not None}
 
     def decision_function(self, X: Features) -> Array:
         """Of two classes (n,): above 0 means ``classes_[1]``. Of several (n, C): the largest score

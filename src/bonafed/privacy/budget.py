@@ -99,8 +99,7 @@ class Budget:
         they touch the data; a relative path starts at the working directory. With None the
         guarantee holds for each run by itself, and several runs add up
     view : for whom the guarantee holds. "answers": anyone who sees every answer of every client,
-    also
-        the server; each client adds the whole noise. "sum": anyone who sees the sums over all
+        also the server; each client adds the whole noise. "sum": anyone who sees the sums over all
         clients and the models that follow from them, where a secure sum keeps single answers
         secret; each of N clients adds its share, of variance sigma^2 / (N - ``missing``)
     missing : of how many clients the noise may be known to the viewer (because they collude with

@@ -29,7 +29,7 @@ from bonafed.problem.problem import Problem
 from bonafed.problem.rank_coordinates import clipped_gradients, has_rank_coordinate, loss_conjugate
 from bonafed.problem.risks.mean import Mean
 from bonafed.problem.thresholds import WithThresholds, levels_of
-from bonafed.problem.wasserstein.ball import Cut, RowTerms, WassersteinBall, free_space_terms
+from bonafed.problem.wasserstein.ball import Cut, Near, RowTerms, WassersteinBall, free_space_terms
 from bonafed.rounds import Each, record
 
 LONGEST_SUM = 128  # rows that are added up at once where rounding is charged for
@@ -201,7 +201,7 @@ def _terms(problem: Problem, w: Array, block: Block, radius: Array) -> RowTerms:
     ball = problem.over_samples
     if not isinstance(ball, WassersteinBall):
         ball, radius = STILL, np.zeros_like(radius)
-    return free_space_terms(w, block, problem.loss, problem.predictor, ball, radius)
+    return free_space_terms(Near(w, block, problem.loss, problem.predictor, ball, radius))
 
 
 def _groups(weights: Array, parts: Parts) -> list[list[Rows]]:

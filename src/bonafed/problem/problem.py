@@ -56,7 +56,7 @@ from bonafed.problem.targets import (
     coded,
 )
 from bonafed.problem.wasserstein import classes
-from bonafed.problem.wasserstein.ball import Cut, WassersteinBall, free_space
+from bonafed.problem.wasserstein.ball import Cut, Near, WassersteinBall, free_space
 from bonafed.text import card, shown
 
 if TYPE_CHECKING:
@@ -609,11 +609,12 @@ class Problem:
             losses, gradients = value_and_gradient(self.loss, prediction, block.y)
             weights = self.row_weights(losses, block)
             return Cut((weights * losses).sum(1), zero, back(by_row(weights, gradients)), zero)
+        at = Near(w, block, self.loss, self.predictor, ball, radius)
         if self.loss.targets == "class":
-            return classes.cut(w, block, self.loss, self.predictor, ball, radius)
+            return classes.cut(at)
         if ball.support is None:
-            return free_space(w, block, self.loss, self.predictor, ball, radius)
-        return ball.support.cut(w, block, self.loss, self.predictor, ball, radius)
+            return free_space(at)
+        return ball.support.cut(at)
 
     def row_weights(self, losses: Array, block: Block) -> Array:
         """The weight of every row in its client's risk, (n, m): its share, or its weight by rank; 0

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from bonafed.report.sections import SECTIONS
-from bonafed.report.sections.section import Block, Fold, Heading, Items, Questions, Row, Text
+from bonafed.report.sections.section import Chapter, Heading, Items, Questions, Text, plain
 from bonafed.report.tables import Table, escaped
 from bonafed.runs.run import Run
 
@@ -17,17 +17,17 @@ def markdown(run: Run) -> str:
         if section.applies(run):
             parts += [escaped(section.lead(run))] * bool(section.lead(run))
             for chapter in section.chapters(run):
-                if text := [*_texts(chapter.blocks, chapter.title)]:
+                if text := [*_texts(chapter)]:
                     parts += [f"## {escaped(chapter.title)}", *text]
     return "\n\n".join(parts) + "\n"
 
 
-def _texts(blocks: Sequence[Block], title: str) -> Iterator[str]:
-    """The blocks that Markdown can hold; a table that is called as its chapter needs no heading."""
-    for block in blocks:
+def _texts(chapter: Chapter) -> Iterator[str]:
+    """The blocks of a chapter that Markdown can hold."""
+    for block in plain(chapter.blocks, chapter.title):
         match block:
             case Table():
-                yield from [f"### {escaped(block.title)}"] * (block.title != title)
+                yield from [f"### {escaped(block.title)}"] * bool(block.title)
                 yield block.markdown()
             case Text():
                 yield f"**{escaped(block.text)}**" if block.strong else escaped(block.text)
@@ -38,8 +38,3 @@ def _texts(blocks: Sequence[Block], title: str) -> Iterator[str]:
             case Questions():
                 pairs = ((escaped(q), escaped(answer)) for q, answer in block.answers)
                 yield "\n".join(f"- **{question}** {answer}" for question, answer in pairs)
-            case Row():
-                yield from _texts(block.blocks, title)
-            case Fold():
-                if text := [*_texts(block.blocks, block.title)]:
-                    yield from (f"### {escaped(block.title)}", *text)

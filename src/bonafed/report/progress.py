@@ -25,7 +25,7 @@ COMPILING = (
     "compiling numerical kernels for this machine, some seconds and only once; the next run"
     " finds them ready"
 )
-EVERY = 5  # rounds between two plain lines at first
+SOON = 4.0  # seconds until the first plain line of a model; the next ones come at twice the time
 REFRESH = 1 / 8  # seconds between two drawings of the table at least
 
 COLUMNS = ("Model", "Round", "Objective", "Gap", "Worst client", "Sent", "Seconds")
@@ -39,10 +39,10 @@ class Shown(Progress, Protocol):
     def __exit__(self, *error: object) -> None: ...
 
 
-def progress(console: Console) -> Shown:
-    """The kind that suits the console."""
+def progress(console: Console, verbose: bool = False) -> Shown:
+    """The kind that suits the console; ``verbose``: with a line for what is finished."""
     redraws = getattr(console, "redraws", console.is_terminal)
-    return Guarded(LiveTable(console) if redraws else Lines(console))
+    return Guarded(LiveTable(console) if redraws else Lines(console, verbose))
 
 
 def cells(model: str, row: Record, sent: int, seconds: float) -> tuple[str, ...]:
@@ -160,11 +160,11 @@ class _Count:
 
 
 class Lines(Progress):
-    """One line at the first round and then every few, for logs."""
+    """One line after some seconds, and then at twice the time, for logs."""
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
-        self.last: dict[str, str] = {}
+    def __init__(self, console: Console, verbose: bool = False) -> None:
+        self.console, self.verbose = console, verbose
+        self.start, self.due = time.monotonic(), 0.0 if verbose else SOON
 
     def watch(self, model: str) -> Watch:
         count = _Count()
@@ -176,19 +176,17 @@ class Lines(Progress):
             # rows in one place have none
             worst = f"worst client {worst}, " if "worst_client" in row else ""
             unit = "virtual s" if "time" in row else "s"
-            line = f"{model} round {number}: {objective}{gap}, {worst}{sent}, {seconds} {unit}"
-            self.last[model] = line
-            # every 50 beyond 100, every 500 beyond 1,000
-            step = EVERY * 10 ** max(0, len(str(row["round"] - 1)) - 2)
-            if row["round"] == 1 or row["round"] % step == 0:
-                self.say(self.last.pop(model))
+            if (passed := time.monotonic() - self.start) >= self.due:
+                self.due = 2 * passed
+                self.say(
+                    f"{model} round {number}: {objective}{gap}, {worst}{sent}, {seconds} {unit}"
+                )
 
         return see
 
     def done(self, model: str, text: str) -> None:
-        if line := self.last.pop(model, None):
-            self.say(line)
-        self.say(f"{model}: {text}")
+        if self.verbose:
+            self.say(f"{model}: {text}")
 
     def say(self, line: str) -> None:
         self.console.print(sentence(line), markup=False, highlight=False, soft_wrap=True)

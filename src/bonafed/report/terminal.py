@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -18,11 +18,22 @@ from bonafed.report.output import Output, Screen
 from bonafed.report.sections import SECTIONS
 from bonafed.report.sections.clients import exposed
 from bonafed.report.sections.ranks import heaviest
-from bonafed.report.sections.section import Block, Heading, Questions, Text
+from bonafed.report.sections.section import (
+    Block,
+    Heading,
+    Items,
+    Questions,
+    Text,
+    plain,
+)
 from bonafed.report.tables import Table, lines, printable, sentence
 from bonafed.runs.run import Run
 
 PUBLIC, OWNERS = "public part", "stays with the owner"
+UNSEEN = (
+    "bonafed verify computes these numbers again, and lists what it cannot check, such as what"
+    " happened in the rounds and how long they took. The report has more; --verbose prints it."
+)
 NARROWEST = 40  # columns; a narrower terminal breaks lines itself
 
 
@@ -61,9 +72,8 @@ def say(text: str, console: Console) -> None:
 
 def drawn(table: Table) -> RichTable:
     """A table for the console."""
-    shown = RichTable(
-        title=Plain(sentence(table.title), "bold"), title_justify="left", box=None, pad_edge=False
-    )
+    title = Plain(sentence(table.title), "bold") if table.title else None
+    shown = RichTable(title=title, title_justify="left", box=None, pad_edge=False)
     for k, (name, right) in enumerate(zip(table.columns, table.numeric, strict=True)):
         # headings wrap, numbers do not
         widest = max((len(row[k]) for row in table.rows), default=0)
@@ -75,50 +85,56 @@ def drawn(table: Table) -> RichTable:
     return shown
 
 
-def show(run: Run, console: Console) -> None:
-    """Show the run in short, its conclusions last: of a private run the public part and then the
-    owner's. Last of all say where the reports are, after the seals, which are to be kept elsewhere.
+def show(run: Run, console: Console, verbose: bool = False) -> None:
+    """Show the run in short: of a private run the public part and then the owner's; ``verbose``:
+    the whole report first. Last of all say where the reports are, after the seals, which are to be
+    kept elsewhere.
     """
     parts = [(PUBLIC if run.private else "report", run)]
     parts += [] if run.owner is None else [(OWNERS, run.owner)]
+    for _, part in parts if verbose else ():
+        _show_whole(part, console)
     for _, part in parts:
-        _show_part(part, console)
-    for name, part in parts:
-        whose = {OWNERS: "owner's part", PUBLIC: PUBLIC}.get(name, "run")
-        seal = f"seal of the {whose}: {part.result['seal']}"
-        console.print(seal, markup=False, highlight=False, soft_wrap=True)
+        sections = [section for section in SECTIONS if section.applies(part)]
+        console.print()
+        for section in sections:
+            _print([Heading(section.lead(part))] * bool(section.lead(part)), console)
+        for section in reversed(sections):  # what a page opens with stands last
+            _print(section.brief(part), console)
+    say(UNSEEN, console)
+    called = {OWNERS: "owner's part", PUBLIC: PUBLIC}
+    end = [f"seal of the {called.get(name, 'run')}: {part.result['seal']}" for name, part in parts]
     for name, part in parts:
         report = part.path / "report.html"
-        place = report if report.is_file() else part.path
-        line = printable(f"{name}: {place}")
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        end.append(f"{name}: {report if report.is_file() else part.path}")
+    for line in end:
+        console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
 
 
-def _show_part(run: Run, console: Console) -> None:
-    sections = [section for section in SECTIONS if section.applies(run)]
-    for lead in filter(None, (section.lead(run) for section in sections)):
-        console.print()
-        _print(Heading(lead), console)
-    for section in reversed(sections):  # what a page opens with stands last
-        before = None
-        for block in section.brief(run, console.width):
-            if not isinstance(block, Text) or not isinstance(before, Text | Heading):
-                console.print()
-            _print(block, console)
-            before = block
+def _show_whole(run: Run, console: Console) -> None:
+    sections = (section for section in SECTIONS if section.applies(run))
+    for chapter in (chapter for section in sections for chapter in section.chapters(run)):
+        if blocks := [*plain(chapter.blocks, chapter.title)]:
+            console.print()
+            _print([Heading(chapter.title), *blocks], console)
 
 
-def _print(block: Block, console: Console) -> None:
-    match block:
-        case Text():
-            say(block.text, console)
-        case Heading():
-            console.print(sentence(block.text), markup=False, highlight=False, style="bold")
-        case Questions():
-            for question, answer in block.answers:
-                say(f"{question} {answer}", console)
-        case Table():
-            console.print(drawn(block))
+def _print(blocks: Sequence[Block], console: Console) -> None:
+    for block in blocks:
+        match block:
+            case Text():
+                say(block.text, console)
+            case Heading():
+                text = sentence(block.text)
+                console.print(text, markup=False, highlight=False, style="bold")
+            case Items():
+                for item in block.items:
+                    say(f"- {item}", console)
+            case Questions():
+                for question, answer in block.answers:
+                    say(f"{question} {answer}", console)
+            case Table():
+                console.print(drawn(block))
 
 
 def show_exposed(run: Run, client: str) -> None:

@@ -99,15 +99,17 @@ def lead(result: Result) -> str:
     return f"{model} over {rows} {clients(n)}, and what is guaranteed about it."
 
 
+def done(result: Result) -> list[str]:
+    """What was done, and what is guaranteed."""
+    met = constraints_met(result) if constrained(result) else [guarantee(result)]
+    return [f"{_took(result)} {ended(result)}", result["problem"], *met]
+
+
 def summary(result: Result) -> list[str]:
     """What was done, what is guaranteed and how it was checked."""
-    sentences = [f"{_took(result)} {ended(result)}", result["problem"]]
-    if constrained(result):
-        sentences += constraints_met(result)
-        if infeasible(result):
-            return sentences
-    else:
-        sentences.append(guarantee(result))
+    sentences = done(result)
+    if infeasible(result):
+        return sentences
     certificate = result["certificate"]
     if proven(result):
         sentences.append(

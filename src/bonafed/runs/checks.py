@@ -16,8 +16,6 @@ DIFFERENCES |= {"constraint_values", "server_values", "shared_values", "violatio
 DIFFERENCES |= {"slack", "price", "held_measured", "gradient_scale"}
 DIFFERENCES |= {"less", "margin", "risk_less", "risk_margin"}  # of losses
 RELATIVE = "relative_gap"  # such a difference over the objective
-# what a comparison of a damaged run can raise
-UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from pydantic import model_validator
 from scipy.special import betainc, ndtri, stdtrit
 
 from bonafed.arrays import Array
@@ -49,11 +48,7 @@ LOSS = (NONE, "lower", "higher")
 
 
 class PairForm(Form):
-    """Two models on the same rows, see `paired`; folders of an earlier version have no ``tests``
-    and no floors.
-    """
-
-    TOGETHER: ClassVar = (("risk_less", "risk_margin"), ("tests", "floor"))
+    """Two models on the same rows, see `paired`."""
 
     set: str
     model: str
@@ -65,8 +60,8 @@ class PairForm(Form):
     margin: Extended
     risk_less: Number = optional()
     risk_margin: Extended | None = optional()
-    tests: Count = optional()
-    floor: NonNegative = optional()
+    tests: Count
+    floor: NonNegative
     risk_floor: NonNegative = optional()
 
 
@@ -76,20 +71,6 @@ class EvaluationForm(Form):
     measures: list[MeasureForm]
     pairs: list[PairForm]
     verdict: list[str]
-
-    @model_validator(mode="after")
-    def _parts_fit(self) -> EvaluationForm:
-        places = [(row.set, row.model) for row in self.measures]
-        sets, models = ([*dict.fromkeys(place[k] for place in places)] for k in (0, 1))
-        if places != [(name, model) for name in sets for model in models]:
-            raise ValueError("measures of every model on every set, once")
-        pairs = [(row.set, row.model, row.other) for row in self.pairs]
-        if pairs and pairs != [(name, models[0], m) for name in sets for m in models[1:]]:
-            raise ValueError("pairs of the first model with every other one on every set, once")
-        headline = bool(pairs or any(row.asked is not None for row in self.measures))
-        if len(self.verdict) != headline + len(pairs):
-            raise ValueError("a verdict of one sentence, and one for every pair")
-        return self
 
 
 def sign_test(more: int, fewer: int) -> float:

@@ -5,14 +5,14 @@ worst client.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from pydantic import ConfigDict, Field, model_validator
 
 from bonafed.arrays import Array
 from bonafed.data.federation import Federation
-from bonafed.measures import NUMBERS, SEVERAL, TWO, Task, figures_of, small
+from bonafed.measures import figures_of, small
 from bonafed.problem.calibration import Sigmoid
 from bonafed.problem.losses import Loss, expected
 from bonafed.problem.prediction import scores
@@ -58,19 +58,6 @@ class CurvesForm(Form):
     reliability: list[Bin]
 
 
-# what stands beside the figures of a task
-BESIDE: dict[Task, tuple[str, ...]] = {
-    TWO: ("positives", "confusion", "interval"),
-    SEVERAL: ("counts", "recalls", "precisions", "confusion", "interval"),
-    NUMBERS: (),
-}
-
-
-def keys_of(task: Task) -> set[str]:
-    """What is stated of rows of a task beside counts and mean losses."""
-    return {*BESIDE[task], *(figure.key for figure in figures_of(task))}
-
-
 class JudgedForm(Form):
     """The figures of `bonafed.measures` for a set of rows, or for a client's, or none of them."""
 
@@ -91,39 +78,14 @@ class JudgedForm(Form):
     curves: CurvesForm = optional()
 
     @model_validator(mode="after")
-    def _figures_are_of_one_task(self) -> JudgedForm:
-        found = {**(self.model_extra or {})}
-        task = TWO if "positives" in self.model_fields_set else SEVERAL
-        task = NUMBERS if self.accuracy is None else task
-        known, keys = figures_of(task), keys_of(task)
-        there = self.model_fields_set & {key for each in BESIDE for key in keys_of(each)}
-        if there - {"accuracy"} and there != keys:
-            raise ValueError(f"{', '.join(sorted(keys))} together, or none of them")
-        if odd := found.keys() - keys:
-            raise ValueError(f"no key {shown(min(odd))}")
-        for each in (figure for figure in known if figure.key in found):
-            value = found[each.key]
-            low, high = max(each.least, -FAR), min(each.most, FAR)
-            if not (type(value) in (int, float) and low <= value <= high) and (
-                value is not None or each.always(task)
-            ):
-                raise ValueError(f"{each.key} from {low:g} to {high:g}, not {shown(value)}")
-        if odd := {*(self.interval or ())} - {each.key for each in known if each.of == "rate"}:
-            raise ValueError(f"no interval of {shown(min(odd))}")
-        return self
-
-    @model_validator(mode="after")
-    def _rows_are_counted_once(self) -> JudgedForm:
-        cells, counts = self.confusion, self.counts
-        if isinstance(cells, ConfusionForm):
-            rows = cells.tp + cells.fp + cells.fn + cells.tn, cells.tp + cells.fn
-            right = rows == (self.n, self.positives)
-        elif cells is not None:
-            right = [sum(row) for row in cells] == counts and sum(counts) == self.n
-        else:
-            right = True
-        if not right:
-            raise ValueError("a confusion of n rows, as many of each class as there are")
+    def _figures_are_known_and_in_their_ranges(self) -> JudgedForm:
+        known = {figure.key: figure for figure in figures_of()}
+        for key, value in (self.model_extra or {}).items():
+            if key not in known:
+                raise ValueError(f"no key {shown(key)}")
+            low, high = max(known[key].least, -FAR), min(known[key].most, FAR)
+            if value is not None and not (type(value) in (int, float) and low <= value <= high):
+                raise ValueError(f"{key} from {low:g} to {high:g}, not {shown(value)}")
         return self
 
 
@@ -150,8 +112,6 @@ class RatesForm(Form):
 class FairnessForm(Form):
     """Fairness between the clients, or nothing where it has no meaning."""
 
-    TOGETHER: ClassVar = (("privileged", "SPD", "DI", "EOD", "AOD", "TI", "FNRD", "rates"),)
-
     privileged: str = optional()
     SPD: Extended | None = optional()
     DI: Extended | None = optional()
@@ -164,12 +124,6 @@ class FairnessForm(Form):
 
 class MeasureForm(JudgedForm):
     """How a model does on one set of rows, see `measure`."""
-
-    TOGETHER: ClassVar = (
-        ("accuracy", "worst_accuracy", "worst_accuracy_client"),
-        ("error", "worst_error", "worst_error_client"),
-        ("asked", "met", "excess", "excess_owner"),
-    )
 
     set: str
     model: str
@@ -185,14 +139,6 @@ class MeasureForm(JudgedForm):
     met: Whole = optional()
     excess: Extended = optional()
     excess_owner: str = optional()
-
-    @model_validator(mode="after")
-    def _clients_are_judged_alike(self) -> MeasureForm:
-        keys = {"accuracy", "error", "risk", *(key for each in BESIDE for key in keys_of(each))}
-        alike = {frozenset(each.model_fields_set & keys) for each in (self, *self.clients)}
-        if len(alike) > 1 or len({"accuracy", "error"} & self.model_fields_set) != 1:
-            raise ValueError("accuracy or error, and risk, of the set and of every client alike")
-        return self
 
 
 class Judged(NamedTuple):

@@ -9,6 +9,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -34,8 +35,24 @@ class RunError(ValueError):
     """A folder is not a run, is incomplete or cannot be read."""
 
 
+# what is raised where the parts of a damaged run are used together
+UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, StopIteration)
+
+
 class FormError(RunError):
     """A file of a run can be read, and holds what no run writes."""
+
+
+@contextmanager
+def used(path: Path) -> Iterator[None]:
+    """While the parts of a run are used together: ``RunError`` where they do not fit each other."""
+    try:
+        yield
+    except (RunError, OSError):
+        raise
+    except UNREADABLE as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise RunError(f"{path} is damaged: its parts do not fit each other ({reason})") from error
 
 
 def digest(data: bytes) -> str:

@@ -225,7 +225,7 @@ def _read_part(run: Run, owner: Path | None = None) -> Run:
     path, config = owner or run.path, run.config
     public = owner is None and config.privacy is not None
     result = result_in(path / "result.json", config, public)
-    history = history_in(path / "history.jsonl", config, result)
+    history = history_in(path / "history.jsonl")
     return replace(run, path=path, result=result, history=history)
 
 

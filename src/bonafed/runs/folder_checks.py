@@ -46,7 +46,9 @@ def check_names(run: Run) -> Iterator[Check]:
         odd += sorted(_empty(part.path))
         text = f"unknown: {', '.join(map(ascii, odd[:5]))}" if odd else f"{len(found)} known files"
         yield Check(f"{where}files", not odd, text)
-        yield compared(f"{where}title", part.result["title"], titled(run.config))
+        at_sites = run.config.data.sites is not None
+        stated = [part.result["title"], "at_sites" in part.result]
+        yield compared(f"{where}title", stated, [titled(run.config), at_sites])
         text = "its words are those of the person who ran it"
         yield not_checked(f"{where}title", text, f"{where}result.json: title", *TITLED)
         yield from _check_text(run, part, where)
@@ -55,6 +57,8 @@ def check_names(run: Run) -> Iterator[Check]:
             f"{where}versions", f"that it was {stated}", f"{where}result.json: versions"
         )
         if "tries" in part.result:
+            alike = run.config.risk.by_rank and not run.config.problem().convex
+            yield Check(f"{where}tries", alike, "are those of a problem that is not convex")
             text = "the starts of the method are not repeated"
             yield not_checked(f"{where}tries", text, f"{where}result.json: tries")
 

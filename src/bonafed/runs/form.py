@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -18,7 +18,6 @@ from pydantic import (
     Field,
     StringConstraints,
     ValidationError,
-    model_validator,
 )
 from pydantic_core import ErrorDetails
 
@@ -96,10 +95,7 @@ def at_least(n: int) -> Any:
 
 
 class Form(BaseModel):
-    """The form of an object: no unknown keys, no guessed types, no infinite numbers.
-
-    ``TOGETHER`` has groups of keys of which all are there or none.
-    """
+    """The form of an object: no unknown keys, no guessed types, no infinite numbers."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -108,15 +104,6 @@ class Form(BaseModel):
         allow_inf_nan=False,
         defer_build=True,  # a run has few of them
     )
-    TOGETHER: ClassVar[tuple[tuple[str, ...], ...]] = ()
-
-    @model_validator(mode="after")
-    def _keys_go_together(self) -> Self:
-        for keys in self.TOGETHER:
-            there = self.model_fields_set.intersection(keys)
-            if there and len(there) < len(keys):
-                raise ValueError(f"{', '.join(keys)} together, or none of them")
-        return self
 
 
 def check_form(file: Path, value: Mapping[str, Any], form: type[Form], inside: str = "") -> None:

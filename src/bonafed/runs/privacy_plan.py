@@ -15,7 +15,7 @@ and the model of the run has what is left of epsilon after all of them.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -66,7 +66,7 @@ class Plan:
     accounts : total epsilon at delta when the run has ended, by accountant, earlier runs and the
         sweep included
     before : total epsilon that is spent before this model, the sweep included
-    sweep : (epsilon alone, total E_k at which it is run) of every run of the sweep
+    sweep : (epsilon only, total E_k at which it is run) of every run of the sweep
     up, down : bytes of one client in one round
     """
 
@@ -157,7 +157,8 @@ def plan(config: Config, public: Public, book: str | os.PathLike[str] | None = N
     seen = algorithm.releases(rounds, view=budget.other_view)
     if seen and (budget.view == "answers" or not spent):
         other = total_epsilon((*spent, *seen), budget.delta)
-    up, down, _ = next(exchanged(algorithm, problem, public))
+    D = problem.predictor.dimension(public.n_features)
+    asked = rows(algorithm.ask(np.zeros(D), 1).message, (0,))
     return Plan(
         public=public,
         algorithm=algorithm,
@@ -168,22 +169,9 @@ def plan(config: Config, public: Public, book: str | os.PathLike[str] | None = N
         accounts=accounts((*spent, *algorithm.releases(rounds)), budget.delta),
         before=before,
         sweep=tuple(points),
-        up=up,
-        down=down,
+        up=encoded_size(algorithm.answer_alike(D)),
+        down=encoded_size(asked),
     )
-
-
-def exchanged(
-    algorithm: PrivateMethod, problem: Problem, public: Public
-) -> Iterator[tuple[int, int, Any]]:
-    """Of every round the bytes from and to one client, and the request but for the model in it, for
-    noise that is planned.
-    """
-    D = problem.predictor.dimension(public.n_features)
-    up = encoded_size(algorithm.answer_alike(D))
-    for t in range(1, algorithm.max_rounds + 1):
-        message = algorithm.ask(np.zeros(D), t).message
-        yield up, encoded_size(rows(message, (0,))), message
 
 
 def planned(
@@ -215,7 +203,7 @@ def _before(budget: Budget, clients: tuple[str, ...], algorithm: PrivateMethod) 
 def _sweep(
     config: Config, budget: Budget, algorithm: PrivateMethod, spent: Releases
 ) -> tuple[list[tuple[float, float]], Releases]:
-    """(epsilon alone, E_k) of every run of the sweep, and what is spent after them."""
+    """(epsilon only, E_k) of every run of the sweep, and what is spent after them."""
     points, privacy = [], privacy_of(config)
     for epsilon in config.budgets:
         if privacy.rehearsal:

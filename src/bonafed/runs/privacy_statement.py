@@ -12,8 +12,8 @@ from bonafed.runs.privacy_plan import Plan, privacy_of
 
 REHEARSAL = (
     "A rehearsal: the rows are declared public. Noise that is made from the seed can be subtracted"
-    " by whoever has the configuration, and runs of a sweep are not charged. Nothing is guaranteed"
-    " to anybody."
+    " by anyone who has the configuration, and runs of a sweep are not charged. Nothing is"
+    " guaranteed to anybody."
 )
 TOTALS = {"gaussian": "closed form", "rdp": "rdp", "basic": "basic composition"}
 

@@ -1,5 +1,5 @@
-"""The form of result.json: which keys a run of a configuration states, and what they ask of each
-other.
+"""The form of result.json: the keys that a run of a configuration states, their types and ranges.
+Whether they fit each other shows when they are used.
 
 The keys of a section have the form that stands with the section.
 """
@@ -7,18 +7,14 @@ The keys of a section have the form that stands with the section.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
-import numpy as np
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from bonafed.config.config import Config
-from bonafed.problem.risks import resolve_prior
-from bonafed.runs.baselines import called
 from bonafed.runs.comparison import EvaluationForm
-from bonafed.runs.files import Record, Row, RunError, parsed, rows_in, text_in
+from bonafed.runs.files import Record, RunError, parsed, rows_in, text_in
 from bonafed.runs.form import (
     Count,
     Digest,
@@ -34,7 +30,6 @@ from bonafed.runs.form import (
     Whole,
     at_least,
     check_form,
-    damaged,
     one_of,
     optional,
     shown,
@@ -80,21 +75,9 @@ class CertificateForm(Form):
     gradient_scale: Number | None
     infeasible: Number | None
 
-    @model_validator(mode="after")
-    def _parts_fit(self) -> CertificateForm:
-        if len({number is None for number in (self.bound, self.gap, self.relative_gap)}) > 1:
-            raise ValueError("bound, gap and relative_gap as numbers, or all three null")
-        arrays = (self.weights, self.client_risks, self.client_losses, self.client_levels)
-        arrays += (self.client_labels, self.client_features)
-        if len({*map(len, arrays)}) > 1:
-            raise ValueError("as many weights, risks, losses, levels, labels and features")
-        return self
-
 
 class ClientForm(Form):
     """A row of the table of clients."""
-
-    TOGETHER: ClassVar = (("limit", "measured", "slack", "price"),)
 
     client: str
     n: Count
@@ -234,109 +217,12 @@ def result_in(file: Path, config: Config, public: bool = False) -> Record:
             part = {key: rest.pop(key) for key in section.keys if key in rest}
             check_form(file, part, section.form)
     check_form(file, rest, PublicForm if public else RunForm)
-    if broken := next(_broken(result, config, public), None):
-        raise damaged(file, broken)
     return result
 
 
-def history_in(file: Path, config: Config, result: Row) -> list[Record]:
-    """The rows of a history.jsonl beside a ``result``."""
-    rows, before = rows_in(file), 0
+def history_in(file: Path) -> list[Record]:
+    """The rows of a history.jsonl."""
+    rows = rows_in(file)
     for k, row in enumerate(rows):
         check_form(file, row, HistoryForm, f"line {k + 1}")
-        if row["round"] <= before or config.engine.clocked > ("time" in row):
-            raise damaged(file, f"line {k + 1} has a round or a time that does not follow")
-        if len(row.get("client_violation") or result["clients"]) != len(result["clients"]):
-            raise damaged(file, f"line {k + 1} has not one client_violation a client")
-        if ("exact_objective" in row) != ("largest_risk" in row):
-            raise damaged(file, f"line {k + 1} has one of exact_objective and largest_risk only")
-        before = row["round"]
     return rows
-
-
-def model_called(config: Config) -> str:
-    """What the model of a run is called beside the baselines, as `bonafed.runs.baselines.label`."""
-    if config.privacy is not None:
-        return "private"
-    if config.constraint or config.problem_.label is not None:
-        return "constrained"
-    if config.robust.is_robust:
-        return "DRFL"
-    return config.risk.name if config.risk.by_rank else "model"
-
-
-def _broken(result: Row, config: Config, public: bool) -> Iterator[str]:
-    """What the keys of a result, each of its form, ask of each other and of the configuration."""
-    clients, people = ([row["client"] for row in rows] for rows in _tables(result))
-    for names in (clients, people):
-        if len({*names}) < len(names):
-            yield "clients or owners has a client twice"
-    if result["model"] != (name := model_called(config)):
-        yield f"model is {shown(result['model'])}; needed: {name!r}"
-    if ("at_sites" in result) != (config.data.sites is not None):
-        yield "at_sites is there, or missing, against data.sites of the configuration"
-    yield from _broken_evaluation(result, config, public)
-    if not public:
-        yield from _broken_proof(result, config, clients, people)
-        yield from _broken_sections(result, config)
-    elif {*result["privacy"]["releases"]} != {*clients}:
-        yield "privacy.releases has other clients than clients"
-
-
-def _broken_proof(
-    result: Row, config: Config, clients: Sequence[str], people: Sequence[str]
-) -> Iterator[str]:
-    """The same of what was computed from the rows exactly."""
-    weights = result["certificate"]["weights"]
-    if len(weights) != len(clients):
-        yield f"certificate.weights has {len(weights)} numbers for {len(clients)} clients"
-    pooled = config.problem_.pooled and "owners" not in result  # then no table has the owners
-    if not pooled and {*result["data"].get("train", ())} != {*people}:
-        yield "data.train has other clients than clients"
-    if "tries" in result and (not config.risk.by_rank or config.problem().convex):
-        yield "tries is there, and the problem of the configuration needs one start"
-    if {*result["baselines"]} != {*config.report.compare_with}:
-        yield "baselines has others than report.compare_with of the configuration"
-    if config.privacy is None and config.clients.centred:
-        try:
-            sizes = np.array([float(row["n"]) for row in result["clients"]])
-            resolve_prior(config.clients.get("prior"), sizes, clients)
-        except (ValueError, TypeError) as error:
-            yield f"clients does not go with the prior of the configuration: {error}"
-
-
-def _tables(result: Row) -> tuple[list[Record], list[Record]]:
-    """The rows of the clients, and those of the owners where rows are pooled."""
-    return result["clients"], result.get("owners") or result["clients"]
-
-
-def _broken_evaluation(result: Row, config: Config, public: bool) -> Iterator[str]:
-    measures, name = result["evaluation"]["measures"], result["model"]
-    models = {name, *(() if public else map(called, config.report.compare_with))}
-    key = "error" if config.loss().targets == "real" else "accuracy"
-    if measures and measures[0]["model"] != name:
-        yield f"evaluation.measures begins with another model than {name!r}"
-    for row in measures:
-        if row["model"] not in models:
-            yield f"evaluation.measures has the model {shown(row['model'])}, which this run has not"
-        if key not in row or ("risk" in row) != config.risk.by_rank:
-            risk = "with" if config.risk.by_rank else "without"
-            yield f"evaluation.measures has others than {key}, {risk} a risk"
-
-
-def _broken_sections(result: Row, config: Config) -> Iterator[str]:
-    """The same of what several sections state together."""
-    if ("clock" in result) != config.engine.clocked:
-        yield f"clock is {'there without' if 'clock' in result else 'missing beside'} a clock"
-    if ("together" in result.get("risk", {})) != config.risk.together:
-        yield "risk.together is there, or missing, against risk.on of the configuration"
-    models = {result["model"], *map(called, config.report.compare_with)}
-    traces = result.get("reached", {})
-    for key, stated in (("reached", traces), ("losses", result.get("losses", {}))):
-        if odd := stated.keys() - models:
-            yield f"{key} has the model {shown(odd.pop())}, which this run has not"
-    if "clock" in result and any("time" not in trace for trace in traces.values()):
-        yield "reached has no time"
-    infeasible = result["outcome"]["stop"] == "infeasible"
-    if any(("weight" in row) != infeasible for row in result.get("constraints", ())):
-        yield "constraints has weights of a proof without one, or none beside it"

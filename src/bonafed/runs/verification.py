@@ -2,16 +2,16 @@
 
 Digests show damage. Whatever follows from (config, data, w, duals) is computed again: the
 certificate by `bonafed.certificates`, the outcome, the table of clients, the certificates of the
-baselines, the evaluation, and the results of all sections. The history and the messages are held
-against what these imply (`bonafed.runs.traffic`). So a changed number is found even where all
-digests were changed with it. What nothing can show to be right or wrong is listed.
+baselines, the evaluation, and the results of all sections. So a changed number is found even where
+all digests were changed with it. What would take training to be seen again, such as the history of
+the rounds, and what nothing can show is listed.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -30,7 +30,7 @@ from bonafed.problem.multipliers import Multipliers, no_multipliers, signed
 from bonafed.problem.problem import Problem
 from bonafed.rounds import Stop
 from bonafed.runs.baselines import BASELINES, called, label
-from bonafed.runs.checks import UNREADABLE, Check, check_files, compared, not_checked, passed
+from bonafed.runs.checks import Check, check_files, compared, not_checked, passed
 from bonafed.runs.comparison import evaluate
 from bonafed.runs.disclosure import (
     OWNER,
@@ -38,7 +38,7 @@ from bonafed.runs.disclosure import (
     public_evaluation,
     public_result,
 )
-from bonafed.runs.files import FormError, Record, Row, plain
+from bonafed.runs.files import UNREADABLE, FormError, Record, Row, plain
 from bonafed.runs.folder import EVENTS, Render, read_run
 from bonafed.runs.folder_checks import (
     check_declared_model,
@@ -47,13 +47,11 @@ from bonafed.runs.folder_checks import (
     check_report,
 )
 from bonafed.runs.outcomes import check_outcome, ended, method_of, stop_of
-from bonafed.runs.privacy_plan import privacy_of
 from bonafed.runs.result import data_digests
 from bonafed.runs.run import Run
 from bonafed.runs.sections.all import SECTIONS
 from bonafed.runs.sections.section import Inputs
 from bonafed.runs.splits import Parts, prepare
-from bonafed.runs.traffic import Marks, check_history, check_messages
 from bonafed.solution.client_table import client_table
 from bonafed.solution.constraint_table import constraint_table, limits_of
 from bonafed.solution.outcome import UNPROVED, failed_in
@@ -94,32 +92,41 @@ def verify_run(
 
 def verified(run: Run, parts: Parts | None = None, render: Render | None = None) -> list[Check]:
     """The same of a run that was read."""
-    checks = [*_check_alone(run), *check_report(run, render)]
+    checks: list[Check] = []
+    try:
+        for check in _checks(run, parts, render):  # those before an error stay
+            checks.append(check)
+    except UNREADABLE as error:
+        checks.append(Check("numbers", False, f"cannot be computed again: {error}"))
+    return checks
+
+
+def _checks(run: Run, parts: Parts | None, render: Render | None) -> Iterator[Check]:
+    yield from _check_alone(run)
+    yield from check_report(run, render)
     judged = run.private and run.config.evaluation.public
     if run.exact is None and not judged:
         text = "stays with the owner: this copy has none"
         if run.config.data.sites is not None:
             text = "no site computed anything without noise"
-        return [*checks, Check(OWNER.rstrip("/"), True, text)]
+        yield Check(OWNER.rstrip("/"), True, text)
+        return
     if run.config.data.sites is not None:
         text = "stay at the sites, so what was computed from them is not checked"
-        return [*checks, Check("data", None, f"{text}: give --keys, the sites' public keys")]
+        yield Check("data", None, f"{text}: give --keys, the sites' public keys")
+        return
     try:
         parts = parts or prepare(run.config)
     except (ConfigError, ValueError, OSError) as error:
         text = f"the data cannot be read, so what was computed from them is not checked: {error}"
-        return [*checks, Check("data", None, text, keys=_without_data(run))]
-    try:
-        if judged:
-            checks.append(_check_public_evaluation(run, parts))
-        if run.owner is not None:
-            checks.append(_check_parts(run, run.owner))
-        if run.exact is not None:
-            for check in _check_with_data(run.exact, parts):  # those before an error stay
-                checks += _of_part(run, check, parts)
-    except UNREADABLE as error:
-        checks.append(Check("numbers", False, f"cannot be computed again: {error}"))
-    return checks
+        yield Check("data", None, text, keys=_without_data(run))
+        return
+    if judged:
+        yield _check_public_evaluation(run, parts)
+    if run.owner is not None:
+        yield _check_parts(run, run.owner)
+    if run.exact is not None:
+        yield from (_of_part(run, check) for check in _check_with_data(run.exact, parts))
 
 
 def _without_data(run: Run) -> tuple[str, ...]:
@@ -140,7 +147,8 @@ def _check_alone(run: Run) -> Iterator[Check]:
         yield check_public(run)
     if run.config.privacy is not None or run.config.data.sites is not None:
         yield from check_declared_model(run)
-        yield compared("problem", run.result["problem"], run.config.sentence())
+        again = [run.config.sentence(), label(run.config.problem())]
+        yield compared("problem", [run.result["problem"], run.result["model"]], again)
     for section in SECTIONS:
         yield from section.check_alone(run)
     if run.owner is not None:
@@ -181,35 +189,47 @@ def _check_public_evaluation(run: Run, parts: Parts) -> Check:
     return compared("evaluation", run.result["evaluation"], again)
 
 
-def _of_part(run: Run, check: Check, parts: Parts) -> list[Check]:
+def _of_part(run: Run, check: Check) -> Check:
     """A check of the exact part of a run under the name of that part."""
     if not run.private:
-        return [check]
-    # the bytes add up where every declared client has rows, and so a line in the table
-    if check.name == "bytes" and {*privacy_of(run.config).sizes} != {*parts.train.clients}:
-        return []
+        return check
     keys = (key if key.startswith(SHARED) else f"{OWNER}{key}" for key in check.keys)
-    return [replace(check, name=f"{OWNER}{check.name}", keys=tuple(keys))]
+    return replace(check, name=f"{OWNER}{check.name}", keys=tuple(keys))
 
 
 def _check_with_data(run: Run, parts: Parts) -> Iterator[Check]:
     """The rows are those of the run, and whatever follows from rows, model and duals."""
     yield from _check_data(run, parts)
     yield from check_model(run, parts)
-    inputs, messages = _inputs(run, parts)
+    inputs = _inputs(run, parts)
     yield from _check_certificate(run, inputs)
     yield from _check_clients(run, inputs)
     yield from _check_models(run, inputs)
     for section in SECTIONS:
         yield from section.check(run, inputs)
-    main = None
     if run.config.privacy is None:
         yield from check_outcome(run, inputs.problem, parts.train)
-        main = method_of(run.config, inputs.problem, parts.train, clock=True)
-    marks = Marks(main, inputs.certificate, messages, tuple(parts.train.names))
-    yield from check_history(run, marks)
-    yield from check_messages(run, marks)
+    yield from check_rounds(run)
     yield from unchecked_settings()
+
+
+def check_rounds(run: Run) -> Iterator[Check]:
+    """The history has one row for every so many rounds, and perhaps one for the last; what happened
+    in them is listed.
+    """
+    rounds, keep = run.result["rounds"], run.config.engine.get("keep_rows") or 1
+    rows, expected = [row["round"] for row in run.history], list(range(keep, rounds + 1, keep))
+    whole = rows in (expected, [*expected, rounds])
+    yield Check("rounds", whole, f"{rounds} rounds, {len(rows)} in history.jsonl")
+    yield unchecked_rounds()
+
+
+def unchecked_rounds() -> Check:
+    """What happened on the way to the model."""
+    text = "what happened in the rounds, and what was sent: only training shows it again"
+    bytes_sent = (f"clients.bytes_{way}" for way in ("up", "down"))
+    places = (f"result.json: {key}" for key in ("rounds", "messages", *bytes_sent))
+    return not_checked("history", text, "history.jsonl", *places)
 
 
 def unchecked_settings() -> Iterator[Check]:
@@ -234,14 +254,12 @@ def _check_data(run: Run, parts: Parts) -> Iterator[Check]:
         yield Check(f"data: {name}", not odd, text)
 
 
-def _inputs(run: Run, parts: Parts) -> tuple[Inputs, Sequence[Row]]:
-    """What results are computed from, with the certificate proved again, and the messages of the
-    rounds that proved it.
-    """
+def _inputs(run: Run, parts: Parts) -> Inputs:
+    """What results are computed from, with the certificate proved again."""
     problem = run.config.settled(parts.train).problem()
-    certificate, table, multipliers, messages = _proved(run, problem, parts.train)
+    certificate, table, multipliers = _proved(run, problem, parts.train)
     order = [name for name in run.config.report.compare_with if name in run.baselines]
-    inputs = Inputs(
+    return Inputs(
         config=run.config,
         problem=problem,
         parts=parts,
@@ -253,7 +271,6 @@ def _inputs(run: Run, parts: Parts) -> tuple[Inputs, Sequence[Row]]:
         events=run.events,
         points=run.points,
     )
-    return inputs, messages
 
 
 def _check_certificate(run: Run, inputs: Inputs) -> Iterator[Check]:
@@ -292,7 +309,8 @@ def _check_clients(run: Run, inputs: Inputs) -> Iterator[Check]:
     table = client_table(concrete, data, certificate, inputs.constraints)
     stated = [{key: row.get(key) for key in table[0]} for row in result["clients"]]
     yield inputs.compared("clients", stated, table)
-    yield inputs.compared("problem", result["problem"], run.config.sentence())
+    named = [run.config.sentence(), label(inputs.problem)]
+    yield inputs.compared("problem", [result["problem"], result["model"]], named)
     again = notes(concrete, fed, data, run.w, certificate)
     yield inputs.compared("notes", result["notes"], again)
 
@@ -339,7 +357,7 @@ def _baseline(run: Run, name: str, problem: Problem, parts: Parts) -> Record:
     baseline, fed = BASELINES[name](problem, parts.train)
     proof = run.proofs.get(name)
     duals = Duals(**proof) if proof else None
-    certificate, _ = _certified(baseline, fed, run.baselines[name], duals)
+    certificate = _certified(baseline, fed, run.baselines[name], duals)
     clock = fed.clients == parts.train.clients
     return baseline_again(run, name, baseline, fed, certificate, clock)
 
@@ -364,15 +382,10 @@ def baseline_again(
     return {**numbers, "stop": stop, "rounds": stated["rounds"], "weights": weights}
 
 
-def _certified(
-    problem: Problem, fed: Federation, w: Array, duals: Duals | None
-) -> tuple[Certificate, Sequence[Row]]:
-    """The certificate of a model without constraints, and the messages of its rounds."""
-    if problem.over_rows is None:
-        certificate, rounds = certify_run(problem, fed, w, duals)
-        return certificate, rounds.messages
-    certificate, runs = certify_ranks(problem, fed, w, duals)
-    return certificate, [row for each in runs for row in each.messages]
+def _certified(problem: Problem, fed: Federation, w: Array, duals: Duals | None) -> Certificate:
+    """The certificate of a model without constraints."""
+    by = certify_run if problem.over_rows is None else certify_ranks
+    return by(problem, fed, w, duals)[0]
 
 
 def _weights(problem: Problem, fed: Federation | Metadata, certificate: Certificate) -> list[float]:
@@ -383,20 +396,17 @@ def _weights(problem: Problem, fed: Federation | Metadata, certificate: Certific
 
 def _proved(
     run: Run, problem: Problem, fed: Federation
-) -> tuple[Certificate, list[Record], Multipliers | None, Sequence[Row]]:
-    """The certificate, with constraints their table and the multipliers, and the messages of the
-    rounds that computed it.
-    """
+) -> tuple[Certificate, list[Record], Multipliers | None]:
+    """The certificate, and with constraints their table and the multipliers."""
     outcome = run.result["outcome"]
     failed = failed_in(outcome["text"])  # then no bound is stated
     if not run.config.constrained:
         duals = Duals(**run.duals) if run.duals else None
-        certificate, messages = _certified(problem, fed, run.w, duals)
-        return replace(certificate, failed=failed), [], None, messages
+        return replace(_certified(problem, fed, run.w, duals), failed=failed), [], None
     infeasible = tried_infeasible(run)
     mu = Multipliers(**run.duals)
     bounded = not failed and run.result["outcome"]["stop"] != Stop.UNBOUNDED.value
-    certificate, runs = certify_constrained(
+    certificate, _ = certify_constrained(
         problem, fed, run.w, mu, infeasible=infeasible, bounded=bounded
     )
     certificate = replace(certificate, failed=failed)
@@ -406,7 +416,7 @@ def _proved(
     table = constraint_table(
         concrete, data.clients, limits_of(concrete, data), certificate, multipliers
     )
-    return certificate, table, mu, [row for each in runs for row in each.messages]
+    return certificate, table, mu
 
 
 def tried_infeasible(run: Run) -> bool:

@@ -23,7 +23,7 @@ from bonafed.arrays import Array, Block, Streams
 from bonafed.certificates.duality import run_all
 from bonafed.codec import Form
 from bonafed.engines.engine import Engine
-from bonafed.measures import NUMBERS, SEVERAL, TWO, Task, figures_of, small
+from bonafed.measures import NUMBERS, SEVERAL, TWO, Task, figures_of, in_cells, of_cells, small
 from bonafed.measures import stated as stated_of
 from bonafed.measures import told as told_of
 from bonafed.problem.losses import Loss
@@ -45,7 +45,6 @@ from bonafed.runs.splits import HELD_OUT
 from bonafed.sites.closeness import counted as classes_of
 from bonafed.solution.figures import figures
 
-CELLS = ("tn", "fp", "fn", "tp")  # of a confusion by truth and prediction, row by row
 ANOTHER = "a model that was judged earlier"
 EARLIER = -1  # in the place of a model's position: one that was judged by an earlier question
 
@@ -295,9 +294,7 @@ def _task(confusion: Array) -> Task:
 
 def _cells(confusion: Any) -> Array:
     """(C, C) rows by truth and prediction."""
-    if isinstance(confusion, dict):
-        confusion = np.reshape([confusion[cell] for cell in CELLS], (2, 2))
-    return np.asarray(confusion, float)
+    return of_cells(confusion) if isinstance(confusion, dict) else np.asarray(confusion, float)
 
 
 def _checked(
@@ -353,7 +350,7 @@ def _figures(loss: Loss, n: int, confusion: Array, measures: Sequence[float]) ->
     counts = confusion.astype(int)
     stated = stated_of(task, counts, told)
     if task == TWO:
-        stated["confusion"] = dict(zip(CELLS, counts.ravel().tolist(), strict=True))
+        stated["confusion"] = in_cells(counts)
     return stated | {"small": small(stated)}
 
 

@@ -8,9 +8,12 @@ The problem is a statement as bytes (`bonafed.statements`), with a digest that a
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 from numpy.typing import NDArray
 
+from bonafed.codec import Form
 from bonafed.problem.metadata import Introduced
 from bonafed.rounds import record
 
@@ -19,7 +22,7 @@ from bonafed.rounds import record
 class Introduce:
     """Tell a site the problem, and ask for the facts of its rows."""
 
-    problem: NDArray[np.uint8]  # the statement as bytes
+    problem: Annotated[NDArray[np.uint8], Form("bytes")]  # the statement
     software: str  # the version of bonafed at the server
     roles: str = ""  # what the columns are for, see `bonafed.sites.rows.Roles`
 

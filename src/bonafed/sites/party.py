@@ -27,6 +27,7 @@ from bonafed.arrays import Block, stream
 from bonafed.codec import FIELDS, home
 from bonafed.data.federation import Federation
 from bonafed.data.row_errors import without_values
+from bonafed.engines.possible import Fields
 from bonafed.engines.secure_summed import (
     PROTOCOL,
     SecureSummed,
@@ -792,38 +793,25 @@ def _check_hidden(algorithm: Algorithm) -> None:
         )
 
 
-QUESTIONS: dict[type, dict[str, type]] = {  # and what their fields have to be
-    Introduce: {"problem": np.ndarray, "software": str, "roles": str},
-    Agree: {"ask": Introduce, "introductions": tuple},
-    StartRun: {"run": str, "method": np.ndarray, "seed": int, "turn": int},
-    Step: {"run": str, "turn": int, "message": object},
-}
+QUESTIONS = (Introduce, Agree, StartRun, Step)
 
 
 def _is_plain(envelope: Envelope) -> bool:
-    """Whether an envelope has a question, all of whose fields are what they have to be."""
-    body, number = envelope.body, envelope.number
-    texts = isinstance(envelope.experiment, str) and isinstance(envelope.site, str)
-    numbered = type(number) is int and 0 <= number < 2**53
-    if not (texts and numbered and _is_question(body) and _is_shallow(body, DEEPEST)):
+    """Whether an envelope has a question, all of whose fields are what they have to be; the message
+    of a run is held to its form once the site knows the run.
+    """
+    body = envelope.body
+    if type(body) not in QUESTIONS or not _is_shallow(body, DEEPEST):
         return False
-    if isinstance(body, Agree):
-        told = all(isinstance(each, Introduced) for each in body.introductions)
-        return told and _is_question(body.ask)
-    return not isinstance(body, Step) or type(body.message) in FIELDS
-
-
-def _is_question(body: object) -> bool:
-    """Whether a body is a question whose fields have their types, whole numbers of 64 bits."""
-    if (kinds := QUESTIONS.get(type(body))) is None:
+    if isinstance(body, Step):
+        if type(body.message) not in FIELDS:
+            return False
+        body = replace(body, message=None)
+    try:
+        Fields(1, 0).check(replace(envelope, body=body), Envelope, "message")
+    except (ValueError, TypeError, LookupError, AttributeError):
         return False
-    values = [(getattr(body, name), kind) for name, kind in kinds.items()]
-    return all(
-        isinstance(value, kind)
-        and (kind is not int or (type(value) is int and -(2**63) <= value < 2**63))
-        and (not isinstance(value, np.ndarray) or (value.dtype == np.uint8 and value.ndim == 1))
-        for value, kind in values
-    )
+    return envelope.number < 2**53 and getattr(body, "turn", 0) < 2**63
 
 
 def _is_shallow(value: object, levels: int) -> bool:

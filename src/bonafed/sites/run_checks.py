@@ -27,15 +27,15 @@ from bonafed.problem.metadata import Metadata
 from bonafed.problem.multipliers import Multipliers, no_multipliers, signed
 from bonafed.problem.problem import Problem
 from bonafed.runs.baselines import BASELINES, called, label
-from bonafed.runs.checks import UNREADABLE, Check, compared, not_checked
-from bonafed.runs.files import FormError, Record, plain
+from bonafed.runs.checks import Check, compared, not_checked
+from bonafed.runs.files import UNREADABLE, FormError, Record, plain
 from bonafed.runs.folder import EVENTS, Render, read_run
-from bonafed.runs.outcomes import check_outcome, method_of
+from bonafed.runs.outcomes import check_outcome
 from bonafed.runs.run import Run
 from bonafed.runs.sections.constraints import without_rows
-from bonafed.runs.traffic import Marks, check_history, check_messages, odd_events
 from bonafed.runs.verification import (
     baseline_again,
+    check_rounds,
     stated_baselines,
     tried_infeasible,
     unchecked_baselines,
@@ -227,7 +227,8 @@ class _SignedRun:
             return
         proof = replace(again.certificate, failed=failed_in(outcome["text"]))
         yield from self._check_tables(proof, again.metadata, again)
-        yield from self._check_rounds(proof, again.metadata, again)
+        yield from check_rounds(run)
+        yield not_checked("events", "who answered when: no site signs a time", EVENTS)
         yield from self._check_baselines(again.metadata)
         yield from self._check_judged(again.metadata)
 
@@ -294,28 +295,6 @@ class _SignedRun:
         yield compared("notes", stated, again)
         text = "whether a site lost its state, and why held-out rows were not judged"
         yield not_checked("notes", text, *(["result.json: notes"] if lost or unjudged else ()))
-
-    def _check_rounds(
-        self, proof: Certificate, metadata: Metadata, told: Verified
-    ) -> Iterator[Check]:
-        """History, messages and events add up, and end at the certificate."""
-        run = self.run
-        method = method_of(run.config, self.problem, metadata)
-        marks = Marks(method, proof, told.messages, metadata.names)
-        yield from check_history(run, marks)
-        yield from check_messages(run, marks)
-        if (log := run.events) is None:
-            return
-        named = {"clients": [*log.clients], "seed": log.seed, "rounds": len(log.ends)}
-        seed, rounds = run.config.seed, run.result["rounds"]
-        again = {"clients": [*metadata.names], "seed": seed, "rounds": rounds}
-        yield compared("events", named, again)
-        odd = [*odd_events(run.history, log)]
-        text = f"differ: {'; '.join(odd[:3])}" if odd else "the history has their times and answers"
-        yield Check("events", not odd, text)
-        text = "who answered when: no site signs a time"
-        places = (f"history.jsonl: {key}" for key in ("time", "answered"))
-        yield not_checked("events", text, EVENTS, *places)
 
     def _check_baselines(self, metadata: Metadata) -> Iterator[Check]:
         """Every baseline from the signed answers about its own model."""

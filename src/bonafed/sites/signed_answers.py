@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -53,12 +53,11 @@ from bonafed.rounds import (
     Round,
     Stop,
     combine,
-    encoded_size,
     marks,
     rows,
 )
-from bonafed.runs.checks import UNREADABLE, Check, compared
-from bonafed.runs.files import Record, Row, plain
+from bonafed.runs.checks import Check, compared
+from bonafed.runs.files import UNREADABLE, Record, plain
 from bonafed.sites.judging import Judging, judge_at_sites
 from bonafed.sites.messages import Agree, Agreed, Introduce
 from bonafed.sites.methods import method_bytes, method_of
@@ -359,14 +358,12 @@ class Verified(NamedTuple):
     checks : one for each site, one for the certificate
     metadata : what the sites told of their rows; None where not all of it could be checked
     certificate : computed again from the signed answers, or None
-    messages : of its rounds, as ``Run.messages`` has them
     limits : of the constraints, as their owners told them, where there are any
     """
 
     checks: list[Check]
     metadata: Metadata | None = None
     certificate: Certificate | None = None
-    messages: Sequence[Row] = ()
     limits: Limits | None = None
 
 
@@ -523,10 +520,9 @@ def _named(site: str) -> str:
 
 
 class Proof(NamedTuple):
-    """A certificate, the messages of its rounds, and the limits of constraints."""
+    """A certificate, and the limits of constraints."""
 
     certificate: Certificate
-    messages: Sequence[Row]
     limits: Limits | None = None
 
 
@@ -545,16 +541,9 @@ def proof_of(
         certificate, runs = certify_constrained(*of, duals, told.engine, infeasible, bounded)
         first = runs[0].state.first
         limits = Limits(first.limits, first.shared_limits)
-        return Proof(certificate, _messages(runs), limits)
-    if told.problem.over_rows is not None:
-        certificate, runs = certify_ranks(*of, duals, told.engine)
-        return Proof(certificate, _messages(runs))
-    certificate, run = certify_run(*of, duals, told.engine)
-    return Proof(certificate, _messages([run]))
-
-
-def _messages(runs: Sequence[Run]) -> list[Row]:
-    return [row for run in runs for row in run.messages]
+        return Proof(certificate, limits)
+    by = certify_run if told.problem.over_rows is None else certify_ranks
+    return Proof(by(*of, duals, told.engine)[0])
 
 
 def _compared(
@@ -614,7 +603,7 @@ class _OtherQuestionError(ValueError):
 def _again(algorithm: Algorithm, n: int, run: SignedRun, uploads: list[list[Any]]) -> Run:
     """The rounds of an algorithm with what the sites uploaded in a run."""
     state, ask = algorithm.server_start(n)
-    turn, messages = 0, list[Record]()
+    turn = 0
     while isinstance(ask, Round):
         if turn == len(run.messages):
             # each of its rounds proves a bound of its own
@@ -622,7 +611,6 @@ def _again(algorithm: Algorithm, n: int, run: SignedRun, uploads: list[list[Any]
                 break
             raise _OtherQuestionError(f"there is no answer to {type(ask.message).__name__}")
         message = run.messages[turn]
-        messages += _counted(message, uploads[turn][0], n)
         if isinstance(algorithm, Weighing):
             if isinstance(message, WeighAlong):  # on the way to a shift, and part of no bound
                 turn += 1
@@ -641,14 +629,7 @@ def _again(algorithm: Algorithm, n: int, run: SignedRun, uploads: list[list[Any]
     nothing = np.zeros(n, np.int64)
     end = Outcome(Stop.OPTIMAL, "")
     counts = nothing, nothing, np.zeros((2, n), np.int64)
-    return Run(state, end, [], messages, turn, (), (None,) * n, *counts)
-
-
-def _counted(message: Any, upload: Any, n: int) -> Iterator[Record]:
-    """The rows of one round in ``Run.messages``."""
-    for body, way in ((rows(message, [0]), "down"), (upload, "up")):
-        size = n * encoded_size(body)
-        yield {"message": type(body).__name__, "direction": way, "count": n, "bytes": size}
+    return Run(state, end, [], [], turn, (), (None,) * n, *counts)
 
 
 def _check_question(told: Any, again: Any) -> None:

@@ -12,6 +12,7 @@ from bonafed.data.federation import Federation
 from bonafed.problem.conic_form import sample_radii
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.problem import Problem
+from bonafed.problem.wasserstein.ball import Near
 from bonafed.problem.wasserstein.worst_case import worst_case
 from bonafed.solution.constraint_table import TIGHTEST, tightest
 
@@ -92,7 +93,8 @@ def exposed_rows(
     if not radius.any():
         return []
     ball = concrete.over_samples
-    worst = worst_case(np.asarray(w, float), block, concrete.loss, concrete.predictor, ball, radius)
+    w = np.asarray(w, float)
+    worst = worst_case(Near(w, block, concrete.loss, concrete.predictor, ball, radius))
     moved = sum(
         (a.weight[0] * a.feature_cost[0] for a in worst.atoms), start=np.zeros(block.y.shape[1])
     )

@@ -23,7 +23,7 @@ from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.mean import Mean
 from bonafed.problem.risks.ranks import by_rank
-from bonafed.problem.wasserstein.ball import WassersteinBall, free_space
+from bonafed.problem.wasserstein.ball import Near, WassersteinBall, free_space
 
 STEPS = 80  # at most
 FARTHEST = 60.0  # of an intercept: beyond it no loss of classes or counts falls in double precision
@@ -130,7 +130,7 @@ def _risks(problem: Problem, b: float, block: Block) -> tuple[Array, Array]:
     ball, radius = problem.over_samples, problem.radii(block)
     if isinstance(ball, WassersteinBall) and radius.any():
         free, w = replace(ball, support=None), np.array([0.0, b])
-        cut = free_space(w, block, problem.loss, Linear(True), free, radius)
+        cut = free_space(Near(w, block, problem.loss, Linear(True), free, radius))
         return cut.base + radius * cut.level, cut.gradient[:, -1]
     prediction = np.full(block.y.shape, b)
     losses = problem.loss.value(prediction, block.y)

@@ -61,7 +61,7 @@ compare_with = ["erm"]         # models to train beside it: "erm", "afl", "drfa"
 
 
 LOSSES = (
-    '"huber"                 # or "squared"',
+    '"squared"               # or "huber", about which sites answer with engine.secure_sum only',
     '"logistic"              # or another smooth one, such as "smooth_hinge"',
     '"multinomial"           # of several classes',
 )

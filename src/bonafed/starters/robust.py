@@ -78,7 +78,8 @@ def robust_starter(file: str, data: Inspected) -> str:
         loss=(
             '"logistic"              # or "hinge", "smooth_hinge"'
             if classes
-            else '"huber"                 # or "absolute", "epsilon_insensitive", "quantile"'
+            else '"huber"                 # or "absolute", "epsilon_insensitive", "quantile"\n'
+            '# over sites give engine.secure_sum = true; or "squared", which has no [robust]'
         ),
         label=toml_value(classes[-1] if classes else "a class"),
         label_cost_means="of flipping a label" if classes else "of moving the target by one unit",

@@ -17,6 +17,7 @@ from bonafed.starters.look import Asked
 from bonafed.starters.private import private_starter
 from bonafed.starters.robust import robust_starter
 
+ROBUST = '\nloss = "huber"'  # its threshold is in units of the target
 SOFTMAX = "a softmax model, which has no Wasserstein balls"
 
 
@@ -53,8 +54,7 @@ def starter(
         text = agnostic_starter(file, data, asked=agnostic)
     else:
         text = robust_starter(file, data)
-    numbers = not data.classes and not private
-    return _in_units(text, out.parent) if numbers else text, [*data.shown]
+    return _in_units(text, out.parent) if ROBUST in text and not private else text, [*data.shown]
 
 
 def _in_units(text: str, folder: Path) -> str:

@@ -220,10 +220,6 @@ class AFL(Method):
         stop = self._progress(state).stop
         return state, Round(Mix(state.trial, state.weights)) if stop is None else Done(stop)
 
-    @property
-    def exact(self) -> tuple[str, ...]:
-        return () if self.average else ("objective", "worst_risk")
-
     def report(self, state: AFLState) -> dict:
         """``objective`` is that of the last model, also where the answer is the average."""
         numbers = gap_report(state.value, state.bound, state.risks)

@@ -205,10 +205,6 @@ class MultiplierMethod(Method):
             return state, Done(stop)
         return state, Round(Linearise(state.shown if len(state.shown) else state.inner.trial))
 
-    @property
-    def exact(self) -> tuple[str, ...]:
-        return ("objective",)
-
     def report(self, state: MultiplierState) -> dict:
         return gap_report(state.value, state.bound, state.risks) | {"outer": state.outer}
 

@@ -120,10 +120,6 @@ class PooledMethod(Method):
         stop = _stop(self, state, float(up.finished[0]))
         return state, Round(Advance(state.rounds)) if stop is None else Done(stop)
 
-    @property
-    def exact(self) -> tuple[str, ...]:
-        return ("objective",)
-
     def report(self, state: OwnerState) -> dict[str, float]:
         """Objective, bound, gap and residual, as numbers to plot."""
         return {

@@ -56,7 +56,7 @@ from bonafed.papers.aspire.client import (
 from bonafed.papers.aspire.server import (
     NOTHING,
     ASPIREState,
-    bound_reached,
+    bounds_reached,
     checked,
     longest,
     mixture,
@@ -100,8 +100,8 @@ class ASPIRE(StepSettings, Method):
         chosen from the first losses, gradients and curvatures (``step_sizes.py``). ``smooth`` is L
         of the schedules
     c1, c2 : the regularisation of the multipliers (10); with ``theory`` their lower ends
-    bounds : alpha_1 to alpha_4; None: far from the iterates. The outcome says which one still holds
-        them back
+    bounds : alpha_1 to alpha_4; None: far from the iterates. `bounds_reached` of a state names
+        those that hold iterates back; a run then does not end as optimal
     floor : the lower end of h, for custom losses that can be negative
     tol : stop when all parts of the stationarity gap and the oracle's gap, relative to their
         scales, are below
@@ -365,7 +365,7 @@ class ASPIRE(StepSettings, Method):
         )
         if not (fresh and small):
             return Stop.MAX_ROUNDS if self._last(state) else None
-        held_back = bound_reached(state, known(state.steps))
+        held_back = bounds_reached(state, known(state.steps))
         return Stop.OPTIMAL if self._problem.convex and not held_back else Stop.UNPROVEN
 
 

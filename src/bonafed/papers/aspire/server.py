@@ -205,21 +205,17 @@ def refreshed(problem: Problem, state: ASPIREState, now: Now, steps: Steps) -> A
     return replace(state, measured=measured)
 
 
-def bound_reached(state: ASPIREState, steps: Steps) -> str:
-    """Which of alpha_1 to alpha_4 and the floor of h hold iterates back, in words; empty: none."""
+def bounds_reached(state: ASPIREState, steps: Steps) -> list[str]:
+    """Which of alpha_1 to alpha_4 and the floor of h hold iterates back."""
     reach, top, cap, pull = (np.asarray(steps.bounds) * (1 - 1e-9)).tolist()
     active = {
-        f"alpha_1 = {steps.bounds[0]:.3g} (model)": (
-            max(np.abs(state.z).max(), np.abs(state.copies).max()) >= reach
-        ),
-        f"alpha_2 = {steps.bounds[1]:.3g} (h)": state.h >= top,
-        f"alpha_3 = {steps.bounds[2]:.3g} (lambda)": bool((state.weights >= cap).any()),
-        f"alpha_4 = {steps.bounds[3]:.3g} (phi)": bool((np.abs(state.dual) >= pull).any()),
-        f"floor = {steps.floor:.3g} (h)": (
-            state.h <= steps.floor and float(state.weights.sum()) < 0.99
-        ),
+        "alpha_1": (max(np.abs(state.z).max(), np.abs(state.copies).max()) >= reach),
+        "alpha_2": state.h >= top,
+        "alpha_3": bool((state.weights >= cap).any()),
+        "alpha_4": bool((np.abs(state.dual) >= pull).any()),
+        "floor": (state.h <= steps.floor and float(state.weights.sum()) < 0.99),
     }
-    return " and ".join(name for name, holds in active.items() if holds)
+    return [name for name, holds in active.items() if holds]
 
 
 def mixture(problem: Problem, state: ASPIREState) -> Array:

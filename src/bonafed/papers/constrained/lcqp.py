@@ -60,8 +60,7 @@ def lcqp(
     condition : condition number of every A_i instead: D_i log-uniform on [1/condition, 1], both
         ends included
     singular : dimension s <= m of a space on which every A_i is 0: the constraints by themselves
-    determine
-        w there
+        determine w there
     redundant : the last client's C and d are the sum of all the others'
     infeasible : as redundant, but with 1 added to the last client's d: no w meets all
 

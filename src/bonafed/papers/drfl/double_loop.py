@@ -215,10 +215,6 @@ class DoubleLoop(Method):
             return Stop.MAX_ROUNDS
         return Stop.STALLED if state.since > 50 * (self.inner + 1) else None
 
-    @property
-    def exact(self) -> tuple[str, ...]:
-        return ("objective",)
-
     def report(self, state: LoopState) -> dict:
         """``objective`` is exact, at the best model so far."""
         return {"objective": state.value, **worst_client(state.risks)}

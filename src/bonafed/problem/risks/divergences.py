@@ -12,7 +12,7 @@ prior.
 
 KL: R(z) = min over s > 0 (radius + log sum_j prior_j exp(s z_j)) / s, and the maximiser is the
 prior tilted by exp(s z). So a client of small prior never gets none, and a large loss raises a
-small prior by a large factor: this set is no protection against clients one does not trust
+small prior by a large factor: this set is not protection against clients one does not trust
 (``CDNorm`` is). Hu and Hong, *Kullback-Leibler divergence constrained distributionally robust
 optimization*.
 
@@ -52,8 +52,8 @@ class KLBall(PriorBall):
     Raises
     ------
     ValueError
-        radius < 0 or not finite; a prior that is no probability vector (by ``at`` or at the first
-        use)
+        radius < 0 or not finite; a prior that is not a probability vector (by ``at`` or at the
+        first use)
 
     Examples
     --------
@@ -102,8 +102,8 @@ class ChiSquareBall(PriorBall):
     Raises
     ------
     ValueError
-        radius < 0 or not finite; a prior that is no probability vector (by ``at`` or at the first
-        use)
+        radius < 0 or not finite; a prior that is not a probability vector (by ``at`` or at the
+        first use)
 
     Examples
     --------
@@ -156,8 +156,8 @@ class TotalVariationBall(PriorBall):
     Raises
     ------
     ValueError
-        radius < 0 or not finite; a prior that is no probability vector (by ``at`` or at the first
-        use)
+        radius < 0 or not finite; a prior that is not a probability vector (by ``at`` or at the
+        first use)
 
     Examples
     --------

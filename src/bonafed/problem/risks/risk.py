@@ -212,7 +212,7 @@ def numbers(value: object, name: str) -> Array:
 
 
 def check_prior(risk: object) -> None:
-    """Raise ``ValueError`` for a prior that is none, whoever the clients are."""
+    """Raise ``ValueError`` for a prior that is none, no matter who the clients are."""
     prior = getattr(risk, "prior", "uniform")
     if isinstance(prior, str):
         if prior not in ("uniform", "size"):

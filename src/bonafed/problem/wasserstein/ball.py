@@ -19,14 +19,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.arrays import DUAL, Array, Block, is_number, norm
 from bonafed.problem.losses import Loss, others
-from bonafed.problem.predictors.affine import Linear
 from bonafed.problem.risks.risk import PerClient
 from bonafed.rounds import Each, record
 
@@ -57,6 +56,19 @@ class Cut:
         return radius * self.level + self.base if self.worst is None else self.worst
 
 
+class Near(NamedTuple):
+    """What is to be worst near a block of rows: the loss of a model, (D,) or (n, D), within radii
+    (n,) of the ball's kind.
+    """
+
+    w: Array
+    block: Block
+    loss: Loss
+    predictor: Any  # Linear, or Softmax of several classes
+    ball: WassersteinBall
+    radius: Array
+
+
 @dataclass(frozen=True, eq=False)
 class RowTerms:
     """The worst loss alpha_i of every row on all of R^n at (w, lambda_): its own loss and what a
@@ -75,15 +87,14 @@ class RowTerms:
         return share * label_cost * self.theta if self.theta.any() else np.zeros_like(share)
 
 
-def free_space_terms(
-    w: Array, block: Block, loss: Loss, predictor: Linear, ball: WassersteinBall, radius: Array
-) -> RowTerms:
+def free_space_terms(at: Near) -> RowTerms:
     """The terms of every row, at the model w, (d,) or (n, d).
 
     Regression: moving x or y gains at most Lipschitz * max(||w||_*, 1/label_cost) per unit of cost,
     whatever the row. Classification: a row is left, or its label is flipped, or (far away) its x is
     moved at ||w||_* per unit of cost.
     """
+    w, block, loss, predictor, ball, radius = at
     label_cost = ball.label_cost
     prediction = predictor.forward(w, block)
     here, gradient = loss.value(prediction, block.y), loss.gradient(prediction, block.y)
@@ -103,11 +114,10 @@ def free_space_terms(
     return RowTerms(level, here, gradient, gain, turned, theta)
 
 
-def free_space(
-    w: Array, block: Block, loss: Loss, predictor: Linear, ball: WassersteinBall, radius: Array
-) -> Cut:
+def free_space(at: Near) -> Cut:
     """The cut on all of R^n in closed form, at the model w, (d,) or (n, d)."""
-    terms = free_space_terms(w, block, loss, predictor, ball, radius)
+    w, block, _, predictor, ball, _ = at
+    terms = free_space_terms(at)
     return Cut(
         block.mean(terms.loss + terms.flip),
         terms.level,
@@ -158,15 +168,7 @@ class Support(ABC):
         """The nearest rows (x, y) inside."""
 
     @abstractmethod
-    def cut(
-        self,
-        w: Array,
-        block: Block,
-        loss: Loss,
-        predictor: Linear,
-        ball: WassersteinBall,
-        radius: Array,
-    ) -> Cut:
+    def cut(self, at: Near) -> Cut:
         """The cut in (model, lambda_) of every client's worst case at w, (D,) or (n, D).
 
         Where the radius (n,) is 0 it is the cut of the mean.

@@ -27,7 +27,7 @@ import numpy as np
 from bonafed.arrays import Array, Block, dense
 from bonafed.problem.losses import Loss
 from bonafed.problem.predictors.affine import Linear
-from bonafed.problem.wasserstein.ball import ROUNDING, Cut, Mask, Support, WassersteinBall
+from bonafed.problem.wasserstein.ball import ROUNDING, Cut, Mask, Near, Support, WassersteinBall
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -200,16 +200,9 @@ class BoxSupport(Support):
     # -- worst case
     # ----------------------------------------------------------------------------------------------
 
-    def cut(
-        self,
-        w: Array,
-        block: Block,
-        loss: Loss,
-        predictor: Linear,
-        ball: WassersteinBall,
-        radius: Array,
-    ) -> Cut:
-        low, high, weight = self.plans(w, block, loss, predictor, ball, radius)
+    def cut(self, at: Near) -> Cut:
+        w, block, loss, predictor, ball, radius = at
+        low, high, weight = self.plans(at)
         cross, bound = _crossing(low, high, radius)
         gradients = [self._gradient(w, plan, block, predictor, ball) for plan in (low, high)]
         mixed = weight[:, None] * gradients[0] + (1 - weight)[:, None] * gradients[1]
@@ -228,26 +221,21 @@ class BoxSupport(Support):
             np.where(on, spent, 0.0),
         )
 
-    def plans(
-        self,
-        w: Array,
-        block: Block,
-        loss: Loss,
-        predictor: Linear,
-        ball: WassersteinBall,
-        radius: Array,
-    ) -> tuple[Plan, Plan, Array]:
+    def plans(self, at: Near) -> tuple[Plan, Plan, Array]:
         """The adversary's plans at both ends of the bracket of lambda_ and the weight of the first:
         together the worst.
         """
-        at, pieces = self.planner(w, block, loss, predictor, ball)
+        w, block, loss, predictor, ball, radius = at
+        plan, pieces = self.planner(w, block, loss, predictor, ball)
         floor = np.full(
             len(radius), 0.0 if loss.targets == "sign" else loss.lipschitz / ball.label_cost
         )
         steepest = max(p.scale for p in pieces)
         # no move pays at this lambda_
         still = steepest * ball.dual_norm(self._coefficients(w, block, predictor))
-        return bracket(at, floor, np.maximum(still, _flip_top(pieces, block)) * (1 + 1e-12), radius)
+        return bracket(
+            plan, floor, np.maximum(still, _flip_top(pieces, block)) * (1 + 1e-12), radius
+        )
 
     def planner(
         self, w: Array, block: Block, loss: Loss, predictor: Linear, ball: WassersteinBall

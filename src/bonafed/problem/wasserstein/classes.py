@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from bonafed.arrays import DUAL, Array, Block, by_row, norm_gradient
 from bonafed.problem.losses import Loss
 from bonafed.problem.predictors.affine import Softmax
-from bonafed.problem.wasserstein.ball import Cut, WassersteinBall, flip_multiplier
+from bonafed.problem.wasserstein.ball import Cut, Near, WassersteinBall, flip_multiplier
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,16 +98,9 @@ def best_flips(
     return *flip_multiplier(here, there, block.share, floor, radius, ball.label_cost), to
 
 
-def joint_cut(
-    w: Array,
-    block: Block,
-    loss: Loss,
-    predictor: Softmax,
-    ball: WassersteinBall,
-    radius: Array,
-    floor: Array,
-) -> Cut:
+def joint_cut(at: Near, floor: Array) -> Cut:
     """The cut of f_s in (W, lambda_) at w and the best lambda_, which holds from the floor on."""
+    w, block, loss, predictor, ball, radius = at
     prediction = predictor.forward(w, block)
     level, theta, to = best_flips(prediction, block, loss, ball, radius, floor)
     worst, gradient = loss.value(prediction, block.y), loss.gradient(prediction, block.y)
@@ -122,14 +115,13 @@ def joint_cut(
     return Cut(block.mean(worst), level, back, -spent)
 
 
-def cut(
-    w: Array, block: Block, loss: Loss, predictor: Softmax, ball: WassersteinBall, radius: Array
-) -> Cut:
+def cut(at: Near) -> Cut:
     """R_s and a subgradient in W, at the model w, (D,) or (n, D): what flips leave of the radius is
     spent at the floor. The multiplier of the cut is 0.
     """
+    w, block, _, predictor, ball, radius = at
     steep, zero = steepest(w, block, predictor, ball), np.zeros(len(radius))
-    joint = joint_cut(w, block, loss, predictor, ball, radius, steep.floor)
+    joint = joint_cut(at, steep.floor)
     left = np.maximum(radius + joint.gradient_level, 0.0)
     shape = predictor.matrix(w, block.n_features).shape[-2:]
     gradient = joint.gradient + left[:, None] * steep.gradient(shape)

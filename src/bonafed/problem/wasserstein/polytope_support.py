@@ -24,10 +24,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.arrays import DUAL, Array, Block, dense, norm
+from bonafed.arrays import DUAL, Array, dense, norm
 from bonafed.problem.losses import Loss
-from bonafed.problem.predictors.affine import Linear
-from bonafed.problem.wasserstein.ball import ROUNDING, Cut, Mask, Support, WassersteinBall
+from bonafed.problem.wasserstein.ball import ROUNDING, Cut, Mask, Near, Support
 from bonafed.problem.wasserstein.box_support import linear_pieces
 
 if TYPE_CHECKING:
@@ -160,26 +159,19 @@ class PolytopeSupport(Support):
     # -- worst case
     # ----------------------------------------------------------------------------------------------
 
-    def cut(
-        self,
-        w: Array,
-        block: Block,
-        loss: Loss,
-        predictor: Linear,
-        ball: WassersteinBall,
-        radius: Array,
-    ) -> Cut:
+    def cut(self, at: Near) -> Cut:
         """The cut of the worst distribution; ``ArithmeticError`` when the conic solver fails.
 
         For every model v and every lambda_, moving the rows like this earns sum share { p (b + pull
         <v - w, x>) + pull <v, D> - pull E } - lambda_ * cost, and f_s(v, lambda_) is at least that.
         """
+        w, block, loss, predictor, _, radius = at
         prediction = predictor.forward(w, block)
         mean = block.mean(loss.value(prediction, block.y))
         gradient = predictor.backward(w, block.share * loss.gradient(prediction, block.y), block)
         level, spent = np.zeros((2, len(radius)))
         worst = mean.copy()
-        for i, a in enumerate(self.worst(w, block, loss, predictor, ball, radius)):
+        for i, a in enumerate(self.worst(at)):
             if a is not None:
                 mass = np.zeros_like(block.y)
                 mass[i] = block.share[i] * (a.part * a.pull).sum(0)
@@ -192,16 +184,9 @@ class PolytopeSupport(Support):
                 worst[i] = a.bound
         return Cut(mean, level, gradient, spent, worst)
 
-    def worst(
-        self,
-        w: Array,
-        block: Block,
-        loss: Loss,
-        predictor: Linear,
-        ball: WassersteinBall,
-        radius: Array,
-    ) -> list[Adversary | None]:
+    def worst(self, at: Near) -> list[Adversary | None]:
         """Every client's worst case; None where the radius is 0."""
+        w, block, loss, predictor, ball, radius = at
         self.check(loss)
         pieces = linear_pieces(predictor.forward(w, block), block, loss, ball.label_cost)
         # (n, K, m)

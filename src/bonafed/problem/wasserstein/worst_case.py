@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from bonafed.arrays import DUAL, Array, Block, dense, norm, norm_gradient
 from bonafed.client_names import ClientName
-from bonafed.problem.losses import Loss
-from bonafed.problem.predictors.affine import Linear, Softmax
-from bonafed.problem.wasserstein.ball import WassersteinBall, flip_multiplier, free_space
+from bonafed.problem.predictors.affine import Softmax
+from bonafed.problem.wasserstein.ball import Near, WassersteinBall, flip_multiplier, free_space
 from bonafed.problem.wasserstein.box_support import BoxSupport
 from bonafed.problem.wasserstein.classes import best_flips, steepest
 
@@ -177,14 +176,7 @@ def _active(label_part: float) -> str:
     return "labels" if label_part > 1 - 1e-6 else "features" if label_part < 1e-6 else "both"
 
 
-def worst_case(
-    w: Array,
-    block: Block,
-    loss: Loss,
-    predictor: Linear | Softmax,
-    ball: WassersteinBall,
-    radius: Array,
-) -> Transport:
+def worst_case(at: Near) -> Transport:
     """The worst distribution of every client of the block at w, (D,) or (n, D); ``radius`` (n,).
 
     Raises
@@ -192,17 +184,18 @@ def worst_case(
     ValueError
         for a loss without a worst case on this support
     """
+    w, block, loss, predictor, ball, radius = at
     n, m = block.y.shape
     if isinstance(predictor, Softmax):
         steep = steepest(w, block, predictor, ball)
-        level, atoms, far = _among_classes(w, block, loss, predictor, ball, radius, steep.floor)
+        level, atoms, far = _among_classes(at, steep.floor)
         far_x, far_y, far_class = steep.along, np.zeros(n), steep.own
     else:
         bounded = _on_box if isinstance(ball.support, BoxSupport) else _on_polytope
         near = _on_space if ball.support is None else bounded
-        level, atoms, far = near(w, block, loss, predictor, ball, radius)
+        level, atoms, far = near(at)
         size = np.broadcast_to(ball.dual_norm(predictor.split(w)[0]), (n,))
-        (far_x, far_y), far_class = _outward(w, block, loss, predictor, ball, size), None
+        (far_x, far_y), far_class = _outward(at, size), None
     nothing = np.zeros((n, m))
     atoms = (Atom((radius == 0)[:, None] + nothing, block.X, block.y, nothing, nothing), *atoms)
     atoms = tuple(a for a in atoms if (block.share * a.weight).any())
@@ -235,10 +228,9 @@ def worst_case(
     )
 
 
-def _outward(
-    w: Array, block: Block, loss: Loss, predictor: Linear, ball: WassersteinBall, size: Array
-) -> tuple[Array, Array]:
+def _outward(at: Near, size: Array) -> tuple[Array, Array]:
     """The steepest way to lose per unit of cost, far out: (x, y) directions."""
+    w, block, loss, predictor, ball, _ = at
     coefficients = np.broadcast_to(predictor.split(w)[0], (len(size), block.n_features))
     outward = norm_gradient(
         coefficients, DUAL[ball.norm]
@@ -256,16 +248,9 @@ def _outward(
     )
 
 
-def _among_classes(
-    w: Array,
-    block: Block,
-    loss: Loss,
-    predictor: Softmax,
-    ball: WassersteinBall,
-    radius: Array,
-    floor: Array,
-) -> tuple[Array, list[Atom], Array]:
+def _among_classes(at: Near, floor: Array) -> tuple[Array, list[Atom], Array]:
     """Transport multipliers, atoms (flips) and the cost left over, of several classes."""
+    w, block, loss, predictor, ball, radius = at
     level, theta, to = best_flips(predictor.forward(w, block), block, loss, ball, radius, floor)
     return level, *_flipped(block, ball, radius, level, floor, theta, to)
 
@@ -287,11 +272,10 @@ def _flipped(
     return [stay, Atom(theta, block.X, to, nothing, fee)], left
 
 
-def _on_space(
-    w: Array, block: Block, loss: Loss, predictor: Linear, ball: WassersteinBall, radius: Array
-) -> tuple[Array, list[Atom], Array]:
+def _on_space(at: Near) -> tuple[Array, list[Atom], Array]:
     """Transport multipliers, atoms (flips) and the cost left over."""
-    cut = free_space(w, block, loss, predictor, ball, radius)
+    w, block, loss, predictor, ball, radius = at
+    cut = free_space(at)
     on, nothing = (radius > 0)[:, None], np.zeros_like(block.y)
     if loss.targets == "real" or math.isinf(ball.label_cost):
         far = np.where(cut.level > 0, radius, 0.0)
@@ -303,15 +287,14 @@ def _on_space(
     return level, *_flipped(block, ball, radius, level, floor, theta, -block.y)
 
 
-def _on_box(
-    w: Array, block: Block, loss: Loss, predictor: Linear, ball: WassersteinBall, radius: Array
-) -> tuple[Array, list[Atom], Array]:
+def _on_box(at: Near) -> tuple[Array, list[Atom], Array]:
     """Both plans of the bracket of lambda_; on a box only the free target of a residual loss can go
     far.
     """
+    w, block, loss, predictor, ball, radius = at
     box: Any = ball.support
-    cut = box.cut(w, block, loss, predictor, ball, radius)
-    low, high, weight = box.plans(w, block, loss, predictor, ball, radius)
+    cut = box.cut(at)
+    low, high, weight = box.plans(at)
     coefficients = np.ascontiguousarray(
         np.broadcast_to(predictor.split(w)[0], (len(radius), block.n_features))
     )
@@ -326,14 +309,13 @@ def _on_box(
     return cut.level, atoms, radius + cut.gradient_level if free_y else np.zeros(len(radius))
 
 
-def _on_polytope(
-    w: Array, block: Block, loss: Loss, predictor: Linear, ball: WassersteinBall, radius: Array
-) -> tuple[Array, list[Atom], Array]:
+def _on_polytope(at: Near) -> tuple[Array, list[Atom], Array]:
     """One atom per piece of the loss; mass that leaves along a recession direction becomes an atom
     of weight FAR.
     """
+    _, block, loss, _, ball, radius = at
     support: Any = ball.support
-    worst = support.worst(w, block, loss, predictor, ball, radius)
+    worst = support.worst(at)
     X = dense(block.X).reshape(*block.y.shape, -1)
     pieces = max((len(a.part) for a in worst if a is not None), default=0)
     weight, shift = np.zeros((2, pieces, *block.y.shape))

@@ -82,8 +82,9 @@ class Certificate(ReportSection):
             proof += f" All of it holds only{words.CONDITION}."
         return [chapter("certificate", title, Text(proof), certificate(result), figures)]
 
-    def brief(self, run: Run, columns: int) -> list[Block]:
-        return [] if words.private(run.result) else [certificate(run.result)]
+    def brief(self, run: Run) -> list[Block]:
+        rows = certificate(run.result).rows
+        return [Text(f"Certificate: {', '.join(f'{name} {value}' for name, value, _ in rows)}.")]
 
 
 def _proof(result: Result) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bonafed.report.sections.section import Block, Chapter, ReportSection, Text, chapter
+from bonafed.report.sections.section import Chapter, ReportSection, Text, chapter
 from bonafed.report.tables import (
     NAME,
     NOTHING,
@@ -102,9 +102,6 @@ class Checks(ReportSection):
         return [
             chapter("checks", "Can I trust the numbers?", Text(verdict(run.result), True), made)
         ]
-
-    def brief(self, run: Run, columns: int) -> list[Block]:
-        return [Text(f"check failed: {failure(row)}") for row in failed(run.result)]
 
 
 def failed(result: Result) -> list[Record]:

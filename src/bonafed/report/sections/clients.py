@@ -86,13 +86,12 @@ CONSTRAINED = (
     "note",
 )
 PRIVATE = ("client", "n", "loss", "weight", "note")
-BRIEF = ("client", "n", "loss", "worst_loss", "weight", "flips", "held_accuracy", "held_error")
+BRIEF = ("client", "n", "loss", "worst_loss", "weight", "held_accuracy", "held_error")
 BRIEF_CONSTRAINED = (
     *("client", "n", "loss", "limit", "measured", "slack", "price"),
     *("held_accuracy", "held_error"),
 )
-PRINTED = 20  # clients that a terminal shows
-WIDE = 110  # columns of a terminal that shows the bytes of each client, too
+WORST = 3  # clients that a terminal shows
 
 
 class Clients(ReportSection):
@@ -141,17 +140,10 @@ class Clients(ReportSection):
             blocks.append(Fold(sent.title, (sent,)))
         return [chapter("clients", "Clients in training", *blocks)]
 
-    def brief(self, run: Run, columns: int) -> list[Block]:
+    def brief(self, run: Run) -> list[Block]:
         result = run.result
-        if words.private(result):
-            return []
         heads = BRIEF_CONSTRAINED if words.constrained(result) else BRIEF
-        heads = heads if columns < WIDE else (*heads, *SENT)
-        blocks: list[Block] = [clients(result, heads, PRINTED)]
-        if (n := len(people(result))) > PRINTED:
-            most = f"the {PRINTED} with the largest worst case"
-            blocks.append(Text(f"(of {n} clients, {most}; the report has all)"))
-        return blocks
+        return [] if words.private(result) else [clients(result, heads, WORST)]
 
 
 def _figures(result: Result) -> tuple[Figure, ...]:
@@ -178,11 +170,12 @@ def clients(result: Result, heads: Sequence[str], most: int | None = None) -> Ta
     """One row a client, with how the model does on its held-out rows; ``most`` keeps those of
     largest worst case.
     """
-    rows = _with_held_out(result)
+    rows, title = _with_held_out(result), "Clients"
     if most is not None and len(rows) > most:
+        title = f"The {most} of {len(rows)} clients with the largest worst case"
         rows = sorted(rows, key=lambda row: -row["worst_loss"])[:most]
     names = HEADS | _heads(result)
-    return of_rows("Clients", rows, filled({key: names[key] for key in heads}, rows), CELLS, TEXTS)
+    return of_rows(title, rows, filled({key: names[key] for key in heads}, rows), CELLS, TEXTS)
 
 
 def _with_held_out(result: Result) -> Rows:

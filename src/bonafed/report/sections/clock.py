@@ -70,8 +70,8 @@ class Clock(ReportSection):
         sentences = texts(words(run.result, run.config.engine))
         return [chapter("clock", "Virtual time", *sentences, Row(FIGURES), *pace(run.result))]
 
-    def brief(self, run: Run, columns: int) -> list[Block]:
-        return [*pace(run.result), *texts(words(run.result, run.config.engine))]
+    def brief(self, run: Run) -> list[Block]:
+        return [*texts(words(run.result, run.config.engine)[:1])]
 
 
 def words(result: Result, engine: EngineSection) -> list[str]:

@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from bonafed.drawing import Canvas
 
 MOST = 60  # rows of a table: those with the smallest slack
-BRIEF = 20  # rows of a table on a terminal
 NEAR = 1e-3  # relative gap up to which a model counts as near the optimum
 VIOLATED = (  # up to, in words, colour
     (1e-6, "met", GREEN),
@@ -138,17 +137,6 @@ class Constraints(ReportSection):
         ]
         return [chapter("constraints", "Constraints", *blocks)]
 
-    def brief(self, run: Run, columns: int) -> list[Block]:
-        result = run.result
-        by_group = [each for each in groups(result) if each.title.endswith(HELD_OUT)]
-        return [
-            training(result, BRIEF, beside=False),
-            *new_rows(result, BRIEF, beside=False)[:1],
-            *by_group,
-            Heading("Shadow prices"),
-            *texts(shadow_prices(result)),
-        ]
-
 
 def shadow_prices(result: Result) -> list[str]:
     """What relaxing the limits would gain, as far as the certificate bears it out."""
@@ -174,28 +162,28 @@ def shadow_prices(result: Result) -> list[str]:
 # ----------------------------------------------------------------------------------------- tables
 
 
-def training(result: Result, most: int = MOST, beside: bool = True) -> Table:
-    """Every constraint on the training rows with its multiplier; ``beside`` another model."""
+def training(result: Result) -> Table:
+    """Every constraint on the training rows with its multiplier, beside another model."""
     proof = words.infeasible(result)
 
     def multiplier(row: Record) -> tuple[str, str]:
         cell = percent(row["weight"]) if proof else without_rounding(row["price"])
         return without_rounding(row["slack"]), cell
 
-    other = _other(result, TRAINING) if beside else None
+    other = _other(result, TRAINING)
     heads = ("Slack", "Weight in the proof" if proof else "Multiplier")
-    rows = tight(result["constraints"], most)
+    rows = tight(result["constraints"])
     return _table("Constraints on the training rows", rows, other, heads, multiplier)
 
 
-def new_rows(result: Result, most: int = MOST, beside: bool = True) -> list[Table]:
-    """The constraints on every other set of rows; ``beside`` another model."""
+def new_rows(result: Result) -> list[Table]:
+    """The constraints on every other set of rows, beside another model."""
     parts = [part for part in result["kept"] if part["model"] == result["model"] and part["rows"]]
     return [
         _table(
             f"Constraints on {part['set']}",
-            tight(part["rows"], most),
-            _other(result, part["set"]) if beside else None,
+            tight(part["rows"]),
+            _other(result, part["set"]),
         )
         for part in parts
         if part["set"] != TRAINING
@@ -229,9 +217,9 @@ def _table(
     return table(title, columns, lines, (0, 1, 4 + len(heads)), long=(1,))
 
 
-def tight(rows: Rows, most: int = MOST) -> Rows:
+def tight(rows: Rows) -> Rows:
     """The rows with the smallest slack, in their order."""
-    keep = sorted(range(len(rows)), key=lambda k: rows[k]["slack"])[:most]
+    keep = sorted(range(len(rows)), key=lambda k: rows[k]["slack"])[:MOST]
     return [rows[k] for k in sorted(keep)]
 
 

@@ -91,26 +91,10 @@ class Evaluation(ReportSection):
             blocks += [Fold("Every comparison, row by row", (Items(tuple(comparisons)),))]
         return [chapter("evaluation", words.question(result), *blocks)]
 
-    def brief(self, run: Run, columns: int) -> list[Block]:
-        result, timed = run.result, "clock" in run.result
-        tables: list[Block] = [
-            *measures(run),
-            *not_of_all(result),
-            *fairness(result),
-            *spread(result)[: 1 if timed else 0],
-        ]
-        if words.private(result):
-            return [*tables, *_answer(result)]
-        answer, pairs = words.answer(result), result["evaluation"]["pairs"]
-        if not answer:
-            return [*tables]
-        # the answer, and for each set the comparison with the first other model
-        first = [
-            sentence
-            for sentence, pair in zip(answer[1:], pairs, strict=True)
-            if pair["other"] == pairs[0]["other"]
-        ]
-        return [*tables, Heading(words.question(result)), *texts([answer[0], *first])]
+    def brief(self, run: Run) -> list[Block]:
+        result = run.result
+        owners_part = words.private(result) and not words.public_part(result)
+        return [*texts(words.cost(result)[:2])] if owners_part else []
 
 
 def _answer(result: Result) -> list[Text]:

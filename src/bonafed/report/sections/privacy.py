@@ -42,7 +42,7 @@ from bonafed.runs.run import Run
 if TYPE_CHECKING:
     from bonafed.drawing import Canvas
 
-PRINTED = 20  # clients that a terminal shows
+MOST_SPENT = 3  # clients that a terminal shows
 TOTALS = {  # key -> (accountant, what its total is)
     "epsilon": (
         "Privacy loss distributions (PLD)",
@@ -148,11 +148,11 @@ class Guarantee(ReportSection):
         chapters.append(chapter("withheld", "What is withheld", *where, withheld(result)))
         return chapters
 
-    def brief(self, run: Run, columns: int) -> list[Block]:
+    def brief(self, run: Run) -> list[Block]:
         result = run.result
         rehearsal = filter(None, [result["privacy"]["rehearsal"]])
-        tables = ledger(result).first(PRINTED), accounts(result)
-        return [*tables, *texts([*rehearsal, *guaranteed(result)])]
+        said = [*rehearsal, f"{result['problem']} {words.ended(result)}", guaranteed(result)[0]]
+        return [ledger(result, MOST_SPENT), *texts(said)]
 
 
 class OwnersPart(ReportSection):
@@ -189,8 +189,7 @@ def guaranteed(result: Result) -> list[str]:
     where, others = " outside owner/", "" if privacy["book"] else alone
     if words.at_sites(result):
         where, others = "", sites
-    # of older runs every client added the whole noise
-    views = privacy.get("views") or {"view": "answers", "text": ""}
+    views = privacy["views"]
     sent = f"every message that the {words.clients(len(privacy['ledger']))} sent"
     if views["view"] == "sum":
         sent = f"every sum of what the {words.clients(len(privacy['ledger']))} sent"
@@ -253,17 +252,21 @@ def _source(privacy: Record) -> str:
 # ----------------------------------------------------------------------------------------- tables
 
 
-def ledger(result: Result) -> Table:
-    """What every client has spent."""
+def ledger(result: Result, most: int | None = None) -> Table:
+    """What every client has spent; ``most`` keeps those that have spent most."""
     rows, heads = result["privacy"]["ledger"], {**LEDGER}
-    views = result["privacy"].get("views")
-    if views is not None and views["total"] is not None:
+    title = "Ledger"
+    if most is not None and len(rows) > most:
+        title = f"Ledger: the {most} of {len(rows)} clients that have spent most"
+        rows = sorted(rows, key=lambda row: -row["epsilon"])[:most]
+    views = result["privacy"]["views"]
+    if views["total"] is not None:
         other = "sum" if views["view"] == "answers" else "answers"
         rows = [row | {"other": views["clients"][row["client"]]} for row in rows]
         heads = heads | {"other": f'In the view "{other}"'}
     if not any(row["before"] for row in rows):
         del heads["before"]
-    return of_rows("Ledger", rows, heads, {"left": _thousandths, "before": _thousandths})
+    return of_rows(title, rows, heads, {"left": _thousandths, "before": _thousandths})
 
 
 def _thousandths(value: float) -> str:

@@ -7,28 +7,27 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bonafed.drawing import GREY, INK, label, shades
-from bonafed.measures import figures_of
+from bonafed.measures import Figure, figures_of
 from bonafed.report.figures import Plot
 from bonafed.report.sections.evaluation import by_client
 from bonafed.report.sections.section import (
     Block,
     Chapter,
-    Figure,
     Fold,
     ReportSection,
     Row,
     Text,
     chapter,
 )
+from bonafed.report.sections.section import Figure as Place
 from bonafed.report.tables import (
-    NOTHING,
     Record,
     Table,
+    Way,
     number,
     of_rows,
     own_measures,
     percent,
-    spaced,
     table,
 )
 from bonafed.runs.run import Run
@@ -40,12 +39,13 @@ FEW = 8  # clients whose curves are told apart
 OPEN = 12  # clients of a table that is shown without a click
 ABOUT_CLIENTS = "The worst come first. In brackets: the exact 95 % interval of a rate, in percent."
 CELLS = {"tp": "{1}, found", "fn": "{1}, missed", "fp": "{0}, false alarm", "tn": "{0}, left alone"}
-ROC = Figure(
+SHOWN: dict[str, Way] = {"percent": percent, "area": "{:.3f}".format, "number": number}
+ROC = Place(
     "roc",
     "ROC: recall against false alarms, as the cut of the score moves. The thick line is all rows,"
     " thin ones are clients; the diagonal is chance.",
 )
-CALIBRATION = Figure(
+CALIBRATION = Place(
     "calibration",
     "Calibration: where 30 % are predicted, 30 % should be. The thick line is all rows, thin ones"
     " are clients, with fewer rows each; dots are groups of rows, larger where there are more; the"
@@ -94,14 +94,9 @@ def goodness(run: Run) -> str:
     """How good the model is, in one sentence."""
     judged = own_measures(run.result)[0]
     said = [
-        f"{spaced(key)} {percent(judged[key])}{_within(judged, key)}"
-        for key in ("accuracy", "balanced_accuracy")
-        if judged.get(key) is not None
+        f"{spoken(figure)} {SHOWN[figure.shown](judged[figure.key])}{_within(judged, figure.key)}"
+        for figure in first_figures(judged)
     ]
-    said += [f"AUC {_area(judged['auc'])}"] if judged.get("auc") is not None else []
-    if "error" in judged:
-        said.append(f"mean absolute error {number(judged['error'])}")
-        said += [f"R2 {number(judged['r2'])}"] if judged.get("r2") is not None else []
     text = f"On {_rows(judged)}: {', '.join(said)}."
     if judged.get("recall") is not None and (classes := run.model["classes"]):
         text += f" It finds {percent(judged['recall'])} of the rows of {classes[1]}"
@@ -112,6 +107,16 @@ def goodness(run: Run) -> str:
             else f", and is right in {percent(precise)} of those that it calls {classes[1]}."
         )
     return text
+
+
+def first_figures(judged: Record) -> list[Figure]:
+    """The figures of rows that a reader asks for first."""
+    return [f for f in figures_of() if f.beside and judged.get(f.key) is not None]
+
+
+def spoken(figure: Figure) -> str:
+    """What a figure is called in a sentence."""
+    return figure.title if figure.title.isupper() else figure.title.lower()
 
 
 def _rows(judged: Record) -> str:
@@ -170,11 +175,10 @@ def _figures(judged: Record, classes: Sequence[object] | None) -> list[Table]:
     for figure in figures_of() if "small" in judged else ():
         if (value := judged.get(figure.key)) is None:
             continue
-        show = {"percent": percent, "area": _area, "number": number}[figure.shown]
         bounds = (judged.get("interval") or {}).get(figure.key)
         within = _range(bounds) if bounds else ""
-        called, meaning = figure.short or figure.title, figure.meaning.format(**named)
-        rows.append((called, show(value), within, meaning))
+        name, meaning = figure.short or figure.title, figure.meaning.format(**named)
+        rows.append((name, SHOWN[figure.shown](value), within, meaning))
     if not rows:
         return []
     title = f"All {_rows(judged)}"
@@ -193,10 +197,6 @@ def _by_client(run: Run) -> list[Block]:
         )
         blocks.append(Fold(rest.title, (rest,)))
     return blocks + ([Fold("Clients of other sets", tuple(others))] if others else [])
-
-
-def _area(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.3f}"
 
 
 def _confusion(rows: Sequence[Record], classes: Sequence[object] | None) -> list[Table]:

@@ -8,7 +8,6 @@ from bonafed.report.sections.quality import badness, goodness
 from bonafed.report.sections.section import (
     Block,
     Chapter,
-    Heading,
     Questions,
     ReportSection,
     chapter,
@@ -33,10 +32,10 @@ class Opening(ReportSection):
     def chapters(self, run: Run) -> list[Chapter]:
         return [chapter("short", "In short", Questions(tuple(answers(run).items())))]
 
-    def brief(self, run: Run, columns: int) -> list[Block]:
+    def brief(self, run: Run) -> list[Block]:
         known = answers(run)
-        known.pop(words.question(run.result), None)  # the evaluation has just said it
-        return [Heading("In short"), Questions(tuple(known.items()))]
+        known.pop(TRIVIAL, None)  # the warning says it
+        return [Questions(tuple(known.items()))]
 
 
 def answers(run: Run) -> dict[str, str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 from bonafed.report.figures import Plot
@@ -117,13 +117,30 @@ class ReportSection(Protocol):
         """The figures, by name."""
         return {}
 
-    def brief(self, run: Run, columns: int) -> list[Block]:
-        """What a terminal of so many columns shows."""
+    def brief(self, run: Run) -> list[Block]:
+        """The few lines that a terminal shows."""
         return []
 
     def record(self, run: Run) -> Record:
         """What the report as JSON has beside result.json, whether the section applies or not."""
         return {}
+
+
+def plain(blocks: Sequence[Block], title: str) -> Iterator[Block]:
+    """The blocks under a title that are text, one after the other; a table that is called as the
+    title needs none.
+    """
+    for block in blocks:
+        match block:
+            case Row():
+                yield from plain(block.blocks, title)
+            case Fold():
+                if inside := [*plain(block.blocks, block.title)]:
+                    yield from (Heading(block.title), *inside)
+            case Table():
+                yield replace(block, title="" if block.title == title else block.title)
+            case Text() | Heading() | Items() | Questions():
+                yield block
 
 
 def texts(sentences: Iterable[str]) -> Iterator[Text]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bonafed.report import words
+from bonafed.report.sections.quality import SHOWN, first_figures, spoken
 from bonafed.report.sections.section import (
     Block,
     Chapter,
     Fact,
-    Heading,
     Items,
     ReportSection,
     Text,
@@ -18,6 +18,7 @@ from bonafed.report.tables import Result, merit, own_measures, people, short
 from bonafed.runs.run import Run
 
 CLOSE = 0.1  # a relative gap up to this counts as good
+NOTES = 2  # warnings that a terminal shows
 
 
 class Summary(ReportSection):
@@ -51,8 +52,8 @@ class Summary(ReportSection):
     def chapters(self, run: Run) -> list[Chapter]:
         return [chapter("summary", "In plain words", *texts(words.summary(run.result)))]
 
-    def brief(self, run: Run, columns: int) -> list[Block]:
-        return [Heading("In plain words"), *texts(words.summary(run.result))]
+    def brief(self, run: Run) -> list[Block]:
+        return [*texts(words.done(run.result))]
 
 
 def _judged(result: Result) -> list[Fact]:
@@ -64,8 +65,10 @@ def _judged(result: Result) -> list[Fact]:
     row, (key, show) = judged[0], merit(judged[0])
     called = "mean absolute error" if key == "error" else key
     facts = [Fact(show(row[key]), f"{called} on {row['n']:,} {row['set']}")]
-    if row.get("auc") is not None:
-        facts.append(Fact(f"{row['auc']:.3f}", "AUC on these rows"))
+    for figure in first_figures(row):
+        if figure.of == "scores":
+            text = SHOWN[figure.shown](row[figure.key])
+            facts.append(Fact(text, f"{spoken(figure)} on these rows"))
     if len(row["clients"]) > 1:
         worst = short(row[f"worst_{key}_client"], 24)
         facts.append(Fact(show(row[f"worst_{key}"]), f"{called} at the worst client, {worst}"))
@@ -82,5 +85,7 @@ class Warnings(ReportSection):
         notes = Items(tuple(run.result["notes"]))
         return [chapter("warnings", "Warnings", notes, warning=True)]
 
-    def brief(self, run: Run, columns: int) -> list[Block]:
-        return [Text(f"warning: {note}") for note in run.result["notes"]]
+    def brief(self, run: Run) -> list[Block]:
+        notes = run.result["notes"]
+        more = [f"the report has {len(notes) - NOTES} more"] * (len(notes) > NOTES)
+        return [Text(f"warning: {note}") for note in [*notes[:NOTES], *more]]

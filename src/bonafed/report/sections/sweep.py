@@ -15,7 +15,6 @@ from bonafed.report.sections.section import (
     Chapter,
     Figure,
     Fold,
-    Heading,
     ReportSection,
     Row,
     chapter,
@@ -82,9 +81,9 @@ PRICES = (
     " each unit that the limit is raised."
 )
 LOOKED = (
-    "Whoever chooses a budget, or any other setting, by these numbers has looked at the rows: that"
-    " choice is not part of what was paid for. They are for the owner's judgement of what privacy"
-    " costs here."
+    "Anyone who chooses a budget, or any other setting, by these numbers has looked at the rows:"
+    " that choice is not part of what was paid for. They are for the owner's judgement of what"
+    " privacy costs here."
 )
 
 
@@ -114,8 +113,9 @@ class Sweep(ReportSection):
         fold = Fold("Every point", shown, len(shown[0].rows) <= OPEN)
         return [chapter("sweep", "Other values", *texts(words(run)), Row(FIGURES), fold)]
 
-    def brief(self, run: Run, columns: int) -> list[Block]:
-        return [Heading("Other values"), *texts(words(run)), *tables(run)]
+    def brief(self, run: Run) -> list[Block]:
+        best = choice(_table(run))[:1] if "best" in _table(run) else []
+        return [*texts([*words(run)[:1], *best])]
 
     def record(self, run: Run) -> Record:
         return {"sweep": run.swept and run.swept.table}

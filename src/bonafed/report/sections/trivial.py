@@ -26,7 +26,7 @@ class Trivial(ReportSection):
         text = Text(self._text(run), strong=True)
         return [chapter("trivial", "The model is trivial", text, warning=True)]
 
-    def brief(self, run: Run, columns: int) -> list[Block]:
+    def brief(self, run: Run) -> list[Block]:
         return [Text(f"warning: {self._text(run)}")]
 
     def _text(self, run: Run) -> str:

@@ -131,6 +131,6 @@ def check_noise(config: Config, parts: Parts, points: Sequence[Row]) -> Check:
         if not math.isclose(release.noise, row["noise"], rel_tol=1e-4):
             odd.append(f"the noise {row['noise']:.6g} is not that of epsilon {row['at']:g}")
         if not math.isclose(alone, row["alone"], rel_tol=1e-9):
-            odd.append(f"noise {row['noise']:.6g} alone makes epsilon {alone:.6g}")
+            odd.append(f"noise {row['noise']:.6g} by itself makes epsilon {alone:.6g}")
     text = f"differs: {'; '.join(odd[:3])}" if odd else "noise as its epsilons need it"
     return Check("sweep", not odd, text)

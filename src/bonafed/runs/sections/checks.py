@@ -14,7 +14,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from scipy.special import ndtri
@@ -26,7 +26,7 @@ from bonafed.data.schema import Categorical
 from bonafed.measures import auc
 from bonafed.problem.prediction import scores
 from bonafed.runs.files import Record
-from bonafed.runs.form import Form, Number, Whole, optional
+from bonafed.runs.form import Form, Number, Whole
 from bonafed.runs.sections.section import Inputs, Section
 from bonafed.runs.splits import Parts
 
@@ -54,7 +54,7 @@ Name = Literal[
 ]
 
 
-class DataCheckForm(Form):
+class DataCheck(Form):
     """One check: null where it does not apply or cannot be judged. ``where`` has the first names of
     the ``count`` features or clients that it is about.
     """
@@ -66,11 +66,26 @@ class DataCheckForm(Form):
     where: list[str]
     count: Whole
 
+    @classmethod
+    def of(
+        cls,
+        name: Name,
+        passed: bool | None,
+        limit: float,
+        seen: float | None,
+        where: Sequence[str] = (),
+    ) -> DataCheck:
+        """A check about all of ``where``."""
+        shown = list(where[:NAMED])
+        return cls.model_construct(
+            name=name, passed=passed, limit=limit, seen=seen, where=shown, count=len(where)
+        )
+
 
 class DataChecksForm(Form):
-    """All checks; runs of earlier versions have none."""
+    """All checks."""
 
-    checks: list[DataCheckForm] = optional()
+    checks: list[DataCheck]
 
 
 class DataChecks(Section):
@@ -86,24 +101,10 @@ class DataChecks(Section):
     def result(self, inputs: Inputs) -> Record:
         """Every check, in the order of a report."""
         made = (*of_rows(inputs.parts), _trivial(inputs))
-        return {"checks": [check.record() for check in made]}
+        return {"checks": [dict(check) for check in made]}
 
 
-class _Made(NamedTuple):
-    """A check that was made."""
-
-    name: Name
-    passed: bool | None
-    limit: float
-    seen: float | None
-    where: Sequence[str] = ()
-
-    def record(self) -> Record:
-        shown = {"where": list(self.where[:NAMED]), "count": len(self.where)}
-        return {**self._asdict(), **shown}
-
-
-def of_rows(parts: Parts) -> Iterator[_Made]:
+def of_rows(parts: Parts) -> Iterator[DataCheck]:
     """The checks that rows and schema are enough for."""
     fed = parts.owners
     X, y = np.concatenate(fed.X), np.concatenate(fed.y)
@@ -115,11 +116,11 @@ def of_rows(parts: Parts) -> Iterator[_Made]:
     yield _missing_class(fed)
     small = sorted((n, name) for n, name in zip(fed.sizes.tolist(), fed.names, strict=True))
     tiny = [name for n, name in small if n < TINY]
-    yield _Made("tiny", not tiny, TINY, small[0][0], tiny)
+    yield DataCheck.of("tiny", not tiny, TINY, small[0][0], tiny)
     yield _shift(fed, X)
 
 
-def _left_out(parts: Parts) -> _Made:
+def _left_out(parts: Parts) -> DataCheck:
     """The rows that are left out for want of a target or a client; rows may lack it for a reason
     that has to do with it.
     """
@@ -130,13 +131,13 @@ def _left_out(parts: Parts) -> _Made:
         for by_client in parts.left_out.values()
         for name, n in sorted(by_client.items(), key=lambda one: (-one[1], one[0]))
     ]
-    return _Made("left_out", share <= LEFT_OUT, LEFT_OUT, share, where)
+    return DataCheck.of("left_out", share <= LEFT_OUT, LEFT_OUT, share, where)
 
 
 # ----------------------------------------------------------------------------------------- features
 
 
-def _identifier(fed: Federation, X: Array) -> _Made:
+def _identifier(fed: Federation, X: Array) -> DataCheck:
     """Columns in which nearly every row has a value to itself, and which are text, or count, or are
     named as a key; measurements have values to themselves and are none of these.
     """
@@ -165,7 +166,7 @@ def _counts(values: Array, fed: Federation) -> bool:
     return bool(np.ptp(whole) < 2 * len(whole)) or all((np.diff(v) > 0).all() for v in by_client)
 
 
-def _copy(fed: Federation, X: Array, y: Array) -> _Made:
+def _copy(fed: Federation, X: Array, y: Array) -> DataCheck:
     """Features that by themselves give the target away: by their AUC between two classes, else by
     their correlation with the target, with several classes the correlation ratio.
     """
@@ -186,17 +187,18 @@ def _copy(fed: Federation, X: Array, y: Array) -> _Made:
     return _largest("copy", shares, COPY, len(X) >= TINY)
 
 
-def _largest(name: Name, shares: Mapping[str, float], limit: float, judged: bool) -> _Made:
+def _largest(name: Name, shares: Mapping[str, float], limit: float, judged: bool) -> DataCheck:
     """The check that no feature has a number as large as a limit."""
     order = sorted(shares, key=lambda each: -shares[each])
     odd = [each for each in order if shares[each] >= limit] if judged else []
-    return _Made(name, not odd if judged else None, limit, max(shares.values(), default=0.0), odd)
+    most = max(shares.values(), default=0.0)
+    return DataCheck.of(name, not odd if judged else None, limit, most, odd)
 
 
 # ------------------------------------------------------------------------------------------- rows
 
 
-def _shared_rows(fed: Federation, tests: Mapping[str, Federation]) -> Iterator[_Made]:
+def _shared_rows(fed: Federation, tests: Mapping[str, Federation]) -> Iterator[DataCheck]:
     """Rows with their targets that stand at several clients, and rows to judge on that were trained
     on.
     """
@@ -209,7 +211,7 @@ def _shared_rows(fed: Federation, tests: Mapping[str, Federation]) -> Iterator[_
     at = [name for name, share in zip(fed.names, shared, strict=True) if share > SHARED]
     share = sum(s * len(each) for s, each in zip(shared, held, strict=True)) / fed.sizes.sum()
     several = fed.n_clients > 1
-    yield _Made("duplicates", _within(share, judged and several), SHARED, float(share), at)
+    yield DataCheck.of("duplicates", _within(share, judged and several), SHARED, float(share), at)
     shares = {
         name: sum(row in clients for each in _digests(test, key) for row in each)
         / float(test.sizes.sum())
@@ -217,7 +219,7 @@ def _shared_rows(fed: Federation, tests: Mapping[str, Federation]) -> Iterator[_
     }
     most = max(shares.values(), default=None)
     odd = [name for name, share in shares.items() if share > SHARED]
-    yield _Made("trained_on", _within(most, judged), SHARED, most, odd)
+    yield DataCheck.of("trained_on", _within(most, judged), SHARED, most, odd)
 
 
 def _within(share: float | None, judged: bool) -> bool | None:
@@ -237,25 +239,25 @@ def _digests(fed: Federation, key: bytes) -> Iterator[list[bytes]]:
 # ---------------------------------------------------------------------------------------- clients
 
 
-def _missing_class(fed: Federation) -> _Made:
+def _missing_class(fed: Federation) -> DataCheck:
     """Clients without a row of some class."""
     if fed.classes is None:
-        return _Made("missing_class", None, 0, None)
+        return DataCheck.of("missing_class", None, 0, None)
     lacking = [
         name
         for name, y in zip(fed.names, fed.y, strict=True)
         if len(np.unique(y)) < len(fed.classes)
     ]
-    return _Made("missing_class", not lacking, 0, len(lacking), lacking)
+    return DataCheck.of("missing_class", not lacking, 0, len(lacking), lacking)
 
 
-def _shift(fed: Federation, X: Array) -> _Made:
+def _shift(fed: Federation, X: Array) -> DataCheck:
     """The largest difference between a client's mean of a feature and that of all others, in
     standard deviations of the feature, beyond what sampling explains.
     """
     n = fed.sizes[:, None].astype(float)
     if fed.n_clients < 2:
-        return _Made("shift", None, SHIFT, None)
+        return DataCheck.of("shift", None, SHIFT, None)
     means = np.array([part.mean(0) for part in fed.X])
     others = (X.mean(0) * len(X) - n * means) / (len(X) - n)
     deviation = X.std(0)
@@ -265,13 +267,13 @@ def _shift(fed: Federation, X: Array) -> _Made:
     most = np.maximum(apart - error, 0.0).max(1, initial=0.0)
     order = np.argsort(-most, kind="stable")
     odd = [fed.names[i] for i in order if most[i] > SHIFT]
-    return _Made("shift", not odd, SHIFT, float(most.max()), odd)
+    return DataCheck.of("shift", not odd, SHIFT, float(most.max()), odd)
 
 
 # ------------------------------------------------------------------------------------------ model
 
 
-def _trivial(inputs: Inputs) -> _Made:
+def _trivial(inputs: Inputs) -> DataCheck:
     """Whether the model is no better than a constant, as ``trivial`` of the run has it, with the
     share of the training rows that get its commonest prediction. A model that shows that nothing
     meets all constraints is none to be judged.
@@ -285,4 +287,4 @@ def _trivial(inputs: Inputs) -> _Made:
         said = said > 0
     share = float(np.unique(said, return_counts=True)[1].max() / len(said))
     judged = inputs.certificate.infeasible is None
-    return _Made("trivial", inputs.trivial is None if judged else None, 1.0, share)
+    return DataCheck.of("trivial", inputs.trivial is None if judged else None, 1.0, share)

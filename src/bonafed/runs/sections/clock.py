@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import Annotated
 
 import numpy as np
-from pydantic import model_validator
 
 from bonafed.config.config import Config
 from bonafed.engines.event_log import Log
-from bonafed.runs.baselines import BASELINES, called
-from bonafed.runs.checks import Check, compared, not_checked
-from bonafed.runs.constraint_metrics import asked
-from bonafed.runs.files import Record, Row, plain
+from bonafed.runs.checks import Check, not_checked
+from bonafed.runs.files import Record, Row
 from bonafed.runs.form import Count, Form, NonNegative, Number, Whole, at_least, optional
-from bonafed.runs.observers import LARGEST, OBJECTIVE, ObjectiveTrace
+from bonafed.runs.observers import LARGEST, OBJECTIVE
 from bonafed.runs.run import Run
 from bonafed.runs.sections.section import Inputs, Section
-from bonafed.runs.traffic import CUTS, odd_events
 
 
 class TraceForm(Form):
@@ -30,13 +25,6 @@ class TraceForm(Form):
     bytes: list[Whole]
     objective: list[Number]
     largest_risk: list[NonNegative]
-
-    @model_validator(mode="after")
-    def _columns_are_alike(self) -> TraceForm:
-        columns = {len(value) for value in vars(self).values() if value is not None}
-        if len(columns) > 1:
-            raise ValueError("columns of one length")
-        return self
 
 
 class SummaryForm(Form):
@@ -81,87 +69,18 @@ class Clock(Section):
             result["clock"] = summary(inputs.events)
         return result
 
+    def stated(self, run: Run) -> Row:
+        """What is stated, but for the traces of baselines, whose histories are not kept."""
+        stated, main = {**super().stated(run)}, run.result["model"]
+        reached = stated.pop("reached", {})
+        return stated | ({"reached": {main: reached[main]}} if main in reached else {})
+
     def check(self, run: Run, inputs: Inputs) -> Iterator[Check]:
-        """The events add up to the rounds and the answers, and the last evaluation was at the
-        model.
-        """
-        result, log = run.result, run.events
-        yield from _check_traces(run, inputs)
-        if log is None and "clock" not in result:
-            return
-        if log is None or "clock" not in result:
-            yield Check("events", False, "the log of events, or what is stated of it, is missing")
-            return
-        named = {"clients": [*log.clients], "seed": log.seed}
-        again = {"clock": plain(summary(log)), "rounds": len(log.ends), **named}
-        train = {"clients": [*inputs.parts.train.names], "seed": run.config.seed}
-        stated = {"clock": result["clock"], "rounds": result["rounds"], **train}
-        yield compared("events", stated, again)
-        odd = [*odd_events(run.history, log), *_odd_clock(run.config, log)]
-        text = f"differ: {'; '.join(odd[:3])}" if odd else "the history has their times and answers"
-        yield Check("events", not odd, text)
-        text = "staleness, and that the delays were drawn as [engine] says"
-        places = (f"history.jsonl: {key}" for key in ("staleness", "time"))
-        yield not_checked("events", text, *places, "result.json: clock", *self.files)
-
-
-def _check_traces(run: Run, inputs: Inputs) -> Iterator[Check]:
-    """The objective trace of the run is in its history; those of the baselines end at their models,
-    and lie above the bound.
-    """
-    stated = run.result.get("reached", {})
-    main, again = run.result["model"], plain(curves(inputs.histories))
-    yield compared("reached", {k: v for k, v in stated.items() if k == main}, again)
-    if not stated:
-        return
-    proof, odd = inputs.certificate, [f"{name} is missing" for name in _untraced(run, inputs)]
-    judge = ObjectiveTrace(inputs.problem, inputs.parts.train, lambda state: np.zeros(0))
-    slack = CUTS * max(abs(proof.value), 1e-12)
-    # a model that need not meet the constraints may be better
-    bound = None if run.config.constrained else proof.bound
-    for name, trace in stated.items():
-        for key in {"round", "time", "bytes"} & trace.keys():
-            if any(a > b for a, b in pairwise(trace[key])):
-                odd.append(f"{name}: {key} falls")
-        if len({*map(len, trace.values())}) > 1:
-            odd.append(f"{name}: its columns differ in length")
-        if bound is not None and min(trace["objective"]) < bound - slack:
-            odd.append(f"{name}: an objective is below the proven bound")
-        last = {OBJECTIVE: trace["objective"][-1], LARGEST: trace["largest_risk"][-1]}
-        if not inputs.compared("", last, judge.judged(inputs.models[name])).ok:
-            odd.append(f"{name}: the last evaluation is not that of its model")
-        rounds = run.result["baselines"].get(name.lower(), run.result)["rounds"]
-        if trace["round"][-1] > rounds:
-            odd.append(f"{name}: more rounds than it had")
-    text = f"differ: {'; '.join(odd[:3])}" if odd else "end at the models, and above the bound"
-    yield Check("reached", not odd, text)
-    if stated.keys() - {main}:
-        text = "what baselines had reached before their last evaluation, and when: no log is kept"
-        others = (name for name in stated if name != main)
-        yield not_checked("reached", text, *(f"result.json: reached.{name}" for name in others))
-
-
-def _untraced(run: Run, inputs: Inputs) -> Iterator[str]:
-    """The baselines that ran on the clock, and have no trace."""
-    fed = inputs.parts.train
-    for name in run.config.report.compare_with if "clock" in run.result else ():
-        problem, data = BASELINES[name](inputs.problem, fed)
-        if data.clients == fed.clients and not asked(problem):
-            yield from {called(name)} - run.result["reached"].keys()
-
-
-def _odd_clock(config: Config, log: Log) -> Iterator[str]:
-    """What a log has otherwise than [engine] allows."""
-    end, most = summary(log)["time"], config.engine.get("max_time")
-    if most is not None and end > most:
-        yield f"it ends at {end:.6g} seconds, after max_time = {most:g}"
-    crashes = {str(name): at for name, at in (config.engine.get("crashes") or {}).items()}
-    if dict(log.crashed) != {name: at for name, at in crashes.items() if at <= end}:
-        yield "others crashed than [engine] says"
-    for name, at in crashes.items():
-        answered = log.times[log.answered == log.clients.index(name)]
-        if answered.max(initial=0.0) > at:
-            yield f"{name} answers after it crashed"
+        """What is stated is that of the history and of the log of events, which are listed."""
+        yield from super().check(run, inputs)
+        text = "what was reached when, and who answered when: only training shows it again"
+        places = (f"result.json: {key}" for key in self.keys)
+        yield not_checked(self.name, text, *places, *self.files)
 
 
 def thinned(history: Sequence[Row]) -> list[Record]:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Annotated
 
 import numpy as np
-from pydantic import model_validator
 
 from bonafed.arrays import Array
 from bonafed.config.config import Config
@@ -50,14 +49,6 @@ class CurveForm(Form):
     loss: list[NonNegative]
     weight: list[Number]
 
-    @model_validator(mode="after")
-    def _groups_are_in_order(self) -> CurveForm:
-        if len({len(self.share), len(self.loss), len(self.weight)}) > 1:
-            raise ValueError("as many shares, losses and weights")
-        if sorted(self.share) != self.share:
-            raise ValueError("shares that grow")
-        return self
-
 
 class RanksForm(Form):
     """What a run states of its risk by rank."""
@@ -65,13 +56,6 @@ class RanksForm(Form):
     risk: RiskForm
     owners: Annotated[list[OwnerForm], at_least(1)] = optional()
     losses: dict[str, CurveForm]
-
-    @model_validator(mode="after")
-    def _owners_share_a_ranking(self) -> RanksForm:
-        one = self.risk.pooled or self.risk.together is not None
-        if (self.owners is not None) != one:
-            raise ValueError("owners of rows that are ranked together, and of no others")
-        return self
 
 
 class Ranks(Section):

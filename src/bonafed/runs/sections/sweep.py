@@ -18,10 +18,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from bonafed.arrays import Array
 from bonafed.certificates.certificate import Certificate
@@ -84,8 +84,6 @@ JUDGES = "rows held out of the training rows"
 class JudgedForm(Form):
     """How the model of a point does on one set of rows."""
 
-    TOGETHER: ClassVar = (("accuracy", "worst_accuracy"), ("error", "worst_error"))
-
     loss: Number
     worst_loss: Number
     worst_client: str
@@ -99,12 +97,6 @@ class JudgedForm(Form):
 
 class PointForm(Form):
     """One value of the key; where nothing is feasible the point has no objective and no price."""
-
-    TOGETHER: ClassVar = (
-        ("outcome", "rounds", "bound", "relative_gap"),
-        ("violation", "infeasible"),
-        ("alone", "noise"),
-    )
 
     at: Number
     value: Number | None
@@ -132,19 +124,6 @@ class SweepForm(Form):
     held_out: Annotated[dict[str, Count], at_least(1)] = optional()
     best: Whole = optional()
     points: Annotated[list[PointForm], at_least(1)]
-
-    @model_validator(mode="after")
-    def _points_are_alike(self) -> SweepForm:
-        judged = {
-            tuple((name, "error" in row.model_fields_set) for name, row in point.sets.items())
-            for point in self.points
-        }
-        keys = {frozenset(p.model_fields_set - {"tried", "failed"}) for p in self.points}
-        if len(judged) > 1 or len(keys) > 1:
-            raise ValueError("points with the same keys, judged on the same sets")
-        if (self.best is None) != (self.held_out is None) or (self.best or 0) >= len(self.points):
-            raise ValueError("as best one of the points, from 0, where rows were held out")
-        return self
 
 
 class Sweep(Section):
@@ -182,7 +161,7 @@ class Sweep(Section):
             proof = solution.certificate
             row = _point(config, there, train, tests, solution.w, duals, proof, study.parts.ranked)
             points.append({"at": value, **how, **row})
-            progress.say(line(of(config).parameter, points[-1]))
+            progress.done(self.name, line(of(config).parameter, points[-1]))
         return Points(_table(config, study.parts, points), stored({"w": np.array(models)}, proofs))
 
     def result(self, inputs: Inputs) -> Record:
@@ -427,7 +406,7 @@ def _netted(part: Concrete, multipliers: Array) -> Array:
 
 def line(parameter: str, point: Row) -> str:
     """A point in one line."""
-    text = f"sweep: {parameter} = {point['at']:g}: "
+    text = f"{parameter} = {point['at']:g}: "
     if point["value"] is None:
         return f"{text}no model meets all constraints"
     text += f"objective {point['value']:.6f}, {point['rounds']} rounds"

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, get_args
 
-from pydantic import model_validator
-
 from bonafed.config.config import Config
 from bonafed.runs.files import Record
-from bonafed.runs.form import Form, Number, one_of, optional
+from bonafed.runs.form import Form, Number, one_of
 from bonafed.runs.sections.section import Inputs, Section
 from bonafed.solution.trivial import Kind
 
@@ -23,19 +21,11 @@ class TrivialityForm(Form):
     threshold: Number | None
     text: str
 
-    @model_validator(mode="after")
-    def _a_threshold_is_of_a_parameter(self) -> TrivialityForm:
-        if self.threshold is not None and self.parameter is None:
-            raise ValueError("a parameter beside its threshold")
-        return self
-
 
 class TrivialForm(Form):
-    """What a run states of it: null where the model is not trivial. Runs of earlier versions have
-    no such key.
-    """
+    """What a run states of it: null where the model is not trivial."""
 
-    trivial: TrivialityForm | None = optional()
+    trivial: TrivialityForm | None
 
 
 class Trivial(Section):

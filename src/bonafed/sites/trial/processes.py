@@ -1,5 +1,5 @@
 """The processes of a trial: all that it starts inherit a variable with its workspace, by which they
-are found and ended, also those that were started in separate sessions or lost their parent.
+are found and ended, also those that were started in their own sessions or lost their parent.
 
 Processes are read from ``/proc``: on Linux only.
 """

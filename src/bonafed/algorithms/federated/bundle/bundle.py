@@ -417,14 +417,10 @@ class Bundle(Method):
         with_units, _, risks = self.found(state, up)
         return state.value - self._value(with_units, risks, state.trial)
 
-    @property
-    def exact(self) -> tuple[str, ...]:
-        ranked = self.problem is not None and self.problem.over_rows is not None
-        return () if ranked else ("objective", "worst_risk")
-
     def report(self, state: BundleState) -> dict:
         numbers = gap_report(state.value, state.bound, state.risks[: state.n_clients])
-        if not self.exact:  # the best thresholds make less of the objective, and no client has risk
+        # the best thresholds make less of the objective, and no client has a risk
+        if self._problem.over_rows is not None:
             numbers = {"value": state.value, "bound": state.bound, "gap": numbers["gap"]}
         if self._problem.constrained:
             known_yet = len(state.sizes) > 0

@@ -299,10 +299,6 @@ class MaskedBundle(Method):
             return replace(state, bundle=_kept(bundle)), ask
         return self._asking(state, bundle)
 
-    @property
-    def exact(self) -> tuple[str, ...]:
-        return ("objective",)
-
     def report(self, state: MaskedState) -> dict:
         bundle = state.of_one
         numbers = gap_report(bundle.value, bundle.bound, state.risks)

@@ -1,5 +1,5 @@
-"""The server's half of a bundle method, whoever answers when: the program for a bound and what its
-multipliers prove, and the second-order model of the mean losses.
+"""The server's half of a bundle method, synchronous or not: the program for a bound and what
+its multipliers prove, and the second-order model of the mean losses.
 
     bound     minimise the cuts where an optimum provably lies; balance the multipliers
     model     mean losses as F(c) + F'(c)(w - c) + (w - c)'H(w - c) / 2 near c, and cuts of flips

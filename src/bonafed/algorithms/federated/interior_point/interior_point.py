@@ -444,10 +444,6 @@ class InteriorPoint(Method):
         mu = of.multipliers(problem, trial, shape, known(state.scale), state.phase, n)
         return self._asking(state, _model(state, trial), mu)
 
-    @property
-    def exact(self) -> tuple[str, ...]:
-        return ("objective", "violation")
-
     def report(self, state: InteriorState) -> dict:
         """``objective`` and ``violation`` of the last accepted model; ``residual`` is scaled."""
         return {

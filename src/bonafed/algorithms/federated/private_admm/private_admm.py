@@ -81,8 +81,7 @@ class PrivateADMM(PrivateMethod):
         sqrt(d) / 7) for Gaussian noise and features of order one; for Laplace noise ``clip`` or
         ``bound`` must be declared
     bound : rows are shortened to this norm first; with a Lipschitz loss that by itself bounds
-    the
-        gradients. None: not
+        the gradients. None: not
     rho : penalty of consensus, a number or a function of t such as ``Penalty()``; None: from clip
         and noise, which are public (``settings.default_rho``); without noise ``Penalty()``
     update : "trust": step (9), "prox": step (8); "exact": (4b), without privacy only

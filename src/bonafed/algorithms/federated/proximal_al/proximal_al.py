@@ -527,10 +527,6 @@ class ProximalAL(Method):
         held = excess(glob.held, held_at(self._problem, state.w, state.units)[0])
         return max(held, excess(glob.coupled, shared))
 
-    @property
-    def exact(self) -> tuple[str, ...]:
-        return ("objective", "violation")
-
     def report(self, state: ProximalState) -> dict:
         """Numbers to plot; ``violation`` is the largest violation of all constraints.
 
