@@ -1,13 +1,8 @@
 """FLARE on one machine: its simulator, and real daemons that speak TLS over the loopback device.
 
 The simulator runs the server and one process for each site; it is for trials. `Poc` provisions a
-<<<<<<< HEAD
-FLARE project with a certificate authority and starts the server and every site as in production,
-each in a separate process, so that one of them can be stopped and restarted.
-=======
 FLARE project with a separate certificate authority and starts the server and every site as in
 production, each in a separate process, so that one of them can be stopped and restarted.
->>>>>>> main
 """
 
 from __future__ import annotations
