@@ -48,7 +48,7 @@ class Config(Tables):
                     raise ConfigError("models of another size cannot be compared in one run")
             except ConfigError as error:
                 key = self.sweep.parameter if self.sweep else ""
-                text = f"{key} = {value!r} is not a run: {str(error).splitlines()[0]}"
+                text = f"{key} = {value!r} cannot be run: {str(error).splitlines()[0]}"
                 return Refusal(text, "sweep", "values")
         return None
 

@@ -85,7 +85,7 @@ class SweepSection(Section):
         return self.test if self.test is not None else 0.0 if prices else JUDGED
 
     def placed(self, raw: Mapping[str, Any], value: float) -> dict[str, Any]:
-        """The tables of a run with a value in its place."""
+        """The tables of a run with another value of the key."""
         table: Any = (raw := copy.deepcopy({**raw}))
         *way, key = self.parameter.split(".")
         for part in way:
