@@ -305,7 +305,7 @@ def as_table(cls: type) -> Any:
 
 def read(kind: object, value: object) -> Any:
     """A value of a file as a field of some type takes it: a whole number is a number, the text
-    "inf" is infinity, and nan is no number.
+    "inf" is infinity, and nan is not a number.
 
     Raises
     ------
