@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -104,7 +105,8 @@ def test_reading_that_takes_long_says_how_far_it_is(
     readers.read_clients(tmp_path, watch=shown.read)
     assert capsys.readouterr().out == ""  # quick
     now = iter([10.0, 10.5, 11.5, 12.0])
-    monkeypatch.setattr("bonafed.report.progress.time.monotonic", lambda: next(now))
+    clock = SimpleNamespace(monotonic=lambda: next(now))  # of the module: threads have another
+    monkeypatch.setattr("bonafed.report.progress.time", clock)
     shown = Guarded(Lines(Console()))
     readers.read_clients(tmp_path, watch=shown.read)
     assert capsys.readouterr().out == "reading: 2 of 4 files\n"
