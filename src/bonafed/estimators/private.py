@@ -109,8 +109,8 @@ class PrivateClassifier(Classifier):
     rho, average : penalty, and the mean of all models instead of the last: of `PrivateADMM`, which
         is the method where either is given; not with ``ranges``
     view, missing : "answers": the total holds for anyone who sees every client's answers; "sum":
-        for anyone who sees only the clients' sums and the model, with less noise, see `Budget`; with
-        one client ``missing`` must be 0
+        for anyone who sees only the clients' sums and the model, with less noise, see `Budget`;
+        with one client ``missing`` must be 0
     sampling : the probability with which a row takes part in a round, of `PrivateSGD`; None: all do
     repeat : what happens without ``book`` where this process has spent on the same rows before:
         "warn" says how much (`RepeatedRunWarning`), "error" refuses the fit (`BudgetSpentError`)
