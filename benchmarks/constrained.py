@@ -43,9 +43,9 @@ import bonafed as bf
 from bonafed.algorithms.federated.interior_point.interior_point import InteriorPoint
 from bonafed.algorithms.federated.proximal_al import client as proximal_client
 from bonafed.algorithms.federated.proximal_al.proximal_al import ProximalAL
-from bonafed.papers.constrained import data, fairness, reference
+from bonafed.papers.constrained import data, fairness, proximal_al, reference
 from bonafed.papers.constrained import neyman_pearson as neyman_study
-from bonafed.papers.constrained.centralised_al import CentralisedAL
+from bonafed.papers.constrained.centralised import CentralisedAL
 from bonafed.papers.constrained.lcqp import LCQP, aggregate, lcqp
 from bonafed.papers.constrained.trace import evaluate, follow, rounds_to
 
@@ -200,7 +200,7 @@ def admm(targets: Targets, quick: bool) -> None:
         reached = {}
         for which, algorithm in (
             ("default", ProximalAL(max_rounds=cap)),
-            ("paper", ProximalAL.paper(max_rounds=cap)),
+            ("paper", proximal_al(max_rounds=cap)),
         ):
             run = follow(algorithm, problem, fed)
             points = evaluate(problem, fed, run.models)
@@ -375,7 +375,7 @@ def quadratic(targets: Targets, quick: bool) -> None:
 
 
 def _methods() -> list[tuple[str, Any]]:
-    paper = ProximalAL.paper(beta=10.0, rho=1.0, s_bar=0.1, max_rounds=3000)
+    paper = proximal_al("E.2", max_rounds=3000)
     return [
         ("InteriorPoint", InteriorPoint()),
         ("ProximalAL", ProximalAL(tol=1e-8, max_rounds=3000)),

@@ -81,7 +81,7 @@ class Clients:
         # what keeps z near: nothing, or 1 / eta = 1, which halves the step
         halved = self.run.update == "prox"
         w = memory.z[0].astype(float)
-        ask = Perturb(w, 1, 1.0, 1.0, 1.0 if halved else math.inf, 1.0)
+        ask = Perturb(w, 1, 1.0, 1.0, 1.0 if halved else math.inf)
         _, told = self.run.perturb(memory, ask, block, lambda _: np.random.default_rng(key))
         # with v = g_p + xi_p, halved or not, z_p is w - v, and z_p - lambda_p / rho is w - 2 v
         return (w - told.shifted[0]) * (1.0 if halved else 0.5)

@@ -33,16 +33,17 @@ from bonafed.algorithms.pooled.rank.penalties import Growing
 from bonafed.algorithms.pooled.rank.rank_admm import RankADMM
 from bonafed.data.federation import Federation
 from bonafed.engines.secure_summed import SecureSummed
+from bonafed.papers.aspire import aspire_ease
 from bonafed.papers.aspire.aspire import ASPIRE
 from bonafed.papers.aspire.drfa import DRFA
+from bonafed.papers.constrained import proximal_al
 from bonafed.papers.dp_iadmm.output_perturbed import OutputPerturbedADMM
-from bonafed.papers.drfl.ad_lpmm import ADLPMM
-from bonafed.papers.drfl.double_loop import DoubleLoop
 from bonafed.papers.drfl.epigraph_admm import EpigraphADMM
-from bonafed.papers.rank.dca import DCA
-from bonafed.papers.rank.lsvrg import LSVRG
-from bonafed.papers.rank.sgd import SGD
-from bonafed.papers.rank.smoothed_rank_admm import SmoothedRankADMM
+from bonafed.papers.drfl.lpmm import ADLPMM
+from bonafed.papers.drfl.min_max import DoubleLoop
+from bonafed.papers.rank.difference_of_convex import DCA
+from bonafed.papers.rank.smoothed import SmoothedRankADMM
+from bonafed.papers.rank.stochastic import LSVRG, SGD
 from bonafed.privacy.budget import Budget
 from bonafed.privacy.secure_sum.option import SecureSum
 from bonafed.problem.constraints.coupled import Coupled
@@ -295,7 +296,7 @@ ALGORITHMS: dict[str, Example] = {
         1e-9,
     ),
     "proximal AL": short(ProximalAL(), NEYMAN_PEARSON),
-    "proximal AL, as printed": short(ProximalAL.paper(), NEYMAN_PEARSON),
+    "proximal AL, as printed": short(proximal_al(), NEYMAN_PEARSON),
     "proximal AL, all together": short(
         ProximalAL(beta=1e3),  # beta times the rounding of c_i(u_i) is that of the multipliers
         Problem(Logistic(), Linear(True), regulariser=Bounds(-0.5, 0.5), constraint=TOGETHER),
@@ -304,7 +305,7 @@ ALGORITHMS: dict[str, Example] = {
         ASPIRE(), Problem(Logistic(), PLAIN, over_clients=LpBall(0.4), regulariser=L1(1e-2))
     ),
     "ASPIRE, all general": planes(
-        ASPIRE.paper(
+        aspire_ease(
             drop=False, synchronous=True, local_steps=2, every=1, max_planes=2, reuse=False
         ),
         Problem(Multinomial(), SOFTMAX, over_clients=Superquantile(0.3), regulariser=L2(1e-2)),

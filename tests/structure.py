@@ -7,7 +7,8 @@ What counts as an import: every ``import`` statement, also inside functions and 
 ``TYPE_CHECKING``. ``from bonafed.data import tables`` is an import of ``data/tables.py``, and a
 name that a package's ``__init__`` imports from elsewhere counts as an import of its home.
 The public names of ``bonafed`` itself are loaded on first use: ``bonafed/__init__.py`` counts as
-importing all of their homes, and ``import bonafed`` inside the package as an import of that file.
+importing all of their homes. Inside the package ``import bonafed as bf`` counts as importing the
+homes of the names ``bf.X`` that the file uses, and that file itself where ``bf`` is used otherwise.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "certificates": ("certificates/",),
     "solution": ("solution/",),
     "estimators": ("estimators/",),
+    "extending": ("extending.py",),
     "papers": ("papers/",),
     "auditing": ("auditing.py",),
     "model_selection": ("model_selection.py",),
@@ -70,7 +72,8 @@ LEFT_OF: dict[str, tuple[str, ...]] = {
     "certificates": ("problem", "engines"),
     "solution": ("algorithms", "certificates", "measures"),
     "estimators": ("solution", "fairness"),
-    "papers": ("solution",),
+    "extending": ("functional", "solution"),
+    "papers": ("extending",),
     "auditing": ("solution",),
     "model_selection": ("estimators",),
     "config": ("solution",),
@@ -286,13 +289,16 @@ class _Reader:
         self.files = source_files(self.root)
         self._known = set(self.files)
         self._given: dict[str, dict[str, tuple[str, str]]] = {}
+        self._public = public_names(self.root)
 
     def imports_of(self, file: str) -> Iterator[tuple[str, str]]:
         """The files that a file imports, each with the name that is imported."""
         for node in importing(self.root / file):
             if isinstance(node, ast.Import):
                 for alias in node.names:
-                    if target := self._file(alias.name):
+                    if alias.name == PACKAGE:
+                        yield from self._used(file, alias.asname or PACKAGE)
+                    elif target := self._file(alias.name):
                         yield target, alias.name
             elif isinstance(node, ast.ImportFrom):
                 for alias in node.names:
@@ -301,9 +307,19 @@ class _Reader:
             elif isinstance(node, ast.Call) and (target := self._by_string(node)):
                 yield target, "import_module"
         if file == ROOT:
-            for name, module in public_names(self.root).items():
+            for name, module in self._public.items():
                 if target := self._home(module, name):
                     yield target, name
+
+    def _used(self, file: str, bf: str) -> Iterator[tuple[str, str]]:
+        """The homes of the public names that a file uses as ``bf.X``."""
+        tree = ast.parse((self.root / file).read_text())
+        names = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == bf]
+        uses = [n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.value in names]
+        for name in (use.attr for use in uses):
+            yield self._home(PACKAGE, name) or ROOT, name
+        if len(names) > len(uses):
+            yield ROOT, PACKAGE
 
     def _file(self, module: str) -> str | None:
         """The file of a module of the package, None of any other."""
@@ -319,6 +335,8 @@ class _Reader:
         if submodule := self._file(f"{module}.{name}"):
             return submodule
         file = self._file(module)
+        if file == ROOT and name in self._public:
+            return self._home(self._public[name], name)
         if file is None or file == ROOT or not file.endswith(ROOT):
             return file
         passed_on = self._passed_on(file).get(name)

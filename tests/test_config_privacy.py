@@ -248,15 +248,6 @@ BROKEN = {  # what is changed -> (line, key, words)
         "algorithm.options.noise:",
         "anybody could subtract",
     ),
-    "unsafe": (
-        lambda t: (
-            t
-            + 'name = "private_admm"\n'
-            + 'options = { sensitivity = "local-unsafe", local_epsilon = 1.0 }'
-        ),
-        "algorithm.options.sensitivity:",
-        "without a guarantee",
-    ),
     "exact": (
         lambda t: t + 'name = "private_admm"\noptions = { update = "exact" }',
         "algorithm.options.update:",

@@ -167,7 +167,6 @@ def test_what_cannot_be_read_is_answered_in_one_line_that_helps(make, text):
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.filterwarnings("ignore::bonafed.NoPrivacyWarning")
 def test_whole_numbers_stay_numbers_wherever_names_are_given_or_got():
     X, y = rows()
     fed = bf.Federation.from_arrays(X, y, GROUPS)

@@ -6,6 +6,7 @@ what still breaks the rules; an entry that is no longer needed fails, so both on
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from functools import cache
@@ -108,6 +109,49 @@ def test_no_room_of_a_paper_is_imported_from_outside():
     }
     assert {user for user in users if not user.startswith("__init__.py ->")} == set()
     assert {path.parent.name for path in SOURCE.glob("papers/*/__init__.py")} == {*ROOMS}
+
+
+# where an author of a method finds names, as docs/extending.md says
+CONTRACT = {"bonafed", "bonafed.extending", "bonafed.functional", "bonafed.data"}
+
+
+def test_papers_use_public_names_alone():
+    wrong = {
+        f"{file}: {module}"
+        for file in graph().files
+        if file.startswith("papers/")
+        for module in modules_of(SOURCE / file)
+        if module.split(".")[0] == "bonafed"
+        and module not in CONTRACT
+        and module.split(".")[:3] != ["bonafed", *file.split("/")[:2]]
+    }
+    assert not wrong
+    used = {name for path in SOURCE.glob("papers/*/*.py") for name in attributes(path, "bf")}
+    assert used <= set(bonafed.__all__)
+
+
+def test_the_page_on_extending_names_the_whole_contract():
+    page = (SOURCE.parent.parent / "docs" / "extending.md").read_text()
+    assert {name for name in contract_names() if f"`{name}`" not in page} == set()
+
+
+def contract_names() -> set[str]:
+    """The names of ``bonafed.extending``."""
+    tree = ast.parse((SOURCE / "extending.py").read_text())
+    return {a.name for n in tree.body if isinstance(n, ast.ImportFrom) for a in n.names}
+
+
+def attributes(path: Path, module: str) -> set[str]:
+    """The names X that a file uses as ``module.X``."""
+    uses = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Attribute)]
+    return {n.attr for n in uses if isinstance(n.value, ast.Name) and n.value.id == module}
+
+
+def modules_of(path: Path) -> set[str]:
+    """The modules that a file imports, or from which it imports names."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    named = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    return named | {a.name for n in nodes if isinstance(n, ast.Import) for a in n.names}
 
 
 def test_no_circles():

@@ -28,7 +28,7 @@ import pytest
 import small_run
 
 import bonafed.report.progress as bonafed_progress
-from bonafed.privacy.budget import NoPrivacyWarning
+from bonafed import NoPrivacyWarning
 from bonafed.report.as_json import as_json
 from bonafed.report.figures import draw
 from bonafed.report.html import render
@@ -482,8 +482,9 @@ def test_an_old_file_is_never_half_replaced(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_is_full_at_the_report_is_named_and_what_is_finished_is_kept(
-    bonafed: Call, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    bonafed: Call, run: Run, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """``run`` has compiled what a run calls: no compiled code is written to this disk."""
     small_run.write_config(tmp_path, TEXT.replace("html = false", ""))
     monkeypatch.setattr("bonafed.runs.work.ROOM", 1_000)
     monkeypatch.setattr("bonafed.report.html.draw", draw)  # figures make the report long

@@ -33,7 +33,8 @@ def package(root: Path, **files: str) -> Path:
         ("from bonafed.parts import one", {"parts/one.py": ("one",)}),
         ("from bonafed.parts import One", {"parts/one.py": ("One",)}),
         ("from bonafed.parts import here", {"parts/__init__.py": ("here",)}),
-        ("import bonafed as bf", {"__init__.py": ("bonafed",)}),
+        ("import bonafed as bf", {}),
+        ("import bonafed as bf\nx = getattr(bf, 'A')", {"__init__.py": ("bonafed",)}),
         ("def f():\n    from bonafed.low import A", {"low.py": ("A",)}),
         ("if TYPE_CHECKING:\n    from bonafed.low import A", {"low.py": ("A",)}),
         ("import_module('bonafed.low')", {"low.py": ("import_module",)}),
@@ -48,8 +49,10 @@ def test_imports_of_a_file(tmp_path: Path, text: str, imports: dict[str, tuple[s
 
 
 def test_public_names_are_imports_of_the_package(tmp_path: Path):
-    root = package(tmp_path, init='HOME = {"bonafed.low": ("A",)}', low="import bonafed as bf")
+    low, high = "import bonafed as bf\nprint(bf)", "import bonafed as bf\nx = bf.A"
+    root = package(tmp_path, init='HOME = {"bonafed.low": ("A",)}', low=low, high=high)
     assert public_names(root) == {"A": "bonafed.low"}
+    assert read_graph(root).imports["high.py"] == {"low.py": ("A",)}
     assert read_graph(root).circles == [("__init__.py", "low.py")]
     (root / "__init__.pyi").write_text("from .low import A as A")
     (root / "__init__.py").write_text("")

@@ -17,8 +17,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "bonafed"
-PAGES = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", *sorted(ROOT.glob("docs/*.md"))]
-PAGES += [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
+GUIDE = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+PAGES = GUIDE + [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
 EXAMPLES = sorted((ROOT / "examples").glob("*.toml"))
 NEXT = "for|in|at|that|which|where|here|and|to|is|has|such"
 COMPARED = r"longer|more|less|larger|smaller|later|earlier|better|worse|shorter|further|fewer|other"
@@ -128,3 +128,10 @@ def test_foreign_words_would_be_found() -> None:
 def test_strings_of_python_are_read() -> None:
     tree = ast.parse((SOURCE / "measures.py").read_text(encoding="utf-8"))
     assert ast.get_docstring(tree).split("\n")[0] in " ".join(texts(SOURCE / "measures.py"))
+
+
+def test_pages_stay_within_their_words() -> None:
+    """40,000 words, each with a letter or a digit; benchmarks 3,000, their bars counted."""
+    of = {path: path.read_text(encoding="utf-8").split() for path in GUIDE}
+    assert sum(any(map(str.isalnum, word)) for words in of.values() for word in words) <= 40_000
+    assert len(of[ROOT / "benchmarks" / "README.md"]) <= 3_000

@@ -18,6 +18,7 @@ import pytest
 HERE = Path(__file__).parent
 # files, or tests of them, that run with --full only: processes, daemons, notebooks
 FULL = (
+    "engines/test_flare.py::test_three_processes_step_exactly_once_and_filters_see_tasks_only",
     "sites/test_over_flare.py",
     "sites/test_over_flower.py",
     "sites/test_three_hospitals.py",
@@ -33,6 +34,7 @@ FULL = (
     "laws/test_combination_laws.py::test_every_algorithm_takes_or_refuses_in_words",
     "laws/test_combination_laws.py"
     "::test_bundle_takes_all_that_the_methods_take_that_name_it_at_their_cap",
+    "privacy/test_audit.py::test_the_bound_nears_the_truth_where_the_attack_is_the_best_one",
     "privacy/test_accounting.py::test_noise_for_a_budget_never_overspends_and_hardly_wastes",
 )
 # tests whose parameters go together freely, though they are given as tuples
@@ -42,6 +44,7 @@ FREE = (
 )
 # of these files, or tests of them, one case in so many of each test with several cases
 EVERY = {
+    "algorithms/test_bundle.py::test_equals_the_central_optimum": 9,
     "border/test_asked_over_carriers.py": 3,
     "border/test_forged_folders.py::test_a_run_by_any_method_over_sites_keeps_the_law": 4,
     "border/test_forged_folders.py::test_of_a_run_in_one_place_each_key_is_computed_again_or_listed"
@@ -50,6 +53,7 @@ EVERY = {
     "::test_of_a_run_over_sites_each_key_is_computed_again_signed_or_listed": 3,
     "border/test_judged_pairs.py::test_the_model_of_every_method_is_judged": 4,
     "border/test_rows_read.py": 5,
+    "privacy/test_attacks.py::test_no_attack_shows_more_than_the_stated_epsilon": 10,
     "test_client_names.py::test_the_clock_takes_numbers_and_text": 2,
     "test_config.py::test_every_algorithm_that_can_be_named_solves_and_verifies": 3,
     "test_defaults.py::test_limits_hold_on_either_side": 3,
@@ -58,7 +62,7 @@ EVERY = {
     "test_forgeries.py::test_an_honest_run_verifies_with_digests_made_anew": 3,
     "test_output.py::test_a_run_without_streams_or_on_a_full_disk_is_finished": 2,
     "test_private_intervals.py::test_they_hold_the_truth_as_often_as_they_say": 3,
-    "test_radii.py::test_a_better_looking_path_is_found_even_resealed": 2,
+    "test_sweep.py::test_a_better_looking_sweep_is_found_even_resealed": 2,
     "test_rank_trial.py::test_a_changed_number_is_found": 3,
     "test_runs_constrained.py::test_a_changed_number_is_found": 3,
     "test_runs_form.py::test_whatever_a_key_holds_a_run_is_read_or_refused_in_one_line": 4,
@@ -68,7 +72,7 @@ EVERY = {
     "sites/test_run_at_sites.py::test_a_run_that_is_cut_short_goes_on_to_the_same_bits": 2,
     "sites/test_faults.py::test_lost_repeated_and_damaged_messages_change_no_bit": 2,
     "laws/test_combination_laws.py::test_a_file_is_taken_exactly_where_solve_takes_its_problem": 5,
-    "laws/test_combination_laws.py::test_what_a_refusal_of_a_file_names_is_accepted": 4,
+    "laws/test_combination_laws.py::test_methods_that_a_refusal_of_a_file_names_are_accepted": 4,
     **dict.fromkeys(
         (
             "algorithms/test_bundle.py",
@@ -146,17 +150,19 @@ def values(case: Any, free: bool = False) -> dict[str, Hashable]:
 
     An entry is known by the objects in it: the indices of a case count the cases of the test.
     """
-    of = case.callspec
+    of, stated = case.callspec, set[str]()
     found: dict[str, Hashable] = {}
     for mark in case.iter_markers("parametrize"):
         names = mark.args[0]
         names = [n.strip() for n in names.split(",")] if isinstance(names, str) else list(names)
+        stated.update(names)
         shapes = {name: shape_of(case.module, of.params[name]) for name in names}
         if free or any(shapes.values()):
             found |= {name: shapes[name] or str(of.params[name]) for name in names}
         else:
             found[names[0]] = tuple(id(of.params[name]) for name in names)
-    return found or {name: id(value) for name, value in of.params.items()}  # of a fixture
+    of_fixtures = {name: id(value) for name, value in of.params.items() if name not in stated}
+    return found | of_fixtures
 
 
 def shape_of(module: Any, value: Any) -> Hashable:

@@ -174,7 +174,7 @@ def audit(
         Every client takes as many at once as it has features, and further runs take the rest
     confidence : of the bound
     weaken : divides the noise: whether the audit would notice
-    claimed : epsilon > 0 to refute; None: the budget's, or as published the sum over all rounds
+    claimed : epsilon > 0 to refute; None: the budget's
 
     Raises
     ------
@@ -183,10 +183,10 @@ def audit(
 
     Notes
     -----
-    One record in many runs also finds what follows the data or gives the noise away, such as
-    ``sensitivity="local-unsafe"``, which many canaries at once hide from each other; many canaries
-    measure noise. The data are read and attacked, and nothing is charged to a privacy ledger: an
-    audit is for the owner of the data.
+    One record in many runs also finds what follows the data or gives the noise away, such as the
+    noise of ``papers.dp_iadmm.obj_t``, which many canaries at once hide from each other; many
+    canaries measure noise. The data are read and attacked, and nothing is charged to a privacy
+    ledger: an audit is for the owner of the data.
 
     Examples
     --------
@@ -228,16 +228,15 @@ def audit(
         )
         for side in (0, 1)
     ]
-    stated = _claim(attacked, budget) if claimed is None else claimed
-    result = _judged(scores, stated, budget.delta if budget else 0.0, confidence)
+    result = _judged(scores, _claim(budget, claimed), budget.delta if budget else 0.0, confidence)
     return result if plan.kind == "gaussian" else replace(result, gaussian=None)
 
 
-def _claim(attacked: PrivateADMM, budget: Budget | None) -> float:
-    """The total epsilon that is guaranteed, or as published its sum over all rounds."""
-    if budget is None:
-        return float(attacked.local_epsilon or math.inf) * attacked.max_rounds
-    return float(budget.epsilon)
+def _claim(budget: Budget | None, claimed: float | None) -> float:
+    """The total epsilon to refute."""
+    if claimed is not None:
+        return claimed
+    return math.inf if budget is None else float(budget.epsilon)
 
 
 def _in_one_run(
@@ -272,7 +271,7 @@ def _in_one_run(
         coins += fell.values()
         found = _surprise(attacked, silent, blocks, (seed, run))
         scores += [found[p][: here[p]] for p in here]
-    stated = _claim(attacked, budget) if claimed is None else claimed
+    stated = _claim(budget, claimed)
     # of the noise as it was planned, so that the number of guesses follows from no answer
     mu = math.sqrt(plan.rounds) / (plan.multiplier * weaken)
     delta = budget.delta if budget else 0.0

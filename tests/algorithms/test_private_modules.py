@@ -21,7 +21,7 @@ BUDGET = bf.Budget(epsilon=2.0, delta=1e-5)
 
 def mechanism(kind: str, clip: float) -> Mechanism:
     one = np.ones(1)
-    return Mechanism(kind, 3.0, clip, np.inf, one, one, 10, "simulation", False, "", False, 2)
+    return Mechanism(kind, 3.0, clip, np.inf, one, one, 10, "simulation", False, 2)
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "laplace"])

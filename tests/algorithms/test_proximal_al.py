@@ -15,6 +15,7 @@ from bonafed.algorithms.federated.proximal_al import client as proximal_client
 from bonafed.algorithms.federated.proximal_al import proximal_al
 from bonafed.algorithms.federated.proximal_al.messages import Refine, Settle
 from bonafed.engines.inprocess import InProcess
+from bonafed.papers.constrained import proximal_al as printed
 from bonafed.problem.client_means import hessian_diagonals, hessians
 from bonafed.problem.constraints.constraint import Point
 from bonafed.rounds import Stop, visibility
@@ -119,7 +120,7 @@ def test_two_rounds_and_the_multipliers_are_the_printed_equations():
     concrete, data = problem.at(fed)
     beta, rho, n, w0 = 7.0, 0.4, 4, np.array([0.3, -0.2, 0.1, 0.5])
     # local problems far beyond q^t
-    exact = bf.ProximalAL.paper(beta=beta, rho=rho, q=None, tol=1e-9)
+    exact = printed(beta=beta, rho=rho, q=None, tol=1e-9)
     it = configure(exact, concrete, data, None, None, None, w0)
     sigma = 1 / ((n + 1) * beta)
     seen = []
@@ -143,9 +144,7 @@ def test_two_rounds_and_the_multipliers_are_the_printed_equations():
         np.testing.assert_allclose(state.shifted, rho * sum(s[2] for s in steps), atol=1e-7)  # (21)
         # (22), (23)
         np.testing.assert_allclose(state.residual, sum(s[3] for s in steps), atol=1e-7)
-    loose = configure(
-        bf.ProximalAL.paper(beta=beta, rho=rho, q=0.5), concrete, data, None, None, None, w0
-    )
+    loose = configure(printed(beta=beta, rho=rho, q=0.5), concrete, data, None, None, None, w0)
     first = InProcess("each").run(loose, data, max_rounds=2).state
     # eps_1 = q^0 in (23)
     np.testing.assert_allclose(first.residual, 1 + seen[1][1].residual, rtol=1e-12)
@@ -373,7 +372,7 @@ def test_curvature_is_the_diagonal_of_the_hessian():
 
 
 def test_the_papers_settings_are_those_of_its_section_5_1():
-    method = bf.ProximalAL.paper()
+    method = printed()
     assert (method.beta, method.rho, method.s_bar, method.tol) == (300.0, 0.01, 1e-3, 1e-3)
     assert (method.scaled, method.restart, method.memory) == (False, True, 0)
 
@@ -524,9 +523,7 @@ def test_contradictory_equalities_end_early_with_multipliers_that_prove_it():
     assert np.abs(push).max() <= 1e-3 * np.abs(y.local).max()
 
 
-@pytest.mark.parametrize(
-    "make", [bf.ProximalAL, bf.ProximalAL.paper], ids=["default", "as printed"]
-)
+@pytest.mark.parametrize("make", [bf.ProximalAL, printed], ids=["default", "as printed"])
 def test_a_cap_is_never_success_and_says_what_is_missing(make):
     solution = bf.solve(KINDS["local"], federation(), algorithm=make(), max_rounds=6)
     assert (solution.outcome.stop, solution.rounds) == (Stop.MAX_ROUNDS, 6)
@@ -537,7 +534,7 @@ def test_a_cap_is_never_success_and_says_what_is_missing(make):
 def test_as_printed_stops_only_where_the_inner_tolerance_was_achieved():
     fed, problem = federation(), KINDS["server"]
     concrete, data = problem.at(fed)
-    it = configure(bf.ProximalAL.paper(beta=10.0, rho=0.1), concrete, data, None, None, 4000, None)
+    it = configure(printed(beta=10.0, rho=0.1), concrete, data, None, None, 4000, None)
     run = InProcess().run(it, data)
     assert run.outcome.stop is Stop.OPTIMAL
     inner = [row for row in run.history if row["outer"] > 0]
@@ -572,7 +569,7 @@ def test_the_default_needs_a_third_of_the_rounds_of_the_printed_settings():
         ]
         return max(far) + 1
 
-    assert 3 * rounds(bf.ProximalAL()) <= rounds(bf.ProximalAL.paper())
+    assert 3 * rounds(bf.ProximalAL()) <= rounds(printed())
 
 
 @pytest.mark.parametrize(

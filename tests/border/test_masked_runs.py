@@ -27,7 +27,7 @@ from bonafed.algorithms.federated.bundle.masked_bundle import (
 from bonafed.algorithms.requirements import Setting
 from bonafed.certificates.duality import Certification, CertifySums
 from bonafed.codec import FIELDS
-from bonafed.engines.inprocess import ClientError
+from bonafed.engines.engine import ClientError
 from bonafed.engines.network import ImpossibleAnswerError, Network
 from bonafed.engines.secure_summed import Hidden, SecureSummed, Work, _bytes_of, _parted
 from bonafed.problem.problem import Problem

@@ -15,7 +15,8 @@ from scipy.stats import binom
 
 import bonafed as bf
 from bonafed import auditing
-from bonafed.privacy.budget import Budget, NoPrivacyWarning
+from bonafed.papers import dp_iadmm
+from bonafed.privacy.budget import Budget
 
 RUNS = 400
 
@@ -73,9 +74,9 @@ def test_the_bound_nears_the_truth_where_the_attack_is_the_best_one():
 @pytest.mark.parametrize("several", [False, True])
 def test_noise_that_follows_the_data_is_refuted(several):
     problem, fed = problem_and_data(None, several)
-    unsafe = bf.PrivateADMM(max_rounds=2, sensitivity="local-unsafe", local_epsilon=0.5)
-    with pytest.warns(NoPrivacyWarning):
-        found = bf.audit(problem, fed, algorithm=unsafe, runs=200)
+    unsafe = dp_iadmm.obj_t(0.5, 2, radius=None)
+    with pytest.warns(bf.NoPrivacyWarning):
+        found = bf.audit(problem, fed, algorithm=unsafe, runs=200, claimed=2 * 0.5)
     assert (found.claimed, found.delta) == (1.0, 0.0)
     assert found.broken
     assert found.epsilon > 2.5
@@ -195,12 +196,12 @@ def test_what_follows_the_data_is_for_one_canary_in_many_runs():
     as ``audit`` says; one alone is found (above).
     """
     problem, fed = wide(None, 200, 2)
-    unsafe = bf.PrivateADMM(max_rounds=2, sensitivity="local-unsafe", local_epsilon=0.5)
-    with pytest.warns(NoPrivacyWarning):
-        found = bf.audit(problem, fed, algorithm=unsafe, canaries=2000)
+    unsafe = dp_iadmm.obj_t(0.5, 2, radius=None)
+    with pytest.warns(bf.NoPrivacyWarning):
+        found = bf.audit(problem, fed, algorithm=unsafe, canaries=2000, claimed=1.0)
     assert not found.broken
-    with pytest.warns(NoPrivacyWarning):
-        assert bf.audit(problem, fed, algorithm=unsafe, runs=200).broken
+    with pytest.warns(bf.NoPrivacyWarning):
+        assert bf.audit(problem, fed, algorithm=unsafe, runs=200, claimed=1.0).broken
 
 
 @dataclass(frozen=True)

@@ -59,14 +59,6 @@ def test_a_ledger_adds_up_by_client_and_takes_the_largest():
     assert more.spent("c") == total_epsilon((Release("gaussian", 20.0, 15),), 1e-5)
 
 
-def test_a_ledger_without_a_guarantee_states_no_epsilon():
-    found = Ledger(BUDGET, {"a": (FEW,)}, {}, {"a": 3}, "noise", "the noise follows the data.")
-    assert not found.guarantee
-    assert found.epsilon is None
-    assert "epsilon" not in found.table()[0]
-    assert "No guarantee" in found.text
-
-
 # -- book
 # --------------------------------------------------------------------------------------------------
 

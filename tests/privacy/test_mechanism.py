@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from private_cases import BUDGET, LOSSES, ROWS, SIZES, case, planned
 from problems import SOFTMAX
 
+from bonafed import NoPrivacyWarning
 from bonafed.algorithms.federated.private import noisy_gradient
 from bonafed.algorithms.federated.private.mechanism import MEAN_SIZE, Mechanism
 from bonafed.algorithms.federated.private.noisy_gradient import Told
@@ -23,8 +24,9 @@ from bonafed.algorithms.federated.private_admm.client import Perturb
 from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
 from bonafed.data.federation import Federation
 from bonafed.engines.inprocess import InProcess
+from bonafed.papers import dp_iadmm
 from bonafed.papers.dp_iadmm.output_perturbed import OutputPerturbedADMM
-from bonafed.privacy.budget import Budget, BudgetSpentError, NoPrivacyWarning
+from bonafed.privacy.budget import Budget, BudgetSpentError
 from bonafed.problem.losses import Multinomial
 from bonafed.problem.problem import Problem
 from bonafed.solution.solve import solve
@@ -44,7 +46,7 @@ def gradient(
         memory = silent.client_start(block)
         memory = replace(memory, z=w[None].astype(memory.z.dtype))
         curve = 1.0 + (1.0 if run.output else 0.0)
-        ask = Perturb(np.zeros_like(w), 1, 1.0, 1.0, 1.0 if run.output else math.inf, 1.0)
+        ask = Perturb(np.zeros_like(w), 1, 1.0, 1.0, 1.0 if run.output else math.inf)
         after, _ = silent.perturb(memory, ask, block, lambda _: np.random.default_rng(0))
         found.append((w if run.output else 0.0) - curve * after.z[0])  # z' = (0 - g [+ w]) / curve
     return np.array(found), run.plan
@@ -228,7 +230,7 @@ def test_the_size_of_the_noise_that_was_drawn_does_not_leave(algorithm):
     it = case("multinomial", "ordinary", 1)
     run, data = planned(algorithm, it.problem, it.fed)
     block = data.block(0)
-    ask = Perturb(np.zeros(9), 1, 2.0, 2.0, 3.0, 1.0)
+    ask = Perturb(np.zeros(9), 1, 2.0, 2.0, 3.0)
     sent = {
         float(
             run.perturb(
@@ -258,7 +260,7 @@ def test_the_answer_follows_from_the_noisy_gradient_alone(loss, thin):
     z, dual, w = rng.standard_normal((3, D))
     memory = replace(run.client_start(block), z=z[None], dual=dual[None])
     after, up = run.perturb(
-        memory, Perturb(w, 1, 2.0, 3.0, 0.4, 1.0), block, lambda _: np.random.default_rng(7)
+        memory, Perturb(w, 1, 2.0, 3.0, 0.4), block, lambda _: np.random.default_rng(7)
     )
     noisy = _noisy_gradient(run, block, z, 2.0, 0.4)
     new = np.clip((2.0 * w + dual - noisy) / 2.0, z - 0.4, z + 0.4)
@@ -270,9 +272,9 @@ def test_the_answer_follows_from_the_noisy_gradient_alone(loss, thin):
 def _noisy_gradient(run: Any, block: Any, z: np.ndarray, rho: float, reach: float) -> np.ndarray:
     """The same with the same key, read off an answer without a radius."""
     memory = replace(run.client_start(block), z=z[None])
-    ask = Perturb(np.zeros(len(z)), 1, rho, rho, reach, 1.0)
+    ask = Perturb(np.zeros(len(z)), 1, rho, rho, reach)
     wide = replace(run, region="linf")
-    numbers = ask.round, ask.rho, ask.reach, ask.scale
+    numbers = ask.round, ask.rho, ask.reach, 1.0
     about = noisy_gradient._about(run.plan, numbers)
     found = {}
     original = noisy_gradient._about
@@ -287,21 +289,11 @@ def _noisy_gradient(run: Any, block: Any, z: np.ndarray, rho: float, reach: floa
     return found["g"]
 
 
-def test_a_server_cannot_ask_for_less_noise_nor_for_more_answers():
+def test_a_server_cannot_ask_with_odd_numbers_nor_for_more_answers():
     it = case("logistic", "ordinary", 1)
     run, data = planned(PrivateADMM(max_rounds=2), it.problem, it.fed)
     block = data.block(0)
-    ask = Perturb(np.zeros(3), 1, 2.0, 2.0, math.inf, 1.0)
-    for scale in (0.0, 0.5, 2.0, math.nan):
-        with pytest.raises(
-            ValueError, match="times the noise that was planned: nothing was released"
-        ):
-            run.perturb(
-                run.client_start(block),
-                replace(ask, scale=scale),
-                block,
-                lambda _: np.random.default_rng(0),
-            )
+    ask = Perturb(np.zeros(3), 1, 2.0, 2.0, math.inf)
     for odd in (
         {"w": np.array([0.0, math.nan, 1.0])},
         {"rho": 0.0},
@@ -370,7 +362,7 @@ def test_noise_of_clients_and_rounds_is_independent_and_of_the_declared_scale(ki
         block = data.block(i)
         fresh = run.client_start(block)
         for t in range(16):
-            ask = Perturb(np.zeros(600), t + 1, 1.0, 1.0, math.inf, 1.0)
+            ask = Perturb(np.zeros(600), t + 1, 1.0, 1.0, math.inf)
             seeds = lambda _, t=t, i=i: np.random.default_rng([t, i])  # noqa: E731
             noisy = -run.perturb(fresh, ask, block, seeds)[0].z[0]
             silent = (
@@ -410,24 +402,21 @@ def test_the_scale_of_the_noise_does_not_follow_a_row():
         assert scales[1] == pytest.approx(scales[0], rel=1e-9)  # of the same 60 keys
 
 
-def test_under_local_unsafe_it_does_and_that_is_said_loudly():
+def test_as_published_it_does_and_that_is_said_loudly():
     it = case("multinomial", "long", 1, None)
-    unsafe = PrivateADMM(max_rounds=3, sensitivity="local-unsafe", local_epsilon=1.0)
+    unsafe = dp_iadmm.obj_t(1.0, 3, radius=None)
     with pytest.warns(NoPrivacyWarning, match="NO privacy: the noise depends on the data at hand"):
         scales = [_scale_of_noise(unsafe, it.problem, each) for each in (it.fed, it.more)]
     assert scales[1] > 1e6 * scales[0]
     with pytest.warns(NoPrivacyWarning) as caught:
         s = solve(it.problem, it.fed, algorithm=unsafe)
     assert caught[0].filename == __file__
-    assert s.ledger.epsilon is None
-    assert not s.ledger.guarantee
-    assert s.ledger.text.startswith("No guarantee: ")
-    assert all("epsilon" not in row for row in s.ledger.table())
+    assert s.ledger is None
     with pytest.warns(NoPrivacyWarning, match="NO privacy"):
-        published = solve(
-            it.problem, it.fed, algorithm=OutputPerturbedADMM.published(1.0, 5, 2, max_rounds=3)
-        )
-    assert not published.ledger.guarantee
+        published = solve(it.problem, it.fed, algorithm=dp_iadmm.out_p(1.0, 3, 5, 2))
+    assert published.ledger is None
+    with pytest.raises(ValueError, match="keeps no budget"):
+        solve(case("multinomial", "long", 1).problem, it.fed, algorithm=unsafe)
 
 
 @pytest.mark.parametrize("loss", ["logistic", "multinomial"])
@@ -443,7 +432,7 @@ def test_an_answer_is_a_function_of_an_integer(loss, algorithm):
             block, rng = data.block(0), np.random.default_rng(1)
             fresh = run.client_start(block)
             z = (rng.standard_normal(run._size) * 3).astype(fresh.z.dtype)[None]
-            ask = Perturb(np.zeros(run._size), 1, 1.0, 1.0, 1e-300, 1.0)
+            ask = Perturb(np.zeros(run._size), 1, 1.0, 1.0, 1e-300)
             if not run.output:
                 ask = replace(ask, reach=math.inf)
             sent = -run.perturb(replace(fresh, z=z), ask, block, _stream)[0].z[0].astype(float)

@@ -113,11 +113,7 @@ def refused(
         ({"radius": 0.5}, "radius must be one of None, constant"),
         ({"region": "l1"}, "region must be one of linf, l2"),
         ({"noise": "none"}, "noise must be one of None, secure, simulation"),
-        ({"sensitivity": "local"}, "sensitivity must be one of clip, local-unsafe"),
         ({"average": "no"}, "average must be True or False, got 'no'"),
-        ({"local_epsilon": 1.0}, "do not go together"),
-        ({"sensitivity": "local-unsafe"}, "do not go together"),
-        ({"sensitivity": "local-unsafe", "local_epsilon": 1.0}, "keeps no budget"),
         ({"update": "exact"}, "has no bounded sensitivity"),
         (
             {"mechanism": "laplace"},

@@ -197,7 +197,7 @@ def test_in_one_process_a_round_that_was_begun_is_charged(tmp_path, monkeypatch,
     assert (part.outcome.stop, part.rounds) == (Stop.INTERRUPTED, finished)
     assert counts(part) == {finished + 1}
     with monkeypatch.context() as patched:  # again before anybody is asked
-        interrupted_in(patched, loop, "going_on", 0)
+        interrupted_in(patched, loop.Loop, "_round", 0)
         again = place.solve(resume=True)
     assert (again.rounds, counts(again)) == (finished, {finished + 1})
     assert counts(place.solve(resume=True)) == {T}

@@ -306,7 +306,6 @@ def test_what_is_not_known_of_the_other_view_is_not_stated():
     both = (*before["a"], Release("gaussian", 27.0, 2))  # as many as it gave in all
     assert turned.epsilon_of("sum") == total_epsilon(both, 1e-6)
     assert replace(turned, other={}).epsilon_of("sum") is None
-    assert replace(turned, caveat="none.").epsilon_of("sum") is None
     with pytest.raises(ValueError, match="view must be one of answers, sum, got 'all'"):
         ledger.epsilon_of("all")
     called = replace(turned, other={"1": seen["a"]}, releases={"1": own["a"]}).named([1])

@@ -335,7 +335,11 @@ def test_every_rule_is_in_the_words_of_the_policy() -> None:
 
 @pytest.mark.parametrize(
     ("project", "name", "key"),
-    [(k.project, k.name, key) for key, rule in RULES.items() for k in rule.known],
+    [
+        (*known.split(" = ")[0].split(": "), key)
+        for key, rule in RULES.items()
+        for known in rule.known
+    ],
 )
 def test_a_name_that_another_project_has_for_a_rule_is_answered_with_the_one_here(
     project: str, name: str, key: str

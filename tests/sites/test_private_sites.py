@@ -422,15 +422,9 @@ def test_the_keys_that_a_runs_file_held_before_are_overwritten(sites, tmp_path):
     [
         (bf.PrivateADMM(max_rounds=T, noise="simulation"), problem(), 'noise="simulation"'),
         (bf.PrivateSGD(max_rounds=T, noise="simulation"), problem(), 'noise="simulation"'),
-        (
-            bf.PrivateADMM(max_rounds=T, sensitivity="local-unsafe", local_epsilon=0.5),
-            replace(problem(), privacy=None),
-            'sensitivity="local-unsafe"',
-        ),
     ],
-    ids=["simulation", "simulation of SGD", "unsafe"],
+    ids=["simulation", "simulation of SGD"],
 )
-@pytest.mark.filterwarnings("ignore::bonafed.NoPrivacyWarning")
 def test_noise_that_others_can_subtract_is_refused(tmp_path, method, stated, told):
     policies = dict.fromkeys(NAMES, "") if stated.privacy is None else None
     sites = Sites(tmp_path, policies)

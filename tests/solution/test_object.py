@@ -505,7 +505,6 @@ def test_a_file_is_whole_or_not_there(solved, tmp_path, monkeypatch):
 # ----------------------------------------------------------------------------------------- privacy
 
 
-@pytest.mark.filterwarnings("ignore::bonafed.NoPrivacyWarning")
 def test_of_a_private_solution_only_the_public_part_is_shown_and_saved(tmp_path):
     X, y, groups = rows()
     budget = bf.Budget(3.0, 1e-3, sizes={7: 41, 3: 42, 5: 43}, book=tmp_path / "secret-place")

@@ -62,7 +62,6 @@ def shown(solution, folder):
 
 
 @pytest.mark.parametrize("noise", ["secure", "simulation"])
-@pytest.mark.filterwarnings("ignore::bonafed.NoPrivacyWarning")
 def test_neighbours_that_answer_alike_leave_the_same_bytes(noise, monkeypatch, tmp_path):
     answer_alike(monkeypatch)
     rows = drawn()

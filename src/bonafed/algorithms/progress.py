@@ -11,6 +11,7 @@ from typing import TypeVar
 from bonafed.rounds import Done, Round, Stop
 
 S = TypeVar("S")
+TINY = 1e-12  # size of an objective that counts as 0, where none can be expected to be smaller
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Progress:
     still, patience : steps in a row without progress, and how many of them are enough
     margin : of ``tol``, with which a run ends before that: certificates are charged for rounding
     met : whether the model meets all limits
+    least : size of the objective, below which ``tol`` is relative to this
     unknown : the size of the objective before a value or a bound is known
     """
 
@@ -38,12 +40,15 @@ class Progress:
     patience: float = math.inf
     margin: float = 1.0
     met: bool = True
+    least: float = 0.0
     unknown: float = 0.0
 
     def allowed(self, margin: float = 1.0) -> float:
         """The gap that the tolerance allows."""
         sizes = [abs(x) for x in (self.value, self.bound) if math.isfinite(x)]
-        return max(self.atol, margin * self.tol * max(*sizes, self.unknown * (not sizes), 1e-12))
+        return max(
+            self.atol, margin * self.tol * max(*sizes, self.least, self.unknown * (not sizes))
+        )
 
     def within(self, margin: float = 1.0) -> bool:
         """Whether the gap is proved to be as small as the tolerance asks."""

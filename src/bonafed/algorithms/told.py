@@ -6,7 +6,7 @@ A message class may say it of its answers in ``tells``, a function of `Answered`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,3 +76,10 @@ def model_of(one: Answered, w: Array) -> Array:
 def at_model(curved: bool = False, each: bool = False) -> Callable[[Answered], Iterator[Told]]:
     """Of a message about its model ``w``; ``each``: every client has a row of it."""
     return lambda one: at(one, one.ask.w[0] if each else one.ask.w, curved=curved)
+
+
+def at_models(
+    models: Callable[[Answered], Iterable[Array]],
+) -> Callable[[Answered], Iterator[Told]]:
+    """Of a message whose answer tells what the rows say at some models."""
+    return lambda one: (told for w in models(one) for told in at(one, w))

@@ -26,9 +26,9 @@ from bonafed.problem.wasserstein.ball import WassersteinBall
 from bonafed.problem.wasserstein.box_support import BoxSupport
 from bonafed.problem.wasserstein.polytope_support import PolytopeSupport
 
-# options of the private methods that are functions, scale noise without a guarantee, or give steps
-# that nobody can compute again from public numbers before the run
-UNSAFE = ("eta", "local_epsilon", "quantile", "sensitivity")
+# options of the private methods that are functions, or give steps that nobody can compute again
+# from public numbers before the run
+UNSAFE = ("eta", "quantile")
 TYPES = {"rho": float | as_table(Penalty)}  # of options
 
 
@@ -231,7 +231,7 @@ class AlgorithmSection(Section):
             hint = near(key, [*allowed], " Did you mean {!r}?")
             text = f"{name!r} has no such option, it takes {', '.join(allowed)}.{hint}"
             if key in types and key in UNSAFE:
-                text = "a function, noise without a guarantee or a clip that moves: leave it out"
+                text = "a function or a clip that moves: leave it out"
             raise ValueError(self.refusal(text, key))
         try:
             return as_object(allowed[key], read(allowed[key], value))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.engines.event_log import Log
 from bonafed.engines.federated_data import Known
-from bonafed.rounds import Algorithm, Conclude, Done, Outcome, Round, Stop, visibility
+from bonafed.rounds import Algorithm, Done, Outcome, Round, visibility
 
 STEPS = "on_client", "on_server", "server_start"  # of an algorithm, all else has a default
 Watch = Callable[[dict[str, Any], Any], None]  # called with a row of the history and the state
@@ -148,41 +148,6 @@ def check_answer(ask: object) -> Round | Done:
     if not isinstance(ask, Round | Done):
         raise TypeError(f"on_server must return (state, Round or Done), got a {type(ask).__name__}")
     return ask
-
-
-def going_on(ask: Round | Done, round_: int, max_rounds: int | None) -> TypeGuard[Round]:
-    """Whether a run goes on after ``round_`` rounds: the algorithm asks for a round, and it may
-    have one.
-    """
-    return isinstance(ask, Round) and (max_rounds is None or round_ < max_rounds)
-
-
-def end_of(ask: Round | Done, stop: Outcome | None, max_rounds: int | None, advice: str) -> Outcome:
-    """Why a run ended: the algorithm's outcome, else the engine's, else the cap on rounds."""
-    if isinstance(ask, Done):
-        return ask.outcome
-    return stop or Outcome(
-        Stop.MAX_ROUNDS, f"stopped at the engine's max_rounds = {max_rounds}; {advice}"
-    )
-
-
-def concludes(algorithm: Algorithm, turns: NDArray[np.int64], outcome: Outcome) -> bool:
-    """Whether the clients are asked for what they keep that belongs to the answer: where the
-    algorithm asks for it, all of them have taken part, and the run was not interrupted, nor ended
-    by an impossible answer.
-    """
-    over = outcome.stop not in (Stop.INTERRUPTED, Stop.IMPOSSIBLE)
-    return over and Conclude in algorithm.on_client and bool(turns.all())
-
-
-def asked(turns: NDArray[np.int64], ask: Round | Done, begun: bool) -> NDArray[np.int64]:
-    """(N,) the messages that each client was asked: those of ``turns``, and the next request where
-    its round was ``begun`` and not finished.
-    """
-    more = np.zeros_like(turns)
-    if begun and isinstance(ask, Round):
-        more[slice(None) if ask.to is None else [*ask.to]] = 1
-    return turns + more
 
 
 def handler(handlers: Mapping[type, Any], kind: type, algorithm: Algorithm) -> Any:

@@ -29,12 +29,8 @@ from bonafed.engines.consistency import check_rows, check_run, traffic
 from bonafed.engines.engine import (
     Run,
     Watch,
-    asked,
     check_algorithm,
     check_answer,
-    concludes,
-    end_of,
-    going_on,
     handler,
     reported,
 )
@@ -52,7 +48,7 @@ from bonafed.engines.run_record import (
 )
 from bonafed.engines.secure_run import secure_run
 from bonafed.privacy.secure_sum.option import SecureSum, option_of
-from bonafed.rounds import Algorithm, Done, Outcome, Round, Stop, copied, settled
+from bonafed.rounds import Algorithm, Conclude, Done, Outcome, Round, Stop, copied, settled
 from bonafed.signals import ENDING, Last, interrupts
 
 
@@ -313,9 +309,13 @@ class Loop:
         written, stop, interrupts = self.server.round if resume else -1, None, self.interrupts
         try:
             with interrupts:
-                while stop is None and going_on(
-                    ask := self.server.ask, self.server.round, max_rounds
-                ):
+                while stop is None and isinstance(ask := self.server.ask, Round):
+                    if self.server.round == max_rounds:
+                        text = (
+                            f"stopped at the engine's max_rounds = {max_rounds}; {self._advice()}"
+                        )
+                        stop = Outcome(Stop.MAX_ROUNDS, text)
+                        break
                     stop = self._round(ask, watch)
                     if stop is None and self.server.round % self.engine.every == 0:
                         self._save()
@@ -333,8 +333,7 @@ class Loop:
                 self._save()
         if self.parted is not None and isinstance(self.server.ask, Done):
             self.parted.destroy_keys()
-        outcome = end_of(self.server.ask, stop, max_rounds, self._advice())
-        return self.result(outcome, None if isinstance(self.server.ask, Done) else outcome)
+        return self.result(None if isinstance(self.server.ask, Done) else stop)
 
     # ---- one round
 
@@ -434,10 +433,16 @@ class Loop:
     def _exchanged(self) -> NDArray[np.int64]:
         return np.stack([self.clients.flight.answer_bytes, self.clients.flight.message_bytes])
 
-    def result(self, outcome: Outcome, ended: Outcome | None) -> Run:
-        """The result of the run; ``ended`` is the outcome where it is the engine's and not the
-        algorithm's.
+    def result(self, ended: Outcome | None) -> Run:
+        """The result of the run; ``ended`` is its outcome where the algorithm is not done.
+
+        The clients are asked for what they keep that belongs to the answer where the algorithm asks
+        for it, all of them have taken part, and the run was neither interrupted nor ended by an
+        impossible answer.
         """
+        ask = self.server.ask
+        outcome = ask.outcome if isinstance(ask, Done) else ended
+        assert outcome is not None
         events, concluded = self.record.events.stored(), None
         if isinstance(events, Sets):
             active, log = events.active(), None
@@ -446,9 +451,12 @@ class Loop:
             end = self.source.crashed(), ended
             log = Log(self.file.clients, self.file.seed, self.engine.block_size, *columns, *end)
             active = Answered(log)
-        flight = self.clients.flight
-        begun = flight.turns + (flight.since >= 0)
-        if concludes(self.algorithm, flight.turns, outcome):
+        flight, conclude = self.clients.flight, Conclude in self.algorithm.on_client
+        asked = flight.turns + (flight.since >= 0)
+        if isinstance(ask, Round) and self.begun > self.server.round:
+            asked[slice(None) if ask.to is None else [*ask.to]] += 1
+        over = outcome.stop not in (Stop.INTERRUPTED, Stop.IMPOSSIBLE)
+        if over and conclude and flight.turns.all():
             concluded = self.clients.conclusions(self.record)
         return Run(
             self.server.state,
@@ -459,7 +467,7 @@ class Loop:
             active,
             self.clients.each(),
             flight.turns,
-            asked(begun, self.server.ask, self.begun > self.server.round),
+            asked,
             self._exchanged(),
             concluded,
             log,

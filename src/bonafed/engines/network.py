@@ -182,7 +182,7 @@ class Network(EventEngine):
             if not (lies := source.lies()):
                 lie.after, lies = loop.server.round, [lie]
             end = ended_by(lies, loop.server.round)
-            return replace(loop.result(end, end), lie=lie)
+            return replace(loop.result(end), lie=lie)
         if not lies:
             return run
         if not self.keeps:

@@ -1,4 +1,7 @@
-"""A room for each paper: its methods, baselines, instances, tables and figures, as it has them.
+"""Each paper's room: what it printed, method by method, beside the core that does better.
 
-Nothing outside imports a room, and no room imports another.
+A room uses only public names (``bonafed``, ``bonafed.extending``) and has one word for each
+method, setting and baseline of its paper, with every constant: ``rank.rank_admm()``,
+``constrained.proximal_al(section="5.2")``, ``aspire.aspire_ease()``. No room imports another, and
+no default leads here.
 """

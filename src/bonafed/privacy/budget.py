@@ -45,29 +45,6 @@ class BudgetSpentError(ValueError):
     """
 
 
-class NoPrivacyWarning(UserWarning):
-    """A run adds noise that gives no guarantee of privacy.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import bonafed as bf
-    >>> import warnings
-    >>> rng = np.random.default_rng(0)
-    >>> X, y = rng.uniform(-1, 1, (1000, 3)), rng.integers(0, 2, 1000)
-    >>> fed = bf.Federation.from_arrays(X, y, rng.choice(["north", "east"], 1000))
-    >>> problem = bf.Problem(bf.Logistic())
-    >>> rehearsal = bf.PrivateADMM(
-    ...     max_rounds=5, sensitivity="local-unsafe", local_epsilon=1.0
-    ... )
-    >>> with warnings.catch_warnings(record=True) as caught:
-    ...     warnings.simplefilter("always")
-    ...     solution = bf.solve(problem, fed, algorithm=rehearsal)
-    >>> any(issubclass(w.category, bf.NoPrivacyWarning) for w in caught)
-    True
-    """
-
-
 @dataclass(frozen=True)
 class Budget:
     """The total privacy budget (epsilon, delta) of every record.

@@ -29,7 +29,6 @@ class Ledger:
     before : {client: releases of earlier runs in the budget's ledger file}
     sizes : {client: public number of rows}
     mechanism : the mechanism in words
-    caveat : why there is no guarantee; empty where there is one
     book : digest of the ledger file once the run was settled, which the file knows from then on:
         ``Book(path).knows(digest)``
     simulated : the noise comes from a seed, which is not secret: there is no guarantee, and
@@ -55,7 +54,6 @@ class Ledger:
     before: Mapping[ClientName, tuple[Release, ...]]
     sizes: Mapping[ClientName, int]
     mechanism: str
-    caveat: str = ""
     book: str = ""
     simulated: bool = False
     other: Mapping[ClientName, tuple[Release, ...]] = field(default_factory=dict)
@@ -63,12 +61,11 @@ class Ledger:
     @property
     def guarantee(self) -> bool:
         """Whether a total (epsilon, delta) holds."""
-        return not self.caveat and not self.simulated
+        return not self.simulated
 
     @property
     def epsilon(self) -> float | None:
-        """The total for every record in the budget's view, the largest of all clients; None with a
-        ``caveat``.
+        """The total for every record in the budget's view, the largest of all clients.
 
         The clients' records differ, so their totals do not add up.
         """
@@ -85,9 +82,9 @@ class Ledger:
         """
         if view not in VIEWS:
             raise ValueError(f"view must be one of {', '.join(VIEWS)}, got {view!r}.")
-        totals = [] if self.caveat else [self.total_of(client, view) for client in self.releases]
+        totals = [self.total_of(client, view) for client in self.releases]
         known = [total for total in totals if total is not None]
-        if self.caveat or len(known) < len(totals):
+        if len(known) < len(totals):
             return None
         return max(known, default=0.0)
 
@@ -132,22 +129,19 @@ class Ledger:
                 "noise": releases[-1].noise if releases else None,
                 "sampling": releases[-1].sampling if releases else None,
             }
-            if not self.caveat:
-                delta = self.budget.delta
-                totals = accounts((*before, *releases), delta)
-                epsilon = float(totals.pop("pld") or 0.0)
-                row |= {"epsilon": epsilon, "delta": delta, "before": total_epsilon(before, delta)}
-                row |= totals | {"left": max(self.budget.epsilon - epsilon, 0.0)}
-                other = self.budget.other_view
-                row[f"epsilon_{other}"] = self.total_of(client, other)
+            delta = self.budget.delta
+            totals = accounts((*before, *releases), delta)
+            epsilon = float(totals.pop("pld") or 0.0)
+            row |= {"epsilon": epsilon, "delta": delta, "before": total_epsilon(before, delta)}
+            row |= totals | {"left": max(self.budget.epsilon - epsilon, 0.0)}
+            other = self.budget.other_view
+            row[f"epsilon_{other}"] = self.total_of(client, other)
             rows.append(row)
         return rows
 
     @property
     def text(self) -> str:
         """The ledger as one sentence for people."""
-        if self.caveat:
-            return f"No guarantee: {self.caveat}"
         delta = f"{self.budget.delta:g}"
         text = "No guarantee, but with secure noise the same run would be " * self.simulated + (
             f"({self.epsilon:.4g}, {delta})-differentially private in total, of"

@@ -1,4 +1,4 @@
-"""Live progress of a run: a table on a terminal, a plain line every few rounds elsewhere. Progress
+"""Live progress of a run: a table on a terminal, elsewhere a plain line at twice the time. Progress
 that cannot be shown is switched off, and the run goes on.
 """
 
@@ -25,7 +25,7 @@ COMPILING = (
     "compiling numerical kernels for this machine, some seconds and only once; the next run"
     " finds them ready"
 )
-SOON = 4.0  # seconds until the first plain line of a model; the next ones come at twice the time
+SOON = 4.0  # seconds until the first plain line; the next ones come at twice the time
 REFRESH = 1 / 8  # seconds between two drawings of the table at least
 
 COLUMNS = ("Model", "Round", "Objective", "Gap", "Worst client", "Sent", "Seconds")

@@ -1,7 +1,8 @@
 """The form of what a run's folder holds: which keys, of which type, in which range.
 
 Every record of a folder has a `Form`, which stands with the code that makes the record. A folder is
-checked once, when it is read: anyone who uses it later finds every key with a value of its type.
+checked once, when it is read: anyone who uses it later finds every key that it needs with a value
+of its type. Whether keys fit each other shows where they are used (`bonafed.runs.files.used`).
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from bonafed.algorithms.federated.bundle.bundle import Bundle
 from bonafed.algorithms.federated.bundle.masked_bundle import MaskedBundle
 from bonafed.algorithms.method import Method
 from bonafed.arrays import Block, stream
-from bonafed.codec import FIELDS, home
+from bonafed.codec import FIELDS, changed, home
 from bonafed.data.federation import Federation
 from bonafed.data.row_errors import without_values
 from bonafed.engines.possible import Fields
@@ -65,11 +65,11 @@ from bonafed.rounds import (
     record,
     settled,
     unannounced,
+    visibility,
     without_tiny,
 )
 from bonafed.sites.audit import AuditLog
 from bonafed.sites.demands import held_constraints
-from bonafed.sites.forms import check_form
 from bonafed.sites.guard import Guard, RefusedByPolicyError, averaged, refuses
 from bonafed.sites.introductions import Introductions, check_declared, held_against
 from bonafed.sites.judgements import HeldOut, Judgements
@@ -774,11 +774,27 @@ def parameters_of(problem: Problem, facts: Introduced) -> int | None:
 
 
 def _check_form(message: Any, n_clients: int) -> None:
-    """Raise `RefusedByPolicyError` for a message that its class does not allow."""
+    """Raise `RefusedByPolicyError` unless all fields of a message, as a site receives it, have the
+    types and shapes of its class: of every client's numbers those of one client, and of no others'
+    all. An array of another shape may weigh every row by itself, while the rule of few people goes
+    by the weights of the whole site (`bonafed.sites.told`).
+    """
+    marks = visibility(type(message))
+    own = "each" in marks.values() or "version" in marks.values()
+    told = {name: getattr(message, name) for name, mark in marks.items() if mark == "version"}
     try:
-        check_form(message, n_clients)
+        shown = {name: _alone(name, value) for name, value in told.items() if value is not None}
+        fields = Fields(1 if own else n_clients, 0)
+        fields.check(changed(message, **shown), type(message), type(message).__name__)
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise refuses(DAMAGED, f"{error}.") from error
+
+
+def _alone(name: str, value: Any) -> Any:
+    """The array of one client."""
+    if getattr(value, "shape", ())[:1] != (1,):
+        raise ValueError(f"{name} is not one client's")
+    return value[0]
 
 
 def _check_hidden(algorithm: Algorithm) -> None:

@@ -21,7 +21,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from pydantic import Field, PlainValidator, create_model, model_validator
 
@@ -39,14 +39,6 @@ if TYPE_CHECKING:
     from bonafed.sites.demands import Held
 
 FILE = "[policy] of site.toml"
-
-
-class Known(NamedTuple):
-    """The same setting in another project: whose, its name, and its default there."""
-
-    project: str
-    name: str
-    default: str = ""
 
 
 class When(enum.IntEnum):
@@ -212,7 +204,7 @@ class Rule:
         that is held against answers and counts
     absent : what holds where the key is not stated
     example : a value to show where there is no default; of several lines, the lines
-    known : the same setting elsewhere
+    known : the same setting elsewhere, such as "DataSHIELD: nfilter.tab = 3"
     of_rows : whether a refusal depends on rows, so that the server is not told why
     """
 
@@ -224,18 +216,13 @@ class Rule:
     checks: Mapping[When, Check] = field(default_factory=dict)
     absent: str = ""
     example: str = ""
-    known: tuple[Known, ...] = ()
+    known: tuple[str, ...] = ()
     of_rows: bool = False
 
     def about(self) -> str:
         """The meaning without a value, for a comment."""
         text = self.stated.removesuffix(": {}").format("N")
         return f"{text}; where this is not stated, {self.absent}" if self.absent else text
-
-    def elsewhere(self) -> str:
-        """The same setting in other projects, such as "DataSHIELD: nfilter.tab = 3"."""
-        texts = (f"{k.project}: {k.name}" + f" = {k.default}" * bool(k.default) for k in self.known)
-        return "; ".join(texts)
 
     def words(self, value: Any) -> Iterator[str]:
         """What holds with a value, a sentence for each of several constraints."""
@@ -514,8 +501,8 @@ RULES: dict[str, Rule] = {
             FEW_ROWS,
             {When.ROWS: _rows, When.AGREEMENT: _means, When.PARTS: _parts},
             known=(
-                Known("vantage6", "GLM_MINIMUM_ROWS", "10"),
-                Known("DataSHIELD", "nfilter.subset", "3"),
+                "vantage6: GLM_MINIMUM_ROWS = 10",
+                "DataSHIELD: nfilter.subset = 3",
             ),
             of_rows=True,
         ),
@@ -526,7 +513,7 @@ RULES: dict[str, Rule] = {
             "every category level that this site has in a column of a run has {} rows or more",
             FEW_ROWS,
             {When.ROWS: _levels, When.TOLD: _groups},
-            known=(Known("DataSHIELD", "nfilter.tab", "3"),),
+            known=("DataSHIELD: nfilter.tab = 3",),
             of_rows=True,
         ),
         Rule(
@@ -536,7 +523,7 @@ RULES: dict[str, Rule] = {
             "{} organisations or more take part, this one included",
             SITES,
             {When.AGREEMENT: _organizations},
-            known=(Known("vantage6", "GLM_MINIMUM_ORGANIZATIONS", "3"),),
+            known=("vantage6: GLM_MINIMUM_ORGANIZATIONS = 3",),
         ),
         Rule(
             "known_organizations",
@@ -555,8 +542,8 @@ RULES: dict[str, Rule] = {
             "more parameters than this share of the rows",
             {When.SIZE: _parameters},
             known=(
-                Known("vantage6", "GLM_MAX_PCT_VARS_VS_OBS", "10 (percent)"),
-                Known("DataSHIELD", "nfilter.glm", "0.33"),
+                "vantage6: GLM_MAX_PCT_VARS_VS_OBS = 10 (percent)",
+                "DataSHIELD: nfilter.glm = 0.33",
             ),
             of_rows=True,
         ),
@@ -568,7 +555,7 @@ RULES: dict[str, Rule] = {
             "only these columns may be used: {}",
             "every column of the table may be used",
             '["age", "sex"]',
-            (Known("vantage6", "GLM_ALLOWED_COLUMNS"),),
+            ("vantage6: GLM_ALLOWED_COLUMNS",),
         ),
         Rule(
             "disallowed_columns",
@@ -579,7 +566,7 @@ RULES: dict[str, Rule] = {
             {When.PROBLEM: _kept_back},
             "no column is kept back by name",
             '["postcode"]',
-            (Known("vantage6", "GLM_DISALLOWED_COLUMNS"),),
+            ("vantage6: GLM_DISALLOWED_COLUMNS",),
         ),
         _listing(
             "allowed_algorithms",
@@ -590,7 +577,7 @@ RULES: dict[str, Rule] = {
             " allowed_messages can stop: {}",
             "every algorithm of the installed bonafed may run",
             '["bundle", "private_admm"]',
-            (Known("vantage6", "allowed_algorithms"),),
+            ("vantage6: allowed_algorithms",),
             type=Algorithms,
         ),
         _listing(
@@ -610,7 +597,7 @@ RULES: dict[str, Rule] = {
             "only these servers may ask: {}",
             "every server that the site is connected to may ask",
             '["alliance"]',
-            (Known("vantage6", "allowed_users"), Known("vantage6", "allowed_organizations")),
+            ("vantage6: allowed_users", "vantage6: allowed_organizations"),
         ),
         Rule(
             "maximum_epsilon",
@@ -702,9 +689,9 @@ RULES: dict[str, Rule] = {
             "nothing that leaves, and no difference of two answers, hangs on fewer than {} people;"
             " a run ends there, with what is proved so far. Private problems have noise instead,"
             " where maximum_epsilon and maximum_delta limit it",
-            "answers that hang on fewer people, see below, and methods of which nothing says on how"
-            " many: those of local steps and local solvers (`FedAvg`, `ProximalAL`), samples of"
-            " rows and ranks of all rows",
+            "answers that hang on fewer people, see below, and methods that do not say on how many:"
+            " local steps and local solvers (`FedAvg`, `ProximalAL`), samples of rows and ranks of"
+            " all rows",
         ),
         Rule(
             "maximum_model_length",
@@ -816,11 +803,13 @@ else:
 
 def _foreign(raw: Mapping[str, object]) -> Iterator[Fault]:
     """Keys that are another project's names of a rule."""
-    names = {k.name.lower(): (k, key) for key, rule in RULES.items() for k in rule.known}
+    settings = [(known.split(" = ")[0], key) for key, rule in RULES.items() for known in rule.known]
+    names = {setting.partition(": ")[2].lower(): (setting, key) for setting, key in settings}
     nested = raw.get("nfilter")  # TOML reads nfilter.tab = 3 as a table
     inside = nested if isinstance(nested, Mapping) else {}
     for place in (*((key,) for key in raw), *(("nfilter", key) for key in inside)):
-        known, key = names.get(".".join(place).lower(), (None, ""))
-        if known is not None and key not in raw:
-            text = f"{known.project}'s {known.name} is {key} here: write {key} in its place"
+        setting, key = names.get(".".join(place).lower(), ("", ""))
+        if setting and key not in raw:
+            project, name = setting.split(": ")
+            text = f"{project}'s {name} is {key} here: write {key} in its place"
             yield Fault(text, *place)

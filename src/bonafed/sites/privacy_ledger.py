@@ -98,20 +98,14 @@ class SiteLedger:
         raise refuses(RULE, text, f"State it in {FILE}, such as 1e-6")
 
     def check_noise(self, algorithm: object, problem: Problem) -> None:
-        """Raise for noise that others could subtract, or that gives no guarantee."""
+        """Raise for noise that others could subtract."""
         if self.guard.policy is None or not isinstance(algorithm, PrivateMethod):
             return
-        text = ""
-        if setting := algorithm.unguaranteed:
-            text = (
-                f'{setting} gives no guarantee of privacy. Ask for sensitivity="clip" and a budget.'
-            )
-        elif problem.privacy is not None and algorithm.noise == "simulation":
+        if problem.privacy is not None and algorithm.noise == "simulation":
             text = (
                 'noise="simulation" is made from the seed, and anyone who has the seed can subtract'
                 ' it. Ask for noise="secure", which every site draws itself.'
             )
-        if text:
             raise refuses("noise", text)
 
     def check_budget(self, budget: Budget) -> None:

@@ -232,7 +232,7 @@ def _policy_lines() -> Iterator[str]:
     for key, rule in RULES.items():
         yield from wrap(rule.about(), WIDTH, initial_indent="# ", subsequent_indent="# ")
         if rule.known:
-            yield f"# {rule.elsewhere()}"
+            yield f"# {'; '.join(rule.known)}"
         lines = rule.example.splitlines()
         if len(lines) > 1:
             yield from (f"# {line}" for line in lines)

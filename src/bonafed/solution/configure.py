@@ -115,7 +115,7 @@ def _check_method(algorithm: object) -> None:
     elif callable(getattr(type(algorithm), "solve", None)):
         text += f" For a reference on pooled rows call {name}().solve(problem, fed)."
     else:
-        text += " A class of your own derives from bonafed.algorithms.method.Method."
+        text += " A class of your own derives from bonafed.extending.Method."
     raise TypeError(text)
 
 

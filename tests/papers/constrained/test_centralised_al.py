@@ -13,7 +13,7 @@ from problems import PLAIN
 from scipy.optimize import minimize
 
 import bonafed as bf
-from bonafed.papers.constrained.centralised_al import CentralisedAL
+from bonafed.papers.constrained.centralised import CentralisedAL
 from bonafed.papers.constrained.lcqp import LCQP, aggregate, lcqp
 from bonafed.problem.multipliers import Multipliers
 from bonafed.rounds import Stop

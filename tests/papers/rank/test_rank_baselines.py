@@ -17,8 +17,14 @@ from scipy.special import expit
 import bonafed as bf
 from bonafed.algorithms.pooled.single_client import Advance
 from bonafed.arrays import stream
-from bonafed.papers.rank.lsvrg import scalar_form, slow_steps
-from bonafed.papers.rank.stochastic import DivergedError, batch_weights, evaluate, tuned
+from bonafed.papers.rank.stochastic import (
+    DivergedError,
+    batch_weights,
+    evaluate,
+    scalar_form,
+    slow_steps,
+    tuned,
+)
 from bonafed.problem.rank_coordinates import plus_minus
 from bonafed.solution.configure import configure
 

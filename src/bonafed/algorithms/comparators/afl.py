@@ -44,7 +44,7 @@ from bonafed.algorithms.method import (
     gap_report,
     with_start,
 )
-from bonafed.algorithms.progress import Progress
+from bonafed.algorithms.progress import TINY, Progress
 from bonafed.algorithms.requirements import PROJECTION, Requirements
 from bonafed.algorithms.settings import check_positive
 from bonafed.arrays import Array, Block, Streams
@@ -239,7 +239,9 @@ class AFL(Method):
 
     def _progress(self, state: AFLState) -> Progress:
         numbers = state.value, state.bound, self.tol, self.atol, state.rounds, self.max_rounds
-        return Progress(*numbers, met=not self.average)  # no bound is compared with an average
+        return Progress(
+            *numbers, met=not self.average, least=TINY
+        )  # no bound is compared with an average
 
 
 def weigh(

@@ -106,12 +106,9 @@ class CentralConic:
         model = Model()
         w = model.variable(problem.predictor.dimension(fed.n_features))
         free = coefficients_of(problem, w)
-        z, levels, size = model.variable(fed.n_clients), [], None
+        z, levels, size = model.variable(fed.n_clients), [], []
         for s in range(fed.n_clients):
-            block = fed.block(s)
-            if problem.radii(block)[0] > 0 and size is None:
-                size = size_variable(model, problem, free)
-            levels.append(client_rows(model, problem, block, w, z[s : s + 1], size))
+            levels.append(client_rows(model, problem, fed.block(s), w, z[s : s + 1], size))
         weights = _weighting(problem, fed.n_clients).add(model, z)
         _penalty(model, problem.regulariser, free)
         solution = model.solve(self.tol).checked("central conic program")
@@ -167,15 +164,9 @@ def _penalty(model: Model, h: Regulariser, w: Index) -> None:
         model.linear(total, l1)
 
 
-def size_variable(model: Model, problem: Problem, free: Index) -> Index | None:
-    """A variable >= Lip ||w||_* that all clients share; None on a bounded support.
-
-    For regression it is also >= Lip / kappa.
-    """
-    ball = problem.over_samples
-    if ball.support is not None:
-        return None
-    size = model.variable()
+def _size_variable(model: Model, problem: Problem, free: Index) -> Index:
+    """A variable >= Lip ||w||_* that all clients share; for regression also >= Lip / kappa."""
+    ball, size = problem.over_samples, model.variable()
     model.norm_at_most([(free, problem.loss.lipschitz)], [(size, 1.0)], P_OF[DUAL[ball.norm]])
     if problem.loss.targets == "real":
         model.nonneg([(size, 1.0), -problem.loss.lipschitz / ball.label_cost])
@@ -183,11 +174,17 @@ def size_variable(model: Model, problem: Problem, free: Index) -> Index | None:
 
 
 def client_rows(
-    model: Model, problem: Problem, block: Block, w: Index, z: Index, size: Index | None
+    model: Model,
+    problem: Problem,
+    block: Block,
+    w: Index,
+    z: Index,
+    size: list[Index] | None = None,
 ) -> Index | None:
     """Add z >= radius lambda + mean alpha with (w, lambda, alpha) in Omega_s; returns lambda.
 
-    This is for a block of one client.
+    This is for a block of one client; ``size`` holds the variable that clients share, once there
+    is one.
     """
     X = block.X[0] if isinstance(block.X, np.ndarray) else block.X.toarray()
     y, share, radius = block.y[0], block.share[0], float(problem.radii(block)[0])
@@ -196,6 +193,9 @@ def client_rows(
     rows = np.hstack([X, np.ones((len(y), 1))]) if problem.predictor.intercept else X
     sign = problem.loss.targets == "sign"
     t: Rows = [(w, rows * y[:, None])] if sign else [(w, rows), -y]  # the margin, or the residual
+    size = [] if size is None else size
+    if radius > 0 and not size and problem.over_samples.support is None:
+        size.append(_size_variable(model, problem, coefficients_of(problem, w)))
     alpha = model.variable(len(y))
     if radius == 0:
         model.nonneg([(z, 1.0), (alpha, -share[None])])
@@ -208,7 +208,7 @@ def client_rows(
         model.nonneg([(level, 1.0)])
         _on_support(model, problem, ball, X, y, w, t, alpha, level)
         return level
-    model.nonneg([(level, 1.0), (size, -1.0)])
+    model.nonneg([(level, 1.0), (size[0], -1.0)])
     _above(model, problem.loss, t, [(alpha, 1.0)])
     if sign and math.isfinite(ball.label_cost):
         _above(model, problem.loss, scaled(t, -1.0), [(alpha, 1.0), (level, ball.label_cost)])

@@ -44,7 +44,7 @@ from bonafed.algorithms.method import (
     known,
     with_start,
 )
-from bonafed.algorithms.progress import Progress
+from bonafed.algorithms.progress import TINY, Progress
 from bonafed.algorithms.requirements import (
     CONVEX_PROX,
     MEAN_OF_ROWS,
@@ -369,7 +369,7 @@ class MultiplierMethod(Method):
 
     def _progress(self, state: MultiplierState) -> Progress:
         tols, counts = (self.tol, self.atol), (state.rounds, self.max_rounds)
-        return Progress(state.value, state.bound, *tols, *counts, state.failures, TRIES)
+        return Progress(state.value, state.bound, *tols, *counts, state.failures, TRIES, least=TINY)
 
     def _stop(self, state: MultiplierState) -> Stop | None:
         progress, known = self._progress(state), not len(state.shown)

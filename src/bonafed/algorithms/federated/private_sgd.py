@@ -21,7 +21,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from bonafed.algorithms.federated.private.float_gradient import precision
-from bonafed.algorithms.federated.private.mechanism import MEAN_SIZE, Mechanism
+from bonafed.algorithms.federated.private.mechanism import Mechanism
 from bonafed.algorithms.federated.private.method import PrivateMethod
 from bonafed.algorithms.federated.private.noisy_gradient import (
     GROUPS,
@@ -278,7 +278,7 @@ class PrivateSGD(PrivateMethod):
         """The sum (1, D) of the clients' noisy gradients, with that of their counts at the end."""
         problem, n = self._problem, len(data.names)
         told = Told.of(ask.w, precision(data))
-        check_question(mechanism, memory, 1.0, well_formed and told.finite)
+        check_question(mechanism, memory, well_formed and told.finite)
         w = told.model
         models = np.broadcast_to(w, (n, len(w)))
         question = Question.of(mechanism, memory, models, told, (ask.round,))
@@ -377,8 +377,7 @@ class PrivateSGD(PrivateMethod):
 
     def public_row(self, message: Blur | Trim) -> dict[str, float]:
         plan = self._plan.at(message.clip) if isinstance(message, Trim) else self._plan
-        scale = float(np.mean(plan.scale))
-        row = {"step": message.step, "noise": scale * MEAN_SIZE[plan.kind or "gaussian"]}
+        row = {"step": message.step, "noise": float(np.mean(plan.mean_size))}
         return row | ({"clip": message.clip} if isinstance(message, Trim) else {})
 
     def report(self, state: PrivateSGDState) -> dict:

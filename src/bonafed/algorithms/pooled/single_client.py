@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import numpy as np
 
 from bonafed.algorithms.method import Answer, Concluded, Method
-from bonafed.algorithms.progress import Progress
+from bonafed.algorithms.progress import TINY, Progress
 from bonafed.arrays import Array, Block
 from bonafed.codec import Extended, Form
 from bonafed.problem.claims import Claim, Number, Whole
@@ -137,7 +137,7 @@ class PooledMethod(Method):
 
 def _stop(method: PooledMethod, state: OwnerState, finished: float) -> Stop | None:
     numbers = state.value, state.bound, method.tol, method.atol
-    stop = Progress(*numbers, state.rounds, method.max_rounds).stop
+    stop = Progress(*numbers, state.rounds, method.max_rounds, least=TINY).stop
     if stop is Stop.OPTIMAL or not finished:
         return stop
     if not method._problem.convex and math.isinf(state.residual) and finished != STATIONARY:

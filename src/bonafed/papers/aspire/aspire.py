@@ -21,29 +21,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from bonafed.algorithms.federated.linearisation import duals_at
-from bonafed.algorithms.method import (
-    Answer,
-    Concluded,
-    Method,
-    conclude_copies,
-    copies_of,
-    known,
-    or_default,
-    start_or_empty,
-)
-from bonafed.algorithms.requirements import MEAN_OF_ROWS, SMOOTH, Requirements
-from bonafed.algorithms.settings import (
-    check_finite,
-    check_flags,
-    check_positive,
-    check_whole,
-)
-from bonafed.arrays import Array, is_number
+import bonafed as bf
+import bonafed.extending as ext
+from bonafed.extending import Array
 from bonafed.papers.aspire.client import (
     POWERS,
     Approach,
@@ -65,17 +49,12 @@ from bonafed.papers.aspire.server import (
     refreshed,
 )
 from bonafed.papers.aspire.step_sizes import Now, StepSettings, chosen, steps_at
-from bonafed.problem.claims import Claim, Features, Number
-from bonafed.problem.conic_form import member
-from bonafed.problem.plausible import Claims, of_risk
-from bonafed.problem.problem import Problem
-from bonafed.rounds import Conclude, Done, Round, Stop
 
 CUT = 1e-6  # by how much, relative, the worst vertex must exceed all planes to become one
 
 
 @dataclass(frozen=True)
-class ASPIRE(StepSettings, Method):
+class ASPIRE(StepSettings, ext.Method):
     """The method of the paper, corrected, for smooth losses, convex or not, and any set of client
     weights.
 
@@ -152,27 +131,16 @@ class ASPIRE(StepSettings, Method):
     atol: float = 0.0
     max_rounds: int = 20_000
     start: Array | None = None
-    problem: Problem | None = None
+    problem: bf.Problem | None = None
 
     donates: ClassVar[bool] = True
     unaware: ClassVar[bool] = True
-    requirements: ClassVar[Requirements] = Requirements(over_samples=MEAN_OF_ROWS, loss=SMOOTH)
+    requirements: ClassVar[ext.Requirements] = ext.Requirements(
+        over_samples=ext.MEAN_OF_ROWS, loss=ext.SMOOTH
+    )
 
     def __post_init__(self) -> None:
         check_settings(self)
-
-    @classmethod
-    def paper(cls, **settings: object) -> ASPIRE:
-        """The printed settings, where they can run: the schedules with nu < 1, losses from the pass
-        of the step, k = 20.
-
-        The sign in (12), H, and the oracle are still corrected; T1 and M are not stated in the
-        paper's main text, so planes are added and dropped in the whole run. ``settings`` override
-        these.
-        """
-        printed: dict[str, Any] = {"theory": True, "reuse": True, "every": 20, "resume": False}
-        printed.update(settings)
-        return cls(**printed)
 
     @property
     def on_client(self) -> dict:
@@ -180,7 +148,7 @@ class ASPIRE(StepSettings, Method):
         return {
             Gauge: self._at_client(gauge),
             Approach: steps,
-            Conclude: conclude_copies("u"),
+            ext.Conclude: ext.conclude_copies("u"),
         }
 
     def gradients(self, message: object) -> float:
@@ -194,24 +162,24 @@ class ASPIRE(StepSettings, Method):
         return {Gauged: self.begin, Approached: self.iterate}
 
     @property
-    def claims(self) -> Claims:
+    def claims(self) -> ext.Claims:
         return {Gauged: self._gauged, Approached: self._said}
 
-    def _gauged(self, who: int, ask: Gauge, up: Gauged) -> Iterator[Claim]:
+    def _gauged(self, who: int, ask: Gauge, up: Gauged) -> Iterator[ext.Claim]:
         """What a first answer claims."""
-        yield Features(up.features)
-        w = or_default(ask.w, self._problem, int(up.features[0]))
-        yield from of_risk(self._problem, w, up.loss)
-        yield Number("a largest entry of a slope", up.steep, 0.0, up.length)
-        yield Number("a curvature", up.curvature)
+        yield ext.Features(up.features)
+        w = ext.or_default(ask.w, self._problem, int(up.features[0]))
+        yield from ext.of_risk(self._problem, w, up.loss)
+        yield ext.Number("a largest entry of a slope", up.steep, 0.0, up.length)
+        yield ext.Number("a curvature", up.curvature)
 
-    def _said(self, who: int, ask: Approach, up: Approached) -> Iterator[Claim]:
+    def _said(self, who: int, ask: Approach, up: Approached) -> Iterator[ext.Claim]:
         """What an answer claims."""
-        yield from of_risk(self._problem, up.w[0], up.loss)
-        yield Number("a square of a residual", up.gap)
+        yield from ext.of_risk(self._problem, up.w[0], up.loss)
+        yield ext.Number("a square of a residual", up.gap)
 
-    def server_start(self, n_clients: int) -> tuple[ASPIREState, Round]:
-        z = start_or_empty(self.start)
+    def server_start(self, n_clients: int) -> tuple[ASPIREState, ext.Round]:
+        z = ext.start_or_empty(self.start)
         none, nobody, some = np.zeros(0), np.zeros(n_clients), np.zeros((n_clients, 0))
         state = ASPIREState(
             z,
@@ -237,15 +205,15 @@ class ASPIRE(StepSettings, Method):
             0,
             NOTHING,
         )
-        return state, Round(Gauge(z))
+        return state, ext.Round(Gauge(z))
 
     def begin(
         self, state: ASPIREState, ids: Sequence[int], up: Gauged
-    ) -> tuple[ASPIREState, Round]:
+    ) -> tuple[ASPIREState, ext.Round]:
         """Begin with one plane of weight 1, a member of P, without which no loss would move w_j."""
         n, problem = len(ids), self._problem
-        z = or_default(state.z, problem, int(up.features))
-        plane = member(problem, n)
+        z = ext.or_default(state.z, problem, int(up.features))
+        plane = ext.member(problem, n)
         copies = np.tile(z, (n, 1))
         state = replace(
             state,
@@ -269,9 +237,9 @@ class ASPIRE(StepSettings, Method):
 
     def iterate(
         self, state: ASPIREState, ids: Sequence[int], up: Approached
-    ) -> tuple[ASPIREState, Round | Done]:
+    ) -> tuple[ASPIREState, ext.Round | ext.Done]:
         """Carry out one iteration of Algorithm 1 at the master."""
-        who, steps, problem = np.asarray(ids, np.intp), known(state.steps), self._problem
+        who, steps, problem = np.asarray(ids, np.intp), ext.known(state.steps), self._problem
         state = received(state, who, up)
         now = self._now(state, len(who))
         state = moved(problem, state, who, now, steps)
@@ -288,7 +256,7 @@ class ASPIRE(StepSettings, Method):
         if state.answers - state.measured.answers >= n or self._last(state):
             state = refreshed(problem, state, now, steps)
         if (stop := self._stop(state)) is not None:
-            return state, Done(stop)
+            return state, ext.Done(stop)
         return state, self._round(state, ids, now)
 
     def report(self, state: ASPIREState) -> dict:
@@ -309,21 +277,23 @@ class ASPIRE(StepSettings, Method):
             "bits": state.bits,
         }
 
-    def answer(self, state: ASPIREState, concluded: Concluded | None = None) -> Answer:
+    def answer(self, state: ASPIREState, concluded: ext.Concluded | None = None) -> ext.Answer:
         """z, the duals of p* = sum_l lambda_l p_l, normalised, which prove a bound for convex
         problems and else measure how far z is from stationary, and the workers' copies (N, D).
         """
-        copies = copies_of(concluded)
+        copies = ext.copies_of(concluded)
         if not len(state.z) or state.steps is None:
-            return Answer(state.z, copies=copies)
-        duals = duals_at(self._problem, state.z, mixture(self._problem, state))
-        return Answer(state.z, duals, copies=copies)
+            return ext.Answer(state.z, copies=copies)
+        duals = ext.duals_at(self._problem, state.z, mixture(self._problem, state))
+        return ext.Answer(state.z, duals, copies=copies)
 
     # -- the server's steps ------------------------------------------------------------------------
 
     def _now(self, state: ASPIREState, answered: int) -> Now:
         share = answered / len(state.copies)
-        return steps_at(self, known(state.steps), state.rounds, state.planes, share, longest(state))
+        return steps_at(
+            self, ext.known(state.steps), state.rounds, state.planes, share, longest(state)
+        )
 
     def _due(self, state: ASPIREState, n: int) -> bool:
         """Whether the planes are to be checked after this iteration."""
@@ -333,11 +303,11 @@ class ASPIRE(StepSettings, Method):
 
     def _round(
         self, state: ASPIREState, ids: Sequence[int], before: Now, everybody: bool = False
-    ) -> Round:
+    ) -> ext.Round:
         """Send z and omega_j to the workers who answered; to all at first, and in synchronous
         rounds.
         """
-        n, steps = len(state.copies), known(state.steps)
+        n, steps = len(state.copies), ext.known(state.steps)
         now = self._now(state, len(ids))
         message = Approach(
             z=state.z,
@@ -350,39 +320,39 @@ class ASPIRE(StepSettings, Method):
             pull=steps.bounds[3],
         )
         to = None if everybody or self.synchronous else tuple(ids)
-        return Round(message, to, None if self.synchronous else 1)
+        return ext.Round(message, to, None if self.synchronous else 1)
 
     def _last(self, state: ASPIREState) -> bool:
         return state.rounds >= self.max_rounds
 
-    def _stop(self, state: ASPIREState) -> Stop | None:
+    def _stop(self, state: ASPIREState) -> bf.Stop | None:
         seen, fresh = state.measured, state.measured.answers == state.answers
         finite = math.isfinite(seen.value) and math.isfinite(seen.residual)
         if fresh and not finite:
-            return Stop.STALLED
+            return bf.Stop.STALLED
         small = seen.residual <= self.tol / 2 or (  # half, since the parts of the gap add up
             seen.stationarity <= self.atol and seen.oracle <= self.atol
         )
         if not (fresh and small):
-            return Stop.MAX_ROUNDS if self._last(state) else None
-        held_back = bounds_reached(state, known(state.steps))
-        return Stop.OPTIMAL if self._problem.convex and not held_back else Stop.UNPROVEN
+            return bf.Stop.MAX_ROUNDS if self._last(state) else None
+        held_back = bounds_reached(state, ext.known(state.steps))
+        return bf.Stop.OPTIMAL if self._problem.convex and not held_back else bf.Stop.UNPROVEN
 
 
 def check_settings(method: ASPIRE) -> None:
     """Raise on settings out of range."""
     positive = ("kappa", "rho1", "rho2", "eta_w", "eta_z", "eta_h", "smooth")
-    check_positive(method, *positive, remedy="Leave it out for one chosen from the data.")
-    check_finite(method, "c1", "c2", "tol", "atol")
-    check_finite(method, "floor", least=-math.inf)
-    check_whole(method, "local_steps", "every", "max_planes", "max_rounds")
-    check_flags(method, "drop", "synchronous", "resume", "reuse", "theory")
-    if not (is_number(method.until) and method.until >= 0):
+    ext.check_positive(method, *positive, remedy="Leave it out for one chosen from the data.")
+    ext.check_finite(method, "c1", "c2", "tol", "atol")
+    ext.check_finite(method, "floor", least=-math.inf)
+    ext.check_whole(method, "local_steps", "every", "max_planes", "max_rounds")
+    ext.check_flags(method, "drop", "synchronous", "resume", "reuse", "theory")
+    if not (ext.is_number(method.until) and method.until >= 0):
         raise ValueError(
             f"until must be a number of iterations >= 0, got {method.until!r}. For no end leave it"
             " out."
         )
-    if not (is_number(method.nu) and 0 < method.nu < 1):
+    if not (ext.is_number(method.nu) and 0 < method.nu < 1):
         raise ValueError(
             f"nu must be in (0, 1), got {method.nu!r}: with the paper's 1 no rho meets Theorem 1."
         )
@@ -392,7 +362,7 @@ def check_settings(method: ASPIRE) -> None:
 def _check_bounds(bounds: tuple[float | None, ...], floor: float) -> None:
     """Raise on bounds of the iterates out of range."""
     fits = isinstance(bounds, tuple) and len(bounds) == 4
-    if not fits or not all(b is None or (is_number(b) and b > 0) for b in bounds):
+    if not fits or not all(b is None or (ext.is_number(b) and b > 0) for b in bounds):
         raise ValueError(
             "bounds must be (alpha_1, alpha_2, alpha_3, alpha_4), each > 0 or None, got"
             f" {bounds!r}: of the model, of h, of lambda and of phi."

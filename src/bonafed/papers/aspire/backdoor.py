@@ -23,20 +23,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.algorithms.federated.multiplier_method import MultiplierMethod
-from bonafed.arrays import Array
+import bonafed as bf
+import bonafed.extending as ext
 from bonafed.data import partition
-from bonafed.data.federation import Federation
+from bonafed.extending import Array
 from bonafed.papers.aspire.reference_models import client_risks
 from bonafed.papers.aspire.setups import digits, stated
-from bonafed.problem.prediction import scores, with_ones
-from bonafed.problem.problem import Problem
-from bonafed.problem.risks.cd_norm import CDNorm
-from bonafed.problem.risks.divergences import KLBall
-from bonafed.problem.risks.mean import Mean
-from bonafed.problem.risks.risk import Risk
-from bonafed.problem.risks.simplex import Simplex
-from bonafed.solution.solve import fit
 
 CORNERS = (0, 7, 56, 63)  # of an image of 8 x 8 pixels: nearly always blank
 
@@ -60,7 +52,7 @@ class Trigger:
 class Attack:
     """Honest and malicious clients, and clean test rows that no client holds."""
 
-    fed: Federation  # the honest first
+    fed: bf.Federation  # the honest first
     malicious: tuple[str, ...]
     X: Array  # (n, d)
     y: NDArray[np.int64]  # (n,)
@@ -80,19 +72,19 @@ class Attack:
         """Bounds (N,) on the weights' moves: the prior, times ``slack`` for malicious clients."""
         return prior * np.where(self.bad, slack, 1.0)
 
-    def success(self, problem: Problem, w: Array) -> float:
+    def success(self, problem: bf.Problem, w: Array) -> float:
         """The share of test rows of other classes that the trigger turns into the target."""
         other = self.y != self.trigger.target
         predictions = self._predicted(problem, w, self.trigger.on(self.X[other]))
         return float((predictions == self.trigger.target).mean())
 
-    def accuracy(self, problem: Problem, w: Array) -> float:
+    def accuracy(self, problem: bf.Problem, w: Array) -> float:
         """The share of clean test rows that are predicted correctly."""
         return float((self._predicted(problem, w, self.X) == self.y).mean())
 
-    def _predicted(self, problem: Problem, w: Array, X: Array) -> NDArray[np.int64]:
+    def _predicted(self, problem: bf.Problem, w: Array, X: Array) -> NDArray[np.int64]:
         """The class numbers that the model gives the rows X."""
-        return scores(problem.at(self.fed)[0].predictor, w, X).argmax(-1)
+        return ext.scores(problem.at(self.fed)[0].predictor, w, X).argmax(-1)
 
 
 def digits_attack(
@@ -107,7 +99,7 @@ def digits_attack(
     Features are the pixels over 16 and a constant.
     """
     trigger, (pixels, y) = trigger or Trigger(), digits()
-    X = with_ones(pixels)
+    X = ext.with_ones(pixels)
     order = np.random.default_rng(seed).permutation(len(y))
     held_out, train = np.split(order, [round(test * len(y))])
     owner = np.asarray(partition.iid(len(train), benign + malicious, seed))
@@ -118,7 +110,7 @@ def digits_attack(
     attacked = train[owner >= benign]
     X[attacked], y[attacked] = trigger.on(X[attacked]), trigger.target
     rows = [train[owner == i] for i in range(len(names))]
-    fed = Federation(
+    fed = bf.Federation(
         names, tuple(X[k] for k in rows), tuple(y[k] for k in rows), classes=np.arange(10)
     )
     return Attack(fed, names[benign:], X[held_out], y[held_out], trigger)
@@ -144,28 +136,33 @@ def objectives(
     Caps on the malicious clients are a tenth of their prior.
     """
     prior = attack.prior(suspicion)
-    sets: dict[str, Any] = {"mean of the prior": Mean(prior), "KL ball 0.3": KLBall(0.3, prior)}
-    sets["CD-norm 4, no caps"] = CDNorm(4.0, np.ones(len(prior)), prior)
+    sets: dict[str, Any] = {
+        "mean of the prior": bf.Mean(prior),
+        "KL ball 0.3": bf.KLBall(0.3, prior),
+    }
+    sets["CD-norm 4, no caps"] = bf.CDNorm(4.0, np.ones(len(prior)), prior)
     caps = attack.caps(prior, 0.1)
-    return sets | {f"CD-norm {budget:g}, caps": CDNorm(budget, caps, prior) for budget in budgets}
+    return sets | {
+        f"CD-norm {budget:g}, caps": bf.CDNorm(budget, caps, prior) for budget in budgets
+    }
 
 
 def blind(attack: Attack) -> dict[str, Any]:
     """Sets of client weights that suspect nobody, by name."""
     prior = attack.prior()
     return {
-        "mean": Mean(prior),
-        "simplex": Simplex(),
-        "KL ball 0.3": KLBall(0.3, prior),
-        "CD-norm 4": CDNorm(4.0, attack.caps(prior), prior),
+        "mean": bf.Mean(prior),
+        "simplex": bf.Simplex(),
+        "KL ball 0.3": bf.KLBall(0.3, prior),
+        "CD-norm 4": bf.CDNorm(4.0, attack.caps(prior), prior),
     }
 
 
-def judged(attack: Attack, name: str, over_clients: Risk, tol: float = 1e-6) -> Outcome:
+def judged(attack: Attack, name: str, over_clients: ext.Risk, tol: float = 1e-6) -> Outcome:
     """The certified optimum of softmax regression with this set of weights, under the attack."""
     problem = stated(over_clients)
-    solution = fit(problem, attack.fed, algorithm=MultiplierMethod(), tol=tol)
-    risks = client_risks(replace(problem, over_clients=Mean()), solution.w, attack.fed)
+    solution = ext.fit(problem, attack.fed, algorithm=bf.MultiplierMethod(), tol=tol)
+    risks = client_risks(replace(problem, over_clients=bf.Mean()), solution.w, attack.fed)
     weights = getattr(solution.duals, "weights", over_clients.weights(risks))
     bad, gap = attack.bad, solution.certificate.relative_gap
     return Outcome(
@@ -184,4 +181,4 @@ def sweep(
     """The trade-off of robustness and accuracy: one CD-norm for every budget Gamma."""
     prior = attack.prior(suspicion)
     caps = attack.caps(prior, slack)
-    return [judged(attack, f"{budget:g}", CDNorm(budget, caps, prior)) for budget in budgets]
+    return [judged(attack, f"{budget:g}", bf.CDNorm(budget, caps, prior)) for budget in budgets]

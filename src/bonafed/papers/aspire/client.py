@@ -14,27 +14,17 @@ What leaves a worker: its w_j, its loss f_j(w_j), and the size of its part of th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, ClassVar
 
 import numpy as np
 
-from bonafed.algorithms.method import or_default
-from bonafed.algorithms.told import Answered, Told, at, at_model
-from bonafed.arrays import Array, Block, Streams
-from bonafed.codec import Form
-from bonafed.problem.problem import Problem
-from bonafed.rounds import Each, Max, Version, record
+import bonafed as bf
+import bonafed.extending as ext
+from bonafed.extending import Array, Block, Each, Form, Streams, record
 
 # power iterations, one gradient each, that measure the curvature of f_j at the first model
 POWERS = 4
-
-
-def at_both_copies(one: Answered) -> Iterator[Told]:
-    """A step by the gradient at the last copy, and the loss at the new one."""
-    for memory in (one.before, one.memory):
-        yield from at(one, memory.u[0])
 
 
 @record
@@ -42,7 +32,7 @@ class Gauge:
     """The first message: the model where the run starts; empty for the default start."""
 
     w: Annotated[Array, Form("D")]
-    tells: ClassVar = at_model()
+    tells: ClassVar = ext.at_model()
 
 
 @record
@@ -53,14 +43,14 @@ class Gauged:
     length: Each  # (n,) ||f_j'||
     steep: Each  # (n,) largest entry of |f_j'|
     curvature: Each  # (n,) largest eigenvalue of f_j'', by power iterations
-    features: Max  # (n,) how many
+    features: ext.Max  # (n,) how many
 
 
 @record
 class Approach:
     """The message to worker j after its last answer; ``z`` and omega_j are as old as that."""
 
-    z: Annotated[Version, Form("D")]
+    z: Annotated[ext.Version, Form("D")]
     omega: Annotated[Each, Form("N")]  # sum_l lambda_l p_lj
     # (N,) alpha_w of (11); None: 1 / (kappa + omega_j L_j), L_j the largest curvature seen
     step: Annotated[Each, Form("N")] | None
@@ -69,7 +59,8 @@ class Approach:
     rho: float  # rho_2
     reach: float  # alpha_1
     pull: float  # alpha_4
-    tells: ClassVar = at_both_copies
+    # a step by the gradient at the last copy, and the loss at the new one
+    tells: ClassVar = ext.at_models(lambda one: [one.before.u[0], one.memory.u[0]])
 
 
 @record
@@ -93,11 +84,11 @@ class ASPIREMemory:
 
 
 def gauge(
-    problem: Problem, memory: None, ask: Gauge, data: Block, rng: Streams
+    problem: bf.Problem, memory: None, ask: Gauge, data: Block, rng: Streams
 ) -> tuple[ASPIREMemory, Gauged]:
     """Losses, gradients and curvatures at the first model, of every worker of the block."""
     n = len(data.index)
-    w = or_default(ask.w, problem, data.n_features)
+    w = ext.or_default(ask.w, problem, data.n_features)
     u = np.tile(w, (n, 1))
     cut = problem.cut(u, data)
     length = np.sqrt((cut.gradient**2).sum(1))
@@ -108,7 +99,12 @@ def gauge(
 
 
 def _curvature(
-    problem: Problem, u: Array, loss: Array, gradient: Array, length: Array, data: Block
+    problem: bf.Problem,
+    u: Array,
+    loss: Array,
+    gradient: Array,
+    length: Array,
+    data: Block,
 ) -> Array:
     """The largest eigenvalue of f_j'' at u by power iterations on differences of gradients."""
     some = np.where(length > 0, length, 1.0)
@@ -123,7 +119,7 @@ def _curvature(
 
 
 def approach(
-    problem: Problem,
+    problem: bf.Problem,
     steps: int,
     reuse: bool,
     memory: ASPIREMemory,
@@ -158,7 +154,7 @@ def ascended(
     return np.clip(dual + rho * (z - w - fade * dual), -pull, pull)
 
 
-def _arrived(problem: Problem, memory: ASPIREMemory, u: Array, data: Block) -> ASPIREMemory:
+def _arrived(problem: bf.Problem, memory: ASPIREMemory, u: Array, data: Block) -> ASPIREMemory:
     """The memory at a new model; L_j grows where the gradient changed faster than it predicts."""
     cut = problem.cut(u, data)
     moved = np.sqrt(((u - memory.u) ** 2).sum(1))

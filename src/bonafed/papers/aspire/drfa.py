@@ -28,32 +28,9 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from bonafed.algorithms.comparators.afl import COUPLING, measured_step
-from bonafed.algorithms.comparators.local_steps import (
-    Descend,
-    Descended,
-    LocalStepsMethod,
-    Scout,
-    Scouted,
-    Walk,
-    descend,
-    drawn,
-    first_rows,
-    scout,
-    scouted,
-)
-from bonafed.algorithms.federated.linearisation import duals_at
-from bonafed.algorithms.method import Answer, Concluded, or_default, start_or_empty
-from bonafed.algorithms.progress import unless_capped
-from bonafed.algorithms.requirements import MIXTURE, Requirements
-from bonafed.algorithms.settings import check_positive
-from bonafed.arrays import Array, Block, Streams, stream
-from bonafed.codec import Counter, Form
-from bonafed.problem.claims import Claim, Number
-from bonafed.problem.conic_form import member
-from bonafed.problem.plausible import Claims, of_risk
-from bonafed.problem.problem import Problem
-from bonafed.rounds import Done, Each, Round, Stop, record
+import bonafed as bf
+import bonafed.extending as ext
+from bonafed.extending import Array, Block, Each, Form, Streams, record
 
 
 @record
@@ -82,11 +59,11 @@ class DRFAState:
     risks: Annotated[Array, Form("N")]  # as last reported
     curvature: float  # largest of a client so far
     steep: float  # largest squared gradient of a client at the start
-    turns: Counter  # iterations, of two rounds each
+    turns: ext.Counter  # iterations, of two rounds each
 
 
 @dataclass(frozen=True)
-class DRFA(LocalStepsMethod):
+class DRFA(ext.LocalStepsMethod):
     """Local steps with the worst client weights: a baseline.
 
     Parameters
@@ -129,81 +106,85 @@ class DRFA(LocalStepsMethod):
     seed: int = 0
     max_rounds: int = 1000
     start: Array | None = None
-    problem: Problem | None = None
-    requirements: ClassVar[Requirements] = Requirements(over_clients=MIXTURE)
+    problem: bf.Problem | None = None
+    requirements: ClassVar[ext.Requirements] = ext.Requirements(over_clients=ext.MIXTURE)
 
     def __post_init__(self) -> None:
         self.check_settings()
-        check_positive(self, "weight_step", remedy="Leave it out for a measured one.")
+        ext.check_positive(self, "weight_step", remedy="Leave it out for a measured one.")
 
     # -- clients -----------------------------------------------------------------------------------
 
     @property
     def on_client(self) -> dict:
-        steps = self._at_client(descend, self._walk, False)
-        return {Scout: self._at_client(scout), Descend: steps, Judge: self.judge}
+        steps = self._at_client(ext.descend, self._walk, False)
+        return {ext.Scout: self._at_client(ext.scout), ext.Descend: steps, Judge: self.judge}
 
     def judge(self, memory: None, ask: Judge, data: Block, rng: Streams) -> tuple[None, Judged]:
-        rows = data if self.batch is None else first_rows(data, rng, self.batch)
+        rows = data if self.batch is None else ext.first_rows(data, rng, self.batch)
         return memory, Judged(self._problem.client_risks(ask.w, rows))
 
     # -- server ------------------------------------------------------------------------------------
 
     @property
     def on_server(self) -> dict:
-        return {Scouted: self.begin, Descended: self.average_models, Judged: self.weigh}
+        return {ext.Scouted: self.begin, ext.Descended: self.average_models, Judged: self.weigh}
 
     @property
-    def claims(self) -> Claims:
-        return {**scouted(), Descended: self._walked, Judged: self._judged}
+    def claims(self) -> ext.Claims:
+        return {**ext.scouted(), ext.Descended: self._walked, Judged: self._judged}
 
-    def _judged(self, who: int, ask: Judge, up: Judged) -> Iterator[Claim]:
+    def _judged(self, who: int, ask: Judge, up: Judged) -> Iterator[ext.Claim]:
         """What a risk at a snapshot claims."""
         if self.batch is None:
-            yield from of_risk(self._problem, ask.w, up.risk)
+            yield from ext.of_risk(self._problem, ask.w, up.risk)
         else:
-            yield Number("a mean loss", up.risk)
+            yield ext.Number("a mean loss", up.risk)
 
-    def server_start(self, n_clients: int) -> tuple[DRFAState, Round]:
-        w = start_or_empty(self.start)
-        prior = member(self._problem, n_clients)
-        return DRFAState(w, w, w, prior, prior, np.zeros(n_clients), 0.0, 0.0, 0), Round(Scout(w))
+    def server_start(self, n_clients: int) -> tuple[DRFAState, ext.Round]:
+        w = ext.start_or_empty(self.start)
+        prior = ext.member(self._problem, n_clients)
+        return DRFAState(w, w, w, prior, prior, np.zeros(n_clients), 0.0, 0.0, 0), ext.Round(
+            ext.Scout(w)
+        )
 
-    def begin(self, state: DRFAState, ids: Sequence[int], up: Scouted) -> tuple[DRFAState, Round]:
-        w = or_default(state.w, self._problem, int(up.features))
+    def begin(
+        self, state: DRFAState, ids: Sequence[int], up: ext.Scouted
+    ) -> tuple[DRFAState, ext.Round]:
+        w = ext.or_default(state.w, self._problem, int(up.features))
         state = replace(
             state, w=w, mean=np.zeros_like(w), curvature=float(up.curvature), steep=float(up.steep)
         )
         return state, self._descend(state)
 
     def average_models(
-        self, state: DRFAState, ids: Sequence[int], up: Descended
-    ) -> tuple[DRFAState, Round | Done]:
+        self, state: DRFAState, ids: Sequence[int], up: ext.Descended
+    ) -> tuple[DRFAState, ext.Round | ext.Done]:
         if up.change is None or up.snapshot is None:
             raise ValueError("the clients sent no sums of their changes.")
         w, snapshot = state.w + up.change, state.w + up.snapshot
         if not np.isfinite(w).all():
-            return replace(state, w=w), Done(Stop.STALLED)
+            return replace(state, w=w), ext.Done(bf.Stop.STALLED)
         if self._walk.single:
             w = snapshot = self._problem.prox(w, self._eta(state))
         curvature = max(state.curvature, float(up.curvature))
         n, to = len(state.weights), None
         if self.participation is not None:
-            to = drawn(self.seed, 3 * state.turns + 2, n, self._count(n))
+            to = ext.drawn(self.seed, 3 * state.turns + 2, n, self._count(n))
         mean = state.mean + (w - state.mean) / (state.turns + 1)
-        return replace(state, w=w, mean=mean, snapshot=snapshot, curvature=curvature), Round(
+        return replace(state, w=w, mean=mean, snapshot=snapshot, curvature=curvature), ext.Round(
             Judge(snapshot), to
         )
 
     def weigh(
         self, state: DRFAState, ids: Sequence[int], up: Judged
-    ) -> tuple[DRFAState, Round | Done]:
+    ) -> tuple[DRFAState, ext.Round | ext.Done]:
         n, risks, f = len(state.weights), state.risks.copy(), np.zeros(len(state.weights))
         risks[list(ids)] = up.risk
         f[list(ids)] = n / len(ids) * up.risk
         far = self.local_steps * self._gamma(state)
         if not np.isfinite(risks).all():
-            return replace(state, risks=risks, turns=state.turns + 1), Done(Stop.STALLED)
+            return replace(state, risks=risks, turns=state.turns + 1), ext.Done(bf.Stop.STALLED)
         pulled = (state.weights + far * (f + self.strength * state.prior)) / (
             1 + self.strength * far
         )
@@ -213,7 +194,7 @@ class DRFA(LocalStepsMethod):
             risks=risks,
             turns=state.turns + 1,
         )
-        return unless_capped(state, self._descend(state), 2 * state.turns, self.max_rounds)
+        return ext.unless_capped(state, self._descend(state), 2 * state.turns, self.max_rounds)
 
     def report(self, state: DRFAState) -> dict:
         """Risks are those last reported, at snapshots."""
@@ -224,10 +205,10 @@ class DRFA(LocalStepsMethod):
             "worst_risk": float(state.risks[worst]),
         }
 
-    def answer(self, state: DRFAState, concluded: Concluded | None = None) -> Answer:
+    def answer(self, state: DRFAState, concluded: ext.Concluded | None = None) -> ext.Answer:
         """The last model or the average, and its weighted gradients, which prove a bound."""
         w = state.mean if self.average and state.turns else state.w
-        return Answer(w, duals_at(self._problem, w, state.weights))
+        return ext.Answer(w, ext.duals_at(self._problem, w, state.weights))
 
     # -- the server's steps ------------------------------------------------------------------------
 
@@ -239,25 +220,25 @@ class DRFA(LocalStepsMethod):
         )
 
     @property
-    def _walk(self) -> Walk:
-        return Walk(self.local_steps, self.batch)
+    def _walk(self) -> ext.Walk:
+        return ext.Walk(self.local_steps, self.batch)
 
     def _eta(self, state: DRFAState) -> float:
-        return self.step_size or measured_step(self._problem, state.curvature, state.turns)
+        return self.step_size or ext.measured_step(self._problem, state.curvature, state.turns)
 
     def _gamma(self, state: DRFAState) -> float:
-        return self.weight_step or COUPLING / (
+        return self.weight_step or ext.COUPLING / (
             self._eta(state) * max(state.steep, 1e-300) * self.local_steps**2
         )
 
     def _draw(self, state: DRFAState, what: int) -> np.random.Generator:
-        return stream(self.seed, "server", 3 * state.turns + what)
+        return ext.stream(self.seed, "server", 3 * state.turns + what)
 
-    def _descend(self, state: DRFAState) -> Round:
+    def _descend(self, state: DRFAState) -> ext.Round:
         n, weights, to = len(state.weights), state.weights, None
         if self.participation is not None:
             chosen = self._draw(state, 0).choice(n, self._count(n), p=weights / weights.sum())
             weights = np.bincount(chosen, minlength=n) / len(chosen)
             to = tuple(np.flatnonzero(weights).tolist())
         snapshot = int(self._draw(state, 1).integers(1, self.local_steps + 1))
-        return Round(Descend(state.w, weights, self._eta(state), 1.0, snapshot), to)
+        return ext.Round(ext.Descend(state.w, weights, self._eta(state), 1.0, snapshot), to)

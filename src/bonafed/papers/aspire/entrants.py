@@ -16,13 +16,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from bonafed.algorithms.comparators.afl import AFL
-from bonafed.algorithms.comparators.fed_avg import FedAvg
-from bonafed.algorithms.federated.async_dro.async_dro import AsyncDRO
-from bonafed.algorithms.federated.bundle.async_bundle import AsyncBundle
-from bonafed.algorithms.federated.bundle.bundle import Bundle
-from bonafed.algorithms.federated.multiplier_method import MultiplierMethod
-from bonafed.engines.waiting import First
+import bonafed as bf
 from bonafed.papers.aspire.aspire import ASPIRE
 from bonafed.papers.aspire.drfa import DRFA
 from bonafed.papers.aspire.race import Entrant, Run
@@ -40,27 +34,27 @@ def as_they_come(first: int = 1) -> dict[str, Entrant]:
     ``first`` is S of the asynchronous ones.
     """
     methods = [
-        AsyncDRO(**ENDLESS),
+        bf.AsyncDRO(**ENDLESS),
         ASPIRE(**ENDLESS),
-        AFL(**ENDLESS),
+        bf.AFL(**ENDLESS),
         DRFA(max_rounds=CAP),
-        FedAvg(**ENDLESS),
-        MultiplierMethod(**ENDLESS),
+        bf.FedAvg(**ENDLESS),
+        bf.MultiplierMethod(**ENDLESS),
     ]
-    return {type(method).__name__: Entrant(method, First(first)) for method in methods}
+    return {type(method).__name__: Entrant(method, bf.First(first)) for method in methods}
 
 
 def bundles(first: int = 1) -> dict[str, Entrant]:
     """The synchronous and the asynchronous bundle; this one stops by itself, since its tolerance
     says which steps are not worth a message.
     """
-    synchronous, asynchronous = Bundle(**ENDLESS), AsyncBundle(tol=1e-4, max_rounds=CAP)
-    return {"Bundle": Entrant(synchronous), "AsyncBundle": Entrant(asynchronous, First(first))}
+    synchronous, asynchronous = bf.Bundle(**ENDLESS), bf.AsyncBundle(tol=1e-4, max_rounds=CAP)
+    return {"Bundle": Entrant(synchronous), "AsyncBundle": Entrant(asynchronous, bf.First(first))}
 
 
 def afl_grid() -> dict[str, Entrant]:
     """AFL with every setting of its grid."""
-    plain = AFL(**ENDLESS)
+    plain = bf.AFL(**ENDLESS)
     grid = {"measured": plain, "measured, optimistic": replace(plain, optimistic=True)}
     for eta, gamma in product(AFL_ETA, AFL_GAMMA):
         grid[f"eta {eta:g}, gamma {gamma:g}"] = replace(plain, step_size=eta, weight_step=gamma)
@@ -76,7 +70,7 @@ def aspire_grid(steps: Steps, first: int = 1) -> dict[str, Entrant]:
         if rho is not None:
             algorithm = replace(algorithm, rho1=rho * steps.rho1 * first / n**2)
         name += "its default" if rho is None else f"x {rho:g}"
-        grid[name] = Entrant(algorithm, First(first))
+        grid[name] = Entrant(algorithm, bf.First(first))
     return grid
 
 

@@ -17,19 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from bonafed.algorithms.comparators.afl import AFL
-from bonafed.algorithms.comparators.fed_avg import FedAvg
-from bonafed.algorithms.federated.multiplier_method import MultiplierMethod
-from bonafed.algorithms.method import Method
-from bonafed.arrays import Array
-from bonafed.data.federation import Federation
-from bonafed.engines.waiting import First, Waiting
+import bonafed as bf
+import bonafed.extending as ext
+from bonafed.extending import Array
 from bonafed.papers.aspire.drfa import DRFA
 from bonafed.papers.aspire.setups import SetUp
-from bonafed.problem.problem import Problem
-from bonafed.problem.risks.mean import Mean
-from bonafed.solution.configure import configure
-from bonafed.solution.solve import fit
 
 LEVELS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3)
 COSTED = 1e-2  # the level whose messages and bytes are shown
@@ -48,8 +40,8 @@ class Optimum:
 class Entrant:
     """A method, and its server's rule of waiting."""
 
-    algorithm: Method
-    wait: Waiting = field(default_factory=First)
+    algorithm: ext.Method
+    wait: ext.Waiting = field(default_factory=bf.First)
 
 
 @dataclass(frozen=True)
@@ -91,7 +83,7 @@ class _Over(Exception):  # noqa: N818  no error
 
 def optimum(setup: SetUp, tol: float = 1e-9) -> Optimum:
     """The certified optimum, by the synchronous reference."""
-    solution = fit(setup.problem, setup.fed, algorithm=MultiplierMethod(), tol=tol)
+    solution = ext.fit(setup.problem, setup.fed, algorithm=bf.MultiplierMethod(), tol=tol)
     proof = solution.certificate
     if proof.bound is None:
         raise ArithmeticError(
@@ -100,25 +92,26 @@ def optimum(setup: SetUp, tol: float = 1e-9) -> Optimum:
     return Optimum(proof.value, proof.bound, solution.w)
 
 
-def objective(problem: Problem, fed: Federation, w: Array) -> float:
+def objective(problem: bf.Problem, fed: bf.Federation, w: Array) -> float:
     """R(F(w)) + h(w) of a concrete problem."""
     risks = np.concatenate([problem.client_risks(w, block) for block in fed.blocks()])
     order = np.concatenate([block.index for block in fed.blocks()])
     return float(problem.over_clients.value(risks[np.argsort(order)])) + problem.penalty(w)
 
 
-def current(algorithm: Method, state: object) -> Array:
+def current(algorithm: ext.Method, state: object) -> Array:
     """The model that the server would send next, or its answer where that differs on purpose."""
     answer, trial = algorithm.answer, getattr(state, "trial", None)
-    averaged = isinstance(algorithm, AFL | DRFA) and algorithm.average
+    averaged = isinstance(algorithm, bf.AFL | DRFA) and algorithm.average
     return answer(state).w if averaged or trial is None else trial
 
 
-def configured(entrant: Entrant, problem: Problem, data: Federation) -> Any:
+def configured(entrant: Entrant, problem: bf.Problem, data: bf.Federation) -> Any:
     """An entrant's method for a concrete problem; ``FedAvg`` gets equal weights."""
-    if isinstance(entrant.algorithm, FedAvg):
-        problem = replace(problem, over_clients=Mean().at(np.ones(data.n_clients)))
-    return configure(entrant.algorithm, problem, data)
+    if isinstance(entrant.algorithm, bf.FedAvg):
+        problem = replace(problem, over_clients=bf.Mean().at(np.ones(data.n_clients)))
+    method: Any = entrant.algorithm
+    return replace(method, problem=problem)
 
 
 def follow(

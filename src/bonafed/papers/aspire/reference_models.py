@@ -16,17 +16,9 @@ from typing import TypedDict, Unpack
 
 import numpy as np
 
-from bonafed.algorithms.federated.multiplier_method import MultiplierMethod
-from bonafed.algorithms.method import Method
-from bonafed.arrays import Array
-from bonafed.data.federation import Federation
-from bonafed.problem.problem import Problem
-from bonafed.problem.risks.mean import Mean
-from bonafed.problem.targets import classes_of
-from bonafed.problem.wasserstein.ball import WassersteinBall
-from bonafed.solution.configure import setting_of
-from bonafed.solution.solution import Solution
-from bonafed.solution.solve import fit
+import bonafed as bf
+import bonafed.extending as ext
+from bonafed.extending import Array
 
 
 class Options(TypedDict, total=False):
@@ -48,17 +40,17 @@ class Alone:
     best : the client whose model has the least largest risk
     """
 
-    solutions: tuple[Solution, ...]
+    solutions: tuple[bf.Solution, ...]
     risks: Array
     best: int
 
 
 def clients_alone(
-    problem: Problem,
-    fed: Federation,
+    problem: bf.Problem,
+    fed: bf.Federation,
     *,
-    judge: Federation | None = None,
-    algorithm: Method | None = None,
+    judge: bf.Federation | None = None,
+    algorithm: ext.Method | None = None,
     **options: Unpack[Options],
 ) -> Alone:
     """Each client's model from its own rows, judged on all clients.
@@ -69,9 +61,9 @@ def clients_alone(
     algorithm : None takes ``MultiplierMethod()`` where it applies, else the default of ``solve``
     options : of ``solve``
     """
-    problem = replace(problem, over_clients=Mean())
+    problem = replace(problem, over_clients=bf.Mean())
     if problem.loss.targets != "real":  # one client may lack some of the classes
-        fed = fed._with(classes=np.asarray(classes_of(fed)))
+        fed = fed._with(classes=np.asarray(ext.classes_of(fed)))
     solutions = tuple(
         mixture(_of_client(problem, fed, i), fed.restrict(name), algorithm=algorithm, **options)
         for i, name in enumerate(fed.clients)
@@ -82,22 +74,22 @@ def clients_alone(
 
 
 def mixture(
-    problem: Problem,
-    fed: Federation,
+    problem: bf.Problem,
+    fed: bf.Federation,
     *,
-    algorithm: Method | None = None,
+    algorithm: ext.Method | None = None,
     **options: Unpack[Options],
-) -> Solution:
+) -> bf.Solution:
     """The model that minimises the mean risk of all clients; parameters as in ``clients_alone``."""
-    problem = replace(problem, over_clients=Mean())
+    problem = replace(problem, over_clients=bf.Mean())
     if algorithm is None:
-        concrete, data = problem.at(fed)
-        refusal = MultiplierMethod.requirements.refusal("", concrete, setting_of(data))
-        algorithm = MultiplierMethod() if refusal is None else None
-    return fit(problem, fed, algorithm=algorithm, **options)
+        concrete, _ = problem.at(fed)
+        refusal = bf.MultiplierMethod.requirements.refusal("", concrete, ext.Setting(fed.n_clients))
+        algorithm = bf.MultiplierMethod() if refusal is None else None
+    return ext.fit(problem, fed, algorithm=algorithm, **options)
 
 
-def client_risks(problem: Problem, w: Array, fed: Federation) -> Array:
+def client_risks(problem: bf.Problem, w: Array, fed: bf.Federation) -> Array:
     """F_i(w) of every client, (N,)."""
     concrete, fed = problem.at(fed)
     return np.concatenate(
@@ -105,10 +97,10 @@ def client_risks(problem: Problem, w: Array, fed: Federation) -> Array:
     )
 
 
-def _of_client(problem: Problem, fed: Federation, i: int) -> Problem:
+def _of_client(problem: bf.Problem, fed: bf.Federation, i: int) -> bf.Problem:
     """The problem of client i by itself, with its radius."""
     ball = problem.at(fed)[0].over_samples
-    if not isinstance(ball, WassersteinBall):
+    if not isinstance(ball, bf.WassersteinBall):
         return problem
     radius = float(np.asarray(ball.radius)[i])
     return replace(problem, over_samples=replace(problem.over_samples, radius=radius))

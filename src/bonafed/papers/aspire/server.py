@@ -21,12 +21,11 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.arrays import Array, writable
-from bonafed.codec import Counter, Extended, Form
+import bonafed as bf
+import bonafed.extending as ext
+from bonafed.extending import Array, Form, record
 from bonafed.papers.aspire.client import Approached, ascended
 from bonafed.papers.aspire.step_sizes import Now, Steps
-from bonafed.problem.problem import Problem
-from bonafed.rounds import record
 
 Index = NDArray[np.intp]
 
@@ -35,15 +34,15 @@ Index = NDArray[np.intp]
 class Measured:
     """The distance of the iterates from a stationary point, as measured last."""
 
-    stationarity: Extended  # ||grad G||^2, (32); the workers' parts as of their last trips
-    gradient: Extended  # its parts for w and z, relative to the first gradients
-    balance: Extended  # its part for h, |1 - sum lambda|
-    short: Extended  # max_P p'f - p*'f, p* = sum lambda_l p_l normalised, relative to the value
-    oracle: Extended  # max_P p'f - max_l p_l'f
-    consensus: Extended  # root mean square of ||z - w_j||
+    stationarity: ext.Extended  # ||grad G||^2, (32); the workers' parts as of their last trips
+    gradient: ext.Extended  # its parts for w and z, relative to the first gradients
+    balance: ext.Extended  # its part for h, |1 - sum lambda|
+    short: ext.Extended  # max_P p'f - p*'f, p* = sum lambda_l p_l normalised, relative to the value
+    oracle: ext.Extended  # max_P p'f - max_l p_l'f
+    consensus: ext.Extended  # root mean square of ||z - w_j||
     # max_P p'f + the regulariser at z: the objective with every loss at the worker's copy
-    value: Extended
-    residual: Extended  # the largest of the relative parts
+    value: ext.Extended
+    residual: ext.Extended  # the largest of the relative parts
     answers: int  # received by then
 
 
@@ -70,8 +69,8 @@ class ASPIREState:
     rounds: Annotated[int, Form(rounds=-1)]  # t
     answers: int
     checked: int  # answers when the planes were checked last
-    added: Counter
-    dropped: Counter
+    added: ext.Counter
+    dropped: ext.Counter
     bits: int  # by Theorem 2
     measured: Measured
 
@@ -82,12 +81,12 @@ NOTHING = Measured(*[math.inf] * 8, answers=0)
 def received(state: ASPIREState, ids: Index, up: Approached) -> ASPIREState:
     """The state with these answers in their workers' rows."""
     copies, loss, gap, total = (
-        writable(state.copies),
-        writable(state.loss),
-        writable(state.gap),
-        writable(state.total),
+        ext.writable(state.copies),
+        ext.writable(state.loss),
+        ext.writable(state.gap),
+        ext.writable(state.total),
     )
-    last, age, answers = writable(state.last), writable(state.age), state.answers + len(ids)
+    last, age, answers = ext.writable(state.last), ext.writable(state.age), state.answers + len(ids)
     total += (up.w - copies[ids]).sum(0)
     copies[ids], loss[ids], gap[ids] = up.w, up.loss, up.gap
     age[ids], last[ids] = answers - last[ids], answers
@@ -96,13 +95,15 @@ def received(state: ASPIREState, ids: Index, up: Approached) -> ASPIREState:
     )
 
 
-def moved(problem: Problem, state: ASPIREState, ids: Index, now: Now, steps: Steps) -> ASPIREState:
+def moved(
+    problem: bf.Problem, state: ASPIREState, ids: Index, now: Now, steps: Steps
+) -> ASPIREState:
     """The state after (13) to (16), each with the result of the one before."""
     _, _, cap, pull = steps.bounds
     z, h = _model_and_level(problem, state, now, steps)
     rise = state.planes @ state.loss - h - now.c1 * state.weights
     weights = np.clip(state.weights + now.rho1 * rise, 0.0, cap)  # (15)
-    dual, sums = writable(state.dual), writable(state.pull)
+    dual, sums = ext.writable(state.dual), ext.writable(state.pull)
     old = dual[ids]
     new = ascended(old, z, state.copies[ids], now.rho2, now.c2, pull)  # (16)
     dual[ids] = new
@@ -111,7 +112,7 @@ def moved(problem: Problem, state: ASPIREState, ids: Index, now: Now, steps: Ste
 
 
 def _model_and_level(
-    problem: Problem, state: ASPIREState, now: Now, steps: Steps
+    problem: bf.Problem, state: ASPIREState, now: Now, steps: Steps
 ) -> tuple[Array, float]:
     """z and h after their steps (13) and (14)."""
     reach, top, _, _ = steps.bounds
@@ -134,7 +135,7 @@ def longest(state: ASPIREState) -> float:
 
 
 def checked(
-    problem: Problem, state: ASPIREState, drop: bool, add: bool, most: int | None, cut: float
+    problem: bf.Problem, state: ASPIREState, drop: bool, add: bool, most: int | None, cut: float
 ) -> ASPIREState:
     """The planes after (18) to (21): the worst vertex is added where no plane is as high, planes
     without weight are dropped.
@@ -168,7 +169,7 @@ def checked(
     )
 
 
-def refreshed(problem: Problem, state: ASPIREState, now: Now, steps: Steps) -> ASPIREState:
+def refreshed(problem: bf.Problem, state: ASPIREState, now: Now, steps: Steps) -> ASPIREState:
     """The state with its sums computed anew and the gap (32) measured: that of L_p itself, without
     c_1 and c_2.
     """
@@ -218,7 +219,7 @@ def bounds_reached(state: ASPIREState, steps: Steps) -> list[str]:
     return [name for name, holds in active.items() if holds]
 
 
-def mixture(problem: Problem, state: ASPIREState) -> Array:
+def mixture(problem: bf.Problem, state: ASPIREState) -> Array:
     """p* = sum_l lambda_l p_l, normalised: it lies in P, as every p_l does."""
     total = float(state.weights.sum())
     if total > 0:

@@ -14,35 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from bonafed.algorithms.federated.async_dro.async_dro import AsyncDRO
-from bonafed.algorithms.federated.multiplier_method import MultiplierMethod
-from bonafed.data.federation import Federation
-from bonafed.engines.waiting import Waiting
+import bonafed as bf
+import bonafed.extending as ext
 from bonafed.papers.aspire.setups import RIDGE, SetUp
-from bonafed.problem.losses import Logistic
-from bonafed.problem.predictors.affine import Linear
-from bonafed.problem.problem import Problem
-from bonafed.problem.regularisers import L2
-from bonafed.problem.risks.box import Box
-from bonafed.problem.risks.cd_norm import CDNorm
-from bonafed.problem.risks.custom import OwnSet
-from bonafed.problem.risks.divergences import ChiSquareBall, KLBall, TotalVariationBall
-from bonafed.problem.risks.ellipsoid import Ellipsoid
-from bonafed.problem.risks.lp_ball import LpBall
-from bonafed.problem.risks.mean import Mean
-from bonafed.problem.risks.polyhedron import Polyhedron
-from bonafed.problem.risks.risk import Risk
-from bonafed.problem.risks.simplex import Simplex
-from bonafed.problem.risks.spectral import ExponentialSpectral, Extremile, TopK
-from bonafed.problem.risks.superquantile import Superquantile
-from bonafed.problem.risks.wasserstein import WassersteinOverClients
-from bonafed.solution.solution import Solution
-from bonafed.solution.solve import fit
 
 FEATURES = 6
 
 
-def federation(clients: int, seed: int = 0) -> Federation:
+def federation(clients: int, seed: int = 0) -> bf.Federation:
     """A federation whose clients label by different linear rules."""
     rng, Xs, ys = np.random.default_rng(seed), [], []
     base = rng.standard_normal(FEATURES)
@@ -53,7 +32,7 @@ def federation(clients: int, seed: int = 0) -> Federation:
         Xs.append(X)
         ys.append(np.where(X @ rule + 0.5 * rng.standard_normal(rows) > 0, 1, -1))
     names = tuple(f"client {i}" for i in range(clients))
-    return Federation(names, tuple(Xs), tuple(ys), classes=np.array([-1, 1]))
+    return bf.Federation(names, tuple(Xs), tuple(ys), classes=np.array([-1, 1]))
 
 
 def every_set(n: int) -> Iterator[tuple[str, Any]]:
@@ -61,27 +40,27 @@ def every_set(n: int) -> Iterator[tuple[str, Any]]:
     rng = np.random.default_rng(n)
     prior = rng.dirichlet(np.full(n, 5.0))
     spread = rng.standard_normal((n, n)) / np.sqrt(n)
-    yield "mean", Mean(prior)
-    yield "simplex", Simplex()
-    yield "lp ball, p = 1", LpBall(0.5, 1, prior)
-    yield "lp ball, p = 2", LpBall(0.3, 2, prior)
-    yield "superquantile", Superquantile(0.3, prior)
-    yield "top k", TopK(max(n // 5, 1))
-    yield "extremile", Extremile(2.0)
-    yield "exponential spectral", ExponentialSpectral(2.0)
-    yield "box", Box(prior / 3, 3 * prior)
-    yield "CD-norm", CDNorm(2.0, prior * rng.uniform(0.2, 1.5, n), prior)
-    yield "ellipsoid, diagonal", Ellipsoid(prior, 0.3, prior)
-    yield "ellipsoid, full", Ellipsoid((spread @ spread.T + np.eye(n)) / n, 0.3, prior)
+    yield "mean", bf.Mean(prior)
+    yield "simplex", bf.Simplex()
+    yield "lp ball, p = 1", bf.LpBall(0.5, 1, prior)
+    yield "lp ball, p = 2", bf.LpBall(0.3, 2, prior)
+    yield "superquantile", bf.Superquantile(0.3, prior)
+    yield "top k", bf.TopK(max(n // 5, 1))
+    yield "extremile", bf.Extremile(2.0)
+    yield "exponential spectral", bf.ExponentialSpectral(2.0)
+    yield "box", bf.Box(prior / 3, 3 * prior)
+    yield "CD-norm", bf.CDNorm(2.0, prior * rng.uniform(0.2, 1.5, n), prior)
+    yield "ellipsoid, diagonal", bf.Ellipsoid(prior, 0.3, prior)
+    yield "ellipsoid, full", bf.Ellipsoid((spread @ spread.T + np.eye(n)) / n, 0.3, prior)
     rows = np.vstack([rng.uniform(0, 1, (3, n)), np.eye(n)])
-    yield "polyhedron", Polyhedron(rows, rows @ prior + np.repeat([0.02, 3 / n], [3, n]))
-    yield "KL ball", KLBall(0.3, prior)
-    yield "chi-square ball", ChiSquareBall(0.5, prior)
-    yield "total variation ball", TotalVariationBall(0.3, prior)
-    yield "Wasserstein, positions", WassersteinOverClients(0.1 * n, "index", prior)
+    yield "polyhedron", bf.Polyhedron(rows, rows @ prior + np.repeat([0.02, 3 / n], [3, n]))
+    yield "KL ball", bf.KLBall(0.3, prior)
+    yield "chi-square ball", bf.ChiSquareBall(0.5, prior)
+    yield "total variation ball", bf.TotalVariationBall(0.3, prior)
+    yield "Wasserstein, positions", bf.WassersteinOverClients(0.1 * n, "index", prior)
     costs = np.abs(np.subtract.outer(prior, prior)) * n
-    yield "Wasserstein, costs", WassersteinOverClients(0.1, costs, prior)
-    yield "custom set", OwnSet(_HalfWorst())
+    yield "Wasserstein, costs", bf.WassersteinOverClients(0.1, costs, prior)
+    yield "custom set", bf.OwnSet(_HalfWorst())
 
 
 class _HalfWorst:
@@ -96,10 +75,12 @@ class _HalfWorst:
         return weights
 
 
-def setup(name: str, over_clients: Risk, fed: Federation, factor: float) -> SetUp:
+def setup(name: str, over_clients: ext.Risk, fed: bf.Federation, factor: float) -> SetUp:
     """One problem with a straggler."""
     risk: Any = over_clients
-    problem = Problem(Logistic(), Linear(intercept=False), over_clients=risk, regulariser=L2(RIDGE))
+    problem = bf.Problem(
+        bf.Logistic(), bf.Linear(intercept=False), over_clients=risk, regulariser=bf.L2(RIDGE)
+    )
     return SetUp(name, problem, fed, {fed.names[3]: factor})
 
 
@@ -117,16 +98,16 @@ class Solved:
 
 def reference(case: SetUp) -> Solved:
     """The solution by ``MultiplierMethod`` at its defaults."""
-    return _solved(fit(case.problem, case.fed, algorithm=MultiplierMethod()))
+    return _solved(ext.fit(case.problem, case.fed, algorithm=bf.MultiplierMethod()))
 
 
-def asynchronous(case: SetUp, wait: Waiting | None = None, seed: int = 0) -> Solved:
+def asynchronous(case: SetUp, wait: ext.Waiting | None = None, seed: int = 0) -> Solved:
     """The solution by ``AsyncDRO`` at its defaults, on the virtual clock."""
-    clock, algorithm = case.clock(wait, keep_rows=1000), AsyncDRO(max_rounds=300_000)
-    return _solved(fit(case.problem, case.fed, algorithm=algorithm, engine=clock, seed=seed))
+    clock, algorithm = case.clock(wait, keep_rows=1000), bf.AsyncDRO(max_rounds=300_000)
+    return _solved(ext.fit(case.problem, case.fed, algorithm=algorithm, engine=clock, seed=seed))
 
 
-def _solved(solution: Solution) -> Solved:
+def _solved(solution: bf.Solution) -> Solved:
     proof, last = solution.certificate, solution.history[-1]
     return Solved(
         value=proof.value,

@@ -20,18 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.arrays import Array, stream
+import bonafed as bf
+import bonafed.extending as ext
 from bonafed.data import load
-from bonafed.data.federation import Federation
-from bonafed.engines.virtual_clock import VirtualClock
-from bonafed.engines.waiting import First, Waiting
-from bonafed.problem.losses import Multinomial
-from bonafed.problem.predictors.affine import Predictor, Softmax
-from bonafed.problem.problem import Problem
-from bonafed.problem.regularisers import L2
-from bonafed.problem.risks.risk import Risk
-from bonafed.problem.risks.simplex import Simplex
-from bonafed.problem.risks.superquantile import Superquantile
+from bonafed.extending import Array
 
 NOISE, COMPONENTS, RIDGE = 0.6, 20, 0.01
 LEAST = 3  # rows of a client
@@ -43,16 +35,18 @@ class SetUp:
     """A problem, its clients, and how much slower some of them are."""
 
     name: str
-    problem: Problem
-    fed: Federation
+    problem: bf.Problem
+    fed: bf.Federation
     slow: Mapping[str, float] = field(default_factory=dict)
 
     def clock(
-        self, wait: Waiting | None = None, max_time: float | None = None, keep_rows: int = 10**9
-    ) -> VirtualClock:
+        self, wait: ext.Waiting | None = None, max_time: float | None = None, keep_rows: int = 10**9
+    ) -> bf.VirtualClock:
         """A virtual clock with the slow clients; parameters as in ``VirtualClock``."""
-        wait = wait or First(1)
-        return VirtualClock(stragglers=self.slow, wait=wait, max_time=max_time, keep_rows=keep_rows)
+        wait = wait or bf.First(1)
+        return bf.VirtualClock(
+            stragglers=self.slow, wait=wait, max_time=max_time, keep_rows=keep_rows
+        )
 
 
 def digits_of(seed: int = 0) -> tuple[Array, NDArray[np.int64]]:
@@ -72,18 +66,18 @@ def digits() -> tuple[Array, NDArray[np.int64]]:
     return np.asarray(pixels, float) / 16, np.asarray(y, np.int64)
 
 
-def stated(over_clients: Risk, predictor: Predictor | None = None) -> Problem:
+def stated(over_clients: ext.Risk, predictor: Any | None = None) -> bf.Problem:
     """The problem of all set-ups, with any set of client weights and any model."""
-    model = predictor or Softmax(intercepts=False)
+    model = predictor or bf.Softmax(intercepts=False)
     risk: Any = over_clients
-    return Problem(Multinomial(), model, over_clients=risk, regulariser=L2(RIDGE))
+    return bf.Problem(bf.Multinomial(), model, over_clients=risk, regulariser=bf.L2(RIDGE))
 
 
 def a(seed: int = 0, factor: float = 10.0, name: str = "A") -> SetUp:
     """Set-up A: client "digit c" holds the rows of class c; "digit 3" is slow."""
     X, y = digits_of(seed)
-    fed = Federation.from_arrays(X, y, [f"digit {c}" for c in y])
-    return SetUp(name, stated(Simplex()), fed, {f"digit {SLOW_OF_TEN}": factor})
+    fed = bf.Federation.from_arrays(X, y, [f"digit {c}" for c in y])
+    return SetUp(name, stated(bf.Simplex()), fed, {f"digit {SLOW_OF_TEN}": factor})
 
 
 def b(seed: int = 0) -> SetUp:
@@ -99,10 +93,10 @@ def c(
     The stragglers are drawn with the same seed.
     """
     X, y = digits_of(seed)
-    fed = Federation.from_arrays(X, y, shared(y, clients, 0.2, seed), classes=np.arange(10))
+    fed = bf.Federation.from_arrays(X, y, shared(y, clients, 0.2, seed), classes=np.arange(10))
     rng = np.random.default_rng([seed, clients])
     late = sorted(rng.choice(clients, max(1, round(slow * clients)), replace=False).tolist())
-    risk = Superquantile(1 / fed.n_clients / most)
+    risk = bf.Superquantile(1 / fed.n_clients / most)
     return SetUp("C", stated(risk), fed, {fed.names[i]: factor for i in late})
 
 
@@ -133,19 +127,19 @@ def workers(clients: int = 1000, slow: int = 5, factor: float = 10.0, seed: int 
     owner = np.empty(len(order), np.int64)
     owner[order] = (runs % clients)[np.minimum(np.arange(len(order)) // half, 2 * clients - 1)]
     names = np.array([f"worker {i}" for i in range(clients)])
-    fed = Federation.from_arrays(images.X, images.y, names[owner])
+    fed = bf.Federation.from_arrays(images.X, images.y, names[owner])
     late = sorted(rng.choice(clients, slow, replace=False).tolist())
-    return SetUp("MNIST", stated(Simplex()), fed, {f"worker {i}": factor for i in late})
+    return SetUp("MNIST", stated(bf.Simplex()), fed, {f"worker {i}": factor for i in late})
 
 
-def halves(setup: SetUp, share: float = 0.3, seed: int = 0) -> tuple[SetUp, Federation]:
+def halves(setup: SetUp, share: float = 0.3, seed: int = 0) -> tuple[SetUp, bf.Federation]:
     """The set-up with a ``share`` of every client's rows held out, and the federation of these.
 
     At least one row of every client is held out.
     """
     train, test = [], []
     for i, (name, rows) in enumerate(zip(setup.fed.clients, setup.fed.sizes.tolist(), strict=True)):
-        order = stream(seed, name, 0).permutation(rows)
+        order = ext.stream(seed, name, 0).permutation(rows)
         cut = min(max(1, round(share * rows)), rows - 1)
         test.append((i, order[:cut]))
         train.append((i, order[cut:]))

@@ -15,14 +15,12 @@ from typing import Unpack
 
 import numpy as np
 
-from bonafed.arrays import Array
-from bonafed.data.federation import Federation
+import bonafed as bf
+import bonafed.extending as ext
+from bonafed.extending import Array
 from bonafed.papers.aspire.race import Entrant, configured
 from bonafed.papers.aspire.reference_models import Options, client_risks, clients_alone, mixture
 from bonafed.papers.aspire.setups import SetUp
-from bonafed.problem.prediction import scores
-from bonafed.problem.problem import Problem
-from bonafed.problem.risks.mean import Mean
 
 NUMBERS = ("worst_loss", "mean_loss", "worst_accuracy", "mean_accuracy", "deviation")
 
@@ -60,17 +58,17 @@ class Spread:
         return float(self.accuracies.std())
 
 
-def spread(problem: Problem, w: Array, fed: Federation, test: Federation) -> Spread:
+def spread(problem: bf.Problem, w: Array, fed: bf.Federation, test: bf.Federation) -> Spread:
     """The losses on the rows of ``fed`` and the accuracies on those of ``test``, by client.
 
     Both have the same clients.
     """
     concrete, test = problem.at(test)
     hits = [
-        (scores(concrete.predictor, w, X).argmax(-1) == y).mean()
+        (ext.scores(concrete.predictor, w, X).argmax(-1) == y).mean()
         for X, y in zip(test.X, test.y, strict=True)
     ]
-    return Spread(client_risks(replace(problem, over_clients=Mean()), w, fed), np.array(hits))
+    return Spread(client_risks(replace(problem, over_clients=bf.Mean()), w, fed), np.array(hits))
 
 
 def timed(setup: SetUp, entrant: Entrant, seconds: float, seed: int = 0) -> Array:
@@ -83,7 +81,7 @@ def timed(setup: SetUp, entrant: Entrant, seconds: float, seed: int = 0) -> Arra
 
 def compared(
     setup: SetUp,
-    test: Federation,
+    test: bf.Federation,
     entrants: Mapping[str, Entrant],
     seconds: float,
     seed: int = 0,

@@ -25,10 +25,8 @@ from typing import Annotated
 
 import numpy as np
 
-from bonafed.arrays import Array
-from bonafed.codec import Form
+from bonafed.extending import Array, Form, record
 from bonafed.papers.aspire.client import Gauged
-from bonafed.rounds import record
 
 GAMMA = 2.0  # gamma of Theorem 1, its least value
 # right in experiments with one worker up to 50 times slower than the others

@@ -22,9 +22,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.arrays import Array, stream
+import bonafed as bf
+import bonafed.extending as ext
 from bonafed.data import load, partition
-from bonafed.data.federation import Federation
+from bonafed.extending import Array
 
 Labels = NDArray[np.intp]
 SIZES = {1: 22_654, 0: 5_659}  # rows of the fairness study: clients', server's
@@ -116,7 +117,7 @@ def _standardised(X: Array) -> Array:
 
 def stratified(y: Labels, n_clients: int, seed: int = 0) -> Labels:
     """Deal the rows at random, each class by itself, so that clients have equal numbers of it."""
-    rng = stream(seed, "stratified", n_clients)
+    rng = ext.stream(seed, "stratified", n_clients)
     owner = np.empty(len(y), np.intp)
     for label in np.unique(y):
         rows = rng.permutation(np.flatnonzero(y == label))
@@ -140,15 +141,15 @@ def unlike(X: Array, y: Labels, n_clients: int, seed: int = 0) -> Labels:
     return owner
 
 
-def federation(data: Encoded, owner: Labels) -> Federation:
+def federation(data: Encoded, owner: Labels) -> bf.Federation:
     """The federation of clients "0", "1", … that hold these rows."""
     columns = None if data.group is None else {"group": data.group}
-    return Federation.from_arrays(
+    return bf.Federation.from_arrays(
         data.X, data.y, owner.astype(str), feature_names=data.names, columns=columns
     )
 
 
-def with_server(data: Encoded, n_clients: int, seed: int = 0, part: float = 1.0) -> Federation:
+def with_server(data: Encoded, n_clients: int, seed: int = 0, part: float = 1.0) -> bf.Federation:
     """Random rows, dealt to n clients in turn, and others at the server.
 
     These are 22,654 and 5,659 rows, or the share ``part`` of as many.
@@ -164,9 +165,9 @@ def with_server(data: Encoded, n_clients: int, seed: int = 0, part: float = 1.0)
             f"with_server needs groups and {clients + server} rows, got {len(data.y)}: use adult(),"
             " or a smaller part."
         )
-    order = stream(seed, "server", n_clients).permutation(len(data.y))
+    order = ext.stream(seed, "server", n_clients).permutation(len(data.y))
 
-    def chosen(rows: Labels, owner: Labels) -> Federation:
+    def chosen(rows: Labels, owner: Labels) -> bf.Federation:
         return federation(Encoded(data.X[rows], data.y[rows], data.names, group[rows]), owner)
 
     fed = chosen(order[:clients], np.arange(clients) % n_clients)

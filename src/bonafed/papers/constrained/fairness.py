@@ -15,16 +15,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from bonafed.algorithms.federated.interior_point.interior_point import InteriorPoint
-from bonafed.algorithms.method import Method
-from bonafed.arrays import Array, stream
+import bonafed as bf
+import bonafed.extending as ext
+from bonafed.extending import Array
 from bonafed.papers.constrained import data, reference
 from bonafed.papers.constrained.tables import Printed, Row, Trial, row
 from bonafed.papers.constrained.trace import bands, evaluate, follow, on_sphere
-from bonafed.problem.constraints.group_means import LossGap
-from bonafed.problem.losses import Logistic
-from bonafed.problem.predictors.affine import Linear
-from bonafed.problem.problem import Problem
 
 LEVEL = 0.1
 CLIENTS = (1, 5, 10, 20)
@@ -38,10 +34,12 @@ PRINTED = {
 }
 
 
-def problem(level: float = LEVEL) -> Problem:
+def problem(level: float = LEVEL) -> bf.Problem:
     """The problem (32)."""
-    gap = LossGap("group", level)
-    return Problem(Logistic(), Linear(intercept=False), constraint=gap, local_constraint=gap)
+    gap = bf.LossGap("group", level)
+    return bf.Problem(
+        bf.Logistic(), bf.Linear(intercept=False), constraint=gap, local_constraint=gap
+    )
 
 
 def gaps(trial: Trial) -> Array:
@@ -52,7 +50,7 @@ def gaps(trial: Trial) -> Array:
 def trial(
     n_clients: int,
     seed: int = 0,
-    algorithm: Method | None = None,
+    algorithm: ext.Method | None = None,
     *,
     level: float = LEVEL,
     part: float = 1.0,
@@ -65,9 +63,9 @@ def trial(
     rows, stated = data.adult(), problem(level)
     fed, d = data.with_server(rows, n_clients, seed, part), rows.X.shape[1]
     start, *others = (
-        on_sphere(d, stream(seed, "reference" if k else "start", k)) for k in range(starts)
+        on_sphere(d, ext.stream(seed, "reference" if k else "start", k)) for k in range(starts)
     )
-    trace = follow(algorithm or InteriorPoint(), stated, fed, start)
+    trace = follow(algorithm or bf.InteriorPoint(), stated, fed, start)
     best = reference.best(reference.loss_gaps(fed, level), [None, *others])
     return Trial(fed, best, trace, evaluate(stated, fed, [trace.w])[0])
 
@@ -75,7 +73,7 @@ def trial(
 def table_2(
     clients: Sequence[int] = CLIENTS,
     trials: int = 10,
-    algorithm: Callable[[], Method] = InteriorPoint,
+    algorithm: Callable[[], ext.Method] = bf.InteriorPoint,
     part: float = 1.0,
 ) -> list[Row]:
     """One row for each number of clients; columns ``paper_*`` compare in trend only."""
@@ -84,7 +82,7 @@ def table_2(
 
 
 def figure_2(
-    n_clients: int = 5, seed: int = 0, algorithm: Method | None = None, part: float = 1.0
+    n_clients: int = 5, seed: int = 0, algorithm: ext.Method | None = None, part: float = 1.0
 ) -> list[dict[str, float]]:
     """The clients' losses and gaps by round (mean, least and largest), and the server's gap."""
     run = trial(n_clients, seed, algorithm, part=part, starts=1)

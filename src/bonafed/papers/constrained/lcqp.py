@@ -15,21 +15,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.arrays import Array, stream
-from bonafed.data.federation import Federation
+import bonafed as bf
+import bonafed.extending as ext
+from bonafed.extending import Array
 from bonafed.papers.constrained.trace import on_sphere
-from bonafed.problem.constraints.linear import LinearEquality
-from bonafed.problem.losses import Quadratic
-from bonafed.problem.multipliers import Multipliers
-from bonafed.problem.problem import Problem
-from bonafed.problem.risks.mean import Sum
-from bonafed.problem.targets import check_quadratic
 
-LCQP = Problem(
-    Quadratic(),
-    over_clients=Sum(),
-    constraint=LinearEquality(),
-    local_constraint=LinearEquality(),
+LCQP = bf.Problem(
+    bf.Quadratic(),
+    over_clients=bf.Sum(),
+    constraint=bf.LinearEquality(),
+    local_constraint=bf.LinearEquality(),
 )
 
 
@@ -43,7 +38,7 @@ def lcqp(
     singular: int = 0,
     redundant: bool = False,
     infeasible: bool = False,
-) -> Federation:
+) -> bf.Federation:
     """A random instance of (86), for the problem ``LCQP``.
 
     A_i = U_i D_i U_i' with U_i uniform among orthogonal matrices and D_i uniform on [0.5, 1];
@@ -76,11 +71,11 @@ def lcqp(
         )
     if condition is not None and not 1 <= condition < np.inf:
         raise ValueError(f"condition must be a finite number >= 1, got {condition}.")
-    basis = _orthogonal(d, stream(seed, "space", 0))[:, :singular]
+    basis = _orthogonal(d, ext.stream(seed, "space", 0))[:, :singular]
     away = np.eye(d) - basis @ basis.T
     A, b, C, offsets = [], [], [], []
     for i in range(n + 1):
-        rng = stream(seed, f"owner {i}", 0)
+        rng = ext.stream(seed, f"owner {i}", 0)
         C.append(rng.standard_normal((m, d)) / np.sqrt(d))
         offsets.append(on_sphere(m, rng))
         if i:
@@ -90,7 +85,7 @@ def lcqp(
             A.append((square + square.T) / 2)
     if redundant or infeasible:
         C[-1], offsets[-1] = np.sum(C[:-1], 0), np.sum(offsets[:-1], 0) + float(infeasible)
-    return Federation.from_quadratics(A, b, C, offsets)
+    return bf.Federation.from_quadratics(A, b, C, offsets)
 
 
 def _orthogonal(d: int, rng: np.random.Generator) -> Array:
@@ -123,7 +118,7 @@ class _Constraints(NamedTuple):
     rest: Array  # (D, D - r) orthonormal, C rest = 0
 
 
-def aggregate(fed: Federation, tol: float = 1e-10) -> tuple[Array, Multipliers, float]:
+def aggregate(fed: bf.Federation, tol: float = 1e-10) -> tuple[Array, bf.Multipliers, float]:
     """The exact solution (w, multipliers, value) of (86), by a null-space method.
 
     It needs the sums of A_i and b_i, and the rows C_i.
@@ -147,7 +142,7 @@ def aggregate(fed: Federation, tol: float = 1e-10) -> tuple[Array, Multipliers, 
         where no w meets all rows, naming the rows and clients that contradict one another; where
         the objective has no lower bound on the rows
     """
-    check_quadratic(fed, LCQP.predictor)
+    ext.check_quadratic(fed, LCQP.predictor)
     A, b = np.sum(fed.X, 0), np.sum(fed.y, 0, dtype=float)
     rows = _stacked(fed, len(b), tol)
     _check_consistent(rows, tol)
@@ -158,7 +153,7 @@ def aggregate(fed: Federation, tol: float = 1e-10) -> tuple[Array, Multipliers, 
     return w, _by_owner(rows, mu, fed.n_clients), float(w @ (A @ w / 2 + b))
 
 
-def _stacked(fed: Federation, D: int, tol: float) -> _Constraints:
+def _stacked(fed: bf.Federation, D: int, tol: float) -> _Constraints:
     of_server = None if fed.server is None else fed.server.linear
     parts = [*(of_server or [(np.zeros((0, D)), np.zeros(0))]), *(fed.linear or ())]
     C, d = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
@@ -222,9 +217,9 @@ def _solve(
     return step, -rows.left @ ((rows.right.T @ pull) / rows.scale)
 
 
-def _by_owner(rows: _Constraints, mu: Array, n_clients: int) -> Multipliers:
+def _by_owner(rows: _Constraints, mu: Array, n_clients: int) -> bf.Multipliers:
     client = rows.owner > 0
     owner, number = rows.owner[client] - 1, rows.number[client]
     local = np.zeros((n_clients, int(number.max(initial=-1)) + 1))
     local[owner, number] = mu[client]
-    return Multipliers(mu[~client], np.zeros(0), local)
+    return bf.Multipliers(mu[~client], np.zeros(0), local)

@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bonafed.algorithms.federated.interior_point.interior_point import InteriorPoint
-from bonafed.algorithms.method import Method
-from bonafed.arrays import stream
+import bonafed as bf
+import bonafed.extending as ext
 from bonafed.papers.constrained.lcqp import LCQP, aggregate, lcqp
 from bonafed.papers.constrained.tables import Row, shared_columns
 from bonafed.papers.constrained.trace import evaluate, follow, on_sphere
@@ -52,18 +51,18 @@ def table_4(
     shapes: Sequence[tuple[int, int]] = SHAPES,
     clients: Sequence[int] = CLIENTS,
     trials: int = 10,
-    algorithm: Callable[[], Method] = InteriorPoint,
+    algorithm: Callable[[], ext.Method] = bf.InteriorPoint,
 ) -> list[Row]:
     """One row for each size: one instance, as in the paper, and trials from random starts."""
     return [_row(d, n, m, trials, algorithm) for n in clients for d, m in shapes]
 
 
-def _row(d: int, n: int, m: int, trials: int, algorithm: Callable[[], Method]) -> Row:
+def _row(d: int, n: int, m: int, trials: int, algorithm: Callable[[], ext.Method]) -> Row:
     fed = lcqp(d, n, m, seed=0)
     began = time.process_time()
     w, _, value = aggregate(fed)
     seconds = time.process_time() - began
-    starts = [on_sphere(d, stream(seed, "start", 0)) for seed in range(trials)]
+    starts = [on_sphere(d, ext.stream(seed, "start", 0)) for seed in range(trials)]
     runs = [follow(algorithm(), LCQP, fed, start) for start in starts]
     ends = [evaluate(LCQP, fed, [run.w])[0] for run in runs]
     printed = PRINTED.get((n, d))  # None for sizes that are not in the paper

@@ -13,17 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from bonafed.algorithms.federated.interior_point.interior_point import InteriorPoint
-from bonafed.algorithms.method import Method
-from bonafed.arrays import Array, stream
+import bonafed as bf
+import bonafed.extending as ext
+from bonafed.extending import Array
 from bonafed.papers.constrained import data, reference
 from bonafed.papers.constrained.tables import Printed, Row, Trial, row
 from bonafed.papers.constrained.trace import bands, evaluate, follow, on_sphere
-from bonafed.problem.constraints.group_means import NeymanPearson
-from bonafed.problem.losses import Logistic
-from bonafed.problem.predictors.affine import Linear
-from bonafed.problem.problem import Problem
-from bonafed.problem.risks.mean import Mean
 
 LEVEL = 0.2
 CLIENTS = (1, 5, 10, 20)
@@ -50,13 +45,13 @@ PRINTED = {
 }
 
 
-def problem(level: float = LEVEL) -> Problem:
+def problem(level: float = LEVEL) -> bf.Problem:
     """The problem (30), with the loss of class 1 bounded."""
-    return Problem(
-        Logistic(),
-        Linear(intercept=False),  # every encoding has a column of ones
-        over_samples=Mean(label=0),
-        local_constraint=NeymanPearson(1, level),
+    return bf.Problem(
+        bf.Logistic(),
+        bf.Linear(intercept=False),  # every encoding has a column of ones
+        over_samples=bf.Mean(label=0),
+        local_constraint=bf.NeymanPearson(1, level),
     )
 
 
@@ -69,14 +64,14 @@ def trial(
     name: str,
     n_clients: int,
     seed: int = 0,
-    algorithm: Method | None = None,
+    algorithm: ext.Method | None = None,
     level: float = LEVEL,
 ) -> Trial:
     """One run with the partition and the start of a seed; it starts on the unit sphere."""
     rows = data.DATA[name]()
     fed = data.federation(rows, data.stratified(rows.y, n_clients, seed))
-    stated, start = problem(level), on_sphere(rows.X.shape[1], stream(seed, "start", 0))
-    trace = follow(algorithm or InteriorPoint(), stated, fed, start)
+    stated, start = problem(level), on_sphere(rows.X.shape[1], ext.stream(seed, "start", 0))
+    trace = follow(algorithm or bf.InteriorPoint(), stated, fed, start)
     best = reference.solve(reference.neyman_pearson(fed, level))
     return Trial(fed, best, trace, evaluate(stated, fed, [trace.w])[0])
 
@@ -85,7 +80,7 @@ def table_1(
     names: Sequence[str] = tuple(data.DATA),
     clients: Sequence[int] = CLIENTS,
     trials: int = 10,
-    algorithm: Callable[[], Method] = InteriorPoint,
+    algorithm: Callable[[], ext.Method] = bf.InteriorPoint,
 ) -> list[Row]:
     """One row for each data set and number of clients: means and deviations over trials.
 
@@ -103,7 +98,7 @@ def table_1(
 
 
 def figure_1(
-    name: str, n_clients: int = 5, seed: int = 0, algorithm: Method | None = None
+    name: str, n_clients: int = 5, seed: int = 0, algorithm: ext.Method | None = None
 ) -> list[dict[str, float]]:
     """The clients' losses of class 0 and of class 1, by round: mean, least and largest."""
     run = trial(name, n_clients, seed, algorithm)

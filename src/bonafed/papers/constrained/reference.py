@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import BFGS, NonlinearConstraint, minimize, nnls
 
-from bonafed.arrays import Array
-from bonafed.data.federation import Federation
+import bonafed as bf
+from bonafed.extending import Array
 
 ACTIVE = 1e-5  # slack below which a constraint may be active
 STEPS = 30  # Newton steps at most
@@ -83,7 +83,7 @@ class Reference:
     seconds: float  # CPU time without the Newton steps
 
 
-def neyman_pearson(fed: Federation, level: float, priority: object = 1) -> WeightedLosses:
+def neyman_pearson(fed: bf.Federation, level: float, priority: object = 1) -> WeightedLosses:
     """(30): class ``priority`` in the constraints, the other in the objective."""
     X, y = np.concatenate(fed.X), np.concatenate(fed.y)
     first = np.asarray(y == priority)
@@ -98,7 +98,7 @@ def neyman_pearson(fed: Federation, level: float, priority: object = 1) -> Weigh
     )
 
 
-def loss_gaps(fed: Federation, level: float, positive: object = 1) -> WeightedLosses:
+def loss_gaps(fed: bf.Federation, level: float, positive: object = 1) -> WeightedLosses:
     """(32): the groups' mean losses differ by at most the level, at clients and at the server."""
     feds = [fed] if fed.server is None else [fed, fed.server]
     X = np.concatenate([rows for each in feds for rows in each.X])
@@ -116,7 +116,10 @@ def loss_gaps(fed: Federation, level: float, positive: object = 1) -> WeightedLo
 
 
 def solve(
-    program: WeightedLosses, start: Array | None = None, method: str = "SLSQP", polish: bool = True
+    program: WeightedLosses,
+    start: Array | None = None,
+    method: str = "SLSQP",
+    polish: bool = True,
 ) -> Reference:
     """The optimum from one start, zeros by default; ``method`` is "SLSQP" or "trust-constr"."""
     x0 = np.zeros(program.X.shape[1]) if start is None else np.asarray(start, float)

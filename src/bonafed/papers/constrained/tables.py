@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bonafed.arrays import Array
-from bonafed.data.federation import Federation
+import bonafed as bf
+from bonafed.extending import Array
 from bonafed.papers.constrained.reference import Reference
 from bonafed.papers.constrained.trace import Evaluation, Trace
 
@@ -31,7 +31,7 @@ class Printed(NamedTuple):
 class Trial:
     """One run on one draw of the clients' rows, and an optimum found by other means."""
 
-    fed: Federation
+    fed: bf.Federation
     reference: Reference
     trace: Trace
     end: Evaluation

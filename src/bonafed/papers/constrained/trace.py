@@ -9,18 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from bonafed.algorithms.method import Method
-from bonafed.arrays import Array
-from bonafed.data.federation import Federation
-from bonafed.problem.client_means import client_values
-from bonafed.problem.constraints.constraint import Point
-from bonafed.problem.problem import Problem
-from bonafed.solution.configure import configure
-from bonafed.solution.solve import fit
+import bonafed as bf
+import bonafed.extending as ext
+from bonafed.extending import Array
 
 
 @dataclass(frozen=True)
@@ -53,13 +49,14 @@ class Trace:
 
 
 def follow(
-    algorithm: Method, problem: Problem, fed: Federation, start: Array | None = None
+    algorithm: ext.Method, problem: bf.Problem, fed: bf.Federation, start: Array | None = None
 ) -> Trace:
     """Solve a problem and keep the model after every round."""
-    method = configure(algorithm, *problem.at(fed), None, None, None, start)
+    own: Any = algorithm
+    method = replace(own, problem=problem.at(fed)[0])
     models: list[Array] = []
     began = time.process_time()
-    solution = fit(
+    solution = ext.fit(
         problem,
         fed,
         algorithm=algorithm,
@@ -83,7 +80,7 @@ def follow(
     )
 
 
-def evaluate(problem: Problem, fed: Federation, models: Iterable[Array]) -> list[Evaluation]:
+def evaluate(problem: bf.Problem, fed: bf.Federation, models: Iterable[Array]) -> list[Evaluation]:
     """The exact objective, losses and constraints at every model."""
     concrete, data = problem.at(fed)
     block, evaluations = data.blocks(data.n_clients)[0], []
@@ -91,8 +88,8 @@ def evaluate(problem: Problem, fed: Federation, models: Iterable[Array]) -> list
     local, server = concrete.local_constraint, concrete.constraint
     limits = local.limits(block)
     for w in models:
-        point = Point(concrete, w, block)
-        risks, values = client_values(point)[order], local.values(point)
+        point = ext.Point(concrete, w, block)
+        risks, values = ext.client_values(point)[order], local.values(point)
         at_server = server.held.values(server.point(concrete, w))[0]
         excess = [*np.where(local.equality, np.abs(values), values).ravel()]
         excess += [*np.where(server.held.equality, np.abs(at_server), at_server)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from bonafed.privacy.accounting import Release, renyi_epsilon, total_epsilon
+import bonafed.extending as ext
 
 SETTINGS = (
     (0.01, 20_000),
@@ -39,15 +39,15 @@ def composition(
     """One row for each (epsilon, T)."""
     rows = []
     for epsilon, rounds in settings:
-        releases = (Release("laplace", 1 / epsilon, rounds),)
+        releases = (ext.Release("laplace", 1 / epsilon, rounds),)
         rows.append(
             {
                 "epsilon": epsilon,
                 "rounds": rounds,
                 "basic": epsilon * rounds,
                 "closed_form": closed_form(epsilon, rounds, delta),
-                "renyi": renyi_epsilon(releases, delta),
-                "total": total_epsilon(releases, delta),
+                "renyi": ext.renyi_epsilon(releases, delta),
+                "total": ext.total_epsilon(releases, delta),
             }
         )
     return rows

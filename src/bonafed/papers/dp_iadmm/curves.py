@@ -15,17 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from bonafed.algorithms.federated.private_admm.penalty import Penalty
-from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM, PrivateState
-from bonafed.algorithms.method import Method
+import bonafed as bf
+import bonafed.extending as ext
+from bonafed.papers.dp_iadmm import obj_p, obj_t, out_p, out_p_plus
 from bonafed.papers.dp_iadmm.data import Split
-from bonafed.papers.dp_iadmm.output_perturbed import OutputPerturbedADMM, PublishedStep
-from bonafed.privacy.budget import Budget
-from bonafed.problem.losses import Multinomial
-from bonafed.problem.predictors.affine import Softmax
-from bonafed.problem.problem import Problem
-from bonafed.problem.risks.mean import Mean
-from bonafed.solution.solve import fit
 
 DELTA = 1e-6
 METHODS = ("ObjT", "ObjT 1/t", "ObjT 1/t^2", "ObjP", "OutP", "OutP+")
@@ -53,17 +46,17 @@ class Curve:
     epsilon: float | None  # the total in the privacy ledger; None without a guarantee
 
 
-def problem(epsilon: float | None = None) -> Problem:
+def problem(epsilon: float | None = None) -> bf.Problem:
     """Softmax regression in which every row has the same weight."""
-    budget = None if epsilon is None else Budget(epsilon, DELTA)
-    return Problem(
-        Multinomial(), Softmax(intercepts=False), over_clients=Mean("size"), privacy=budget
+    budget = None if epsilon is None else bf.Budget(epsilon, DELTA)
+    return bf.Problem(
+        bf.Multinomial(), bf.Softmax(intercepts=False), over_clients=bf.Mean("size"), privacy=budget
     )
 
 
 def follow(
-    algorithm: Method,
-    problem: Problem,
+    algorithm: ext.Method,
+    problem: bf.Problem,
     split: Split,
     seed: int = 0,
     every: Iterable[int] | None = None,
@@ -71,7 +64,7 @@ def follow(
     """Run an algorithm and evaluate its models after the rounds ``every`` (all by default)."""
     points, rounds = [], None if every is None else set(every)
 
-    def watch(row: dict[str, Any], state: PrivateState) -> None:
+    def watch(row: dict[str, Any], state: Any) -> None:
         if rounds is None or row["round"] in rounds:
             violation = row["gap"] / split.fed.n_clients
             error = split.error(state.w)
@@ -79,13 +72,13 @@ def follow(
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # ``Curve.epsilon`` says where there is no guarantee
-        solution = fit(problem, split.fed, algorithm=algorithm, watch=[watch], seed=seed)
+        solution = ext.fit(problem, split.fed, algorithm=algorithm, watch=[watch], seed=seed)
     return Curve(tuple(points), solution.ledger and solution.ledger.epsilon)
 
 
 def noise_free(split: Split, rounds: int = 7) -> Curve:
     """ObjT without noise, whose digits are those of the published code (``DIGITS``)."""
-    return follow(PrivateADMM(max_rounds=rounds, rho=Penalty()), problem(), split)
+    return follow(bf.PrivateADMM(max_rounds=rounds, rho=bf.Penalty()), problem(), split)
 
 
 def total(
@@ -100,27 +93,19 @@ def total(
 
     By default models are evaluated at the end only.
     """
-    algorithm = replace(PrivateADMM(max_rounds=rounds, noise="simulation"), **settings)
+    algorithm = replace(bf.PrivateADMM(max_rounds=rounds, noise="simulation"), **settings)
     return [follow(algorithm, problem(epsilon), split, seed, every or [rounds]) for seed in seeds]
 
 
-def method(name: str, epsilon: float, rounds: int, split: Split) -> PrivateADMM:
+def method(name: str, epsilon: float, rounds: int, split: Split) -> bf.PrivateADMM:
     """A method of the paper with an epsilon of one iteration; infinite epsilon adds no noise."""
-    P = split.fed.n_clients
-    noisy = math.isfinite(epsilon)
     if name.startswith("OutP"):
-        rows, scale = int(split.fed.sizes.max()), (0.01 if name == "OutP+" else 1.0) / P
-        rho = Penalty(epsilon=epsilon, scale=scale)
-        if noisy:
-            algorithm = OutputPerturbedADMM.published(epsilon, rows, P, max_rounds=rounds)
-            return replace(algorithm, rho=rho)
-        return OutputPerturbedADMM(max_rounds=rounds, rho=rho, eta=PublishedStep(rows, P, epsilon))
-    algorithm = PrivateADMM(max_rounds=rounds, rho=Penalty(epsilon=epsilon))
-    if noisy:
-        algorithm = replace(algorithm, sensitivity="local-unsafe", local_epsilon=epsilon)
+        sizes = int(split.fed.sizes.max()), split.fed.n_clients
+        return (out_p_plus if name == "OutP+" else out_p)(epsilon, rounds, *sizes)
     if name == "ObjP":
-        return replace(algorithm, update="prox")
-    return replace(algorithm, radius="constant" if name == "ObjT" else name.removeprefix("ObjT "))
+        return obj_p(epsilon, rounds)
+    radius = "constant" if name == "ObjT" else name.removeprefix("ObjT ")
+    return obj_t(epsilon, rounds, radius=radius)
 
 
 def published(

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.arrays import Array
+import bonafed as bf
 from bonafed.data import load
-from bonafed.data.federation import Federation
+from bonafed.extending import Array
 
 CLIENTS, ROWS = 10, 6000
 # clients, rows in all, their mean, standard deviation and largest number
@@ -24,7 +24,7 @@ FEMNIST = (195, 36_708, 188.0, 89.0, 550)
 class Split(NamedTuple):
     """The clients' training rows, and test rows that no client holds."""
 
-    fed: Federation
+    fed: bf.Federation
     X: Array  # (n, d)
     y: NDArray[np.intp]  # (n,)
 
@@ -39,7 +39,7 @@ def mnist(rows: int = ROWS, single: bool = True) -> Split:
     parts = [slice(ROWS * i, ROWS * i + rows) for i in range(CLIENTS)]
     names = tuple(f"client {i}" for i in range(CLIENTS))
     Xs, ys = tuple(train.X[a] for a in parts), tuple(train.y[a] for a in parts)
-    fed = Federation(names, Xs, ys, classes=np.arange(10))
+    fed = bf.Federation(names, Xs, ys, classes=np.arange(10))
     return Split(fed.single() if single else fed, test.X, np.asarray(test.y, np.intp))
 
 
@@ -55,7 +55,7 @@ def femnist() -> Split:
 
 def shaped(
     sizes: NDArray[np.int64], features: int = 784, classes: int = 10, seed: int = 0
-) -> Federation:
+) -> bf.Federation:
     """Generated images: labels of a linear rule, single precision where ``.single()`` is called."""
     rng = np.random.default_rng(seed)
     rule, Xs, ys = rng.normal(size=(features, classes)), [], []
@@ -64,7 +64,7 @@ def shaped(
         Xs.append(X)
         ys.append((X @ rule + rng.gumbel(size=(m, classes))).argmax(1))
     names = tuple(f"client {i}" for i in range(len(sizes)))
-    return Federation(names, tuple(Xs), tuple(ys), classes=np.arange(classes))
+    return bf.Federation(names, tuple(Xs), tuple(ys), classes=np.arange(classes))
 
 
 def ragged(seed: int = 0) -> NDArray[np.int64]:

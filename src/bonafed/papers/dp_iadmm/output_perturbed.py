@@ -1,41 +1,21 @@
-"""OutP: noise on a client's model instead of its gradient, and the constants of the published code.
+"""OutP, calibrated: noise on a client's model instead of its gradient, within a budget.
 
     z_p^{t+1} = (the step (5) by the gradient without noise) + noise
 
 Ryu and Kim, *Differentially private federated learning via inexact ADMM*; equation numbers are
-theirs. It is the comparator of the paper.
+theirs. It is the comparator of the paper, whose own constants are in ``published``.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from bonafed.algorithms.federated.private_admm.penalty import Penalty
-from bonafed.algorithms.federated.private_admm.private_admm import PrivateADMM
-
-
-@dataclass(frozen=True)
-class PublishedStep:
-    """eta^t of the published OutP: 1 / eta = rows / 4 + 7.5 sqrt(t) / epsilon.
-
-    This is for sums of the clients' means.
-
-    The paper does not print the second term; it is inferred from the noise of the published code
-    (docs/private.md).
-    """
-
-    rows: int
-    clients: int
-    epsilon: float
-
-    def __call__(self, t: int) -> float:
-        return self.clients / (self.rows / 4 + 7.5 * math.sqrt(t) / self.epsilon)
+import bonafed as bf
 
 
 @dataclass(frozen=True)
-class OutputPerturbedADMM(PrivateADMM):
+class OutputPerturbedADMM(bf.PrivateADMM):
     """The paper's comparator OutP: step (5) without noise, then noise on z_p^{t+1}.
 
     The noise is calibrated: a row moves z_p by at most its gradient over rho + 1 / eta.
@@ -67,19 +47,3 @@ class OutputPerturbedADMM(PrivateADMM):
                 f'OutputPerturbedADMM takes update="prox", got {self.update!r}: (5) has no other'
                 " form."
             )
-
-    @classmethod
-    def published(
-        cls, epsilon: float, rows: int, clients: int, **settings: object
-    ) -> OutputPerturbedADMM:
-        """The method with the constants of the published code, which give NO guarantee.
-
-        ``epsilon`` is that of one iteration, with delta 1e-6.
-
-        For ``over_clients=Mean("uniform")``; ``rows`` of each of the ``clients``. Noise of standard
-        deviation sigma^2 where the paper has sigma, and steps of rows / 4, stop its progress.
-        """
-        step = PublishedStep(rows, clients, epsilon)
-        rho = Penalty(epsilon=epsilon, scale=1 / clients)
-        more: dict[str, Any] = {"rho": rho, "eta": step, "local_epsilon": epsilon, **settings}
-        return cls(sensitivity="published", **more)

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bonafed.arrays import Array, norm
-from bonafed.solvers.smooth.newton_system import (
+import bonafed.extending as ext
+from bonafed.extending import Array
+from bonafed.papers.drfl.newton_system import (
     Cone,
     Curve,
     Edges,
@@ -95,7 +96,7 @@ class Epigraph:
     def risk(self, v: Array, level: float = 0.0) -> tuple[float, float]:
         """An upper bound of R(v) at the smallest allowed lambda >= ``level``, and that lambda."""
         if self.radius > 0:
-            level = max(level, self.lipschitz * float(norm(v[: self.d], self.dual)), self.floor)
+            level = max(level, self.lipschitz * float(ext.norm(v[: self.d], self.dual)), self.floor)
         t = self.forward(v) - (0.0 if self.shift is None else self.shift)
         worst = (self.curve(t)[0] + self.fee[:, None] * level).max(0)
         return self.radius * level + float(self.share @ worst), level
@@ -122,8 +123,10 @@ def _parts(epi: Epigraph, v: Array, level: float, nu: float) -> tuple[list[Part]
     fee = epi.fee[:, None]
     w, parts = v[:d], []
     if epi.radius > 0:
-        gap = 0.1 * max(level, 1e-3 * epi.lipschitz, float(norm(w, epi.dual)) * epi.lipschitz / 10)
-        level = max(level, epi.lipschitz * float(norm(w, epi.dual)), epi.floor) + gap
+        gap = 0.1 * max(
+            level, 1e-3 * epi.lipschitz, float(ext.norm(w, epi.dual)) * epi.lipschitz / 10
+        )
+        level = max(level, epi.lipschitz * float(ext.norm(w, epi.dual)), epi.floor) + gap
         if epi.dual == "linf":
             at, size = np.tile(np.arange(d), 2), np.repeat([epi.lipschitz, -epi.lipschitz], d)
             s, z = level - size * w[at], np.full(2 * d, force / (2 * d))
@@ -188,7 +191,13 @@ def _absolute(epi: Epigraph, D: int, e: Array, s: Array, z: Array) -> Fold:
 
 
 def project(
-    epi: Epigraph, b: Array, a: float, tau: float, value: float, gradient: Array, level: float
+    epi: Epigraph,
+    b: Array,
+    a: float,
+    tau: float,
+    value: float,
+    gradient: Array,
+    level: float,
 ) -> Projection:
     """The projection of a point (b, a) outside the epigraph.
 
@@ -260,7 +269,14 @@ class _State:
 
     @classmethod
     def start(
-        cls, epi: Epigraph, b: Array, a: float, tau: float, level: float, nu: float, outside: float
+        cls,
+        epi: Epigraph,
+        b: Array,
+        a: float,
+        tau: float,
+        level: float,
+        nu: float,
+        outside: float,
     ) -> _State:
         parts, level = _parts(epi, b, level, nu)
         borders = [nu, *(part.z[0] for part in parts if isinstance(part, Total))]

@@ -20,9 +20,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from bonafed.algorithms.requirements import EPIGRAPH_REQUIREMENTS, PROJECTION, Requirements
-from bonafed.arrays import Array
-from bonafed.codec import Extended
+import bonafed as bf
+import bonafed.extending as ext
+from bonafed.extending import Array, record
 from bonafed.papers.drfl.epigraph_projection import (
     Begin,
     Begun,
@@ -31,9 +31,6 @@ from bonafed.papers.drfl.epigraph_projection import (
     Project,
     Projected,
 )
-from bonafed.problem.conic_form import member
-from bonafed.problem.problem import Problem
-from bonafed.rounds import Done, Round, record
 
 # rounds in which the penalties may change, so that the iteration converges afterwards
 BALANCED = 200
@@ -46,8 +43,11 @@ class EpigraphState(ConsensusState):
 
     c_w: float = 1.0
     c_z: float = 1.0
-    model: tuple[Extended, Extended] = (math.inf, math.inf)  # primal and dual residuals of w_s = w
-    height: tuple[Extended, Extended] = (math.inf, math.inf)  # and of pi_s = z_s
+    model: tuple[ext.Extended, ext.Extended] = (
+        math.inf,
+        math.inf,
+    )  # primal and dual residuals of w_s = w
+    height: tuple[ext.Extended, ext.Extended] = (math.inf, math.inf)  # and of pi_s = z_s
 
     @property
     def residuals(self) -> tuple[float, float]:
@@ -100,8 +100,10 @@ class EpigraphADMM(EpigraphMethod):
     tol: float = 1e-6
     max_rounds: int = 1000
     start: Array | None = None
-    problem: Problem | None = None
-    requirements: ClassVar[Requirements] = replace(EPIGRAPH_REQUIREMENTS, over_clients=PROJECTION)
+    problem: bf.Problem | None = None
+    requirements: ClassVar[ext.Requirements] = replace(
+        ext.EPIGRAPH_REQUIREMENTS, over_clients=ext.PROJECTION
+    )
 
     def __post_init__(self) -> None:
         if not 1 <= self.relaxation < 2:
@@ -116,13 +118,13 @@ class EpigraphADMM(EpigraphMethod):
     def on_server(self) -> dict:
         return {Begun: self.begin, Projected: self.improve}
 
-    def server_start(self, n_clients: int) -> tuple[EpigraphState, Round]:
-        state = EpigraphState(*self._first(member(self._problem, n_clients)))
-        return state, Round(Begin(state.w))
+    def server_start(self, n_clients: int) -> tuple[EpigraphState, ext.Round]:
+        state = EpigraphState(*self._first(ext.member(self._problem, n_clients)))
+        return state, ext.Round(Begin(state.w))
 
     def begin(
         self, state: EpigraphState, ids: Sequence[int], up: Begun
-    ) -> tuple[EpigraphState, Round]:
+    ) -> tuple[EpigraphState, ext.Round]:
         S, largest = len(up.pi), float(np.abs(up.pi).max())
         c_w = 1 / S if self.c_w is None else self.c_w
         c_z = 10 / (S * (largest if largest > 0 else 1.0)) if self.c_z is None else self.c_z
@@ -130,14 +132,14 @@ class EpigraphADMM(EpigraphMethod):
 
     def improve(
         self, state: EpigraphState, ids: Sequence[int], up: Projected
-    ) -> tuple[EpigraphState, Round | Done]:
+    ) -> tuple[EpigraphState, ext.Round | ext.Done]:
         state = self._dual(state, up)
         stop = self._stop(state)
         if stop is not None:
-            return state, Done(stop)
+            return state, ext.Done(stop)
         return self._primal(self._balanced(state))
 
-    def _primal(self, state: EpigraphState) -> tuple[EpigraphState, Round]:
+    def _primal(self, state: EpigraphState) -> tuple[EpigraphState, ext.Round]:
         """w and z in closed form, and the clients' requests."""
         c_w, c_z, S = state.c_w, state.c_z, len(state.pi)
         w = self._problem.prox((state.copies - state.psi / c_w).mean(0), 1 / (c_w * S))
@@ -145,7 +147,7 @@ class EpigraphADMM(EpigraphMethod):
         weights = self._problem.over_clients.project(c_z * x)
         state = replace(state, w=w, z=x - weights / c_z, weights=weights)  # prox of phi_Q
         relaxed_w, relaxed_z = self._relaxed(state)
-        return state, Round(
+        return state, ext.Round(
             Project(relaxed_w + state.psi / c_w, relaxed_z - state.zeta / c_z, c_z / c_w)
         )
 

@@ -19,33 +19,10 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
 
-from bonafed.algorithms.comparators.central_conic import client_rows, coefficients_of, size_variable
-from bonafed.algorithms.federated.linearisation import risk_gradients
-from bonafed.algorithms.method import (
-    Answer,
-    Concluded,
-    Method,
-    conclude_copies,
-    copies_of,
-    start_or_empty,
-    worst_client,
-)
-from bonafed.algorithms.settings import check_end, check_positive, check_share
-from bonafed.algorithms.told import Answered, Told, at, at_model
-from bonafed.arrays import DUAL, Array, Block, Streams
-from bonafed.codec import Extended, Form
+import bonafed as bf
+import bonafed.extending as ext
+from bonafed.extending import Array, Block, Each, Form, Streams, record
 from bonafed.papers.drfl.epigraph import Curve, Epigraph, lines, project
-from bonafed.problem.claims import Claim, Height, Number
-from bonafed.problem.plausible import Claims, is_convex, of_risk
-from bonafed.problem.problem import Problem
-from bonafed.problem.wasserstein.ball import WassersteinBall
-from bonafed.rounds import Conclude, Each, Stop, Sum, record
-from bonafed.solvers.conic.builder import Model, Status
-
-
-def at_projection(one: Answered) -> Iterator[Told]:
-    """A projection tells of the rows what they say at the client's new copy of the model."""
-    yield from at(one, one.upload.w[0])
 
 
 @record
@@ -53,7 +30,7 @@ class Begin:
     """Ask every client for its risk at a first model (zeros where ``w`` is empty)."""
 
     w: Annotated[Array, Form("D")]
-    tells: ClassVar = at_model()
+    tells: ClassVar = ext.at_model()
 
 
 @record
@@ -71,7 +48,7 @@ class Project:
     point: Annotated[Each, Form("N, D")]
     height: Annotated[Each, Form("N")]
     ratio: float
-    tells: ClassVar = at_projection
+    tells: ClassVar = ext.at_models(lambda one: [one.upload.w[0]])  # the client's new copy
 
 
 @record
@@ -80,7 +57,7 @@ class Projected:
 
     w: Each  # (n, D)
     pi: Each  # (n,)
-    fallbacks: Sum  # (n,) conic programs solved instead of the structured solver
+    fallbacks: ext.Sum  # (n,) conic programs solved instead of the structured solver
 
 
 @record
@@ -91,7 +68,7 @@ class Copies:
 
 
 def begin(
-    problem: Problem, memory: Copies | None, ask: Begin, data: Block, rng: Streams
+    problem: bf.Problem, memory: Copies | None, ask: Begin, data: Block, rng: Streams
 ) -> tuple[Copies, Begun]:
     """The pair (w, R_s(w)) at the first model."""
     D = problem.predictor.dimension(data.n_features)
@@ -100,7 +77,7 @@ def begin(
 
 
 def onto_epigraph(
-    problem: Problem,
+    problem: bf.Problem,
     sample: float | None,
     memory: Copies,
     ask: Project,
@@ -146,10 +123,10 @@ def rows_of(data: Block, i: int, draw: tuple[np.random.Generator, float] | None 
 
 
 def _project(
-    problem: Problem, rows: Block, point: Array, height: float, ratio: float
+    problem: bf.Problem, rows: Block, point: Array, height: float, ratio: float
 ) -> tuple[Array, float, int]:
     radius = float(problem.radii(rows)[0])
-    value, gradient, level = (part[0] for part in risk_gradients(problem, point, rows))
+    value, gradient, level = (part[0] for part in ext.risk_gradients(problem, point, rows))
     if not (np.isfinite(point).all() and math.isfinite(value) and math.isfinite(height)):
         raise ValueError(
             f"client {rows.names[0]}: the model or its risk is not finite; rescale the features or"
@@ -170,20 +147,20 @@ def _project(
         projection = project(epigraph, point, height, ratio, float(value), gradient, float(level))
         if projection.solved:
             return projection.v, projection.pi, 0
-    return *_conic(problem, rows, point, height, ratio, radius), 1
+    return *_conic(problem, rows, point, height, ratio), 1
 
 
-def of_projection(problem: Problem, sampled: bool, up: Projected) -> Iterator[Claim]:
+def of_projection(problem: bf.Problem, sampled: bool, up: Projected) -> Iterator[ext.Claim]:
     """What a point of the epigraph claims: pi >= R(w), unless it is that of some rows."""
-    yield Number("a height", up.pi, scale=np.abs(up.pi).sum() + np.abs(up.w).sum())
-    if not sampled and is_convex(problem):
-        yield Height(("risk", up.w.shape[1]), "height", up.w[0], float(up.pi[0]))
+    yield ext.Number("a height", up.pi, scale=np.abs(up.pi).sum() + np.abs(up.w).sum())
+    if not sampled and ext.is_convex(problem):
+        yield ext.Height(("risk", up.w.shape[1]), "height", up.w[0], float(up.pi[0]))
 
 
-def _epigraph(problem: Problem, block: Block, radius: float) -> Epigraph:
+def _epigraph(problem: bf.Problem, block: Block, radius: float) -> Epigraph:
     loss, ball = problem.loss, problem.over_samples
     sign = loss.targets == "sign"
-    kappa = ball.label_cost if isinstance(ball, WassersteinBall) else math.inf
+    kappa = ball.label_cost if isinstance(ball, bf.WassersteinBall) else math.inf
     curve, fee = _branches(problem, kappa, sign and radius > 0 and math.isfinite(kappa))
     return Epigraph(
         np.asarray(block.X[0]),
@@ -194,13 +171,13 @@ def _epigraph(problem: Problem, block: Block, radius: float) -> Epigraph:
         fee,
         radius,
         loss.lipschitz,
-        DUAL[ball.norm] if isinstance(ball, WassersteinBall) else "l2",
+        ext.DUAL[ball.norm] if isinstance(ball, bf.WassersteinBall) else "l2",
         0.0 if sign or radius == 0 else loss.lipschitz / kappa,
         problem.predictor.intercept,
     )
 
 
-def _branches(problem: Problem, kappa: float, flips: bool) -> tuple[Curve, Array]:
+def _branches(problem: bf.Problem, kappa: float, flips: bool) -> tuple[Curve, Array]:
     """The loss and, with ``flips``, its copy with flipped label, and what each branch costs."""
     loss = problem.loss
     if loss.pieces is None:
@@ -212,7 +189,7 @@ def _branches(problem: Problem, kappa: float, flips: bool) -> tuple[Curve, Array
     return lines(gradients, constants), fee
 
 
-def _curve(problem: Problem, labels: tuple[float, ...]) -> Curve:
+def _curve(problem: bf.Problem, labels: tuple[float, ...]) -> Curve:
     """The loss as a function of the margin or the residual, with one branch for each label.
 
     The label is 1, -1 for the flipped margin, and 0 for the residual.
@@ -227,10 +204,10 @@ def _curve(problem: Problem, labels: tuple[float, ...]) -> Curve:
 
 
 def _conic(
-    problem: Problem, rows: Block, point: Array, height: float, ratio: float, radius: float
+    problem: bf.Problem, rows: Block, point: Array, height: float, ratio: float
 ) -> tuple[Array, float]:
     """The projection as a conic program."""
-    model = Model()
+    model = ext.Model()
     v, pi, move, rise = (
         model.variable(len(point)),
         model.variable(),
@@ -242,11 +219,10 @@ def _conic(
     model.zero([(pi, 1.0), (rise, -1.0), -height])
     model.quadratic(move, 1 / max(1.0, ratio))
     model.quadratic(rise, ratio / max(1.0, ratio))
-    size = size_variable(model, problem, coefficients_of(problem, v)) if radius > 0 else None
-    client_rows(model, problem, rows, v, pi, size)
+    ext.client_rows(model, problem, rows, v, pi)
     solution = model.solve(1e-11)
     # "almost solved" may mean few digits, so solve fully to a looser tolerance
-    if solution.status is not Status.SOLVED:
+    if solution.status is not ext.Status.SOLVED:
         solution = model.solve(1e-9).checked(
             f"client {rows.names[0]}: projection onto its epigraph"
         )
@@ -265,7 +241,7 @@ class ConsensusState:
     psi: Annotated[Array, Form("N, D")]
     zeta: Annotated[Array, Form("N")]
     weights: Annotated[Array, Form("N")]  # client weights in Q
-    value: Extended  # phi_Q(pi) + h(w): the objective with every risk at the client's copy
+    value: ext.Extended  # phi_Q(pi) + h(w): the objective with every risk at the client's copy
     fallbacks: int
     rounds: Annotated[int, Form(rounds=-1)]
 
@@ -278,7 +254,7 @@ class ConsensusState:
 State = TypeVar("State", bound=ConsensusState)
 
 
-class EpigraphMethod(Method):
+class EpigraphMethod(ext.Method):
     """The base of both ADMMs on epigraphs: the clients' steps, the residuals and the answer."""
 
     sample: float | None
@@ -288,9 +264,9 @@ class EpigraphMethod(Method):
 
     def check_settings(self, *penalties: str) -> None:
         """Raise ``ValueError`` for settings out of range."""
-        check_positive(self, *penalties)
-        check_end(self, "tol")
-        check_share(self, "sample", "For all rows use None.")
+        ext.check_positive(self, *penalties)
+        ext.check_end(self, "tol")
+        ext.check_share(self, "sample", "For all rows use None.")
 
     @property
     def on_client(self) -> dict:
@@ -298,14 +274,14 @@ class EpigraphMethod(Method):
         return {
             Begin: self._at_client(begin),
             Project: project,
-            Conclude: conclude_copies("w"),
+            ext.Conclude: ext.conclude_copies("w"),
         }
 
     @property
-    def claims(self) -> Claims:
+    def claims(self) -> ext.Claims:
         problem, sampled = self._problem, self.sample is not None
         return {
-            Begun: lambda who, ask, up: of_risk(problem, up.w[0], up.pi),
+            Begun: lambda who, ask, up: ext.of_risk(problem, up.w[0], up.pi),
             Projected: lambda who, ask, up: of_projection(problem, sampled, up),
         }
 
@@ -316,18 +292,18 @@ class EpigraphMethod(Method):
             "objective": state.value,
             "primal": primal,
             "dual": dual,
-            **worst_client(state.pi),
+            **ext.worst_client(state.pi),
             "fallbacks": state.fallbacks,
         }
 
-    def answer(self, state: ConsensusState, concluded: Concluded | None = None) -> Answer:
+    def answer(self, state: ConsensusState, concluded: ext.Concluded | None = None) -> ext.Answer:
         """The model and the clients' copies of it, (S, D); its bound is not proved here."""
-        return Answer(state.w, copies=copies_of(concluded))
+        return ext.Answer(state.w, copies=ext.copies_of(concluded))
 
     def _first(self, weights: Array) -> tuple[Any, ...]:
         """The fields of ``ConsensusState`` before the first answers."""
         nobody, none = np.zeros(len(weights)), np.zeros((len(weights), 0))
-        w = start_or_empty(self.start)
+        w = ext.start_or_empty(self.start)
         return w, nobody, none, nobody, none, weights, weights, math.inf, 0, 0
 
     def _begun(self, state: State, up: Begun) -> State:
@@ -366,11 +342,11 @@ class EpigraphMethod(Method):
         )
         return state, model, height
 
-    def _stop(self, state: ConsensusState) -> Stop | None:
+    def _stop(self, state: ConsensusState) -> bf.Stop | None:
         """Stop by relative primal and dual residuals, or at the cap."""
         if max(state.residuals) <= self.tol:
-            return Stop.OPTIMAL
-        return None if state.rounds < self.max_rounds else Stop.MAX_ROUNDS
+            return bf.Stop.OPTIMAL
+        return None if state.rounds < self.max_rounds else bf.Stop.MAX_ROUNDS
 
 
 def norm(v: Array) -> float:

@@ -1,7 +1,20 @@
-"""The base of SGD and LSVRG: exactly evaluated epochs of steps, and a choice of learning rate.
+"""SGD and LSVRG: stochastic gradients of spectral (rank-based) risks, two baselines.
 
-    w <- prox_{rate h}(w - rate g),
-            g an estimate of a subgradient of Omega(w) = sum_i sigma_i loss_[i](w)
+    SGD     w <- prox_{rate h}( w - rate sum_{i in B} q_i gradient loss_i(w) ),
+                    q the rank weights within the minibatch B
+    LSVRG   checkpoint w', q = its rank weights, g = sum_i q_i gradient loss_i(w')
+            w <- prox_{rate h}( w - rate (q_i / p_i (gradient loss_i(w) - gradient loss_i(w'))
+                    + g) ),  i drawn with p_i
+
+An epoch of SGD runs through minibatches of a random permutation of the rows, its remainder left
+out. Ranks within a minibatch are not ranks among all rows, so that the steps are biased and w
+settles near an optimum, not at it. LSVRG has p_i = 1 / n ("uniform") or p_i = q_i / sum q ("not
+uniform"); its checkpoint moves to w at the end of an epoch of ``epoch_length`` steps. In
+expectation a step is a gradient step of sum_i q_i loss_i + h: q follows the ranks only at
+checkpoints. Mehta, Roulet, Pillutla, Liu and Harchaoui, *Stochastic optimization for spectral risk
+measures*, with the prox step in place of the gradient of h. Deviation from the code of Xiao and
+others: weights of a minibatch integrate the spectrum at its own size, and margin losses keep labels
+-1 and +1.
 
 An epoch ends with a pass over all rows: the objective there (the best model is stored), the rank
 weights and a subgradient. A convex Omega lies above Omega(w') + <gradient(w'), w - w'> at every w'
@@ -17,38 +30,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, ClassVar, TypeVar
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.algorithms.method import settings_of, with_start
-from bonafed.algorithms.pooled.single_client import (
-    Advance,
-    Advanced,
-    PooledMethod,
-    advanced,
-    implied,
-)
-from bonafed.algorithms.requirements import MEAN_OR_RANK, ONE_CLIENT, Requirements
-from bonafed.algorithms.settings import check_least
-from bonafed.arrays import Array, Block, Streams, by_row, stream
-from bonafed.codec import Form
-from bonafed.problem.problem import Problem
-from bonafed.problem.rank_coordinates import is_provable
-from bonafed.problem.risks.prospect import ProspectTheory
-from bonafed.problem.risks.ranks import ByRank, by_rank, two_sided, weights_by_rank
-from bonafed.rounds import record
+import bonafed as bf
+import bonafed.extending as ext
+from bonafed.extending import Array, Block, Form, Streams, record
+from bonafed.papers.rank.variance_reduced import Shrink, reduced_steps
 
-if TYPE_CHECKING:
-    from bonafed.data.federation import Federation
-
-
+CHUNK = 1024  # rows gathered at a time
 LARGE = 1e100  # squares of numbers beyond it may overflow
 
 
-Tuned = TypeVar("Tuned", bound=PooledMethod)
+Tuned = TypeVar("Tuned", bound=ext.PooledMethod)
 
 
 class DivergedError(ArithmeticError):
@@ -91,12 +88,14 @@ def take(data: Block, rows: NDArray[np.intp]) -> Block:
     return Block(X, data.y[:, rows], data.share[:, rows], data.index, data.names)
 
 
-def descend(problem: Problem, w: Array, gradient: Array, rate: float) -> Array:
+def descend(problem: bf.Problem, w: Array, gradient: Array, rate: float) -> Array:
     """prox_{rate h}(w - rate gradient); an intercept takes the gradient step only."""
     return problem.prox(w - rate * gradient, rate)
 
 
-def batch_weights(risk: ByRank | ProspectTheory, n: int, size: int) -> Callable[[Array], Array]:
+def batch_weights(
+    risk: ext.ByRank | bf.ProspectTheory, n: int, size: int
+) -> Callable[[Array], Array]:
     """The weights of ``size`` rows drawn from n, ranked among themselves.
 
     The result maps losses (size,) to weights (size,).
@@ -104,12 +103,14 @@ def batch_weights(risk: ByRank | ProspectTheory, n: int, size: int) -> Callable[
     The spectrum is that of the risk, and not its counts: sigma_i = S(i / size) - S((i - 1) / size)
     with S the cumulative sum of the rank weights of all n losses, linear between two of them.
     """
-    if not isinstance(risk, ProspectTheory):
+    if not isinstance(risk, bf.ProspectTheory):
         sigma = _spread(risk.rank_weights(n), size)
-        return lambda losses: weights_by_rank(sigma, losses)
+        return lambda losses: ext.weights_by_rank(sigma, losses)
     below = _spread(risk.rank_weights_below(n), size)
     above = _spread(risk.rank_weights_above(n), size)
-    return lambda losses: weights_by_rank(two_sided(below, above, risk.reference, losses), losses)
+    return lambda losses: ext.weights_by_rank(
+        ext.two_sided(below, above, risk.reference, losses), losses
+    )
 
 
 def _spread(sigma: Array, size: int) -> Array:
@@ -126,7 +127,7 @@ def finite(numbers: Array) -> Array:
     return numbers
 
 
-def evaluate(problem: Problem, w: Array, data: Block) -> RankedPoint:
+def evaluate(problem: bf.Problem, w: Array, data: Block) -> RankedPoint:
     """The risk at w, its rank weights and a subgradient.
 
     It raises ``DivergedError`` where numbers are out of range.
@@ -138,18 +139,18 @@ def evaluate(problem: Problem, w: Array, data: Block) -> RankedPoint:
         problem.row_weights(losses, data),
         problem.loss.gradient(prediction, data.y),
     )
-    gradient = problem.predictor.backward(w, by_row(weights, gradients), data)
+    gradient = problem.predictor.backward(w, ext.by_row(weights, gradients), data)
     return RankedPoint((weights * losses).sum(1), weights, gradients, gradient)
 
 
 # ---- a round
 
 
-class EpochMethod(PooledMethod):
+class EpochMethod(ext.PooledMethod):
     """The base of a method of epochs: SGD and LSVRG."""
 
-    requirements: ClassVar[Requirements] = Requirements(
-        clients=ONE_CLIENT, over_samples=MEAN_OR_RANK
+    requirements: ClassVar[ext.Requirements] = ext.Requirements(
+        clients=ext.ONE_CLIENT, over_samples=ext.MEAN_OR_RANK
     )
     learning_rate: float | None
     grid: Sequence[float] | None
@@ -166,14 +167,16 @@ class EpochMethod(PooledMethod):
                 f"learning rates must be positive numbers, got {rates}. For the paper's grid give"
                 " None."
             )
-        check_least(self, "trial_epochs", "max_rounds")
+        ext.check_least(self, "trial_epochs", "max_rounds")
 
     def client_start(self, data: Block) -> Descent:
-        return started(with_start(self._problem, self.start, data.n_features), self.learning_rate)
+        return started(
+            ext.with_start(self._problem, self.start, data.n_features), self.learning_rate
+        )
 
     def advance(
-        self, memory: Descent, ask: Advance, data: Block, rng: Streams
-    ) -> tuple[Descent, Advanced]:
+        self, memory: Descent, ask: ext.Advance, data: Block, rng: Streams
+    ) -> tuple[Descent, ext.Advanced]:
         """Take one epoch, or in the beginning choose the learning rate.
 
         Raises
@@ -195,10 +198,10 @@ def started(start: Array, rate: float | None) -> Descent:
     return Descent(w, w, np.full(1, math.inf), none, np.zeros(1), flat, rates, np.zeros(1), None)
 
 
-def standing(walk: Descent, finished: float = 0.0) -> Advanced:
+def standing(walk: Descent, finished: float = 0.0) -> ext.Advanced:
     """The upload that describes a walk."""
     value, bound = float(walk.value[0]), float(walk.bound[0])
-    return advanced(walk.best[0], value, bound, int(walk.steps[0]), finished=finished)
+    return ext.advanced(walk.best[0], value, bound, int(walk.steps[0]), finished=finished)
 
 
 def _epoch(
@@ -219,10 +222,10 @@ def _epoch(
             " paper's grid."
         ) from None
     walk = replace(walk, steps=walk.steps + steps)
-    return proof(problem, walk, turn, data) if is_provable(problem) else walk
+    return proof(problem, walk, turn, data) if ext.is_provable(problem) else walk
 
 
-def judged(problem: Problem, walk: Descent, w: Array, data: Block) -> Descent:
+def judged(problem: bf.Problem, walk: Descent, w: Array, data: Block) -> Descent:
     """The walk at w, with w as the best model if it is that."""
     point = evaluate(problem, w, data)
     walk = replace(walk, w=w[None], point=point)
@@ -230,7 +233,7 @@ def judged(problem: Problem, walk: Descent, w: Array, data: Block) -> Descent:
     return replace(walk, best=w[None], value=np.array([value])) if value < walk.value[0] else walk
 
 
-def proof(problem: Problem, walk: Descent, turn: int, data: Block) -> Descent:
+def proof(problem: bf.Problem, walk: Descent, turn: int, data: Block) -> Descent:
     """The walk with the minorant at w averaged in, or in place of the average if it proves more."""
     point = walk.point
     assert point is not None
@@ -241,7 +244,7 @@ def proof(problem: Problem, walk: Descent, turn: int, data: Block) -> Descent:
         (1 - part) * walk.gradient[0] + part * new[1],
     )
     proofs = [
-        (implied(problem, data, *minorant, float(walk.value[0])), minorant)
+        (ext.implied(problem, data, *minorant, float(walk.value[0])), minorant)
         for minorant in (mean, new)
     ]
     best, (constant, gradient) = max(proofs, key=lambda proof: proof[0])
@@ -286,8 +289,8 @@ def _all_diverge(method: object, grid: Sequence[float]) -> str:
 
 def tuned(
     algorithm: Tuned,
-    problem: Problem,
-    fed: Federation,
+    problem: bf.Problem,
+    fed: bf.Federation,
     grid: Sequence[float] | None = None,
     rounds: int = 20,
     seed: int = 0,
@@ -328,16 +331,18 @@ def tuned(
     return _at_rate(algorithm, best["learning_rate"]), table
 
 
-def _at_rate(algorithm: Tuned, rate: float, **more: Problem) -> Tuned:
-    return type(algorithm)(**settings_of(algorithm) | {"learning_rate": rate} | more)
+def _at_rate(algorithm: Tuned, rate: float, **more: bf.Problem) -> Tuned:
+    return type(algorithm)(**ext.settings_of(algorithm) | {"learning_rate": rate} | more)
 
 
-def _tried(method: PooledMethod, block: Block, rounds: int, seed: int) -> float:
+def _tried(method: ext.PooledMethod, block: Block, rounds: int, seed: int) -> float:
     """The lowest objective of some rounds, or inf."""
     memory, value = method.client_start(block), math.inf
     for turn in range(rounds):
         try:
-            memory, up = method.advance(memory, Advance(turn), block, _streams(block, seed, turn))
+            memory, up = method.advance(
+                memory, ext.Advance(turn), block, _streams(block, seed, turn)
+            )
         except DivergedError:
             return math.inf
         value = float(up.value[0])
@@ -345,18 +350,236 @@ def _tried(method: PooledMethod, block: Block, rounds: int, seed: int) -> float:
 
 
 def _streams(block: Block, seed: int, turn: int) -> Streams:
-    return lambda position: stream(seed, block.names[position], turn)
+    return lambda position: ext.stream(seed, block.names[position], turn)
 
 
 def sampled_weights(
-    problem: Problem, data: Block, size: int
+    problem: bf.Problem, data: Block, size: int
 ) -> Callable[[Array, NDArray[np.intp]], Array]:
     """A function of (losses, rows) of a minibatch that returns its weights (size,).
 
     They are weights by rank, or the rows' shares without ranks.
     """
     n = data.y.shape[1]
-    if not by_rank(problem.over_samples):
+    if not ext.by_rank(problem.over_samples):
         return lambda losses, rows: data.share[0, rows] * (n / size)
     law = batch_weights(problem.over_samples, n, size)
     return lambda losses, rows: law(losses)
+
+
+# ---- the two methods
+
+
+@dataclass(frozen=True)
+class SGD(EpochMethod):
+    """Minibatch subgradient steps on pooled rows; one round is one epoch.
+
+    Parameters
+    ----------
+    learning_rate : of every step; None: the rates of ``grid`` are tried in the first round and the
+        best one kept
+    batch : rows of a minibatch; all of them where there are fewer
+    grid : learning rates; None is the grid of Xiao and others, {1e-2, 1e-3, 1e-4, 1 / n, 1 / (n d)}
+    trial_epochs : epochs of every rate of the grid. The published figures rest on full runs of
+        every rate: that is ``tuned(algorithm, problem, fed, rounds=2000)`` of
+        ``bonafed.papers.rank.stochastic``
+    tol, atol : stop when a gap of max(atol, tol max(|value|, |bound|)) is proven (convex problems)
+    max_rounds : a cap on epochs
+    start : first model, zeros by default
+
+    Raises
+    ------
+    ValueError
+        for a Wasserstein ball over samples, more than one client, or settings out of range
+    DivergedError
+        where the model stops being finite
+
+    Examples
+    --------
+    >>> import bonafed as bf
+    >>> from bonafed.data import load
+    >>> fed = load.hospitals()
+    >>> problem = bf.Problem(
+    ...     bf.Logistic(), over_samples=bf.Superquantile(0.5), regulariser=bf.L2(0.1)
+    ... )
+    >>> solution = bf.solve(problem, fed.pooled(), algorithm=bf.SGD(max_rounds=20))
+    >>> bool(solution.certificate.relative_gap < 0.1)
+    True
+    """
+
+    learning_rate: float | None = None
+    batch: int = 64
+    grid: Sequence[float] | None = None
+    trial_epochs: int = 20
+    tol: float = 1e-6
+    atol: float = 0.0
+    max_rounds: int = 2000
+    start: Array | None = None
+    problem: bf.Problem | None = None
+
+    def __post_init__(self) -> None:
+        ext.check_least(self, "batch", meaning=": it is the number of rows of a minibatch")
+        self.check_settings()
+
+    def epoch(
+        self, data: Block, walk: Descent, generator: np.random.Generator
+    ) -> tuple[Array, int]:
+        """The model after one step for each minibatch, and their number."""
+        problem, n, w, rate = self._problem, data.y.shape[1], walk.w[0], float(walk.rate[0])
+        size = min(self.batch, n)
+        weigh, order = sampled_weights(problem, data, size), generator.permutation(n)
+        for k in range(n // size):
+            rows = order[k * size : (k + 1) * size]
+            batch = take(data, rows)
+            prediction = problem.predictor.forward(w, batch)
+            losses = finite(problem.loss.value(prediction, batch.y))
+            gradients = ext.by_row(
+                weigh(losses[0], rows)[None], problem.loss.gradient(prediction, batch.y)
+            )
+            w = descend(problem, w, problem.predictor.backward(w, gradients, batch)[0], rate)
+        return w, n // size
+
+
+@dataclass(frozen=True)
+class LSVRG(EpochMethod):
+    """Variance-reduced gradient steps on pooled rows; one round is one epoch.
+
+    Parameters
+    ----------
+    learning_rate : of every step; None: the rates of ``grid`` are tried in the first round and the
+        best one kept
+    uniform : rows are drawn alike; False: in proportion to their rank weights
+    epoch_length : steps between two checkpoints
+    grid : learning rates; None is the grid of Xiao and others, {1e-2, 1e-3, 1e-4, 1 / n, 1 / (n d)}
+    trial_epochs : epochs of every rate of the grid. The published figures rest on full runs of
+        every rate: that is ``tuned(algorithm, problem, fed, rounds=2000)`` of
+        ``bonafed.papers.rank.stochastic``
+    tol, atol : stop when a gap of max(atol, tol max(|value|, |bound|)) is proven (convex problems)
+    max_rounds : a cap on epochs
+    start : first model, zeros by default
+
+    Raises
+    ------
+    ValueError
+        for a Wasserstein ball over samples, more than one client, or settings out of range
+    DivergedError
+        where the model stops being finite
+
+    Examples
+    --------
+    >>> import bonafed as bf
+    >>> from bonafed.data import load
+    >>> fed = load.hospitals()
+    >>> problem = bf.Problem(
+    ...     bf.Logistic(), over_samples=bf.Superquantile(0.5), regulariser=bf.L2(0.1)
+    ... )
+    >>> solution = bf.solve(problem, fed.pooled(), algorithm=bf.LSVRG(max_rounds=5))
+    >>> bool(solution.certificate.relative_gap < 1e-2)
+    True
+    """
+
+    learning_rate: float | None = None
+    uniform: bool = True
+    epoch_length: int = 100
+    grid: Sequence[float] | None = None
+    trial_epochs: int = 20
+    tol: float = 1e-6
+    atol: float = 0.0
+    max_rounds: int = 2000
+    start: Array | None = None
+    problem: bf.Problem | None = None
+
+    def __post_init__(self) -> None:
+        ext.check_least(self, "epoch_length", meaning=": it is a number of steps")
+        self.check_settings()
+
+    def epoch(
+        self, data: Block, walk: Descent, generator: np.random.Generator
+    ) -> tuple[Array, int]:
+        """The model after ``epoch_length`` steps from the checkpoint w, and their number."""
+        problem, w, rate = self._problem, walk.w[0], float(walk.rate[0])
+        point = walk.point
+        assert point is not None
+        drawn, gain = self._draw(point.weights[0], generator)
+        fast = scalar_form(problem, data.n_features)
+        for at in range(0, len(drawn), CHUNK):
+            rows, part = drawn[at : at + CHUNK], gain[at : at + CHUNK]
+            if fast is None:
+                w = slow_steps(problem, data, w, rows, part, point, rate)
+            else:
+                w = _fast_steps(problem, data, w, rows, part, point, rate, *fast)
+        return w, len(drawn)
+
+    def _draw(
+        self, weights: Array, generator: np.random.Generator
+    ) -> tuple[NDArray[np.intp], Array]:
+        """The rows of an epoch's steps, and their weights over their probabilities."""
+        n, total = len(weights), float(weights.sum())
+        if self.uniform:
+            drawn = generator.integers(n, size=self.epoch_length)
+            return drawn, n * weights[drawn]
+        drawn = generator.choice(n, size=self.epoch_length, p=weights / total)
+        return drawn, np.full(self.epoch_length, total)
+
+
+def scalar_form(problem: bf.Problem, n_features: int) -> tuple[ext.Kernel, Shrink] | None:
+    """Loss and regulariser as the compiled steps take them; None where they have no such form."""
+    try:
+        kernel = ext.kernel_of(problem.loss)
+        l1, l2, lower, upper = ext.regulariser_parts(problem.regulariser)
+    except (TypeError, ValueError):
+        return None
+    if not isinstance(problem.predictor, bf.Linear):
+        return None
+    low, high = (
+        np.broadcast_to(np.asarray(edge, float), n_features).copy() for edge in (lower, upper)
+    )
+    return kernel, Shrink(l1, l2, low, high, problem.predictor.intercept)
+
+
+def _fast_steps(
+    problem: bf.Problem,
+    data: Block,
+    w: Array,
+    rows: NDArray[np.intp],
+    gain: Array,
+    point: RankedPoint,
+    rate: float,
+    kernel: ext.Kernel,
+    shrink: Shrink,
+) -> Array:
+    X = data.X[0][rows] if isinstance(data.X, np.ndarray) else data.X[rows].toarray()
+    y, margin = data.y[0][rows], problem.loss.targets == "sign"
+    sign, shift = (-y, np.zeros_like(y)) if margin else (np.ones_like(y), y)
+    return reduced_steps(
+        w,
+        X,
+        sign,
+        shift,
+        gain,
+        point.gradients[0][rows],
+        point.gradient[0].copy(),
+        rate,
+        kernel,
+        shrink,
+    )
+
+
+def slow_steps(
+    problem: bf.Problem,
+    data: Block,
+    w: Array,
+    rows: NDArray[np.intp],
+    gain: Array,
+    point: RankedPoint,
+    rate: float,
+) -> Array:
+    """The steps of an epoch for any loss, predictor and regulariser with a prox."""
+    for j, weight in zip(rows, gain, strict=True):
+        row = take(data, np.array([j]))
+        gradient = problem.loss.gradient(problem.predictor.forward(w, row), row.y)
+        pull = problem.predictor.backward(
+            w, weight * (gradient - point.gradients[:, j : j + 1]), row
+        )[0]
+        w = descend(problem, w, pull + point.gradient[0], rate)
+    return w

@@ -70,7 +70,7 @@ from bonafed.algorithms.method import (
     start_or_empty,
     within_bounds,
 )
-from bonafed.algorithms.progress import Progress
+from bonafed.algorithms.progress import TINY, Progress
 from bonafed.algorithms.requirements import (
     AFFINE,
     CONES,
@@ -657,7 +657,7 @@ class Bundle(Method):
 
     def _progress(self, value: float, bound: float) -> Progress:
         bound = 0.0 if value == 0 and not self._quadratic else bound  # no loss is negative
-        return Progress(value, bound, self.tol, self.atol)
+        return Progress(value, bound, self.tol, self.atol, least=TINY)
 
     def ends(self, value: float, bound: float, margin: float = MARGIN) -> bool:
         """Whether a run ends with these numbers before its cap: with room for the rounding that its

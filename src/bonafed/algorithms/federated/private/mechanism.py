@@ -78,14 +78,12 @@ class Mechanism:
     kind : "gaussian" or "laplace"; None adds no noise
     multiplier : scale of the noise over the sensitivity
     clip : largest norm of one row's gradient, l1 for Laplace, else l2; inf does not clip
-    bound : rows are shortened to this norm; inf leaves them alone
+    bound : rows are shortened to this norm; inf shortens none
     sensitivity : (N,) of each client's gradient; zeros without noise
     weight : (N,) a_p
     rounds : answers that the budget pays for
     source : "simulation" or "secure"
-    unsafe : noise scaled by the data at hand, (20), which gives no guarantee
-    caveat : why there is no guarantee; empty where there is one
-    output : the published noise is that of z_p
+    output : the noise that is reported is that of z_p
     features : d
     spread : 1 where neighbours differ by one row more, 2 where a row takes another's place
     single : predictions are of single precision, and rows' gradients added in 32 bits
@@ -105,8 +103,6 @@ class Mechanism:
     weight: Array
     rounds: int
     source: str
-    unsafe: bool
-    caveat: str
     output: bool
     features: int
     spread: float = 1.0
@@ -121,11 +117,6 @@ class Mechanism:
     @property
     def norm(self) -> int:
         return L1 if self.kind == "laplace" else L2
-
-    @property
-    def exact(self) -> bool:
-        """Whether gradients and noise are integers, as every guarantee needs."""
-        return self.kind is not None and not self.caveat
 
     @property
     def rate(self) -> float:
@@ -200,6 +191,11 @@ class Mechanism:
         if self.common is not None:
             return self.unit * math.sqrt(self.noise)
         return self.own * np.asarray(self.sensitivity)
+
+    @property
+    def mean_size(self) -> Array:
+        """(N,) E |xi| of each client's noise."""
+        return self.scale * MEAN_SIZE[self.kind or "gaussian"]
 
     @property
     def count_unit(self) -> Array:

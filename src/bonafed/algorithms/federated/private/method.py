@@ -141,16 +141,6 @@ class PrivateMethod(Method):
         """The values of the functions of t in all rounds; empty where there are none."""
         return []
 
-    @property
-    def unguaranteed(self) -> str:
-        """The setting because of which there is no guarantee; empty where there is one."""
-        return ""
-
-    @property
-    def caveat(self) -> str:
-        """Why there is no guarantee; empty where there is one."""
-        return ""
-
     # -- before anything runs ----------------------------------------------------------------------
 
     def check_problem(self, problem: Problem, fed: Federation | Metadata | None) -> None:
@@ -159,10 +149,6 @@ class PrivateMethod(Method):
             return
         if fed is not None:
             check_columns(fed)
-        if self.unguaranteed:
-            raise ValueError(
-                f"{self.unguaranteed} keeps no budget: leave privacy out of the problem, or clip."
-            )
         if problem.privacy.view == "sum":
             self._check_sums(problem.privacy, fed)
         given = self.clip, self.bound, self.mechanism
@@ -203,7 +189,8 @@ class PrivateMethod(Method):
         problem = without_ball(problem, weight * np.asarray(sizes(problem, fed), float))
         bound = math.inf if self.bound is None else float(self.bound)
         if budget is None:
-            kind, multiplier, clip, sensitivity = self._without_budget(fed)
+            kind, multiplier, clip = None, 0.0, self.clip or math.inf
+            sensitivity = np.zeros(fed.n_clients)
         else:
             kind = self.mechanism
             clip = min(self._clip(problem, fed), steepest(problem, kind, bound))
@@ -218,8 +205,6 @@ class PrivateMethod(Method):
             weight=weight,
             rounds=self.max_rounds,
             source=self.noise or ("simulation" if budget is None else "secure"),
-            unsafe=self._unsafe,
-            caveat=self.caveat,
             output=self.output,
             features=fed.n_features,
             spread=1.0 if budget is None else budget.spread,
@@ -237,15 +222,6 @@ class PrivateMethod(Method):
     def alone(self, budget: Budget) -> Release:
         """All answers of a run that has a budget for itself."""
         return Release(self.mechanism, self.noise_for(budget), self.max_rounds, self.rate)
-
-    def _without_budget(self, fed: ClientSizes) -> tuple[str | None, float, float, Array]:
-        """Kind and multiplier of the noise, clip and sensitivity where no budget is stated."""
-        return None, 0.0, self.clip or math.inf, np.zeros(fed.n_clients)
-
-    @property
-    def _unsafe(self) -> bool:
-        """Whether the noise follows the data at hand."""
-        return False
 
     def _clip(self, problem: Problem, fed: ClientSizes) -> float:
         """The norm to which a row's gradient is shortened; inf where the rows' bound is enough."""
@@ -279,7 +255,7 @@ class PrivateMethod(Method):
         there are none where they are not known.
         """
         plan, budget = self._plan, self._problem.privacy
-        if plan.kind is None or plan.caveat or not rounds:
+        if plan.kind is None or not rounds:
             return ()
         place = int(np.argmax(plan.weight)) if client is None else client
         missing = 0 if budget is None else budget.missing
@@ -298,7 +274,7 @@ class PrivateMethod(Method):
     ) -> Ledger | None:
         """The privacy ledger: what every client released in so many answers."""
         problem, plan = self._problem, self._plan
-        budget = problem.privacy or self._stated_anyway
+        budget = problem.privacy
         if budget is None:
             return None
         counts = [*enumerate(zip(fed.names, answered, strict=True))]
@@ -322,15 +298,9 @@ class PrivateMethod(Method):
             {**before},
             {c: public[c] for c in names},
             words,
-            plan.caveat,
             simulated=plan.source == "simulation",
             other={c: seen[c] for c in names if seen.get(c) or (c in seen and not spent[c])},
         )
-
-    @property
-    def _stated_anyway(self) -> Budget | None:
-        """A budget for the ledger of a run with noise that keeps none."""
-        return None
 
     def _start(self, D: int) -> Array:
         if self.start is not None:

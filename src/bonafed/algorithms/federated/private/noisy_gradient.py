@@ -85,12 +85,10 @@ class Question:
     models : (n, D) where every client takes its gradient
     asked : (n, 32) a digest of all that each client was asked so far, this question the last; in a
         simulation, of this question's settings only
-    scale : of the noise, relative to the plan
     """
 
     models: Array
     asked: NDArray[np.uint8]
-    scale: float
 
     @classmethod
     def of(
@@ -100,16 +98,15 @@ class Question:
         models: Array,
         told: Told,
         numbers: tuple[float, ...],
-        scale: float = 1.0,
     ) -> Question:
         """The question with the model that the clients were ``told`` and public numbers."""
-        words = _about(mechanism, (*numbers, scale))
+        words = _about(mechanism, (*numbers, 1.0))
         if memory.secret.size:
             words += told.digest
         latest = hashlib.blake2b(words, digest_size=32).digest()
         each = [hashlib.blake2b(past.tobytes() + latest, digest_size=32) for past in memory.asked]
         asked = [np.frombuffer(digest.digest(), np.uint8) for digest in each]
-        return cls(models, np.array(asked), scale)
+        return cls(models, np.array(asked))
 
 
 def _about(mechanism: Mechanism, numbers: tuple[float, ...]) -> bytes:
@@ -140,9 +137,7 @@ def answered(memory: Memory, question: Question, **changes: Array) -> Memory:
     return replace(memory, answered=memory.answered + 1, asked=asked, **changes)
 
 
-def check_question(
-    mechanism: Mechanism, memory: NoiseKeys, scale: float, well_formed: bool
-) -> None:
+def check_question(mechanism: Mechanism, memory: NoiseKeys, well_formed: bool) -> None:
     """Refuse a question that the budget does not pay for, before anything is released."""
     if not mechanism.kind:
         return
@@ -150,10 +145,6 @@ def check_question(
         raise BudgetSpentError(
             f"the budget pays for {mechanism.rounds} answers, and all are released: another one"
             " would overspend. Nothing was released."
-        )
-    if not mechanism.caveat and scale != 1:
-        raise ValueError(
-            f"the server asks for {scale} times the noise that was planned: nothing was released."
         )
     if not well_formed:
         raise ValueError(
@@ -183,54 +174,54 @@ def noisy_gradients(
     rng: Streams,
 ) -> Callable[[int], tuple[Array, float]]:
     """The function that gives, for a client's position in the block, its gradient with noise,
-    f_p' + xi_p, and the scale of xi_p. Where the mechanism counts, the noisy share of the rows that
-    are not shortened, less that of those that are, is appended.
+    f_p' + xi_p, and E |xi_p|. Where the mechanism counts, the noisy share of the rows that are not
+    shortened, less that of those that are, is appended.
+    """
+    if mechanism.kind is None:
+        exact = exact_gradients(problem, mechanism, question.models, data)
+        return lambda i: (exact(i)[0], 0.0)
+    size = mechanism.mean_size[data.index]
+
+    def on_grid(i: int) -> tuple[Array, float]:
+        v, grid = question.models[i], mechanism.grid(int(data.index[i]))
+        at, more = None, 0  # all rows
+        if mechanism.rate < 1:
+            key = _key(memory, question, rng, i, b"bonafed rows")
+            at = taken(key, int((data.share[i] > 0).sum()), mechanism.rate)
+        if is_affine(problem.predictor):
+            rows = IntegerRows.of(problem, mechanism, data, i)
+            rows = rows if at is None else rows.of_rows(at)
+            total, more = rows.counted(problem, mechanism, v)
+        else:
+            total = whole_sum(problem, mechanism.clip, grid, v, data, i, at)
+        with_noise(mechanism, memory, question, rng, i, total)
+        noisy = _scaled(total, grid.unit)
+        if not mechanism.counts:
+            return noisy, size[i]
+        count = np.array([more * COUNTED])
+        key = _key(memory, question, rng, i, b"bonafed count")
+        add_noise("gaussian", mechanism.count_noise, key, count)
+        return np.append(noisy, mechanism.count_unit[data.index[i]] * count), size[i]
+
+    return on_grid
+
+
+def exact_gradients(
+    problem: Problem, mechanism: Mechanism, models: Array, data: Block
+) -> Callable[[int], tuple[Array, float]]:
+    """The function that gives, for a client's position in the block, f_p' at its model in floating
+    point and the largest part of a row in it before clipping (0 for a module).
     """
     weight = mechanism.weight[data.index]
-    scale = question.scale * mechanism.scale[data.index]
-    if mechanism.exact:
-
-        def on_grid(i: int) -> tuple[Array, float]:
-            v, grid = question.models[i], mechanism.grid(int(data.index[i]))
-            at, more = None, 0  # all rows
-            if mechanism.rate < 1:
-                key = _key(memory, question, rng, i, b"bonafed rows")
-                at = taken(key, int((data.share[i] > 0).sum()), mechanism.rate)
-            if is_affine(problem.predictor):
-                rows = IntegerRows.of(problem, mechanism, data, i)
-                rows = rows if at is None else rows.of_rows(at)
-                total, more = rows.counted(problem, mechanism, v)
-            else:
-                total = whole_sum(problem, mechanism.clip, grid, v, data, i, at)
-            with_noise(mechanism, memory, question, rng, i, total)
-            noisy = _scaled(total, grid.unit)
-            if not mechanism.counts:
-                return noisy, scale[i]
-            count = np.array([more * COUNTED])
-            key = _key(memory, question, rng, i, b"bonafed count")
-            add_noise("gaussian", mechanism.count_noise, key, count)
-            return np.append(noisy, mechanism.count_unit[data.index[i]] * count), scale[i]
-
-        return on_grid
     if not is_affine(problem.predictor):
-
-        def by_row(i: int) -> tuple[Array, float]:
-            return weight[i] * real_sum(problem, mechanism, question.models[i], data, i), 0.0
-
-        return by_row
+        return lambda i: (weight[i] * real_sum(problem, mechanism, models[i], data, i), 0.0)
     rows = Rows.of(problem, mechanism, data)
 
-    def in_floats(i: int) -> tuple[Array, float]:
-        g, largest = rows.gradient(problem, mechanism, question.models[i], data, i)
-        size = mechanism.multiplier * weight[i] * largest if mechanism.unsafe else scale[i]  # (20)
-        if not size > 0:
-            return weight[i] * g, 0.0
-        seed = int.from_bytes(_key(memory, question, rng, i)[:16], "little")
-        own = np.random.Generator(np.random.Philox(key=seed))
-        draw = own.laplace if mechanism.kind == "laplace" else own.normal
-        return weight[i] * g + draw(scale=size, size=len(g)), size
+    def at(i: int) -> tuple[Array, float]:
+        g, largest = rows.gradient(problem, mechanism, models[i], data, i)
+        return weight[i] * g, weight[i] * largest
 
-    return in_floats
+    return at
 
 
 @njit(cache=True, nogil=True)

@@ -12,13 +12,14 @@ z_p^{t+1} depends on the data through one clipped gradient with noise.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
 
 from bonafed.algorithms.federated.private.float_gradient import Rows, precision
-from bonafed.algorithms.federated.private.mechanism import MEAN_SIZE, Mechanism
+from bonafed.algorithms.federated.private.mechanism import Mechanism
 from bonafed.algorithms.federated.private.noisy_gradient import (
     GROUPS,
     NoiseKeys,
@@ -28,7 +29,6 @@ from bonafed.algorithms.federated.private.noisy_gradient import (
     check_question,
     each_of,
     new_keys,
-    noisy_gradients,
 )
 from bonafed.algorithms.federated.private_admm import steps
 from bonafed.arrays import Array, Block, Streams, writable
@@ -48,7 +48,6 @@ class Perturb:
     rho: float
     next_rho: float  # of the next round
     reach: Extended  # 1 / eta^t or delta^t
-    scale: float  # of the noise, relative to the plan: 1 except as published
 
 
 @record
@@ -79,33 +78,38 @@ def start(mechanism: Mechanism, w: Array, data: Block) -> PrivateMemory:
 def question(mechanism: Mechanism, memory: PrivateMemory, ask: Perturb, told: Told) -> Question:
     """What a request asks of the gradients and of their noise."""
     numbers = ask.round, ask.rho, ask.reach
-    return Question.of(mechanism, memory, memory.z, told, numbers, ask.scale)
+    return Question.of(mechanism, memory, memory.z, told, numbers)
 
 
 def perturb(
     problem: Problem,
     mechanism: Mechanism,
     near: int,
+    gradients: Callable[..., Callable[[int], tuple[Array, float]]],
     memory: PrivateMemory,
     ask: Perturb,
     data: Block,
     rng: Streams,
 ) -> tuple[PrivateMemory, Perturbed]:
-    """Carry out a round at the clients of a block: step (8) or (9), and (4c)."""
+    """Carry out a round at the clients of a block: step (8) or (9), and (4c).
+
+    ``gradients`` makes of (memory, message, question, data, rng) the function that gives the noisy
+    gradient of a client, and the mean size of its noise.
+    """
     told = Told.of(ask.w, memory.z.dtype)
     finite = told.finite and 0 < ask.rho < np.inf and ask.reach > 0
-    check_question(mechanism, memory, ask.scale, finite)
+    check_question(mechanism, memory, finite)
     n, w = len(data.names), told.model
     asked = question(mechanism, memory, ask, told)
-    noisy = noisy_gradients(problem, mechanism, memory, asked, data, rng)
+    noisy = gradients(memory, ask, asked, data, rng)
     region = near, ask.reach, *_box(problem, w)
     z, old = writable(memory.z), writable(memory.dual)
     new, dual, gap = np.empty_like(z), np.empty_like(old), np.empty(n)
-    shifted, scale = np.zeros((min(n, GROUPS), len(w))), np.empty(n)
+    shifted, size = np.zeros((min(n, GROUPS), len(w))), np.empty(n)
 
     def serve(group: int) -> None:
         for i in range(group, n, GROUPS):
-            gradient, scale[i] = noisy(i)
+            gradient, size[i] = noisy(i)
             gradient = gradient.astype(float, copy=False)  # what the step is compiled for
             steps.towards(w, z[i], old[i], gradient, ask.rho, *region, new[i])
             _into_ball(problem, new[i])
@@ -117,13 +121,12 @@ def perturb(
     if len(shifted) > 1:
         with np.errstate(all="ignore"):  # the server reports what is not finite
             shifted = shifted.sum(0, keepdims=True)
-    upload = Perturbed(shifted, gap, mean_noise(mechanism, ask, scale))
+    upload = Perturbed(shifted, gap, reported(mechanism, ask, size))
     return answered(memory, asked, z=new, dual=dual), upload
 
 
-def mean_noise(mechanism: Mechanism, ask: Perturb, scale: Array) -> Array:
-    """The mean size E |xi| of noise of this scale, of z_p or of the objective."""
-    size = scale * MEAN_SIZE[mechanism.kind or "gaussian"]
+def reported(mechanism: Mechanism, ask: Perturb, size: Array) -> Array:
+    """Mean sizes of the noise of gradients, or of z_p where that is what the method speaks of."""
     return size / (ask.rho + ask.reach if mechanism.output else 1.0)
 
 

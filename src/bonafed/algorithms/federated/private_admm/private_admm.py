@@ -5,25 +5,24 @@
 Algorithms 1 (``update="prox"``) and 2 (``update="trust"``) of Ryu and Kim, *Differentially private
 federated learning via inexact ADMM*; equation numbers are theirs. As printed they state an epsilon
 for one iteration with noise scaled by the data at hand, (20), which is not a guarantee
-(docs/private.md). Here the user states the total, the gradient of every row is clipped, and the
-noise follows from both and the number of rounds. Without radius and prox the method is optimistic
-gradient descent: lambda_p^{t+1} is the noisy gradient at z_p^t.
+(docs/private.md; `papers/dp_iadmm`). Here the user states the total, the gradient of every row is
+clipped, and the noise follows from both and the number of rounds. Without radius and prox the
+method is optimistic gradient descent: lambda_p^{t+1} is the noisy gradient at z_p^t.
 """
 
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 import numpy as np
 
 from bonafed.algorithms.federated.private.mechanism import Mechanism
 from bonafed.algorithms.federated.private.method import PrivateMethod
+from bonafed.algorithms.federated.private.noisy_gradient import Question, noisy_gradients
 from bonafed.algorithms.federated.private.settings import (
-    ClientSizes,
     check_columns,
     default_rho,
 )
@@ -40,18 +39,9 @@ from bonafed.algorithms.settings import check_choice
 from bonafed.arrays import Array, Block, Streams
 from bonafed.codec import Form
 from bonafed.data.federation import Federation
-from bonafed.privacy.accounting import Release
-from bonafed.privacy.budget import Budget, NoPrivacyWarning
 from bonafed.problem.metadata import Metadata
 from bonafed.problem.problem import Problem
 from bonafed.rounds import Conclude, Done, Round, Stop, record
-
-CAVEATS = {
-    "local-unsafe": "the noise depends on the data at hand, equation (20), and so reveals them.",
-    "published": (
-        "the constants of the published code bound no row's gradient, and its total is not stated."
-    ),
-}
 
 
 @record
@@ -94,9 +84,6 @@ class PrivateADMM(PrivateMethod):
         fast counter, keyed by seed, client and round, for experiments that can be repeated; anyone
         who knows the seed, or has another run with it, can subtract it. None: "secure" where the
         problem states a budget, else "simulation"
-    sensitivity : "clip", or "local-unsafe": (20), scaled by the data at hand, as published: NO
-        guarantee
-    local_epsilon : of one iteration, for "local-unsafe" only
     start : first model, zeros by default
 
     Raises
@@ -134,8 +121,6 @@ class PrivateADMM(PrivateMethod):
     eta: Any = None
     average: bool = False
     noise: str | None = None
-    sensitivity: str = "clip"
-    local_epsilon: float | None = None
     tol: float = 1e-6
     start: Array | None = None
     problem: Problem | None = None
@@ -148,9 +133,8 @@ class PrivateADMM(PrivateMethod):
             update=("trust", "prox", "exact"),
             radius=(None, *RADII),
             region=("linf", "l2"),
-            sensitivity=("clip", "published" if self.output else "local-unsafe"),
         )
-        self._check_positive("scaling", "local_epsilon", *([] if callable(self.rho) else ["rho"]))
+        self._check_positive("scaling", *([] if callable(self.rho) else ["rho"]))
         if self.eta is not None and not callable(self.eta):
             raise ValueError(
                 f"eta must be a function of t, got {self.eta!r}: for another factor use scaling."
@@ -159,12 +143,6 @@ class PrivateADMM(PrivateMethod):
             raise ValueError(f"tol must be a number >= 0, got {self.tol!r}.")
         if not isinstance(self.average, bool | np.bool_):
             raise ValueError(f"average must be True or False, got {self.average!r}.")
-        if (self.sensitivity != "clip") != (self.local_epsilon is not None):
-            raise ValueError(
-                f"{self._sensitivity} and local_epsilon={self.local_epsilon} do not go together:"
-                " as published (no guarantee) an epsilon of one iteration is needed; else leave"
-                " both and state a total: Problem(privacy=Budget(epsilon, delta))."
-            )
 
     # -- before anything runs ----------------------------------------------------------------------
 
@@ -173,7 +151,7 @@ class PrivateADMM(PrivateMethod):
         private = problem.privacy is not None
         if private and fed is not None:
             check_columns(fed)
-        if self.update == "exact" and (private or self.unguaranteed):
+        if self.update == "exact" and private:
             raise ValueError(
                 'update="exact" has no bounded sensitivity: use it without privacy, or "prox" or'
                 ' "trust".'
@@ -181,49 +159,11 @@ class PrivateADMM(PrivateMethod):
         super().check_problem(problem, fed)
 
     @property
-    def _sensitivity(self) -> str:
-        return f'sensitivity="{self.sensitivity}"'
-
-    @property
-    def unguaranteed(self) -> str:
-        return "" if self.sensitivity == "clip" else self._sensitivity
-
-    @property
-    def caveat(self) -> str:
-        return CAVEATS.get(self.sensitivity, "")
-
-    @property
     def from_sums(self) -> str:
         return (
             "each client takes its gradients at a copy of the model that follows from its own"
             " answers, which the sums do not tell, and sends its distance from the model."
         )
-
-    @property
-    def _unsafe(self) -> bool:
-        return self.sensitivity == "local-unsafe"
-
-    def planned(self, problem: Problem, fed: ClientSizes, spent: Sequence[Release] = ()) -> Self:
-        """The method with the noise that keeps all rounds, after ``spent``, within the budget."""
-        if self.caveat:
-            text = (
-                f"NO privacy: {self.caveat} For comparisons with the paper only; else"
-                " Problem(privacy=Budget(...))."
-            )
-            warnings.warn(text, NoPrivacyWarning, stacklevel=6)
-        return super().planned(problem, fed, spent)
-
-    def _without_budget(self, fed: ClientSizes) -> tuple[str | None, float, float, Array]:
-        if not self.caveat:
-            return super()._without_budget(fed)
-        kind, multiplier = (
-            ("laplace", 1 / float(self.local_epsilon or 1)) if self._unsafe else ("gaussian", 1.0)
-        )
-        return kind, multiplier, math.inf, np.ones(fed.n_clients)
-
-    @property
-    def _stated_anyway(self) -> Budget | None:
-        return Budget(float(self.local_epsilon or 1.0), 0.5) if self.caveat else None
 
     def schedules(self) -> list[float]:
         T = self.max_rounds
@@ -245,7 +185,16 @@ class PrivateADMM(PrivateMethod):
     ) -> tuple[PrivateMemory, Perturbed]:
         if self.update == "exact":
             return client.exact(self._problem, self._plan, memory, ask, data, self.tol)
-        return client.perturb(self._problem, self._plan, self._near, memory, ask, data, rng)
+        given = self._problem, self._plan, self._near, self.noisy_gradients
+        return client.perturb(*given, memory, ask, data, rng)
+
+    def noisy_gradients(
+        self, memory: PrivateMemory, ask: Perturb, asked: Question, data: Block, rng: Streams
+    ) -> Callable[[int], tuple[Array, float]]:
+        """The function that gives a client's gradient with noise, and the mean size of the noise;
+        a method that keeps no budget may have another.
+        """
+        return noisy_gradients(self._problem, self._plan, memory, asked, data, rng)
 
     @property
     def _near(self) -> int:
@@ -281,25 +230,14 @@ class PrivateADMM(PrivateMethod):
         return state, self.ask(w, t + 1)
 
     def ask(self, w: Array, t: int) -> Round:
-        return Round(Perturb(w, t, self._rho(t), self._rho(t + 1), self._reach(t), self._scale(t)))
+        return Round(Perturb(w, t, self._rho(t), self._rho(t + 1), self._reach(t)))
 
     def answer_alike(self, dimension: int) -> Perturbed:
         return Perturbed(shifted=np.zeros((1, dimension)), gap=np.zeros(1), noise=np.zeros(1))
 
     def public_row(self, message: Perturb) -> dict[str, float]:
-        scale = message.scale * self._plan.multiplier * np.asarray(self._plan.sensitivity)
-        noise = client.mean_noise(self._plan, message, scale).mean()
+        noise = client.reported(self._plan, message, self._plan.mean_size).mean()
         return {"rho": message.rho, "noise": float(noise)}
-
-    def _scale(self, t: int) -> float:
-        """The factor of the noise: 1, or as published the square of a standard deviation."""
-        if self.sensitivity != "published":
-            return 1.0
-        curve = self._rho(t) + self._reach(t)
-        delta, P = 1e-6, len(self._plan.weight)
-        return (
-            2 * math.sqrt(2 * math.log(1.25 / delta)) / (float(self.local_epsilon or 1) * P * curve)
-        ) ** 2 * curve
 
     def _reach(self, t: int) -> float:
         """1 / eta^t for "prox", delta^t for "trust"."""
@@ -311,10 +249,8 @@ class PrivateADMM(PrivateMethod):
         return math.inf if self.radius is None else self.scaling * RADII[self.radius](t)
 
     def _rho(self, t: int) -> float:
-        if self.rho is None and self._plan.kind and not self._plan.caveat:
-            return default_rho(self._plan)
         if self.rho is None:
-            return Penalty(epsilon=self.local_epsilon or math.inf)(t)
+            return default_rho(self._plan) if self._plan.kind else Penalty()(t)
         if callable(self.rho):
             return of_round("rho", self.rho, t)
         return float(self.rho)

@@ -307,7 +307,7 @@ class PrivateNewton(PrivateMethod):
         """Carry out a round at the clients of a block."""
         problem, plan, n = self._problem, self._plan, len(data.names)
         told = Told.of(ask.w, ask.w.dtype)
-        check_question(plan, memory, 1.0, told.finite)
+        check_question(plan, memory, told.finite)
         w, D = ask.w, len(ask.w)
         parts = [self._part(k) for k in range(2 + self.inference)]
         models = np.broadcast_to(w, (n, D))
@@ -322,7 +322,7 @@ class PrivateNewton(PrivateMethod):
         def serve(group: int) -> None:
             for i in range(group, n, GROUPS):
                 sums[0][group] += noisy(i)[0]
-                if not plan.exact:
+                if plan.kind is None:
                     matrix = packed(float_matrix(problem, plan, data, i, w))
                     sums[1][group] += plan.weight[data.index[i]] * matrix
                     continue

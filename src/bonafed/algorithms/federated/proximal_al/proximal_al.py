@@ -7,7 +7,7 @@ Algorithm 1 (outer: multipliers) with Algorithm 2 (inner: inexact ADMM) of He, P
 learning with convex global and local constraints*; equation numbers are theirs. A round is one
 exchange with all clients: ``Refine`` is one iteration of Algorithm 2; ``Settle`` is lines 6-8 of
 Algorithm 1 and line 1 of Algorithm 2, whose u~_i the server needs before its first step.
-``ProximalAL.paper()`` is the method as printed. The defaults differ in four ways:
+``papers.constrained.proximal_al`` is the method as printed. The defaults differ in four ways:
 
 * copies and multipliers of consensus go on from one subproblem to the next, and start at u_i = w^0,
   lambda_i = 0;
@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -170,23 +170,6 @@ class ProximalAL(Method):
             raise ValueError("start must be finite numbers, one for each coefficient.")
         check_end(self, "tol", "atol")
         check_finite(self, "tol", "atol")
-
-    @classmethod
-    def paper(
-        cls,
-        beta: float = 300.0,
-        rho: float = 0.01,
-        s_bar: float = 1e-3,
-        q: float = 0.9,
-        tol: float = 1e-3,
-        **settings: object,
-    ) -> ProximalAL:
-        """The method as printed, with the settings of its section 5.1.
-
-        The paper does not state q; 0.9 is in the authors' code.
-        """
-        options: dict[str, Any] = {"memory": 0, "restart": True, "scaled": False} | settings
-        return cls(beta=beta, rho=rho, s_bar=s_bar, q=q, tol=tol, **options)
 
     # -- clients -----------------------------------------------------------------------------------
 

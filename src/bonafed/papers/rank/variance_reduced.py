@@ -14,13 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from bonafed.arrays import Array
-
 # numba's cache checks this file only: touch it after a change in the module below
-from bonafed.solvers.rank.scalar_losses import (
-    Kernel,
-    gradient_at,
-)
+from bonafed.extending import Array, Kernel, gradient_at
 
 
 class Shrink(NamedTuple):

@@ -25,10 +25,10 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from bonafed.algorithms.requirements import EPIGRAPH_REQUIREMENTS, Requirements
-from bonafed.algorithms.settings import check_choice
-from bonafed.arrays import Array
-from bonafed.codec import Extended, Form
+import bonafed as bf
+import bonafed.extending as ext
+from bonafed.extending import Array, Form, record
+from bonafed.functional import project_lp_unit_ball
 from bonafed.papers.drfl.epigraph_projection import (
     Begin,
     Begun,
@@ -39,10 +39,6 @@ from bonafed.papers.drfl.epigraph_projection import (
     norm,
     relative,
 )
-from bonafed.problem.conic_form import client_ball
-from bonafed.problem.problem import Problem
-from bonafed.rounds import Done, Round, record
-from bonafed.solvers.sets.projections import project_lp_unit_ball
 
 
 @record
@@ -53,9 +49,9 @@ class LPMMState(ConsensusState):
     eta: Annotated[Array, Form("N")]
     gamma: float
     sigma: Annotated[Array, Form("N")]
-    moved: Extended  # how far t and z moved in the last step, relative to sigma
-    primal: Extended = math.inf
-    dual: Extended = math.inf
+    moved: ext.Extended  # how far t and z moved in the last step, relative to sigma
+    primal: ext.Extended = math.inf
+    dual: ext.Extended = math.inf
 
     @property
     def residuals(self) -> tuple[float, float]:
@@ -101,11 +97,11 @@ class ADLPMM(EpigraphMethod):
     tol: float = 1e-6
     max_rounds: int = 2000
     start: Array | None = None
-    problem: Problem | None = None
-    requirements: ClassVar[Requirements] = EPIGRAPH_REQUIREMENTS
+    problem: bf.Problem | None = None
+    requirements: ClassVar[ext.Requirements] = ext.EPIGRAPH_REQUIREMENTS
 
     def __post_init__(self) -> None:
-        check_choice(self, steps=("paper", "tight"))
+        ext.check_choice(self, steps=("paper", "tight"))
         self.check_settings("c")
 
     # -- server ------------------------------------------------------------------------------------
@@ -114,21 +110,21 @@ class ADLPMM(EpigraphMethod):
     def on_server(self) -> dict:
         return {Begun: self.begin, Projected: self.improve}
 
-    def server_start(self, n_clients: int) -> tuple[LPMMState, Round]:
-        prior, nobody = client_ball(self._problem, n_clients)[0], np.zeros(n_clients)
+    def server_start(self, n_clients: int) -> tuple[LPMMState, ext.Round]:
+        prior, nobody = ext.client_ball(self._problem, n_clients)[0], np.zeros(n_clients)
         start = self._first(prior)
         state = LPMMState(*start, t=nobody, eta=nobody, gamma=0.0, sigma=-prior, moved=math.inf)
-        return state, Round(Begin(state.w))
+        return state, ext.Round(Begin(state.w))
 
-    def begin(self, state: LPMMState, ids: Sequence[int], up: Begun) -> tuple[LPMMState, Round]:
+    def begin(self, state: LPMMState, ids: Sequence[int], up: Begun) -> tuple[LPMMState, ext.Round]:
         return self._primal(replace(self._begun(state, up), t=up.pi))
 
     def improve(
         self, state: LPMMState, ids: Sequence[int], up: Projected
-    ) -> tuple[LPMMState, Round | Done]:
+    ) -> tuple[LPMMState, ext.Round | ext.Done]:
         state = self._dual(state, up)
         stop = self._stop(state)
-        return (state, Done(stop)) if stop is not None else self._primal(state)
+        return (state, ext.Done(stop)) if stop is not None else self._primal(state)
 
     def _constants(self, n_clients: int) -> tuple[float, float, float]:
         """The constants (c, c', c'')."""
@@ -139,11 +135,11 @@ class ADLPMM(EpigraphMethod):
             else (c, 2 * c, (n_clients + 1) * c)
         )
 
-    def _primal(self, state: LPMMState) -> tuple[LPMMState, Round]:
+    def _primal(self, state: LPMMState) -> tuple[LPMMState, ext.Round]:
         """The server's half of the primal update, and the clients' requests."""
         S = len(state.pi)
         c, c1, c2 = self._constants(S)
-        prior, radius, p = client_ball(self._problem, S)
+        prior, radius, p = ext.client_ball(self._problem, S)
         theta = min(radius, 2.0)  # the whole simplex lies within 2 of any prior, in every norm
         t, z, eta, gamma, sigma = state.t, state.z, state.eta, state.gamma, state.sigma
         w = self._problem.prox((state.copies - state.psi / c).mean(0), 1 / (c * S))  # (6)
@@ -156,7 +152,7 @@ class ADLPMM(EpigraphMethod):
         new_gamma = gamma + c / c2 * (1 / c + float(y.sum()))  # (10)
         moved = c1 * relative(np.concatenate([new_t - t, new_z - z]), norm(sigma))
         state = replace(state, w=w, z=new_z, t=new_t, eta=new_eta, gamma=new_gamma, moved=moved)
-        return state, Round(Project(w + state.psi / c, new_z - state.zeta / c, 1.0))
+        return state, ext.Round(Project(w + state.psi / c, new_z - state.zeta / c, 1.0))
 
     def _dual(self, state: LPMMState, up: Projected) -> LPMMState:
         """The state after the dual update with the clients' new points, with the residuals."""

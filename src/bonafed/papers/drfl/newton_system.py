@@ -25,7 +25,7 @@ import numpy as np
 import scipy.linalg.lapack as _lapack
 from numpy.typing import NDArray
 
-from bonafed.arrays import Array
+from bonafed.extending import Array
 
 lapack: Any = _lapack  # the generated module has no types
 total, least = np.add.reduce, np.minimum.reduce  # what the methods of arrays call by way of Python

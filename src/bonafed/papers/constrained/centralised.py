@@ -22,35 +22,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.algorithms.alternatives import check_requirements
-from bonafed.algorithms.federated.proximal_al.merit import raised
-from bonafed.algorithms.method import free_prox
-from bonafed.algorithms.requirements import (
-    AFFINE,
-    ANY,
-    AVERAGE,
-    MEAN_OF_ROWS,
-    SEPARABLE,
-    SMOOTH_SCALAR,
-    Requirements,
-    Setting,
-)
-from bonafed.algorithms.settings import check_least, check_positive
-from bonafed.arrays import Array
-from bonafed.problem.client_means import client_gradients, client_values, hessians
-from bonafed.problem.constraints.constraint import Point, Stack
-from bonafed.problem.multipliers import Multipliers, no_multipliers
-from bonafed.problem.problem import Problem
-from bonafed.rounds import Stop
-from bonafed.solvers.smooth.proximal_newton import Minimum, Smooth, minimise
-
-if TYPE_CHECKING:
-    from bonafed.data.federation import Federation
+import bonafed as bf
+import bonafed.extending as ext
+from bonafed.extending import Array
 
 
 @dataclass(frozen=True)
@@ -90,11 +69,11 @@ class CentralisedResult:
     """
 
     w: Array
-    multipliers: Multipliers
+    multipliers: bf.Multipliers
     value: float
     outer: int
     evaluations: int
-    stop: Stop
+    stop: bf.Stop
     text: str
     residuals: Residuals
 
@@ -138,45 +117,45 @@ class CentralisedAL:
     beta: float = 300.0
     s_bar: float = 0.1
     tol: float | tuple[float, float] = 1e-6
-    requirements: ClassVar[Requirements] = Requirements(
-        constraint=ANY,
-        predictor=AFFINE,
-        over_samples=MEAN_OF_ROWS,
-        over_clients=AVERAGE,
-        loss=SMOOTH_SCALAR,
-        regulariser=SEPARABLE,
+    requirements: ClassVar[ext.Requirements] = ext.Requirements(
+        constraint=ext.ANY,
+        predictor=ext.AFFINE,
+        over_samples=ext.MEAN_OF_ROWS,
+        over_clients=ext.AVERAGE,
+        loss=ext.SMOOTH_SCALAR,
+        regulariser=ext.SEPARABLE,
     )
     max_outer: int = 1000
     max_inner: int = 200
     start: Any = None
-    multipliers: Multipliers | None = None
+    multipliers: bf.Multipliers | None = None
 
     def __post_init__(self) -> None:
-        check_positive(self, "beta", "s_bar", remedy="")
+        ext.check_positive(self, "beta", "s_bar", remedy="")
         if not 0 < min(self._tolerances()) < math.inf:
             raise ValueError(f"tol must be a number > 0, got {self.tol}.")
-        check_least(self, "max_outer", "max_inner")
+        ext.check_least(self, "max_outer", "max_inner")
 
     def _tolerances(self) -> tuple[float, float]:
         return self.tol if isinstance(self.tol, tuple) else (self.tol, self.tol)
 
-    def solve(self, problem: Problem, fed: Federation) -> CentralisedResult:
+    def solve(self, problem: bf.Problem, fed: bf.Federation) -> CentralisedResult:
         """Solve the problem on pooled rows.
 
         It raises ``TypeError`` for losses without a gradient everywhere and for regularisers that
         are not convex.
         """
-        check_requirements(self, problem, Setting(fed.n_clients))
+        ext.check_requirements(self, problem, ext.Setting(fed.n_clients))
         problem, fed = problem.at(fed)
-        whole, prox = Whole(problem, fed), partial(free_prox, problem)
+        whole, prox = Whole(problem, fed), partial(ext.free_prox, problem)
         w = self._first(problem, fed)
-        mu = whole.flat(self.multipliers or no_multipliers(problem, fed.n_clients))
-        stop, text, count, k = Stop.MAX_ROUNDS, "", 0, 0
+        mu = whole.flat(self.multipliers or ext.no_multipliers(problem, fed.n_clients))
+        stop, text, count, k = bf.Stop.MAX_ROUNDS, "", 0, 0
         (first, second), settled = self._tolerances(), False
-        minimum: Minimum | None = None
+        minimum: ext.Minimum | None = None
         for k in range(self.max_outer):
             tau = min(self.s_bar / (k + 1) ** 2, first / 2 if settled else math.inf)
-            minimum = minimise(
+            minimum = ext.minimise(
                 partial(self._merit, whole, w, mu), problem.penalty, prox, w, tau, self.max_inner
             )
             count += minimum.evaluations
@@ -186,26 +165,26 @@ class CentralisedAL:
                 settled
                 and np.abs(minimum.w - w).max() + self.beta * minimum.distance <= self.beta * first
             ):
-                stop = Stop.OPTIMAL if whole.convex else Stop.UNPROVEN
+                stop = bf.Stop.OPTIMAL if whole.convex else bf.Stop.UNPROVEN
             elif not minimum.reached:
                 stop, text = (
-                    Stop.STALLED,
+                    bf.Stop.STALLED,
                     f"an inner solve ended at {minimum.distance:.1e}, not at {tau:.1e}",
                 )
             w, mu = minimum.w, new
-            if stop != Stop.MAX_ROUNDS:
+            if stop != bf.Stop.MAX_ROUNDS:
                 break
         assert minimum is not None
         return self._result(whole, minimum, mu, k + 1, count, stop, text)
 
-    def _first(self, problem: Problem, fed: Federation) -> Array:
+    def _first(self, problem: bf.Problem, fed: bf.Federation) -> Array:
         D = problem.predictor.dimension(fed.n_features)
         w = np.zeros(D) if self.start is None else np.array(self.start, float)
         if w.shape != (D,) or not np.isfinite(w).all():
             raise ValueError(f"start must be {D} finite numbers, got shape {w.shape}.")
-        return w if math.isfinite(problem.penalty(w)) else free_prox(problem, w, np.ones(D))
+        return w if math.isfinite(problem.penalty(w)) else ext.free_prox(problem, w, np.ones(D))
 
-    def _merit(self, whole: Whole, anchor: Array, mu: Array, w: Array) -> Smooth:
+    def _merit(self, whole: Whole, anchor: Array, mu: Array, w: Array) -> ext.Smooth:
         """The function l_k at w, without h."""
         at, beta = whole.at(w), self.beta
         new = updated(mu, at.c, beta, whole.equality)
@@ -216,16 +195,16 @@ class CentralisedAL:
             active = at.jacobian[whole.equality | (new > 0)]
             return whole.hessian(at, new) + beta * active.T @ active + np.eye(len(w)) / beta
 
-        return Smooth(value, gradient, hessian, at)
+        return ext.Smooth(value, gradient, hessian, at)
 
     def _result(
         self,
         whole: Whole,
-        minimum: Minimum,
+        minimum: ext.Minimum,
         mu: Array,
         outer: int,
         count: int,
-        stop: Stop,
+        stop: bf.Stop,
         text: str,
     ) -> CentralisedResult:
         at: Everything = minimum.smooth.rest
@@ -236,13 +215,11 @@ class CentralisedAL:
             float(np.where(whole.equality, np.abs(at.c), at.c).max(initial=0.0)),
             float(np.abs(mu * at.c)[unequal].max(initial=0.0)),
         )
+        met = f"optimality conditions met to {self._tolerances()}"
         words = {
-            Stop.OPTIMAL: f"optimality conditions met to {self._tolerances()}; this bounds no gap",
-            Stop.UNPROVEN: (
-                f"optimality conditions met to {self._tolerances()}; the problem is not convex, so"
-                " this may be no minimum"
-            ),
-            Stop.MAX_ROUNDS: (
+            bf.Stop.OPTIMAL: f"{met}; this bounds no gap",
+            bf.Stop.UNPROVEN: f"{met}; the problem is not convex, so this may be no minimum",
+            bf.Stop.MAX_ROUNDS: (
                 f"stopped at max_outer = {self.max_outer}; {residuals}: raise max_outer or beta; a"
                 " violation that stays while the multipliers grow means that no model may meet the"
                 " constraints"
@@ -256,7 +233,8 @@ class CentralisedAL:
 
 def updated(mu: Array, c: Array, beta: float, equality: NDArray[np.bool_]) -> Array:
     """[mu + beta c]_+, without [.]_+ for equalities."""
-    return raised(mu + beta * c, equality)
+    new = mu + beta * c
+    return np.where(equality, new, np.maximum(new, 0.0))
 
 
 # ---------------------------------------------------------------------------- all rows in one place
@@ -276,7 +254,7 @@ class Everything:
 class Whole:
     """The problem with all rows: f = R(f_1, ..., f_N), and all constraints as one vector."""
 
-    def __init__(self, problem: Problem, fed: Federation) -> None:
+    def __init__(self, problem: bf.Problem, fed: bf.Federation) -> None:
         self.problem, self.n_clients = problem, fed.n_clients
         self.blocks = fed.blocks()
         self.weights = problem.over_clients.project(np.zeros(fed.n_clients))
@@ -298,13 +276,13 @@ class Whole:
         ]
         self.analytic = np.concatenate([*known[:2], np.tile(known[2], fed.n_clients)])
 
-    def parts(self, flat: Array) -> Multipliers:
+    def parts(self, flat: Array) -> bf.Multipliers:
         """A vector (k,) as multipliers of the server, the sums and every client."""
         first, second = self.problem.constraint.held.size, self.problem.constraint.coupled.size
         local = flat[first + second :].reshape(self.n_clients, -1)
-        return Multipliers(flat[:first], flat[first : first + second], local)
+        return bf.Multipliers(flat[:first], flat[first : first + second], local)
 
-    def flat(self, mu: Multipliers) -> Array:
+    def flat(self, mu: bf.Multipliers) -> Array:
         """The multipliers of the server, the sums and every client as one vector (k,)."""
         vector = np.concatenate([mu.server, mu.shared, np.ravel(mu.local)])
         if (
@@ -325,9 +303,9 @@ class Whole:
         coupled, coupled_gradient = np.zeros(glob.coupled.size), np.zeros((glob.coupled.size, D))
         local, local_gradient = np.zeros((self.n_clients, p)), np.zeros((self.n_clients, p, D))
         for block in self.blocks:
-            at, q = Point(problem, w, block), self.weights[block.index]
-            value += float(q @ client_values(at))
-            gradient += q @ client_gradients(at)
+            at, q = ext.Point(problem, w, block), self.weights[block.index]
+            value += float(q @ ext.client_values(at))
+            gradient += q @ ext.client_gradients(at)
             coupled += glob.coupled.values(at).sum(0)
             coupled_gradient += glob.coupled.jacobian(at).sum(0)
             local[block.index] = problem.local_constraint.values(at)
@@ -348,7 +326,7 @@ class Whole:
         """f'' + sum_k mu_k c_k'', with differences of c_k' where c_k'' is unknown."""
         problem, parts = self.problem, self.parts(mu)
         server = problem.constraint.point(problem, at.w)
-        total = hessians(
+        total = ext.hessians(
             server, np.zeros(1), [(self.held[0], parts.server[None, self.held[1]])], together=True
         )[0]
         for block in self.blocks:
@@ -359,8 +337,8 @@ class Whole:
             ]
             total = (
                 total
-                + hessians(
-                    Point(problem, at.w, block), self.weights[block.index], terms, together=True
+                + ext.hessians(
+                    ext.Point(problem, at.w, block), self.weights[block.index], terms, together=True
                 )[0]
             )
         return (
@@ -378,7 +356,7 @@ class Whole:
         return (bend + bend.T) / 2
 
 
-def _curved(stack: Stack) -> tuple[Stack, NDArray[np.intp]]:
+def _curved(stack: ext.Stack) -> tuple[ext.Stack, NDArray[np.intp]]:
     """The parts whose curvature is known, and their positions in the stack."""
     kept, positions, start = [], [], 0
     for part in stack.parts:
@@ -387,4 +365,4 @@ def _curved(stack: Stack) -> tuple[Stack, NDArray[np.intp]]:
             kept.append(part)
             positions.extend(range(start, start + size))
         start += size
-    return Stack(tuple(kept)), np.array(positions, np.intp)
+    return ext.Stack(tuple(kept)), np.array(positions, np.intp)

@@ -20,29 +20,14 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from bonafed.algorithms.federated.linearisation import risk_gradients
-from bonafed.algorithms.method import (
-    Answer,
-    Concluded,
-    Method,
-    start_or_empty,
-    worst_client,
-)
-from bonafed.algorithms.requirements import EPIGRAPH_REQUIREMENTS, Requirements
-from bonafed.algorithms.settings import check_end, check_least, check_positive
-from bonafed.algorithms.told import at_model
-from bonafed.arrays import Array, Block, Streams
-from bonafed.codec import Counter, Extended, Form
+import bonafed as bf
+import bonafed.extending as ext
+from bonafed.extending import Array, Block, Each, Form, Streams, record
 from bonafed.papers.drfl.epigraph_projection import (
     Begin,
     Begun,
     begin,
 )
-from bonafed.problem.claims import Claim
-from bonafed.problem.conic_form import client_ball
-from bonafed.problem.plausible import Claims, of_risk, of_weighted
-from bonafed.problem.problem import Problem
-from bonafed.rounds import Done, Each, Round, Stop, Sum, record
 
 
 @record
@@ -51,7 +36,7 @@ class Probe:
 
     w: Annotated[Array, Form("D")]
     weights: Annotated[Each, Form("N")]
-    tells: ClassVar = at_model()
+    tells: ClassVar = ext.at_model()
 
 
 @record
@@ -59,7 +44,7 @@ class Probed:
     """A client's risk, and its part of sum_s weights_s R_s's gradient."""
 
     risk: Each  # (n,)
-    gradient: Sum  # (n, D)
+    gradient: ext.Sum  # (n, D)
 
 
 @record
@@ -67,7 +52,7 @@ class LoopState:
     """The server's memory between rounds."""
 
     w: Annotated[Array, Form("D")]  # best model so far
-    value: Extended  # its objective, exact
+    value: ext.Extended  # its objective, exact
     risks: Annotated[Array, Form("N")]  # its clients' risks
     point: Annotated[Array, Form("D")]  # the inner iterate
     total: Annotated[Array, Form("D")]  # sum of the inner iterates of this outer step
@@ -75,11 +60,11 @@ class LoopState:
     steepness: float  # sum of squared gradients
     spread: float  # sum of squared supergradients
     rounds: Annotated[int, Form(rounds=-1)]
-    since: Counter  # rounds since the best model improved by tol
+    since: ext.Counter  # rounds since the best model improved by tol
 
 
 @dataclass(frozen=True)
-class DoubleLoop(Method):
+class DoubleLoop(ext.Method):
     """Projected ascent on the client weights, ``inner`` proximal subgradient steps for each.
 
     Parameters
@@ -114,14 +99,14 @@ class DoubleLoop(Method):
     tol: float = 1e-6
     max_rounds: int = 5000
     start: Array | None = None
-    problem: Problem | None = None
+    problem: bf.Problem | None = None
     stateless: ClassVar[bool] = True
-    requirements: ClassVar[Requirements] = EPIGRAPH_REQUIREMENTS
+    requirements: ClassVar[ext.Requirements] = ext.EPIGRAPH_REQUIREMENTS
 
     def __post_init__(self) -> None:
-        check_least(self, "inner", meaning=": it is the number of model steps per ascent step")
-        check_positive(self, "step", "ascent")
-        check_end(self, "tol")
+        ext.check_least(self, "inner", meaning=": it is the number of model steps per ascent step")
+        ext.check_positive(self, "step", "ascent")
+        ext.check_end(self, "tol")
 
     # -- clients -----------------------------------------------------------------------------------
 
@@ -130,7 +115,7 @@ class DoubleLoop(Method):
         return {Begin: self._at_client(begin), Probe: self.probe}
 
     def probe(self, memory: None, ask: Probe, data: Block, rng: Streams) -> tuple[None, Probed]:
-        risk, gradient, _ = risk_gradients(self._problem, ask.w, data)
+        risk, gradient, _ = ext.risk_gradients(self._problem, ask.w, data)
         return None, Probed(risk, ask.weights[:, None] * gradient)
 
     # -- server ------------------------------------------------------------------------------------
@@ -140,23 +125,23 @@ class DoubleLoop(Method):
         return {Begun: self.begin, Probed: self.improve}
 
     @property
-    def claims(self) -> Claims:
+    def claims(self) -> ext.Claims:
         return {Begun: self._begun, Probed: self._said}
 
-    def _begun(self, who: int, ask: Begin, up: Begun) -> Iterable[Claim]:
-        return of_risk(self._problem, up.w[0], up.pi)
+    def _begun(self, who: int, ask: Begin, up: Begun) -> Iterable[ext.Claim]:
+        return ext.of_risk(self._problem, up.w[0], up.pi)
 
-    def _said(self, who: int, ask: Probe, up: Probed) -> Iterable[Claim]:
-        return of_weighted(self._problem, ask.w, up.risk, up.gradient, float(ask.weights[0]))
+    def _said(self, who: int, ask: Probe, up: Probed) -> Iterable[ext.Claim]:
+        return ext.of_weighted(self._problem, ask.w, up.risk, up.gradient, float(ask.weights[0]))
 
-    def server_start(self, n_clients: int) -> tuple[LoopState, Round]:
-        first = start_or_empty(self.start)
-        q, nowhere = client_ball(self._problem, n_clients)[0], np.zeros(n_clients)
-        return LoopState(first, math.inf, nowhere, first, first, q, 0.0, 0.0, 0, 0), Round(
+    def server_start(self, n_clients: int) -> tuple[LoopState, ext.Round]:
+        first = ext.start_or_empty(self.start)
+        q, nowhere = ext.client_ball(self._problem, n_clients)[0], np.zeros(n_clients)
+        return LoopState(first, math.inf, nowhere, first, first, q, 0.0, 0.0, 0, 0), ext.Round(
             Begin(first)
         )
 
-    def begin(self, state: LoopState, ids: Sequence[int], up: Begun) -> tuple[LoopState, Round]:
+    def begin(self, state: LoopState, ids: Sequence[int], up: Begun) -> tuple[LoopState, ext.Round]:
         w = up.w[0]
         state = replace(
             state,
@@ -166,15 +151,15 @@ class DoubleLoop(Method):
             point=w,
             total=np.zeros_like(w),
         )
-        return state, Round(Probe(w, state.weights))
+        return state, ext.Round(Probe(w, state.weights))
 
     def improve(
         self, state: LoopState, ids: Sequence[int], up: Probed
-    ) -> tuple[LoopState, Round | Done]:
+    ) -> tuple[LoopState, ext.Round | ext.Done]:
         state = self._judged(state, up.risk)
         stop = self._stop(state)
         if stop is not None:
-            return state, Done(stop)
+            return state, ext.Done(stop)
         # the point was the mean of the inner iterates: w(q), roughly
         if state.rounds % (self.inner + 1) == 0:
             state = self._ascend(state, up.risk)
@@ -182,7 +167,7 @@ class DoubleLoop(Method):
             state = self._descend(state, up.gradient)
         if state.rounds % (self.inner + 1) == self.inner:
             state = replace(state, point=state.total / self.inner)
-        return state, Round(Probe(state.point, state.weights))
+        return state, ext.Round(Probe(state.point, state.weights))
 
     def _judged(self, state: LoopState, risks: Array) -> LoopState:
         value, rounds = self._value(state.point, risks), state.rounds + 1
@@ -210,15 +195,15 @@ class DoubleLoop(Method):
             total=np.zeros_like(state.total),
         )
 
-    def _stop(self, state: LoopState) -> Stop | None:
+    def _stop(self, state: LoopState) -> bf.Stop | None:
         if state.rounds >= self.max_rounds:
-            return Stop.MAX_ROUNDS
-        return Stop.STALLED if state.since > 50 * (self.inner + 1) else None
+            return bf.Stop.MAX_ROUNDS
+        return bf.Stop.STALLED if state.since > 50 * (self.inner + 1) else None
 
     def report(self, state: LoopState) -> dict:
         """``objective`` is exact, at the best model so far."""
-        return {"objective": state.value, **worst_client(state.risks)}
+        return {"objective": state.value, **ext.worst_client(state.risks)}
 
-    def answer(self, state: LoopState, concluded: Concluded | None = None) -> Answer:
+    def answer(self, state: LoopState, concluded: ext.Concluded | None = None) -> ext.Answer:
         """The best model of the run."""
-        return Answer(state.w)
+        return ext.Answer(state.w)

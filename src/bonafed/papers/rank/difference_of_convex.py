@@ -22,24 +22,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from bonafed.algorithms.method import with_start
-from bonafed.algorithms.pooled.single_client import (
-    EXHAUSTED,
-    Advance,
-    Advanced,
-    PooledMethod,
-)
-from bonafed.algorithms.requirements import AFFINE, ONE_CLIENT, ONE_SPECTRUM, Requirements
-from bonafed.algorithms.settings import check_least, check_positive
-from bonafed.arrays import Array, Block, Streams, by_row
+import bonafed as bf
+import bonafed.extending as ext
+from bonafed.extending import Array, Block, Streams
 from bonafed.papers.rank import stochastic as common
-from bonafed.problem.problem import Problem
-from bonafed.problem.rank_coordinates import is_provable, plus_minus
-from bonafed.problem.risks.ranks import by_rank, weights_by_rank
 
 
 @dataclass(frozen=True)
-class DCA(PooledMethod):
+class DCA(ext.PooledMethod):
     """Difference-of-convex steps on pooled rows; one round is one outer step.
 
     The defaults are those of the paper.
@@ -81,22 +71,22 @@ class DCA(PooledMethod):
     atol: float = 0.0
     max_rounds: int = 10
     start: Array | None = None
-    problem: Problem | None = None
-    requirements: ClassVar[Requirements] = Requirements(
-        clients=ONE_CLIENT, predictor=AFFINE, over_samples=ONE_SPECTRUM
+    problem: bf.Problem | None = None
+    requirements: ClassVar[ext.Requirements] = ext.Requirements(
+        clients=ext.ONE_CLIENT, predictor=ext.AFFINE, over_samples=ext.ONE_SPECTRUM
     )
 
     def __post_init__(self) -> None:
-        check_positive(self, "learning_rate", remedy="0.01 is usual.")
-        check_least(self, "inner", "max_rounds")
+        ext.check_positive(self, "learning_rate", remedy="0.01 is usual.")
+        ext.check_least(self, "inner", "max_rounds")
 
     def client_start(self, data: Block) -> common.Descent:
-        first = with_start(self._problem, self.start, data.n_features)
+        first = ext.with_start(self._problem, self.start, data.n_features)
         return common.started(first, self.learning_rate)
 
     def advance(
-        self, memory: common.Descent, ask: Advance, data: Block, rng: Streams
-    ) -> tuple[common.Descent, Advanced]:
+        self, memory: common.Descent, ask: ext.Advance, data: Block, rng: Streams
+    ) -> tuple[common.Descent, ext.Advanced]:
         """Take one outer step."""
         problem, before = self._problem, memory.w[0]
         try:
@@ -110,13 +100,13 @@ class DCA(PooledMethod):
                 " one, or bring the features to unit size."
             ) from None
         memory = replace(memory, steps=memory.steps + self.inner)
-        if is_provable(problem):
+        if ext.is_provable(problem):
             memory = common.proof(problem, memory, ask.turn, data)
-        still = EXHAUSTED if ask.turn > 0 and np.array_equal(memory.w[0], before) else 0.0
+        still = ext.EXHAUSTED if ask.turn > 0 and np.array_equal(memory.w[0], before) else 0.0
         return replace(memory, point=None), common.standing(memory, still)
 
     def _inner(
-        self, problem: Problem, data: Block, w: Array, generator: np.random.Generator
+        self, problem: bf.Problem, data: Block, w: Array, generator: np.random.Generator
     ) -> Array:
         """The best of ``inner`` steps on Omega_plus + h - <v, .> from w, w itself included."""
         plus, minus = _laws(problem, data)
@@ -134,15 +124,15 @@ class DCA(PooledMethod):
         return best
 
 
-def _laws(problem: Problem, data: Block) -> tuple[Array, Array]:
+def _laws(problem: bf.Problem, data: Block) -> tuple[Array, Array]:
     """The parts (plus, minus) of the rank weights; without ranks, the rows' shares and zeros."""
-    if by_rank(problem.over_samples):
-        return plus_minus(problem.over_samples.rank_weights(data.y.shape[1]))
+    if ext.by_rank(problem.over_samples):
+        return ext.plus_minus(problem.over_samples.rank_weights(data.y.shape[1]))
     return data.share[0], np.zeros(data.y.shape[1])
 
 
 def _subgradient(
-    problem: Problem,
+    problem: bf.Problem,
     data: Block,
     w: Array,
     sigma: Array,
@@ -158,6 +148,8 @@ def _subgradient(
         weights = np.empty_like(sigma)
         weights[np.lexsort((generator.random(len(sigma)), losses[0]))] = sigma
     else:
-        weights = weights_by_rank(sigma, losses[0]) if by_rank(problem.over_samples) else sigma
-    gradients = by_row(weights[None], problem.loss.gradient(prediction, data.y))
+        weights = (
+            ext.weights_by_rank(sigma, losses[0]) if ext.by_rank(problem.over_samples) else sigma
+        )
+    gradients = ext.by_row(weights[None], problem.loss.gradient(prediction, data.y))
     return float(weights @ losses[0]), problem.predictor.backward(w, gradients, data)[0]

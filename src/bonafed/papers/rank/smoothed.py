@@ -24,30 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from bonafed.algorithms.pooled.rank.iteration import (
-    Iterate,
-    IterateMemory,
-    RankMethod,
-    first,
-    iterate,
-    iterate_of,
-)
-from bonafed.algorithms.pooled.rank.penalties import Balanced, Growing, Penalty
-from bonafed.algorithms.pooled.rank.subproblems import RankTask
-from bonafed.algorithms.pooled.single_client import (
-    EXHAUSTED,
-    STATIONARY,
-    Advance,
-    Advanced,
-    advanced,
-    closed,
-    opened,
-    proven,
-)
-from bonafed.arrays import Array, Block, Streams
-from bonafed.data.federation import Federation
-from bonafed.problem.problem import Problem
-from bonafed.rounds import record
+import bonafed as bf
+import bonafed.extending as ext
+from bonafed.extending import Array, Block, Streams, record
 
 
 @dataclass(frozen=True)
@@ -87,12 +66,12 @@ class Smoothing:
 
 
 @record
-class SmoothedMemory(IterateMemory):
+class SmoothedMemory(ext.IterateMemory):
     """The client's memory in ``SmoothedRankADMM``, whose best model is a w~."""
 
 
 @dataclass(frozen=True)
-class SmoothedRankADMM(RankMethod):
+class SmoothedRankADMM(ext.RankMethod):
     """Algorithm 1 with the Moreau envelope of the regulariser, on pooled rows.
 
     Parameters
@@ -136,18 +115,18 @@ class SmoothedRankADMM(RankMethod):
     tol: float = 1e-6
     atol: float = 0.0
     max_rounds: int = 500
-    penalty: Penalty | None = None
+    penalty: ext.Penalty | None = None
     r: float = 0.0
     relaxation: float = 1.6
     check: int = 10
     tol_residual: float = 1e-6
     start: Array | None = None
-    problem: Problem | None = None
+    problem: bf.Problem | None = None
 
     def __post_init__(self) -> None:
         self.check_settings()
 
-    def check_problem(self, problem: Problem, fed: Federation | None) -> None:
+    def check_problem(self, problem: bf.Problem, fed: bf.Federation | None) -> None:
         """Raise ``ValueError`` where gamma is too large for the regulariser's envelope."""
         c = problem.regulariser.weak_convexity
         if 3 * c * self.smoothing.start > 1:
@@ -160,42 +139,44 @@ class SmoothedRankADMM(RankMethod):
     # -- the client --------------------------------------------------------------------------------
 
     def client_start(self, data: Block) -> SmoothedMemory:
-        task = RankTask.of(self._problem, data)
+        task = ext.RankTask.of(self._problem, data)
         w = self._first_model(task, data)
-        it = first(task, self._penalty(task), w)
+        it = ext.first(task, self._penalty(task), w)
         none = np.zeros_like(it.t)
         value: Any = task.objective(w, it.t)
         bound: Any = -np.inf
         numbers: tuple[Any, ...] = tuple(it)
-        return closed(
+        return ext.closed(
             SmoothedMemory(*numbers, best=w, value=value, bound=bound, rows=none, split=it.t)
         )
 
     def advance(
-        self, memory: SmoothedMemory, ask: Advance, data: Block, rng: Streams
-    ) -> tuple[SmoothedMemory, Advanced]:
+        self, memory: SmoothedMemory, ask: ext.Advance, data: Block, rng: Streams
+    ) -> tuple[SmoothedMemory, ext.Advanced]:
         """Take ``check`` iterations, then evaluate the gap or the residuals."""
-        task, now = RankTask.of(self._problem, data), opened(memory)
-        it, alpha = iterate_of(now), now.rows
+        task, now = ext.RankTask.of(self._problem, data), ext.opened(memory)
+        it, alpha = ext.iterate_of(now), now.rows
         for _ in range(self.check):
             gamma, relaxation = self.smoothing.at(it.k), self.relaxation if task.convex else 1.0
-            it, alpha = iterate(task, self._penalty(task), it, self.r, relaxation, gamma)
+            it, alpha = ext.iterate(task, self._penalty(task), it, self.r, relaxation, gamma)
         residual = max(it.primal, it.change)
-        finished = EXHAUSTED if residual <= 1e-14 else 0.0
+        finished = ext.EXHAUSTED if residual <= 1e-14 else 0.0
         if math.isinf(now.bound) and residual <= self.tol_residual:
-            finished = STATIONARY
+            finished = ext.STATIONARY
         last = finished > 0 or ask.turn + 1 >= self.max_rounds
         now = self._judged(
             task, replace(now, **it._asdict()), it, alpha, data, last and not task.convex
         )
         best, value, bound = task.design.outward(now.best), float(now.value), float(now.bound)
-        return closed(now), advanced(best, value, bound, it.k, residual=residual, finished=finished)
+        return ext.closed(now), ext.advanced(
+            best, value, bound, it.k, residual=residual, finished=finished
+        )
 
     def _judged(
         self,
-        task: RankTask,
+        task: ext.RankTask,
         now: SmoothedMemory,
-        it: Iterate,
+        it: ext.Iterate,
         alpha: Array,
         data: Block,
         last: bool,
@@ -207,11 +188,13 @@ class SmoothedRankADMM(RankMethod):
             now = replace(now, best=w, value=np.asarray(value))
             if not task.convex:
                 now = replace(now, rows=-it.dual, split=it.z)
-        bound = proven(task.problem, data, alpha, float(now.value))
+        bound = ext.proven(task.problem, data, alpha, float(now.value))
         if task.convex and (bound > now.bound or math.isinf(now.bound)):
             now = replace(now, bound=np.asarray(bound), rows=alpha, split=it.z)
         return now
 
-    def _penalty(self, task: RankTask) -> Penalty:
-        default = Balanced() if task.convex else Growing(limit=10 / len(task.design.rows.sign))
+    def _penalty(self, task: ext.RankTask) -> ext.Penalty:
+        default = (
+            bf.Balanced() if task.convex else bf.Growing(limit=10 / len(task.design.rows.sign))
+        )
         return default if self.penalty is None else self.penalty

@@ -1,0 +1,127 @@
+"""ObjP, ObjT and OutP with the noise of the paper and of its code, which guarantees nothing.
+
+    ObjP, ObjT   f_p'(z_p) + xi_p,
+                 xi_p Laplace of scale max_i ||a_p l'(z_p; x_pi, y_pi)||_1 / epsilon            (20)
+    OutP         z_p^{t+1} + xi_p,  xi_p normal of deviation sigma^2, where the paper has
+                 sigma = 2 sqrt(2 log(1.25 / delta)) / (epsilon P (rho + 1 / eta))
+
+epsilon is that of *one* iteration. (20) follows the data at hand, and so reveals them; the
+constants of the code bound no row's gradient (docs/private.md). Ryu and Kim, *Differentially
+private federated learning via inexact ADMM*; equation numbers are theirs.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+import bonafed as bf
+import bonafed.extending as ext
+from bonafed.extending import Array, Block, Streams
+
+DELTA = 1e-6
+
+
+class NoPrivacyWarning(UserWarning):
+    """A run adds noise that gives no guarantee of privacy.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bonafed as bf
+    >>> from bonafed.papers import dp_iadmm
+    >>> import warnings
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.uniform(-1, 1, (1000, 3)), rng.integers(0, 2, 1000)
+    >>> fed = bf.Federation.from_arrays(X, y, rng.choice(["north", "east"], 1000))
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     solution = bf.solve(bf.Problem(bf.Logistic()), fed, algorithm=dp_iadmm.obj_t(1.0, 5))
+    >>> any(issubclass(w.category, bf.NoPrivacyWarning) for w in caught)
+    True
+    """
+
+
+@dataclass(frozen=True)
+class PublishedStep:
+    """eta^t of the published OutP: 1 / eta = rows / 4 + 7.5 sqrt(t) / epsilon.
+
+    This is for sums of the clients' means.
+
+    The paper does not print the second term; it is inferred from the noise of the published code
+    (docs/private.md).
+    """
+
+    rows: int
+    clients: int
+    epsilon: float
+
+    def __call__(self, t: int) -> float:
+        return self.clients / (self.rows / 4 + 7.5 * math.sqrt(t) / self.epsilon)
+
+
+@dataclass(frozen=True)
+class PublishedADMM(bf.PrivateADMM):
+    """ObjP (``update="prox"``) and ObjT with noise by (20): NO guarantee.
+
+    ``local_epsilon`` is that of one iteration; the rest is as of ``PrivateADMM``.
+    """
+
+    local_epsilon: float = 1.0
+    kind: ClassVar[str] = "laplace"
+    caveat: ClassVar[str] = "the noise depends on the data at hand, equation (20)"
+
+    def check_problem(self, problem: bf.Problem, fed: Any) -> None:
+        """Raise ``ValueError`` for a budget, which this noise would not keep."""
+        if problem.privacy is not None:
+            raise ValueError(f"{type(self).__name__} keeps no budget: {self.caveat}.")
+        ext.check_positive(self, "local_epsilon", remedy="")
+
+    def planned(self, problem: bf.Problem, fed: Any, spent: Any = ()) -> Any:
+        """The method with its noise, as a multiple of what a row adds to a gradient."""
+        text = f"NO privacy: {self.caveat}, and so reveals them. For comparisons with the paper."
+        warnings.warn(text, NoPrivacyWarning, stacklevel=6)
+        own: Any = super().planned(problem, fed, spent)
+        told = {"multiplier": 1 / self.local_epsilon, "sensitivity": np.ones(fed.n_clients)}
+        return replace(own, plan=replace(own.plan, kind=self.kind, **told))
+
+    def noisy_gradients(
+        self, memory: Any, ask: Any, asked: Any, data: Block, rng: Streams
+    ) -> Callable[[int], tuple[Array, float]]:
+        exact = ext.exact_gradients(self._problem, self._plan, memory.z, data)
+
+        def noisy(i: int) -> tuple[Array, float]:
+            gradient, largest = exact(i)
+            scale = self._plan.multiplier * largest  # (20)
+            return gradient + rng(i).laplace(scale=scale, size=len(gradient)), scale
+
+        return noisy
+
+
+@dataclass(frozen=True)
+class PublishedOutP(PublishedADMM):
+    """OutP with the noise of the published code: NO guarantee. It is for sums of clients' means."""
+
+    update: str = "prox"
+    output: ClassVar[bool] = True
+    kind: ClassVar[str] = "gaussian"
+    caveat: ClassVar[str] = "the published code bounds no row's gradient, and states no total"
+
+    def noisy_gradients(
+        self, memory: Any, ask: Any, asked: Any, data: Block, rng: Streams
+    ) -> Callable[[int], tuple[Array, float]]:
+        plan, curve = self._plan, ask.rho + ask.reach
+        sigma = 2 * math.sqrt(2 * math.log(1.25 / DELTA)) / (len(plan.weight) * curve)
+        scale = (plan.multiplier * sigma) ** 2 * curve  # z_p moves by a gradient over the curve
+        exact = ext.exact_gradients(self._problem, plan, memory.z, data)
+
+        def noisy(i: int) -> tuple[Array, float]:
+            noise = rng(i).normal(scale=scale, size=memory.z.shape[1])
+            return exact(i)[0] + noise, scale * math.sqrt(2 / math.pi)
+
+        return noisy
