@@ -101,8 +101,8 @@ def test_two_runs_are_equal_to_the_byte(finished: Run, tmp_path: Path) -> None:
         (lambda r: r["clock"].update(answers=r["clock"]["answers"] + 1), "events"),
         (lambda r: r["clock"].update(time=1.0), "events"),
         (lambda r: r["clock"]["by_client"].update(East=99), "events"),
-        (lambda r: r["reached"]["model"]["objective"].append(0.1), "form"),
-        (lambda r: r.pop("clock"), "form"),
+        (lambda r: r["reached"]["model"]["objective"].append(0.1), "events"),
+        (lambda r: r.pop("clock"), "events"),
         (lambda r: r.update(rounds=r["rounds"] + 1), "rounds"),
     ],
     ids=["answers", "time", "who", "objective", "no clock", "rounds"],
@@ -273,7 +273,7 @@ def test_from_init_to_a_verified_report(
 ) -> None:
     (tmp_path / "clinics.csv").write_text(three(small_run.table(rows=30)))
     assert bonafed("init", "clinics.csv", "--agnostic", "--target", "sick", "--out", "q.toml") == 0
-    assert bonafed("run", "q.toml", "--out", "runs") == 0
+    assert bonafed("run", "q.toml", "--out", "runs", "--verbose") == 0
     said = capsys.readouterr().out
     for part in (
         "virtual s\n",
