@@ -47,6 +47,14 @@ def test_groups_are_any_hashables(groups, clients):
     assert fed.classes is None
 
 
+@pytest.mark.parametrize("more", [-1, 1])
+def test_lists_have_one_entry_for_each_client(more):
+    fed = example()[-1]
+    lists = (list(fed.y) * 2)[: 4 + more]
+    with pytest.raises(ValueError, match=f"one array for each of the 4 clients, got {4 + more}"):
+        fed.with_targets(lists)
+
+
 def test_right_arrays_are_not_copied():
     X, y, _, _ = example()
     fed = Federation.from_arrays(X, y, np.repeat(np.arange(4), 10))
