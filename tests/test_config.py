@@ -195,7 +195,7 @@ WRONG = {
         "[algorithm]\nname = 'private_admm'\n",
         ["line 10, clients.risk", "needs over_clients = Mean", "change clients.risk"],
     ),
-    "no TOML": ("a =", ["no TOML"]),
+    "no TOML": ("a =", ["not TOML"]),
     "inline table": (
         'data = { name = "hospitals", scal = "x" }\n',
         ["line 1", "data.scal", "did you mean 'scale'"],

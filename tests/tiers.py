@@ -150,17 +150,19 @@ def values(case: Any, free: bool = False) -> dict[str, Hashable]:
 
     An entry is known by the objects in it: the indices of a case count the cases of the test.
     """
-    of = case.callspec
+    of, stated = case.callspec, set[str]()
     found: dict[str, Hashable] = {}
     for mark in case.iter_markers("parametrize"):
         names = mark.args[0]
         names = [n.strip() for n in names.split(",")] if isinstance(names, str) else list(names)
+        stated.update(names)
         shapes = {name: shape_of(case.module, of.params[name]) for name in names}
         if free or any(shapes.values()):
             found |= {name: shapes[name] or str(of.params[name]) for name in names}
         else:
             found[names[0]] = tuple(id(of.params[name]) for name in names)
-    return found or {name: id(value) for name, value in of.params.items()}  # of a fixture
+    of_fixtures = {name: id(value) for name, value in of.params.items() if name not in stated}
+    return found | of_fixtures
 
 
 def shape_of(module: Any, value: Any) -> Hashable:

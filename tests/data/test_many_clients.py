@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -100,11 +101,11 @@ def test_reading_that_takes_long_says_how_far_it_is(
 ) -> None:
     for k in range(4):
         (tmp_path / f"{k}.csv").write_text("a,y\n1,0\n2,1\n", "utf-8")
-    shown = Guarded(Lines(Console()))
-    readers.read_clients(tmp_path, watch=shown.read)
-    assert capsys.readouterr().out == ""  # quick
-    now = iter([10.0, 10.5, 11.5, 12.0])
-    monkeypatch.setattr("bonafed.report.progress.time.monotonic", lambda: next(now))
-    shown = Guarded(Lines(Console()))
-    readers.read_clients(tmp_path, watch=shown.read)
-    assert capsys.readouterr().out == "reading: 2 of 4 files\n"
+    # seconds at which the reader tells of each file; other threads have another clock
+    for times, told in (((0, 0, 0, 0), ""), ((0, 0.5, 1.5, 2), "reading: 2 of 4 files\n")):
+        clock = SimpleNamespace(monotonic=lambda: 10.0)
+        monkeypatch.setattr("bonafed.report.progress.time", clock)
+        shown, now = Guarded(Lines(Console())), iter(times)
+        clock.monotonic = lambda now=now: 10.0 + next(now)
+        readers.read_clients(tmp_path, watch=shown.read)
+        assert capsys.readouterr().out == told

@@ -29,13 +29,13 @@ def refused(call) -> str:
 def test_a_ledger_of_deep_lists(tmp_path):
     ledger_file(tmp_path / "book.json")
     (tmp_path / "book.json").write_text("[" * 100_000)
-    assert "no ledger" in refused(Book(tmp_path / "book.json").runs)
+    assert "not a ledger" in refused(Book(tmp_path / "book.json").runs)
 
 
 def test_a_ledger_whose_chain_is_no_list(tmp_path):
     ledger_file(tmp_path / "book.json")
     (tmp_path / "book.json").write_text('{"runs": [], "chain": 0}')
-    assert "no lists" in refused(Book(tmp_path / "book.json").runs)
+    assert "not lists" in refused(Book(tmp_path / "book.json").runs)
 
 
 def test_an_archive_that_is_no_text_and_damaged_behind(tmp_path):

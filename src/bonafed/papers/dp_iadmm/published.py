@@ -90,7 +90,7 @@ class PublishedADMM(bf.PrivateADMM):
         told = {"multiplier": 1 / self.local_epsilon, "sensitivity": np.ones(fed.n_clients)}
         return replace(own, plan=replace(own.plan, kind=self.kind, **told))
 
-    def gradients(
+    def noisy_gradients(
         self, memory: Any, ask: Any, asked: Any, data: Block, rng: Streams
     ) -> Callable[[int], tuple[Array, float]]:
         exact = ext.exact_gradients(self._problem, self._plan, memory.z, data)
@@ -112,7 +112,7 @@ class PublishedOutP(PublishedADMM):
     kind: ClassVar[str] = "gaussian"
     caveat: ClassVar[str] = "the published code bounds no row's gradient, and states no total"
 
-    def gradients(
+    def noisy_gradients(
         self, memory: Any, ask: Any, asked: Any, data: Block, rng: Streams
     ) -> Callable[[int], tuple[Array, float]]:
         plan, curve = self._plan, ask.rho + ask.reach

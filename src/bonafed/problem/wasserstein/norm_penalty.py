@@ -7,6 +7,13 @@ On all of R^n, where labels do not move, a convex Lipschitz loss has
 (Shafieezadeh-Abadeh, Kuhn, Mohajerin Esfahani, *Regularization via mass transportation*, 2019). So
 the worst case is the mean over the rows plus a function of the model and of declared numbers only,
 and anyone who minimises a mean with a regulariser minimises it.
+
+*Proof.* A plan that moves row i by D_i with E ||D|| <= r gains at most L |<w, D>| <= L ||w||_*
+||D|| a unit of mass, which shows <=. For >= let w != 0, ||v|| = 1 and <w, v> = ||w||_*. The slopes
+of a convex function whose Lipschitz constant is L come as near to L as one likes in one of its two
+tails: for every e > 0 there are a sign and a number c with loss(p + sign t, y) - loss(p, y) >= (L -
+e) t - c for all t >= 0, p = <w, x_i> + b. Move the share q of one row by sign (r / q) v: that costs
+r, and gains at least (L - e) r ||w||_* - q c. Let q go to 0, then e.
 """
 
 from __future__ import annotations

@@ -185,10 +185,10 @@ class PrivateADMM(PrivateMethod):
     ) -> tuple[PrivateMemory, Perturbed]:
         if self.update == "exact":
             return client.exact(self._problem, self._plan, memory, ask, data, self.tol)
-        given = self._problem, self._plan, self._near, self.gradients
+        given = self._problem, self._plan, self._near, self.noisy_gradients
         return client.perturb(*given, memory, ask, data, rng)
 
-    def gradients(
+    def noisy_gradients(
         self, memory: PrivateMemory, ask: Perturb, asked: Question, data: Block, rng: Streams
     ) -> Callable[[int], tuple[Array, float]]:
         """The function that gives a client's gradient with noise, and the mean size of the noise;
