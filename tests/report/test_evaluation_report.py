@@ -15,18 +15,17 @@ from scipy.special import expit
 from sklearn import metrics
 
 import bonafed as bf
-from bonafed.measures import clopper_pearson, figures_of, small
+from bonafed.measures import clopper_pearson, small
 from bonafed.problem.calibration import calibrated
 from bonafed.problem.losses import Loss
 from bonafed.problem.prediction import scores
 from bonafed.report import tables
-from bonafed.report.markdown import markdown
 from bonafed.report.sections.evaluation import Evaluation, by_client, measures
 from bonafed.report.sections.quality import Quality
 from bonafed.report.tables import Table, own_measures
 from bonafed.report.terminal import drawn
-from bonafed.runs.comparison import EvaluationForm, evaluate
-from bonafed.runs.evaluation import JudgedForm, judge
+from bonafed.runs.comparison import evaluate
+from bonafed.runs.evaluation import judge
 from bonafed.runs.files import plain
 from bonafed.runs.run import Run
 from bonafed.runs.splits import Parts, prepare
@@ -180,29 +179,6 @@ def test_figures_are_about_the_class_that_is_called_positive(loss: Loss) -> None
     assert judged["positives"] == (y == "ill").sum()
     assert judged["recall"] == pytest.approx((X[y == "ill", 0] > 0).mean())
     assert judged["log_loss"] == pytest.approx(metrics.log_loss(y == "ill", expit(2 * X[:, 0])))
-
-
-def test_the_folder_of_an_earlier_version_is_read_and_reported(run: Run) -> None:
-    """Without figures, floors and the number of tests."""
-    new = {*JudgedForm.model_fields, *(figure.key for figure in figures_of())}
-    new -= {"n", "loss", "accuracy", "error", "risk"}
-    old = {
-        **run.result["evaluation"],
-        "measures": [
-            {key: value for key, value in row.items() if key not in new}
-            | {"clients": [{k: v for k, v in c.items() if k not in new} for c in row["clients"]]}
-            for row in run.result["evaluation"]["measures"]
-        ],
-        "pairs": [
-            {key: value for key, value in pair.items() if key not in ("tests", "floor")}
-            for pair in run.result["evaluation"]["pairs"]
-        ],
-    }
-    EvaluationForm.model_validate(old)
-    told = replace(run, result={**run.result, "evaluation": old})
-    assert [*cells(measures(told)[0])][::2] == ["Accuracy", "Mean loss"]
-    assert by_client(told) == []
-    assert "Accuracy, worst client" in markdown(told)
 
 
 def test_roc_and_calibration_are_drawn_over_all_rows_and_by_client(run: Run) -> None:
