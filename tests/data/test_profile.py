@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bonafed.data.kinds import kind_of, names_a_person, names_an_identifier, sentinel
 from bonafed.data.profile import link, stacked, summarise, variants
+from bonafed.data.roles import kind_of, names_a_person, names_an_identifier, sentinel
 from bonafed.data.sniffing import delimiter_and_header, encoding_of
 
 

@@ -17,7 +17,6 @@ import numpy as np
 from bonafed.config.config import ConfigError
 from bonafed.data.column_kinds import KINDS, ORDERS
 from bonafed.data.files import opened
-from bonafed.data.kinds import OUTCOMES, Kind, kind_of, odd_class, sentinel, words
 from bonafed.data.profile import (
     SURE,
     Summary,
@@ -33,6 +32,7 @@ from bonafed.data.profile import (
 )
 from bonafed.data.readers import paths, read
 from bonafed.data.reading import ENCODINGS, Reading
+from bonafed.data.roles import OUTCOMES, Kind, kind_of, odd_class, sentinel, words
 from bonafed.data.sniffing import LINES, MARKED, delimiter_and_header, encoding_of
 from bonafed.data.tables import Table, has_column, same_columns
 
