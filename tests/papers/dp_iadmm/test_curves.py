@@ -10,8 +10,11 @@ import os
 import numpy as np
 import pytest
 
+from bonafed.codec import CodecError
 from bonafed.data.federation import Federation
+from bonafed.papers import dp_iadmm
 from bonafed.papers.dp_iadmm import composition, curves, data
+from bonafed.statements import statement_bytes
 
 REAL = pytest.mark.skipif(
     not os.environ.get("BONAFED_DATA"), reason="BONAFED_DATA names no data directory"
@@ -152,3 +155,18 @@ def test_digits_of_the_published_code() -> None:
     for k, (accuracy, violation) in curves.DIGITS.items():
         assert round(1 - points[k - 2].error, 4) == accuracy
         assert abs(points[k - 1].violation / violation - 1) <= 1e-4
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        dp_iadmm.obj_p(1.0, 5),
+        dp_iadmm.obj_t(1.0, 5),
+        dp_iadmm.out_p(1.0, 5, 100, 4),
+        dp_iadmm.out_p_plus(1.0, 5, 100, 4),
+    ],
+    ids=["obj_p", "obj_t", "out_p", "out_p_plus"],
+)
+def test_no_method_without_a_guarantee_travels_to_a_site(method):
+    with pytest.raises(CodecError, match="cannot be stated"):
+        statement_bytes(method)
