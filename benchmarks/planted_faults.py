@@ -1,8 +1,8 @@
 """Faults planted again, one by one, and the test that finds each.
 
-    python benchmarks/planted_faults.py                 # all, a row of a table for each
+    python benchmarks/planted_faults.py                 # a row of a table for each
     python benchmarks/planted_faults.py --only 3 17     # some, by number
-    python benchmarks/planted_faults.py --kept FILE     # go on where an interrupted run ended
+    python benchmarks/planted_faults.py --again         # also those that were found before
 
 A fault is a piece of the source and what stands in its place, of the kinds that tests and reviews
 have found since the project began; ``kind`` says which. Each is planted in a copy of the source, on
@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HOME = Path(__file__).resolve().parent.parent
+KEPT = Path(__file__).with_suffix(".json")  # what found each, kept from run to run
 PACKAGE = "bonafed"
 FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 
@@ -403,9 +404,9 @@ FAULTS = (
 def main() -> None:
     parser = argparse.ArgumentParser(description="Plants faults and runs the tests that find them.")
     parser.add_argument("--only", type=int, nargs="*", help="numbers of faults")
-    parser.add_argument("--kept", type=Path, help="a file of what was found before")
+    parser.add_argument("--again", action="store_true", help="forget what was found before")
     given = parser.parse_args()
-    known = json.loads(given.kept.read_text()) if given.kept and given.kept.exists() else {}
+    known = {} if given.again else json.loads(KEPT.read_text())
     print("| | fault | file | found by | tier |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         # one copy, so that what numba has compiled is compiled once
@@ -414,8 +415,7 @@ def main() -> None:
             fault = FAULTS[number - 1]
             if fault.kind not in known:
                 known[fault.kind] = found(fault, copy)
-                if given.kept:
-                    given.kept.write_text(json.dumps(known, indent=1))
+                KEPT.write_text(json.dumps(known, indent=1) + "\n")
             test, tier = known[fault.kind]
             print(f"| {number} | {fault.kind} | `{fault.file}` | `{test}` | {tier} |", flush=True)
     if any(tier == "none" for _, tier in known.values()):

@@ -218,7 +218,7 @@ def test_verify_keeps_its_status_where_nothing_is_shown(
         assert bonafed("verify", run.path, "--without-data") == 0
     with stdout(full()):
         assert bonafed("verify", tmp_path) == 2
-    assert "no complete run" in capsys.readouterr().err
+    assert "not a complete run" in capsys.readouterr().err
 
 
 def test_a_private_run_that_nobody_reads_keeps_the_model_that_was_paid_for(

@@ -217,7 +217,7 @@ CHANGES: dict[str, tuple[Callable[[dict], object], str]] = {
     "rehearsal": (lambda r: r["privacy"].update(rehearsal="yes"), "privacy"),
     "noise": (lambda r: first(r, "releases")[0].__setitem__(1, 0.5), "budget"),
     "answers": (lambda r: first(r, "releases")[0].__setitem__(2, 4), "answers"),
-    "client": (lambda r: r["privacy"]["releases"].pop("North"), "form"),
+    "client": (lambda r: r["privacy"]["releases"].pop("North"), "privacy"),
     "rows": (lambda r: r["clients"][0].update(n=16), "clients"),
     "weight": (lambda r: r["clients"][0].update(weight=0.7), "clients"),
     "problem": (lambda r: r.update(problem="Anything."), "problem"),
@@ -390,7 +390,7 @@ def test_a_run_for_whoever_sees_sums_states_both_views(tmp_path: Path, name: str
     assert "every sum of what the 2 clients sent" in guarantee
     assert views["text"] in guarantee
     path = copy(run.path, tmp_path)  # as if every client had added the whole noise
-    assert "privacy" in reseal(path, lambda result: result["privacy"].pop("views"))
+    assert "form" in reseal(path, lambda result: result["privacy"].pop("views"))
 
 
 def test_a_sweep_for_whoever_sees_sums_is_verified(tmp_path: Path) -> None:

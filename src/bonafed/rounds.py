@@ -155,7 +155,7 @@ class Outcome:
     >>> fed = load.hospitals()
     >>> problem = bf.Problem(bf.Logistic(), regulariser=bf.L2(0.1))
     >>> outcome = bf.solve(problem, fed, max_rounds=2).outcome
-    >>> outcome.stop.value, outcome.text.startswith("stopped at max_rounds = 2")
+    >>> outcome.stop.value, "stopped at max_rounds = 2" in outcome.text
     ('max_rounds', True)
     """
 

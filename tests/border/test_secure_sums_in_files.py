@@ -65,7 +65,7 @@ REFUSED = {
     "limit on rows": (
         "[engine]",
         '[[constraint]]\nkind = "neyman_pearson"\nlabel = "yes"\nlevel = 0.4\n[engine]',
-        "of the server itself.*leave out",
+        "of the server itself",
     ),
     "drfa": ('["erm"]', '["drfa"]', "compare_with"),
     "pooled": (f"strength = 0.01\n[clients]\n{BALL}", "strength = 0.01\npooled = true", "pooled"),

@@ -67,7 +67,7 @@ def test_the_loss_is_that_of_the_trained_model(clinics):
 def test_a_foreign_model_needs_a_named_loss(clinics):
     X, y, groups = clinics
     model = LogisticRegression().fit(X, y)
-    with pytest.raises(ValueError, match=r"LogisticRegression has no loss_"):
+    with pytest.raises(ValueError, match=r"LogisticRegression has no attribute loss_"):
         worst_client_loss(model, X, y, groups=groups)
     scorer = WorstClient(MinusLoss(Hinge()), "worst_client_hinge")
     loss = np.maximum(0, 1 - np.where(y == "ill", 1, -1) * model.decision_function(X))

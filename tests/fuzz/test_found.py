@@ -54,7 +54,9 @@ def test_a_row_of_the_history_without_a_column(change, tmp_path):
     result = json.loads((folder / "result.json").read_text())
     (folder / "result.json").write_text(to_json(sealed(folder, result), indent=1))
     odd = [check for check in verify_run(folder) if check.ok is False]
-    assert [check.name for check in odd] == ["form" if change == "renamed" else "history"]
+    assert [check.name for check in odd] == ["form"] * (change == "renamed")
+    listed = [check.name for check in verify_run(folder) if check.ok is None]
+    assert change == "renamed" or "history" in listed  # what happened in the rounds is not verified
 
 
 @pytest.mark.parametrize(

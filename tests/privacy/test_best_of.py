@@ -199,7 +199,7 @@ def test_the_ledger_file_keeps_a_search(tmp_path):
         book.open_run({"north": (Release("gaussian", 50.0),)}, budget)
     damaged = book.path.read_text().replace("8.0", '"8"')
     book.path.write_text(damaged)
-    with pytest.raises(ValueError, match="no ledger"):
+    with pytest.raises(ValueError, match="not a ledger"):
         book.spent(["north"])
 
 

@@ -214,7 +214,7 @@ def test_a_book_that_breaks_during_a_run_is_left_alone_and_the_model_is_kept(pla
         found = place.solve(watch=breaks)
     assert found.rounds == T
     assert (place.folder / "book.json").read_text() == "{"
-    with pytest.raises(ValueError, match="no ledger of spent budgets"):
+    with pytest.raises(ValueError, match="not a ledger of spent budgets"):
         place.solve()
 
 

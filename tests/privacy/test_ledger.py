@@ -231,7 +231,7 @@ def test_a_damaged_book_lets_nothing_through_and_is_left_alone(book, text):
         lambda: book.spent("a"),
         lambda: book.close_run("x", plan(FEW)),
     ):
-        with pytest.raises(ValueError, match="no ledger of spent budgets"):
+        with pytest.raises(ValueError, match="not a ledger of spent budgets"):
             attempt()
     assert book.path.read_bytes() == data
 

@@ -265,7 +265,8 @@ def test_a_repeated_turn_is_answered_alike_and_another_one_is_not_carried_out(tm
     ((_, name), run), *_ = party.runs.items()
     before = run.state
     message = decode(encode(before.answer))  # no message at all
-    for turn in (-1, 0, before.turn + 1, 10**6):
+    assert isinstance(asked(party, Step(name, -1, message)), Refused)
+    for turn in (0, before.turn + 1, 10**6):
         assert isinstance(asked(party, Step(name, turn, message)), Lost)
     answer = asked(party, Step(name, before.turn, message))
     assert isinstance(answer, Failed)

@@ -141,7 +141,7 @@ class MinusLoss:
         loss = self.loss or getattr(_last(estimator), "loss_", None)
         if loss is None:
             raise ValueError(
-                f"{type(_last(estimator)).__name__} has no separate loss_: name one, as in "
+                f"{type(_last(estimator)).__name__} has no attribute loss_: name one, as in "
                 "WorstClient(MinusLoss(Hinge()), 'worst_client_hinge')."
             )
         if loss.targets == "real":

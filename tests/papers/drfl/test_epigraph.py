@@ -99,7 +99,7 @@ def test_equals_the_conic_program(k, norm):
     for tau, down in ((1.0, 0.3), (30.0, 0.9), (0.05, 0.02)):
         a = (1 - down) * float(problem.client_risks(b, block)[0])
         v, pi, fallbacks = projected(problem, block, b, a, tau)
-        w, height = epigraph_client._conic(problem, own, b, a, tau, float(problem.radii(own)[0]))
+        w, height = epigraph_client._conic(problem, own, b, a, tau)
         assert fallbacks == 0
         assert_allclose(v, w, atol=1e-6)
         assert_allclose(pi, height, atol=1e-6)
