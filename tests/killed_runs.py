@@ -257,7 +257,7 @@ class Killer:
             if partial(study, self.out(study)) is None and finished(self.out(study)):
                 ended.status = self.status  # it was only printing
                 break
-            command, folder = self.going_on(study)
+            command, folder = self.resumed(study)
         else:
             ended = process(root, folder, command)
         while ended.status == 2 and "nothing was kept" in ended.said:
@@ -278,7 +278,7 @@ class Killer:
             return 0, self.seconds * self.rng.uniform(0.1, 0.9)
         return self.rng.randint(1, max(2, len(self.moments) // (1 if k == 0 else 2))), 0.0
 
-    def going_on(self, study: Path) -> tuple[list[str], Path]:
+    def resumed(self, study: Path) -> tuple[list[str], Path]:
         """The command that goes on, given in another folder, by a relative or an absolute path."""
         work = partial(study, self.out(study))
         if work is None:

@@ -161,5 +161,5 @@ class Court(InProcess):
         heard = Heard(algorithm, self.told, None if honest else self.lie)
         return InProcess(block_size=1).run(heard, federation, **how)
 
-    def aside(self) -> Court:
+    def beside_run(self) -> Court:
         return self

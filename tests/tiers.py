@@ -181,7 +181,7 @@ def shape(example: Any) -> Hashable:
     """What an engine sees of an algorithm."""
     of, fed = example.algorithm, example.federation
     memory = type(of.client_start(fed.blocks(1)[0]))
-    return frozenset(of.on_client), frozenset(of.on_server), memory, of.donates, of.private
+    return frozenset(of.on_client), frozenset(of.on_server), memory, of.mutates_state, of.private
 
 
 def covering(cases: Sequence[dict[str, Hashable]]) -> list[int]:

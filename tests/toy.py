@@ -146,7 +146,7 @@ class AsyncToy(Algorithm):
     work.
     """
 
-    donates: ClassVar[bool] = True
+    mutates_state: ClassVar[bool] = True
     step: float = 0.3
     n_features: int = 3
     max_rounds: int = 12

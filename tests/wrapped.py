@@ -37,8 +37,8 @@ class Wrapped(Algorithm):
         return step
 
     @property
-    def donates(self) -> bool:
-        return self.inner.donates
+    def mutates_state(self) -> bool:
+        return self.inner.mutates_state
 
     @property
     def private(self) -> bool:
@@ -174,7 +174,7 @@ class Guarded(Wrapped):
         return self.guarded(step)
 
     def around_server(self, step: Any) -> Any:
-        return self.guarded(step, int(self.donates))
+        return self.guarded(step, int(self.mutates_state))
 
     def guarded(self, step: Any, free: int = 0) -> Any:
         def call(*given: Any) -> Any:

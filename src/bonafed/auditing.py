@@ -359,7 +359,7 @@ def _surprise(
             gain = np.abs(seen) - np.abs(seen - added) if laplace else seen * added - added**2 / 2
             scores[p] = scores.get(p, 0.0) + gain.sum(1)
             ups.append(up)
-        state, ask = algorithm.consent(state, range(P), _of_all(ups, P))
+        state, ask = algorithm.aggregate(state, range(P), _of_all(ups, P))
     return scores
 
 
@@ -547,7 +547,7 @@ def _attack(
         spread += math.log(size)
         curve = 1.0 if algorithm.output else _curve(algorithm, message)
         reported += math.log(max(abs(float(up.noise[0]) / (size * curve) - 1), 1e-300))
-        state, ask = algorithm.consent(state, range(P), _of_all([up], P))
+        state, ask = algorithm.aggregate(state, range(P), _of_all([up], P))
     return along, spread, reported
 
 

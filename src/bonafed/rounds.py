@@ -64,7 +64,6 @@ __all__ = [
     "combine",
     "copied",
     "decode",
-    "donates",
     "encode",
     "encoded_size",
     "fingerprint",
@@ -72,6 +71,7 @@ __all__ = [
     "join",
     "marks",
     "members",
+    "mutates_state",
     "named",
     "record",
     "rows",
@@ -205,8 +205,8 @@ class Conclude:
 class Algorithm(Protocol):
     """The base of everything that an engine runs.
 
-    ``donates`` allows ``on_server`` to overwrite the arrays of the state that it receives: a table
-    with a row per client need not be copied for every answer. Messages may share arrays with the
+    ``mutates_state`` allows ``on_server`` to overwrite the arrays of the state that it receives: a
+    table with a row per client need not be copied for every answer. Messages may share arrays with the
     state all the same. ``private`` asks for the memories of all clients before the first message,
     since they hold the keys of their noise. ``stateless``: clients keep nothing between two
     messages, so that one whose disk is lost goes on as if nothing had happened. ``held_out``: it is
@@ -215,7 +215,7 @@ class Algorithm(Protocol):
     well, with what they may tell.
     """
 
-    donates: ClassVar[bool] = False
+    mutates_state: ClassVar[bool] = False
     private: ClassVar[bool] = False
     stateless: ClassVar[bool] = False
     held_out: ClassVar[bool] = False
@@ -349,9 +349,9 @@ def _form(hint: object) -> Form:
 # ---- messages, uploads and memories by client ----------------------------------------------------
 
 
-def donates(algorithm: Algorithm) -> bool:
+def mutates_state(algorithm: Algorithm) -> bool:
     """Whether ``on_server`` may overwrite the arrays of the state that it receives."""
-    return algorithm.donates
+    return algorithm.mutates_state
 
 
 def gradients(algorithm: Algorithm, message: object) -> float:

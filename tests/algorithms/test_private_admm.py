@@ -135,7 +135,7 @@ def test_two_rounds_by_hand(kind, variant, regulariser, single):
         shifted = np.concatenate([up.shifted for _, up in found])
         np.testing.assert_allclose(shifted, z - dual / ask.message.next_rho, **close)
         up = replace(found[0][1], shifted=shifted.sum(0), gap=np.float64(0), noise=np.float64(0))
-        state, ask = run.consent(state, range(P), up)
+        state, ask = run.aggregate(state, range(P), up)
         w = shifted.sum(0) / P  # (4a): argmin of h(w) + sum_p <lambda_p, w> + rho ||w - z_p||^2 / 2
         own = w[: D - (kind == "sign")]
         if isinstance(regulariser, L2):
@@ -461,7 +461,7 @@ def test_without_radius_and_prox_it_is_optimistic_gradient_descent():
         np.testing.assert_allclose(np.concatenate([m.dual for m in memories]), g, atol=1e-14)
         hats.append(np.mean(g, 0))
         up = replace(found[0][1], shifted=sum(up.shifted[0] for _, up in found), gap=0.0, noise=0.0)
-        state, ask = run.consent(state, range(4), up)
+        state, ask = run.aggregate(state, range(4), up)
         models.append(state.w)
         np.testing.assert_allclose(
             models[-1], models[-2] - (2 * hats[-1] - hats[-2]) / rho, atol=1e-14

@@ -405,7 +405,7 @@ class Donating(Toy):
     without a copy.
     """
 
-    donates: ClassVar[bool] = True
+    mutates_state: ClassVar[bool] = True
 
     @property
     def on_client(self) -> Any:
@@ -508,7 +508,7 @@ def test_an_algorithm_of_the_steps_alone_runs_and_reports_nothing(engine):
 @pytest.mark.parametrize("engine", [InProcess(), VirtualClock()], ids=["process", "clock"])
 def test_what_is_no_algorithm_is_refused_in_words(engine):
     fed: Any = federation()
-    with pytest.raises(TypeError, match=r"got Unlike, which lacks donates, .*: derive the class"):
+    with pytest.raises(TypeError, match=r"Unlike, which lacks mutates_state, .*: derive"):
         engine.run(Unlike(), fed)
     with pytest.raises(
         TypeError, match=r"got Alike, which lacks on_server, server_start: .* define"

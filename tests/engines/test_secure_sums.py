@@ -360,7 +360,7 @@ def test_what_cannot_be_added_up_is_refused_with_what_to_do(monkeypatch: pytest.
 def test_only_an_engine_that_goes_on_alone_is_asynchronous():
     assert bf.VirtualClock().asynchronous
     assert not bf.VirtualClock(secure_sum=True).asynchronous
-    assert bf.VirtualClock(secure_sum=True).aside().secure_sum is True
+    assert bf.VirtualClock(secure_sum=True).beside_run().secure_sum is True
 
 
 @pytest.mark.parametrize(("private", "least"), [(False, 5), (True, 6)])

@@ -234,7 +234,7 @@ def test_ctrl_c_keeps_the_last_finished_round(example, kind, where, tmp_path):
     engine = engine_of(kind, example, checkpoint=path, every=100)
     how: dict[str, Any] = {"seed": 1, "watch": [algorithm.watch]}
     # a state that may be half overwritten is not kept
-    if algorithm.donates and kind not in MODES and where in ("server", "report"):
+    if algorithm.mutates_state and kind not in MODES and where in ("server", "report"):
         with pytest.raises(KeyboardInterrupt):
             engine.run(algorithm, example.federation, **how)
         assert not path.exists()
@@ -329,7 +329,7 @@ class Ill(SeparateToy):
 
     client: ClassVar[str] = ""
     round: ClassVar[int] = -1
-    donates: ClassVar[bool] = False
+    mutates_state: ClassVar[bool] = False
 
     def look(self, memory: Any, ask: Any, data: Any, rng: Any) -> Any:
         if self.client in data.names and memory.seen[data.names.index(self.client)] == 1:
@@ -446,7 +446,7 @@ class OtherMemory:
 class Forgetful(SeparateToy):
     """All are asked once to keep their memory as another class."""
 
-    donates: ClassVar[bool] = False
+    mutates_state: ClassVar[bool] = False
 
     @property
     def on_client(self) -> Any:

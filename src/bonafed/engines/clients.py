@@ -70,7 +70,7 @@ class Clients:
 
     def __init__(self, algorithm: Algorithm, names: tuple[str, ...], n_features: int) -> None:
         self.algorithm, self.names, self.n_features = algorithm, names, n_features
-        self.flight = Flight(len(names), algorithm.donates)
+        self.flight = Flight(len(names), algorithm.mutates_state)
         # who answered last, as a tuple and as an array: they are often asked next
         self._last: tuple[tuple[int, ...] | None, Ids] = (None, np.empty(0, np.int64))
 

@@ -33,7 +33,7 @@ class Engine(Protocol):
         """Run an algorithm until it is done."""
         ...
 
-    def aside(self) -> Engine:
+    def beside_run(self) -> Engine:
         """The engine of runs beside the main one, such as a certificate's."""
         ...
 

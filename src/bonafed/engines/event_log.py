@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bonafed.arrays import Array
 from bonafed.codec import Form
-from bonafed.engines.possible import Fields
+from bonafed.engines.checkpoint_schema import Fields
 from bonafed.engines.run_record import check_answers
 from bonafed.rounds import CodecError, Outcome, decode, encode, record
 from bonafed.storage import write_whole

@@ -79,7 +79,7 @@ class InProcess(EventEngine):
         clients = LocalClients(algorithm, blocks, federation.clients, seed, wire)
         return Loop(self, clients, AtOnce(), None, federation, seed)
 
-    def aside(self) -> InProcess:
+    def beside_run(self) -> InProcess:
         """An engine without files, for runs beside the main one, such as a certificate's."""
         return replace(self, checkpoint=None)
 

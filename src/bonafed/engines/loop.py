@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from bonafed.arrays import Array
 from bonafed.engines import checkpoint as files
 from bonafed.engines.checkpoint import Checkpoint
+from bonafed.engines.checkpoint_schema import Fields, refusing
 from bonafed.engines.client_part import PartedFile
 from bonafed.engines.clients import Answers, Clients
 from bonafed.engines.consistency import check_rows, check_run, traffic
@@ -36,7 +37,6 @@ from bonafed.engines.engine import (
 )
 from bonafed.engines.event_log import Answered, Log
 from bonafed.engines.federated_data import Known
-from bonafed.engines.possible import Fields, refusing
 from bonafed.engines.run_record import (
     Counts,
     Events,
@@ -296,7 +296,7 @@ class Loop:
         self.parted = PartedFile(Path(self.file.path)) if kept and self.file.path else None
         self.record = RunRecord(SetRecorder() if engine.at_once else Recorder())
         # a round can be dropped at any moment where the server's state is copied before it
-        self.donated = algorithm.donates and not engine.at_once
+        self.donated = algorithm.mutates_state and not engine.at_once
         source.interrupts = self.interrupts = Interrupts(always=not engine.at_once)
         self.server = Server(None, Round(None), 0)
         self.halfway, self.begun, self.saved = False, 0, 0
@@ -389,7 +389,7 @@ class Loop:
         """The server's side after these answers."""
         step = handler(self.algorithm.on_server, type(answers.combined), self.algorithm)
         self.halfway, state = self.donated, self.server.state  # it may be half overwritten
-        if self.algorithm.donates and not self.donated:
+        if self.algorithm.mutates_state and not self.donated:
             state = copied(state)
         state, ask = step(state, answers.ids, answers.combined)
         # what is overwritten in place stays as it is laid out

@@ -146,7 +146,7 @@ class Network(EventEngine):
         """Every site steps by itself."""
         return 1
 
-    def aside(self) -> Network:
+    def beside_run(self) -> Network:
         """The same sites, for runs beside the main one, such as a certificate's."""
         return replace(self, checkpoint=None, keeps=False)
 

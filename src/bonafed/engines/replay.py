@@ -87,7 +87,7 @@ class Replay(EventEngine):
         clients = LocalClients(algorithm, rows_of(self, federation), federation.clients, seed)
         return Loop(self, clients, _Recorded(self.log), (self.log,), federation, seed)
 
-    def aside(self) -> InProcess:
+    def beside_run(self) -> InProcess:
         """A plain engine, for runs beside the main one, such as a certificate's."""
         return InProcess(secure_sum=self.secure_sum)
 

@@ -617,7 +617,7 @@ class SecureSummed(Algorithm):
         inner, asked = state.of_algorithm()
         assert isinstance(asked, Round)
         told = self._held(state, asked.message, combined)
-        inner = copied(inner) if self.inner.donates else inner
+        inner = copied(inner) if self.inner.mutates_state else inner
         step = handler(self.inner.on_server, type(combined), self.inner)
         inner, ask = step(inner, protocol.stayed, combined)
         bits = np.zeros(len(state.busy), bool)

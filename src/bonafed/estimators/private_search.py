@@ -200,7 +200,7 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             odometer.counted(None, tables(rows), (release,), budget)
         number = "" if book is None else book.open_run(releases, budget)
         try:
-            with odometer.aside():
+            with odometer.in_parts():
                 best = self._best(base, options, release, train, held)
         finally:  # whatever was seen of it meanwhile, all of it is paid for
             if book is not None:

@@ -100,7 +100,7 @@ def forget() -> None:
 
 
 @contextlib.contextmanager
-def aside() -> Iterator[list[Count]]:
+def in_parts() -> Iterator[list[Count]]:
     """Runs in this context are parts of one that is counted by itself; these parts."""
     parts: list[Count] = []
     token = _parts.set(parts)
@@ -116,7 +116,7 @@ def as_one(tables: Sequence[Any], releases: tuple[Release, ...], budget: Budget)
     `counted`, and in the end for what they have spent.
     """
     count = counted(None, tables, releases, budget)
-    with aside() as parts:
+    with in_parts() as parts:
         try:
             yield
         finally:

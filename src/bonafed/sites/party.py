@@ -27,7 +27,7 @@ from bonafed.arrays import Block, stream
 from bonafed.codec import FIELDS, changed, home
 from bonafed.data.federation import Federation
 from bonafed.data.row_errors import without_values
-from bonafed.engines.possible import Fields
+from bonafed.engines.checkpoint_schema import Fields
 from bonafed.engines.secure_summed import (
     PROTOCOL,
     SecureSummed,

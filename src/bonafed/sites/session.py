@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from bonafed.data.federation import Federation
+from bonafed.engines.checkpoint_schema import Fields
 from bonafed.engines.link import Link
 from bonafed.engines.network import UNREADABLE, ImpossibleAnswerError, RefusedError, Session
-from bonafed.engines.possible import Fields
 from bonafed.engines.transport import Transport
 from bonafed.engines.wire import Envelope, Failed, Refused
 from bonafed.problem.metadata import Introduced, Metadata, impossible

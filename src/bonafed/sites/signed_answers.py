@@ -591,7 +591,7 @@ class _Recorded:
                 why = str(other)
         raise ValueError(f"the sites' answers are not about this model and these duals: {why}")
 
-    def aside(self) -> _Recorded:
+    def beside_run(self) -> _Recorded:
         """The same answers."""
         return self
 

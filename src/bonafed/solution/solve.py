@@ -249,9 +249,9 @@ def conclude(finished: Finished) -> Solution:
     if problem.privacy is not None and isinstance(data, Metadata):
         solution = _without_certificate(finished, answer)
         return replace(solution, seconds=time.perf_counter() - began)
-    aside = plan.engine.aside() if hasattr(plan.engine, "aside") else plan.engine
+    beside = plan.engine.beside_run() if hasattr(plan.engine, "beside_run") else plan.engine
     certificate, duals, side, limits = prove(
-        problem, data, method, run, answer, aside, finished.seed
+        problem, data, method, run, answer, beside, finished.seed
     )
     stop = Stop.INTERRUPTED if certificate.failed == INTERRUPTED else run.outcome.stop
     infeasible = stop is Stop.INFEASIBLE  # its multipliers are no shadow prices

@@ -133,7 +133,7 @@ class ASPIRE(StepSettings, ext.Method):
     start: Array | None = None
     problem: bf.Problem | None = None
 
-    donates: ClassVar[bool] = True
+    mutates_state: ClassVar[bool] = True
     unaware: ClassVar[bool] = True
     requirements: ClassVar[ext.Requirements] = ext.Requirements(
         over_samples=ext.MEAN_OF_ROWS, loss=ext.SMOOTH

@@ -178,7 +178,7 @@ class AsyncDRO(Method):
     problem: Problem | None = None
     unaware: ClassVar[bool] = True
     requirements: ClassVar[Requirements] = Requirements(over_samples=MEAN_OF_ROWS, loss=SMOOTH)
-    donates: ClassVar[bool] = True
+    mutates_state: ClassVar[bool] = True
     stateless: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

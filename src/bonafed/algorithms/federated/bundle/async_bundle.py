@@ -227,7 +227,7 @@ class AsyncBundle(Method):
     start: Array | None = None
     problem: Problem | None = None
     stateless: ClassVar[bool] = True
-    donates: ClassVar[bool] = True
+    mutates_state: ClassVar[bool] = True
     requirements: ClassVar[Requirements] = Requirements(
         predictor=AFFINE,
         over_samples=CONVEX_OF_ROWS,
@@ -340,13 +340,13 @@ class AsyncBundle(Method):
         state = self._extended(state, who, up)
         if state.fresh >= len(state.answered):
             state = self._bounded(state)
-        state = self._standing(state, who)
+        state = self._held(state, who)
         if (state.answered == state.made).all():
             return self._judged(state, len(who))
         if state.turn >= self.max_rounds:
             return state, Done(Stop.MAX_ROUNDS)
         if not state.standing:
-            state = self._stepped(self._back(state, who), len(who))
+            state = self._stepped(self._retracted(state, who), len(who))
         return self._asking(state)
 
     def report(self, state: AsyncBundleState) -> dict:
@@ -459,7 +459,7 @@ class AsyncBundle(Method):
             return state.step * 4.0**share
         return state.step * (0.6**share if above > 2 * share * state.promised else 1.0)
 
-    def _standing(self, state: AsyncBundleState, who: NDArray[np.int64]) -> AsyncBundleState:
+    def _held(self, state: AsyncBundleState, who: NDArray[np.int64]) -> AsyncBundleState:
         """Stand still at the oldest model of those just answered that looks good enough, or go on
         standing where that is older.
         """
@@ -468,7 +468,7 @@ class AsyncBundle(Method):
                 break
             w = self._at(state, who=np.array([i]))[0]
             value = self._value(w, self._predicted(state, w))
-            if value - state.bound <= self._soon(state, value):
+            if value - state.bound <= self._close_enough(state, value):
                 return replace(state, w=w.copy(), made=int(state.answered[i]), standing=True)
         return state
 
@@ -485,7 +485,7 @@ class AsyncBundle(Method):
             return state, Done(Stop.OPTIMAL)
         standing, at = state.standing, replace(state, standing=False)
         state = self._stepped(at, fresh, moves=True)
-        nothing = state.promised <= NOTHING * self._soon(state, value)
+        nothing = state.promised <= NOTHING * self._close_enough(state, value)
         if math.isinf(state.bound) and nothing:
             return at, Done(Stop.UNPROVEN)
         if standing or nothing:  # else all have answered a model that was not held for optimal
@@ -527,12 +527,12 @@ class AsyncBundle(Method):
             shift = max(4 * state.shift, 1e-2)
             return replace(state, point=state.w, shift=shift, step=state.step / 2)
         here = self._value(state.w, self._predicted(state, state.w))
-        promised, nothing = here - master.value, NOTHING * self._soon(state, here)
+        promised, nothing = here - master.value, NOTHING * self._close_enough(state, here)
         state = replace(self._pruned(state, multipliers, fresh), weights=weights, promised=promised)
         state = replace(state, point=master.point)
         return replace(state, w=master.w, made=state.turn) if moves or promised > nothing else state
 
-    def _back(self, state: AsyncBundleState, who: NDArray[np.int64]) -> AsyncBundleState:
+    def _retracted(self, state: AsyncBundleState, who: NDArray[np.int64]) -> AsyncBundleState:
         """Take back what was too long a step, and shorten the next: the newest model gives way to
         the best that was answered where it is predicted to be further above that than that is above
         the bound. Second-order models know nothing of a loss whose slope changes further away.
@@ -540,7 +540,7 @@ class AsyncBundle(Method):
         models = [*self._at(state, who), *([] if state.best is None else [state.best])]
         values = [self._value(w, self._predicted(state, w)) for w in models]
         least, best = min(values), models[int(np.argmin(values))].copy()
-        room = max(least - max(state.bound, 0.0), self._soon(state, least))
+        room = max(least - max(state.bound, 0.0), self._close_enough(state, least))
         if self._value(state.w, self._predicted(state, state.w)) <= least + room:
             return replace(state, best=best)
         shift = max(4 * state.shift, 1e-2)
@@ -677,7 +677,7 @@ class AsyncBundle(Method):
         counts = state.turn, self.max_rounds, state.failed, JUDGED
         return Progress(value, least, self.tol, self.atol, *counts, unknown=1.0)
 
-    def _soon(self, state: AsyncBundleState, value: float) -> float:
+    def _close_enough(self, state: AsyncBundleState, value: float) -> float:
         """The gap up to which a model looks good enough."""
         return SOON * LATER**state.failed * self._progress(state, value).allowed()
 

@@ -44,7 +44,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.algorithms.federated.bundle import penalties as of
+from bonafed.algorithms.federated.bundle import penalties as exact
 from bonafed.algorithms.federated.bundle.cuts import Cuts, Evaluated, MeanLosses, no_cuts
 from bonafed.algorithms.federated.bundle.penalties import Penalised
 from bonafed.algorithms.federated.bundle.secants import secants
@@ -392,8 +392,8 @@ class Bundle(Method):
             cuts = cuts.without_repeats()
         state = replace(state, cuts=cuts, rounds=state.rounds + 1)
         state = self._bound(state, promised, before - state.value, up)
-        if self.ends(state.value, state.bound) and self._violation(state) > of.MET:
-            state = self._raised(state, state.risks[state.n_clients :] * state.sizes > of.MET)
+        if self.ends(state.value, state.bound) and self._violation(state) > exact.MET:
+            state = self._raised(state, state.risks[state.n_clients :] * state.sizes > exact.MET)
         nothing = self._nothing_feasible(state)
         if nothing is not None:
             return nothing
@@ -470,8 +470,8 @@ class Bundle(Method):
             gradient = member(self._problem, len(risks)) @ up.gradient.sum(1)
             value = self._value(state, risks, state.trial)
             sums = every[0].sum(1), every[1].sum(1) / units
-            sizes = of.first_sizes(*sums, value, gradient / units)
-            penalties = np.full(len(sizes), of.FIRST)
+            sizes = exact.first_sizes(*sums, value, gradient / units)
+            penalties = np.full(len(sizes), exact.FIRST)
             state = replace(state, sizes=sizes, penalties=penalties)
         return state, (every[0] / state.sizes[:, None], every[1] / state.sizes[:, None, None])
 
@@ -484,13 +484,13 @@ class Bundle(Method):
         """(C,) whether the constraints' multipliers, of those of all cuts, come near penalties."""
         n, first = state.n_clients, state.cuts.part == 0
         sums = np.bincount(state.cuts.owner[first], multipliers[first], len(state.risks))
-        return sums[n:] >= of.REACHED * state.penalties
+        return sums[n:] >= exact.REACHED * state.penalties
 
     def _raised(self, state: BundleState, which: NDArray[np.bool_]) -> BundleState:
         """With larger penalties of these constraints."""
         if not which.any():
             return state
-        larger = np.minimum(of.GROWS * state.penalties, of.MOST)
+        larger = np.minimum(exact.GROWS * state.penalties, exact.MOST)
         state = replace(state, penalties=np.where(which, larger, state.penalties))
         return replace(state, value=self._value(state, state.risks, state.w))
 
@@ -498,8 +498,8 @@ class Bundle(Method):
         """End the run where the cuts prove that no model meets all constraints: where their least
         sum of violations is positive, its multipliers do.
         """
-        suspected = (state.penalties >= of.SUSPECTED).any()
-        if not suspected or self._violation(state) <= of.MET or state.rounds % of.EVERY:
+        suspected = (state.penalties >= exact.SUSPECTED).any()
+        if not suspected or self._violation(state) <= exact.MET or state.rounds % exact.EVERY:
             return None
         cuts, n, sizes = state.cuts, state.n_clients, self._sizes(state)
         pieces = cuts.pieces(self._count(cuts))
@@ -673,7 +673,7 @@ class Bundle(Method):
             still=state.stalled,
             patience=STALLS,
             margin=MARGIN,
-            met=self._violation(state) <= of.MET,
+            met=self._violation(state) <= exact.MET,
         )
         stop = progress.stop
         if stop is not Stop.STALLED or (math.isnan(state.predicted) and not self._quadratic):
@@ -747,7 +747,7 @@ class Bundle(Method):
                 if self._finest < accuracy and promised <= accuracy * abs(state.value):
                     accuracy = self._finest
                     continue
-            most = (state.penalties >= of.MOST).any()
+            most = (state.penalties >= exact.MOST).any()
             if tangents is not None or not master.solved or most:
                 return state, master, metric
             near = self._near_penalties(state, master.multipliers)

@@ -206,13 +206,13 @@ class PrivateADMM(PrivateMethod):
 
     @property
     def on_server(self) -> dict:
-        return {Perturbed: self.consent}
+        return {Perturbed: self.aggregate}
 
     def server_start(self, n_clients: int) -> tuple[PrivateState, Round]:
         w = self._start(self._size)
         return PrivateState(w, np.zeros_like(w), 0, 0.0, 0.0, n_clients), self.ask(w, 1)
 
-    def consent(
+    def aggregate(
         self, state: PrivateState, ids: Sequence[int], up: Perturbed
     ) -> tuple[PrivateState, Round | Done]:
         """Take step (4a) with h, which returns the next w."""
