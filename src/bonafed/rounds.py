@@ -206,13 +206,13 @@ class Algorithm(Protocol):
     """The base of everything that an engine runs.
 
     ``mutates_state`` allows ``on_server`` to overwrite the arrays of the state that it receives: a
-    table with a row per client need not be copied for every answer. Messages may share arrays with the
-    state all the same. ``private`` asks for the memories of all clients before the first message,
-    since they hold the keys of their noise. ``stateless``: clients keep nothing between two
-    messages, so that one whose disk is lost goes on as if nothing had happened. ``held_out``: it is
-    about the rows that clients hold out, and not about those that they train on. ``readable``: the
-    fields of answers, "Class.field", that a server reads of every client under a secure sum as
-    well, with what they may tell.
+    table with a row per client need not be copied for every answer. Messages may share arrays with
+    the state all the same. ``private`` asks for the memories of all clients before the first
+    message, since they hold the keys of their noise. ``stateless``: clients keep nothing between
+    two messages, so that one whose disk is lost goes on as if nothing had happened. ``held_out``:
+    it is about the rows that clients hold out, and not about those that they train on.
+    ``readable``: the fields of answers, "Class.field", that a server reads of every client under a
+    secure sum as well, with what they may tell.
     """
 
     mutates_state: ClassVar[bool] = False
