@@ -461,8 +461,11 @@ LIMITS = {
     "label flips of RobustClassifier": Limit(
         "label_cost",
         TWO,
-        lambda: bf.RobustClassifier(label_flips=0.45),
-        lambda first, cost: bf.RobustClassifier(radius=max(first.radius_), label_cost=cost),
+        # where the clients' weights are not fixed no number is named
+        lambda: bf.RobustClassifier(label_flips=0.45, client_radius=0),
+        lambda first, cost: bf.RobustClassifier(
+            radius=max(first.radius_), label_cost=cost, client_radius=0
+        ),
         falls=True,
     ),
 }

@@ -193,7 +193,8 @@ def flip_threshold(problem: Problem, fed: Federation) -> Threshold:
         limit = flips.even(concrete)
     if limit is None:
         return always
-    fixed = data.n_clients == 1 or isinstance(concrete.over_clients, Mean)
+    sets = concrete.over_clients  # a ball of radius 0 has one member, as the mean
+    fixed = data.n_clients == 1 or isinstance(sets, Mean) or getattr(sets, "radius", None) == 0
     return Threshold(min(limit, 0.5), fixed, "a conic program")
 
 
