@@ -224,6 +224,13 @@ def test_noise_for_a_budget_never_overspends_and_hardly_wastes(
     assert 0.99 * epsilon - step <= total <= epsilon
 
 
+def test_losses_that_are_nearly_certain_add_up():
+    """Each is the largest with probability 1 - e^-30 or more, on the grid and beyond it."""
+    for one, count in itertools.product((30.0, 49.0, 60.0), (1, 10, 1000)):
+        total = total_epsilon([Release("laplace", 1 / one, count)], 1e-6)
+        assert total == pytest.approx(one * count, rel=1e-2)
+
+
 def test_a_sliver_of_a_budget_is_used_or_refused():
     spent = [Release("laplace", 30.0, 50), Release("gaussian", 50.0, 9)]
     before = total_epsilon(spent, 1e-6)

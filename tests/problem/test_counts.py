@@ -78,3 +78,11 @@ def test_a_run_of_counts_is_verified_and_predicts_them(tmp_path: Path) -> None:
     predicted = np.array(predict_table(run.path, tmp_path / "clinics.csv")["prediction"], float)
     assert (predicted > 0).all()
     assert abs(predicted.mean() - 1.5) < 0.5
+
+
+@pytest.mark.parametrize("y", [0.2, 0.5, 1.0, 1.5, 40.0])
+def test_the_least_loss_is_zero_where_the_expected_count_is_the_target(y):
+    at = np.log(y) + np.array([-1e-3, 0.0, 1e-3])
+    below, here, above = bf.Poisson().value(at, np.full(3, y))
+    assert here == pytest.approx(0.0, abs=1e-12)
+    assert min(below, above) > 1e-8 * y
