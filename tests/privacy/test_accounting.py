@@ -229,6 +229,9 @@ def test_losses_that_are_nearly_certain_add_up():
     for one, count in itertools.product((30.0, 49.0, 60.0), (1, 10, 1000)):
         total = total_epsilon([Release("laplace", 1 / one, count)], 1e-6)
         assert total == pytest.approx(one * count, rel=1e-2)
+    others = [Release("laplace", 1.0, 50)]
+    both = total_epsilon([*others, Release("laplace", 1 / 60)], 1e-6)
+    assert both == pytest.approx(60 + total_epsilon(others, 1e-6), rel=1e-2)
 
 
 def test_a_sliver_of_a_budget_is_used_or_refused():
