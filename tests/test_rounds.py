@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import hashlib
 import json
 import math
 import struct
@@ -528,3 +529,12 @@ def test_join_undoes_members(n, seed):
 def test_join_refuses_memories_that_differ(others):
     with pytest.raises(ValueError, match="memories"):
         join([Box(1), others])
+
+
+@pytest.mark.parametrize("length", ["-1", "-9"])
+def test_a_length_below_zero_is_refused_also_with_a_right_digest(length):
+    whole = encode(np.arange(10.0))
+    forged = whole[:-16].replace(b'"<f8",10', b'"<f8",' + length.encode())
+    assert forged != whole[:-16]
+    with pytest.raises(CodecError, match="no room for an array"):
+        decode(forged + hashlib.blake2b(forged, digest_size=16).digest())

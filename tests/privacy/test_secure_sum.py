@@ -487,3 +487,10 @@ def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.Monke
     monkeypatch.setattr("bonafed.privacy.secure_sum.messages.find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"\.\[sign\]"):
         at_client.advertise(terms("test", 3), 0)
+
+
+def test_numbers_of_the_field_are_below_its_prime():
+    p = shamir.PRIME
+    numbers = {0: 0, 1: 1, p - 1: p - 1, p: 0, p + 1: 1, 2 * p: 0, p * p: 0, 2**62: 2**62 % p}
+    for x, reduced in numbers.items():
+        assert int(shamir._reduced(np.uint64(x))) == reduced
