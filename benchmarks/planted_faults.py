@@ -2,7 +2,7 @@
 
     python benchmarks/planted_faults.py                 # a row of a table for each
     python benchmarks/planted_faults.py --only 3 17     # some, by number
-    python benchmarks/planted_faults.py --again         # also those that were found before
+    python benchmarks/planted_faults.py --resume        # go on where an interrupted run ended
 
 A fault is a piece of the source and what stands in its place, of the kinds that tests and reviews
 have found since the project began; ``kind`` says which. Each is planted in a copy of the source, on
@@ -404,9 +404,11 @@ FAULTS = (
 def main() -> None:
     parser = argparse.ArgumentParser(description="Plants faults and runs the tests that find them.")
     parser.add_argument("--only", type=int, nargs="*", help="numbers of faults")
-    parser.add_argument("--again", action="store_true", help="forget what was found before")
+    parser.add_argument("--resume", action="store_true", help="keep what was found before")
     given = parser.parse_args()
-    known = {} if given.again else json.loads(KEPT.read_text())
+    known = json.loads(KEPT.read_text()) if given.resume or given.only else {}
+    for number in given.only or ():
+        known.pop(FAULTS[number - 1].kind, None)
     print("| | fault | file | found by | tier |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         # one copy, so that what numba has compiled is compiled once

@@ -75,7 +75,7 @@ class Summary:
     thousands : those of ``commas`` that may be whole numbers with a sign after the thousands
     points : numbers that are written with a decimal point
     pointed : those of ``points`` that may be whole numbers with a point after the thousands
-    amounts : cells that are not a number and of no kind, but one with a unit or after thousands
+    amounts : cells that are numbers but for a unit or signs after thousands, and of no kind
     whole, padded : numbers without a fraction; those with needless zeros in front, as codes have
     diseases : codes of diseases
     kinds : cells by the key of a kind in `KINDS`

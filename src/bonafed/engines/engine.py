@@ -139,7 +139,7 @@ def check_request(algorithm: Algorithm, ask: Round, n: int, in_flight: int = 0) 
         if how == "each" and value is not None and np.shape(value)[:1] != (n,):
             raise ValueError(
                 f"{type(ask.message).__name__}.{name} needs one row for each of the {n} clients "
-                f"(anyone who is asked), got shape {np.shape(value)}"
+                f"(those that are asked), got shape {np.shape(value)}"
             )
 
 

@@ -166,10 +166,10 @@ class Ledger:
 
 
 OF_SEARCH = (
-    " It holds for anyone who sees what the search releases, the best candidate only, and not for"
+    " It holds for anyone who sees what the search releases, only the best candidate, and not for"
     " anyone who sees the answers of all candidates while it runs."
 )
-BEFORE = " Of the searches before this run it is the best candidate that is seen, only."
+BEFORE = " Of the searches before this run only the best candidate is seen."
 
 
 def _searched(releases: Mapping[ClientName, tuple[Release, ...]]) -> bool:

@@ -205,8 +205,8 @@ def _told(
     if budget.repeat == "error" and total > budget.epsilon * (1 + 1e-9):
         raise BudgetSpentError(
             f"{text} Nothing was released. To spend part of a budget in each of several runs, give"
-            " all of them one ledger file, book=<a file>; a larger budget is a decision of anyone"
-            " who owns the data."
+            " all of them one ledger file, book=<a file>. The owner of the data decides on a"
+            " larger budget."
         )
     if digest not in _warned:
         _warned.add(digest)

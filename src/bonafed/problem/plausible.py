@@ -452,7 +452,7 @@ def _of_solver(problem: Problem) -> float:
 @dataclass(frozen=True)
 class _Most:
     """The largest loss, slope and second derivative of a row, its length with what an intercept
-    multiplies, and that only.
+    multiplies, and the size of that.
     """
 
     loss: float

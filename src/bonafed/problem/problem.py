@@ -371,7 +371,7 @@ class Problem:
         """Check everything against the data; return the problem with arrays for priors and radii,
         and coded targets.
 
-        Of `Metadata` only it is the problem as the server knows it, and what the server knows of
+        From `Metadata` it is the problem as the server knows it, and what the server knows of
         the coded rows; the clients code theirs by ``coded``.
 
         Raises

@@ -188,8 +188,8 @@ class ElasticNet(Parameters):
     weak_convexity = 0.0
 
     def __post_init__(self) -> None:
-        _at_least("l1", self.l1, 0, "For the ridge only use L2(strength).")
-        _at_least("l2", self.l2, 0, "For the lasso only use L1(strength).")
+        _at_least("l1", self.l1, 0, "For a ridge without l1 use L2(strength).")
+        _at_least("l2", self.l2, 0, "For a lasso without l2 use L1(strength).")
 
     @property
     def strong_convexity(self) -> float:

@@ -142,7 +142,7 @@ def whoever(result: Result) -> str:
             "Anyone who has the sites' public keys can check what they signed: bonafed verify"
             " --keys."
         )
-    return "Anyone who has the data can check all of it: bonafed verify."
+    return "Anyone who has the data can check model, certificate and figures: bonafed verify."
 
 
 def _took(result: Result) -> str:

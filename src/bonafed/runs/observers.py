@@ -1,7 +1,7 @@
 """Traces beside the history of a solve: the exact objective, and violations by client.
 
-Methods that go on with anyone who has answered do not know their objective on the way. An observer
-who takes no part, and no time on a simulated clock, computes it from all rows: after the first
+Methods that wait for some answers only do not know their objective on the way. An observer who
+takes no part, and no time on a simulated clock, computes it from all rows: after the first
 round, and whenever the time (of rounds, where none is simulated) has grown by a tenth. For every
 model it is the objective of the run's problem, so that models can be compared.
 

@@ -37,7 +37,7 @@ WITHHELD = {
 
 
 class Withheld:
-    """In the place of an attribute that a public part has not: anyone who asks is told why."""
+    """Stands for an attribute that a public part lacks: the error says why."""
 
     def __init__(self, name: str) -> None:
         self.name = name

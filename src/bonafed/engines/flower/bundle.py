@@ -1,6 +1,6 @@
 """The Flower app of a run as files: a job, two stubs, and a page by which a site approves them.
 
-The app holds no separate code: each stub fetches its app from the installed bonafed, and the app
+The app holds only stubs: each fetches its app from the installed bonafed, and the app
 refuses to work where that is another bonafed than the one it was made with. Flower packs an app
 directory into a bundle (a FAB, a zip archive) when it is submitted. `export_app` packs the same
 bytes, with fixed dates and in a fixed order, so that a job has one SHA-256 no matter who packs it.

@@ -321,8 +321,8 @@ def reveal(state: Client, unmask: Unmask) -> tuple[Client, Revealed]:
         )
     if state.client in state.senders and state.client not in stayed:
         raise SecureSumError(
-            f"client {state.client} handed in its vector and is said to have dropped out: leave"
-            " anyone who dropped out only."
+            f"client {state.client} handed in its vector and is said to have dropped out: name only"
+            " clients that have dropped out."
         )
     enough(len(stayed), state.terms.least, "stayed")
     which = np.isin(np.array(state.senders), np.array(dropped, int)).astype(int)

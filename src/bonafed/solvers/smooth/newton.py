@@ -2,7 +2,7 @@
 
     minimise  phi_i(v_i)  over v_i in R^D,   i = 1..n,   until  max_j |d phi_i / d v_ij| <= tol
 
-Each function has a separate step length and stops by itself, so it ends where it would end only.
+Each function has a separate step length and stops by itself, as if the others were not there.
 Functions may have kinks in the second derivative (squares of positive parts). Where phi is not
 convex the Hessian's eigenvalues enter by their absolute values, and the end is a stationary point.
 All derivatives are exact.

@@ -1,4 +1,4 @@
-"""Asynchronous bundle: cuts of anyone who has answered, one program at the server, a proven gap.
+"""Asynchronous bundle: cuts of those that have answered, one program at the server, a proven gap.
 
     minimise over w:  max_{q in Q} sum_s q_s R_s(w) + h(w)
 
