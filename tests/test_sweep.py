@@ -4,6 +4,7 @@ and a radius that is read off the rows.
 
 import io
 import json
+import tomllib
 from importlib.resources import files
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from rich.console import Console
 
 from bonafed import default_radius, solve
 from bonafed.config.config import Config, parse_config, read_config
+from bonafed.config.sweep import several
 from bonafed.report.markdown import markdown
 from bonafed.report.sections import sweep
 from bonafed.report.terminal import show
@@ -320,3 +322,9 @@ def test_the_package_holds_its_template_and_says_it_is_typed() -> None:
         "templates/report.html.jinja"
     ).read_text("utf-8")
     assert files("bonafed").joinpath("py.typed").is_file()
+
+
+@pytest.mark.parametrize("values", ["{ from = 1, to = 2, count = 100000000 }", str([0.1] * 1001)])
+def test_more_values_than_anybody_waits_for_are_refused_at_once(values: str) -> None:
+    with pytest.raises(ValueError, match="at most 1,000 numbers"):
+        several(tomllib.loads(f"values = {values}")["values"])

@@ -18,6 +18,7 @@ from bonafed.config.schema import Section, Share
 
 TABLES = ("problem", "risk", "robust", "clients", "constraint")  # of keys that may be changed
 EPSILON = "privacy.epsilon"
+MOST = 1000  # values: each is a run
 JUDGED = 0.3  # share of the training rows that judges, where a sweep is made to choose a value
 
 
@@ -36,14 +37,14 @@ def several(value: object) -> list[float]:
     """
     if isinstance(value, Mapping) and {*value} == {"from", "to", "count"}:
         first, last, count = _number(value["from"]), _number(value["to"]), value["count"]
-        if type(count) is int and count >= 2 and 0 < first < last:
+        if type(count) is int and 2 <= count <= MOST and 0 < first < last:
             ratio = last / first
             inner = [f"{first * ratio ** (k / (count - 1)):.4g}" for k in range(1, count - 1)]
             value = [float(first), *map(float, inner), float(last)]
-    if not isinstance(value, list) or not value:
+    if not isinstance(value, list) or not 0 < len(value) <= MOST:
         raise ValueError(
-            "allowed: a list of numbers >= 0, or { from = a, to = b, count = n } with 0 < a < b and"
-            " n >= 2"
+            f"allowed: a list of at most {MOST:,} numbers >= 0, or {{ from = a, to = b, count = n"
+            f" }} with 0 < a < b and n from 2 to {MOST:,}"
         )
     numbers = [_number(one) for one in value]
     if len({*numbers}) < len(numbers):
