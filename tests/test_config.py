@@ -98,7 +98,7 @@ WRONG = {
     ),
     "no values": (
         RADII + "values = []\n",
-        ["line 5", "sweep.values", "[]", "list of numbers >= 0"],
+        ["line 5", "sweep.values", "[]", "a list of at most 1,000 numbers >= 0"],
     ),
     "values missing": (RADII, ["line 3", "sweep", "`values` is missing"]),
     "values twice": (RADII + "values = [0.1, 0.1]\n", ["sweep.values", "every value once"]),
@@ -109,7 +109,7 @@ WRONG = {
     ),
     "geometric of one": (
         RADII + "values = { from = 0.1, to = 1, count = 1 }\n",
-        ["sweep.values", "n >= 2"],
+        ["sweep.values", "n from 2 to 1,000"],
     ),
     "sweep's key": (
         RADII + "value = [0.1]\nvalues = [0.1]\n",
