@@ -259,11 +259,7 @@ def worst_of(loss: Loss, clients: Sequence[Record]) -> Record:
 
 
 def _by_rank(
-    problem: Problem,
-    rows: list[Judged],
-    fed: Federation,
-    clients: list[Record],
-    n: int | None,
+    problem: Problem, rows: list[Judged], fed: Federation, clients: list[Record], n: int | None
 ) -> Record:
     """What `measure` adds for a risk by rank; the clients get their own risks."""
     risk = problem.over_losses
