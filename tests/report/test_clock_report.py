@@ -123,7 +123,7 @@ def test_who_crashed_is_said(tmp_path: Path) -> None:
     )
     run = small_run.small_run(tmp_path, text=text)
     assert run.result["clock"]["crashed"] == {"North": 12.0}
-    assert "North at 12 virtual seconds" in " ".join(clock.words(run.result, run.config.engine))
+    assert "North at 12 virtual seconds" in " ".join(clock.time_in_words(run.result, run.config.engine))
 
 
 def test_runs_side_by_side_with_and_without_a_clock(run: Run, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The report of a run as JSON: its result.json, and what the sections keep in other files.
 
 Names are whole and exact in every encoding: what no terminal prints, or an encoding lacks, is
-escaped.
+in_numbers.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ def as_json(run: Run) -> str:
 
 def exact(text: str) -> str:
     """The same JSON, in which signs that a terminal does not print are numbers."""
-    return "".join(c if c.isprintable() or c == "\n" else escaped(c) for c in text)
+    return "".join(c if c.isprintable() or c == "\n" else in_numbers(c) for c in text)
 
 
-def escaped(sign: str) -> str:
+def in_numbers(sign: str) -> str:
     """One sign of a JSON string by its numbers."""
     return json.dumps(sign)[1:-1]
 
 
 def _encoded(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeEncodeError)
-    return "".join(map(escaped, error.object[error.start : error.end])), error.end
+    return "".join(map(in_numbers, error.object[error.start : error.end])), error.end
 
 
 codecs.register_error("bonafed.json", _encoded)

@@ -67,14 +67,14 @@ class Clock(ReportSection):
         return drawn
 
     def chapters(self, run: Run) -> list[Chapter]:
-        sentences = texts(words(run.result, run.config.engine))
+        sentences = texts(time_in_words(run.result, run.config.engine))
         return [chapter("clock", "Virtual time", *sentences, Row(FIGURES), *pace(run.result))]
 
     def brief(self, run: Run) -> list[Block]:
-        return [*texts(words(run.result, run.config.engine)[:1])]
+        return [*texts(time_in_words(run.result, run.config.engine)[:1])]
 
 
-def words(result: Result, engine: EngineSection) -> list[str]:
+def time_in_words(result: Result, engine: EngineSection) -> list[str]:
     """How much time passed, who answered how often, and what that means."""
     clock = result["clock"]
     slow = sorted(clock["by_client"].items(), key=lambda item: item[1])

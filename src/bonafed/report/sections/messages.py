@@ -12,7 +12,7 @@ from bonafed.runs.baselines import called
 from bonafed.runs.run import Run
 
 ARROWS = {"up": "clients → server", "down": "server → clients"}
-HEADS = {"message": "Message", "direction": "Direction", "count": "Count", "bytes": "Size"}
+SENT = {"message": "Message", "direction": "Direction", "count": "Count", "bytes": "Size"}
 BASELINES = {
     "model": "Model",
     "value": "Objective of its problem",
@@ -61,7 +61,7 @@ def _about(run: Run) -> str:
 def messages(result: Result) -> Table:
     """What was sent, by type of message."""
     ways = {"direction": lambda way: ARROWS.get(way, str(way)), "bytes": size}
-    return of_rows("Messages", result["messages"], HEADS, ways, ("direction",))
+    return of_rows("Messages", result["messages"], SENT, ways, ("direction",))
 
 
 def baselines(result: Result) -> Table:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bonafed.drawing import GREY, INK, label, shades
-from bonafed.measures import Figure, figures_of
+from bonafed.measures import Figure as Measure, figures_of
 from bonafed.report.figures import Plot
 from bonafed.report.sections.evaluation import by_client
 from bonafed.report.sections.section import Block, Chapter, Fold, ReportSection, Row, Text, chapter
-from bonafed.report.sections.section import Figure as Place
+from bonafed.report.sections.section import Figure
 from bonafed.report.tables import Record, Table, Way, number, of_rows, own_measures, percent, table
 from bonafed.runs.run import Run
 
@@ -23,12 +23,12 @@ OPEN = 12  # clients of a table that is shown without a click
 ABOUT_CLIENTS = "The worst come first. In brackets: the exact 95 % interval of a rate, in percent."
 CELLS = {"tp": "{1}, found", "fn": "{1}, missed", "fp": "{0}, false alarm", "tn": "{0}, left alone"}
 SHOWN: dict[str, Way] = {"percent": percent, "area": "{:.3f}".format, "number": number}
-ROC = Place(
+ROC = Figure(
     "roc",
     "ROC: recall against false alarms, as the cut of the score moves. The thick line is all rows,"
     " thin ones are clients; the diagonal is chance.",
 )
-CALIBRATION = Place(
+CALIBRATION = Figure(
     "calibration",
     "Calibration: where 30 % are predicted, 30 % should be. The thick line is all rows, thin ones"
     " are clients, with fewer rows each; dots are groups of rows, larger where there are more; the"
@@ -56,7 +56,7 @@ class Quality(ReportSection):
         result = run.result
         judged, classes = own_measures(result)[0], run.model["classes"]
         good: list[Block] = [Text(goodness(run)), Row((ROC, CALIBRATION))]
-        good += [*_figures(judged, classes), *_confusion([judged], classes)]
+        good += [*_every_figure(judged, classes), *_confusion([judged], classes)]
         bad: list[Block] = [Text(badness(run)), *_by_client(run)]
         if len(judged["clients"]) > 1:
             bad += [_folded(each) for each in _confusion(judged["clients"], classes)]
@@ -92,12 +92,12 @@ def goodness(run: Run) -> str:
     return text
 
 
-def first_figures(judged: Record) -> list[Figure]:
+def first_figures(judged: Record) -> list[Measure]:
     """The figures of rows that a reader asks for first."""
     return [f for f in figures_of() if f.beside and judged.get(f.key) is not None]
 
 
-def spoken(figure: Figure) -> str:
+def spoken(figure: Measure) -> str:
     """What a figure is called in a sentence."""
     return figure.title if figure.title.isupper() else figure.title.lower()
 
@@ -149,7 +149,7 @@ def badness(run: Run) -> str:
 # ------------------------------------------------------------------------------------------ tables
 
 
-def _figures(judged: Record, classes: Sequence[object] | None) -> list[Table]:
+def _every_figure(judged: Record, classes: Sequence[object] | None) -> list[Table]:
     """Every figure over all rows with its interval and its meaning."""
     named = {"positive": "a class", "negative": "another"}
     if classes and len(classes) == 2:

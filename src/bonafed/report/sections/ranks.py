@@ -17,7 +17,7 @@ from bonafed.runs.run import Run
 if TYPE_CHECKING:
     from bonafed.drawing import Canvas
 
-HEADS = {"row": "Row (from 0)", "loss": "Loss", "weight": "Weight (mean: 1)"}
+HEAVIEST = {"row": "Row (from 0)", "loss": "Loss", "weight": "Weight (mean: 1)"}
 ABOUT = (
     "The model pays for the losses of the shaded ranks, and the more the taller the shade. Where"
     " its line is above that of the other model, those rows pay for it. These are training rows;"
@@ -50,7 +50,7 @@ class Ranks(ReportSection):
 def heaviest(client: str, rows: Rows) -> Table:
     """The rows of one client that weigh most by their rank; for their owner."""
     title = f"Rows of {client} that weigh most"
-    return of_rows(title, rows, HEADS, {"row": str}, None)
+    return of_rows(title, rows, HEAVIEST, {"row": str}, None)
 
 
 def _curves(canvas: Canvas, losses: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
