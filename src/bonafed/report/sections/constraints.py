@@ -23,14 +23,14 @@ from bonafed.drawing import (
     whole_numbers,
 )
 from bonafed.report import words
-from bonafed.report.figures import MOST as DRAWN
-from bonafed.report.figures import Plot
+from bonafed.report.sections.section import MOST as DRAWN
 from bonafed.report.sections.section import (
     Block,
     Chapter,
     Fact,
     Figure,
     Heading,
+    Plot,
     ReportSection,
     Row,
     Text,
