@@ -19,7 +19,7 @@ CONTEXT.set_forkserver_preload(
     [
         "bonafed.cli",
         "bonafed.report.pages",
-        "bonafed.runs.noise_estimate",
+        "bonafed.runs.privacy_plan",
         "bonafed.runs.pipeline",
         "bonafed.runs.verification",
     ]

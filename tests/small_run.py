@@ -12,7 +12,7 @@ from bonafed.config.config import Config, read_config
 from bonafed.report.pages import render
 from bonafed.runs.folder import read_run
 from bonafed.runs.pipeline import begin, run_study
-from bonafed.runs.run import Run
+from bonafed.runs.sections.section import Run
 
 CLINICS = ("North", "East", "South")
 CONFIG = """

@@ -22,7 +22,7 @@ from bonafed.privacy.best_accuracy import best_accuracy, information
 from bonafed.privacy.budget import Budget, BudgetSpentError
 from bonafed.runs.pipeline import dry_run
 from bonafed.runs.privacy_plan import plan, with_public_numbers
-from bonafed.runs.privacy_statement import words as said_before
+from bonafed.runs.privacy_plan import words as said_before
 from bonafed.runs.splits import prepare
 from bonafed.starters.look import Asked
 from bonafed.starters.starter import starter

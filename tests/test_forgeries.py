@@ -28,11 +28,11 @@ from bonafed.report.pages import markdown
 from bonafed.report.terminal import show
 from bonafed.rounds import Stop
 from bonafed.runs import verification
-from bonafed.runs.disclosure import OWNER
 from bonafed.runs.files import UNREADABLE, FormError, save_arrays, sealed
 from bonafed.runs.folder import read_run
-from bonafed.runs.outcomes import ended, method_of, outcome_of
+from bonafed.runs.result import OWNER
 from bonafed.runs.splits import Parts, prepare
+from bonafed.runs.training import ended, method_of, outcome_of
 from bonafed.runs.verification import passed, verify_run
 
 LINES = 30 - 4  # those of a run beside its rows, radii and progress

@@ -13,7 +13,7 @@ import small_run
 from bonafed.config.config import parse_config
 from bonafed.names import NAMED
 from bonafed.problem.rank_coordinates import has_rank_coordinate
-from bonafed.runs.prediction import predict_table
+from bonafed.runs.model_file import predict_table
 from bonafed.runs.verification import passed, verify_run
 from bonafed.solvers.rank.scalar_losses import RAMP, Kernel
 

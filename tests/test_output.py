@@ -34,8 +34,8 @@ from bonafed.report.pages import as_json, markdown, render
 from bonafed.report.sections.section import draw
 from bonafed.report.tables import NAME, escaped, printable, sentence, short
 from bonafed.runs.folder import read_run
-from bonafed.runs.prediction import harmless
-from bonafed.runs.run import Run
+from bonafed.runs.model_file import harmless
+from bonafed.runs.sections.section import Run
 from bonafed.runs.work import Work
 from bonafed.signals import ENDING, interrupts, listening
 

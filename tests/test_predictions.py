@@ -13,8 +13,7 @@ import small_run
 from scipy.special import expit
 
 from bonafed.runs.files import save_arrays
-from bonafed.runs.model_file import read_model
-from bonafed.runs.prediction import as_csv, predict_table
+from bonafed.runs.model_file import as_csv, predict_table, read_model
 
 TEXT = small_run.MIXED.replace("tol = 1e-2", "tol = 1e-2\nmax_rounds = 3")
 

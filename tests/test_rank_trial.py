@@ -15,12 +15,11 @@ from problems import PLAIN
 import bonafed as bf
 from bonafed.config.config import read_config
 from bonafed.runs.comparison import evaluate
-from bonafed.runs.evaluation import losses_of
+from bonafed.runs.evaluation import curve, fairness, losses_of, risk_of, risk_saved
 from bonafed.runs.files import digest, save_arrays, seal
 from bonafed.runs.folder import read_run
-from bonafed.runs.rank_metrics import curve, fairness, risk_of, risk_saved
-from bonafed.runs.run import Run
 from bonafed.runs.sections.ranks import curves, heaviest, owners
+from bonafed.runs.sections.section import Run
 from bonafed.runs.splits import prepare
 from bonafed.runs.verification import passed, verify_run
 

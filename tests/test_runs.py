@@ -21,8 +21,7 @@ from bonafed.runs.comparison import evaluate, paired, sign_test
 from bonafed.runs.evaluation import measure
 from bonafed.runs.files import RunError, digest, plain, save_arrays, seal, slug
 from bonafed.runs.folder import read_run, replace_report
-from bonafed.runs.model_file import read_model
-from bonafed.runs.prediction import predict_table
+from bonafed.runs.model_file import predict_table, read_model
 from bonafed.runs.splits import prepare
 from bonafed.runs.verification import passed, verify_run
 

@@ -15,12 +15,11 @@ import bonafed as bf
 from bonafed.config.config import read_config
 from bonafed.runs.files import RunError, plain, sealed
 from bonafed.runs.folder import read_run
-from bonafed.runs.observers import LARGEST, OBJECTIVE, ObjectiveTrace
-from bonafed.runs.prediction import predict_table
-from bonafed.runs.run import Run
+from bonafed.runs.model_file import predict_table
 from bonafed.runs.sections.clock import curves, thinned
+from bonafed.runs.sections.section import Run
 from bonafed.runs.splits import prepare
-from bonafed.runs.training import train
+from bonafed.runs.training import LARGEST, OBJECTIVE, ObjectiveTrace, train
 from bonafed.runs.verification import passed, verify_run
 
 SOFTMAX = small_run.CLOCK.replace('"logistic"', '"multinomial"\nmodel = "softmax"')

@@ -15,14 +15,13 @@ import small_run
 import bonafed as bf
 from bonafed.config.config import read_config
 from bonafed.report.pages import markdown
-from bonafed.runs.constraint_metrics import kept
+from bonafed.runs.evaluation import kept
 from bonafed.runs.files import digest, save_arrays, seal
 from bonafed.runs.folder import read_run
-from bonafed.runs.observers import VIOLATION, ViolationTrace
-from bonafed.runs.run import Run
 from bonafed.runs.sections.constraints import stated
+from bonafed.runs.sections.section import Run
 from bonafed.runs.splits import prepare
-from bonafed.runs.training import train
+from bonafed.runs.training import VIOLATION, ViolationTrace, train
 from bonafed.runs.verification import passed, verify_run
 
 LEVELS = small_run.sweep("constraint.2.level", 0.3, 0.5)

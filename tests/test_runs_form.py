@@ -19,7 +19,7 @@ from test_runs_constrained import IMPOSSIBLE, WARDS
 from test_runs_private import CURVED
 
 from bonafed import cli
-from bonafed.config.errors import ConfigError
+from bonafed.config.toml_file import ConfigError
 from bonafed.runs.files import RunError, seal
 
 PATH = small_run.CONFIG + small_run.sweep("robust.radius", 0.0, 0.05)

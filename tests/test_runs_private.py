@@ -20,12 +20,11 @@ from bonafed.algorithms.federated.private_admm.client import Perturbed
 from bonafed.config.config import read_config
 from bonafed.privacy.accounting import Release, gaussian_epsilon
 from bonafed.report.sections.privacy import guaranteed
-from bonafed.runs.disclosure import OWNER
 from bonafed.runs.files import save_arrays, sealed
 from bonafed.runs.folder import read_run
 from bonafed.runs.pipeline import begin, run_study
-from bonafed.runs.result import data_digests
-from bonafed.runs.run import Run
+from bonafed.runs.result import OWNER, data_digests
+from bonafed.runs.sections.section import Run
 from bonafed.runs.splits import prepare
 from bonafed.runs.verification import passed, verify_run
 from bonafed.solution.public_part import HISTORY

@@ -12,8 +12,8 @@ import small_run
 
 from bonafed.config.config import read_config
 from bonafed.privacy.ledger_file import Book
-from bonafed.runs.disclosure import OWNER
 from bonafed.runs.folder import read_run
+from bonafed.runs.result import OWNER
 from bonafed.runs.splits import prepare
 from bonafed.runs.verification import passed, verify_run
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from bonafed.config.config import Config
     from bonafed.runs.checks import Check
-    from bonafed.runs.run import Run
+    from bonafed.runs.sections.section import Run
     from bonafed.runs.work import Work
 
 app = typer.Typer(
@@ -176,7 +176,7 @@ def data(
 ) -> None:
     """List the data sets that can be named, and where files are looked for."""
     from bonafed.data.downloads import SETTING, available, directory
-    from bonafed.runs.datasets import dataset
+    from bonafed.runs.splits import dataset
 
     if name is not None:
         deliver(dataset(name).text() + "\n")
@@ -241,8 +241,8 @@ def run(
     console, work, finished = Terminal(patient=True), None, None
     try:
         if dry:
-            from bonafed.runs.declared_ranges import told_before
             from bonafed.runs.pipeline import dry_run
+            from bonafed.runs.privacy_plan import told_before
 
             settings = _checked(config, quick, seed)
             spent = dry_run(settings)
@@ -321,9 +321,9 @@ def _trained(work: Work, console: Console, verbose: bool) -> Run:
     from bonafed.report.pages import render
     from bonafed.report.progress import progress
     from bonafed.report.terminal import say
-    from bonafed.runs.declared_ranges import told
     from bonafed.runs.folder import read_run
     from bonafed.runs.pipeline import begin, opening, run_study
+    from bonafed.runs.privacy_plan import told
     from bonafed.sites.run import Carrier, keep_signed, run_at_sites
 
     if work.done is not None:
@@ -360,7 +360,7 @@ def predict(
     ] = "error",
 ) -> None:
     """Predict every row of a table."""
-    from bonafed.runs.prediction import as_csv, caution, predict_table
+    from bonafed.runs.model_file import as_csv, caution, predict_table
 
     if warning := caution(model):
         note(f"warning: {warning}")

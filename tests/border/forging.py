@@ -22,8 +22,8 @@ from safetensors.numpy import load_file
 
 from bonafed.config.config import read_config
 from bonafed.engines.event_log import Log
-from bonafed.runs.disclosure import OWNER
 from bonafed.runs.files import files_in, save_arrays, sealed
+from bonafed.runs.result import OWNER
 
 DIGEST = re.compile("[0-9a-f]{32,64}")
 Way = tuple[str | int, ...]

@@ -34,11 +34,10 @@ from bonafed.codec import changed
 from bonafed.config.config import Config, ConfigError, parse_config, read_config
 from bonafed.engines.impossible import ONE_OF
 from bonafed.names import NAMED
-from bonafed.runs import folder_checks, verification
+from bonafed.runs import verification
 from bonafed.runs.checks import Check, is_listed, passed
-from bonafed.runs.disclosure import OWNER
 from bonafed.runs.files import RunError, plain, save_arrays
-from bonafed.runs.result import data_digests
+from bonafed.runs.result import OWNER, data_digests
 from bonafed.runs.sections import section
 from bonafed.runs.sections.privacy import guarantee, withheld
 from bonafed.runs.splits import Parts, prepare
@@ -93,7 +92,6 @@ HERE = {
 # computed from what most forgeries leave as it was
 COMPUTED = {
     verification: ("certify_run", "certify_ranks", "certify_constrained", "evaluate", "calibrated"),
-    folder_checks: ("calibrated",),
     section: ("triviality",),
     signed_answers: ("answered", "proof_of"),
     run_checks: ("answered", "proof_of", "judged_again"),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bonafed.config.config import Config, read_config
-from bonafed.config.errors import ConfigError
+from bonafed.config.toml_file import ConfigError
 from bonafed.runs.folder import read_run
 from bonafed.runs.pipeline import begin, opening, run_study
 from bonafed.runs.verification import passed, verify_run

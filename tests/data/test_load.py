@@ -10,7 +10,7 @@ from sklearn.utils import Bunch
 from bonafed.data import downloads as sources
 from bonafed.data import load
 from bonafed.data.federation import Federation
-from bonafed.runs.datasets import named
+from bonafed.runs.splits import named
 
 REAL = pytest.mark.skipif(
     not os.environ.get("BONAFED_DATA"), reason="BONAFED_DATA names no data directory"

@@ -13,8 +13,8 @@ from fuzz.laws import judged
 from bonafed.data.readers import read
 from bonafed.privacy.ledger_file import Book
 from bonafed.runs.files import sealed, to_json
-from bonafed.runs.observers import ObjectiveForm, Trace, ViolationForm
-from bonafed.runs.sections.charged_sweep import _finished
+from bonafed.runs.sections.sweep import _finished
+from bonafed.runs.training import ObjectiveForm, Trace, ViolationForm
 from bonafed.runs.verification import verify_run
 from bonafed.solution.privacy_account import Note
 

@@ -9,7 +9,7 @@ import pytest
 from fuzz import cases, corpus
 from fuzz.laws import judged
 
-from bonafed.runs import noise_estimate
+from bonafed.runs import privacy_plan
 
 COUNTS = {
     "configuration": 200,
@@ -38,7 +38,7 @@ def test_every_file_is_taken_or_refused_in_words(
 ):
     monkeypatch.chdir(tmp_path)
     # what a dry run solves takes longer than all else, and its figures are no matter here
-    monkeypatch.setattr(noise_estimate, "DRAWS", 1)
+    monkeypatch.setattr(privacy_plan, "DRAWS", 1)
     names = set()
     for number in range(COUNTS[kind] if pytestconfig.option.full else -(-COUNTS[kind] // 6)):
         _, verdict = cases.case(made, tmp_path / str(number), drawn_seed, number, kind)

@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 from sklearn.linear_model import PoissonRegressor
 
 import bonafed as bf
-from bonafed.runs.prediction import predict_table
+from bonafed.runs.model_file import predict_table
 from bonafed.runs.verification import passed, verify_run
 from bonafed.solution.constant_model import best_constant
 

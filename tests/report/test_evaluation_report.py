@@ -26,7 +26,7 @@ from bonafed.report.terminal import drawn
 from bonafed.runs.comparison import evaluate
 from bonafed.runs.evaluation import judge
 from bonafed.runs.files import plain
-from bonafed.runs.run import Run
+from bonafed.runs.sections.section import Run
 from bonafed.runs.splits import Parts, prepare
 
 

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bonafed as bf
-from bonafed.config.errors import ConfigError
-from bonafed.config.toml_file import validated
+from bonafed.config.toml_file import ConfigError, validated
 from bonafed.problem.metadata import Introduced
 from bonafed.sites.demands import Held, held_constraints
 from bonafed.sites.guard import Guard, RefusedByPolicyError

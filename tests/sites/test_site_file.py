@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bonafed.config.errors import ConfigError
-from bonafed.config.toml_file import validated
+from bonafed.config.toml_file import ConfigError, validated
 from bonafed.sites.policy import Policy
 from bonafed.sites.site_file import SiteFile, first_site, read_site
 

@@ -14,12 +14,10 @@ from pathlib import Path
 
 from pydantic import model_validator
 
-from bonafed.config.errors import ConfigError, Refusal, line_of
-from bonafed.config.methods import broken_rule, settings_taken
+from bonafed.config.rules import broken_rule, settings_taken
 from bonafed.config.schema import BLANK, Drift, moved
-from bonafed.config.statement import sentence
-from bonafed.config.tables import Tables
-from bonafed.config.toml_file import checked, text_of, validated
+from bonafed.config.tables import Tables, sentence
+from bonafed.config.toml_file import ConfigError, Refusal, checked, line_of, text_of, validated
 from bonafed.data.federation import Federation
 from bonafed.solution.default_radius import default_radius
 

@@ -41,8 +41,8 @@ from pydantic import (
     model_validator,
 )
 
-from bonafed.config.errors import Refusal, near, not_among, unknown, value_refused
 from bonafed.config.schema import Section
+from bonafed.config.toml_file import Refusal, near, not_among, unknown, value_refused
 from bonafed.names import NAMED, load
 
 MISSING = dataclasses.MISSING

@@ -1,15 +1,20 @@
-"""TOML files held against a schema; an error names the file, the line and the key."""
+"""TOML files held against a schema, keys and values as TOML writes them, and the errors of a file:
+the line, the key by its dotted path, the value there, and what is allowed instead.
+"""
 
 from __future__ import annotations
 
+import difflib
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
-from bonafed.config.errors import ConfigError, lines_in_words
 from bonafed.config.schema import Section
 
 Model = TypeVar("Model", bound=Section)
@@ -60,3 +65,226 @@ def checked(model: type[Model], raw: Mapping[str, Any], text: str = "", where: s
         lines = lines_in_words(error.errors(), raw, text, model)
         texts = [" ".join(f"{where}{line}".splitlines()) for line in dict.fromkeys(lines)]
         raise ConfigError("\n".join(texts)) from None
+
+
+# ------------------------------------------------------------------------------------------- errors
+
+Place = tuple[str | int, ...]
+WORDS = {  # pydantic's kinds of errors -> what is allowed
+    "float_type": "a number",
+    "int_type": "an integer",
+    "int_from_float": "an integer",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "dict_type": "a table by name",
+    "string_too_short": "text that is not blank",
+    "string_pattern_mismatch": "text that is not blank",
+    "too_short": "more entries",
+    "too_long": "fewer entries",
+}
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be run; the text has one line for each problem."""
+
+
+class Refusal(str):
+    """Why a configuration cannot be run, in words; ``place`` is the key that it is about, and
+    ``methods`` are methods that take the problem.
+    """
+
+    place: Place = ()
+    methods: tuple[str, ...] = ()
+
+    def __new__(cls, text: str, *place: str | int) -> Refusal:
+        refusal = super().__new__(cls, text)
+        refusal.place = place
+        return refusal
+
+
+def lines_in_words(
+    errors: Sequence[ErrorDetails], raw: object, text: str, root: type[BaseModel]
+) -> Iterator[str]:
+    """The problems of a file in words, each with line, key, value, allowed values; what a key with
+    several types allows is one line.
+    """
+    for place, same in groupby(errors, key=lambda error: tuple(_walk(error["loc"], raw))):
+        first, *others = alike = [*same]
+        if others and place and all(e["type"] not in ("extra_forbidden", "missing") for e in alike):
+            allowed = ", or ".join(dict.fromkeys(map(_allowed, alike)))
+            refusal = Refusal(f"got {first['input']!r}; allowed: {allowed}")
+            yield _line_in_words(first, refusal, raw, text, root)
+            continue
+        for error in alike:
+            cause = error.get("ctx", {}).get("error")
+            stated = cause.args if isinstance(cause, ValueError) else ()
+            for refusal in stated or (None,):
+                yield _line_in_words(error, refusal, raw, text, root)
+
+
+def _line_in_words(
+    error: ErrorDetails, refusal: object, raw: object, text: str, root: type[BaseModel]
+) -> str:
+    about = refusal.place if isinstance(refusal, Refusal) else ()
+    steps = tuple(_walk((*error["loc"], *about), raw)) or about
+    line, path = line_of(text, steps), tuple(part for part in steps if isinstance(part, str))
+    where = f"{'' if line is None else f'line {line}, '}{'.'.join(path) or 'the file'}"
+    known = isinstance(refusal, Refusal)
+    return f"{where}: {refusal if known else _in_words(error, path, root)}"
+
+
+def _in_words(error: ErrorDetails, path: Sequence[str], root: type[BaseModel]) -> str:
+    """What is wrong with the value of one key, where pydantic says so."""
+    kind, value, context = error["type"], error.get("input"), error.get("ctx", {})
+    if kind == "extra_forbidden":
+        return unknown(path[-1], _keys(root, path[:-1]))
+    if kind == "missing":
+        *above, key = error["loc"]
+        return f"{f'`{key}`' if above else f'[{key}]'} is missing: it is required"
+    if kind == "literal_error":
+        allowed = re.split(r", | or ", context["expected"])
+        return not_among(value, [part.strip("'") for part in allowed])
+    text = str(context.get("error") or f"allowed: {_allowed(error)}")
+    if kind == "value_error" and isinstance(value, Mapping) and not text.startswith("allowed"):
+        return text
+    return f"got {value!r}; {text}"
+
+
+def value_refused(error: ValidationError, value: object) -> str:
+    """What is given for one key, and what its type allows; of a table by client the first entry
+    that is refused.
+    """
+    errors = error.errors(include_url=False)
+    tables = value if isinstance(value, Mapping) else {}
+    for one in errors:
+        name = next((part for part in one["loc"] if part in tables), None)
+        if name is not None and not _table_in(one):
+            return f"client {name!r} has {tables[name]!r}; allowed: {_allowed(one)}"
+    return f"got {value!r}; allowed: {', or '.join(dict.fromkeys(map(_allowed, errors)))}"
+
+
+def _allowed(error: ErrorDetails) -> str:
+    """What is allowed where pydantic refuses a value, in words."""
+    if table := _table_in(error):
+        return table
+    kind, each = error["type"], "a list, each " * sum(isinstance(k, int) for k in error["loc"])
+    context = error.get("ctx", {})
+    named = context.get("expected") if kind == "literal_error" else context.get("class_name")
+    limit = error["msg"].replace("Input should be ", "a number " * kind.endswith(("than", "equal")))
+    return each + (named or WORDS.get(kind) or limit)
+
+
+def _table_in(error: ErrorDetails) -> str:
+    """The table, named by the keys that it may have, inside of which an error is."""
+    parts = (part for part in error["loc"] if isinstance(part, str) and part.startswith("{"))
+    return next(parts, "")
+
+
+def unknown(key: str, keys: Sequence[str]) -> str:
+    """That a table has no such key."""
+    return f"unknown key{near(key, keys)}. Allowed: {', '.join(keys)}"
+
+
+def not_among(value: object, allowed: Sequence[object]) -> str:
+    """That a value is none of the allowed ones."""
+    hint = near(value, [*map(str, allowed)])
+    return f"got {value!r}{hint}. Allowed: {', '.join(map(repr, allowed))}"
+
+
+def _walk(loc: Iterable[str | int], raw: object) -> Iterator[str | int]:
+    """The location as keys of the file and positions in lists of tables: without pydantic's names
+    of union members.
+    """
+    for part in loc:
+        if isinstance(raw, Mapping) and part in raw:
+            yield str(part)
+            raw = raw[part]
+        elif isinstance(raw, list) and isinstance(part, int) and isinstance(raw[part], Mapping):
+            yield part
+            raw = raw[part]
+
+
+def _keys(root: type[BaseModel], path: Sequence[str]) -> list[str]:
+    """The keys that the table at ``path`` may have."""
+    model: Any = root
+    for part in path:
+        field = next(
+            (f for name, f in model.model_fields.items() if (f.alias or name) == part), None
+        )
+        kinds = [field.annotation, *get_args(field.annotation)] if field else []
+        model = next((k for k in kinds if hasattr(k, "model_fields")), None)
+        if model is None:
+            return []
+    return model.keys()
+
+
+def one_of(names: Iterable[object], last: str) -> str:
+    """Names in quotes, as in "'a', 'b' or 'c'"."""
+    *first, end = map(repr, names)
+    return f"{', '.join(first)}{last}{end}" if first else end
+
+
+def near(value: object, allowed: Sequence[str], question: str = " (did you mean {!r}?)") -> str:
+    """A suggestion where one of the allowed names is close to a value, otherwise nothing."""
+    close = difflib.get_close_matches(str(value), allowed, 1)
+    return question.format(close[0]) if close else ""
+
+
+def line_of(text: str, path: Sequence[str | int]) -> int | None:
+    """The line of the key at ``path``, or of the nearest table round it; a number says which of
+    [[several]] tables.
+    """
+    header, best, depth = (), None, 0
+    seen: dict[tuple[str, ...], int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if stripped.startswith("["):
+            header = here = _dotted(stripped.strip("[]").split("#")[0].rstrip(" ]"))
+            if stripped.startswith("[["):
+                seen[here] = seen.get(here, -1) + 1
+                header = here = (*here, seen[here])
+        elif "=" in stripped and not stripped.startswith("#"):
+            here = (*header, *_dotted(stripped.split("=")[0]))
+        else:
+            continue
+        if here and len(here) > depth and here == tuple(path[: len(here)]):
+            best, depth = number, len(here)
+    return best
+
+
+def _dotted(key: str) -> tuple[str, ...]:
+    """A dotted, perhaps quoted key as its parts."""
+    try:
+        value, parts = tomllib.loads(f"{key} = 0"), []
+    except tomllib.TOMLDecodeError:
+        return ()
+    while isinstance(value, dict):
+        (key, value), *_ = value.items()
+        parts.append(key)
+    return tuple(parts)
+
+
+# ------------------------------------------------------------------------------------------ written
+
+
+def toml_line(key: str, value: object) -> str:
+    """A line of TOML."""
+    return f"{key} = {toml_value(value)}"
+
+
+def toml_value(value: object) -> str:
+    """A value as TOML writes it."""
+    import tomli_w
+
+    if isinstance(value, list | tuple):  # on one line
+        return f"[{', '.join(map(toml_value, value))}]"
+    return tomli_w.dumps({"v": value}).removeprefix("v = ").strip().replace("\t", "\\t")
+
+
+def toml_key(name: str) -> str:
+    """A key as TOML writes it, in quotes where it needs them."""
+    import tomli_w
+
+    return tomli_w.dumps({name: 0}).removesuffix(" = 0\n")

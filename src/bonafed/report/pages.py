@@ -19,7 +19,7 @@ from bonafed.report.sections import SECTIONS
 from bonafed.report.sections.section import Chapter, Heading, Items, Questions, Text, draw, plain
 from bonafed.report.tables import Table, escaped, lines
 from bonafed.runs.files import to_json
-from bonafed.runs.run import Run
+from bonafed.runs.sections.section import Run
 
 if TYPE_CHECKING:
     from jinja2 import Environment

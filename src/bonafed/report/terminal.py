@@ -19,7 +19,7 @@ from bonafed.report.sections import SECTIONS
 from bonafed.report.sections.model import exposed, heaviest
 from bonafed.report.sections.section import Block, Heading, Items, Questions, Text, plain
 from bonafed.report.tables import Table, lines, printable, sentence
-from bonafed.runs.run import Run
+from bonafed.runs.sections.section import Run
 
 PUBLIC, OWNERS = "public part", "stays with the owner"
 UNSEEN = (

@@ -24,8 +24,8 @@ from bonafed.problem.risks import Mean, Simplex, resolve_prior
 from bonafed.problem.risks.mean import among
 from bonafed.problem.risks.ranks import by_rank
 from bonafed.problem.wasserstein.ball import WassersteinBall
-from bonafed.runs.constraint_metrics import asked
-from bonafed.runs.form import damaged
+from bonafed.runs.evaluation import asked
+from bonafed.runs.files import damaged
 
 ROUNDING = 1e-6  # multipliers of a solver may be below 0 by so much
 

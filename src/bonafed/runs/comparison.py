@@ -33,10 +33,27 @@ from bonafed.problem.calibration import Sigmoid
 from bonafed.problem.losses import Loss, has_log_link
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.ranks import by_rank
-from bonafed.runs.evaluation import Judged, MeasureForm, judge, rows_of, together
-from bonafed.runs.files import Record, Row
-from bonafed.runs.form import Count, Extended, Form, NonNegative, Number, Share, Whole, optional
-from bonafed.runs.rank_metrics import risk_of, risk_saved
+from bonafed.runs.evaluation import (
+    Judged,
+    MeasureForm,
+    judge,
+    risk_of,
+    risk_saved,
+    rows_of,
+    together,
+)
+from bonafed.runs.files import (
+    Count,
+    Extended,
+    Form,
+    NonNegative,
+    Number,
+    Record,
+    Row,
+    Share,
+    Whole,
+    optional,
+)
 
 Pairs: TypeAlias = Sequence[Row]
 ERROR = 0.05  # of all tests of a run together

@@ -1,39 +1,64 @@
-"""A model judged on rows that it was not trained on: losses, figures that people use, and the
-worst client.
+"""A model judged on rows that it was not trained on: losses, figures that people use, and the worst
+client; a risk by rank of any losses and its interval; constraints and their error rates.
+
+    R(z) = sum_k (S(k / m) - S((k - 1) / m)) z_[k],        S the cumulative spectrum of the risk
+
+of any m losses. A risk that counts ranks, such as ``TopK(k)``, was stated for the rows trained on:
+on other rows the same shares of the losses count, and S runs linearly between its ranks.
+
+Two models are compared on the same rows. Rows drawn again with replacement (bootstrap) say how far
+the difference of their risks would move on other rows: where row i is drawn c_i times, the k-th
+loss weighs S(C_k / m) - S(C_{k-1} / m), and C_k is the number of rows drawn up to it. Where five
+rows carry most of the risk, as for the maximum, this shows nothing, and no margin is stated.
+
+A constraint bounds a mean loss or a mean score, because error rates are neither convex nor
+continuous. Its *rate* is what a reader has in mind: the same mean over the same groups, of phi = 1
+where a row is predicted wrongly instead of the loss, and of phi = 1 where the larger class is
+predicted instead of the score or probability. A proof is about the rows trained on; on others a
+constraint may be violated. There the level of a client holds for that client only, and a constraint
+on groups is left out where a set has fewer than two of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, NamedTuple
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, model_validator
 
-from bonafed.arrays import Array
+from bonafed.arrays import Array, stream
 from bonafed.data.federation import Federation
+from bonafed.fairness import fairness_metrics, group_rates
 from bonafed.measures import figures_of, small
 from bonafed.problem.calibration import Sigmoid
+from bonafed.problem.constraints.constraint import Concrete, Point, Stack, Stated, several
+from bonafed.problem.constraints.coupled import Coupled, Shared
+from bonafed.problem.constraints.group_means import OfLoss, OnRows
 from bonafed.problem.losses import Loss, expected
 from bonafed.problem.prediction import scores
 from bonafed.problem.problem import Problem
-from bonafed.problem.risks.ranks import by_rank
-from bonafed.runs.constraint_metrics import summary
-from bonafed.runs.files import Record
-from bonafed.runs.form import (
+from bonafed.problem.risks import ProspectTheory, RankedRange, Spectral, TopK
+from bonafed.problem.risks.ranks import by_rank, two_sided
+from bonafed.problem.risks.risk import Risk
+from bonafed.runs.files import (
     FAR,
     Count,
     Extended,
     Form,
     NonNegative,
     Number,
+    Record,
     Share,
     Whole,
     at_least,
     optional,
     shown,
 )
-from bonafed.runs.rank_metrics import fairness, risk_of
+from bonafed.solution.constraint_table import SERVER, TOGETHER, constraint_rows
 from bonafed.solution.figures import drawn, figures
 
 Interval = Annotated[list[Share], at_least(2), Field(max_length=2)]
@@ -272,3 +297,249 @@ def _by_rank(
         chosen = [np.where(row.merit > 0, row.y, -row.y) for row in rows]
         numbers["fairness"] = fairness([row.y for row in rows], chosen, fed.names)
     return numbers
+
+
+# ------------------------------------------------------------------------------------ risks by rank
+
+DRAWS = 400  # of the bootstrap
+# a risk that so many largest losses carry by half has no margin, and the least that a curve's
+# group holds
+FEW = 5
+GROUPS = 100  # of a curve, at most
+COUNTED = (TopK, RankedRange, Spectral)  # stated for a number of rows
+
+
+class OneSided(Protocol):
+    """A risk with one sequence of weights by rank."""
+
+    def rank_weights(self, n: int) -> Array: ...
+
+
+RankRisk: TypeAlias = OneSided | ProspectTheory
+
+
+def cumulative(risk: RankRisk, m: int, rows: int | None) -> tuple[Array, Array]:
+    """The cumulative spectrum S at 0, 1/m, ..., 1, below and above the risk's reference, each
+    (m + 1,); both are the same for a risk without a reference.
+
+    ``rows`` is the number of rows that a risk of counted ranks was stated for; None: m.
+    """
+    if isinstance(risk, ProspectTheory):
+        return _sums(risk.rank_weights_below(m)), _sums(risk.rank_weights_above(m))
+    n = rows if rows is not None and isinstance(risk, COUNTED) else m
+    S = _sums(risk.rank_weights(n))
+    S = S if n == m else np.interp(np.arange(m + 1) / m, np.arange(n + 1) / n, S)
+    return S, S
+
+
+def _sums(sigma: Array) -> Array:
+    return np.concatenate([[0.0], np.cumsum(sigma)])
+
+
+def risk_of(risk: RankRisk, losses: Array, rows: int | None = None) -> float:
+    """The risk R of losses (m,)."""
+    z, (below, above) = np.sort(losses), cumulative(risk, len(losses), rows)
+    sigma = two_sided(np.diff(below), np.diff(above), getattr(risk, "reference", math.inf), z)
+    return float(sigma @ z)
+
+
+def risk_saved(
+    risk: RankRisk, losses: Array, other: Array, rows: int | None = None
+) -> tuple[float, float | None]:
+    """How much lower R(losses) is than R(other), both (m,) of the same rows, and half the width of
+    its 95 % interval.
+
+    None where five rows carry most of the risk.
+    """
+    m = len(losses)
+    saved = risk_of(risk, other, rows) - risk_of(risk, losses, rows)
+    S = cumulative(risk, m, rows)
+    if m <= FEW or S[1][-1] - S[1][m - FEW] > 0.5:
+        return saved, None
+    reference = getattr(risk, "reference", math.inf)
+    orders = [np.argsort(each, kind="stable") for each in (other, losses)]
+    rng = stream(0, "bootstrap", 0)
+    drawn = np.empty(DRAWS)
+    for k in range(DRAWS):
+        counts = np.bincount(rng.integers(m, size=m), minlength=m)
+        first = _drawn(S, counts[orders[0]], other[orders[0]], reference)
+        drawn[k] = first - _drawn(S, counts[orders[1]], losses[orders[1]], reference)
+    return saved, 1.96 * float(drawn.std(ddof=1))
+
+
+def _drawn(S: tuple[Array, Array], counts: NDArray[np.intp], z: Array, reference: float) -> float:
+    """R of the sorted losses z (m,), each ``counts`` times."""
+    C = np.concatenate([[0], np.cumsum(counts)])
+    return float(np.where(z <= reference, np.diff(S[0][C]), np.diff(S[1][C])) @ z)
+
+
+def fairness(truth: Sequence[Array], chosen: Sequence[Array], names: Sequence[str]) -> Record:
+    """The fairness metrics of `bonafed.fairness` between the largest client and all others, and
+    rates by client.
+
+    ``truth`` and ``chosen`` hold -1 and 1, one array per client.
+    """
+    y, predicted, sizes = np.concatenate(truth), np.concatenate(chosen), [len(t) for t in truth]
+    group = np.repeat(np.asarray(names, dtype=object), sizes)
+    if len(names) < 2 or not ((y > 0).any() or (predicted > 0).any()):
+        return {}
+    largest = names[int(np.argmax(sizes))]
+    rates = {
+        str(name): {key: getattr(rate, key) for key in ("selected", "tpr", "fpr")}
+        for name, rate in group_rates(y, predicted, group).items()
+    }
+    metrics = fairness_metrics(y, predicted, group, largest)
+    return {"privileged": largest, **metrics, "rates": rates}
+
+
+def row_weights(risk: Risk, losses: Array) -> Array:
+    """The weight of every loss (m,) in R; equal ones where losses are not ranked."""
+    return risk.weights(losses) if by_rank(risk) else np.full(len(losses), 1 / len(losses))
+
+
+def curve(losses: Array, weights: Array) -> dict[str, list[float]]:
+    """Sorted losses (n,) in groups of neighbours, five or more each: where a group ends, its mean
+    loss and weight.
+
+    ``share`` ends at 1; a ``weight`` of 1 is that of the mean.
+    """
+    n = len(losses)
+    order = np.argsort(losses, kind="stable")
+    edges = np.round(np.linspace(0, n, min(max(n // FEW, 1), GROUPS) + 1)).astype(int)
+    size = np.diff(edges)
+    return {
+        "share": (edges[1:] / n).tolist(),
+        "loss": (np.add.reduceat(losses[order], edges[:-1]) / size).tolist(),
+        "weight": (np.add.reduceat(weights[order], edges[:-1]) / size * n).tolist(),
+    }
+
+
+# -------------------------------------------------------------------------------------- constraints
+
+TRAINING = "training rows"
+
+
+def asked(problem: Problem) -> bool:
+    """Whether the problem is one for the methods for constraints."""
+    return problem.constrained or getattr(problem.over_samples, "label", None) is not None
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """The measure phi = 1 where a row is predicted wrongly."""
+
+    def value(self, prediction: Array, y: Array) -> Array:
+        return ((prediction > 0) != (y > 0)).astype(float)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The measure phi = 1 where the larger class is predicted."""
+
+    def value(self, prediction: Array, y: Array) -> Array:
+        return (prediction > 0).astype(float)
+
+
+def as_rate(part: Concrete) -> Concrete | None:
+    """The constraint with rates in place of losses and scores, and no level; None where it has no
+    rate.
+    """
+    if isinstance(part, Shared):
+        inner = as_rate(part.one)
+        return None if inner is None else replace(part, one=inner)
+    if not isinstance(part, OnRows):
+        return None
+    measure = Wrong() if isinstance(part.measure, OfLoss) else Chosen()
+    return replace(part, measure=measure, level=np.zeros_like(part.level))
+
+
+def _rates(stack: Stack, point: Point) -> Array:
+    """(p,) the rates of the one owner of the block; NaN where there are none."""
+    rates = [np.zeros(0)]
+    for part in stack.parts:
+        rate = as_rate(part) if point.problem.loss.targets == "sign" else None
+        none = np.full(len(part.equality), np.nan)
+        rates.append(none if rate is None else rate.values(point)[0])
+    return np.concatenate(rates)
+
+
+def kept(problem: Problem, w: Array, fed: Federation, other: bool = True) -> list[Record]:
+    """One row for every constraint and owner: owner, constraint, limit, measured, slack, met, rate.
+
+    ``problem``, ``fed`` as stated; ``other``: not the rows trained on, where only constraints on
+    rows are evaluated, as far as they can be.
+    """
+    concrete, data = (_elsewhere(problem, fed) if other else problem).at(fed)
+    points = [Point(concrete, w, data.block(i)) for i in range(data.n_clients)]
+    glob, local, rows = concrete.constraint, concrete.local_constraint, []
+    if glob.held.size:
+        rows += _rows(SERVER, glob.held, *_measured(glob.held, glob.point(concrete, w)))
+    if glob.coupled.size:
+        parts = zip(*(_measured(glob.coupled, point) for point in points), strict=True)
+        rows += _rows(TOGETHER, glob.coupled, *(np.sum(part, 0) for part in parts))
+    for name, point in zip(data.names, points, strict=True):
+        rows += _rows(name, local, *_measured(local, point))
+    return rows
+
+
+def _measured(stack: Stack, point: Point) -> tuple[Array, Array, Array]:
+    """(limits, values, rates), each (p,), of the one owner of the block."""
+    return stack.limits(point.block)[0], stack.values(point)[0], _rates(stack, point)
+
+
+def _rows(owner: str, stack: Stack, limits: Array, values: Array, rates: Array) -> list[Record]:
+    rows = constraint_rows(owner, stack, limits, values, rates)
+    for row in rows:  # which has the rate in the place of a multiplier
+        rate = row.pop("price")
+        row["rate"] = None if np.isnan(rate) else rate
+    return rows
+
+
+def _elsewhere(problem: Problem, fed: Federation) -> Problem:
+    """The problem with those constraints that can be evaluated on other rows."""
+    none = replace(problem, local_constraint=None, constraint=None)
+    local = [_restated(one, fed) for one in several(problem.local_constraint, "local_constraint")]
+    shared = [one for one in several(problem.constraint, "constraint") if isinstance(one, Coupled)]
+    return replace(
+        none,
+        local_constraint=tuple(
+            one for one in local if _fits(replace(none, local_constraint=one), fed)
+        ),
+        constraint=tuple(one for one in shared if _fits(replace(none, constraint=one), fed)),
+    )
+
+
+def _restated(one: Stated, fed: Federation) -> Stated | None:
+    """A constraint with the levels of these clients only; None where a client has none."""
+    level = getattr(one, "level", None)
+    if not isinstance(level, Mapping):
+        return one
+    if any(client not in level for client in fed.clients):
+        return None
+    levels = {client: level[client] for client in fed.clients}
+    return replace(one, level=levels)  # type: ignore[type-var]
+
+
+def _fits(problem: Problem, fed: Federation) -> bool:
+    if not problem.constrained:
+        return False
+    try:
+        return bool(problem.at(fed))
+    except ValueError:  # fewer than two groups, or a group without rows
+        return False
+
+
+def summary(problem: Problem, w: Array, fed: Federation) -> Record:
+    """How many constraints are met on rows that were not trained on, and the largest violation;
+    `bonafed.runs.evaluation.measure` adds it.
+    """
+    rows = kept(problem, w, fed) if problem.constrained else []
+    if not rows:
+        return {}
+    worst = min(rows, key=lambda row: row["slack"])
+    return {
+        "asked": len(rows),
+        "met": sum(row["met"] for row in rows),
+        "excess": max(0.0, -worst["slack"]),
+        "excess_owner": worst["owner"],
+    }

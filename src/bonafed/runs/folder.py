@@ -8,7 +8,7 @@
     events.bft           on a simulated clock and over sites: who answered when, for
                          `Replay(Log.load(path))`
 
-A private run keeps what is withheld in a separate folder, see `bonafed.runs.disclosure`.
+A private run keeps what is withheld in a separate folder, see `bonafed.runs.result`.
 
 A folder is written elsewhere on the same file system and renamed when complete; an existing run is
 never overwritten. `bonafed.runs.verification` checks one.
@@ -32,7 +32,6 @@ from bonafed.problem.lower_bounds import Duals
 from bonafed.problem.multipliers import Multipliers
 from bonafed.problem.rank_levels import few_levels, levels
 from bonafed.runs.baselines import check_proof, proof_arrays, restored, stored
-from bonafed.runs.disclosure import OWNER, README, exact_folder, parts_of
 from bonafed.runs.files import (
     CLAIMED,
     FINISHED,
@@ -41,6 +40,7 @@ from bonafed.runs.files import (
     RunError,
     claim,
     complete,
+    damaged,
     digest,
     files_in,
     lines,
@@ -52,11 +52,10 @@ from bonafed.runs.files import (
     to_json,
     write,
 )
-from bonafed.runs.form import damaged
 from bonafed.runs.model_file import Described, save_model, stored_model
-from bonafed.runs.result_form import history_in, result_in
-from bonafed.runs.run import Points, Run
+from bonafed.runs.result import OWNER, README, exact_folder, history_in, parts_of, result_in
 from bonafed.runs.sections.all import SECTIONS
+from bonafed.runs.sections.section import Points, Run
 from bonafed.solution.public_part import public_history
 from bonafed.solution.solution import Solution
 from bonafed.storage import OWN_FOLDER

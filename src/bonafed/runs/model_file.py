@@ -1,4 +1,5 @@
-"""A model as a safetensors file, with all that predictions need in its metadata.
+"""A model as a safetensors file, with all that predictions need in its metadata, and its
+predictions for the rows of a table.
 
 The metadata follow from configuration, data and outcome only, so that verification makes them
 again and compares.
@@ -6,10 +7,14 @@ again and compares.
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
@@ -23,26 +28,37 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from scipy.special import softmax
 
 from bonafed.arrays import Array
 from bonafed.config.config import Config
-from bonafed.data.column_kinds import KINDS, ColumnKind
-from bonafed.data.reading import ENCODINGS, is_delimiter
+from bonafed.data.column_kinds import KINDS, ColumnKind, orders_of
+from bonafed.data.readers import read
+from bonafed.data.reading import ENCODINGS, Reading, is_delimiter
+from bonafed.data.roles import names_a_person, names_an_identifier
 from bonafed.data.schema import OTHER, Schema
+from bonafed.data.tables import Table
 from bonafed.names import NAMED, load
 from bonafed.problem.calibration import Sigmoid
-from bonafed.problem.prediction import predictor
+from bonafed.problem.losses import expected
+from bonafed.problem.prediction import predictor, scores, with_ones
 from bonafed.rounds import Stop
-from bonafed.runs.files import Record, Row, RunError, load_tensors, parsed, plain, save_arrays
-from bonafed.runs.form import (
+from bonafed.runs.files import (
     Form,
     NonNegative,
     Number,
     Positive,
+    Record,
+    Row,
+    RunError,
     check_form,
     damaged,
+    load_tensors,
     one_of,
     optional,
+    parsed,
+    plain,
+    save_arrays,
 )
 from bonafed.solution.solution import Solution
 
@@ -288,3 +304,148 @@ def _dimension(file: Path, model: Row, n_features: int) -> int:
         return predictor(model).sized(d, len(model["classes"]) if several else None).dimension(d)
     except (ValueError, TypeError, ArithmeticError) as error:
         raise damaged(file, f"{model['model']} cannot be made of its keys: {error}") from error
+
+
+# -------------------------------------------------------------------------------------- predictions
+
+# columns of predictions
+WRITTEN = ("row", "client", "prediction", "probability", "positive", "score")
+# what a spreadsheet runs or trims at the start of a cell, also after apostrophes of ours
+RUN = re.compile("'*[=+\\-@\t\r\n＝＋－＠]")
+KEY = re.compile(r"[\w-]{1,40}")  # an identifier of letters and figures
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
+
+def predict_table(
+    path: str | os.PathLike[str], table: str | os.PathLike[str], unknown: str = "error"
+) -> dict[str, list[object]]:
+    """Columns by name: which row it is, its ``client`` where the table names it, ``prediction`` (a
+    class, or for a regressor a number), and of two classes the ``probability`` of the ``positive``
+    one, its name, and the ``score``.
+
+    The first column says which row it is: a column of the table that is not a feature, is named as
+    an identifier, and has another value in every row; else one of keys, or of whole numbers that
+    rise; else ``row``, counted from 1. Of several classes
+    there is a probability and a score each, ``probability_`` and ``score_`` with its name. A model
+    whose scores are not log odds and were not calibrated has no probabilities.
+
+    Features are made from the table's columns by the schema that is saved with the model;
+    ``unknown`` says what becomes of categories that it does not have: "error", or "ignore" for
+    zeros.
+
+    Raises
+    ------
+    RunError : no such model, or a damaged one
+    ValueError, OSError : a table that cannot be read, without the model's columns, or with unknown
+        categories
+    """
+    w, model, schema = read_model(path)
+    codes = [column.name for column in schema.columns if hasattr(column, "categories")]
+    client, reading, file = model.get("client"), schema.reading, Path(table)
+    cells = read(file, [*codes, *filter(None, [client])], reading)
+    X = schema.transform(cells, unknown, where=str(table))
+    score = scores(predictor(model), w, with_ones(X) if model.get("ones") else X)
+    columns: dict[str, list[object]] = {}
+    features = [column.name for column in schema.columns]
+    taken = {client, schema.target, *features, *reading.sources(tuple(features))}
+    # columns that were excluded are looked at as well: an identifier is likely one of them
+    as_written = Reading(encoding=reading.encoding, delimiter=reading.delimiter)
+    if (key := _identifier(read(file, (), as_written), taken)) is None:
+        columns["row"] = list(range(1, len(score) + 1))
+    else:  # as it stands in the file: "007" is not 7
+        columns[key] = read(file, [key], as_written, [key])[key].tolist()
+    if client is not None and client in cells:
+        columns["client"] = cells[client].tolist()
+    return columns | _predicted(model, score)
+
+
+def _identifier(table: Table, taken: Collection[str | None]) -> str | None:
+    """The column that tells all rows apart, beside those that are ``taken`` and those that are
+    called as columns of predictions: the first that is named as an identifier, else the first of
+    keys or of whole numbers that rise.
+    """
+    left = [n for n in table if n not in taken and n and n.partition("_")[0] not in WRITTEN]
+    for name in sorted(left, key=lambda n: not _is_named(n)):
+        values = table[name].tolist()
+        if len({*values}) == len(values) > 0 and _are_keys(values, _is_named(name)):
+            return name
+    return None
+
+
+def _is_named(name: str) -> bool:
+    return names_an_identifier(name) or names_a_person(name)
+
+
+def _are_keys(values: Sequence[Any], named: bool) -> bool:
+    """Whether cells can be identifiers; where their column is not ``named`` so, whole numbers that
+    do not rise may be amounts, and texts with other signs are dates, amounts or remarks.
+    """
+    text = any(isinstance(v, str) for v in values)
+    if any(v is None or v != v or (not text and v != v // 1) for v in values):
+        return False
+    if named:
+        return True
+    if text:
+        return all(KEY.fullmatch(str(v)) and not orders_of(str(v)) for v in values)
+    return all(a < b for a, b in pairwise(values))
+
+
+def _predicted(model: Row, score: Array) -> dict[str, list[object]]:
+    """The columns of predictions from the scores of all rows."""
+    classes, targets = model["classes"], targets_of(model)
+    if classes is None or targets not in ("sign", "class"):
+        return {"prediction": expected(load("loss", model["loss"]), score).tolist()}
+    if targets == "sign":
+        columns: dict[str, list[object]] = {
+            "prediction": [classes[1 if s > 0 else 0] for s in score]
+        }
+        if (sigmoid := _sigmoid(model)) is not None:
+            columns["probability"] = sigmoid.probability(score).tolist()
+            columns["positive"] = [classes[1]] * len(score)
+        return columns | {"score": score.tolist()}
+    by_class = {f"score_{name}": score[:, k].tolist() for k, name in enumerate(classes)}
+    chances = softmax(score, axis=1)
+    shares = {f"probability_{name}": chances[:, k].tolist() for k, name in enumerate(classes)}
+    return {"prediction": [classes[k] for k in score.argmax(1)], **shares, **by_class}
+
+
+def _sigmoid(model: Row) -> Sigmoid | None:
+    """What makes probabilities of scores: as it was fitted, or none where scores are log odds."""
+    if (fitted := model.get("calibration")) is not None:
+        return Sigmoid(**fitted)
+    return Sigmoid() if model["loss"] == "logistic" else None
+
+
+def as_csv(columns: Mapping[str, Sequence[object]]) -> str:
+    """The columns as CSV. A text that a spreadsheet would run as a formula gets an apostrophe in
+    front, unless it is a number.
+    """
+    rows = [columns.keys(), *zip(*columns.values(), strict=True)]
+    return "".join(_line(map(harmless, row)) for row in rows)
+
+
+def _line(cells: Iterable[object]) -> str:
+    """One line; a cell with a line break of any kind is in quotes."""
+    file = io.StringIO(newline="")
+    csv.writer(file, lineterminator="\r\n").writerow(cells)
+    return file.getvalue()[:-2] + "\n"
+
+
+def harmless(value: object) -> object:
+    """A cell that no spreadsheet runs: ``=1+1`` becomes ``'=1+1``. To read it back, leave out the
+    first of the apostrophes that stand before one of these signs.
+    """
+    if isinstance(value, str) and RUN.match(value) and not NUMBER.fullmatch(value):
+        return f"'{value}"
+    return value
+
+
+def caution(path: str | os.PathLike[str]) -> str:
+    """What a person should know before predictions of a saved model are used; empty for nothing."""
+    _, model, _ = read_model(path)
+    if not model.get("infeasible", False):
+        return ""
+    return (
+        "no model meets all constraints of this run; this one breaks them least and is not"
+        " recommended"
+    )

@@ -21,13 +21,17 @@ from bonafed.engines.checkpoint import load, save
 from bonafed.rounds import Stop, record
 from bonafed.runs.comparison import evaluate
 from bonafed.runs.folder import Render, write_run
-from bonafed.runs.noise_estimate import noise_alone
-from bonafed.runs.privacy_plan import plan, public_of, with_public_numbers, with_sizes
-from bonafed.runs.privacy_statement import words
+from bonafed.runs.privacy_plan import (
+    noise_alone,
+    plan,
+    public_of,
+    with_public_numbers,
+    with_sizes,
+    words,
+)
 from bonafed.runs.result import result_of
-from bonafed.runs.run import Points
 from bonafed.runs.sections.all import SECTIONS
-from bonafed.runs.sections.section import Progress, Section, Silent, Study
+from bonafed.runs.sections.section import Points, Progress, Section, Silent, Study
 from bonafed.runs.splits import Parts, prepare
 from bonafed.runs.training import train
 from bonafed.solution.plan import read_with_sums

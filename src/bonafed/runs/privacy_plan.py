@@ -1,4 +1,5 @@
-"""What a run within a privacy budget will cost, before it starts.
+"""What a run within a privacy budget will cost, what it guarantees, and what its noise may do,
+before it starts.
 
 The plan follows from public numbers only: who takes part, how many rows each declares, how many
 features there are.
@@ -14,8 +15,9 @@ and the model of the run has what is left of epsilon after all of them.
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -23,16 +25,21 @@ import numpy as np
 
 from bonafed.algorithms.federated.private.mechanism import Mechanism
 from bonafed.algorithms.federated.private.method import PrivateMethod
+from bonafed.algorithms.federated.private_sgd import PrivateSGD
 from bonafed.arrays import Array
 from bonafed.config.config import Config
-from bonafed.config.privacy import PrivacySection
+from bonafed.config.sections import PrivacySection
+from bonafed.data.federation import Federation
+from bonafed.engines.inprocess import InProcess
 from bonafed.privacy.accounting import Release, accounts, total_epsilon
+from bonafed.privacy.best_accuracy import best_accuracy, information
 from bonafed.privacy.budget import Budget, BudgetSpentError
+from bonafed.privacy.ledger import WORDS, views
 from bonafed.privacy.ledger_file import Book
+from bonafed.problem.prediction import scores
 from bonafed.problem.problem import Problem
 from bonafed.rounds import encoded_size, rows
-from bonafed.runs.datasets import read_tables
-from bonafed.runs.splits import trained_clients
+from bonafed.runs.splits import HELD_OUT, Parts, prepare, read_tables, trained_clients
 from bonafed.solution.default import default_algorithm
 
 Releases: TypeAlias = tuple[Release, ...]
@@ -230,3 +237,299 @@ def stated_method(config: Config, public: Public) -> tuple[Problem, PrivateMetho
     assert isinstance(algorithm, PrivateMethod)
     rounds = arguments["max_rounds"]
     return problem, algorithm if rounds is None else replace(algorithm, max_rounds=rounds)
+
+
+# ----------------------------------------------------------------------------------------- in words
+
+REHEARSAL = (
+    "A rehearsal: the rows are declared public. Noise that is made from the seed can be subtracted"
+    " by anyone who has the configuration, and runs of a sweep are not charged. Nothing is"
+    " guaranteed to anybody."
+)
+TOTALS = {"gaussian": "closed form", "rdp": "rdp", "basic": "basic composition"}
+
+
+def protects(config: Config) -> str:
+    """Who is protected from what."""
+    privacy = privacy_of(config)
+    seen = "all that travels" if privacy.view == "answers" else "the sums over all clients"
+    return (
+        "Protected is every single row that is trained on"
+        f" ({WORDS[privacy.adjacency]}): anyone who sees {seen} learns almost the"
+        " same whether or not the row is as it is. Somebody with several rows is protected less, by"
+        " the sum over them; rows of one person at several clients add up as well."
+    )
+
+
+def made_public(config: Config) -> list[str]:
+    """What the guarantee does not cover: what is taken to be known, and is in the run."""
+    data, privacy = config.data, privacy_of(config)
+    sizes = "the names of the clients, and the number of rows declared for each"
+    if privacy.counted:
+        sizes = "the names of the clients, and how many rows each has, counted"
+        if privacy.adjacency == "add-remove":
+            sizes += (
+                ": the guarantee is about a row that counts, or counts for nothing while its place"
+                " is known"
+            )
+    features = "the names of the columns, taken as they are"
+    if data.columns:
+        features = "how every feature is made, as declared"
+    if config.loss_of_classes:
+        named = f" {', '.join(map(str, data.classes))}" if data.classes else " of the target"
+        features += f"; the classes{named}"
+    public = [
+        sizes,
+        features,
+        "the configuration, paths of files included; how many rounds there are and how many bytes"
+        " each takes",
+        "the model after every round, noise included, and how far the clients' noisy copies are"
+        " from it",
+    ]
+    if data.sites is not None:
+        public.append("when each client answers, as its server and the engine see it")
+    if data.partition is not None:
+        public.append("which row belongs to which invented client")
+    if config.evaluation.public:
+        public.append("the rows that the model is judged on (evaluation.public)")
+    return public
+
+
+def stays(config: Config) -> list[tuple[str, str]]:
+    """What is withheld, and why."""
+    if config.data.sites is not None:
+        why = "their sites compute none of it for a private run"
+        return [("objective, certificate, losses, and digests of the rows", why)]
+    exact = "computed from the rows exactly, and not charged"
+    withheld = [
+        ("objective, certificate and the losses of clients", exact),
+        ("digests of the data", "anyone who guesses the rows could check the guess"),
+        ("warnings about the data", exact),
+        ("times", "they depend on the rows, and say little"),
+        ("messages of the certificate", "it is made at the owner"),
+    ]
+    if not config.evaluation.public:
+        private = "these rows are private, too"
+        withheld.append(("numbers on held-out rows, by model and by client", private))
+    if config.report.compare_with:
+        model = "the model without privacy, and all comparisons with it"
+        withheld.append((model, "trained without noise"))
+    if config.budgets:
+        withheld.append(("the models of the sweep and its numbers", "judged on private rows"))
+    return withheld
+
+
+def words(config: Config, plan: Plan) -> list[str]:
+    """The plan of a run, a line each."""
+    rehearsal = privacy_of(config).rehearsal
+    return [
+        *_noise(plan),
+        *_allowed(plan, bool(config.loss_of_classes)),
+        *_spent(plan, rehearsal),
+        _traffic(plan),
+        *(f"public: {text}" for text in made_public(config)),
+        *(f"stays with the owner: {what} ({why})" for what, why in stays(config)),
+        *[REHEARSAL] * rehearsal,
+    ]
+
+
+def _noise(plan: Plan) -> list[str]:
+    """Who answers how often, and with how much noise."""
+    algorithm, noise, public = plan.algorithm, plan.noise, plan.public
+    clip = f"clipped to {noise.clip:.4g}" if math.isfinite(noise.clip) else "not clipped"
+    clip += f", of rows shortened to {noise.bound:.4g}" if math.isfinite(noise.bound) else ""
+    norm = "l1" if algorithm.mechanism == "laplace" else "l2"
+    sizes = zip(public.clients, public.sizes, plan.scale, strict=True)
+    sample = ""
+    if noise.rate < 1:
+        sample = f", in which every row takes part with probability {noise.rate:g}"
+    return [
+        f"rows, as public: {sum(public.sizes):,} of {public.n_clients} clients;"
+        f" {public.n_features} features",
+        f"rounds: {algorithm.max_rounds}, each with one noisy answer of every client{sample}",
+        f"gradients of rows: {clip} ({norm} norm)",
+        f"noise: {algorithm.mechanism} ({noise.source}), {noise.multiplier:.4g} times the"
+        f" sensitivity{' in the sum of all clients' * (noise.missing is not None)}",
+        *(f"  {name}: {n:,} rows, scale {scale:.4g}" for name, n, scale in sizes),
+    ]
+
+
+def _allowed(plan: Plan, classes: bool) -> list[str]:
+    """How far noise takes the model, and the best accuracy that it allows."""
+    noise, public, method = plan.noise, plan.public, plan.algorithm
+    nu = noise.deviation / math.sqrt(noise.rounds)
+    lines = [
+        f"noise of all rounds: {nu:.3g} in every entry of the mean gradient of all rows, of which"
+        f" rows that all agree make {noise.clip:.3g}"
+    ]
+    if isinstance(method, PrivateSGD):
+        lines.append(
+            f"steps: {method.length_of_way:.4g} in all, so that noise by itself moves a"
+            f" coefficient by about {method.length_of_way * nu:.3g}"
+        )
+    if not classes:
+        return lines
+    best = []
+    for k in sorted({k for k in (1, 10, 100) if k < public.n_features} | {public.n_features}):
+        told = information(public.sizes, noise.multiplier, noise.spread, noise.rounds, k)
+        best.append(f"{100 * best_accuracy(told, k):.3g} % in {k}")
+    lines.append(
+        "accuracy at best, if rows point in all of so many directions alike and a plane through the"
+        f" middle tells two classes apart without error: {', '.join(best)}; no linear model from"
+        " such answers has more on average over these planes"
+    )
+    return lines
+
+
+def _spent(plan: Plan, rehearsal: bool) -> list[str]:
+    """The total of the run, and what of it others spend before."""
+    budget, totals = plan.budget, plan.accounts
+    others = [
+        f"{name} {totals[key]:.4g}" for key, name in TOTALS.items() if totals.get(key) is not None
+    ]
+    lines = [
+        f"total epsilon at delta = {budget.delta:g}: {totals['pld']:.4g} of {budget.epsilon:g}"
+        f" (pld, which counts; {', '.join(others)}); {budget.adjacency}"
+    ]
+    lines.append(views(budget, plan.other))
+    if plan.before:
+        lines.append(
+            f"of it spent before this model: {plan.before:.4g}, by earlier runs and by the sweep"
+        )
+    if plan.sweep:
+        charged = "not charged, the rows are public" if rehearsal else "charged"
+        points = ", ".join(f"{point:g}" for point, _ in plan.sweep)
+        lines.append(f"sweep: epsilon = {points} ({charged})")
+    return lines
+
+
+def _traffic(plan: Plan) -> str:
+    answers = plan.public.n_clients * plan.algorithm.max_rounds
+    return (
+        f"bytes: {plan.up:,} up and {plan.down:,} down a client and round, {answers * plan.up:,} up"
+        f" and {answers * plan.down:,} down in all"
+    )
+
+
+# ---------------------------------------------------------------------------------------- the noise
+#
+# An estimate from public numbers. Rows are invented: as many for every client as are declared,
+# every feature drawn from its declared range or categories, independently and evenly, and the
+# target on the two sides of a random hyperplane through the middle, without any error. A perfect
+# model has accuracy 1 there. The planned method is run on them with the planned noise, several
+# times, and judged on further such rows. It is an estimate and no bound: real targets have their
+# own errors, which cost more, while classes that lie far apart cost less.
+
+DRAWS = 10  # tables that are invented
+FRESH = 2000  # rows to judge on
+MOST = 4e9  # numbers that are read for it
+
+
+def noise_alone(config: Config, plan: Plan) -> list[str]:
+    """The estimate in words; nothing where there are no two classes or no declared columns."""
+    declared = config.data.columns
+    if not declared or config.loss().targets != "sign" or config.problem_.model != "linear":
+        return []
+    public = plan.public
+    rounds = plan.algorithm.max_rounds
+    if sum(public.sizes) * public.n_features * rounds * DRAWS > MOST:
+        return ["accuracy that this noise would leave: not estimated, the table is too large"]
+    found = np.array([_accuracies(config, plan, declared, seed) for seed in range(DRAWS)])
+    noisy, exact = found.mean(axis=0)
+    return [
+        f"estimate from public numbers, {DRAWS} draws: on invented rows of these sizes and ranges,"
+        " whose classes a hyperplane separates without error, the accuracy with this noise is"
+        f" {noisy:.2f} on average ({found[:, 0].min():.2f} to {found[:, 0].max():.2f}), and"
+        f" {exact:.2f} in as many rounds without noise; rows of the real world have errors of their"
+        " own"
+    ]
+
+
+def _accuracies(
+    config: Config, plan: Plan, declared: Mapping[str, Mapping[str, Any]], seed: int
+) -> tuple[float, float]:
+    """The accuracies of the planned method on an invented table, with and without its noise."""
+    public, rng = plan.public, np.random.default_rng(seed)
+    whose = np.repeat(np.arange(public.n_clients), public.sizes)
+    n = len(whose)
+    X = _rows(declared, n + FRESH, rng)
+    centred = X - X.mean(axis=0)
+    y = (centred @ (rng.normal(size=X.shape[1]) / np.maximum(X.std(axis=0), 1e-9)) > 0).astype(int)
+    names = [public.clients[k] for k in whose]
+    fed = Federation.from_arrays(X[:n], y[:n], names, classes=[0, 1])
+    problem, _ = stated_method(config, public)
+    problem = replace(problem, privacy=problem.privacy and replace(problem.privacy, book=None))
+    concrete, data = problem.at(fed)
+
+    def accuracy(factor: float) -> float:
+        noise = replace(plan.noise, source="simulation", multiplier=factor * plan.noise.multiplier)
+        method = replace(plan.algorithm, problem=concrete, noise="simulation", plan=noise)
+        run = InProcess().run(method, data, seed=seed)
+        w = method.answer(run.state, run.concluded).w
+        return float(((scores(concrete.predictor, w, X[n:]) > 0) == y[n:]).mean())
+
+    return accuracy(1.0), accuracy(1e-9)
+
+
+def _rows(declared: Mapping[str, Mapping[str, Any]], n: int, rng: np.random.Generator) -> Array:
+    """(n, d) features as declared: in [0, 1] for a range, normal for mean and scale and for what is
+    taken as it is, one of the categories; a tenth of the cells missing where that is a feature.
+    """
+    features = []
+    for how in declared.values():
+        if "categories" in how:
+            drawn = rng.integers(len(how["categories"]), size=n)
+            features += [*np.eye(len(how["categories"]))[drawn].T]
+            continue
+        features.append(rng.random(n) if "min" in how else rng.normal(size=n))
+        if how.get("indicator", False):
+            features.append((rng.random(n) < 0.1).astype(float))
+    return np.column_stack(features)
+
+
+# ---------------------------------------------------------------------------------- declared ranges
+#
+# A row outside is trained on as it is. Many of them say that a declared range is a slip, which
+# would waste the budget: so their owner hears of them before anything is spent, in the terminal
+# and nowhere else.
+
+OWNER = "to you only, the owner of the rows:"
+
+
+def told_before(config: Config) -> list[str]:
+    """What a dry run tells the owner, where the rows are here and can be read."""
+    if config.privacy is None or config.data.path is None:
+        return []
+    try:
+        return told(config, prepare(config))
+    except OSError:
+        return [f"{OWNER} the rows are not here, so nothing is known of the declared ranges"]
+    except ValueError as error:
+        return [f"{OWNER} the rows cannot be read yet: {line}" for line in str(error).split("\n")]
+
+
+def told(config: Config, parts: Parts) -> list[str]:
+    """How many rows to train and to judge on lie outside of each declared range."""
+    if config.privacy is None or config.data.path is None:
+        return []
+    ranges = {name: c for name, c in (config.data.columns or {}).items() if "min" in c}
+    held = [parts.tests[HELD_OUT]] if HELD_OUT in parts.tests else []
+    feds = [parts.owners, *held]
+    n = int(sum(fed.sizes.sum() for fed in feds))
+    lines = []
+    for name, how in ranges.items():
+        # the first feature of a column is x' = (x - min) / (max - min)
+        if count := _outside(feds, parts.owners.feature_names.index(name)):
+            lines.append(
+                f"{OWNER} {count} of {n} rows have {name!r} outside of {how['min']:g} to"
+                f" {how['max']:g}; if that is a slip, correct the range before you spend"
+            )
+    if ranges and not lines:
+        lines.append(f"{OWNER} all {n} rows lie within the declared ranges")
+    return lines
+
+
+def _outside(feds: Iterable[Federation], feature: int) -> int:
+    """The rows with a feature outside of 0 to 1; what rounding adds is not."""
+    columns = (x[:, feature] for fed in feds for x in fed.X)
+    return sum(int(np.count_nonzero((c < -1e-9) | (c > 1 + 1e-9))) for c in columns)

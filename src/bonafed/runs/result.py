@@ -1,21 +1,70 @@
-"""The content of result.json: what a run states, as plain numbers and words."""
+"""The content of result.json: what a run states, the form of it, and which of it may leave the
+owner of the data.
+
+    config.toml  model.safetensors  history.jsonl  result.json  report.html  figures/      public
+    owner/  README.txt  result.json  history.jsonl  baselines.safetensors                withheld
+            sweep.json  sweep.safetensors  report.html  figures/
+
+Without a privacy budget a run has one part. With one, its public part is computed from public
+numbers and from noisy answers that are charged: two data sets that differ in one record and have
+the same answers give the same bytes. All that is exact is withheld, in ``owner/``: objective,
+certificate, losses, digests of the data, warnings, comparisons, the model without privacy, the
+models of a sweep, and times.
+
+The keys of a section have the form that stands with the section. Whether keys fit each other shows
+when they are used.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from bonafed.config.config import Config
 from bonafed.data.federation import Federation
 from bonafed.problem.metadata import Metadata
 from bonafed.runs.baselines import label
-from bonafed.runs.files import Record, Row, plain
+from bonafed.runs.checks import Check
+from bonafed.runs.comparison import EvaluationForm
+from bonafed.runs.files import (
+    Count,
+    Digest,
+    Direction,
+    Extended,
+    FileName,
+    Form,
+    NonNegative,
+    Number,
+    Record,
+    Row,
+    RunError,
+    Share,
+    ShortDigest,
+    StopName,
+    Whole,
+    at_least,
+    check_form,
+    files_in,
+    one_of,
+    optional,
+    parsed,
+    plain,
+    rows_in,
+    shown,
+    text_in,
+)
 from bonafed.runs.model_file import FORMAT
-from bonafed.runs.outcomes import summary
-from bonafed.runs.result_form import PACKAGES
-from bonafed.runs.run import Points
+from bonafed.runs.privacy_plan import privacy_of
 from bonafed.runs.sections.all import SECTIONS
-from bonafed.runs.sections.section import Inputs, Study
+from bonafed.runs.sections.privacy import client_weights
+from bonafed.runs.sections.section import Inputs, Points, Run, Study, bytes_sent
 from bonafed.runs.splits import Parts
+from bonafed.runs.training import summary
+from bonafed.solution.public_part import HISTORY, public_messages
 from bonafed.solution.solution import Solution
 
 
@@ -117,3 +166,274 @@ def versions() -> dict[str, str]:
             return "not installed"
 
     return {"python": platform.python_version(), **{name: of(name) for name in PACKAGES[1:]}}
+
+
+# ----------------------------------------------------------------------------------------- the form
+
+# whose versions are stated: what numbers and figures depend on
+PACKAGES = ("python", "bonafed", "numpy", "scipy", "clarabel", "matplotlib")
+Version = Annotated[
+    str, StringConstraints(pattern=r"^([0-9][0-9A-Za-z.+!_-]{0,63}|not installed)$")
+]
+
+
+class OutcomeForm(Form):
+    """How the run ended."""
+
+    stop: StopName
+    text: str
+
+
+class CertificateForm(Form):
+    """A certificate; arrays have an entry for each client."""
+
+    value: Number
+    bound: Number | None
+    gap: Number | None
+    relative_gap: Number | None
+    weights: list[Number]
+    client_risks: list[Number]
+    client_losses: list[Number]
+    client_levels: list[Extended]
+    client_labels: list[Extended]
+    client_features: list[Extended]
+    feasibility: Number
+    stationarity: Number | None
+    complementarity: Number | None
+    consensus: Number | None
+    residuals: Annotated[list[Number], Field(min_length=3, max_length=3)] | None
+    constraint_values: list[list[Number | None]] | None
+    server_values: list[Number | None] | None
+    shared_values: list[Number | None] | None
+    gradient_scale: Number | None
+    infeasible: Number | None
+
+
+class ClientForm(Form):
+    """A row of the table of clients."""
+
+    client: str
+    n: Count
+    loss: Number
+    worst_loss: Number
+    weight: Number
+    radius: NonNegative
+    flips: Share | None
+    shift: Share | None
+    active: Literal["none", "labels", "features", "both"]
+    bytes_up: Whole
+    bytes_down: Whole
+    limit: Number | None = optional()
+    measured: Number | None = optional()
+    slack: Number | None = optional()
+    price: Number | None = optional()
+
+
+class PublicClientForm(Form):
+    """What the public part of a private run has of a client."""
+
+    client: str
+    n: Whole
+    weight: Number
+    bytes_up: Whole
+    bytes_down: Whole
+
+
+class MessageForm(Form):
+    """How often one type of message was sent."""
+
+    message: str
+    direction: Direction
+    count: Whole
+    bytes: Whole
+
+
+class BaselineForm(Form):
+    """What is stated of a baseline."""
+
+    value: Number
+    bound: Number | None
+    gap: Number | None
+    stop: StopName
+    rounds: Whole
+
+
+class TryForm(Form):
+    """One start of a method with several."""
+
+    start: Whole
+    objective: Number
+    iterations: Whole
+    polish: Whole
+
+
+class PartForm(Form):
+    """What every result.json has, be it of a whole run or of the public part of a private one."""
+
+    format: int
+    title: str
+    model: str
+    problem: str
+    outcome: OutcomeForm
+    rounds: Whole
+    messages: list[MessageForm]
+    evaluation: EvaluationForm
+    versions: dict[Annotated[str, one_of(PACKAGES)], Version]
+    at_sites: Literal[True] = optional()
+    files: dict[FileName, Digest]
+    seal: Digest
+
+
+class RunForm(PartForm):
+    """A result.json, without the keys of the sections."""
+
+    seconds: NonNegative
+    certificate: CertificateForm
+    clients: Annotated[list[ClientForm], at_least(1)]
+    notes: list[str]
+    tries: list[TryForm] = optional()
+    baselines: dict[str, BaselineForm]
+    data: dict[str, dict[str, ShortDigest]]
+    book: ShortDigest = optional()
+
+
+class PublicForm(PartForm):
+    """The result.json of the public part of a private run, without the keys of the sections:
+    what was computed from the rows exactly is empty.
+    """
+
+    certificate: None
+    clients: Annotated[list[PublicClientForm], at_least(1)]
+    notes: Annotated[list[str], Field(max_length=0)]
+    baselines: Annotated[dict[str, BaselineForm], Field(max_length=0)]
+    data: Annotated[dict[str, dict[str, ShortDigest]], Field(max_length=0)]
+
+
+class HistoryForm(Form):
+    """A row of the history; beside these columns it has what the method reports."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, str | bool | Extended | None]
+
+    round: Count
+    time: NonNegative = optional()
+    seconds: NonNegative = optional()
+    bytes_up: Whole
+    bytes_down: Whole
+    objective: Extended | None = optional()
+    exact_objective: Number = optional()
+    largest_risk: Number = optional()
+    client_violation: list[NonNegative | None] | None = optional()
+
+    @model_validator(mode="after")
+    def _columns_have_names(self) -> HistoryForm:
+        if odd := [key for key in self.model_extra or () if not re.fullmatch("[a-z_]{1,40}", key)]:
+            raise ValueError(f"columns of small letters, not {shown(odd[0])}")
+        return self
+
+
+def result_in(file: Path, config: Config, public: bool = False) -> Record:
+    """The content of a result.json; ``public``: of the public part of a private run.
+
+    Raises
+    ------
+    RunError : it is not as a run of this configuration has it
+    """
+    result = parsed(file, text_in(file))
+    if result.get("format") != FORMAT:
+        stated = shown(result.get("format"))
+        raise RunError(f"{file.parent}: the run is of format {stated}, this bonafed reads {FORMAT}")
+    rest = {**result}
+    for section in SECTIONS:
+        here = config.data.sites is None or section.at_sites
+        if section.form is not None and here and section.is_stated(config, public):
+            part = {key: rest.pop(key) for key in section.keys if key in rest}
+            check_form(file, part, section.form)
+    check_form(file, rest, PublicForm if public else RunForm)
+    return result
+
+
+def history_in(file: Path) -> list[Record]:
+    """The rows of a history.jsonl."""
+    rows = rows_in(file)
+    for k, row in enumerate(rows):
+        check_form(file, row, HistoryForm, f"line {k + 1}")
+    return rows
+
+
+# ----------------------------------------------------------------------------------- what is public
+
+OWNER = "owner/"  # where the rows are at sites, a run has no such part
+FILES = ("config.toml", "model.safetensors", "history.jsonl", "result.json", "report.html")
+COPIED = ("format", "title", "model", "problem", "outcome", "rounds", "versions")
+NOTHING = {"certificate": None, "notes": [], "baselines": {}, "data": {}}
+PUBLIC = tuple(key for section in SECTIONS if section.public for key in section.keys)
+README = """\
+This folder stays with the owner of the data.
+
+Its numbers were computed from the rows exactly, without noise, and are not part of what the
+privacy budget pays for: objective, certificate, losses and accuracies of clients, digests of the
+data, warnings, comparisons, the model without privacy. The folder round it may travel; hand that
+one on without this one.
+"""
+
+
+def exact_folder(config: Config, folder: Path) -> Path | None:
+    """Where a run keeps what was computed from the rows exactly; None where that is nowhere, as the
+    rows of a private run are at sites.
+    """
+    if config.privacy is None:
+        return folder
+    return folder / OWNER if config.data.sites is None else None
+
+
+def parts_of(config: Config, result: Row) -> dict[str, Record]:
+    """The result of a run as its parts may have it, by the folder of each part."""
+    if config.privacy is None:
+        return {"": {**result}}
+    public = {"": public_result(config, result)}
+    if config.data.sites is not None:
+        return public
+    return {OWNER: {key: value for key, value in result.items() if key not in PUBLIC}} | public
+
+
+def public_result(config: Config, result: Row) -> Record:
+    """The result.json that may leave the owner, digests of the files excepted."""
+    messages = public_messages(result["messages"])
+    copied = (*COPIED, *PUBLIC, *(["at_sites"] if config.data.sites is not None else []))
+    public = {key: result[key] for key in copied} | NOTHING
+    public |= {"clients": public_clients(config, messages), "messages": messages}
+    return plain({**public, "evaluation": public_evaluation(config, result["evaluation"])})
+
+
+def public_clients(config: Config, messages: Sequence[Row]) -> list[Record]:
+    """One row a client: rows as declared, weight, and the bytes that every client sends alike."""
+    sizes, weights = privacy_of(config).sizes, client_weights(config)
+    ways = ("up", "down")
+    each = {f"bytes_{way}": bytes_sent(messages, way) // len(weights) for way in ways}
+    return [
+        {"client": name, "n": sizes[name], "weight": weight, **each}
+        for name, weight in weights.items()
+    ]
+
+
+def public_evaluation(config: Config, evaluation: Row) -> Record:
+    """The numbers of the private model only, and only on rows that are declared public."""
+    public = config.evaluation.public
+    measures = [row for row in evaluation["measures"] if public and row["model"] == "private"]
+    return {"measures": measures, "pairs": [], "verdict": []}
+
+
+def check_public(run: Run) -> Check:
+    """The public part has no file, key or column that a private run does not hand out."""
+    files = (name for name in files_in(run.path, OWNER) if not name.startswith("figures/"))
+    odd = [name for name in files if name not in FILES]
+    # `read_run` has refused unknown keys
+    hidden, evaluation = not run.config.evaluation.public, run.result["evaluation"]
+    odd += ["result.json: evaluation"] * (hidden and any(evaluation.values()))
+    columns = dict.fromkeys(key for row in run.history for key in row)
+    odd += [f"history.jsonl: {key}" for key in columns if key not in HISTORY]
+    text = "nothing but what the budget pays for"
+    if odd:
+        text = f"does not belong there: {', '.join(odd[:5])}"
+    return Check("public part", not odd, text)

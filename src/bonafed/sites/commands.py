@@ -42,7 +42,7 @@ def policy(
     ] = None,
 ) -> None:
     """Say what the site allows; where there is no site.toml yet, write a commented one."""
-    from bonafed.config.errors import ConfigError
+    from bonafed.config.toml_file import ConfigError
     from bonafed.sites.site_file import read_site, site_path
 
     path = site_path(folder, new=True)
@@ -61,7 +61,7 @@ def policy(
 @site.command()
 def check(folder: Folder = Path(".")) -> None:
     """Hold the rows of the site against its own policy."""
-    from bonafed.config.errors import ConfigError
+    from bonafed.config.toml_file import ConfigError
     from bonafed.runs.border import for_site
     from bonafed.sites.holdings import broken, holdings, largest_model, read_rows
     from bonafed.sites.policy import rows_in_words
@@ -90,7 +90,7 @@ def log(
     verify: Annotated[bool, typer.Option("--verify", help="Only say whether it is whole.")] = False,
 ) -> None:
     """Say in words what was asked and answered, and whether the log was changed."""
-    from bonafed.config.errors import ConfigError
+    from bonafed.config.toml_file import ConfigError
     from bonafed.sites.audit import read_log
     from bonafed.sites.site_file import read_site
     from bonafed.sites.words import in_words
@@ -119,7 +119,7 @@ def log(
 @site.command()
 def key(folder: Folder = Path(".")) -> None:
     """Print the public key of the site; where it has no key yet, make one."""
-    from bonafed.config.errors import ConfigError
+    from bonafed.config.toml_file import ConfigError
     from bonafed.sites.signatures import make_key, public_line
     from bonafed.sites.site_file import read_site
 

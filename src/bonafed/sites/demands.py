@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bonafed.config.constraints import ConstraintSection
+from bonafed.config.sections import ConstraintSection
 from bonafed.problem.constraints.constraint import Slot, Stack, Stated, several
 from bonafed.problem.constraints.coupled import Coupled
 from bonafed.problem.constraints.group_means import Score

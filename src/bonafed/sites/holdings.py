@@ -13,7 +13,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from bonafed.config.errors import near
+from bonafed.config.toml_file import near
 from bonafed.data.readers import read
 from bonafed.data.tables import Table, has_column
 from bonafed.data.validation import missing

@@ -38,8 +38,7 @@ from bonafed.runs.comparison import (
     sign_test,
     verdict,
 )
-from bonafed.runs.constraint_metrics import asked
-from bonafed.runs.evaluation import Judged, judged, worst_of
+from bonafed.runs.evaluation import Judged, asked, judged, worst_of
 from bonafed.runs.files import Record, Row
 from bonafed.runs.splits import HELD_OUT
 from bonafed.sites.closeness import counted as classes_of

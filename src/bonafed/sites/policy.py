@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from pydantic import Field, PlainValidator, create_model, model_validator
 
-from bonafed.config.constraints import ConstraintSection
-from bonafed.config.errors import Refusal as Fault
-from bonafed.config.errors import not_among
 from bonafed.config.schema import Count, Positive, Probability, Section
+from bonafed.config.sections import ConstraintSection
+from bonafed.config.toml_file import Refusal as Fault
+from bonafed.config.toml_file import not_among
 from bonafed.data.profile import fold
 from bonafed.names import NAMED
 from bonafed.problem.constraints.group_means import MOST_GROUPS

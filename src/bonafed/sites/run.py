@@ -30,9 +30,8 @@ from bonafed.problem.metadata import Introduced, Metadata
 from bonafed.rounds import Stop, decode
 from bonafed.runs.baselines import called, label
 from bonafed.runs.comparison import EvaluationForm
-from bonafed.runs.files import parsed, plain, slug, text_in
+from bonafed.runs.files import check_form, parsed, plain, slug, text_in
 from bonafed.runs.folder import Render, write_run
-from bonafed.runs.form import check_form
 from bonafed.runs.privacy_plan import stated_sizes
 from bonafed.runs.result import of_models, titled, versions
 from bonafed.runs.sections.constraints import without_rows

@@ -30,9 +30,9 @@ from bonafed.runs.baselines import BASELINES, called, label
 from bonafed.runs.checks import Check, compared, not_checked
 from bonafed.runs.files import UNREADABLE, FormError, Record, plain
 from bonafed.runs.folder import EVENTS, Render, read_run
-from bonafed.runs.outcomes import check_outcome
-from bonafed.runs.run import Run
 from bonafed.runs.sections.constraints import without_rows
+from bonafed.runs.sections.section import Run
+from bonafed.runs.training import check_outcome
 from bonafed.runs.verification import (
     baseline_again,
     check_rounds,

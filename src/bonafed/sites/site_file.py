@@ -16,10 +16,8 @@ from typing import Annotated
 
 from pydantic import Field, PlainValidator, PrivateAttr, model_validator
 
-from bonafed.config.errors import ConfigError
 from bonafed.config.schema import Section, TablesSection, Texts
-from bonafed.config.toml import toml_line, toml_value
-from bonafed.config.toml_file import text_of, validated
+from bonafed.config.toml_file import ConfigError, text_of, toml_line, toml_value, validated
 from bonafed.data.column_kinds import KINDS
 from bonafed.sites.policy import RULES, Policy
 from bonafed.storage import OWN, write_whole

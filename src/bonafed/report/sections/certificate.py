@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.arrays import Array
-from bonafed.config.engine import EngineSection
+from bonafed.config.sections import EngineSection
 from bonafed.drawing import (
     BLUE,
     DASHED,
@@ -51,8 +51,8 @@ from bonafed.report.tables import (
     spaced,
     table,
 )
-from bonafed.runs.run import Run
 from bonafed.runs.sections.clock import thinned
+from bonafed.runs.sections.section import Run
 
 if TYPE_CHECKING:
     from bonafed.arrays import Array

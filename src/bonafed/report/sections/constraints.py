@@ -49,10 +49,10 @@ from bonafed.report.tables import (
     table,
     without_rounding,
 )
-from bonafed.runs.constraint_metrics import TRAINING
-from bonafed.runs.observers import VIOLATION
-from bonafed.runs.run import Run
+from bonafed.runs.evaluation import TRAINING
+from bonafed.runs.sections.section import Run
 from bonafed.runs.splits import HELD_OUT
+from bonafed.runs.training import VIOLATION
 
 if TYPE_CHECKING:
     from bonafed.drawing import Canvas

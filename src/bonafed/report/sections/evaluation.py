@@ -45,7 +45,7 @@ from bonafed.report.tables import (
     spaced,
     table,
 )
-from bonafed.runs.run import Run
+from bonafed.runs.sections.section import Run
 
 if TYPE_CHECKING:
     from bonafed.drawing import Axes, Canvas

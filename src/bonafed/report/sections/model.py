@@ -60,7 +60,7 @@ from bonafed.report.tables import (
     without_rounding,
 )
 from bonafed.runs.model_file import targets_of
-from bonafed.runs.run import Run
+from bonafed.runs.sections.section import Run
 
 if TYPE_CHECKING:
     from bonafed.arrays import Array

@@ -35,7 +35,7 @@ from bonafed.report.tables import (
     short,
     table,
 )
-from bonafed.runs.run import Run
+from bonafed.runs.sections.section import Run
 
 GOOD, WHOM = "How good is the model?", "For whom is it bad?"
 TRIVIAL, TRUST = "Is it trivial?", "Can I trust the numbers?"

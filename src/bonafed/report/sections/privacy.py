@@ -45,7 +45,7 @@ from bonafed.report.sections.section import (
 from bonafed.report.tables import Record, Result, Rows, Table, number, of_rows, size, table
 from bonafed.runs.baselines import called
 from bonafed.runs.border import HEADS, of_run
-from bonafed.runs.run import Run
+from bonafed.runs.sections.section import Run
 
 if TYPE_CHECKING:
     from bonafed.drawing import Canvas

@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 
 from bonafed.drawing import INK, svg
 from bonafed.report.tables import Record, Table, lines, printable
-from bonafed.runs.run import Run
+from bonafed.runs.sections.section import Run
 
 if TYPE_CHECKING:
     from bonafed.drawing import Canvas

@@ -36,9 +36,9 @@ from bonafed.report.tables import (
     spaced,
 )
 from bonafed.runs.privacy_plan import privacy_of
-from bonafed.runs.result_form import result_in
-from bonafed.runs.run import Run
+from bonafed.runs.result import result_in
 from bonafed.runs.sections.privacy import read_releases
+from bonafed.runs.sections.section import Run
 from bonafed.runs.sections.sweep import equal
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from dataclasses import asdict
+from typing import Annotated, Literal, get_args
 
 import numpy as np
 from scipy.special import ndtri
@@ -25,10 +26,10 @@ from bonafed.data.federation import Federation
 from bonafed.data.schema import Categorical
 from bonafed.measures import auc
 from bonafed.problem.prediction import scores
-from bonafed.runs.files import Record
-from bonafed.runs.form import Form, Number, Whole
+from bonafed.runs.files import Form, Number, Record, Whole, one_of
 from bonafed.runs.sections.section import Inputs, Section
 from bonafed.runs.splits import Parts
+from bonafed.solution.trivial import Kind
 
 IDENTIFIER = 0.9  # share of the rows that have a value of a column to themselves
 COPY = 0.99  # AUC of one feature, or its correlation with the target
@@ -288,3 +289,37 @@ def _trivial(inputs: Inputs) -> DataCheck:
     share = float(np.unique(said, return_counts=True)[1].max() / len(said))
     judged = inputs.certificate.infeasible is None
     return DataCheck.of("trivial", inputs.trivial is None if judged else None, 1.0, share)
+
+
+# ------------------------------------------------------------------------------------------ trivial
+
+
+class TrivialityForm(Form):
+    """Why a model is trivial, see `bonafed.Triviality`."""
+
+    kind: Annotated[str, one_of(get_args(Kind))]
+    parameter: str | None
+    value: Number | str | None
+    threshold: Number | None
+    text: str
+
+
+class TrivialForm(Form):
+    """What a run states of it: null where the model is not trivial."""
+
+    trivial: TrivialityForm | None
+
+
+class Trivial(Section):
+    """The model against the best constant one."""
+
+    name = "trivial"
+    keys = ("trivial",)
+    form = TrivialForm
+
+    def applies(self, config: Config) -> bool:
+        return True
+
+    def result(self, inputs: Inputs) -> Record:
+        """The record, or None."""
+        return {"trivial": None if inputs.trivial is None else asdict(inputs.trivial)}

@@ -10,11 +10,19 @@ import numpy as np
 from bonafed.config.config import Config
 from bonafed.engines.event_log import Log
 from bonafed.runs.checks import Check, not_checked
-from bonafed.runs.files import Record, Row
-from bonafed.runs.form import Count, Form, NonNegative, Number, Whole, at_least, optional
-from bonafed.runs.observers import LARGEST, OBJECTIVE
-from bonafed.runs.run import Run
-from bonafed.runs.sections.section import Inputs, Section
+from bonafed.runs.files import (
+    Count,
+    Form,
+    NonNegative,
+    Number,
+    Record,
+    Row,
+    Whole,
+    at_least,
+    optional,
+)
+from bonafed.runs.sections.section import Inputs, Run, Section
+from bonafed.runs.training import LARGEST, OBJECTIVE
 
 
 class TraceForm(Form):

@@ -16,9 +16,8 @@ from bonafed.problem.metadata import Metadata
 from bonafed.problem.multipliers import Multipliers
 from bonafed.problem.prediction import scores
 from bonafed.problem.problem import Problem
-from bonafed.runs.constraint_metrics import TRAINING, asked, kept
-from bonafed.runs.files import Record
-from bonafed.runs.form import Form, Number, Share, Whole, optional
+from bonafed.runs.evaluation import TRAINING, asked, kept
+from bonafed.runs.files import Form, Number, Record, Share, Whole, optional
 from bonafed.runs.sections.section import Inputs, Section
 from bonafed.solution.constraint_table import Limits, constraint_table, gains
 

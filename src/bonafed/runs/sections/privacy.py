@@ -22,19 +22,31 @@ from bonafed.privacy.best_of import MOST
 from bonafed.privacy.ledger import Ledger, views
 from bonafed.privacy.ledger_file import Book
 from bonafed.runs.checks import Check, compared, not_checked
-from bonafed.runs.files import Record, Row, plain
-from bonafed.runs.form import Count, Form, NonNegative, Number, Positive, Whole, at_least
+from bonafed.runs.files import (
+    Count,
+    Form,
+    NonNegative,
+    Number,
+    Positive,
+    Record,
+    Row,
+    Whole,
+    at_least,
+    plain,
+)
 from bonafed.runs.privacy_plan import (
+    REHEARSAL,
     Public,
     budget_of,
+    made_public,
     planned,
     privacy_of,
+    protects,
     public_of,
     stated_method,
+    stays,
 )
-from bonafed.runs.privacy_statement import REHEARSAL, made_public, protects, stays
-from bonafed.runs.run import Run
-from bonafed.runs.sections.section import Inputs, Section
+from bonafed.runs.sections.section import Inputs, Run, Section
 from bonafed.solution.outcome import budget_used
 
 Noise = Positive | Literal["inf"]

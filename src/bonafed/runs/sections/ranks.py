@@ -13,10 +13,8 @@ from bonafed.data.federation import Federation
 from bonafed.problem.problem import Problem
 from bonafed.problem.risks.ranks import by_rank
 from bonafed.problem.risks.risk import Risk
-from bonafed.runs.evaluation import losses_of
-from bonafed.runs.files import Record
-from bonafed.runs.form import Count, Form, NonNegative, Number, Share, at_least, optional
-from bonafed.runs.rank_metrics import curve, risk_of, row_weights
+from bonafed.runs.evaluation import curve, losses_of, risk_of, row_weights
+from bonafed.runs.files import Count, Form, NonNegative, Number, Record, Share, at_least, optional
 from bonafed.runs.sections.section import Inputs, Section
 
 
@@ -43,7 +41,7 @@ class OwnerForm(Form):
 
 
 class CurveForm(Form):
-    """Sorted losses in groups, see `bonafed.runs.rank_metrics.curve`."""
+    """Sorted losses in groups, see `bonafed.runs.evaluation.curve`."""
 
     share: Annotated[list[Share], at_least(1)]
     loss: list[NonNegative]

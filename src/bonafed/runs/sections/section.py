@@ -1,4 +1,5 @@
-"""What a section of a run is: one feature of a configuration, from its training to its checks.
+"""A finished run, and what a section of it is: one feature of a configuration, from its training to
+its checks.
 
 A run goes through its sections at every stage: each may train further models, adds its keys to
 result.json and its files to the folder, and computes them again when a run is verified. Anyone who
@@ -16,6 +17,7 @@ from typing import Protocol
 from bonafed.arrays import Array
 from bonafed.certificates.certificate import Certificate
 from bonafed.config.config import Config
+from bonafed.data.schema import Schema
 from bonafed.engines.engine import Watch
 from bonafed.engines.event_log import Log
 from bonafed.privacy.budget import Budget
@@ -24,10 +26,8 @@ from bonafed.problem.lower_bounds import Duals
 from bonafed.problem.multipliers import Multipliers
 from bonafed.problem.problem import Problem
 from bonafed.runs.checks import Check, compared
-from bonafed.runs.files import Record, Row, plain
-from bonafed.runs.form import Form
+from bonafed.runs.files import Form, Record, Row, plain
 from bonafed.runs.privacy_plan import budget_of, privacy_of
-from bonafed.runs.run import Points, Run
 from bonafed.runs.splits import Parts
 from bonafed.solution.blame import triviality
 from bonafed.solution.solve import fit
@@ -207,3 +207,74 @@ class Section(Protocol):
     def check(self, run: Run, inputs: Inputs) -> Iterator[Check]:
         """What is stated against what the inputs give again."""
         yield inputs.compared(self.name, self.stated(run), self.result(inputs))
+
+
+# -------------------------------------------------------------------------------------------- a run
+
+
+@dataclass(frozen=True)
+class Points:
+    """The further models of a section of a run, one for each point that it tries.
+
+    ``table`` has a row of numbers for each under "points", ``arrays`` its arrays, a row a point.
+    """
+
+    table: Record
+    arrays: dict[str, Array]
+
+    @property
+    def w(self) -> Array:
+        """(P, D) the models."""
+        return self.arrays["w"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: the model, what was measured, and what its lower bound is proved from.
+
+    Attributes
+    ----------
+    result : certificate, outcome, clients, messages, notes, evaluation, versions and digests, as in
+        result.json
+    w : (D,) the model; ``model`` says how it predicts: loss, intercept, classes, feature names
+    schema : makes features from a table
+    duals : the arrays that prove the bound by name, empty without one
+    baselines : model by name
+    proofs : by the name of a baseline the arrays that prove its bound
+    history : one row a round
+    points : by the name of a section, the further models that it trained
+    owner : of a private run the part that is withheld and stays with the owner, as a run of the
+        same model; None where this copy has none
+    events : on a simulated clock who answered when, None else
+    """
+
+    path: Path
+    config: Config
+    result: Record
+    w: Array
+    model: Record
+    schema: Schema
+    history: list[Record]
+    duals: dict[str, Array] = field(default_factory=dict)
+    baselines: dict[str, Array] = field(default_factory=dict)
+    proofs: dict[str, dict[str, Array]] = field(default_factory=dict)
+    points: Mapping[str, Points] = field(default_factory=dict)
+    owner: Run | None = None
+    events: Log | None = None
+
+    @property
+    def private(self) -> bool:
+        """Whether this is the public part of a run within a privacy budget."""
+        return "privacy" in self.result
+
+    @property
+    def exact(self) -> Run | None:
+        """The part with numbers that were computed from the rows exactly: the run, or its owner's
+        part, None where that is not here.
+        """
+        return self.owner if self.private else self
+
+    @property
+    def swept(self) -> Points | None:
+        """The values tried and their models, None without [sweep]."""
+        return self.points.get("sweep")

@@ -15,6 +15,8 @@ proved again. The model of the run is not changed by its sweep.
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,8 +31,10 @@ from bonafed.certificates.certify import certify
 from bonafed.certificates.constrained import certify_constrained
 from bonafed.certificates.row_spectra import certify_ranks
 from bonafed.config.config import Config
-from bonafed.config.sweep import SweepSection
+from bonafed.config.sections import SweepSection
 from bonafed.data.federation import Federation
+from bonafed.privacy.accounting import total_epsilon
+from bonafed.privacy.ledger import Ledger
 from bonafed.problem.constraints.constraint import Concrete
 from bonafed.problem.constraints.coupled import Shared
 from bonafed.problem.constraints.group_means import OnRows
@@ -40,42 +44,41 @@ from bonafed.problem.problem import Problem
 from bonafed.rounds import Stop
 from bonafed.runs.baselines import check_proof, proof_arrays, restored, stored
 from bonafed.runs.checks import Check, not_checked
-from bonafed.runs.constraint_metrics import kept
-from bonafed.runs.evaluation import measure
+from bonafed.runs.evaluation import kept, measure
 from bonafed.runs.files import (
+    Count,
+    Form,
+    NonNegative,
+    Number,
+    Positive,
     Record,
     Row,
+    Share,
+    StopName,
+    Whole,
+    at_least,
+    check_form,
     complete,
+    damaged,
     load_arrays,
+    one_of,
+    optional,
     parsed,
     save_arrays,
     text_in,
     to_json,
     write,
 )
-from bonafed.runs.form import (
-    Count,
-    Form,
-    NonNegative,
-    Number,
-    Positive,
-    Share,
-    StopName,
-    Whole,
-    at_least,
-    check_form,
-    damaged,
-    one_of,
-    optional,
-)
-from bonafed.runs.outcomes import ended, method_of, stop_of
-from bonafed.runs.run import Points, Run
-from bonafed.runs.sections.charged_sweep import charged, check_noise
-from bonafed.runs.sections.section import Inputs, Progress, Section, Study
+from bonafed.runs.privacy_plan import plan, privacy_of, public_of
+from bonafed.runs.sections.privacy import of_point
+from bonafed.runs.sections.section import Inputs, Points, Progress, Run, Section, Study
 from bonafed.runs.splits import Parts
+from bonafed.runs.training import ended, method_of, stop_of
 from bonafed.solution.constraint_table import constraint_table, limits_of
 from bonafed.solution.outcome import UNPROVED, failed_in
+from bonafed.solution.privacy_account import was_begun
 from bonafed.solution.radius_path import trivial
+from bonafed.solution.solution import Solution
 from bonafed.solution.solve import fit
 
 JUDGES = "rows held out of the training rows"
@@ -418,3 +421,113 @@ def line(parameter: str, point: Row) -> str:
         if "accuracy" in judged:
             text += f", accuracy {judged['accuracy']:.1%}, worst {judged['worst_accuracy']:.1%}"
     return text
+
+
+# ------------------------------------------------------------------------------------------ charged
+#
+# The models of a private run at other budgets: each is charged, before the model of the run, which
+# spends what they leave of the budget (`bonafed.runs.privacy_plan`). Points that are finished are
+# kept with their models in the folder of the work, so that none is charged again.
+
+FINISHED = "sweep.json"  # of a working folder: the points that are finished
+
+
+class FinishedPointForm(Form):
+    """A point while the others are trained, with its model."""
+
+    at: Positive
+    alone: NonNegative
+    noise: Positive
+    w: list[Number]
+
+
+class FinishedForm(Form):
+    """The plan of a sweep, (epsilon, total) by point, and its points so far."""
+
+    plan: list[Annotated[list[Positive], Field(min_length=2, max_length=2)]]
+    points: list[FinishedPointForm]
+
+
+def charged(study: Study, progress: Progress) -> tuple[list[Record], list[Array]]:
+    """What every point was run with, and its model; those in the folder of the work are kept."""
+    assert study.work is not None
+    config, budget, file = study.config, study.budget, study.work / FINISHED
+    stored: Record = {"plan": [], "points": []}
+    if study.resume and file.is_file():
+        size = len(config.problem().model_start(study.parts.train.n_features))
+        stored = _finished(file, config.budgets, size)
+    if not stored["plan"]:
+        public = public_of(config, study.parts.owners.n_features)
+        stored["plan"] = [*map(list, plan(config, public, budget.book).sweep)]
+        write(file, json.dumps(stored).encode())
+    for k, (epsilon, total) in enumerate(stored["plan"]):
+        if k < len(stored["points"]):
+            continue
+        solution = _trained(study, k, epsilon, total, progress)
+        assert solution.ledger is not None
+        stored["points"].append(point_of(epsilon, solution.ledger, solution.w))
+        write(file, json.dumps(stored).encode())
+    rows = [{key: v for key, v in row.items() if key != "w"} for row in stored["points"]]
+    return rows, [np.array(row["w"]) for row in stored["points"]]
+
+
+def _finished(file: Path, epsilons: Sequence[float], size: int) -> Record:
+    """The plan and the points in the folder of a run that was interrupted, whose models have so
+    many numbers.
+    """
+    stored = parsed(file, text_in(file))
+    check_form(file, stored, FinishedForm)
+    plan, points = stored["plan"], stored["points"]
+    ends = [epsilon for epsilon, _ in plan]
+    known = [(row["at"], len(row["w"])) for row in points]
+    if ends not in ([], list(epsilons)) or known != [(end, size) for end in ends[: len(points)]]:
+        raise damaged(file, "its points are not those of the configuration")
+    return stored
+
+
+def _trained(study: Study, k: int, epsilon: float, total: float, progress: Progress) -> Solution:
+    """The k-th run of the sweep, within the total that all runs up to it may spend."""
+    config, name = study.config, f"epsilon {epsilon:g}"
+    assert study.work is not None
+    budget = replace(study.budget, epsilon=total)
+    budget = replace(budget, book=None) if privacy_of(config).rehearsal else budget
+    path = study.work / f"sweep-{k}.checkpoint"
+    arguments = {**config.solve_arguments(path), "seed": config.seed + 1 + k}
+    solution = fit(
+        replace(config.problem(), privacy=budget),
+        study.parts.train,
+        **arguments,
+        watch=(progress.watch(name),),
+        resume=study.resume and was_begun(path),
+    )
+    if solution.outcome.stop is Stop.INTERRUPTED:
+        raise KeyboardInterrupt
+    progress.done(name, solution.outcome.text)
+    return solution
+
+
+def point_of(epsilon: float, ledger: Ledger, w: Array) -> Record:
+    """What one point was run with, and its model. Of clients whose records count for less in a sum,
+    the one whose records count most has the noise that is stated.
+    """
+    releases = min(ledger.releases.values(), key=lambda released: released[-1].noise)
+    return {
+        "at": epsilon,
+        "alone": total_epsilon(releases, ledger.budget.delta),
+        "noise": releases[-1].noise,
+        "w": w.tolist(),
+    }
+
+
+def check_noise(config: Config, parts: Parts, points: Sequence[Row]) -> Check:
+    """The noise of every point against its budget."""
+    public, odd = public_of(config, parts.train.n_features), []
+    for row in points:
+        release = of_point(config, public, row["at"])
+        alone = total_epsilon((replace(release, noise=row["noise"]),), privacy_of(config).delta)
+        if not math.isclose(release.noise, row["noise"], rel_tol=1e-4):
+            odd.append(f"the noise {row['noise']:.6g} is not that of epsilon {row['at']:g}")
+        if not math.isclose(alone, row["alone"], rel_tol=1e-9):
+            odd.append(f"noise {row['noise']:.6g} by itself makes epsilon {alone:.6g}")
+    text = f"differs: {'; '.join(odd[:3])}" if odd else "noise as its epsilons need it"
+    return Check("sweep", not odd, text)
