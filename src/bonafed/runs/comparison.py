@@ -45,14 +45,15 @@ from bonafed.runs.evaluation import (
 from bonafed.runs.files import (
     Count,
     Extended,
-    Form,
     NonNegative,
     Number,
     Record,
     Row,
     Share,
     Whole,
-    optional,
+    form,
+    needs,
+    perhaps,
 )
 
 Pairs: TypeAlias = Sequence[Row]
@@ -64,30 +65,24 @@ NONE = "no difference that these data could show"
 LOSS = (NONE, "lower", "higher")
 
 
-class PairForm(Form):
-    """Two models on the same rows, see `paired`."""
-
-    set: str
-    model: str
-    other: str
-    better: Whole
-    worse: Whole
-    p: Share
-    less: Number
-    margin: Extended
-    risk_less: Number = optional()
-    risk_margin: Extended | None = optional()
-    tests: Count
-    floor: NonNegative
-    risk_floor: NonNegative = optional()
-
-
-class EvaluationForm(Form):
-    """Every model on every set of rows, the pairs and the verdict, see `evaluate`."""
-
-    measures: list[MeasureForm]
-    pairs: list[PairForm]
-    verdict: list[str]
+# two models on the same rows, see `paired`
+PairForm = form(
+    "PairForm",
+    needs(str, "set", "model", "other"),
+    needs(Whole, "better", "worse"),
+    needs(Share, "p"),
+    needs(Number, "less") | perhaps(Number, "risk_less"),
+    needs(Extended, "margin") | perhaps(Extended | None, "risk_margin"),
+    needs(Count, "tests"),
+    needs(NonNegative, "floor") | perhaps(NonNegative, "risk_floor"),
+)
+# every model on every set of rows, the pairs and the verdict, see `evaluate`
+EvaluationForm = form(
+    "EvaluationForm",
+    needs(list[MeasureForm], "measures")
+    | needs(list[PairForm], "pairs")
+    | needs(list[str], "verdict"),
+)
 
 
 def sign_test(more: int, fewer: int) -> float:

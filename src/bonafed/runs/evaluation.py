@@ -48,14 +48,15 @@ from bonafed.runs.files import (
     FAR,
     Count,
     Extended,
-    Form,
     NonNegative,
     Number,
     Record,
     Share,
     Whole,
     at_least,
-    optional,
+    form,
+    needs,
+    perhaps,
     shown,
 )
 from bonafed.solution.constraint_table import SERVER, TOGETHER, constraint_rows
@@ -67,40 +68,24 @@ Bin = Annotated[list[NonNegative], at_least(3), Field(max_length=3)]
 POINTS, CLIENT_POINTS = 101, 21  # of the ROC curve of all rows, and of a client's
 
 
-class ConfusionForm(Form):
-    """Rows by truth and prediction."""
-
-    tp: Whole
-    fp: Whole
-    fn: Whole
-    tn: Whole
-
-
-class CurvesForm(Form):
-    """What is drawn of the main model, see `bonafed.measures.curves`."""
-
-    roc: list[Corner]
-    reliability: list[Bin]
+ConfusionForm = form("ConfusionForm", needs(Whole, "tp", "fp", "fn", "tn"))  # by truth, prediction
+# what is drawn of the main model, see `bonafed.measures.curves`
+CurvesForm = form("CurvesForm", needs(list[Corner], "roc") | needs(list[Bin], "reliability"))
+# the figures of `bonafed.measures` for a set of rows, or for a client's, or none of them
+FiguresForm = form(
+    "FiguresForm",
+    needs(Count, "n") | needs(Number, "loss") | perhaps(Number, "risk") | perhaps(bool, "small"),
+    perhaps(Share, "accuracy") | perhaps(NonNegative, "error") | perhaps(Whole, "positives"),
+    perhaps(list[Whole], "counts") | perhaps(list[Share | None], "recalls", "precisions"),
+    perhaps(ConfusionForm | list[list[Whole]], "confusion"),
+    perhaps(dict[str, Interval], "interval") | perhaps(CurvesForm, "curves"),
+)
 
 
-class JudgedForm(Form):
-    """The figures of `bonafed.measures` for a set of rows, or for a client's, or none of them."""
+class JudgedForm(FiguresForm):
+    """The same with all figures of `bonafed.measures`."""
 
     model_config = ConfigDict(extra="allow")
-
-    n: Count
-    loss: Number
-    accuracy: Share = optional()
-    error: NonNegative = optional()
-    risk: Number = optional()
-    small: bool = optional()
-    positives: Whole = optional()
-    counts: list[Whole] = optional()
-    recalls: list[Share | None] = optional()
-    precisions: list[Share | None] = optional()
-    confusion: ConfusionForm | list[list[Whole]] = optional()
-    interval: dict[str, Interval] = optional()
-    curves: CurvesForm = optional()
 
     @model_validator(mode="after")
     def _figures_are_known_and_in_their_ranges(self) -> JudgedForm:
@@ -114,56 +99,33 @@ class JudgedForm(Form):
         return self
 
 
-class ClientMeasureForm(JudgedForm):
-    """How a model does at one client; ``figures_of`` another model where a site tells only those,
-    ``merged`` where it counts a class of few predictions as another one.
-    """
-
-    client: str
-    figures_of: str = optional()
-    merged: bool = optional()
-
-
-class RatesForm(Form):
-    """How often a client's rows are predicted positive, in all, rightly and wrongly; null where
-    there are none to count.
-    """
-
-    selected: Share | None
-    tpr: Share | None
-    fpr: Share | None
-
-
-class FairnessForm(Form):
-    """Fairness between the clients, or nothing where it has no meaning."""
-
-    privileged: str = optional()
-    SPD: Extended | None = optional()
-    DI: Extended | None = optional()
-    EOD: Extended | None = optional()
-    AOD: Extended | None = optional()
-    TI: Extended | None = optional()
-    FNRD: Extended | None = optional()
-    rates: dict[str, RatesForm] = optional()
-
-
-class MeasureForm(JudgedForm):
-    """How a model does on one set of rows, see `measure`."""
-
-    set: str
-    model: str
-    worst_loss: Number
-    worst_loss_client: str
-    worst_accuracy: Share = optional()
-    worst_accuracy_client: str = optional()
-    worst_error: NonNegative = optional()
-    worst_error_client: str = optional()
-    clients: Annotated[list[ClientMeasureForm], at_least(1)]
-    fairness: FairnessForm = optional()
-    asked: Count = optional()
-    met: Whole = optional()
-    excess: Extended = optional()
-    excess_owner: str = optional()
+# how a model does at one client; ``figures_of`` another model where a site tells only those,
+# ``merged`` where it counts a class of few predictions as another one
+ClientMeasureForm = form(
+    "ClientMeasureForm",
+    needs(str, "client") | perhaps(str, "figures_of") | perhaps(bool, "merged"),
+    base=JudgedForm,
+)
+# how often a client's rows are predicted positive, in all, rightly and wrongly; null where there
+# are none to count
+RatesForm = form("RatesForm", needs(Share | None, "selected", "tpr", "fpr"))
+# fairness between the clients, or nothing where it has no meaning
+FairnessForm = form(
+    "FairnessForm",
+    perhaps(str, "privileged") | perhaps(dict[str, RatesForm], "rates"),
+    perhaps(Extended | None, "SPD", "DI", "EOD", "AOD", "TI", "FNRD"),
+)
+# how a model does on one set of rows, see `measure`
+MeasureForm = form(
+    "MeasureForm",
+    needs(str, "set", "model", "worst_loss_client") | needs(Number, "worst_loss"),
+    perhaps(Share, "worst_accuracy") | perhaps(NonNegative, "worst_error"),
+    perhaps(str, "worst_accuracy_client", "worst_error_client", "excess_owner"),
+    needs(Annotated[list[ClientMeasureForm], at_least(1)], "clients"),
+    perhaps(FairnessForm, "fairness"),
+    perhaps(Count, "asked") | perhaps(Whole, "met") | perhaps(Extended, "excess"),
+    base=JudgedForm,
+)
 
 
 class Judged(NamedTuple):

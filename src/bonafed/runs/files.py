@@ -25,6 +25,7 @@ from pydantic import (
     Field,
     StringConstraints,
     ValidationError,
+    create_model,
 )
 from pydantic_core import ErrorDetails
 
@@ -357,6 +358,16 @@ def optional() -> Any:
     return Field(default=None)
 
 
+def needs(kind: Any, *keys: str) -> dict[str, Any]:
+    """The keys of a form that have one type."""
+    return dict.fromkeys(keys, (kind, ...))
+
+
+def perhaps(kind: Any, *keys: str) -> dict[str, Any]:
+    """The same of keys that may be absent."""
+    return dict.fromkeys(keys, (kind, None))
+
+
 def at_least(n: int) -> Any:
     """The length of a list or an object."""
     return Field(min_length=n)
@@ -371,6 +382,13 @@ class Form(BaseModel):
         frozen=True,
         allow_inf_nan=False,
         defer_build=True,  # a run has few of them
+    )
+
+
+def form(name: str, *keys: Mapping[str, Any], base: type[Form] = Form) -> type[Any]:
+    """The form of an object with these keys, each with its type, beside those of another form."""
+    return create_model(
+        name, __base__=base, **{key: of for part in keys for key, of in part.items()}
     )
 
 

@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
@@ -49,9 +50,12 @@ from bonafed.runs.files import (
     at_least,
     check_form,
     files_in,
+    form,
+    needs,
     one_of,
     optional,
     parsed,
+    perhaps,
     plain,
     rows_in,
     shown,
@@ -61,7 +65,7 @@ from bonafed.runs.model_file import FORMAT
 from bonafed.runs.privacy_plan import privacy_of
 from bonafed.runs.sections.all import SECTIONS
 from bonafed.runs.sections.privacy import client_weights
-from bonafed.runs.sections.section import Inputs, Points, Run, Study, bytes_sent
+from bonafed.runs.sections.section import Inputs, Points, Run, Section, Study, bytes_sent
 from bonafed.runs.splits import Parts
 from bonafed.runs.training import summary
 from bonafed.solution.public_part import HISTORY, public_messages
@@ -177,136 +181,82 @@ Version = Annotated[
 ]
 
 
-class OutcomeForm(Form):
-    """How the run ended."""
-
-    stop: StopName
-    text: str
-
-
-class CertificateForm(Form):
-    """A certificate; arrays have an entry for each client."""
-
-    value: Number
-    bound: Number | None
-    gap: Number | None
-    relative_gap: Number | None
-    weights: list[Number]
-    client_risks: list[Number]
-    client_losses: list[Number]
-    client_levels: list[Extended]
-    client_labels: list[Extended]
-    client_features: list[Extended]
-    feasibility: Number
-    stationarity: Number | None
-    complementarity: Number | None
-    consensus: Number | None
-    residuals: Annotated[list[Number], Field(min_length=3, max_length=3)] | None
-    constraint_values: list[list[Number | None]] | None
-    server_values: list[Number | None] | None
-    shared_values: list[Number | None] | None
-    gradient_scale: Number | None
-    infeasible: Number | None
-
-
-class ClientForm(Form):
-    """A row of the table of clients."""
-
-    client: str
-    n: Count
-    loss: Number
-    worst_loss: Number
-    weight: Number
-    radius: NonNegative
-    flips: Share | None
-    shift: Share | None
-    active: Literal["none", "labels", "features", "both"]
-    bytes_up: Whole
-    bytes_down: Whole
-    limit: Number | None = optional()
-    measured: Number | None = optional()
-    slack: Number | None = optional()
-    price: Number | None = optional()
-
-
-class PublicClientForm(Form):
-    """What the public part of a private run has of a client."""
-
-    client: str
-    n: Whole
-    weight: Number
-    bytes_up: Whole
-    bytes_down: Whole
-
-
-class MessageForm(Form):
-    """How often one type of message was sent."""
-
-    message: str
-    direction: Direction
-    count: Whole
-    bytes: Whole
-
-
-class BaselineForm(Form):
-    """What is stated of a baseline."""
-
-    value: Number
-    bound: Number | None
-    gap: Number | None
-    stop: StopName
-    rounds: Whole
-
-
-class TryForm(Form):
-    """One start of a method with several."""
-
-    start: Whole
-    objective: Number
-    iterations: Whole
-    polish: Whole
-
-
-class PartForm(Form):
-    """What every result.json has, be it of a whole run or of the public part of a private one."""
-
-    format: int
-    title: str
-    model: str
-    problem: str
-    outcome: OutcomeForm
-    rounds: Whole
-    messages: list[MessageForm]
-    evaluation: EvaluationForm
-    versions: dict[Annotated[str, one_of(PACKAGES)], Version]
-    at_sites: Literal[True] = optional()
-    files: dict[FileName, Digest]
-    seal: Digest
-
-
-class RunForm(PartForm):
-    """A result.json, without the keys of the sections."""
-
-    seconds: NonNegative
-    certificate: CertificateForm
-    clients: Annotated[list[ClientForm], at_least(1)]
-    notes: list[str]
-    tries: list[TryForm] = optional()
-    baselines: dict[str, BaselineForm]
-    data: dict[str, dict[str, ShortDigest]]
-    book: ShortDigest = optional()
-
-
-class PublicForm(PartForm):
-    """The result.json of the public part of a private run, without the keys of the sections:
-    what was computed from the rows exactly is empty.
-    """
-
-    certificate: None
-    clients: Annotated[list[PublicClientForm], at_least(1)]
-    notes: Annotated[list[str], Field(max_length=0)]
-    baselines: Annotated[dict[str, BaselineForm], Field(max_length=0)]
-    data: Annotated[dict[str, dict[str, ShortDigest]], Field(max_length=0)]
+Residuals: Any = Annotated[list[Number], Field(min_length=3, max_length=3)]
+# how the run ended
+OutcomeForm = form("OutcomeForm", needs(StopName, "stop") | needs(str, "text"))
+# a certificate; arrays have an entry for each client
+CertificateForm = form(
+    "CertificateForm",
+    needs(Number, "value", "feasibility"),
+    needs(Number | None, "bound", "gap", "relative_gap", "stationarity", "complementarity"),
+    needs(Number | None, "consensus", "gradient_scale", "infeasible"),
+    needs(list[Number], "weights", "client_risks", "client_losses"),
+    needs(list[Extended], "client_levels", "client_labels", "client_features"),
+    needs(Residuals | None, "residuals"),
+    needs(list[list[Number | None]] | None, "constraint_values"),
+    needs(list[Number | None] | None, "server_values", "shared_values"),
+)
+# a row of the table of clients
+ClientForm = form(
+    "ClientForm",
+    needs(str, "client") | needs(Count, "n"),
+    needs(Number, "loss", "worst_loss", "weight") | needs(NonNegative, "radius"),
+    needs(Share | None, "flips", "shift"),
+    needs(Literal["none", "labels", "features", "both"], "active"),
+    needs(Whole, "bytes_up", "bytes_down"),
+    perhaps(Number | None, "limit", "measured", "slack", "price"),
+)
+# what the public part of a private run has of a client
+PublicClientForm = form(
+    "PublicClientForm",
+    needs(str, "client") | needs(Whole, "n", "bytes_up", "bytes_down") | needs(Number, "weight"),
+)
+# how often one type of message was sent
+MessageForm = form(
+    "MessageForm",
+    needs(str, "message") | needs(Direction, "direction") | needs(Whole, "count", "bytes"),
+)
+# what is stated of a baseline
+BaselineForm = form(
+    "BaselineForm",
+    needs(Number, "value") | needs(Number | None, "bound", "gap"),
+    needs(StopName, "stop") | needs(Whole, "rounds"),
+)
+# one start of a method with several
+TryForm = form(
+    "TryForm", needs(Whole, "start", "iterations", "polish") | needs(Number, "objective")
+)
+# what every result.json has, be it of a whole run or of the public part of a private one
+PartForm = form(
+    "PartForm",
+    needs(int, "format") | needs(str, "title", "model", "problem") | needs(OutcomeForm, "outcome"),
+    needs(Whole, "rounds") | needs(list[MessageForm], "messages"),
+    needs(EvaluationForm, "evaluation"),
+    needs(dict[Annotated[str, one_of(PACKAGES)], Version], "versions"),
+    perhaps(Literal[True], "at_sites"),
+    needs(dict[FileName, Digest], "files") | needs(Digest, "seal"),
+)
+# a result.json, without the keys of the sections
+RunForm = form(
+    "RunForm",
+    needs(NonNegative, "seconds") | needs(CertificateForm, "certificate"),
+    needs(Annotated[list[ClientForm], at_least(1)], "clients"),
+    needs(list[str], "notes") | perhaps(list[TryForm], "tries"),
+    needs(dict[str, BaselineForm], "baselines"),
+    needs(dict[str, dict[str, ShortDigest]], "data") | perhaps(ShortDigest, "book"),
+    base=PartForm,
+)
+NONE = Field(max_length=0)
+# the result.json of the public part of a private run, without the keys of the sections: what was
+# computed from the rows exactly is empty
+PublicForm = form(
+    "PublicForm",
+    needs(None, "certificate") | needs(Annotated[list[str], NONE], "notes"),
+    needs(Annotated[list[PublicClientForm], at_least(1)], "clients"),
+    needs(Annotated[dict[str, BaselineForm], NONE], "baselines"),
+    needs(Annotated[dict[str, dict[str, ShortDigest]], NONE], "data"),
+    base=PartForm,
+)
 
 
 class HistoryForm(Form):
@@ -346,11 +296,16 @@ def result_in(file: Path, config: Config, public: bool = False) -> Record:
     rest = {**result}
     for section in SECTIONS:
         here = config.data.sites is None or section.at_sites
-        if section.form is not None and here and section.is_stated(config, public):
+        if section.keys and here and section.is_stated(config, public):
             part = {key: rest.pop(key) for key in section.keys if key in rest}
-            check_form(file, part, section.form)
+            check_form(file, part, _form_of(section))
     check_form(file, rest, PublicForm if public else RunForm)
     return result
+
+
+@cache
+def _form_of(section: Section) -> type[Form]:
+    return form("SectionForm", section.keys)
 
 
 def history_in(file: Path) -> list[Record]:

@@ -47,6 +47,8 @@ from bonafed.runs.files import (
     Record,
     Row,
     check_form,
+    form,
+    needs,
     parsed,
     write,
 )
@@ -173,20 +175,15 @@ def _line(row: Record) -> bytes:
     return json.dumps(row).encode() + b"\n"
 
 
-class ObjectiveForm(Form):
-    """The objective after a round, and when that was."""
-
-    round: Count
-    when: NonNegative
-    exact_objective: Number
-    largest_risk: Number
-
-
-class ViolationForm(Form):
-    """Every client's violation after a round."""
-
-    round: Count
-    client_violation: list[NonNegative | None]
+# the objective after a round, and when that was
+ObjectiveForm = form(
+    "ObjectiveForm",
+    needs(Count, "round") | needs(NonNegative, "when") | needs(Number, OBJECTIVE, LARGEST),
+)
+# every client's violation after a round
+ViolationForm = form(
+    "ViolationForm", needs(Count, "round") | needs(list[NonNegative | None], VIOLATION)
+)
 
 
 class ObjectiveTrace(Trace):

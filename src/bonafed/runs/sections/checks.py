@@ -26,7 +26,7 @@ from bonafed.data.federation import Federation
 from bonafed.data.schema import Categorical
 from bonafed.measures import auc
 from bonafed.problem.prediction import scores
-from bonafed.runs.files import Form, Number, Record, Whole, one_of
+from bonafed.runs.files import Form, Number, Record, Whole, form, needs, one_of
 from bonafed.runs.sections.section import Inputs, Section
 from bonafed.runs.splits import Parts
 from bonafed.solution.trivial import Kind
@@ -83,18 +83,11 @@ class DataCheck(Form):
         )
 
 
-class DataChecksForm(Form):
-    """All checks."""
-
-    checks: list[DataCheck]
-
-
 class DataChecks(Section):
     """The checks of rows and model."""
 
     name = "data checks"
-    keys = ("checks",)
-    form = DataChecksForm
+    keys = needs(list[DataCheck], "checks")
 
     def applies(self, config: Config) -> bool:
         return True
@@ -294,28 +287,20 @@ def _trivial(inputs: Inputs) -> DataCheck:
 # ------------------------------------------------------------------------------------------ trivial
 
 
-class TrivialityForm(Form):
-    """Why a model is trivial, see `bonafed.Triviality`."""
-
-    kind: Annotated[str, one_of(get_args(Kind))]
-    parameter: str | None
-    value: Number | str | None
-    threshold: Number | None
-    text: str
-
-
-class TrivialForm(Form):
-    """What a run states of it: null where the model is not trivial."""
-
-    trivial: TrivialityForm | None
+# why a model is trivial, see `bonafed.Triviality`
+TrivialityForm = form(
+    "TrivialityForm",
+    needs(Annotated[str, one_of(get_args(Kind))], "kind") | needs(str, "text"),
+    needs(str | None, "parameter") | needs(Number | str | None, "value"),
+    needs(Number | None, "threshold"),
+)
 
 
 class Trivial(Section):
     """The model against the best constant one."""
 
     name = "trivial"
-    keys = ("trivial",)
-    form = TrivialForm
+    keys = needs(TrivialityForm | None, "trivial")
 
     def applies(self, config: Config) -> bool:
         return True

@@ -12,51 +12,41 @@ from bonafed.engines.event_log import Log
 from bonafed.runs.checks import Check, not_checked
 from bonafed.runs.files import (
     Count,
-    Form,
     NonNegative,
     Number,
     Record,
     Row,
     Whole,
     at_least,
-    optional,
+    form,
+    needs,
+    perhaps,
 )
 from bonafed.runs.sections.section import Inputs, Run, Section
 from bonafed.runs.training import LARGEST, OBJECTIVE
 
-
-class TraceForm(Form):
-    """The objective of one model at every evaluation, see `curves`."""
-
-    round: Annotated[list[Count], at_least(1)]
-    time: list[NonNegative] = optional()
-    bytes: list[Whole]
-    objective: list[Number]
-    largest_risk: list[NonNegative]
-
-
-class SummaryForm(Form):
-    """The events of a clock, see `summary`."""
-
-    time: NonNegative
-    answers: Whole
-    by_client: Annotated[dict[str, Whole], at_least(1)]
-    crashed: dict[str, NonNegative]
-
-
-class ClockForm(Form):
-    """What a run states of its time."""
-
-    reached: Annotated[dict[str, TraceForm], at_least(1)] = optional()
-    clock: SummaryForm = optional()
+# the objective of one model at every evaluation, see `curves`
+TraceForm = form(
+    "TraceForm",
+    needs(Annotated[list[Count], at_least(1)], "round") | perhaps(list[NonNegative], "time"),
+    needs(list[Whole], "bytes") | needs(list[Number], "objective"),
+    needs(list[NonNegative], "largest_risk"),
+)
+# the events of a clock, see `summary`
+SummaryForm = form(
+    "SummaryForm",
+    needs(NonNegative, "time") | needs(Whole, "answers"),
+    needs(Annotated[dict[str, Whole], at_least(1)], "by_client"),
+    needs(dict[str, NonNegative], "crashed"),
+)
 
 
 class Clock(Section):
     """A simulated clock, and methods whose objective is evaluated beside their rounds."""
 
     name = "events"
-    keys = ("reached", "clock")
-    form = ClockForm
+    keys = perhaps(Annotated[dict[str, TraceForm], at_least(1)], "reached")
+    keys |= perhaps(SummaryForm, "clock")
     files = ("events.bft",)
 
     def applies(self, config: Config) -> bool:

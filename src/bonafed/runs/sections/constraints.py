@@ -17,7 +17,7 @@ from bonafed.problem.multipliers import Multipliers
 from bonafed.problem.prediction import scores
 from bonafed.problem.problem import Problem
 from bonafed.runs.evaluation import TRAINING, asked, kept
-from bonafed.runs.files import Form, Number, Record, Share, Whole, optional
+from bonafed.runs.files import Number, Record, Share, Whole, form, needs, perhaps
 from bonafed.runs.sections.section import Inputs, Section
 from bonafed.solution.constraint_table import Limits, constraint_table, gains
 
@@ -25,64 +25,31 @@ ROUNDING = 1e-8  # a multiplier below it is none
 NEAR = 1e-3  # of an optimum, relative: what multipliers are stated for
 
 
-class RowForm(Form):
-    """One constraint of one owner at a model."""
-
-    owner: str
-    constraint: str
-    limit: Number
-    measured: Number
-    slack: Number
-    met: bool
-    rate: Number | None
-
-
-class PricedForm(RowForm):
-    """The same on the training rows, with its multiplier; ``weight`` is that in a proof that
-    nothing is feasible.
-    """
-
-    price: Number
-    weight: Share = optional()
-
-
-class KeptForm(Form):
-    """The constraints at a model on one set of rows."""
-
-    set: str
-    model: str
-    rows: list[RowForm]
-
-
-class GroupForm(Form):
-    """The rates of one group, see `groups`."""
-
-    set: str
-    model: str
-    column: str
-    group: str
-    rows: Whole
-    selected: Share | None
-    tpr: Share | None
-    fpr: Share | None
-    accuracy: Share | None
-
-
-class ConstraintsForm(Form):
-    """What a run states of its constraints."""
-
-    constraints: list[PricedForm]
-    prices: list[str]
-    kept: list[KeptForm]
-    groups: list[GroupForm]
+# one constraint of one owner at a model
+RowForm = form(
+    "RowForm",
+    needs(str, "owner", "constraint") | needs(Number, "limit", "measured", "slack"),
+    needs(bool, "met") | needs(Number | None, "rate"),
+)
+# the same on the training rows, with its multiplier; ``weight`` is that in a proof that nothing is
+# feasible
+PricedForm = form("PricedForm", needs(Number, "price") | perhaps(Share, "weight"), base=RowForm)
+# the constraints at a model on one set of rows
+KeptForm = form("KeptForm", needs(str, "set", "model") | needs(list[RowForm], "rows"))
+# the rates of one group, see `groups`
+GroupForm = form(
+    "GroupForm",
+    needs(str, "set", "model", "column", "group") | needs(Whole, "rows"),
+    needs(Share | None, "selected", "tpr", "fpr", "accuracy"),
+)
 
 
 class Constraints(Section):
     """Constraints of the server and of the clients, beside every model of the run."""
 
     name = "constraints"
-    keys = ("constraints", "prices", "kept", "groups")
-    form = ConstraintsForm
+    keys = needs(list[PricedForm], "constraints") | needs(list[str], "prices")
+    keys |= needs(list[KeptForm], "kept") | needs(list[GroupForm], "groups")
     at_sites = True
 
     def applies(self, config: Config) -> bool:

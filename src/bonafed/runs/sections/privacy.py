@@ -24,7 +24,6 @@ from bonafed.privacy.ledger_file import Book
 from bonafed.runs.checks import Check, compared, not_checked
 from bonafed.runs.files import (
     Count,
-    Form,
     NonNegative,
     Number,
     Positive,
@@ -32,6 +31,8 @@ from bonafed.runs.files import (
     Row,
     Whole,
     at_least,
+    form,
+    needs,
     plain,
 )
 from bonafed.runs.privacy_plan import (
@@ -63,68 +64,32 @@ One = Annotated[float, Field(ge=1, le=1)]
 SearchForm = Annotated[tuple[Law, Noise, Answers, One, Candidates], Field(strict=False)]
 
 
-class AccountForm(Form):
-    """What one client has spent, see `ledger_table`."""
-
-    client: str
-    rows: Whole
-    answers: Whole
-    noise: Noise | None
-    scale: NonNegative | Literal["inf"] | None
-    epsilon: NonNegative
-    before: NonNegative
-    gaussian: Number | None
-    rdp: Number | None
-    basic: Number | None
-    left: NonNegative
-
-
-class ViewsForm(Form):
-    """For whom the guarantee holds, and the totals of the other view, see `views_of`."""
-
-    view: Literal["answers", "sum"]
-    missing: Whole
-    text: str
-    total: NonNegative | None
-    clients: dict[str, NonNegative | None]
-
-
-class GuaranteeForm(Form):
-    """The guarantee of privacy, see `guarantee`."""
-
-    epsilon: NonNegative
-    delta: Annotated[float, Field(ge=LEAST_DELTA, lt=1)]
-    allowed: Positive
-    adjacency: str
-    book: bool
-    protects: str
-    public: list[str]
-    rehearsal: str
-    sweep: list[Positive]
-    mechanism: Kind
-    source: str
-    clip: Noise
-    bound: Noise
-    rounds: Count
-    ledger: Annotated[list[AccountForm], at_least(1)]
-    releases: dict[str, Annotated[list[ReleaseForm], at_least(1)]]
-    before: dict[str, list[ReleaseForm | SearchForm]]
-    views: ViewsForm
-
-
-class WithheldForm(Form):
-    """What stays with the owner, and why."""
-
-    what: str
-    why: str
-
-
-class PrivacyForm(Form):
-    """What the public part states of privacy."""
-
-    privacy: GuaranteeForm
-    withheld: list[WithheldForm]
-
+# what one client has spent, see `ledger_table`
+AccountForm = form(
+    "AccountForm",
+    needs(str, "client") | needs(Whole, "rows", "answers") | needs(Noise | None, "noise"),
+    needs(NonNegative | Literal["inf"] | None, "scale"),
+    needs(NonNegative, "epsilon", "before", "left"),
+    needs(Number | None, "gaussian", "rdp", "basic"),
+)
+# for whom the guarantee holds, and the totals of the other view, see `views_of`
+ViewsForm = form(
+    "ViewsForm",
+    needs(Literal["answers", "sum"], "view") | needs(Whole, "missing") | needs(str, "text"),
+    needs(NonNegative | None, "total") | needs(dict[str, NonNegative | None], "clients"),
+)
+# the guarantee of privacy, see `guarantee`
+GuaranteeForm = form(
+    "GuaranteeForm",
+    needs(NonNegative, "epsilon") | needs(Annotated[float, Field(ge=LEAST_DELTA, lt=1)], "delta"),
+    needs(Positive, "allowed") | needs(str, "adjacency", "protects", "rehearsal", "source"),
+    needs(bool, "book") | needs(list[str], "public") | needs(list[Positive], "sweep"),
+    needs(Kind, "mechanism") | needs(Noise, "clip", "bound") | needs(Count, "rounds"),
+    needs(Annotated[list[AccountForm], at_least(1)], "ledger"),
+    needs(dict[str, Annotated[list[ReleaseForm], at_least(1)]], "releases"),
+    needs(dict[str, list[ReleaseForm | SearchForm]], "before") | needs(ViewsForm, "views"),
+)
+WithheldForm = form("WithheldForm", needs(str, "what", "why"))  # what stays with the owner, and why
 
 Releases: TypeAlias = Mapping[str, Sequence[Any]]  # by client, as in result.json
 Spent: TypeAlias = dict[ClientName, tuple[Release, ...]]
@@ -134,8 +99,7 @@ class Privacy(Section):
     """Differential privacy: the guarantee, what every client has spent, and what is withheld."""
 
     name = "privacy"
-    keys = ("privacy", "withheld")
-    form = PrivacyForm
+    keys = needs(GuaranteeForm, "privacy") | needs(list[WithheldForm], "withheld")
     public = True
     at_sites = True
 

@@ -14,46 +14,36 @@ from bonafed.problem.problem import Problem
 from bonafed.problem.risks.ranks import by_rank
 from bonafed.problem.risks.risk import Risk
 from bonafed.runs.evaluation import curve, losses_of, risk_of, row_weights
-from bonafed.runs.files import Count, Form, NonNegative, Number, Record, Share, at_least, optional
+from bonafed.runs.files import (
+    Count,
+    NonNegative,
+    Number,
+    Record,
+    Share,
+    at_least,
+    form,
+    needs,
+    perhaps,
+)
 from bonafed.runs.sections.section import Inputs, Section
 
-
-class RiskForm(Form):
-    """A risk in words."""
-
-    name: str
-    words: str
-    convex: bool
-    pooled: bool
-    # where the rows of all clients are ranked together: what it is of their losses
-    together: Number = optional()
-
-
-class OwnerForm(Form):
-    """An owner of rows that are ranked together, see `owners`."""
-
-    client: str
-    n: Count
-    loss: Number
-    worst_loss: Number
-    share: Share
-    weight: Number
-
-
-class CurveForm(Form):
-    """Sorted losses in groups, see `bonafed.runs.evaluation.curve`."""
-
-    share: Annotated[list[Share], at_least(1)]
-    loss: list[NonNegative]
-    weight: list[Number]
-
-
-class RanksForm(Form):
-    """What a run states of its risk by rank."""
-
-    risk: RiskForm
-    owners: Annotated[list[OwnerForm], at_least(1)] = optional()
-    losses: dict[str, CurveForm]
+# a risk in words; where the rows of all clients are ranked ``together``, what it is of their losses
+RiskForm = form(
+    "RiskForm",
+    needs(str, "name", "words") | needs(bool, "convex", "pooled") | perhaps(Number, "together"),
+)
+# an owner of rows that are ranked together, see `owners`
+OwnerForm = form(
+    "OwnerForm",
+    needs(str, "client") | needs(Count, "n") | needs(Share, "share"),
+    needs(Number, "loss", "worst_loss", "weight"),
+)
+# sorted losses in groups, see `bonafed.runs.evaluation.curve`
+CurveForm = form(
+    "CurveForm",
+    needs(Annotated[list[Share], at_least(1)], "share"),
+    needs(list[NonNegative], "loss") | needs(list[Number], "weight"),
+)
 
 
 class Ranks(Section):
@@ -62,8 +52,8 @@ class Ranks(Section):
     """
 
     name = "ranks"
-    keys = ("risk", "owners", "losses")
-    form = RanksForm
+    keys = needs(RiskForm, "risk") | needs(dict[str, CurveForm], "losses")
+    keys |= perhaps(Annotated[list[OwnerForm], at_least(1)], "owners")
 
     def applies(self, config: Config) -> bool:
         ranked = config.risk.by_rank or config.problem_.pooled

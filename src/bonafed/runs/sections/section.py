@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Any, ClassVar, Protocol
 
 from bonafed.arrays import Array
 from bonafed.certificates.certificate import Certificate
@@ -26,7 +26,7 @@ from bonafed.problem.lower_bounds import Duals
 from bonafed.problem.multipliers import Multipliers
 from bonafed.problem.problem import Problem
 from bonafed.runs.checks import Check, compared
-from bonafed.runs.files import Form, Record, Row, plain
+from bonafed.runs.files import Record, Row, plain
 from bonafed.runs.privacy_plan import budget_of, privacy_of
 from bonafed.runs.splits import Parts
 from bonafed.solution.blame import triviality
@@ -150,8 +150,7 @@ class Section(Protocol):
     Attributes
     ----------
     name : of its checks and of its points
-    keys : of result.json
-    form : of these keys together
+    keys : of result.json, each with its form
     files : of the folder
     public : whether these keys and files may leave the owner in a private run, because they follow
         from public numbers and noisy answers
@@ -159,8 +158,7 @@ class Section(Protocol):
     """
 
     name: str
-    keys: tuple[str, ...] = ()
-    form: type[Form] | None = None
+    keys: ClassVar[Mapping[str, Any]] = {}
     files: tuple[str, ...] = ()
     public: bool = False
     at_sites: bool = False

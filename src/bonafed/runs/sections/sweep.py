@@ -47,7 +47,6 @@ from bonafed.runs.checks import Check, not_checked
 from bonafed.runs.evaluation import kept, measure
 from bonafed.runs.files import (
     Count,
-    Form,
     NonNegative,
     Number,
     Positive,
@@ -60,10 +59,12 @@ from bonafed.runs.files import (
     check_form,
     complete,
     damaged,
+    form,
     load_arrays,
+    needs,
     one_of,
-    optional,
     parsed,
+    perhaps,
     save_arrays,
     text_in,
     to_json,
@@ -84,49 +85,33 @@ from bonafed.solution.solve import fit
 JUDGES = "rows held out of the training rows"
 
 
-class JudgedForm(Form):
-    """How the model of a point does on one set of rows."""
-
-    loss: Number
-    worst_loss: Number
-    worst_client: str
-    accuracy: Share = optional()
-    worst_accuracy: Share = optional()
-    error: NonNegative = optional()
-    worst_error: NonNegative = optional()
-    measured: Number | None = optional()  # of the constraint whose limit is changed
-    rate: Number | None = optional()
-
-
-class PointForm(Form):
-    """One value of the key; where nothing is feasible the point has no objective and no price."""
-
-    at: Number
-    value: Number | None
-    sets: dict[str, JudgedForm]
-    outcome: StopName = optional()
-    rounds: Whole = optional()
-    tried: Annotated[str, one_of([UNPROVED])] = optional()
-    failed: Annotated[str, Field(pattern=r"^\w{1,60}$")] = optional()  # the error of its proof
-    bound: Number | None = optional()
-    relative_gap: Number | None = optional()
-    trivial: bool = optional()
-    violation: Number = optional()
-    infeasible: Number | None = optional()
-    price: Number | None = optional()
-    rate: Number | None = optional()
-    alone: NonNegative = optional()  # epsilon of the point by itself
-    noise: Positive = optional()
-
-
-class SweepForm(Form):
-    """sweep.json."""
-
-    parameter: str
-    own: Number | None  # the value of the run
-    held_out: Annotated[dict[str, Count], at_least(1)] = optional()
-    best: Whole = optional()
-    points: Annotated[list[PointForm], at_least(1)]
+# how the model of a point does on one set of rows; ``measured`` of the constraint whose limit is
+# changed
+JudgedForm = form(
+    "JudgedForm",
+    needs(Number, "loss", "worst_loss") | needs(str, "worst_client"),
+    perhaps(Share, "accuracy", "worst_accuracy") | perhaps(NonNegative, "error", "worst_error"),
+    perhaps(Number | None, "measured", "rate"),
+)
+# one value of the key; where nothing is feasible the point has no objective and no price.
+# ``failed`` is the error of its proof, ``alone`` epsilon of the point by itself
+PointForm = form(
+    "PointForm",
+    needs(Number, "at") | needs(Number | None, "value") | needs(dict[str, JudgedForm], "sets"),
+    perhaps(StopName, "outcome") | perhaps(Whole, "rounds"),
+    perhaps(Annotated[str, one_of([UNPROVED])], "tried"),
+    perhaps(Annotated[str, Field(pattern=r"^\w{1,60}$")], "failed"),
+    perhaps(Number | None, "bound", "relative_gap", "infeasible", "price", "rate"),
+    perhaps(bool, "trivial") | perhaps(Number, "violation"),
+    perhaps(NonNegative, "alone") | perhaps(Positive, "noise"),
+)
+# sweep.json; ``own`` is the value of the run
+SweepForm = form(
+    "SweepForm",
+    needs(str, "parameter") | needs(Number | None, "own") | perhaps(Whole, "best"),
+    perhaps(Annotated[dict[str, Count], at_least(1)], "held_out"),
+    needs(Annotated[list[PointForm], at_least(1)], "points"),
+)
 
 
 class Sweep(Section):
@@ -432,20 +417,17 @@ def line(parameter: str, point: Row) -> str:
 FINISHED = "sweep.json"  # of a working folder: the points that are finished
 
 
-class FinishedPointForm(Form):
-    """A point while the others are trained, with its model."""
-
-    at: Positive
-    alone: NonNegative
-    noise: Positive
-    w: list[Number]
-
-
-class FinishedForm(Form):
-    """The plan of a sweep, (epsilon, total) by point, and its points so far."""
-
-    plan: list[Annotated[list[Positive], Field(min_length=2, max_length=2)]]
-    points: list[FinishedPointForm]
+# a point while the others are trained, with its model
+FinishedPointForm = form(
+    "FinishedPointForm",
+    needs(Positive, "at", "noise") | needs(NonNegative, "alone") | needs(list[Number], "w"),
+)
+# the plan of a sweep, (epsilon, total) by point, and its points so far
+FinishedForm = form(
+    "FinishedForm",
+    needs(list[Annotated[list[Positive], Field(min_length=2, max_length=2)]], "plan"),
+    needs(list[FinishedPointForm], "points"),
+)
 
 
 def charged(study: Study, progress: Progress) -> tuple[list[Record], list[Array]]:
